@@ -1,0 +1,14 @@
+//! Satune's tensor programs and everything that gives them meaning: the model (TensorIR's own), TVMScript in and
+//! out, affine arithmetic with proofs, a reference interpreter; and the term language in which the space of a
+//! program's schedules is held.
+#![forbid(unsafe_code)]
+
+mod expr;
+mod program;
+pub mod visit;
+
+pub use expr::{BinOp, DType, Expr, Var, VarId};
+pub use program::{
+    Annotations, Attr, Block, BlockId, BlockRealize, Buffer, BufferId, For, ForKind, IterKind, IterVar, Program, Range,
+    Region, Stmt,
+};
