@@ -1,1 +1,4 @@
-//! placeholder
+//! Satune: explores GPU schedules of a tensor program by equality saturation, and proves, writes and measures the
+//! best few.
+
+pub mod kernel;

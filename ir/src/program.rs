@@ -272,3 +272,22 @@ impl Stmt {
         }
     }
 }
+
+impl crate::DType {
+    /// Size of an element in memory, bytes (tf32 is stored as f32; a boolean takes one byte).
+    pub fn bytes(self) -> u32 {
+        use crate::DType::*;
+        match self {
+            Bool | I8 | U8 => 1,
+            I16 | U16 | F16 | BF16 => 2,
+            I32 | U32 | F32 | TF32 => 4,
+            I64 | U64 | F64 | Handle => 8,
+        }
+    }
+
+    /// Whether arithmetic in it rounds.
+    pub fn is_float(self) -> bool {
+        use crate::DType::*;
+        matches!(self, F16 | BF16 | TF32 | F32 | F64)
+    }
+}

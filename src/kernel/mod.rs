@@ -1,0 +1,280 @@
+//! The kernel IR: one CUDA function and its launch, in structured form. Lowering writes it; the CUDA printer and the
+//! simulator read it, and nothing else decides what a kernel means.
+//!
+//! All arrays are flat: an index counts elements. Integer arithmetic ([`Index`]) is exact (no overflow: lowering
+//! checks ranges and the printer picks 32 or 64 bits); divisions and remainders are of non-negative numbers.
+use satune_ir::DType;
+use serde::{Deserialize, Serialize};
+
+/// Identity of an [`Array`] within its kernel: its position in [`Kernel::arrays`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ArrayId(pub u32);
+
+/// Identity of an integer variable (loop counter or `let`) within its kernel; each is bound in one place only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LocalVar(pub u32);
+
+/// Where an array lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Space {
+    /// A kernel parameter.
+    Global,
+    /// One per block.
+    Shared,
+    /// One per thread; every index into it is a constant once the loops marked [`Unroll::Full`] are expanded.
+    Register,
+}
+
+/// An array of a kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Array {
+    /// A safe C identifier, unique in the kernel.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Number of elements.
+    pub len: u64,
+    /// Where it lives.
+    pub space: Space,
+    /// Alignment of its first element, bytes.
+    pub align: u32,
+    /// Shared arrays: byte offset in the block's shared memory (arrays whose lives do not overlap may share bytes).
+    pub shared_offset: u32,
+    /// Parameters: whether the kernel writes it.
+    pub written: bool,
+}
+
+/// One of x, y, z.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Dim {
+    X,
+    Y,
+    Z,
+}
+
+/// An integer expression.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Index {
+    Const(i64),
+    Var(LocalVar),
+    BlockIdx(Dim),
+    ThreadIdx(Dim),
+    Add(Box<Index>, Box<Index>),
+    Sub(Box<Index>, Box<Index>),
+    Mul(Box<Index>, Box<Index>),
+    Div(Box<Index>, Box<Index>),
+    Mod(Box<Index>, Box<Index>),
+    Min(Box<Index>, Box<Index>),
+    Max(Box<Index>, Box<Index>),
+    Xor(Box<Index>, Box<Index>),
+    And(Box<Index>, Box<Index>),
+    Shl(Box<Index>, Box<Index>),
+    Shr(Box<Index>, Box<Index>),
+}
+
+/// A condition on integers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Cond {
+    True,
+    Lt(Index, Index),
+    Le(Index, Index),
+    Eq(Index, Index),
+    Ne(Index, Index),
+    And(Vec<Cond>),
+    Or(Vec<Cond>),
+    Not(Box<Cond>),
+}
+
+/// Scalar arithmetic on elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Arith {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Min,
+    Max,
+}
+
+/// A scalar value, computed in the type given where it matters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Value {
+    /// Constant of a floating type.
+    Float(f64, DType),
+    /// Constant of an integer type.
+    Int(i64, DType),
+    /// An element.
+    Load(ArrayId, Index),
+    /// `a op b` in the type.
+    Binary(Arith, DType, Box<Value>, Box<Value>),
+    /// `a * b + c` in the type, fused (one rounding) for floats.
+    Fma(DType, Box<Value>, Box<Value>, Box<Value>),
+    /// A function of one argument: `exp`, `sqrt`, `rsqrt`, `tanh`, `erf`, `log`, `abs`, `sigmoid`.
+    Unary(String, DType, Box<Value>),
+    /// Conversion to the type.
+    Cast(DType, Box<Value>),
+    /// `cond ? a : b`; only the taken side is evaluated.
+    Select(Cond, Box<Value>, Box<Value>),
+    /// An integer expression as a value of the type.
+    FromIndex(DType, Index),
+}
+
+/// How a loop is expanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Unroll {
+    /// `#pragma unroll 1`.
+    No,
+    /// Expanded completely: indices of register arrays become constants.
+    Full,
+    /// `#pragma unroll n`.
+    By(u32),
+    /// Left to the compiler.
+    Auto,
+}
+
+/// A statement. All threads of a block run the same statements; a barrier must be reached by all of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Stmt {
+    /// `for var in start..start+extent`.
+    For {
+        /// Counter.
+        var: LocalVar,
+        /// Its name for people.
+        name: String,
+        /// First value.
+        start: Index,
+        /// Number of iterations.
+        extent: Index,
+        /// Expansion.
+        unroll: Unroll,
+        /// What is repeated.
+        body: Vec<Stmt>,
+    },
+    /// `if`.
+    If {
+        /// Condition.
+        cond: Cond,
+        /// Where it holds.
+        then: Vec<Stmt>,
+        /// Elsewhere; may be empty.
+        otherwise: Vec<Stmt>,
+    },
+    /// `const int name = value;`, visible in the rest of the enclosing list.
+    Let {
+        /// Bound variable.
+        var: LocalVar,
+        /// Its name for people.
+        name: String,
+        /// Value.
+        value: Index,
+    },
+    /// `array[index] = value`.
+    Store {
+        /// Target.
+        array: ArrayId,
+        /// Element.
+        index: Index,
+        /// Value, converted to the array's type already.
+        value: Value,
+    },
+    /// Moves `width` neighbouring elements of one type in one access per side (16 bytes at most); one side at least is
+    /// a register array, or both are (then it costs nothing), or global to shared (then it goes through registers).
+    Copy {
+        /// Target array.
+        dst: ArrayId,
+        /// First element there; a multiple of `width`.
+        dst_index: Index,
+        /// Source array.
+        src: ArrayId,
+        /// First element there; a multiple of `width`.
+        src_index: Index,
+        /// Elements.
+        width: u32,
+        /// Where it does not hold, zeros are written to `dst` and `src` is not touched.
+        zero_unless: Cond,
+    },
+    /// `__syncthreads()`.
+    Barrier,
+    /// `cp.async`: like [`Stmt::Copy`] from global to shared, but complete only after a wait (4, 8 or 16 bytes).
+    AsyncCopy {
+        /// Target, shared.
+        dst: ArrayId,
+        /// First element there.
+        dst_index: Index,
+        /// Source, global.
+        src: ArrayId,
+        /// First element there.
+        src_index: Index,
+        /// Elements.
+        width: u32,
+        /// Where it does not hold, zeros are written.
+        zero_unless: Cond,
+    },
+    /// `cp.async.commit_group`.
+    AsyncCommit,
+    /// `cp.async.wait_group n`: all but the latest n groups of this thread are complete (a barrier must follow before
+    /// other threads read).
+    AsyncWait(u32),
+    /// `atomicAdd(&array[index], value)` on global memory.
+    AtomicAdd {
+        /// Target.
+        array: ArrayId,
+        /// Element.
+        index: Index,
+        /// Summand.
+        value: Value,
+    },
+    /// A comment line in the CUDA text.
+    Comment(String),
+}
+
+/// One CUDA function and its launch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// Function name, a safe C identifier.
+    pub name: String,
+    /// Lines for the head of the CUDA text (the schedule, for people).
+    pub notes: Vec<String>,
+    /// Parameters first (in argument order), then shared and register arrays.
+    pub arrays: Vec<Array>,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads per block.
+    pub block: [u32; 3],
+    /// Bytes of shared memory per block, all arrays together after reuse. Beyond 48 KiB it is dynamic.
+    pub shared_bytes: u32,
+    /// Second argument of `__launch_bounds__`, where given.
+    pub min_blocks_per_sm: Option<u32>,
+    /// The code.
+    pub body: Vec<Stmt>,
+}
+
+impl Kernel {
+    /// The array of an identity of this kernel.
+    pub fn array(&self, id: ArrayId) -> &Array {
+        &self.arrays[id.0 as usize]
+    }
+
+    /// Kernel parameters in argument order.
+    pub fn params(&self) -> impl Iterator<Item = (ArrayId, &Array)> {
+        self.arrays.iter().enumerate().filter(|(_, a)| a.space == Space::Global).map(|(i, a)| (ArrayId(i as u32), a))
+    }
+
+    /// Threads in a block.
+    pub fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+
+    /// Whether shared memory must be asked for at launch (more than 48 KiB).
+    pub fn dynamic_shared_bytes(&self) -> u32 {
+        if self.shared_bytes > 48 * 1024 {
+            self.shared_bytes
+        } else {
+            0
+        }
+    }
+}
