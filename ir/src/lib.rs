@@ -5,6 +5,7 @@
 
 mod expr;
 mod program;
+pub mod term;
 pub mod visit;
 
 pub use expr::{BinOp, DType, Expr, Var, VarId};

@@ -1,0 +1,111 @@
+//! What a contraction is: the statement whose schedules a space holds.
+use crate::{BlockId, BufferId, DType};
+use serde::{Deserialize, Serialize};
+
+/// One axis (block iterator) of a contraction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AxisInfo {
+    /// Its name in the program.
+    pub name: String,
+    /// Number of values, at least 1.
+    pub extent: i64,
+    /// Whether it is reduced over.
+    pub reduce: bool,
+}
+
+/// What an axis does in a contraction `C[batch, m, n] += A[batch, m, k] * B[batch, k, n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Axis {
+    /// The spatial axis of C and A that is tiled.
+    M,
+    /// The spatial axis of C and B that is tiled.
+    N,
+    /// The reduction axis that is tiled.
+    K,
+    /// Another spatial axis (batch, or a further one of m or n): one value per block. The index counts [`Contraction::batch`].
+    Batch(u8),
+    /// Another reduction axis: a serial loop around the k loop. The index counts [`Contraction::outer_reduce`].
+    Outer(u8),
+}
+
+/// An operand's access: which buffer, and which axis indexes each of its dimensions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperandInfo {
+    /// The buffer in the source program.
+    pub buffer: BufferId,
+    /// Its name.
+    pub name: String,
+    /// Element type in memory.
+    pub dtype: DType,
+    /// The axis of each dimension, outermost first; row-major.
+    pub dims: Vec<Axis>,
+}
+
+/// A contraction: sum of products of two operands, over at least one reduction axis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contraction {
+    /// The block in the source program.
+    pub block: BlockId,
+    /// Its name.
+    pub block_name: String,
+    /// For each block iterator in order (which is the order of the source's loops): its role and facts.
+    pub iters: Vec<(Axis, AxisInfo)>,
+    /// First factor of the product, has axes m and k.
+    pub a: OperandInfo,
+    /// Second factor, has axes k and n.
+    pub b: OperandInfo,
+    /// Result.
+    pub c: OperandInfo,
+    /// Type of the sum (that of C).
+    pub accumulate: DType,
+}
+
+impl Contraction {
+    /// Extent of an axis; 1 for an axis that the contraction does not have.
+    pub fn extent(&self, axis: Axis) -> i64 {
+        self.iters.iter().find(|(a, _)| *a == axis).map_or(1, |(_, info)| info.extent)
+    }
+
+    /// The further spatial axes, in loop order.
+    pub fn batch(&self) -> impl Iterator<Item = (Axis, &AxisInfo)> {
+        self.iters.iter().filter(|(a, _)| matches!(a, Axis::Batch(_))).map(|(a, i)| (*a, i))
+    }
+
+    /// The further reduction axes, in loop order.
+    pub fn outer_reduce(&self) -> impl Iterator<Item = (Axis, &AxisInfo)> {
+        self.iters.iter().filter(|(a, _)| matches!(a, Axis::Outer(_))).map(|(a, i)| (*a, i))
+    }
+
+    /// The operand of a side.
+    pub fn operand(&self, side: Side) -> &OperandInfo {
+        match side {
+            Side::A => &self.a,
+            Side::B => &self.b,
+        }
+    }
+}
+
+/// One of the two factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    /// The spatial axis that it shares with C: m for A, n for B.
+    pub fn spatial(self) -> Axis {
+        match self {
+            Side::A => Axis::M,
+            Side::B => Axis::N,
+        }
+    }
+}
+
+impl OperandInfo {
+    /// Whether its innermost dimension in global memory runs along `axis`.
+    pub fn contiguous_along(&self, axis: Axis) -> bool {
+        self.dims.last() == Some(&axis)
+    }
+}
