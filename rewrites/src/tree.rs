@@ -1,0 +1,188 @@
+//! The tree of loops and blocks of a program: finding nodes, their ancestors and their children. What a block runs as
+//! its `init` is no part of the tree.
+use satune_ir::{BlockId, BlockRealize, For, Program, Stmt, VarId};
+
+/// Handle of a loop: the id of its variable.
+pub type LoopId = VarId;
+
+/// A node of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Node {
+    /// A loop.
+    Loop(LoopId),
+    /// A block.
+    Block(BlockId),
+}
+
+impl Node {
+    /// The node that a statement is, if it is a loop or a block.
+    pub fn of(stmt: &Stmt) -> Option<Node> {
+        match stmt {
+            Stmt::For(l) => Some(Node::Loop(l.var.id)),
+            Stmt::Realize(r) => Some(Node::Block(r.block.id)),
+            _ => None,
+        }
+    }
+}
+
+/// Statements directly below a statement, `init` excluded.
+pub fn children(stmt: &Stmt) -> Vec<&Stmt> {
+    match stmt {
+        Stmt::For(l) => vec![&*l.body],
+        Stmt::Realize(r) => vec![&*r.block.body],
+        Stmt::Seq(parts) => parts.iter().collect(),
+        Stmt::If { then, otherwise, .. } => {
+            let mut out = vec![&**then];
+            out.extend(otherwise.as_deref());
+            out
+        }
+        Stmt::Let { body, .. } => vec![&**body],
+        Stmt::Store { .. } | Stmt::Evaluate(_) => Vec::new(),
+    }
+}
+
+fn children_mut(stmt: &mut Stmt) -> Vec<&mut Stmt> {
+    match stmt {
+        Stmt::For(l) => vec![&mut *l.body],
+        Stmt::Realize(r) => vec![&mut *r.block.body],
+        Stmt::Seq(parts) => parts.iter_mut().collect(),
+        Stmt::If { then, otherwise, .. } => {
+            let mut out = vec![&mut **then];
+            out.extend(otherwise.as_deref_mut());
+            out
+        }
+        Stmt::Let { body, .. } => vec![&mut **body],
+        Stmt::Store { .. } | Stmt::Evaluate(_) => Vec::new(),
+    }
+}
+
+/// The statement of a node at or below `stmt`.
+pub fn find(stmt: &Stmt, node: Node) -> Option<&Stmt> {
+    if Node::of(stmt) == Some(node) {
+        return Some(stmt);
+    }
+    children(stmt).into_iter().find_map(|s| find(s, node))
+}
+
+/// The same, to change it.
+pub fn find_mut(stmt: &mut Stmt, node: Node) -> Option<&mut Stmt> {
+    if Node::of(stmt) == Some(node) {
+        return Some(stmt);
+    }
+    children_mut(stmt).into_iter().find_map(|s| find_mut(s, node))
+}
+
+/// A loop of the program.
+pub fn find_loop(program: &Program, id: LoopId) -> Option<&For> {
+    match find(&program.body.block.body, Node::Loop(id)) {
+        Some(Stmt::For(l)) => Some(l),
+        _ => None,
+    }
+}
+
+/// A block of the program with its realize; the root block too.
+pub fn find_realize(program: &Program, id: BlockId) -> Option<&BlockRealize> {
+    if program.body.block.id == id {
+        return Some(&program.body);
+    }
+    match find(&program.body.block.body, Node::Block(id)) {
+        Some(Stmt::Realize(r)) => Some(r),
+        _ => None,
+    }
+}
+
+/// The nodes from the root block down to `node`, both included.
+pub fn path(program: &Program, node: Node) -> Option<Vec<Node>> {
+    fn descend(stmt: &Stmt, node: Node, out: &mut Vec<Node>) -> bool {
+        let here = Node::of(stmt);
+        out.extend(here);
+        if here == Some(node) || children(stmt).into_iter().any(|s| descend(s, node, out)) {
+            return true;
+        }
+        if here.is_some() {
+            out.pop();
+        }
+        false
+    }
+    let mut out = vec![Node::Block(program.body.block.id)];
+    if out[0] == node || descend(&program.body.block.body, node, &mut out) {
+        return Some(out);
+    }
+    None
+}
+
+/// The blocks at or below `stmt` that no other block encloses there, in program order.
+pub fn child_realizes(stmt: &Stmt) -> Vec<&BlockRealize> {
+    fn visit<'a>(stmt: &'a Stmt, out: &mut Vec<&'a BlockRealize>) {
+        match stmt {
+            Stmt::Realize(r) => out.push(r),
+            other => children(other).into_iter().for_each(|s| visit(s, out)),
+        }
+    }
+    let mut out = Vec::new();
+    visit(stmt, &mut out);
+    out
+}
+
+/// All blocks at or below `stmt`, nested ones after those that hold them.
+pub fn all_realizes(stmt: &Stmt) -> Vec<&BlockRealize> {
+    fn visit<'a>(stmt: &'a Stmt, out: &mut Vec<&'a BlockRealize>) {
+        if let Stmt::Realize(r) = stmt {
+            out.push(r);
+        }
+        children(stmt).into_iter().for_each(|s| visit(s, out));
+    }
+    let mut out = Vec::new();
+    visit(stmt, &mut out);
+    out
+}
+
+/// Calls `f` on every direct child realize of `stmt`, to change it.
+pub fn for_each_child_realize(stmt: &mut Stmt, f: &mut dyn FnMut(&mut BlockRealize)) {
+    match stmt {
+        Stmt::Realize(r) => f(r),
+        other => children_mut(other).into_iter().for_each(|s| for_each_child_realize(s, f)),
+    }
+}
+
+/// All loops at or below `stmt`, outer ones first.
+pub fn all_loops(stmt: &Stmt) -> Vec<&For> {
+    fn visit<'a>(stmt: &'a Stmt, out: &mut Vec<&'a For>) {
+        if let Stmt::For(l) = stmt {
+            out.push(l);
+        }
+        children(stmt).into_iter().for_each(|s| visit(s, out));
+    }
+    let mut out = Vec::new();
+    visit(stmt, &mut out);
+    out
+}
+
+/// Replaces the statement of a node below `stmt` by what `with` makes of it, keeping sequences flat.
+/// Returns whether the node was found.
+pub fn replace(stmt: &mut Stmt, node: Node, with: &mut dyn FnMut(Stmt) -> Stmt) -> bool {
+    if Node::of(stmt) == Some(node) {
+        *stmt = with(std::mem::replace(stmt, Stmt::Seq(Vec::new())));
+        return true;
+    }
+    let found = children_mut(stmt).into_iter().any(|s| replace(s, node, with));
+    if found {
+        if let Stmt::Seq(parts) = stmt {
+            *stmt = Stmt::seq(std::mem::take(parts));
+        }
+    }
+    found
+}
+
+/// The entries of a body: the parts of a sequence, or the statement itself.
+pub fn entries(stmt: &Stmt) -> &[Stmt] {
+    match stmt {
+        Stmt::Seq(parts) => parts,
+        other => std::slice::from_ref(other),
+    }
+}
+
+/// Whether a node is at or below `stmt`.
+pub fn contains(stmt: &Stmt, node: Node) -> bool {
+    find(stmt, node).is_some()
+}
