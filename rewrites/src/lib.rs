@@ -1,18 +1,35 @@
 //! Satune's schedule primitives: the legality, the transformation and the rewrite rule of each, one file per primitive.
 #![forbid(unsafe_code)]
 
+pub mod arith;
 mod error;
-mod flags;
+pub mod flags;
+pub mod gpu_check;
+mod loop_checks;
+mod loop_kind;
 mod render;
+pub mod replay;
 pub mod schedule;
 pub mod scope;
+pub mod trace;
 pub mod tree;
 
 // Loops.
+pub mod add_unit_loop;
+pub mod annotate;
+pub mod bind;
+pub mod fuse;
+pub mod parallel;
+pub mod queries;
+pub mod reorder;
+pub mod split;
+pub mod unroll;
+pub mod vectorize;
 
 // Data movement and reductions.
 
 pub use error::{ErrorClass, Refusal, ScheduleError};
 pub use schedule::{BlockFlags, Result, Schedule};
 pub use scope::Scope;
+pub use trace::{Call, Out, Trace};
 pub use tree::{LoopId, Node};

@@ -1,0 +1,37 @@
+//! `add_unit_loop`: a loop of one iteration around a loop or block.
+//!
+//! before                                after, add_unit_loop(C)
+//!   with T.sblock("C"):                   for u in range(1):
+//!       ...                                   with T.sblock("C"):
+//!                                                 ...
+//!
+//! Legal for everything but the root block.
+use crate::schedule::{Result, Schedule};
+use crate::tree::{LoopId, Node};
+use crate::ScheduleError;
+use satune_ir::{DType, Expr, For, ForKind, Stmt};
+
+/// The primitive. Returns the new loop.
+pub fn add_unit_loop(s: &mut Schedule, node: Node) -> Result<LoopId> {
+    apply(s, node).map_err(|e| e.within("add_unit_loop"))
+}
+
+fn apply(s: &mut Schedule, node: Node) -> Result<LoopId> {
+    if node == Node::Block(s.root()) {
+        return Err(ScheduleError::value("Cannot add loops on top of the root block").at_block(s.root()));
+    }
+    s.path(node)?;
+    let var = s.program_mut().fresh_var("u", DType::I32);
+    let id = var.id;
+    s.replace(node, |inner| {
+        Stmt::For(For {
+            var,
+            min: Expr::Int(0, DType::I32),
+            extent: Expr::Int(1, DType::I32),
+            kind: ForKind::Serial,
+            annotations: Default::default(),
+            body: Box::new(inner),
+        })
+    })?;
+    Ok(id)
+}

@@ -1,0 +1,40 @@
+//! `annotate` and `unannotate`: hints on a loop or block for the passes that follow.
+//!
+//! before                                after, annotate(i, "pragma_auto_unroll_max_step", 64)
+//!   for i in range(8):                    for i in T.serial(8, annotations={"pragma_auto_unroll_max_step": 64}):
+//!       ...                                   ...
+//!
+//! Always legal. A key that is there already keeps its value, as in TVM: `unannotate` first to change it.
+use crate::schedule::{Result, Schedule};
+use crate::tree::Node;
+use crate::{ErrorClass, ScheduleError};
+use satune_ir::{Annotations, Attr};
+
+fn annotations<T>(s: &mut Schedule, node: Node, f: impl FnOnce(&mut Annotations) -> T) -> Result<T> {
+    match node {
+        Node::Loop(id) => s.update_loop(id, |l| f(&mut l.annotations)),
+        Node::Block(id) => s.update_block(id, |b| f(&mut b.annotations)),
+    }
+}
+
+/// Adds an annotation, unless the key has one.
+pub fn annotate(s: &mut Schedule, node: Node, key: &str, value: Attr) -> Result<()> {
+    annotations(s, node, |all| {
+        all.entry(key.to_string()).or_insert(value);
+    })
+    .map_err(|e| e.within("annotate"))
+}
+
+/// Removes an annotation. Refused where the key has none.
+pub fn unannotate(s: &mut Schedule, node: Node, key: &str) -> Result<()> {
+    let removed = annotations(s, node, |all| all.shift_remove(key)).map_err(|e| e.within("unannotate"))?;
+    if removed.is_some() {
+        return Ok(());
+    }
+    let message = format!("Cannot find annotation key: {key}");
+    let error = ScheduleError::of(ErrorClass::IndexError, message.clone(), message).within("unannotate");
+    Err(match node {
+        Node::Loop(id) => error.at_loop(id),
+        Node::Block(id) => error.at_block(id),
+    })
+}

@@ -1,0 +1,293 @@
+//! Replaying a trace: the interpreter of calls.
+use crate::schedule::{Result, Schedule};
+use crate::trace::{Call, Out};
+use crate::tree::{LoopId, Node};
+use crate::{
+    add_unit_loop, annotate, bind, fuse, parallel, queries, reorder, split, unroll, vectorize, ErrorClass,
+    ScheduleError,
+};
+use satune_ir::{Attr, BlockId, Program};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Outcome of one call.
+pub type CallResult = Result<()>;
+
+/// A value that a call made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Handle {
+    /// Nothing.
+    None,
+    /// A block.
+    Block(BlockId),
+    /// A loop.
+    Loop(LoopId),
+    /// Several.
+    List(Vec<Handle>),
+}
+
+impl From<Vec<LoopId>> for Handle {
+    fn from(ids: Vec<LoopId>) -> Handle {
+        Handle::List(ids.into_iter().map(Handle::Loop).collect())
+    }
+}
+
+impl From<Vec<BlockId>> for Handle {
+    fn from(ids: Vec<BlockId>) -> Handle {
+        Handle::List(ids.into_iter().map(Handle::Block).collect())
+    }
+}
+
+/// A schedule together with the values that calls have bound.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The schedule so far.
+    pub schedule: Schedule,
+    env: HashMap<String, Handle>,
+}
+
+/// Makes the calls one after the other, up to the first refusal. Returns an outcome per call made, and the schedule that
+/// the calls up to there left.
+pub fn replay(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
+    let mut state = Replay::new(program)?;
+    let mut results = Vec::with_capacity(calls.len());
+    for call in calls {
+        let result = state.call(call);
+        let stop = result.is_err();
+        results.push(result);
+        if stop {
+            break;
+        }
+    }
+    Ok((results, state.schedule))
+}
+
+impl Replay {
+    /// Nothing called yet.
+    pub fn new(program: &Program) -> Result<Replay> {
+        Ok(Replay { schedule: Schedule::new(program.clone())?, env: HashMap::new() })
+    }
+
+    /// What a name is bound to.
+    pub fn get(&self, name: &str) -> Option<&Handle> {
+        self.env.get(name)
+    }
+
+    /// Makes one call. On refusal nothing has changed.
+    pub fn call(&mut self, call: &Call) -> CallResult {
+        let result = dispatch(&mut self.schedule, &self.env, call)?;
+        match (&call.out, result) {
+            (None, _) => {}
+            (Some(Out::One(name)), value) => {
+                self.env.insert(name.clone(), value);
+            }
+            (Some(Out::Many(names)), Handle::List(values)) if values.len() == names.len() => {
+                self.env.extend(names.iter().cloned().zip(values));
+            }
+            (Some(Out::Many(names)), value) => {
+                let count = if let Handle::List(values) = value { values.len() } else { 1 };
+                return Err(wrong(call, format!("{} names for {count} results", names.len())));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(call: &Call, what: impl std::fmt::Display) -> ScheduleError {
+    let message = format!("{}: {what}", call.op);
+    ScheduleError::of(ErrorClass::TypeError, message.clone(), message)
+}
+
+/// The names that [`replay`] knows, in the order of the manual.
+pub const PRIMITIVES: &[&str] = &[
+    "get_sblock",
+    "get_block",
+    "get_loops",
+    "get_child_blocks",
+    "get_producers",
+    "get_consumers",
+    "get_output_blocks",
+    "split",
+    "fuse",
+    "reorder",
+    "bind",
+    "vectorize",
+    "unroll",
+    "parallel",
+    "annotate",
+    "unannotate",
+    "add_unit_loop",
+];
+
+fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Result<Handle> {
+    let args = Args { call, env };
+    let done = |()| Handle::None;
+    match call.op.as_str() {
+        "get_sblock" | "get_block" => queries::get_sblock(s, args.text(0, "name")?).map(Handle::Block),
+        "get_loops" => queries::get_loops(s, args.block(s, 0, "block")?).map(Handle::from),
+        "get_child_blocks" | "get_child_sblocks" => {
+            queries::get_child_blocks(s, args.node(s, 0, "block_or_loop")?).map(Handle::from)
+        }
+        "get_producers" => queries::get_producers(s, args.block(s, 0, "block")?).map(Handle::from),
+        "get_consumers" => queries::get_consumers(s, args.block(s, 0, "block")?).map(Handle::from),
+        "get_output_blocks" | "get_output_sblocks" => {
+            queries::get_output_blocks(s, args.block(s, 0, "scope_block")?).map(Handle::from)
+        }
+        "split" => split::split(
+            s,
+            args.loop_(0, "loop")?,
+            &args.factors(1, "factors")?,
+            args.flag(2, "preserve_unit_iters", true)?,
+            args.flag(3, "disable_predication", false)?,
+        )
+        .map(Handle::from),
+        "fuse" => {
+            fuse::fuse(s, &args.all_loops()?, args.flag(usize::MAX, "preserve_unit_iters", true)?).map(Handle::Loop)
+        }
+        "reorder" => reorder::reorder(s, &args.all_loops()?).map(done),
+        "bind" => bind::bind(s, args.loop_(0, "loop")?, args.text(1, "thread_axis")?).map(done),
+        "vectorize" => vectorize::vectorize(s, args.loop_(0, "loop")?).map(done),
+        "unroll" => unroll::unroll(s, args.loop_(0, "loop")?).map(done),
+        "parallel" => parallel::parallel(s, args.loop_(0, "loop")?).map(done),
+        "annotate" => {
+            let value = attribute(args.get(2, "ann_val").ok_or_else(|| args.missing("ann_val"))?);
+            annotate::annotate(s, args.node(s, 0, "block_or_loop")?, args.text(1, "ann_key")?, value).map(done)
+        }
+        "unannotate" => annotate::unannotate(s, args.node(s, 0, "block_or_loop")?, args.text(1, "ann_key")?).map(done),
+        "add_unit_loop" => add_unit_loop::add_unit_loop(s, args.node(s, 0, "block_or_loop")?).map(Handle::Loop),
+        other => Err(ScheduleError::value(format!("`{other}` is no primitive that Satune has"))),
+    }
+}
+
+/// The arguments of a call, by position or by name.
+struct Args<'a> {
+    call: &'a Call,
+    env: &'a HashMap<String, Handle>,
+}
+
+impl<'a> Args<'a> {
+    fn get(&self, position: usize, name: &str) -> Option<&'a Value> {
+        self.call.args.get(position).or_else(|| self.call.kwargs.get(name))
+    }
+
+    fn missing(&self, name: &str) -> ScheduleError {
+        wrong(self.call, format!("argument `{name}` is missing"))
+    }
+
+    fn unsuitable(&self, name: &str, value: &Value) -> ScheduleError {
+        wrong(self.call, format!("argument `{name}` cannot be {value}"))
+    }
+
+    fn required(&self, position: usize, name: &str) -> Result<&'a Value> {
+        self.get(position, name).ok_or_else(|| self.missing(name))
+    }
+
+    /// The value that `"$x"` or `"$x[i]"` stands for.
+    fn handle(&self, text: &str) -> Option<Result<Handle>> {
+        let reference = text.strip_prefix('$')?;
+        Some(self.resolve(reference).ok_or_else(|| wrong(self.call, format!("`{text}` is not bound to anything"))))
+    }
+
+    fn resolve(&self, reference: &str) -> Option<Handle> {
+        let (name, index) = match reference.split_once('[') {
+            Some((name, rest)) => (name, Some(rest.strip_suffix(']')?.parse::<i64>().ok()?)),
+            None => (reference, None),
+        };
+        let value = self.env.get(name)?;
+        match (value, index) {
+            (value, None) => Some(value.clone()),
+            (Handle::List(items), Some(i)) => {
+                let at = if i < 0 { i + items.len() as i64 } else { i };
+                items.get(usize::try_from(at).ok()?).cloned()
+            }
+            _ => None,
+        }
+    }
+
+    fn to_node(&self, s: &Schedule, name: &str, value: &Value) -> Result<Node> {
+        let Value::String(text) = value else { return Err(self.unsuitable(name, value)) };
+        match self.handle(text) {
+            Some(handle) => match handle? {
+                Handle::Block(id) => Ok(Node::Block(id)),
+                Handle::Loop(id) => Ok(Node::Loop(id)),
+                _ => Err(self.unsuitable(name, value)),
+            },
+            None => queries::get_sblock(s, text).map(Node::Block),
+        }
+    }
+
+    fn node(&self, s: &Schedule, position: usize, name: &str) -> Result<Node> {
+        self.to_node(s, name, self.required(position, name)?)
+    }
+
+    fn block(&self, s: &Schedule, position: usize, name: &str) -> Result<BlockId> {
+        let value = self.required(position, name)?;
+        match self.to_node(s, name, value)? {
+            Node::Block(id) => Ok(id),
+            Node::Loop(_) => Err(self.unsuitable(name, value)),
+        }
+    }
+
+    fn to_loop(&self, name: &str, value: &Value) -> Result<LoopId> {
+        match value.as_str().and_then(|text| self.handle(text)) {
+            Some(Ok(Handle::Loop(id))) => Ok(id),
+            Some(Err(error)) => Err(error),
+            _ => Err(self.unsuitable(name, value)),
+        }
+    }
+
+    fn loop_(&self, position: usize, name: &str) -> Result<LoopId> {
+        self.to_loop(name, self.required(position, name)?)
+    }
+
+    fn all_loops(&self) -> Result<Vec<LoopId>> {
+        self.call.args.iter().map(|v| self.to_loop("loops", v)).collect()
+    }
+
+    fn text(&self, position: usize, name: &str) -> Result<&'a str> {
+        let value = self.required(position, name)?;
+        value.as_str().ok_or_else(|| self.unsuitable(name, value))
+    }
+
+    fn flag(&self, position: usize, name: &str, default: bool) -> Result<bool> {
+        match self.get(position, name) {
+            None => Ok(default),
+            Some(value) => value.as_bool().ok_or_else(|| self.unsuitable(name, value)),
+        }
+    }
+
+    /// Factors; `null` and -1 are to be inferred.
+    fn factors(&self, position: usize, name: &str) -> Result<Vec<Option<i64>>> {
+        let value = self.required(position, name)?;
+        let items = match value {
+            Value::Array(items) => items,
+            Value::Object(map) => match map.get("factors") {
+                Some(Value::Array(items)) => items,
+                _ => return Err(self.unsuitable(name, value)),
+            },
+            _ => return Err(self.unsuitable(name, value)),
+        };
+        items
+            .iter()
+            .map(|v| match v {
+                Value::Null => Ok(None),
+                _ => match v.as_i64() {
+                    Some(-1) => Ok(None),
+                    Some(f) => Ok(Some(f)),
+                    None => Err(self.unsuitable(name, value)),
+                },
+            })
+            .collect()
+    }
+}
+
+fn attribute(value: &Value) -> Attr {
+    match value {
+        Value::Null => Attr::None,
+        Value::Bool(b) => Attr::Bool(*b),
+        Value::Number(n) => n.as_i64().map_or_else(|| Attr::Float(n.as_f64().unwrap_or(f64::NAN)), Attr::Int),
+        Value::String(text) => Attr::Str(text.clone()),
+        Value::Array(items) => Attr::List(items.iter().map(attribute).collect()),
+        Value::Object(map) => Attr::Dict(map.iter().map(|(k, v)| (k.clone(), attribute(v))).collect()),
+    }
+}

@@ -1,0 +1,130 @@
+//! `split`: a loop becomes a nest.
+//!
+//! before                                after, split(i, [None, 8])
+//!   for i in range(30):                   for i_0, i_1 in T.grid(4, 8):
+//!       with T.sblock("B"):                   with T.sblock("B"):
+//!           vi = T.axis.spatial(30, i)            vi = T.axis.spatial(30, i_0 * 8 + i_1)
+//!           B[vi] = A[vi]                         T.where(i_0 * 8 + i_1 < 30)
+//!                                                 B[vi] = A[vi]
+//!
+//! Legal when: 1 at most one factor is left to be inferred; 2 factors are positive; 3 their product covers the extent;
+//! 4 the loop has neither annotations nor a thread binding; 5 it starts with 0; 6 predicates may be disabled only where
+//! none is needed (TVM accepts more, and runs iterations that do not exist). The kind of the loop is dropped, as in TVM.
+use crate::arith::{self, add, and, int, lt, mul};
+use crate::loop_checks::{constant_extent, require_plain, require_zero_start};
+use crate::schedule::{Result, Schedule};
+use crate::tree::{self, LoopId, Node};
+use crate::ScheduleError;
+use satune_ir::{visit, DType, Expr, For, ForKind, Stmt};
+use std::collections::HashMap;
+
+/// How a loop is to be split.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// All factors, outermost first.
+    pub factors: Vec<i64>,
+    /// Whether the nest has more iterations than the loop had.
+    pub guarded: bool,
+}
+
+/// Conditions 1 to 6.
+pub fn legal(s: &Schedule, id: LoopId, factors: &[Option<i64>], disable_predication: bool) -> Result<Plan> {
+    let l = s.get_loop(id)?;
+    if factors.is_empty() {
+        return Err(ScheduleError::value("split needs at least one factor").at_loop(id));
+    }
+    if factors.iter().filter(|f| f.is_none()).count() > 1 {
+        let message = "only one factor can be specified as -1 or none";
+        return Err(ScheduleError::refused(message, "Only one factor can be specified as -1 or none").at_loop(id));
+    }
+    if let Some((i, Some(f))) = factors.iter().enumerate().find(|(_, f)| f.is_some_and(|f| f <= 0)) {
+        let all = "All the constant factors are required to be positive. However,";
+        return Err(ScheduleError::refused(
+            format!("{all} some constant input factor is zero or negative."),
+            format!("{all} the factor at position {i} is {f}"),
+        )
+        .at_loop(id));
+    }
+    let overflow = || ScheduleError::value("The product of factors is too large").at_loop(id);
+    let known = factors.iter().flatten().try_fold(1i64, |p, f| p.checked_mul(*f)).ok_or_else(overflow)?;
+    // The extent is looked at before the loop's kind, as TVM does.
+    let extent = constant_extent(l)?;
+    let inferred = factors.iter().any(Option::is_none);
+    if !inferred && known < extent {
+        let what = "The product of factors is not larger than or equal to the extent of loop";
+        return Err(ScheduleError::refused(what, format!("{what} {}", l.var.name)).at_loop(id));
+    }
+    require_plain(l)?;
+    require_zero_start(l)?;
+    let rest = extent.checked_add(known - 1).ok_or_else(overflow)? / known;
+    let total = if inferred { known.checked_mul(rest).ok_or_else(overflow)? } else { known };
+    if total > extent && disable_predication {
+        return Err(ScheduleError::refused(
+            "The predicate cannot be disabled because the factors do not divide the extent of the loop",
+            format!(
+                "Without a predicate the loop {} of extent {extent} would run {total} iterations after the split",
+                l.var.name
+            ),
+        )
+        .at_loop(id)
+        .remedy("choose factors that divide the extent, or leave the predicate on"));
+    }
+    let factors = factors.iter().map(|f| f.unwrap_or(rest)).collect();
+    Ok(Plan { factors, guarded: total > extent })
+}
+
+/// The primitive. `None` is the factor to infer. Returns the new loops, outermost first.
+pub fn split(
+    s: &mut Schedule,
+    id: LoopId,
+    factors: &[Option<i64>],
+    preserve_unit_iters: bool,
+    disable_predication: bool,
+) -> Result<Vec<LoopId>> {
+    let plan = legal(s, id, factors, disable_predication).map_err(|e| e.within("split"))?;
+    apply(s, id, &plan, preserve_unit_iters).map_err(|e| e.within("split"))
+}
+
+fn apply(s: &mut Schedule, id: LoopId, plan: &Plan, preserve_unit_iters: bool) -> Result<Vec<LoopId>> {
+    let mut around = arith::domains(&s.get_loops(&s.loops_above(Node::Loop(id))?)?);
+    let l = s.get_loop(id)?;
+    let (name, dtype) = (l.var.name.clone(), l.var.dtype);
+    let extent = l.extent.clone();
+    let vars: Vec<_> =
+        (0..plan.factors.len()).map(|i| s.program_mut().fresh_var(format!("{name}_{i}"), dtype)).collect();
+    let value = vars
+        .iter()
+        .zip(&plan.factors)
+        .fold(int(0, dtype), |value, (var, &f)| add(mul(value, int(f, dtype)), Expr::Var(var.clone())));
+    let map = HashMap::from([(id, value.clone())]);
+    let ids = vars.iter().map(|v| v.id).collect();
+    s.replace(Node::Loop(id), |stmt| {
+        let Stmt::For(old) = stmt else { return stmt };
+        let mut body = visit::map_stmt_exprs(&old.body, &mut |e| visit::substitute(e, &map));
+        if plan.guarded {
+            let guard = lt(value, extent);
+            tree::for_each_child_realize(&mut body, &mut |r| {
+                r.predicate = and(std::mem::replace(&mut r.predicate, int(1, DType::Bool)), guard.clone());
+            });
+        }
+        let mut nest = serial_nest(vars.into_iter().zip(plan.factors.iter().copied()), body);
+        arith::simplify_bindings(&mut nest, &mut around, preserve_unit_iters);
+        nest
+    })?;
+    Ok(ids)
+}
+
+/// Serial loops from 0, outermost first, around a body.
+pub(crate) fn serial_nest(loops: impl DoubleEndedIterator<Item = (satune_ir::Var, i64)>, body: Stmt) -> Stmt {
+    loops.rev().fold(body, |body, (var, extent)| {
+        let dtype = var.dtype;
+        Stmt::For(For {
+            var,
+            min: int(0, dtype),
+            extent: int(extent, dtype),
+            kind: ForKind::Serial,
+            annotations: Default::default(),
+            body: Box::new(body),
+        })
+    })
+}

@@ -1,0 +1,15 @@
+//! `unroll`: mark a loop for expansion.
+//!
+//! before                                after, unroll(k)
+//!   for k in range(4):                    for k in T.unroll(4):
+//!       ...                                   ...
+//!
+//! Always legal: the iterations and their order stay. A thread binding is dropped, annotations stay.
+use crate::schedule::{Result, Schedule};
+use crate::tree::LoopId;
+use satune_ir::ForKind;
+
+/// The primitive.
+pub fn unroll(s: &mut Schedule, id: LoopId) -> Result<()> {
+    s.update_loop(id, |l| l.kind = ForKind::Unrolled).map_err(|e| e.within("unroll"))
+}
