@@ -1,6 +1,14 @@
 //! The term language: a contraction's schedules as e-graph terms, the invariant of a class, and the space.
 mod contraction;
+mod language;
 mod plan;
+mod read;
+mod space;
+mod state;
 
 pub use contraction::{Axis, AxisInfo, Contraction, OperandInfo, Side};
+pub use language::{state_of, IllFormed, Role, Term};
 pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging};
+pub use read::Incomplete;
+pub use space::{Invariants, SaturationReport, Space, StoppedBy};
+pub use state::{Place, Stage, State, Team, Tile};

@@ -1,0 +1,193 @@
+//! The invariant of an e-class: who executes its terms, on which tile, from and to which memory, and which loops that
+//! team has still to place. Two terms of one class agree in all of it; a merge of classes that differ is an error.
+use super::{Axis, Layout, Pipe, Side};
+use serde::{Deserialize, Serialize};
+
+/// Who executes a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Team {
+    /// All blocks of a launch.
+    Grid,
+    /// A block, or what is left of it after some warp loops: this many threads.
+    Cta(u32),
+    /// A warp, or what is left of it after some lane loops: this many lanes.
+    Warp(u32),
+    /// One thread.
+    Thread,
+}
+
+/// Where an operand (or the result) is for the statement below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Place {
+    /// In its own buffer.
+    Global,
+    /// Partial sums, one slice per part of the reduction (split-K).
+    Workspace,
+    /// In a tile in shared memory.
+    Shared(Layout),
+    /// In registers.
+    Local,
+}
+
+/// How far the team has come in the one canonical order of its decisions; it says which nodes may come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Stage {
+    /// The whole problem: one kernel, or split along k.
+    Root,
+    /// Blocks: this many batch axes are still unbound, then m and n where open.
+    Blocks {
+        /// Unbound batch axes.
+        batch: u8,
+        /// m is still unbound.
+        m: bool,
+        /// n is still unbound.
+        n: bool,
+    },
+    /// Inside a grouped rasterization: the grouped axis is m (else n).
+    Grouped {
+        /// Whether m is grouped.
+        m: bool,
+        /// Whether the loop over the other axis is already placed around the group.
+        crossed: bool,
+    },
+    /// A block begins: accumulators may be made.
+    Accumulators,
+    /// Accumulators exist and are not yet cleared.
+    Clear,
+    /// This many outer reduction loops are still to come, then the k loop.
+    Reduce(u8),
+    /// Inside the k loop: operands may be staged; the loop's overlap decides the number of buffers.
+    Staging(Pipe),
+    /// Virtual threads of the block along m, then n.
+    CtaVthread {
+        /// The m loop is still to come (else only n).
+        m: bool,
+    },
+    /// Warp loops still to come.
+    Warps {
+        /// Along m.
+        m: bool,
+        /// Along n.
+        n: bool,
+    },
+    /// Virtual threads of the warp along m, then n.
+    WarpVthread {
+        /// The m loop is still to come (else only n).
+        m: bool,
+    },
+    /// Lane loops still to come.
+    Lanes {
+        /// Along m.
+        m: bool,
+        /// Along n.
+        n: bool,
+    },
+    /// A thread: the inner k loop is still to come.
+    Steps,
+    /// A thread, one step of k: operands may be read to registers, A first.
+    Fragments {
+        /// A may still be read.
+        a: bool,
+    },
+    /// Register loops still to come.
+    Registers {
+        /// Along m.
+        m: bool,
+        /// Along n.
+        n: bool,
+    },
+    /// The run of neighbouring results that one store takes.
+    Piece,
+    /// The statement itself.
+    Statement,
+    /// A cooperative copy: its two loops are not yet fused. `asynchronous` where the k loop asks for cp.async.
+    Copy {
+        /// Which operand.
+        side: Side,
+        /// Filled by cp.async.
+        asynchronous: bool,
+    },
+    /// The fused copy loop, to be split; `tile.k` is then 1 and `tile.m` the fused length.
+    FusedCopy {
+        /// Which operand.
+        side: Side,
+        /// Filled by cp.async.
+        asynchronous: bool,
+        /// Neighbouring threads run along the contiguous dimension.
+        coalesced: bool,
+        /// 0: the serial loop comes next, 1: the thread loop, 2: the vector loop, 3: the copy itself.
+        done: u8,
+    },
+    /// Write-back of the accumulators, by the threads that hold them.
+    Drain,
+    /// The second kernel of a split reduction: adds this many partial sums.
+    Finish(i64),
+}
+
+/// Extents that a term covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Tile {
+    pub m: i64,
+    pub n: i64,
+    pub k: i64,
+}
+
+impl Tile {
+    /// Extent along an axis; batch and outer reduction axes are not part of a tile.
+    pub fn get(&self, axis: Axis) -> i64 {
+        match axis {
+            Axis::M => self.m,
+            Axis::N => self.n,
+            Axis::K => self.k,
+            Axis::Batch(_) | Axis::Outer(_) => 1,
+        }
+    }
+
+    /// The same tile with another extent along an axis.
+    pub fn with(mut self, axis: Axis, extent: i64) -> Tile {
+        match axis {
+            Axis::M => self.m = extent,
+            Axis::N => self.n = extent,
+            Axis::K => self.k = extent,
+            Axis::Batch(_) | Axis::Outer(_) => {}
+        }
+        self
+    }
+}
+
+/// The invariant of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct State {
+    /// Who executes it.
+    pub team: Team,
+    /// What is left to decide.
+    pub stage: Stage,
+    /// What it covers.
+    pub tile: Tile,
+    /// Where A is.
+    pub a: Place,
+    /// Where B is.
+    pub b: Place,
+    /// Where the result is.
+    pub c: Place,
+}
+
+impl State {
+    /// Place of an operand.
+    pub fn place(&self, side: Side) -> Place {
+        match side {
+            Side::A => self.a,
+            Side::B => self.b,
+        }
+    }
+
+    /// The same state with an operand elsewhere.
+    pub fn with_place(mut self, side: Side, place: Place) -> State {
+        match side {
+            Side::A => self.a = place,
+            Side::B => self.b = place,
+        }
+        self
+    }
+}
