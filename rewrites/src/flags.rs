@@ -1,23 +1,165 @@
-//! What is known of blocks, computed from the program.
-use crate::schedule::Schedule;
-use crate::tree::LoopId;
-use satune_ir::{BlockId, Expr};
+//! What is known of blocks, computed from the program: affine bindings, covered reads, stage pipelines.
+use crate::arith::{self, constant, Domains};
+use crate::bounds::{bounds_of_range, Interval};
+use crate::schedule::{Result, Schedule};
+use crate::scope::{DepKind, Scope};
+use crate::tree::{LoopId, Node};
+use satune_ir::{visit, BlockId, BlockRealize, BufferId, ForKind, Range, Region};
+use std::collections::HashMap;
 
 /// Whether the block's iterators are an affine map, onto their domain, of the loops above it.
 pub fn affine_binding(s: &Schedule, block: BlockId) -> bool {
     let (Ok(realize), Ok(loops)) = (s.realize(block), s.loops_of(block)) else { return false };
-    loops.is_empty() || realize.iter_values.iter().all(|e| matches!(e, Expr::Var(_)))
+    is_affine(s, realize, &loops)
 }
 
 /// The same, of its loops from `top` down; loops further out are constants.
 pub fn affine_binding_from(s: &Schedule, block: BlockId, top: LoopId) -> bool {
-    let _ = top;
-    affine_binding(s, block)
+    let (Ok(realize), Ok(loops)) = (s.realize(block), s.loops_of(block)) else { return false };
+    let from = loops.iter().position(|id| *id == top).unwrap_or(0);
+    is_affine(s, realize, &loops[from..])
+}
+
+fn is_affine(s: &Schedule, realize: &BlockRealize, loops: &[LoopId]) -> bool {
+    if loops.is_empty() {
+        return true;
+    }
+    s.get_loops(loops).is_ok_and(|l| arith::is_affine_binding(&realize.iter_values, &l, &realize.predicate))
 }
 
 /// Whether the scope is a stage pipeline, and for each of its child blocks whether its reads are covered.
 pub fn scope_flags(s: &Schedule, scope: BlockId) -> (bool, Vec<(BlockId, bool)>) {
     let Ok(graph) = s.scope(scope) else { return (false, Vec::new()) };
-    let pipeline = graph.deps.iter().all(|d| d.kind != crate::scope::DepKind::War);
-    (pipeline, graph.children.iter().map(|&c| (c, true)).collect())
+    let covers: Vec<(BlockId, bool)> =
+        graph.children.iter().map(|&c| (c, region_cover(s, &graph, c).unwrap_or(false))).collect();
+    let ordered = graph.deps.iter().all(|d| d.kind != DepKind::War);
+    let covered = covers.iter().all(|(_, cover)| *cover);
+    (ordered && covered, covers)
+}
+
+/// Whether everything that `consumer` reads from producers in its scope is written by them: for every set of producers
+/// that share a lowest common loop with it, the regions written below that loop hold the regions read below it.
+pub fn region_cover(s: &Schedule, graph: &Scope, consumer: BlockId) -> Result<bool> {
+    let mut groups: Vec<(Node, Vec<BlockId>)> = Vec::new();
+    for d in graph.deps.iter().filter(|d| d.to == consumer && d.kind == DepKind::Raw) {
+        let at = s.lowest_common_ancestor(Node::Block(d.from), Node::Block(consumer))?;
+        match groups.iter_mut().find(|(node, _)| *node == at) {
+            Some((_, blocks)) => blocks.push(d.from),
+            None => groups.push((at, vec![d.from])),
+        }
+    }
+    let reader = s.realize(consumer)?;
+    for (at, producers) in groups {
+        let outer = outer_domains(s, at)?;
+        for read in &reader.block.reads {
+            let buffer = s.program().buffer(read.buffer);
+            let Some(shape) = buffer.shape.iter().map(constant).collect::<Option<Vec<i64>>>() else { return Ok(false) };
+            let mut produced: Option<Vec<Interval>> = None;
+            let mut written = false;
+            for &p in &producers {
+                let writer = s.realize(p)?;
+                for w in writer.block.writes.iter().filter(|w| w.buffer == read.buffer) {
+                    written = true;
+                    let Some(new) = region_written(s, writer, w, at)? else { continue };
+                    produced = match produced {
+                        None => Some(new),
+                        Some(old) => union(&old, &new, &outer).or(Some(old)),
+                    };
+                }
+            }
+            if !written {
+                continue;
+            }
+            let Some(produced) = produced else { return Ok(false) };
+            let consumed = region_read(s, reader, read, at, &shape)?;
+            if !produced.iter().zip(&consumed).zip(&shape).all(|((p, c), &dim)| p.covers(c, dim, &outer)) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The union of two boxes where it is a box: they differ in one dimension at most.
+fn union(a: &[Interval], b: &[Interval], domains: &Domains) -> Option<Vec<Interval>> {
+    let differ = a.iter().zip(b).filter(|(x, y)| x != y).count();
+    if differ > 1 {
+        return None;
+    }
+    a.iter().zip(b).map(|(x, y)| x.hull(y, domains)).collect()
+}
+
+/// The domains of the loops at and above a node.
+fn outer_domains(s: &Schedule, at: Node) -> Result<Domains> {
+    let mut out = Domains::new();
+    for node in s.path(at)? {
+        if let Node::Loop(id) = node {
+            out.extend(arith::domains(&[s.get_loop(id)?]));
+        }
+    }
+    Ok(out)
+}
+
+/// The loops over which a region of `buffer` in `block` is taken together: those below `at`, and thread loops above whose
+/// threads share the buffer's memory.
+fn relaxed(s: &Schedule, block: BlockId, at: Node, buffer: BufferId) -> Result<Domains> {
+    let path = s.path(Node::Block(block))?;
+    let below = path.iter().position(|n| *n == at).map_or(0, |i| i + 1);
+    let scope = &s.program().buffer(buffer).scope;
+    let mut out = Domains::new();
+    for (i, node) in path.iter().enumerate() {
+        if let Node::Loop(id) = node {
+            let l = s.get_loop(*id)?;
+            let shared = matches!(&l.kind, ForKind::ThreadBinding(tag) if threads_share(scope, tag));
+            if i >= below || shared {
+                out.extend(arith::domains(&[l]));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Whether the threads of `tag` see one buffer of memory scope `scope` together. Global memory is not asked for: all
+/// threads share it anyway, and its regions are compared per thread.
+pub fn threads_share(scope: &str, tag: &str) -> bool {
+    if scope == "warp" {
+        return tag == "threadIdx.x";
+    }
+    let storage = match scope {
+        "global" => return false,
+        s if s.starts_with("shared") => 1,
+        "warp" => 2,
+        "local" => 3,
+        _ => 4,
+    };
+    let thread = match tag {
+        t if t.starts_with("blockIdx") => 0,
+        t if t.starts_with("clusterCtaIdx") => 2,
+        _ => 1,
+    };
+    storage <= thread
+}
+
+fn bound_region(realize: &BlockRealize, region: &Region) -> Vec<Range> {
+    let map: HashMap<_, _> =
+        realize.block.iter_vars.iter().zip(&realize.iter_values).map(|(iv, e)| (iv.var.id, e.clone())).collect();
+    visit::map_region(region, &mut |e| visit::substitute(e, &map)).ranges
+}
+
+/// A box that is certainly written below `at`, if one can be told.
+fn region_written(s: &Schedule, writer: &BlockRealize, region: &Region, at: Node) -> Result<Option<Vec<Interval>>> {
+    let loops = relaxed(s, writer.block.id, at, region.buffer)?;
+    let ranges = bound_region(writer, region);
+    if ranges.iter().any(|r| constant(&r.extent).is_none()) || !arith::fills_boxes(&ranges, &loops, &writer.predicate) {
+        return Ok(None);
+    }
+    Ok(ranges.iter().map(|r| bounds_of_range(r, &loops)).collect())
+}
+
+/// A box that holds everything read below `at`.
+fn region_read(s: &Schedule, reader: &BlockRealize, region: &Region, at: Node, shape: &[i64]) -> Result<Vec<Interval>> {
+    let loops = relaxed(s, reader.block.id, at, region.buffer)?;
+    let ranges = bound_region(reader, region);
+    let bounds = ranges.iter().zip(shape);
+    Ok(bounds.map(|(r, &dim)| bounds_of_range(r, &loops).unwrap_or_else(|| Interval::whole(dim))).collect())
 }

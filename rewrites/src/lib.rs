@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arith;
+mod bounds;
 mod error;
 pub mod flags;
 pub mod gpu_check;
