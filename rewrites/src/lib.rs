@@ -27,6 +27,8 @@ pub mod split;
 pub mod unroll;
 pub mod vectorize;
 
+pub mod space;
+
 // Data movement and reductions.
 
 pub use error::{ErrorClass, Refusal, ScheduleError};

@@ -469,7 +469,7 @@ fn over_loop(axis: Axis, role: Role, extent: i64, b: &State) -> Option<(Team, St
         (Role::Thread, Axis::M, Stage::FusedCopy { side, asynchronous, coalesced, done: 2 }, Team::Thread) => {
             (Team::Cta(scale(1)?), Stage::FusedCopy { side, asynchronous, coalesced, done: 1 })
         }
-        (Role::Serial, Axis::M, Stage::FusedCopy { side, asynchronous, coalesced, done: 1 }, team) => {
+        (Role::Serial | Role::Unroll, Axis::M, Stage::FusedCopy { side, asynchronous, coalesced, done: 1 }, team) => {
             (team, Stage::FusedCopy { side, asynchronous, coalesced, done: 0 })
         }
         _ => return None,

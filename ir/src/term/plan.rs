@@ -45,6 +45,8 @@ pub struct Fill {
     pub coalesced: bool,
     /// Elements per access on the global side; they lie along the contiguous dimension. 1 where not coalesced.
     pub vector: u32,
+    /// Whether the serial loop is expanded.
+    pub unroll: bool,
 }
 
 /// An operand's way from global memory to the arithmetic.

@@ -206,12 +206,13 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn fill(&self, root: &'a Term) -> Result<Fill, Incomplete> {
-        let mut fill = Fill { coalesced: true, vector: 1 };
+        let mut fill = Fill { coalesced: true, vector: 1, unroll: false };
         let mut current = root;
         loop {
             match current {
                 Term::Fuse { coalesced, .. } => fill.coalesced = *coalesced,
                 Term::Loop { role: Role::Vector, extent, .. } => fill.vector = u32::try_from(*extent).unwrap_or(1),
+                Term::Loop { role: Role::Unroll, .. } => fill.unroll = true,
                 Term::Loop { .. } => {}
                 Term::CopyElement(_) => return Ok(fill),
                 other => return Err(Incomplete(format!("{other} has no place in a copy"))),

@@ -1,0 +1,226 @@
+//! From a program to the contraction that it computes.
+use satune_ir::term::{Axis, AxisInfo, Contraction, OperandInfo};
+use satune_ir::{BinOp, Block, BufferId, Expr, IterKind, Program, Stmt, VarId};
+
+/// Why a program is not a contraction that the space can hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// Not exactly one block below the root.
+    #[error("the program has {found} blocks; the explorer takes programs of one block, a sum of products (C[..] = C[..] + A[..] * B[..] with init 0)")]
+    Blocks {
+        /// How many.
+        found: usize,
+    },
+    /// The block is no sum of products.
+    #[error("block `{block}` is not a sum of products: {reason}; the explorer takes C[..] = C[..] + A[..] * B[..] with init 0, each index a bare iterator")]
+    NotContraction {
+        /// Its name.
+        block: String,
+        /// What does not fit.
+        reason: String,
+    },
+}
+
+/// Reads the contraction off a program of one block.
+///
+/// # Errors
+/// When the program is something else; the message says what does not fit.
+pub fn contraction(program: &Program) -> Result<Contraction, EncodeError> {
+    let mut blocks: Vec<&Block> = Vec::new();
+    collect_blocks(&program.body.block.body, &mut blocks);
+    let [block] = blocks[..] else { return Err(EncodeError::Blocks { found: blocks.len() }) };
+    Reader { program, block }.read().map_err(|reason| EncodeError::NotContraction { block: block.name.clone(), reason })
+}
+
+fn collect_blocks<'a>(stmt: &'a Stmt, out: &mut Vec<&'a Block>) {
+    match stmt {
+        Stmt::Realize(r) => {
+            out.push(&r.block);
+            collect_blocks(&r.block.body, out);
+        }
+        Stmt::For(l) => collect_blocks(&l.body, out),
+        Stmt::Seq(parts) => parts.iter().for_each(|s| collect_blocks(s, out)),
+        Stmt::If { then, otherwise, .. } => {
+            collect_blocks(then, out);
+            if let Some(s) = otherwise {
+                collect_blocks(s, out);
+            }
+        }
+        Stmt::Let { body, .. } => collect_blocks(body, out),
+        Stmt::Store { .. } | Stmt::Evaluate(_) => {}
+    }
+}
+
+struct Reader<'a> {
+    program: &'a Program,
+    block: &'a Block,
+}
+
+type Access = (BufferId, Vec<VarId>);
+
+impl Reader<'_> {
+    fn read(&self) -> Result<Contraction, String> {
+        self.loops()?;
+        let (c, a, b) = self.accesses()?;
+        let uses = |access: &Access, var: VarId| access.1.contains(&var);
+        let mut kinds: Vec<(VarId, bool, i64, [bool; 3])> = Vec::new();
+        for iter in &self.block.iter_vars {
+            let extent = constant(&iter.extent).filter(|e| *e >= 1).ok_or("an iterator's extent is not a constant")?;
+            if constant(&iter.min) != Some(0) {
+                return Err(format!("iterator `{}` does not start at 0", iter.var.name));
+            }
+            let reduce = match iter.kind {
+                IterKind::Spatial => false,
+                IterKind::Reduce => true,
+                IterKind::Opaque => return Err(format!("iterator `{}` is opaque", iter.var.name)),
+            };
+            let v = iter.var.id;
+            kinds.push((v, reduce, extent, [uses(&a, v), uses(&b, v), uses(&c, v)]));
+        }
+        let largest = |wanted: [bool; 3], reduce: bool| {
+            kinds
+                .iter()
+                .filter(|(_, r, _, u)| *r == reduce && *u == wanted)
+                .max_by_key(|(v, _, e, _)| (*e, c.1.iter().position(|x| x == v)))
+                .map(|k| k.0)
+        };
+        let m = largest([true, false, true], false);
+        let n = largest([false, true, true], false);
+        let k = largest([true, true, false], true).ok_or("no reduction axis is shared by both factors")?;
+        let (mut batch, mut outer) = (0, 0);
+        let mut iters = Vec::new();
+        for (iter, (var, reduce, extent, used)) in self.block.iter_vars.iter().zip(&kinds) {
+            let axis = if Some(*var) == m {
+                Axis::M
+            } else if Some(*var) == n {
+                Axis::N
+            } else if *var == k {
+                Axis::K
+            } else if *reduce {
+                if !(used[0] && used[1]) {
+                    return Err(format!("reduction iterator `{}` is in one factor only", iter.var.name));
+                }
+                outer += 1;
+                Axis::Outer(outer - 1)
+            } else {
+                if !used[2] {
+                    return Err(format!("spatial iterator `{}` does not index the result", iter.var.name));
+                }
+                batch += 1;
+                Axis::Batch(batch - 1)
+            };
+            let name = iter.var.name.to_string();
+            iters.push((axis, AxisInfo { name, extent: *extent, reduce: *reduce }));
+        }
+        if m.is_none() || n.is_none() {
+            return Err("it has no spatial axis of its own for each factor (a matrix-vector product?)".into());
+        }
+        let axis_of = |var: &VarId| kinds.iter().position(|k| k.0 == *var).map(|i| iters[i].0);
+        let operand = |access: &Access| -> Result<OperandInfo, String> {
+            let buffer = self.program.buffer(access.0);
+            let dims = access.1.iter().map(axis_of).collect::<Option<Vec<_>>>().ok_or("an index is not an iterator")?;
+            for (dim, axis) in buffer.shape.iter().zip(&dims) {
+                let extent = iters.iter().find(|(a, _)| a == axis).map(|(_, i)| i.extent);
+                if constant(dim) != extent {
+                    return Err(format!("buffer `{}` is larger or smaller than what is accessed", buffer.name));
+                }
+            }
+            if !buffer.strides.is_empty() || buffer.elem_offset.is_some() {
+                return Err(format!("buffer `{}` is not a plain row-major array", buffer.name));
+            }
+            Ok(OperandInfo { buffer: access.0, name: buffer.name.clone(), dtype: buffer.dtype, dims })
+        };
+        // The factor that has m is A, whichever was written first.
+        let a_has_m = m.is_some_and(|m| a.1.contains(&m));
+        let (a, b) = if a_has_m { (&a, &b) } else { (&b, &a) };
+        let accumulate = self.program.buffer(c.0).dtype;
+        Ok(Contraction {
+            block: self.block.id,
+            block_name: self.block.name.clone(),
+            a: operand(a)?,
+            b: operand(b)?,
+            c: operand(&c)?,
+            iters,
+            accumulate,
+        })
+    }
+
+    /// The loops are a plain nest, one per iterator, in the iterators' order.
+    fn loops(&self) -> Result<(), String> {
+        let mut stmt = &*self.program.body.block.body;
+        let mut vars = Vec::new();
+        loop {
+            match stmt {
+                Stmt::For(l) if constant(&l.min) == Some(0) => {
+                    vars.push(l.var.id);
+                    stmt = &l.body;
+                }
+                Stmt::Realize(r) => {
+                    let bound: Vec<_> =
+                        r.iter_values.iter().map(|e| if let Expr::Var(v) = e { Some(v.id) } else { None }).collect();
+                    let plain = bound.len() == vars.len() && bound.iter().zip(&vars).all(|(a, b)| *a == Some(*b));
+                    return if plain {
+                        Ok(())
+                    } else {
+                        Err("its loops are not a plain nest, one loop per iterator in the same order".into())
+                    };
+                }
+                _ => return Err("its loops are not a plain nest".into()),
+            }
+        }
+    }
+
+    /// (C, A, B) accesses of `C[..] = C[..] + A[..] * B[..]`.
+    fn accesses(&self) -> Result<(Access, Access, Access), String> {
+        let Some(init) = &self.block.init else { return Err("it has no init".into()) };
+        let Stmt::Store { value: zero, .. } = &**init else { return Err("its init is not one store".into()) };
+        let is_zero = match zero {
+            Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
+            Expr::Int(value, _) => *value == 0,
+            _ => false,
+        };
+        if !is_zero {
+            return Err("its init is not 0".into());
+        }
+        let Stmt::Store { buffer, indices, value } = &*self.block.body else {
+            return Err("its body is not one store".into());
+        };
+        let c = (*buffer, bare(indices)?);
+        let Expr::Binary(BinOp::Add, left, right) = value else { return Err("its body is not a sum".into()) };
+        let is_c = |e: &Expr| matches!(e, Expr::Load(b, i) if b == buffer && i == indices);
+        let product = match (is_c(left), is_c(right)) {
+            (true, _) => right,
+            (_, true) => left,
+            _ => return Err("its body does not add to the result".into()),
+        };
+        let Expr::Binary(BinOp::Mul, a, b) = &**product else {
+            return Err("what it adds is not a product".into());
+        };
+        Ok((c, factor(a)?, factor(b)?))
+    }
+}
+
+fn factor(expr: &Expr) -> Result<Access, String> {
+    match expr {
+        Expr::Cast(_, inner) => factor(inner),
+        Expr::Load(buffer, indices) => Ok((*buffer, bare(indices)?)),
+        _ => Err("a factor is not an element of a buffer".into()),
+    }
+}
+
+fn bare(indices: &[Expr]) -> Result<Vec<VarId>, String> {
+    indices
+        .iter()
+        .map(|e| match e {
+            Expr::Var(v) => Ok(v.id),
+            _ => Err("an index is not a bare iterator".to_string()),
+        })
+        .collect()
+}
+
+fn constant(expr: &Expr) -> Option<i64> {
+    match expr {
+        Expr::Int(value, _) => Some(*value),
+        _ => None,
+    }
+}

@@ -1,0 +1,178 @@
+//! Saturation: a worklist of (class, node) pairs; each rule sees each of them once.
+use super::menu::{Fuel, Limits, Menu};
+use satune_ir::term::{
+    Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, Tile,
+};
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+type Graph = egg::EGraph<Term, Invariants>;
+
+/// A rewrite rule: what a node of a class equals besides. One direction only; the side condition stands in `apply`.
+pub trait Rule: Sync {
+    /// The primitive (and variant) that it stands for.
+    fn name(&self) -> &'static str;
+    /// Adds to `engine` every term that equals `node`, which is in a class of invariant `state`.
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State);
+}
+
+/// What went wrong while a space was made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SaturationError {
+    /// A rule merged what is not equal, or made a term that is not well formed: a bug.
+    #[error("rule `{rule}` is unsound: {violation}")]
+    Unsound {
+        /// The rule.
+        rule: &'static str,
+        /// What the invariant check says.
+        violation: String,
+    },
+    /// There is no schedule at all within the limits.
+    #[error("no schedule of this problem fits the limits of the GPU")]
+    Empty,
+}
+
+/// A rule's view of the e-graph.
+pub struct Engine<'a> {
+    egraph: Graph,
+    /// What is scheduled.
+    pub contraction: &'a Contraction,
+    /// Limits of the GPU.
+    pub limits: Limits,
+    /// Sizes on offer.
+    pub menu: &'a Menu,
+    queue: VecDeque<(egg::Id, Term)>,
+    nests: HashMap<State, egg::Id>,
+    made_by: HashMap<Term, &'static str>,
+    class: egg::Id,
+    rule: &'static str,
+    added: u64,
+}
+
+impl Engine<'_> {
+    /// The class of everything that equals the plain nest of a state.
+    pub fn nest(&mut self, state: State) -> egg::Id {
+        if let Some(id) = self.nests.get(&state) {
+            return *id;
+        }
+        let node = Term::Nest(Box::new(state));
+        let id = self.egraph.add(node.clone());
+        self.nests.insert(state, id);
+        self.queue.push_back((id, node));
+        id
+    }
+
+    /// A term below the one under consideration.
+    pub fn term(&mut self, node: Term) -> egg::Id {
+        let before = self.egraph.total_size();
+        let id = self.egraph.add(node.clone());
+        if self.egraph.total_size() > before {
+            self.made_by.insert(node.clone(), self.rule);
+            self.queue.push_back((id, node));
+        }
+        id
+    }
+
+    /// The nodes of a class, as known now.
+    pub fn nodes(&self, class: egg::Id) -> Vec<Term> {
+        self.egraph[class].nodes.clone()
+    }
+
+    /// The invariant of a class.
+    pub fn state(&self, class: egg::Id) -> State {
+        self.egraph[class].data
+    }
+
+    /// States that the node under consideration equals this one.
+    pub fn equals(&mut self, node: Term) {
+        let id = self.term(node);
+        if self.egraph.union(self.class, id) {
+            self.added += 1;
+        }
+    }
+}
+
+/// Builds the space of a contraction's schedules: starts from the plain nest, applies the rules until nothing is added
+/// or the fuel is spent.
+///
+/// # Errors
+/// When a rule breaks a class's invariant (a bug), or when no schedule fits.
+pub fn saturate(
+    contraction: &Contraction,
+    limits: Limits,
+    menu: &Menu,
+    rules: &[Box<dyn Rule>],
+    fuel: Fuel,
+) -> Result<Space, SaturationError> {
+    let start = Instant::now();
+    let mut engine = Engine {
+        egraph: Graph::new(Invariants::default()),
+        contraction,
+        limits,
+        menu,
+        queue: VecDeque::new(),
+        nests: HashMap::new(),
+        made_by: HashMap::new(),
+        class: egg::Id::from(0),
+        rule: "",
+        added: 0,
+    };
+    let root = engine.nest(root_state(contraction));
+    let mut firings: Vec<(&'static str, u64)> = rules.iter().map(|r| (r.name(), 0)).collect();
+    let mut stopped_by = StoppedBy::Saturated;
+    let mut rounds = 0;
+    while let Some((class, node)) = engine.queue.pop_front() {
+        rounds += 1;
+        if engine.egraph.total_size() > fuel.nodes {
+            stopped_by = StoppedBy::Limit(format!("nodes {}", fuel.nodes));
+            break;
+        }
+        if rounds % 1024 == 0 && start.elapsed() > fuel.time {
+            stopped_by = StoppedBy::Limit(format!("seconds {}", fuel.time.as_secs()));
+            break;
+        }
+        engine.class = engine.egraph.find(class);
+        let state = engine.egraph[engine.class].data;
+        for (rule, firing) in rules.iter().zip(&mut firings) {
+            engine.rule = rule.name();
+            let before = engine.added;
+            rule.apply(&mut engine, &node, &state);
+            firing.1 += engine.added - before;
+            if let Some(violation) = engine.egraph.analysis.violations.first() {
+                return Err(SaturationError::Unsound { rule: rule.name(), violation: violation.clone() });
+            }
+        }
+    }
+    engine.egraph.rebuild();
+    if let Some(violation) = engine.egraph.analysis.violations.first() {
+        return Err(SaturationError::Unsound { rule: "congruence", violation: violation.clone() });
+    }
+    let report = SaturationReport {
+        stopped_by,
+        rounds,
+        time: start.elapsed(),
+        nodes: engine.egraph.total_number_of_nodes(),
+        classes: engine.egraph.number_of_classes(),
+        firings,
+    };
+    let root = engine.egraph.find(root);
+    let mut made_by = HashMap::with_capacity(engine.made_by.len());
+    for (node, rule) in engine.made_by {
+        let node = egg::Language::map_children(node, |id| engine.egraph.find(id));
+        made_by.insert(node, rule);
+    }
+    Ok(Space { egraph: engine.egraph, root, contraction: contraction.clone(), made_by, report })
+}
+
+/// The state of the whole problem.
+pub fn root_state(contraction: &Contraction) -> State {
+    use satune_ir::term::Axis;
+    State {
+        team: Team::Grid,
+        stage: Stage::Root,
+        tile: Tile { m: contraction.extent(Axis::M), n: contraction.extent(Axis::N), k: contraction.extent(Axis::K) },
+        a: Place::Global,
+        b: Place::Global,
+        c: Place::Global,
+    }
+}

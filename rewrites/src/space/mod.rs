@@ -1,0 +1,9 @@
+//! The space of a contraction's schedules: encoding, rules, saturation.
+mod encode;
+mod engine;
+mod menu;
+pub mod rules;
+
+pub use encode::{contraction, EncodeError};
+pub use engine::{root_state, saturate, Engine, Rule, SaturationError};
+pub use menu::{Fuel, Limits, Menu};

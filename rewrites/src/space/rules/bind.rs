@@ -1,0 +1,174 @@
+//! `bind` (with the `split` that makes the loop): loops are handed to smaller teams, one way, from the grid to lanes.
+use crate::space::{Engine, Rule};
+use satune_ir::term::{Axis, Role, Stage, State, Team, Term};
+
+/// `nest = grid nest`: the reduction stays whole, one kernel.
+pub struct Whole;
+
+impl Rule for Whole {
+    fn name(&self) -> &'static str {
+        "one-kernel"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        if let (Term::Nest(_), Stage::Root) = (node, state.stage) {
+            let batch = u8::try_from(engine.contraction.batch().count()).unwrap_or(u8::MAX);
+            let body = engine.nest(State { stage: Stage::Blocks { batch, m: true, n: true }, ..*state });
+            engine.equals(Term::Grid([body]));
+        }
+    }
+}
+
+/// `nest(M, ..) = for m in blocks(ceil(M / f)): nest(f, ..)` for every tile `f` on the menu: batch axes first, then m,
+/// then n ([`super::reorder::Reorder`] gives the other order).
+pub struct Blocks;
+
+impl Rule for Blocks {
+    fn name(&self) -> &'static str {
+        "split, bind to blocks"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let (Term::Nest(_), Stage::Blocks { batch, m, n }) = (node, state.stage) else { return };
+        if batch > 0 {
+            let index = engine.contraction.batch().count() as u8 - batch;
+            let extent = engine.contraction.extent(Axis::Batch(index));
+            let body = engine.nest(State { stage: Stage::Blocks { batch: batch - 1, m, n }, ..*state });
+            engine.equals(Term::Loop {
+                axis: Axis::Batch(index),
+                role: Role::Block,
+                extent,
+                total: extent,
+                body: [body],
+            });
+            return;
+        }
+        let (axis, stage, sizes) = match (m, n) {
+            (true, _) => (Axis::M, Stage::Blocks { batch, m: false, n }, engine.menu.tile_m.clone()),
+            (false, true) => (Axis::N, Stage::Blocks { batch, m, n: false }, engine.menu.tile_n.clone()),
+            (false, false) => return,
+        };
+        let total = state.tile.get(axis);
+        for size in sizes {
+            let body = engine.nest(State { stage, tile: state.tile.with(axis, size), ..*state });
+            let extent = (total + size - 1) / size;
+            engine.equals(Term::Loop { axis, role: Role::Block, extent, total, body: [body] });
+        }
+    }
+}
+
+/// `(grid nest) = (cta T nest)`: a block of T threads computes the tile.
+///
+/// Side condition: at most one accumulator per result fits the registers of T threads, and no thread is idle.
+pub struct EnterCta;
+
+impl Rule for EnterCta {
+    fn name(&self) -> &'static str {
+        "enter block"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let (Term::Nest(_), Stage::Blocks { batch: 0, m: false, n: false }) = (node, state.stage) else { return };
+        let results = state.tile.m * state.tile.n;
+        let words = i64::from(engine.contraction.accumulate.bytes().max(4) / 4);
+        for threads in engine.menu.threads.clone() {
+            let each = results / i64::from(threads);
+            // Fragments and addresses need registers too; 40 is less than any kernel takes for them.
+            if results % i64::from(threads) != 0 || each * words + 40 > engine.limits.registers {
+                continue;
+            }
+            let body = engine.nest(State { team: Team::Cta(threads), stage: Stage::Accumulators, ..*state });
+            engine.equals(Term::Cta { threads, body: [body] });
+        }
+    }
+}
+
+/// `(cta T nest) = for m in warps(w): for n in warps(T/32/w): (warp nest)`.
+pub struct Warps;
+
+impl Rule for Warps {
+    fn name(&self) -> &'static str {
+        "split, bind to warps"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let (Term::Nest(_), Team::Cta(threads)) = (node, state.team) else { return };
+        let warps = i64::from(threads / 32);
+        match state.stage {
+            Stage::Warps { m: true, n: true } => {
+                let mut along_m = 1;
+                while along_m <= warps {
+                    let along_n = warps / along_m;
+                    if warps % along_m == 0 && state.tile.m % along_m == 0 && state.tile.n % along_n == 0 {
+                        let tile = state.tile.with(Axis::M, state.tile.m / along_m);
+                        if enough_for_lanes(tile.m, tile.n / along_n, engine) {
+                            let team = Team::Cta((along_n * 32) as u32);
+                            let stage = Stage::Warps { m: false, n: true };
+                            let body = engine.nest(State { team, stage, tile, ..*state });
+                            let (extent, total) = (along_m, state.tile.m);
+                            engine.equals(Term::Loop { axis: Axis::M, role: Role::Warp, extent, total, body: [body] });
+                        }
+                    }
+                    along_m *= 2;
+                }
+            }
+            Stage::Warps { m: false, n: true } if state.tile.n % warps == 0 => {
+                let tile = state.tile.with(Axis::N, state.tile.n / warps);
+                let stage = Stage::WarpVthread { m: true };
+                let body = engine.nest(State { team: Team::Warp(32), stage, tile, ..*state });
+                let (extent, total) = (warps, state.tile.n);
+                engine.equals(Term::Loop { axis: Axis::N, role: Role::Warp, extent, total, body: [body] });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a warp's tile gives each of 32 lanes a result, and none more than the register menu times the vthreads.
+fn enough_for_lanes(m: i64, n: i64, engine: &Engine<'_>) -> bool {
+    let most = engine.menu.registers * engine.menu.vthreads.iter().copied().max().unwrap_or(1);
+    lane_splits(m, n).any(|(along_m, along_n)| m / along_m <= most && n / along_n <= most)
+}
+
+/// (lanes along m, lanes along n) with product 32 that divide the tile.
+fn lane_splits(m: i64, n: i64) -> impl Iterator<Item = (i64, i64)> {
+    (0..=5).map(|p| (1 << p, 32 >> p)).filter(move |(a, b)| m % a == 0 && n % b == 0)
+}
+
+/// `(warp nest) = for m in lanes(l): for n in lanes(32/l): (thread nest)`.
+pub struct Lanes;
+
+impl Rule for Lanes {
+    fn name(&self) -> &'static str {
+        "split, bind to lanes"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let (Term::Nest(_), Team::Warp(lanes)) = (node, state.team) else { return };
+        match state.stage {
+            Stage::Lanes { m: true, n: true } => {
+                for (along_m, along_n) in lane_splits(state.tile.m, state.tile.n) {
+                    let registers = (state.tile.m / along_m, state.tile.n / along_n);
+                    if registers.0 > engine.menu.registers || registers.1 > engine.menu.registers {
+                        continue;
+                    }
+                    let tile = state.tile.with(Axis::M, registers.0);
+                    let team = Team::Warp(along_n as u32);
+                    let body = engine.nest(State { team, stage: Stage::Lanes { m: false, n: true }, tile, ..*state });
+                    let (extent, total) = (along_m, state.tile.m);
+                    engine.equals(Term::Loop { axis: Axis::M, role: Role::Thread, extent, total, body: [body] });
+                }
+            }
+            Stage::Lanes { m: false, n: true } => {
+                let extent = i64::from(lanes);
+                if state.tile.n % extent == 0 {
+                    let tile = state.tile.with(Axis::N, state.tile.n / extent);
+                    let body = engine.nest(State { team: Team::Thread, stage: Stage::Steps, tile, ..*state });
+                    let total = state.tile.n;
+                    engine.equals(Term::Loop { axis: Axis::N, role: Role::Thread, extent, total, body: [body] });
+                }
+            }
+            _ => {}
+        }
+    }
+}

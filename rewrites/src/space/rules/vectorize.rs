@@ -1,0 +1,39 @@
+//! `vectorize` of the store of C: the run of neighbouring results that one access takes. It is written on the
+//! accumulators' nest, because its width must divide it; the drain follows it.
+use crate::space::{Engine, Rule};
+use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
+
+/// Widths, elements, in which the register tile's rows can be stored: up to 16 bytes, dividing the tile and C's rows.
+pub(super) fn store_widths(engine: &Engine<'_>, state: &State) -> Vec<i64> {
+    let c = &engine.contraction.c;
+    let along_n = c.contiguous_along(Axis::N);
+    let row = engine.contraction.extent(Axis::N);
+    [1, 2, 4, 8]
+        .into_iter()
+        .filter(|w| {
+            *w == 1
+                || (along_n
+                    && state.c == Place::Local
+                    && w * i64::from(c.dtype.bytes()) <= 16
+                    && state.tile.n % w == 0
+                    && row % w == 0)
+        })
+        .collect()
+}
+
+/// `nest(n = w) = for n in vector(w): multiply-add`.
+pub struct Piece;
+
+impl Rule for Piece {
+    fn name(&self) -> &'static str {
+        "vectorize store"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let (Term::Nest(_), Stage::Piece) = (node, state.stage) else { return };
+        let below = State { stage: Stage::Statement, tile: state.tile.with(Axis::N, 1), ..*state };
+        let body = engine.term(Term::Multiply(Box::new(below)));
+        let extent = state.tile.n;
+        engine.equals(Term::Loop { axis: Axis::N, role: Role::Vector, extent, total: extent, body: [body] });
+    }
+}
