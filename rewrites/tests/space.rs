@@ -9,6 +9,7 @@ fn gemm(m: i64, n: i64, k: i64) -> Contraction {
         buffer: BufferId(id),
         name: name.into(),
         dtype: DType::F32,
+        index: usize::from(id == 1),
         dims: dims.to_vec(),
     };
     Contraction {

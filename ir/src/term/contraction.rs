@@ -37,6 +37,8 @@ pub struct OperandInfo {
     pub name: String,
     /// Element type in memory.
     pub dtype: DType,
+    /// Its place among the regions that the block reads (for the result: writes).
+    pub index: usize,
     /// The axis of each dimension, outermost first; row-major.
     pub dims: Vec<Axis>,
 }

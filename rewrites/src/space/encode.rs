@@ -62,6 +62,9 @@ impl Reader<'_> {
     fn read(&self) -> Result<Contraction, String> {
         self.loops()?;
         let (c, a, b) = self.accesses()?;
+        if a.0 == b.0 {
+            return Err("both factors are the same buffer".into());
+        }
         let uses = |access: &Access, var: VarId| access.1.contains(&var);
         let mut kinds: Vec<(VarId, bool, i64, [bool; 3])> = Vec::new();
         for iter in &self.block.iter_vars {
@@ -116,7 +119,7 @@ impl Reader<'_> {
             return Err("it has no spatial axis of its own for each factor (a matrix-vector product?)".into());
         }
         let axis_of = |var: &VarId| kinds.iter().position(|k| k.0 == *var).map(|i| iters[i].0);
-        let operand = |access: &Access| -> Result<OperandInfo, String> {
+        let operand = |access: &Access, index: usize| -> Result<OperandInfo, String> {
             let buffer = self.program.buffer(access.0);
             let dims = access.1.iter().map(axis_of).collect::<Option<Vec<_>>>().ok_or("an index is not an iterator")?;
             for (dim, axis) in buffer.shape.iter().zip(&dims) {
@@ -128,18 +131,18 @@ impl Reader<'_> {
             if !buffer.strides.is_empty() || buffer.elem_offset.is_some() {
                 return Err(format!("buffer `{}` is not a plain row-major array", buffer.name));
             }
-            Ok(OperandInfo { buffer: access.0, name: buffer.name.clone(), dtype: buffer.dtype, dims })
+            Ok(OperandInfo { buffer: access.0, name: buffer.name.clone(), dtype: buffer.dtype, index, dims })
         };
         // The factor that has m is A, whichever was written first.
         let a_has_m = m.is_some_and(|m| a.1.contains(&m));
-        let (a, b) = if a_has_m { (&a, &b) } else { (&b, &a) };
+        let (a, b) = if a_has_m { (operand(&a, 0)?, operand(&b, 1)?) } else { (operand(&b, 1)?, operand(&a, 0)?) };
         let accumulate = self.program.buffer(c.0).dtype;
         Ok(Contraction {
             block: self.block.id,
             block_name: self.block.name.clone(),
-            a: operand(a)?,
-            b: operand(b)?,
-            c: operand(&c)?,
+            a,
+            b,
+            c: operand(&c, 0)?,
             iters,
             accumulate,
         })
