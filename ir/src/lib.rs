@@ -5,6 +5,7 @@
 
 mod expr;
 mod program;
+pub mod machine;
 pub mod term;
 pub mod visit;
 
