@@ -35,3 +35,25 @@ fn apply(s: &mut Schedule, node: Node) -> Result<LoopId> {
     })?;
     Ok(id)
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{block, loops, matmul, refusal};
+
+    #[test]
+    fn wraps_blocks_and_loops() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        let inner = add_unit_loop(&mut s, Node::Block(c)).unwrap();
+        let outer = loops(&s, "C")[0];
+        let top = add_unit_loop(&mut s, Node::Loop(outer)).unwrap();
+        let l = loops(&s, "C");
+        assert_eq!((l.len(), l[0], l[4]), (5, top, inner));
+        let root = s.root();
+        assert_eq!(
+            refusal(&mut s, |s| add_unit_loop(s, Node::Block(root))),
+            "Cannot add loops on top of the root block"
+        );
+    }
+}

@@ -38,3 +38,23 @@ pub fn unannotate(s: &mut Schedule, node: Node, key: &str) -> Result<()> {
         Node::Block(id) => error.at_block(id),
     })
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{block, loops, matmul, refusal};
+
+    #[test]
+    fn adds_keeps_and_removes() {
+        let mut s = matmul();
+        let i = loops(&s, "C")[0];
+        annotate(&mut s, Node::Loop(i), "k", Attr::Int(1)).unwrap();
+        annotate(&mut s, Node::Loop(i), "k", Attr::Int(2)).unwrap();
+        assert_eq!(s.get_loop(i).unwrap().annotations["k"], Attr::Int(1));
+        unannotate(&mut s, Node::Loop(i), "k").unwrap();
+        assert!(s.get_loop(i).unwrap().annotations.is_empty());
+        let c = block(&s, "C");
+        annotate(&mut s, Node::Block(c), "k", Attr::Int(1)).unwrap();
+        assert_eq!(refusal(&mut s, |s| unannotate(s, Node::Block(c), "z")), "Cannot find annotation key: z");
+    }
+}

@@ -1,4 +1,5 @@
 //! Small arithmetic on expressions: folding constructors, and the simplification of block bindings under loops.
+use crate::iter_map;
 use satune_ir::{BinOp, DType, Expr, For, Range, Stmt, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -107,59 +108,23 @@ pub fn simplify_bindings(stmt: &mut Stmt, around: &mut Domains, keep_unit_iterat
     }
 }
 
-fn iter_map_simplify(values: &[Expr], _domains: &Domains, _predicate: &Expr, _keep_unit: bool) -> Vec<Expr> {
-    values.to_vec()
+/// The indices in normal form, where they are an affine map of the variables; as they are otherwise.
+pub fn iter_map_simplify(values: &[Expr], domains: &Domains, predicate: &Expr, keep_unit_iterators: bool) -> Vec<Expr> {
+    // What fails under the predicate may still have a normal form that holds without it.
+    let always = int(1, DType::Bool);
+    iter_map::detect(values, domains, predicate, keep_unit_iterators)
+        .or_else(|| iter_map::detect(values, domains, &always, keep_unit_iterators))
+        .map_or_else(|| values.to_vec(), |map| map.indices())
 }
 
 /// Whether block iterator values are an affine map, onto their domain, of loops: mixed radix with unit stride.
 pub fn is_affine_binding(values: &[Expr], loops: &[&For], predicate: &Expr) -> bool {
-    mixed_radix(values, &domains(loops), predicate)
+    iter_map::detect(values, &domains(loops), predicate, true).is_some_and(|map| map.has_unit_strides())
 }
 
-/// Whether the starts of the ranges take all values of a box while the variables of `domains` run.
+/// Whether the ranges take all values of a box while the variables of `domains` run.
 pub fn fills_boxes(ranges: &[Range], domains: &Domains, predicate: &Expr) -> bool {
     let starts: Vec<Expr> = ranges.iter().map(|r| r.min.clone()).collect();
-    mixed_radix(&starts, domains, predicate)
-}
-
-fn mixed_radix(values: &[Expr], domains: &Domains, _predicate: &Expr) -> bool {
-    let mut used = std::collections::HashSet::new();
-    values.iter().all(|e| {
-        let mut terms: Vec<(i64, i64)> = Vec::new();
-        let mut ok = collect(e, 1, domains, &mut used, &mut terms);
-        terms.sort_unstable();
-        let mut next = 1;
-        for (scale, extent) in terms {
-            ok &= scale == next;
-            next = scale.saturating_mul(extent);
-        }
-        ok
-    })
-}
-
-fn collect(
-    e: &Expr,
-    scale: i64,
-    domains: &Domains,
-    used: &mut std::collections::HashSet<VarId>,
-    out: &mut Vec<(i64, i64)>,
-) -> bool {
-    match e {
-        Expr::Int(..) => true,
-        Expr::Var(v) => match domains.get(&v.id).map(|r| constant(&r.extent)) {
-            Some(Some(1)) | None => true,
-            Some(Some(extent)) => {
-                out.push((scale, extent));
-                used.insert(v.id)
-            }
-            Some(None) => false,
-        },
-        Expr::Binary(BinOp::Add, a, b) => {
-            collect(a, scale, domains, used, out) && collect(b, scale, domains, used, out)
-        }
-        Expr::Binary(BinOp::Mul, a, b) => {
-            constant(b).is_some_and(|c| collect(a, scale.saturating_mul(c), domains, used, out))
-        }
-        _ => !satune_ir::visit::uses_var(e, &|v| domains.contains_key(&v)),
-    }
+    let Some(extents) = ranges.iter().map(|r| constant(&r.extent)).collect::<Option<Vec<i64>>>() else { return false };
+    iter_map::detect(&starts, domains, predicate, true).is_some_and(|map| map.fills(&extents))
 }

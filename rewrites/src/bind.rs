@@ -80,3 +80,95 @@ pub fn tag_of(stmt: &Stmt) -> Option<&str> {
         _ => None,
     }
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{func, loops, matmul, refusal, schedule};
+
+    #[test]
+    fn binds_spatial_loops_to_all_and_reductions_to_threads() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        bind(&mut s, l[0], "blockIdx.x").unwrap();
+        bind(&mut s, l[1], "vthread.x").unwrap();
+        bind(&mut s, l[2], "threadIdx.x").unwrap();
+        assert_eq!(s.get_loop(l[2]).unwrap().kind, ForKind::ThreadBinding("threadIdx.x".into()));
+    }
+
+    #[test]
+    fn refuses() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        let wrong = "ScheduleError: The \"bind\" cannot be fulfilled with regard to some of its underlying block";
+        assert_eq!(refusal(&mut s, |s| bind(s, l[2], "blockIdx.x")), wrong);
+        assert_eq!(refusal(&mut s, |s| bind(s, l[2], "vthread.x")), wrong);
+        assert_eq!(refusal(&mut s, |s| bind(s, l[0], "warpIdx")), "Unknown threadscope warpIdx");
+        bind(&mut s, l[0], "threadIdx.x").unwrap();
+        let nested =
+            "ScheduleError: The loops i and j are nested and bound to one tag, threadIdx.x: only their diagonal \
+                      would be computed";
+        assert_eq!(refusal(&mut s, |s| bind(s, l[1], "threadIdx.x")), nested);
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        bind(&mut s, l[1], "threadIdx.x").unwrap();
+        assert_eq!(refusal(&mut s, |s| bind(s, l[0], "threadIdx.x")), nested);
+    }
+
+    fn decomposed() -> Schedule {
+        schedule(&func(
+            "A: T.Buffer((16, 16), \"float32\"), B: T.Buffer((16,), \"float32\")",
+            r#"
+for i in range(16):
+    with T.sblock("B_init"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = T.float32(0)
+    for k in range(16):
+        with T.sblock("B_update"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            B[vi] = B[vi] + A[vi, vk]
+"#,
+        ))
+    }
+
+    #[test]
+    fn refuses_a_decomposed_reduction() {
+        let mut s = decomposed();
+        let i = loops(&s, "B_init")[0];
+        assert_eq!(
+            refusal(&mut s, |s| bind(s, i, "threadIdx.x")),
+            "ScheduleError: The queried subtree root in SRef tree does not have compact dataflow, because some of its child \
+             block on SRef tree is neither a local complete block nor a local reduction block."
+        );
+    }
+
+    #[test]
+    fn a_cooperative_copy_uses_the_threads_anew() {
+        let script = |index: &str| {
+            func(
+                "A: T.Buffer((32, 32), \"float32\"), B: T.Buffer((32, 32), \"float32\")",
+                &format!(
+                    r#"
+S = T.sblock_alloc_buffer((32, 32), scope="shared")
+for b in T.thread_binding(32, thread="blockIdx.x"):
+    for t in T.thread_binding(32, thread="threadIdx.x"):
+        for ax in range(32):
+            with T.sblock("S"):
+                v0 = T.axis.spatial(32, b)
+                v1 = T.axis.spatial(32, {index})
+                S[v0, v1] = A[v0, v1]
+        with T.sblock("B"):
+            v0, v1 = T.axis.remap("SS", [b, t])
+            B[v0, v1] = S[v0, 31 - v1]
+"#
+                ),
+            )
+        };
+        let mut s = schedule(&script("ax"));
+        let ax = loops(&s, "S")[2];
+        bind(&mut s, ax, "threadIdx.x").unwrap();
+        let mut s = schedule(&script("(ax + t) % 32"));
+        let ax = loops(&s, "S")[2];
+        refusal(&mut s, |s| bind(s, ax, "threadIdx.x"));
+    }
+}

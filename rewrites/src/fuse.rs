@@ -104,3 +104,61 @@ fn apply(s: &mut Schedule, loops: &[LoopId], extents: &[i64], preserve_unit_iter
     s.replace(Node::Loop(loops[0]), |_| nest)?;
     Ok(id)
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::bind::bind;
+    use crate::testing::{assert_program, chain, func, joined, loops, matmul, refusal, schedule};
+
+    #[test]
+    fn fuses_and_keeps_bindings_simple() {
+        let script = |body: &str| func("A: T.Buffer((4, 8), \"float32\"), B: T.Buffer((4, 8), \"float32\")", body);
+        let mut s = schedule(&script(
+            r#"
+for i, j in T.grid(4, 8):
+    with T.sblock("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj]
+"#,
+        ));
+        let nest = loops(&s, "B");
+        let fused = fuse(&mut s, &nest, true).unwrap();
+        assert_eq!(loops(&s, "B"), vec![fused]);
+        assert_program(
+            &s,
+            &script(
+                r#"
+for i_j_fused in range(32):
+    with T.sblock("B"):
+        vi = T.axis.spatial(4, i_j_fused // 8)
+        vj = T.axis.spatial(8, i_j_fused % 8)
+        B[vi, vj] = A[vi, vj]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_nest() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        let parent = "ScheduleError: The outer loop is not the parent of the inner loop";
+        assert_eq!(refusal(&mut s, |s| fuse(s, &[l[1], l[0]], true)), parent);
+        assert_eq!(refusal(&mut s, |s| fuse(s, &[l[0], l[2]], true)), parent);
+        let mut s = joined();
+        let l = loops(&s, "C");
+        assert_eq!(
+            refusal(&mut s, |s| fuse(s, &l, true)),
+            "ScheduleError: The inner loop is not the only child of outer loop"
+        );
+        let mut s = chain();
+        refusal(&mut s, |s| fuse(s, &[], true));
+        let l = loops(&s, "B");
+        bind(&mut s, l[1], "threadIdx.x").unwrap();
+        assert_eq!(
+            refusal(&mut s, |s| fuse(s, &l, true)),
+            "ScheduleError: The primitive can't be applied because the loop has annotation or thread binding"
+        );
+    }
+}

@@ -262,3 +262,72 @@ pub fn kernels(program: &Program) -> Vec<Node> {
     visit(&program.body.block.body, &mut out);
     out
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::bind::bind;
+    use crate::reorder::reorder;
+    use crate::split::split;
+    use crate::testing::{chain, copy, joined, loops, matmul};
+    use crate::Schedule;
+
+    fn verdict(s: &Schedule) -> String {
+        check(s.program(), &GpuLimits::default()).map_or_else(|e| e.detail.clone(), |()| "ok".into())
+    }
+
+    #[test]
+    fn accepts_a_bound_kernel() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        assert_eq!(verdict(&s), "Block C runs outside of every kernel. Did you forget to bind?");
+        bind(&mut s, l[0], "blockIdx.x").unwrap();
+        bind(&mut s, l[1], "threadIdx.x").unwrap();
+        assert_eq!(verdict(&s), "ok");
+        assert_eq!(kernels(s.program()), vec![Node::Loop(l[0])]);
+    }
+
+    #[test]
+    fn one_tag_has_one_extent_within_a_kernel() {
+        let mut s = joined();
+        let (b, c) = (loops(&s, "B"), loops(&s, "C"));
+        bind(&mut s, b[0], "blockIdx.x").unwrap();
+        bind(&mut s, b[1], "threadIdx.x").unwrap();
+        let parts = split(&mut s, c[1], &[None, Some(15)], true, false).unwrap();
+        bind(&mut s, parts[1], "threadIdx.x").unwrap();
+        assert_eq!(
+            verdict(&s),
+            "All loops that are bound to `threadIdx.x` should have the same extent. However, there are two loops with \
+             extent 30 and 15, which are not equal"
+        );
+        let mut s = chain();
+        for (name, factor) in [("B", 30), ("C", 15)] {
+            let l = loops(&s, name);
+            bind(&mut s, l[0], "blockIdx.x").unwrap();
+            let parts = split(&mut s, l[1], &[None, Some(factor)], true, false).unwrap();
+            bind(&mut s, parts[1], "threadIdx.x").unwrap();
+        }
+        assert_eq!(verdict(&s), "ok", "two kernels may differ");
+    }
+
+    #[test]
+    fn reductions_over_threads_are_innermost() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        bind(&mut s, l[0], "blockIdx.x").unwrap();
+        bind(&mut s, l[2], "threadIdx.x").unwrap();
+        assert_eq!(verdict(&s), "ok");
+        reorder(&mut s, &[l[2], l[1]]).unwrap();
+        assert!(verdict(&s).contains("to be the deepest among all statements"), "{}", verdict(&s));
+    }
+
+    #[test]
+    fn limits_hold() {
+        let mut s = copy("for i in range(32):");
+        let i = loops(&s, "B")[0];
+        bind(&mut s, i, "threadIdx.x").unwrap();
+        let limits = GpuLimits { threads_per_block: 16, ..GpuLimits::default() };
+        let error = check(s.program(), &limits).unwrap_err();
+        assert_eq!(error.detail, "Used threads per block (32) is greater than the allowed maximum (16)");
+    }
+}

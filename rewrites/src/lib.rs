@@ -6,12 +6,15 @@ mod bounds;
 mod error;
 pub mod flags;
 pub mod gpu_check;
+mod iter_map;
 mod loop_checks;
 mod loop_kind;
 mod render;
 pub mod replay;
 pub mod schedule;
 pub mod scope;
+#[cfg(all(test, feature = "scripts"))]
+mod testing;
 pub mod trace;
 pub mod tree;
 

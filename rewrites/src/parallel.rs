@@ -22,3 +22,42 @@ pub fn parallel(s: &mut Schedule, id: LoopId) -> Result<()> {
     legal(s, id).map_err(|e| e.within("parallel"))?;
     s.update_loop(id, |l| l.kind = ForKind::Parallel)
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{func, loops, matmul, refusal, schedule};
+
+    #[test]
+    fn applies_to_spatial_loops_only() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        parallel(&mut s, l[0]).unwrap();
+        assert_eq!(s.get_loop(l[0]).unwrap().kind, ForKind::Parallel);
+        assert_eq!(
+            refusal(&mut s, |s| parallel(s, l[2])),
+            "ScheduleError: The \"parallel\" cannot be fulfilled with regard to some of its underlying block"
+        );
+    }
+
+    #[test]
+    fn refuses_two_writers() {
+        let mut s = schedule(&func(
+            "A: T.Buffer((16,), \"float32\"), B: T.Buffer((16,), \"float32\")",
+            r#"
+for i in range(16):
+    with T.sblock("B1"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = A[vi]
+    with T.sblock("B2"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = A[vi] * T.float32(2)
+"#,
+        ));
+        let i = loops(&s, "B1")[0];
+        assert_eq!(
+            refusal(&mut s, |s| parallel(s, i)),
+            "ScheduleError: The \"parallel\" cannot be fulfilled because two blocks under the loop write one buffer"
+        );
+    }
+}

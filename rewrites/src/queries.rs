@@ -65,3 +65,48 @@ pub fn get_output_blocks(s: &Schedule, scope: BlockId) -> Result<Vec<BlockId>> {
     let outputs = graph.children.iter().filter(|&&b| s.block(b).is_ok_and(|b| graph.is_output(b)));
     Ok(outputs.copied().collect())
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{block, chain, func, schedule};
+
+    #[test]
+    fn answers() {
+        let s = chain();
+        let (b, c) = (block(&s, "B"), block(&s, "C"));
+        assert_eq!(get_producers(&s, c).unwrap(), vec![b]);
+        assert_eq!(get_consumers(&s, b).unwrap(), vec![c]);
+        assert_eq!(get_producers(&s, b).unwrap(), vec![]);
+        assert_eq!(get_output_blocks(&s, s.root()).unwrap(), vec![c]);
+        assert_eq!(get_child_blocks(&s, Node::Block(s.root())).unwrap(), vec![b, c]);
+        let loops = get_loops(&s, c).unwrap();
+        assert_eq!(loops.len(), 2);
+        assert_eq!(get_child_blocks(&s, Node::Loop(loops[1])).unwrap(), vec![c]);
+    }
+
+    #[test]
+    fn refuses_unknown_and_ambiguous_names() {
+        let s = chain();
+        let error = get_sblock(&s, "X").unwrap_err();
+        assert_eq!(error.fast, "ScheduleError: Cannot find a block with the specified name");
+        assert_eq!(error.detail, "Cannot find a block with the name: X");
+        let twice =
+            "for i in range(4):\n    with T.sblock(\"B\"):\n        vi = T.axis.spatial(4, i)\n        B[vi] = A[vi]\n";
+        let s = schedule(&func(
+            "A: T.Buffer((4,), \"float32\"), B: T.Buffer((4,), \"float32\")",
+            &format!("{twice}{twice}"),
+        ));
+        let error = get_sblock(&s, "B").unwrap_err();
+        assert_eq!(error.fast, "ScheduleError: Found multiple blocks with the specified name");
+        assert_eq!(error.detail, "Found  2 blocks with the name: B");
+        assert_eq!(error.blocks.len(), 2);
+    }
+
+    #[test]
+    fn the_root_block_has_no_producers() {
+        let s = chain();
+        let error = get_producers(&s, s.root()).unwrap_err();
+        assert_eq!(error.fast, "ScheduleError: The primitive does not operate on the root block");
+    }
+}

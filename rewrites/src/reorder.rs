@@ -191,3 +191,72 @@ fn shallow(l: &For) -> For {
         body: Box::new(Stmt::Seq(Vec::new())),
     }
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::fuse::fuse;
+    use crate::split::split;
+    use crate::testing::{chain, copy, func, joined, loops, matmul, refusal, schedule};
+
+    #[test]
+    fn permutes_only_the_given_loops() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        reorder(&mut s, &[l[2], l[0]]).unwrap();
+        assert_eq!(loops(&s, "C"), vec![l[2], l[1], l[0]]);
+        reorder(&mut s, &[l[0]]).unwrap();
+        assert_eq!(loops(&s, "C"), vec![l[2], l[1], l[0]]);
+    }
+
+    #[test]
+    fn refuses_what_is_no_chain() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        assert_eq!(
+            refusal(&mut s, |s| reorder(s, &[l[0], l[1], l[0]])),
+            "ScheduleError: Some loop appears in the input array for multiple times."
+        );
+        let message = "ScheduleError: the loops are not in a chain";
+        let mut s = joined();
+        let (b, c) = (loops(&s, "B"), loops(&s, "C"));
+        assert_eq!(refusal(&mut s, |s| reorder(s, &[c[1], c[0]])), message);
+        assert_eq!(refusal(&mut s, |s| reorder(s, &[b[1], c[1]])), message);
+        let mut s = chain();
+        let (b, c) = (loops(&s, "B"), loops(&s, "C"));
+        assert_eq!(refusal(&mut s, |s| reorder(s, &[b[0], c[0]])), message);
+    }
+
+    #[test]
+    fn refuses_a_diagonal() {
+        let mut s = schedule(&func(
+            "A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\")",
+            r#"
+for i, j in T.grid(8, 8):
+    with T.sblock("B"):
+        vi = T.axis.spatial(8, i)
+        vj = T.axis.spatial(8, i)
+        B[vi, vj] = A[vi, vj]
+"#,
+        ));
+        let l = loops(&s, "B");
+        assert_eq!(
+            refusal(&mut s, |s| reorder(s, &[l[1], l[0]])),
+            "ScheduleError: The block is required to have an affine binding"
+        );
+    }
+
+    #[test]
+    fn refuses_loops_that_feed_both_kinds_of_iterators() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        let fused = fuse(&mut s, &[l[1], l[2]], true).unwrap();
+        let parts = split(&mut s, fused, &[None, Some(32)], true, false).unwrap();
+        let message = "ScheduleError: A loop to be reordered feeds both a data parallel and a reduction block iter";
+        assert_eq!(refusal(&mut s, |s| reorder(s, &[parts[1], parts[0]])), message);
+        let mut s = copy("for i in range(32):");
+        let i = loops(&s, "B")[0];
+        let parts = split(&mut s, i, &[None, Some(4)], true, false).unwrap();
+        reorder(&mut s, &[parts[1], parts[0]]).unwrap();
+    }
+}

@@ -128,3 +128,98 @@ pub(crate) fn serial_nest(loops: impl DoubleEndedIterator<Item = (satune_ir::Var
         })
     })
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::annotate::annotate;
+    use crate::bind::bind;
+    use crate::testing::{assert_program, copy, func, loops, refusal};
+    use satune_ir::Attr;
+
+    const PARAMS: &str = "A: T.Buffer((32,), \"float32\"), B: T.Buffer((32,), \"float32\")";
+
+    #[test]
+    fn splits_evenly() {
+        let mut s = copy("for i in range(32):");
+        let i = loops(&s, "B")[0];
+        let new = split(&mut s, i, &[None, Some(2), Some(4)], true, true).unwrap();
+        assert_eq!(new, loops(&s, "B"));
+        let body = r#"
+for i_0, i_1, i_2 in T.grid(4, 2, 4):
+    with T.sblock("B"):
+        vi = T.axis.spatial(32, i_0 * 8 + i_1 * 4 + i_2)
+        B[vi] = A[vi]
+"#;
+        assert_program(&s, &func(PARAMS, body));
+    }
+
+    #[test]
+    fn guards_what_does_not_divide() {
+        let mut s = copy("for i in range(32):");
+        let i = loops(&s, "B")[0];
+        split(&mut s, i, &[None, Some(5)], true, false).unwrap();
+        let body = r#"
+for i_0, i_1 in T.grid(7, 5):
+    with T.sblock("B"):
+        vi = T.axis.spatial(32, i_0 * 5 + i_1)
+        T.where(i_0 * 5 + i_1 < 32)
+        B[vi] = A[vi]
+"#;
+        assert_program(&s, &func(PARAMS, body));
+    }
+
+    #[test]
+    fn refuses_factors() {
+        let mut s = copy("for i in range(32):");
+        let i = loops(&s, "B")[0];
+        assert_eq!(
+            refusal(&mut s, |s| split(s, i, &[None, None], true, false)),
+            "ScheduleError: only one factor can be specified as -1 or none"
+        );
+        assert_eq!(
+            refusal(&mut s, |s| split(s, i, &[None, Some(0)], true, false)),
+            "ScheduleError: All the constant factors are required to be positive. However, some constant input factor is \
+             zero or negative."
+        );
+        assert_eq!(
+            refusal(&mut s, |s| split(s, i, &[Some(3), Some(10)], true, false)),
+            "ScheduleError: The product of factors is not larger than or equal to the extent of loop"
+        );
+        assert_eq!(
+            refusal(&mut s, |s| split(s, i, &[None, Some(5)], true, true)),
+            "ScheduleError: The predicate cannot be disabled because the factors do not divide the extent of the loop"
+        );
+        refusal(&mut s, |s| split(s, i, &[None, Some(i64::MAX), Some(i64::MAX)], true, true));
+    }
+
+    #[test]
+    fn refuses_loops() {
+        let message = "ScheduleError: The primitive can't be applied because the loop has annotation or thread binding";
+        let mut s = copy("for i in range(32):");
+        let i = loops(&s, "B")[0];
+        bind(&mut s, i, "threadIdx.x").unwrap();
+        assert_eq!(refusal(&mut s, |s| split(s, i, &[None, Some(4)], true, false)), message);
+        let mut s = copy("for i in range(32):");
+        let i = loops(&s, "B")[0];
+        annotate(&mut s, Node::Loop(i), "k", Attr::Int(1)).unwrap();
+        assert_eq!(refusal(&mut s, |s| split(s, i, &[None, Some(4)], true, false)), message);
+        let mut s = copy("for i in range(1, 31):");
+        let i = loops(&s, "B")[0];
+        assert_eq!(
+            refusal(&mut s, |s| split(s, i, &[None, Some(4)], true, false)),
+            "ScheduleError: The primitive only supports loop starting with 0"
+        );
+    }
+
+    #[test]
+    fn the_old_loop_is_gone() {
+        let mut s = copy("for i in range(32):");
+        let i = loops(&s, "B")[0];
+        split(&mut s, i, &[None, Some(4)], true, false).unwrap();
+        assert_eq!(
+            refusal(&mut s, |s| split(s, i, &[None, Some(4)], true, false)),
+            "The loop no longer exists in the IRModule"
+        );
+    }
+}

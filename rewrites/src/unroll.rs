@@ -13,3 +13,18 @@ use satune_ir::ForKind;
 pub fn unroll(s: &mut Schedule, id: LoopId) -> Result<()> {
     s.update_loop(id, |l| l.kind = ForKind::Unrolled).map_err(|e| e.within("unroll"))
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{loops, matmul};
+
+    #[test]
+    fn applies_to_every_loop() {
+        let mut s = matmul();
+        for id in loops(&s, "C") {
+            unroll(&mut s, id).unwrap();
+            assert_eq!(s.get_loop(id).unwrap().kind, ForKind::Unrolled);
+        }
+    }
+}

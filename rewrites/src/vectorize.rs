@@ -20,3 +20,21 @@ pub fn vectorize(s: &mut Schedule, id: LoopId) -> Result<()> {
     legal(s, id).map_err(|e| e.within("vectorize"))?;
     s.update_loop(id, |l| l.kind = ForKind::Vectorized)
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{loops, matmul, refusal};
+
+    #[test]
+    fn applies_to_spatial_loops_only() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        vectorize(&mut s, l[1]).unwrap();
+        assert_eq!(s.get_loop(l[1]).unwrap().kind, ForKind::Vectorized);
+        assert_eq!(
+            refusal(&mut s, |s| vectorize(s, l[2])),
+            "ScheduleError: The \"vectorize\" cannot be fulfilled with regard to some of its underlying block"
+        );
+    }
+}

@@ -1,0 +1,475 @@
+//! Iter-map detection: are indices a mixed-radix recombination of loop variables, and which?
+//!
+//! An index is written as `base + Σ scale · ((mark // lower) % extent)`, where a *mark* is a loop variable or a fused sum
+//! of such terms. The terms of all indices together are independent when the parts taken of each mark do not overlap.
+use crate::arith::{add, constant, floor_div, floor_mod, int, mul, Domains};
+use satune_ir::{visit, BinOp, DType, Expr, Range};
+
+/// `scale · ((mark // lower) % extent)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    mark: usize,
+    lower: i64,
+    extent: i64,
+    scale: i64,
+}
+
+/// `base + Σ terms`.
+#[derive(Clone, Debug)]
+struct Sum {
+    terms: Vec<Term>,
+    base: Expr,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Var(Expr),
+    Sum(Vec<Term>),
+}
+
+#[derive(Clone, Debug)]
+struct Mark {
+    source: Source,
+    /// Number of values, after constraints.
+    extent: i64,
+    /// Number of values that its parts were taken of, where a part did not divide it.
+    padded: i64,
+}
+
+/// Indices taken apart.
+#[derive(Clone, Debug)]
+pub struct IterMap {
+    marks: Vec<Mark>,
+    constraints: Vec<usize>,
+    sums: Vec<Sum>,
+    keep_unit: bool,
+}
+
+/// Takes indices apart over the variables of `domains` under a predicate. None where they are no surjective map.
+pub fn detect(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: bool) -> Option<IterMap> {
+    let mut map = IterMap { marks: Vec::new(), constraints: Vec::new(), sums: Vec::new(), keep_unit };
+    map.constrain(predicate, domains)?;
+    for e in indices {
+        let sum = map.rewrite(e, domains)?;
+        let sum = map.fused(sum)?;
+        map.sums.push(sum);
+    }
+    map.independent().then_some(map)
+}
+
+impl IterMap {
+    /// Whether every index is a run of consecutive values.
+    pub fn has_unit_strides(&self) -> bool {
+        self.sums.iter().all(|s| s.terms.first().is_none_or(|t| t.scale == 1))
+    }
+
+    /// Whether every index, taken with `extents[i]` consecutive values from it on, fills an interval.
+    pub fn fills(&self, extents: &[i64]) -> bool {
+        self.sums.iter().zip(extents).all(|(s, e)| s.terms.first().is_none_or(|t| t.scale <= *e))
+    }
+
+    /// The indices in normal form.
+    pub fn indices(&self) -> Vec<Expr> {
+        self.sums.iter().map(|s| self.expr(s)).collect()
+    }
+
+    fn mark(&mut self, source: Source, extent: i64) -> usize {
+        let same = |m: &Mark| match (&m.source, &source) {
+            (Source::Var(a), Source::Var(b)) => a == b,
+            (Source::Sum(a), Source::Sum(b)) => a == b,
+            _ => false,
+        };
+        self.marks.iter().position(same).unwrap_or_else(|| {
+            self.marks.push(Mark { source, extent, padded: extent });
+            self.marks.len() - 1
+        })
+    }
+
+    fn rewrite(&mut self, e: &Expr, domains: &Domains) -> Option<Sum> {
+        if !visit::uses_var(e, &|v| domains.contains_key(&v)) {
+            return Some(Sum { terms: Vec::new(), base: e.clone() });
+        }
+        match e {
+            Expr::Var(v) => {
+                let Range { min, extent } = domains.get(&v.id)?;
+                let (lo, extent) = (constant(min)?, constant(extent)?);
+                let base = int(lo, v.dtype);
+                if extent == 1 && !self.keep_unit {
+                    return Some(Sum { terms: Vec::new(), base });
+                }
+                let mark = self.mark(Source::Var(add(e.clone(), int(lo.checked_neg()?, v.dtype))), extent);
+                let extent = self.marks[mark].extent;
+                Some(Sum { terms: vec![Term { mark, lower: 1, extent, scale: 1 }], base })
+            }
+            Expr::Binary(BinOp::Add, a, b) => {
+                let (a, b) = (self.rewrite(a, domains)?, self.rewrite(b, domains)?);
+                combined(a, b, 1)
+            }
+            Expr::Binary(BinOp::Sub, a, b) => {
+                let (a, b) = (self.rewrite(a, domains)?, self.rewrite(b, domains)?);
+                combined(a, b, -1)
+            }
+            Expr::Binary(BinOp::Mul, a, b) => {
+                let (sum, c) = match (constant(a), constant(b)) {
+                    (_, Some(c)) => (self.rewrite(a, domains)?, c),
+                    (Some(c), _) => (self.rewrite(b, domains)?, c),
+                    _ => return None,
+                };
+                combined(Sum { terms: Vec::new(), base: int(0, DType::I32) }, sum, c)
+            }
+            Expr::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, b) => {
+                let c = constant(b).filter(|c| *c > 0)?;
+                let sum = self.rewrite(a, domains)?;
+                self.part(*op, sum, c)
+            }
+            _ => None,
+        }
+    }
+
+    /// `sum // c` or `sum % c`.
+    fn part(&mut self, op: BinOp, sum: Sum, c: i64) -> Option<Sum> {
+        let base = constant(&sum.base)?;
+        if base % c != 0 {
+            return None;
+        }
+        let mut out =
+            Sum { terms: Vec::new(), base: int(if op == BinOp::FloorDiv { base / c } else { 0 }, DType::I32) };
+        // What is a multiple of c passes through a division, and vanishes in a remainder.
+        let (whole, rest): (Vec<Term>, Vec<Term>) = sum.terms.into_iter().partition(|t| t.scale % c == 0);
+        if op == BinOp::FloorDiv {
+            out.terms.extend(whole.iter().map(|t| Term { scale: t.scale / c, ..t.clone() }));
+        }
+        let rest = self.fused(Sum { terms: rest, base: int(0, DType::I32) })?;
+        let Some(t) = rest.terms.first() else { return Some(out) };
+        if c % t.scale != 0 || t.scale <= 0 {
+            return None;
+        }
+        let c = c / t.scale;
+        if t.extent <= c {
+            if op == BinOp::FloorMod {
+                out.terms.push(t.clone());
+            }
+        } else {
+            if t.extent % c != 0 {
+                // Only the highest part of a mark can be padded.
+                let mark = &mut self.marks[t.mark];
+                if t.lower.checked_mul(t.extent)? != mark.padded {
+                    return None;
+                }
+                mark.padded = t.lower.checked_mul(t.extent.checked_add(c - 1)? / c)?.checked_mul(c)?;
+            }
+            out.terms.push(match op {
+                BinOp::FloorDiv => {
+                    Term { lower: t.lower.checked_mul(c)?, extent: (t.extent + c - 1) / c, scale: 1, ..t.clone() }
+                }
+                _ => Term { extent: c, ..t.clone() },
+            });
+        }
+        Some(out)
+    }
+
+    /// The sum with all its terms fused into one, in mixed radix. None where they are not such.
+    fn fused(&mut self, mut sum: Sum) -> Option<Sum> {
+        for i in 0..self.constraints.len() {
+            self.use_constraint(self.constraints[i], &mut sum.terms)?;
+        }
+        join_parts(&mut sum.terms)?;
+        if sum.terms.len() <= 1 {
+            return Some(sum);
+        }
+        sum.terms.sort_by_key(|t| std::cmp::Reverse((t.scale, t.extent)));
+        let unit = sum.terms.last()?.scale;
+        if unit <= 0 {
+            return None;
+        }
+        let mut next = unit;
+        for t in sum.terms.iter().rev() {
+            // A loop of one iteration fits anywhere.
+            if t.extent == 1 {
+                continue;
+            }
+            if t.scale != next {
+                return None;
+            }
+            next = next.checked_mul(t.extent)?;
+        }
+        let terms = sum.terms.iter().map(|t| Term { scale: t.scale / unit, ..t.clone() }).collect();
+        let extent = next / unit;
+        let mark = self.mark(Source::Sum(terms), extent);
+        let extent = self.marks[mark].extent.min(extent);
+        Some(Sum { terms: vec![Term { mark, lower: 1, extent, scale: unit }], base: sum.base })
+    }
+
+    /// Replaces the terms of a constrained sum, where `terms` has all of them at one common factor.
+    fn use_constraint(&self, mark: usize, terms: &mut Vec<Term>) -> Option<()> {
+        let Source::Sum(parts) = &self.marks[mark].source else { return Some(()) };
+        let same = |a: &Term, b: &Term| a.mark == b.mark && a.lower == b.lower && a.extent == b.extent;
+        let first = parts.last()?;
+        let Some(factor) = terms.iter().find(|t| same(t, first)).map(|t| t.scale / first.scale) else {
+            return Some(());
+        };
+        let is_part = |t: &Term| parts.iter().any(|p| same(p, t) && p.scale.checked_mul(factor) == Some(t.scale));
+        if terms.iter().filter(|t| is_part(t)).count() == parts.len() {
+            terms.retain(|t| !is_part(t));
+            terms.push(Term { mark, lower: 1, extent: self.marks[mark].extent, scale: factor });
+        }
+        Some(())
+    }
+
+    /// Takes a conjunction of `sum < constant` into account, smaller sums first. None for other predicates.
+    fn constrain(&mut self, predicate: &Expr, domains: &Domains) -> Option<()> {
+        let mut clauses = Vec::new();
+        conjuncts(predicate, &mut clauses);
+        clauses.sort_by_key(|e| size(e));
+        clauses.into_iter().try_for_each(|e| self.constrain_one(e, domains))
+    }
+
+    fn constrain_one(&mut self, clause: &Expr, domains: &Domains) -> Option<()> {
+        match clause {
+            Expr::Int(1, _) => Some(()),
+            Expr::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) => {
+                let sum = self.rewrite(a, domains)?;
+                let sum = self.fused(sum)?;
+                let limit = constant(b)?.checked_sub(constant(&sum.base)?)?;
+                let limit = if *op == BinOp::Le { limit.checked_add(1)? } else { limit };
+                let Some(t) = sum.terms.first() else { return Some(()) };
+                if t.lower != 1 || t.extent != self.marks[t.mark].extent || limit <= 0 {
+                    return None;
+                }
+                let extent = t.extent.min(limit.checked_add(t.scale - 1)? / t.scale);
+                self.marks[t.mark].extent = extent;
+                self.marks[t.mark].padded = extent;
+                if !self.constraints.contains(&t.mark) {
+                    self.constraints.push(t.mark);
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the parts taken of every mark, over all indices, lie side by side and fit.
+    fn independent(&self) -> bool {
+        let mut used: Vec<Term> = Vec::new();
+        let mut todo: Vec<Term> = self.sums.iter().flat_map(|s| s.terms.clone()).collect();
+        let mut opened = vec![false; self.marks.len()];
+        while let Some(t) = todo.pop() {
+            let mark = t.mark;
+            used.push(t);
+            if !std::mem::replace(&mut opened[mark], true) {
+                if let Source::Sum(parts) = &self.marks[mark].source {
+                    todo.extend(parts.iter().cloned());
+                }
+            }
+        }
+        (0..self.marks.len()).all(|m| {
+            let mut parts: Vec<&Term> = used.iter().filter(|t| t.mark == m && t.extent != 1).collect();
+            parts.sort_by_key(|t| t.lower);
+            let mark = &self.marks[m];
+            let apart = parts.windows(2).all(|w| w[0].lower.saturating_mul(w[0].extent) <= w[1].lower);
+            let product = parts.iter().fold(1i64, |p, t| p.saturating_mul(t.extent));
+            let fits = if mark.padded == mark.extent {
+                mark.extent % product == 0
+            } else {
+                mark.padded % product == 0 && mark.extent >= product
+            };
+            apart && (fits || matches!(parts[..], [t] if t.extent == mark.extent))
+        })
+    }
+
+    fn expr(&self, sum: &Sum) -> Expr {
+        let terms = sum.terms.iter().fold(int(0, DType::I32), |e, t| add(e, self.term(t)));
+        add(terms, sum.base.clone())
+    }
+
+    /// A term, with its scale.
+    fn term(&self, t: &Term) -> Expr {
+        let mark = &self.marks[t.mark];
+        let dtype = DType::I32;
+        let whole = t.lower == 1 && t.extent >= mark.extent;
+        match &mark.source {
+            Source::Sum(parts) if whole && t.scale == 1 => {
+                parts.iter().fold(int(0, dtype), |e, p| add(e, self.term(p)))
+            }
+            source => {
+                let source = match source {
+                    Source::Var(e) => e.clone(),
+                    Source::Sum(parts) => parts.iter().fold(int(0, dtype), |e, p| add(e, self.term(p))),
+                };
+                let upper = t.lower.saturating_mul(t.extent);
+                let value = if whole {
+                    source
+                } else if upper >= mark.padded {
+                    floor_div(source, t.lower, dtype)
+                } else {
+                    floor_div(floor_mod(source, upper, dtype), t.lower, dtype)
+                };
+                mul(value, int(t.scale, dtype))
+            }
+        }
+    }
+}
+
+/// `a + factor · b`, with equal terms added up.
+fn combined(mut a: Sum, b: Sum, factor: i64) -> Option<Sum> {
+    for t in b.terms {
+        let scale = t.scale.checked_mul(factor)?;
+        match a.terms.iter_mut().find(|x| x.mark == t.mark && x.lower == t.lower && x.extent == t.extent) {
+            Some(x) => x.scale = x.scale.checked_add(scale)?,
+            None => a.terms.push(Term { scale, ..t }),
+        }
+    }
+    a.terms.retain(|t| t.scale != 0);
+    a.base = add(a.base, mul(b.base, int(factor, DType::I32)));
+    Some(a)
+}
+
+/// Joins neighbouring parts of one mark: `(x // 3) * 3 + x % 3` is `x`.
+fn join_parts(terms: &mut Vec<Term>) -> Option<()> {
+    let next_to = |low: &Term, high: &Term| {
+        low.mark == high.mark
+            && low.lower.checked_mul(low.extent) == Some(high.lower)
+            && low.scale.checked_mul(low.extent) == Some(high.scale)
+    };
+    while let Some((i, j)) = (0..terms.len())
+        .flat_map(|i| (0..terms.len()).map(move |j| (i, j)))
+        .find(|&(i, j)| i != j && next_to(&terms[i], &terms[j]))
+    {
+        terms[i].extent = terms[i].extent.checked_mul(terms[j].extent)?;
+        terms.remove(j);
+    }
+    Some(())
+}
+
+fn conjuncts<'a>(e: &'a Expr, out: &mut Vec<&'a Expr>) {
+    match e {
+        Expr::Binary(BinOp::And, a, b) => {
+            conjuncts(a, out);
+            conjuncts(b, out);
+        }
+        other => out.push(other),
+    }
+}
+
+/// Number of nodes.
+fn size(e: &Expr) -> usize {
+    let mut count = 0;
+    visit::walk_expr(e, &mut |_| count += 1);
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arith::lt;
+    use proptest::prelude::*;
+    use satune_ir::{Var, VarId};
+    use std::collections::{BTreeSet, HashMap};
+
+    fn var(id: u32) -> Expr {
+        Expr::Var(Var { id: VarId(id), name: format!("x{id}").into(), dtype: DType::I32 })
+    }
+
+    fn domains(extents: &[i64]) -> Domains {
+        let range = |e: i64| Range { min: int(0, DType::I32), extent: int(e, DType::I32) };
+        extents.iter().enumerate().map(|(i, e)| (VarId(i as u32), range(*e))).collect()
+    }
+
+    fn eval(e: &Expr, point: &[i64]) -> i64 {
+        match e {
+            Expr::Int(v, _) => *v,
+            Expr::Var(v) => point[v.id.0 as usize],
+            Expr::Binary(op, a, b) => {
+                let (a, b) = (eval(a, point), eval(b, point));
+                match op {
+                    BinOp::Add => a + b,
+                    BinOp::Mul => a * b,
+                    BinOp::FloorDiv => a.div_euclid(b),
+                    BinOp::FloorMod => a.rem_euclid(b),
+                    BinOp::Lt => i64::from(a < b),
+                    other => panic!("{other:?}"),
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn points(extents: &[i64]) -> Vec<Vec<i64>> {
+        extents.iter().fold(vec![Vec::new()], |all, &e| {
+            all.into_iter().flat_map(|p| (0..e).map(move |v| [p.clone(), vec![v]].concat())).collect()
+        })
+    }
+
+    #[test]
+    fn accepts_mixed_radix_only() {
+        let (d, yes) = (domains(&[4, 8]), int(1, DType::Bool));
+        let affine = |e: &[Expr]| detect(e, &d, &yes, true).is_some_and(|m| m.has_unit_strides());
+        let nested = add(mul(var(0), int(8, DType::I32)), var(1));
+        assert!(affine(std::slice::from_ref(&nested)));
+        assert!(affine(&[floor_div(nested.clone(), 4, DType::I32), floor_mod(nested.clone(), 4, DType::I32)]));
+        assert!(!affine(&[add(var(0), var(1))]), "overlapping");
+        assert!(!affine(&[mul(var(0), int(2, DType::I32))]), "strided");
+        assert!(!affine(&[var(0), var(0)]), "diagonal");
+        assert!(!affine(&[mul(var(0), var(1))]), "a product");
+        assert!(affine(&[floor_div(var(1), 4, DType::I32)]), "a part may stay unused");
+    }
+
+    #[test]
+    fn sees_through_guards() {
+        let d = domains(&[7, 5]);
+        let sum = add(mul(var(0), int(5, DType::I32)), var(1));
+        let guard = lt(sum.clone(), int(32, DType::I32));
+        let map = detect(&[floor_mod(sum.clone(), 32, DType::I32)], &d, &guard, true).unwrap();
+        assert_eq!(map.indices(), vec![sum]);
+    }
+
+    proptest! {
+        /// Splits and fusions of loops, at random: the normal form has the same values, and what is accepted fills its box.
+        #[test]
+        fn normal_forms_keep_values(
+            extents in prop::collection::vec(1i64..6, 1..4),
+            steps in prop::collection::vec((0usize..4, 0usize..4, 1i64..7), 0..5),
+            guard in 1i64..60,
+        ) {
+            let yes = int(1, DType::Bool);
+            let mut values: Vec<(Expr, i64)> = extents.iter().enumerate().map(|(i, e)| (var(i as u32), *e)).collect();
+            for (kind, at, factor) in steps {
+                let at = at % values.len();
+                if kind < 2 && values.len() > 1 {
+                    let (b, be) = values.remove((at + 1) % values.len());
+                    let at = at % values.len();
+                    let (a, ae) = values[at].clone();
+                    values[at] = (add(mul(a, int(be, DType::I32)), b), ae * be);
+                } else {
+                    let (a, e) = values.remove(at);
+                    values.push((floor_div(a.clone(), factor, DType::I32), (e + factor - 1) / factor));
+                    values.push((floor_mod(a, factor, DType::I32), factor.min(e)));
+                }
+            }
+            let indices: Vec<Expr> = values.iter().map(|(e, _)| e.clone()).collect();
+            let d = domains(&extents);
+            let first = lt(indices[0].clone(), int(guard, DType::I32));
+            for (keep, predicate) in [(true, &yes), (false, &yes), (true, &first)] {
+                let Some(map) = detect(&indices, &d, predicate, keep) else { continue };
+                let normal = map.indices();
+                let mut image: HashMap<usize, BTreeSet<i64>> = HashMap::new();
+                let mut all = BTreeSet::new();
+                for p in points(&extents).iter().filter(|p| eval(predicate, p) == 1) {
+                    let got: Vec<i64> = normal.iter().map(|e| eval(e, p)).collect();
+                    let want: Vec<i64> = indices.iter().map(|e| eval(e, p)).collect();
+                    prop_assert_eq!(&got, &want, "{:?} for {:?}", normal, indices);
+                    want.iter().enumerate().for_each(|(i, v)| { image.entry(i).or_default().insert(*v); });
+                    all.insert(want);
+                }
+                if map.has_unit_strides() {
+                    let sizes: usize = image.values().map(BTreeSet::len).product();
+                    prop_assert_eq!(sizes, all.len(), "no box: {:?}", indices);
+                    for set in image.values() {
+                        let span = set.last().unwrap() - set.first().unwrap() + 1;
+                        prop_assert_eq!(span as usize, set.len(), "gaps: {:?}", indices);
+                    }
+                }
+            }
+        }
+    }
+}

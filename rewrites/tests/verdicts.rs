@@ -1,0 +1,162 @@
+//! Replays TVM's verdicts and compares: outcome of every call, class and short message of refusals, final program.
+#![cfg(feature = "scripts")]
+use satune_ir::{structural, tvmscript};
+use satune_rewrites::gpu_check::{self, GpuLimits};
+use satune_rewrites::replay::{replay, PRIMITIVES};
+use satune_rewrites::{Call, Trace};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    script: String,
+    calls: Vec<Call>,
+    #[serde(default)]
+    expected: Vec<Expected>,
+    final_script: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    ok: bool,
+    error_class: Option<String>,
+    fast: Option<String>,
+}
+
+fn cases() -> Option<PathBuf> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/cases");
+    path.is_dir().then_some(path)
+}
+
+fn read(file: &str) -> Option<Vec<Case>> {
+    let text = std::fs::read_to_string(cases()?.join(file)).ok()?;
+    Some(text.lines().map(|l| serde_json::from_str(l).expect("a case")).collect())
+}
+
+/// What differs from TVM, if anything.
+fn judge(case: &Case) -> Result<(), String> {
+    let program = tvmscript::parse(&case.script).map_err(|e| format!("source does not parse: {e}"))?;
+    let (results, schedule) = replay(&program, &case.calls).map_err(|e| e.to_string())?;
+    for ((call, expected), result) in case.calls.iter().zip(&case.expected).zip(&results) {
+        match (expected.ok, result) {
+            (true, Ok(())) => {}
+            (true, Err(e)) => return Err(format!("{}: TVM accepts, we refuse: {}", call.op, e.detail)),
+            (false, Ok(())) => {
+                return Err(format!("{}: we accept, TVM refuses: {}", call.op, expected.fast.as_deref().unwrap_or("")))
+            }
+            (false, Err(e)) => {
+                let (class, fast) = (expected.error_class.as_deref(), expected.fast.as_deref());
+                if class.is_some_and(|c| c != e.class.to_string()) || fast.is_some_and(|f| f != e.fast) {
+                    return Err(format!("{}: TVM says {class:?} {fast:?}, we say {} {:?}", call.op, e.class, e.fast));
+                }
+            }
+        }
+    }
+    if results.len() != case.expected.len() {
+        return Err(format!("{} calls made, TVM made {}", results.len(), case.expected.len()));
+    }
+    let Some(text) = &case.final_script else { return Ok(()) };
+    let theirs = tvmscript::parse(text).map_err(|e| format!("TVM's program does not parse: {e}"))?;
+    structural::equal(schedule.program(), &theirs).map_err(|e| {
+        format!("final program differs: {e:?}\n{}\n--- TVM's\n{text}", tvmscript::print(schedule.program()))
+    })
+}
+
+#[test]
+fn tvm_verdicts() {
+    let Some(all) = read("tvm_verdicts.jsonl") else {
+        println!("skipped: shared cases not present");
+        return;
+    };
+    let verbose = std::env::var("VERDICTS").unwrap_or_default();
+    let (mut run, mut skipped, mut failures) = (0, 0, Vec::new());
+    let mut per_op: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let start = std::time::Instant::now();
+    for case in &all {
+        if case.calls.iter().any(|c| !PRIMITIVES.contains(&c.op.as_str())) {
+            skipped += 1;
+            continue;
+        }
+        run += 1;
+        let verdict = judge(case);
+        let mut ops: Vec<&str> = case.calls.iter().map(|c| c.op.as_str()).collect();
+        ops.sort_unstable();
+        ops.dedup();
+        for op in ops {
+            let count = per_op.entry(op).or_default();
+            count.1 += 1;
+            count.0 += usize::from(verdict.is_ok());
+        }
+        if let Err(why) = verdict {
+            if verbose == case.name || verbose == "all" {
+                println!("{}: {why}", case.name);
+            }
+            failures.push(format!("{}: {}", case.name, why.lines().next().unwrap_or_default()));
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "{} of {run} cases agree, {skipped} use primitives that are not there; {:.0} cases a minute",
+        run - failures.len(),
+        f64::from(run) / seconds * 60.0
+    );
+    for (op, (good, total)) in per_op {
+        println!("  {op:24} {good:5} of {total:5}");
+    }
+    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn stricter_than_tvm() {
+    let Some(all) = read("stricter.jsonl") else {
+        println!("skipped: shared cases not present");
+        return;
+    };
+    for case in &all {
+        let program = tvmscript::parse(&case.script).expect("the source parses");
+        let (results, schedule) = replay(&program, &case.calls).expect("a schedule");
+        let refused = results.iter().find_map(|r| r.as_ref().err());
+        match refused {
+            Some(error) => println!("{}: {}", case.name, error.detail),
+            None => {
+                let error = gpu_check::check(schedule.program(), &GpuLimits::default());
+                let error = error.expect_err(&format!("{} must be refused", case.name));
+                println!("{}: {}", case.name, error.detail);
+            }
+        }
+    }
+}
+
+#[test]
+fn staircase() {
+    let Some(path) = cases() else {
+        println!("skipped: shared cases not present");
+        return;
+    };
+    let mut stages: Vec<_> = std::fs::read_dir(path.join("staircase")).expect("stages").flatten().collect();
+    stages.sort_by_key(std::fs::DirEntry::file_name);
+    let mut failures = Vec::new();
+    for stage in stages {
+        let name = stage.file_name().to_string_lossy().to_string();
+        let file = |f: &str| std::fs::read_to_string(stage.path().join(f)).expect("a file of the stage");
+        let trace = Trace::from_json(&file("calls.json")).expect("calls");
+        if let Some(call) = trace.calls.iter().find(|c| !PRIMITIVES.contains(&c.op.as_str())) {
+            println!("{name}: skipped, {} is not there", call.op);
+            continue;
+        }
+        let case = Case {
+            name: name.clone(),
+            script: file("program.py"),
+            expected: trace.calls.iter().map(|_| Expected { ok: true, error_class: None, fast: None }).collect(),
+            calls: trace.calls,
+            final_script: Some(file("final.py")),
+        };
+        match judge(&case) {
+            Ok(()) => println!("{name}: ok"),
+            Err(why) => failures.push(format!("{name}: {why}")),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
