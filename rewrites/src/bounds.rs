@@ -172,3 +172,71 @@ fn combine(op: BinOp, x: &Interval, y: &Interval) -> Option<Interval> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arith::{add, floor_div, floor_mod, int, mul};
+    use proptest::prelude::*;
+    use satune_ir::{DType, Var, VarId};
+
+    fn var(id: u32) -> Expr {
+        Expr::Var(Var { id: VarId(id), name: format!("x{id}").into(), dtype: DType::I32 })
+    }
+
+    fn range(extent: i64) -> Range {
+        Range { min: int(0, DType::I32), extent: int(extent, DType::I32) }
+    }
+
+    #[test]
+    fn symbols_cancel() {
+        let (inner, outer) = (Domains::from([(VarId(0), range(4))]), Domains::from([(VarId(1), range(8))]));
+        let tile = |offset| add(mul(var(1), int(4, DType::I32)), add(var(0), int(offset, DType::I32)));
+        let at = |offset| bounds(&tile(offset), &inner).unwrap();
+        assert!(at(0).covers(&at(0), 32, &outer));
+        assert!(!at(0).covers(&at(1), 32, &outer));
+        assert!(!at(0).covers(&at(-1), 32, &outer));
+        assert!(Interval::whole(32).covers(&at(0), 32, &outer));
+        let quotient = bounds(&floor_div(tile(0), 4, DType::I32), &inner).unwrap();
+        assert_eq!(quotient, bounds(&var(1), &inner).unwrap());
+    }
+
+    fn expression() -> impl Strategy<Value = Expr> {
+        let leaf = prop_oneof![(0u32..2).prop_map(var), (-4i64..9).prop_map(|v| int(v, DType::I32))];
+        leaf.prop_recursive(4, 16, 2, |e| {
+            prop_oneof![
+                (e.clone(), e.clone()).prop_map(|(a, b)| add(a, b)),
+                (e.clone(), -3i64..6).prop_map(|(a, c)| mul(a, int(c, DType::I32))),
+                (e.clone(), 1i64..6).prop_map(|(a, c)| floor_div(a, c, DType::I32)),
+                (e, 1i64..6).prop_map(|(a, c)| floor_mod(a, c, DType::I32)),
+            ]
+        })
+    }
+
+    fn eval(e: &Expr, point: [i64; 2]) -> i64 {
+        match e {
+            Expr::Int(v, _) => *v,
+            Expr::Var(v) => point[v.id.0 as usize],
+            Expr::Binary(op, a, b) => match (op, eval(a, point), eval(b, point)) {
+                (BinOp::Add, a, b) => a + b,
+                (BinOp::Mul, a, b) => a * b,
+                (BinOp::FloorDiv, a, b) => a.div_euclid(b),
+                (_, a, b) => a.rem_euclid(b),
+            },
+            _ => 0,
+        }
+    }
+
+    proptest! {
+        /// With x0 running and x1 a symbol, every value lies between the ends.
+        #[test]
+        fn hold_all_values(e in expression(), symbol in 0i64..5) {
+            let Some(interval) = bounds(&e, &Domains::from([(VarId(0), range(7))])) else { return Ok(()) };
+            let value = |l: &Linear| l.terms.iter().fold(l.constant, |s, (a, c)| s + c * eval(a, [0, symbol]));
+            for x in 0..7 {
+                let v = eval(&e, [x, symbol]);
+                prop_assert!(value(&interval.lo) <= v && v <= value(&interval.hi), "{v} outside {interval:?} of {e:?}");
+            }
+        }
+    }
+}

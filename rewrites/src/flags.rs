@@ -163,3 +163,85 @@ fn region_read(s: &Schedule, reader: &BlockRealize, region: &Region, at: Node, s
     let bounds = ranges.iter().zip(shape);
     Ok(bounds.map(|(r, &dim)| bounds_of_range(r, &loops).unwrap_or_else(|| Interval::whole(dim))).collect())
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use crate::testing::{block, chain, func, joined, matmul, schedule};
+    use crate::{BlockFlags, Schedule};
+
+    const ALL: BlockFlags = BlockFlags { affine_binding: true, region_cover: true, stage_pipeline: true };
+
+    #[test]
+    fn plain_programs_have_all() {
+        for s in [chain(), joined(), matmul()] {
+            assert_eq!(s.flags(s.root()), ALL);
+            assert_eq!(s.flags(block(&s, "C")), ALL);
+        }
+    }
+
+    /// C reads `index` of what B writes in the same iteration of `i`.
+    fn reading(index: &str) -> Schedule {
+        let body = format!(
+            r#"
+B = T.sblock_alloc_buffer((16,))
+for i in range(4):
+    for j in range(4):
+        with T.sblock("B"):
+            vi = T.axis.spatial(16, i * 4 + j)
+            B[vi] = A[vi]
+    for j in range(4):
+        with T.sblock("C"):
+            vi = T.axis.spatial(16, i * 4 + j)
+            C[vi] = B[{index}]
+"#
+        );
+        schedule(&func("A: T.Buffer((16,), \"float32\"), C: T.Buffer((16,), \"float32\")", &body))
+    }
+
+    #[test]
+    fn reads_are_covered_below_the_common_loop() {
+        for (index, covered) in [("vi", true), ("vi // 4 * 4", true), ("15 - vi", false), ("vi // 2", false)] {
+            let s = reading(index);
+            assert_eq!(s.flags(block(&s, "C")).region_cover, covered, "{index}");
+            assert_eq!(s.flags(s.root()).stage_pipeline, covered, "{index}");
+        }
+    }
+
+    #[test]
+    fn strided_writes_cover_nothing() {
+        let s = schedule(&func(
+            "A: T.Buffer((16,), \"float32\"), C: T.Buffer((16,), \"float32\")",
+            r#"
+B = T.sblock_alloc_buffer((16,))
+for i in range(8):
+    with T.sblock("B"):
+        vi = T.axis.spatial(16, i * 2)
+        B[vi] = A[vi]
+for i in range(16):
+    with T.sblock("C"):
+        vi = T.axis.spatial(16, i)
+        C[vi] = B[vi]
+"#,
+        ));
+        assert_eq!(s.flags(block(&s, "B")), BlockFlags { affine_binding: false, ..ALL });
+        assert!(!s.flags(block(&s, "C")).region_cover);
+    }
+
+    #[test]
+    fn overwriting_what_was_read_is_no_pipeline() {
+        let s = schedule(&func(
+            "A: T.Buffer((16,), \"float32\"), B: T.Buffer((16,), \"float32\")",
+            r#"
+for i in range(16):
+    with T.sblock("B"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = A[vi]
+for i in range(16):
+    with T.sblock("A"):
+        vi = T.axis.spatial(16, i)
+        A[vi] = T.float32(0)
+"#,
+        ));
+        assert!(!s.flags(s.root()).stage_pipeline);
+    }
+}

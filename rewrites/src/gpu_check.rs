@@ -164,7 +164,19 @@ fn check_vectors(program: &Program, kernel: &Stmt, limits: &GpuLimits) -> Result
     for l in tree::all_loops(kernel).into_iter().filter(|l| l.kind == ForKind::Vectorized) {
         let lanes = arith::constant(&l.extent).unwrap_or(i64::MAX);
         for r in tree::child_realizes(&l.body) {
-            for region in r.block.writes.iter().chain(&r.block.reads) {
+            let lanes_of: Vec<VarId> = r
+                .block
+                .iter_vars
+                .iter()
+                .zip(&r.iter_values)
+                .filter(|(_, e)| visit::uses_var(e, &|v| v == l.var.id))
+                .map(|(iv, _)| iv.var.id)
+                .collect();
+            // A region that does not move with the loop is one element for all lanes.
+            let moves = |region: &&satune_ir::Region| {
+                region.ranges.iter().any(|x| visit::uses_var(&x.min, &|v| lanes_of.contains(&v)))
+            };
+            for region in r.block.writes.iter().chain(&r.block.reads).filter(moves) {
                 let buffer = program.buffer(region.buffer);
                 let used = lanes.saturating_mul(bytes(buffer.dtype));
                 if used > limits.vector_bytes {
@@ -270,6 +282,7 @@ mod tests {
     use crate::reorder::reorder;
     use crate::split::split;
     use crate::testing::{chain, copy, joined, loops, matmul};
+    use crate::vectorize::vectorize;
     use crate::Schedule;
 
     fn verdict(s: &Schedule) -> String {
@@ -319,6 +332,19 @@ mod tests {
         assert_eq!(verdict(&s), "ok");
         reorder(&mut s, &[l[2], l[1]]).unwrap();
         assert!(verdict(&s).contains("to be the deepest among all statements"), "{}", verdict(&s));
+    }
+
+    #[test]
+    fn vectors_are_short() {
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        bind(&mut s, l[0], "blockIdx.x").unwrap();
+        let parts = split(&mut s, l[1], &[None, Some(8)], true, false).unwrap();
+        vectorize(&mut s, parts[1]).unwrap();
+        let eight = "The vectorized loop j_1 makes accesses of 32 bytes to C, more than the allowed maximum of 16";
+        assert_eq!(verdict(&s), eight);
+        let wide = GpuLimits { vector_bytes: 32, ..GpuLimits::default() };
+        check(s.program(), &wide).unwrap();
     }
 
     #[test]

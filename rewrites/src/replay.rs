@@ -155,12 +155,20 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         "unannotate" => annotate::unannotate(s, args.node(s, 0, "block_or_loop")?, args.text(1, "ann_key")?).map(done),
         "add_unit_loop" => add_unit_loop::add_unit_loop(s, args.node(s, 0, "block_or_loop")?).map(Handle::Loop),
+        "merge" => Err(ScheduleError::refused(
+            "The loops cannot be merged without a proof that their nests are independent",
+            "merge runs the iterations of several nests together and proves nothing about their dependences",
+        )
+        .within("merge")
+        .remedy("compute_at and reverse_compute_at join nests and check what they must")),
         other => Err(ScheduleError::value(format!("`{other}` is no primitive that Satune has"))),
     }
 }
 
-/// The arguments of a call, by position or by name.
-struct Args<'a> {
+/// The arguments of a call, by position or by name. A primitive is added with one line in `dispatch`, which takes its
+/// arguments from here, and its name in [`PRIMITIVES`].
+#[derive(Clone, Copy, Debug)]
+pub struct Args<'a> {
     call: &'a Call,
     env: &'a HashMap<String, Handle>,
 }
@@ -204,7 +212,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    fn to_node(&self, s: &Schedule, name: &str, value: &Value) -> Result<Node> {
+    fn node_of(&self, s: &Schedule, name: &str, value: &Value) -> Result<Node> {
         let Value::String(text) = value else { return Err(self.unsuitable(name, value)) };
         match self.handle(text) {
             Some(handle) => match handle? {
@@ -216,19 +224,21 @@ impl<'a> Args<'a> {
         }
     }
 
-    fn node(&self, s: &Schedule, position: usize, name: &str) -> Result<Node> {
-        self.to_node(s, name, self.required(position, name)?)
+    /// A loop, or a block by handle or name.
+    pub fn node(&self, s: &Schedule, position: usize, name: &str) -> Result<Node> {
+        self.node_of(s, name, self.required(position, name)?)
     }
 
-    fn block(&self, s: &Schedule, position: usize, name: &str) -> Result<BlockId> {
+    /// A block, by handle or by name.
+    pub fn block(&self, s: &Schedule, position: usize, name: &str) -> Result<BlockId> {
         let value = self.required(position, name)?;
-        match self.to_node(s, name, value)? {
+        match self.node_of(s, name, value)? {
             Node::Block(id) => Ok(id),
             Node::Loop(_) => Err(self.unsuitable(name, value)),
         }
     }
 
-    fn to_loop(&self, name: &str, value: &Value) -> Result<LoopId> {
+    fn loop_of(&self, name: &str, value: &Value) -> Result<LoopId> {
         match value.as_str().and_then(|text| self.handle(text)) {
             Some(Ok(Handle::Loop(id))) => Ok(id),
             Some(Err(error)) => Err(error),
@@ -236,28 +246,67 @@ impl<'a> Args<'a> {
         }
     }
 
-    fn loop_(&self, position: usize, name: &str) -> Result<LoopId> {
-        self.to_loop(name, self.required(position, name)?)
+    /// A loop.
+    pub fn loop_(&self, position: usize, name: &str) -> Result<LoopId> {
+        self.loop_of(name, self.required(position, name)?)
     }
 
-    fn all_loops(&self) -> Result<Vec<LoopId>> {
-        self.call.args.iter().map(|v| self.to_loop("loops", v)).collect()
+    /// All positional arguments, loops.
+    pub fn all_loops(&self) -> Result<Vec<LoopId>> {
+        self.call.args.iter().map(|v| self.loop_of("loops", v)).collect()
     }
 
-    fn text(&self, position: usize, name: &str) -> Result<&'a str> {
+    /// A string.
+    pub fn text(&self, position: usize, name: &str) -> Result<&'a str> {
         let value = self.required(position, name)?;
         value.as_str().ok_or_else(|| self.unsuitable(name, value))
     }
 
-    fn flag(&self, position: usize, name: &str, default: bool) -> Result<bool> {
+    /// A boolean, or its default.
+    pub fn flag(&self, position: usize, name: &str, default: bool) -> Result<bool> {
         match self.get(position, name) {
             None => Ok(default),
             Some(value) => value.as_bool().ok_or_else(|| self.unsuitable(name, value)),
         }
     }
 
+    /// An integer.
+    pub fn int(&self, position: usize, name: &str) -> Result<i64> {
+        let value = self.required(position, name)?;
+        value.as_i64().ok_or_else(|| self.unsuitable(name, value))
+    }
+
+    /// An integer, or its default.
+    pub fn int_or(&self, position: usize, name: &str, default: i64) -> Result<i64> {
+        self.get(position, name).map_or(Ok(default), |_| self.int(position, name))
+    }
+
+    /// A list of blocks; none where the argument is missing.
+    pub fn blocks(&self, s: &Schedule, position: usize, name: &str) -> Result<Vec<BlockId>> {
+        let one = |value: &Value| match self.node_of(s, name, value)? {
+            Node::Block(id) => Ok(id),
+            Node::Loop(_) => Err(self.unsuitable(name, value)),
+        };
+        match self.get(position, name) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(items)) => items.iter().map(one).collect(),
+            Some(value) => one(value).map(|id| vec![id]),
+        }
+    }
+
+    /// A buffer of a block, `["read", 0]`: whether it is written, and its index.
+    pub fn buffer(&self, position: usize, name: &str) -> Result<(bool, i64)> {
+        let value = self.required(position, name)?;
+        let Some([kind, index]) = value.as_array().map(Vec::as_slice) else { return Err(self.unsuitable(name, value)) };
+        match (kind.as_str(), index.as_i64()) {
+            (Some("read"), Some(i)) => Ok((false, i)),
+            (Some("write"), Some(i)) => Ok((true, i)),
+            _ => Err(self.unsuitable(name, value)),
+        }
+    }
+
     /// Factors; `null` and -1 are to be inferred.
-    fn factors(&self, position: usize, name: &str) -> Result<Vec<Option<i64>>> {
+    pub fn factors(&self, position: usize, name: &str) -> Result<Vec<Option<i64>>> {
         let value = self.required(position, name)?;
         let items = match value {
             Value::Array(items) => items,

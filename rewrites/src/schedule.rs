@@ -329,3 +329,43 @@ impl Schedule {
         stmt
     }
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{block, chain, joined, loops, matmul, refusal};
+
+    #[test]
+    fn finds_nodes() {
+        let s = joined();
+        let (b, c) = (block(&s, "B"), block(&s, "C"));
+        let i = loops(&s, "B")[0];
+        assert_eq!(s.lowest_common_ancestor(Node::Block(b), Node::Block(c)).unwrap(), Node::Loop(i));
+        assert_eq!(s.scope_of(Node::Block(b)).unwrap(), s.root());
+        assert_eq!(s.parent(Node::Loop(i)).unwrap(), Some(Node::Block(s.root())));
+        assert_eq!(s.child_blocks(Node::Loop(i)).unwrap(), vec![b, c]);
+        assert_eq!(s.path(Node::Block(s.root())).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn removes_a_branch() {
+        let mut s = joined();
+        let b = block(&s, "B");
+        let removed = s.remove_leaf(b).unwrap();
+        assert_eq!(removed.block.id, b);
+        assert_eq!(loops(&s, "C").len(), 2);
+        assert_eq!(s.block(b).unwrap_err().fast, "The block no longer exists in the IRModule");
+        let mut s = chain();
+        let c = block(&s, "C");
+        s.remove_leaf(c).unwrap();
+        assert_eq!(s.child_blocks(Node::Block(s.root())).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn keeps_the_only_leaf() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        let message = "ScheduleError: Cannot remove the only leaf in the scope";
+        assert_eq!(refusal(&mut s, |s| s.remove_leaf(c).map_err(|e| e.within("compute_at"))), message);
+    }
+}
