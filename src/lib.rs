@@ -2,3 +2,4 @@
 //! best few.
 
 pub mod kernel;
+pub mod simulate;

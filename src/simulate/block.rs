@@ -1,0 +1,576 @@
+//! Execution of one block: all threads together, statement by statement.
+use super::memory::{round, Access, Tracked};
+use super::{Counts, Fault, FaultKind};
+use crate::kernel::{Arith, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
+use satune_ir::machine::{sectors, wavefronts};
+use satune_ir::DType;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+/// An integer that is the same for all threads, or one per thread.
+#[derive(Clone)]
+enum Ints {
+    Same(i64),
+    Each(Rc<Vec<i64>>),
+}
+
+impl Ints {
+    fn get(&self, thread: usize) -> i64 {
+        match self {
+            Ints::Same(v) => *v,
+            Ints::Each(list) => list[thread],
+        }
+    }
+}
+
+/// The threads that run a statement.
+type Mask = Rc<Vec<bool>>;
+
+struct Pending {
+    thread: u32,
+    dst: ArrayId,
+    dst_element: usize,
+    src: ArrayId,
+    src_element: Option<usize>,
+}
+
+/// Runs blocks one after the other over one memory.
+pub(super) struct Runner<'k> {
+    kernel: &'k Kernel,
+    threads: usize,
+    memory: Vec<Option<Tracked>>,
+    /// Register arrays: `element * threads + thread`.
+    registers: Vec<Vec<f64>>,
+    known: Vec<Vec<bool>>,
+    vars: HashMap<LocalVar, Ints>,
+    block: u32,
+    block_index: [u32; 3],
+    thread_index: [Ints; 3],
+    epoch: u32,
+    open_group: Vec<Pending>,
+    groups: VecDeque<Vec<Pending>>,
+    totals: HashMap<usize, (Counts, u64)>,
+    loops: Vec<usize>,
+}
+
+impl<'k> Runner<'k> {
+    pub fn new(kernel: &'k Kernel, memory: Vec<Option<Tracked>>) -> Runner<'k> {
+        let threads = kernel.threads() as usize;
+        let [bx, by, _] = kernel.block.map(|d| d as usize);
+        let axis = |f: &dyn Fn(usize) -> usize| Ints::Each(Rc::new((0..threads).map(|t| f(t) as i64).collect()));
+        let thread_index = [axis(&|t| t % bx), axis(&|t| t / bx % by), axis(&|t| t / bx / by)];
+        let sizes: Vec<usize> = kernel
+            .arrays
+            .iter()
+            .map(|a| if a.space == Space::Register { a.len as usize * threads } else { 0 })
+            .collect();
+        Runner {
+            kernel,
+            threads,
+            memory,
+            registers: sizes.iter().map(|n| vec![f64::NAN; *n]).collect(),
+            known: sizes.iter().map(|n| vec![false; *n]).collect(),
+            vars: HashMap::new(),
+            block: 0,
+            block_index: [0; 3],
+            thread_index,
+            epoch: 0,
+            open_group: Vec::new(),
+            groups: VecDeque::new(),
+            totals: HashMap::new(),
+            loops: Vec::new(),
+        }
+    }
+
+    pub fn run_block(&mut self, number: u32, index: [u32; 3]) -> Result<(), Fault> {
+        self.block = number;
+        self.block_index = index;
+        self.epoch = 0;
+        self.open_group.clear();
+        self.groups.clear();
+        self.known.iter_mut().for_each(|k| k.fill(false));
+        for (array, memory) in self.kernel.arrays.iter().zip(&mut self.memory) {
+            match (array.space, memory) {
+                (Space::Shared, Some(m)) => m.clear(),
+                (Space::Global, Some(m)) => m.next_block(),
+                _ => {}
+            }
+        }
+        let kernel = self.kernel;
+        let everyone = Rc::new(vec![true; self.threads]);
+        self.list(&kernel.body, &everyone)
+    }
+
+    /// (whole kernel, hot loop, its iterations).
+    pub fn counts(&self) -> (Counts, Counts, u64) {
+        let mut total = Counts::default();
+        self.totals.values().for_each(|(c, _)| total += *c);
+        // Key 0 is what stands outside of all loops.
+        let hot = self.totals.iter().filter(|(k, _)| **k != 0).max_by_key(|(k, (c, _))| (c.fma, **k));
+        let (hot, iterations) = hot.map_or((total, 1), |(_, v)| *v);
+        (total, hot, iterations)
+    }
+
+    pub fn into_memory(self) -> Vec<Option<Tracked>> {
+        self.memory
+    }
+
+    fn here(&mut self) -> &mut Counts {
+        let key = self.loops.last().copied().unwrap_or(0);
+        &mut self.totals.entry(key).or_default().0
+    }
+
+    fn who(&self, thread: usize) -> Access {
+        Access { block: self.block, thread: thread as u32, epoch: self.epoch }
+    }
+
+    fn warps(&self, mask: &Mask) -> u64 {
+        mask.chunks(32).filter(|w| w.iter().any(|b| *b)).count() as u64
+    }
+
+    fn machine(&self, message: String) -> Fault {
+        Fault {
+            kind: FaultKind::Machine(message),
+            array: self.kernel.name.clone(),
+            index: 0,
+            block: self.block,
+            thread: 0,
+        }
+    }
+
+    fn list(&mut self, body: &[Stmt], mask: &Mask) -> Result<(), Fault> {
+        body.iter().try_for_each(|s| self.statement(s, mask))
+    }
+
+    fn statement(&mut self, stmt: &Stmt, mask: &Mask) -> Result<(), Fault> {
+        if !mask.iter().any(|b| *b) {
+            return Ok(());
+        }
+        match stmt {
+            Stmt::For { var, start, extent, unroll, body, .. } => {
+                let (start, extent) = (self.index(start)?, self.index(extent)?);
+                let (Ints::Same(start), Ints::Same(extent)) = (start, extent) else {
+                    return Err(self.machine("a loop whose bounds differ between threads".into()));
+                };
+                let real = *unroll != Unroll::Full;
+                if real {
+                    self.loops.push(std::ptr::from_ref(stmt) as usize);
+                }
+                for i in start..start.saturating_add(extent) {
+                    if real {
+                        let key = self.loops.last().copied().unwrap_or(0);
+                        self.totals.entry(key).or_default().1 += 1;
+                    }
+                    self.vars.insert(*var, Ints::Same(i));
+                    self.list(body, mask)?;
+                }
+                if real {
+                    self.loops.pop();
+                }
+                Ok(())
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let holds = self.condition(cond)?;
+                let side =
+                    |want: bool| Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h == want).collect::<Vec<_>>());
+                self.list(then, &side(true))?;
+                self.list(otherwise, &side(false))
+            }
+            Stmt::Let { var, value, .. } => {
+                let value = self.index(value)?;
+                self.vars.insert(*var, value);
+                Ok(())
+            }
+            Stmt::Store { array, index, value } => {
+                let values = self.value(value, mask)?;
+                let index = self.index(index)?;
+                self.store(*array, &index, &values, mask)
+            }
+            Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless } => {
+                self.copy((*dst, dst_index), (*src, src_index), *width, zero_unless, mask)
+            }
+            Stmt::AsyncCopy { dst, dst_index, src, src_index, width, zero_unless } => {
+                self.async_copy((*dst, dst_index), (*src, src_index), *width, zero_unless, mask)
+            }
+            Stmt::Barrier => {
+                if mask.iter().any(|b| !*b) {
+                    let thread = mask.iter().position(|b| !*b).unwrap_or(0) as u32;
+                    let array = self.kernel.name.clone();
+                    return Err(Fault {
+                        kind: FaultKind::DivergentBarrier,
+                        array,
+                        index: 0,
+                        block: self.block,
+                        thread,
+                    });
+                }
+                self.epoch += 1;
+                self.here().barriers += self.warps(mask);
+                Ok(())
+            }
+            Stmt::AsyncCommit => {
+                let group = std::mem::take(&mut self.open_group);
+                self.groups.push_back(group);
+                Ok(())
+            }
+            Stmt::AsyncWait(latest) => {
+                while self.groups.len() > *latest as usize {
+                    let group = self.groups.pop_front().unwrap_or_default();
+                    self.deliver(group)?;
+                }
+                Ok(())
+            }
+            Stmt::AtomicAdd { array, index, value } => {
+                let values = self.value(value, mask)?;
+                let index = self.index(index)?;
+                self.here().atomics += self.warps(mask);
+                for t in (0..self.threads).filter(|t| mask[*t]) {
+                    let who = self.who(t);
+                    let memory = self.tracked(*array)?;
+                    let i = memory.position(who, index.get(t), 1)?;
+                    memory.add(who, i, values[t])?;
+                }
+                Ok(())
+            }
+            Stmt::Comment(_) => Ok(()),
+        }
+    }
+
+    fn tracked(&mut self, array: ArrayId) -> Result<&mut Tracked, Fault> {
+        let message = format!("array {} is not in memory", array.0);
+        let fault = self.machine(message);
+        self.memory.get_mut(array.0 as usize).and_then(Option::as_mut).ok_or(fault)
+    }
+
+    fn space(&self, array: ArrayId) -> Space {
+        self.kernel.array(array).space
+    }
+
+    fn register(&self, array: ArrayId, index: i64, width: u32, thread: usize) -> Result<usize, Fault> {
+        let a = self.kernel.array(array);
+        let fault = |kind| Fault { kind, array: a.name.clone(), index, block: self.block, thread: thread as u32 };
+        match u64::try_from(index) {
+            Ok(i) if i + u64::from(width) <= a.len => {
+                if i % u64::from(width) != 0 {
+                    return Err(fault(FaultKind::Misaligned { width }));
+                }
+                Ok(i as usize * self.threads + thread)
+            }
+            _ => Err(fault(FaultKind::OutOfBounds { len: a.len })),
+        }
+    }
+
+    fn store(&mut self, array: ArrayId, index: &Ints, values: &[f64], mask: &Mask) -> Result<(), Fault> {
+        let dtype = self.kernel.array(array).dtype;
+        match self.space(array) {
+            Space::Register => {
+                for t in (0..self.threads).filter(|t| mask[*t]) {
+                    let at = self.register(array, index.get(t), 1, t)?;
+                    self.registers[array.0 as usize][at] = round(dtype, values[t]);
+                    self.known[array.0 as usize][at] = true;
+                }
+            }
+            _ => {
+                self.count_access(array, index, 1, mask, true, false);
+                for t in (0..self.threads).filter(|t| mask[*t]) {
+                    let who = self.who(t);
+                    let memory = self.tracked(array)?;
+                    let i = memory.position(who, index.get(t), 1)?;
+                    memory.write(who, i, values[t])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, array: ArrayId, index: &Ints, mask: &Mask) -> Result<Vec<f64>, Fault> {
+        let mut out = vec![0.0; self.threads];
+        if self.space(array) != Space::Register {
+            self.count_access(array, index, 1, mask, false, false);
+        }
+        for t in (0..self.threads).filter(|t| mask[*t]) {
+            out[t] = self.element(array, index.get(t), 1, 0, t)?;
+        }
+        Ok(out)
+    }
+
+    /// Element `offset` of a vector access of `width` elements at `index`.
+    fn element(&mut self, array: ArrayId, index: i64, width: u32, offset: u32, t: usize) -> Result<f64, Fault> {
+        let who = self.who(t);
+        if self.space(array) == Space::Register {
+            let at = self.register(array, index, width, t)? + offset as usize * self.threads;
+            if !self.known[array.0 as usize][at] {
+                let name = self.kernel.array(array).name.clone();
+                let thread = t as u32;
+                return Err(Fault { kind: FaultKind::Unwritten, array: name, index, block: self.block, thread });
+            }
+            return Ok(self.registers[array.0 as usize][at]);
+        }
+        let memory = self.tracked(array)?;
+        let i = memory.position(who, index, width)? + offset as usize;
+        memory.read(who, i)
+    }
+
+    fn copy(
+        &mut self,
+        (dst, dst_index): (ArrayId, &Index),
+        (src, src_index): (ArrayId, &Index),
+        width: u32,
+        zero_unless: &Cond,
+        mask: &Mask,
+    ) -> Result<(), Fault> {
+        let holds = self.condition(zero_unless)?;
+        let (to, from) = (self.index(dst_index)?, self.index(src_index)?);
+        let reads: Mask = Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h).collect());
+        if self.space(src) != Space::Register {
+            self.count_access(src, &from, width, &reads, false, false);
+        }
+        if self.space(dst) != Space::Register {
+            self.count_access(dst, &to, width, mask, true, false);
+        }
+        let dtype = self.kernel.array(dst).dtype;
+        for t in (0..self.threads).filter(|t| mask[*t]) {
+            for o in 0..width {
+                let value = if reads[t] { self.element(src, from.get(t), width, o, t)? } else { 0.0 };
+                if self.space(dst) == Space::Register {
+                    let at = self.register(dst, to.get(t), width, t)? + o as usize * self.threads;
+                    self.registers[dst.0 as usize][at] = round(dtype, value);
+                    self.known[dst.0 as usize][at] = true;
+                } else {
+                    let who = self.who(t);
+                    let memory = self.tracked(dst)?;
+                    let i = memory.position(who, to.get(t), width)? + o as usize;
+                    memory.write(who, i, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn async_copy(
+        &mut self,
+        (dst, dst_index): (ArrayId, &Index),
+        (src, src_index): (ArrayId, &Index),
+        width: u32,
+        zero_unless: &Cond,
+        mask: &Mask,
+    ) -> Result<(), Fault> {
+        let bytes = width * self.kernel.array(dst).dtype.bytes();
+        if !matches!(bytes, 4 | 8 | 16) {
+            return Err(self.machine(format!("cp.async of {bytes} bytes; it moves 4, 8 or 16")));
+        }
+        let holds = self.condition(zero_unless)?;
+        let (to, from) = (self.index(dst_index)?, self.index(src_index)?);
+        let reads: Mask = Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h).collect());
+        self.count_access(src, &from, width, &reads, false, true);
+        self.count_access(dst, &to, width, mask, true, true);
+        self.here().async_copies += self.warps(mask);
+        for t in (0..self.threads).filter(|t| mask[*t]) {
+            let who = self.who(t);
+            let target = self.tracked(dst)?.position(who, to.get(t), width)?;
+            let source = if reads[t] { Some(self.tracked(src)?.position(who, from.get(t), width)?) } else { None };
+            for o in 0..width as usize {
+                self.tracked(dst)?.begin(who, target + o)?;
+                self.open_group.push(Pending {
+                    thread: t as u32,
+                    dst,
+                    dst_element: target + o,
+                    src,
+                    src_element: source.map(|s| s + o),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, group: Vec<Pending>) -> Result<(), Fault> {
+        for p in group {
+            let who = self.who(p.thread as usize);
+            let value = match p.src_element {
+                Some(i) => self.tracked(p.src)?.read(who, i)?,
+                None => 0.0,
+            };
+            self.tracked(p.dst)?.end(who, p.dst_element, value);
+        }
+        Ok(())
+    }
+
+    /// Counts one access of every warp.
+    fn count_access(&mut self, array: ArrayId, index: &Ints, width: u32, mask: &Mask, store: bool, asynchronous: bool) {
+        let a = self.kernel.array(array);
+        let bytes = u64::from(a.dtype.bytes());
+        let per_lane = width * a.dtype.bytes();
+        let (space, base) = (a.space, u64::from(a.shared_offset));
+        let mut sum = Counts::default();
+        for warp in 0..self.threads.div_ceil(32) {
+            let lanes: Vec<(u32, u64)> = (0..32)
+                .filter(|l| mask.get(warp * 32 + l).copied().unwrap_or(false))
+                .map(|l| (l as u32, (index.get(warp * 32 + l).max(0) as u64) * bytes))
+                .collect();
+            if lanes.is_empty() {
+                continue;
+            }
+            if space == Space::Shared {
+                let placed: Vec<(u32, u64)> = lanes.iter().map(|(l, a)| (*l, a + base)).collect();
+                let (taken, ideal) = wavefronts(&placed, per_lane);
+                if store {
+                    sum.shared_stores += u64::from(!asynchronous);
+                    sum.shared_store_wavefronts += u64::from(taken);
+                    sum.shared_store_wavefronts_ideal += u64::from(ideal);
+                } else {
+                    sum.shared_loads += 1;
+                    sum.shared_load_wavefronts += u64::from(taken);
+                    sum.shared_load_wavefronts_ideal += u64::from(ideal);
+                }
+            } else {
+                let addresses: Vec<u64> = lanes.iter().map(|l| l.1).collect();
+                let (touched, ideal) = sectors(&addresses, per_lane);
+                if store {
+                    sum.global_stores += 1;
+                    sum.global_store_sectors += u64::from(touched);
+                    sum.global_store_sectors_ideal += u64::from(ideal);
+                } else {
+                    sum.global_loads += u64::from(!asynchronous);
+                    sum.global_load_sectors += u64::from(touched);
+                    sum.global_load_sectors_ideal += u64::from(ideal);
+                }
+            }
+        }
+        *self.here() += sum;
+    }
+
+    fn value(&mut self, value: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
+        let n = self.threads;
+        Ok(match value {
+            Value::Float(v, dtype) => vec![round(*dtype, *v); n],
+            Value::Int(v, _) => vec![*v as f64; n],
+            Value::Load(array, index) => {
+                let index = self.index(index)?;
+                self.load(*array, &index, mask)?
+            }
+            Value::Binary(op, dtype, a, b) => {
+                let (a, b) = (self.value(a, mask)?, self.value(b, mask)?);
+                self.here().arithmetic += self.warps(mask);
+                a.iter().zip(&b).map(|(a, b)| round(*dtype, arithmetic(*op, *a, *b))).collect()
+            }
+            Value::Fma(dtype, a, b, c) => {
+                let (a, b, c) = (self.value(a, mask)?, self.value(b, mask)?, self.value(c, mask)?);
+                self.here().fma += self.warps(mask);
+                (0..n).map(|t| fused(*dtype, a[t], b[t], c[t])).collect()
+            }
+            Value::Unary(name, dtype, a) => {
+                let a = self.value(a, mask)?;
+                self.here().arithmetic += self.warps(mask);
+                let f = unary(name).ok_or_else(|| self.machine(format!("unknown function {name}")))?;
+                a.iter().map(|a| round(*dtype, f(*a))).collect()
+            }
+            Value::Cast(dtype, a) => self.value(a, mask)?.iter().map(|a| round(*dtype, *a)).collect(),
+            Value::Select(cond, a, b) => {
+                let holds = self.condition(cond)?;
+                let side =
+                    |want: bool| Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h == want).collect::<Vec<_>>());
+                let (yes, no) = (side(true), side(false));
+                let (a, b) = (self.value(a, &yes)?, self.value(b, &no)?);
+                (0..n).map(|t| if holds[t] { a[t] } else { b[t] }).collect()
+            }
+            Value::FromIndex(_, index) => {
+                let index = self.index(index)?;
+                (0..n).map(|t| index.get(t) as f64).collect()
+            }
+        })
+    }
+
+    fn condition(&self, cond: &Cond) -> Result<Vec<bool>, Fault> {
+        let n = self.threads;
+        let compare = |a: &Index, b: &Index, f: fn(i64, i64) -> bool| -> Result<Vec<bool>, Fault> {
+            let (a, b) = (self.index(a)?, self.index(b)?);
+            Ok((0..n).map(|t| f(a.get(t), b.get(t))).collect())
+        };
+        match cond {
+            Cond::True => Ok(vec![true; n]),
+            Cond::Lt(a, b) => compare(a, b, |a, b| a < b),
+            Cond::Le(a, b) => compare(a, b, |a, b| a <= b),
+            Cond::Eq(a, b) => compare(a, b, |a, b| a == b),
+            Cond::Ne(a, b) => compare(a, b, |a, b| a != b),
+            Cond::And(list) => list.iter().try_fold(vec![true; n], |acc, c| {
+                Ok(acc.iter().zip(self.condition(c)?).map(|(a, b)| *a && b).collect())
+            }),
+            Cond::Or(list) => list.iter().try_fold(vec![false; n], |acc, c| {
+                Ok(acc.iter().zip(self.condition(c)?).map(|(a, b)| *a || b).collect())
+            }),
+            Cond::Not(c) => Ok(self.condition(c)?.into_iter().map(|b| !b).collect()),
+        }
+    }
+
+    fn index(&self, index: &Index) -> Result<Ints, Fault> {
+        let both = |a: &Index, b: &Index, f: fn(i64, i64) -> Option<i64>| -> Result<Ints, Fault> {
+            let overflow = || self.machine("integer overflow or division by zero in an index".into());
+            Ok(match (self.index(a)?, self.index(b)?) {
+                (Ints::Same(a), Ints::Same(b)) => Ints::Same(f(a, b).ok_or_else(overflow)?),
+                (a, b) => Ints::Each(Rc::new(
+                    (0..self.threads)
+                        .map(|t| f(a.get(t), b.get(t)).ok_or_else(overflow))
+                        .collect::<Result<Vec<_>, _>>()?,
+                )),
+            })
+        };
+        match index {
+            Index::Const(v) => Ok(Ints::Same(*v)),
+            Index::Var(v) => {
+                self.vars.get(v).cloned().ok_or_else(|| self.machine(format!("variable {} is not bound", v.0)))
+            }
+            Index::BlockIdx(d) => Ok(Ints::Same(i64::from(self.block_index[dim(*d)]))),
+            Index::ThreadIdx(d) => Ok(self.thread_index[dim(*d)].clone()),
+            Index::Add(a, b) => both(a, b, i64::checked_add),
+            Index::Sub(a, b) => both(a, b, i64::checked_sub),
+            Index::Mul(a, b) => both(a, b, i64::checked_mul),
+            Index::Div(a, b) => both(a, b, i64::checked_div_euclid),
+            Index::Mod(a, b) => both(a, b, i64::checked_rem_euclid),
+            Index::Min(a, b) => both(a, b, |a, b| Some(a.min(b))),
+            Index::Max(a, b) => both(a, b, |a, b| Some(a.max(b))),
+            Index::Xor(a, b) => both(a, b, |a, b| Some(a ^ b)),
+            Index::And(a, b) => both(a, b, |a, b| Some(a & b)),
+            Index::Shl(a, b) => both(a, b, |a, b| u32::try_from(b).ok().and_then(|b| a.checked_shl(b))),
+            Index::Shr(a, b) => both(a, b, |a, b| u32::try_from(b).ok().and_then(|b| a.checked_shr(b))),
+        }
+    }
+}
+
+fn dim(d: Dim) -> usize {
+    match d {
+        Dim::X => 0,
+        Dim::Y => 1,
+        Dim::Z => 2,
+    }
+}
+
+fn arithmetic(op: Arith, a: f64, b: f64) -> f64 {
+    match op {
+        Arith::Add => a + b,
+        Arith::Sub => a - b,
+        Arith::Mul => a * b,
+        Arith::Div => a / b,
+        Arith::Min => a.min(b),
+        Arith::Max => a.max(b),
+    }
+}
+
+fn fused(dtype: DType, a: f64, b: f64, c: f64) -> f64 {
+    match dtype {
+        DType::F32 | DType::TF32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
+        _ => round(dtype, a.mul_add(b, c)),
+    }
+}
+
+fn unary(name: &str) -> Option<fn(f64) -> f64> {
+    Some(match name {
+        "exp" => f64::exp,
+        "sqrt" => f64::sqrt,
+        "rsqrt" => |x| 1.0 / x.sqrt(),
+        "tanh" => f64::tanh,
+        "log" => f64::ln,
+        "abs" => f64::abs,
+        "sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,167 @@
+//! The simulator: runs a kernel by the CUDA execution model, finds races, accesses out of bounds, misaligned ones, reads
+//! of unwritten memory and divergent barriers, and counts instructions, wavefronts and sectors.
+//!
+//! All threads of a block advance statement by statement; races are found by who accessed an element since the last
+//! barrier, not by values, so lockstep hides none. Data of cp.async arrives at the wait that covers it, no sooner.
+mod block;
+mod counts;
+mod memory;
+#[cfg(test)]
+mod tests;
+
+pub use counts::Counts;
+pub use memory::round;
+
+use crate::kernel::{Kernel, Space};
+use memory::Tracked;
+use serde::{Deserialize, Serialize};
+
+/// What a kernel did wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("block {block}, thread {thread}: {kind} ({array}[{index}])")]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// Array.
+    pub array: String,
+    /// Element.
+    pub index: i64,
+    /// Linear block number.
+    pub block: u32,
+    /// Linear thread number.
+    pub thread: u32,
+}
+
+/// Kinds of faults.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FaultKind {
+    /// Beyond the array.
+    #[error("access out of bounds of {len} elements")]
+    OutOfBounds {
+        /// Elements.
+        len: u64,
+    },
+    /// A vector access that does not start at a multiple of its width.
+    #[error("vector access of {width} elements is not aligned")]
+    Misaligned {
+        /// Elements.
+        width: u32,
+    },
+    /// Nothing was written there.
+    #[error("read of memory that nothing has written")]
+    Unwritten,
+    /// Two threads, no barrier between.
+    #[error("data race: {} what thread {other} accessed since the last barrier", if *.write { "writes" } else { "reads" })]
+    Race {
+        /// The other thread (`u32::MAX - 1`: several).
+        other: u32,
+        /// Whether this access writes.
+        write: bool,
+    },
+    /// Two blocks.
+    #[error("data race with block {other}")]
+    BlockRace {
+        /// The other block.
+        other: u32,
+    },
+    /// An asynchronous copy to the element has not been waited for.
+    #[error("access to the target of an asynchronous copy before its wait")]
+    InFlight,
+    /// Some threads do not reach a barrier.
+    #[error("barrier that not all threads of the block reach")]
+    DivergentBarrier,
+    /// The kernel breaks a rule of the machine.
+    #[error("{0}")]
+    Machine(String),
+}
+
+/// How to run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which parameters hold values at the start; by default those that the kernel does not write.
+    pub initialised: Option<Vec<bool>>,
+}
+
+/// What a kernel did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The whole kernel, all blocks.
+    pub total: Counts,
+    /// The loop with the most multiply-adds, of those that remain loops in the machine code: all its iterations.
+    pub hot_loop: Counts,
+    /// How often that loop's body ran (per block, all blocks).
+    pub hot_iterations: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Elements of written parameters that nothing wrote.
+    pub unwritten: u64,
+}
+
+/// Runs a kernel on `args`, one list of values per parameter, in order.
+///
+/// # Errors
+/// The first fault.
+pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<Report, Fault> {
+    let machine = |message: String| Fault {
+        kind: FaultKind::Machine(message),
+        array: kernel.name.clone(),
+        index: 0,
+        block: 0,
+        thread: 0,
+    };
+    let params: Vec<_> = kernel.params().map(|(id, a)| (id, a.clone())).collect();
+    if params.len() != args.len() {
+        return Err(machine(format!("{} arguments for {} parameters", args.len(), params.len())));
+    }
+    if kernel.threads() == 0 || kernel.threads() > 1024 {
+        return Err(machine(format!("{} threads per block; a GPU runs 1 to 1024", kernel.threads())));
+    }
+    let mut shared_end = 0;
+    let mut memory: Vec<Option<Tracked>> = Vec::new();
+    let mut next = 0;
+    for array in &kernel.arrays {
+        memory.push(match array.space {
+            Space::Global => {
+                let initialised = options.initialised.as_ref().map_or(!array.written, |list| list[next]);
+                let values = args[next].iter().map(|v| round(array.dtype, *v)).collect::<Vec<_>>();
+                if values.len() as u64 != array.len {
+                    return Err(machine(format!("{} values for {}[{}]", values.len(), array.name, array.len)));
+                }
+                next += 1;
+                Some(Tracked::new(array, initialised.then_some(values)))
+            }
+            Space::Shared => {
+                if array.shared_offset < shared_end || array.shared_offset % array.align.max(1) != 0 {
+                    return Err(machine(format!("shared array {} overlaps another or is misaligned", array.name)));
+                }
+                shared_end = array.shared_offset + (array.len * u64::from(array.dtype.bytes())) as u32;
+                Some(Tracked::new(array, None))
+            }
+            Space::Register => None,
+        });
+    }
+    if shared_end > kernel.shared_bytes {
+        return Err(machine(format!("shared arrays end at {shared_end}, beyond {} bytes", kernel.shared_bytes)));
+    }
+    let mut runner = block::Runner::new(kernel, memory);
+    let [gx, gy, gz] = kernel.grid;
+    let mut number = 0;
+    for z in 0..gz {
+        for y in 0..gy {
+            for x in 0..gx {
+                runner.run_block(number, [x, y, z])?;
+                number += 1;
+            }
+        }
+    }
+    let (total, hot_loop, hot_iterations) = runner.counts();
+    let mut unwritten = 0;
+    let memory = runner.into_memory();
+    for ((id, array), arg) in params.iter().zip(args) {
+        if let (true, Some(tracked)) = (array.written, &memory[id.0 as usize]) {
+            unwritten += tracked.unwritten() as u64;
+            arg.clone_from(&tracked.data);
+        }
+    }
+    Ok(Report { total, hot_loop, hot_iterations, blocks: u64::from(number), unwritten })
+}
