@@ -2,4 +2,5 @@
 //! best few.
 
 pub mod kernel;
+pub mod lower;
 pub mod simulate;

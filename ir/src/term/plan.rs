@@ -201,3 +201,56 @@ impl Layout {
         row * pitch + swizzled * chunk + column % chunk
     }
 }
+
+impl Plan {
+    /// The schedule in a few lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        let pair = |p: Pair| format!("{}x{}", p.m, p.n);
+        let order: Vec<String> = self
+            .blocks
+            .iter()
+            .filter(|l| l.extent > 1)
+            .map(|l| format!("{}{}:{}", l.axis, if l.group { " group" } else { "" }, l.extent))
+            .collect();
+        let mut lines = vec![
+            format!("blocks {}, order {}", self.block_count(), if order.is_empty() { "-".into() } else { order.join(", ") }),
+            format!(
+                "block tile {}, k {} ({}), {} threads: warps {}{}, lanes {}{}",
+                pair(self.tile),
+                self.k_tile,
+                self.pipe,
+                self.threads,
+                pair(self.warps),
+                if self.warps_m_outer { "" } else { " n outer" },
+                pair(self.lanes),
+                if self.lanes_m_outer { "" } else { " n outer" },
+            ),
+            format!(
+                "thread: {} results as vthreads {} outside and {} inside the warp, {} each{}; k steps of {}{}; stores of {}",
+                self.results_per_thread(),
+                pair(self.vthread_outer),
+                pair(self.vthread_inner),
+                pair(self.registers),
+                if self.registers_m_outer { "" } else { " (n outer)" },
+                self.k_step,
+                if self.unroll_k { ", unrolled" } else { "" },
+                self.store_vector,
+            ),
+        ];
+        for side in [Side::A, Side::B] {
+            let staging = self.staging(side);
+            let shared = match staging.shared {
+                Some((layout, fill)) => format!(
+                    "shared {layout}, filled by {} of {}{}",
+                    if fill.coalesced { "rows" } else { "columns" },
+                    fill.vector,
+                    if fill.unroll { ", unrolled" } else { "" }
+                ),
+                None => "not in shared memory".into(),
+            };
+            let local = staging.local.map_or("read in place".into(), |v| format!("read to registers by {v}"));
+            lines.push(format!("{side}: {shared}; {local}"));
+        }
+        lines
+    }
+}
