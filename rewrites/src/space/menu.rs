@@ -91,9 +91,16 @@ impl Menu {
         let k = contraction.extent(Axis::K);
         let mut threads: Vec<u32> = vec![32, 64, 128, 256, 512, 1024];
         threads.retain(|t| *t <= limits.threads);
+        let tile_m = tiles(contraction.extent(Axis::M), 16, 256);
+        let mut tile_n = tiles(contraction.extent(Axis::N), 16, 256);
+        // A warp has 32 lanes: a smaller problem's tile hangs over its edge.
+        let widest = tile_m.iter().copied().filter(|t| t.count_ones() == 1).max().unwrap_or(1);
+        if widest * next_power(contraction.extent(Axis::N)) < 32 {
+            tile_n.push(32 / widest);
+        }
         Menu {
-            tile_m: tiles(contraction.extent(Axis::M), 16, 256),
-            tile_n: tiles(contraction.extent(Axis::N), 16, 256),
+            tile_m,
+            tile_n,
             tile_k: tiles(k, 8, 64).into_iter().filter(|t| t.count_ones() == 1).collect(),
             threads,
             vthreads: vec![1, 2, 4, 8],
