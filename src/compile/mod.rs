@@ -1,0 +1,192 @@
+//! Compilation of CUDA text by NVRTC, each in a worker process of its own: a compiler that hangs or crashes costs its
+//! kernel and nothing else, and several compile at once.
+mod libraries;
+mod mix;
+mod nvrtc;
+
+pub use libraries::{folders, nvdisasm};
+pub use mix::{hot_loop_mix, Mix};
+pub use nvrtc::worker_main;
+
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What to compile.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Name for messages.
+    pub name: String,
+    /// CUDA C++.
+    pub source: String,
+    /// Architecture, `sm_90` for instance.
+    pub arch: String,
+}
+
+/// A compiled kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// Architecture.
+    pub arch: String,
+    /// Machine code.
+    pub cubin: Vec<u8>,
+    /// Registers per thread.
+    pub registers: u32,
+    /// Bytes per thread that did not fit in registers (stores and loads).
+    pub spill_bytes: u32,
+    /// Bytes of stack per thread.
+    pub stack_bytes: u32,
+    /// Static shared memory, bytes.
+    pub static_shared_bytes: u32,
+    /// What the compiler said.
+    pub log: String,
+}
+
+/// Why there is no machine code.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// The library is not on this machine.
+    #[error("NVRTC is not to be found; install the CUDA toolkit or the wheel nvidia-cuda-nvrtc, or name the folder of libnvrtc.so in SATUNE_CUDA_LIBS")]
+    Missing,
+    /// The compiler refuses the text, or the architecture.
+    #[error("{name}: NVRTC refuses it: {log}")]
+    Refused {
+        /// Kernel.
+        name: String,
+        /// What the compiler said.
+        log: String,
+    },
+    /// The compiler took too long.
+    #[error("{name}: NVRTC was stopped after {seconds} s")]
+    Timeout {
+        /// Kernel.
+        name: String,
+        /// Limit.
+        seconds: u64,
+    },
+    /// The compiler crashed, or the process could not be started.
+    #[error("{name}: the compiler process failed: {reason}")]
+    Crashed {
+        /// Kernel.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Head of a worker's answer; the machine code follows.
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Done { log: String },
+    Missing,
+    Refused { log: String },
+}
+
+/// Starts worker processes.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    /// Program that answers to the argument `compile-worker` (the `satune` command itself).
+    pub worker: PathBuf,
+    /// Longest time for one kernel.
+    pub timeout: Duration,
+}
+
+impl Compiler {
+    /// Workers of this executable.
+    ///
+    /// # Errors
+    /// When the path of the running executable is not known.
+    pub fn of_this_program() -> std::io::Result<Compiler> {
+        Ok(Compiler { worker: std::env::current_exe()?, timeout: Duration::from_secs(120) })
+    }
+
+    /// Compiles all jobs, as many at once as rayon has threads.
+    pub fn compile_many(&self, jobs: &[Job]) -> Vec<Result<Compiled, CompileError>> {
+        use rayon::prelude::*;
+        jobs.par_iter().map(|job| self.compile(job)).collect()
+    }
+
+    /// Compiles one job.
+    ///
+    /// # Errors
+    /// See [`CompileError`].
+    pub fn compile(&self, job: &Job) -> Result<Compiled, CompileError> {
+        let crashed = |reason: String| CompileError::Crashed { name: job.name.clone(), reason };
+        let paths = libraries::loader_path();
+        let mut child = Command::new(&self.worker)
+            .arg("compile-worker")
+            .env("LD_LIBRARY_PATH", paths)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| crashed(e.to_string()))?;
+        let request = serde_json::to_vec(job).map_err(|e| crashed(e.to_string()))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A worker that died early is told apart by its exit status below.
+            let _ = stdin.write_all(&request);
+        }
+        let Some(mut stdout) = child.stdout.take() else { return Err(crashed("no output".into())) };
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            stdout.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let start = Instant::now();
+        let status = loop {
+            match child.try_wait().map_err(|e| crashed(e.to_string()))? {
+                Some(status) => break status,
+                None if start.elapsed() > self.timeout => {
+                    // Already gone is as good as killed.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    let seconds = self.timeout.as_secs();
+                    return Err(CompileError::Timeout { name: job.name.clone(), seconds });
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let bytes = reader
+            .join()
+            .map_err(|_| crashed("its output could not be read".into()))?
+            .map_err(|e| crashed(e.to_string()))?;
+        let Some(end) = bytes.iter().position(|b| *b == b'\n') else {
+            return Err(crashed(format!("{status}, without an answer")));
+        };
+        match serde_json::from_slice(&bytes[..end]).map_err(|e| crashed(e.to_string()))? {
+            Answer::Missing => Err(CompileError::Missing),
+            Answer::Refused { log } => Err(CompileError::Refused { name: job.name.clone(), log }),
+            Answer::Done { log } => Ok(read_resources(&job.arch, bytes[end + 1..].to_vec(), log)),
+        }
+    }
+}
+
+/// Reads the resource lines that ptxas writes under `-v`.
+fn read_resources(arch: &str, cubin: Vec<u8>, log: String) -> Compiled {
+    let before = |text: &str, what: &str| -> u32 {
+        let Some(end) = text.find(what) else { return 0 };
+        text[..end]
+            .rsplit(|c: char| !c.is_ascii_digit())
+            .find(|s| !s.is_empty())
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(0)
+    };
+    let registers = before(&log, " registers");
+    let spill_bytes = before(&log, " bytes spill stores") + before(&log, " bytes spill loads");
+    let stack_bytes = before(&log, " bytes stack frame");
+    let static_shared_bytes = before(&log, " bytes smem");
+    Compiled { arch: arch.into(), cubin, registers, spill_bytes, stack_bytes, static_shared_bytes, log }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resource_lines_are_read() {
+        let log = "ptxas info    : 0 bytes gmem\nptxas info    : Compiling entry function 'k' for 'sm_90'\n    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 128 registers, used 1 barriers, 16640 bytes smem\n";
+        let c = read_resources("sm_90", vec![], log.into());
+        assert_eq!((c.registers, c.spill_bytes, c.stack_bytes, c.static_shared_bytes), (128, 16, 8, 16640));
+    }
+}

@@ -1,0 +1,61 @@
+//! The worker's side: the only code that calls NVRTC.
+use super::{Answer, Job};
+use cudarc::nvrtc::{result, sys};
+use std::ffi::CString;
+use std::io::{Read, Write};
+
+/// Reads a job from standard input, compiles it, writes the answer to standard output: a line of JSON, then the machine
+/// code. Returns the exit status.
+pub fn worker_main() -> i32 {
+    let mut request = Vec::new();
+    if std::io::stdin().read_to_end(&mut request).is_err() {
+        return 2;
+    }
+    let Ok(job) = serde_json::from_slice::<Job>(&request) else { return 2 };
+    let (answer, cubin) = compile(&job);
+    let Ok(mut head) = serde_json::to_vec(&answer) else { return 4 };
+    head.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    match out.write_all(&head).and_then(|()| out.write_all(&cubin)).and_then(|()| out.flush()) {
+        Ok(()) => 0,
+        Err(_) => 3,
+    }
+}
+
+fn compile(job: &Job) -> (Answer, Vec<u8>) {
+    let refused = |log: String| (Answer::Refused { log }, Vec::new());
+    // SAFETY: looks for the library by name; loading it runs its initialisers, which is what we want.
+    if !unsafe { sys::is_culib_present() } {
+        return (Answer::Missing, Vec::new());
+    }
+    let (Ok(source), Ok(name)) = (CString::new(job.source.as_str()), CString::new(format!("{}.cu", job.name))) else {
+        return refused("the text has a zero byte".into());
+    };
+    let program = match result::create_program(&source, Some(&name)) {
+        Ok(program) => program,
+        Err(error) => return refused(format!("{error:?}")),
+    };
+    let options = [format!("--gpu-architecture={}", job.arch), "--std=c++17".into(), "--ptxas-options=-v".into()];
+    // SAFETY: the program was just created and is not shared.
+    let compiled = unsafe { result::compile_program(program, &options) };
+    // SAFETY: as above; the log exists after compilation, successful or not.
+    let log = unsafe { result::get_program_log(program) }
+        .map(|bytes| {
+            let bytes: Vec<u8> = bytes.into_iter().map(|b| b as u8).take_while(|b| *b != 0).collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+        .unwrap_or_default();
+    if let Err(error) = compiled {
+        return refused(if log.trim().is_empty() { format!("{error:?}") } else { log });
+    }
+    let mut size = 0;
+    // SAFETY: `size` outlives the call; the program was compiled for a real architecture.
+    let sized = unsafe { sys::nvrtcGetCUBINSize(program, &mut size) };
+    let mut cubin = vec![0_u8; size];
+    // SAFETY: the buffer has the size that NVRTC asked for.
+    let got = unsafe { sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()) };
+    match (sized.result(), got.result()) {
+        (Ok(()), Ok(())) if size > 0 => (Answer::Done { log }, cubin),
+        _ => refused("NVRTC gave no machine code".into()),
+    }
+}

@@ -1,0 +1,4 @@
+//! End-to-end tests, one binary.
+mod compiles;
+mod kernels;
+mod support;
