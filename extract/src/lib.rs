@@ -1,1 +1,12 @@
-//! placeholder
+//! What is best in a space, and how good it is: GPU descriptors, the analytical cost, exact counts, uniform samples,
+//! exact top-k with a proof or a bound.
+#![forbid(unsafe_code)]
+
+mod cost;
+mod count;
+mod descriptor;
+pub mod work;
+
+pub use cost::{cost, Cost, Infeasible};
+pub use count::Counts;
+pub use descriptor::{Descriptor, DescriptorError};

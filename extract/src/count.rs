@@ -1,0 +1,79 @@
+//! How many distinct programs a space holds, exactly; and uniform samples of them.
+use egg::{Id, Language, RecExpr};
+use num_bigint::{BigUint, RandBigInt};
+use num_traits::{One, Zero};
+use rand::Rng;
+use satune_ir::term::{Space, Term};
+use std::collections::HashMap;
+
+/// Number of complete programs per class. Every choice of nodes is another program, since the term language has one
+/// canonical form; programs that no GPU of the descriptor can run for lack of registers are counted too, those beyond
+/// its threads or shared memory are not in the space.
+pub struct Counts {
+    per_class: HashMap<Id, BigUint>,
+    root: Id,
+}
+
+impl Counts {
+    /// Counts a space.
+    pub fn of(space: &Space) -> Counts {
+        let mut per_class: HashMap<Id, BigUint> = HashMap::new();
+        for class in space.bottom_up() {
+            let mut sum = BigUint::zero();
+            for node in space.choices(class) {
+                sum += product(space, node, &per_class);
+            }
+            per_class.insert(class, sum);
+        }
+        Counts { per_class, root: space.egraph.find(space.root) }
+    }
+
+    /// Programs of the whole space.
+    pub fn total(&self) -> BigUint {
+        self.class(self.root)
+    }
+
+    /// Programs of one class.
+    pub fn class(&self, class: Id) -> BigUint {
+        self.per_class.get(&class).cloned().unwrap_or_default()
+    }
+
+    /// Whether a class holds a complete program.
+    pub fn is_inhabited(&self, class: Id) -> bool {
+        self.per_class.get(&class).is_some_and(|n| !n.is_zero())
+    }
+
+    /// One program, each with the same probability; `None` from an empty space.
+    pub fn sample(&self, space: &Space, rng: &mut impl Rng) -> Option<RecExpr<Term>> {
+        let mut out = RecExpr::default();
+        self.sample_class(space, self.root, rng, &mut out)?;
+        Some(out)
+    }
+
+    fn sample_class(&self, space: &Space, class: Id, rng: &mut impl Rng, out: &mut RecExpr<Term>) -> Option<Id> {
+        let total = self.per_class.get(&space.egraph.find(class)).filter(|n| !n.is_zero())?;
+        let mut ticket = rng.gen_biguint_below(total);
+        for node in space.choices(space.egraph.find(class)) {
+            let weight = product(space, node, &self.per_class);
+            if ticket < weight {
+                let mut node = node.clone();
+                for child in node.children_mut() {
+                    *child = self.sample_class(space, *child, rng, out)?;
+                }
+                return Some(out.add(node));
+            }
+            ticket -= weight;
+        }
+        None
+    }
+}
+
+fn product(space: &Space, node: &Term, per_class: &HashMap<Id, BigUint>) -> BigUint {
+    node.children().iter().fold(BigUint::one(), |product, child| {
+        if product.is_zero() {
+            product
+        } else {
+            product * per_class.get(&space.egraph.find(*child)).cloned().unwrap_or_default()
+        }
+    })
+}

@@ -1,0 +1,238 @@
+//! GPU descriptors: what a GPU can hold and how fast it is. One TOML file each; a user's own file works like a built-in.
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A GPU. Units are in the fields' names or comments; the built-in files say where each number is from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Descriptor {
+    /// Short name.
+    pub name: String,
+    /// Marketing name.
+    pub full_name: String,
+    /// Portable architecture, `sm_90`.
+    pub arch: String,
+    /// Architecture with the chip's own features, `sm_90a`.
+    pub arch_features: String,
+    /// Multiprocessors.
+    pub sms: u32,
+    /// Clock, MHz.
+    pub clock_mhz: f64,
+    /// Single-precision multiply-adds per clock and multiprocessor.
+    pub fp32_lanes: u32,
+    /// Double-precision multiply-adds per clock and multiprocessor.
+    pub fp64_lanes: u32,
+    /// Share of the issue slots that dense arithmetic sustains.
+    pub issue_efficiency: f64,
+    /// Shared memory per multiprocessor, bytes.
+    pub shared_per_sm: u32,
+    /// Shared memory per block, bytes.
+    pub shared_per_block: u32,
+    /// Shared memory that the system takes per resident block, bytes.
+    pub shared_reserved: u32,
+    /// Registers per multiprocessor.
+    pub registers_per_sm: u32,
+    /// Resident threads per multiprocessor.
+    pub threads_per_sm: u32,
+    /// Resident blocks per multiprocessor.
+    pub blocks_per_sm: u32,
+    /// L2, bytes.
+    pub l2_bytes: u64,
+    /// L2 bytes per clock for the chip.
+    pub l2_bytes_per_clock: f64,
+    /// L1 bytes per clock for a multiprocessor.
+    pub l1_bytes_per_clock: f64,
+    /// DRAM, GB/s, nominal.
+    pub dram_nominal_gbs: f64,
+    /// DRAM, GB/s, reached by a copy.
+    pub dram_gbs: f64,
+    /// Clocks.
+    pub latency_dram: f64,
+    /// Clocks.
+    pub latency_l2: f64,
+    /// Clocks.
+    pub latency_shared: f64,
+    /// Microseconds.
+    pub launch_us: f64,
+    /// Exponent of the norm over resources.
+    pub overlap_exponent: f64,
+    /// cp.async exists (sm_80 and later).
+    pub cp_async: bool,
+    /// The bulk tensor copy engine exists (sm_90).
+    pub tma: bool,
+}
+
+/// Why there is no descriptor.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptorError {
+    /// No built-in of that name and no such file.
+    #[error("unknown GPU `{name}`{}; known are {known}, or name a TOML file (see `satune gpu show h200` for the form)", .nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default())]
+    Unknown {
+        /// As asked.
+        name: String,
+        /// Most similar name.
+        nearest: Option<String>,
+        /// All names.
+        known: String,
+    },
+    /// The file cannot be read.
+    #[error("GPU descriptor {path}: {reason}")]
+    Unreadable {
+        /// File.
+        path: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// The file is no descriptor.
+    #[error("GPU descriptor {path}: {reason}")]
+    Malformed {
+        /// File.
+        path: String,
+        /// Line and reason.
+        reason: String,
+    },
+    /// A number is absurd.
+    #[error("GPU descriptor {name}: {field} is {value}; it must be {wanted}")]
+    Absurd {
+        /// Descriptor.
+        name: String,
+        /// Field.
+        field: &'static str,
+        /// Value.
+        value: f64,
+        /// Range in words.
+        wanted: &'static str,
+    },
+}
+
+const BUILT_IN: [(&str, &str); 9] = [
+    ("h200", include_str!("../devices/h200.toml")),
+    ("h100", include_str!("../devices/h100.toml")),
+    ("a100", include_str!("../devices/a100.toml")),
+    ("rtx3090", include_str!("../devices/rtx3090.toml")),
+    ("rtx4090", include_str!("../devices/rtx4090.toml")),
+    ("a6000", include_str!("../devices/a6000.toml")),
+    ("v100", include_str!("../devices/v100.toml")),
+    ("t4", include_str!("../devices/t4.toml")),
+    ("l4", include_str!("../devices/l4.toml")),
+];
+
+impl Descriptor {
+    /// Names of the built-in descriptors.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// Text of a built-in descriptor.
+    pub fn text(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
+    }
+
+    /// A built-in descriptor by name, or the one in a TOML file.
+    ///
+    /// # Errors
+    /// When there is neither, or the file is malformed.
+    pub fn load(name: &str) -> Result<Descriptor, DescriptorError> {
+        if let Some(text) = Descriptor::text(name) {
+            return Descriptor::parse(text, name);
+        }
+        let path = Path::new(name);
+        if !path.exists() {
+            let nearest = Descriptor::names()
+                .map(|n| (distance(n, &name.to_lowercase()), n))
+                .min()
+                .filter(|(d, _)| *d <= 2)
+                .map(|(_, n)| n.to_string());
+            let known = Descriptor::names().collect::<Vec<_>>().join(", ");
+            return Err(DescriptorError::Unknown { name: name.into(), nearest, known });
+        }
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| DescriptorError::Unreadable { path: name.into(), reason: e.to_string() })?;
+        Descriptor::parse(&text, name)
+    }
+
+    /// Reads a descriptor.
+    ///
+    /// # Errors
+    /// When the text is malformed or a number absurd.
+    pub fn parse(text: &str, origin: &str) -> Result<Descriptor, DescriptorError> {
+        let gpu: Descriptor = toml::from_str(text)
+            .map_err(|e| DescriptorError::Malformed { path: origin.into(), reason: e.to_string() })?;
+        gpu.check()?;
+        Ok(gpu)
+    }
+
+    fn check(&self) -> Result<(), DescriptorError> {
+        let fields = [
+            ("sms", f64::from(self.sms), 1.0, 10_000.0, "1 to 10000"),
+            ("clock_mhz", self.clock_mhz, 1.0, 100_000.0, "1 to 100000"),
+            ("fp32_lanes", f64::from(self.fp32_lanes), 1.0, 4096.0, "1 to 4096"),
+            ("fp64_lanes", f64::from(self.fp64_lanes), 1.0, 4096.0, "1 to 4096"),
+            ("issue_efficiency", self.issue_efficiency, 0.01, 1.0, "0.01 to 1"),
+            ("shared_per_sm", f64::from(self.shared_per_sm), 1024.0, 1e9, "at least 1024"),
+            ("shared_per_block", f64::from(self.shared_per_block), 1024.0, 1e9, "at least 1024"),
+            ("registers_per_sm", f64::from(self.registers_per_sm), 1024.0, 1e9, "at least 1024"),
+            ("threads_per_sm", f64::from(self.threads_per_sm), 32.0, 1e6, "32 to 1000000"),
+            ("blocks_per_sm", f64::from(self.blocks_per_sm), 1.0, 1e6, "1 to 1000000"),
+            ("l2_bytes", self.l2_bytes as f64, 1024.0, 1e12, "at least 1024"),
+            ("l2_bytes_per_clock", self.l2_bytes_per_clock, 1.0, 1e6, "1 to 1000000"),
+            ("l1_bytes_per_clock", self.l1_bytes_per_clock, 1.0, 1e5, "1 to 100000"),
+            ("dram_gbs", self.dram_gbs, 1.0, 1e6, "1 to 1000000"),
+            ("dram_nominal_gbs", self.dram_nominal_gbs, 1.0, 1e6, "1 to 1000000"),
+            ("latency_dram", self.latency_dram, 1.0, 1e5, "1 to 100000"),
+            ("latency_l2", self.latency_l2, 1.0, 1e5, "1 to 100000"),
+            ("latency_shared", self.latency_shared, 1.0, 1e5, "1 to 100000"),
+            ("launch_us", self.launch_us, 0.0, 1e6, "0 to 1000000"),
+            ("overlap_exponent", self.overlap_exponent, 1.0, 100.0, "1 to 100"),
+        ];
+        for (field, value, low, high, wanted) in fields {
+            if !(low..=high).contains(&value) {
+                return Err(DescriptorError::Absurd { name: self.name.clone(), field, value, wanted });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Edit distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_is_sound() {
+        for name in Descriptor::names() {
+            assert_eq!(Descriptor::load(name).unwrap().name, name);
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_gets_the_nearest() {
+        let text = Descriptor::load("h20").unwrap_err().to_string();
+        assert!(text.starts_with("unknown GPU `h20` (did you mean `h200`?); known are h200, h100"), "{text}");
+    }
+
+    #[test]
+    fn absurd_numbers_and_missing_fields_are_refused() {
+        let text = Descriptor::text("t4").unwrap();
+        let error = Descriptor::parse(&text.replace("sms = 40", "sms = 0"), "x").unwrap_err().to_string();
+        assert_eq!(error, "GPU descriptor t4: sms is 0; it must be 1 to 10000");
+        let error = Descriptor::parse(&text.replace("sms = 40\n", ""), "my.toml").unwrap_err().to_string();
+        assert!(error.contains("my.toml") && error.contains("sms"), "{error}");
+    }
+}

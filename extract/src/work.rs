@@ -1,0 +1,339 @@
+//! Exact counts of what a plan's kernel does, per block: instructions, wavefronts, sectors. They equal what the
+//! simulator counts on the kernel, by a test; both use the machine model of `satune_ir::machine`.
+use satune_ir::machine::{sectors, wavefronts};
+use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
+use serde::{Deserialize, Serialize};
+
+/// Work of one block, warp instructions, wavefronts, 32-byte sectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// Multiply-adds.
+    pub fma: f64,
+    /// Loads from shared memory.
+    pub shared_loads: f64,
+    /// Stores to shared memory.
+    pub shared_stores: f64,
+    /// Loads from global memory.
+    pub global_loads: f64,
+    /// Stores to global memory.
+    pub global_stores: f64,
+    /// cp.async.
+    pub async_copies: f64,
+    /// Barriers, per warp.
+    pub barriers: f64,
+    /// Wavefronts of loads from shared memory.
+    pub shared_load_wavefronts: f64,
+    /// The least for them.
+    pub shared_load_wavefronts_ideal: f64,
+    /// Wavefronts of stores to shared memory.
+    pub shared_store_wavefronts: f64,
+    /// The least for them.
+    pub shared_store_wavefronts_ideal: f64,
+    /// Sectors read.
+    pub global_load_sectors: f64,
+    /// Sectors written.
+    pub global_store_sectors: f64,
+    /// Clocks that L1 needs for global loads, where 64 bytes pass per clock; scaled by the descriptor.
+    pub l1_bytes: f64,
+}
+
+impl Work {
+    /// Component-wise sum of this and `times` times the other.
+    pub fn add(&mut self, o: &Work, times: f64) {
+        self.fma += o.fma * times;
+        self.shared_loads += o.shared_loads * times;
+        self.shared_stores += o.shared_stores * times;
+        self.global_loads += o.global_loads * times;
+        self.global_stores += o.global_stores * times;
+        self.async_copies += o.async_copies * times;
+        self.barriers += o.barriers * times;
+        self.shared_load_wavefronts += o.shared_load_wavefronts * times;
+        self.shared_load_wavefronts_ideal += o.shared_load_wavefronts_ideal * times;
+        self.shared_store_wavefronts += o.shared_store_wavefronts * times;
+        self.shared_store_wavefronts_ideal += o.shared_store_wavefronts_ideal * times;
+        self.global_load_sectors += o.global_load_sectors * times;
+        self.global_store_sectors += o.global_store_sectors * times;
+        self.l1_bytes += o.l1_bytes * times;
+    }
+}
+
+/// Row pitch in global memory of the axis that is not contiguous, elements: (stride of the spatial axis, stride of k).
+fn strides(contraction: &Contraction, side: Side) -> (u64, u64) {
+    let operand = contraction.operand(side);
+    let mut stride = 1_u64;
+    let (mut spatial, mut k) = (0, 0);
+    for axis in operand.dims.iter().rev() {
+        if *axis == side.spatial() {
+            spatial = stride;
+        } else if *axis == Axis::K {
+            k = stride;
+        }
+        stride = stride.wrapping_mul(contraction.extent(*axis) as u64);
+    }
+    (spatial, k)
+}
+
+/// One cooperative copy of a tile of `spatial` by `k`, by `threads` threads.
+pub fn fill(
+    contraction: &Contraction,
+    side: Side,
+    (spatial, k): (i64, i64),
+    threads: u32,
+    pipe: Pipe,
+    (layout, fill): (Layout, Fill),
+) -> Work {
+    let operand = contraction.operand(side);
+    let bytes = u64::from(operand.dtype.bytes());
+    let along_k = operand.contiguous_along(Axis::K);
+    let (stride_x, stride_k) = strides(contraction, side);
+    let vector = i64::from(fill.vector);
+    let step = vector * i64::from(threads);
+    let total = spatial * k;
+    let k_inner = along_k == fill.coalesced;
+    let same_rows = layout.k_major != along_k;
+    let asynchronous = matches!(pipe, Pipe::Async(_));
+    let stores = if same_rows || vector == 1 { 1 } else { vector };
+    let per_lane = (fill.vector / stores as u32) * bytes as u32;
+    let mut work = Work::default();
+    for s in 0..(total + step - 1) / step {
+        for warp in 0..threads / 32 {
+            let mut addresses = Vec::with_capacity(32);
+            let mut places = vec![Vec::with_capacity(32); stores as usize];
+            for lane in 0..32_u32 {
+                let fused = s * step + i64::from(warp * 32 + lane) * vector;
+                if fused >= total {
+                    continue;
+                }
+                let (x, kk) = if k_inner { (fused / k, fused % k) } else { (fused % spatial, fused / spatial) };
+                addresses.push((x as u64 * stride_x + kk as u64 * stride_k) * bytes);
+                for (o, list) in places.iter_mut().enumerate() {
+                    let o = if stores == 1 { 0 } else { o as i64 };
+                    let (x, kk) = if along_k { (x, kk + o) } else { (x + o, kk) };
+                    let offset = layout.offset(x, kk, spatial, k, bytes as i64);
+                    list.push((lane, offset as u64 * bytes));
+                }
+            }
+            if addresses.is_empty() {
+                continue;
+            }
+            let width = fill.vector * bytes as u32;
+            work.global_load_sectors += f64::from(sectors(&addresses, width).0);
+            if asynchronous {
+                work.async_copies += 1.0;
+            } else {
+                work.global_loads += 1.0;
+                work.shared_stores += stores as f64;
+            }
+            work.l1_bytes += f64::from(width) * 32.0;
+            for list in &places {
+                let (taken, ideal) = wavefronts(list, per_lane);
+                work.shared_store_wavefronts += f64::from(taken);
+                work.shared_store_wavefronts_ideal += f64::from(ideal);
+            }
+        }
+    }
+    work
+}
+
+/// How the lanes of a warp lie over the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LaneGrid {
+    /// Lanes along m and n.
+    pub lanes: Pair,
+    /// Whether m is the outer loop.
+    pub m_outer: bool,
+    /// Neighbouring results of a lane.
+    pub registers: Pair,
+}
+
+impl LaneGrid {
+    /// Lane number along an axis.
+    fn along(&self, lane: i64, axis: Axis) -> i64 {
+        let (m, n) = if self.m_outer {
+            (lane / self.lanes.n, lane % self.lanes.n)
+        } else {
+            (lane % self.lanes.m, lane / self.lanes.m)
+        };
+        if axis == Axis::M {
+            m
+        } else {
+            n
+        }
+    }
+
+    fn registers_along(&self, axis: Axis) -> i64 {
+        if axis == Axis::M {
+            self.registers.m
+        } else {
+            self.registers.n
+        }
+    }
+}
+
+/// Loads of one piece of a fragment by one warp, over all of a k tile: (instructions, wavefronts, least wavefronts,
+/// sectors). From shared memory in `layout`, or from global memory where there is none (then there are sectors and no
+/// wavefronts).
+pub fn fragment(
+    contraction: &Contraction,
+    side: Side,
+    grid: &LaneGrid,
+    layout: Option<Layout>,
+    (spatial, k_tile, k_step): (i64, i64, i64),
+    vector: u32,
+) -> (f64, f64, f64, f64) {
+    let bytes = i64::from(contraction.operand(side).dtype.bytes());
+    let axis = side.spatial();
+    let registers = grid.registers_along(axis);
+    let v = i64::from(vector);
+    let along_k = layout.is_some_and(|l| !l.k_major);
+    let (r_width, k_width) = if along_k { (1, v) } else { (v, 1) };
+    let count = (registers / r_width) * (k_step / k_width) * (k_tile / k_step);
+    let Some(layout) = layout else {
+        let (stride_x, stride_k) = strides(contraction, side);
+        let mut touched = 0.0;
+        for r in 0..registers {
+            for k in 0..k_tile {
+                let addresses: Vec<u64> = (0..32)
+                    .map(|lane| {
+                        let x = (grid.along(lane, axis) * registers + r) as u64;
+                        (x * stride_x + k as u64 * stride_k) * bytes as u64
+                    })
+                    .collect();
+                touched += f64::from(sectors(&addresses, bytes as u32).0);
+            }
+        }
+        return (count as f64, 0.0, 0.0, touched);
+    };
+    let one = |r: i64, k: i64| {
+        let addresses: Vec<(u32, u64)> = (0..32)
+            .map(|lane| {
+                let x = grid.along(lane, axis) * registers + r;
+                (lane as u32, (layout.offset(x, k, spatial, k_tile, bytes) * bytes) as u64)
+            })
+            .collect();
+        wavefronts(&addresses, (v * bytes) as u32)
+    };
+    if !layout.swizzle {
+        // A constant added to all addresses turns the banks and changes no conflict.
+        let (taken, ideal) = one(0, 0);
+        return (count as f64, f64::from(taken) * count as f64, f64::from(ideal) * count as f64, 0.0);
+    }
+    let (mut taken, mut ideal) = (0.0, 0.0);
+    for r in (0..registers).step_by(r_width as usize) {
+        for k in (0..k_tile).step_by(k_width as usize) {
+            let (t, i) = one(r, k);
+            taken += f64::from(t);
+            ideal += f64::from(i);
+        }
+    }
+    (count as f64, taken, ideal, 0.0)
+}
+
+/// Stores of one piece of the results by one warp: (instructions, sectors).
+pub fn store(contraction: &Contraction, grid: &LaneGrid, vector: u32) -> (f64, f64) {
+    let bytes = u64::from(contraction.c.dtype.bytes());
+    let mut stride = 1_u64;
+    let (mut stride_m, mut stride_n) = (0, 0);
+    for axis in contraction.c.dims.iter().rev() {
+        match axis {
+            Axis::M => stride_m = stride,
+            Axis::N => stride_n = stride,
+            _ => {}
+        }
+        stride = stride.wrapping_mul(contraction.extent(*axis) as u64);
+    }
+    let (mut count, mut touched) = (0.0, 0.0);
+    for rm in 0..grid.registers.m {
+        for rn in (0..grid.registers.n).step_by(vector as usize) {
+            let addresses: Vec<u64> = (0..32)
+                .map(|lane| {
+                    let m = (grid.along(lane, Axis::M) * grid.registers.m + rm) as u64;
+                    let n = (grid.along(lane, Axis::N) * grid.registers.n + rn) as u64;
+                    (m * stride_m + n * stride_n) * bytes
+                })
+                .collect();
+            count += 1.0;
+            touched += f64::from(sectors(&addresses, vector * bytes as u32).0);
+        }
+    }
+    (count, touched)
+}
+
+/// Work of one k tile of a block (fills and arithmetic), and of its end (stores, and what happens once).
+pub fn of_block(plan: &Plan, contraction: &Contraction) -> (Work, Work) {
+    let warps = f64::from(plan.threads / 32);
+    let grid = LaneGrid { lanes: plan.lanes, m_outer: plan.lanes_m_outer, registers: plan.registers };
+    let mut tile = Work::default();
+    let mut end = Work::default();
+    let pieces =
+        Pair { m: plan.vthread_outer.m * plan.vthread_inner.m, n: plan.vthread_outer.n * plan.vthread_inner.n };
+    tile.fma = (plan.results_per_thread() * plan.k_tile) as f64 * warps;
+    for side in [Side::A, Side::B] {
+        let (spatial, count, other) = match side {
+            Side::A => (plan.tile.m, pieces.m, pieces.n * plan.registers.n),
+            Side::B => (plan.tile.n, pieces.n, pieces.m * plan.registers.m),
+        };
+        let staging = plan.staging(side);
+        if let Some(shared) = staging.shared {
+            let work = fill(contraction, side, (spatial, plan.k_tile), plan.threads, plan.pipe, shared);
+            tile.add(&work, 1.0);
+        }
+        let layout = staging.shared.map(|s| s.0);
+        // An operand that is read where it is used is read once per multiply-add.
+        let repeats = if staging.local.is_some() { 1.0 } else { other as f64 };
+        let vector = staging.local.unwrap_or(1);
+        let (loads, taken, ideal, touched) =
+            fragment(contraction, side, &grid, layout, (spatial, plan.k_tile, plan.k_step), vector);
+        let times = count as f64 * warps * repeats;
+        if layout.is_some() {
+            tile.shared_loads += loads * times;
+            tile.shared_load_wavefronts += taken * times;
+            tile.shared_load_wavefronts_ideal += ideal * times;
+        } else {
+            tile.global_loads += loads * times;
+            tile.global_load_sectors += touched * times;
+            tile.l1_bytes += loads * times * 32.0 * f64::from(contraction.operand(side).dtype.bytes());
+        }
+    }
+    let stores = store(contraction, &grid, plan.store_vector);
+    let times = pieces.product() as f64 * warps;
+    if plan.accumulators {
+        end.global_stores = stores.0 * times;
+        end.global_store_sectors = stores.1 * times;
+    } else {
+        // The sum is read and written in global memory at every k value.
+        let k = plan.k_tile as f64;
+        tile.global_stores += stores.0 * times * k;
+        tile.global_store_sectors += stores.1 * times * k;
+        tile.global_loads += stores.0 * times * k;
+        tile.global_load_sectors += stores.1 * times * k;
+        tile.l1_bytes += 2.0 * stores.0 * times * k * 32.0 * f64::from(contraction.c.dtype.bytes());
+    }
+    let tiles = k_tiles(plan) as f64;
+    if plan.a.shared.is_some() || plan.b.shared.is_some() {
+        end.barriers = warps
+            * match plan.pipe {
+                Pipe::Plain if tiles > 1.0 => 2.0 * tiles,
+                Pipe::Plain => 1.0,
+                Pipe::Registers if tiles > 1.0 => tiles + 1.0,
+                Pipe::Registers => 1.0,
+                Pipe::Async(_) => tiles,
+            };
+    }
+    (tile, end)
+}
+
+/// Iterations of the block's k loop.
+pub fn k_tiles(plan: &Plan) -> i64 {
+    (plan.k_part + plan.k_tile - 1) / plan.k_tile
+}
+
+/// Work of the whole main kernel: all blocks.
+pub fn total(plan: &Plan, contraction: &Contraction) -> Work {
+    let (tile, end) = of_block(plan, contraction);
+    let mut sum = end;
+    sum.add(&tile, k_tiles(plan) as f64);
+    let mut all = Work::default();
+    all.add(&sum, plan.block_count() as f64);
+    all
+}
