@@ -5,8 +5,13 @@
 mod cost;
 mod count;
 mod descriptor;
+mod dominance;
+mod inner;
+mod path;
+mod topk;
 pub mod work;
 
 pub use cost::{cost, Cost, Infeasible};
 pub use count::Counts;
 pub use descriptor::{Descriptor, DescriptorError};
+pub use topk::{best, Candidate, Extraction, Query};

@@ -1,0 +1,328 @@
+//! What a block does within one k tile, as labels: for each class below the staged operands, the choices that can be
+//! among the k best, with what they cost. Labels are made bottom-up, on demand, each class once.
+use crate::dominance::{keep, Components};
+use crate::path::Path;
+use crate::work::{self, LaneGrid, Work};
+use egg::Id;
+use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Place, Role, Side, Space, Stage, Team, Term};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Loads of an operand by one warp in one k tile.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SideWork {
+    pub loads: f64,
+    pub wavefronts: f64,
+    pub wavefronts_ideal: f64,
+    pub sectors: f64,
+    pub registers: f64,
+}
+
+impl SideWork {
+    fn scale(&mut self, e: f64) {
+        self.loads *= e;
+        self.wavefronts *= e;
+        self.wavefronts_ideal *= e;
+        self.sectors *= e;
+        self.registers *= e;
+    }
+}
+
+/// What the threads of a warp do in one k tile, and at the end.
+#[derive(Clone, Debug)]
+pub(crate) struct Label {
+    pub a: SideWork,
+    pub b: SideWork,
+    pub stores: f64,
+    pub store_sectors: f64,
+    /// Steps of the inner k loop that are not expanded.
+    pub rolled: f64,
+    /// Operands are read where they are used, so repeats along one axis repeat the loads of both.
+    pub direct: bool,
+    pub path: Arc<Path>,
+}
+
+impl Components for Label {
+    const COUNT: usize = 11;
+
+    fn component(&self, i: usize) -> f64 {
+        match i {
+            0 => self.a.loads,
+            1 => self.a.wavefronts,
+            2 => self.a.sectors,
+            3 => self.a.registers,
+            4 => self.b.loads,
+            5 => self.b.wavefronts,
+            6 => self.b.sectors,
+            7 => self.b.registers,
+            8 => self.stores,
+            9 => self.store_sectors,
+            _ => self.rolled,
+        }
+    }
+}
+
+/// One way to copy a tile.
+#[derive(Clone, Debug)]
+pub(crate) struct FillLabel {
+    pub work: Work,
+    /// Registers that hold the tile on its way.
+    pub registers: f64,
+    pub path: Arc<Path>,
+}
+
+impl Components for FillLabel {
+    const COUNT: usize = 7;
+
+    fn component(&self, i: usize) -> f64 {
+        match i {
+            0 => self.work.global_loads,
+            1 => self.work.async_copies,
+            2 => self.work.shared_stores,
+            3 => self.work.shared_store_wavefronts,
+            4 => self.work.global_load_sectors,
+            5 => self.work.l1_bytes,
+            _ => self.registers,
+        }
+    }
+}
+
+/// What a thread decides below its lanes.
+#[derive(Clone)]
+struct Config {
+    k_step: i64,
+    rolled: f64,
+    /// Elements per access; `None`: read where it is used.
+    vectors: [Option<u32>; 2],
+    store: u32,
+    path: Arc<Path>,
+}
+
+/// Labels of the classes of a space, for the k best.
+pub(crate) struct Labels<'s> {
+    pub space: &'s Space,
+    pub k: usize,
+    memo: HashMap<Id, Arc<Vec<Label>>>,
+    fills: HashMap<(Id, Pipe), Arc<Vec<FillLabel>>>,
+    configs: HashMap<Id, Arc<Vec<Config>>>,
+}
+
+impl<'s> Labels<'s> {
+    pub fn new(space: &'s Space, k: usize) -> Labels<'s> {
+        Labels { space, k, memo: HashMap::new(), fills: HashMap::new(), configs: HashMap::new() }
+    }
+
+    fn contraction(&self) -> &'s Contraction {
+        &self.space.contraction
+    }
+
+    /// Labels of a class at or below the virtual threads of a block.
+    pub fn of(&mut self, class: Id) -> Arc<Vec<Label>> {
+        let class = self.space.egraph.find(class);
+        if let Some(found) = self.memo.get(&class) {
+            return found.clone();
+        }
+        let state = *self.space.state(class);
+        let mut labels = Vec::new();
+        let choices: Vec<Term> = self.space.choices(class).cloned().collect();
+        for node in choices {
+            let Term::Loop { axis, role, extent, body, .. } = &node else { continue };
+            if let (Stage::Lanes { m: true, n: true }, Role::Thread) = (state.stage, role) {
+                self.lanes(&node, *axis, *extent, body[0], &mut labels);
+                continue;
+            }
+            let e = *extent as f64;
+            for below in self.of(body[0]).iter() {
+                let mut label = below.clone();
+                if *role == Role::Vthread && *extent > 1 {
+                    if *axis == Axis::M || label.direct {
+                        label.a.scale(e);
+                    }
+                    if *axis == Axis::N || label.direct {
+                        label.b.scale(e);
+                    }
+                    label.stores *= e;
+                    label.store_sectors *= e;
+                }
+                label.path = Path::over(node.clone(), below.path.clone());
+                labels.push(label);
+            }
+        }
+        let labels = Arc::new(keep(labels, self.k));
+        self.memo.insert(class, labels.clone());
+        labels
+    }
+
+    /// Labels of a pair of lane loops over what a thread decides.
+    fn lanes(&mut self, outer: &Term, axis: Axis, extent: i64, below: Id, labels: &mut Vec<Label>) {
+        let below = self.space.egraph.find(below);
+        let inner_nodes: Vec<Term> = self.space.choices(below).cloned().collect();
+        for inner in inner_nodes {
+            let Term::Loop { extent: e, body, .. } = &inner else { continue };
+            let thread = self.space.egraph.find(body[0]);
+            let state = *self.space.state(thread);
+            let (m, n) = if axis == Axis::M { (extent, *e) } else { (*e, extent) };
+            let grid = LaneGrid {
+                lanes: Pair { m, n },
+                m_outer: axis == Axis::M,
+                registers: Pair { m: state.tile.m, n: state.tile.n },
+            };
+            let mut found: HashMap<(usize, i64, u32), SideWork> = HashMap::new();
+            let mut stored: HashMap<u32, (f64, f64)> = HashMap::new();
+            for config in self.configs(thread).iter() {
+                let mut sides = [SideWork::default(); 2];
+                for (i, side) in [Side::A, Side::B].into_iter().enumerate() {
+                    let vector = config.vectors[i].unwrap_or(1);
+                    sides[i] = *found.entry((i, config.k_step, vector)).or_insert_with(|| {
+                        let layout = state.place(side).layout();
+                        // The pitch of a row along k is that of the k tile; along the spatial axis it does not matter.
+                        let spatial = 256;
+                        let size = (spatial, state.tile.k, config.k_step);
+                        let (loads, wavefronts, wavefronts_ideal, sectors) =
+                            work::fragment(self.space_contraction(), side, &grid, layout, size, vector);
+                        SideWork { loads, wavefronts, wavefronts_ideal, sectors, registers: 0.0 }
+                    });
+                    let registers = if i == 0 { state.tile.m } else { state.tile.n };
+                    let words = crate::cost::words(self.contraction().operand(side).dtype);
+                    if config.vectors[i].is_some() {
+                        sides[i].registers = (registers * config.k_step * words) as f64;
+                    } else {
+                        let other = if i == 0 { state.tile.n } else { state.tile.m };
+                        sides[i].scale(other as f64);
+                    }
+                }
+                let (stores, store_sectors) = *stored
+                    .entry(config.store)
+                    .or_insert_with(|| work::store(self.space_contraction(), &grid, config.store));
+                labels.push(Label {
+                    a: sides[0],
+                    b: sides[1],
+                    stores,
+                    store_sectors,
+                    rolled: config.rolled,
+                    direct: config.vectors[0].is_none(),
+                    path: Path::over(outer.clone(), Path::over(inner.clone(), config.path.clone())),
+                });
+            }
+        }
+    }
+
+    fn space_contraction(&self) -> &'s Contraction {
+        &self.space.contraction
+    }
+
+    /// Everything that a thread decides: steps of k, fragments, order of registers, width of stores.
+    fn configs(&mut self, thread: Id) -> Arc<Vec<Config>> {
+        if let Some(found) = self.configs.get(&thread) {
+            return found.clone();
+        }
+        let mut out = Vec::new();
+        let start = Config {
+            k_step: 1,
+            rolled: 0.0,
+            vectors: [None; 2],
+            store: 1,
+            path: Path::leaf(Term::Store(Place::Local)),
+        };
+        self.walk(thread, start, &mut Vec::new(), &mut out);
+        let out = Arc::new(out);
+        self.configs.insert(thread, out.clone());
+        out
+    }
+
+    fn walk(&self, class: Id, config: Config, above: &mut Vec<Term>, out: &mut Vec<Config>) {
+        for node in self.space.choices(self.space.egraph.find(class)) {
+            let mut config = config.clone();
+            let next = match node {
+                Term::Multiply(_) => {
+                    let mut path = Path::leaf(node.clone());
+                    for node in above.iter().rev() {
+                        path = Path::over(node.clone(), path);
+                    }
+                    config.path = path;
+                    out.push(config);
+                    continue;
+                }
+                Term::Loop { axis: Axis::K, role, extent, total, body, .. } => {
+                    config.k_step = total / extent;
+                    config.rolled = if *role == Role::Unroll { 0.0 } else { *extent as f64 };
+                    body[0]
+                }
+                Term::Loop { role: Role::Vector, extent, body, .. } => {
+                    config.store = *extent as u32;
+                    body[0]
+                }
+                Term::Fragment { side, vector, body, .. } => {
+                    config.vectors[*side as usize] = Some(*vector);
+                    body[0]
+                }
+                Term::Loop { body, .. } => body[0],
+                Term::Operands(body) => body[0],
+                _ => continue,
+            };
+            above.push(node.clone());
+            self.walk(next, config, above, out);
+            above.pop();
+        }
+    }
+
+    /// Ways to fill a tile: (fill class, overlap).
+    pub fn fills(&mut self, class: Id, side: Side, layout: Layout, pipe: Pipe) -> Arc<Vec<FillLabel>> {
+        let class = self.space.egraph.find(class);
+        if let Some(found) = self.fills.get(&(class, pipe)) {
+            return found.clone();
+        }
+        let state = *self.space.state(class);
+        let mut labels = Vec::new();
+        if let Team::Cta(threads) = state.team {
+            let mut ways = Vec::new();
+            self.walk_fill(class, Fill { coalesced: true, vector: 1, unroll: false }, &mut Vec::new(), &mut ways);
+            let size = (state.tile.m, state.tile.k);
+            let dtype = self.contraction().operand(side).dtype;
+            for (fill, path) in ways {
+                let work = work::fill(self.contraction(), side, size, threads, pipe, (layout, fill));
+                let held = fill.unroll || pipe == Pipe::Registers;
+                let registers = match pipe {
+                    Pipe::Async(_) => 0,
+                    _ => crate::cost::staged_of(size.0 * size.1, threads, fill.vector, dtype, held),
+                };
+                labels.push(FillLabel { work, registers: registers as f64, path });
+            }
+        }
+        let labels = Arc::new(keep(labels, self.k));
+        self.fills.insert((class, pipe), labels.clone());
+        labels
+    }
+
+    fn walk_fill(&self, class: Id, fill: Fill, above: &mut Vec<Term>, out: &mut Vec<(Fill, Arc<Path>)>) {
+        for node in self.space.choices(self.space.egraph.find(class)) {
+            let mut fill = fill;
+            let next = match node {
+                Term::CopyElement(_) => {
+                    let mut path = Path::leaf(node.clone());
+                    for node in above.iter().rev() {
+                        path = Path::over(node.clone(), path);
+                    }
+                    out.push((fill, path));
+                    continue;
+                }
+                Term::Fuse { coalesced, body, .. } => {
+                    fill.coalesced = *coalesced;
+                    body[0]
+                }
+                Term::Loop { role, extent, body, .. } => {
+                    match role {
+                        Role::Vector => fill.vector = *extent as u32,
+                        Role::Unroll => fill.unroll = true,
+                        _ => {}
+                    }
+                    body[0]
+                }
+                _ => continue,
+            };
+            above.push(node.clone());
+            self.walk_fill(next, fill, above, out);
+            above.pop();
+        }
+    }
+}
