@@ -143,9 +143,7 @@ pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<
         pipe: plan.pipe,
         dram_bytes: dram_bytes(plan, contraction, gpu, sums),
     };
-    let mut cost = time(&outer, &inner)?;
-    cost.work = work::total(plan, contraction);
-    Ok(cost)
+    Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
 }
 
 /// 32-bit registers of a value.
@@ -254,6 +252,11 @@ fn panels(plan: &Plan, slots: i64) -> (usize, usize) {
 
 /// Joins resources that overlap.
 fn norm(parts: &[f64], p: f64) -> f64 {
+    if p == 4.0 {
+        // The usual exponent, without a power function: this is the innermost code of extraction.
+        let sum: f64 = parts.iter().map(|x| x * x * x * x).sum();
+        return sum.sqrt().sqrt();
+    }
     let largest = parts.iter().copied().fold(0.0, f64::max);
     if largest <= 0.0 {
         return 0.0;
@@ -288,8 +291,97 @@ fn clocks(outer: &Outer<'_>, work: &Work, overhead: f64) -> [f64; 4] {
     [issue, math, shared, l1]
 }
 
+/// A time with what its parts are made from.
+pub(crate) struct Times {
+    pub ms: f64,
+    resident: i64,
+    limit: &'static str,
+    registers: i64,
+    /// Per k tile: clocks of each resource, and all together.
+    parts: [f64; 4],
+    tile_clocks: f64,
+    end_clocks: f64,
+    /// Blocks that one multiprocessor runs, one after the other or side by side.
+    per_sm: f64,
+    slots: i64,
+    sm_ms: f64,
+    l2_bytes: f64,
+    l2_ms: f64,
+    dram_ms: f64,
+    sum_ms: f64,
+}
+
 /// Time of a plan from its summary.
-pub(crate) fn time(outer: &Outer<'_>, inner: &Inner) -> Result<Cost, Infeasible> {
+pub(crate) fn time(outer: &Outer<'_>, inner: &Inner) -> Result<Times, Infeasible> {
+    let gpu = outer.gpu;
+    let threads = outer.threads;
+    let (registers, resident, limit) = residency(outer, inner)?;
+    let p = gpu.overlap_exponent;
+    let warps = f64::from(threads / 32);
+    let init = if inner.init_inside { inner.tile.fma + inner.tile.fma / 4.0 } else { 0.0 };
+    let overhead = warps * (TILE_OVERHEAD + inner.rolled_steps * STEP_OVERHEAD) + init;
+    let mut parts = clocks(outer, &inner.tile, overhead);
+    if inner.rolled_steps == 0.0 {
+        // An expanded k tile longer than the instruction cache likes is fetched again and again.
+        let bytes = 16.0 * (parts[0] * 4.0 * gpu.issue_efficiency) / warps;
+        parts[0] *= 1.0 + (bytes / gpu.instruction_cache_bytes as f64 - 0.5).max(0.0);
+    }
+    // The stores of a fill come in a burst at a barrier, where no arithmetic covers them: they add.
+    let tile_clocks = norm(&parts, p) + inner.tile.shared_store_wavefronts;
+    // What one block needs for a tile when it is alone: its chain of steps, and the latency that nothing covers.
+    let per_warp = parts[0] / warps * 4.0;
+    let chain = per_warp + inner.rolled_steps * (gpu.latency_shared + 4.0);
+    let arrives = match outer.pipe {
+        Pipe::Plain => gpu.latency_dram + 2.0 * gpu.latency_shared + chain.max(tile_clocks),
+        Pipe::Registers => chain.max(tile_clocks).max(gpu.latency_dram),
+        Pipe::Async(stages) => chain.max(tile_clocks).max(gpu.latency_dram / f64::from(stages.max(2) - 1)),
+    };
+    let end_clocks = norm(&clocks(outer, &inner.end, warps * 32.0), p);
+    let slots = resident * i64::from(gpu.sms);
+    let full = outer.blocks / slots;
+    let last = (outer.blocks % slots + i64::from(gpu.sms) - 1) / i64::from(gpu.sms);
+    let tiles = outer.k_tiles;
+    let group = |blocks: i64| {
+        if blocks == 0 {
+            return 0.0;
+        }
+        let b = blocks as f64;
+        tiles * (b * tile_clocks).max(arrives) + b * end_clocks + gpu.latency_dram * 2.0
+    };
+    let hz = gpu.clock_mhz * 1e6;
+    let sm_ms = (full as f64 * group(resident) + group(last)) / hz * 1e3;
+    let traffic = |work: &Work| (work.global_load_sectors + work.global_store_sectors) * 32.0;
+    let l2_bytes = outer.blocks as f64 * (tiles * traffic(&inner.tile) + traffic(&inner.end));
+    let l2_ms = l2_bytes / gpu.l2_bytes_per_clock / hz * 1e3;
+    let dram_ms = outer.dram_bytes / (gpu.dram_gbs * 1e9) * 1e3;
+    let sum_ms = if outer.split_k > 1 {
+        let out: f64 = outer.contraction.c.dims.iter().map(|a| outer.contraction.extent(*a) as f64).product();
+        let bytes = out * (outer.split_k + 1) as f64 * f64::from(outer.contraction.c.dtype.bytes());
+        bytes / (gpu.dram_gbs * 1e9) * 1e3 + gpu.launch_us * 1e-3
+    } else {
+        0.0
+    };
+    let ms = norm(&[sm_ms, l2_ms, dram_ms], p) + gpu.launch_us * 1e-3 + sum_ms;
+    Ok(Times {
+        ms,
+        resident,
+        limit,
+        registers,
+        parts,
+        tile_clocks,
+        end_clocks,
+        per_sm: (full * resident + last) as f64,
+        slots,
+        sm_ms,
+        l2_bytes,
+        l2_ms,
+        dram_ms,
+        sum_ms,
+    })
+}
+
+/// (registers per thread, resident blocks per multiprocessor, what limits them).
+fn residency(outer: &Outer<'_>, inner: &Inner) -> Result<(i64, i64, &'static str), Infeasible> {
     let gpu = outer.gpu;
     let threads = outer.threads;
     if threads > 1024 {
@@ -307,87 +399,53 @@ pub(crate) fn time(outer: &Outer<'_>, inner: &Inner) -> Result<Cost, Infeasible>
     if registers > most {
         return Err(Infeasible::Registers { registers, most, threads });
     }
+    let by_shared = if inner.shared_bytes == 0 {
+        i64::MAX
+    } else {
+        i64::from(gpu.shared_per_sm) / (inner.shared_bytes + i64::from(gpu.shared_reserved))
+    };
     let limits = [
         (i64::from(gpu.registers_per_sm) / (registers * i64::from(threads)), "registers"),
-        (
-            if inner.shared_bytes == 0 {
-                i64::MAX
-            } else {
-                i64::from(gpu.shared_per_sm) / (inner.shared_bytes + i64::from(gpu.shared_reserved))
-            },
-            "shared memory",
-        ),
+        (by_shared, "shared memory"),
         (i64::from(gpu.threads_per_sm / threads), "threads"),
         (i64::from(gpu.blocks_per_sm), "blocks"),
     ];
     let (resident, limit) = limits.iter().min_by_key(|l| l.0).map_or((1, "blocks"), |l| (l.0.max(1), l.1));
-    let p = gpu.overlap_exponent;
-    let warps = f64::from(threads / 32);
-    let init = if inner.init_inside { inner.tile.fma + inner.tile.fma / 4.0 } else { 0.0 };
-    let overhead = warps * (TILE_OVERHEAD + inner.rolled_steps * STEP_OVERHEAD) + init;
-    let parts = clocks(outer, &inner.tile, overhead);
-    let tile_clocks = norm(&parts, p);
-    // What one block needs for a tile when it is alone: its chain of steps, and the latency that nothing covers.
-    let per_warp = parts[0] / warps * 4.0;
-    let chain = per_warp + inner.rolled_steps * (gpu.latency_shared + 4.0);
-    let arrives = match outer.pipe {
-        Pipe::Plain => gpu.latency_dram + 2.0 * gpu.latency_shared + chain.max(tile_clocks),
-        Pipe::Registers => chain.max(tile_clocks).max(gpu.latency_dram),
-        Pipe::Async(stages) => chain.max(tile_clocks).max(gpu.latency_dram / f64::from(stages.max(2) - 1)),
-    };
-    let end_parts = clocks(outer, &inner.end, warps * 32.0);
-    let end_clocks = norm(&end_parts, p);
-    let slots = resident * i64::from(gpu.sms);
-    let full = outer.blocks / slots;
-    let rest = outer.blocks % slots;
-    let last = (rest + i64::from(gpu.sms) - 1) / i64::from(gpu.sms);
-    let tiles = outer.k_tiles;
-    let group = |blocks: i64| {
-        if blocks == 0 {
-            return 0.0;
+    Ok((registers, resident, limit))
+}
+
+impl Times {
+    /// The cost with its parts named. Each is what the kernel would take if only that resource bound it.
+    fn explain(&self, outer: &Outer<'_>, work: Work) -> Cost {
+        let hz = outer.gpu.clock_mhz * 1e6;
+        let of = |clocks: f64| self.per_sm * outer.k_tiles * clocks / hz * 1e3;
+        let mut parts: BTreeMap<String, f64> = BTreeMap::new();
+        parts.insert("issue".into(), of(self.parts[0]));
+        parts.insert("multiply_add".into(), of(self.parts[1]));
+        parts.insert("shared_memory".into(), of(self.parts[2]));
+        parts.insert("l1".into(), of(self.parts[3]));
+        parts.insert("l2".into(), self.l2_ms);
+        parts.insert("dram".into(), self.dram_ms);
+        let bottleneck =
+            parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or_else(String::new, |(name, _)| name.clone());
+        let ends = self.per_sm * (self.end_clocks + 2.0 * outer.gpu.latency_dram) / hz * 1e3;
+        parts.insert("latency".into(), (self.sm_ms - of(self.tile_clocks) - ends).max(0.0));
+        parts.insert("epilogue".into(), self.per_sm * self.end_clocks / hz * 1e3);
+        parts.insert("launch".into(), outer.gpu.launch_us * 1e-3);
+        if self.sum_ms > 0.0 {
+            parts.insert("add_parts".into(), self.sum_ms);
         }
-        let b = blocks as f64;
-        tiles * (b * tile_clocks).max(arrives) + b * end_clocks + gpu.latency_dram * 2.0
-    };
-    let hz = gpu.clock_mhz * 1e6;
-    let sm_ms = (full as f64 * group(resident) + group(last)) / hz * 1e3;
-    let blocks = outer.blocks as f64;
-    let traffic = |work: &Work| (work.global_load_sectors + work.global_store_sectors) * 32.0;
-    let l2_bytes = blocks * (tiles * traffic(&inner.tile) + traffic(&inner.end));
-    let l2_ms = l2_bytes / gpu.l2_bytes_per_clock / hz * 1e3;
-    let dram_ms = outer.dram_bytes / (gpu.dram_gbs * 1e9) * 1e3;
-    let mut ms = norm(&[sm_ms, l2_ms, dram_ms], p) + gpu.launch_us * 1e-3;
-    let per_sm = (full * resident + last) as f64;
-    let of = |clocks: f64| per_sm * tiles * clocks / hz * 1e3;
-    let mut named: BTreeMap<String, f64> = BTreeMap::new();
-    named.insert("issue".into(), of(parts[0]));
-    named.insert("multiply_add".into(), of(parts[1]));
-    named.insert("shared_memory".into(), of(parts[2]));
-    named.insert("l1".into(), of(parts[3]));
-    named.insert("l2".into(), l2_ms);
-    named.insert("dram".into(), dram_ms);
-    let bottleneck = named.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or_else(String::new, |(name, _)| name.clone());
-    let covered = of(tile_clocks) + per_sm * (end_clocks + 2.0 * gpu.latency_dram) / hz * 1e3;
-    named.insert("latency".into(), (sm_ms - covered).max(0.0));
-    named.insert("epilogue".into(), per_sm * end_clocks / hz * 1e3);
-    named.insert("launch".into(), gpu.launch_us * 1e-3);
-    if outer.split_k > 1 {
-        let out: f64 = outer.contraction.c.dims.iter().map(|a| outer.contraction.extent(*a) as f64).product();
-        let bytes = out * (outer.split_k + 1) as f64 * f64::from(outer.contraction.c.dtype.bytes());
-        let sum_ms = bytes / (gpu.dram_gbs * 1e9) * 1e3 + gpu.launch_us * 1e-3;
-        named.insert("add_parts".into(), sum_ms);
-        ms += sum_ms;
+        Cost {
+            ms: self.ms,
+            parts,
+            bottleneck,
+            resident_blocks: self.resident,
+            occupancy_limit: self.limit.into(),
+            registers: self.registers,
+            waves: outer.blocks as f64 / self.slots as f64,
+            dram_bytes: outer.dram_bytes,
+            l2_bytes: self.l2_bytes,
+            work,
+        }
     }
-    Ok(Cost {
-        ms,
-        parts: named,
-        bottleneck,
-        resident_blocks: resident,
-        occupancy_limit: limit.into(),
-        registers,
-        waves: blocks / slots as f64,
-        dram_bytes: outer.dram_bytes,
-        l2_bytes,
-        work: Work::default(),
-    })
 }

@@ -52,6 +52,8 @@ pub struct Descriptor {
     pub latency_l2: f64,
     /// Clocks.
     pub latency_shared: f64,
+    /// Bytes of instructions that a loop may have before fetching them slows it.
+    pub instruction_cache_bytes: u64,
     /// Microseconds.
     pub launch_us: f64,
     /// Exponent of the norm over resources.
@@ -182,6 +184,7 @@ impl Descriptor {
             ("latency_dram", self.latency_dram, 1.0, 1e5, "1 to 100000"),
             ("latency_l2", self.latency_l2, 1.0, 1e5, "1 to 100000"),
             ("latency_shared", self.latency_shared, 1.0, 1e5, "1 to 100000"),
+            ("instruction_cache_bytes", self.instruction_cache_bytes as f64, 1024.0, 1e9, "at least 1024"),
             ("launch_us", self.launch_us, 0.0, 1e6, "0 to 1000000"),
             ("overlap_exponent", self.overlap_exponent, 1.0, 100.0, "1 to 100"),
         ];

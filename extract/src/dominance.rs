@@ -1,29 +1,50 @@
 //! k-dominance: of many labels keep those that can be among the k best in some context.
 
-/// Something with components that a cost never falls with.
-pub(crate) trait Components {
-    /// Number of components.
-    const COUNT: usize;
-    /// One of them.
-    fn component(&self, i: usize) -> f64;
-
-    /// Whether it is at most as large in every component.
-    fn at_most(&self, other: &Self) -> bool {
-        (0..Self::COUNT).all(|i| self.component(i) <= other.component(i))
-    }
-}
-
 /// Keeps a label unless k others (earlier ones, on a tie) are at most as large in every component: then those k are at
-/// least as good in every context, and it is not needed for the k best.
-pub(crate) fn keep<T: Components>(mut labels: Vec<T>, k: usize) -> Vec<T> {
-    let sum = |l: &T| (0..T::COUNT).map(|i| l.component(i)).sum::<f64>();
+/// least as good in every context, and it is not needed for the k best. Returns the positions of those kept.
+pub(crate) fn keep<const N: usize>(labels: &[[f64; N]], k: usize) -> Vec<usize> {
+    let sums: Vec<f64> = labels.iter().map(|l| l.iter().sum()).collect();
     // What dominates has the smaller sum, so it comes first; the sort is stable.
-    labels.sort_by(|a, b| sum(a).total_cmp(&sum(b)));
-    let mut kept: Vec<T> = Vec::new();
-    for label in labels {
-        if kept.iter().filter(|other| other.at_most(&label)).take(k).count() < k {
-            kept.push(label);
+    let mut order: Vec<usize> = (0..labels.len()).collect();
+    order.sort_by(|a, b| sums[*a].total_cmp(&sums[*b]));
+    // Equal labels stand together with their number.
+    let mut kept: Vec<([f64; N], usize)> = Vec::new();
+    let mut out = Vec::new();
+    for i in order {
+        let label = &labels[i];
+        let mut dominators = 0;
+        let mut equal = None;
+        for (at, (other, count)) in kept.iter().enumerate() {
+            if other.iter().zip(label).all(|(o, l)| o <= l) {
+                dominators += count;
+                if dominators >= k {
+                    break;
+                }
+                if other == label {
+                    equal = Some(at);
+                }
+            }
+        }
+        if dominators < k {
+            match equal {
+                Some(at) => kept[at].1 += 1,
+                None => kept.push((*label, 1)),
+            }
+            out.push(i);
         }
     }
-    kept
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keep;
+
+    #[test]
+    fn what_k_others_dominate_is_dropped() {
+        let labels = [[1.0, 5.0], [2.0, 6.0], [3.0, 3.0], [2.0, 6.0], [9.0, 9.0]];
+        assert_eq!(keep(&labels, 1), [0, 2]);
+        assert_eq!(keep(&labels, 2), [0, 2, 1]);
+        assert_eq!(keep(&labels, 5).len(), 5);
+    }
 }

@@ -1,6 +1,6 @@
 //! What a block does within one k tile, as labels: for each class below the staged operands, the choices that can be
 //! among the k best, with what they cost. Labels are made bottom-up, on demand, each class once.
-use crate::dominance::{keep, Components};
+use crate::dominance::keep;
 use crate::path::Path;
 use crate::work::{self, LaneGrid, Work};
 use egg::Id;
@@ -42,23 +42,22 @@ pub(crate) struct Label {
     pub path: Arc<Path>,
 }
 
-impl Components for Label {
-    const COUNT: usize = 11;
-
-    fn component(&self, i: usize) -> f64 {
-        match i {
-            0 => self.a.loads,
-            1 => self.a.wavefronts,
-            2 => self.a.sectors,
-            3 => self.a.registers,
-            4 => self.b.loads,
-            5 => self.b.wavefronts,
-            6 => self.b.sectors,
-            7 => self.b.registers,
-            8 => self.stores,
-            9 => self.store_sectors,
-            _ => self.rolled,
-        }
+impl Label {
+    fn components(&self) -> [f64; 11] {
+        let (a, b) = (&self.a, &self.b);
+        [
+            a.loads,
+            a.wavefronts,
+            a.sectors,
+            a.registers,
+            b.loads,
+            b.wavefronts,
+            b.sectors,
+            b.registers,
+            self.stores,
+            self.store_sectors,
+            self.rolled,
+        ]
     }
 }
 
@@ -71,19 +70,18 @@ pub(crate) struct FillLabel {
     pub path: Arc<Path>,
 }
 
-impl Components for FillLabel {
-    const COUNT: usize = 7;
-
-    fn component(&self, i: usize) -> f64 {
-        match i {
-            0 => self.work.global_loads,
-            1 => self.work.async_copies,
-            2 => self.work.shared_stores,
-            3 => self.work.shared_store_wavefronts,
-            4 => self.work.global_load_sectors,
-            5 => self.work.l1_bytes,
-            _ => self.registers,
-        }
+impl FillLabel {
+    pub(crate) fn components(&self) -> [f64; 7] {
+        let w = &self.work;
+        [
+            w.global_loads,
+            w.async_copies,
+            w.shared_stores,
+            w.shared_store_wavefronts,
+            w.global_load_sectors,
+            w.l1_bytes,
+            self.registers,
+        ]
     }
 }
 
@@ -123,12 +121,14 @@ impl<'s> Labels<'s> {
             return found.clone();
         }
         let state = *self.space.state(class);
-        let mut labels = Vec::new();
+        // What stands over a label's path is added only to those kept.
+        let mut labels: Vec<Label> = Vec::new();
+        let mut above: Vec<[Option<Term>; 2]> = Vec::new();
         let choices: Vec<Term> = self.space.choices(class).cloned().collect();
         for node in choices {
             let Term::Loop { axis, role, extent, body, .. } = &node else { continue };
             if let (Stage::Lanes { m: true, n: true }, Role::Thread) = (state.stage, role) {
-                self.lanes(&node, *axis, *extent, body[0], &mut labels);
+                self.lanes(&node, *axis, *extent, body[0], &mut labels, &mut above);
                 continue;
             }
             let e = *extent as f64;
@@ -144,17 +144,36 @@ impl<'s> Labels<'s> {
                     label.stores *= e;
                     label.store_sectors *= e;
                 }
-                label.path = Path::over(node.clone(), below.path.clone());
                 labels.push(label);
+                above.push([Some(node.clone()), None]);
             }
         }
-        let labels = Arc::new(keep(labels, self.k));
+        let vectors: Vec<[f64; 11]> = labels.iter().map(Label::components).collect();
+        let labels: Vec<Label> = keep(&vectors, self.k)
+            .into_iter()
+            .map(|i| {
+                let mut label = labels[i].clone();
+                for node in above[i].iter().rev().flatten() {
+                    label.path = Path::over(node.clone(), label.path);
+                }
+                label
+            })
+            .collect();
+        let labels = Arc::new(labels);
         self.memo.insert(class, labels.clone());
         labels
     }
 
     /// Labels of a pair of lane loops over what a thread decides.
-    fn lanes(&mut self, outer: &Term, axis: Axis, extent: i64, below: Id, labels: &mut Vec<Label>) {
+    fn lanes(
+        &mut self,
+        outer: &Term,
+        axis: Axis,
+        extent: i64,
+        below: Id,
+        labels: &mut Vec<Label>,
+        above: &mut Vec<[Option<Term>; 2]>,
+    ) {
         let below = self.space.egraph.find(below);
         let inner_nodes: Vec<Term> = self.space.choices(below).cloned().collect();
         for inner in inner_nodes {
@@ -201,8 +220,9 @@ impl<'s> Labels<'s> {
                     store_sectors,
                     rolled: config.rolled,
                     direct: config.vectors[0].is_none(),
-                    path: Path::over(outer.clone(), Path::over(inner.clone(), config.path.clone())),
+                    path: config.path.clone(),
                 });
+                above.push([Some(outer.clone()), Some(inner.clone())]);
             }
         }
     }
@@ -289,7 +309,9 @@ impl<'s> Labels<'s> {
                 labels.push(FillLabel { work, registers: registers as f64, path });
             }
         }
-        let labels = Arc::new(keep(labels, self.k));
+        let vectors: Vec<[f64; 7]> = labels.iter().map(FillLabel::components).collect();
+        let labels: Vec<FillLabel> = keep(&vectors, self.k).into_iter().map(|i| labels[i].clone()).collect();
+        let labels = Arc::new(labels);
         self.fills.insert((class, pipe), labels.clone());
         labels
     }

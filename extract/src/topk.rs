@@ -6,6 +6,7 @@
 //! everything that is left exceeds the k-th best: so the k found are the k best, or, where a time limit ends it, the
 //! bound says how good anything else can be.
 use crate::cost::{self, time, Cost, Inner, Outer};
+use crate::dominance;
 use crate::inner::{FillLabel, Label, Labels};
 use crate::path::Path;
 use crate::work::Work;
@@ -403,13 +404,43 @@ impl Search<'_> {
                 })
                 .collect()
         });
+        let combos = self.best_combos(combos);
+        let floor = FillLabel {
+            work: staged.iter().fold(Work::default(), |mut sum, s| {
+                sum.add(&cheapest(s), 1.0);
+                sum
+            }),
+            registers: 0.0,
+            path: Path::leaf(Term::Store(satune_ir::term::Place::Local)),
+        };
         let warps = f64::from(threads / 32);
         for label in labels.iter() {
+            // With the least of every fill: can this label still win?
+            let inner = self.summary(unit, &state, label, &[&floor], staged, warps, shared_bytes);
+            let Some(context) = self.contexts.get(&unit.accumulators).and_then(|c| c.first()) else { return };
+            match time(&self.outer(unit, context), &inner) {
+                Ok(t) if t.ms < self.worst() => {}
+                _ => continue,
+            }
             for fills in &combos {
                 let inner = self.summary(unit, &state, label, fills, staged, warps, shared_bytes);
                 self.try_contexts(unit, &inner, label, fills, staged, direct);
             }
         }
+    }
+
+    /// Of all pairs of fills those that k others do not dominate.
+    fn best_combos<'f>(&self, combos: Vec<Vec<&'f FillLabel>>) -> Vec<Vec<&'f FillLabel>> {
+        let vectors: Vec<[f64; 7]> = combos
+            .iter()
+            .map(|set| {
+                set.iter().fold([0.0; 7], |mut sum, fill| {
+                    sum.iter_mut().zip(fill.components()).for_each(|(s, c)| *s += c);
+                    sum
+                })
+            })
+            .collect();
+        dominance::keep(&vectors, self.query.k).into_iter().map(|i| combos[i].clone()).collect()
     }
 
     #[allow(clippy::too_many_arguments)]

@@ -33,7 +33,8 @@ pub struct Work {
     pub global_load_sectors: f64,
     /// Sectors written.
     pub global_store_sectors: f64,
-    /// Clocks that L1 needs for global loads, where 64 bytes pass per clock; scaled by the descriptor.
+    /// Bytes that global loads and cp.async move through L1; an access takes a clock per 128-byte line at least, so
+    /// each line counts as 64 bytes at least.
     pub l1_bytes: f64,
 }
 
@@ -124,7 +125,7 @@ pub fn fill(
                 work.global_loads += 1.0;
                 work.shared_stores += stores as f64;
             }
-            work.l1_bytes += f64::from(width) * 32.0;
+            work.l1_bytes += l1_bytes(&addresses, width);
             for list in &places {
                 let (taken, ideal) = wavefronts(list, per_lane);
                 work.shared_store_wavefronts += f64::from(taken);
@@ -133,6 +134,14 @@ pub fn fill(
         }
     }
     work
+}
+
+/// Bytes that one access of a warp occupies L1 with: what it moves, and no less than 64 for each line of 128.
+fn l1_bytes(addresses: &[u64], bytes_per_lane: u32) -> f64 {
+    let mut lines: Vec<u64> = addresses.iter().map(|a| a / 128).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    (addresses.len() as f64 * f64::from(bytes_per_lane)).max(64.0 * lines.len() as f64)
 }
 
 /// How the lanes of a warp lie over the results.
