@@ -4,62 +4,65 @@ use crate::dominance::keep;
 use crate::path::Path;
 use crate::work::{self, LaneGrid, Work};
 use egg::Id;
-use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Place, Role, Side, Space, Stage, Team, Term};
+use satune_ir::term::{
+    Axis, Contraction, Fill, Layout, Pair, Pipe, Place, Role, Side, Space, Stage, State, Team, Term,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Loads of an operand by one warp in one k tile.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SideWork {
-    pub loads: f64,
-    pub wavefronts: f64,
-    pub wavefronts_ideal: f64,
-    pub sectors: f64,
-    pub registers: f64,
-}
+/// Components of a label, per warp and k tile: loads, wavefronts, sectors and registers of A's fragments, of B's, stores
+/// of results and their sectors, steps of the inner k loop that are not expanded.
+pub(crate) type Vector = [f64; 11];
 
-impl SideWork {
-    fn scale(&mut self, e: f64) {
-        self.loads *= e;
-        self.wavefronts *= e;
-        self.wavefronts_ideal *= e;
-        self.sectors *= e;
-        self.registers *= e;
+/// Where in a [`Vector`] an operand's numbers begin.
+fn first(side: Side) -> usize {
+    if side == Side::A {
+        0
+    } else {
+        4
     }
 }
+/// Stores of results; their sectors follow.
+const STORES: usize = 8;
+/// Steps that are not expanded.
+const ROLLED: usize = 10;
 
 /// What the threads of a warp do in one k tile, and at the end.
 #[derive(Clone, Debug)]
 pub(crate) struct Label {
-    pub a: SideWork,
-    pub b: SideWork,
-    pub stores: f64,
-    pub store_sectors: f64,
-    /// Steps of the inner k loop that are not expanded.
-    pub rolled: f64,
+    numbers: Vector,
     /// Operands are read where they are used, so repeats along one axis repeat the loads of both.
     pub direct: bool,
     pub path: Arc<Path>,
 }
 
 impl Label {
-    fn components(&self) -> [f64; 11] {
-        let (a, b) = (&self.a, &self.b);
-        [
-            a.loads,
-            a.wavefronts,
-            a.sectors,
-            a.registers,
-            b.loads,
-            b.wavefronts,
-            b.sectors,
-            b.registers,
-            self.stores,
-            self.store_sectors,
-            self.rolled,
-        ]
+    /// (loads, wavefronts, sectors, registers) of an operand.
+    pub fn side(&self, side: Side) -> [f64; 4] {
+        let i = first(side);
+        [self.numbers[i], self.numbers[i + 1], self.numbers[i + 2], self.numbers[i + 3]]
+    }
+
+    /// (stores, sectors).
+    pub fn stores(&self) -> (f64, f64) {
+        (self.numbers[STORES], self.numbers[STORES + 1])
+    }
+
+    /// Steps of the inner k loop that are not expanded.
+    pub fn rolled(&self) -> f64 {
+        self.numbers[ROLLED]
     }
 }
+
+/// What stands over a label that is being made: nodes from the outside in, and what is below.
+struct Origin {
+    nodes: [u16; 2],
+    below: u32,
+    direct: bool,
+}
+
+/// What the loads of a fragment by one warp depend on.
+type FragmentKey = (Side, LaneGrid, Option<Layout>, i64, i64, u32);
 
 /// One way to copy a tile.
 #[derive(Clone, Debug)]
@@ -103,11 +106,19 @@ pub(crate) struct Labels<'s> {
     memo: HashMap<Id, Arc<Vec<Label>>>,
     fills: HashMap<(Id, Pipe), Arc<Vec<FillLabel>>>,
     configs: HashMap<Id, Arc<Vec<Config>>>,
+    fragments: HashMap<FragmentKey, [f64; 3]>,
 }
 
 impl<'s> Labels<'s> {
     pub fn new(space: &'s Space, k: usize) -> Labels<'s> {
-        Labels { space, k, memo: HashMap::new(), fills: HashMap::new(), configs: HashMap::new() }
+        Labels {
+            space,
+            k,
+            memo: HashMap::new(),
+            fills: HashMap::new(),
+            configs: HashMap::new(),
+            fragments: HashMap::new(),
+        }
     }
 
     fn contraction(&self) -> &'s Contraction {
@@ -120,115 +131,128 @@ impl<'s> Labels<'s> {
         if let Some(found) = self.memo.get(&class) {
             return found.clone();
         }
-        let state = *self.space.state(class);
-        // What stands over a label's path is added only to those kept.
-        let mut labels: Vec<Label> = Vec::new();
-        let mut above: Vec<[Option<Term>; 2]> = Vec::new();
-        let choices: Vec<Term> = self.space.choices(class).cloned().collect();
-        for node in choices {
-            let Term::Loop { axis, role, extent, body, .. } = &node else { continue };
-            if let (Stage::Lanes { m: true, n: true }, Role::Thread) = (state.stage, role) {
-                self.lanes(&node, *axis, *extent, body[0], &mut labels, &mut above);
-                continue;
-            }
-            let e = *extent as f64;
-            for below in self.of(body[0]).iter() {
-                let mut label = below.clone();
-                if *role == Role::Vthread && *extent > 1 {
-                    if *axis == Axis::M || label.direct {
-                        label.a.scale(e);
-                    }
-                    if *axis == Axis::N || label.direct {
-                        label.b.scale(e);
-                    }
-                    label.stores *= e;
-                    label.store_sectors *= e;
-                }
-                labels.push(label);
-                above.push([Some(node.clone()), None]);
-            }
-        }
-        let vectors: Vec<[f64; 11]> = labels.iter().map(Label::components).collect();
-        let labels: Vec<Label> = keep(&vectors, self.k)
-            .into_iter()
-            .map(|i| {
-                let mut label = labels[i].clone();
-                for node in above[i].iter().rev().flatten() {
-                    label.path = Path::over(node.clone(), label.path);
-                }
-                label
-            })
-            .collect();
+        let labels = if self.space.state(class).stage == (Stage::Lanes { m: true, n: true }) {
+            self.over_lanes(class)
+        } else {
+            self.over_loops(class)
+        };
         let labels = Arc::new(labels);
         self.memo.insert(class, labels.clone());
         labels
     }
 
-    /// Labels of a pair of lane loops over what a thread decides.
-    fn lanes(
-        &mut self,
-        outer: &Term,
-        axis: Axis,
-        extent: i64,
-        below: Id,
-        labels: &mut Vec<Label>,
-        above: &mut Vec<[Option<Term>; 2]>,
-    ) {
-        let below = self.space.egraph.find(below);
-        let inner_nodes: Vec<Term> = self.space.choices(below).cloned().collect();
-        for inner in inner_nodes {
-            let Term::Loop { extent: e, body, .. } = &inner else { continue };
-            let thread = self.space.egraph.find(body[0]);
-            let state = *self.space.state(thread);
-            let (m, n) = if axis == Axis::M { (extent, *e) } else { (*e, extent) };
-            let grid = LaneGrid {
-                lanes: Pair { m, n },
-                m_outer: axis == Axis::M,
-                registers: Pair { m: state.tile.m, n: state.tile.n },
+    /// Vthread loops repeat what is below; warp loops do not, for the numbers are those of one warp.
+    fn over_loops(&mut self, class: Id) -> Vec<Label> {
+        let space = self.space;
+        let nodes: Vec<&Term> = space.choices(class).collect();
+        let mut vectors: Vec<Vector> = Vec::new();
+        let mut origins: Vec<Origin> = Vec::new();
+        let mut bodies: Vec<Arc<Vec<Label>>> = Vec::new();
+        for (i, node) in nodes.iter().enumerate() {
+            let below = match node {
+                Term::Loop { body, .. } => self.of(body[0]),
+                _ => Arc::default(),
             };
-            let mut found: HashMap<(usize, i64, u32), SideWork> = HashMap::new();
-            let mut stored: HashMap<u32, (f64, f64)> = HashMap::new();
-            for config in self.configs(thread).iter() {
-                let mut sides = [SideWork::default(); 2];
-                for (i, side) in [Side::A, Side::B].into_iter().enumerate() {
-                    let vector = config.vectors[i].unwrap_or(1);
-                    sides[i] = *found.entry((i, config.k_step, vector)).or_insert_with(|| {
-                        let layout = state.place(side).layout();
-                        // The pitch of a row along k is that of the k tile; along the spatial axis it does not matter.
-                        let spatial = 256;
-                        let size = (spatial, state.tile.k, config.k_step);
-                        let (loads, wavefronts, wavefronts_ideal, sectors) =
-                            work::fragment(self.space_contraction(), side, &grid, layout, size, vector);
-                        SideWork { loads, wavefronts, wavefronts_ideal, sectors, registers: 0.0 }
-                    });
-                    let registers = if i == 0 { state.tile.m } else { state.tile.n };
-                    let words = crate::cost::words(self.contraction().operand(side).dtype);
-                    if config.vectors[i].is_some() {
-                        sides[i].registers = (registers * config.k_step * words) as f64;
-                    } else {
-                        let other = if i == 0 { state.tile.n } else { state.tile.m };
-                        sides[i].scale(other as f64);
+            if let Term::Loop { axis, role, extent, .. } = node {
+                let e = if *role == Role::Vthread { *extent as f64 } else { 1.0 };
+                for (j, label) in below.iter().enumerate() {
+                    let mut v = label.numbers;
+                    for side in [Side::A, Side::B] {
+                        if *axis == side.spatial() || label.direct {
+                            v[first(side)..first(side) + 4].iter_mut().for_each(|x| *x *= e);
+                        }
                     }
+                    v[STORES] *= e;
+                    v[STORES + 1] *= e;
+                    vectors.push(v);
+                    origins.push(Origin { nodes: [i as u16, 0], below: j as u32, direct: label.direct });
                 }
-                let (stores, store_sectors) = *stored
-                    .entry(config.store)
-                    .or_insert_with(|| work::store(self.space_contraction(), &grid, config.store));
-                labels.push(Label {
-                    a: sides[0],
-                    b: sides[1],
-                    stores,
-                    store_sectors,
-                    rolled: config.rolled,
-                    direct: config.vectors[0].is_none(),
-                    path: config.path.clone(),
-                });
-                above.push([Some(outer.clone()), Some(inner.clone())]);
             }
+            bodies.push(below);
         }
+        keep(&vectors, self.k)
+            .into_iter()
+            .map(|i| {
+                let origin = &origins[i];
+                let at = origin.nodes[0] as usize;
+                let below = &bodies[at][origin.below as usize];
+                let path = Path::over(nodes[at].clone(), below.path.clone());
+                Label { numbers: vectors[i], direct: origin.direct, path }
+            })
+            .collect()
     }
 
-    fn space_contraction(&self) -> &'s Contraction {
-        &self.space.contraction
+    /// Pairs of lane loops over what a thread decides: here conflicts and sectors are known.
+    fn over_lanes(&mut self, class: Id) -> Vec<Label> {
+        let space = self.space;
+        let mut pairs: Vec<(&Term, &Term, Arc<Vec<Config>>)> = Vec::new();
+        let mut vectors: Vec<Vector> = Vec::new();
+        let mut origins: Vec<Origin> = Vec::new();
+        for outer in space.choices(class) {
+            let Term::Loop { axis, extent, body, .. } = outer else { continue };
+            for inner in space.choices(space.egraph.find(body[0])) {
+                let Term::Loop { extent: e, body, .. } = inner else { continue };
+                let thread = space.egraph.find(body[0]);
+                let state = *space.state(thread);
+                let m_outer = *axis == Axis::M;
+                let (m, n) = if m_outer { (*extent, *e) } else { (*e, *extent) };
+                let registers = Pair { m: state.tile.m, n: state.tile.n };
+                let grid = LaneGrid { lanes: Pair { m, n }, m_outer, registers };
+                let configs = self.configs(thread);
+                let mut stored: HashMap<u32, (f64, f64)> = HashMap::new();
+                for (j, config) in configs.iter().enumerate() {
+                    let mut v = [0.0; 11];
+                    for side in [Side::A, Side::B] {
+                        self.fragment(side, &grid, &state, config, &mut v[first(side)..first(side) + 4]);
+                    }
+                    let contraction = self.contraction();
+                    let (stores, sectors) =
+                        *stored.entry(config.store).or_insert_with(|| work::store(contraction, &grid, config.store));
+                    v[STORES] = stores;
+                    v[STORES + 1] = sectors;
+                    v[ROLLED] = config.rolled;
+                    vectors.push(v);
+                    let direct = config.vectors[0].is_none();
+                    origins.push(Origin { nodes: [pairs.len() as u16, 0], below: j as u32, direct });
+                }
+                pairs.push((outer, inner, configs));
+            }
+        }
+        keep(&vectors, self.k)
+            .into_iter()
+            .map(|i| {
+                let origin = &origins[i];
+                let (outer, inner, configs) = &pairs[origin.nodes[0] as usize];
+                let below = configs[origin.below as usize].path.clone();
+                let path = Path::over((*outer).clone(), Path::over((*inner).clone(), below));
+                Label { numbers: vectors[i], direct: origin.direct, path }
+            })
+            .collect()
+    }
+
+    /// Writes (loads, wavefronts, sectors, registers) of one piece of an operand's fragment.
+    fn fragment(&mut self, side: Side, grid: &LaneGrid, state: &State, config: &Config, out: &mut [f64]) {
+        let contraction = self.contraction();
+        let vector = config.vectors[side as usize].unwrap_or(1);
+        let layout = state.place(side).layout();
+        let key = (side, *grid, layout, state.tile.k, config.k_step, vector);
+        let [loads, wavefronts, sectors] = *self.fragments.entry(key).or_insert_with(|| {
+            // The pitch of rows along k is that of the k tile; that of rows along the spatial axis does not matter.
+            let size = (256, state.tile.k, config.k_step);
+            let (loads, wavefronts, _, sectors) = work::fragment(contraction, side, grid, layout, size, vector);
+            [loads, wavefronts, sectors]
+        });
+        out.copy_from_slice(&[loads, wavefronts, sectors, 0.0]);
+        let (own, other) = match side {
+            Side::A => (state.tile.m, state.tile.n),
+            Side::B => (state.tile.n, state.tile.m),
+        };
+        if config.vectors[side as usize].is_some() {
+            let words = crate::cost::words(contraction.operand(side).dtype);
+            out[3] = (own * config.k_step * words) as f64;
+        } else {
+            out.iter_mut().for_each(|x| *x *= other as f64);
+        }
     }
 
     /// Everything that a thread decides: steps of k, fragments, order of registers, width of stores.

@@ -460,29 +460,32 @@ impl Search<'_> {
         for fill in fills {
             tile.add(&fill.work, 1.0);
         }
-        for (side, work) in [(Side::A, &label.a), (Side::B, &label.b)] {
+        let mut registers = 0.0;
+        for side in [Side::A, Side::B] {
+            let [loads, wavefronts, sectors, held] = label.side(side);
+            registers += held;
             if staged.iter().any(|s| s.side == side) {
-                tile.shared_loads += work.loads * warps;
-                tile.shared_load_wavefronts += work.wavefronts * warps;
-                tile.shared_load_wavefronts_ideal += work.wavefronts_ideal * warps;
+                tile.shared_loads += loads * warps;
+                tile.shared_load_wavefronts += wavefronts * warps;
             } else {
-                tile.global_loads += work.loads * warps;
-                tile.global_load_sectors += work.sectors * warps;
+                tile.global_loads += loads * warps;
+                tile.global_load_sectors += sectors * warps;
                 let bytes = f64::from(contraction.operand(side).dtype.bytes());
-                tile.l1_bytes += work.loads * warps * 32.0 * bytes;
+                tile.l1_bytes += loads * warps * 32.0 * bytes;
             }
         }
+        let (stores, store_sectors) = label.stores();
         if unit.in_place {
             let k = unit.k_tile as f64;
             let bytes = f64::from(contraction.c.dtype.bytes());
-            tile.global_stores += label.stores * warps * k;
-            tile.global_store_sectors += label.store_sectors * warps * k;
-            tile.global_loads += label.stores * warps * k;
-            tile.global_load_sectors += label.store_sectors * warps * k;
-            tile.l1_bytes += 2.0 * label.stores * warps * k * 32.0 * bytes;
+            tile.global_stores += stores * warps * k;
+            tile.global_store_sectors += store_sectors * warps * k;
+            tile.global_loads += stores * warps * k;
+            tile.global_load_sectors += store_sectors * warps * k;
+            tile.l1_bytes += 2.0 * stores * warps * k * 32.0 * bytes;
         } else {
-            end.global_stores = label.stores * warps;
-            end.global_store_sectors = label.store_sectors * warps;
+            end.global_stores = stores * warps;
+            end.global_store_sectors = store_sectors * warps;
         }
         if !staged.is_empty() {
             let tiles = ((state.tile.k + unit.k_tile - 1) / unit.k_tile) as f64;
@@ -495,14 +498,13 @@ impl Search<'_> {
                     Pipe::Async(_) => tiles,
                 };
         }
-        let direct = if label.direct { 4 } else { 0 };
         Inner {
             tile,
             end,
-            fragment_registers: if label.direct { direct } else { (label.a.registers + label.b.registers) as i64 },
+            fragment_registers: if label.direct { 4 } else { registers as i64 },
             staged_registers: fills.iter().map(|f| f.registers as i64).sum(),
             shared_bytes,
-            rolled_steps: label.rolled,
+            rolled_steps: label.rolled(),
             init_inside: unit.in_place,
         }
     }
