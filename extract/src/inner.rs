@@ -8,7 +8,8 @@ use satune_ir::term::{
     Axis, Contraction, Fill, Layout, Pair, Pipe, Place, Role, Side, Space, Stage, State, Team, Term,
 };
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::hash::Hash;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Components of a label, per warp and k tile: loads, wavefronts, sectors and registers of A's fragments, of B's, stores
 /// of results and their sectors, steps of the inner k loop that are not expanded.
@@ -103,22 +104,30 @@ struct Config {
 pub(crate) struct Labels<'s> {
     pub space: &'s Space,
     pub k: usize,
-    memo: HashMap<Id, Arc<Vec<Label>>>,
-    fills: HashMap<(Id, Pipe), Arc<Vec<FillLabel>>>,
+    known: &'s Known,
     configs: HashMap<Id, Arc<Vec<Config>>>,
     fragments: HashMap<FragmentKey, [f64; 3]>,
 }
 
+/// Labels that any worker has made.
+#[derive(Default)]
+pub(crate) struct Known {
+    labels: RwLock<HashMap<Id, Arc<Vec<Label>>>>,
+    fills: RwLock<HashMap<(Id, Pipe), Arc<Vec<FillLabel>>>>,
+}
+
+/// What a map has; a worker that panicked while it held the lock has left the map whole.
+fn look_up<K: Eq + Hash, V: Clone>(map: &RwLock<HashMap<K, V>>, key: &K) -> Option<V> {
+    map.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+}
+
+fn store<K: Eq + Hash, V>(map: &RwLock<HashMap<K, V>>, key: K, value: V) {
+    map.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
+}
+
 impl<'s> Labels<'s> {
-    pub fn new(space: &'s Space, k: usize) -> Labels<'s> {
-        Labels {
-            space,
-            k,
-            memo: HashMap::new(),
-            fills: HashMap::new(),
-            configs: HashMap::new(),
-            fragments: HashMap::new(),
-        }
+    pub fn new(space: &'s Space, k: usize, known: &'s Known) -> Labels<'s> {
+        Labels { space, k, known, configs: HashMap::new(), fragments: HashMap::new() }
     }
 
     fn contraction(&self) -> &'s Contraction {
@@ -128,8 +137,8 @@ impl<'s> Labels<'s> {
     /// Labels of a class at or below the virtual threads of a block.
     pub fn of(&mut self, class: Id) -> Arc<Vec<Label>> {
         let class = self.space.egraph.find(class);
-        if let Some(found) = self.memo.get(&class) {
-            return found.clone();
+        if let Some(found) = look_up(&self.known.labels, &class) {
+            return found;
         }
         let labels = if self.space.state(class).stage == (Stage::Lanes { m: true, n: true }) {
             self.over_lanes(class)
@@ -137,7 +146,7 @@ impl<'s> Labels<'s> {
             self.over_loops(class)
         };
         let labels = Arc::new(labels);
-        self.memo.insert(class, labels.clone());
+        store(&self.known.labels, class, labels.clone());
         labels
     }
 
@@ -313,8 +322,8 @@ impl<'s> Labels<'s> {
     /// Ways to fill a tile: (fill class, overlap).
     pub fn fills(&mut self, class: Id, side: Side, layout: Layout, pipe: Pipe) -> Arc<Vec<FillLabel>> {
         let class = self.space.egraph.find(class);
-        if let Some(found) = self.fills.get(&(class, pipe)) {
-            return found.clone();
+        if let Some(found) = look_up(&self.known.fills, &(class, pipe)) {
+            return found;
         }
         let state = *self.space.state(class);
         let mut labels = Vec::new();
@@ -336,7 +345,7 @@ impl<'s> Labels<'s> {
         let vectors: Vec<[f64; 7]> = labels.iter().map(FillLabel::components).collect();
         let labels: Vec<FillLabel> = keep(&vectors, self.k).into_iter().map(|i| labels[i].clone()).collect();
         let labels = Arc::new(labels);
-        self.fills.insert((class, pipe), labels.clone());
+        store(&self.known.fills, (class, pipe), labels.clone());
         labels
     }
 

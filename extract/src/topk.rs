@@ -7,13 +7,15 @@
 //! bound says how good anything else can be.
 use crate::cost::{self, time, Cost, Inner, Outer};
 use crate::dominance;
-use crate::inner::{FillLabel, Label, Labels};
+use crate::inner::{FillLabel, Known, Label, Labels};
 use crate::path::Path;
 use crate::work::Work;
 use crate::Descriptor;
 use egg::{Id, Language, RecExpr};
+use rayon::prelude::*;
 use satune_ir::term::{Axis, BlockLoop, Contraction, Layout, Pipe, Plan, Role, Side, Space, State, Team, Term};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,6 +57,7 @@ pub struct Extraction {
 }
 
 /// One way to reach a block: the order of the loops over blocks.
+#[derive(Clone)]
 struct Context {
     blocks: Vec<BlockLoop>,
     split_k: i64,
@@ -73,6 +76,10 @@ struct Unit {
     k_tile: i64,
     staging: Id,
     bound: f64,
+    /// Position in the order in which units were found.
+    order: usize,
+    /// Which worker's it is.
+    share: usize,
 }
 
 struct Found {
@@ -86,42 +93,66 @@ struct Search<'s> {
     gpu: &'s Descriptor,
     query: Query,
     labels: Labels<'s>,
-    contexts: HashMap<Id, Vec<Context>>,
+    contexts: Arc<BTreeMap<Id, Vec<Context>>>,
     best: Vec<Found>,
+    /// The k-th best time that any worker knows, as bits.
+    shared: &'s AtomicU64,
 }
 
-/// Finds the k best programs of a space on a GPU.
+/// Finds the k best programs of a space on a GPU. The outer choices are dealt out to as many workers as rayon has
+/// threads; the result does not depend on how many, or on which was faster.
 pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
     let start = Instant::now();
-    let mut search =
-        Search { space, gpu, query, labels: Labels::new(space, query.k), contexts: HashMap::new(), best: Vec::new() };
-    search.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
-    for contexts in search.contexts.values_mut() {
-        contexts.sort_by(|a, b| a.dram_bytes.total_cmp(&b.dram_bytes));
-        if !query.diverse {
-            contexts.truncate(query.k);
-        } else {
-            contexts.truncate(1);
-        }
+    let shared = AtomicU64::new(f64::INFINITY.to_bits());
+    let known = Known::default();
+    let mut first = Search::new(space, gpu, query, &shared, &known);
+    first.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
+    for list in Arc::make_mut(&mut first.contexts).values_mut() {
+        list.sort_by(|a, b| a.dram_bytes.total_cmp(&b.dram_bytes));
+        list.truncate(if query.diverse { 1 } else { query.k });
     }
-    let mut units = search.units();
-    units.sort_by(|a, b| a.bound.total_cmp(&b.bound));
-    let (total, mut looked, mut proved, mut bound_ms) = (units.len(), 0, true, f64::INFINITY);
-    for unit in &units {
-        if unit.bound > search.worst() {
-            bound_ms = unit.bound;
-            break;
-        }
-        if start.elapsed() > query.limit {
-            (proved, bound_ms) = (false, unit.bound);
-            break;
-        }
-        looked += 1;
-        search.look_into(unit);
+    let mut units = first.units();
+    units.sort_by(|a, b| a.bound.total_cmp(&b.bound).then(a.order.cmp(&b.order)));
+    let total = units.len();
+    // Units that share labels go to one worker.
+    let mut shares: Vec<Vec<Unit>> = (0..SHARES).map(|_| Vec::new()).collect();
+    for unit in units {
+        shares[unit.share].push(unit);
     }
-    bound_ms = bound_ms.min(search.worst());
+    let contexts = first.contexts.clone();
+    let results: Vec<(Vec<Found>, usize, Option<f64>)> = shares
+        .into_par_iter()
+        .map(|units| {
+            let mut search = Search::new(space, gpu, query, &shared, &known);
+            search.contexts = contexts.clone();
+            let mut looked = 0;
+            let mut stopped = None;
+            for unit in &units {
+                if search.hopeless(unit.bound) {
+                    break;
+                }
+                if start.elapsed() > query.limit {
+                    stopped = Some(unit.bound);
+                    break;
+                }
+                looked += 1;
+                search.look_into(unit);
+            }
+            (search.best, looked, stopped)
+        })
+        .collect();
+    let looked = results.iter().map(|r| r.1).sum();
+    let left = results.iter().filter_map(|r| r.2).fold(f64::INFINITY, f64::min);
+    let mut found: Vec<Found> = results.into_iter().flat_map(|r| r.0).collect();
+    found.sort_by(|a, b| a.ms.total_cmp(&b.ms));
+    if query.diverse {
+        let mut seen = std::collections::HashSet::new();
+        found.retain(|f| seen.insert(f.key));
+    }
+    found.truncate(query.k);
+    let worst = if found.len() == query.k { found.last().map_or(f64::INFINITY, |f| f.ms) } else { f64::INFINITY };
     let contraction = &space.contraction;
-    let candidates: Vec<Candidate> = std::mem::take(&mut search.best)
+    let candidates: Vec<Candidate> = found
         .into_iter()
         .filter_map(|found| {
             let term = found.path.term();
@@ -130,11 +161,31 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
             Some(Candidate { term, plan, cost })
         })
         .collect();
-    Extraction { candidates, proved, bound_ms, outer: (total, looked), time: start.elapsed() }
+    Extraction {
+        candidates,
+        proved: left >= worst,
+        bound_ms: left.min(worst),
+        outer: (total, looked),
+        time: start.elapsed(),
+    }
 }
 
-impl Search<'_> {
-    /// The time that a new program must beat.
+/// Parts that the outer choices are dealt into.
+const SHARES: usize = 4;
+
+impl<'s> Search<'s> {
+    fn new(space: &'s Space, gpu: &'s Descriptor, query: Query, shared: &'s AtomicU64, known: &'s Known) -> Search<'s> {
+        let labels = Labels::new(space, query.k, known);
+        Search { space, gpu, query, labels, contexts: Arc::default(), best: Vec::new(), shared }
+    }
+
+    /// Whether a program of at least this time cannot be among the k best. A tie with what another worker has is kept,
+    /// so that the outcome does not depend on who was first.
+    fn hopeless(&self, ms: f64) -> bool {
+        ms >= self.worst() || ms > f64::from_bits(self.shared.load(Ordering::Relaxed))
+    }
+
+    /// The time that a new program of this worker must beat.
     fn worst(&self) -> f64 {
         if self.best.len() < self.query.k {
             f64::INFINITY
@@ -152,12 +203,15 @@ impl Search<'_> {
                 self.best.remove(same);
             }
         }
-        if ms >= self.worst() {
+        if self.hopeless(ms) {
             return;
         }
         let at = self.best.partition_point(|f| f.ms <= ms);
         self.best.insert(at, Found { ms, path: path(), key });
         self.best.truncate(self.query.k);
+        let worst = self.worst();
+        // Times are positive, so their bits are ordered as they are.
+        self.shared.fetch_min(worst.to_bits(), Ordering::Relaxed);
     }
 
     /// Collects the ways from the root to the blocks.
@@ -201,7 +255,12 @@ impl Search<'_> {
         plan.threads = threads;
         let sums = sums(&state, threads, contraction);
         let dram_bytes = cost::dram_bytes(&plan, contraction, self.gpu, sums);
-        self.contexts.entry(class).or_default().push(Context { blocks, split_k, dram_bytes, above });
+        Arc::make_mut(&mut self.contexts).entry(class).or_default().push(Context {
+            blocks,
+            split_k,
+            dram_bytes,
+            above,
+        });
     }
 
     /// Every choice down to the k loop, with its bound.
@@ -238,7 +297,21 @@ impl Search<'_> {
             let next = self.space.egraph.find(node.children()[0]);
             if let Term::Loop { role: Role::Pipeline(pipe), .. } = node {
                 let k_tile = self.space.state(next).tile.k;
-                let mut unit = Unit { accumulators, above, in_place, pipe: *pipe, k_tile, staging: next, bound: 0.0 };
+                let order = units.len();
+                let state = self.space.state(accumulators);
+                let size = state.tile.m.trailing_zeros() + 3 * state.tile.n.trailing_zeros() + k_tile.trailing_zeros();
+                let share = size as usize % SHARES;
+                let mut unit = Unit {
+                    accumulators,
+                    above,
+                    in_place,
+                    pipe: *pipe,
+                    k_tile,
+                    staging: next,
+                    bound: 0.0,
+                    order,
+                    share,
+                };
                 unit.bound = self.bound(&unit);
                 if unit.bound.is_finite() {
                     units.push(unit);
@@ -267,45 +340,58 @@ impl Search<'_> {
         }
     }
 
-    /// The least work that any program of a unit can do, as an [`Inner`].
-    fn least(&self, unit: &Unit) -> Inner {
+    /// The least work that any program of a unit can do that stages so many operands, as an [`Inner`].
+    fn least(&self, unit: &Unit, staged: usize) -> Inner {
         let contraction = &self.space.contraction;
         let state = self.space.state(unit.accumulators);
         let threads = if let Team::Cta(t) = state.team { t } else { 1 };
         let warps = f64::from(threads / 32);
         let results = (state.tile.m * state.tile.n) as f64 / f64::from(threads);
         let k = unit.k_tile as f64;
+        let bytes = |side: Side| f64::from(contraction.operand(side).dtype.bytes());
+        let narrow = bytes(Side::A).min(bytes(Side::B));
         let mut tile = Work { fma: results * k * warps, ..Work::default() };
-        // A thread's results are a grid of at most (rows x columns); it reads at least rows + columns >= 2 sqrt(results)
-        // factors per k value, 16 bytes at a time.
-        let widest = |side: Side| 16.0 / f64::from(contraction.operand(side).dtype.bytes());
-        let loads = 2.0 * results.sqrt() * k * warps / widest(Side::A).max(widest(Side::B));
-        if unit.pipe == Pipe::Plain {
-            // It may read global memory directly, or stage one operand only.
-            tile.global_loads = loads.min(tile.fma);
-        } else {
-            tile.shared_loads = loads;
-            for side in [Side::A, Side::B] {
-                let spatial = state.tile.get(side.spatial()) as f64;
-                let bytes = spatial * k * f64::from(contraction.operand(side).dtype.bytes());
-                tile.global_load_sectors += bytes / 32.0;
-                tile.shared_store_wavefronts += bytes / 128.0;
-                if matches!(unit.pipe, Pipe::Async(_)) {
-                    tile.async_copies += bytes / 512.0;
-                } else {
-                    tile.global_loads += bytes / 512.0;
-                    tile.shared_stores += bytes / 512.0;
-                    tile.l1_bytes += bytes;
+        // A thread's results are a grid of rows and columns; it reads at least rows + columns >= 2 sqrt(results) factors
+        // per k value: from shared memory 16 bytes at a time, from global memory one by one.
+        let factors = 2.0 * results.sqrt() * k * warps;
+        let mut fragments = 2.0 * results.sqrt();
+        match staged {
+            2 => {
+                tile.shared_loads = factors * narrow / 16.0;
+                for side in [Side::A, Side::B] {
+                    let moved = state.tile.get(side.spatial()) as f64 * k * bytes(side);
+                    tile.global_load_sectors += moved / 32.0;
+                    tile.shared_store_wavefronts += moved / 128.0;
+                    if matches!(unit.pipe, Pipe::Async(_)) {
+                        tile.async_copies += moved / 512.0;
+                    } else {
+                        tile.global_loads += moved / 512.0;
+                        tile.shared_stores += moved / 512.0;
+                    }
+                    tile.l1_bytes += moved;
                 }
             }
+            1 => {
+                // One factor per k value at least comes from global memory, and one from shared.
+                tile.global_loads = k * warps;
+                tile.l1_bytes = k * warps * 32.0 * narrow;
+                tile.shared_loads = ((factors - results * k * warps).max(k * warps)) * narrow / 16.0;
+                fragments = 2.0;
+            }
+            _ => {
+                tile.global_loads = factors;
+                tile.l1_bytes = factors * 32.0 * narrow;
+                fragments = 4.0;
+            }
         }
+        tile.shared_load_wavefronts = tile.shared_loads;
         if unit.in_place {
             tile.global_loads = 2.0 * tile.fma;
         }
         Inner {
             tile,
             end: Work::default(),
-            fragment_registers: 2,
+            fragment_registers: if unit.in_place { 2 } else { fragments as i64 },
             staged_registers: 0,
             shared_bytes: 0,
             rolled_steps: 0.0,
@@ -315,7 +401,15 @@ impl Search<'_> {
 
     fn bound(&self, unit: &Unit) -> f64 {
         let Some(context) = self.contexts.get(&unit.accumulators).and_then(|c| c.first()) else { return f64::INFINITY };
-        time(&self.outer(unit, context), &self.least(unit)).map_or(f64::INFINITY, |c| c.ms)
+        let outer = self.outer(unit, context);
+        // What is overlapped has both operands staged.
+        let cases: &[usize] = match (unit.pipe, unit.in_place) {
+            (Pipe::Plain, true) => &[0],
+            (Pipe::Plain, false) => &[0, 1, 2],
+            _ => &[2],
+        };
+        let of = |staged: &usize| time(&outer, &self.least(unit, *staged)).map_or(f64::INFINITY, |t| t.ms);
+        cases.iter().map(of).fold(f64::INFINITY, f64::min)
     }
 
     /// Looks at every choice below a unit.
@@ -366,7 +460,7 @@ impl Search<'_> {
             return;
         }
         // With the least of every fill and no arithmetic but the multiply-adds: is it worth a look?
-        let mut least = self.least(unit);
+        let mut least = self.least(unit, staged.len());
         least.shared_bytes = shared_bytes;
         let cheapest = |s: &Staged| {
             let by = |f: fn(&FillLabel) -> f64| s.fills.iter().map(f).fold(f64::INFINITY, f64::min);
@@ -380,16 +474,16 @@ impl Search<'_> {
                 ..Work::default()
             }
         };
-        if unit.pipe != Pipe::Plain && !staged.is_empty() {
-            let loads = least.tile.shared_loads;
-            least.tile = Work { fma: least.tile.fma, shared_loads: loads, ..Work::default() };
+        if staged.len() == 2 {
+            let (fma, loads) = (least.tile.fma, least.tile.shared_loads);
+            least.tile = Work { fma, shared_loads: loads, shared_load_wavefronts: loads, ..Work::default() };
             for s in staged {
                 least.tile.add(&cheapest(s), 1.0);
             }
         }
         let Some(context) = self.contexts.get(&unit.accumulators).and_then(|c| c.first()) else { return };
         match time(&self.outer(unit, context), &least) {
-            Ok(c) if c.ms <= self.worst() => {}
+            Ok(c) if !self.hopeless(c.ms) => {}
             _ => return,
         }
         let labels = self.labels.of(class);
@@ -419,7 +513,7 @@ impl Search<'_> {
             let inner = self.summary(unit, &state, label, &[&floor], staged, warps, shared_bytes);
             let Some(context) = self.contexts.get(&unit.accumulators).and_then(|c| c.first()) else { return };
             match time(&self.outer(unit, context), &inner) {
-                Ok(t) if t.ms < self.worst() => {}
+                Ok(t) if !self.hopeless(t.ms) => {}
                 _ => continue,
             }
             for fills in &combos {
@@ -524,7 +618,7 @@ impl Search<'_> {
         for i in 0..count {
             let Some(context) = self.contexts.get(&unit.accumulators).and_then(|c| c.get(i)) else { return };
             let Ok(cost) = time(&self.outer(unit, context), inner) else { return };
-            if cost.ms >= self.worst() {
+            if self.hopeless(cost.ms) {
                 // The contexts that follow move more bytes.
                 return;
             }

@@ -1,7 +1,6 @@
 //! The k best are the k best.
 use crate::support::*;
 use satune_extract::{best, cost, Counts, Descriptor, Query};
-use satune_ir::term::*;
 use satune_ir::DType;
 use std::time::Duration;
 
