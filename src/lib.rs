@@ -1,8 +1,11 @@
 //! Satune: explores GPU schedules of a tensor program by equality saturation, and proves, writes and measures the
 //! best few.
 
+pub mod cli;
 pub mod compile;
 pub mod cuda;
+pub mod explore;
 pub mod kernel;
 pub mod lower;
+pub mod operators;
 pub mod simulate;

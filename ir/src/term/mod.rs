@@ -1,5 +1,6 @@
 //! The term language: a contraction's schedules as e-graph terms, the invariant of a class, and the space.
 mod contraction;
+mod find;
 mod language;
 mod plan;
 mod read;
@@ -7,6 +8,7 @@ mod space;
 mod state;
 
 pub use contraction::{Axis, AxisInfo, Contraction, OperandInfo, Side};
+pub use find::NotInSpace;
 pub use language::{state_of, IllFormed, Role, Term};
 pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging};
 pub use read::Incomplete;

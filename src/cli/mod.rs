@@ -1,0 +1,294 @@
+//! The `satune` command: results on stdout, talk on stderr, exit codes 0 ok, 1 nothing found, 2 bad input, 3
+//! environment, 4 internal.
+mod ask;
+mod doctor;
+mod stored;
+mod table;
+
+use crate::explore::{self, ExploreError, Request};
+use crate::operators::{self, Problem};
+use clap::{Parser, Subcommand};
+use satune_extract::{Counts, Descriptor};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Explores GPU schedules by equality saturation.
+#[derive(Parser)]
+#[command(name = "satune", version, about, max_term_width = 100)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Args, Clone)]
+struct Target {
+    /// gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout]
+    program: String,
+    /// A GPU by name (see `gpu list`), or a TOML file
+    #[arg(long, default_value = "h200")]
+    gpu: String,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Find the best schedules, check them, write them as CUDA
+    Explore {
+        #[command(flatten)]
+        target: Target,
+        /// How many candidates
+        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        top: u32,
+        /// Folder for kernels, traces and candidates.json
+        #[arg(long, default_value = "satune-out")]
+        out: PathBuf,
+        /// No two candidates share block tile and k tile
+        #[arg(long)]
+        diverse: bool,
+        /// Longest time for extraction, seconds
+        #[arg(long, default_value_t = 60)]
+        time_limit: u64,
+        /// Do not call NVRTC
+        #[arg(long)]
+        no_compile: bool,
+        /// Print JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Count the schedules of a space, exactly
+    Count {
+        #[command(flatten)]
+        target: Target,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a candidate: its schedule, time parts, kernels
+    Show(stored::Pick),
+    /// Why a candidate is as fast as it is, and how it was derived
+    Why(stored::Pick),
+    /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
+    WhyNot {
+        #[command(flatten)]
+        target: Target,
+        /// What is fixed: block MxN, k K, threads T, split S, stages S
+        schedule: String,
+    },
+    /// Print a candidate as CUDA, as a Python function on tvm.s_tir.Schedule, or its trace as JSON
+    Emit {
+        #[command(flatten)]
+        pick: stored::Pick,
+        /// cuda, tvm or json
+        #[arg(long = "as", default_value = "cuda")]
+        form: String,
+    },
+    /// Run a stored candidate in the simulator again
+    Check(stored::Pick),
+    /// GPU descriptors
+    Gpu {
+        #[command(subcommand)]
+        what: Gpu,
+    },
+    /// What this machine has: NVRTC, a disassembler, a driver
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Subcommand)]
+enum Gpu {
+    /// Names of the built-in descriptors
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// A descriptor's text, with units and sources
+    Show {
+        /// Its name
+        name: String,
+    },
+}
+
+/// What the command came to.
+pub(crate) enum Failure {
+    /// Exit code 1.
+    Nothing(String),
+    /// Exit code 2.
+    Input(String),
+    /// Exit code 3.
+    Environment(String),
+    /// Exit code 4.
+    Internal(String),
+}
+
+impl Failure {
+    fn code(&self) -> i32 {
+        match self {
+            Failure::Nothing(_) => 1,
+            Failure::Input(_) => 2,
+            Failure::Environment(_) => 3,
+            Failure::Internal(_) => 4,
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Failure::Nothing(t) | Failure::Input(t) | Failure::Environment(t) | Failure::Internal(t) => t,
+        }
+    }
+}
+
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// Prints a text to stdout; a reader that went away is no error.
+pub(crate) fn print(text: &str) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Environment(format!("stdout: {e}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value as JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Outcome {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::Internal(e.to_string()))?;
+    print(&format!("{text}\n"))
+}
+
+/// Runs the command and returns the exit code.
+pub fn main() -> i32 {
+    if std::env::args().nth(1).as_deref() == Some("compile-worker") {
+        return crate::compile::worker_main();
+    }
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => {
+            // Help and version are no errors and go to stdout.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return code;
+        }
+    };
+    // Files are written whole or not at all, so there is nothing to clean up.
+    let _ = ctrlc::set_handler(|| {
+        eprintln!("satune: interrupted; nothing was half-written");
+        std::process::exit(130);
+    });
+    match run(command.what) {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprintln!("satune: {}", failure.text());
+            failure.code()
+        }
+    }
+}
+
+fn problem(target: &Target) -> Result<(Problem, Descriptor), Failure> {
+    let problem = operators::parse(&target.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let gpu = Descriptor::load(&target.gpu).map_err(|e| Failure::Input(e.to_string()))?;
+    Ok((problem, gpu))
+}
+
+impl From<ExploreError> for Failure {
+    fn from(error: ExploreError) -> Failure {
+        match error {
+            ExploreError::Space(_) => Failure::Internal(error.to_string()),
+            ExploreError::Nothing(_) => Failure::Nothing(error.to_string()),
+        }
+    }
+}
+
+fn run(what: What) -> Outcome {
+    match what {
+        What::Explore { target, top, out, diverse, time_limit, no_compile, json } => {
+            let (problem, gpu) = problem(&target)?;
+            // A folder that cannot be written is said before the work, not after it.
+            std::fs::create_dir_all(&out)
+                .and_then(|()| tempfile::tempfile_in(&out).map(drop))
+                .map_err(|e| Failure::Environment(format!("output folder {}: {e}", out.display())))?;
+            let request = Request {
+                gpu,
+                top: top as usize,
+                diverse,
+                limit: Duration::from_secs(time_limit),
+                compile: !no_compile,
+            };
+            let spinner = spinner();
+            let report = explore::explore(&problem, &request, &|step| spinner.set_message(step.to_string()))?;
+            spinner.finish_and_clear();
+            explore::write(&report, &out).map_err(|e| Failure::Environment(e.to_string()))?;
+            for bug in &report.bugs {
+                eprintln!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}");
+            }
+            if json {
+                print_json(&report)?;
+            } else {
+                print(&table::candidates(&report, &out))?;
+            }
+            if report.candidates.is_empty() {
+                return Err(Failure::Internal("the simulator refused every candidate".into()));
+            }
+            Ok(())
+        }
+        What::Count { target, json } => {
+            let (problem, gpu) = problem(&target)?;
+            let space = explore::space(&problem, &gpu)?;
+            let total = Counts::of(&space).total();
+            if json {
+                return print_json(&serde_json::json!({
+                    "operator": problem.name,
+                    "gpu": gpu.name,
+                    "schedules": total.to_string(),
+                    "enodes": space.report.nodes,
+                    "eclasses": space.report.classes,
+                    "saturate_s": space.report.time.as_secs_f64(),
+                }));
+            }
+            print(&format!(
+                "{total} schedules in {} e-nodes and {} e-classes, saturated in {:.2} s\n",
+                space.report.nodes,
+                space.report.classes,
+                space.report.time.as_secs_f64()
+            ))
+        }
+        What::Show(pick) => stored::show(&pick),
+        What::Why(pick) => stored::why(&pick),
+        What::WhyNot { target, schedule } => {
+            let (problem, gpu) = problem(&target)?;
+            ask::why_not(&problem, &gpu, &schedule)
+        }
+        What::Emit { pick, form } => stored::emit(&pick, &form),
+        What::Check(pick) => stored::check(&pick),
+        What::Gpu { what: Gpu::List { json } } => {
+            let all: Vec<Descriptor> = Descriptor::names().filter_map(|n| Descriptor::load(n).ok()).collect();
+            if json {
+                return print_json(&all);
+            }
+            print(&table::gpus(&all))
+        }
+        What::Gpu { what: Gpu::Show { name } } => {
+            Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
+            match Descriptor::text(&name) {
+                Some(text) => print(text),
+                None => {
+                    let text = std::fs::read_to_string(&name).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
+                    print(&text)
+                }
+            }
+        }
+        What::Doctor { json } => doctor::run(json),
+    }
+}
+
+/// A spinner on a terminal, nothing elsewhere.
+fn spinner() -> indicatif::ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    let spinner = indicatif::ProgressBar::new_spinner();
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
+}

@@ -1,0 +1,141 @@
+//! Commands on candidates that `explore` has written.
+use super::{print, print_json, Failure, Outcome};
+use crate::explore::{check as simulate, CandidateReport, Report};
+use crate::operators;
+use std::path::PathBuf;
+
+/// Which candidate.
+#[derive(clap::Args)]
+pub(super) struct Pick {
+    /// Its id, the beginning of one, or its rank
+    id: String,
+    /// Folder that `explore` wrote
+    #[arg(long, default_value = "satune-out")]
+    out: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Pick {
+    fn load(&self) -> Result<(Report, CandidateReport), Failure> {
+        let path = self.out.join("candidates.json");
+        let text = std::fs::read_to_string(&path).map_err(|e| {
+            Failure::Input(format!(
+                "{}: {e}; run `satune explore` first, or name its folder with --out",
+                path.display()
+            ))
+        })?;
+        let report: Report = serde_json::from_str(&text)
+            .map_err(|e| Failure::Input(format!("{}: {e}; it is not what `satune explore` writes", path.display())))?;
+        let found: Vec<&CandidateReport> =
+            report.candidates.iter().filter(|c| c.id.starts_with(&self.id) || c.rank.to_string() == self.id).collect();
+        match found[..] {
+            [one] => Ok((report.clone(), one.clone())),
+            _ => {
+                let ids: Vec<&str> = report.candidates.iter().map(|c| c.id.as_str()).collect();
+                let many = if found.is_empty() { "no candidate" } else { "more than one candidate" };
+                Err(Failure::Input(format!("{many} is called `{}`; there are {}", self.id, ids.join(", "))))
+            }
+        }
+    }
+}
+
+fn parts(c: &CandidateReport) -> String {
+    let longest = c.parts.values().copied().fold(0.0, f64::max).max(1e-12);
+    c.parts
+        .iter()
+        .map(|(name, ms)| {
+            let bar = "#".repeat((ms / longest * 40.0).round() as usize);
+            format!("  {name:<14} {ms:>10.4} ms  {bar}\n")
+        })
+        .collect()
+}
+
+/// `show`.
+pub(super) fn show(pick: &Pick) -> Outcome {
+    let (report, c) = pick.load()?;
+    if pick.json {
+        return print_json(&c);
+    }
+    let mut out = format!("{} of {} on {}: predicted {:.4} ms\n", c.id, report.operator, report.gpu, c.predicted_ms);
+    for line in &c.schedule {
+        out.push_str(&format!("  {line}\n"));
+    }
+    for k in &c.kernels {
+        out.push_str(&format!(
+            "kernel {} in {}: grid {:?}, block {:?}, {} bytes of dynamic shared memory, arguments {}\n",
+            k.name,
+            k.file,
+            k.grid,
+            k.block,
+            k.dynamic_shared_bytes,
+            k.args.join(", ")
+        ));
+    }
+    print(&out)
+}
+
+/// `why`.
+pub(super) fn why(pick: &Pick) -> Outcome {
+    let (report, c) = pick.load()?;
+    if pick.json {
+        return print_json(&serde_json::json!({
+            "id": c.id, "predicted_ms": c.predicted_ms, "parts": c.parts, "bottleneck": c.bottleneck,
+            "occupancy": c.occupancy, "derivation": c.derivation,
+        }));
+    }
+    let mut out = format!(
+        "{} of {} on {}: predicted {:.4} ms, bound by {}. What each resource alone would take:\n{}",
+        c.id,
+        report.operator,
+        report.gpu,
+        c.predicted_ms,
+        c.bottleneck,
+        parts(&c)
+    );
+    out.push_str(&format!(
+        "{} block{} resident per multiprocessor, limited by {}\nderivation, from the outside in:\n",
+        c.occupancy.0,
+        if c.occupancy.0 == 1 { "" } else { "s" },
+        c.occupancy.1
+    ));
+    for line in &c.derivation {
+        out.push_str(&format!("  {line}\n"));
+    }
+    print(&out)
+}
+
+/// `emit`.
+pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
+    let (_, c) = pick.load()?;
+    let files: Vec<&str> = match form {
+        "cuda" => c.kernels.iter().map(|k| k.file.as_str()).collect(),
+        "tvm" => vec![&c.tvm],
+        "json" => vec![&c.trace],
+        other => return Err(Failure::Input(format!("unknown form `{other}`; forms are cuda, tvm, json"))),
+    };
+    for file in files {
+        let path = pick.out.join(file);
+        let text = std::fs::read_to_string(&path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+        print(&text)?;
+    }
+    Ok(())
+}
+
+/// `check`.
+pub(super) fn check(pick: &Pick) -> Outcome {
+    let (report, c) = pick.load()?;
+    let problem = operators::parse(&report.operator).map_err(|e| Failure::Input(e.to_string()))?;
+    let checked = simulate(&c.plan, &problem.contraction)
+        .map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
+    if pick.json {
+        return print_json(&checked.total);
+    }
+    let (taken, ideal) = checked.total.shared_wavefronts();
+    let (touched, least) = checked.total.global_sectors();
+    print(&format!(
+        "{}: {} blocks simulated, equal to the definition bit for bit, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {} multiply-adds\n",
+        c.id, checked.blocks, checked.total.fma
+    ))
+}

@@ -1,0 +1,119 @@
+//! Tables for people.
+use crate::explore::Report;
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, Table};
+use satune_extract::Descriptor;
+use std::path::Path;
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table
+}
+
+fn right(table: &mut Table, columns: &[usize]) {
+    for column in columns {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// A large number in a form that can be read: `2.10e12`.
+fn large(decimal: &str) -> String {
+    if decimal.len() <= 7 {
+        return decimal.into();
+    }
+    let digits: String = decimal.chars().take(3).collect();
+    format!("{}.{}e{}", &digits[..1], &digits[1..], decimal.len() - 1)
+}
+
+/// The ranked candidates.
+pub(super) fn candidates(report: &Report, folder: &Path) -> String {
+    let space = &report.space;
+    let mut out = format!(
+        "{} on {}: {} schedules in {} e-nodes, saturated in {:.2} s, extracted in {:.2} s ({})\n",
+        report.operator,
+        report.gpu,
+        large(&space.schedules),
+        space.enodes,
+        space.saturate_s,
+        space.extract_s,
+        if report.proved_optimal {
+            "proved the best under the model".to_string()
+        } else {
+            format!("stopped; nothing can be predicted below {:.4} ms", report.bound_ms)
+        },
+    );
+    let mut rows = table(&[
+        "#",
+        "id",
+        "predicted ms",
+        "bound by",
+        "block",
+        "k",
+        "threads",
+        "overlap",
+        "regs",
+        "spill",
+        "FFMA",
+        "simulated",
+    ]);
+    for c in &report.candidates {
+        let compiled = c.compiled.as_ref();
+        let dash = || "-".to_string();
+        let loop_math =
+            compiled.and_then(|m| m.hot_loop.as_ref()).map_or_else(dash, |m| format!("{:.1}%", 100.0 * m.share));
+        let s = &c.simulated;
+        let clean = if s.shared_wavefronts == s.shared_wavefronts_ideal && s.global_sectors == s.global_sectors_ideal {
+            "exact, no conflicts".to_string()
+        } else {
+            format!(
+                "exact, {:.2}x wavefronts, {:.2}x sectors",
+                s.shared_wavefronts as f64 / s.shared_wavefronts_ideal.max(1) as f64,
+                s.global_sectors as f64 / s.global_sectors_ideal.max(1) as f64
+            )
+        };
+        rows.add_row([
+            c.rank.to_string(),
+            c.id.clone(),
+            format!("{:.4}", c.predicted_ms),
+            c.bottleneck.clone(),
+            format!("{}x{}", c.plan.tile.m, c.plan.tile.n),
+            c.plan.k_tile.to_string(),
+            c.plan.threads.to_string(),
+            c.plan.pipe.to_string(),
+            compiled.map_or_else(dash, |m| m.registers.to_string()),
+            compiled.map_or_else(dash, |m| m.spill_bytes.to_string()),
+            loop_math,
+            clean,
+        ]);
+    }
+    right(&mut rows, &[0, 2, 5, 6, 8, 9, 10]);
+    out.push_str(&format!("{rows}\n"));
+    if let Some(reason) = &report.not_compiled {
+        out.push_str(&format!("not compiled: {reason}\n"));
+    }
+    out.push_str(&format!("kernels, traces and candidates.json are in {}\n", folder.display()));
+    out
+}
+
+/// The built-in descriptors.
+pub(super) fn gpus(all: &[Descriptor]) -> String {
+    let mut rows = table(&["name", "GPU", "arch", "SMs", "MHz", "shared/block KiB", "L2 MiB", "DRAM GB/s", "cp.async"]);
+    for gpu in all {
+        rows.add_row([
+            gpu.name.clone(),
+            gpu.full_name.clone(),
+            gpu.arch.clone(),
+            gpu.sms.to_string(),
+            format!("{}", gpu.clock_mhz),
+            (gpu.shared_per_block / 1024).to_string(),
+            (gpu.l2_bytes >> 20).to_string(),
+            format!("{}", gpu.dram_nominal_gbs),
+            if gpu.cp_async { "yes" } else { "no" }.into(),
+        ]);
+    }
+    right(&mut rows, &[3, 4, 5, 6, 7]);
+    format!("{rows}\n")
+}

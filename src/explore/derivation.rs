@@ -1,0 +1,27 @@
+//! How a term came about: the rule that made each of its nodes.
+use egg::{Id, Language, RecExpr};
+use satune_ir::term::{Space, Term};
+
+/// One line per decision, from the outside in: the node and the rule.
+pub fn of(space: &Space, term: &RecExpr<Term>) -> Vec<String> {
+    let nodes = term.as_ref();
+    let mut classes: Vec<Option<Id>> = Vec::with_capacity(nodes.len());
+    let mut lines = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let mut known = true;
+        let in_space = node.clone().map_children(|id| match classes.get(usize::from(id)).copied().flatten() {
+            Some(class) => class,
+            None => {
+                known = false;
+                id
+            }
+        });
+        let class = if known { space.egraph.lookup(in_space.clone()) } else { None };
+        classes.push(class.map(|c| space.egraph.find(c)));
+        if let Some(rule) = space.made_by.get(&in_space) {
+            lines.push(format!("{node}  by  {rule}"));
+        }
+    }
+    lines.reverse();
+    lines
+}

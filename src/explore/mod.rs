@@ -1,0 +1,198 @@
+//! The main job: a problem in, checked kernels of its best schedules out.
+mod check;
+mod derivation;
+mod output;
+
+pub use check::{check, shrink, Checked};
+pub use output::{write, CandidateReport, CompiledReport, KernelReport, Report, SimulatedReport, SpaceReport};
+
+use crate::compile::{CompileError, Compiler, Job};
+use crate::lower::{lower, Argument, Module};
+use crate::operators::Problem;
+use crate::{compile, cuda};
+use rayon::prelude::*;
+use satune_extract::{best, Candidate, Counts, Descriptor, Query};
+use satune_ir::term::{Space, StoppedBy};
+use satune_rewrites::space::{rules, saturate, trace, Fuel, Limits, Menu};
+use std::time::{Duration, Instant};
+
+/// What to explore.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The GPU.
+    pub gpu: Descriptor,
+    /// How many candidates.
+    pub top: usize,
+    /// No two of them share block tile and k tile.
+    pub diverse: bool,
+    /// Longest time for extraction.
+    pub limit: Duration,
+    /// Compile with NVRTC.
+    pub compile: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExploreError {
+    /// The space could not be made.
+    #[error(transparent)]
+    Space(#[from] satune_rewrites::space::SaturationError),
+    /// Nothing fits.
+    #[error("no schedule of {0} fits the GPU: every one needs more registers or shared memory than there are")]
+    Nothing(String),
+}
+
+/// The limits that a GPU sets to a space.
+pub fn limits(gpu: &Descriptor) -> Limits {
+    Limits {
+        threads: 1024.min(gpu.threads_per_sm),
+        shared_bytes: i64::from(gpu.shared_per_block),
+        registers: 255,
+        cp_async: gpu.cp_async,
+    }
+}
+
+/// The space of a problem on a GPU.
+///
+/// # Errors
+/// When a rule is unsound, which is a bug.
+pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError> {
+    let limits = limits(gpu);
+    let menu = Menu::of(&problem.contraction, &limits);
+    Ok(saturate(&problem.contraction, limits, &menu, &rules::all(), Fuel::default())?)
+}
+
+/// Explores. `progress` is told what begins.
+///
+/// # Errors
+/// See [`ExploreError`].
+pub fn explore(problem: &Problem, request: &Request, progress: &dyn Fn(&str)) -> Result<Report, ExploreError> {
+    progress("saturating");
+    let start = Instant::now();
+    let space = space(problem, &request.gpu)?;
+    let saturate_s = start.elapsed().as_secs_f64();
+    progress("extracting");
+    let query = Query { k: request.top, diverse: request.diverse, limit: request.limit };
+    let extraction = best(&space, &request.gpu, query);
+    if extraction.candidates.is_empty() {
+        return Err(ExploreError::Nothing(problem.name.clone()));
+    }
+    progress("counting");
+    let schedules = Counts::of(&space).total().to_string();
+    progress("lowering and simulating");
+    let checking = Instant::now();
+    let checked: Vec<(Candidate, Result<(Module, Checked), String>)> = extraction
+        .candidates
+        .into_par_iter()
+        .map(|candidate| {
+            let result = lower(&candidate.plan, &problem.contraction, "gemm")
+                .map_err(|e| e.to_string())
+                .and_then(|module| Ok((module, check(&candidate.plan, &problem.contraction)?)));
+            (candidate, result)
+        })
+        .collect();
+    let simulate_s = checking.elapsed().as_secs_f64();
+    let mut report = Report {
+        program: problem.script.clone(),
+        operator: problem.name.clone(),
+        gpu: request.gpu.name.clone(),
+        space: SpaceReport {
+            schedules,
+            enodes: space.report.nodes,
+            eclasses: space.report.classes,
+            saturate_s,
+            extract_s: extraction.time.as_secs_f64(),
+            simulate_s,
+            compile_s: 0.0,
+            peak_bytes: peak_bytes(),
+            stopped_by: match &space.report.stopped_by {
+                StoppedBy::Saturated => "saturated".into(),
+                StoppedBy::Limit(limit) => limit.clone(),
+            },
+        },
+        proved_optimal: extraction.proved && space.report.stopped_by == StoppedBy::Saturated,
+        bound_ms: extraction.bound_ms,
+        candidates: Vec::new(),
+        bugs: Vec::new(),
+        not_compiled: None,
+    };
+    let mut sources = Vec::new();
+    for (candidate, result) in checked {
+        let steps = trace(&candidate.plan, &problem.contraction);
+        match result {
+            Err(fault) => report.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
+            Ok((module, checked)) => {
+                let derivation = derivation::of(&space, &candidate.term);
+                let rank = report.candidates.len() + 1;
+                let texts: Vec<String> = module.kernels.iter().map(cuda::print).collect();
+                report
+                    .candidates
+                    .push(output::candidate(rank, &candidate, &steps, &module, &texts, &checked, derivation));
+                sources.push(texts);
+            }
+        }
+    }
+    if request.compile {
+        progress("compiling");
+        let start = Instant::now();
+        compile_all(&mut report, &sources, &request.gpu);
+        report.space.compile_s = start.elapsed().as_secs_f64();
+    }
+    report.space.peak_bytes = peak_bytes();
+    Ok(report)
+}
+
+fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
+    let compiler = match Compiler::of_this_program() {
+        Ok(compiler) => compiler,
+        Err(error) => {
+            report.not_compiled = Some(error.to_string());
+            return;
+        }
+    };
+    let jobs: Vec<Job> = report
+        .candidates
+        .iter()
+        .zip(sources)
+        .map(|(c, texts)| Job { name: c.id.clone(), source: texts[0].clone(), arch: gpu.arch.clone() })
+        .collect();
+    for (candidate, result) in report.candidates.iter_mut().zip(compiler.compile_many(&jobs)) {
+        match result {
+            Ok(compiled) => {
+                let mix = compile::hot_loop_mix(&compiled.cubin);
+                candidate.compiled = Some(CompiledReport {
+                    arch: compiled.arch,
+                    registers: compiled.registers,
+                    spill_bytes: compiled.spill_bytes,
+                    static_shared_bytes: compiled.static_shared_bytes,
+                    hot_loop: mix,
+                });
+            }
+            Err(error @ CompileError::Missing) => {
+                report.not_compiled = Some(error.to_string());
+                return;
+            }
+            Err(error) => report.not_compiled = Some(error.to_string()),
+        }
+    }
+}
+
+/// Most memory that this process has used, bytes; 0 where the system does not say.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
+        .map_or(0, |kb| kb * 1024)
+}
+
+/// Names of a kernel's arguments.
+pub(crate) fn argument_name(argument: Argument, names: [&str; 3]) -> String {
+    match argument {
+        Argument::A => names[0].into(),
+        Argument::B => names[1].into(),
+        Argument::C => names[2].into(),
+        Argument::Workspace => "partial".into(),
+    }
+}

@@ -1,0 +1,223 @@
+//! What `explore` writes: `candidates.json` and the files that it names.
+use super::{argument_name, Checked};
+use crate::compile::Mix;
+use crate::lower::Module;
+use satune_extract::Candidate;
+use satune_ir::term::Plan;
+use satune_rewrites::Trace;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+/// All of an exploration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// TVMScript of the source.
+    pub program: String,
+    /// As it was asked for.
+    pub operator: String,
+    /// Descriptor.
+    pub gpu: String,
+    /// The space.
+    pub space: SpaceReport,
+    /// Whether the candidates are proved to be the best of the space under the model.
+    pub proved_optimal: bool,
+    /// No other program is predicted faster than this.
+    pub bound_ms: f64,
+    /// Best first.
+    pub candidates: Vec<CandidateReport>,
+    /// Candidates that the simulator refused: bugs of Satune, never ranked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bugs: Vec<String>,
+    /// Why nothing was compiled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_compiled: Option<String>,
+}
+
+/// The space and what it took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct SpaceReport {
+    /// Exact number, decimal.
+    pub schedules: String,
+    pub enodes: usize,
+    pub eclasses: usize,
+    pub saturate_s: f64,
+    pub extract_s: f64,
+    pub simulate_s: f64,
+    pub compile_s: f64,
+    pub peak_bytes: u64,
+    /// `saturated`, or the limit.
+    pub stopped_by: String,
+}
+
+/// A candidate.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CandidateReport {
+    /// Short name, from its schedule.
+    pub id: String,
+    /// 1 is the best.
+    pub rank: usize,
+    /// Predicted time, ms.
+    pub predicted_ms: f64,
+    /// What each resource alone would take, ms.
+    pub parts: BTreeMap<String, f64>,
+    /// The largest.
+    pub bottleneck: String,
+    /// The schedule in a few lines.
+    pub schedule: Vec<String>,
+    /// Resident blocks per multiprocessor and what limits them.
+    pub occupancy: (i64, String),
+    /// File of the trace.
+    pub trace: String,
+    /// File of the same as Python.
+    pub tvm: String,
+    /// Kernels in launch order.
+    pub kernels: Vec<KernelReport>,
+    /// What the simulator found.
+    pub simulated: SimulatedReport,
+    /// What the compiler made, if it was asked and can.
+    pub compiled: Option<CompiledReport>,
+    /// The rule that made each node of the term, from the outside in.
+    pub derivation: Vec<String>,
+    /// Every decision.
+    pub plan: Plan,
+    /// Texts to be written, not part of the JSON.
+    #[serde(skip)]
+    pub(crate) files: Vec<(String, String)>,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct KernelReport {
+    pub name: String,
+    pub file: String,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub dynamic_shared_bytes: u32,
+    /// Buffers in order.
+    pub args: Vec<String>,
+}
+
+/// The simulator's findings, on a problem with the same tiles and few blocks.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct SimulatedReport {
+    pub ok: bool,
+    pub shared_wavefronts: u64,
+    pub shared_wavefronts_ideal: u64,
+    pub global_sectors: u64,
+    pub global_sectors_ideal: u64,
+    /// Of the hot loop.
+    pub hot_loop_shared_wavefronts: u64,
+    pub hot_loop_shared_wavefronts_ideal: u64,
+    pub hot_loop_global_sectors: u64,
+    pub hot_loop_global_sectors_ideal: u64,
+    pub fma: u64,
+    pub barriers: u64,
+    pub blocks: u64,
+}
+
+/// The compiler's findings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct CompiledReport {
+    pub arch: String,
+    pub registers: u32,
+    pub spill_bytes: u32,
+    pub static_shared_bytes: u32,
+    /// Instructions of the hot loop, where there is a disassembler.
+    pub hot_loop: Option<Mix>,
+}
+
+/// FNV-1a, 64 bits: enough to tell the candidates of a folder apart.
+fn short_hash(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")[..10].to_string()
+}
+
+/// The report of a candidate.
+pub(super) fn candidate(
+    rank: usize,
+    candidate: &Candidate,
+    trace: &Trace,
+    module: &Module,
+    texts: &[String],
+    checked: &Checked,
+    derivation: Vec<String>,
+) -> CandidateReport {
+    let json = trace.to_json().unwrap_or_default();
+    let id = short_hash(&format!("{json}{:?}", candidate.plan));
+    let mut files = vec![(format!("{id}.trace.json"), json), (format!("{id}.tvm.py"), trace.to_python("schedule"))];
+    let mut kernels = Vec::new();
+    for ((kernel, args), text) in module.kernels.iter().zip(&module.args).zip(texts) {
+        let file = if module.kernels.len() == 1 { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
+        files.push((file.clone(), text.clone()));
+        kernels.push(KernelReport {
+            name: kernel.name.clone(),
+            file,
+            grid: kernel.grid,
+            block: kernel.block,
+            dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
+            args: args.iter().map(|a| argument_name(*a, ["A", "B", "C"])).collect(),
+        });
+    }
+    let (total, hot) = (&checked.total, &checked.hot_loop);
+    let cost = &candidate.cost;
+    CandidateReport {
+        rank,
+        predicted_ms: cost.ms,
+        parts: cost.parts.clone(),
+        bottleneck: cost.bottleneck.clone(),
+        schedule: candidate.plan.describe(),
+        occupancy: (cost.resident_blocks, cost.occupancy_limit.clone()),
+        trace: format!("{id}.trace.json"),
+        tvm: format!("{id}.tvm.py"),
+        kernels,
+        simulated: SimulatedReport {
+            ok: true,
+            shared_wavefronts: total.shared_wavefronts().0,
+            shared_wavefronts_ideal: total.shared_wavefronts().1,
+            global_sectors: total.global_sectors().0,
+            global_sectors_ideal: total.global_sectors().1,
+            hot_loop_shared_wavefronts: hot.shared_wavefronts().0,
+            hot_loop_shared_wavefronts_ideal: hot.shared_wavefronts().1,
+            hot_loop_global_sectors: hot.global_sectors().0,
+            hot_loop_global_sectors_ideal: hot.global_sectors().1,
+            fma: total.fma,
+            barriers: total.barriers,
+            blocks: checked.blocks,
+        },
+        compiled: None,
+        derivation,
+        plan: candidate.plan.clone(),
+        files,
+        id,
+    }
+}
+
+/// Writes the report and its files into a folder, each whole or not at all, `candidates.json` last.
+///
+/// # Errors
+/// What the system says, with the path.
+pub fn write(report: &Report, folder: &Path) -> io::Result<()> {
+    let named = |error: io::Error, path: &Path| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    std::fs::create_dir_all(folder).map_err(|e| named(e, folder))?;
+    let whole = |name: &str, text: &str| -> io::Result<()> {
+        let path = folder.join(name);
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| named(e, folder))?;
+        io::Write::write_all(&mut file, text.as_bytes()).map_err(|e| named(e, &path))?;
+        file.persist(&path).map_err(|e| named(e.error, &path))?;
+        Ok(())
+    };
+    for candidate in &report.candidates {
+        for (name, text) in &candidate.files {
+            whole(name, text)?;
+        }
+    }
+    whole("program.py", &report.program)?;
+    let json = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
+    whole("candidates.json", &json)
+}

@@ -1,0 +1,198 @@
+//! Operators by name: `gemm:M,N,K,dtype[,layout]` and `bmm:B,M,N,K,dtype[,layout]`.
+use satune_ir::term::{Axis, AxisInfo, Contraction, OperandInfo};
+use satune_ir::{BlockId, BufferId, DType};
+
+/// A problem: its text as TVMScript, and the contraction that it is.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// As it was asked for.
+    pub name: String,
+    /// TVMScript of the source program.
+    pub script: String,
+    /// What it computes.
+    pub contraction: Contraction,
+}
+
+/// Why a text names no operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("operator `{text}`: {reason}; {remedy}")]
+pub struct OperatorError {
+    /// As asked.
+    pub text: String,
+    /// What is wrong.
+    pub reason: String,
+    /// What would be right.
+    pub remedy: String,
+}
+
+/// Largest extent of an axis.
+pub const MOST: i64 = 1 << 20;
+
+/// Reads an operator.
+///
+/// # Errors
+/// Unknown operators, types and layouts, extents that are not whole numbers from 1 to 2^20, wrong number of arguments.
+pub fn parse(text: &str) -> Result<Problem, OperatorError> {
+    let error = |reason: String, remedy: &str| OperatorError { text: clip(text), reason, remedy: remedy.into() };
+    let form = "write gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout], for instance gemm:4096,4096,4096,f32,NN";
+    let Some((operator, rest)) = text.split_once(':') else {
+        return Err(error("there is no `:` after the operator's name".into(), form));
+    };
+    let count = match operator {
+        "gemm" => 3,
+        "bmm" => 4,
+        other => return Err(error(format!("unknown operator `{}`", clip(other)), form)),
+    };
+    let parts: Vec<&str> = rest.split(',').map(str::trim).collect();
+    if parts.len() != count + 1 && parts.len() != count + 2 {
+        return Err(error(format!("{} arguments where {} or {} belong", parts.len(), count + 1, count + 2), form));
+    }
+    let mut extents = Vec::new();
+    for (part, name) in parts[..count].iter().zip(if count == 3 { &["M", "N", "K", ""] } else { &["B", "M", "N", "K"] })
+    {
+        let range = "give a whole number from 1 to 1048576";
+        let value: i64 =
+            part.parse().map_err(|_| error(format!("{name} is `{}`, not a whole number", clip(part)), range))?;
+        if !(1..=MOST).contains(&value) {
+            return Err(error(format!("{name} is {value}"), range));
+        }
+        extents.push(value);
+    }
+    let (input, sum) = match parts[count] {
+        "f32" => (DType::F32, DType::F32),
+        "f64" => (DType::F64, DType::F64),
+        "f16" => (DType::F16, DType::F32),
+        other => {
+            return Err(error(
+                format!("unknown type `{}`", clip(other)),
+                "types are f32, f64 and f16 (f16 inputs, f32 sums and result)",
+            ))
+        }
+    };
+    let layout = parts.get(count + 1).copied().unwrap_or("NN");
+    if !["NN", "NT", "TN", "TT"].contains(&layout) {
+        return Err(error(
+            format!("unknown layout `{}`", clip(layout)),
+            "layouts are NN, NT, TN and TT (NT: B is stored as N x K)",
+        ));
+    }
+    let batch = if count == 4 { Some(extents.remove(0)) } else { None };
+    Ok(problem(text, batch, [extents[0], extents[1], extents[2]], input, sum, layout))
+}
+
+/// The beginning of a text that may be very long.
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into(),
+    }
+}
+
+/// TVM's name of a type.
+pub fn tvm_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        DType::F64 => "float64",
+        _ => "float32",
+    }
+}
+
+fn problem(name: &str, batch: Option<i64>, [m, n, k]: [i64; 3], input: DType, sum: DType, layout: &str) -> Problem {
+    let info = |name: &str, extent, reduce| AxisInfo { name: name.into(), extent, reduce };
+    let mut iters =
+        vec![(Axis::M, info("vi", m, false)), (Axis::N, info("vj", n, false)), (Axis::K, info("vk", k, true))];
+    if let Some(b) = batch {
+        iters.insert(0, (Axis::Batch(0), info("vb", b, false)));
+    }
+    let dims = |transposed: bool, dims: [Axis; 2]| -> Vec<Axis> {
+        let dims = if transposed { [dims[1], dims[0]] } else { dims };
+        batch.map(|_| Axis::Batch(0)).into_iter().chain(dims).collect()
+    };
+    let operand = |id: u32, name: &str, dims: Vec<Axis>, dtype| OperandInfo {
+        buffer: BufferId(id),
+        name: name.into(),
+        dtype,
+        index: usize::from(id == 1),
+        dims,
+    };
+    let contraction = Contraction {
+        block: BlockId(1),
+        block_name: "C".into(),
+        a: operand(0, "A", dims(layout.starts_with('T'), [Axis::M, Axis::K]), input),
+        b: operand(1, "B", dims(layout.ends_with('T'), [Axis::K, Axis::N]), input),
+        c: operand(2, "C", dims(false, [Axis::M, Axis::N]), sum),
+        iters,
+        accumulate: sum,
+    };
+    Problem { name: name.into(), script: script(&contraction), contraction }
+}
+
+/// The contraction as TVMScript.
+pub fn script(c: &Contraction) -> String {
+    let shape = |o: &OperandInfo| {
+        let dims: Vec<String> = o.dims.iter().map(|a| c.extent(*a).to_string()).collect();
+        format!("{}: T.Buffer(({}), \"{}\")", o.name, dims.join(", "), tvm_name(o.dtype))
+    };
+    let name_of = |axis: &Axis| c.iters.iter().find(|(a, _)| a == axis).map_or("0", |(_, i)| i.name.as_str());
+    let element =
+        |o: &OperandInfo| format!("{}[{}]", o.name, o.dims.iter().map(name_of).collect::<Vec<_>>().join(", "));
+    let cast = |o: &OperandInfo| {
+        if o.dtype == c.accumulate {
+            element(o)
+        } else {
+            format!("T.Cast(\"{}\", {})", tvm_name(c.accumulate), element(o))
+        }
+    };
+    let names: Vec<&str> = c.iters.iter().map(|(_, i)| i.name.as_str()).collect();
+    let loops: Vec<&str> = names.iter().map(|n| n.trim_start_matches('v')).collect();
+    let extents: Vec<String> = c.iters.iter().map(|(_, i)| i.extent.to_string()).collect();
+    let kinds: String = c.iters.iter().map(|(_, i)| if i.reduce { 'R' } else { 'S' }).collect();
+    let out = element(&c.c);
+    format!(
+        "from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main({}, {}, {}):\n    T.func_attr({{\"tirx.noalias\": True}})\n    for {} in T.grid({}):\n        with T.sblock(\"{}\"):\n            {} = T.axis.remap(\"{kinds}\", [{}])\n            with T.init():\n                {out} = T.{}(0)\n            {out} = {out} + {} * {}\n",
+        shape(&c.a),
+        shape(&c.b),
+        shape(&c.c),
+        loops.join(", "),
+        extents.join(", "),
+        c.block_name,
+        names.join(", "),
+        loops.join(", "),
+        tvm_name(c.accumulate),
+        cast(&c.a),
+        cast(&c.b),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_are_read() {
+        let p = parse("bmm:2,16,32,64,f16,NT").unwrap();
+        assert_eq!(p.contraction.b.dims, [Axis::Batch(0), Axis::N, Axis::K]);
+        assert_eq!((p.contraction.extent(Axis::M), p.contraction.extent(Axis::N)), (16, 32));
+        assert!(p.script.contains("T.Cast(\"float32\", A[vb, vi, vk]) * T.Cast(\"float32\", B[vb, vj, vk])"));
+    }
+
+    #[test]
+    fn bad_operators_are_refused_with_the_remedy() {
+        for (text, part) in [
+            ("gemm", "there is no `:`"),
+            ("conv:1,2", "unknown operator `conv`"),
+            ("gemm:0,1,1,f32", "M is 0; give a whole number from 1 to 1048576"),
+            ("gemm:1,-4,1,f32", "N is -4;"),
+            ("gemm:1,1,1.5,f32", "K is `1.5`, not a whole number"),
+            ("gemm:99999999999999999999,1,1,f32", "not a whole number"),
+            ("gemm:1048577,1,1,f32", "M is 1048577"),
+            ("gemm:1,1,1,f8", "unknown type `f8`"),
+            ("gemm:1,1,1,f32,XY", "unknown layout `XY`"),
+            ("gemm:1,1,f32", "3 arguments where 4 or 5 belong"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
