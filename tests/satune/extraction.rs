@@ -1,32 +1,260 @@
-//! The k best are the k best.
+//! The k best are the k best; the model's counts are the simulator's; known schedules are in the space.
+use crate::compiles::classic;
 use crate::support::*;
-use satune_extract::{best, cost, Counts, Descriptor, Query};
+use egg::{Id, Language, RecExpr};
+use satune::explore::{check, shrink};
+use satune_extract::{best, cost, work, Counts, Descriptor, Query};
+use satune_ir::term::*;
 use satune_ir::DType;
+use satune_rewrites::space::{rules, saturate, Fuel, Menu};
+use std::collections::HashSet;
 use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Every program of a class.
+fn all(space: &Space, class: Id) -> Vec<RecExpr<Term>> {
+    let mut out = Vec::new();
+    for node in space.choices(space.egraph.find(class)) {
+        let mut partial: Vec<Vec<RecExpr<Term>>> = vec![Vec::new()];
+        for child in node.children() {
+            let below = all(space, *child);
+            partial = partial
+                .iter()
+                .flat_map(|list| below.iter().map(|b| list.iter().cloned().chain([b.clone()]).collect()))
+                .collect();
+        }
+        for children in partial {
+            let mut term = RecExpr::default();
+            let mut ids = Vec::new();
+            for child in children {
+                let offset = term.as_ref().len();
+                for node in child.as_ref() {
+                    let node = node.clone().map_children(|id| Id::from(usize::from(id) + offset));
+                    term.add(node);
+                }
+                ids.push(Id::from(term.as_ref().len() - 1));
+            }
+            let mut node = node.clone();
+            node.children_mut().copy_from_slice(&ids);
+            term.add(node);
+            out.push(term);
+        }
+    }
+    out
+}
+
+/// Small menus, by number.
+fn small_menu(i: i64) -> Menu {
+    Menu {
+        tile_m: if i % 2 == 0 { vec![16] } else { vec![8, 16] },
+        tile_n: vec![8 << (i % 3)],
+        tile_k: vec![8],
+        threads: vec![32],
+        vthreads: if i % 4 < 2 { vec![1] } else { vec![1, 2] },
+        registers: 4,
+        split_k: if i % 5 == 0 { vec![2] } else { vec![] },
+        groups: vec![2],
+        async_stages: if i % 7 == 0 { vec![3] } else { vec![] },
+    }
+}
+
+#[test]
+fn extraction_equals_brute_force_on_small_spaces() {
+    let gpus = ["h200", "rtx3090", "v100"].map(|n| Descriptor::load(n).unwrap());
+    let mut tried = 0;
+    for i in 0..60 {
+        let c = gemm(None, 16 + 8 * (i % 3), 32, 32, DType::F32, DType::F32, ["TN", "NN", "TT"][i as usize % 3]);
+        let space = saturate(&c, H200, &small_menu(i), &rules::all(), Fuel::default()).unwrap();
+        let counted: u64 = Counts::of(&space).total().try_into().unwrap_or(u64::MAX);
+        if counted == 0 || counted > 15_000 {
+            continue;
+        }
+        let gpu = &gpus[i as usize % 3];
+        let terms = all(&space, space.root);
+        assert_eq!(terms.len() as u64, counted, "the count is not the number of programs");
+        let plans: HashSet<Plan> = terms.iter().map(|t| Plan::from_term(t, &c).unwrap()).collect();
+        assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
+        let mut times: Vec<f64> = plans.iter().filter_map(|p| cost(p, &c, gpu).ok()).map(|c| c.ms).collect();
+        times.sort_by(f64::total_cmp);
+        let found = best(&space, gpu, Query { k: 5, diverse: false, limit: MINUTE });
+        assert!(found.proved);
+        let got: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
+        assert_eq!(got.len(), times.len().min(5));
+        for (got, want) in got.iter().zip(&times) {
+            assert!((got - want).abs() <= 1e-12 * want, "menu {i}: {got} is not {want}");
+        }
+        let distinct: HashSet<&Plan> = found.candidates.iter().map(|c| &c.plan).collect();
+        assert_eq!(distinct.len(), found.candidates.len());
+        tried += 1;
+    }
+    println!("{tried} spaces");
+    assert!(tried >= 20, "only {tried} spaces were small enough");
+}
 
 #[test]
 fn a_large_gemm_is_extracted_and_proved() {
     let gpu = Descriptor::load("h200").unwrap();
-    for size in [1024, 4096] {
-        let c = gemm(None, size, size, size, DType::F32, DType::F32, "NN");
+    let c = gemm(None, 1024, 1024, 1024, DType::F32, DType::F32, "NN");
+    let space = space(&c);
+    let total = Counts::of(&space).total();
+    assert!(total > 1_000_000_000_000_u64.into());
+    assert!(total / space.report.nodes > 1_000_000_u64.into());
+    let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: 10 * MINUTE });
+    assert!(found.proved);
+    assert_eq!(found.candidates.len(), 8);
+    let again = best(&space, &gpu, Query { k: 8, diverse: false, limit: 10 * MINUTE });
+    let plans = |e: &satune_extract::Extraction| e.candidates.iter().map(|c| c.plan.clone()).collect::<Vec<_>>();
+    assert_eq!(plans(&found), plans(&again), "two runs differ");
+}
+
+#[test]
+fn the_models_counts_are_the_simulators() {
+    let gpu = Descriptor::load("h200").unwrap();
+    for (m, n, k, layout) in [(1024, 1024, 1024, "NN"), (512, 2048, 256, "NT"), (256, 256, 4096, "TN")] {
+        let c = gemm(None, m, n, k, DType::F32, DType::F32, layout);
         let space = space(&c);
-        let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: Duration::from_secs(60) });
-        println!(
-            "{size}: {} programs, {:?}, proved {}, bound {}, outer {:?}",
-            Counts::of(&space).total(),
-            found.time,
-            found.proved,
-            found.bound_ms,
-            found.outer
-        );
-        for candidate in found.candidates.iter().take(2) {
-            println!("{:.4} {:#?} {:#?}", candidate.cost.ms, candidate.plan.describe(), candidate.cost);
-        }
-        assert!(found.proved);
+        let found = best(&space, &gpu, Query { k: 8, diverse: true, limit: 10 * MINUTE });
         assert_eq!(found.candidates.len(), 8);
-        for pair in found.candidates.windows(2) {
-            assert!(pair[0].cost.ms <= pair[1].cost.ms);
+        for candidate in &found.candidates {
+            let simulated = check(&candidate.plan, &c).unwrap().total;
+            let (plan, small) = shrink(&candidate.plan, &c);
+            let w = work::total(&plan, &small);
+            let model = [
+                w.fma,
+                w.shared_loads,
+                w.shared_stores,
+                w.global_loads,
+                w.global_stores,
+                w.async_copies,
+                w.barriers,
+                w.shared_load_wavefronts,
+                w.shared_load_wavefronts_ideal,
+                w.shared_store_wavefronts,
+                w.shared_store_wavefronts_ideal,
+                w.global_load_sectors,
+                w.global_store_sectors,
+            ];
+            let counted = [
+                simulated.fma,
+                simulated.shared_loads,
+                simulated.shared_stores,
+                simulated.global_loads,
+                simulated.global_stores,
+                simulated.async_copies,
+                simulated.barriers,
+                simulated.shared_load_wavefronts,
+                simulated.shared_load_wavefronts_ideal,
+                simulated.shared_store_wavefronts,
+                simulated.shared_store_wavefronts_ideal,
+                simulated.global_load_sectors,
+                simulated.global_store_sectors,
+            ];
+            assert_eq!(model.map(|x| x as u64), counted, "{:#?}", candidate.plan.describe());
         }
-        let _ = cost(&found.candidates[0].plan, &c, &gpu).unwrap();
     }
+}
+
+#[test]
+fn known_hand_schedules_are_in_the_space() {
+    let c = gemm(None, 1024, 1024, 1024, DType::F32, DType::F32, "NN");
+    let tn = gemm(None, 1024, 1024, 1024, DType::F32, DType::F32, "TN");
+    let (space_nn, space_tn) = (space(&c), space(&tn));
+    let blocks = |m: i64, n: i64| {
+        vec![
+            BlockLoop { axis: Axis::M, extent: 1024 / m, group: false },
+            BlockLoop { axis: Axis::N, extent: 1024 / n, group: false },
+        ]
+    };
+    let tiled = |c: &Contraction| {
+        // 128 x 128 x 8, 16 x 16 threads, 8 x 8 results each, scalar copies: stage 2 of the staircase.
+        let mut p = classic(c);
+        let plain = Layout { k_major: true, pad: 0, swizzle: false };
+        let by_rows = Layout { k_major: false, pad: 0, swizzle: false };
+        let fill = Fill { coalesced: true, vector: 1, unroll: false };
+        let a_rows = if c.a.contiguous_along(Axis::K) { by_rows } else { plain };
+        (p.a, p.b) = (
+            Staging { shared: Some((a_rows, fill)), local: Some(1) },
+            Staging { shared: Some((plain, fill)), local: Some(1) },
+        );
+        p.pipe = Pipe::Plain;
+        p.warps = Pair { m: 8, n: 1 };
+        p.lanes = Pair { m: 2, n: 16 };
+        p.vthread_inner = Pair { m: 1, n: 1 };
+        p.registers = Pair { m: 8, n: 8 };
+        (p.unroll_k, p.store_vector) = (false, 1);
+        p
+    };
+    let vectored = |c: &Contraction| {
+        // vthreads 2 x 2 outside 16 x 16 threads, 4 x 4 each, float4 copies: stage 4.
+        let mut p = tiled(c);
+        p.vthread_outer = Pair { m: 2, n: 2 };
+        p.registers = Pair { m: 4, n: 4 };
+        let fill = Fill { coalesced: true, vector: 4, unroll: true };
+        for (staging, vector) in [(&mut p.a, 1), (&mut p.b, 4)] {
+            staging.shared = staging.shared.map(|(layout, _)| (layout, fill));
+            staging.local = Some(vector);
+        }
+        p.store_vector = 4;
+        p
+    };
+    let mut named: Vec<(&str, &Space, Plan)> = Vec::new();
+    // Stage 1: 32 x 32 threads, one result each, accumulator in a register, no shared memory.
+    let mut blocked = Plan::naive(&c);
+    blocked.blocks = blocks(32, 32);
+    (blocked.tile, blocked.k_tile, blocked.threads) = (Pair { m: 32, n: 32 }, 8, 1024);
+    (blocked.warps, blocked.lanes) = (Pair { m: 32, n: 1 }, Pair { m: 1, n: 32 });
+    (blocked.accumulators, blocked.init_hoisted) = (true, true);
+    named.push(("stage 1, blocked", &space_nn, blocked.clone()));
+    // Stage 0: the sum kept in global memory.
+    let mut native = blocked;
+    (native.accumulators, native.init_hoisted) = (false, false);
+    named.push(("stage 0, in global memory", &space_nn, native));
+    named.push(("stage 2, thread tiling", &space_nn, tiled(&c)));
+    let mut vthread = tiled(&c);
+    (vthread.vthread_outer, vthread.registers) = (Pair { m: 2, n: 8 }, Pair { m: 4, n: 1 });
+    named.push(("stage 3, vthreads 2 x 8", &space_nn, vthread));
+    named.push(("stage 4, vectorize", &space_nn, vectored(&c)));
+    let mut unrolled = vectored(&c);
+    unrolled.unroll_k = true;
+    named.push(("stage 5, unroll", &space_nn, unrolled));
+    let mut warp_tiled = classic(&c);
+    warp_tiled.k_tile = 16;
+    named.push(("128 x 128 x 16, 8 x 8 threads, warp tiles", &space_nn, warp_tiled));
+    let mut wide = classic(&c);
+    wide.blocks = blocks(128, 256);
+    wide.tile.n = 256;
+    (wide.warps, wide.lanes) = (Pair { m: 2, n: 4 }, Pair { m: 4, n: 8 });
+    (wide.vthread_inner, wide.registers) = (Pair { m: 4, n: 2 }, Pair { m: 4, n: 4 });
+    named.push(("128 x 256 x 8, 16 x 8 results, two stages", &space_nn, wide));
+    let mut split = classic(&c);
+    split.split_k = 4;
+    split.k_part = 256;
+    split.blocks.insert(0, BlockLoop { axis: Axis::K, extent: 4, group: false });
+    named.push(("split-K by 4", &space_nn, split));
+    let mut transposed = vectored(&tn);
+    transposed.a.local = Some(4);
+    named.push(("A stored as K x M", &space_tn, transposed));
+    let mut asynchronous = classic(&c);
+    asynchronous.pipe = Pipe::Async(3);
+    asynchronous.a.shared.as_mut().unwrap().1.vector = 1;
+    named.push(("cp.async, three stages", &space_nn, asynchronous));
+    let mut swapped = classic(&c);
+    swapped.blocks.reverse();
+    named.push(("grid axes swapped", &space_nn, swapped));
+    let mut grouped = classic(&c);
+    grouped.blocks = vec![
+        BlockLoop { axis: Axis::M, extent: 2, group: false },
+        BlockLoop { axis: Axis::N, extent: 8, group: false },
+        BlockLoop { axis: Axis::M, extent: 4, group: true },
+    ];
+    named.push(("grouped rasterization by 4", &space_nn, grouped));
+    assert!(named.len() >= 10);
+    for (name, space, plan) in &named {
+        space.contains(plan).unwrap_or_else(|missing| panic!("{name}: {missing}"));
+    }
+    // What is not there is not found.
+    let mut odd = classic(&c);
+    odd.threads = 96;
+    assert!(space_nn.contains(&odd).is_err());
 }

@@ -1,0 +1,431 @@
+//! Integer expressions as linear forms, `constant + Σ coefficient · atom`, simplified against the ranges of variables.
+//!
+//! Equal forms are equal values, so forms are compared, and taken apart by what their atoms use. Arithmetic saturates:
+//! a saturated index lies outside of every array, and is refused where arrays are laid out.
+use satune_ir::{BinOp, Expr, VarId};
+use std::collections::HashMap;
+
+/// First and last value of each variable.
+pub type Ranges = HashMap<VarId, (i64, i64)>;
+
+/// What a variable without a range may be.
+const ANYTHING: (i64, i64) = (-(1 << 40), 1 << 40);
+
+/// Operations that are not taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    Min,
+    Max,
+    Xor,
+    And,
+    Mul,
+}
+
+/// A factor of a term.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Atom {
+    Var(VarId),
+    /// Of a form that is never negative, rounded down.
+    Div(Box<Linear>, i64),
+    /// Of a form that is never negative.
+    Mod(Box<Linear>, i64),
+    Other(Op, Box<Linear>, Box<Linear>),
+}
+
+/// A linear form. Terms are sorted by atom, no coefficient is 0.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Linear {
+    pub terms: Vec<(Atom, i64)>,
+    pub constant: i64,
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.saturating_abs(), b.saturating_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+impl Atom {
+    fn range(&self, ranges: &Ranges) -> (i64, i64) {
+        match self {
+            Atom::Var(v) => ranges.get(v).copied().unwrap_or(ANYTHING),
+            Atom::Div(l, d) => {
+                let (lo, hi) = l.range(ranges);
+                (lo.div_euclid(*d), hi.div_euclid(*d))
+            }
+            Atom::Mod(l, d) => {
+                let (lo, hi) = l.range(ranges);
+                (0, if lo >= 0 { hi.min(d - 1) } else { d - 1 })
+            }
+            Atom::Other(op, a, b) => {
+                let ((a0, a1), (b0, b1)) = (a.range(ranges), b.range(ranges));
+                match op {
+                    Op::Min => (a0.min(b0), a1.min(b1)),
+                    Op::Max => (a0.max(b0), a1.max(b1)),
+                    Op::And if b0 >= 0 && a0 >= 0 => (0, a1.min(b1)),
+                    Op::Xor if a0 >= 0 && b0 >= 0 && a1.max(b1) < 1 << 40 => {
+                        (0, ((a1.max(b1) + 1) as u64).next_power_of_two() as i64 - 1)
+                    }
+                    Op::And | Op::Xor => ANYTHING,
+                    Op::Mul => {
+                        let corners = [a0, a1].map(|a| [b0, b1].map(|b| a.saturating_mul(b)));
+                        let all = corners.concat();
+                        (all.iter().copied().min().unwrap_or(0), all.iter().copied().max().unwrap_or(0))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls `f` for every variable in it.
+    pub fn vars(&self, f: &mut dyn FnMut(VarId)) {
+        match self {
+            Atom::Var(v) => f(*v),
+            Atom::Div(l, _) | Atom::Mod(l, _) => l.vars(f),
+            Atom::Other(_, a, b) => {
+                a.vars(f);
+                b.vars(f);
+            }
+        }
+    }
+
+    /// Whether a variable in it satisfies `pred`.
+    pub fn uses(&self, pred: &dyn Fn(VarId) -> bool) -> bool {
+        let mut found = false;
+        self.vars(&mut |v| found |= pred(v));
+        found
+    }
+
+    /// A number that divides every value.
+    fn factor(&self) -> i64 {
+        match self {
+            Atom::Var(_) | Atom::Div(..) => 1,
+            Atom::Mod(l, d) => gcd(l.factor(), *d),
+            Atom::Other(Op::Xor, a, b) => {
+                let both = gcd(a.factor(), b.factor());
+                both & both.wrapping_neg()
+            }
+            Atom::Other(Op::Min | Op::Max, a, b) => gcd(a.factor(), b.factor()),
+            Atom::Other(Op::Mul, a, b) => a.factor().saturating_mul(b.factor()),
+            Atom::Other(Op::And, ..) => 1,
+        }
+    }
+}
+
+impl Linear {
+    /// A constant.
+    pub fn of(constant: i64) -> Linear {
+        Linear { terms: Vec::new(), constant }
+    }
+
+    /// A variable.
+    pub fn var(v: VarId) -> Linear {
+        Linear::atom(Atom::Var(v))
+    }
+
+    fn atom(atom: Atom) -> Linear {
+        Linear { terms: vec![(atom, 1)], constant: 0 }
+    }
+
+    /// The constant that it is.
+    pub fn as_constant(&self) -> Option<i64> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+
+    /// `self + factor · other`.
+    pub fn plus(&self, other: &Linear, factor: i64) -> Linear {
+        let mut out = self.clone();
+        out.constant = out.constant.saturating_add(other.constant.saturating_mul(factor));
+        for (atom, c) in &other.terms {
+            out.add_term(atom.clone(), c.saturating_mul(factor));
+        }
+        out
+    }
+
+    fn add_term(&mut self, atom: Atom, c: i64) {
+        match self.terms.binary_search_by(|(a, _)| a.cmp(&atom)) {
+            Ok(i) => {
+                self.terms[i].1 = self.terms[i].1.saturating_add(c);
+                if self.terms[i].1 == 0 {
+                    self.terms.remove(i);
+                }
+            }
+            Err(_) if c == 0 => {}
+            Err(i) => self.terms.insert(i, (atom, c)),
+        }
+    }
+
+    /// `factor · self`.
+    pub fn scaled(&self, factor: i64) -> Linear {
+        Linear::of(0).plus(self, factor)
+    }
+
+    /// `self + constant`.
+    pub fn shifted(&self, constant: i64) -> Linear {
+        Linear { terms: self.terms.clone(), constant: self.constant.saturating_add(constant) }
+    }
+
+    /// First and last value, or wider.
+    pub fn range(&self, ranges: &Ranges) -> (i64, i64) {
+        self.terms.iter().fold((self.constant, self.constant), |(lo, hi), (atom, c)| {
+            let (a, b) = atom.range(ranges);
+            let (a, b) = (a.saturating_mul(*c), b.saturating_mul(*c));
+            (lo.saturating_add(a.min(b)), hi.saturating_add(a.max(b)))
+        })
+    }
+
+    /// Calls `f` for every variable in it.
+    pub fn vars(&self, f: &mut dyn FnMut(VarId)) {
+        self.terms.iter().for_each(|(atom, _)| atom.vars(f));
+    }
+
+    /// Whether a variable in it satisfies `pred`.
+    pub fn uses(&self, pred: &dyn Fn(VarId) -> bool) -> bool {
+        self.terms.iter().any(|(atom, _)| atom.uses(pred))
+    }
+
+    /// A number that divides every value (0 for the constant 0).
+    fn factor(&self) -> i64 {
+        self.terms.iter().fold(self.constant.saturating_abs(), |g, (atom, c)| gcd(g, c.saturating_mul(atom.factor())))
+    }
+
+    /// Whether every value is a multiple of `n`.
+    pub fn multiple_of(&self, n: i64) -> bool {
+        self.factor() % n == 0
+    }
+
+    /// (terms whose atoms satisfy `pred`, the rest with the constant).
+    pub fn partition(&self, pred: &dyn Fn(&Atom) -> bool) -> (Linear, Linear) {
+        let (yes, no) = self.terms.iter().cloned().partition(|(atom, _)| pred(atom));
+        (Linear { terms: yes, constant: 0 }, Linear { terms: no, constant: self.constant })
+    }
+
+    /// (coefficient of a variable, the rest); None where the variable is inside of another atom.
+    pub fn split_var(&self, v: VarId) -> Option<(i64, Linear)> {
+        let (own, rest) = self.partition(&|a| *a == Atom::Var(v));
+        (!rest.uses(&|x| x == v)).then(|| (own.terms.first().map_or(0, |t| t.1), rest))
+    }
+
+    /// Replaces variables, and simplifies anew.
+    pub fn substitute(&self, map: &HashMap<VarId, Linear>, ranges: &Ranges) -> Linear {
+        if !self.uses(&|v| map.contains_key(&v)) {
+            return self.clone();
+        }
+        self.terms.iter().fold(Linear::of(self.constant), |sum, (atom, c)| {
+            let value = match atom {
+                Atom::Var(v) => map.get(v).cloned().unwrap_or_else(|| Linear::var(*v)),
+                Atom::Div(l, d) => l.substitute(map, ranges).divided(*d, ranges),
+                Atom::Mod(l, d) => l.substitute(map, ranges).remainder(*d, ranges),
+                Atom::Other(op, a, b) => {
+                    combine(*op, a.substitute(map, ranges), b.substitute(map, ranges), ranges)
+                }
+            };
+            sum.plus(&value, *c)
+        })
+    }
+
+    /// (what `d` divides, divided; what it does not, never negative where that can be had).
+    fn reduce(&self, d: i64, ranges: &Ranges) -> (Linear, Linear) {
+        let (whole, mut rest) = self.partition_by(d);
+        let mut quotient = Linear { terms: whole.iter().map(|(a, c)| (a.clone(), c / d)).collect(), constant: 0 };
+        quotient.constant = rest.constant.div_euclid(d);
+        rest.constant = rest.constant.rem_euclid(d);
+        let lo = rest.range(ranges).0;
+        if lo < 0 && lo > ANYTHING.0 {
+            let up = (-lo).saturating_add(d - 1) / d;
+            quotient.constant -= up;
+            rest.constant += up.saturating_mul(d);
+        }
+        (quotient, rest)
+    }
+
+    fn partition_by(&self, d: i64) -> (Vec<(Atom, i64)>, Linear) {
+        let (whole, rest) = self.terms.iter().cloned().partition(|(_, c)| c % d == 0);
+        (whole, Linear { terms: rest, constant: self.constant })
+    }
+
+    /// The largest g that divides d such that what g does not divide lies in `[0, g)`: (g, the others over g, the low part).
+    fn low_part(&self, d: i64, ranges: &Ranges) -> Option<(i64, Linear, Linear)> {
+        let mut candidates: Vec<i64> = self.terms.iter().map(|(_, c)| gcd(d, *c)).filter(|g| *g > 1).collect();
+        candidates.sort_unstable();
+        candidates.into_iter().rev().find_map(|g| {
+            let (high, mut low) = self.partition_by(g);
+            let mut high = Linear { terms: high.into_iter().map(|(a, c)| (a, c / g)).collect(), constant: 0 };
+            high.constant = low.constant.div_euclid(g);
+            low.constant = low.constant.rem_euclid(g);
+            let (lo, hi) = low.range(ranges);
+            (lo >= 0 && hi < g).then_some((g, high, low))
+        })
+    }
+
+    /// `self // d`, rounded down; `d` is positive.
+    pub fn divided(&self, d: i64, ranges: &Ranges) -> Linear {
+        if d == 1 {
+            return self.clone();
+        }
+        let (quotient, rest) = self.reduce(d, ranges);
+        let (lo, hi) = rest.range(ranges);
+        if lo >= 0 && hi < d {
+            return quotient;
+        }
+        if let Some((g, high, _)) = rest.low_part(d, ranges) {
+            return quotient.plus(&high.divided(d / g, ranges), 1);
+        }
+        if let ([(Atom::Div(inner, first), 1)], 0) = (rest.terms.as_slice(), rest.constant) {
+            return quotient.plus(&inner.divided(first.saturating_mul(d), ranges), 1);
+        }
+        quotient.plus(&Linear::atom(Atom::Div(Box::new(rest), d)), 1)
+    }
+
+    /// `self % d`, never negative; `d` is positive.
+    pub fn remainder(&self, d: i64, ranges: &Ranges) -> Linear {
+        let (_, rest) = self.reduce(d, ranges);
+        let (lo, hi) = rest.range(ranges);
+        if lo >= 0 && hi < d {
+            return rest;
+        }
+        if let Some((g, high, low)) = rest.low_part(d, ranges) {
+            return high.remainder(d / g, ranges).scaled(g).plus(&low, 1);
+        }
+        if let ([(Atom::Mod(inner, first), 1)], 0) = (rest.terms.as_slice(), rest.constant) {
+            if first % d == 0 {
+                return inner.remainder(d, ranges);
+            }
+        }
+        Linear::atom(Atom::Mod(Box::new(rest), d))
+    }
+
+    /// The linear form of an integer expression. None for what has none (loads, selections, ...).
+    pub fn of_expr(e: &Expr, ranges: &Ranges) -> Option<Linear> {
+        match e {
+            Expr::Int(v, _) => Some(Linear::of(*v)),
+            Expr::Var(v) => Some(Linear::var(v.id)),
+            Expr::Cast(t, a) if !t.is_float() => Linear::of_expr(a, ranges),
+            Expr::Binary(op, a, b) => {
+                let (a, b) = (Linear::of_expr(a, ranges)?, Linear::of_expr(b, ranges)?);
+                binary(*op, a, b, ranges)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn binary(op: BinOp, a: Linear, b: Linear, ranges: &Ranges) -> Option<Linear> {
+    let by = b.as_constant();
+    Some(match op {
+        BinOp::Add => a.plus(&b, 1),
+        BinOp::Sub => a.plus(&b, -1),
+        BinOp::Mul => match (a.as_constant(), by) {
+            (_, Some(c)) => a.scaled(c),
+            (Some(c), _) => b.scaled(c),
+            _ => combine(Op::Mul, a, b, ranges),
+        },
+        BinOp::FloorDiv => a.divided(by.filter(|d| *d > 0)?, ranges),
+        BinOp::FloorMod => a.remainder(by.filter(|d| *d > 0)?, ranges),
+        BinOp::TruncDiv if a.range(ranges).0 >= 0 => a.divided(by.filter(|d| *d > 0)?, ranges),
+        BinOp::TruncMod if a.range(ranges).0 >= 0 => a.remainder(by.filter(|d| *d > 0)?, ranges),
+        BinOp::Min => combine(Op::Min, a, b, ranges),
+        BinOp::Max => combine(Op::Max, a, b, ranges),
+        BinOp::BitXor => combine(Op::Xor, a, b, ranges),
+        BinOp::BitAnd => match by {
+            Some(mask) if mask >= 0 && (mask + 1).count_ones() == 1 && a.range(ranges).0 >= 0 => {
+                a.remainder(mask + 1, ranges)
+            }
+            _ => combine(Op::And, a, b, ranges),
+        },
+        BinOp::Shl => a.scaled(1_i64.checked_shl(u32::try_from(by?).ok()?)?),
+        BinOp::Shr => a.divided(1_i64.checked_shl(u32::try_from(by?).ok()?).filter(|d| *d > 0)?, ranges),
+        _ => return None,
+    })
+}
+
+fn combine(op: Op, a: Linear, b: Linear, ranges: &Ranges) -> Linear {
+    if let (Some(x), Some(y)) = (a.as_constant(), b.as_constant()) {
+        return Linear::of(match op {
+            Op::Min => x.min(y),
+            Op::Max => x.max(y),
+            Op::Xor => x ^ y,
+            Op::And => x & y,
+            Op::Mul => x.saturating_mul(y),
+        });
+    }
+    let (lo, hi) = a.plus(&b, -1).range(ranges);
+    match op {
+        Op::Min if hi <= 0 => return a,
+        Op::Min if lo >= 0 => return b,
+        Op::Max if hi <= 0 => return b,
+        Op::Max if lo >= 0 => return a,
+        Op::Xor if a == b => return Linear::of(0),
+        Op::Xor => {
+            // Bits below every bit of one side pass through.
+            for (x, y) in [(&a, &b), (&b, &a)] {
+                let g = y.factor() & y.factor().wrapping_neg();
+                if g > 1 && y.range(ranges).0 >= 0 {
+                    let low = x.remainder(g, ranges);
+                    if low.as_constant() != Some(0) {
+                        let high = x.plus(&low, -1);
+                        return combine(Op::Xor, high, y.clone(), ranges).plus(&low, 1);
+                    }
+                }
+                if y.as_constant() == Some(0) {
+                    return x.clone();
+                }
+            }
+        }
+        _ => {}
+    }
+    let (a, b) = if a <= b { (a, b) } else { (b, a) };
+    Linear::atom(Atom::Other(op, Box::new(a), Box::new(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v(i: u32) -> Linear {
+        Linear::var(VarId(i))
+    }
+
+    #[test]
+    fn fused_copies_come_apart() {
+        let ranges: Ranges = [(VarId(0), (0, 3)), (VarId(1), (0, 15)), (VarId(2), (0, 15))].into();
+        let fused = v(0).scaled(256).plus(&v(1), 16).plus(&v(2), 1);
+        let row = fused.divided(8, &ranges);
+        assert_eq!(row, v(0).scaled(32).plus(&v(1), 2).plus(&v(2).divided(8, &ranges), 1));
+        let column = fused.remainder(128, &ranges);
+        assert_eq!(column, v(1).remainder(8, &ranges).scaled(16).plus(&v(2), 1));
+        let vector: Ranges = [(VarId(0), (0, 0)), (VarId(1), (0, 15)), (VarId(2), (0, 15)), (VarId(3), (0, 3))].into();
+        let fused = v(1).scaled(64).plus(&v(2), 4).plus(&v(3), 1);
+        assert_eq!(fused.divided(8, &vector), v(1).scaled(8).plus(&v(2).divided(2, &vector), 1));
+        assert_eq!(fused.remainder(8, &vector), v(2).remainder(2, &vector).scaled(4).plus(&v(3), 1));
+    }
+
+    #[test]
+    fn every_simplification_keeps_the_value() {
+        let ranges: Ranges = [(VarId(0), (0, 6)), (VarId(1), (0, 4)), (VarId(2), (0, 11))].into();
+        for (a, b, c, k) in [(12, 60, 1, 0), (5, 35, 1, 3), (-3, 2, 7, 5), (24, 8, 2, -9), (7, 0, 3, 1)] {
+            let l = v(0).scaled(a).plus(&v(1), b).plus(&v(2), c).shifted(k);
+            for d in [2, 3, 4, 6, 8, 12, 24, 60, 128] {
+                let (quotient, rest) = (l.divided(d, &ranges), l.remainder(d, &ranges));
+                let (lo, hi) = quotient.range(&ranges);
+                for (x, y, z) in (0..7).flat_map(|x| (0..5).flat_map(move |y| (0..12).map(move |z| (x, y, z)))) {
+                    let at = [(VarId(0), Linear::of(x)), (VarId(1), Linear::of(y)), (VarId(2), Linear::of(z))].into();
+                    let value = |l: &Linear| l.substitute(&at, &ranges).as_constant().unwrap();
+                    let exact = a * x + b * y + c * z + k;
+                    assert_eq!((value(&quotient), value(&rest)), (exact.div_euclid(d), exact.rem_euclid(d)));
+                    assert!(lo <= value(&quotient) && value(&quotient) <= hi);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn swizzles_let_vectors_through() {
+        let ranges: Ranges = [(VarId(0), (0, 7)), (VarId(1), (0, 7)), (VarId(2), (0, 3))].into();
+        let e = combine(Op::Xor, v(0).scaled(4).plus(&v(2), 1), v(1).scaled(4), &ranges);
+        let (coefficient, rest) = e.split_var(VarId(2)).unwrap();
+        assert_eq!((coefficient, rest.multiple_of(4)), (1, true));
+    }
+}
