@@ -109,11 +109,14 @@ pub(crate) struct Labels<'s> {
     fragments: HashMap<FragmentKey, [f64; 3]>,
 }
 
+/// Ways to fill one tile.
+type Fills = Arc<Vec<FillLabel>>;
+
 /// Labels that any worker has made.
 #[derive(Default)]
 pub(crate) struct Known {
     labels: RwLock<HashMap<Id, Arc<Vec<Label>>>>,
-    fills: RwLock<HashMap<(Id, Pipe), Arc<Vec<FillLabel>>>>,
+    fills: RwLock<HashMap<(Id, Pipe), Fills>>,
 }
 
 /// What a map has; a worker that panicked while it held the lock has left the map whole.

@@ -112,7 +112,7 @@ impl Printer<'_> {
             Value::Binary(op, dtype, a, b) => {
                 let (a, b) = (self.value(a), self.value(b));
                 let half = matches!(dtype, DType::F16 | DType::BF16);
-                let (a, b) = if half { (self.to_float(&a, *dtype), self.to_float(&b, *dtype)) } else { (a, b) };
+                let (a, b) = if half { (self.widened(&a, *dtype), self.widened(&b, *dtype)) } else { (a, b) };
                 let text = match op {
                     Arith::Add => format!("({a} + {b})"),
                     Arith::Sub => format!("({a} - {b})"),
@@ -121,7 +121,7 @@ impl Printer<'_> {
                     Arith::Min => format!("min({a}, {b})"),
                     Arith::Max => format!("max({a}, {b})"),
                 };
-                self.from_float(text, *dtype)
+                self.narrowed(text, *dtype)
             }
             Value::Fma(dtype, a, b, c) => {
                 let parts = [self.value(a), self.value(b), self.value(c)];
@@ -129,8 +129,8 @@ impl Printer<'_> {
                     DType::F32 | DType::TF32 => format!("fmaf({})", parts.join(", ")),
                     DType::F64 => format!("fma({})", parts.join(", ")),
                     DType::F16 | DType::BF16 => {
-                        let wide: Vec<String> = parts.iter().map(|p| self.to_float(p, *dtype)).collect();
-                        self.from_float(format!("fmaf({})", wide.join(", ")), *dtype)
+                        let wide: Vec<String> = parts.iter().map(|p| self.widened(p, *dtype)).collect();
+                        self.narrowed(format!("fmaf({})", wide.join(", ")), *dtype)
                     }
                     _ => format!("{} * {} + {}", parts[0], parts[1], parts[2]),
                 }
@@ -147,9 +147,9 @@ impl Printer<'_> {
             Value::Cast(dtype, a) => {
                 let from = self.type_of(a);
                 let a = self.value(a);
-                let wide = self.to_float(&a, from);
+                let wide = self.widened(&a, from);
                 match dtype {
-                    DType::F16 | DType::BF16 => self.from_float(wide, *dtype),
+                    DType::F16 | DType::BF16 => self.narrowed(wide, *dtype),
                     _ if *dtype == from => wide,
                     _ if matches!(from, DType::F16 | DType::BF16) && *dtype == DType::F32 => wide,
                     _ => format!("({})({wide})", c_type(*dtype)),
@@ -172,7 +172,7 @@ impl Printer<'_> {
         }
     }
 
-    fn to_float(&mut self, text: &str, from: DType) -> String {
+    fn widened(&mut self, text: &str, from: DType) -> String {
         match from {
             DType::F16 => {
                 self.helpers.insert(prelude::Helper::HalfToFloat);
@@ -186,7 +186,7 @@ impl Printer<'_> {
         }
     }
 
-    fn from_float(&mut self, text: String, to: DType) -> String {
+    fn narrowed(&mut self, text: String, to: DType) -> String {
         match to {
             DType::F16 => {
                 self.helpers.insert(prelude::Helper::FloatToHalf);
@@ -204,7 +204,7 @@ impl Printer<'_> {
         match dtype {
             DType::F16 | DType::BF16 => {
                 let text = format!("{value:?}f");
-                self.from_float(text, dtype)
+                self.narrowed(text, dtype)
             }
             DType::F64 => format!("{value:?}"),
             _ => format!("{value:?}f"),

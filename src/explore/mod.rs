@@ -62,6 +62,9 @@ pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError>
     Ok(saturate(&problem.contraction, limits, &menu, &rules::all(), Fuel::default())?)
 }
 
+/// A candidate's kernels with what the simulator found, or its fault.
+type Verdict = Result<(Module, Checked), String>;
+
 /// Explores. `progress` is told what begins.
 ///
 /// # Errors
@@ -81,7 +84,7 @@ pub fn explore(problem: &Problem, request: &Request, progress: &dyn Fn(&str)) ->
     let schedules = Counts::of(&space).total().to_string();
     progress("lowering and simulating");
     let checking = Instant::now();
-    let checked: Vec<(Candidate, Result<(Module, Checked), String>)> = extraction
+    let checked: Vec<(Candidate, Verdict)> = extraction
         .candidates
         .into_par_iter()
         .map(|candidate| {

@@ -1,4 +1,6 @@
 //! End-to-end tests, one binary.
+mod architecture;
+mod command;
 mod compiles;
 mod extraction;
 mod kernels;

@@ -301,7 +301,10 @@ impl Linear {
     pub fn of_expr(e: &Expr, ranges: &Ranges) -> Option<Linear> {
         match e {
             Expr::Int(v, _) => Some(Linear::of(*v)),
-            Expr::Var(v) => Some(Linear::var(v.id)),
+            Expr::Var(v) => match ranges.get(&v.id) {
+                Some((lo, hi)) if lo == hi => Some(Linear::of(*lo)),
+                _ => Some(Linear::var(v.id)),
+            },
             Expr::Cast(t, a) if !t.is_float() => Linear::of_expr(a, ranges),
             Expr::Binary(op, a, b) => {
                 let (a, b) = (Linear::of_expr(a, ranges)?, Linear::of_expr(b, ranges)?);

@@ -1,0 +1,301 @@
+//! Where the elements of a buffer lie.
+//!
+//! A buffer on the chip has its full shape in the program, but only what one block (shared) or one thread (local) has
+//! alive at a time is allocated. An index is the sum of a part that is fixed while the buffer lives, which is dropped,
+//! and a part that varies. Pieces of the varying part that lie apart (vthread strides) are moved together: the part is
+//! read as a mixed-radix number whose unused digits are left out.
+use super::error::LowerError;
+use super::linear::{Atom, Linear, Ranges};
+use super::nest::{Leaf, Nest};
+use super::pred::{range_under, Pred};
+use satune_ir::{Attr, BufferId, Expr, Program, VarId};
+use std::collections::{HashMap, HashSet};
+
+/// Digit of an index: `(index // unit) % extent`, which becomes a digit of weight `packed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Digit {
+    unit: i64,
+    extent: i64,
+    packed: i64,
+}
+
+/// One dimension.
+#[derive(Clone, Debug, Default)]
+struct Dim {
+    /// Subtracted from the index first.
+    origin: Linear,
+    /// None: taken as it is.
+    digits: Option<Vec<Digit>>,
+    extent: i64,
+    stride: i64,
+}
+
+/// Where the elements of a buffer lie.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    dims: Vec<Dim>,
+    /// Elements to allocate.
+    pub len: i64,
+}
+
+impl Layout {
+    /// Position of an element.
+    pub fn flatten(&self, at: &[Linear]) -> Linear {
+        at.iter().zip(&self.dims).fold(Linear::of(0), |sum, (index, dim)| {
+            let index = index.plus(&dim.origin, -1);
+            let packed = match &dim.digits {
+                None => index,
+                Some(digits) => index.terms.iter().fold(Linear::of(0), |sum, (atom, c)| {
+                    let digit = digits.iter().rev().find(|d| d.unit <= *c);
+                    let c = digit.map_or(*c, |d| c / d.unit * d.packed);
+                    sum.plus(&Linear { terms: vec![(atom.clone(), c)], constant: 0 }, 1)
+                }),
+            };
+            sum.plus(&packed, dim.stride)
+        })
+    }
+
+    /// All of a buffer, by its own strides.
+    pub fn whole(shape: &[i64], strides: &[i64]) -> Layout {
+        let mut dims: Vec<Dim> = shape.iter().map(|e| Dim { extent: *e, ..Dim::default() }).collect();
+        let mut stride = 1_i64;
+        for (i, dim) in dims.iter_mut().enumerate().rev() {
+            dim.stride = strides.get(i).copied().unwrap_or(stride);
+            stride = stride.saturating_mul(dim.extent);
+        }
+        let last = dims.iter().fold(0_i64, |n, d| n.saturating_add((d.extent - 1).saturating_mul(d.stride)));
+        Layout { dims, len: last.saturating_add(1) }
+    }
+}
+
+/// The constant shape and strides of a buffer.
+pub fn constants(program: &Program, id: BufferId) -> Result<(Vec<i64>, Vec<i64>), LowerError> {
+    let buffer = program.buffer(id);
+    let all = |list: &[Expr]| -> Result<Vec<i64>, LowerError> {
+        list.iter()
+            .map(|e| match e {
+                Expr::Int(v, _) if (0..1 << 40).contains(v) => Ok(*v),
+                _ => Err(LowerError::Overflow { what: format!("shape of buffer {} has no constants, or", buffer.name) }),
+            })
+            .collect()
+    };
+    Ok((all(&buffer.shape)?, all(&buffer.strides)?))
+}
+
+/// One access.
+struct Access<'n> {
+    leaf: &'n Leaf,
+    at: &'n [Linear],
+    write: bool,
+    path: Vec<VarId>,
+}
+
+/// Lays out a buffer on the chip; `local`: one copy per thread.
+pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Result<Layout, LowerError> {
+    let mut accesses: Vec<Access> = Vec::new();
+    nest.leaves(&mut |leaf, path| {
+        let path: Vec<VarId> = path.iter().map(|l| l.var).collect();
+        for (_, at) in leaf.reads.iter().filter(|(b, _)| *b == id) {
+            accesses.push(Access { leaf, at, write: false, path: path.clone() });
+        }
+        if leaf.target == id {
+            accesses.push(Access { leaf, at: &leaf.at, write: true, path });
+        }
+    });
+    let around = accesses.iter().map(|a| a.path.as_slice()).reduce(common).unwrap_or_default();
+    let serial: HashSet<VarId> =
+        around.iter().copied().filter(|v| nest.vthreads.iter().all(|x| x.var != *v)).collect();
+    let rank = accesses.first().map_or(0, |a| a.at.len());
+    let plan = Plan { nest, local, accesses: &accesses };
+    let lay_out = |serial: &HashSet<VarId>| (0..rank).map(|d| plan.dimension(d, serial, program, id)).collect();
+    let dims: Option<Vec<Dim>> = lay_out(&serial).map_err(|e: LowerError| e).and_then(|dims: Vec<Option<Dim>>| {
+        Ok::<_, LowerError>(dims.into_iter().collect())
+    })?;
+    let dims = match dims {
+        Some(dims) => Some(dims),
+        // An element that is read was written in an earlier iteration: nothing of the loops can be dropped.
+        None => (0..rank).map(|d| plan.dimension(d, &HashSet::new(), program, id)).collect::<Result<Option<Vec<_>>, _>>()?,
+    };
+    let mut dims = dims.unwrap_or_default();
+    let mut stride = 1_i64;
+    let pads = alignment(&accesses, id);
+    for (i, dim) in dims.iter_mut().enumerate().rev() {
+        if let Some((factor, offset)) = pads.get(&i) {
+            stride += (factor + offset - stride % factor) % factor;
+        }
+        dim.stride = stride;
+        stride = stride.saturating_mul(dim.extent);
+    }
+    Ok(Layout { dims, len: stride })
+}
+
+fn common<'a>(a: &'a [VarId], b: &'a [VarId]) -> &'a [VarId] {
+    let n = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    &a[..n]
+}
+
+/// `storage_align`: (factor, offset) per dimension.
+fn alignment(accesses: &[Access], _id: BufferId) -> HashMap<usize, (i64, i64)> {
+    let mut out = HashMap::new();
+    for a in accesses.iter().filter(|a| a.write) {
+        let Some(Attr::List(list)) = a.leaf.annotations.get("buffer_dim_align") else { continue };
+        for entry in list {
+            let Attr::List(_) = entry else { continue };
+            if let Some([_, axis, factor, offset]) = super::nest::int_list(Some(entry)).as_deref() {
+                if let (Ok(axis), true) = (usize::try_from(*axis), *factor > 0) {
+                    out.insert(axis, (*factor, offset.rem_euclid(*factor)));
+                }
+            }
+        }
+    }
+    out
+}
+
+struct Plan<'n> {
+    nest: &'n Nest,
+    local: bool,
+    accesses: &'n [Access<'n>],
+}
+
+impl Plan<'_> {
+    fn is_thread(&self, v: VarId) -> bool {
+        self.nest.thread(v).is_some()
+    }
+
+    /// Whether an atom has one value while the buffer lives.
+    fn fixed(&self, atom: &Atom, serial: &HashSet<VarId>) -> bool {
+        let mut fixed = true;
+        atom.vars(&mut |v| {
+            fixed &= match self.nest.thread(v) {
+                Some(t) => !t.block || self.local,
+                None => serial.contains(&v),
+            }
+        });
+        fixed
+    }
+
+    /// One dimension; None where something is read that the loops in `serial` have left behind.
+    fn dimension(
+        &self,
+        d: usize,
+        serial: &HashSet<VarId>,
+        program: &Program,
+        id: BufferId,
+    ) -> Result<Option<Dim>, LowerError> {
+        let ranges = &self.nest.ranges;
+        let split: Vec<(Linear, Linear)> =
+            self.accesses.iter().map(|a| a.at[d].partition(&|atom| self.fixed(atom, serial))).collect();
+        let Some((origin, _)) = split.first() else { return Ok(None) };
+        let mut origin = origin.clone();
+        if split.iter().any(|(fixed, _)| *fixed != origin) {
+            if let Some(error) = self.exchange(&split, d, program, id) {
+                return Err(error);
+            }
+            // Only what all have in common is dropped.
+            let shared_terms = |t: &(Atom, i64)| split.iter().all(|(fixed, _)| fixed.terms.contains(t));
+            origin.terms.retain(shared_terms);
+        }
+        let varying: Vec<Linear> = self.accesses.iter().map(|a| a.at[d].plus(&origin, -1)).collect();
+        let hull = |pick: &dyn Fn(&Access) -> bool| {
+            self.accesses.iter().zip(&varying).filter(|(a, _)| pick(a)).map(|(a, form)| self.bounds(a, form)).reduce(
+                |(a, b), (c, e)| (a.min(c), b.max(e)),
+            )
+        };
+        let Some((lo, hi)) = hull(&|_| true) else { return Ok(None) };
+        let written = hull(&|a| a.write).unwrap_or((lo, hi));
+        let read = hull(&|a| !a.write).unwrap_or(written);
+        if !serial.is_empty() && (read.0 < written.0 || read.1 > written.1) {
+            return Ok(None);
+        }
+        if hi.saturating_sub(lo) >= 1 << 40 {
+            let name = &program.buffer(id).name;
+            return Err(LowerError::Overflow { what: format!("dimension {d} of buffer {name}") });
+        }
+        let digits = if self.local { digits(&varying, ranges) } else { None };
+        let extent = match &digits {
+            Some(list) => list.iter().map(|x| x.extent).product(),
+            None => hi - lo + 1,
+        };
+        let origin = origin.shifted(if digits.is_some() { 0 } else { lo });
+        Ok(Some(Dim { origin, digits, extent, stride: 1 }))
+    }
+
+    /// Bounds of what an access touches. Guards that stay conditions count; those that are the buffer's own bounds do
+    /// not, since copies fill zeros beyond them.
+    fn bounds(&self, access: &Access, form: &Linear) -> (i64, i64) {
+        let own = |p: &&Pred| match p {
+            Pred::Lt(l, _) => !access.at.iter().any(|index| index.plus(l, -1).as_constant().is_some()),
+            _ => false,
+        };
+        let kept: Vec<Pred> = access.leaf.guards.iter().filter(own).cloned().collect();
+        range_under(form, &kept, &self.nest.ranges)
+    }
+
+    /// The error of threads that exchange data through a local buffer.
+    fn exchange(&self, split: &[(Linear, Linear)], d: usize, program: &Program, id: BufferId) -> Option<LowerError> {
+        if !self.local {
+            return None;
+        }
+        let threads = |l: &Linear| l.partition(&|a| a.uses(&|v| self.is_thread(v))).0;
+        let (first, _) = split.first()?;
+        let (other, (_, _)) =
+            self.accesses.iter().zip(split).find(|(_, (fixed, _))| threads(fixed) != threads(first))?;
+        let names = |l: &Linear| super::emit::describe(l, self.nest);
+        Some(LowerError::NotLocal {
+            buffer: program.buffer(id).name.clone(),
+            reader: other.leaf.block.clone(),
+            read: names(&other.at[d]),
+            written: names(&self.accesses.first()?.at[d]),
+        })
+    }
+}
+
+/// The digits that all of the forms use. None where they are no digits of one mixed-radix number.
+fn digits(forms: &[Linear], ranges: &Ranges) -> Option<Vec<Digit>> {
+    let mut used: Vec<(i64, i64)> = Vec::new();
+    for form in forms {
+        if form.constant != 0 {
+            return None;
+        }
+        let mut own = Vec::new();
+        for (atom, c) in &form.terms {
+            let (lo, hi) = Linear { terms: vec![(atom.clone(), 1)], constant: 0 }.range(ranges);
+            if *c <= 0 || lo != 0 {
+                return None;
+            }
+            own.push((*c, hi + 1));
+        }
+        own.sort_unstable();
+        // Within one form digits must not overlap.
+        if own.windows(2).any(|w| w[0].0.saturating_mul(w[0].1) > w[1].0) {
+            return None;
+        }
+        used.extend(own);
+    }
+    used.sort_unstable();
+    let mut merged: Vec<(i64, i64)> = Vec::new();
+    for (unit, extent) in used {
+        match merged.last_mut() {
+            Some((first, size)) if unit <= first.saturating_mul(*size) => {
+                if unit % *first != 0 {
+                    return None;
+                }
+                *size = (*size).max((unit / *first).saturating_mul(extent));
+            }
+            _ => merged.push((unit, extent)),
+        }
+    }
+    if merged.windows(2).any(|w| w[1].0 % w[0].0 != 0) {
+        return None;
+    }
+    let mut packed = 1_i64;
+    let mut out = Vec::new();
+    for (unit, extent) in merged {
+        out.push(Digit { unit, extent, packed });
+        packed = packed.saturating_mul(extent);
+    }
+    if out.is_empty() {
+        out.push(Digit { unit: 1, extent: 1, packed: 1 });
+    }
+    Some(out)
+}

@@ -1,0 +1,472 @@
+//! A kernel's part of a program as loops and leaves: blocks dissolved into their statements, loops that are bound to
+//! threads replaced by the thread's index, loops of one iteration gone.
+use super::error::{LowerError, Place};
+use super::linear::{Linear, Ranges};
+use super::pred::{join, Pred};
+use crate::kernel::{Dim, Index};
+use satune_ir::{visit, Annotations, Attr, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var, VarId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A statement of a nest.
+#[derive(Clone, Debug)]
+pub enum Node {
+    Loop(Loop),
+    Leaf(Box<Leaf>),
+    Barrier,
+}
+
+/// How a loop asks to be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Serial,
+    Unrolled,
+    Vectorized,
+}
+
+/// `for var in 0..extent`.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    pub var: VarId,
+    pub name: String,
+    pub extent: i64,
+    pub kind: Kind,
+    pub annotations: Annotations,
+    pub body: Vec<Node>,
+    /// How many nodes of the body each statement of the program's body became.
+    pub child_sizes: Vec<usize>,
+}
+
+/// One store, under its guards.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    pub id: usize,
+    pub block: String,
+    pub annotations: Arc<Annotations>,
+    /// Conditions of the program (predicates, `if`, the init's), all of which must hold.
+    pub guards: Vec<Pred>,
+    pub target: BufferId,
+    pub at: Vec<Linear>,
+    pub value: Expr,
+    pub reads: Vec<(BufferId, Vec<Linear>)>,
+    /// Enclosing vthread loops, outermost first.
+    pub vthreads: Vec<VarId>,
+}
+
+impl Leaf {
+    /// Calls `f` for every variable in it.
+    pub fn vars(&self, f: &mut dyn FnMut(VarId)) {
+        let reads = self.reads.iter().flat_map(|(_, at)| at);
+        self.at.iter().chain(reads).for_each(|l| l.vars(f));
+        visit::walk_expr(&self.value, &mut |e| {
+            if let Expr::Var(v) = e {
+                f(v.id);
+            }
+        });
+        for guard in &self.guards {
+            guard.uses(&|_| false);
+            guard.map(&mut |l| {
+                l.vars(f);
+                l.clone()
+            });
+        }
+    }
+
+    /// Whether a variable in it satisfies `pred`.
+    pub fn uses(&self, v: VarId) -> bool {
+        let mut found = false;
+        self.vars(&mut |x| found |= x == v);
+        found
+    }
+
+    /// Whether it reads the element that it writes.
+    pub fn accumulates(&self) -> bool {
+        self.reads.iter().any(|(b, at)| *b == self.target && *at == self.at)
+    }
+}
+
+/// A thread tag's index and how many values it has.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    pub tag: String,
+    pub var: VarId,
+    pub extent: i64,
+    pub index: Index,
+    pub block: bool,
+    first_loop: String,
+}
+
+/// A vthread loop.
+#[derive(Clone, Debug)]
+pub struct VThread {
+    pub var: VarId,
+    pub name: String,
+    pub extent: i64,
+}
+
+/// A kernel's part of the program.
+#[derive(Debug, Default)]
+pub struct Nest {
+    pub body: Vec<Node>,
+    pub threads: Vec<Thread>,
+    pub vthreads: Vec<VThread>,
+    pub ranges: Ranges,
+    /// Extra leading dimensions that a buffer got.
+    pub notes: Vec<String>,
+    /// Next free variable.
+    pub next_var: u32,
+    leaves: usize,
+}
+
+impl Nest {
+    /// A fresh variable with values `0..extent`.
+    pub fn fresh(&mut self, extent: i64) -> VarId {
+        let v = VarId(self.next_var);
+        self.next_var += 1;
+        self.ranges.insert(v, (0, extent - 1));
+        v
+    }
+
+    /// Extents of the grid or of a block, x, y, z.
+    pub fn extents(&self, block: bool) -> [i64; 3] {
+        let mut out = [1; 3];
+        for t in self.threads.iter().filter(|t| t.block == block) {
+            match t.index {
+                Index::BlockIdx(d) | Index::ThreadIdx(d) => out[d as usize] = t.extent,
+                _ => {}
+            }
+        }
+        out
+    }
+
+    /// The thread variable with an identity.
+    pub fn thread(&self, v: VarId) -> Option<&Thread> {
+        self.threads.iter().find(|t| t.var == v)
+    }
+
+    /// Calls `f` for every leaf with the loops around it.
+    pub fn leaves<'n>(&'n self, f: &mut dyn FnMut(&'n Leaf, &[&'n Loop])) {
+        fn go<'n>(nodes: &'n [Node], path: &mut Vec<&'n Loop>, f: &mut dyn FnMut(&'n Leaf, &[&'n Loop])) {
+            for node in nodes {
+                match node {
+                    Node::Loop(l) => {
+                        path.push(l);
+                        go(&l.body, path, f);
+                        path.pop();
+                    }
+                    Node::Leaf(leaf) => f(leaf, path),
+                    Node::Barrier => {}
+                }
+            }
+        }
+        go(&self.body, &mut Vec::new(), f);
+    }
+
+    /// Calls `f` for every leaf, to change it.
+    pub fn leaves_mut(&mut self, f: &mut dyn FnMut(&mut Leaf)) {
+        fn go(nodes: &mut [Node], f: &mut dyn FnMut(&mut Leaf)) {
+            for node in nodes {
+                match node {
+                    Node::Loop(l) => go(&mut l.body, f),
+                    Node::Leaf(leaf) => f(leaf),
+                    Node::Barrier => {}
+                }
+            }
+        }
+        go(&mut self.body, f);
+    }
+}
+
+/// What surrounds a statement.
+#[derive(Clone, Default)]
+struct Around {
+    values: HashMap<VarId, Expr>,
+    guards: Vec<Pred>,
+    vthreads: Vec<VarId>,
+    block: String,
+    annotations: Arc<Annotations>,
+}
+
+/// Takes a top-level statement of the root block apart.
+pub fn build(program: &Program, stmt: &Stmt) -> Result<Nest, LowerError> {
+    let mut builder = Builder { program, nest: Nest { next_var: program.next_var, ..Nest::default() } };
+    let body = builder.stmt(stmt, &Around::default())?;
+    let mut nest = builder.nest;
+    nest.body = body;
+    if nest.threads.is_empty() {
+        let mut what = String::from("the program");
+        visit::walk_stmt(stmt, &mut |s| {
+            if let (Stmt::Realize(r), "the program") = (s, what.as_str()) {
+                what = format!("block {}", r.block.name);
+            }
+        });
+        return Err(LowerError::NotBound { what });
+    }
+    Ok(nest)
+}
+
+struct Builder<'p> {
+    program: &'p Program,
+    nest: Nest,
+}
+
+impl Builder<'_> {
+    fn stmt(&mut self, stmt: &Stmt, around: &Around) -> Result<Vec<Node>, LowerError> {
+        match stmt {
+            Stmt::For(l) => self.for_loop(l, around),
+            Stmt::Realize(r) => self.realize(r, around),
+            Stmt::Seq(parts) => {
+                let mut nodes = Vec::new();
+                for part in parts {
+                    nodes.extend(self.stmt(part, around)?);
+                }
+                Ok(nodes)
+            }
+            Stmt::Store { buffer, indices, value } => self.store(*buffer, indices, value, around),
+            Stmt::If { cond, then, otherwise } => {
+                let clauses = self.clauses(cond, around)?;
+                let mut inside = around.clone();
+                join(&mut inside.guards, clauses.clone());
+                let mut nodes = self.stmt(then, &inside)?;
+                if let Some(other) = otherwise {
+                    let mut outside = around.clone();
+                    join(&mut outside.guards, Pred::negated(clauses));
+                    nodes.extend(self.stmt(other, &outside)?);
+                }
+                Ok(nodes)
+            }
+            Stmt::Let { var, value, body } => {
+                let mut inside = around.clone();
+                inside.values.insert(var.id, visit::substitute(value, &around.values));
+                self.stmt(body, &inside)
+            }
+            Stmt::Evaluate(Expr::Int(..)) => Ok(Vec::new()),
+            Stmt::Evaluate(_) => Err(LowerError::Unsupported {
+                what: "a call for its effect (T.evaluate)".into(),
+                place: Place::block(&around.block),
+                remedy: "blocks that are lowered hold plain stores; leave out tensorize".into(),
+            }),
+        }
+    }
+
+    fn constant(&self, e: &Expr, around: &Around, what: &str) -> Result<i64, LowerError> {
+        Linear::of_expr(&visit::substitute(e, &around.values), &self.nest.ranges).and_then(|l| l.as_constant()).ok_or_else(
+            || LowerError::Unsupported {
+                what: format!("{what} that is no constant"),
+                place: Place::block(&around.block),
+                remedy: "give shapes and loops constant extents".into(),
+            },
+        )
+    }
+
+    fn clauses(&self, cond: &Expr, around: &Around) -> Result<Vec<Pred>, LowerError> {
+        let cond = visit::substitute(cond, &around.values);
+        Pred::clauses(&cond, &self.nest.ranges).ok_or_else(|| LowerError::Unsupported {
+            what: "a condition that depends on data, or is not on integers".into(),
+            place: Place::block(&around.block),
+            remedy: "write it as T.Select on the value".into(),
+        })
+    }
+
+    fn for_loop(&mut self, l: &For, around: &Around) -> Result<Vec<Node>, LowerError> {
+        let extent = self.constant(&l.extent, around, &format!("loop {} with an extent", l.var.name))?;
+        if !(0..1 << 31).contains(&extent) {
+            return Err(LowerError::Overflow { what: format!("loop {}: extent {extent}", l.var.name) });
+        }
+        let mut inside = around.clone();
+        let min = visit::substitute(&l.min, &around.values);
+        let mut bind = |v: VarId| {
+            let var = Expr::Var(Var { id: v, name: l.var.name.clone(), dtype: l.var.dtype });
+            let value = match &min {
+                Expr::Int(0, _) => var,
+                min => Expr::Binary(satune_ir::BinOp::Add, Arc::new(min.clone()), Arc::new(var)),
+            };
+            inside.values.insert(l.var.id, value);
+        };
+        match &l.kind {
+            ForKind::ThreadBinding(tag) if tag.starts_with("vthread") || tag == "cthread" => {
+                let v = self.nest.fresh(extent);
+                bind(v);
+                if extent > 1 {
+                    self.nest.vthreads.push(VThread { var: v, name: l.var.name.to_string(), extent });
+                    inside.vthreads.push(v);
+                } else {
+                    inside.values.insert(l.var.id, min);
+                }
+                return self.stmt(&l.body, &inside);
+            }
+            ForKind::ThreadBinding(tag) => {
+                let v = self.thread(tag, extent, &l.var.name)?;
+                bind(v);
+                return self.stmt(&l.body, &inside);
+            }
+            ForKind::Parallel => {
+                return Err(LowerError::Unsupported {
+                    what: format!("parallel loop {}", l.var.name),
+                    place: Place::default(),
+                    remedy: "bind it to blockIdx or threadIdx".into(),
+                })
+            }
+            _ if extent == 0 => return Ok(Vec::new()),
+            _ if extent == 1 => {
+                inside.values.insert(l.var.id, min);
+                return self.stmt(&l.body, &inside);
+            }
+            _ => {}
+        }
+        let v = self.nest.fresh(extent);
+        bind(v);
+        let kind = match l.kind {
+            ForKind::Vectorized => Kind::Vectorized,
+            ForKind::Unrolled => Kind::Unrolled,
+            _ => Kind::Serial,
+        };
+        let (mut body, mut child_sizes) = (Vec::new(), Vec::new());
+        let children = match l.body.as_ref() {
+            Stmt::Seq(parts) => parts.iter().collect(),
+            one => vec![one],
+        };
+        for child in children {
+            let nodes = self.stmt(child, &inside)?;
+            child_sizes.push(nodes.len());
+            body.extend(nodes);
+        }
+        let (name, annotations) = (l.var.name.to_string(), l.annotations.clone());
+        Ok(vec![Node::Loop(Loop { var: v, name, extent, kind, annotations, body, child_sizes })])
+    }
+
+    fn thread(&mut self, tag: &str, extent: i64, name: &str) -> Result<VarId, LowerError> {
+        if let Some(t) = self.nest.threads.iter().find(|t| t.tag == tag) {
+            if t.extent != extent {
+                return Err(LowerError::ThreadExtents {
+                    tag: tag.into(),
+                    first: (t.first_loop.clone(), t.extent),
+                    second: (name.into(), extent),
+                });
+            }
+            return Ok(t.var);
+        }
+        let dim = match tag.rsplit('.').next() {
+            Some("x") => Dim::X,
+            Some("y") => Dim::Y,
+            _ => Dim::Z,
+        };
+        let (index, block) = match tag {
+            "blockIdx.x" | "blockIdx.y" | "blockIdx.z" => (Index::BlockIdx(dim), false),
+            "threadIdx.x" | "threadIdx.y" | "threadIdx.z" => (Index::ThreadIdx(dim), true),
+            _ => {
+                return Err(LowerError::Unsupported {
+                    what: format!("thread tag {tag} of loop {name}"),
+                    place: Place::default(),
+                    remedy: "bind to blockIdx, threadIdx or vthread".into(),
+                })
+            }
+        };
+        let var = self.nest.fresh(extent);
+        self.nest.threads.push(Thread { tag: tag.into(), var, extent, index, block, first_loop: name.into() });
+        Ok(var)
+    }
+
+    fn realize(&mut self, r: &BlockRealize, around: &Around) -> Result<Vec<Node>, LowerError> {
+        let block = &r.block;
+        let mut inside = around.clone();
+        inside.block.clone_from(&block.name);
+        inside.annotations = Arc::new(block.annotations.clone());
+        if !block.match_buffers.is_empty() {
+            return Err(LowerError::Unsupported {
+                what: "match_buffer".into(),
+                place: Place::block(&block.name),
+                remedy: "index the buffer itself".into(),
+            });
+        }
+        join(&mut inside.guards, self.clauses(&r.predicate, around)?);
+        let mut first = Vec::new();
+        for (iv, value) in block.iter_vars.iter().zip(&r.iter_values) {
+            let value = visit::substitute(value, &around.values);
+            if iv.kind == IterKind::Reduce {
+                if let Some(t) = self.nest.threads.iter().find(|t| visit::uses_var(&value, &|v| v == t.var)) {
+                    return Err(LowerError::CrossThread {
+                        block: block.name.clone(),
+                        iter: iv.var.name.to_string(),
+                        tag: t.tag.clone(),
+                    });
+                }
+                if block.init.is_some() {
+                    let at = Linear::of_expr(&value, &self.nest.ranges);
+                    let min = self.constant(&iv.min, around, "an iterator with a first value")?;
+                    let at = at.ok_or_else(|| self.strange_index(&block.name))?;
+                    first.extend(Pred::eq(&at.shifted(-min), &self.nest.ranges));
+                }
+            }
+            inside.values.insert(iv.var.id, value);
+        }
+        let mut nodes = Vec::new();
+        if let Some(init) = &block.init {
+            let mut at_first = inside.clone();
+            join(&mut at_first.guards, first);
+            nodes.extend(self.stmt(init, &at_first)?);
+        }
+        nodes.extend(self.stmt(&block.body, &inside)?);
+        Ok(nodes)
+    }
+
+    fn strange_index(&self, block: &str) -> LowerError {
+        LowerError::Unsupported {
+            what: "an index that is no integer arithmetic on loop variables".into(),
+            place: Place::block(block),
+            remedy: "indices may use +, -, *, //, %, min, max and bit operations".into(),
+        }
+    }
+
+    fn forms(&self, indices: &[Expr], block: &str) -> Result<Vec<Linear>, LowerError> {
+        indices
+            .iter()
+            .map(|e| Linear::of_expr(e, &self.nest.ranges).ok_or_else(|| self.strange_index(block)))
+            .collect()
+    }
+
+    fn store(&mut self, buffer: BufferId, indices: &[Expr], value: &Expr, around: &Around) -> Result<Vec<Node>, LowerError> {
+        if around.guards.contains(&Pred::Never) {
+            return Ok(Vec::new());
+        }
+        let indices: Vec<Expr> = indices.iter().map(|e| visit::substitute(e, &around.values)).collect();
+        let value = visit::substitute(value, &around.values);
+        let at = self.forms(&indices, &around.block)?;
+        let mut reads = Vec::new();
+        for (b, idx) in visit::loads(&value) {
+            reads.push((b, self.forms(&idx, &around.block)?));
+        }
+        let known = |b: BufferId| self.program.buffers.get(b.0 as usize).is_some_and(|x| x.dtype != DType::Handle);
+        if !known(buffer) || !reads.iter().all(|(b, _)| known(*b)) {
+            return Err(self.strange_index(&around.block));
+        }
+        self.nest.leaves += 1;
+        Ok(vec![Node::Leaf(Box::new(Leaf {
+            id: self.nest.leaves,
+            block: around.block.clone(),
+            annotations: around.annotations.clone(),
+            guards: around.guards.clone(),
+            target: buffer,
+            at,
+            value,
+            reads,
+            vthreads: around.vthreads.clone(),
+        }))])
+    }
+}
+
+/// The integers of an annotation's list.
+pub fn int_list(attr: Option<&Attr>) -> Option<Vec<i64>> {
+    let Some(Attr::List(list)) = attr else { return None };
+    list.iter()
+        .map(|a| match a {
+            Attr::Int(v) => Some(*v),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Whether an annotation is set to something other than 0 or false.
+pub fn flag(annotations: &Annotations, key: &str) -> bool {
+    matches!(annotations.get(key), Some(Attr::Int(1..)) | Some(Attr::Bool(true)))
+}

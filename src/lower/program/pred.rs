@@ -1,0 +1,176 @@
+//! Conditions on integers: predicates of blocks, guards of accesses.
+use super::linear::{Linear, Ranges};
+use satune_ir::{BinOp, DType, Expr, VarId};
+use std::collections::HashMap;
+
+/// A condition. Forms of comparisons have no constant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pred {
+    Never,
+    /// `form < bound`.
+    Lt(Linear, i64),
+    /// `form == value`.
+    Eq(Linear, i64),
+    Not(Box<Pred>),
+    And(Vec<Pred>),
+    Or(Vec<Pred>),
+}
+
+impl Pred {
+    /// The clauses of a conjunction; no clause is "true". None for conditions that depend on data.
+    pub fn clauses(e: &Expr, ranges: &Ranges) -> Option<Vec<Pred>> {
+        match e {
+            Expr::Int(v, _) => Some(if *v == 0 { vec![Pred::Never] } else { vec![] }),
+            Expr::Not(a) => Some(Pred::negated(Pred::clauses(a, ranges)?)),
+            Expr::Cast(DType::Bool, a) => Pred::clauses(a, ranges),
+            Expr::Binary(BinOp::And, a, b) => {
+                let mut all = Pred::clauses(a, ranges)?;
+                all.extend(Pred::clauses(b, ranges)?);
+                Some(all)
+            }
+            Expr::Binary(BinOp::Or, a, b) => {
+                let (a, b) = (Pred::clauses(a, ranges)?, Pred::clauses(b, ranges)?);
+                Some(if a.is_empty() || b.is_empty() { vec![] } else { vec![Pred::Or(vec![all(a), all(b)])] })
+            }
+            Expr::Binary(op, a, b) => {
+                let difference = Linear::of_expr(a, ranges)?.plus(&Linear::of_expr(b, ranges)?, -1);
+                Some(match op {
+                    BinOp::Lt => Pred::lt(&difference, ranges),
+                    BinOp::Le => Pred::lt(&difference.shifted(-1), ranges),
+                    BinOp::Gt => Pred::lt(&difference.scaled(-1), ranges),
+                    BinOp::Ge => Pred::lt(&difference.scaled(-1).shifted(-1), ranges),
+                    BinOp::Eq => Pred::eq(&difference, ranges),
+                    BinOp::Ne => Pred::negated(Pred::eq(&difference, ranges)),
+                    _ => return None,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// `form < 0`.
+    pub fn lt(form: &Linear, ranges: &Ranges) -> Vec<Pred> {
+        let (lo, hi) = form.range(ranges);
+        if hi < 0 {
+            vec![]
+        } else if lo >= 0 {
+            vec![Pred::Never]
+        } else {
+            vec![Pred::Lt(form.shifted(-form.constant), -form.constant)]
+        }
+    }
+
+    /// `form == 0`.
+    pub fn eq(form: &Linear, ranges: &Ranges) -> Vec<Pred> {
+        let (lo, hi) = form.range(ranges);
+        if (lo, hi) == (0, 0) {
+            vec![]
+        } else if lo > 0 || hi < 0 {
+            vec![Pred::Never]
+        } else {
+            vec![Pred::Eq(form.shifted(-form.constant), -form.constant)]
+        }
+    }
+
+    /// The opposite of a conjunction.
+    pub fn negated(mut clauses: Vec<Pred>) -> Vec<Pred> {
+        if clauses.is_empty() {
+            return vec![Pred::Never];
+        }
+        if clauses.len() > 1 {
+            return vec![Pred::Not(Box::new(Pred::And(clauses)))];
+        }
+        match clauses.remove(0) {
+            Pred::Never => vec![],
+            Pred::Lt(form, bound) => vec![Pred::Lt(form.scaled(-1), 1 - bound)],
+            other => vec![Pred::Not(Box::new(other))],
+        }
+    }
+
+    /// Whether a variable in it satisfies `pred`.
+    pub fn uses(&self, pred: &dyn Fn(VarId) -> bool) -> bool {
+        match self {
+            Pred::Never => false,
+            Pred::Lt(l, _) | Pred::Eq(l, _) => l.uses(pred),
+            Pred::Not(p) => p.uses(pred),
+            Pred::And(list) | Pred::Or(list) => list.iter().any(|p| p.uses(pred)),
+        }
+    }
+
+    /// Calls `f` for every form in it.
+    pub fn map(&self, f: &mut dyn FnMut(&Linear) -> Linear) -> Pred {
+        match self {
+            Pred::Never => Pred::Never,
+            Pred::Lt(l, bound) => {
+                let l = f(l);
+                Pred::Lt(l.shifted(-l.constant), bound.saturating_sub(l.constant))
+            }
+            Pred::Eq(l, value) => {
+                let l = f(l);
+                Pred::Eq(l.shifted(-l.constant), value.saturating_sub(l.constant))
+            }
+            Pred::Not(p) => Pred::Not(Box::new(p.map(f))),
+            Pred::And(list) => Pred::And(list.iter().map(|p| p.map(f)).collect()),
+            Pred::Or(list) => Pred::Or(list.iter().map(|p| p.map(f)).collect()),
+        }
+    }
+
+    /// Replaces variables.
+    pub fn substitute(&self, map: &HashMap<VarId, Linear>, ranges: &Ranges) -> Pred {
+        self.map(&mut |l| l.substitute(map, ranges))
+    }
+}
+
+/// The conjunction as one condition.
+pub fn all(mut clauses: Vec<Pred>) -> Pred {
+    if clauses.len() == 1 {
+        clauses.remove(0)
+    } else {
+        Pred::And(clauses)
+    }
+}
+
+/// Adds clauses that are not there yet.
+pub fn join(clauses: &mut Vec<Pred>, more: Vec<Pred>) {
+    for p in more {
+        if !clauses.contains(&p) {
+            clauses.push(p);
+        }
+    }
+}
+
+/// Range of a form where the clauses hold.
+///
+/// A clause `e < c` bounds the form itself where they differ by a constant, and quotients and multiples of `e` in it.
+pub fn range_under(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i64) {
+    let (mut lo, mut hi) = form.range(ranges);
+    for clause in clauses {
+        let Pred::Lt(e, bound) = clause else { continue };
+        let same = |factor: i64| form.plus(e, -factor);
+        if let Some(rest) = same(1).as_constant() {
+            hi = hi.min((bound - 1).saturating_add(rest));
+        }
+        if let Some(rest) = same(-1).as_constant() {
+            lo = lo.max(rest.saturating_sub(bound - 1));
+        }
+        for (atom, c) in &form.terms {
+            let super::linear::Atom::Div(inner, d) = atom else { continue };
+            if inner.as_ref() == e && *c > 0 {
+                let (other, _) = form.partition(&|a| a != atom);
+                let rest = other.shifted(form.constant).range(ranges).1;
+                hi = hi.min(rest.saturating_add(((bound - 1).div_euclid(*d)).saturating_mul(*c)));
+            }
+        }
+        // quotients that came apart: the form is e // d in another shape
+        let (e_lo, e_hi) = e.range(ranges);
+        for d in 2..=256 {
+            if e_lo < 0 || e_hi / d > form.range(ranges).1.max(0) {
+                continue;
+            }
+            if let Some(rest) = form.plus(&e.divided(d, ranges), -1).as_constant() {
+                hi = hi.min((bound - 1).div_euclid(d).saturating_add(rest));
+            }
+        }
+    }
+    (lo, hi)
+}

@@ -1,0 +1,95 @@
+//! The command as a user meets it.
+use std::process::{Command, Output};
+
+fn satune(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_satune")).args(args).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn explore_writes_candidates_and_the_rest_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let run = satune(&[
+        "explore",
+        "gemm:64,48,32,f32",
+        "--gpu",
+        "a100",
+        "--top",
+        "3",
+        "--out",
+        out,
+        "--json",
+        "--no-compile",
+    ]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let written: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(format!("{out}/candidates.json")).unwrap()).unwrap();
+    assert_eq!(report, written);
+    assert_eq!(report["gpu"], "a100");
+    assert_eq!(report["proved_optimal"], true);
+    let candidates = report["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 3);
+    for c in candidates {
+        assert_eq!(c["simulated"]["ok"], true);
+        for file in [&c["trace"], &c["tvm"], &c["kernels"][0]["file"]] {
+            assert!(std::path::Path::new(out).join(file.as_str().unwrap()).is_file());
+        }
+    }
+    for args in [
+        vec!["show", "1"],
+        vec!["why", "1"],
+        vec!["check", "2"],
+        vec!["emit", "3", "--as", "cuda"],
+        vec!["emit", "1", "--as", "tvm"],
+    ] {
+        let mut args = args;
+        args.extend(["--out", out]);
+        let run = satune(&args);
+        assert!(run.status.success() && !run.stdout.is_empty(), "{args:?}: {}", stderr(&run));
+    }
+    let why = satune(&["why", "1", "--out", out]);
+    assert!(String::from_utf8_lossy(&why.stdout).contains("by  cache_write, reverse_compute_at"));
+}
+
+#[test]
+fn bad_input_gets_one_message_and_exit_code_2() {
+    let parentheses = format!("gemm:{},1,1,f32", "(".repeat(100_000));
+    let cases: Vec<(Vec<&str>, i32, &str)> = vec![
+        (vec!["explore", "gemm:0,1,1,f32"], 2, "M is 0"),
+        (vec!["explore", "gemm:-1,1,1,f32"], 2, "M is -1"),
+        (vec!["explore", "gemm:1.5,1,1,f32"], 2, "not a whole number"),
+        (vec!["explore", "gemm:99999999999999999999,1,1,f32"], 2, "not a whole number"),
+        (vec!["explore", "conv:1,1"], 2, "unknown operator"),
+        (vec!["explore", "gemm:1,1,1,f99"], 2, "unknown type"),
+        (vec!["explore", "gemm:1,1,1,f32,QQ"], 2, "unknown layout"),
+        (vec!["explore", "gemm:1,1,1,f32", "--gpu", "h20"], 2, "did you mean `h200`"),
+        (vec!["explore", "gemm:1,1,1,f32", "--top", "0"], 2, "0 is not in"),
+        (vec!["explore", &parentheses], 2, "not a whole number"),
+        (vec!["explore", "gemm:16,16,16,f32", "--out", "/proc/nowhere"], 3, "output folder /proc/nowhere"),
+        (vec!["show", "1", "--out", "/nonexistent"], 2, "run `satune explore` first"),
+        (vec!["why-not", "gemm:16,16,16,f32", "blok 1"], 2, "`blok` is not known"),
+        (vec!["nonsense"], 2, "unrecognized subcommand"),
+    ];
+    for (args, code, part) in cases {
+        let run = satune(&args);
+        let text = stderr(&run);
+        assert_eq!(run.status.code(), Some(code), "{text}");
+        assert!(text.contains(part), "{text}");
+        assert!(text.len() < 1000 && !text.contains("panicked"), "{text}");
+    }
+}
+
+#[test]
+fn why_not_says_what_is_outside_and_what_is_worse() {
+    let run = satune(&["why-not", "gemm:256,256,256,f32", "block 77x16"]);
+    assert!(String::from_utf8_lossy(&run.stdout).contains("not in the space: block tile 77 along m"));
+    let run = satune(&["why-not", "gemm:256,256,256,f32", "block 128x128, threads 256"]);
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(text.contains("the best such schedule is in the space"), "{text}");
+}
