@@ -9,6 +9,7 @@
 mod compute;
 mod fill;
 mod index;
+pub mod program;
 
 use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
 use index::{add, all, c, digit, div, mul, rem};

@@ -113,7 +113,9 @@ pub enum LowerError {
         block: String,
     },
     /// Too much shared memory.
-    #[error("{bytes} bytes of shared memory per block ({list}), the GPU has {most}; choose smaller tiles or fewer stages")]
+    #[error(
+        "{bytes} bytes of shared memory per block ({list}), the GPU has {most}; choose smaller tiles or fewer stages"
+    )]
     SharedMemory {
         /// Asked for.
         bytes: u64,

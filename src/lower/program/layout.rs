@@ -28,6 +28,8 @@ struct Dim {
     digits: Option<Vec<Digit>>,
     extent: i64,
     stride: i64,
+    /// Whether writes reach all that reads reach.
+    covered: bool,
 }
 
 /// Where the elements of a buffer lie.
@@ -36,6 +38,8 @@ pub struct Layout {
     dims: Vec<Dim>,
     /// Elements to allocate.
     pub len: i64,
+    /// Whether writes reach all that reads reach.
+    pub covered: bool,
 }
 
 impl Layout {
@@ -64,7 +68,7 @@ impl Layout {
             stride = stride.saturating_mul(dim.extent);
         }
         let last = dims.iter().fold(0_i64, |n, d| n.saturating_add((d.extent - 1).saturating_mul(d.stride)));
-        Layout { dims, len: last.saturating_add(1) }
+        Layout { dims, len: last.saturating_add(1), covered: true }
     }
 }
 
@@ -75,7 +79,9 @@ pub fn constants(program: &Program, id: BufferId) -> Result<(Vec<i64>, Vec<i64>)
         list.iter()
             .map(|e| match e {
                 Expr::Int(v, _) if (0..1 << 40).contains(v) => Ok(*v),
-                _ => Err(LowerError::Overflow { what: format!("shape of buffer {} has no constants, or", buffer.name) }),
+                _ => {
+                    Err(LowerError::Overflow { what: format!("shape of buffer {} has no constants, or", buffer.name) })
+                }
             })
             .collect()
     };
@@ -103,22 +109,19 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
         }
     });
     let around = accesses.iter().map(|a| a.path.as_slice()).reduce(common).unwrap_or_default();
-    let serial: HashSet<VarId> =
-        around.iter().copied().filter(|v| nest.vthreads.iter().all(|x| x.var != *v)).collect();
+    let serial: HashSet<VarId> = around.iter().copied().filter(|v| nest.vthreads.iter().all(|x| x.var != *v)).collect();
     let rank = accesses.first().map_or(0, |a| a.at.len());
     let plan = Plan { nest, local, accesses: &accesses };
-    let lay_out = |serial: &HashSet<VarId>| (0..rank).map(|d| plan.dimension(d, serial, program, id)).collect();
-    let dims: Option<Vec<Dim>> = lay_out(&serial).map_err(|e: LowerError| e).and_then(|dims: Vec<Option<Dim>>| {
-        Ok::<_, LowerError>(dims.into_iter().collect())
-    })?;
-    let dims = match dims {
-        Some(dims) => Some(dims),
-        // An element that is read was written in an earlier iteration: nothing of the loops can be dropped.
-        None => (0..rank).map(|d| plan.dimension(d, &HashSet::new(), program, id)).collect::<Result<Option<Vec<_>>, _>>()?,
+    let lay_out = |serial: &HashSet<VarId>| -> Result<Option<Vec<Dim>>, LowerError> {
+        (0..rank).map(|d| plan.dimension(d, serial, program, id)).collect()
     };
-    let mut dims = dims.unwrap_or_default();
+    let mut dims = match lay_out(&serial)? {
+        Some(dims) => dims,
+        // An element that is read was written in an earlier iteration: nothing of the loops can be dropped.
+        None => lay_out(&HashSet::new())?.unwrap_or_default(),
+    };
     let mut stride = 1_i64;
-    let pads = alignment(&accesses, id);
+    let pads = alignment(&accesses);
     for (i, dim) in dims.iter_mut().enumerate().rev() {
         if let Some((factor, offset)) = pads.get(&i) {
             stride += (factor + offset - stride % factor) % factor;
@@ -126,7 +129,8 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
         dim.stride = stride;
         stride = stride.saturating_mul(dim.extent);
     }
-    Ok(Layout { dims, len: stride })
+    let covered = dims.iter().all(|d| d.covered);
+    Ok(Layout { dims, len: stride, covered })
 }
 
 fn common<'a>(a: &'a [VarId], b: &'a [VarId]) -> &'a [VarId] {
@@ -135,7 +139,7 @@ fn common<'a>(a: &'a [VarId], b: &'a [VarId]) -> &'a [VarId] {
 }
 
 /// `storage_align`: (factor, offset) per dimension.
-fn alignment(accesses: &[Access], _id: BufferId) -> HashMap<usize, (i64, i64)> {
+fn alignment(accesses: &[Access]) -> HashMap<usize, (i64, i64)> {
     let mut out = HashMap::new();
     for a in accesses.iter().filter(|a| a.write) {
         let Some(Attr::List(list)) = a.leaf.annotations.get("buffer_dim_align") else { continue };
@@ -197,14 +201,18 @@ impl Plan<'_> {
         }
         let varying: Vec<Linear> = self.accesses.iter().map(|a| a.at[d].plus(&origin, -1)).collect();
         let hull = |pick: &dyn Fn(&Access) -> bool| {
-            self.accesses.iter().zip(&varying).filter(|(a, _)| pick(a)).map(|(a, form)| self.bounds(a, form)).reduce(
-                |(a, b), (c, e)| (a.min(c), b.max(e)),
-            )
+            self.accesses
+                .iter()
+                .zip(&varying)
+                .filter(|(a, _)| pick(a))
+                .map(|(a, form)| self.bounds(a, form))
+                .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))
         };
         let Some((lo, hi)) = hull(&|_| true) else { return Ok(None) };
         let written = hull(&|a| a.write).unwrap_or((lo, hi));
         let read = hull(&|a| !a.write).unwrap_or(written);
-        if !serial.is_empty() && (read.0 < written.0 || read.1 > written.1) {
+        let covered = written.0 <= read.0 && read.1 <= written.1;
+        if !serial.is_empty() && !covered {
             return Ok(None);
         }
         if hi.saturating_sub(lo) >= 1 << 40 {
@@ -217,7 +225,7 @@ impl Plan<'_> {
             None => hi - lo + 1,
         };
         let origin = origin.shifted(if digits.is_some() { 0 } else { lo });
-        Ok(Some(Dim { origin, digits, extent, stride: 1 }))
+        Ok(Some(Dim { origin, digits, extent, stride: 1, covered }))
     }
 
     /// Bounds of what an access touches. Guards that stay conditions count; those that are the buffer's own bounds do
@@ -284,9 +292,6 @@ fn digits(forms: &[Linear], ranges: &Ranges) -> Option<Vec<Digit>> {
             }
             _ => merged.push((unit, extent)),
         }
-    }
-    if merged.windows(2).any(|w| w[1].0 % w[0].0 != 0) {
-        return None;
     }
     let mut packed = 1_i64;
     let mut out = Vec::new();

@@ -202,6 +202,12 @@ impl Linear {
         (Linear { terms: yes, constant: 0 }, Linear { terms: no, constant: self.constant })
     }
 
+    /// (terms with positive coefficients, the others negated), without the constant.
+    pub fn signs(&self) -> (Linear, Linear) {
+        let (up, down): (Vec<_>, Vec<_>) = self.terms.iter().cloned().partition(|(_, c)| *c > 0);
+        (Linear { terms: up, constant: 0 }, Linear { terms: down, constant: 0 }.scaled(-1))
+    }
+
     /// (coefficient of a variable, the rest); None where the variable is inside of another atom.
     pub fn split_var(&self, v: VarId) -> Option<(i64, Linear)> {
         let (own, rest) = self.partition(&|a| *a == Atom::Var(v));
@@ -218,9 +224,7 @@ impl Linear {
                 Atom::Var(v) => map.get(v).cloned().unwrap_or_else(|| Linear::var(*v)),
                 Atom::Div(l, d) => l.substitute(map, ranges).divided(*d, ranges),
                 Atom::Mod(l, d) => l.substitute(map, ranges).remainder(*d, ranges),
-                Atom::Other(op, a, b) => {
-                    combine(*op, a.substitute(map, ranges), b.substitute(map, ranges), ranges)
-                }
+                Atom::Other(op, a, b) => combine(*op, a.substitute(map, ranges), b.substitute(map, ranges), ranges),
             };
             sum.plus(&value, *c)
         })

@@ -4,7 +4,9 @@ use super::error::{LowerError, Place};
 use super::linear::{Linear, Ranges};
 use super::pred::{join, Pred};
 use crate::kernel::{Dim, Index};
-use satune_ir::{visit, Annotations, Attr, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var, VarId};
+use satune_ir::{
+    visit, Annotations, Attr, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var, VarId,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -250,13 +252,13 @@ impl Builder<'_> {
     }
 
     fn constant(&self, e: &Expr, around: &Around, what: &str) -> Result<i64, LowerError> {
-        Linear::of_expr(&visit::substitute(e, &around.values), &self.nest.ranges).and_then(|l| l.as_constant()).ok_or_else(
-            || LowerError::Unsupported {
+        Linear::of_expr(&visit::substitute(e, &around.values), &self.nest.ranges)
+            .and_then(|l| l.as_constant())
+            .ok_or_else(|| LowerError::Unsupported {
                 what: format!("{what} that is no constant"),
                 place: Place::block(&around.block),
                 remedy: "give shapes and loops constant extents".into(),
-            },
-        )
+            })
     }
 
     fn clauses(&self, cond: &Expr, around: &Around) -> Result<Vec<Pred>, LowerError> {
@@ -419,13 +421,16 @@ impl Builder<'_> {
     }
 
     fn forms(&self, indices: &[Expr], block: &str) -> Result<Vec<Linear>, LowerError> {
-        indices
-            .iter()
-            .map(|e| Linear::of_expr(e, &self.nest.ranges).ok_or_else(|| self.strange_index(block)))
-            .collect()
+        indices.iter().map(|e| Linear::of_expr(e, &self.nest.ranges).ok_or_else(|| self.strange_index(block))).collect()
     }
 
-    fn store(&mut self, buffer: BufferId, indices: &[Expr], value: &Expr, around: &Around) -> Result<Vec<Node>, LowerError> {
+    fn store(
+        &mut self,
+        buffer: BufferId,
+        indices: &[Expr],
+        value: &Expr,
+        around: &Around,
+    ) -> Result<Vec<Node>, LowerError> {
         if around.guards.contains(&Pred::Never) {
             return Ok(Vec::new());
         }

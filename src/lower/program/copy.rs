@@ -1,0 +1,176 @@
+//! Copies, as wide as both sides allow.
+use super::emit::{guarded, Emitter};
+use super::linear::Linear;
+use super::pred::Pred;
+use super::value::zero;
+use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll, Value};
+use crate::lower::index::c;
+use satune_ir::VarId;
+
+/// A copy of one element, or of those of a vectorized loop.
+pub struct Move {
+    pub dst: ArrayId,
+    pub dst_form: Linear,
+    pub src: ArrayId,
+    pub src_form: Linear,
+    /// It runs where these hold.
+    pub when: Vec<Pred>,
+    /// Zeros are written where these do not hold.
+    pub zero: Vec<Pred>,
+    /// Variable and extent of the vectorized loop.
+    pub lane: Option<(VarId, i64)>,
+    /// Whether to issue it asynchronously where that is possible.
+    pub asynchronous: bool,
+}
+
+/// Which sides of a copy take a vector.
+#[derive(Clone, Copy, PartialEq)]
+enum Sides {
+    Both,
+    Source,
+    Target,
+}
+
+impl Emitter<'_> {
+    /// Statements of a copy.
+    pub(super) fn moved(&mut self, m: &Move) -> Vec<Stmt> {
+        let Some((x, extent)) = m.lane else { return self.vector(m, Sides::Both, 1, None) };
+        if extent == 1 {
+            return self.with(x, c(0), |this| this.vector(m, Sides::Both, 1, None));
+        }
+        let (width, sides) = self.width(m, x, extent);
+        if extent == width {
+            return self.with(x, c(0), |this| this.vector(m, sides, width, Some(x)));
+        }
+        let var = self.fresh();
+        let body = self.with(x, Index::Var(var), |this| this.vector(m, sides, width, Some(x)));
+        vec![Stmt::For { var, name: "v".into(), start: c(0), extent: c(extent / width), unroll: Unroll::Full, body }]
+    }
+
+    /// The widest access.
+    fn width(&self, m: &Move, x: VarId, extent: i64) -> (i64, Sides) {
+        let bytes = i64::from(self.array(m.dst).dtype.bytes());
+        let most = 16 / bytes;
+        let widths = || [16, 8, 4, 2].into_iter().filter(|w| *w <= most && extent % w == 0);
+        let takes = |form: &Linear, w: i64| form.split_var(x).is_some_and(|(k, rest)| k == 1 && rest.multiple_of(w));
+        let uniform = |w: i64| m.when.iter().chain(&m.zero).all(|p| uniform(p, x, w));
+        let memory = |a: ArrayId| self.array(a).space != Space::Register;
+        let linear = [&m.dst_form, &m.src_form].into_iter().all(|f| f.split_var(x).is_some());
+        let both = widths().find(|w| takes(&m.dst_form, *w) && takes(&m.src_form, *w) && uniform(*w));
+        if let Some(w) = both {
+            return (w, Sides::Both);
+        }
+        if linear && !m.asynchronous {
+            for w in widths().filter(|w| uniform(*w)) {
+                if takes(&m.src_form, w) && memory(m.src) {
+                    return (w, Sides::Source);
+                }
+                if takes(&m.dst_form, w) && memory(m.dst) {
+                    return (w, Sides::Target);
+                }
+            }
+        }
+        (1, Sides::Both)
+    }
+
+    /// One access of `width` elements, the vector's number being what `x` is bound to.
+    fn vector(&mut self, m: &Move, sides: Sides, width: i64, x: Option<VarId>) -> Vec<Stmt> {
+        let lane = |form: &Linear, j: i64| match x.filter(|_| width > 1) {
+            Some(x) => form.split_var(x).map_or_else(
+                || form.clone(),
+                |(k, rest)| rest.plus(&Linear::var(x), k.saturating_mul(width)).shifted(k.saturating_mul(j)),
+            ),
+            None => form.clone(),
+        };
+        let clauses = |list: &[Pred]| -> Vec<Pred> { list.iter().map(|p| p.map(&mut |l| lane(l, 0))).collect() };
+        let (when, zero) = (clauses(&m.when), clauses(&m.zero));
+        let cond = self.condition(&when);
+        let zero_unless = self.condition(&zero);
+        let (dst, src) = (m.dst, m.src);
+        let mut body = Vec::new();
+        if sides == Sides::Both {
+            let dst_index = self.index(dst, &lane(&m.dst_form, 0), "to");
+            let src_index = self.index(src, &lane(&m.src_form, 0), "from");
+            body.push(self.one_copy((dst, dst_index), (src, src_index), width, zero_unless, m.asynchronous));
+            return guarded(cond, body);
+        }
+        let dtype = self.array(dst).dtype;
+        let name = format!("{}_vector", self.array(if sides == Sides::Source { dst } else { src }).name);
+        let known = self
+            .arrays
+            .iter()
+            .position(|a| a.name == crate::lower::safe(&name) && a.dtype == dtype && a.len == width as u64);
+        let between = known.map_or_else(|| self.registers(&name, dtype, width), |i| ArrayId(i as u32));
+        let wide = |dst, dst_index, src, src_index, zero_unless| Stmt::Copy {
+            dst,
+            dst_index,
+            src,
+            src_index,
+            width: width as u32,
+            zero_unless,
+        };
+        if sides == Sides::Source {
+            let from = self.index(src, &lane(&m.src_form, 0), "from");
+            body.push(wide(between, c(0), src, from, zero_unless));
+            for j in 0..width {
+                let to = self.index(dst, &lane(&m.dst_form, j), "to");
+                body.push(self.one_copy((dst, to), (between, c(j)), 1, Cond::True, false));
+            }
+        } else {
+            for j in 0..width {
+                let from = self.index(src, &lane(&m.src_form, j), "from");
+                body.push(self.one_copy((between, c(j)), (src, from), 1, zero_unless.clone(), false));
+            }
+            let to = self.index(dst, &lane(&m.dst_form, 0), "to");
+            body.push(wide(dst, to, between, c(0), Cond::True));
+        }
+        guarded(cond, body)
+    }
+
+    fn one_copy(
+        &mut self,
+        (dst, dst_index): (ArrayId, Index),
+        (src, src_index): (ArrayId, Index),
+        width: i64,
+        zero_unless: Cond,
+        asynchronous: bool,
+    ) -> Stmt {
+        let (to, from) = (self.array(dst).space, self.array(src).space);
+        let dtype = self.array(dst).dtype;
+        let bytes = width * i64::from(dtype.bytes());
+        let width_u32 = width as u32;
+        if asynchronous && (to, from) == (Space::Shared, Space::Global) {
+            if matches!(bytes, 4 | 8 | 16) {
+                return Stmt::AsyncCopy { dst, dst_index, src, src_index, width: width_u32, zero_unless };
+            }
+            let note = format!("{} is copied {bytes} bytes at a time: not asynchronously", self.array(src).name);
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+        let fits = to == Space::Register || from == Space::Register || (to, from) == (Space::Shared, Space::Global);
+        if fits {
+            return Stmt::Copy { dst, dst_index, src, src_index, width: width_u32, zero_unless };
+        }
+        let load = Value::Load(src, src_index);
+        let value = match zero_unless {
+            Cond::True => load,
+            cond => Value::Select(cond, Box::new(load), Box::new(zero(dtype))),
+        };
+        Stmt::Store { array: dst, index: dst_index, value }
+    }
+}
+
+/// Whether a condition is the same for `w` neighbouring values of `x`, the first being a multiple of `w`.
+fn uniform(p: &Pred, x: VarId, w: i64) -> bool {
+    if !p.uses(&|v| v == x) {
+        return true;
+    }
+    match p {
+        Pred::Lt(form, bound) => match form.split_var(x) {
+            Some((1, rest)) => rest.multiple_of(w) && bound % w == 0,
+            _ => false,
+        },
+        _ => false,
+    }
+}

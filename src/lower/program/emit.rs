@@ -1,0 +1,514 @@
+//! From loops and leaves to the statements of a kernel.
+use super::copy::Move;
+use super::error::LowerError;
+use super::guards::{missing, Guarding};
+use super::layout::Layout;
+use super::linear::{Atom, Linear, Op};
+use super::nest::{Kind, Leaf, Loop, Nest, Node};
+use super::pipeline::Pipeline;
+use super::pred::{join, Pred};
+use super::value::zero;
+use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll, Value};
+use crate::lower::index::{add, all, c, div, mul, rem, xor};
+use satune_ir::{Attr, BufferId, Expr, Program, VarId};
+use std::collections::{HashMap, HashSet};
+
+/// What part of a copy is emitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// All of it.
+    Whole,
+    /// As an asynchronous copy, where it can be.
+    Async,
+    /// From global memory to registers.
+    Load,
+    /// From those registers to shared memory.
+    Store,
+}
+
+/// Emission of one kernel.
+pub struct Emitter<'a> {
+    pub program: &'a Program,
+    pub nest: &'a Nest,
+    pub arrays: Vec<Array>,
+    pub places: HashMap<BufferId, (ArrayId, Layout)>,
+    pub guarding: HashMap<usize, Guarding>,
+    pub env: HashMap<VarId, Index>,
+    /// Shared buffers held several times: the variable that numbers the copies, and the elements of one.
+    pub rings: HashMap<BufferId, (VarId, i64)>,
+    pub pipelines: HashMap<VarId, Pipeline>,
+    /// Loops that index register arrays.
+    pub expanded: HashSet<VarId>,
+    pub mode: Mode,
+    /// Statements of the kernel's head: parts of indices that threads and blocks decide.
+    pub lets: Vec<Stmt>,
+    pub notes: Vec<String>,
+    /// Registers between the two halves of a copy.
+    staging: HashMap<usize, ArrayId>,
+    /// Loops around the current statement within a pipeline's copy.
+    path: Vec<(VarId, i64)>,
+    cache: HashMap<Linear, Index>,
+    vars: u32,
+    unroll_limit: i64,
+}
+
+impl<'a> Emitter<'a> {
+    /// Nothing emitted yet; parameters and other arrays are there.
+    pub fn new(
+        program: &'a Program,
+        nest: &'a Nest,
+        arrays: Vec<Array>,
+        places: HashMap<BufferId, (ArrayId, Layout)>,
+        guarding: HashMap<usize, Guarding>,
+    ) -> Emitter<'a> {
+        let env = nest.threads.iter().map(|t| (t.var, t.index.clone())).collect();
+        Emitter {
+            program,
+            nest,
+            arrays,
+            places,
+            guarding,
+            env,
+            rings: HashMap::new(),
+            pipelines: HashMap::new(),
+            expanded: HashSet::new(),
+            mode: Mode::Whole,
+            lets: Vec::new(),
+            notes: Vec::new(),
+            staging: HashMap::new(),
+            path: Vec::new(),
+            cache: HashMap::new(),
+            vars: 0,
+            unroll_limit: 0,
+        }
+    }
+
+    pub fn fresh(&mut self) -> LocalVar {
+        self.vars += 1;
+        LocalVar(self.vars - 1)
+    }
+
+    pub fn array(&self, id: ArrayId) -> &Array {
+        &self.arrays[id.0 as usize]
+    }
+
+    pub fn is_global(&self, b: BufferId) -> bool {
+        self.program.buffer(b).scope == "global"
+    }
+
+    /// A register array.
+    pub fn registers(&mut self, name: &str, dtype: satune_ir::DType, len: i64) -> ArrayId {
+        let mut name = crate::lower::safe(name);
+        while self.arrays.iter().any(|a| a.name == name) {
+            name.push('_');
+        }
+        let len = len.max(1) as u64;
+        self.arrays.push(Array {
+            name,
+            dtype,
+            len,
+            space: Space::Register,
+            align: 16,
+            shared_offset: 0,
+            written: false,
+        });
+        ArrayId(self.arrays.len() as u32 - 1)
+    }
+
+    /// Array and position of an element of a buffer.
+    pub fn element(&self, buffer: BufferId, at: &[Linear]) -> Result<(ArrayId, Linear), LowerError> {
+        let (array, layout) = self.places.get(&buffer).ok_or_else(|| LowerError::Overflow {
+            what: format!("buffer {} has no place: its use", self.program.buffer(buffer).name),
+        })?;
+        let mut form = layout.flatten(at);
+        if let Some((slot, len)) = self.rings.get(&buffer) {
+            form = form.plus(&Linear::var(*slot), *len);
+        }
+        Ok((*array, form))
+    }
+
+    fn atom(&mut self, atom: &Atom) -> Index {
+        match atom {
+            Atom::Var(v) => {
+                if let Some(index) = self.env.get(v) {
+                    return index.clone();
+                }
+                let index = Index::Var(self.fresh());
+                self.env.insert(*v, index.clone());
+                index
+            }
+            Atom::Div(l, d) => div(self.plain_index(l), *d),
+            Atom::Mod(l, d) => rem(self.plain_index(l), *d),
+            Atom::Other(op, a, b) => {
+                let (a, b) = (self.plain_index(a), self.plain_index(b));
+                let (x, y) = (Box::new(a.clone()), Box::new(b.clone()));
+                match op {
+                    Op::Min => Index::Min(x, y),
+                    Op::Max => Index::Max(x, y),
+                    Op::And => Index::And(x, y),
+                    Op::Mul => Index::Mul(x, y),
+                    Op::Xor => xor(a, b),
+                }
+            }
+        }
+    }
+
+    /// An index as it stands.
+    pub fn plain_index(&mut self, form: &Linear) -> Index {
+        let mut sum: Option<Index> = None;
+        for (atom, k) in form.terms.iter().filter(|(_, k)| *k > 0) {
+            let term = mul(self.atom(atom), *k);
+            sum = Some(match sum {
+                Some(s) => add(s, term),
+                None => term,
+            });
+        }
+        let mut sum = add(sum.unwrap_or(c(0)), c(form.constant.max(0)));
+        for (atom, k) in form.terms.iter().filter(|(_, k)| *k < 0) {
+            sum = Index::Sub(Box::new(sum), Box::new(mul(self.atom(atom), -*k)));
+        }
+        match form.constant {
+            k if k < 0 => Index::Sub(Box::new(sum), Box::new(c(-k))),
+            _ => sum,
+        }
+    }
+
+    /// An index whose thread part is computed once, at the head of the kernel.
+    fn hoisted(&mut self, form: &Linear, name: impl FnOnce(&Self) -> String) -> Index {
+        let (thread, rest) = form.partition(&|a| !a.uses(&|v| self.nest.thread(v).is_none()));
+        let trivial = match thread.terms.as_slice() {
+            [] => true,
+            [(Atom::Var(_), 1)] => true,
+            _ => false,
+        };
+        let base = if trivial {
+            self.plain_index(&thread)
+        } else if let Some(index) = self.cache.get(&thread) {
+            index.clone()
+        } else {
+            let value = self.plain_index(&thread);
+            let var = self.fresh();
+            let name = name(self);
+            self.lets.push(Stmt::Let { var, name, value });
+            self.cache.insert(thread, Index::Var(var));
+            Index::Var(var)
+        };
+        if rest.terms.iter().any(|(_, k)| *k < 0) || rest.constant < 0 {
+            let whole = self.plain_index(&rest);
+            return add(base, whole);
+        }
+        let mut sum = base;
+        for (atom, k) in &rest.terms {
+            sum = add(sum, mul(self.atom(atom), *k));
+        }
+        add(sum, c(rest.constant))
+    }
+
+    /// An index into an array.
+    pub fn index(&mut self, array: ArrayId, form: &Linear, role: &str) -> Index {
+        let a = self.array(array);
+        if a.space == Space::Register || a.len > i32::MAX as u64 {
+            return self.plain_index(form);
+        }
+        self.hoisted(form, |this| format!("{}_{role}", this.array(array).name))
+    }
+
+    /// A condition.
+    pub fn condition(&mut self, clauses: &[Pred]) -> Cond {
+        let list = clauses.iter().map(|p| self.clause(p)).collect();
+        all(list)
+    }
+
+    fn clause(&mut self, p: &Pred) -> Cond {
+        let never = Cond::Lt(c(1), c(0));
+        match p {
+            Pred::Never => never,
+            Pred::Lt(form, bound) => {
+                // What is negative goes to the other side.
+                let (up, down) = form.signs();
+                let (a, b) = (self.hoisted(&up, |_| "at".into()), self.hoisted(&down, |_| "at".into()));
+                match (add(a, c((-*bound).max(0))), add(b, c((*bound).max(0)))) {
+                    (Index::Const(x), Index::Const(y)) if x < y => Cond::True,
+                    (Index::Const(_), Index::Const(_)) => never,
+                    (a, b) => Cond::Lt(a, b),
+                }
+            }
+            Pred::Eq(form, value) => {
+                let a = self.plain_index(form);
+                match (a, *value) {
+                    (Index::Const(x), y) if x == y => Cond::True,
+                    (Index::Const(_), _) => never,
+                    (a, y) => Cond::Eq(a, c(y)),
+                }
+            }
+            Pred::Not(p) => Cond::Not(Box::new(self.clause(p))),
+            Pred::And(list) => Cond::And(list.iter().map(|p| self.clause(p)).collect()),
+            Pred::Or(list) => Cond::Or(list.iter().map(|p| self.clause(p)).collect()),
+        }
+    }
+
+    /// A list of statements.
+    pub fn nodes(&mut self, nodes: &[Node]) -> Result<Vec<Stmt>, LowerError> {
+        let mut out = Vec::new();
+        for node in nodes {
+            match node {
+                Node::Barrier => out.push(Stmt::Barrier),
+                Node::Leaf(leaf) => out.extend(self.leaf(leaf, None)?),
+                Node::Loop(l) => out.extend(self.for_loop(l)?),
+            }
+        }
+        Ok(out)
+    }
+
+    /// Emits with a variable bound to an index.
+    pub fn with<T>(&mut self, v: VarId, index: Index, f: impl FnOnce(&mut Self) -> T) -> T {
+        let old = self.env.insert(v, index);
+        let out = f(self);
+        match old {
+            Some(old) => self.env.insert(v, old),
+            None => self.env.remove(&v),
+        };
+        out
+    }
+
+    fn for_loop(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        if self.pipelines.contains_key(&l.var) {
+            return self.pipelined(l);
+        }
+        let Some((leaf, vars)) = single_leaf(l) else { return self.plain_loop(l) };
+        let Some(mut own) = self.guarding.get(&leaf.id).cloned() else { return self.plain_loop(l) };
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            own.when.iter().cloned().partition(|p| p.uses(&|v| vars.contains(&v)));
+        if outside.is_empty() {
+            return self.plain_loop(l);
+        }
+        let cond = self.condition(&outside);
+        let whole = own.clone();
+        own.when = inside;
+        self.guarding.insert(leaf.id, own);
+        let then = self.plain_loop(l);
+        self.guarding.insert(leaf.id, whole);
+        Ok(guarded(cond, then?))
+    }
+
+    fn plain_loop(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        self.path.push((l.var, l.extent));
+        let out = self.loop_inside(l);
+        self.path.pop();
+        out
+    }
+
+    fn loop_inside(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        if let (Kind::Vectorized, [Node::Leaf(leaf)]) = (l.kind, l.body.as_slice()) {
+            return self.leaf(leaf, Some(l));
+        }
+        let limit = self.unroll_limit;
+        if let Some(Attr::Int(steps)) = l.annotations.get("pragma_auto_unroll_max_step") {
+            self.unroll_limit = *steps;
+        }
+        let unroll = self.unroll(l);
+        let var = self.fresh();
+        let body = self.with(l.var, Index::Var(var), |this| this.nodes(&l.body));
+        self.unroll_limit = limit;
+        let body = body?;
+        if body.is_empty() {
+            return Ok(body);
+        }
+        Ok(vec![Stmt::For { var, name: l.name.clone(), start: c(0), extent: c(l.extent), unroll, body }])
+    }
+
+    fn unroll(&self, l: &Loop) -> Unroll {
+        let staged = matches!(self.mode, Mode::Load | Mode::Store);
+        if self.expanded.contains(&l.var) || l.kind != Kind::Serial || staged {
+            return Unroll::Full;
+        }
+        if has_barrier(&l.body) || l.body.iter().any(|n| self.has_pipeline(n)) {
+            return Unroll::No;
+        }
+        let steps = steps(&l.body).saturating_mul(l.extent);
+        if steps <= self.unroll_limit || (steps <= 16 && single_leaf(l).is_some_and(|(leaf, _)| !leaf.accumulates())) {
+            Unroll::Full
+        } else {
+            Unroll::Auto
+        }
+    }
+
+    fn has_pipeline(&self, node: &Node) -> bool {
+        match node {
+            Node::Loop(l) => self.pipelines.contains_key(&l.var) || l.body.iter().any(|n| self.has_pipeline(n)),
+            _ => false,
+        }
+    }
+
+    /// A leaf; `lanes`: all iterations of a vectorized loop around it.
+    fn leaf(&mut self, leaf: &Leaf, lanes: Option<&Loop>) -> Result<Vec<Stmt>, LowerError> {
+        let Guarding { when, zero: zero_clauses } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();
+        let mut known = when.clone();
+        join(&mut known, zero_clauses.clone());
+        let (dst, dst_form) = match self.mode {
+            Mode::Load => self.staged(leaf),
+            _ => self.element(leaf.target, &leaf.at)?,
+        };
+        let copy = match self.mode {
+            Mode::Store => {
+                let (src, form) = self.staged(leaf);
+                Some((src, form, Vec::new()))
+            }
+            _ => self.as_copy(leaf, &known)?,
+        };
+        let lane = lanes.map(|l| (l.var, l.extent));
+        if let Some((src, src_form, mut more)) = copy {
+            let mut zero = if self.mode == Mode::Store { Vec::new() } else { zero_clauses };
+            join(&mut zero, std::mem::take(&mut more));
+            let asynchronous = self.mode == Mode::Async;
+            return Ok(self.moved(&Move { dst, dst_form, src, src_form, when, zero, lane, asynchronous }));
+        }
+        let (index_var, loop_of) = match lanes {
+            Some(l) => {
+                let var = self.fresh();
+                (Some((l.var, var)), Some((var, l)))
+            }
+            None => (None, None),
+        };
+        let mut emit = |this: &mut Self| -> Result<Vec<Stmt>, LowerError> {
+            let mut value = this.leaf_value(leaf, &known)?;
+            match this.condition(&zero_clauses) {
+                Cond::True => {}
+                cond => {
+                    let zero = zero(this.array(dst).dtype);
+                    value = Value::Select(cond, Box::new(value), Box::new(zero));
+                }
+            }
+            let index = this.index(dst, &dst_form, "to");
+            let cond = this.condition(&when);
+            Ok(guarded(cond, vec![Stmt::Store { array: dst, index, value }]))
+        };
+        let body = match index_var {
+            Some((v, var)) => self.with(v, Index::Var(var), &mut emit)?,
+            None => emit(self)?,
+        };
+        Ok(match loop_of {
+            Some((var, l)) => vec![Stmt::For {
+                var,
+                name: l.name.clone(),
+                start: c(0),
+                extent: c(l.extent),
+                unroll: Unroll::Full,
+                body,
+            }],
+            None => body,
+        })
+    }
+
+    /// (array, position, condition beyond which zeros are copied) of what a leaf copies.
+    fn as_copy(&self, leaf: &Leaf, known: &[Pred]) -> Result<Option<(ArrayId, Linear, Vec<Pred>)>, LowerError> {
+        let ranges = &self.nest.ranges;
+        let (load, clauses) = match &leaf.value {
+            Expr::Select { cond, then, otherwise, .. } => match (Pred::clauses(cond, ranges), otherwise.as_ref()) {
+                (Some(list), Expr::Float(0, _) | Expr::Int(0, _)) => (then.as_ref(), list),
+                _ => return Ok(None),
+            },
+            other => (other, Vec::new()),
+        };
+        let (Expr::Load(b, _), [(_, at)]) = (load, leaf.reads.as_slice()) else { return Ok(None) };
+        if self.program.buffer(*b).dtype != self.program.buffer(leaf.target).dtype {
+            return Ok(None);
+        }
+        let mut zero = clauses;
+        if self.is_global(*b) {
+            let mut known = known.to_vec();
+            join(&mut known, zero.clone());
+            join(&mut zero, missing(self.program, *b, at, &known, ranges));
+        }
+        let (array, form) = self.element(*b, at)?;
+        Ok(Some((array, form, zero)))
+    }
+
+    /// Registers that hold what a leaf has loaded but not stored yet.
+    fn staged(&mut self, leaf: &Leaf) -> (ArrayId, Linear) {
+        let len: i64 = self.path.iter().map(|(_, e)| e).product();
+        let array = match self.staging.get(&leaf.id) {
+            Some(array) => *array,
+            None => {
+                let buffer = self.program.buffer(leaf.target);
+                let (name, dtype) = (format!("{}_next", buffer.name), buffer.dtype);
+                let array = self.registers(&name, dtype, len);
+                self.staging.insert(leaf.id, array);
+                array
+            }
+        };
+        let form = self.path.iter().fold(Linear::of(0), |sum, (v, e)| sum.scaled(*e).plus(&Linear::var(*v), 1));
+        (array, form)
+    }
+
+    /// Emits a pipeline's copies as `mode` says.
+    pub fn copies(&mut self, nodes: &[Node], mode: Mode) -> Result<Vec<Stmt>, LowerError> {
+        let old = std::mem::replace(&mut self.mode, mode);
+        let path = std::mem::take(&mut self.path);
+        let out = self.nodes(nodes);
+        self.path = path;
+        self.mode = old;
+        out
+    }
+}
+
+/// `if`, where there is a condition.
+pub fn guarded(cond: Cond, then: Vec<Stmt>) -> Vec<Stmt> {
+    match cond {
+        Cond::True => then,
+        _ if then.is_empty() => then,
+        cond => vec![Stmt::If { cond, then, otherwise: Vec::new() }],
+    }
+}
+
+/// The only leaf of a loop, with the variables of the loops around it.
+fn single_leaf(l: &Loop) -> Option<(&Leaf, Vec<VarId>)> {
+    match l.body.as_slice() {
+        [Node::Leaf(leaf)] => Some((leaf, vec![l.var])),
+        [Node::Loop(inner)] => {
+            let (leaf, mut vars) = single_leaf(inner)?;
+            vars.push(l.var);
+            Some((leaf, vars))
+        }
+        _ => None,
+    }
+}
+
+fn has_barrier(nodes: &[Node]) -> bool {
+    nodes.iter().any(|n| match n {
+        Node::Barrier => true,
+        Node::Loop(l) => has_barrier(&l.body),
+        Node::Leaf(_) => false,
+    })
+}
+
+/// Leaves that run, all loops expanded.
+fn steps(nodes: &[Node]) -> i64 {
+    nodes
+        .iter()
+        .map(|n| match n {
+            Node::Loop(l) => steps(&l.body).saturating_mul(l.extent),
+            Node::Leaf(_) => 1,
+            Node::Barrier => 0,
+        })
+        .fold(0, i64::saturating_add)
+}
+
+/// A form for people.
+pub fn describe(form: &Linear, nest: &Nest) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let name = |v: VarId| nest.thread(v).map_or_else(|| format!("v{}", v.0), |t| t.tag.clone());
+    for (atom, k) in &form.terms {
+        let text = match atom {
+            Atom::Var(v) => name(*v),
+            Atom::Div(l, d) => format!("({}) // {d}", describe(l, nest)),
+            Atom::Mod(l, d) => format!("({}) % {d}", describe(l, nest)),
+            Atom::Other(op, a, b) => format!("{op:?}({}, {})", describe(a, nest), describe(b, nest)),
+        };
+        parts.push(if *k == 1 { text } else { format!("{text} * {k}") });
+    }
+    if form.constant != 0 || parts.is_empty() {
+        parts.push(form.constant.to_string());
+    }
+    parts.join(" + ")
+}

@@ -1,0 +1,216 @@
+//! Which guards of a statement stay, which become zeros, and which go.
+//!
+//! **The proof.** Call an element of a buffer on the chip *beyond* when its index lies past the buffer's logical shape:
+//! no access of the program touches it, it exists only because tiles are allocated whole. So
+//! 1. a guard `index < shape` on the very index that a statement writes (its *own* guard) only keeps beyond elements
+//!    unwritten. Writing them changes nothing that the program sees, provided that evaluating the value is safe: loads
+//!    from global memory are made conditional (the copy writes zeros instead), loads from the chip read memory that is
+//!    always written (the buffer is *full*: its writers have no guards left and reach all that is read);
+//! 2. a buffer is *zeroed* when every writer leaves zeros in all beyond elements: copies from global memory under own
+//!    guards for each dimension that may run over, copies of zeroed buffers along the same dimension, and zeros;
+//! 3. a guard of `x += f1 * f2` that fails only where *every* factor is read from a beyond element of a full and
+//!    zeroed buffer can go: 0 is added.
+//!
+//! The assumptions "full" and "zeroed" start true for all buffers and are withdrawn until nothing changes, which is
+//! sound by induction over the order of execution. A guard on a write to global memory always stays.
+use super::layout::Layout;
+use super::linear::{Linear, Ranges};
+use super::nest::{Leaf, Nest};
+use super::pred::{join, range_under, Pred};
+use satune_ir::{BinOp, BufferId, Expr, Program};
+use std::collections::{HashMap, HashSet};
+
+/// What became of a statement's guards.
+#[derive(Clone, Debug, Default)]
+pub struct Guarding {
+    /// The statement runs where these hold.
+    pub when: Vec<Pred>,
+    /// It writes zeros where these do not hold.
+    pub zero: Vec<Pred>,
+}
+
+/// Decides for every leaf.
+pub fn decide(nest: &Nest, program: &Program, layouts: &HashMap<BufferId, Layout>) -> HashMap<usize, Guarding> {
+    let on_chip: HashSet<BufferId> = layouts.keys().copied().filter(|b| program.buffer(*b).scope != "global").collect();
+    let mut proof = Proof {
+        program,
+        ranges: &nest.ranges,
+        full: on_chip.iter().copied().filter(|b| layouts.get(b).is_some_and(|l| l.covered)).collect(),
+        zeroed: on_chip.clone(),
+        on_chip,
+    };
+    loop {
+        let mut out = HashMap::new();
+        let before = (proof.full.len(), proof.zeroed.len());
+        nest.leaves(&mut |leaf, _| {
+            let guarding = proof.leaf(leaf);
+            if proof.on_chip.contains(&leaf.target) {
+                if !guarding.when.is_empty() {
+                    proof.full.remove(&leaf.target);
+                }
+                if !guarding.when.is_empty() || !proof.leaves_zeros(leaf, &guarding) {
+                    proof.zeroed.remove(&leaf.target);
+                }
+            }
+            out.insert(leaf.id, guarding);
+        });
+        if before == (proof.full.len(), proof.zeroed.len()) {
+            nest.leaves(&mut |leaf, _| {
+                if let Some(guarding) = out.get_mut(&leaf.id) {
+                    join(&mut guarding.when, one_thread(nest, program, leaf));
+                }
+            });
+            return out;
+        }
+    }
+}
+
+/// Memory that several threads see is written by one of those that would write the same.
+fn one_thread(nest: &Nest, program: &Program, leaf: &Leaf) -> Vec<Pred> {
+    if program.buffer(leaf.target).scope == "local" {
+        return Vec::new();
+    }
+    let idle = nest.threads.iter().filter(|t| t.block && t.extent > 1 && !leaf.uses(t.var));
+    idle.flat_map(|t| Pred::eq(&Linear::var(t.var), &nest.ranges)).collect()
+}
+
+/// Extent of a buffer along a dimension of an index, which may have more dimensions in front.
+pub fn shape(program: &Program, buffer: BufferId, rank: usize, d: usize) -> Option<i64> {
+    let shape = &program.buffer(buffer).shape;
+    match shape.get((d + shape.len()).checked_sub(rank)?) {
+        Some(Expr::Int(v, _)) => Some(*v),
+        _ => None,
+    }
+}
+
+/// The clauses that an index into a global buffer needs beyond what is known.
+pub fn missing(program: &Program, buffer: BufferId, at: &[Linear], known: &[Pred], ranges: &Ranges) -> Vec<Pred> {
+    let mut out = Vec::new();
+    for (d, index) in at.iter().enumerate() {
+        let Some(extent) = shape(program, buffer, at.len(), d) else { continue };
+        let (lo, hi) = range_under(index, known, ranges);
+        if hi >= extent {
+            join(&mut out, Pred::lt(&index.shifted(-extent), ranges));
+        }
+        if lo < 0 {
+            join(&mut out, Pred::lt(&index.scaled(-1).shifted(-1), ranges));
+        }
+    }
+    out
+}
+
+/// The load that an expression is, under casts.
+fn loaded(e: &Expr) -> Option<BufferId> {
+    match e {
+        Expr::Load(b, _) => Some(*b),
+        Expr::Cast(_, a) => loaded(a),
+        _ => None,
+    }
+}
+
+fn is_zero(e: &Expr) -> bool {
+    match e {
+        Expr::Int(0, _) => true,
+        Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
+        Expr::Cast(_, a) => is_zero(a),
+        _ => false,
+    }
+}
+
+/// The factors of `target + a * b`.
+pub fn product<'e>(leaf: &Leaf, value: &'e Expr) -> Option<(&'e Expr, &'e Expr, &'e Expr)> {
+    let Expr::Binary(BinOp::Add, x, y) = value else { return None };
+    let own = |e: &Expr| matches!(e, Expr::Load(b, _) if *b == leaf.target);
+    let (sum, rest) = if own(x) { (x, y) } else { (y, x) };
+    match rest.as_ref() {
+        Expr::Binary(BinOp::Mul, a, b) if own(sum) && leaf.accumulates() => Some((sum, a, b)),
+        _ => None,
+    }
+}
+
+struct Proof<'p> {
+    program: &'p Program,
+    ranges: &'p Ranges,
+    full: HashSet<BufferId>,
+    zeroed: HashSet<BufferId>,
+    on_chip: HashSet<BufferId>,
+}
+
+impl Proof<'_> {
+    /// Whether a guard fails exactly (or only) where `at` is past the shape along some dimension.
+    fn past(&self, guard: &Pred, buffer: BufferId, at: &[Linear], exactly: bool) -> Option<usize> {
+        let Pred::Lt(form, bound) = guard else { return None };
+        at.iter().enumerate().position(|(d, index)| {
+            let difference = index.plus(form, -1).as_constant();
+            let extent = shape(self.program, buffer, at.len(), d);
+            match (difference, extent) {
+                (Some(k), Some(extent)) if exactly => bound + k == extent,
+                (Some(k), Some(extent)) => bound + k >= extent,
+                _ => false,
+            }
+        })
+    }
+
+    fn leaf(&self, leaf: &Leaf) -> Guarding {
+        let mut out = Guarding::default();
+        if !self.on_chip.contains(&leaf.target) {
+            out.when.clone_from(&leaf.guards);
+            let more = missing(self.program, leaf.target, &leaf.at, &leaf.guards, self.ranges);
+            join(&mut out.when, more);
+            return out;
+        }
+        let from_global = leaf.reads.iter().any(|(b, _)| !self.on_chip.contains(b));
+        let chip_safe = leaf.reads.iter().all(|(b, _)| !self.on_chip.contains(b) || self.full.contains(b));
+        for guard in &leaf.guards {
+            let own = self.past(guard, leaf.target, &leaf.at, false).is_some();
+            if own && chip_safe && !from_global {
+                continue;
+            }
+            if own && chip_safe && !leaf.accumulates() {
+                out.zero.push(guard.clone());
+            } else if !(chip_safe && self.adds_zero(leaf, guard)) {
+                out.when.push(guard.clone());
+            }
+        }
+        // A guard that stays protects the rest as well.
+        out
+    }
+
+    /// Point 3 of the proof.
+    fn adds_zero(&self, leaf: &Leaf, guard: &Pred) -> bool {
+        let Some((_, a, b)) = product(leaf, &leaf.value) else { return false };
+        [a, b].into_iter().all(|factor| {
+            let Some(buffer) = loaded(factor) else { return false };
+            let beyond = |at: &[Linear]| self.past(guard, buffer, at, false).is_some();
+            self.zeroed.contains(&buffer)
+                && self.full.contains(&buffer)
+                && leaf.reads.iter().filter(|(x, _)| *x == buffer).all(|(_, at)| beyond(at))
+        })
+    }
+
+    /// Point 2 of the proof, for one writer.
+    fn leaves_zeros(&self, leaf: &Leaf, guarding: &Guarding) -> bool {
+        if is_zero(&leaf.value) {
+            return true;
+        }
+        let (Some(source), [(_, from)]) = (loaded(&leaf.value), leaf.reads.as_slice()) else { return false };
+        leaf.at.iter().enumerate().all(|(d, index)| {
+            let Some(extent) = shape(self.program, leaf.target, leaf.at.len(), d) else { return true };
+            if index.range(self.ranges).1 < extent {
+                return true;
+            }
+            let zero_here = guarding.zero.iter().any(|p| {
+                let Pred::Lt(form, bound) = p else { return false };
+                index.plus(form, -1).as_constant().is_some_and(|k| bound + k == extent)
+            });
+            let passed_on = self.zeroed.contains(&source)
+                && self.full.contains(&source)
+                && from.iter().enumerate().any(|(e, other)| {
+                    let k = other.plus(index, -1).as_constant();
+                    let theirs = shape(self.program, source, from.len(), e);
+                    k.zip(theirs).is_some_and(|(k, theirs)| theirs - k <= extent)
+                });
+            zero_here || passed_on
+        })
+    }
+}

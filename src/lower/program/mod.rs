@@ -1,0 +1,383 @@
+//! Lowering of scheduled programs: from loops that are bound to threads, and blocks over buffers, to kernels.
+//!
+//! Each top-level nest of the root block becomes a kernel. The passes, one file each:
+//! [`nest`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
+//! statements that depend on them; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
+//! only what is alive; `guards` proves which guards can go; `barrier` places barriers; `emit`, `copy` and `value` write
+//! the statements. `linear` and `pred` are the arithmetic below all of them.
+//!
+//! ```
+//! use satune::lower::program::{lower, LowerOptions};
+//! # fn kernels(program: &satune_ir::Program) -> Result<(), satune::lower::program::LowerError> {
+//! let module = lower(program, &LowerOptions::default())?;
+//! for kernel in &module.kernels {
+//!     println!("{}", satune::cuda::print(kernel));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+mod barrier;
+mod copy;
+mod emit;
+mod error;
+mod guards;
+mod layout;
+mod linear;
+mod nest;
+mod pipeline;
+mod pred;
+mod value;
+mod vthread;
+
+pub use error::{LowerError, Place};
+
+use crate::kernel::{Array, ArrayId, Kernel, Space};
+use emit::Emitter;
+use layout::Layout;
+use nest::Nest;
+use satune_ir::{BufferId, DType, Program, Stmt as Node, VarId};
+use std::collections::{HashMap, HashSet};
+
+/// What the GPU has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LowerTarget {
+    /// Shared memory that a block can have, bytes.
+    pub max_shared_bytes: u64,
+    /// Whether it copies asynchronously from global to shared memory (compute capability 8.0 and later).
+    pub has_cp_async: bool,
+    /// Threads that a block can have.
+    pub max_threads: i64,
+}
+
+/// How to lower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LowerOptions {
+    /// The GPU.
+    pub target: LowerTarget,
+    /// Statements that a loop which indexes registers may be expanded to.
+    pub max_expanded: i64,
+}
+
+impl Default for LowerOptions {
+    fn default() -> LowerOptions {
+        let target = LowerTarget { max_shared_bytes: 99 * 1024, has_cp_async: true, max_threads: 1024 };
+        LowerOptions { target, max_expanded: 1 << 14 }
+    }
+}
+
+/// A global buffer between kernels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    /// Name of the program's buffer.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Elements.
+    pub elements: u64,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// A parameter of the program, by position.
+    Param(usize),
+    /// One of [`Module::workspaces`].
+    Workspace(usize),
+}
+
+/// The kernels of a program, to be launched in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Module {
+    /// In order.
+    pub kernels: Vec<Kernel>,
+    /// For each kernel: the argument for each of its parameters.
+    pub args: Vec<Vec<Argument>>,
+    /// Global buffers that the program allocates.
+    pub workspaces: Vec<Workspace>,
+}
+
+/// Lowers a scheduled program.
+///
+/// # Errors
+/// What stands in the way: loops that are not bound, sizes beyond the target's, constructs that are not supported.
+pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerError> {
+    let body = program.body.block.body.as_ref();
+    let parts: Vec<&Node> = match body {
+        Node::Seq(parts) => parts.iter().collect(),
+        one => vec![one],
+    };
+    let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
+    let mut globals: Vec<BufferId> = Vec::new();
+    let mut owner: HashMap<BufferId, usize> = HashMap::new();
+    let name = crate::lower::safe(&program.name);
+    for (i, part) in parts.iter().enumerate() {
+        let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
+        let mut lowering = OneKernel { program, options, used: Vec::new() };
+        let kernel = lowering.kernel(part, name)?;
+        let mut args = Vec::new();
+        for id in lowering.used {
+            let buffer = program.buffer(id);
+            if buffer.scope != "global" {
+                if *owner.entry(id).or_insert(i) != i {
+                    return Err(LowerError::ScopeLeft { buffer: buffer.name.clone(), scope: buffer.scope.clone() });
+                }
+                continue;
+            }
+            args.push(match program.params.iter().position(|p| *p == id) {
+                Some(position) => Argument::Param(position),
+                None => {
+                    let known = globals.iter().position(|g| *g == id);
+                    Argument::Workspace(known.unwrap_or_else(|| {
+                        globals.push(id);
+                        globals.len() - 1
+                    }))
+                }
+            });
+        }
+        module.kernels.push(kernel);
+        module.args.push(args);
+    }
+    for id in globals {
+        let (shape, strides) = layout::constants(program, id)?;
+        let buffer = program.buffer(id);
+        let elements = Layout::whole(&shape, &strides).len as u64;
+        module.workspaces.push(Workspace { name: buffer.name.clone(), dtype: buffer.dtype, elements });
+    }
+    Ok(module)
+}
+
+/// Lowering of one top-level nest.
+struct OneKernel<'p> {
+    program: &'p Program,
+    options: &'p LowerOptions,
+    /// Buffers of the kernel: parameters in the program's order, then others as they occur.
+    used: Vec<BufferId>,
+}
+
+impl OneKernel<'_> {
+    fn kernel(&mut self, part: &Node, name: String) -> Result<Kernel, LowerError> {
+        let program = self.program;
+        let mut nest = nest::build(program, part)?;
+        self.check_launch(&nest)?;
+        vthread::distribute(&mut nest, program);
+        let pipelines = pipeline::find(&mut nest, program, self.options.target.has_cp_async);
+        let written = self.find_buffers(&nest);
+        let layouts = self.layouts(&nest, &written)?;
+        let guarding = guards::decide(&nest, program, &layouts);
+        let rules = barrier::Rules {
+            shared: &|b| program.buffer(b).scope.starts_with("shared"),
+            pipelined: &|v| pipelines.contains_key(&v),
+        };
+        let mut body = std::mem::take(&mut nest.body);
+        barrier::place(&mut body, &mut barrier::Pending::default(), &rules);
+        nest.body = body;
+
+        let (arrays, places, rings) = self.arrays(&layouts, &written, &pipelines);
+        let expanded = self.expanded(&nest, &layouts)?;
+        let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
+        emitter.expanded = expanded;
+        emitter.rings = rings;
+        emitter.pipelines = pipelines;
+        let code = emitter.nodes(&nest.body)?;
+        let mut body = std::mem::take(&mut emitter.lets);
+        body.extend(code);
+        let mut arrays = std::mem::take(&mut emitter.arrays);
+        let shared_bytes = self.place_shared(&mut arrays)?;
+        let [grid, block] = [nest.extents(false), nest.extents(true)].map(|e| e.map(|x| x as u32));
+        let mut notes = vec![format!(
+            "{}: {} x {} x {} blocks of {} x {} x {} threads",
+            name, grid[0], grid[1], grid[2], block[0], block[1], block[2]
+        )];
+        notes.append(&mut emitter.notes);
+        notes.extend(nest.notes.iter().cloned());
+        Ok(Kernel { name, notes, arrays, grid, block, shared_bytes, min_blocks_per_sm: None, body })
+    }
+
+    fn check_launch(&self, nest: &Nest) -> Result<(), LowerError> {
+        let (grid, block) = (nest.extents(false), nest.extents(true));
+        let threads = block.iter().fold(1_i64, |n, e| n.saturating_mul(*e));
+        let limits = [
+            ("threads per block".to_string(), threads, self.options.target.max_threads),
+            ("threadIdx.z".into(), block[2], 64),
+            ("blockIdx.x".into(), grid[0], i64::from(i32::MAX)),
+            ("blockIdx.y".into(), grid[1], 65_535),
+            ("blockIdx.z".into(), grid[2], 65_535),
+        ];
+        for (what, count, most) in limits {
+            if !(1..=most).contains(&count) {
+                return Err(LowerError::Launch { what, count, most });
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects the buffers; returns those that are written.
+    fn find_buffers(&mut self, nest: &Nest) -> HashSet<BufferId> {
+        let (mut seen, mut written) = (Vec::new(), HashSet::new());
+        nest.leaves(&mut |leaf, _| {
+            for b in leaf.reads.iter().map(|(b, _)| *b).chain([leaf.target]) {
+                if !seen.contains(&b) {
+                    seen.push(b);
+                }
+            }
+            written.insert(leaf.target);
+        });
+        self.used = self.program.params.iter().copied().filter(|p| seen.contains(p)).collect();
+        self.used.extend(seen.into_iter().filter(|b| !self.program.params.contains(b)));
+        written
+    }
+
+    fn layouts(&self, nest: &Nest, written: &HashSet<BufferId>) -> Result<HashMap<BufferId, Layout>, LowerError> {
+        let mut out = HashMap::new();
+        for id in &self.used {
+            let buffer = self.program.buffer(*id);
+            let layout = match buffer.scope.as_str() {
+                "global" => {
+                    let (shape, strides) = layout::constants(self.program, *id)?;
+                    if written.contains(id) {
+                        self.check_exchange(nest, *id)?;
+                    }
+                    Layout::whole(&shape, &strides)
+                }
+                "local" => layout::compact(nest, self.program, *id, true)?,
+                "shared" | "shared.dyn" => layout::compact(nest, self.program, *id, false)?,
+                scope => {
+                    return Err(LowerError::Unsupported {
+                        what: format!("buffer {} of scope {scope}", buffer.name),
+                        place: Place::default(),
+                        remedy: "use global, shared or local".into(),
+                    })
+                }
+            };
+            if !(0..1 << 40).contains(&layout.len) {
+                return Err(LowerError::Overflow { what: format!("the size of buffer {}", buffer.name) });
+            }
+            out.insert(*id, layout);
+        }
+        Ok(out)
+    }
+
+    /// A global buffer that a kernel writes is read by the thread that wrote only.
+    fn check_exchange(&self, nest: &Nest, id: BufferId) -> Result<(), LowerError> {
+        let owners = |at: &[linear::Linear]| -> Vec<linear::Linear> {
+            let of_threads = |l: &linear::Linear| l.partition(&|a| a.uses(&|v| nest.thread(v).is_some())).0;
+            at.iter().map(of_threads).collect()
+        };
+        let (mut writers, mut readers) = (Vec::new(), Vec::new());
+        nest.leaves(&mut |leaf, _| {
+            if leaf.target == id {
+                writers.push((leaf, owners(&leaf.at)));
+            }
+            for (_, at) in leaf.reads.iter().filter(|(b, _)| *b == id) {
+                readers.push((leaf, owners(at)));
+            }
+        });
+        for (writer, written) in &writers {
+            if let Some((reader, _)) = readers.iter().find(|(_, read)| read != written) {
+                return Err(LowerError::NotOneKernel {
+                    buffer: self.program.buffer(id).name.clone(),
+                    writer: writer.block.clone(),
+                    reader: reader.block.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn arrays(
+        &self,
+        layouts: &HashMap<BufferId, Layout>,
+        written: &HashSet<BufferId>,
+        pipelines: &HashMap<VarId, pipeline::Pipeline>,
+    ) -> (Vec<Array>, HashMap<BufferId, (ArrayId, Layout)>, HashMap<BufferId, (VarId, i64)>) {
+        let mut arrays: Vec<Array> = Vec::new();
+        let (mut places, mut rings) = (HashMap::new(), HashMap::new());
+        let space = |id: &BufferId| match self.program.buffer(*id).scope.as_str() {
+            "global" => Space::Global,
+            "local" => Space::Register,
+            _ => Space::Shared,
+        };
+        let mut order = self.used.clone();
+        order.sort_by_key(|id| match space(id) {
+            Space::Global => 0,
+            Space::Shared => 1,
+            Space::Register => 2,
+        });
+        for id in &order {
+            let (buffer, Some(layout)) = (self.program.buffer(*id), layouts.get(id)) else { continue };
+            let mut name = crate::lower::safe(&buffer.name);
+            while arrays.iter().any(|a| a.name == name) {
+                name.push('_');
+            }
+            let mut len = layout.len.max(1);
+            if let Some(p) = pipelines.values().find(|p| p.buffers.contains(id)) {
+                // Each copy begins at a multiple of the widest access.
+                len = (len as u64).next_multiple_of(u64::from(16 / buffer.dtype.bytes().min(16))) as i64;
+                rings.insert(*id, (p.slot, len));
+                len *= p.slots();
+            }
+            arrays.push(Array {
+                name,
+                dtype: buffer.dtype,
+                len: len as u64,
+                space: space(id),
+                align: 16,
+                shared_offset: 0,
+                written: space(id) == Space::Global && written.contains(id),
+            });
+            places.insert(*id, (ArrayId(arrays.len() as u32 - 1), layout.clone()));
+        }
+        (arrays, places, rings)
+    }
+
+    /// Loops that must be expanded, since registers have no addresses.
+    fn expanded(&self, nest: &Nest, layouts: &HashMap<BufferId, Layout>) -> Result<HashSet<VarId>, LowerError> {
+        let (mut loops, mut by) = (HashSet::new(), HashMap::new());
+        let mut error = None;
+        nest.leaves(&mut |leaf, _| {
+            let reads = leaf.reads.iter().map(|(b, at)| (b, at));
+            for (id, at) in reads.chain([(&leaf.target, &leaf.at)]) {
+                let buffer = self.program.buffer(*id);
+                let Some(layout) = layouts.get(id).filter(|_| buffer.scope == "local") else { continue };
+                layout.flatten(at).vars(&mut |v| {
+                    if nest.thread(v).is_some() {
+                        let (buffer, block) = (buffer.name.clone(), leaf.block.clone());
+                        error.get_or_insert(LowerError::RegisterIndex { buffer, block });
+                    }
+                    loops.insert(v);
+                    by.entry(v).or_insert_with(|| buffer.name.clone());
+                });
+            }
+        });
+        nest.leaves(&mut |_, path| {
+            let mut steps = 1_i64;
+            for l in path.iter().filter(|l| loops.contains(&l.var)) {
+                steps = steps.saturating_mul(l.extent);
+                if steps > self.options.max_expanded {
+                    let (name, buffer) = (l.name.clone(), by.get(&l.var).cloned().unwrap_or_default());
+                    error.get_or_insert(LowerError::Registers { name, steps, buffer });
+                }
+            }
+        });
+        error.map_or(Ok(loops), Err)
+    }
+
+    /// Shared arrays one after the other.
+    fn place_shared(&self, arrays: &mut [Array]) -> Result<u32, LowerError> {
+        let mut end = 0_u64;
+        let mut list = Vec::new();
+        for a in arrays.iter_mut().filter(|a| a.space == Space::Shared) {
+            end = end.next_multiple_of(16);
+            a.shared_offset = u32::try_from(end).unwrap_or(u32::MAX);
+            let bytes = a.len.saturating_mul(u64::from(a.dtype.bytes()));
+            list.push(format!("{} {bytes}", a.name));
+            end = end.saturating_add(bytes);
+        }
+        let most = self.options.target.max_shared_bytes;
+        match u32::try_from(end) {
+            Ok(bytes) if end <= most => Ok(bytes),
+            _ => Err(LowerError::SharedMemory { bytes: end, most, list: list.join(", ") }),
+        }
+    }
+}

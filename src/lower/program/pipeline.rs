@@ -1,0 +1,263 @@
+//! Software pipelines: copies of later tiles overlap with the arithmetic on the present one.
+//!
+//! ```text
+//! ring of S buffers (asynchronous copies)        two buffers, through registers
+//!   copy 0 .. S-2, a group each                    load 0; store 0 to slot 0; barrier
+//!   for k:                                         for k:
+//!     wait until group k is complete; barrier        load k+1 to registers
+//!     copy k+S-1 to slot (k+S-1) % S                 compute on slot k % 2
+//!     compute on slot k % S                          store the registers to the other slot; barrier
+//! ```
+//! One barrier in either: the slot that is written in iteration k was read in iteration k-1, before the barrier.
+use super::emit::{guarded, Emitter, Mode};
+use super::error::LowerError;
+use super::nest::{flag, int_list, Loop, Nest, Node};
+use crate::kernel::{Cond, Index, Stmt, Unroll};
+use crate::lower::index::{add, c, rem};
+use satune_ir::{Attr, BufferId, Program, VarId};
+use std::collections::{HashMap, HashSet};
+
+/// How tiles overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A ring of so many buffers; whether the copies are asynchronous.
+    Ring(i64, bool),
+    /// Two buffers, the next tile waits in registers.
+    Registers,
+}
+
+/// A pipelined loop.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// How.
+    pub form: Form,
+    /// Leading nodes of the loop's body that copy.
+    pub copies: usize,
+    /// The shared buffers that they fill.
+    pub buffers: HashSet<BufferId>,
+    /// Numbers the copies of the buffers.
+    pub slot: VarId,
+}
+
+impl Pipeline {
+    /// How often a buffer is held.
+    pub fn slots(&self) -> i64 {
+        match self.form {
+            Form::Ring(n, _) => n,
+            Form::Registers => 2,
+        }
+    }
+}
+
+/// The pipelined loops of a nest. What an annotation asks for and cannot have becomes a note.
+pub fn find(nest: &mut Nest, program: &Program, cp_async: bool) -> HashMap<VarId, Pipeline> {
+    let mut found = Vec::new();
+    let mut notes = Vec::new();
+    for_each_loop(&nest.body, &mut |l| match plan(l, nest, program, cp_async) {
+        Ok(Some(p)) => found.push((l.var, p)),
+        Ok(None) => {}
+        Err(why) => notes.push(format!("loop {} is not pipelined: {why}", l.name)),
+    });
+    nest.notes.extend(notes);
+    found
+        .into_iter()
+        .map(|(v, mut p)| {
+            p.slot = nest.fresh(p.slots());
+            (v, p)
+        })
+        .collect()
+}
+
+fn for_each_loop<'n>(nodes: &'n [Node], f: &mut dyn FnMut(&'n Loop)) {
+    for node in nodes {
+        if let Node::Loop(l) = node {
+            f(l);
+            for_each_loop(&l.body, f);
+        }
+    }
+}
+
+fn plan(l: &Loop, nest: &Nest, program: &Program, cp_async: bool) -> Result<Option<Pipeline>, &'static str> {
+    let Some(stages) = int_list(l.annotations.get("software_pipeline_stage")) else { return Ok(None) };
+    if stages.len() != l.child_sizes.len() {
+        return Err("software_pipeline_stage has not one entry per statement of its body");
+    }
+    let last = stages.iter().copied().max().unwrap_or(0);
+    if last == 0 {
+        return Ok(None);
+    }
+    let first = stages.iter().take_while(|s| **s == 0).count();
+    if first == 0 || stages[first..].iter().any(|s| *s != last) {
+        return Err("the stages are not 0 for the copies that come first and one number for all that follows");
+    }
+    let copies: usize = l.child_sizes[..first].iter().sum();
+    let in_order = |order: Vec<i64>| order.windows(2).all(|w| w[0] < w[1]);
+    if int_list(l.annotations.get("software_pipeline_order")).is_some_and(|o| !in_order(o)) {
+        return Err("software_pipeline_order changes the order of its statements");
+    }
+    let (mut buffers, mut staged) = (HashSet::new(), false);
+    let (mut inside, mut reads, mut written) = (HashSet::new(), HashSet::new(), HashSet::new());
+    leaves(&l.body[..copies], &mut |leaf| {
+        buffers.insert(leaf.target);
+        staged |= flag(&leaf.annotations, "tir.manifest_shared_memory_local_stage");
+        reads.extend(leaf.reads.iter().map(|(b, _)| *b));
+        inside.insert(leaf.id);
+    });
+    leaves(&l.body[copies..], &mut |leaf| {
+        written.insert(leaf.target);
+        inside.insert(leaf.id);
+    });
+    if !buffers.iter().all(|b| program.buffer(*b).scope.starts_with("shared")) {
+        return Err("its first stage does not only fill shared buffers");
+    }
+    if reads.iter().any(|b| written.contains(b) || buffers.contains(b)) || written.iter().any(|b| buffers.contains(b)) {
+        return Err("its copies depend on what its arithmetic writes");
+    }
+    if written.iter().any(|b| program.buffer(*b).scope.starts_with("shared")) {
+        return Err("its arithmetic writes shared memory");
+    }
+    let mut outside = false;
+    nest.leaves(&mut |leaf, _| {
+        let uses = buffers.contains(&leaf.target) || leaf.reads.iter().any(|(b, _)| buffers.contains(b));
+        outside |= uses && !inside.contains(&leaf.id);
+    });
+    if outside {
+        return Err("its shared buffers are used outside of it");
+    }
+    let asked =
+        matches!(l.annotations.get("software_pipeline_async_stages"), Some(Attr::List(s)) if s.contains(&Attr::Int(0)));
+    let form = match (asked && cp_async, last) {
+        (true, _) => Form::Ring(last + 1, true),
+        (false, 1) if staged || asked => Form::Registers,
+        _ => Form::Ring(last + 1, false),
+    };
+    Ok(Some(Pipeline { form, copies, buffers, slot: l.var }))
+}
+
+fn leaves<'n>(nodes: &'n [Node], f: &mut dyn FnMut(&'n super::nest::Leaf)) {
+    for node in nodes {
+        match node {
+            Node::Leaf(leaf) => f(leaf),
+            Node::Loop(l) => leaves(&l.body, f),
+            Node::Barrier => {}
+        }
+    }
+}
+
+impl Emitter<'_> {
+    /// A pipelined loop.
+    pub(super) fn pipelined(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+        let Some(p) = self.pipelines.get(&l.var).cloned() else { return Ok(Vec::new()) };
+        let (copies, compute) = l.body.split_at(p.copies.min(l.body.len()));
+        match p.form {
+            Form::Ring(stages, asynchronous) => self.ring(l, &p, copies, compute, stages, asynchronous),
+            Form::Registers => self.through_registers(l, &p, copies, compute),
+        }
+    }
+
+    /// The copies for an iteration, into a slot.
+    fn fill(
+        &mut self,
+        l: &Loop,
+        p: &Pipeline,
+        copies: &[Node],
+        at: (Index, Index),
+        mode: Mode,
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let (iteration, slot) = at;
+        self.with(l.var, iteration, |this| this.with(p.slot, slot, |this| this.copies(copies, mode)))
+    }
+
+    fn ring(
+        &mut self,
+        l: &Loop,
+        p: &Pipeline,
+        copies: &[Node],
+        compute: &[Node],
+        stages: i64,
+        asynchronous: bool,
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let mode = if asynchronous { Mode::Async } else { Mode::Whole };
+        let ahead = stages - 1;
+        let mut out = Vec::new();
+        let commit = |list: &mut Vec<Stmt>| {
+            if asynchronous {
+                list.push(Stmt::AsyncCommit);
+            }
+        };
+        for s in 0..ahead {
+            if s < l.extent {
+                out.extend(self.fill(l, p, copies, (c(s), c(s)), mode)?);
+            }
+            commit(&mut out);
+        }
+        let k = self.fresh();
+        let mut body = Vec::new();
+        if asynchronous {
+            body.push(Stmt::AsyncWait((stages - 2) as u32));
+        }
+        body.push(Stmt::Barrier);
+        if l.extent > ahead {
+            let next = self.fresh();
+            let slot = self.fresh();
+            let mut then = vec![
+                Stmt::Let { var: next, name: format!("{}_next", l.name), value: add(Index::Var(k), c(ahead)) },
+                Stmt::Let { var: slot, name: "fill".into(), value: rem(Index::Var(next), stages) },
+            ];
+            then.extend(self.fill(l, p, copies, (Index::Var(next), Index::Var(slot)), mode)?);
+            body.extend(guarded(Cond::Lt(Index::Var(k), c(l.extent - ahead)), then));
+        }
+        commit(&mut body);
+        let slot = self.fresh();
+        body.push(Stmt::Let { var: slot, name: "slot".into(), value: rem(Index::Var(k), stages) });
+        let code =
+            self.with(l.var, Index::Var(k), |this| this.with(p.slot, Index::Var(slot), |this| this.nodes(compute)))?;
+        body.extend(code);
+        out.push(Stmt::For {
+            var: k,
+            name: l.name.clone(),
+            start: c(0),
+            extent: c(l.extent),
+            unroll: Unroll::No,
+            body,
+        });
+        Ok(out)
+    }
+
+    fn through_registers(
+        &mut self,
+        l: &Loop,
+        p: &Pipeline,
+        copies: &[Node],
+        compute: &[Node],
+    ) -> Result<Vec<Stmt>, LowerError> {
+        let mut out = self.fill(l, p, copies, (c(0), c(0)), Mode::Load)?;
+        out.extend(self.fill(l, p, copies, (c(0), c(0)), Mode::Store)?);
+        out.push(Stmt::Barrier);
+        let (k, slot, next, other) = (self.fresh(), self.fresh(), self.fresh(), self.fresh());
+        let more = Cond::Lt(Index::Var(k), c(l.extent - 1));
+        let mut body = vec![
+            Stmt::Let { var: slot, name: "slot".into(), value: rem(Index::Var(k), 2) },
+            Stmt::Let { var: next, name: format!("{}_next", l.name), value: add(Index::Var(k), c(1)) },
+        ];
+        let at = || (Index::Var(next), Index::Var(other));
+        let load = self.fill(l, p, copies, at(), Mode::Load)?;
+        body.extend(guarded(more.clone(), load));
+        let code =
+            self.with(l.var, Index::Var(k), |this| this.with(p.slot, Index::Var(slot), |this| this.nodes(compute)))?;
+        body.extend(code);
+        let mut store = vec![Stmt::Let { var: other, name: "fill".into(), value: rem(Index::Var(next), 2) }];
+        store.extend(self.fill(l, p, copies, at(), Mode::Store)?);
+        body.extend(guarded(more, store));
+        body.push(Stmt::Barrier);
+        out.push(Stmt::For {
+            var: k,
+            name: l.name.clone(),
+            start: c(0),
+            extent: c(l.extent),
+            unroll: Unroll::No,
+            body,
+        });
+        Ok(out)
+    }
+}

@@ -1,0 +1,136 @@
+//! Scalar values.
+use super::emit::Emitter;
+use super::error::{LowerError, Place};
+use super::guards::{missing, product};
+use super::linear::Linear;
+use super::nest::Leaf;
+use super::pred::{join, Pred};
+use crate::kernel::{Arith, Value};
+use satune_ir::{BinOp, DType, Expr};
+
+impl Emitter<'_> {
+    /// The value that a leaf stores, where `known` holds.
+    pub(super) fn leaf_value(&mut self, leaf: &Leaf, known: &[Pred]) -> Result<Value, LowerError> {
+        if let Some((sum, a, b)) = product(leaf, &leaf.value) {
+            let dtype = self.type_of(&leaf.value);
+            let [a, b, sum] = [a, b, sum].map(|e| self.value(e, leaf, known));
+            return Ok(Value::Fma(dtype, Box::new(a?), Box::new(b?), Box::new(sum?)));
+        }
+        self.value(&leaf.value, leaf, known)
+    }
+
+    fn refuse(&self, what: String, leaf: &Leaf) -> LowerError {
+        let remedy =
+            "compute it with +, -, *, /, min, max, select and the functions exp, sqrt, rsqrt, tanh, log, abs, sigmoid";
+        LowerError::Unsupported { what, place: Place::block(&leaf.block), remedy: remedy.into() }
+    }
+
+    fn value(&mut self, e: &Expr, leaf: &Leaf, known: &[Pred]) -> Result<Value, LowerError> {
+        Ok(match e {
+            Expr::Int(v, dtype) if dtype.is_float() => Value::Float(*v as f64, *dtype),
+            Expr::Int(v, dtype) => Value::Int(*v, *dtype),
+            Expr::Float(bits, dtype) => Value::Float(f64::from_bits(*bits), *dtype),
+            Expr::Load(buffer, indices) => {
+                let forms: Option<Vec<Linear>> =
+                    indices.iter().map(|i| Linear::of_expr(i, &self.nest.ranges)).collect();
+                let at = forms.ok_or_else(|| self.refuse("an index that is no integer arithmetic".into(), leaf))?;
+                let need = if self.is_global(*buffer) {
+                    missing(self.program, *buffer, &at, known, &self.nest.ranges)
+                } else {
+                    Vec::new()
+                };
+                let (array, form) = self.element(*buffer, &at)?;
+                let index = self.index(array, &form, "at");
+                let load = Value::Load(array, index);
+                match self.condition(&need) {
+                    crate::kernel::Cond::True => load,
+                    cond => Value::Select(cond, Box::new(load), Box::new(zero(self.array(array).dtype))),
+                }
+            }
+            Expr::Cast(dtype, a) => match Linear::of_expr(a, &self.nest.ranges) {
+                Some(form) if !matches!(a.as_ref(), Expr::Int(..)) => self.from_index(*dtype, &form),
+                _ => {
+                    let from = self.type_of(a);
+                    let a = self.value(a, leaf, known)?;
+                    if from == *dtype {
+                        a
+                    } else {
+                        Value::Cast(*dtype, Box::new(a))
+                    }
+                }
+            },
+            Expr::Select { cond, then, otherwise, .. } => {
+                let clauses = Pred::clauses(cond, &self.nest.ranges)
+                    .ok_or_else(|| self.refuse("a selection by data".into(), leaf))?;
+                let mut inside = known.to_vec();
+                join(&mut inside, clauses.clone());
+                let (a, b) = (self.value(then, leaf, &inside)?, self.value(otherwise, leaf, known)?);
+                match self.condition(&clauses) {
+                    crate::kernel::Cond::True => a,
+                    cond => Value::Select(cond, Box::new(a), Box::new(b)),
+                }
+            }
+            Expr::Call(name, args, dtype) => {
+                let short = name.rsplit('.').next().unwrap_or(name);
+                let short = if matches!(short, "fabs" | "abs") { "abs" } else { short };
+                let known_name = matches!(short, "exp" | "sqrt" | "rsqrt" | "tanh" | "erf" | "log" | "abs" | "sigmoid");
+                match (known_name, args.as_slice()) {
+                    (true, [a]) => Value::Unary(short.into(), *dtype, Box::new(self.value(a, leaf, known)?)),
+                    _ => return Err(self.refuse(format!("function {name}"), leaf)),
+                }
+            }
+            Expr::Binary(op, a, b) => {
+                let dtype = self.type_of(e);
+                if !dtype.is_float() {
+                    if let Some(form) = Linear::of_expr(e, &self.nest.ranges) {
+                        return Ok(self.from_index(dtype, &form));
+                    }
+                }
+                let op = match op {
+                    BinOp::Add => Arith::Add,
+                    BinOp::Sub => Arith::Sub,
+                    BinOp::Mul => Arith::Mul,
+                    BinOp::Div => Arith::Div,
+                    BinOp::Min => Arith::Min,
+                    BinOp::Max => Arith::Max,
+                    other => return Err(self.refuse(format!("operator {other:?} on elements"), leaf)),
+                };
+                let (a, b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
+                Value::Binary(op, dtype, Box::new(a), Box::new(b))
+            }
+            Expr::Var(v) => self.from_index(v.dtype, &Linear::var(v.id)),
+            Expr::Str(_) | Expr::Not(_) => return Err(self.refuse("a value that is no number".into(), leaf)),
+        })
+    }
+
+    fn from_index(&mut self, dtype: DType, form: &Linear) -> Value {
+        Value::FromIndex(dtype, self.plain_index(form))
+    }
+
+    /// Type of an expression.
+    pub(super) fn type_of(&self, e: &Expr) -> DType {
+        match e {
+            Expr::Int(_, t) | Expr::Float(_, t) | Expr::Cast(t, _) | Expr::Call(_, _, t) => *t,
+            Expr::Str(_) => DType::Handle,
+            Expr::Var(v) => v.dtype,
+            Expr::Not(_) => DType::Bool,
+            Expr::Binary(op, a, _) => match op {
+                BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge | BinOp::And | BinOp::Or => {
+                    DType::Bool
+                }
+                _ => self.type_of(a),
+            },
+            Expr::Select { then, .. } => self.type_of(then),
+            Expr::Load(b, _) => self.program.buffer(*b).dtype,
+        }
+    }
+}
+
+/// Zero of a type.
+pub fn zero(dtype: DType) -> Value {
+    if dtype.is_float() {
+        Value::Float(0.0, dtype)
+    } else {
+        Value::Int(0, dtype)
+    }
+}
