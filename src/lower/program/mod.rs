@@ -28,6 +28,8 @@ mod pipeline;
 mod pred;
 mod value;
 mod vthread;
+#[cfg(test)]
+mod tests;
 
 pub use error::{LowerError, Place};
 
