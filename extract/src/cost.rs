@@ -350,8 +350,7 @@ pub(crate) fn time(outer: &Outer<'_>, inner: &Inner) -> Result<Times, Infeasible
     };
     let hz = gpu.clock_mhz * 1e6;
     let sm_ms = (full as f64 * group(resident) + group(last)) / hz * 1e3;
-    let traffic = |work: &Work| (work.global_load_sectors + work.global_store_sectors) * 32.0;
-    let l2_bytes = outer.blocks as f64 * (tiles * traffic(&inner.tile) + traffic(&inner.end));
+    let l2_bytes = outer.blocks as f64 * (tiles * inner.tile.l2_sectors + inner.end.l2_sectors) * 32.0;
     let l2_ms = l2_bytes / gpu.l2_bytes_per_clock / hz * 1e3;
     let dram_ms = outer.dram_bytes / (gpu.dram_gbs * 1e9) * 1e3;
     let sum_ms = if outer.split_k > 1 {

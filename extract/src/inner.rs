@@ -11,22 +11,22 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Components of a label, per warp and k tile: loads, wavefronts, sectors and registers of A's fragments, of B's, stores
+/// Components of a label, per warp and k tile: loads, wavefronts, sectors, L1 bytes and registers of A's fragments, of B's, stores
 /// of results and their sectors, steps of the inner k loop that are not expanded.
-pub(crate) type Vector = [f64; 11];
+pub(crate) type Vector = [f64; 13];
 
 /// Where in a [`Vector`] an operand's numbers begin.
 fn first(side: Side) -> usize {
     if side == Side::A {
         0
     } else {
-        4
+        5
     }
 }
 /// Stores of results; their sectors follow.
-const STORES: usize = 8;
+const STORES: usize = 10;
 /// Steps that are not expanded.
-const ROLLED: usize = 10;
+const ROLLED: usize = 12;
 
 /// What the threads of a warp do in one k tile, and at the end.
 #[derive(Clone, Debug)]
@@ -38,10 +38,11 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// (loads, wavefronts, sectors, registers) of an operand.
-    pub fn side(&self, side: Side) -> [f64; 4] {
+    /// (loads, wavefronts, sectors, L1 bytes, registers) of an operand.
+    pub fn side(&self, side: Side) -> [f64; 5] {
         let i = first(side);
-        [self.numbers[i], self.numbers[i + 1], self.numbers[i + 2], self.numbers[i + 3]]
+        let n = &self.numbers;
+        [n[i], n[i + 1], n[i + 2], n[i + 3], n[i + 4]]
     }
 
     /// (stores, sectors).
@@ -106,7 +107,7 @@ pub(crate) struct Labels<'s> {
     pub k: usize,
     known: &'s Known,
     configs: HashMap<Id, Arc<Vec<Config>>>,
-    fragments: HashMap<FragmentKey, [f64; 3]>,
+    fragments: HashMap<FragmentKey, [f64; 4]>,
 }
 
 /// Ways to fill one tile.
@@ -171,7 +172,7 @@ impl<'s> Labels<'s> {
                     let mut v = label.numbers;
                     for side in [Side::A, Side::B] {
                         if *axis == side.spatial() || label.direct {
-                            v[first(side)..first(side) + 4].iter_mut().for_each(|x| *x *= e);
+                            v[first(side)..first(side) + 5].iter_mut().for_each(|x| *x *= e);
                         }
                     }
                     v[STORES] *= e;
@@ -213,9 +214,9 @@ impl<'s> Labels<'s> {
                 let configs = self.configs(thread);
                 let mut stored: HashMap<u32, (f64, f64)> = HashMap::new();
                 for (j, config) in configs.iter().enumerate() {
-                    let mut v = [0.0; 11];
+                    let mut v = [0.0; 13];
                     for side in [Side::A, Side::B] {
-                        self.fragment(side, &grid, &state, config, &mut v[first(side)..first(side) + 4]);
+                        self.fragment(side, &grid, &state, config, &mut v[first(side)..first(side) + 5]);
                     }
                     let contraction = self.contraction();
                     let (stores, sectors) =
@@ -242,26 +243,26 @@ impl<'s> Labels<'s> {
             .collect()
     }
 
-    /// Writes (loads, wavefronts, sectors, registers) of one piece of an operand's fragment.
+    /// Writes (loads, wavefronts, sectors, L1 bytes, registers) of one piece of an operand's fragment.
     fn fragment(&mut self, side: Side, grid: &LaneGrid, state: &State, config: &Config, out: &mut [f64]) {
         let contraction = self.contraction();
         let vector = config.vectors[side as usize].unwrap_or(1);
         let layout = state.place(side).layout();
         let key = (side, *grid, layout, state.tile.k, config.k_step, vector);
-        let [loads, wavefronts, sectors] = *self.fragments.entry(key).or_insert_with(|| {
+        let [loads, wavefronts, sectors, l1] = *self.fragments.entry(key).or_insert_with(|| {
             // The pitch of rows along k is that of the k tile; that of rows along the spatial axis does not matter.
             let size = (256, state.tile.k, config.k_step);
-            let (loads, wavefronts, _, sectors) = work::fragment(contraction, side, grid, layout, size, vector);
-            [loads, wavefronts, sectors]
+            let read = work::fragment(contraction, side, grid, layout, size, vector);
+            [read.loads, read.wavefronts.0, read.sectors, read.l1_bytes]
         });
-        out.copy_from_slice(&[loads, wavefronts, sectors, 0.0]);
+        out.copy_from_slice(&[loads, wavefronts, sectors, l1, 0.0]);
         let (own, other) = match side {
             Side::A => (state.tile.m, state.tile.n),
             Side::B => (state.tile.n, state.tile.m),
         };
         if config.vectors[side as usize].is_some() {
             let words = crate::cost::words(contraction.operand(side).dtype);
-            out[3] = (own * config.k_step * words) as f64;
+            out[4] = (own * config.k_step * words) as f64;
         } else {
             out.iter_mut().for_each(|x| *x *= other as f64);
         }

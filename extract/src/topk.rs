@@ -360,7 +360,7 @@ impl<'s> Search<'s> {
                 tile.shared_loads = factors * narrow / 16.0;
                 for side in [Side::A, Side::B] {
                     let moved = state.tile.get(side.spatial()) as f64 * k * bytes(side);
-                    tile.global_load_sectors += moved / 32.0;
+                    tile.l2_sectors += moved / 32.0;
                     tile.shared_store_wavefronts += moved / 128.0;
                     if matches!(unit.pipe, Pipe::Async(_)) {
                         tile.async_copies += moved / 512.0;
@@ -374,13 +374,13 @@ impl<'s> Search<'s> {
             1 => {
                 // One factor per k value at least comes from global memory, and one from shared.
                 tile.global_loads = k * warps;
-                tile.l1_bytes = k * warps * 32.0 * narrow;
+                tile.l1_bytes = k * warps * 64.0;
                 tile.shared_loads = ((factors - results * k * warps).max(k * warps)) * narrow / 16.0;
                 fragments = 2.0;
             }
             _ => {
                 tile.global_loads = factors;
-                tile.l1_bytes = factors * 32.0 * narrow;
+                tile.l1_bytes = factors * 64.0;
                 fragments = 4.0;
             }
         }
@@ -470,6 +470,7 @@ impl<'s> Search<'s> {
                 shared_stores: by(|l| l.work.shared_stores),
                 shared_store_wavefronts: by(|l| l.work.shared_store_wavefronts),
                 global_load_sectors: by(|l| l.work.global_load_sectors),
+                l2_sectors: by(|l| l.work.l2_sectors),
                 l1_bytes: by(|l| l.work.l1_bytes),
                 ..Work::default()
             }
@@ -556,7 +557,7 @@ impl<'s> Search<'s> {
         }
         let mut registers = 0.0;
         for side in [Side::A, Side::B] {
-            let [loads, wavefronts, sectors, held] = label.side(side);
+            let [loads, wavefronts, sectors, l1, held] = label.side(side);
             registers += held;
             if staged.iter().any(|s| s.side == side) {
                 tile.shared_loads += loads * warps;
@@ -564,8 +565,9 @@ impl<'s> Search<'s> {
             } else {
                 tile.global_loads += loads * warps;
                 tile.global_load_sectors += sectors * warps;
-                let bytes = f64::from(contraction.operand(side).dtype.bytes());
-                tile.l1_bytes += loads * warps * 32.0 * bytes;
+                let spatial = state.tile.get(side.spatial());
+                tile.l2_sectors += crate::work::distinct_sectors(contraction, side, spatial, unit.k_tile);
+                tile.l1_bytes += l1 * warps;
             }
         }
         let (stores, store_sectors) = label.stores();
@@ -574,12 +576,14 @@ impl<'s> Search<'s> {
             let bytes = f64::from(contraction.c.dtype.bytes());
             tile.global_stores += stores * warps * k;
             tile.global_store_sectors += store_sectors * warps * k;
+            tile.l2_sectors += store_sectors * warps * k;
             tile.global_loads += stores * warps * k;
             tile.global_load_sectors += store_sectors * warps * k;
             tile.l1_bytes += 2.0 * stores * warps * k * 32.0 * bytes;
         } else {
             end.global_stores = stores * warps;
             end.global_store_sectors = store_sectors * warps;
+            end.l2_sectors = store_sectors * warps;
         }
         if !staged.is_empty() {
             let tiles = ((state.tile.k + unit.k_tile - 1) / unit.k_tile) as f64;

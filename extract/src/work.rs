@@ -36,6 +36,9 @@ pub struct Work {
     /// Bytes that global loads and cp.async move through L1; an access takes a clock per 128-byte line at least, so
     /// each line counts as 64 bytes at least.
     pub l1_bytes: f64,
+    /// Sectors that pass between L1 and L2: all of a fill's and all stores, and of loads that are not staged each
+    /// distinct one of a k tile once, for L1 keeps them that long.
+    pub l2_sectors: f64,
 }
 
 impl Work {
@@ -55,6 +58,7 @@ impl Work {
         self.global_load_sectors += o.global_load_sectors * times;
         self.global_store_sectors += o.global_store_sectors * times;
         self.l1_bytes += o.l1_bytes * times;
+        self.l2_sectors += o.l2_sectors * times;
     }
 }
 
@@ -118,7 +122,9 @@ pub fn fill(
                 continue;
             }
             let width = fill.vector * bytes as u32;
-            work.global_load_sectors += f64::from(sectors(&addresses, width).0);
+            let touched = f64::from(sectors(&addresses, width).0);
+            work.global_load_sectors += touched;
+            work.l2_sectors += touched;
             if asynchronous {
                 work.async_copies += 1.0;
             } else {
@@ -179,8 +185,20 @@ impl LaneGrid {
     }
 }
 
-/// Loads of one piece of a fragment by one warp, over all of a k tile: (instructions, wavefronts, least wavefronts,
-/// sectors). From shared memory in `layout`, or from global memory where there is none (then there are sectors and no
+/// Loads of one piece of a fragment by one warp, over all of a k tile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Loads {
+    /// Instructions.
+    pub loads: f64,
+    /// Wavefronts of shared memory, and the least for as many bytes.
+    pub wavefronts: (f64, f64),
+    /// Sectors of global memory.
+    pub sectors: f64,
+    /// Bytes that L1 is occupied with: distinct ones, and no less than 64 per line.
+    pub l1_bytes: f64,
+}
+
+/// Loads of one piece of a fragment by one warp, over all of a k tile. From shared memory in `layout`, or from global memory where there is none (then there are sectors and no
 /// wavefronts).
 pub fn fragment(
     contraction: &Contraction,
@@ -189,7 +207,7 @@ pub fn fragment(
     layout: Option<Layout>,
     (spatial, k_tile, k_step): (i64, i64, i64),
     vector: u32,
-) -> (f64, f64, f64, f64) {
+) -> Loads {
     let bytes = i64::from(contraction.operand(side).dtype.bytes());
     let axis = side.spatial();
     let registers = grid.registers_along(axis);
@@ -199,19 +217,23 @@ pub fn fragment(
     let count = (registers / r_width) * (k_step / k_width) * (k_tile / k_step);
     let Some(layout) = layout else {
         let (stride_x, stride_k) = strides(contraction, side);
-        let mut touched = 0.0;
+        let mut result = Loads { loads: count as f64, ..Loads::default() };
         for r in 0..registers {
             for k in 0..k_tile {
-                let addresses: Vec<u64> = (0..32)
+                let mut addresses: Vec<u64> = (0..32)
                     .map(|lane| {
                         let x = (grid.along(lane, axis) * registers + r) as u64;
                         (x * stride_x + k as u64 * stride_k) * bytes as u64
                     })
                     .collect();
-                touched += f64::from(sectors(&addresses, bytes as u32).0);
+                result.sectors += f64::from(sectors(&addresses, bytes as u32).0);
+                // One word for several lanes is read once.
+                addresses.sort_unstable();
+                addresses.dedup();
+                result.l1_bytes += l1_bytes(&addresses, bytes as u32);
             }
         }
-        return (count as f64, 0.0, 0.0, touched);
+        return result;
     };
     let one = |r: i64, k: i64| {
         let addresses: Vec<(u32, u64)> = (0..32)
@@ -225,7 +247,8 @@ pub fn fragment(
     if !layout.swizzle {
         // A constant added to all addresses turns the banks and changes no conflict.
         let (taken, ideal) = one(0, 0);
-        return (count as f64, f64::from(taken) * count as f64, f64::from(ideal) * count as f64, 0.0);
+        let wavefronts = (f64::from(taken) * count as f64, f64::from(ideal) * count as f64);
+        return Loads { loads: count as f64, wavefronts, ..Loads::default() };
     }
     let (mut taken, mut ideal) = (0.0, 0.0);
     for r in (0..registers).step_by(r_width as usize) {
@@ -235,7 +258,7 @@ pub fn fragment(
             ideal += f64::from(i);
         }
     }
-    (count as f64, taken, ideal, 0.0)
+    Loads { loads: count as f64, wavefronts: (taken, ideal), ..Loads::default() }
 }
 
 /// Stores of one piece of the results by one warp: (instructions, sectors).
@@ -268,6 +291,11 @@ pub fn store(contraction: &Contraction, grid: &LaneGrid, vector: u32) -> (f64, f
     (count, touched)
 }
 
+/// Sectors of an operand's tile.
+pub fn distinct_sectors(contraction: &Contraction, side: Side, spatial: i64, k_tile: i64) -> f64 {
+    (spatial * k_tile) as f64 * f64::from(contraction.operand(side).dtype.bytes()) / 32.0
+}
+
 /// Work of one k tile of a block (fills and arithmetic), and of its end (stores, and what happens once).
 pub fn of_block(plan: &Plan, contraction: &Contraction) -> (Work, Work) {
     let warps = f64::from(plan.threads / 32);
@@ -291,17 +319,17 @@ pub fn of_block(plan: &Plan, contraction: &Contraction) -> (Work, Work) {
         // An operand that is read where it is used is read once per multiply-add.
         let repeats = if staging.local.is_some() { 1.0 } else { other as f64 };
         let vector = staging.local.unwrap_or(1);
-        let (loads, taken, ideal, touched) =
-            fragment(contraction, side, &grid, layout, (spatial, plan.k_tile, plan.k_step), vector);
+        let read = fragment(contraction, side, &grid, layout, (spatial, plan.k_tile, plan.k_step), vector);
         let times = count as f64 * warps * repeats;
         if layout.is_some() {
-            tile.shared_loads += loads * times;
-            tile.shared_load_wavefronts += taken * times;
-            tile.shared_load_wavefronts_ideal += ideal * times;
+            tile.shared_loads += read.loads * times;
+            tile.shared_load_wavefronts += read.wavefronts.0 * times;
+            tile.shared_load_wavefronts_ideal += read.wavefronts.1 * times;
         } else {
-            tile.global_loads += loads * times;
-            tile.global_load_sectors += touched * times;
-            tile.l1_bytes += loads * times * 32.0 * f64::from(contraction.operand(side).dtype.bytes());
+            tile.global_loads += read.loads * times;
+            tile.global_load_sectors += read.sectors * times;
+            tile.l2_sectors += distinct_sectors(contraction, side, spatial, plan.k_tile);
+            tile.l1_bytes += read.l1_bytes * times;
         }
     }
     let stores = store(contraction, &grid, plan.store_vector);
@@ -309,11 +337,13 @@ pub fn of_block(plan: &Plan, contraction: &Contraction) -> (Work, Work) {
     if plan.accumulators {
         end.global_stores = stores.0 * times;
         end.global_store_sectors = stores.1 * times;
+        end.l2_sectors = stores.1 * times;
     } else {
         // The sum is read and written in global memory at every k value.
         let k = plan.k_tile as f64;
         tile.global_stores += stores.0 * times * k;
         tile.global_store_sectors += stores.1 * times * k;
+        tile.l2_sectors += stores.1 * times * k;
         tile.global_loads += stores.0 * times * k;
         tile.global_load_sectors += stores.1 * times * k;
         tile.l1_bytes += 2.0 * stores.0 * times * k * 32.0 * f64::from(contraction.c.dtype.bytes());

@@ -28,8 +28,11 @@ impl Pick {
         })?;
         let report: Report = serde_json::from_str(&text)
             .map_err(|e| Failure::Input(format!("{}: {e}; it is not what `satune explore` writes", path.display())))?;
-        let found: Vec<&CandidateReport> =
-            report.candidates.iter().filter(|c| c.id.starts_with(&self.id) || c.rank.to_string() == self.id).collect();
+        let mut found: Vec<&CandidateReport> =
+            report.candidates.iter().filter(|c| c.rank.to_string() == self.id).collect();
+        if found.is_empty() {
+            found = report.candidates.iter().filter(|c| c.id.starts_with(&self.id)).collect();
+        }
         match found[..] {
             [one] => Ok((report.clone(), one.clone())),
             _ => {

@@ -4,4 +4,5 @@ mod command;
 mod compiles;
 mod extraction;
 mod kernels;
+mod staircase;
 mod support;
