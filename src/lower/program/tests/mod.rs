@@ -107,3 +107,91 @@ fn vectorized_stage() {
     let (module, _) = check(&Gemm { transposed: true, ..vectorized() }, &LowerOptions::default());
     println!("{}", text(&module));
 }
+
+#[test]
+fn rings_of_asynchronous_copies() {
+    for stages in 2..=4 {
+        for shape in [(64, 96, 40), (64, 96, 16), (64, 96, 8)] {
+            let gemm = Gemm { k_annotations: pipelined(&[0, 0, stages - 1], true), shape, ..vectorized() };
+            let (module, report) = check(&gemm, &LowerOptions::default());
+            let kernel = &module.kernels[0];
+            if shape.2 > 8 {
+                assert_eq!(u64::from(kernel.shared_bytes), stages as u64 * (32 * 8 + 8 * 32) * 4);
+                assert!(report.total.async_copies > 0);
+                // One barrier per k tile.
+                assert_eq!(report.total.barriers as i64, kernel.grid.iter().product::<u32>() as i64 * shape.2 / 8);
+            }
+            if stages == 3 && shape.2 == 40 {
+                println!("{}", text(&module));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_cp_async_the_next_tile_waits_in_registers() {
+    let mut options = LowerOptions::default();
+    options.target.has_cp_async = false;
+    let gemm = Gemm { k_annotations: pipelined(&[0, 0, 1], true), ..vectorized() };
+    let (_, report) = check(&gemm, &options);
+    assert_eq!(report.total.async_copies, 0);
+    let gemm = Gemm { k_annotations: pipelined(&[0, 0, 2], true), ..vectorized() };
+    check(&gemm, &options);
+}
+
+#[test]
+fn register_double_buffer() {
+    let mut staged = Annotations::new();
+    staged.insert("tir.manifest_shared_memory_local_stage".into(), satune_ir::Attr::Int(1));
+    for transposed in [false, true] {
+        for shape in [(64, 96, 40), (64, 96, 16), (50, 90, 37)] {
+            let gemm = Gemm {
+                k_annotations: pipelined(&[0, 0, 1], false),
+                copy_annotations: staged.clone(),
+                transposed,
+                shape,
+                ..vectorized()
+            };
+            let (module, _) = check(&gemm, &LowerOptions::default());
+            if transposed && shape.0 == 64 {
+                println!("{}", text(&module));
+            }
+        }
+    }
+}
+
+#[test]
+fn ragged_shapes() {
+    for shape in [(30, 45, 17), (64, 45, 16), (33, 64, 9), (64, 64, 17), (31, 64, 16)] {
+        for (vthreads, vector, transposed) in [((1, 1), 1, false), ((2, 2), 1, false), ((2, 1), 4, true), ((1, 2), 2, false)] {
+            for init_inside in [false, true] {
+                let gemm = Gemm { shape, vthreads, vector, local_vector: vector, transposed, init_inside, ..Gemm::default() };
+                let (module, _) = check(&gemm, &LowerOptions::default());
+                if shape == (30, 45, 17) && vthreads == (2, 2) && !init_inside {
+                    println!("{}", text(&module));
+                }
+            }
+            for (stages, asynchronous) in [(1, false), (2, true)] {
+                let k_annotations = pipelined(&[0, 0, stages], asynchronous);
+                let gemm = Gemm { shape, vthreads, vector, local_vector: vector, transposed, k_annotations, ..Gemm::default() };
+                check(&gemm, &LowerOptions::default());
+            }
+        }
+    }
+}
+
+#[test]
+fn tiles_that_the_threads_do_not_divide() {
+    // 24 x 20 elements of A by 24 threads of 5, 3 pieces: the copies' last steps overshoot.
+    let gemm = Gemm { shape: (48, 40, 21), threads: (6, 5), k_tile: 7, ..Gemm::default() };
+    let (module, _) = check(&gemm, &LowerOptions::default());
+    println!("{}", text(&module));
+    check(&Gemm { shape: (50, 41, 23), ..gemm }, &LowerOptions::default());
+}
+
+#[test]
+fn half_inputs_are_widened() {
+    let gemm = Gemm { input: DType::F16, vector: 8, local_vector: 4, vthreads: (2, 2), shape: (64, 64, 32), ..Gemm::default() };
+    let (module, _) = check(&gemm, &LowerOptions::default());
+    println!("{}", text(&module));
+}
