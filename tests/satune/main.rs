@@ -4,5 +4,7 @@ mod command;
 mod compiles;
 mod extraction;
 mod kernels;
+mod lowering;
+mod programs;
 mod staircase;
 mod support;

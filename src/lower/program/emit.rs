@@ -11,7 +11,7 @@ use super::value::zero;
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, all, c, div, mul, rem, xor};
 use satune_ir::{Attr, BufferId, Expr, Program, VarId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What part of a copy is emitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,8 @@ pub struct Emitter<'a> {
     staging: HashMap<usize, ArrayId>,
     /// Loops around the current statement within a pipeline's copy.
     path: Vec<(VarId, i64)>,
-    cache: HashMap<Linear, Index>,
+    /// What stands at the head, by name and form.
+    cache: BTreeMap<(String, Linear), Index>,
     vars: u32,
     unroll_limit: i64,
 }
@@ -77,7 +78,7 @@ impl<'a> Emitter<'a> {
             notes: Vec::new(),
             staging: HashMap::new(),
             path: Vec::new(),
-            cache: HashMap::new(),
+            cache: BTreeMap::new(),
             vars: 0,
             unroll_limit: 0,
         }
@@ -183,15 +184,19 @@ impl<'a> Emitter<'a> {
         };
         let base = if trivial {
             self.plain_index(&thread)
-        } else if let Some(index) = self.cache.get(&thread) {
-            index.clone()
         } else {
-            let value = self.plain_index(&thread);
-            let var = self.fresh();
-            let name = name(self);
-            self.lets.push(Stmt::Let { var, name, value });
-            self.cache.insert(thread, Index::Var(var));
-            Index::Var(var)
+            let key = (name(self), thread);
+            match self.cache.get(&key) {
+                Some(index) => index.clone(),
+                None => {
+                    let known = self.cache.iter().find(|((_, form), _)| *form == key.1).map(|(_, index)| index.clone());
+                    let value = known.unwrap_or_else(|| self.plain_index(&key.1));
+                    let var = self.fresh();
+                    self.lets.push(Stmt::Let { var, name: key.0.clone(), value });
+                    self.cache.insert(key, Index::Var(var));
+                    Index::Var(var)
+                }
+            }
         };
         if rest.terms.iter().any(|(_, k)| *k < 0) || rest.constant < 0 {
             let whole = self.plain_index(&rest);
@@ -226,7 +231,7 @@ impl<'a> Emitter<'a> {
             Pred::Lt(form, bound) => {
                 // What is negative goes to the other side.
                 let (up, down) = form.signs();
-                let (a, b) = (self.hoisted(&up, |_| "at".into()), self.hoisted(&down, |_| "at".into()));
+                let (a, b) = (self.hoisted(&up, |_| "edge".into()), self.hoisted(&down, |_| "edge".into()));
                 match (add(a, c((-*bound).max(0))), add(b, c((*bound).max(0)))) {
                     (Index::Const(x), Index::Const(y)) if x < y => Cond::True,
                     (Index::Const(_), Index::Const(_)) => never,

@@ -215,7 +215,8 @@ impl Linear {
     }
 
     /// Replaces variables, and simplifies anew.
-    pub fn substitute(&self, map: &HashMap<VarId, Linear>, ranges: &Ranges) -> Linear {
+    #[cfg(test)]
+    fn substitute(&self, map: &HashMap<VarId, Linear>, ranges: &Ranges) -> Linear {
         if !self.uses(&|v| map.contains_key(&v)) {
             return self.clone();
         }

