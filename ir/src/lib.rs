@@ -4,8 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod expr;
-mod program;
 pub mod machine;
+mod program;
 pub mod term;
 pub mod visit;
 

@@ -187,6 +187,12 @@ pub fn main() -> i32 {
 }
 
 fn problem(target: &Target) -> Result<(Problem, Descriptor), Failure> {
+    if std::path::Path::new(&target.program).is_file() {
+        return Err(Failure::Input(format!(
+            "{}: PrimFuncs are not read from files yet; write an operator, gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout]",
+            target.program
+        )));
+    }
     let problem = operators::parse(&target.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&target.gpu).map_err(|e| Failure::Input(e.to_string()))?;
     Ok((problem, gpu))

@@ -1,0 +1,26 @@
+//! The explorer's own speed: saturation, counting, extraction, simulation. Compare with a saved baseline:
+//! `cargo bench -- --save-baseline before`, change, `cargo bench -- --baseline before`.
+use criterion::{criterion_group, criterion_main, Criterion};
+use satune::explore::{check, space};
+use satune::operators;
+use satune_extract::{best, Counts, Descriptor, Query};
+use std::time::Duration;
+
+fn explorer(c: &mut Criterion) {
+    let gpu = Descriptor::load("h200").expect("a built-in descriptor");
+    let mut group = c.benchmark_group("gemm 1024^3 f32 on h200");
+    group.sample_size(10).measurement_time(Duration::from_secs(10));
+    let problem = operators::parse("gemm:1024,1024,1024,f32").expect("an operator");
+    group.bench_function("saturate", |b| b.iter(|| space(&problem, &gpu).map(|s| s.report.nodes)));
+    let held = space(&problem, &gpu).expect("a space");
+    group.bench_function("count", |b| b.iter(|| Counts::of(&held).total()));
+    let query = Query { k: 8, diverse: false, limit: Duration::from_secs(600) };
+    group.bench_function("extract 8", |b| b.iter(|| best(&held, &gpu, query).candidates.len()));
+    let found = best(&held, &gpu, query);
+    let plan = &found.candidates[0].plan;
+    group.bench_function("lower and simulate", |b| b.iter(|| check(plan, &problem.contraction).map(|c| c.blocks)));
+    group.finish();
+}
+
+criterion_group!(benches, explorer);
+criterion_main!(benches);
