@@ -380,6 +380,17 @@ fn combine(op: Op, a: Linear, b: Linear, ranges: &Ranges) -> Linear {
                 if y.as_constant() == Some(0) {
                     return x.clone();
                 }
+                // So do bits above.
+                let (y_lo, y_hi) = y.range(ranges);
+                for bits in 0..40 {
+                    let p = 1_i64 << bits;
+                    let (high, low) = x.partition_by(p);
+                    let (lo, hi) = low.range(ranges);
+                    if !high.is_empty() && lo >= 0 && hi < p && y_lo >= 0 && y_hi < p {
+                        let high = Linear { terms: high, constant: 0 };
+                        return combine(Op::Xor, low, y.clone(), ranges).plus(&high, 1);
+                    }
+                }
             }
         }
         _ => {}
