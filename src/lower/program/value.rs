@@ -48,7 +48,7 @@ impl Emitter<'_> {
                 }
             }
             Expr::Cast(dtype, a) => match Linear::of_expr(a, &self.nest.ranges) {
-                Some(form) if !matches!(a.as_ref(), Expr::Int(..)) => self.from_index(*dtype, &form),
+                Some(form) if !matches!(a.as_ref(), Expr::Int(..)) => self.index_value(*dtype, &form),
                 _ => {
                     let from = self.type_of(a);
                     let a = self.value(a, leaf, known)?;
@@ -83,7 +83,7 @@ impl Emitter<'_> {
                 let dtype = self.type_of(e);
                 if !dtype.is_float() {
                     if let Some(form) = Linear::of_expr(e, &self.nest.ranges) {
-                        return Ok(self.from_index(dtype, &form));
+                        return Ok(self.index_value(dtype, &form));
                     }
                 }
                 let op = match op {
@@ -98,12 +98,12 @@ impl Emitter<'_> {
                 let (a, b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
                 Value::Binary(op, dtype, Box::new(a), Box::new(b))
             }
-            Expr::Var(v) => self.from_index(v.dtype, &Linear::var(v.id)),
+            Expr::Var(v) => self.index_value(v.dtype, &Linear::var(v.id)),
             Expr::Str(_) | Expr::Not(_) => return Err(self.refuse("a value that is no number".into(), leaf)),
         })
     }
 
-    fn from_index(&mut self, dtype: DType, form: &Linear) -> Value {
+    fn index_value(&mut self, dtype: DType, form: &Linear) -> Value {
         Value::FromIndex(dtype, self.plain_index(form))
     }
 

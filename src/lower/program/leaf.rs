@@ -1,0 +1,125 @@
+//! One store: a copy, or a value.
+use super::copy::Move;
+use super::emit::{guarded, Emitter, Mode};
+use super::error::LowerError;
+use super::guards::{missing, Guarding};
+use super::linear::Linear;
+use super::nest::{Leaf, Loop, Node};
+use super::pred::{join, Pred};
+use super::value::zero;
+use crate::kernel::{ArrayId, Cond, Index, Stmt, Unroll, Value};
+use crate::lower::index::c;
+use satune_ir::Expr;
+
+impl Emitter<'_> {
+    /// A leaf; `lanes`: all iterations of a vectorized loop around it.
+    pub(super) fn leaf(&mut self, leaf: &Leaf, lanes: Option<&Loop>) -> Result<Vec<Stmt>, LowerError> {
+        let Guarding { when, zero: zero_clauses } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();
+        let mut known = when.clone();
+        join(&mut known, zero_clauses.clone());
+        let (dst, dst_form) = match self.mode {
+            Mode::Load => self.staged(leaf),
+            _ => self.element(leaf.target, &leaf.at)?,
+        };
+        let copy = match self.mode {
+            Mode::Store => {
+                let (src, form) = self.staged(leaf);
+                Some((src, form, Vec::new()))
+            }
+            _ => self.as_copy(leaf, &known)?,
+        };
+        let lane = lanes.map(|l| (l.var, l.extent));
+        if let Some((src, src_form, mut more)) = copy {
+            let mut zero = if self.mode == Mode::Store { Vec::new() } else { zero_clauses };
+            join(&mut zero, std::mem::take(&mut more));
+            let asynchronous = self.mode == Mode::Async;
+            return Ok(self.moved(&Move { dst, dst_form, src, src_form, when, zero, lane, asynchronous }));
+        }
+        let (index_var, loop_of) = match lanes {
+            Some(l) => {
+                let var = self.fresh();
+                (Some((l.var, var)), Some((var, l)))
+            }
+            None => (None, None),
+        };
+        let emit = |this: &mut Self| -> Result<Vec<Stmt>, LowerError> {
+            let mut value = this.leaf_value(leaf, &known)?;
+            match this.condition(&zero_clauses) {
+                Cond::True => {}
+                cond => {
+                    let zero = zero(this.array(dst).dtype);
+                    value = Value::Select(cond, Box::new(value), Box::new(zero));
+                }
+            }
+            let index = this.index(dst, &dst_form, "to");
+            let cond = this.condition(&when);
+            Ok(guarded(cond, vec![Stmt::Store { array: dst, index, value }]))
+        };
+        let body = match index_var {
+            Some((v, var)) => self.with(v, Index::Var(var), emit)?,
+            None => emit(self)?,
+        };
+        Ok(match loop_of {
+            Some((var, l)) => vec![Stmt::For {
+                var,
+                name: l.name.clone(),
+                start: c(0),
+                extent: c(l.extent),
+                unroll: Unroll::Full,
+                body,
+            }],
+            None => body,
+        })
+    }
+
+    /// (array, position, condition beyond which zeros are copied) of what a leaf copies.
+    fn as_copy(&self, leaf: &Leaf, known: &[Pred]) -> Result<Option<(ArrayId, Linear, Vec<Pred>)>, LowerError> {
+        let ranges = &self.nest.ranges;
+        let (load, clauses) = match &leaf.value {
+            Expr::Select { cond, then, otherwise, .. } => match (Pred::clauses(cond, ranges), otherwise.as_ref()) {
+                (Some(list), Expr::Float(0, _) | Expr::Int(0, _)) => (then.as_ref(), list),
+                _ => return Ok(None),
+            },
+            other => (other, Vec::new()),
+        };
+        let (Expr::Load(b, _), [(_, at)]) = (load, leaf.reads.as_slice()) else { return Ok(None) };
+        if self.program.buffer(*b).dtype != self.program.buffer(leaf.target).dtype {
+            return Ok(None);
+        }
+        let mut zero = clauses;
+        if self.is_global(*b) {
+            let mut known = known.to_vec();
+            join(&mut known, zero.clone());
+            join(&mut zero, missing(self.program, *b, at, &known, ranges));
+        }
+        let (array, form) = self.element(*b, at)?;
+        Ok(Some((array, form, zero)))
+    }
+
+    /// Registers that hold what a leaf has loaded but not stored yet.
+    fn staged(&mut self, leaf: &Leaf) -> (ArrayId, Linear) {
+        let len: i64 = self.path.iter().map(|(_, e)| e).product();
+        let array = match self.staging.get(&leaf.id) {
+            Some(array) => *array,
+            None => {
+                let buffer = self.program.buffer(leaf.target);
+                let (name, dtype) = (format!("{}_next", buffer.name), buffer.dtype);
+                let array = self.registers(&name, dtype, len);
+                self.staging.insert(leaf.id, array);
+                array
+            }
+        };
+        let form = self.path.iter().fold(Linear::of(0), |sum, (v, e)| sum.scaled(*e).plus(&Linear::var(*v), 1));
+        (array, form)
+    }
+
+    /// Emits a pipeline's copies as `mode` says.
+    pub fn copies(&mut self, nodes: &[Node], mode: Mode) -> Result<Vec<Stmt>, LowerError> {
+        let old = std::mem::replace(&mut self.mode, mode);
+        let path = std::mem::take(&mut self.path);
+        let out = self.nodes(nodes);
+        self.path = path;
+        self.mode = old;
+        out
+    }
+}
