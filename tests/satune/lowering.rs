@@ -161,7 +161,7 @@ fn register_double_buffer() {
 
 #[test]
 fn ragged_shapes() {
-    for shape in [(30, 45, 17), (64, 45, 16), (33, 64, 9), (64, 64, 17), (31, 64, 16)] {
+    for shape in [(30, 45, 17), (64, 45, 16), (33, 64, 9), (64, 64, 17), (31, 64, 16), (32, 44, 12)] {
         for (vthreads, vector, transposed) in
             [((1, 1), 1, false), ((2, 2), 1, false), ((2, 1), 4, true), ((1, 2), 2, false)]
         {
@@ -436,6 +436,70 @@ fn swizzles_pass_through() {
     let total = report.total;
     assert_eq!(total.shared_load_wavefronts, total.shared_load_wavefronts_ideal);
     assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal);
+}
+
+/// Through a register that the vthreads would share, were it not for a dimension of its own; a guarded load.
+#[test]
+fn registers_of_vthreads_and_padding() {
+    let mut b = Builder::new();
+    let a_in = b.param("float", &[120], DType::F32);
+    let out = b.param("C", &[128], DType::F32);
+    let t = b.buffer("t", &[1], DType::F32, "local");
+    let mut unknown = Annotations::new();
+    unknown.insert("double_buffer_scope".into(), satune_ir::Attr::Int(0));
+    let nest = b.each("i", 2, "blockIdx.x", |b, i| {
+        b.each("v", 4, "vthread", |b, v| {
+            b.each("j", 16, "threadIdx.x", |b, j| {
+                let at = i * 64 + v * 16 + j;
+                let first = b.block("t", &[("S", 128, at.clone())], always(), unknown, |x| {
+                    let padded = satune_ir::Expr::Select {
+                        lazy: true,
+                        cond: x[0].clone().lt(120).0.into(),
+                        then: load(a_in, x).0.into(),
+                        otherwise: float(0.0, DType::F32).0.into(),
+                    };
+                    (None, store(t, &[0.into()], E(padded)))
+                });
+                let second = b.block("C", &[("S", 128, at)], always(), Annotations::new(), |x| {
+                    let exp = satune_ir::Expr::Call("T.exp".into(), vec![load(t, &[0.into()]).0], DType::F32);
+                    (None, store(out, x, E(exp) + load(t, &[0.into()])))
+                });
+                satune_ir::Stmt::seq(vec![first, second])
+            })
+        })
+    });
+    let module = lower(&b.finish(vec![nest]), &LowerOptions::default()).unwrap();
+    let a = numbers(120, 7);
+    let mut params = vec![a.clone(), vec![0.0; 128]];
+    run(&module, &mut params);
+    let expected: Vec<f32> = (0..128).map(|i| a.get(i).map_or(1.0, |x| x.exp() as f32 + *x as f32)).collect();
+    for (x, y) in params[1].iter().zip(expected) {
+        assert!((*x as f32 - y).abs() <= 1e-6 * (1.0 + y.abs()), "{x} {y}\n{}", text(&module));
+    }
+    let kernel = &module.kernels[0];
+    assert_eq!(kernel.arrays[0].name, "float_kernel");
+    assert_eq!(kernel.arrays[2].len, 4);
+    assert!(kernel.notes.contains(&"annotation double_buffer_scope of block t is ignored".to_string()));
+}
+
+/// A store that the threads would all make is made by one.
+#[test]
+fn what_threads_share_is_written_once() {
+    let mut b = Builder::new();
+    let out = b.param("C", &[8], DType::F32);
+    let nest = b.each("i", 4, "blockIdx.x", |b, _| {
+        b.each("j", 32, "threadIdx.x", |b, _| {
+            b.each("k", 8, "", |b, k| {
+                b.block("C", &[("S", 8, k)], always(), Annotations::new(), |v| {
+                    (None, store(out, v, float(3.0, DType::F32)))
+                })
+            })
+        })
+    });
+    let module = lower(&b.finish(vec![nest]), &LowerOptions::default()).unwrap();
+    let mut params = vec![vec![0.0; 8]];
+    run(&module, &mut params);
+    assert_eq!(params[0], [3.0; 8]);
 }
 
 #[test]

@@ -67,10 +67,15 @@ pub fn decide(nest: &Nest, program: &Program, layouts: &HashMap<BufferId, Layout
 
 /// Memory that several threads see is written by one of those that would write the same.
 fn one_thread(nest: &Nest, program: &Program, leaf: &Leaf) -> Vec<Pred> {
-    if program.buffer(leaf.target).scope == "local" {
-        return Vec::new();
-    }
-    let idle = nest.threads.iter().filter(|t| t.block && t.extent > 1 && !leaf.uses(t.var));
+    let (of_block, of_grid) = match program.buffer(leaf.target).scope.as_str() {
+        "local" => (false, false),
+        "global" => (true, true),
+        _ => (true, false),
+    };
+    let idle = nest.threads.iter().filter(|t| {
+        let sees = if t.block { of_block } else { of_grid };
+        sees && t.extent > 1 && !leaf.uses(t.var)
+    });
     idle.flat_map(|t| Pred::eq(&Linear::var(t.var), &nest.ranges)).collect()
 }
 

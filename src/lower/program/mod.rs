@@ -338,7 +338,12 @@ impl OneKernel<'_> {
             }
         });
         for (writer, written) in &writers {
-            if let Some((reader, _)) = readers.iter().find(|(_, read)| read != written) {
+            // Of threads that would write the same only one does.
+            let idle = |leaf: &nest::Leaf| {
+                let mut threads = nest.threads.iter().filter(|t| t.extent > 1 && !writer.uses(t.var));
+                leaf.id != writer.id && threads.any(|t| leaf.uses(t.var))
+            };
+            if let Some((reader, _)) = readers.iter().find(|(leaf, read)| read != written || idle(leaf)) {
                 return Err(LowerError::NotOneKernel {
                     buffer: self.program.buffer(id).name.clone(),
                     writer: writer.block.clone(),

@@ -187,7 +187,20 @@ struct Around {
     vthreads: Vec<VarId>,
     block: String,
     annotations: Arc<Annotations>,
+    /// Whether a loop bound to blockIdx or threadIdx is outside.
+    bound: bool,
 }
+
+/// Annotations that lowering follows.
+const FOLLOWED: &[&str] = &[
+    "software_pipeline_stage",
+    "software_pipeline_order",
+    "software_pipeline_async_stages",
+    "pragma_auto_unroll_max_step",
+    "pragma_unroll_explicit",
+    "buffer_dim_align",
+    "tir.manifest_shared_memory_local_stage",
+];
 
 /// Takes a top-level statement of the root block apart.
 pub fn build(program: &Program, stmt: &Stmt) -> Result<Nest, LowerError> {
@@ -195,15 +208,6 @@ pub fn build(program: &Program, stmt: &Stmt) -> Result<Nest, LowerError> {
     let body = builder.stmt(stmt, &Around::default())?;
     let mut nest = builder.nest;
     nest.body = body;
-    if nest.threads.is_empty() {
-        let mut what = String::from("the program");
-        visit::walk_stmt(stmt, &mut |s| {
-            if let (Stmt::Realize(r), "the program") = (s, what.as_str()) {
-                what = format!("block {}", r.block.name);
-            }
-        });
-        return Err(LowerError::NotBound { what });
-    }
     Ok(nest)
 }
 
@@ -251,6 +255,16 @@ impl Builder<'_> {
         }
     }
 
+    /// Says which annotations change nothing.
+    fn note(&mut self, annotations: &Annotations, of: &str) {
+        for key in annotations.keys().filter(|k| !FOLLOWED.contains(&k.as_str())) {
+            let note = format!("annotation {key} of {of} is ignored");
+            if !self.nest.notes.contains(&note) {
+                self.nest.notes.push(note);
+            }
+        }
+    }
+
     fn constant(&self, e: &Expr, around: &Around, what: &str) -> Result<i64, LowerError> {
         Linear::of_expr(&visit::substitute(e, &around.values), &self.nest.ranges)
             .and_then(|l| l.as_constant())
@@ -275,6 +289,7 @@ impl Builder<'_> {
         if !(0..1 << 31).contains(&extent) {
             return Err(LowerError::Overflow { what: format!("loop {}: extent {extent}", l.var.name) });
         }
+        self.note(&l.annotations, &format!("loop {}", l.var.name));
         let mut inside = around.clone();
         let min = visit::substitute(&l.min, &around.values);
         let mut bind = |v: VarId| {
@@ -300,6 +315,7 @@ impl Builder<'_> {
             ForKind::ThreadBinding(tag) => {
                 let v = self.thread(tag, extent, &l.var.name)?;
                 bind(v);
+                inside.bound = true;
                 return self.stmt(&l.body, &inside);
             }
             ForKind::Parallel => {
@@ -371,6 +387,7 @@ impl Builder<'_> {
 
     fn realize(&mut self, r: &BlockRealize, around: &Around) -> Result<Vec<Node>, LowerError> {
         let block = &r.block;
+        self.note(&block.annotations, &format!("block {}", block.name));
         let mut inside = around.clone();
         inside.block.clone_from(&block.name);
         inside.annotations = Arc::new(block.annotations.clone());
@@ -433,6 +450,9 @@ impl Builder<'_> {
     ) -> Result<Vec<Node>, LowerError> {
         if around.guards.contains(&Pred::Never) {
             return Ok(Vec::new());
+        }
+        if !around.bound {
+            return Err(LowerError::NotBound { what: format!("block {}", around.block) });
         }
         let indices: Vec<Expr> = indices.iter().map(|e| visit::substitute(e, &around.values)).collect();
         let value = visit::substitute(value, &around.values);
