@@ -5,7 +5,8 @@
 //! 1. a guard `index < shape` on the very index that a statement writes (its *own* guard) only keeps beyond elements
 //!    unwritten. Writing them changes nothing that the program sees, provided that evaluating the value is safe: loads
 //!    from global memory are made conditional (the copy writes zeros instead), loads from the chip read memory that is
-//!    always written (the buffer is *full*: its writers have no guards left and reach all that is read);
+//!    always written (the buffer is *full*: its writers reach all that is read, and have no guards left but those that
+//!    mask a copy's surplus instances);
 //! 2. a buffer is *zeroed* when every writer leaves zeros in all beyond elements: copies from global memory under own
 //!    guards for each dimension that may run over, copies of zeroed buffers along the same dimension, and zeros;
 //! 3. a guard of `x += f1 * f2` that fails only where *every* factor is read from a beyond element of a full and
@@ -14,7 +15,7 @@
 //! The assumptions "full" and "zeroed" start true for all buffers and are withdrawn until nothing changes, which is
 //! sound by induction over the order of execution. A guard on a write to global memory always stays.
 use super::layout::Layout;
-use super::linear::{Linear, Ranges};
+use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
 use super::pred::{join, range_under, Pred};
 use satune_ir::{BinOp, BufferId, Expr, Program};
@@ -45,10 +46,11 @@ pub fn decide(nest: &Nest, program: &Program, layouts: &HashMap<BufferId, Layout
         nest.leaves(&mut |leaf, _| {
             let guarding = proof.leaf(leaf);
             if proof.on_chip.contains(&leaf.target) {
-                if !guarding.when.is_empty() {
+                let all = guarding.when.iter().all(|p| proof.surplus(leaf, p));
+                if !all {
                     proof.full.remove(&leaf.target);
                 }
-                if !guarding.when.is_empty() || !proof.leaves_zeros(leaf, &guarding) {
+                if !all || !proof.leaves_zeros(leaf, &guarding) {
                     proof.zeroed.remove(&leaf.target);
                 }
             }
@@ -179,6 +181,52 @@ impl Proof<'_> {
         }
         // A guard that stays protects the rest as well.
         out
+    }
+
+    /// Whether a guard `e < bound` on a copy masks only what it writes beyond its tile: `e` counts the tile's elements
+    /// and the indices are its quotient and remainder, so that below the bound each element has its instance.
+    fn surplus(&self, leaf: &Leaf, guard: &Pred) -> bool {
+        let Pred::Lt(e, bound) = guard else { return false };
+        if leaf.accumulates() || *bound < 1 || !self.counts(e) {
+            return false;
+        }
+        let apart = |d: usize, part: &Linear| {
+            leaf.at.get(d).is_some_and(|index| {
+                let rest = index.plus(part, -1);
+                let mut free = true;
+                e.vars(&mut |v| free &= !rest.uses(&|x| x == v));
+                free
+            })
+        };
+        let others_free = |used: &[usize]| (0..leaf.at.len()).all(|d| used.contains(&d) || apart(d, &Linear::of(0)));
+        let dims = 0..leaf.at.len();
+        dims.clone().any(|d| apart(d, e) && others_free(&[d]))
+            || (2..=*bound.min(&4096)).filter(|n| bound % n == 0).any(|n| {
+                let (quotient, remainder) = (e.divided(n, self.ranges), e.remainder(n, self.ranges));
+                dims.clone().any(|a| {
+                    dims.clone().any(|b| a != b && apart(a, &quotient) && apart(b, &remainder) && others_free(&[a, b]))
+                })
+            })
+    }
+
+    /// Whether a form takes every value from 0 to its last while its variables run.
+    fn counts(&self, form: &Linear) -> bool {
+        let mut digits: Vec<(i64, i64)> = Vec::new();
+        for (atom, unit) in &form.terms {
+            let Atom::Var(v) = atom else { return false };
+            match self.ranges.get(v) {
+                Some((0, last)) => digits.push((*unit, *last)),
+                _ => return false,
+            }
+        }
+        digits.sort_unstable();
+        let mut reached = 0_i64;
+        form.constant == 0
+            && digits.iter().all(|(unit, last)| {
+                let dense = *unit > 0 && *unit <= reached.saturating_add(1);
+                reached = reached.saturating_add(unit.saturating_mul(*last));
+                dense
+            })
     }
 
     /// Point 3 of the proof.

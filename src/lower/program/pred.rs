@@ -155,14 +155,12 @@ pub fn range_under(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i6
                 hi = hi.min(rest.saturating_add(((bound - 1).div_euclid(*d)).saturating_mul(*c)));
             }
         }
-        // quotients that came apart: the form is e // d in another shape
-        let (e_lo, e_hi) = e.range(ranges);
-        for d in 2..=256 {
-            if e_lo < 0 || e_hi / d > form.range(ranges).1.max(0) {
-                continue;
-            }
-            if let Some(rest) = form.plus(&e.divided(d, ranges), -1).as_constant() {
-                hi = hi.min((bound - 1).div_euclid(d).saturating_add(rest));
+        // Quotients that came apart: the form is e // d in another shape.
+        if e.range(ranges).0 >= 0 {
+            for d in (2..=*bound.min(&4096)).filter(|d| bound % d == 0) {
+                if let Some(rest) = form.plus(&e.divided(d, ranges), -1).as_constant() {
+                    hi = hi.min((bound / d - 1).saturating_add(rest));
+                }
             }
         }
     }
