@@ -1,221 +1,225 @@
-//! Expressions with as few parentheses as C needs.
-use super::{c_type, prelude, Printer};
-use crate::kernel::{Arith, ArrayId, Cond, Dim, Index, Value};
-use satune_ir::DType;
+//! Integer expressions and conditions, with as few parentheses as C needs and a reader expects.
+use super::bounds::Range;
+use super::Printer;
+use crate::kernel::{ArrayId, Cond, Dim, Index, Space};
 
-/// Precedences of C, as far as used; higher binds tighter.
-const MUL: u8 = 13;
-const ADD: u8 = 12;
-const SHIFT: u8 = 11;
-const AND: u8 = 8;
-const XOR: u8 = 7;
-const ATOM: u8 = 20;
+/// Precedences of C++, as far as used; higher binds tighter.
+pub(super) mod precedence {
+    pub const TERNARY: u8 = 2;
+    pub const OR: u8 = 3;
+    pub const AND: u8 = 4;
+    pub const BIT_XOR: u8 = 6;
+    pub const BIT_AND: u8 = 7;
+    pub const EQUAL: u8 = 8;
+    pub const COMPARE: u8 = 9;
+    pub const SHIFT: u8 = 10;
+    pub const ADD: u8 = 11;
+    pub const MUL: u8 = 12;
+    pub const UNARY: u8 = 13;
+    pub const ATOM: u8 = 14;
+}
+use precedence::*;
 
-impl Printer<'_> {
-    /// An index; `wide` computes in 64 bits.
-    pub(super) fn index(&self, index: &Index, wide: bool) -> String {
-        self.with_precedence(index, wide).0
+/// Text and how tightly its outermost operator binds.
+#[derive(Clone, Debug)]
+pub(super) struct Text {
+    pub text: String,
+    pub precedence: u8,
+}
+
+impl Text {
+    pub fn new(text: impl Into<String>, precedence: u8) -> Text {
+        Text { text: text.into(), precedence }
     }
 
-    fn operand(&self, index: &Index, wide: bool, least: u8) -> String {
-        let (text, precedence) = self.with_precedence(index, wide);
-        if precedence < least {
-            format!("({text})")
+    pub fn atom(text: impl Into<String>) -> Text {
+        Text::new(text, ATOM)
+    }
+
+    /// The text as an operand of something that binds as given.
+    pub fn within(&self, least: u8) -> String {
+        if self.precedence < least {
+            format!("({})", self.text)
         } else {
-            text
+            self.text.clone()
         }
     }
 
-    fn with_precedence(&self, index: &Index, wide: bool) -> (String, u8) {
-        let binary = |a: &Index, op: &str, b: &Index, p: u8| {
-            (format!("{} {op} {}", self.operand(a, wide, p), self.operand(b, wide, p + 1)), p)
-        };
-        let power = |b: &Index| match b {
-            Index::Const(k) if *k > 0 && k.count_ones() == 1 => Some(k.trailing_zeros()),
-            _ => None,
-        };
-        let leaf = |text: String| if wide { (format!("(long long){text}"), MUL + 1) } else { (text, ATOM) };
-        match index {
-            Index::Const(v) if *v < 0 => (format!("({v})"), ATOM),
-            Index::Const(v) if i32::try_from(*v).is_err() => (format!("{v}LL"), ATOM),
-            Index::Const(v) => (v.to_string(), ATOM),
-            Index::Var(v) => leaf(self.names.get(v).cloned().unwrap_or_else(|| format!("v{}", v.0))),
-            Index::BlockIdx(d) => leaf(format!("(int)blockIdx.{}", dim(*d))),
-            Index::ThreadIdx(d) => leaf(format!("(int)threadIdx.{}", dim(*d))),
-            Index::Add(a, b) => binary(a, "+", b, ADD),
-            Index::Sub(a, b) => binary(a, "-", b, ADD),
-            Index::Mul(a, b) => binary(a, "*", b, MUL),
-            // Operands are not negative, so a shift and a mask do.
-            Index::Div(a, b) => match power(b) {
-                Some(bits) => (format!("{} >> {bits}", self.operand(a, wide, ADD)), SHIFT),
-                None => binary(a, "/", b, MUL),
-            },
-            Index::Mod(a, b) => match power(b) {
-                Some(bits) => (format!("{} & {}", self.operand(a, wide, ADD), (1_i64 << bits) - 1), AND),
-                None => binary(a, "%", b, MUL),
-            },
-            Index::Min(a, b) => (format!("min({}, {})", self.index(a, wide), self.index(b, wide)), ATOM),
-            Index::Max(a, b) => (format!("max({}, {})", self.index(a, wide), self.index(b, wide)), ATOM),
-            Index::Xor(a, b) => (format!("{} ^ {}", self.operand(a, wide, ADD), self.operand(b, wide, ADD)), XOR),
-            Index::And(a, b) => (format!("{} & {}", self.operand(a, wide, ADD), self.operand(b, wide, ADD)), AND),
-            Index::Shl(a, b) => binary(a, "<<", b, SHIFT),
-            Index::Shr(a, b) => binary(a, ">>", b, SHIFT),
-        }
+    /// `(type)text`.
+    pub fn cast(&self, to: &str) -> Text {
+        Text::new(format!("({to}){}", self.within(UNARY)), UNARY)
     }
+}
 
-    /// `array[index]`.
-    pub(super) fn element(&self, array: ArrayId, index: &Index) -> String {
-        let a = self.kernel.array(array);
-        let wide = a.len > i32::MAX as u64;
-        format!("{}[{}]", a.name, self.index(index, wide))
-    }
+/// An integer expression: its text, whether its C type has 64 bits, its bounds.
+#[derive(Clone, Debug)]
+pub(super) struct Integer {
+    pub text: Text,
+    pub wide: bool,
+    pub range: Range,
+}
 
-    /// `array + index`, as a pointer.
-    pub(super) fn pointer(&self, array: ArrayId, index: &Index) -> String {
-        let a = self.kernel.array(array);
-        let wide = a.len > i32::MAX as u64;
-        match index {
-            Index::Const(0) => a.name.clone(),
-            index => format!("{} + {}", a.name, self.operand(index, wide, ADD)),
-        }
-    }
-
-    pub(super) fn condition(&self, cond: &Cond) -> String {
-        let compare = |a: &Index, op: &str, b: &Index| {
-            format!("{} {op} {}", self.operand(a, false, SHIFT), self.operand(b, false, SHIFT))
-        };
-        match cond {
-            Cond::True => "true".into(),
-            Cond::Lt(a, b) => compare(a, "<", b),
-            Cond::Le(a, b) => compare(a, "<=", b),
-            Cond::Eq(a, b) => compare(a, "==", b),
-            Cond::Ne(a, b) => compare(a, "!=", b),
-            Cond::And(list) => list.iter().map(|c| self.inner(c)).collect::<Vec<_>>().join(" && "),
-            Cond::Or(list) => list.iter().map(|c| self.inner(c)).collect::<Vec<_>>().join(" || "),
-            Cond::Not(c) => format!("!({})", self.condition(c)),
-        }
-    }
-
-    fn inner(&self, cond: &Cond) -> String {
-        let text = self.condition(cond);
-        match cond {
-            Cond::And(_) | Cond::Or(_) => format!("({text})"),
-            _ => text,
-        }
-    }
-
-    pub(super) fn value(&mut self, value: &Value) -> String {
-        match value {
-            Value::Float(v, dtype) => self.constant(*v, *dtype),
-            Value::Int(v, dtype) => format!("({}){v}", c_type(*dtype)),
-            Value::Load(array, index) => self.element(*array, index),
-            Value::Binary(op, dtype, a, b) => {
-                let (a, b) = (self.value(a), self.value(b));
-                let half = matches!(dtype, DType::F16 | DType::BF16);
-                let (a, b) = if half { (self.widened(&a, *dtype), self.widened(&b, *dtype)) } else { (a, b) };
-                let text = match op {
-                    Arith::Add => format!("({a} + {b})"),
-                    Arith::Sub => format!("({a} - {b})"),
-                    Arith::Mul => format!("({a} * {b})"),
-                    Arith::Div => format!("({a} / {b})"),
-                    Arith::Min => format!("min({a}, {b})"),
-                    Arith::Max => format!("max({a}, {b})"),
-                };
-                self.narrowed(text, *dtype)
-            }
-            Value::Fma(dtype, a, b, c) => {
-                let parts = [self.value(a), self.value(b), self.value(c)];
-                match dtype {
-                    DType::F32 | DType::TF32 => format!("fmaf({})", parts.join(", ")),
-                    DType::F64 => format!("fma({})", parts.join(", ")),
-                    DType::F16 | DType::BF16 => {
-                        let wide: Vec<String> = parts.iter().map(|p| self.widened(p, *dtype)).collect();
-                        self.narrowed(format!("fmaf({})", wide.join(", ")), *dtype)
-                    }
-                    _ => format!("{} * {} + {}", parts[0], parts[1], parts[2]),
-                }
-            }
-            Value::Unary(name, dtype, a) => {
-                let a = self.value(a);
-                let suffix = if *dtype == DType::F64 { "" } else { "f" };
-                match name.as_str() {
-                    "sigmoid" => format!("(1 / (1 + exp{suffix}(-({a}))))"),
-                    "abs" => format!("fabs{suffix}({a})"),
-                    other => format!("{other}{suffix}({a})"),
-                }
-            }
-            Value::Cast(dtype, a) => {
-                let from = self.type_of(a);
-                let a = self.value(a);
-                let wide = self.widened(&a, from);
-                match dtype {
-                    DType::F16 | DType::BF16 => self.narrowed(wide, *dtype),
-                    _ if *dtype == from => wide,
-                    _ if matches!(from, DType::F16 | DType::BF16) && *dtype == DType::F32 => wide,
-                    _ => format!("({})({wide})", c_type(*dtype)),
-                }
-            }
-            Value::Select(cond, a, b) => {
-                let (a, b) = (self.value(a), self.value(b));
-                format!("({} ? {a} : {b})", self.condition(cond))
-            }
-            Value::FromIndex(dtype, index) => format!("({})({})", c_type(*dtype), self.index(index, false)),
-        }
-    }
-
-    fn type_of(&self, value: &Value) -> DType {
-        match value {
-            Value::Load(array, _) => self.kernel.array(*array).dtype,
-            Value::Float(_, d) | Value::Int(_, d) | Value::Binary(_, d, ..) | Value::Fma(d, ..) => *d,
-            Value::Unary(_, d, _) | Value::Cast(d, _) | Value::FromIndex(d, _) => *d,
-            Value::Select(_, a, _) => self.type_of(a),
-        }
-    }
-
-    fn widened(&mut self, text: &str, from: DType) -> String {
-        match from {
-            DType::F16 => {
-                self.helpers.insert(prelude::Helper::HalfToFloat);
-                format!("half_to_float({text})")
-            }
-            DType::BF16 => {
-                self.helpers.insert(prelude::Helper::Bf16ToFloat);
-                format!("bf16_to_float({text})")
-            }
-            _ => text.to_string(),
-        }
-    }
-
-    fn narrowed(&mut self, text: String, to: DType) -> String {
-        match to {
-            DType::F16 => {
-                self.helpers.insert(prelude::Helper::FloatToHalf);
-                format!("float_to_half({text})")
-            }
-            DType::BF16 => {
-                self.helpers.insert(prelude::Helper::FloatToBf16);
-                format!("float_to_bf16({text})")
-            }
-            _ => text,
-        }
-    }
-
-    fn constant(&mut self, value: f64, dtype: DType) -> String {
-        match dtype {
-            DType::F16 | DType::BF16 => {
-                let text = format!("{value:?}f");
-                self.narrowed(text, dtype)
-            }
-            DType::F64 => format!("{value:?}"),
-            _ => format!("{value:?}f"),
+impl Integer {
+    fn widened(self) -> Integer {
+        if self.wide {
+            self
+        } else {
+            Integer { text: self.text.cast("long long"), wide: true, range: self.range }
         }
     }
 }
 
-fn dim(d: Dim) -> char {
+impl Printer<'_> {
+    /// An index. It is computed in 32 bits as far as its bounds allow, and in 64 from where they do not.
+    pub(super) fn integer(&mut self, index: &Index) -> Integer {
+        let leaf = |text: String, range| Integer { text: Text::atom(text), wide: false, range };
+        let (a, b) = match index {
+            Index::Const(v) => return constant(*v),
+            Index::Var(v) => {
+                return match self.variables.get(v) {
+                    Some(known) => known.clone(),
+                    None => leaf(format!("unbound{}", v.0), Range::INT),
+                }
+            }
+            Index::BlockIdx(d) => {
+                let name = self.place(false, *d);
+                return leaf(name, Range::of(0, i128::from(self.kernel.grid[position(*d)]) - 1));
+            }
+            Index::ThreadIdx(d) => {
+                let name = self.place(true, *d);
+                return leaf(name, Range::of(0, i128::from(self.kernel.block[position(*d)]) - 1));
+            }
+            Index::Add(a, b) | Index::Sub(a, b) | Index::Mul(a, b) | Index::Div(a, b) | Index::Mod(a, b) => (a, b),
+            Index::Min(a, b) | Index::Max(a, b) | Index::Xor(a, b) | Index::And(a, b) => (a, b),
+            Index::Shl(a, b) | Index::Shr(a, b) => (a, b),
+        };
+        let (mut left, mut right) = (self.integer(a), self.integer(b));
+        let range = Range::after(index, left.range, right.range);
+        let call = matches!(index, Index::Min(..) | Index::Max(..));
+        if !range.fits_int() && !left.wide && !right.wide || call && right.wide {
+            left = left.widened();
+        }
+        if call && left.wide {
+            right = right.widened();
+        }
+        let wide = left.wide || right.wide;
+        let text = match (index, as_constant(b)) {
+            (Index::Add(..), Some(k)) if k < 0 && k > i64::MIN => infix(&left, "-", &constant(-k), ADD),
+            (Index::Sub(..), Some(k)) if k < 0 && k > i64::MIN => infix(&left, "+", &constant(-k), ADD),
+            (Index::Add(..), _) => infix(&left, "+", &right, ADD),
+            (Index::Sub(..), _) => infix(&left, "-", &right, ADD),
+            (Index::Mul(..), _) => infix(&left, "*", &right, MUL),
+            // Operands are not negative, so a shift and a mask do.
+            (Index::Div(..), Some(k)) if k > 0 && k.count_ones() == 1 => {
+                bits(&left, ">>", &constant(k.trailing_zeros().into()), SHIFT)
+            }
+            (Index::Mod(..), Some(k)) if k > 0 && k.count_ones() == 1 => bits(&left, "&", &constant(k - 1), BIT_AND),
+            (Index::Div(..), _) => infix(&left, "/", &right, MUL),
+            (Index::Mod(..), _) => infix(&left, "%", &right, MUL),
+            (Index::Min(..), _) => Text::atom(format!("min({}, {})", left.text.text, right.text.text)),
+            (Index::Max(..), _) => Text::atom(format!("max({}, {})", left.text.text, right.text.text)),
+            (Index::Xor(..), _) => bits(&left, "^", &right, BIT_XOR),
+            (Index::And(..), _) => bits(&left, "&", &right, BIT_AND),
+            (Index::Shl(..), _) => bits(&left, "<<", &right, SHIFT),
+            _ => bits(&left, ">>", &right, SHIFT),
+        };
+        Integer { text, wide, range }
+    }
+
+    /// `array[index]`.
+    pub(super) fn element(&mut self, array: ArrayId, index: &Index) -> String {
+        let index = self.integer(index).text.text;
+        format!("{}[{index}]", self.arrays[array.0 as usize])
+    }
+
+    /// `array + index`, as a pointer.
+    pub(super) fn pointer(&mut self, array: ArrayId, index: &Index) -> Text {
+        let name = self.arrays[array.0 as usize].clone();
+        if *index == Index::Const(0) {
+            return Text::atom(name);
+        }
+        if self.kernel.array(array).space == Space::Register {
+            return Text::new(format!("&{}", self.element(array, index)), UNARY);
+        }
+        let index = self.integer(index).text;
+        // `a + (b + c)` is `a + b + c` for a pointer; a difference keeps its parentheses, so that no step leaves the array.
+        let index = if index.text.contains(" - ") { index.within(MUL) } else { index.within(ADD) };
+        Text::new(format!("{name} + {index}"), ADD)
+    }
+
+    /// A condition.
+    pub(super) fn condition(&mut self, cond: &Cond) -> Text {
+        match cond {
+            Cond::True => Text::atom("true"),
+            Cond::Lt(a, b) => self.compare(a, "<", b),
+            Cond::Le(a, b) => self.compare(a, "<=", b),
+            Cond::Eq(a, b) => self.compare(a, "==", b),
+            Cond::Ne(a, b) => self.compare(a, "!=", b),
+            Cond::And(list) => self.joined(list, " && ", AND, "true"),
+            Cond::Or(list) => self.joined(list, " || ", OR, "false"),
+            Cond::Not(inner) => match inner.as_ref() {
+                Cond::True => Text::atom("false"),
+                Cond::Lt(a, b) => self.compare(a, ">=", b),
+                Cond::Le(a, b) => self.compare(a, ">", b),
+                Cond::Eq(a, b) => self.compare(a, "!=", b),
+                Cond::Ne(a, b) => self.compare(a, "==", b),
+                Cond::Not(twice) => self.condition(twice),
+                inner => Text::new(format!("!{}", self.condition(inner).within(UNARY)), UNARY),
+            },
+        }
+    }
+
+    fn compare(&mut self, a: &Index, operator: &str, b: &Index) -> Text {
+        let (a, b) = (self.integer(a).text.within(SHIFT), self.integer(b).text.within(SHIFT));
+        let precedence = if operator.ends_with("==") || operator == "!=" { EQUAL } else { COMPARE };
+        Text::new(format!("{a} {operator} {b}"), precedence)
+    }
+
+    fn joined(&mut self, list: &[Cond], operator: &str, precedence: u8, empty: &str) -> Text {
+        match list {
+            [] => Text::atom(empty),
+            [one] => self.condition(one),
+            list => {
+                // Mixed `&&` and `||` keep parentheses that only a reader needs.
+                let parts: Vec<String> = list.iter().map(|c| self.condition(c).within(EQUAL)).collect();
+                Text::new(parts.join(operator), precedence)
+            }
+        }
+    }
+}
+
+/// Arithmetic, left to right.
+fn infix(a: &Integer, operator: &str, b: &Integer, precedence: u8) -> Text {
+    Text::new(format!("{} {operator} {}", a.text.within(precedence), b.text.within(precedence + 1)), precedence)
+}
+
+/// An operator whose precedence few remember: its operands have parentheses.
+fn bits(a: &Integer, operator: &str, b: &Integer, precedence: u8) -> Text {
+    Text::new(format!("{} {operator} {}", a.text.within(UNARY), b.text.within(UNARY)), precedence)
+}
+
+fn constant(value: i64) -> Integer {
+    let wide = i32::try_from(value).is_err();
+    let text = match value {
+        // The literal itself would not fit before its sign is applied.
+        i64::MIN => Text::new("-9223372036854775807LL - 1", ADD),
+        v if v < 0 => Text::new(if wide { format!("{v}LL") } else { v.to_string() }, UNARY),
+        v => Text::atom(if wide { format!("{v}LL") } else { v.to_string() }),
+    };
+    Integer { text, wide, range: Range::of(value.into(), value.into()) }
+}
+
+fn as_constant(index: &Index) -> Option<i64> {
+    match index {
+        Index::Const(v) => Some(*v),
+        _ => None,
+    }
+}
+
+pub(super) fn position(d: Dim) -> usize {
     match d {
-        Dim::X => 'x',
-        Dim::Y => 'y',
-        Dim::Z => 'z',
+        Dim::X => 0,
+        Dim::Y => 1,
+        Dim::Z => 2,
     }
 }

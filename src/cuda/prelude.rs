@@ -1,111 +1,171 @@
-//! Helper functions of the CUDA text: conversions of half types and asynchronous copies, as inline PTX.
+//! Helper functions of the CUDA text: arithmetic of half types and asynchronous copies, as inline PTX. Numbers of half
+//! types are held as their 16 bits, because their own types need a header.
 
-/// A helper function.
+/// A helper function; printed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Helper {
     HalfToFloat,
     FloatToHalf,
+    DoubleToHalf,
+    HalfAdd,
+    HalfSub,
+    HalfMul,
+    HalfFma,
     Bf16ToFloat,
     FloatToBf16,
+    DoubleToBf16,
+    Bf16Fma,
     /// Bytes; whether it may write zeros instead.
     CopyAsync(u32, bool),
+    CopyAsyncCommit,
+    CopyAsyncWait,
 }
 
-/// Its text.
-pub(super) fn text(helper: Helper) -> &'static str {
-    match helper {
-        Helper::HalfToFloat => {
-            "__device__ __forceinline__ float half_to_float(unsigned short h)
+impl Helper {
+    /// The helpers that its text calls.
+    pub fn needs(self) -> &'static [Helper] {
+        match self {
+            Helper::DoubleToBf16 => &[Helper::FloatToBf16],
+            Helper::Bf16Fma => &[Helper::Bf16ToFloat, Helper::FloatToBf16],
+            _ => &[],
+        }
+    }
+
+    /// Its name in the text.
+    pub fn name(self) -> String {
+        match self {
+            Helper::HalfToFloat => "half_to_float".into(),
+            Helper::FloatToHalf => "float_to_half".into(),
+            Helper::DoubleToHalf => "double_to_half".into(),
+            Helper::HalfAdd => "half_add".into(),
+            Helper::HalfSub => "half_sub".into(),
+            Helper::HalfMul => "half_mul".into(),
+            Helper::HalfFma => "half_fma".into(),
+            Helper::Bf16ToFloat => "bf16_to_float".into(),
+            Helper::FloatToBf16 => "float_to_bf16".into(),
+            Helper::DoubleToBf16 => "double_to_bf16".into(),
+            Helper::Bf16Fma => "bf16_fma".into(),
+            Helper::CopyAsync(bytes, false) => format!("copy_async_{bytes}"),
+            Helper::CopyAsync(bytes, true) => format!("copy_async_{bytes}_or_zero"),
+            Helper::CopyAsyncCommit => "copy_async_commit".into(),
+            Helper::CopyAsyncWait => "copy_async_wait".into(),
+        }
+    }
+
+    /// Its definition.
+    pub fn text(self) -> String {
+        let body = match self {
+            Helper::HalfToFloat => "float half_to_float(unsigned short h)
 {
     float f;
     asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h));
     return f;
-}
-
-"
-        }
-        Helper::FloatToHalf => {
-            "__device__ __forceinline__ unsigned short float_to_half(float f)
+}"
+            .into(),
+            Helper::FloatToHalf => "unsigned short float_to_half(float f)
 {
     unsigned short h;
     asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(f));
     return h;
-}
-
-"
-        }
-        Helper::Bf16ToFloat => {
-            "__device__ __forceinline__ float bf16_to_float(unsigned short h)
+}"
+            .into(),
+            Helper::DoubleToHalf => "unsigned short double_to_half(double d)
+{
+    unsigned short h;
+    asm(\"cvt.rn.f16.f64 %0, %1;\" : \"=h\"(h) : \"d\"(d));
+    return h;
+}"
+            .into(),
+            Helper::HalfAdd => half_operation("add"),
+            Helper::HalfSub => half_operation("sub"),
+            Helper::HalfMul => half_operation("mul"),
+            Helper::HalfFma => "unsigned short half_fma(unsigned short a, unsigned short b, unsigned short c)
+{
+    unsigned short d;
+    asm(\"fma.rn.f16 %0, %1, %2, %3;\" : \"=h\"(d) : \"h\"(a), \"h\"(b), \"h\"(c));
+    return d;
+}"
+            .into(),
+            Helper::Bf16ToFloat => "float bf16_to_float(unsigned short h)
 {
     return __uint_as_float((unsigned int)h << 16);
-}
-
-"
-        }
-        Helper::FloatToBf16 => {
-            "__device__ __forceinline__ unsigned short float_to_bf16(float f)
+}"
+            .into(),
+            Helper::FloatToBf16 => "unsigned short float_to_bf16(float f)
 {
+#if __CUDA_ARCH__ >= 800
+    unsigned short h;
+    asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(f));
+    return h;
+#else
     // Round to nearest, ties to even; infinities and NaNs pass.
     const unsigned int u = __float_as_uint(f);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (unsigned short)((u >> 16) | 0x40u);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
     return (unsigned short)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
-
-"
-        }
-        Helper::CopyAsync(4, false) => {
-            "__device__ __forceinline__ void copy_async_4(void* to, const void* from)
+#endif
+}"
+            .into(),
+            Helper::DoubleToBf16 => "unsigned short double_to_bf16(double d)
 {
-    asm volatile(\"cp.async.ca.shared.global [%0], [%1], 4;\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\");
-}
-
-"
-        }
-        Helper::CopyAsync(8, false) => {
-            "__device__ __forceinline__ void copy_async_8(void* to, const void* from)
+    // Rounding to odd on the way to float leaves one rounding in all.
+    const float f = __double2float_rz(d);
+    return float_to_bf16(f == d || f != f ? f : __uint_as_float(__float_as_uint(f) | 1u));
+}"
+            .into(),
+            Helper::Bf16Fma => "unsigned short bf16_fma(unsigned short a, unsigned short b, unsigned short c)
 {
-    asm volatile(\"cp.async.ca.shared.global [%0], [%1], 8;\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\");
-}
-
-"
-        }
-        Helper::CopyAsync(_, false) => {
-            "__device__ __forceinline__ void copy_async_16(void* to, const void* from)
+#if __CUDA_ARCH__ >= 800
+    unsigned short d;
+    asm(\"fma.rn.bf16 %0, %1, %2, %3;\" : \"=h\"(d) : \"h\"(a), \"h\"(b), \"h\"(c));
+    return d;
+#else
+    return float_to_bf16(fmaf(bf16_to_float(a), bf16_to_float(b), bf16_to_float(c)));
+#endif
+}"
+            .into(),
+            Helper::CopyAsync(bytes, or_zero) => copy_async(bytes, or_zero),
+            Helper::CopyAsyncCommit => "void copy_async_commit()
 {
-    asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\");
-}
-
-"
-        }
-        Helper::CopyAsync(4, true) => {
-            "__device__ __forceinline__ void copy_async_4_or_zero(void* to, const void* from, bool read)
+    asm volatile(\"cp.async.commit_group;\" ::: \"memory\");
+}"
+            .into(),
+            Helper::CopyAsyncWait => {
+                return "// Waits until all but the latest groups of this thread are complete.
+template <int latest>
+__device__ __forceinline__ void copy_async_wait()
 {
-    asm volatile(\"cp.async.ca.shared.global [%0], [%1], 4, %2;\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(read ? 4 : 0) : \"memory\");
+    asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(latest) : \"memory\");
 }
-
 "
-        }
-        Helper::CopyAsync(8, true) => {
-            "__device__ __forceinline__ void copy_async_8_or_zero(void* to, const void* from, bool read)
-{
-    asm volatile(\"cp.async.ca.shared.global [%0], [%1], 8, %2;\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(read ? 8 : 0) : \"memory\");
-}
-
-"
-        }
-        Helper::CopyAsync(_, true) => {
-            "__device__ __forceinline__ void copy_async_16_or_zero(void* to, const void* from, bool read)
-{
-    asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(read ? 16 : 0) : \"memory\");
-}
-
-"
-        }
+                .into()
+            }
+        };
+        format!("__device__ __forceinline__ {body}\n")
     }
+}
+
+fn half_operation(operation: &str) -> String {
+    format!(
+        "unsigned short half_{operation}(unsigned short a, unsigned short b)
+{{
+    unsigned short c;
+    asm(\"{operation}.rn.f16 %0, %1, %2;\" : \"=h\"(c) : \"h\"(a), \"h\"(b));
+    return c;
+}}"
+    )
+}
+
+fn copy_async(bytes: u32, or_zero: bool) -> String {
+    // Only copies of 16 bytes can pass by L1.
+    let cache = if bytes == 16 { "cg" } else { "ca" };
+    let name = Helper::CopyAsync(bytes, or_zero).name();
+    let (parameter, size, operand) =
+        if or_zero { (", bool read", ", %2", format!(", \"r\"(read ? {bytes} : 0)")) } else { ("", "", String::new()) };
+    format!(
+        "void {name}(void* to, const void* from{parameter})
+{{
+    asm volatile(\"cp.async.{cache}.shared.global [%0], [%1], {bytes}{size};\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from){operand} : \"memory\");
+}}"
+    )
 }

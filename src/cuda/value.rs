@@ -1,0 +1,201 @@
+//! Values: arithmetic on elements.
+use super::expression::precedence::*;
+use super::expression::Text;
+use super::prelude::Helper;
+use super::{c_type, Printer};
+use crate::kernel::{Arith, Index, Value};
+use satune_ir::DType;
+
+/// Whether elements of the type are held as their bits.
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+fn is_float(dtype: DType) -> bool {
+    is_half(dtype) || matches!(dtype, DType::F32 | DType::TF32 | DType::F64)
+}
+
+impl Printer<'_> {
+    /// The value as an element of the type.
+    pub(super) fn value_as(&mut self, value: &Value, dtype: DType) -> Text {
+        let text = match value {
+            // A constant is written in the type at once.
+            Value::Float(v, from) if is_float(dtype) && (*from == dtype || *from == DType::F64) => {
+                return float_constant(*v, dtype)
+            }
+            Value::Int(v, _) if is_float(dtype) => return float_constant(*v as f64, dtype),
+            Value::Int(v, _) => return integer_constant(*v, dtype),
+            value => self.value(value),
+        };
+        self.convert(text, self.type_of(value), dtype)
+    }
+
+    fn value(&mut self, value: &Value) -> Text {
+        match value {
+            Value::Float(v, dtype) if is_float(*dtype) => float_constant(*v, *dtype),
+            Value::Float(v, dtype) => integer_constant(*v as i64, *dtype),
+            Value::Int(v, dtype) if is_float(*dtype) => float_constant(*v as f64, *dtype),
+            Value::Int(v, dtype) => integer_constant(*v, *dtype),
+            Value::Load(array, index) => Text::atom(self.element(*array, index)),
+            Value::Binary(op, dtype, a, b) => self.binary(*op, *dtype, a, b),
+            Value::Fma(dtype, a, b, c) => {
+                let [a, b, c] = [a, b, c].map(|v| self.value_as(v, *dtype));
+                let call = |name: &str| Text::atom(format!("{name}({}, {}, {})", a.text, b.text, c.text));
+                match dtype {
+                    DType::F32 | DType::TF32 => call("fmaf"),
+                    DType::F64 => call("fma"),
+                    DType::F16 => call(&self.helper(Helper::HalfFma)),
+                    DType::BF16 => call(&self.helper(Helper::Bf16Fma)),
+                    _ => Text::new(format!("{} * {} + {}", a.within(MUL), b.within(MUL + 1), c.within(ADD + 1)), ADD),
+                }
+            }
+            Value::Unary(name, dtype, a) => {
+                // Half types are computed in f32.
+                let within = if is_half(*dtype) { DType::F32 } else { *dtype };
+                let a = self.value_as(a, within);
+                let text = unary(name, within, &a);
+                self.convert(text, within, *dtype)
+            }
+            Value::Cast(dtype, a) => self.value_as(a, *dtype),
+            Value::Select(cond, a, b) => {
+                let dtype = self.type_of(a);
+                let cond = self.condition(cond).within(TERNARY + 1);
+                let (a, b) = (self.value_as(a, dtype), self.value_as(b, dtype));
+                Text::new(format!("{cond} ? {} : {}", a.within(TERNARY + 1), b.within(TERNARY)), TERNARY)
+            }
+            Value::FromIndex(dtype, index) => self.from_index(*dtype, index),
+        }
+    }
+
+    fn binary(&mut self, op: Arith, dtype: DType, a: &Value, b: &Value) -> Text {
+        if dtype == DType::F16 && matches!(op, Arith::Add | Arith::Sub | Arith::Mul) {
+            let name = self.helper(match op {
+                Arith::Add => Helper::HalfAdd,
+                Arith::Sub => Helper::HalfSub,
+                _ => Helper::HalfMul,
+            });
+            let (a, b) = (self.value_as(a, dtype), self.value_as(b, dtype));
+            return Text::atom(format!("{name}({}, {})", a.text, b.text));
+        }
+        // One operation on halves in f32, then rounded: the same as rounding once, f32 being more than twice as precise.
+        let within = if is_half(dtype) { DType::F32 } else { dtype };
+        let (a, b) = (self.value_as(a, within), self.value_as(b, within));
+        let infix = |operator: &str, p: u8| Text::new(format!("{} {operator} {}", a.within(p), b.within(p + 1)), p);
+        let call = |name: &str| {
+            let name = match within {
+                DType::F32 | DType::TF32 => format!("f{name}f"),
+                DType::F64 => format!("f{name}"),
+                _ => name.to_string(),
+            };
+            Text::atom(format!("{name}({}, {})", a.text, b.text))
+        };
+        let text = match op {
+            Arith::Add => infix("+", ADD),
+            Arith::Sub => infix("-", ADD),
+            Arith::Mul => infix("*", MUL),
+            Arith::Div => infix("/", MUL),
+            Arith::Min => call("min"),
+            Arith::Max => call("max"),
+        };
+        self.convert(text, within, dtype)
+    }
+
+    fn from_index(&mut self, dtype: DType, index: &Index) -> Text {
+        let integer = self.integer(index);
+        let from = if integer.wide { DType::I64 } else { DType::I32 };
+        self.convert(integer.text, from, dtype)
+    }
+
+    /// The type that the text of a value has.
+    pub(super) fn type_of(&self, value: &Value) -> DType {
+        match value {
+            Value::Load(array, _) => self.kernel.array(*array).dtype,
+            Value::Float(_, d) | Value::Int(_, d) | Value::Binary(_, d, ..) | Value::Fma(d, ..) => *d,
+            Value::Unary(_, d, _) | Value::Cast(d, _) | Value::FromIndex(d, _) => *d,
+            Value::Select(_, a, _) => self.type_of(a),
+        }
+    }
+
+    fn convert(&mut self, text: Text, from: DType, to: DType) -> Text {
+        let float = matches!(from, DType::F32 | DType::TF32);
+        let helper = match (from, to) {
+            (from, to) if from == to => return text,
+            (DType::F16, _) => Helper::HalfToFloat,
+            (DType::BF16, _) => Helper::Bf16ToFloat,
+            (DType::F64, DType::F16) => Helper::DoubleToHalf,
+            (DType::F64, DType::BF16) => Helper::DoubleToBf16,
+            (_, DType::F16) if float => Helper::FloatToHalf,
+            (_, DType::BF16) if float => Helper::FloatToBf16,
+            (_, DType::F16 | DType::BF16) => {
+                let text = self.convert(text, from, DType::F32);
+                return self.convert(text, DType::F32, to);
+            }
+            (_, DType::Bool) => return Text::new(format!("{} != 0", text.within(COMPARE)), EQUAL),
+            (from, to) if c_type(from) == c_type(to) => return text,
+            (_, to) => return text.cast(c_type(to)),
+        };
+        let text = Text::atom(format!("{}({})", self.helper(helper), text.text));
+        if is_half(from) {
+            self.convert(text, DType::F32, to)
+        } else {
+            text
+        }
+    }
+}
+
+/// A function of one argument in f32, f64 or an integer type.
+fn unary(name: &str, dtype: DType, a: &Text) -> Text {
+    let suffix = if dtype == DType::F64 { "" } else { "f" };
+    match name {
+        "sigmoid" => {
+            let one = float_constant(1.0, dtype).text;
+            Text::new(format!("{one} / ({one} + exp{suffix}(-{}))", a.within(UNARY + 1)), MUL)
+        }
+        "abs" if !is_float(dtype) => Text::atom(format!("abs({})", a.text)),
+        "abs" => Text::atom(format!("fabs{suffix}({})", a.text)),
+        other => Text::atom(format!("{other}{suffix}({})", a.text)),
+    }
+}
+
+/// A constant of a floating type; a half type's are written as their bits.
+pub(super) fn float_constant(value: f64, dtype: DType) -> Text {
+    let signed = |text: String| if text.starts_with('-') { Text::new(text, UNARY) } else { Text::atom(text) };
+    match dtype {
+        DType::F16 => Text::atom(bits(half::f16::from_f64(value).to_bits())),
+        DType::BF16 => Text::atom(bits(half::bf16::from_f64(value).to_bits())),
+        DType::F64 if value.is_finite() => signed(format!("{value:?}")),
+        DType::F64 => Text::atom(format!("__longlong_as_double({:#018x}LL)", value.to_bits())),
+        _ => {
+            let value = value as f32;
+            if value.is_finite() {
+                signed(format!("{value:?}f"))
+            } else {
+                Text::atom(format!("__uint_as_float({:#010x}u)", value.to_bits()))
+            }
+        }
+    }
+}
+
+fn bits(bits: u16) -> String {
+    if bits == 0 {
+        "0".into()
+    } else {
+        format!("{bits:#06x}")
+    }
+}
+
+fn integer_constant(value: i64, dtype: DType) -> Text {
+    let suffix = match dtype {
+        DType::U32 => "u",
+        DType::U64 | DType::Handle => "ull",
+        DType::I64 => "ll",
+        _ if i32::try_from(value).is_err() => "ll",
+        _ => "",
+    };
+    match value {
+        i64::MIN => Text::new("-9223372036854775807ll - 1", ADD),
+        v if dtype == DType::Bool => Text::atom(if v == 0 { "0" } else { "1" }),
+        v if v < 0 => Text::new(format!("{v}{suffix}"), UNARY),
+        v => Text::atom(format!("{v}{suffix}")),
+    }
+}
