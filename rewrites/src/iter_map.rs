@@ -5,6 +5,8 @@
 use crate::arith::{add, constant, floor_div, floor_mod, int, mul, Domains};
 use satune_ir::{visit, BinOp, DType, Expr, Range};
 
+mod inverse;
+
 /// `scale · ((mark // lower) % extent)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Term {

@@ -3,18 +3,24 @@
 
 pub mod arith;
 mod bounds;
+mod cache_common;
+mod compute_at_common;
+mod compute_domain;
 mod error;
 pub mod flags;
 pub mod gpu_check;
 mod iter_map;
+mod linear;
 mod loop_checks;
 mod loop_kind;
+mod regions;
 mod render;
 pub mod replay;
 pub mod schedule;
 pub mod scope;
 #[cfg(all(test, feature = "scripts"))]
 mod testing;
+mod text;
 pub mod trace;
 pub mod tree;
 
@@ -33,6 +39,13 @@ pub mod vectorize;
 pub mod space;
 
 // Data movement and reductions.
+pub mod cache_read;
+pub mod cache_write;
+pub mod compute_at;
+pub mod decompose_reduction;
+pub mod reverse_compute_at;
+pub mod set_scope;
+pub mod storage_align;
 
 pub use error::{ErrorClass, Refusal, ScheduleError};
 pub use schedule::{BlockFlags, Result, Schedule};

@@ -3,8 +3,8 @@ use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
 use crate::tree::{LoopId, Node};
 use crate::{
-    add_unit_loop, annotate, bind, fuse, parallel, queries, reorder, split, unroll, vectorize, ErrorClass,
-    ScheduleError,
+    add_unit_loop, annotate, bind, cache_read, cache_write, compute_at, decompose_reduction, fuse, parallel, queries,
+    reorder, reverse_compute_at, set_scope, split, storage_align, unroll, vectorize, ErrorClass, ScheduleError,
 };
 use satune_ir::{Attr, BlockId, Program};
 use serde_json::Value;
@@ -117,6 +117,13 @@ pub const PRIMITIVES: &[&str] = &[
     "annotate",
     "unannotate",
     "add_unit_loop",
+    "cache_read",
+    "cache_write",
+    "compute_at",
+    "reverse_compute_at",
+    "decompose_reduction",
+    "set_scope",
+    "storage_align",
 ];
 
 fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Result<Handle> {
@@ -155,6 +162,37 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         "unannotate" => annotate::unannotate(s, args.node(s, 0, "block_or_loop")?, args.text(1, "ann_key")?).map(done),
         "add_unit_loop" => add_unit_loop::add_unit_loop(s, args.node(s, 0, "block_or_loop")?).map(Handle::Loop),
+        "cache_read" | "cache_write" => {
+            let write = call.op == "cache_write";
+            let cache = if write { cache_write::cache_write } else { cache_read::cache_read };
+            let index = args.int(1, if write { "write_buffer_index" } else { "read_buffer_index" })?;
+            let consumers = args.blocks(s, 3, "consumer_blocks")?;
+            cache(s, args.block(s, 0, "block")?, index, args.text(2, "storage_scope")?, &consumers).map(Handle::Block)
+        }
+        "compute_at" | "reverse_compute_at" => {
+            let compute =
+                if call.op == "compute_at" { compute_at::compute_at } else { reverse_compute_at::reverse_compute_at };
+            let (block, target) = (args.block(s, 0, "block")?, args.loop_(1, "loop")?);
+            let preserve = args.flag(2, "preserve_unit_loops", false)?;
+            compute(s, block, target, preserve, args.int_or(3, "index", -1)?).map(done)
+        }
+        "decompose_reduction" => {
+            decompose_reduction::decompose_reduction(s, args.block(s, 0, "block")?, args.loop_(1, "loop")?)
+                .map(Handle::Block)
+        }
+        "set_scope" => {
+            let index = args.int(1, "buffer_index")?;
+            set_scope::set_scope(s, args.block(s, 0, "block")?, index, args.text(2, "storage_scope")?).map(done)
+        }
+        "storage_align" => storage_align::storage_align(
+            s,
+            args.block(s, 0, "block")?,
+            args.int(1, "buffer_index")?,
+            args.int(2, "axis")?,
+            args.int(3, "factor")?,
+            args.int(4, "offset")?,
+        )
+        .map(done),
         "merge" => Err(ScheduleError::refused(
             "The loops cannot be merged without a proof that their nests are independent",
             "merge runs the iterations of several nests together and proves nothing about their dependences",

@@ -1,55 +1,90 @@
 //! Where NVRTC and nvdisasm may be.
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-/// Folders that may hold libnvrtc, nearest first: `SATUNE_CUDA_LIBS`, beside the executable, what `scripts/fetch-cuda`
-/// put under `target/cuda`, Python's site-packages, the toolkit's usual place.
+/// Folders that hold libnvrtc, nearest first: `SATUNE_CUDA_LIBS`; `cuda/lib` beside the executable; what
+/// `scripts/fetch-cuda` put under `target/cuda`; Python's site-packages; the toolkit's usual places.
 pub fn folders() -> Vec<PathBuf> {
-    let mut list: Vec<PathBuf> = Vec::new();
-    if let Some(paths) = std::env::var_os("SATUNE_CUDA_LIBS") {
-        list.extend(std::env::split_paths(&paths));
-    }
+    let toolkits = toolkits().into_iter().flat_map(|t| [t.join("lib64"), t.join("lib")]);
+    named().into_iter().chain(wheels("lib")).chain(toolkits).filter(|f| holds(f, "libnvrtc.so")).collect()
+}
+
+/// The disassembler, where there is one: near libnvrtc, in the toolkit, on the `PATH`.
+pub fn nvdisasm() -> Option<PathBuf> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let search = || {
+        let near = named().into_iter().map(|f| f.join("../bin"));
+        let toolkits = toolkits().into_iter().map(|t| t.join("bin"));
+        let mut folders = near.chain(wheels("bin")).chain(toolkits).chain(paths("PATH"));
+        folders.find_map(|f| Some(f.join("nvdisasm")).filter(|p| p.is_file()))
+    };
+    FOUND.get_or_init(search).clone()
+}
+
+/// `LD_LIBRARY_PATH` for a worker: libnvrtc loads libnvrtc-builtins by name, which must be of the same version.
+pub(super) fn loader_path() -> std::ffi::OsString {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let nearest = FOUND.get_or_init(|| folders().into_iter().next().and_then(|f| std::path::absolute(f).ok()));
+    let list = nearest.iter().cloned().chain(paths("LD_LIBRARY_PATH"));
+    std::env::join_paths(list).unwrap_or_default()
+}
+
+fn paths(variable: &str) -> Vec<PathBuf> {
+    std::env::var_os(variable).map(|v| std::env::split_paths(&v).collect()).unwrap_or_default()
+}
+
+fn named() -> Vec<PathBuf> {
+    paths("SATUNE_CUDA_LIBS")
+}
+
+fn toolkits() -> Vec<PathBuf> {
+    let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().flat_map(paths);
+    named.chain([PathBuf::from("/usr/local/cuda")]).collect()
+}
+
+/// The `lib` or `bin` folders of wheels: `nvidia/<name>/lib` under each root.
+fn wheels(kind: &str) -> Vec<PathBuf> {
+    let mut list = Vec::new();
     for root in roots() {
-        list.push(root.join("nvidia/cu13/lib"));
-        list.push(root.join("nvidia/cuda_nvrtc/lib"));
-        list.push(root.join("lib"));
+        list.push(root.join(kind));
+        list.extend(entries(&root.join("nvidia")).into_iter().rev().map(|f| f.join(kind)));
     }
-    list.push("/usr/local/cuda/lib64".into());
-    list.retain(|p| p.is_dir());
+    list.retain(|f| f.is_dir());
     list
 }
 
 fn roots() -> Vec<PathBuf> {
     let mut roots = Vec::new();
     if let Ok(exe) = std::env::current_exe() {
-        for folder in exe.ancestors().skip(1).take(4) {
-            roots.push(folder.join("cuda"));
-        }
+        roots.extend(exe.ancestors().skip(1).take(4).map(|folder| folder.join("cuda")));
     }
     roots.push(Path::new("target").join("cuda"));
-    for prefix in ["/usr/local/lib", "/usr/lib"] {
-        for minor in 8..15 {
-            roots.push(Path::new(prefix).join(format!("python3.{minor}/site-packages")));
-            roots.push(Path::new(prefix).join(format!("python3.{minor}/dist-packages")));
+    // Python installations: active environments, then those on the PATH, the user's, the system's.
+    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().flat_map(paths).collect();
+    prefixes.extend(
+        paths("PATH").iter().filter(|f| f.join("python3").exists()).filter_map(|f| f.parent().map(Path::to_path_buf)),
+    );
+    prefixes.extend(paths("HOME").iter().map(|home| home.join(".local")));
+    prefixes.extend(["/usr/local", "/usr"].map(PathBuf::from));
+    for prefix in prefixes {
+        for python in entries(&prefix.join("lib")) {
+            if python.file_name().is_some_and(|n| n.to_string_lossy().starts_with("python3")) {
+                roots.push(python.join("site-packages"));
+                roots.push(python.join("dist-packages"));
+            }
         }
     }
     roots
 }
 
-/// `LD_LIBRARY_PATH` for a worker: libnvrtc loads libnvrtc-builtins by name.
-pub(super) fn loader_path() -> std::ffi::OsString {
-    let mut list = folders();
-    if let Some(paths) = std::env::var_os("LD_LIBRARY_PATH") {
-        list.extend(std::env::split_paths(&paths));
-    }
-    std::env::join_paths(list.into_iter().filter_map(|p| std::path::absolute(p).ok())).unwrap_or_default()
+/// What a folder holds, in order of names; nothing where it cannot be read.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut list: Vec<PathBuf> =
+        std::fs::read_dir(folder).map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default();
+    list.sort();
+    list
 }
 
-/// The disassembler, where there is one.
-pub fn nvdisasm() -> Option<PathBuf> {
-    let mut candidates: Vec<PathBuf> = roots().into_iter().map(|r| r.join("nvidia/cu13/bin/nvdisasm")).collect();
-    candidates.push("/usr/local/cuda/bin/nvdisasm".into());
-    if let Some(paths) = std::env::var_os("PATH") {
-        candidates.extend(std::env::split_paths(&paths).map(|p| p.join("nvdisasm")));
-    }
-    candidates.into_iter().find(|p| p.is_file())
+fn holds(folder: &Path, start: &str) -> bool {
+    entries(folder).iter().any(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(start)))
 }

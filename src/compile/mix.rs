@@ -15,8 +15,12 @@ pub struct Mix {
     pub by_opcode: BTreeMap<String, u32>,
 }
 
-/// The loop with the most multiply-adds among those that no larger count contains: the range of a backward branch.
-/// `None` where there is no disassembler, or no loop with arithmetic.
+/// Opcodes that do the arithmetic of a contraction.
+const MATH: &[&str] =
+    &["FFMA", "FFMA2", "DFMA", "HFMA2", "HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA", "DMMA", "IMAD", "IDP"];
+
+/// The mix of the loop where a kernel spends its time: see `hot_loop`. `None` where there is no disassembler, or no
+/// loop with arithmetic.
 pub fn hot_loop_mix(cubin: &[u8]) -> Option<Mix> {
     let tool = super::libraries::nvdisasm()?;
     let mut file = tempfile::NamedTempFile::new().ok()?;
@@ -25,41 +29,65 @@ pub fn hot_loop_mix(cubin: &[u8]) -> Option<Mix> {
     hot_loop(&String::from_utf8_lossy(&output.stdout))
 }
 
+/// Among the ranges of backward branches: the one with the most arithmetic, and within it, as long as an inner one has
+/// at least half of the arithmetic, that inner one.
 fn hot_loop(text: &str) -> Option<Mix> {
-    let mut labels: HashMap<&str, usize> = HashMap::new();
-    let mut code: Vec<&str> = Vec::new();
-    for line in text.lines() {
-        let line = line.trim();
-        if let Some(label) = line.strip_suffix(':').filter(|l| l.starts_with(".L_")) {
-            labels.insert(label, code.len());
-        } else if let Some((_, rest)) = line.strip_prefix("/*").and_then(|l| l.split_once("*/")) {
-            if let Some((instruction, _)) = rest.split_once(';') {
-                code.push(instruction.trim());
-            }
+    let code = Code::read(text);
+    // Integer multiplications count only where a kernel has no others.
+    let floats = code.instructions.iter().any(|i| is_float_math(opcode(i)));
+    let is_math = |i: &&&str| if floats { is_float_math(opcode(i)) } else { MATH.contains(&opcode(i)) };
+    let mut loops: Vec<(usize, &[&str])> =
+        code.loops().map(|body| (body.iter().filter(is_math).count(), body)).filter(|(math, _)| *math > 0).collect();
+    // From the largest to the smallest: every loop comes after those that contain it.
+    loops.sort_by_key(|(math, body)| std::cmp::Reverse((*math, body.len())));
+    let (mut math, mut body) = *loops.first()?;
+    for (inner_math, inner) in loops {
+        let contained = body.as_ptr_range().contains(&inner.as_ptr()) && inner.len() < body.len();
+        if contained && 2 * inner_math >= math {
+            (math, body) = (inner_math, inner);
         }
     }
-    let is_math = |i: &&&str| ["FFMA", "DFMA", "HMMA", "HGMMA", "IMMA"].contains(&opcode(i));
-    let mut best: Option<(usize, &[&str])> = None;
-    for (end, instruction) in code.iter().enumerate() {
-        let Some(target) = instruction.split('`').nth(1).and_then(|t| t.trim_matches(['(', ')']).split(')').next())
-        else {
-            continue;
-        };
-        let Some(start) = labels.get(target).filter(|s| **s <= end && opcode(instruction) == "BRA") else { continue };
-        let body = &code[*start..=end];
-        let math = body.iter().filter(is_math).count();
-        // A longer loop is hotter only if it has more arithmetic of its own, not for containing the other.
-        if math > 0 && best.is_none_or(|(m, b)| math > m || (math == m && body.len() < b.len())) {
-            best = Some((math, body));
-        }
-    }
-    let (math, body) = best?;
     let mut by_opcode = BTreeMap::new();
     for instruction in body {
         *by_opcode.entry(opcode(instruction).to_string()).or_insert(0) += 1;
     }
     let instructions = body.len() as u32;
     Some(Mix { instructions, math: math as u32, share: math as f64 / f64::from(instructions), by_opcode })
+}
+
+fn is_float_math(opcode: &str) -> bool {
+    MATH.contains(&opcode) && !matches!(opcode, "IMAD" | "IDP")
+}
+
+/// Instructions in order, and where the labels among them are.
+struct Code<'t> {
+    instructions: Vec<&'t str>,
+    labels: HashMap<&'t str, usize>,
+}
+
+impl<'t> Code<'t> {
+    fn read(text: &'t str) -> Code<'t> {
+        let mut code = Code { instructions: Vec::new(), labels: HashMap::new() };
+        for line in text.lines().map(str::trim) {
+            if let Some(label) = line.strip_suffix(':').filter(|l| l.starts_with(".L_")) {
+                code.labels.insert(label, code.instructions.len());
+            } else if let Some((_, rest)) = line.strip_prefix("/*").and_then(|l| l.split_once("*/")) {
+                if let Some((instruction, _)) = rest.split_once(';') {
+                    code.instructions.push(instruction.trim());
+                }
+            }
+        }
+        code
+    }
+
+    /// The ranges of backward branches.
+    fn loops(&self) -> impl Iterator<Item = &[&'t str]> {
+        self.instructions.iter().enumerate().filter(|(_, i)| opcode(i) == "BRA").filter_map(|(end, instruction)| {
+            let target = instruction.split('`').nth(1)?.trim_start_matches('(').split(')').next()?;
+            let start = *self.labels.get(target)?;
+            self.instructions.get(start..=end)
+        })
+    }
 }
 
 /// The opcode of an instruction, without predicate and modifiers.
@@ -73,6 +101,21 @@ fn opcode(instruction: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_inner_loop_with_most_of_the_arithmetic_is_hotter_than_the_one_around_it() {
+        let text = "
+.L_x_2:
+        /*0000*/                   FFMA R1, R2, R3, R1 ;
+.L_x_0:
+        /*0010*/                   FFMA R1, R2, R3, R1 ;
+        /*0020*/                   FFMA R1, R2, R3, R1 ;
+        /*0030*/              @!P0 BRA.U UP0, `(.L_x_0) ;
+        /*0040*/                   IMAD R1, R2, R3, R1 ;
+        /*0050*/               @P0 BRA `(.L_x_2) ;";
+        let mix = hot_loop(text).unwrap();
+        assert_eq!((mix.instructions, mix.math), (3, 2));
+    }
 
     #[test]
     fn the_loop_with_the_arithmetic_is_found() {

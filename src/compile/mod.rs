@@ -1,18 +1,17 @@
-//! Compilation of CUDA text by NVRTC, each in a worker process of its own: a compiler that hangs or crashes costs its
-//! kernel and nothing else, and several compile at once.
+//! Compilation of CUDA text by NVRTC, each in a worker process of its own: a compiler that hangs, crashes or eats the
+//! memory costs its kernel and nothing else, and several compile at once.
 mod libraries;
 mod mix;
 mod nvrtc;
+mod worker;
 
 pub use libraries::{folders, nvdisasm};
 pub use mix::{hot_loop_mix, Mix};
 pub use nvrtc::worker_main;
 
 use serde::{Deserialize, Serialize};
-use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What to compile.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +57,24 @@ pub enum CompileError {
         /// What the compiler said.
         log: String,
     },
+    /// The compiler is too old or too new for the GPU.
+    #[error("{name}: not compiled: this NVRTC does not know {arch} (it knows {known})")]
+    UnknownArch {
+        /// Kernel.
+        name: String,
+        /// Architecture asked for.
+        arch: String,
+        /// Architectures that it compiles for.
+        known: String,
+    },
+    /// The compiler took too much memory.
+    #[error("{name}: NVRTC was stopped at {mib} MiB of memory")]
+    Memory {
+        /// Kernel.
+        name: String,
+        /// What it had taken.
+        mib: u64,
+    },
     /// The compiler took too long.
     #[error("{name}: NVRTC was stopped after {seconds} s")]
     Timeout {
@@ -81,6 +98,7 @@ pub enum CompileError {
 enum Answer {
     Done { log: String },
     Missing,
+    UnknownArch { known: String },
     Refused { log: String },
 }
 
@@ -91,15 +109,22 @@ pub struct Compiler {
     pub worker: PathBuf,
     /// Longest time for one kernel.
     pub timeout: Duration,
+    /// Most memory for one kernel, bytes (kept where the system tells how much a process has).
+    pub memory: u64,
 }
 
 impl Compiler {
+    /// Workers of a program, with the usual limits.
+    pub fn of(worker: impl Into<PathBuf>) -> Compiler {
+        Compiler { worker: worker.into(), timeout: Duration::from_secs(120), memory: 4 << 30 }
+    }
+
     /// Workers of this executable.
     ///
     /// # Errors
     /// When the path of the running executable is not known.
     pub fn of_this_program() -> std::io::Result<Compiler> {
-        Ok(Compiler { worker: std::env::current_exe()?, timeout: Duration::from_secs(120) })
+        std::env::current_exe().map(Compiler::of)
     }
 
     /// Compiles all jobs, as many at once as rayon has threads.
@@ -113,51 +138,23 @@ impl Compiler {
     /// # Errors
     /// See [`CompileError`].
     pub fn compile(&self, job: &Job) -> Result<Compiled, CompileError> {
+        let name = job.name.clone();
         let crashed = |reason: String| CompileError::Crashed { name: job.name.clone(), reason };
-        let paths = libraries::loader_path();
-        let mut child = Command::new(&self.worker)
-            .arg("compile-worker")
-            .env("LD_LIBRARY_PATH", paths)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|e| crashed(e.to_string()))?;
         let request = serde_json::to_vec(job).map_err(|e| crashed(e.to_string()))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A worker that died early is told apart by its exit status below.
-            let _ = stdin.write_all(&request);
-        }
-        let Some(mut stdout) = child.stdout.take() else { return Err(crashed("no output".into())) };
-        let reader = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            stdout.read_to_end(&mut bytes).map(|_| bytes)
-        });
-        let start = Instant::now();
-        let status = loop {
-            match child.try_wait().map_err(|e| crashed(e.to_string()))? {
-                Some(status) => break status,
-                None if start.elapsed() > self.timeout => {
-                    // Already gone is as good as killed.
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    let seconds = self.timeout.as_secs();
-                    return Err(CompileError::Timeout { name: job.name.clone(), seconds });
-                }
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
-        let bytes = reader
-            .join()
-            .map_err(|_| crashed("its output could not be read".into()))?
-            .map_err(|e| crashed(e.to_string()))?;
-        let Some(end) = bytes.iter().position(|b| *b == b'\n') else {
-            return Err(crashed(format!("{status}, without an answer")));
-        };
-        match serde_json::from_slice(&bytes[..end]).map_err(|e| crashed(e.to_string()))? {
+        let bytes = worker::run(self, request).map_err(|end| match end {
+            worker::End::Time => CompileError::Timeout { name: name.clone(), seconds: self.timeout.as_secs() },
+            worker::End::Memory(bytes) => CompileError::Memory { name: name.clone(), mib: bytes >> 20 },
+            worker::End::Failed(reason) => crashed(reason),
+        })?;
+        let end = bytes.iter().position(|b| *b == b'\n').unwrap_or(bytes.len());
+        match serde_json::from_slice(&bytes[..end]).map_err(|e| crashed(format!("its answer is no answer: {e}")))? {
             Answer::Missing => Err(CompileError::Missing),
-            Answer::Refused { log } => Err(CompileError::Refused { name: job.name.clone(), log }),
-            Answer::Done { log } => Ok(read_resources(&job.arch, bytes[end + 1..].to_vec(), log)),
+            Answer::UnknownArch { known } => Err(CompileError::UnknownArch { name, arch: job.arch.clone(), known }),
+            Answer::Refused { log } => Err(CompileError::Refused { name, log }),
+            Answer::Done { log } => {
+                let cubin = bytes.get(end + 1..).unwrap_or_default().to_vec();
+                Ok(read_resources(&job.arch, cubin, log))
+            }
         }
     }
 }

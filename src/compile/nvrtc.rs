@@ -28,6 +28,15 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
     if !unsafe { sys::is_culib_present() } {
         return (Answer::Missing, Vec::new());
     }
+    let known = known_architectures();
+    let number = |arch: &str| arch.trim_start_matches("sm_").trim_end_matches(['a', 'f']).parse::<i32>().ok();
+    let unknown = || {
+        let known: Vec<String> = known.iter().map(|n| format!("sm_{n}")).collect();
+        (Answer::UnknownArch { known: known.join(", ") }, Vec::new())
+    };
+    if !known.is_empty() && number(&job.arch).is_none_or(|n| !known.contains(&n)) {
+        return unknown();
+    }
     let (Ok(source), Ok(name)) = (CString::new(job.source.as_str()), CString::new(format!("{}.cu", job.name))) else {
         return refused("the text has a zero byte".into());
     };
@@ -46,6 +55,9 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
         })
         .unwrap_or_default();
     if let Err(error) = compiled {
+        if log.contains("invalid value for --gpu-architecture") {
+            return unknown();
+        }
         return refused(if log.trim().is_empty() { format!("{error:?}") } else { log });
     }
     let mut size = 0;
@@ -57,5 +69,20 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
     match (sized.result(), got.result()) {
         (Ok(()), Ok(())) if size > 0 => (Answer::Done { log }, cubin),
         _ => refused("NVRTC gave no machine code".into()),
+    }
+}
+
+/// The numbers of the architectures that NVRTC compiles for; none where it does not say.
+fn known_architectures() -> Vec<i32> {
+    let mut count = 0;
+    // SAFETY: `count` outlives the call.
+    if unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) }.result().is_err() {
+        return Vec::new();
+    }
+    let mut list = vec![0; usize::try_from(count).unwrap_or(0)];
+    // SAFETY: the buffer has the size that NVRTC asked for.
+    match unsafe { sys::nvrtcGetSupportedArchs(list.as_mut_ptr()) }.result() {
+        Ok(()) => list,
+        Err(_) => Vec::new(),
     }
 }

@@ -67,7 +67,8 @@ mod tests {
     #[test]
     fn bounds_hold_for_all_small_operands() {
         let c = |v: i64| Box::new(Index::Const(v));
-        let operations: [(Index, fn(i64, i64) -> i64); 11] = [
+        type Run = fn(i64, i64) -> i64;
+        let operations: [(Index, Run); 11] = [
             (Index::Add(c(0), c(0)), |a, b| a + b),
             (Index::Sub(c(0), c(0)), |a, b| a - b),
             (Index::Mul(c(0), c(0)), |a, b| a * b),

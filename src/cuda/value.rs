@@ -63,7 +63,7 @@ impl Printer<'_> {
                 let (a, b) = (self.value_as(a, dtype), self.value_as(b, dtype));
                 Text::new(format!("{cond} ? {} : {}", a.within(TERNARY + 1), b.within(TERNARY)), TERNARY)
             }
-            Value::FromIndex(dtype, index) => self.from_index(*dtype, index),
+            Value::FromIndex(dtype, index) => self.index_as(*dtype, index),
         }
     }
 
@@ -100,7 +100,7 @@ impl Printer<'_> {
         self.convert(text, within, dtype)
     }
 
-    fn from_index(&mut self, dtype: DType, index: &Index) -> Text {
+    fn index_as(&mut self, dtype: DType, index: &Index) -> Text {
         let integer = self.integer(index);
         let from = if integer.wide { DType::I64 } else { DType::I32 };
         self.convert(integer.text, from, dtype)

@@ -7,8 +7,7 @@ use satune_ir::term::*;
 use satune_ir::DType;
 
 pub fn compile(jobs: &[Job], test: &str) -> Option<Vec<Compiled>> {
-    let compiler =
-        Compiler { worker: env!("CARGO_BIN_EXE_satune").into(), timeout: std::time::Duration::from_secs(120) };
+    let compiler = Compiler::of(env!("CARGO_BIN_EXE_satune"));
     let mut compiled = Vec::new();
     for (result, job) in compiler.compile_many(jobs).into_iter().zip(jobs) {
         match result {

@@ -1,0 +1,217 @@
+//! What compute_at and reverse_compute_at share: where a block goes under a loop, and over which domain it runs there.
+use crate::arith::{self, add, constant, int, Domains};
+use crate::compute_domain::{self, Domain};
+use crate::linear::{all, Linear};
+use crate::regions;
+use crate::schedule::{Result, Schedule};
+use crate::scope::{self, Scope};
+use crate::tree::{self, LoopId, Node};
+use crate::ScheduleError;
+use satune_ir::{BinOp, BlockId, BlockRealize, DType, Expr, Stmt};
+use std::sync::Arc;
+
+/// Which way a block moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// A producer moves under a loop of its consumers.
+    ToConsumers,
+    /// A consumer moves under a loop of its producers.
+    ToProducers,
+}
+
+/// Where a block goes, and over which domain it runs there.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The entry of the loop's body before which it stands.
+    pub index: usize,
+    /// A domain per iterator.
+    pub domains: Vec<Domain>,
+}
+
+/// The conditions that both share, in TVM's order, and the placement.
+pub fn legal(s: &Schedule, block: BlockId, target: LoopId, index: i64, direction: Direction) -> Result<Placement> {
+    s.get_loop(target)?;
+    let scope_id = s.scope_of(Node::Block(block))?;
+    scope::require_stage_pipeline(s, scope_id)?;
+    let graph = s.scope(scope_id)?;
+    scope::require_complete_or_reduction(s, block, &graph)?;
+    require_same_scope(s, block, target, scope_id)?;
+    if direction == Direction::ToConsumers {
+        scope::require_not_output(s, block, &graph)?;
+    }
+    s.removal_plan(block)?;
+    let index = insertion(s, block, target, &graph, index, direction)?;
+    let required = match direction {
+        Direction::ToConsumers => graph.consumers(block),
+        Direction::ToProducers => graph.producers(block),
+    };
+    let outer = regions::domains_to(s, Node::Loop(target))?;
+    let domains = compute_domain::of(s, block, target, &required, &outer, direction)?;
+    Ok(Placement { index, domains })
+}
+
+/// Refuses a loop of another scope, and a loop above the block.
+fn require_same_scope(s: &Schedule, block: BlockId, target: LoopId, scope: BlockId) -> Result<()> {
+    if s.scope_of(Node::Loop(target))? == scope && !s.loops_of(block)?.contains(&target) {
+        return Ok(());
+    }
+    let name = &s.get_loop(target)?.var.name;
+    Err(ScheduleError::refused(
+        "Expected the block and loop to be under the same block scope, and loop not to be the ancestor of block",
+        format!(
+            "The block {} and the loop {name} are required to be under the same block scope, and the loop must not be above \
+             the block",
+            s.block(block)?.name
+        ),
+    )
+    .at_block(block)
+    .at_loop(target))
+}
+
+/// The entry of the loop's body before which the block goes: after its producers, before its consumers.
+fn insertion(
+    s: &Schedule,
+    block: BlockId,
+    target: LoopId,
+    graph: &Scope,
+    index: i64,
+    direction: Direction,
+) -> Result<usize> {
+    let entries = tree::entries(s.body_of(Node::Loop(target))?);
+    let (producers, consumers) = (graph.producers(block), graph.consumers(block));
+    let holds = |e: &Stmt, list: &[BlockId]| list.iter().any(|b| tree::contains(e, Node::Block(*b)));
+    let after = entries.iter().rposition(|e| holds(e, &producers)).map_or(0, |i| i + 1);
+    let before = entries.iter().position(|e| holds(e, &consumers)).unwrap_or(entries.len());
+    if after > before {
+        let word = format!(
+            "Cannot find the insertion point under the loop {} that satisfies the producer-consumer constraint for {}: \
+             a consumer stands before a producer",
+            s.get_loop(target)?.var.name,
+            s.block(block)?.name
+        );
+        let fast = "Cannot find the insertion point that satisfies the producer-consumer constraint";
+        return Err(ScheduleError::refused(fast, word).at_block(block).at_loop(target));
+    }
+    let (word, required) = match direction {
+        Direction::ToConsumers => ("consumer", &consumers),
+        Direction::ToProducers => ("producer", &producers),
+    };
+    let missing: Vec<BlockId> = required.iter().copied().filter(|b| !entries.iter().any(|e| holds(e, &[*b]))).collect();
+    if !missing.is_empty() {
+        return Err(not_all_visited(s, block, target, word, &missing)?);
+    }
+    match index {
+        -1 => Ok(before),
+        -2 => Ok(after),
+        i => usize::try_from(i).ok().filter(|i| (after..=before).contains(i)).ok_or_else(|| {
+            ScheduleError::internal(format!("Valid index:(-1, -2, [{after}, {before}]), current index={i}"))
+        }),
+    }
+}
+
+fn not_all_visited(
+    s: &Schedule,
+    block: BlockId,
+    target: LoopId,
+    word: &str,
+    missing: &[BlockId],
+) -> Result<ScheduleError> {
+    let names = missing.iter().map(|b| Ok(s.block(*b)?.name.clone())).collect::<Result<Vec<_>>>()?;
+    let list: String = names.iter().map(|n| format!("\n{n}")).collect();
+    let (name, target_name) = (&s.block(block)?.name, &s.get_loop(target)?.var.name);
+    let mut error = ScheduleError::refused(
+        "Not all required blocks are under the loop scope",
+        format!(
+            "The primitive requires all the {word}(s) of the given block to be present under the target loop. However, there \
+             are {} {word}(s) not satisfying the constraint. List of the {word}(s):{list}",
+            missing.len()
+        ),
+    )
+    .at_loop(target)
+    .remedy(format!(
+        "move {names} under loop {target_name} before {name}: these {word}s are not under it",
+        names = names.join(", ")
+    ));
+    error.blocks = missing.to_vec();
+    Ok(error)
+}
+
+/// Moves a block under a loop.
+pub fn apply(
+    s: &mut Schedule,
+    block: BlockId,
+    target: LoopId,
+    placement: &Placement,
+    preserve_unit_loops: bool,
+) -> Result<()> {
+    let nest = new_nest(s, block, target, placement, preserve_unit_loops)?;
+    // Where the block leaves an earlier entry of the same sequence, the loop may stand alone afterwards; its own entries
+    // never change, since the block is not below it.
+    s.remove_leaf(block)?;
+    s.insert(Node::Loop(target), placement.index, vec![nest])?;
+    s.update_affine_binding(block);
+    Ok(())
+}
+
+/// The block in a new nest of serial loops over its domains.
+pub fn new_nest(
+    s: &mut Schedule,
+    block: BlockId,
+    target: LoopId,
+    placement: &Placement,
+    preserve_unit_loops: bool,
+) -> Result<Stmt> {
+    let mut known = regions::domains_to(s, Node::Loop(target))?;
+    let mut realize: BlockRealize = s.realize(block)?.clone();
+    let mut loops = Vec::new();
+    let mut guards = Vec::new();
+    let mut values = Vec::new();
+    for domain in &placement.domains {
+        let extent = domain.extent;
+        let value = if preserve_unit_loops || extent != 1 {
+            let var = s.program_mut().fresh_var(format!("ax{}", loops.len()), DType::I32);
+            known.insert(var.id, satune_ir::Range { min: int(0, DType::I32), extent: int(extent, DType::I32) });
+            loops.push((var.clone(), extent));
+            add(domain.min.expr(), Expr::Var(var))
+        } else {
+            domain.min.expr()
+        };
+        if let Some((lo, hi)) = domain.guard {
+            let overflow = || ScheduleError::value("A bound of a block is too large").at_block(block);
+            let linear = Linear::of(&value, &known).ok_or_else(overflow)?;
+            let simple = linear.expr();
+            let compare = |op: BinOp, c: i64| Expr::Binary(op, Arc::new(simple.clone()), Arc::new(int(c, DType::I32)));
+            if !Linear::constant(lo).at_most(&linear, &known) {
+                guards.push(compare(BinOp::Ge, lo));
+            }
+            if !linear.at_most(&Linear::constant(hi), &known) {
+                guards.push(compare(BinOp::Lt, hi.checked_add(1).ok_or_else(overflow)?));
+            }
+        }
+        values.push(value);
+    }
+    realize.iter_values = values;
+    realize.predicate = all(guards);
+    Ok(crate::split::serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize))))
+}
+
+/// Whether the loop runs more than once.
+pub fn repeats(s: &Schedule, id: LoopId) -> Result<bool> {
+    Ok(constant(&s.get_loop(id)?.extent) != Some(1))
+}
+
+/// The domains of the loops of a nest that was made by [`new_nest`], and its block.
+pub fn taken_apart(nest: &Stmt) -> Option<(Domains, &BlockRealize)> {
+    let mut domains = Domains::new();
+    let mut at = nest;
+    loop {
+        match at {
+            Stmt::For(l) => {
+                domains.extend(arith::domains(&[l]));
+                at = &l.body;
+            }
+            Stmt::Realize(r) => return Some((domains, r)),
+            _ => return None,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The inverse of a bijective iter-map: from indices back to variables.
+use super::{IterMap, Source};
+use crate::arith::{constant, Domains};
+use crate::bounds::ends;
+use crate::linear::{Interval, Linear};
+use satune_ir::{BinOp, Expr, VarId};
+use std::collections::HashMap;
+
+impl IterMap {
+    /// The values of the variables of `domains` for which the indices lie in `outputs`: exact where those are single
+    /// values, an interval that holds them all otherwise. None where the map is not bijective. Variables of one value may
+    /// be missing.
+    pub fn inverse(
+        &self,
+        outputs: &[Interval],
+        domains: &Domains,
+        outer: &Domains,
+    ) -> Option<HashMap<VarId, Interval>> {
+        if !self.is_bijective(domains) || outputs.len() != self.sums.len() {
+            return None;
+        }
+        let mut values: Vec<Option<Interval>> = vec![None; self.marks.len()];
+        for (sum, out) in self.sums.iter().zip(outputs) {
+            let base = Interval::point(Linear::of(&sum.base, outer)?);
+            let out = Interval { lo: out.lo.plus(&base.hi, -1)?, hi: out.hi.plus(&base.lo, -1)? };
+            let Some(t) = sum.terms.first() else { continue };
+            let part = out.div(t.scale, outer)?;
+            accumulate(&mut values[t.mark], &part.times(t.lower)?)?;
+        }
+        // A fused mark is made after the marks of its parts.
+        for m in (0..self.marks.len()).rev() {
+            let Source::Sum(parts) = &self.marks[m].source else { continue };
+            let Some(value) = values[m].clone() else { continue };
+            for (i, p) in parts.iter().enumerate() {
+                let quotient = value.div(p.scale, outer)?;
+                let part = if i == 0 { quotient } else { quotient.rem(p.extent, outer)? };
+                accumulate(&mut values[p.mark], &part.times(p.lower)?)?;
+            }
+        }
+        let mut out = HashMap::new();
+        for (mark, value) in self.marks.iter().zip(values) {
+            if let (Source::Var(e), Some(value)) = (&mark.source, value) {
+                let (id, offset) = shifted_variable(e)?;
+                out.insert(id, Interval { lo: value.lo.shifted(-offset)?, hi: value.hi.shifted(-offset)? });
+            }
+        }
+        Some(out)
+    }
+
+    /// Whether every variable can be told from the indices, and all indices of the box are reached.
+    pub fn is_bijective(&self, domains: &Domains) -> bool {
+        let mut parts: Vec<Vec<(i64, i64)>> = vec![Vec::new(); self.marks.len()];
+        let mut todo: Vec<_> = self.sums.iter().flat_map(|s| s.terms.iter()).collect();
+        let mut opened = vec![false; self.marks.len()];
+        while let Some(t) = todo.pop() {
+            parts[t.mark].push((t.lower, t.extent));
+            if !std::mem::replace(&mut opened[t.mark], true) {
+                if let Source::Sum(inner) = &self.marks[t.mark].source {
+                    todo.extend(inner);
+                }
+            }
+        }
+        let full = self.marks.iter().zip(&mut parts).all(|(mark, parts)| {
+            parts.retain(|(_, extent)| *extent != 1);
+            parts.sort_unstable();
+            let covered = parts
+                .iter()
+                .try_fold(1i64, |next, (lower, extent)| (*lower == next).then(|| next.checked_mul(*extent)).flatten());
+            mark.padded == mark.extent && (covered == Some(mark.extent) || (mark.extent == 1 && parts.is_empty()))
+        });
+        let known: Vec<VarId> = self
+            .marks
+            .iter()
+            .filter_map(|m| match &m.source {
+                Source::Var(e) => shifted_variable(e).map(|(id, _)| id),
+                Source::Sum(_) => None,
+            })
+            .collect();
+        let single = |r: &satune_ir::Range| ends(r).is_some_and(|(lo, hi)| lo == hi);
+        full && domains.iter().all(|(v, r)| known.contains(v) || single(r))
+    }
+}
+
+fn accumulate(slot: &mut Option<Interval>, part: &Interval) -> Option<()> {
+    *slot = Some(match slot.take() {
+        None => part.clone(),
+        Some(old) => Interval { lo: old.lo.plus(&part.lo, 1)?, hi: old.hi.plus(&part.hi, 1)? },
+    });
+    Some(())
+}
+
+/// The variable and offset of `v + offset`.
+fn shifted_variable(e: &Expr) -> Option<(VarId, i64)> {
+    match e {
+        Expr::Var(v) => Some((v.id, 0)),
+        Expr::Binary(BinOp::Add, a, b) => match &**a {
+            Expr::Var(v) => Some((v.id, constant(b)?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,413 @@
+//! Linear forms of index expressions, with quotients and remainders as atoms: simplification, comparison, intervals.
+//!
+//! `i_0 * 128 + i_1 * 8 + 3` is a list of coefficients in the order in which the atoms first occur, so that a simplified
+//! expression reads like the one that was written.
+use crate::arith::{self, add, constant, int, mul, Domains};
+use crate::bounds::ends;
+use satune_ir::{BinOp, DType, Expr};
+use std::sync::Arc;
+
+/// `constant + Σ coefficient · atom`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear {
+    terms: Vec<(Expr, i64)>,
+    constant: i64,
+}
+
+impl Linear {
+    /// A constant.
+    pub fn constant(value: i64) -> Linear {
+        Linear { terms: Vec::new(), constant: value }
+    }
+
+    fn atom(e: Expr) -> Linear {
+        Linear { terms: vec![(e, 1)], constant: 0 }
+    }
+
+    /// The linear form of an integer expression, as far as the domains of variables let it be simplified. None where a
+    /// coefficient overflows.
+    pub fn of(e: &Expr, domains: &Domains) -> Option<Linear> {
+        match e {
+            Expr::Int(v, _) => Some(Linear::constant(*v)),
+            Expr::Var(v) => match domains.get(&v.id).and_then(ends) {
+                Some((lo, hi)) if lo == hi => Some(Linear::constant(lo)),
+                _ => Some(Linear::atom(e.clone())),
+            },
+            Expr::Binary(op, a, b) => {
+                let (x, y) = (Linear::of(a, domains)?, Linear::of(b, domains)?);
+                let whole = || Expr::Binary(*op, Arc::new(x.expr()), Arc::new(y.expr()));
+                match op {
+                    BinOp::Add => x.plus(&y, 1)?.joined(domains),
+                    BinOp::Sub => x.plus(&y, -1)?.joined(domains),
+                    BinOp::Mul => match (x.as_constant(), y.as_constant()) {
+                        (_, Some(c)) => x.scale(c),
+                        (Some(c), _) => y.scale(c),
+                        _ => Some(Linear::atom(whole())),
+                    },
+                    BinOp::FloorDiv => match y.as_constant() {
+                        Some(c) if c > 0 => x.div(c, domains),
+                        _ => Some(Linear::atom(whole())),
+                    },
+                    BinOp::FloorMod => match y.as_constant() {
+                        Some(c) if c > 0 => x.rem(c, domains),
+                        _ => Some(Linear::atom(whole())),
+                    },
+                    BinOp::Min => Some(x.min(&y, domains)),
+                    BinOp::Max => Some(x.max(&y, domains)),
+                    _ => Some(Linear::atom(whole())),
+                }
+            }
+            other => Some(Linear::atom(other.clone())),
+        }
+    }
+
+    /// The constant that the form is, if it is one.
+    pub fn as_constant(&self) -> Option<i64> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+
+    /// The atoms with their coefficients.
+    pub fn terms(&self) -> &[(Expr, i64)] {
+        &self.terms
+    }
+
+    /// The constant part.
+    pub fn offset(&self) -> i64 {
+        self.constant
+    }
+
+    /// `self + factor · other`.
+    pub fn plus(&self, other: &Linear, factor: i64) -> Option<Linear> {
+        let mut out = self.clone();
+        out.constant = out.constant.checked_add(other.constant.checked_mul(factor)?)?;
+        for (atom, c) in &other.terms {
+            let c = c.checked_mul(factor)?;
+            match out.terms.iter_mut().find(|(a, _)| a == atom) {
+                Some((_, old)) => *old = old.checked_add(c)?,
+                None => out.terms.push((atom.clone(), c)),
+            }
+        }
+        out.terms.retain(|(_, c)| *c != 0);
+        Some(out)
+    }
+
+    /// `self + value`.
+    pub fn shifted(&self, value: i64) -> Option<Linear> {
+        self.plus(&Linear::constant(value), 1)
+    }
+
+    /// `self · factor`.
+    pub fn scale(&self, factor: i64) -> Option<Linear> {
+        Linear::constant(0).plus(self, factor)
+    }
+
+    /// Puts `(x // c) * c + x % c` together again.
+    fn joined(self, domains: &Domains) -> Option<Linear> {
+        for (atom, k) in &self.terms {
+            let Expr::Binary(BinOp::FloorMod, x, c) = atom else { continue };
+            let Some(c) = constant(c) else { continue };
+            let inner = Linear::of(x, domains)?;
+            let quotient = inner.div(c, domains)?.scale(c.checked_mul(*k)?)?;
+            let rest = self.plus(&Linear::atom(atom.clone()), -k)?;
+            let held = |t: &(Expr, i64)| rest.terms.iter().any(|r| r == t);
+            if !quotient.terms.is_empty() && quotient.terms.iter().all(held) {
+                return rest.plus(&quotient, -1)?.plus(&inner, *k)?.joined(domains);
+            }
+        }
+        Some(self)
+    }
+
+    /// Smallest and largest value, where they can be told.
+    pub fn ends(&self, domains: &Domains) -> (Option<i64>, Option<i64>) {
+        let mut out = (Some(self.constant), Some(self.constant));
+        for (atom, c) in &self.terms {
+            let (lo, hi) = atom_ends(atom, domains);
+            let (lo, hi) = if *c > 0 { (lo, hi) } else { (hi, lo) };
+            let sum = |acc: Option<i64>, v: Option<i64>| acc?.checked_add(v?.checked_mul(*c)?);
+            out = (sum(out.0, lo), sum(out.1, hi));
+        }
+        out
+    }
+
+    /// Whether `self <= other` for all values of the variables.
+    pub fn at_most(&self, other: &Linear, domains: &Domains) -> bool {
+        let below = |a: &Linear, b: &Linear| {
+            a.plus(b, -1).and_then(|d| d.joined(domains)).is_some_and(|d| d.ends(domains).1.is_some_and(|v| v <= 0))
+        };
+        below(self, other)
+            || self.sides(BinOp::Min, domains).is_some_and(|(a, b)| below(&a, other) || below(&b, other))
+            || other.sides(BinOp::Max, domains).is_some_and(|(a, b)| below(self, &a) || below(self, &b))
+            || self.sides(BinOp::Max, domains).is_some_and(|(a, b)| below(&a, other) && below(&b, other))
+            || other.sides(BinOp::Min, domains).is_some_and(|(a, b)| below(self, &a) && below(self, &b))
+    }
+
+    /// The arguments of the minimum (or maximum) that the form is.
+    fn sides(&self, op: BinOp, domains: &Domains) -> Option<(Linear, Linear)> {
+        match self.terms.as_slice() {
+            [(Expr::Binary(o, a, b), 1)] if *o == op => {
+                Some((Linear::of(a, domains)?.shifted(self.constant)?, Linear::of(b, domains)?.shifted(self.constant)?))
+            }
+            _ => None,
+        }
+    }
+
+    /// The smaller one.
+    pub fn min(&self, other: &Linear, domains: &Domains) -> Linear {
+        if self.at_most(other, domains) {
+            self.clone()
+        } else if other.at_most(self, domains) {
+            other.clone()
+        } else {
+            Linear::atom(Expr::Binary(BinOp::Min, Arc::new(self.expr()), Arc::new(other.expr())))
+        }
+    }
+
+    /// The larger one.
+    pub fn max(&self, other: &Linear, domains: &Domains) -> Linear {
+        if self.at_most(other, domains) {
+            other.clone()
+        } else if other.at_most(self, domains) {
+            self.clone()
+        } else {
+            Linear::atom(Expr::Binary(BinOp::Max, Arc::new(self.expr()), Arc::new(other.expr())))
+        }
+    }
+
+    /// `self` as `divisor · first + second`, the second without multiples of the divisor.
+    fn separated(&self, divisor: i64) -> (Linear, Linear) {
+        let (whole, rest): (Vec<_>, Vec<_>) = self.terms.iter().cloned().partition(|(_, c)| c % divisor == 0);
+        let whole = whole.into_iter().map(|(a, c)| (a, c / divisor)).collect();
+        (
+            Linear { terms: whole, constant: self.constant.div_euclid(divisor) },
+            Linear { terms: rest, constant: self.constant.rem_euclid(divisor) },
+        )
+    }
+
+    /// The quotient by `divisor` that all values share, if they share one.
+    fn common_quotient(&self, divisor: i64, domains: &Domains) -> Option<i64> {
+        match self.ends(domains) {
+            (Some(lo), Some(hi)) if lo.div_euclid(divisor) == hi.div_euclid(divisor) => Some(lo.div_euclid(divisor)),
+            _ => None,
+        }
+    }
+
+    /// `self // divisor`, for a positive divisor.
+    pub fn div(&self, divisor: i64, domains: &Domains) -> Option<Linear> {
+        let (whole, rest) = self.separated(divisor);
+        if let Some(q) = rest.common_quotient(divisor, domains) {
+            return whole.shifted(q);
+        }
+        let g = rest.terms.iter().fold(divisor, |g, (_, c)| gcd(g, c.abs()));
+        let reduced = Linear {
+            terms: rest.terms.iter().map(|(a, c)| (a.clone(), c / g)).collect(),
+            constant: rest.constant.div_euclid(g),
+        };
+        let divisor = divisor / g;
+        if let ([(Expr::Binary(BinOp::FloorDiv, x, c), 1)], 0) = (reduced.terms.as_slice(), reduced.constant) {
+            if let Some(product) = constant(c).filter(|c| *c > 0).and_then(|c| c.checked_mul(divisor)) {
+                return whole.plus(&Linear::of(x, domains)?.div(product, domains)?, 1);
+            }
+        }
+        let quotient = Expr::Binary(BinOp::FloorDiv, Arc::new(reduced.expr()), Arc::new(int(divisor, DType::I32)));
+        Linear::atom(quotient).plus(&whole, 1).map(|sum| reordered(sum, &whole))
+    }
+
+    /// `self % divisor`, for a positive divisor.
+    pub fn rem(&self, divisor: i64, domains: &Domains) -> Option<Linear> {
+        let (_, rest) = self.separated(divisor);
+        if let Some(q) = rest.common_quotient(divisor, domains) {
+            return rest.shifted(q.checked_mul(divisor)?.checked_neg()?);
+        }
+        let g = rest.terms.iter().fold(gcd(divisor, rest.constant), |g, (_, c)| gcd(g, c.abs()));
+        let reduced =
+            Linear { terms: rest.terms.iter().map(|(a, c)| (a.clone(), c / g)).collect(), constant: rest.constant / g };
+        let atom = Expr::Binary(BinOp::FloorMod, Arc::new(reduced.expr()), Arc::new(int(divisor / g, DType::I32)));
+        Linear::atom(atom).scale(g)
+    }
+
+    /// The form as an expression: positive terms, then negative ones, then the constant.
+    pub fn expr(&self) -> Expr {
+        let mut out: Option<Expr> = None;
+        for (atom, c) in self.terms.iter().filter(|(_, c)| *c > 0) {
+            let term = mul(atom.clone(), int(*c, DType::I32));
+            out = Some(out.map_or_else(|| term.clone(), |sum| add(sum, term.clone())));
+        }
+        for (atom, c) in self.terms.iter().filter(|(_, c)| *c < 0) {
+            out = Some(match out {
+                Some(sum) => {
+                    let term = mul(atom.clone(), int(c.saturating_neg(), DType::I32));
+                    Expr::Binary(BinOp::Sub, Arc::new(sum), Arc::new(term))
+                }
+                None => mul(atom.clone(), int(*c, DType::I32)),
+            });
+        }
+        match out {
+            None => int(self.constant, DType::I32),
+            Some(sum) if self.constant < 0 => {
+                let offset = int(self.constant.saturating_neg(), DType::I32);
+                Expr::Binary(BinOp::Sub, Arc::new(sum), Arc::new(offset))
+            }
+            Some(sum) => add(sum, int(self.constant, DType::I32)),
+        }
+    }
+}
+
+/// A quotient's terms in the order of the dividend: multiples of the divisor first, as they were written.
+fn reordered(mut sum: Linear, whole: &Linear) -> Linear {
+    sum.terms.sort_by_key(|(atom, _)| !whole.terms.iter().any(|(a, _)| a == atom));
+    sum
+}
+
+/// Smallest and largest value of an atom, where they can be told.
+fn atom_ends(atom: &Expr, domains: &Domains) -> (Option<i64>, Option<i64>) {
+    match atom {
+        Expr::Var(v) => domains.get(&v.id).and_then(ends).map_or((None, None), |(lo, hi)| (Some(lo), Some(hi))),
+        Expr::Binary(op, a, b) => {
+            let of = |e: &Expr| Linear::of(e, domains).map_or((None, None), |l| l.ends(domains));
+            let (x, y) = (of(a), of(b));
+            match (op, constant(b)) {
+                (BinOp::FloorDiv, Some(c)) if c > 0 => (x.0.map(|v| v.div_euclid(c)), x.1.map(|v| v.div_euclid(c))),
+                (BinOp::FloorMod, Some(c)) if c > 0 => {
+                    let high = x.1.filter(|_| x.0.is_some_and(|lo| lo >= 0)).map_or(c - 1, |hi| hi.min(c - 1));
+                    (Some(0), Some(high))
+                }
+                (BinOp::Min, _) => (x.0.zip(y.0).map(|(a, b)| a.min(b)), smaller(x.1, y.1)),
+                (BinOp::Max, _) => (larger(x.0, y.0), x.1.zip(y.1).map(|(a, b)| a.max(b))),
+                _ => (None, None),
+            }
+        }
+        _ => (None, None),
+    }
+}
+
+fn smaller(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+    a.into_iter().chain(b).min()
+}
+
+fn larger(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+    a.into_iter().chain(b).max()
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 {
+        a
+    } else {
+        gcd(b, a % b)
+    }
+}
+
+/// Consecutive values, both ends included.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    /// Smallest value.
+    pub lo: Linear,
+    /// Largest value.
+    pub hi: Linear,
+}
+
+impl Interval {
+    /// One value.
+    pub fn point(l: Linear) -> Interval {
+        Interval { lo: l.clone(), hi: l }
+    }
+
+    /// Constant ends.
+    pub fn constant(lo: i64, hi: i64) -> Interval {
+        Interval { lo: Linear::constant(lo), hi: Linear::constant(hi) }
+    }
+
+    /// Number of values.
+    pub fn extent(&self, domains: &Domains) -> Option<Linear> {
+        self.hi.plus(&self.lo, -1)?.shifted(1)?.joined(domains)
+    }
+
+    /// The smallest interval that holds both.
+    pub fn union(&self, other: &Interval, domains: &Domains) -> Interval {
+        Interval { lo: self.lo.min(&other.lo, domains), hi: self.hi.max(&other.hi, domains) }
+    }
+
+    /// What both hold.
+    pub fn intersection(&self, other: &Interval, domains: &Domains) -> Interval {
+        Interval { lo: self.lo.max(&other.lo, domains), hi: self.hi.min(&other.hi, domains) }
+    }
+
+    /// `v, v + 1, ... v + extent - 1` for the values of an index while the variables of `relaxed` run.
+    pub fn of_range(range: &satune_ir::Range, relaxed: &Domains, outer: &Domains) -> Option<Interval> {
+        let start = Interval::of(&range.min, relaxed, outer)?;
+        let extent = Interval::of(&range.extent, relaxed, outer)?;
+        Some(Interval { lo: start.lo, hi: start.hi.plus(&extent.hi, 1)?.shifted(-1)? })
+    }
+
+    /// An interval that holds the values of an expression while the variables of `relaxed` run. Others stay symbols; those
+    /// of `outer` have a known domain.
+    pub fn of(e: &Expr, relaxed: &Domains, outer: &Domains) -> Option<Interval> {
+        if !satune_ir::visit::uses_var(e, &|v| relaxed.contains_key(&v)) {
+            return Linear::of(e, outer).map(Interval::point);
+        }
+        match e {
+            Expr::Var(v) => {
+                let (lo, hi) = ends(relaxed.get(&v.id)?)?;
+                Some(Interval::constant(lo, hi))
+            }
+            Expr::Binary(op, a, b) => {
+                let (x, y) = (Interval::of(a, relaxed, outer)?, Interval::of(b, relaxed, outer)?);
+                let c = y.lo.as_constant().filter(|_| y.lo == y.hi);
+                match op {
+                    BinOp::Add => {
+                        let sum = |p: &Linear, q: &Linear| p.plus(q, 1).and_then(|l| l.joined(outer));
+                        Some(Interval { lo: sum(&x.lo, &y.lo)?, hi: sum(&x.hi, &y.hi)? })
+                    }
+                    BinOp::Sub => Some(Interval { lo: x.lo.plus(&y.hi, -1)?, hi: x.hi.plus(&y.lo, -1)? }),
+                    BinOp::Mul => match (c, x.lo.as_constant().filter(|_| x.lo == x.hi)) {
+                        (Some(c), _) => x.times(c),
+                        (None, Some(c)) => y.times(c),
+                        _ => None,
+                    },
+                    BinOp::FloorDiv => x.div(c.filter(|c| *c > 0)?, outer),
+                    BinOp::FloorMod => x.rem(c.filter(|c| *c > 0)?, outer),
+                    BinOp::Min => Some(Interval { lo: x.lo.min(&y.lo, outer), hi: x.hi.min(&y.hi, outer) }),
+                    BinOp::Max => Some(Interval { lo: x.lo.max(&y.lo, outer), hi: x.hi.max(&y.hi, outer) }),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// `self // c`, for a positive `c`.
+    pub fn div(&self, c: i64, outer: &Domains) -> Option<Interval> {
+        Some(Interval { lo: self.lo.div(c, outer)?, hi: self.hi.div(c, outer)? })
+    }
+
+    /// `self % c`, for a positive `c`.
+    pub fn rem(&self, c: i64, outer: &Domains) -> Option<Interval> {
+        if self.lo == self.hi {
+            return self.lo.rem(c, outer).map(Interval::point);
+        }
+        let (low, high) = (self.lo.div(c, outer)?, self.hi.div(c, outer)?);
+        if low == high {
+            return Some(Interval { lo: self.lo.plus(&low, -c)?, hi: self.hi.plus(&low, -c)? });
+        }
+        Some(Interval::constant(0, c - 1))
+    }
+
+    /// `self · c`.
+    pub fn times(&self, c: i64) -> Option<Interval> {
+        let (lo, hi) = (self.lo.scale(c)?, self.hi.scale(c)?);
+        Some(if c >= 0 { Interval { lo, hi } } else { Interval { lo: hi, hi: lo } })
+    }
+}
+
+/// The conjuncts of a condition, in order.
+pub fn conjuncts(e: &Expr) -> Vec<Expr> {
+    match e {
+        Expr::Binary(BinOp::And, a, b) => [conjuncts(a), conjuncts(b)].concat(),
+        Expr::Int(1, DType::Bool) => Vec::new(),
+        other => vec![other.clone()],
+    }
+}
+
+/// The conjunction of conditions.
+pub fn all(conditions: impl IntoIterator<Item = Expr>) -> Expr {
+    conditions.into_iter().fold(int(1, DType::Bool), arith::and)
+}
