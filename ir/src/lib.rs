@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod expr;
+pub mod interp;
 pub mod machine;
 mod program;
 pub mod term;

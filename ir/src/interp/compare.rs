@@ -1,0 +1,228 @@
+//! Inputs for a program, and whether two programs do the same with them.
+use super::value::{Array, Scalar};
+use super::{run_with, Fault, Options};
+use crate::{visit, BufferId, DType, Expr, Program, Stmt};
+use std::fmt;
+
+/// How two programs differ.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Difference {
+    /// Their parameters do not correspond.
+    #[error("the parameters differ: {0}")]
+    Signature(String),
+    /// There are no inputs for them.
+    #[error("no inputs: {0}")]
+    Inputs(Fault),
+    /// One of them does not run to its end.
+    #[error("the {program} program: {fault}")]
+    Fault {
+        /// Which one.
+        program: Which,
+        /// Why.
+        fault: Fault,
+    },
+    /// They leave different values.
+    #[error(
+        "{buffer}{index:?} is {} after the first program and {} after the second; so differ {count} of {of} \
+             elements of {buffer}",
+        show(first),
+        show(second)
+    )]
+    Value {
+        /// Name of the first parameter that differs.
+        buffer: String,
+        /// Its first element that differs.
+        index: Vec<i64>,
+        /// What the first program leaves there; none where nothing was written.
+        first: Option<Scalar>,
+        /// What the second program leaves there.
+        second: Option<Scalar>,
+        /// How many elements of the buffer differ.
+        count: usize,
+        /// How many elements it has.
+        of: usize,
+    },
+}
+
+/// One of two programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The one given first.
+    First,
+    /// The one given second.
+    Second,
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Which::First { "first" } else { "second" })
+    }
+}
+
+fn show(value: &Option<Scalar>) -> String {
+    value.map_or("unwritten".to_string(), |v| v.to_string())
+}
+
+/// What a program does first with a parameter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FirstUse {
+    Read,
+    Written,
+}
+
+/// The first use of each buffer, in the order of execution.
+struct Uses(Vec<Option<FirstUse>>);
+
+impl Uses {
+    fn note(&mut self, buffer: BufferId, first: FirstUse) {
+        if let Some(slot) = self.0.get_mut(buffer.0 as usize) {
+            slot.get_or_insert(first);
+        }
+    }
+
+    fn expr(&mut self, e: &Expr) {
+        visit::walk_expr(e, &mut |e| {
+            if let Expr::Load(buffer, _) = e {
+                self.note(*buffer, FirstUse::Read);
+            }
+        });
+    }
+
+    fn stmt(&mut self, s: &Stmt) {
+        match s {
+            Stmt::For(l) => {
+                self.expr(&l.min);
+                self.expr(&l.extent);
+                self.stmt(&l.body);
+            }
+            Stmt::Realize(r) => self.realize(r),
+            Stmt::Seq(parts) => parts.iter().for_each(|s| self.stmt(s)),
+            Stmt::Store { buffer, indices, value } => {
+                self.expr(value);
+                indices.iter().for_each(|e| self.expr(e));
+                self.note(*buffer, FirstUse::Written);
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.expr(cond);
+                self.stmt(then);
+                otherwise.iter().for_each(|s| self.stmt(s));
+            }
+            Stmt::Let { value, body, .. } => {
+                self.expr(value);
+                self.stmt(body);
+            }
+            Stmt::Evaluate(e) => self.expr(e),
+        }
+    }
+
+    fn realize(&mut self, r: &crate::BlockRealize) {
+        self.expr(&r.predicate);
+        r.iter_values.iter().for_each(|e| self.expr(e));
+        r.block.init.iter().for_each(|s| self.stmt(s));
+        self.stmt(&r.block.body);
+        // A view is used as what it shows; its use is known only after the body.
+        for (view, region) in &r.block.match_buffers {
+            if let Some(Some(first)) = self.0.get(view.0 as usize).copied() {
+                self.note(region.buffer, first);
+            }
+        }
+    }
+}
+
+/// A generator of 64 random bits (splitmix64): a few lines, and the same numbers everywhere and always.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Inputs for a program: integers from -3 to 3 (0 to 3 where the type is unsigned, 0 and 1 for booleans), of float
+/// parameters too, so that sums are exact in any order. A parameter that the program, read from top to bottom, writes
+/// before it reads it, or never uses, is left unwritten.
+pub fn random_inputs(program: &Program, seed: u64) -> Result<Vec<Array>, Fault> {
+    let mut uses = Uses(vec![None; program.buffers.len()]);
+    uses.realize(&program.body);
+    let mut random = Random(seed);
+    let mut inputs = Vec::with_capacity(program.params.len());
+    for &param in &program.params {
+        let buffer = program.buffer(param);
+        let shape = super::constant_shape(program, param)?;
+        let mut array = Array::unwritten(buffer.dtype, &shape)?;
+        if uses.0.get(param.0 as usize).copied().flatten() == Some(FirstUse::Read) {
+            for at in 0..array.len() {
+                let bits = random.next() >> 33;
+                let value = match buffer.dtype {
+                    DType::Bool => bits % 2,
+                    DType::U8 | DType::U16 | DType::U32 | DType::U64 => bits % 4,
+                    _ => bits % 7,
+                } as i64;
+                let signed =
+                    buffer.dtype.is_float() || matches!(buffer.dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64);
+                array.set(at, Scalar::int(if signed { value - 3 } else { value }, buffer.dtype));
+            }
+        }
+        inputs.push(array);
+    }
+    Ok(inputs)
+}
+
+/// Whether two programs leave the same values, bit for bit, in all parameters, given the [`random_inputs`] of the
+/// first one. What one of them leaves unwritten, the other has to leave unwritten too.
+pub fn equal_on(first: &Program, second: &Program, seed: u64) -> Result<(), Difference> {
+    let inputs = random_inputs(first, seed).map_err(Difference::Inputs)?;
+    equal_on_inputs(first, second, &inputs, &Options::default())
+}
+
+/// [`equal_on`] for given inputs and limits.
+pub fn equal_on_inputs(
+    first: &Program,
+    second: &Program,
+    inputs: &[Array],
+    options: &Options,
+) -> Result<(), Difference> {
+    same_signature(first, second)?;
+    let run = |program: &Program, which: Which| {
+        run_with(program, inputs, options).map_err(|fault| Difference::Fault { program: which, fault })
+    };
+    let (left, right) = (run(first, Which::First)?, run(second, Which::Second)?);
+    for ((a, b), param) in left.iter().zip(&right).zip(&first.params) {
+        let mut differing = a.iter().zip(b.iter()).enumerate().filter(|(_, (x, y))| x != y);
+        if let Some((at, (x, y))) = differing.next() {
+            return Err(Difference::Value {
+                buffer: first.buffer(*param).name.clone(),
+                index: a.index_of(at),
+                first: x,
+                second: y,
+                count: 1 + differing.count(),
+                of: a.len(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn same_signature(first: &Program, second: &Program) -> Result<(), Difference> {
+    if first.params.len() != second.params.len() {
+        let (a, b) = (first.params.len(), second.params.len());
+        return Err(Difference::Signature(format!("the first program has {a}, the second {b}")));
+    }
+    for (i, (&a, &b)) in first.params.iter().zip(&second.params).enumerate() {
+        let describe = |program: &Program, id: BufferId| -> Result<String, Difference> {
+            let shape = super::constant_shape(program, id).map_err(Difference::Inputs)?;
+            Ok(format!("{:?}{shape:?}", program.buffer(id).dtype))
+        };
+        let (x, y) = (describe(first, a)?, describe(second, b)?);
+        if x != y {
+            let name = &first.buffer(a).name;
+            let text = format!("number {}, {name}, is {x} in the first program and {y} in the second", i + 1);
+            return Err(Difference::Signature(text));
+        }
+    }
+    Ok(())
+}
