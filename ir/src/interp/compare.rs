@@ -1,5 +1,5 @@
 //! Inputs for a program, and whether two programs do the same with them.
-use super::value::{Array, Scalar};
+use super::value::{elements, Array, Scalar, BYTES_PER_ELEMENT};
 use super::{run_with, Fault, Options};
 use crate::{visit, BufferId, DType, Expr, Program, Stmt};
 use std::fmt;
@@ -70,22 +70,46 @@ enum FirstUse {
     Written,
 }
 
-/// The first use of each buffer, in the order of execution.
-struct Uses(Vec<Option<FirstUse>>);
+/// How a program uses its buffers, by their numbers.
+struct Uses<'p> {
+    program: &'p Program,
+    /// In the order of execution.
+    first: Vec<Option<FirstUse>>,
+    /// Of a buffer whose elements are indices into another: the extent there, the smallest one.
+    index_into: Vec<Option<i64>>,
+}
 
-impl Uses {
+impl Uses<'_> {
+    fn of(program: &Program) -> Uses<'_> {
+        let n = program.buffers.len();
+        let mut uses = Uses { program, first: vec![None; n], index_into: vec![None; n] };
+        uses.realize(&program.body);
+        uses
+    }
+
     fn note(&mut self, buffer: BufferId, first: FirstUse) {
-        if let Some(slot) = self.0.get_mut(buffer.0 as usize) {
+        if let Some(slot) = self.first.get_mut(buffer.0 as usize) {
             slot.get_or_insert(first);
         }
     }
 
     fn expr(&mut self, e: &Expr) {
         visit::walk_expr(e, &mut |e| {
-            if let Expr::Load(buffer, _) = e {
+            if let Expr::Load(buffer, indices) = e {
                 self.note(*buffer, FirstUse::Read);
+                self.indices(*buffer, indices);
             }
         });
+    }
+
+    fn indices(&mut self, buffer: BufferId, indices: &[Expr]) {
+        for (index, extent) in indices.iter().zip(&self.program.buffer(buffer).shape) {
+            for (inner, _) in visit::loads(index) {
+                if let (Expr::Int(extent, _), Some(slot)) = (extent, self.index_into.get_mut(inner.0 as usize)) {
+                    *slot = Some(slot.map_or(*extent, |e| e.min(*extent)));
+                }
+            }
+        }
     }
 
     fn stmt(&mut self, s: &Stmt) {
@@ -100,6 +124,7 @@ impl Uses {
             Stmt::Store { buffer, indices, value } => {
                 self.expr(value);
                 indices.iter().for_each(|e| self.expr(e));
+                self.indices(*buffer, indices);
                 self.note(*buffer, FirstUse::Written);
             }
             Stmt::If { cond, then, otherwise } => {
@@ -122,7 +147,7 @@ impl Uses {
         self.stmt(&r.block.body);
         // A view is used as what it shows; its use is known only after the body.
         for (view, region) in &r.block.match_buffers {
-            if let Some(Some(first)) = self.0.get(view.0 as usize).copied() {
+            if let Some(Some(first)) = self.first.get(view.0 as usize).copied() {
                 self.note(region.buffer, first);
             }
         }
@@ -143,28 +168,32 @@ impl Random {
 }
 
 /// Inputs for a program: integers from -3 to 3 (0 to 3 where the type is unsigned, 0 and 1 for booleans), of float
-/// parameters too, so that sums are exact in any order. A parameter that the program, read from top to bottom, writes
-/// before it reads it, or never uses, is left unwritten.
+/// parameters too, so that sums are exact in any order. Elements that are indices into another buffer are within it. A
+/// parameter that the program, read from top to bottom, writes before it reads it, or never uses, is left unwritten.
 pub fn random_inputs(program: &Program, seed: u64) -> Result<Vec<Array>, Fault> {
-    let mut uses = Uses(vec![None; program.buffers.len()]);
-    uses.realize(&program.body);
+    let uses = Uses::of(program);
     let mut random = Random(seed);
     let mut inputs = Vec::with_capacity(program.params.len());
+    let (mut needed, limit) = (0u64, Options::default().max_bytes);
     for &param in &program.params {
-        let buffer = program.buffer(param);
+        let dtype = program.buffer(param).dtype;
         let shape = super::constant_shape(program, param)?;
-        let mut array = Array::unwritten(buffer.dtype, &shape)?;
-        if uses.0.get(param.0 as usize).copied().flatten() == Some(FirstUse::Read) {
+        needed = needed.saturating_add(elements(&shape).unwrap_or(0).saturating_mul(BYTES_PER_ELEMENT));
+        if needed > limit {
+            return Err(Fault::Memory { needed, limit });
+        }
+        let mut array = Array::unwritten(dtype, &shape)?;
+        let of = |list: &[Option<i64>]| list.get(param.0 as usize).copied().flatten();
+        if uses.first.get(param.0 as usize).copied().flatten() == Some(FirstUse::Read) {
+            let (min, count) = match (of(&uses.index_into), dtype) {
+                (Some(extent), _) => (0, extent.clamp(1, 128)),
+                (None, DType::Bool) => (0, 2),
+                (None, DType::U8 | DType::U16 | DType::U32 | DType::U64) => (0, 4),
+                (None, _) => (-3, 7),
+            };
             for at in 0..array.len() {
-                let bits = random.next() >> 33;
-                let value = match buffer.dtype {
-                    DType::Bool => bits % 2,
-                    DType::U8 | DType::U16 | DType::U32 | DType::U64 => bits % 4,
-                    _ => bits % 7,
-                } as i64;
-                let signed =
-                    buffer.dtype.is_float() || matches!(buffer.dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64);
-                array.set(at, Scalar::int(if signed { value - 3 } else { value }, buffer.dtype));
+                let value = (random.next() >> 33) as i64 % count + min;
+                array.set(at, Scalar::int(value, dtype));
             }
         }
         inputs.push(array);

@@ -7,8 +7,17 @@ use super::Fault;
 use crate::{BinOp, DType};
 
 impl Machine<'_> {
-    /// The value of an integer expression.
+    /// The value of an integer expression. Leaves, which are most of them, cost no call.
+    #[inline(always)]
     pub fn int(&mut self, e: &Int) -> Result<i64, Stop> {
+        match e {
+            Int::Const(v) => Ok(*v),
+            Int::Slot(slot) => Ok(self.ints[*slot]),
+            _ => self.int_node(e),
+        }
+    }
+
+    fn int_node(&mut self, e: &Int) -> Result<i64, Stop> {
         match e {
             Int::Const(v) => Ok(*v),
             Int::Slot(slot) => Ok(self.ints[*slot]),

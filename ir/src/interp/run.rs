@@ -235,16 +235,18 @@ impl<'c> Machine<'c> {
     }
 
     fn check_declared(&mut self, element: &Element, position: usize) -> Result<(), Stop> {
-        for guard in &element.guards {
-            let inside = |bounds: &Bounds| {
-                bounds.iter().zip(&element.dims).all(|(&(min, end), dim)| {
-                    let at = position as i64 / dim.stride % dim.extent;
-                    self.ints[min] <= at && at < self.ints[end]
-                })
-            };
-            if !guard.regions.iter().any(inside) {
-                return self.undeclared(element, guard, position);
+        'guards: for guard in &element.guards {
+            'regions: for bounds in &guard.regions {
+                for (&(min, end), dim) in bounds.iter().zip(&element.dims) {
+                    // Evaluated again: nearly always a leaf, while a quotient of the position never is.
+                    let at = self.int(&dim.index)?;
+                    if at < self.ints[min] || at >= self.ints[end] {
+                        continue 'regions;
+                    }
+                }
+                continue 'guards;
             }
+            return self.undeclared(element, guard, position);
         }
         Ok(())
     }

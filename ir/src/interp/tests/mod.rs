@@ -1,149 +1,10 @@
-//! Programs made by hand, and what they do.
+//! What programs do.
+mod build;
+
 use super::*;
-use crate::{
-    Annotations, Attr, BinOp, Block, BlockRealize, Buffer, DType, For, ForKind, IterKind, IterVar, Range, Region, Stmt,
-    Var,
-};
+use crate::{BinOp, DType, ForKind, Stmt, Var};
+use build::*;
 use std::sync::Arc;
-
-/// A program under construction.
-struct Build(Program);
-
-fn int(v: i64) -> Expr {
-    Expr::Int(v, DType::I32)
-}
-
-fn f32(v: f64) -> Expr {
-    Expr::Float(v.to_bits(), DType::F32)
-}
-
-fn var(v: &Var) -> Expr {
-    Expr::Var(v.clone())
-}
-
-fn bin(op: BinOp, a: Expr, b: Expr) -> Expr {
-    Expr::Binary(op, Arc::new(a), Arc::new(b))
-}
-
-fn add(a: Expr, b: Expr) -> Expr {
-    bin(BinOp::Add, a, b)
-}
-
-fn mul(a: Expr, b: Expr) -> Expr {
-    bin(BinOp::Mul, a, b)
-}
-
-fn load(b: BufferId, index: &[Expr]) -> Expr {
-    Expr::Load(b, index.to_vec())
-}
-
-fn store(buffer: BufferId, index: &[Expr], value: Expr) -> Stmt {
-    Stmt::Store { buffer, indices: index.to_vec(), value }
-}
-
-fn select(lazy: bool, cond: Expr, then: Expr, otherwise: Expr) -> Expr {
-    Expr::Select { lazy, cond: Arc::new(cond), then: Arc::new(then), otherwise: Arc::new(otherwise) }
-}
-
-fn call(name: &str, args: &[Expr], dtype: DType) -> Expr {
-    Expr::Call(name.into(), args.to_vec(), dtype)
-}
-
-fn region(buffer: BufferId, ranges: &[(Expr, i64)]) -> Region {
-    let ranges = ranges.iter().map(|(min, extent)| Range { min: min.clone(), extent: int(*extent) }).collect();
-    Region { buffer, ranges }
-}
-
-fn realize(block: Block, values: Vec<Expr>) -> BlockRealize {
-    BlockRealize { iter_values: values, predicate: Expr::Int(1, DType::Bool), block }
-}
-
-/// Iterator, its extent, its kind, its value.
-type Iter<'a> = (&'a Var, i64, IterKind, Expr);
-
-const S: IterKind = IterKind::Spatial;
-const R: IterKind = IterKind::Reduce;
-
-impl Build {
-    fn new() -> Build {
-        let mut p = Program {
-            name: "main".into(),
-            params: Vec::new(),
-            buffers: Vec::new(),
-            attrs: Annotations::new(),
-            body: realize(Self::empty(crate::BlockId(0), "root"), Vec::new()),
-            next_var: 0,
-            next_block: 1,
-        };
-        p.body.block.body = Box::new(Stmt::Seq(Vec::new()));
-        Build(p)
-    }
-
-    fn empty(id: crate::BlockId, name: &str) -> Block {
-        Block {
-            id,
-            name: name.into(),
-            iter_vars: Vec::new(),
-            reads: Vec::new(),
-            writes: Vec::new(),
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Annotations::new(),
-            body: Box::new(Stmt::Seq(Vec::new())),
-        }
-    }
-
-    fn buffer(&mut self, name: &str, dtype: DType, shape: &[i64]) -> BufferId {
-        self.0.add_buffer(Buffer {
-            name: name.into(),
-            dtype,
-            shape: shape.iter().map(|&s| int(s)).collect(),
-            strides: Vec::new(),
-            elem_offset: None,
-            scope: "global".into(),
-            align: 0,
-            offset_factor: 0,
-        })
-    }
-
-    fn param(&mut self, name: &str, dtype: DType, shape: &[i64]) -> BufferId {
-        let b = self.buffer(name, dtype, shape);
-        self.0.params.push(b);
-        b
-    }
-
-    fn var(&mut self, name: &str) -> Var {
-        self.0.fresh_var(name, DType::I32)
-    }
-
-    fn block(&mut self, name: &str, iters: &[Iter], body: Stmt) -> BlockRealize {
-        let mut block = Self::empty(self.0.fresh_block(), name);
-        for (v, extent, kind, _) in iters {
-            block.iter_vars.push(IterVar { var: (*v).clone(), min: int(0), extent: int(*extent), kind: *kind });
-        }
-        block.body = Box::new(body);
-        realize(block, iters.iter().map(|i| i.3.clone()).collect())
-    }
-
-    fn done(mut self, body: Stmt) -> Program {
-        self.0.body.block.body = Box::new(body);
-        self.0
-    }
-}
-
-fn looped(v: &Var, extent: i64, body: Stmt) -> Stmt {
-    bound(v, extent, ForKind::Serial, body)
-}
-
-fn bound(v: &Var, extent: i64, kind: ForKind, body: Stmt) -> Stmt {
-    let annotations = Annotations::from_iter([("pragma".to_string(), Attr::Int(1))]);
-    Stmt::For(For { var: v.clone(), min: int(0), extent: int(extent), kind, annotations, body: Box::new(body) })
-}
-
-fn block(r: BlockRealize) -> Stmt {
-    Stmt::Realize(Box::new(r))
-}
 
 /// `B[i] = value(i)` for the indices below `extent`, B of 8 elements, A of 8 too; and the program's faults.
 fn pointwise(extent: i64, dtype: DType, value: impl Fn(BufferId, &Var) -> Expr) -> Program {
@@ -526,4 +387,68 @@ fn programs_that_cannot_be_run_are_refused() {
     let deep = |n: usize| pointwise(8, DType::F32, |a, v| (0..n).fold(load(a, &[var(v)]), |e, _| add(e, f32(1.0))));
     assert_eq!(results(&deep(900), &COUNT).unwrap()[1], 901.0);
     assert!(matches!(results(&deep(3000), &COUNT), Err(Fault::Invalid { .. })));
+}
+
+#[test]
+fn inputs_that_are_indices_are_within_what_they_index() {
+    let mut p = Build::new();
+    let (a, ids) = (p.param("A", DType::F32, &[5]), p.param("ids", DType::I32, &[64]));
+    let (mask, b) = (p.param("mask", DType::Bool, &[64]), p.param("B", DType::F32, &[64]));
+    let i = p.var("i");
+    let gathered = load(a, &[load(ids, &[var(&i)])]);
+    let value = select(true, load(mask, &[var(&i)]), gathered, f32(7.0));
+    let p = p.done(looped(&i, 64, store(b, &[var(&i)], value)));
+    let inputs = random_inputs(&p, 4).unwrap();
+    let out = run(&p, &inputs).unwrap();
+    for i in 0..64 {
+        let at = inputs[1].get(i).unwrap().as_i64();
+        let expected = if inputs[2].get(i).unwrap().as_i64() != 0 {
+            inputs[0].at(&[at])
+        } else {
+            Some(Scalar::float(7.0, DType::F32))
+        };
+        assert_eq!(out[3].get(i), expected);
+    }
+}
+
+#[test]
+fn opposite_signs_of_zero_differ_and_nans_do_not() {
+    let signed = |z: f64| pointwise(8, DType::F32, move |_, _| f32(z));
+    let error = equal_on(&signed(0.0), &signed(-0.0), 0).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "B[0] is 0.0 after the first program and -0.0 after the second; so differ 8 of 8 elements of B"
+    );
+    assert_eq!(equal_on(&signed(f64::NAN), &signed(-f64::NAN), 0), Ok(()));
+}
+
+#[test]
+fn a_block_without_iterators_runs_its_init() {
+    let mut p = Build::new();
+    let b = p.param("B", DType::F32, &[1]);
+    let at = [int(0)];
+    let mut r = p.block("B", &[], store(b, &at, add(load(b, &at), f32(2.0))));
+    r.block.init = Some(Box::new(store(b, &at, f32(1.0))));
+    r.block.writes = vec![region(b, &[(int(0), 1)])];
+    let p = p.done(block(r));
+    assert_eq!(run_checked(&p, &random_inputs(&p, 0).unwrap()).unwrap()[0].to_f64(), [3.0]);
+}
+
+#[test]
+fn an_update_that_does_not_declare_what_it_reads_is_a_fault() {
+    // As after decompose_reduction, but with the regions of before.
+    let mut p = matmul(3, 3, 4, false, DType::F32);
+    let Stmt::For(i) = p.body.block.body.as_mut() else { panic!() };
+    let Stmt::For(j) = i.body.as_mut() else { panic!() };
+    let Stmt::For(k) = j.body.as_mut() else { panic!() };
+    let Stmt::Realize(r) = k.body.as_mut() else { panic!() };
+    r.block.init = None;
+    let mut inputs = random_inputs(&p, 1).unwrap();
+    assert!(inputs[2].get(0).is_some(), "what is updated without init is an input");
+    inputs[2] = Array::from_f64(DType::F32, &[3, 3], &[0.0; 9]).unwrap();
+    assert_eq!(run(&p, &inputs).unwrap()[2], run(&matmul(3, 3, 4, false, DType::F32), &inputs).unwrap()[2]);
+    assert_eq!(
+        run_checked(&p, &inputs).unwrap_err().to_string(),
+        "block \"C\" at vi = 0, vj = 0, vk = 0: C[0, 0] is read, but block \"C\" declares no region of C"
+    );
 }
