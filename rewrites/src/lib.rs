@@ -10,7 +10,6 @@ mod error;
 pub mod flags;
 pub mod gpu_check;
 mod iter_map;
-mod linear;
 mod loop_checks;
 mod loop_kind;
 mod regions;
@@ -18,7 +17,8 @@ mod render;
 pub mod replay;
 pub mod schedule;
 pub mod scope;
-#[cfg(all(test, feature = "scripts"))]
+use satune_ir::affine::linear;
+#[cfg(test)]
 mod testing;
 mod text;
 pub mod trace;
