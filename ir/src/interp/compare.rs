@@ -244,7 +244,7 @@ fn same_signature(first: &Program, second: &Program) -> Result<(), Difference> {
     for (i, (&a, &b)) in first.params.iter().zip(&second.params).enumerate() {
         let describe = |program: &Program, id: BufferId| -> Result<String, Difference> {
             let shape = super::constant_shape(program, id).map_err(Difference::Inputs)?;
-            Ok(format!("{:?}{shape:?}", program.buffer(id).dtype))
+            Ok(format!("{}{shape:?}", program.buffer(id).dtype.name()))
         };
         let (x, y) = (describe(first, a)?, describe(second, b)?);
         if x != y {

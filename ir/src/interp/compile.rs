@@ -212,7 +212,7 @@ impl Compiler<'_> {
             return Err(self.invalid(format!("{} shows {}, which nothing allocates", to.name, from.name)));
         }
         if region.ranges.len() != source.len() || shape.len() > source.len() || to.dtype != from.dtype {
-            let (a, b) = (format!("{:?}{shape:?}", to.dtype), format!("{:?}{source:?}", from.dtype));
+            let (a, b) = (format!("{}{shape:?}", to.dtype.name()), format!("{}{source:?}", from.dtype.name()));
             return Err(self.invalid(format!("{} of {a} cannot show a part of {} of {b}", to.name, from.name)));
         }
         let lead = source.len() - shape.len();
@@ -273,7 +273,8 @@ impl Compiler<'_> {
     }
 
     /// Every enclosing block has to declare the access, unless the array lives inside it. What a block writes it may
-    /// also read where it has an init (whose result the body continues from), and so may blocks around it.
+    /// also read where it has an init (whose result the body continues from), and so may blocks around it; these may also declare nothing at
+    /// all, as the root does.
     fn guards(&self, array: usize, access: Access) -> Box<[Guard]> {
         let mut guards = Vec::new();
         for (depth, scope) in self.scopes.iter().enumerate().filter(|(_, s)| array < s.arrays) {
@@ -281,6 +282,9 @@ impl Compiler<'_> {
             let reads = if access == Access::Read { scope.reads.as_slice() } else { &[] };
             let writes_count = access == Access::Written || scope.has_init || !innermost;
             let writes = if writes_count { scope.writes.as_slice() } else { &[] };
+            if !innermost && scope.reads.is_empty() && scope.writes.is_empty() {
+                continue;
+            }
             let regions = reads.iter().chain(writes).filter(|(a, _)| *a == array).map(|(_, b)| b.clone()).collect();
             guards.push(Guard { block: scope.info, access, regions });
         }

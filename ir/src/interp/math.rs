@@ -33,6 +33,9 @@ pub(super) enum Function {
     Trunc,
     Pow,
     Atan2,
+    Fmod,
+    Copysign,
+    Hypot,
     Fma,
 }
 
@@ -69,6 +72,9 @@ impl Function {
             "trunc" => (Trunc, 1),
             "pow" | "power" => (Pow, 2),
             "atan2" => (Atan2, 2),
+            "fmod" => (Fmod, 2),
+            "copysign" => (Copysign, 2),
+            "hypot" => (Hypot, 2),
             "fma" => (Fma, 3),
             _ => return None,
         })
@@ -105,6 +111,9 @@ impl Function {
             Function::Trunc => a.trunc(),
             Function::Pow => a.powf(b),
             Function::Atan2 => a.atan2(b),
+            Function::Fmod => a % b,
+            Function::Copysign => a.copysign(b),
+            Function::Hypot => a.hypot(b),
             // In f64 the sum would be rounded before it is rounded to f32.
             Function::Fma if dtype == DType::F32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
             Function::Fma => a.mul_add(b, c),

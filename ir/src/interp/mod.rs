@@ -42,7 +42,7 @@ pub struct Options {
     /// Memory for all buffers, bytes.
     pub max_bytes: u64,
     /// Whether what a block accesses has to lie within the regions that it and the blocks around it declare. The root
-    /// block is exempt.
+    /// block is exempt, and so are blocks around others that declare nothing at all.
     pub check_regions: bool,
 }
 
@@ -73,11 +73,8 @@ pub fn run_with(program: &Program, inputs: &[Array], options: &Options) -> Resul
     for (info, array) in code.arrays.iter().zip(inputs) {
         if info.dtype != array.dtype() || info.shape != array.shape() {
             let (given, wanted) = (Tuple(array.shape()), Tuple(&info.shape));
-            let types = (array.dtype(), info.dtype);
-            let reason = format!(
-                "the parameter {} is {:?} of shape {wanted}, its array {:?} of shape {given}",
-                info.name, types.1, types.0
-            );
+            let (name, wants, has) = (&info.name, info.dtype.name(), array.dtype().name());
+            let reason = format!("the parameter {name} is {wants} of shape {wanted}, its array {has} of shape {given}");
             return Err(Fault::Inputs { reason });
         }
     }

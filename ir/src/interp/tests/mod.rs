@@ -108,7 +108,7 @@ fn schedules_of_a_product_are_equal_and_others_are_not() {
     let signature = equal_on(&source, &matmul(5, 7, 8, false, DType::F32), 3).unwrap_err();
     assert_eq!(
         signature.to_string(),
-        "the parameters differ: number 1, A, is F32[5, 6] in the first program and F32[5, 8] in the second"
+        "the parameters differ: number 1, A, is float32[5, 6] in the first program and float32[5, 8] in the second"
     );
 }
 
@@ -372,7 +372,7 @@ fn limits_are_kept() {
     assert_eq!(fault, Fault::Memory { needed: (30 + 42 + 35) * 12, limit: 1000 });
     assert_eq!(run(&p, &inputs[..2]).unwrap_err().to_string(), "main has 3 parameters, but 2 arrays");
     let fault = run(&p, &[inputs[1].clone(), inputs[1].clone(), inputs[2].clone()]).unwrap_err();
-    assert_eq!(fault.to_string(), "the parameter A is F32 of shape (5, 6), its array F32 of shape (6, 7)");
+    assert_eq!(fault.to_string(), "the parameter A is float32 of shape (5, 6), its array float32 of shape (6, 7)");
 }
 
 #[test]
@@ -450,5 +450,46 @@ fn an_update_that_does_not_declare_what_it_reads_is_a_fault() {
     assert_eq!(
         run_checked(&p, &inputs).unwrap_err().to_string(),
         "block \"C\" at vi = 0, vj = 0, vk = 0: C[0, 0] is read, but block \"C\" declares no region of C"
+    );
+}
+
+#[test]
+fn a_tile_in_shared_memory_with_a_ragged_tail() {
+    let source = r#"
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((30,), "float16"), B: T.Buffer((30,), "float32")):
+    for i in range(30):
+        with T.sblock("B"):
+            vi = T.axis.spatial(30, i)
+            B[vi] = T.exp(T.Cast("float32", A[vi])) + T.float32(1)
+"#;
+    let tiled = |predicate: &str| {
+        let script = format!(
+            r#"
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((30,), "float16"), B: T.Buffer((30,), "float32")):
+    A_shared = T.sblock_alloc_buffer((30,), "float16", scope="shared")
+    for o in T.thread_binding(4, thread="blockIdx.x"):
+        for ax in T.thread_binding(8, thread="threadIdx.x"):
+            with T.sblock("A_shared"):
+                v = T.axis.spatial(30, o * 8 + ax)
+                T.where(o * 8 + ax < 30)
+                A_shared[v] = A[v]
+        for i in T.vectorized(8):
+            with T.sblock("B"):
+                vi = T.axis.spatial(30, o * 8 + i)
+                T.where(o * 8 + i < {predicate})
+                B[vi] = T.exp(T.Cast("float32", A_shared[vi])) + T.float32(1)
+"#
+        );
+        crate::tvmscript::parse(&script).unwrap()
+    };
+    let source = crate::tvmscript::parse(source).unwrap();
+    assert_eq!(equal_on(&source, &tiled("30"), 7), Ok(()));
+    let text = equal_on(&source, &tiled("29"), 7).unwrap_err().to_string();
+    assert!(text.starts_with("B[29] is") && text.ends_with("so differ 1 of 30 elements of B"), "{text}");
+    assert_eq!(
+        equal_on(&source, &tiled("31"), 7).unwrap_err().to_string(),
+        "the second program: block \"B\" at vi = 30: vi is outside its domain [0, 30)"
     );
 }
