@@ -32,9 +32,6 @@ impl E {
     pub fn lt(self, other: impl Into<E>) -> E {
         E(Expr::Binary(BinOp::Lt, Arc::new(self.0), Arc::new(other.into().0)))
     }
-    pub fn cast(self, dtype: DType) -> E {
-        E(Expr::Cast(dtype, Arc::new(self.0)))
-    }
 }
 
 /// The condition true.
