@@ -17,7 +17,6 @@
 use crate::arith::{constant, int, Domains};
 use crate::inline_common as common;
 use crate::iter_map;
-use crate::linear::{Interval, Linear};
 use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::scope;
@@ -111,12 +110,12 @@ fn inverted(s: &Schedule, indices: &[Expr], domains: &Domains) -> Option<(Vec<Va
     let next = s.program().next_var;
     let vars: Vec<Var> =
         (next..).zip(indices).map(|(id, _)| Var { id: VarId(id), name: "index".into(), dtype: DType::I32 }).collect();
-    let none = Domains::new();
-    let at = |v: &Var| Linear::of(&Expr::Var(v.clone()), &none).map(Interval::point);
-    let outputs = vars.iter().map(at).collect::<Option<Vec<_>>>()?;
+    let outputs: Vec<Expr> = vars.iter().cloned().map(Expr::Var).collect();
     let map = iter_map::detect(indices, domains, &int(1, DType::Bool), true)?;
-    let mut iterators: HashMap<VarId, Expr> =
-        map.inverse(&outputs, domains, &none)?.into_iter().map(|(v, i)| (v, i.lo.expr())).collect();
+    if !map.is_bijective(domains) {
+        return None;
+    }
+    let mut iterators = map.inverse_exprs(&outputs)?;
     for (v, range) in domains {
         if constant(&range.extent) == Some(1) {
             iterators.insert(*v, range.min.clone());
@@ -143,4 +142,140 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan) -> Result<()> {
     };
     s.update_block(plan.scope, |b| *b.body = visit::map_stmt_exprs(&b.body, &mut |e| inline(e)))?;
     common::drop_buffer(s, plan.scope, plan.buffer)
+}
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_program, block, chain, func, loops, matmul, refusal, schedule};
+    use crate::{compute_at::compute_at, split::split};
+
+    const BODY: &str =
+        "ScheduleError: The block cannot be inlined because its body pattern does not meet the condition for \
+                        inlining";
+
+    #[test]
+    fn applies() {
+        let mut s = chain();
+        let b = block(&s, "B");
+        compute_inline(&mut s, b).unwrap();
+        assert_program(
+            &s,
+            &func(
+                "A: T.Buffer((16, 30), \"float32\"), C: T.Buffer((16, 30), \"float32\")",
+                r#"
+for i, j in T.grid(16, 30):
+    with T.sblock("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.reads(A[vi, vj])
+        T.writes(C[vi, vj])
+        C[vi, vj] = A[vi, vj] * T.float32(2) + T.float32(1)
+"#,
+            ),
+        );
+        assert_eq!(s.block(b).unwrap_err().fast, "The block no longer exists in the IRModule");
+    }
+
+    #[test]
+    fn removes_only_its_branch() {
+        let mut s = chain();
+        let (b, i) = (block(&s, "B"), loops(&s, "C")[0]);
+        compute_at(&mut s, b, i, false, -1).unwrap();
+        compute_inline(&mut s, b).unwrap();
+        assert_eq!(loops(&s, "C").len(), 2);
+    }
+
+    /// `B[index] = A[vi, vj]`, read by C at `read`.
+    fn stored_at(index: &str, dims: &str, read: &str) -> Schedule {
+        let body = format!(
+            r#"
+B = T.sblock_alloc_buffer(({dims}))
+for i, j in T.grid(16, 8):
+    with T.sblock("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[{index}] = A[vi, vj] * T.float32(2)
+for i, j in T.grid(16, 8):
+    with T.sblock("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = B[{read}]
+"#
+        );
+        schedule(&func("A: T.Buffer((16, 8), \"float32\"), C: T.Buffer((16, 8), \"float32\")", &body))
+    }
+
+    #[test]
+    fn inverts_the_indices() {
+        for (index, dims, read, value) in [
+            ("vi * 8 + vj", "128,", "vi * 8 + vj", "A[(vi * 8 + vj) // 8, (vi * 8 + vj) % 8]"),
+            ("15 - vi, vj", "16, 8", "vi, vj", "A[(vi - 15) * -1, vj]"),
+            ("vi + 4, vj", "20, 8", "vi + 4, vj", "A[vi + 4 - 4, vj]"),
+            ("vi // 4, vi % 4, vj", "4, 4, 8", "vi // 4, vi % 4, vj", "A[vi % 4 + vi // 4 * 4, vj]"),
+        ] {
+            let mut s = stored_at(index, dims, read);
+            let b = block(&s, "B");
+            compute_inline(&mut s, b).unwrap();
+            let body = format!(
+                "for i, j in T.grid(16, 8):\n    with T.sblock(\"C\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
+                 T.reads({value})\n        T.writes(C[vi, vj])\n        C[vi, vj] = {value} * T.float32(2)"
+            );
+            let header = "A: T.Buffer((16, 8), \"float32\"), C: T.Buffer((16, 8), \"float32\")";
+            assert_program(&s, &func(header, &body));
+        }
+    }
+
+    #[test]
+    fn refuses_indices_that_do_not_tell_the_iterators() {
+        let mut s = stored_at("vi, 0", "16, 8", "vi, 0");
+        let b = block(&s, "B");
+        assert_eq!(refusal(&mut s, |s| compute_inline(s, b)), BODY);
+    }
+
+    #[test]
+    fn refuses_reductions_and_outputs() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        assert_eq!(refusal(&mut s, |s| compute_inline(s, c)), "ScheduleError: The block has init statement");
+        let mut s = chain();
+        let c = block(&s, "C");
+        assert_eq!(refusal(&mut s, |s| compute_inline(s, c)), "ScheduleError: Cannot operate on an output block");
+    }
+
+    #[test]
+    fn works_under_predicates() {
+        let mut s = chain();
+        let (b, i) = (block(&s, "B"), loops(&s, "C")[0]);
+        split(&mut s, i, &[None, Some(5)], true, false).unwrap();
+        compute_inline(&mut s, b).unwrap();
+        assert_eq!(loops(&s, "C").len(), 3);
+    }
+
+    /// Two blocks under one loop, B with this body.
+    fn with_body(body: &str) -> Schedule {
+        let body = format!(
+            r#"
+B = T.sblock_alloc_buffer((16,))
+B2 = T.sblock_alloc_buffer((16,))
+for i in range(16):
+    with T.sblock("B"):
+        vi = T.axis.spatial(16, i)
+{body}
+for i in range(16):
+    with T.sblock("C"):
+        vi = T.axis.spatial(16, i)
+        C[vi] = B[vi] + B2[vi]
+"#
+        );
+        schedule(&func("A: T.Buffer((16,), \"float32\"), C: T.Buffer((16,), \"float32\")", &body))
+    }
+
+    #[test]
+    fn refuses_several_results_and_other_bodies() {
+        let mut s = with_body("        B[vi] = A[vi]\n        B2[vi] = A[vi]");
+        let b = block(&s, "B");
+        let message = "ScheduleError: The block is allowed to write only a single buffer region";
+        assert_eq!(refusal(&mut s, |s| compute_inline(s, b)), message);
+        let mut s = with_body("        if A[vi] < T.float32(0):\n            B[vi] = A[vi]");
+        let b = block(&s, "B");
+        assert_eq!(refusal(&mut s, |s| compute_inline(s, b)), BODY);
+    }
 }

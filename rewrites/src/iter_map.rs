@@ -49,6 +49,11 @@ pub struct IterMap {
 
 /// Takes indices apart over the variables of `domains` under a predicate. None where they are no surjective map.
 pub fn detect(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: bool) -> Option<IterMap> {
+    taken_apart(indices, domains, predicate, keep_unit).filter(IterMap::independent)
+}
+
+/// The same for indices that need not be independent of each other.
+pub fn taken_apart(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: bool) -> Option<IterMap> {
     let mut map = IterMap { marks: Vec::new(), constraints: Vec::new(), sums: Vec::new(), keep_unit };
     map.constrain(predicate, domains)?;
     for e in indices {
@@ -56,7 +61,7 @@ pub fn detect(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: 
         let sum = map.fused(sum)?;
         map.sums.push(sum);
     }
-    map.independent().then_some(map)
+    Some(map)
 }
 
 impl IterMap {

@@ -159,7 +159,7 @@ fn refused(s: &Schedule, block: BlockId, buffer: BufferId, why: impl std::fmt::D
 fn require_one_way(s: &Schedule, block: &Block, buffer: BufferId, kind: Kind) -> Result<()> {
     let reads = block.reads.iter().any(|r| r.buffer == buffer);
     let writes = block.writes.iter().any(|w| w.buffer == buffer);
-    if reads && writes || (kind == Kind::Read && writes) {
+    if writes && (reads || kind == Kind::Read) {
         return Err(
             refused(s, block.id, buffer, "it is updated in place")?.remedy("reindex before decompose_reduction")
         );
@@ -341,5 +341,135 @@ fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId, at: &[Expr]) {
         }
         Stmt::Let { body, .. } => stores(body, from, to, at),
         Stmt::Store { .. } | Stmt::Realize(_) | Stmt::Evaluate(_) => {}
+    }
+}
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::decompose_reduction::decompose_reduction;
+    use crate::testing::{assert_program, block, func, joined, loops, matmul, refusal, schedule};
+
+    const COPY: &str = "ScheduleError: The copy would not hold what the block exchanges with others";
+    const HEADER: &str =
+        "A: T.Buffer((16, 16), \"float32\"), B: T.Buffer((16, 16), \"float32\"), C: T.Buffer((16, 16), \"float32\")";
+
+    #[test]
+    fn applies_to_reads() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        let id = reindex(&mut s, c, Kind::Read, 1).unwrap();
+        assert_eq!(s.block(id).unwrap().name, "B_reindex_reindex");
+        assert_program(
+            &s,
+            &func(
+                HEADER,
+                r#"
+B_reindex = T.sblock_alloc_buffer((16, 16))
+for ax0, ax1 in T.grid(16, 16):
+    with T.sblock("B_reindex_reindex"):
+        v0, v1 = T.axis.remap("SS", [ax0, ax1])
+        T.reads(B[v1, v0])
+        T.writes(B_reindex[v0, v1])
+        B_reindex[v0, v1] = B[v1, v0]
+for i, j, k in T.grid(16, 16, 16):
+    with T.sblock("C"):
+        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+        T.reads(A[vi, vk], B_reindex[vj, vk])
+        T.writes(C[vi, vj])
+        with T.init():
+            C[vi, vj] = T.float32(0)
+        C[vi, vj] = C[vi, vj] + A[vi, vk] * B_reindex[vj, vk]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn applies_to_writes() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        reindex(&mut s, c, Kind::Write, 0).unwrap();
+        assert_program(
+            &s,
+            &func(
+                HEADER,
+                r#"
+C_reindex = T.sblock_alloc_buffer((16, 16))
+for i, j, k in T.grid(16, 16, 16):
+    with T.sblock("C"):
+        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+        T.reads(A[vi, vk], B[vk, vj])
+        T.writes(C_reindex[vi, vj])
+        with T.init():
+            C_reindex[vi, vj] = T.float32(0)
+        C_reindex[vi, vj] = C_reindex[vi, vj] + A[vi, vk] * B[vk, vj]
+for ax0, ax1 in T.grid(16, 16):
+    with T.sblock("C_reindex"):
+        v0, v1 = T.axis.remap("SS", [ax0, ax1])
+        T.reads(C_reindex[v0, v1])
+        T.writes(C[v0, v1])
+        C[v0, v1] = C_reindex[v0, v1]
+"#,
+            ),
+        );
+    }
+
+    /// One block that stores `value` at `index`.
+    fn one(index: &str, value: &str) -> Schedule {
+        let body = format!(
+            r#"
+for i, j in T.grid(8, 16):
+    with T.sblock("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[{index}] = {value}
+"#
+        );
+        schedule(&func(HEADER, &body))
+    }
+
+    #[test]
+    fn refuses_several_places() {
+        let mut s = one("vi, vj", "A[vi, vj] + A[vj, vi]");
+        let c = block(&s, "C");
+        let message =
+            "ScheduleError: The target buffer should be accessed via BufferLoad or BufferStore. The indices should \
+                       be the same if there are multiple accesses to the target buffer.";
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 0)), message);
+        assert!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 1)).contains("`buffer_index` is out of range"));
+    }
+
+    #[test]
+    fn refuses_blocks_with_blocks() {
+        let mut s = one("vi, vj", "A[vi, vj]");
+        let root = s.root();
+        let message = "ScheduleError: The primitive does not operate on the root block";
+        s.update_block(root, |b| b.reads.push(Region { buffer: BufferId(0), ranges: Vec::new() })).unwrap();
+        assert_eq!(refusal(&mut s, |s| reindex(s, root, Kind::Read, 0)), message);
+    }
+
+    #[test]
+    fn refuses_what_the_copy_would_get_wrong() {
+        // Outside of the buffer where the condition does not hold.
+        let mut s = one("vi, vj", "T.if_then_else(1 <= vi, A[vi - 1, vj], T.float32(0))");
+        let c = block(&s, "C");
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 0)), COPY);
+        // Several instances write one element.
+        let mut s = one("vi // 2, vj", "A[vi, vj]");
+        let c = block(&s, "C");
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Write, 0)), COPY);
+        // The producer is in the same nest.
+        let mut s = joined();
+        let (b, c) = (block(&s, "B"), block(&s, "C"));
+        assert_eq!(
+            refusal(&mut s, |s| reindex(s, b, Kind::Write, 0)).split(':').next(),
+            Some("The loops above block B are no chain")
+        );
+        assert!(s.block(c).is_ok());
+        // An update in place.
+        let mut s = matmul();
+        let (c, k) = (block(&s, "C"), loops(&s, "C")[2]);
+        decompose_reduction(&mut s, c, k).unwrap();
+        assert!(refusal(&mut s, |s| reindex(s, c, Kind::Write, 0)).starts_with("The loops above"));
     }
 }

@@ -19,7 +19,7 @@
 use crate::arith::{constant, int, Domains};
 use crate::inline_common as common;
 use crate::iter_map;
-use crate::linear::{all, conjuncts, Interval, Linear};
+use crate::linear::{all, conjuncts, Linear};
 use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::scope::{self, Scope};
@@ -188,15 +188,8 @@ fn producer_store(producer: &Block) -> Option<&[Expr]> {
 /// `made`. None where they cannot be told; for iterators outside of their domains no such instance exists.
 fn inverted(read: &[Expr], written: &[Expr], domains: &Domains, made: &Domains) -> Option<HashMap<VarId, Expr>> {
     let none = Domains::new();
-    let map = iter_map::detect(read, domains, &int(1, DType::Bool), true)?;
-    // Another index than the one that is read must not be taken for it.
-    if !map.has_unit_strides() {
-        return None;
-    }
-    let at = |e: &Expr| Linear::of(e, &none);
-    let outputs = written.iter().map(|e| at(e).map(Interval::point)).collect::<Option<Vec<_>>>()?;
-    let mut iterators: HashMap<VarId, Expr> =
-        map.inverse(&outputs, domains, &none)?.into_iter().map(|(v, i)| (v, i.lo.expr())).collect();
+    let map = iter_map::taken_apart(read, domains, &int(1, DType::Bool), true).filter(|m| m.is_injective(domains))?;
+    let mut iterators = map.inverse_exprs(written)?;
     for (v, range) in domains {
         if constant(&range.extent) == Some(1) && !iterators.contains_key(v) {
             iterators.insert(*v, range.min.clone());
@@ -256,14 +249,14 @@ fn compare(op: BinOp, a: Expr, b: Expr) -> Expr {
 /// `value >= bound`, the constants on the left.
 fn at_least(value: &Linear, bound: i64) -> Expr {
     let offset = value.offset();
-    let terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone());
+    let terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone()).sorted();
     compare(BinOp::Le, int(bound.saturating_sub(offset), DType::I32), terms.expr())
 }
 
 /// `value < bound`, the constants on the right.
 fn below(value: &Linear, bound: i64) -> Expr {
     let offset = value.offset();
-    let terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone());
+    let terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone()).sorted();
     compare(BinOp::Lt, terms.expr(), int(bound.saturating_sub(offset), DType::I32))
 }
 
@@ -344,5 +337,177 @@ fn implies(strong: &Expr, weak: &Expr) -> bool {
             constant(a).zip(constant(b)).is_some_and(|(a, b)| a <= b)
         }
         _ => strong == weak,
+    }
+}
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::split::split;
+    use crate::testing::{assert_program, block, chain, func, loops, refusal, schedule};
+
+    const BODY: &str =
+        "ScheduleError: The block cannot be inlined because its body pattern does not meet the condition for \
+                        inlining";
+    const PRODUCER: &str =
+        "ScheduleError: The consumer block to be inlined is required to have only a single producer \
+                            block, and the producer block should be a complete block who has only a single consumer";
+
+    #[test]
+    fn applies() {
+        let mut s = chain();
+        let c = block(&s, "C");
+        reverse_compute_inline(&mut s, c).unwrap();
+        assert_program(
+            &s,
+            &func(
+                "A: T.Buffer((16, 30), \"float32\"), C: T.Buffer((16, 30), \"float32\")",
+                r#"
+for i, j in T.grid(16, 30):
+    with T.sblock("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.reads(A[vi, vj])
+        T.writes(C[vi, vj])
+        C[vi, vj] = A[vi, vj] * T.float32(2) + T.float32(1)
+"#,
+            ),
+        );
+    }
+
+    /// B = 2 A, 16 x 16; C, of `rows` x `columns`, reads B at `index`.
+    fn reading(rows: i64, columns: i64, index: &str) -> Schedule {
+        let body = format!(
+            r#"
+B = T.sblock_alloc_buffer((16, 16))
+for i, j in T.grid(16, 16):
+    with T.sblock("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] * T.float32(2)
+for i, j in T.grid({rows}, {columns}):
+    with T.sblock("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = B[{index}]
+"#
+        );
+        let header = format!("A: T.Buffer((16, 16), \"float32\"), C: T.Buffer(({rows}, {columns}), \"float32\")");
+        schedule(&func(&header, &body))
+    }
+
+    /// The block that [`reading`] leaves: it stores at `index` where `guard`.
+    fn left(rows: i64, columns: i64, guard: &str, index: &str) -> String {
+        let body = format!(
+            "for i, j in T.grid(16, 16):\n    with T.sblock(\"B\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
+             {guard}\n        T.reads(A[vi, vj])\n        T.writes(C[{index}])\n        \
+             C[{index}] = A[vi, vj] * T.float32(2)"
+        );
+        func(&format!("A: T.Buffer((16, 16), \"float32\"), C: T.Buffer(({rows}, {columns}), \"float32\")"), &body)
+    }
+
+    #[test]
+    fn guards_what_the_block_does_not_compute() {
+        for (rows, columns, read, guard, index) in [
+            (16, 16, "vj, vi", "", "vj, vi"),
+            (8, 16, "vi, vj", "T.where(i < 8)", "vi, vj"),
+            (8, 16, "vi + 3, vj", "T.where(3 <= i and i < 11)", "vi - 3, vj"),
+            (256, 1, "vi // 16, vi % 16", "", "vj + vi * 16, 0"),
+            (250, 1, "vi // 16, vi % 16", "T.where(i * 16 + j < 250)", "vj + vi * 16, 0"),
+        ] {
+            let mut s = reading(rows, columns, read);
+            let c = block(&s, "C");
+            reverse_compute_inline(&mut s, c).unwrap();
+            assert_program(&s, &left(rows, columns, guard, index));
+        }
+    }
+
+    #[test]
+    fn keeps_the_guard_of_the_producer() {
+        let mut s = reading(16, 8, "vi, vj");
+        let (c, i) = (block(&s, "C"), loops(&s, "B")[0]);
+        split(&mut s, i, &[None, Some(5)], true, false).unwrap();
+        reverse_compute_inline(&mut s, c).unwrap();
+        let guard = crate::text::expr(&s.realize(block(&s, "B")).unwrap().predicate);
+        assert_eq!(guard, "i_0 * 5 + i_1 < 16 and j < 8");
+    }
+
+    #[test]
+    fn refuses_indices_that_do_not_tell_the_iterators() {
+        for (rows, columns, index) in
+            [(16, 1, "vi, vi"), (8, 16, "vi * 2, vj"), (16, 16, "vi, 0"), (128, 1, "vi // 8, vi % 8")]
+        {
+            let mut s = reading(rows, columns, index);
+            let c = block(&s, "C");
+            assert_eq!(refusal(&mut s, |s| reverse_compute_inline(s, c)), BODY, "{index}");
+        }
+    }
+
+    #[test]
+    fn refuses_predicates() {
+        let mut s = chain();
+        let (c, i) = (block(&s, "C"), loops(&s, "C")[0]);
+        split(&mut s, i, &[None, Some(5)], true, false).unwrap();
+        assert_eq!(refusal(&mut s, |s| reverse_compute_inline(s, c)), BODY);
+    }
+
+    fn refused(body: &str) -> String {
+        let mut s = schedule(&func(
+            "A: T.Buffer((16,), \"float32\"), C: T.Buffer((16,), \"float32\"), D: T.Buffer((16,), \"float32\")",
+            body,
+        ));
+        let c = block(&s, "C");
+        refusal(&mut s, |s| reverse_compute_inline(s, c))
+    }
+
+    fn stage(name: &str, value: &str) -> String {
+        format!(
+            "for i in range(16):\n    with T.sblock(\"{name}\"):\n        vi = T.axis.spatial(16, i)\n        \
+             {name}[vi] = {value}\n"
+        )
+    }
+
+    #[test]
+    fn refuses_other_readers() {
+        let body = format!(
+            "B = T.sblock_alloc_buffer((16,))\n{}{}{}",
+            stage("B", "A[vi]"),
+            stage("C", "B[vi]"),
+            stage("D", "B[vi]")
+        );
+        assert_eq!(refused(&body), PRODUCER);
+    }
+
+    #[test]
+    fn refuses_several_producers() {
+        let body = format!(
+            "B = T.sblock_alloc_buffer((16,))\nE = T.sblock_alloc_buffer((16,))\n{}{}{}",
+            stage("B", "A[vi]"),
+            stage("E", "A[vi]"),
+            stage("C", "B[vi] + E[vi]")
+        );
+        assert_eq!(refused(&body), "ScheduleError: The block is allowed to read only a single buffer region");
+        assert_eq!(
+            refused(&stage("C", "A[vi]")),
+            "ScheduleError: The block is allowed to read only a single buffer region"
+        );
+    }
+
+    #[test]
+    fn refuses_reductions() {
+        let body = format!(
+            r#"
+B = T.sblock_alloc_buffer((16,))
+for i, k in T.grid(16, 4):
+    with T.sblock("B"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            B[vi] = T.float32(0)
+        B[vi] = B[vi] + A[vi]
+{}"#,
+            stage("C", "B[vi]")
+        );
+        assert_eq!(refused(&body), PRODUCER);
+        let init = body.replace("sblock(\"B\")", "sblock(\"X\")").replace("sblock(\"C\")", "sblock(\"Y\")");
+        let mut s = schedule(&func("A: T.Buffer((16,), \"float32\"), C: T.Buffer((16,), \"float32\")", &init));
+        let x = block(&s, "X");
+        assert_eq!(refusal(&mut s, |s| reverse_compute_inline(s, x)), "ScheduleError: The block has init statement");
     }
 }

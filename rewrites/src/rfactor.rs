@@ -192,11 +192,10 @@ fn require_initialized(
     for id in reducing.iter().filter(|id| **id != target) {
         first.insert(*id, s.get_loop(*id)?.min.clone());
     }
-    for clause in conjuncts(&realize.predicate) {
-        let clause = visit::substitute(&clause, &first);
-        // What only data-parallel loops decide is left out of both steps alike.
-        let matters = visit::uses_var(&clause, &|v| v == target) || !visit::uses_var(&clause, &|v| loops.contains(&v));
-        if matters && !always(&clause, &domains) {
+    // What only data-parallel loops decide is left out of both steps alike.
+    let reduces = |c: &Expr| visit::uses_var(c, &|v| reducing.contains(&v) || v == target);
+    for clause in conjuncts(&realize.predicate).into_iter().filter(reduces) {
+        if !always(&visit::substitute(&clause, &first), &domains) {
             let name = &s.get_loop(target)?.var.name;
             return Err(ScheduleError::refused(
                 "The block would leave partial results uninitialized",
@@ -459,4 +458,207 @@ fn variables(e: &Expr) -> Vec<Var> {
         }
     });
     out
+}
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_program, block, func, joined, loops, matmul, refusal, schedule};
+    use crate::{fuse::fuse, split::split, unroll::unroll};
+
+    /// C = the sum (or whatever `update` says) of the rows of A, 16 x 16.
+    fn rows(init: &str, update: &str) -> Schedule {
+        let body = format!(
+            r#"
+for i, k in T.grid(16, 16):
+    with T.sblock("C"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            C[vi] = {init}
+        C[vi] = {update}
+"#
+        );
+        schedule(&func(HEADER, &body))
+    }
+
+    const HEADER: &str = "A: T.Buffer((16, 16), \"float32\"), C: T.Buffer((16,), \"float32\")";
+
+    fn sums() -> Schedule {
+        rows("T.float32(0)", "C[vi] + A[vi, vk]")
+    }
+
+    #[test]
+    fn applies() {
+        let mut s = sums();
+        let k = loops(&s, "C")[1];
+        let id = rfactor(&mut s, k, 0).unwrap();
+        assert_eq!(s.block(id).unwrap().name, "C_rf");
+        assert_program(
+            &s,
+            &func(
+                HEADER,
+                r#"
+C_rf = T.sblock_alloc_buffer((16, 16))
+for i, k in T.grid(16, 16):
+    with T.sblock("C_rf"):
+        vk, vi = T.axis.remap("SS", [k, i])
+        T.reads(A[vi, vk])
+        T.writes(C_rf[vk, vi])
+        C_rf[vk, vi] = A[vi, vk]
+for i, k in T.grid(16, 16):
+    with T.sblock("C"):
+        vk, vi = T.axis.remap("RS", [k, i])
+        T.reads(C_rf[vk, vi])
+        T.writes(C[vi])
+        with T.init():
+            C[vi] = T.float32(0)
+        C[vi] = C[vi] + C_rf[vk, vi]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn splits_iterators() {
+        let mut s = sums();
+        let k = loops(&s, "C")[1];
+        let parts = split(&mut s, k, &[None, Some(5)], true, false).unwrap();
+        rfactor(&mut s, parts[1], -1).unwrap();
+        assert_program(
+            &s,
+            &func(
+                HEADER,
+                r#"
+C_rf = T.sblock_alloc_buffer((16, 5))
+for i, k_0, k_1 in T.grid(16, 4, 5):
+    with T.sblock("C_rf"):
+        vk_1, vi, vk_0 = T.axis.remap("SSR", [k_1, i, k_0])
+        T.where(k_0 * 5 + k_1 < 16)
+        T.reads(A[vi, vk_0 * 5 + vk_1])
+        T.writes(C_rf[vi, vk_1])
+        with T.init():
+            C_rf[vi, vk_1] = T.float32(0)
+        C_rf[vi, vk_1] = C_rf[vi, vk_1] + A[vi, vk_0 * 5 + vk_1]
+for i, k_1 in T.grid(16, 5):
+    with T.sblock("C"):
+        vk_1, vi = T.axis.remap("RS", [k_1, i])
+        T.reads(C_rf[vi, vk_1])
+        T.writes(C[vi])
+        with T.init():
+            C[vi] = T.float32(0)
+        C[vi] = C[vi] + C_rf[vi, vk_1]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn keeps_the_guard_of_data_parallel_iterators() {
+        let mut s = sums();
+        let i = loops(&s, "C")[0];
+        split(&mut s, i, &[None, Some(5)], true, false).unwrap();
+        let k = loops(&s, "C")[2];
+        rfactor(&mut s, k, 0).unwrap();
+        for name in ["C", "C_rf"] {
+            let guard = &s.realize(block(&s, name)).unwrap().predicate;
+            assert_eq!(crate::text::expr(guard), "i_0 * 5 + i_1 < 16");
+        }
+    }
+
+    #[test]
+    fn refuses_partial_results_that_nobody_writes() {
+        for (factors, at) in [([Some(7), Some(5)], 0), ([Some(1), Some(32)], 1)] {
+            let mut s = sums();
+            let k = loops(&s, "C")[1];
+            let parts = split(&mut s, k, &factors, true, false).unwrap();
+            let message = "ScheduleError: The block would leave partial results uninitialized";
+            assert_eq!(refusal(&mut s, |s| rfactor(s, parts[at], 0)), message);
+        }
+    }
+
+    #[test]
+    fn knows_reducers() {
+        for (init, update) in [
+            ("T.float32(1)", "C[vi] * A[vi, vk]"),
+            ("T.min_value(\"float32\")", "T.max(C[vi], A[vi, vk])"),
+            ("T.max_value(\"float32\")", "T.min(C[vi], A[vi, vk])"),
+        ] {
+            let mut s = rows(init, update);
+            let k = loops(&s, "C")[1];
+            rfactor(&mut s, k, 0).unwrap();
+        }
+        let message =
+            "ScheduleError: No matched reducer for the identity and the combiner of this reduction block. So \
+                       rfactor and cross-thread reduction cannot be applied.";
+        for (init, update) in [
+            ("T.float32(1)", "C[vi] + A[vi, vk]"),
+            ("T.float32(0)", "A[vi, vk] + C[vi]"),
+            ("T.float32(0)", "C[vi] - A[vi, vk]"),
+        ] {
+            let mut s = rows(init, update);
+            let k = loops(&s, "C")[1];
+            assert_eq!(refusal(&mut s, |s| rfactor(s, k, 0)), message);
+        }
+    }
+
+    #[test]
+    fn several_buffers() {
+        let mut s = schedule(&func(
+            "A: T.Buffer((16, 16), \"float32\"), I: T.Buffer((16,), \"int32\"), V: T.Buffer((16,), \"float32\")",
+            r#"
+for i, k in T.grid(16, 16):
+    with T.sblock("C"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        T.reads(A[vi, vk])
+        T.writes(I[vi], V[vi])
+        with T.init():
+            I[vi] = -1
+            V[vi] = T.min_value("float32")
+        v_i: T.int32 = T.Select(V[vi] >= A[vi, vk], I[vi], vk)
+        v_v: T.float32 = T.Select(V[vi] >= A[vi, vk], V[vi], A[vi, vk])
+        I[vi] = v_i
+        V[vi] = v_v
+"#,
+        ));
+        let k = loops(&s, "C")[1];
+        let parts = split(&mut s, k, &[Some(4), None], true, false).unwrap();
+        let id = rfactor(&mut s, parts[0], 1).unwrap();
+        let block = s.block(id).unwrap();
+        assert_eq!(block.writes.len(), 2);
+        assert!(matches!(*block.body, Stmt::Let { .. }));
+    }
+
+    #[test]
+    fn refuses_loops() {
+        let data_parallel =
+            "ScheduleError: The loop to be applied rfactor is required not to be touched by any data parallel \
+                             block iter of the block";
+        let both =
+            "ScheduleError: The loops outside of the reduction block are required not to be touched by both data \
+                    parallel block iters and reduction block iters";
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        assert_eq!(refusal(&mut s, |s| rfactor(s, l[0], 0)), data_parallel);
+        unroll(&mut s, l[2]).unwrap();
+        let message = "ScheduleError: The input loop of rfactor is required to be `kSerial`";
+        assert_eq!(refusal(&mut s, |s| rfactor(s, l[2], 0)), message);
+        let mut s = sums();
+        let l = loops(&s, "C");
+        let fused = fuse(&mut s, &l, true).unwrap();
+        assert_eq!(refusal(&mut s, |s| rfactor(s, fused, 0)), both);
+    }
+
+    #[test]
+    fn refuses_axes_and_other_blocks() {
+        let mut s = matmul();
+        let k = loops(&s, "C")[2];
+        for axis in [-4, 3] {
+            assert!(refusal(&mut s, |s| rfactor(s, k, axis)).starts_with("ScheduleError: The input `factor_axis`"));
+        }
+        let mut s = joined();
+        let l = loops(&s, "C");
+        let message = "ScheduleError: The loop is required to have only one child block";
+        assert_eq!(refusal(&mut s, |s| rfactor(s, l[0], 0)), message);
+        assert_eq!(refusal(&mut s, |s| rfactor(s, l[1], 0)), "ScheduleError: Not a reduction block");
+    }
 }
