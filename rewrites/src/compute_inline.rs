@@ -144,7 +144,7 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan) -> Result<()> {
     common::drop_buffer(s, plan.scope, plan.buffer)
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{assert_program, block, chain, func, loops, matmul, refusal, schedule};

@@ -12,7 +12,6 @@ pub mod flags;
 pub mod gpu_check;
 mod inline_common;
 mod iter_map;
-mod linear;
 mod loop_checks;
 mod loop_kind;
 mod reducer;
@@ -21,7 +20,8 @@ mod render;
 pub mod replay;
 pub mod schedule;
 pub mod scope;
-#[cfg(all(test, feature = "scripts"))]
+use satune_ir::affine::linear;
+#[cfg(test)]
 mod testing;
 mod text;
 pub mod trace;

@@ -344,7 +344,7 @@ fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId, at: &[Expr]) {
     }
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::decompose_reduction::decompose_reduction;

@@ -340,7 +340,7 @@ fn implies(strong: &Expr, weak: &Expr) -> bool {
     }
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::split::split;

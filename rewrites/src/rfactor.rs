@@ -460,7 +460,7 @@ fn variables(e: &Expr) -> Vec<Var> {
     out
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{assert_program, block, func, joined, loops, matmul, refusal, schedule};
