@@ -164,12 +164,14 @@ impl IterMap {
             }
         } else {
             if t.extent % c != 0 {
-                // Only the highest part of a mark can be padded.
+                // Only the highest part of a mark can be padded, and all parts must agree on how far.
                 let mark = &mut self.marks[t.mark];
-                if t.lower.checked_mul(t.extent)? != mark.padded {
+                let end = t.lower.checked_mul(t.extent)?;
+                let padded = t.lower.checked_mul(t.extent.checked_add(c - 1)? / c)?.checked_mul(c)?;
+                if end != mark.padded && (end != mark.extent || padded != mark.padded) {
                     return None;
                 }
-                mark.padded = t.lower.checked_mul(t.extent.checked_add(c - 1)? / c)?.checked_mul(c)?;
+                mark.padded = padded;
             }
             out.terms.push(match op {
                 BinOp::FloorDiv => {

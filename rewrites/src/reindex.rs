@@ -16,7 +16,6 @@
 //! TVM does not ask: 5 the block does not both read and write the buffer, but for a reduction's own result; 6 no other block
 //! of the nest exchanges the buffer with it; 7 the copy stays inside the buffer; 8 what is written, the block writes whole,
 //! every element once.
-use crate::access_regions::in_bounds;
 use crate::arith::{self, add, constant, int, Domains};
 use crate::cache_common;
 use crate::linear::Linear;
@@ -193,6 +192,14 @@ fn require_in_bounds(s: &Schedule, block: &Block, buffer: BufferId, indices: &[E
         }
     }
     Ok(())
+}
+
+/// Whether an index stays inside `[0, dim)`.
+fn in_bounds(index: &Expr, dim: &Expr, domains: &Domains) -> bool {
+    match (Linear::of(index, domains).map(|l| l.ends(domains)), constant(dim)) {
+        (Some((Some(lo), Some(hi))), Some(dim)) => lo >= 0 && hi < dim,
+        _ => false,
+    }
 }
 
 /// Condition 8: the copy writes every element, in an order of its own.
