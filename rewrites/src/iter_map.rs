@@ -49,6 +49,11 @@ pub struct IterMap {
 
 /// Takes indices apart over the variables of `domains` under a predicate. None where they are no surjective map.
 pub fn detect(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: bool) -> Option<IterMap> {
+    taken_apart(indices, domains, predicate, keep_unit).filter(IterMap::independent)
+}
+
+/// The same for indices that need not be independent of each other.
+pub fn taken_apart(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: bool) -> Option<IterMap> {
     let mut map = IterMap { marks: Vec::new(), constraints: Vec::new(), sums: Vec::new(), keep_unit };
     map.constrain(predicate, domains)?;
     for e in indices {
@@ -56,7 +61,7 @@ pub fn detect(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: 
         let sum = map.fused(sum)?;
         map.sums.push(sum);
     }
-    map.independent().then_some(map)
+    Some(map)
 }
 
 impl IterMap {
@@ -159,12 +164,14 @@ impl IterMap {
             }
         } else {
             if t.extent % c != 0 {
-                // Only the highest part of a mark can be padded.
+                // Only the highest part of a mark can be padded, and all parts must agree on how far.
                 let mark = &mut self.marks[t.mark];
-                if t.lower.checked_mul(t.extent)? != mark.padded {
+                let end = t.lower.checked_mul(t.extent)?;
+                let padded = t.lower.checked_mul(t.extent.checked_add(c - 1)? / c)?.checked_mul(c)?;
+                if end != mark.padded && (end != mark.extent || padded != mark.padded) {
                     return None;
                 }
-                mark.padded = t.lower.checked_mul(t.extent.checked_add(c - 1)? / c)?.checked_mul(c)?;
+                mark.padded = padded;
             }
             out.terms.push(match op {
                 BinOp::FloorDiv => {

@@ -3,8 +3,9 @@ use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
 use crate::tree::{LoopId, Node};
 use crate::{
-    add_unit_loop, annotate, bind, cache_read, cache_write, compute_at, decompose_reduction, fuse, parallel, queries,
-    reorder, reverse_compute_at, set_scope, split, storage_align, unroll, vectorize, ErrorClass, ScheduleError,
+    add_unit_loop, annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
+    parallel, queries, reindex, reorder, reverse_compute_at, reverse_compute_inline, rfactor, set_scope, split,
+    storage_align, unroll, vectorize, ErrorClass, ScheduleError,
 };
 use satune_ir::{Attr, BlockId, Program};
 use serde_json::Value;
@@ -124,6 +125,10 @@ pub const PRIMITIVES: &[&str] = &[
     "decompose_reduction",
     "set_scope",
     "storage_align",
+    "rfactor",
+    "compute_inline",
+    "reverse_compute_inline",
+    "reindex",
 ];
 
 fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Result<Handle> {
@@ -193,6 +198,16 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             args.int(4, "offset")?,
         )
         .map(done),
+        "rfactor" => rfactor::rfactor(s, args.loop_(0, "loop")?, args.int(1, "factor_axis")?).map(Handle::Block),
+        "compute_inline" => compute_inline::compute_inline(s, args.block(s, 0, "block")?).map(done),
+        "reverse_compute_inline" => {
+            reverse_compute_inline::reverse_compute_inline(s, args.block(s, 0, "block")?).map(done)
+        }
+        "reindex" => {
+            let (write, index) = args.buffer(1, "buffer")?;
+            let kind = if write { reindex::Kind::Write } else { reindex::Kind::Read };
+            reindex::reindex(s, args.block(s, 0, "block")?, kind, index).map(Handle::Block)
+        }
         "merge" => Err(ScheduleError::refused(
             "The loops cannot be merged without a proof that their nests are independent",
             "merge runs the iterations of several nests together and proves nothing about their dependences",
