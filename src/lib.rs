@@ -4,8 +4,11 @@
 pub mod cli;
 pub mod compile;
 pub mod cuda;
+pub mod device;
 pub mod explore;
 pub mod kernel;
 pub mod lower;
+pub mod measure;
 pub mod operators;
 pub mod simulate;
+pub mod store;

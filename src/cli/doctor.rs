@@ -1,14 +1,18 @@
 //! `doctor`: what this machine has, and what would make the rest work.
-use super::{print, print_json, Outcome};
-use crate::compile::{nvdisasm, CompileError, Compiler, Job};
+use super::{devices, print, print_json, Outcome};
+use crate::compile::{nvdisasm, Compiler, Job};
+use crate::device::cuda::Cuda;
+use crate::device::GpuInfo;
+use satune_extract::Descriptor;
+
+type Row = (&'static str, Result<String, String>);
 
 /// Runs the checks. Nothing here is needed to explore without a GPU, so the exit code is 0.
 pub(super) fn run(json: bool) -> Outcome {
     let job =
         Job { name: "probe".into(), source: "extern \"C\" __global__ void probe() {}".into(), arch: "sm_90".into() };
     let nvrtc = match Compiler::of_this_program().map(|c| c.compile(&job)) {
-        Ok(Ok(compiled)) => Ok(format!("compiles for sm_90 ({} bytes)", compiled.cubin.len())),
-        Ok(Err(error @ CompileError::Missing)) => Err(error.to_string()),
+        Ok(Ok(compiled)) => Ok(format!("{}, compiles for sm_90 ({} bytes)", compiled.nvrtc, compiled.cubin.len())),
         Ok(Err(error)) => Err(error.to_string()),
         Err(error) => Err(error.to_string()),
     };
@@ -16,16 +20,26 @@ pub(super) fn run(json: bool) -> Outcome {
         "not found; install the CUDA toolkit or the wheel nvidia-cuda-nvdisasm (only the share of FFMA needs it)"
             .to_string()
     });
-    // The driver announces itself in /proc.
-    let driver = std::fs::read_to_string("/proc/driver/nvidia/version")
-        .map(|t| t.lines().next().unwrap_or("").to_string())
-        .map_err(|_| "no NVIDIA driver; candidates are checked in the simulator instead".to_string());
-    let rows = [
-        ("simulator", Ok("always there".to_string())),
-        ("nvrtc", nvrtc),
-        ("nvdisasm", disassembler),
-        ("driver", driver),
-    ];
+    let mut rows: Vec<Row> =
+        vec![("simulator", Ok("always there".into())), ("nvrtc", nvrtc), ("nvdisasm", disassembler)];
+    // The driver's module announces itself in /proc.
+    let module =
+        std::fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|t| t.lines().next().map(str::to_string));
+    let gpu = std::env::current_exe()
+        .map_err(|e| e.to_string())
+        .and_then(|program| Cuda::describe(program).map_err(|e| e.to_string()));
+    match gpu {
+        Ok(info) => rows.extend(of_gpu(&info, module)),
+        Err(error) => {
+            let driver = match module {
+                Some(line) => Err(format!("{line}; but {error}")),
+                None => Err(error),
+            };
+            let waits = |what: &str| Err(format!("{what} is looked at where there is a driver and a GPU"));
+            rows.extend([("driver", driver), ("gpu", waits("the GPU")), ("cublas", waits("cuBLAS"))]);
+            rows.push(("descriptor", waits("a descriptor's match")));
+        }
+    }
     if json {
         let all: serde_json::Map<String, serde_json::Value> = rows
             .iter()
@@ -47,4 +61,29 @@ pub(super) fn run(json: bool) -> Outcome {
         }
     }
     print(&out)
+}
+
+fn of_gpu(info: &GpuInfo, module: Option<String>) -> Vec<Row> {
+    let driver = format!("CUDA {}{}", info.libraries.driver, module.map_or(String::new(), |m| format!(" ({m})")));
+    let gpu = format!(
+        "{}: {}, {} multiprocessors, {} MHz, memory {} MHz, {} GiB",
+        info.name,
+        info.arch,
+        info.sms,
+        info.clock_mhz,
+        info.memory_clock_mhz,
+        info.memory_bytes >> 30
+    );
+    let cublas = info.libraries.cublas.clone().ok_or_else(|| {
+        "not found; install the CUDA toolkit or the wheel nvidia-cublas, or name its folder in LD_LIBRARY_PATH (only `bench --vs cublas` needs it)".to_string()
+    });
+    let fits =
+        Descriptor::names().filter_map(|n| Descriptor::load(n).ok()).find(|d| devices::mismatch(info, d).is_none());
+    let descriptor = fits.map(|d| format!("--gpu {}", d.name)).ok_or_else(|| {
+        format!(
+            "none of the built-in ones is of {} multiprocessors of {}; copy the nearest (`satune gpu show NAME > my.toml`), change its numbers, and give --gpu my.toml",
+            info.sms, info.arch
+        )
+    });
+    vec![("driver", Ok(driver)), ("gpu", Ok(gpu)), ("cublas", cublas), ("descriptor", descriptor)]
 }

@@ -1,16 +1,19 @@
 //! The `satune` command: results on stdout, talk on stderr, exit codes 0 ok, 1 nothing found, 2 bad input, 3
 //! environment, 4 internal.
 mod ask;
+mod bench;
+mod db;
+mod devices;
 mod doctor;
+mod exploring;
 mod stored;
 mod table;
 
-use crate::explore::{self, ExploreError, Request};
+use crate::explore::{self, ExploreError};
 use crate::operators::{self, Problem};
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Explores GPU schedules by equality saturation.
@@ -21,7 +24,7 @@ struct Command {
     what: What,
 }
 
-#[derive(clap::Args, Clone)]
+#[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 struct Target {
     /// gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout]
     program: String,
@@ -32,28 +35,16 @@ struct Target {
 
 #[derive(Subcommand)]
 enum What {
-    /// Find the best schedules, check them, write them as CUDA
-    Explore {
-        #[command(flatten)]
-        target: Target,
-        /// How many candidates
-        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
-        top: u32,
-        /// Folder for kernels, traces and candidates.json
-        #[arg(long, default_value = "satune-out")]
-        out: PathBuf,
-        /// No two candidates share block tile and k tile
-        #[arg(long)]
-        diverse: bool,
-        /// Longest time for extraction, seconds
-        #[arg(long, default_value_t = 60)]
-        time_limit: u64,
-        /// Do not call NVRTC
-        #[arg(long)]
-        no_compile: bool,
-        /// Print JSON instead of a table
-        #[arg(long)]
-        json: bool,
+    /// Find the best schedules, check them, measure them, write them as CUDA
+    Explore(exploring::Explore),
+    /// Go on with a run of `explore` that was interrupted
+    Resume(exploring::Resume),
+    /// Measure programs, beside cuBLAS if asked
+    Bench(bench::Bench),
+    /// The store of measurements: check, repair, export, import, gc
+    Db {
+        #[command(subcommand)]
+        what: db::Db,
     },
     /// Count the schedules of a space, exactly
     Count {
@@ -89,7 +80,7 @@ enum What {
         #[command(subcommand)]
         what: Gpu,
     },
-    /// What this machine has: NVRTC, a disassembler, a driver
+    /// What this machine has: NVRTC, a disassembler, a driver, a GPU, cuBLAS
     Doctor {
         /// Print JSON
         #[arg(long)]
@@ -160,8 +151,11 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Outcome {
 
 /// Runs the command and returns the exit code.
 pub fn main() -> i32 {
-    if std::env::args().nth(1).as_deref() == Some("compile-worker") {
-        return crate::compile::worker_main();
+    let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    match arguments.get(1).map(String::as_str) {
+        Some("compile-worker") => return crate::compile::worker_main(),
+        Some("measure-worker") => return crate::device::worker_main(&arguments[2..]),
+        _ => {}
     }
     let command = match Command::try_parse() {
         Ok(command) => command,
@@ -172,9 +166,9 @@ pub fn main() -> i32 {
             return code;
         }
     };
-    // Files are written whole or not at all, so there is nothing to clean up.
+    // Files and rows are written whole or not at all, so there is nothing to clean up.
     let _ = ctrlc::set_handler(|| {
-        eprintln!("satune: interrupted; nothing was half-written");
+        eprintln!("satune: interrupted; nothing was half-written, and `satune resume` goes on with what was measured");
         std::process::exit(130);
     });
     match run(command.what) {
@@ -203,42 +197,17 @@ impl From<ExploreError> for Failure {
         match error {
             ExploreError::Space(_) => Failure::Internal(error.to_string()),
             ExploreError::Nothing(_) => Failure::Nothing(error.to_string()),
+            ExploreError::Measure(error) => error.into(),
         }
     }
 }
 
 fn run(what: What) -> Outcome {
     match what {
-        What::Explore { target, top, out, diverse, time_limit, no_compile, json } => {
-            let (problem, gpu) = problem(&target)?;
-            // A folder that cannot be written is said before the work, not after it.
-            std::fs::create_dir_all(&out)
-                .and_then(|()| tempfile::tempfile_in(&out).map(drop))
-                .map_err(|e| Failure::Environment(format!("output folder {}: {e}", out.display())))?;
-            let request = Request {
-                gpu,
-                top: top as usize,
-                diverse,
-                limit: Duration::from_secs(time_limit),
-                compile: !no_compile,
-            };
-            let spinner = spinner();
-            let report = explore::explore(&problem, &request, &|step| spinner.set_message(step.to_string()))?;
-            spinner.finish_and_clear();
-            explore::write(&report, &out).map_err(|e| Failure::Environment(e.to_string()))?;
-            for bug in &report.bugs {
-                eprintln!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}");
-            }
-            if json {
-                print_json(&report)?;
-            } else {
-                print(&table::candidates(&report, &out))?;
-            }
-            if report.candidates.is_empty() {
-                return Err(Failure::Internal("the simulator refused every candidate".into()));
-            }
-            Ok(())
-        }
+        What::Explore(args) => exploring::explore(&args),
+        What::Resume(args) => exploring::resume(&args),
+        What::Bench(args) => bench::run(&args),
+        What::Db { what } => db::run(&what),
         What::Count { target, json } => {
             let (problem, gpu) = problem(&target)?;
             let space = explore::space(&problem, &gpu)?;

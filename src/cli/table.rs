@@ -1,17 +1,18 @@
 //! Tables for people.
+use crate::device::Kind;
 use crate::explore::Report;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
 use satune_extract::Descriptor;
 use std::path::Path;
 
-fn table(header: &[&str]) -> Table {
+pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(header);
     table
 }
 
-fn right(table: &mut Table, columns: &[usize]) {
+pub(super) fn right(table: &mut Table, columns: &[usize]) {
     for column in columns {
         if let Some(column) = table.column_mut(*column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -45,9 +46,20 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
             format!("stopped; nothing can be predicted below {:.4} ms", report.bound_ms)
         },
     );
-    let mut rows = table(&[
-        "#",
-        "id",
+    if let Some(m) = &report.measured {
+        let rejected: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        let rejected = if rejected.is_empty() { "none rejected".into() } else { rejected.join(", ") };
+        let note = if m.kind == Kind::Simulator { "; its times are predictions, not measured on a GPU" } else { "" };
+        out.push_str(&format!(
+            "{} candidates on {} ({}{note}); {} known from the store, {rejected}\n",
+            m.trials, m.device, m.toolchain, m.reused
+        ));
+    }
+    // A simulator's times are the predictions.
+    let timed = report.measured.as_ref().is_some_and(|m| m.kind != Kind::Simulator);
+    let mut header = vec!["#", "id"];
+    header.extend(timed.then_some("measured ms"));
+    header.extend([
         "predicted ms",
         "bound by",
         "block",
@@ -59,6 +71,7 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
         "FFMA",
         "simulated",
     ]);
+    let mut rows = table(&header);
     for c in &report.candidates {
         let compiled = c.compiled.as_ref();
         let dash = || "-".to_string();
@@ -74,9 +87,11 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
                 s.global_sectors as f64 / s.global_sectors_ideal.max(1) as f64
             )
         };
-        rows.add_row([
-            c.rank.to_string(),
-            c.id.clone(),
+        let times = c.measured.as_ref().filter(|_| timed);
+        let tie = times.filter(|m| m.place != c.rank).map_or(String::new(), |m| format!(" (ties with {})", m.place));
+        let mut cells = vec![format!("{}{tie}", c.rank), c.id.clone()];
+        cells.extend(timed.then(|| times.map_or_else(dash, |m| format!("{:.4}", m.ms))));
+        cells.extend([
             format!("{:.4}", c.predicted_ms),
             c.bottleneck.clone(),
             format!("{}x{}", c.plan.tile.m, c.plan.tile.n),
@@ -88,8 +103,11 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
             loop_math,
             clean,
         ]);
+        rows.add_row(cells);
     }
-    right(&mut rows, &[0, 2, 5, 6, 8, 9, 10]);
+    let numbers = [2, 5, 6, 8, 9, 10].map(|column| column + usize::from(timed));
+    right(&mut rows, &numbers);
+    right(&mut rows, if timed { &[0, 2] } else { &[0] });
     out.push_str(&format!("{rows}\n"));
     if let Some(reason) = &report.not_compiled {
         out.push_str(&format!("not compiled: {reason}\n"));

@@ -5,8 +5,12 @@ use std::sync::OnceLock;
 /// Folders that hold libnvrtc, nearest first: `SATUNE_CUDA_LIBS`; `cuda/lib` beside the executable; what
 /// `scripts/fetch-cuda` put under `target/cuda`; Python's site-packages; the toolkit's usual places.
 pub fn folders() -> Vec<PathBuf> {
+    with("libnvrtc.so")
+}
+
+fn with(library: &str) -> Vec<PathBuf> {
     let toolkits = toolkits().into_iter().flat_map(|t| [t.join("lib64"), t.join("lib")]);
-    named().into_iter().chain(wheels("lib")).chain(toolkits).filter(|f| holds(f, "libnvrtc.so")).collect()
+    named().into_iter().chain(wheels("lib")).chain(toolkits).filter(|f| holds(f, library)).collect()
 }
 
 /// The disassembler, where there is one: near libnvrtc, in the toolkit, on the `PATH`.
@@ -21,10 +25,14 @@ pub fn nvdisasm() -> Option<PathBuf> {
     FOUND.get_or_init(search).clone()
 }
 
-/// `LD_LIBRARY_PATH` for a worker: libnvrtc loads libnvrtc-builtins by name, which must be of the same version.
-pub(super) fn loader_path() -> std::ffi::OsString {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let nearest = FOUND.get_or_init(|| folders().into_iter().next().and_then(|f| std::path::absolute(f).ok()));
+/// `LD_LIBRARY_PATH` for a worker: libnvrtc loads libnvrtc-builtins by name, which must be of the same version; cuBLAS
+/// may be in a folder of its own.
+pub(crate) fn loader_path() -> std::ffi::OsString {
+    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    let nearest = FOUND.get_or_init(|| {
+        let first = |library| with(library).into_iter().next().and_then(|f| std::path::absolute(f).ok());
+        ["libnvrtc.so", "libcublas.so"].into_iter().filter_map(first).collect()
+    });
     let list = nearest.iter().cloned().chain(paths("LD_LIBRARY_PATH"));
     std::env::join_paths(list).unwrap_or_default()
 }

@@ -5,6 +5,7 @@ mod mix;
 mod nvrtc;
 mod worker;
 
+pub(crate) use libraries::loader_path;
 pub use libraries::{folders, nvdisasm};
 pub use mix::{hot_loop_mix, Mix};
 pub use nvrtc::worker_main;
@@ -41,6 +42,8 @@ pub struct Compiled {
     pub static_shared_bytes: u32,
     /// What the compiler said.
     pub log: String,
+    /// Version of NVRTC.
+    pub nvrtc: String,
 }
 
 /// Why there is no machine code.
@@ -96,7 +99,7 @@ pub enum CompileError {
 /// Head of a worker's answer; the machine code follows.
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    Done { log: String },
+    Done { log: String, version: String },
     Missing,
     UnknownArch { known: String },
     Refused { log: String },
@@ -151,9 +154,9 @@ impl Compiler {
             Answer::Missing => Err(CompileError::Missing),
             Answer::UnknownArch { known } => Err(CompileError::UnknownArch { name, arch: job.arch.clone(), known }),
             Answer::Refused { log } => Err(CompileError::Refused { name, log }),
-            Answer::Done { log } => {
+            Answer::Done { log, version } => {
                 let cubin = bytes.get(end + 1..).unwrap_or_default().to_vec();
-                Ok(read_resources(&job.arch, cubin, log))
+                Ok(Compiled { nvrtc: version, ..read_resources(&job.arch, cubin, log) })
             }
         }
     }
@@ -173,7 +176,16 @@ fn read_resources(arch: &str, cubin: Vec<u8>, log: String) -> Compiled {
     let spill_bytes = before(&log, " bytes spill stores") + before(&log, " bytes spill loads");
     let stack_bytes = before(&log, " bytes stack frame");
     let static_shared_bytes = before(&log, " bytes smem");
-    Compiled { arch: arch.into(), cubin, registers, spill_bytes, stack_bytes, static_shared_bytes, log }
+    Compiled {
+        arch: arch.into(),
+        cubin,
+        registers,
+        spill_bytes,
+        stack_bytes,
+        static_shared_bytes,
+        log,
+        nvrtc: String::new(),
+    }
 }
 
 #[cfg(test)]

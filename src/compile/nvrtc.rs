@@ -67,8 +67,18 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
     // SAFETY: the buffer has the size that NVRTC asked for.
     let got = unsafe { sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()) };
     match (sized.result(), got.result()) {
-        (Ok(()), Ok(())) if size > 0 => (Answer::Done { log }, cubin),
+        (Ok(()), Ok(())) if size > 0 => (Answer::Done { log, version: version() }, cubin),
         _ => refused("NVRTC gave no machine code".into()),
+    }
+}
+
+/// Its version.
+fn version() -> String {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both numbers outlive the call.
+    match unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result() {
+        Ok(()) => format!("{major}.{minor}"),
+        Err(_) => "unknown".into(),
     }
 }
 

@@ -2,9 +2,14 @@
 mod check;
 mod derivation;
 mod output;
+mod search;
 
 pub use check::{check, shrink, Checked};
-pub use output::{write, CandidateReport, CompiledReport, KernelReport, Report, SimulatedReport, SpaceReport};
+pub use output::{
+    write, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport, SimulatedReport,
+    SpaceReport,
+};
+pub use search::Search;
 
 use crate::compile::{CompileError, Compiler, Job};
 use crate::lower::{lower, Argument, Module};
@@ -12,7 +17,7 @@ use crate::operators::Problem;
 use crate::{compile, cuda};
 use rayon::prelude::*;
 use satune_extract::{best, Candidate, Counts, Descriptor, Query};
-use satune_ir::term::{Space, StoppedBy};
+use satune_ir::term::{Plan, Space, StoppedBy};
 use satune_rewrites::space::{rules, saturate, trace, Fuel, Limits, Menu};
 use std::time::{Duration, Instant};
 
@@ -40,6 +45,9 @@ pub enum ExploreError {
     /// Nothing fits.
     #[error("no schedule of {0} fits the GPU: every one needs more registers or shared memory than there are")]
     Nothing(String),
+    /// Measuring came to a halt.
+    #[error(transparent)]
+    Measure(#[from] crate::measure::MeasureError),
 }
 
 /// The limits that a GPU sets to a space.
@@ -50,6 +58,14 @@ pub fn limits(gpu: &Descriptor) -> Limits {
         registers: 255,
         cp_async: gpu.cp_async,
     }
+}
+
+/// The hash that the store knows a schedule of a problem by: its canonical trace, and the plan, which also holds what is
+/// no primitive.
+pub fn trace_hash(plan: &Plan, problem: &Problem) -> String {
+    let trace = trace(plan, &problem.contraction).to_json().unwrap_or_default();
+    let plan = serde_json::to_string(plan).unwrap_or_default();
+    crate::store::hash(&format!("{trace}\n{plan}"))
 }
 
 /// The space of a problem on a GPU.
@@ -65,33 +81,50 @@ pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError>
 /// A candidate's kernels with what the simulator found, or its fault.
 type Verdict = Result<(Module, Checked), String>;
 
-/// Explores. `progress` is told what begins.
+/// Explores without measuring. `progress` is told what begins.
 ///
 /// # Errors
 /// See [`ExploreError`].
 pub fn explore(problem: &Problem, request: &Request, progress: &dyn Fn(&str)) -> Result<Report, ExploreError> {
+    explore_on(problem, request, None, progress)
+}
+
+/// Explores, and measures if told how.
+///
+/// # Errors
+/// See [`ExploreError`]. What was measured before is in the store.
+pub fn explore_on(
+    problem: &Problem,
+    request: &Request,
+    search: Option<Search<'_>>,
+    progress: &dyn Fn(&str),
+) -> Result<Report, ExploreError> {
     progress("saturating");
     let start = Instant::now();
     let space = space(problem, &request.gpu)?;
     let saturate_s = start.elapsed().as_secs_f64();
     progress("extracting");
-    let query = Query { k: request.top, diverse: request.diverse, limit: request.limit };
-    let extraction = best(&space, &request.gpu, query);
+    let k = search.as_ref().map_or(request.top, |s| s.to_extract(request.top));
+    let extraction = best(&space, &request.gpu, Query { k, diverse: request.diverse, limit: request.limit });
     if extraction.candidates.is_empty() {
         return Err(ExploreError::Nothing(problem.name.clone()));
     }
+    let found = match search {
+        None => search::Found::unmeasured(extraction),
+        Some(search) => search.run(problem, request, &space, extraction, progress)?,
+    };
     progress("counting");
     let schedules = Counts::of(&space).total().to_string();
     progress("lowering and simulating");
     let checking = Instant::now();
-    let checked: Vec<(Candidate, Verdict)> = extraction
+    let checked: Vec<(Candidate, Option<MeasuredReport>, Verdict)> = found
         .candidates
         .into_par_iter()
-        .map(|candidate| {
+        .map(|(candidate, measured)| {
             let result = lower(&candidate.plan, &problem.contraction, "gemm")
                 .map_err(|e| e.to_string())
                 .and_then(|module| Ok((module, check(&candidate.plan, &problem.contraction)?)));
-            (candidate, result)
+            (candidate, measured, result)
         })
         .collect();
     let simulate_s = checking.elapsed().as_secs_f64();
@@ -104,7 +137,7 @@ pub fn explore(problem: &Problem, request: &Request, progress: &dyn Fn(&str)) ->
             enodes: space.report.nodes,
             eclasses: space.report.classes,
             saturate_s,
-            extract_s: extraction.time.as_secs_f64(),
+            extract_s: found.extract_s,
             simulate_s,
             compile_s: 0.0,
             peak_bytes: peak_bytes(),
@@ -113,14 +146,15 @@ pub fn explore(problem: &Problem, request: &Request, progress: &dyn Fn(&str)) ->
                 StoppedBy::Limit(limit) => limit.clone(),
             },
         },
-        proved_optimal: extraction.proved && space.report.stopped_by == StoppedBy::Saturated,
-        bound_ms: extraction.bound_ms,
+        proved_optimal: found.proved && space.report.stopped_by == StoppedBy::Saturated,
+        bound_ms: found.bound_ms,
         candidates: Vec::new(),
-        bugs: Vec::new(),
+        bugs: found.bugs,
         not_compiled: None,
+        measured: found.report,
     };
     let mut sources = Vec::new();
-    for (candidate, result) in checked {
+    for (candidate, measured, result) in checked {
         let steps = trace(&candidate.plan, &problem.contraction);
         match result {
             Err(fault) => report.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
@@ -128,9 +162,9 @@ pub fn explore(problem: &Problem, request: &Request, progress: &dyn Fn(&str)) ->
                 let derivation = derivation::of(&space, &candidate.term);
                 let rank = report.candidates.len() + 1;
                 let texts: Vec<String> = module.kernels.iter().map(cuda::print).collect();
-                report
-                    .candidates
-                    .push(output::candidate(rank, &candidate, &steps, &module, &texts, &checked, derivation));
+                let mut entry = output::candidate(rank, &candidate, &steps, &module, &texts, &checked, derivation);
+                entry.measured = measured;
+                report.candidates.push(entry);
                 sources.push(texts);
             }
         }

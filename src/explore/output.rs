@@ -33,6 +33,53 @@ pub struct Report {
     /// Why nothing was compiled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compiled: Option<String>,
+    /// What was measured, if anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<SearchReport>,
+}
+
+/// The measuring of candidates on a device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SearchReport {
+    /// What the times mean: of a simulator they are predictions.
+    pub kind: crate::device::Kind,
+    /// The device and its clocks.
+    pub device: String,
+    /// What compiled and ran.
+    pub toolchain: String,
+    /// How candidates were chosen.
+    pub strategy: crate::measure::StrategyKind,
+    /// Candidates that had their turn.
+    pub trials: usize,
+    /// Of those, known from the store.
+    pub reused: usize,
+    /// Number of those without a time, by reason.
+    pub rejected: BTreeMap<String, usize>,
+    /// Time around the device's own work, per measured candidate, ms.
+    pub overhead_ms: f64,
+    /// The run's number in the store.
+    pub run: i64,
+    /// Best so far after each turn.
+    pub log: Vec<crate::store::Step>,
+}
+
+/// A candidate's times on a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredReport {
+    /// Its place; those that noise does not tell apart share one.
+    pub place: usize,
+    /// Median, ms.
+    pub ms: f64,
+    /// Spread of the repeats over the median.
+    pub spread: f64,
+    /// Repeats.
+    pub repeats: usize,
+    /// Clock while it ran, MHz, where the device says.
+    pub clock_mhz: Option<f64>,
+    /// Relative error of the result, where the device says.
+    pub relative_error: Option<f64>,
+    /// Whether the store knew it.
+    pub reused: bool,
 }
 
 /// The space and what it took.
@@ -79,6 +126,9 @@ pub struct CandidateReport {
     pub simulated: SimulatedReport,
     /// What the compiler made, if it was asked and can.
     pub compiled: Option<CompiledReport>,
+    /// Its times on a device, if it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredReport>,
     /// The rule that made each node of the term, from the outside in.
     pub derivation: Vec<String>,
     /// Every decision.
@@ -191,6 +241,7 @@ pub(super) fn candidate(
             blocks: checked.blocks,
         },
         compiled: None,
+        measured: None,
         derivation,
         plan: candidate.plan.clone(),
         files,

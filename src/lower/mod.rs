@@ -44,7 +44,7 @@ pub struct Module {
 }
 
 /// An argument of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Argument {
     /// First factor.
     A,

@@ -1,0 +1,172 @@
+//! `bench`: measured times in a table, beside the vendor's library.
+use super::devices::{open, open_store, store_path, Choice};
+use super::{print, print_json, spinner, table, Failure, Outcome};
+use crate::device::{Ask, Kind};
+use crate::explore::Request;
+use crate::measure::bench::{bench, regressions, Benchmark, Wanted};
+use crate::operators::{self, Problem};
+use clap::ValueEnum;
+use satune_extract::Descriptor;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to compare with.
+#[derive(Clone, Copy, ValueEnum)]
+enum Rival {
+    /// The vendor's library, TF32 off
+    Cublas,
+}
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(super) struct Bench {
+    /// gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout]; any number of them
+    programs: Vec<String>,
+    /// File with one program per line; `#` begins a comment
+    #[arg(long)]
+    suite: Option<PathBuf>,
+    /// Measure beside
+    #[arg(long, value_enum)]
+    vs: Option<Rival>,
+    /// A GPU by name (see `gpu list`), or a TOML file
+    #[arg(long, default_value = "h200")]
+    gpu: String,
+    /// What candidates run on
+    #[arg(long, value_enum, default_value = "auto")]
+    device: Choice,
+    /// How many candidates of each program are measured
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    top: u32,
+    /// Longest time for extraction, seconds
+    #[arg(long, default_value_t = 60)]
+    time_limit: u64,
+    /// Longest time for one candidate on the device, seconds
+    #[arg(long, default_value_t = 20)]
+    timeout: u64,
+    /// File that remembers what was measured [default: satune-out/store.db]
+    #[arg(long)]
+    store: Option<PathBuf>,
+    /// An earlier `bench --json`; what is slower than there is a regression (exit code 1)
+    #[arg(long)]
+    baseline: Option<PathBuf>,
+    /// How much slower is a regression, percent
+    #[arg(long, default_value_t = 5.0)]
+    tolerance: f64,
+    /// Outcomes of --device scripted
+    #[arg(long, hide = true)]
+    script: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn problems(args: &Bench) -> Result<Vec<Problem>, Failure> {
+    let mut names: Vec<(String, String)> = args.programs.iter().map(|p| (p.clone(), String::new())).collect();
+    if let Some(suite) = &args.suite {
+        let path = suite.display();
+        let text = std::fs::read_to_string(suite).map_err(|e| Failure::Input(format!("suite {path}: {e}")))?;
+        for (at, line) in text.lines().enumerate() {
+            let program = line.split('#').next().unwrap_or("").trim();
+            if !program.is_empty() {
+                names.push((program.into(), format!("suite {path}, line {}: ", at + 1)));
+            }
+        }
+    }
+    if names.is_empty() {
+        return Err(Failure::Input("nothing to measure; name a program, or a file of them with --suite".into()));
+    }
+    names.iter().map(|(p, at)| operators::parse(p).map_err(|e| Failure::Input(format!("{at}{e}")))).collect()
+}
+
+/// `bench`.
+pub(super) fn run(args: &Bench) -> Outcome {
+    let problems = problems(args)?;
+    let gpu = Descriptor::load(&args.gpu).map_err(|e| Failure::Input(e.to_string()))?;
+    let before: Option<Benchmark> = match &args.baseline {
+        None => None,
+        Some(path) => {
+            let wrong = |e: String| Failure::Input(format!("baseline {}: {e}", path.display()));
+            let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+            Some(serde_json::from_str(&text).map_err(|e| wrong(format!("not what `bench --json` prints: {e}")))?)
+        }
+    };
+    let mut device = open(args.device, &gpu, args.script.as_deref())?
+        .ok_or_else(|| Failure::Input("--device none measures nothing; choose simulator or cuda".into()))?;
+    let mut store = open_store(&store_path(args.store.as_deref(), std::path::Path::new("satune-out")))?;
+    let request = Request {
+        gpu,
+        top: args.top as usize,
+        diverse: false,
+        limit: Duration::from_secs(args.time_limit),
+        compile: false,
+    };
+    let ask = Ask { timeout: Duration::from_secs(args.timeout.max(1)), ..Ask::default() };
+    let wanted = Wanted { request, library: args.vs.is_some(), ask };
+    let spinner = spinner();
+    let result = bench(&problems, &wanted, &mut *device, &mut store, &|step| spinner.set_message(step.to_string()))?;
+    spinner.finish_and_clear();
+    if args.json {
+        print_json(&result)?;
+    } else {
+        print(&text(&result))?;
+    }
+    if let Some(before) = before {
+        if before.device != result.device {
+            return Err(Failure::Input(format!(
+                "the baseline is of another device ({}), this one is {}",
+                before.device, result.device
+            )));
+        }
+        let slower = regressions(&result, &before, args.tolerance / 100.0);
+        if !slower.is_empty() {
+            return Err(Failure::Nothing(format!("slower than the baseline:\n{}", slower.join("\n"))));
+        }
+    }
+    Ok(())
+}
+
+fn text(result: &Benchmark) -> String {
+    let simulated = result.kind != Kind::Cuda;
+    let mut out = format!("{} ({}), predictions by the descriptor {}\n", result.device, result.toolchain, result.gpu);
+    if simulated {
+        out.push_str(
+            "not measured on a GPU: times are predictions of the model, results were checked in the simulator\n",
+        );
+    }
+    if let Some(c) = result.ceilings {
+        let matrix = c.matrix_tflops.map_or("no cuBLAS".into(), |t| format!("{t:.1} TFLOP/s"));
+        out.push_str(&format!(
+            "ceilings measured in this run: copy {:.0} GB/s, multiply-adds {:.1} TFLOP/s, f16 matrix products {matrix}\n",
+            c.copy_gbs, c.fma_tflops
+        ));
+    }
+    let time = if simulated { "ms (predicted)" } else { "ms" };
+    let header =
+        ["program", time, "spread", "TFLOP/s", "of peak", "predicted ms", "model's first", "cuBLAS ms", "vs cuBLAS"];
+    let mut rows = table::table(&header);
+    let dash = || "-".to_string();
+    for r in &result.rows {
+        rows.add_row([
+            r.program.clone(),
+            format!("{:.4}", r.ms),
+            format!("{:.1}%", 100.0 * r.spread),
+            format!("{:.2}", r.tflops),
+            format!("{:.0}%", 100.0 * r.fraction_of_peak),
+            format!("{:.4}", r.predicted_ms),
+            r.first_ms.map_or_else(dash, |ms| format!("{:.2}x", r.ms / ms)),
+            r.library_ms.map_or_else(dash, |ms| format!("{ms:.4}")),
+            r.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}x")),
+        ]);
+    }
+    table::right(&mut rows, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    out.push_str(&format!("{rows}\n"));
+    if let Some(mean) = result.mean_ratio {
+        out.push_str(&format!("geometric mean: {mean:.3}x cuBLAS\n"));
+    }
+    for row in &result.rows {
+        if let Some(why) = &row.library_missing {
+            out.push_str(&format!("{}: cuBLAS not measured: {why}\n", row.program));
+        }
+    }
+    out
+}

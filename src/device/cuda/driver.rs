@@ -1,0 +1,393 @@
+//! The CUDA boundary: the only code that calls the driver and cuBLAS. It runs in worker processes alone, where an error
+//! of the machine costs one candidate.
+//!
+//! Handles are made here, given back when dropped, and used from the one thread that made them. What a kernel writes in
+//! device memory is the kernel's affair; host memory is only touched through slices of known size.
+use super::super::protocol::{GpuInfo, Libraries};
+use cudarc::cublas::{result as blas, sys as blas_sys};
+use cudarc::driver::{result, sys};
+use satune_ir::DType;
+use std::ffi::{c_void, CString};
+use std::rc::Rc;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("{0}")]
+    Missing(String),
+    #[error("out of device memory ({0})")]
+    Memory(String),
+    /// The driver reports it; what runs afterwards in this process cannot be trusted.
+    #[error("{0}")]
+    Driver(String),
+}
+
+impl From<result::DriverError> for Error {
+    fn from(error: result::DriverError) -> Error {
+        let text = format!("{error:?}");
+        match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory(text),
+            _ => Error::Driver(text),
+        }
+    }
+}
+
+impl From<blas::CublasError> for Error {
+    fn from(error: blas::CublasError) -> Error {
+        match error.0 {
+            blas_sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => Error::Memory(format!("cuBLAS: {error:?}")),
+            _ => Error::Driver(format!("cuBLAS: {error:?}")),
+        }
+    }
+}
+
+/// A GPU whose context is current in this thread for as long as the process lives.
+#[derive(Clone)]
+pub(super) struct Gpu(Rc<sys::CUdevice>);
+
+impl Gpu {
+    /// The first GPU that the driver shows.
+    pub fn open() -> Result<Gpu, Error> {
+        // SAFETY: looks for the library by name; loading it runs its initialisers, which is what we want.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::Missing("the CUDA driver (libcuda.so.1) is not to be found".into()));
+        }
+        result::init()?;
+        if result::device::get_count()? == 0 {
+            return Err(Error::Missing("the CUDA driver shows no GPU".into()));
+        }
+        let device = result::device::get(0)?;
+        // SAFETY: the device is from `get`; the context is never released before the process ends.
+        let context = unsafe { result::primary_ctx::retain(device) }?;
+        // SAFETY: the context was just retained.
+        unsafe { result::ctx::set_current(context) }?;
+        Ok(Gpu(Rc::new(device)))
+    }
+
+    /// What the driver says about it.
+    pub fn info(&self) -> Result<GpuInfo, Error> {
+        use sys::CUdevice_attribute_enum as Is;
+        let device = *self.0;
+        // SAFETY: the device is from `get`.
+        let attribute = |what| unsafe { result::device::get_attribute(device, what) };
+        let number = |what| attribute(what).map(|v| u32::try_from(v).unwrap_or(0));
+        let major = number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let mut version = 0;
+        // SAFETY: `version` outlives the call.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result()?;
+        // SAFETY: the device is from `get`.
+        let memory_bytes = unsafe { result::device::total_mem(device) }? as u64;
+        Ok(GpuInfo {
+            name: result::device::get_name(device)?,
+            arch: format!("sm_{major}{minor}"),
+            sms: number(Is::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            clock_mhz: number(Is::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)? / 1000,
+            memory_clock_mhz: number(Is::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)? / 1000,
+            l2_bytes: u64::from(number(Is::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+            memory_bytes,
+            shared_per_block: number(Is::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            libraries: Libraries {
+                driver: format!("{}.{}", version / 1000, version % 1000 / 10),
+                nvrtc: None,
+                cublas: Blas::version(),
+            },
+        })
+    }
+
+    /// Waits until all is done.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        Ok(result::ctx::synchronize()?)
+    }
+
+    /// Device memory; at least one byte.
+    pub fn alloc(&self, bytes: u64) -> Result<Buffer, Error> {
+        let bytes = usize::try_from(bytes.max(1)).map_err(|_| Error::Memory(format!("{bytes} bytes")))?;
+        // SAFETY: what is in it at first is never read: it is filled or poisoned before use.
+        let pointer = unsafe { result::malloc_sync(bytes) }?;
+        Ok(Buffer { pointer, bytes, _gpu: self.clone() })
+    }
+
+    /// Loads machine code.
+    pub fn load(&self, cubin: &[u8]) -> Result<Module, Error> {
+        if cubin.is_empty() {
+            return Err(Error::Driver("no machine code".into()));
+        }
+        // SAFETY: the image is a whole cubin in host memory that outlives the call.
+        let module = unsafe { result::module::load_data(cubin.as_ptr().cast::<c_void>()) }?;
+        Ok(Module { module, _gpu: self.clone() })
+    }
+
+    /// A mark in the stream of work.
+    pub fn event(&self) -> Result<Event, Error> {
+        let event = result::event::create(sys::CUevent_flags_enum::CU_EVENT_DEFAULT)?;
+        Ok(Event { event, _gpu: self.clone() })
+    }
+}
+
+/// Device memory.
+pub(super) struct Buffer {
+    pointer: sys::CUdeviceptr,
+    bytes: usize,
+    _gpu: Gpu,
+}
+
+impl Buffer {
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// Queues the setting of every byte.
+    pub fn set(&mut self, byte: u8) -> Result<(), Error> {
+        // SAFETY: exactly the buffer's bytes, in the default stream.
+        Ok(unsafe { result::memset_d8_async(self.pointer, byte, self.bytes, std::ptr::null_mut()) }?)
+    }
+
+    /// Queues a copy of the common part of both.
+    pub fn copy_from(&mut self, other: &Buffer) -> Result<(), Error> {
+        let bytes = self.bytes.min(other.bytes);
+        // SAFETY: both buffers have that many bytes and are different allocations.
+        let copied = unsafe { result::memcpy_dtod_async(self.pointer, other.pointer, bytes, std::ptr::null_mut()) };
+        Ok(copied?)
+    }
+
+    /// Waits and copies numbers to the host, as many as fit.
+    pub fn read<T: Number>(&self, count: usize) -> Result<Vec<T>, Error> {
+        let mut out = vec![T::default(); count.min(self.bytes / std::mem::size_of::<T>())];
+        // SAFETY: the slice is not longer than the buffer, and every bit pattern is such a number.
+        unsafe { result::memcpy_dtoh_sync(&mut out, self.pointer) }?;
+        Ok(out)
+    }
+}
+
+/// Numbers of which every bit pattern is one.
+pub(super) trait Number: Copy + Default {}
+impl Number for f64 {}
+impl Number for u64 {}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated here, freed once. After a sticky error this fails, and the process is replaced.
+        let _ = unsafe { result::free_sync(self.pointer) };
+    }
+}
+
+/// Loaded machine code.
+pub(super) struct Module {
+    module: sys::CUmodule,
+    _gpu: Gpu,
+}
+
+impl Module {
+    /// A kernel of it, ready for so much dynamic shared memory.
+    pub fn kernel(&self, name: &str, dynamic_shared_bytes: u32) -> Result<Kernel<'_>, Error> {
+        let text = CString::new(name).map_err(|_| Error::Driver("a kernel's name has a zero byte".into()))?;
+        // SAFETY: the module is loaded for as long as `self` lives.
+        let function = unsafe { result::module::get_function(self.module, text) }?;
+        if dynamic_shared_bytes > 0 {
+            let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = i32::try_from(dynamic_shared_bytes).unwrap_or(i32::MAX);
+            // SAFETY: the function is of a loaded module.
+            unsafe { result::function::set_function_attribute(function, most, bytes) }?;
+        }
+        Ok(Kernel { function, dynamic_shared_bytes, _module: self })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: loaded here, unloaded once; kernels borrow the module.
+        let _ = unsafe { result::module::unload(self.module) };
+    }
+}
+
+/// A kernel of a loaded module.
+pub(super) struct Kernel<'m> {
+    function: sys::CUfunction,
+    dynamic_shared_bytes: u32,
+    _module: &'m Module,
+}
+
+/// A kernel's argument.
+#[derive(Clone, Copy)]
+pub(super) enum Arg<'b> {
+    Buffer(&'b Buffer),
+    Int(i64),
+    Double(f64),
+}
+
+impl Kernel<'_> {
+    /// Queues a launch. Every parameter of the kernel is 8 bytes wide: a pointer, a `long long` or a `double`.
+    pub fn launch(&self, grid: [u32; 3], block: [u32; 3], arguments: &[Arg<'_>]) -> Result<(), Error> {
+        let mut values: Vec<u64> = arguments
+            .iter()
+            .map(|a| match a {
+                Arg::Buffer(buffer) => buffer.pointer,
+                Arg::Int(value) => value.cast_unsigned(),
+                Arg::Double(value) => value.to_bits(),
+            })
+            .collect();
+        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let (grid, block) = ((grid[0], grid[1], grid[2]), (block[0], block[1], block[2]));
+        // SAFETY: the function is of a loaded module; the driver copies the parameters before it returns, and reads as
+        // many as the kernel has, which the caller gives; device memory out of bounds is the candidate's fault and ends
+        // this process.
+        let launched = unsafe {
+            result::launch_kernel(
+                self.function,
+                grid,
+                block,
+                self.dynamic_shared_bytes,
+                std::ptr::null_mut(),
+                &mut pointers,
+            )
+        };
+        Ok(launched?)
+    }
+}
+
+/// A mark in the stream of work.
+pub(super) struct Event {
+    event: sys::CUevent,
+    _gpu: Gpu,
+}
+
+impl Event {
+    /// Queues it.
+    pub fn record(&self) -> Result<(), Error> {
+        // SAFETY: the event lives as long as `self`; the default stream always exists.
+        Ok(unsafe { result::event::record(self.event, std::ptr::null_mut()) }?)
+    }
+
+    /// Waits for it.
+    pub fn wait(&self) -> Result<(), Error> {
+        // SAFETY: the event lives as long as `self`.
+        Ok(unsafe { result::event::synchronize(self.event) }?)
+    }
+
+    /// Time from an earlier one, ms; both have been waited for.
+    pub fn since(&self, start: &Event) -> Result<f64, Error> {
+        // SAFETY: both events live.
+        Ok(f64::from(unsafe { result::event::elapsed(start.event, self.event) }?))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: created here, destroyed once.
+        let _ = unsafe { result::event::destroy(self.event) };
+    }
+}
+
+/// cuBLAS with TF32 off.
+pub(super) struct Blas {
+    handle: blas_sys::cublasHandle_t,
+    _gpu: Gpu,
+}
+
+/// A strided batched product of column-major matrices, as cuBLAS takes it.
+pub(super) struct Gemm<'b> {
+    /// Whether each factor is transposed.
+    pub transposed: [bool; 2],
+    /// m, n, k.
+    pub shape: [i32; 3],
+    /// Factors and result: memory, leading dimension, distance between the batch's matrices.
+    pub operands: [(&'b Buffer, i32, i64); 3],
+    /// Type of the factors, type of the result.
+    pub dtypes: [DType; 2],
+    /// Matrices.
+    pub batch: i32,
+}
+
+impl Blas {
+    fn present() -> bool {
+        // SAFETY: looks for the library by name; loading it runs its initialisers, which is what we want.
+        unsafe { blas_sys::is_culib_present() }
+    }
+
+    /// Its version, if it is there and comes up.
+    fn version() -> Option<String> {
+        if !Blas::present() {
+            return None;
+        }
+        let handle = blas::create_handle().ok()?;
+        let mut version = 0;
+        // SAFETY: the handle was just made; `version` outlives the call.
+        let got = unsafe { blas_sys::cublasGetVersion_v2(handle, &mut version) };
+        // SAFETY: made here, destroyed once.
+        let _ = unsafe { blas::destroy_handle(handle) };
+        let text = format!("{}.{}.{}", version / 10_000, version % 10_000 / 100, version % 100);
+        got.result().ok().map(|()| text)
+    }
+
+    /// The library, if it is there.
+    pub fn open(gpu: &Gpu) -> Result<Option<Blas>, Error> {
+        if !Blas::present() {
+            return Ok(None);
+        }
+        Ok(Some(Blas { handle: blas::create_handle()?, _gpu: gpu.clone() }))
+    }
+
+    /// Queues a product.
+    pub fn gemm(&self, gemm: &Gemm<'_>) -> Result<(), Error> {
+        use blas_sys::{cublasComputeType_t as Compute, cublasOperation_t as Operation, cudaDataType_t as Data};
+        let operation = |t: bool| if t { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N };
+        let data = |dtype| match dtype {
+            DType::F16 => Ok(Data::CUDA_R_16F),
+            DType::F32 => Ok(Data::CUDA_R_32F),
+            DType::F64 => Ok(Data::CUDA_R_64F),
+            other => Err(Error::Missing(format!("cuBLAS is not asked for products of {other:?}"))),
+        };
+        let [factor, sum] = [data(gemm.dtypes[0])?, data(gemm.dtypes[1])?];
+        let double = gemm.dtypes[1] == DType::F64;
+        let (one64, zero64, one32, zero32) = (1.0_f64, 0.0_f64, 1.0_f32, 0.0_f32);
+        let scalar = |wide: &f64, narrow: &f32| -> *const c_void {
+            if double {
+                std::ptr::from_ref(wide).cast()
+            } else {
+                std::ptr::from_ref(narrow).cast()
+            }
+        };
+        let compute = if double { Compute::CUBLAS_COMPUTE_64F } else { Compute::CUBLAS_COMPUTE_32F };
+        let [a, b, c] = gemm.operands;
+        let [m, n, k] = gemm.shape;
+        // SAFETY: the handle lives; the scalars outlive the call; the buffers hold the matrices that shape, leading
+        // dimensions and distances describe, which the caller computed from the problem that they were made for.
+        let queued = unsafe {
+            blas::gemm_strided_batched_ex(
+                self.handle,
+                operation(gemm.transposed[0]),
+                operation(gemm.transposed[1]),
+                m,
+                n,
+                k,
+                scalar(&one64, &one32),
+                a.0.pointer as *const c_void,
+                factor,
+                a.1,
+                a.2,
+                b.0.pointer as *const c_void,
+                factor,
+                b.1,
+                b.2,
+                scalar(&zero64, &zero32),
+                c.0.pointer as *mut c_void,
+                sum,
+                c.1,
+                c.2,
+                gemm.batch,
+                compute,
+                blas_sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        };
+        Ok(queued?)
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // SAFETY: made here, destroyed once.
+        let _ = unsafe { blas::destroy_handle(self.handle) };
+    }
+}

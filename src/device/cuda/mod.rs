@@ -1,0 +1,260 @@
+//! A CUDA GPU: kernels are compiled by NVRTC for its architecture, each in a process of its own, and run in a worker
+//! process, which is the only one that loads the driver.
+mod driver;
+mod server;
+mod support;
+
+pub(super) use server::Server;
+
+use super::protocol::{ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, Said, What};
+use super::worker::Supervised;
+use super::{Ask, Ceilings, Device, DeviceError, Identity, Kind, Subject};
+use crate::compile::{CompileError, Compiler, Job};
+use crate::cuda::print;
+use crate::operators::Problem;
+use crate::store::{Reason, Verdict};
+use satune_ir::term::{Axis, Contraction, OperandInfo};
+use satune_ir::DType;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The first GPU that the driver shows (CUDA_VISIBLE_DEVICES chooses another).
+pub struct Cuda {
+    supervised: Supervised,
+    compiler: Compiler,
+    info: GpuInfo,
+    identity: Identity,
+    /// Machine code of what was prepared, by trace.
+    compiled: HashMap<String, Result<Vec<Vec<u8>>, Verdict>>,
+    /// Machine code of the kernels around the candidates, by types.
+    support: HashMap<(DType, DType), Vec<u8>>,
+}
+
+impl Cuda {
+    /// Opens the GPU in a worker process; `program` is the `satune` command.
+    ///
+    /// # Errors
+    /// When there is no driver, no GPU or no NVRTC.
+    pub fn open(program: PathBuf) -> Result<Cuda, DeviceError> {
+        let missing = |what: String, remedy: &str| DeviceError::Missing { what, remedy: remedy.into() };
+        let mut supervised = Supervised::new(program.clone(), vec!["cuda".into()]);
+        let Said::Hello(mut info) = supervised.hello()? else {
+            return Err(missing("the worker process did not describe the GPU".into(), "see `satune doctor`"));
+        };
+        let compiler = Compiler::of(program);
+        let probe =
+            Job { name: "probe".into(), source: support::text(DType::F32, DType::F32), arch: info.arch.clone() };
+        let compiled = compiler.compile(&probe).map_err(|e| missing(e.to_string(), "see `satune doctor`"))?;
+        info.libraries.nvrtc = Some(compiled.nvrtc);
+        let toolchain =
+            format!("NVRTC {}, driver {}", info.libraries.nvrtc.as_deref().unwrap_or("unknown"), info.libraries.driver);
+        let identity = Identity {
+            kind: Kind::Cuda,
+            device: format!("{}, {} MHz, memory {} MHz", info.name, info.clock_mhz, info.memory_clock_mhz),
+            toolchain,
+            deterministic: false,
+        };
+        let support = HashMap::from([((DType::F32, DType::F32), compiled.cubin)]);
+        Ok(Cuda { supervised, compiler, info, identity, compiled: HashMap::new(), support })
+    }
+
+    /// What the driver says about the GPU, asked in a worker process.
+    ///
+    /// # Errors
+    /// When there is no driver or no GPU.
+    pub fn describe(program: PathBuf) -> Result<GpuInfo, DeviceError> {
+        match Supervised::new(program, vec!["cuda".into()]).hello()? {
+            Said::Hello(info) => Ok(info),
+            other => Err(DeviceError::Gone { device: "cuda".into(), reason: format!("it said {other:?}") }),
+        }
+    }
+
+    /// What the driver says about the GPU.
+    pub fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    fn support(&mut self, factor: DType, result: DType) -> Result<Vec<u8>, Verdict> {
+        if let Some(cubin) = self.support.get(&(factor, result)) {
+            return Ok(cubin.clone());
+        }
+        let job = Job { name: "support".into(), source: support::text(factor, result), arch: self.info.arch.clone() };
+        let compiled = self.compiler.compile(&job).map_err(|e| rejected(&e))?;
+        self.support.insert((factor, result), compiled.cubin.clone());
+        Ok(compiled.cubin)
+    }
+
+    fn finish(answer: Result<Said, Verdict>) -> Verdict {
+        match answer {
+            Ok(Said::Measured(timing)) => Verdict::Measured(timing),
+            Ok(other) => Verdict::Rejected { reason: Reason::Crash, detail: format!("unexpected answer {other:?}") },
+            Err(verdict) => verdict,
+        }
+    }
+
+    /// A time that no kernel for the problem can be under, ms: twice the arithmetic rate that the driver's figures allow.
+    fn floor_ms(&self, job: &MeasureJob) -> f64 {
+        // Lanes per multiprocessor: the most that any architecture has, tensor cores counted for half precision.
+        let lanes = if job.contraction.a.dtype == DType::F16 { 4096.0 } else { 256.0 };
+        let rate = 2.0 * lanes * f64::from(self.info.sms) * f64::from(self.info.clock_mhz) * 1e6;
+        if rate > 0.0 {
+            flops(&job.contraction) / (2.0 * rate) * 1e3
+        } else {
+            0.0
+        }
+    }
+
+    /// Longest time: what was asked for, and the reference in double precision at a rate that every GPU exceeds.
+    fn timeout(job: &MeasureJob, ask: &Ask) -> Duration {
+        ask.timeout + Duration::from_secs_f64((flops(&job.contraction) / 5e10).min(3600.0))
+    }
+}
+
+fn flops(contraction: &ContractionJob) -> f64 {
+    2.0 * contraction.extents.iter().map(|e| *e as f64).product::<f64>()
+}
+
+/// What a compiler's error says about a candidate.
+fn rejected(error: &CompileError) -> Verdict {
+    let reason = match error {
+        CompileError::Timeout { .. } => Reason::Timeout,
+        CompileError::Memory { .. } => Reason::Oom,
+        CompileError::Crashed { .. } => Reason::Crash,
+        CompileError::Missing | CompileError::Refused { .. } | CompileError::UnknownArch { .. } => Reason::CompileError,
+    };
+    Verdict::Rejected { reason, detail: error.to_string() }
+}
+
+/// A candidate in a worker's terms.
+pub(super) fn job(problem: &Problem, subject: &Subject, ask: &Ask) -> MeasureJob {
+    let module = &subject.module;
+    let kernels = module.kernels.iter().zip(&module.args);
+    MeasureJob {
+        trace: subject.trace.clone(),
+        predicted_ms: subject.cost.ms,
+        contraction: contraction(&problem.contraction),
+        kernels: kernels
+            .map(|(kernel, args)| KernelJob {
+                name: kernel.name.clone(),
+                grid: kernel.grid,
+                block: kernel.block,
+                dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
+                args: args.clone(),
+            })
+            .collect(),
+        workspace_bytes: module.workspace.0 * u64::from(module.workspace.1.bytes()),
+        cut_off_ms: ask.cut_off_ms,
+        settle: ask.settle,
+        most_repeats: ask.most_repeats,
+        seconds: ask.timeout.as_secs_f64() / 4.0,
+        floor_ms: 0.0,
+    }
+}
+
+/// The problem without any kernel.
+fn bare_job(problem: &Problem, ask: &Ask) -> MeasureJob {
+    MeasureJob {
+        trace: String::new(),
+        predicted_ms: 0.0,
+        contraction: contraction(&problem.contraction),
+        kernels: Vec::new(),
+        workspace_bytes: 0,
+        cut_off_ms: None,
+        settle: ask.settle,
+        most_repeats: ask.most_repeats,
+        seconds: ask.timeout.as_secs_f64() / 4.0,
+        floor_ms: 0.0,
+    }
+}
+
+fn contraction(c: &Contraction) -> ContractionJob {
+    let axes = [Axis::Batch(0), Axis::M, Axis::N, Axis::K];
+    let operand = |o: &OperandInfo| {
+        let stride = |axis: Axis| {
+            let after = o.dims.iter().skip_while(|d| **d != axis).skip(1);
+            if o.dims.contains(&axis) {
+                after.map(|d| c.extent(*d)).product()
+            } else {
+                0
+            }
+        };
+        OperandJob {
+            dtype: o.dtype,
+            elements: o.dims.iter().map(|d| c.extent(*d).unsigned_abs()).product(),
+            strides: axes.map(stride),
+        }
+    };
+    ContractionJob { extents: axes.map(|a| c.extent(a)), a: operand(&c.a), b: operand(&c.b), c: operand(&c.c) }
+}
+
+impl Device for Cuda {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn prepare(&mut self, _problem: &Problem, subjects: &[&Subject]) {
+        self.compiled.retain(|trace, _| subjects.iter().any(|s| s.trace == *trace));
+        let fresh: Vec<&&Subject> = subjects.iter().filter(|s| !self.compiled.contains_key(&s.trace)).collect();
+        let jobs: Vec<Job> = fresh
+            .iter()
+            .flat_map(|s| &s.module.kernels)
+            .map(|kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: self.info.arch.clone() })
+            .collect();
+        let mut results = self.compiler.compile_many(&jobs).into_iter();
+        for subject in fresh {
+            let mine: Vec<_> = results.by_ref().take(subject.module.kernels.len()).collect();
+            let cubins: Result<Vec<Vec<u8>>, CompileError> = mine.into_iter().map(|r| r.map(|c| c.cubin)).collect();
+            self.compiled.insert(subject.trace.clone(), cubins.map_err(|e| rejected(&e)));
+        }
+    }
+
+    fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
+        let c = &problem.contraction;
+        if c.outer_reduce().next().is_some() || c.batch().count() > 1 {
+            let detail = "problems of more than one batch axis or reduction are not measured yet".into();
+            return Ok(Verdict::Rejected { reason: Reason::CompileError, detail });
+        }
+        if !self.compiled.contains_key(&subject.trace) {
+            self.prepare(problem, &[subject]);
+        }
+        let cubins = match self.compiled.get(&subject.trace).cloned() {
+            Some(Ok(cubins)) => cubins,
+            Some(Err(verdict)) => return Ok(verdict),
+            None => return Ok(rejected(&CompileError::Missing)),
+        };
+        let support = match self.support(c.a.dtype, c.c.dtype) {
+            Ok(support) => support,
+            Err(verdict) => return Ok(verdict),
+        };
+        let mut job = job(problem, subject, ask);
+        job.floor_ms = self.floor_ms(&job);
+        let blobs: Vec<&[u8]> = std::iter::once(&support).chain(&cubins).map(Vec::as_slice).collect();
+        let timeout = Cuda::timeout(&job, ask);
+        Ok(Cuda::finish(self.supervised.ask(&What::Measure(Box::new(job)), &blobs, timeout)?))
+    }
+
+    fn library(&mut self, problem: &Problem, ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
+        if self.info.libraries.cublas.is_none() {
+            return Ok(None);
+        }
+        let c = &problem.contraction;
+        let support = match self.support(c.a.dtype, c.c.dtype) {
+            Ok(support) => support,
+            Err(verdict) => return Ok(Some(verdict)),
+        };
+        let mut job = bare_job(problem, ask);
+        job.floor_ms = self.floor_ms(&job);
+        let timeout = Cuda::timeout(&job, ask);
+        let answer = self.supervised.ask(&What::Library(Box::new(job)), &[&support], timeout)?;
+        Ok(Some(Cuda::finish(answer)))
+    }
+
+    fn ceilings(&mut self) -> Result<Option<Ceilings>, DeviceError> {
+        let Ok(support) = self.support(DType::F16, DType::F32) else { return Ok(None) };
+        match self.supervised.ask(&What::Ceilings, &[&support], Duration::from_secs(120))? {
+            Ok(Said::Ceilings(ceilings)) => Ok(Some(ceilings)),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Devices: what runs a candidate and says how long it took, or why it did not.
+//!
+//! Three implementations behind one trait: the simulator (always there; its "time" is the model's prediction), a CUDA GPU
+//! and a script of outcomes, the last two in worker processes that may hang, crash or be killed at the cost of one
+//! candidate.
+pub mod cuda;
+mod protocol;
+mod scripted;
+mod simulator;
+mod worker;
+
+pub use protocol::{Ceilings, GpuInfo, Libraries};
+pub use scripted::{Outcome as ScriptedOutcome, Script, Scripted};
+pub use simulator::Simulator;
+pub use worker::worker_main;
+
+use crate::explore::Checked;
+use crate::lower::Module;
+use crate::operators::Problem;
+use crate::store::Verdict;
+use satune_extract::{Candidate, Cost};
+use satune_ir::term::Plan;
+use std::time::Duration;
+
+/// What kind of device it is: what its times mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Times are predictions; results are checked by simulation.
+    Simulator,
+    /// Times are measured.
+    Cuda,
+    /// Times are made up, for tests of everything around them.
+    Scripted,
+}
+
+/// What identifies a device in the store.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Identity {
+    /// What its times mean.
+    pub kind: Kind,
+    /// The GPU and its clocks, or the simulator's GPU.
+    pub device: String,
+    /// What compiles for it and runs it.
+    pub toolchain: String,
+    /// Measuring twice gives the same number.
+    pub deterministic: bool,
+}
+
+/// A candidate that the simulator has found right: what a device is given.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Every decision.
+    pub plan: Plan,
+    /// Predicted time and parts.
+    pub cost: Cost,
+    /// Hash of the canonical trace and the plan.
+    pub trace: String,
+    /// Its kernels.
+    pub module: Module,
+    /// What the simulator found.
+    pub checked: Checked,
+}
+
+impl Subject {
+    /// Lowers a candidate and runs it in the simulator.
+    ///
+    /// # Errors
+    /// What is wrong with it: a bug of Satune.
+    pub fn of(candidate: &Candidate, problem: &Problem) -> Result<Subject, String> {
+        let module = crate::lower::lower(&candidate.plan, &problem.contraction, "gemm").map_err(|e| e.to_string())?;
+        let checked = crate::explore::check(&candidate.plan, &problem.contraction)?;
+        let trace = crate::explore::trace_hash(&candidate.plan, problem);
+        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, module, checked })
+    }
+}
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// Clearly slower than this, ms: stop after few repeats.
+    pub cut_off_ms: Option<f64>,
+    /// Repeat until the median is known to this fraction.
+    pub settle: f64,
+    /// Most repeats.
+    pub most_repeats: u32,
+    /// Longest time for one candidate, all repeats, beyond compilation.
+    pub timeout: Duration,
+}
+
+impl Default for Ask {
+    fn default() -> Ask {
+        Ask { cut_off_ms: None, settle: 0.002, most_repeats: 100, timeout: Duration::from_secs(20) }
+    }
+}
+
+/// Why a device does not answer at all: the candidate has nothing to do with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// It is not there.
+    #[error("{what}; {remedy}")]
+    Missing {
+        /// What is missing.
+        what: String,
+        /// What would help.
+        remedy: String,
+    },
+    /// Its worker does not come up any more.
+    #[error("the worker process of {device} does not start: {reason}; everything measured so far is in the store: see `satune doctor`, then `satune resume`")]
+    Gone {
+        /// Which.
+        device: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Runs candidates.
+pub trait Device {
+    /// What it is.
+    fn identity(&self) -> &Identity;
+
+    /// Told what will be measured next, so that it can compile all of it at once.
+    fn prepare(&mut self, _problem: &Problem, _subjects: &[&Subject]) {}
+
+    /// Measures a candidate.
+    ///
+    /// # Errors
+    /// When the device is gone. Whatever is wrong with the candidate is a [`Verdict`].
+    fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError>;
+
+    /// Times the vendor's library on the same inputs, where there is one.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    fn library(&mut self, _problem: &Problem, _ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
+        Ok(None)
+    }
+
+    /// What the device reaches in a copy, in multiply-adds, in matrix products; measured now.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    fn ceilings(&mut self) -> Result<Option<Ceilings>, DeviceError> {
+        Ok(None)
+    }
+}

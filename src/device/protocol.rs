@@ -1,0 +1,183 @@
+//! What passes between the command and a worker process: a line of JSON each way, and behind a request's line the bytes
+//! that it announces.
+use crate::lower::Argument;
+use crate::store::{Reason, Timing};
+use satune_ir::DType;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Read, Write};
+
+/// A request: its number, what is asked, sizes of the byte strings that follow the line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub number: u64,
+    pub what: What,
+    pub sizes: Vec<usize>,
+}
+
+/// What is asked of a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum What {
+    /// Who are you?
+    Hello,
+    /// Measure a candidate. Bytes: the support module, then the machine code of each kernel.
+    Measure(Box<MeasureJob>),
+    /// Time the vendor's library. Bytes: the support module.
+    Library(Box<MeasureJob>),
+    /// Measure the machine's ceilings. Bytes: the support module.
+    Ceilings,
+}
+
+/// A candidate for a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MeasureJob {
+    /// Hash of its trace.
+    pub trace: String,
+    /// Predicted time, ms.
+    pub predicted_ms: f64,
+    pub contraction: ContractionJob,
+    pub kernels: Vec<KernelJob>,
+    /// Bytes between the kernels.
+    pub workspace_bytes: u64,
+    pub cut_off_ms: Option<f64>,
+    pub settle: f64,
+    pub most_repeats: u32,
+    /// Seconds that the repeats may take together.
+    pub seconds: f64,
+    /// A time below this is faster than the machine can compute, ms.
+    pub floor_ms: f64,
+}
+
+/// The problem for a worker: extents, and strides of each operand, in elements, along batch, m, n, k.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContractionJob {
+    pub extents: [i64; 4],
+    pub a: OperandJob,
+    pub b: OperandJob,
+    pub c: OperandJob,
+}
+
+/// An operand for a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OperandJob {
+    pub dtype: DType,
+    pub elements: u64,
+    pub strides: [i64; 4],
+}
+
+/// A launch for a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct KernelJob {
+    pub name: String,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub dynamic_shared_bytes: u32,
+    pub args: Vec<Argument>,
+}
+
+/// What a worker answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// Number of the request.
+    pub number: u64,
+    pub what: Said,
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Said {
+    /// I am.
+    Hello(GpuInfo),
+    /// It ran and was right.
+    Measured(Timing),
+    /// It did not, or was not.
+    Rejected {
+        reason: Reason,
+        detail: String,
+        /// Nothing runs any more in this process.
+        poisoned: bool,
+    },
+    /// The machine's ceilings.
+    Ceilings(Ceilings),
+    /// Not to be had here.
+    Missing { what: String, remedy: String },
+}
+
+/// A GPU as its driver describes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuInfo {
+    /// Name.
+    pub name: String,
+    /// `sm_90`.
+    pub arch: String,
+    /// Multiprocessors.
+    pub sms: u32,
+    /// Largest clock of the multiprocessors, MHz.
+    pub clock_mhz: u32,
+    /// Largest clock of the memory, MHz.
+    pub memory_clock_mhz: u32,
+    /// Bytes.
+    pub l2_bytes: u64,
+    /// Bytes.
+    pub memory_bytes: u64,
+    /// Largest shared memory of a block, bytes.
+    pub shared_per_block: u32,
+    /// Versions.
+    pub libraries: Libraries,
+}
+
+/// Versions of what runs kernels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Libraries {
+    /// Of CUDA that the driver knows: 13.0.
+    pub driver: String,
+    /// NVRTC, if it is there.
+    pub nvrtc: Option<String>,
+    /// cuBLAS, if it is there.
+    pub cublas: Option<String>,
+}
+
+/// What a machine reaches, measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// Copy within device memory, GB/s, read and written bytes together.
+    pub copy_gbs: f64,
+    /// Single-precision multiply-adds, TFLOP/s.
+    pub fma_tflops: f64,
+    /// Half-precision matrix products of cuBLAS, TFLOP/s, where it is there.
+    pub matrix_tflops: Option<f64>,
+}
+
+/// The bytes of a request.
+pub(crate) fn encode(number: u64, what: What, blobs: &[&[u8]]) -> io::Result<Vec<u8>> {
+    let request = Request { number, what, sizes: blobs.iter().map(|b| b.len()).collect() };
+    let mut bytes = serde_json::to_vec(&request)?;
+    bytes.push(b'\n');
+    blobs.iter().for_each(|b| bytes.extend_from_slice(b));
+    Ok(bytes)
+}
+
+/// Reads a request; `None` at the end of the input.
+pub(crate) fn read_request(input: &mut impl BufRead) -> io::Result<Option<(Request, Vec<Vec<u8>>)>> {
+    let mut line = String::new();
+    if input.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let request: Request = serde_json::from_str(&line)?;
+    let mut blobs = Vec::with_capacity(request.sizes.len());
+    for size in &request.sizes {
+        let mut blob = Vec::new();
+        if input.by_ref().take(*size as u64).read_to_end(&mut blob)? != *size {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        blobs.push(blob);
+    }
+    Ok(Some((request, blobs)))
+}
+
+/// Writes an answer.
+pub(crate) fn write_answer(output: &mut impl Write, number: u64, what: Said) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&Answer { number, what })?;
+    line.push(b'\n');
+    output.write_all(&line)?;
+    output.flush()
+}

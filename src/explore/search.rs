@@ -1,0 +1,136 @@
+//! The measured half of an exploration: a device, a store, a strategy.
+use super::output::{MeasuredReport, SearchReport};
+use super::Request;
+use crate::device::{Ask, Device};
+use crate::measure::{measure, Learned, MeasureError, Random, Record, Settings, Strategy, StrategyKind, TopK};
+use crate::operators::Problem;
+use crate::store::Verdict;
+use satune_extract::{Candidate, Extraction};
+use satune_ir::term::Space;
+use std::collections::BTreeMap;
+
+/// How to measure.
+pub struct Search<'a> {
+    /// What runs candidates.
+    pub device: &'a mut dyn Device,
+    /// Where it is written down.
+    pub record: Record<'a>,
+    /// Which candidates.
+    pub strategy: StrategyKind,
+    /// How many.
+    pub trials: usize,
+    /// Of random choices.
+    pub seed: u64,
+    /// Measure what the store knows again.
+    pub fresh: bool,
+    /// What the device is asked for.
+    pub ask: Ask,
+}
+
+/// Candidates, best first, and what is known about them and the rest.
+pub(super) struct Found {
+    pub candidates: Vec<(Candidate, Option<MeasuredReport>)>,
+    pub proved: bool,
+    pub bound_ms: f64,
+    pub extract_s: f64,
+    pub bugs: Vec<String>,
+    pub report: Option<SearchReport>,
+}
+
+impl Found {
+    pub fn unmeasured(extraction: Extraction) -> Found {
+        Found {
+            candidates: extraction.candidates.into_iter().map(|c| (c, None)).collect(),
+            proved: extraction.proved,
+            bound_ms: extraction.bound_ms,
+            extract_s: extraction.time.as_secs_f64(),
+            bugs: Vec::new(),
+            report: None,
+        }
+    }
+}
+
+impl Search<'_> {
+    /// How many candidates extraction must find: the other strategies only need to know what the best could be.
+    pub(super) fn to_extract(&self, top: usize) -> usize {
+        match self.strategy {
+            StrategyKind::Analytical => self.trials.max(top),
+            StrategyKind::Random | StrategyKind::Learned => 1,
+        }
+    }
+
+    pub(super) fn run(
+        mut self,
+        problem: &Problem,
+        request: &Request,
+        space: &Space,
+        extraction: Extraction,
+        progress: &dyn Fn(&str),
+    ) -> Result<Found, MeasureError> {
+        let mut found = Found::unmeasured(extraction);
+        let analytical = self.strategy == StrategyKind::Analytical;
+        if !analytical {
+            // The best one under the model need not be among those that are measured.
+            let first = found.candidates.first().map_or(f64::INFINITY, |(c, _)| c.cost.ms);
+            (found.bound_ms, found.proved) = (found.bound_ms.min(first), false);
+        }
+        let list = std::mem::take(&mut found.candidates).into_iter().map(|(c, _)| c).collect();
+        let mut strategy: Box<dyn Strategy> = match self.strategy {
+            StrategyKind::Analytical => Box::new(TopK::of(list)),
+            StrategyKind::Random => Box::new(Random::of(space, &request.gpu, self.seed)),
+            StrategyKind::Learned => Box::new(Learned::of(space, &request.gpu, self.seed, request.limit)),
+        };
+        let settings = Settings {
+            trials: self.trials,
+            keep: request.top,
+            fresh: self.fresh,
+            ask: self.ask,
+            ..Settings::default()
+        };
+        let identity = self.device.identity().clone();
+        let measured =
+            measure(problem, &request.gpu.name, &mut *strategy, self.device, &mut self.record, &settings, progress)?;
+        let mut rejected: BTreeMap<String, usize> = BTreeMap::new();
+        for trial in &measured.trials {
+            if let Verdict::Rejected { reason, .. } = &trial.verdict {
+                *rejected.entry(reason.name().into()).or_default() += 1;
+            }
+        }
+        found.candidates = measured
+            .ranking
+            .iter()
+            .take(request.top)
+            .map(|ranked| {
+                let trial = &measured.trials[ranked.trial];
+                let (clock_mhz, relative_error) = match &trial.verdict {
+                    Verdict::Measured(t) => (t.clock_mhz, t.relative_error),
+                    Verdict::Rejected { .. } => (None, None),
+                };
+                let report = MeasuredReport {
+                    place: ranked.place,
+                    ms: ranked.ms,
+                    spread: ranked.spread,
+                    repeats: ranked.repeats,
+                    clock_mhz,
+                    relative_error,
+                    reused: trial.reused,
+                };
+                (trial.candidate.clone(), Some(report))
+            })
+            .collect();
+        found.bugs = measured.bugs;
+        found.report = Some(SearchReport {
+            kind: identity.kind,
+            device: identity.device,
+            toolchain: identity.toolchain,
+            strategy: self.strategy,
+            trials: measured.trials.len(),
+            reused: measured.reused,
+            rejected,
+            overhead_ms: measured.overhead_ms,
+            run: self.record.run,
+            log: measured.log,
+        });
+        Ok(found)
+    }
+}

@@ -1,0 +1,118 @@
+//! Active learning: the model is re-fitted to what was measured after each batch, and the next batch is what it then
+//! takes for fastest, and what is unlike everything measured so far.
+use super::fit::{fit, Observation};
+use super::strategy::{Random, Strategy};
+use super::Trial;
+use satune_extract::{best, cost, Candidate, Descriptor, Query};
+use satune_ir::term::{Pipe, Plan, Space};
+use std::time::Duration;
+
+/// Random samples in the pool for each one measured.
+const SAMPLES: usize = 256;
+/// Of a batch, the share that is chosen for being unlike the others.
+const EXPLORE: f64 = 0.25;
+/// What is predicted slower than the best by this factor is not worth a visit, however unlike.
+const WORTH: f64 = 2.0;
+
+/// The strategy.
+pub struct Learned<'s> {
+    space: &'s Space,
+    base: &'s Descriptor,
+    random: Random<'s>,
+    pool: Vec<Candidate>,
+    limit: Duration,
+}
+
+impl<'s> Learned<'s> {
+    /// On a space, from a descriptor, by a seed; `limit` is the longest time of one extraction.
+    pub fn of(space: &'s Space, base: &'s Descriptor, seed: u64, limit: Duration) -> Learned<'s> {
+        Learned { space, base, random: Random::of(space, base, seed), pool: Vec::new(), limit }
+    }
+
+    /// Extracts what a descriptor takes for best into the pool.
+    fn extract(&mut self, gpu: &Descriptor, k: usize) {
+        for diverse in [true, false] {
+            for found in best(self.space, gpu, Query { k, diverse, limit: self.limit }).candidates {
+                if !self.pool.iter().any(|c| c.plan == found.plan) {
+                    self.pool.push(found);
+                }
+            }
+        }
+    }
+}
+
+/// Decisions as a point: what makes schedules behave differently.
+fn point(plan: &Plan) -> [f64; 10] {
+    let log = |n: i64| (n.max(1) as f64).log2();
+    let stages = match plan.pipe {
+        Pipe::Plain => 0.0,
+        Pipe::Registers => 1.0,
+        Pipe::Async(stages) => f64::from(stages),
+    };
+    [
+        log(plan.tile.m),
+        log(plan.tile.n),
+        log(plan.k_tile),
+        log(i64::from(plan.threads)),
+        log(plan.split_k),
+        log(plan.registers.m),
+        log(plan.registers.n),
+        stages,
+        f64::from(u8::from(plan.a.shared.is_some())) + f64::from(u8::from(plan.b.shared.is_some())),
+        f64::from(u8::from(plan.unroll_k)),
+    ]
+}
+
+fn distance(a: &[f64; 10], b: &[f64; 10]) -> f64 {
+    a.iter().zip(b).map(|(x, y)| (x - y).abs()).sum()
+}
+
+impl Strategy for Learned<'_> {
+    fn next(&mut self, known: &[Trial], most: usize) -> Vec<Candidate> {
+        let contraction = &self.space.contraction;
+        let observations: Vec<Observation<'_>> = known
+            .iter()
+            .filter_map(|t| Some(Observation { contraction, plan: &t.candidate.plan, ms: t.verdict.median_ms()? }))
+            .collect();
+        let gpu = fit(self.base, &observations).gpu;
+        self.extract(&gpu, most.max(8));
+        if known.is_empty() {
+            self.pool.extend(std::iter::from_fn(|| self.random.draw()).take(SAMPLES));
+        }
+        self.pool.retain(|c| known.iter().all(|t| t.candidate.plan != c.plan));
+        let mut open: Vec<(f64, usize)> = self
+            .pool
+            .iter()
+            .enumerate()
+            .filter_map(|(i, c)| Some((cost(&c.plan, contraction, &gpu).ok()?.ms, i)))
+            .collect();
+        // The order of the pool decides among equals.
+        open.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let Some(fastest) = open.first().map(|(ms, _)| *ms) else { return Vec::new() };
+        let mut met: Vec<[f64; 10]> = known.iter().map(|t| point(&t.candidate.plan)).collect();
+        let unlike = ((most as f64 * EXPLORE).round() as usize).min(most);
+        let mut chosen = Vec::new();
+        // Predicted fastest first; twins of what is chosen (less than a doubling apart) wait.
+        for pass in 0..2 {
+            for (_, i) in &open {
+                let here = point(&self.pool[*i].plan);
+                let apart = met.iter().map(|p| distance(p, &here)).fold(f64::INFINITY, f64::min);
+                if chosen.len() < most - unlike && !chosen.contains(i) && (pass == 1 || apart >= 1.0) {
+                    chosen.push(*i);
+                    met.push(here);
+                }
+            }
+        }
+        while chosen.len() < most {
+            let far = |i: usize| {
+                let here = point(&self.pool[i].plan);
+                met.iter().map(|p| distance(p, &here)).fold(f64::INFINITY, f64::min)
+            };
+            let rest = open.iter().filter(|(ms, i)| *ms <= WORTH * fastest && !chosen.contains(i));
+            let Some((_, next)) = rest.max_by(|a, b| far(a.1).total_cmp(&far(b.1)).then(b.1.cmp(&a.1))) else { break };
+            met.push(point(&self.pool[*next].plan));
+            chosen.push(*next);
+        }
+        chosen.into_iter().map(|i| self.pool[i].clone()).collect()
+    }
+}

@@ -1,0 +1,360 @@
+//! The measuring loop: candidates in, times out, by any device and any search strategy.
+//!
+//! What the store knows is not measured again. Each candidate is simulated before a device sees it; one that is clearly
+//! slower than the best is cut off early; those within noise of each other are measured again in turns, and reported as
+//! ties where that does not tell them apart. Every result is in the store before the next one begins.
+pub mod bench;
+mod fit;
+mod learned;
+mod rank;
+mod strategy;
+
+pub use fit::{fit, Fitted, Observation};
+pub use learned::Learned;
+pub use rank::{rank, Ranked};
+pub use strategy::{Random, Strategy, StrategyKind, TopK};
+
+use crate::device::{Ask, Device, DeviceError, Subject};
+use crate::explore::trace_hash;
+use crate::operators::Problem;
+use crate::store::{hash, now, Key, Row, Step, Store, StoreError, Timing, Verdict};
+use rayon::prelude::*;
+use satune_extract::Candidate;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Candidates to try.
+    pub trials: usize,
+    /// How many of them the user wants: the cut-off spares these, and they are measured again where noise blurs them.
+    pub keep: usize,
+    /// Candidates that a strategy chooses at once; they are simulated and compiled together.
+    pub batch: usize,
+    /// Slower than the `keep`-th best by this factor is clearly slower.
+    pub cut_off: f64,
+    /// Visits to candidates within noise of each other, the first included.
+    pub rounds: u32,
+    /// Measure what the store knows again.
+    pub fresh: bool,
+    /// What a device is asked for.
+    pub ask: Ask,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { trials: 8, keep: 8, batch: 16, cut_off: 1.5, rounds: 3, fresh: false, ask: Ask::default() }
+    }
+}
+
+/// Why a run of measurements stopped. What was measured before is in the store.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// A candidate that had its turn.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The candidate.
+    pub candidate: Candidate,
+    /// Hash of its trace.
+    pub trace: String,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Whether the store knew it.
+    pub reused: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// In the order of their turns.
+    pub trials: Vec<Trial>,
+    /// The measured ones, fastest first, with ties.
+    pub ranking: Vec<Ranked>,
+    /// Best so far after each turn.
+    pub log: Vec<Step>,
+    /// Turns that the store answered.
+    pub reused: usize,
+    /// Candidates that the simulator refused, which no device saw: bugs of Satune.
+    pub bugs: Vec<String>,
+    /// Time around the device's own work, per candidate that was measured, ms: store, bookkeeping.
+    pub overhead_ms: f64,
+}
+
+/// Where a run is recorded.
+pub struct Record<'s> {
+    /// The store.
+    pub store: &'s mut Store,
+    /// The run's number there.
+    pub run: i64,
+}
+
+/// Measures what a strategy chooses.
+///
+/// # Errors
+/// When the device or the store fails; not when a candidate does.
+pub fn measure(
+    problem: &Problem,
+    gpu: &str,
+    strategy: &mut dyn Strategy,
+    device: &mut dyn Device,
+    record: &mut Record<'_>,
+    settings: &Settings,
+    progress: &dyn Fn(&str),
+) -> Result<Measured, MeasureError> {
+    let mut run = Run {
+        problem,
+        gpu,
+        program: hash(&problem.script),
+        settings,
+        out: Measured {
+            trials: Vec::new(),
+            ranking: Vec::new(),
+            log: Vec::new(),
+            reused: 0,
+            bugs: Vec::new(),
+            overhead_ms: 0.0,
+        },
+        seen: HashSet::new(),
+        around: Duration::ZERO,
+    };
+    while run.out.trials.len() < settings.trials {
+        let wanted = settings.batch.min(settings.trials - run.out.trials.len());
+        let chosen = strategy.next(&run.out.trials, wanted);
+        if chosen.is_empty() {
+            break;
+        }
+        run.batch(chosen, device, record, progress)?;
+    }
+    if !device.identity().deterministic {
+        run.again(device, record, progress)?;
+    }
+    run.out.ranking = rank(&run.out.trials);
+    let measured = run.out.trials.iter().filter(|t| !t.reused).count().max(1);
+    run.out.overhead_ms = run.around.as_secs_f64() * 1e3 / measured as f64;
+    record.store.finish_run(record.run)?;
+    Ok(run.out)
+}
+
+struct Run<'a> {
+    problem: &'a Problem,
+    gpu: &'a str,
+    program: String,
+    settings: &'a Settings,
+    out: Measured,
+    seen: HashSet<String>,
+    /// Time spent on store and bookkeeping.
+    around: Duration,
+}
+
+/// A candidate of a batch: known, or ready for the device.
+enum Turn {
+    Known(Box<Row>),
+    Ready(Box<Subject>),
+    Refused(String),
+}
+
+impl Run<'_> {
+    fn key(&self, trace: &str, device: &dyn Device) -> Key {
+        let identity = device.identity();
+        Key {
+            program: self.program.clone(),
+            trace: trace.into(),
+            toolchain: identity.toolchain.clone(),
+            device: identity.device.clone(),
+        }
+    }
+
+    fn row(&self, key: Key, candidate: &Candidate, verdict: Verdict) -> Row {
+        Row {
+            key,
+            operator: self.problem.name.clone(),
+            gpu: self.gpu.into(),
+            predicted_ms: candidate.cost.ms,
+            plan: candidate.plan.clone(),
+            at: now(),
+            verdict,
+        }
+    }
+
+    fn batch(
+        &mut self,
+        chosen: Vec<Candidate>,
+        device: &mut dyn Device,
+        record: &mut Record<'_>,
+        progress: &dyn Fn(&str),
+    ) -> Result<(), MeasureError> {
+        let mut turns: Vec<(Candidate, String, Option<Turn>)> = Vec::with_capacity(chosen.len());
+        for candidate in chosen {
+            let trace = trace_hash(&candidate.plan, self.problem);
+            if !self.seen.insert(trace.clone()) {
+                continue;
+            }
+            let key = self.key(&trace, device);
+            let known = if self.settings.fresh { None } else { record.store.get(&key)? };
+            turns.push((candidate, trace, known.map(|row| Turn::Known(Box::new(row)))));
+        }
+        let fresh = turns.iter().filter(|(_, _, t)| t.is_none()).count();
+        progress(&format!("simulating {fresh} candidates"));
+        let problem = self.problem;
+        turns.par_iter_mut().filter(|(_, _, turn)| turn.is_none()).for_each(|(candidate, _, turn)| {
+            *turn = Some(match Subject::of(candidate, problem) {
+                Ok(subject) => Turn::Ready(Box::new(subject)),
+                Err(fault) => Turn::Refused(fault),
+            });
+        });
+        let ready: Vec<&Subject> = turns
+            .iter()
+            .filter_map(|(_, _, turn)| match turn {
+                Some(Turn::Ready(subject)) => Some(&**subject),
+                _ => None,
+            })
+            .collect();
+        if !ready.is_empty() {
+            progress(&format!("compiling {} candidates", ready.len()));
+            device.prepare(self.problem, &ready);
+        }
+        for (candidate, trace, turn) in turns {
+            let done = self.out.trials.len();
+            progress(&format!("measuring {} of {}", done + 1, self.settings.trials));
+            match turn {
+                Some(Turn::Known(row)) if self.holds(&row.verdict) => {
+                    self.reuse(candidate, trace, row.verdict, record)?;
+                }
+                // It was cut off beside better ones than there are now.
+                Some(Turn::Known(_)) => match Subject::of(&candidate, self.problem) {
+                    Ok(subject) => self.take(candidate, &subject, device, record)?,
+                    Err(fault) => self.out.bugs.push(fault),
+                },
+                Some(Turn::Ready(subject)) => self.take(candidate, &subject, device, record)?,
+                Some(Turn::Refused(fault)) => {
+                    self.out.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n")));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The time beyond which a candidate is clearly slower than those that are kept.
+    fn limit(&self) -> Option<f64> {
+        let mut times: Vec<f64> = self.out.trials.iter().filter_map(|t| t.verdict.median_ms()).collect();
+        times.sort_by(f64::total_cmp);
+        times.get(self.settings.keep.max(1) - 1).map(|ms| ms * self.settings.cut_off)
+    }
+
+    /// Whether a known verdict answers for a new visit: one that was cut off does where it would be cut off again.
+    fn holds(&self, verdict: &Verdict) -> bool {
+        match verdict {
+            Verdict::Measured(t) if t.cut_off => self.limit().is_some_and(|limit| t.median_ms() > limit),
+            _ => true,
+        }
+    }
+
+    fn step(&self, trace: &str, candidate: &Candidate, verdict: &Verdict, reused: bool) -> Step {
+        let best = self.out.log.last().and_then(|s| s.best_ms);
+        let ms = verdict.median_ms();
+        let best_ms = match (best, ms) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Step {
+            number: u32::try_from(self.out.log.len() + 1).unwrap_or(u32::MAX),
+            trace: trace.into(),
+            outcome: verdict.name().into(),
+            predicted_ms: candidate.cost.ms,
+            ms,
+            best_ms,
+            reused,
+        }
+    }
+
+    fn reuse(
+        &mut self,
+        candidate: Candidate,
+        trace: String,
+        verdict: Verdict,
+        record: &mut Record<'_>,
+    ) -> Result<(), MeasureError> {
+        let step = self.step(&trace, &candidate, &verdict, true);
+        record.store.put_step(record.run, &step)?;
+        self.out.log.push(step);
+        self.out.reused += 1;
+        self.out.trials.push(Trial { candidate, trace, verdict, reused: true });
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        candidate: Candidate,
+        subject: &Subject,
+        device: &mut dyn Device,
+        record: &mut Record<'_>,
+    ) -> Result<(), MeasureError> {
+        let ask = Ask { cut_off_ms: self.limit(), ..self.settings.ask };
+        let verdict = device.measure(self.problem, subject, &ask)?;
+        let start = std::time::Instant::now();
+        let step = self.step(&subject.trace, &candidate, &verdict, false);
+        let row = self.row(self.key(&subject.trace, device), &candidate, verdict.clone());
+        record.store.put_with(&row, Some((record.run, &step)))?;
+        self.out.log.push(step);
+        self.out.trials.push(Trial { candidate, trace: subject.trace.clone(), verdict, reused: false });
+        self.around += start.elapsed();
+        Ok(())
+    }
+
+    /// Measures those that noise may have put in the wrong order again, in turns: what drifts, drifts for all of them.
+    fn again(
+        &mut self,
+        device: &mut dyn Device,
+        record: &mut Record<'_>,
+        progress: &dyn Fn(&str),
+    ) -> Result<(), MeasureError> {
+        for round in 1..self.settings.rounds {
+            let blurred = rank::blurred(&self.out.trials, self.settings.keep);
+            let due = |t: &Trial| matches!(&t.verdict, Verdict::Measured(timing) if timing.rounds <= round);
+            let due: Vec<usize> = blurred.into_iter().filter(|i| due(&self.out.trials[*i])).collect();
+            for at in due {
+                progress(&format!("measuring again, round {}", round + 1));
+                let candidate = self.out.trials[at].candidate.clone();
+                // It was simulated when it was first measured; a reused one is simulated now.
+                let Ok(subject) = Subject::of(&candidate, self.problem) else { continue };
+                let verdict = device.measure(self.problem, &subject, &self.settings.ask)?;
+                let merged = match (&self.out.trials[at].verdict, verdict) {
+                    (Verdict::Measured(old), Verdict::Measured(new)) => Verdict::Measured(joined(old, &new)),
+                    // Right once and wrong now is wrong; a kernel that fails now is not to be trusted either. But a lack of
+                    // memory, say, is no news about it.
+                    (_, Verdict::Rejected { reason, .. }) if !reason.distrusts() => continue,
+                    (_, other) => other,
+                };
+                let row = self.row(self.key(&subject.trace, device), &candidate, merged.clone());
+                record.store.put(&row)?;
+                self.out.trials[at].verdict = merged;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The times of two visits as one.
+fn joined(old: &Timing, new: &Timing) -> Timing {
+    let worse = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    };
+    Timing {
+        times_ms: old.times_ms.iter().chain(&new.times_ms).copied().collect(),
+        rounds: old.rounds + new.rounds,
+        cut_off: old.cut_off && new.cut_off,
+        clock_mhz: new.clock_mhz.or(old.clock_mhz),
+        relative_error: worse(old.relative_error, new.relative_error),
+    }
+}
