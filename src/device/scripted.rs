@@ -50,6 +50,9 @@ pub enum Outcome {
     Flood,
     /// More talk on standard error than a pipe holds, then what was predicted.
     Talkative,
+    /// The device is lost, the first time only: this worker dies, and none comes up as long as there is a file
+    /// `SCRIPT.down`.
+    TakesDown,
     /// No times.
     Empty,
     /// Times of zero.
@@ -69,6 +72,9 @@ pub struct Script {
     /// Before each answer, ms.
     #[serde(default)]
     pub delay_ms: u64,
+    /// Whether each answer is noted in a file `SCRIPT.log`: process and trace.
+    #[serde(default)]
+    pub log: bool,
 }
 
 impl Script {
@@ -84,6 +90,16 @@ impl Script {
             return Err(named("no outcomes".into()));
         }
         Ok(script)
+    }
+
+    /// What a candidate takes, ms, if it takes always the same.
+    pub fn time_ms(&self, trace: &str, predicted_ms: f64) -> Option<f64> {
+        match self.outcome(trace) {
+            Outcome::Time(ms) => Some(*ms),
+            Outcome::Near => Some(near(trace, predicted_ms)),
+            Outcome::KilledOnce | Outcome::OomOnce | Outcome::Talkative | Outcome::TakesDown => Some(predicted_ms),
+            _ => None,
+        }
     }
 
     /// The outcome of a candidate.
@@ -160,14 +176,27 @@ pub(super) struct Server {
 impl Server {
     pub fn load(path: &str) -> Result<Server, String> {
         let path = PathBuf::from(path);
-        Ok(Server { script: Script::load(&path)?, path, visits: 0 })
+        let server = Server { script: Script::load(&path)?, path, visits: 0 };
+        if server.beside("down").exists() {
+            return Err("the device is lost".into());
+        }
+        Ok(server)
+    }
+
+    fn beside(&self, what: &str) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{what}"));
+        PathBuf::from(name)
     }
 
     /// Whether something is done for the first time, over all processes.
-    fn first(&self, trace: &str) -> bool {
-        let mut mark = self.path.clone().into_os_string();
-        mark.push(format!(".{trace}"));
-        std::fs::OpenOptions::new().write(true).create_new(true).open(PathBuf::from(mark)).is_ok()
+    fn first(&self, what: &str) -> bool {
+        std::fs::OpenOptions::new().write(true).create_new(true).open(self.beside(what)).is_ok()
+    }
+
+    fn note(&self, trace: &str) {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(self.beside("log"));
+        let _ = file.and_then(|mut f| f.write_all(format!("{} {trace}\n", std::process::id()).as_bytes()));
     }
 }
 
@@ -219,6 +248,9 @@ impl Serve for Server {
         self.visits += 1;
         std::thread::sleep(Duration::from_millis(self.script.delay_ms));
         let (trace, predicted) = (job.trace.as_str(), job.predicted_ms);
+        if self.script.log {
+            self.note(trace);
+        }
         match self.script.outcome(trace) {
             Outcome::Time(ms) => times(vec![*ms; 5]),
             Outcome::Near => times(vec![near(trace, predicted); 5]),
@@ -232,7 +264,11 @@ impl Serve for Server {
             Outcome::Killed => die(),
             Outcome::KilledOnce if self.first(trace) => die(),
             Outcome::OomOnce if self.first(trace) => rejected(Reason::Oom, "out of device memory", false),
-            Outcome::KilledOnce | Outcome::OomOnce => times(vec![predicted; 5]),
+            Outcome::TakesDown if self.first(trace) => {
+                self.first("down");
+                std::process::exit(1)
+            }
+            Outcome::KilledOnce | Outcome::OomOnce | Outcome::TakesDown => times(vec![predicted; 5]),
             Outcome::Leaves => std::process::exit(0),
             Outcome::IllegalAccess => rejected(Reason::Crash, "an illegal memory access", true),
             Outcome::Wrong => rejected(Reason::Wrong, "relative error 0.5", false),

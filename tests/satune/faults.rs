@@ -1,0 +1,355 @@
+//! What can go wrong while measuring, each fault acted out; `docs/GUARANTEES.md` has the table. No row may be lost that
+//! was written, and no number recorded that was not measured.
+use rand::{Rng, SeedableRng};
+use satune::compile::{CompileError, Compiler, Job};
+use satune::device::{Ask, Device, DeviceError, Script, Scripted, ScriptedOutcome as Outcome};
+use satune::explore::space;
+use satune::measure::{measure, MeasureError, Measured, Random, Record, Settings};
+use satune::operators::{parse, Problem};
+use satune::store::{Reason, Row, Store, StoreError, Verdict};
+use satune_extract::Descriptor;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub const SATUNE: &str = env!("CARGO_BIN_EXE_satune");
+
+pub fn problem() -> Problem {
+    parse("gemm:16,16,16,f32").unwrap()
+}
+
+/// A folder with a script.
+pub fn scripted(outcomes: &[Outcome]) -> (tempfile::TempDir, PathBuf, Script) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("script.json");
+    let script = Script { outcomes: outcomes.to_vec(), delay_ms: 0, log: false };
+    std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
+    (folder, path, script)
+}
+
+/// Random candidates on a device.
+fn run(device: &mut dyn Device, store: &mut Store, trials: usize, timeout_s: f64) -> Result<Measured, MeasureError> {
+    let problem = problem();
+    let gpu = Descriptor::load("h200").unwrap();
+    let space = space(&problem, &gpu).unwrap();
+    let run = store.begin_run("test").unwrap();
+    let ask = Ask { timeout: Duration::from_secs_f64(timeout_s), ..Ask::default() };
+    let settings = Settings { trials, keep: 8, ask, ..Settings::default() };
+    let mut strategy = Random::of(&space, &gpu, 7);
+    measure(&problem, "h200", &mut strategy, device, &mut Record { store, run }, &settings, &|_| {})
+}
+
+/// Every row has exactly what the script says.
+fn as_scripted(rows: &[Row], script: &Script) {
+    for row in rows {
+        let outcome = script.outcome(&row.key.trace);
+        match (&row.verdict, script.time_ms(&row.key.trace, row.predicted_ms)) {
+            (Verdict::Measured(timing), Some(ms)) => {
+                assert!(timing.times_ms.iter().all(|t| *t == ms), "{outcome:?}: {timing:?}, not {ms}");
+            }
+            (Verdict::Rejected { reason, detail }, None) => {
+                let expected = match outcome {
+                    Outcome::Hang => Reason::Timeout,
+                    Outcome::Wrong => Reason::Wrong,
+                    Outcome::Oom => Reason::Oom,
+                    Outcome::CompileError => Reason::CompileError,
+                    _ => Reason::Crash,
+                };
+                assert_eq!(*reason, expected, "{outcome:?}: {detail}");
+                assert!(!detail.is_empty());
+            }
+            (verdict, time) => panic!("{outcome:?}: {verdict:?}, but the script's time is {time:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_fault_of_a_device_costs_its_candidate_and_nothing_else() {
+    let outcomes = [
+        Outcome::Near,
+        Outcome::Hang,
+        Outcome::Abort,
+        Outcome::Killed,
+        Outcome::KilledOnce,
+        Outcome::Leaves,
+        Outcome::IllegalAccess,
+        Outcome::Wrong,
+        Outcome::Oom,
+        Outcome::OomOnce,
+        Outcome::CompileError,
+        Outcome::Nonsense,
+        Outcome::Half,
+        Outcome::Stale,
+        Outcome::Flood,
+        Outcome::Talkative,
+        Outcome::Empty,
+        Outcome::Zero,
+        Outcome::Negative,
+        Outcome::NotANumber,
+    ];
+    let (folder, path, script) = scripted(&outcomes);
+    let mut store = Store::open(&folder.path().join("store.db")).unwrap();
+    let mut device = Scripted::new(SATUNE.into(), &path).unwrap();
+    let measured = run(&mut device, &mut store, 80, 0.5).unwrap();
+    let rows = store.rows().unwrap();
+    assert_eq!((measured.trials.len(), rows.len()), (80, 80));
+    as_scripted(&rows, &script);
+    let acted: HashSet<String> = rows.iter().map(|r| format!("{:?}", script.outcome(&r.key.trace))).collect();
+    assert_eq!(acted.len(), outcomes.len(), "not all were acted out: {acted:?}");
+    assert!(measured.overhead_ms < 20.0, "{} ms around each candidate", measured.overhead_ms);
+    // The log has the best so far after each.
+    let steps = store.steps(1).unwrap();
+    assert_eq!(steps, measured.log);
+    let times: Vec<f64> = steps.iter().filter_map(|s| s.ms).collect();
+    assert_eq!(steps.last().unwrap().best_ms, times.iter().copied().reduce(f64::min));
+    // A second run asks the device nothing and comes to the same.
+    let mut device = Scripted::new(SATUNE.into(), &path).unwrap();
+    let again = run(&mut device, &mut store, 80, 0.5).unwrap();
+    assert_eq!((again.reused, device.workers()), (80, 0));
+    assert_eq!(again.ranking, measured.ranking);
+}
+
+#[test]
+fn a_lost_device_ends_the_run_and_blames_no_candidate() {
+    let (folder, path, script) = scripted(&[Outcome::Near, Outcome::Near, Outcome::TakesDown]);
+    let mut store = Store::open(&folder.path().join("store.db")).unwrap();
+    let mut device = Scripted::new(SATUNE.into(), &path).unwrap();
+    let error = run(&mut device, &mut store, 30, 5.0).unwrap_err();
+    assert!(matches!(error, MeasureError::Device(DeviceError::Gone { .. })), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("the device is lost") && text.contains("satune resume"), "{text}");
+    let before = store.rows().unwrap();
+    as_scripted(&before, &script);
+    assert!(before.iter().all(|r| *script.outcome(&r.key.trace) == Outcome::Near));
+    // It comes back, again and again; the run goes on each time.
+    let down = folder.path().join("script.json.down");
+    let measured = loop {
+        std::fs::remove_file(&down).unwrap();
+        match run(&mut device, &mut store, 30, 5.0) {
+            Ok(measured) => break measured,
+            Err(error) => assert!(matches!(error, MeasureError::Device(DeviceError::Gone { .. }))),
+        }
+    };
+    assert_eq!((measured.trials.len(), store.len().unwrap()), (30, 30));
+    as_scripted(&store.rows().unwrap(), &script);
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_is_an_error_of_the_environment() {
+    let (folder, path, _) = scripted(&[Outcome::Near]);
+    let mut store = Store::open(&folder.path().join("store.db")).unwrap();
+    let mut device = Scripted::new("/nonexistent/satune".into(), &path).unwrap();
+    let error = run(&mut device, &mut store, 3, 1.0).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/satune") && error.contains("satune doctor"), "{error}");
+    assert!(store.is_empty().unwrap());
+}
+
+#[test]
+fn noise_is_measured_again_and_reported_as_ties() {
+    let (folder, path, _) = scripted(&[Outcome::Noisy]);
+    let mut store = Store::open(&folder.path().join("store.db")).unwrap();
+    let mut device = Scripted::new(SATUNE.into(), &path).unwrap();
+    let measured = run(&mut device, &mut store, 40, 5.0).unwrap();
+    let visits: Vec<u32> = measured
+        .trials
+        .iter()
+        .filter_map(|t| match &t.verdict {
+            Verdict::Measured(timing) => Some(timing.rounds),
+            Verdict::Rejected { .. } => None,
+        })
+        .collect();
+    assert!(visits.contains(&3) && visits.contains(&1), "{visits:?}");
+    let rows = store.rows().unwrap();
+    for (trial, visits) in measured.trials.iter().zip(visits) {
+        let row = rows.iter().find(|r| r.key.trace == trial.trace).unwrap();
+        assert_eq!(row.verdict, trial.verdict);
+        let Verdict::Measured(timing) = &row.verdict else { panic!("{row:?}") };
+        assert_eq!((timing.rounds, timing.times_ms.len()), (visits, 20 * visits as usize));
+    }
+}
+
+/// A compile worker that is a shell script.
+#[cfg(unix)]
+fn compiler(script: &str) -> (tempfile::TempDir, Compiler) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut compiler = Compiler::of(path);
+    compiler.timeout = Duration::from_millis(500);
+    (folder, compiler)
+}
+
+#[cfg(unix)]
+#[test]
+fn a_compiler_that_hangs_crashes_or_raves_costs_its_kernel() {
+    let job = Job { name: "k".into(), source: "x".repeat(1 << 20), arch: "sm_90".into() };
+    type Test = fn(&CompileError) -> bool;
+    let cases: [(&str, Test); 5] = [
+        ("exec sleep 100", |e| matches!(e, CompileError::Timeout { .. })),
+        ("kill -SEGV $$", |e| matches!(e, CompileError::Crashed { .. })),
+        ("exit 0", |e| matches!(e, CompileError::Crashed { .. })),
+        ("cat > /dev/null; echo '{\"Done\":'", |e| matches!(e, CompileError::Crashed { .. })),
+        ("cat > /dev/null; echo '{\"Refused\":{\"log\":\"no\"}}'", |e| matches!(e, CompileError::Refused { .. })),
+    ];
+    for (script, expected) in cases {
+        let (_folder, compiler) = compiler(script);
+        let start = Instant::now();
+        let error = compiler.compile(&job).unwrap_err();
+        assert!(expected(&error), "{script}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+}
+
+fn explore(folder: &Path, trials: u32) -> Command {
+    let mut command = Command::new(SATUNE);
+    command
+        .args([
+            "explore",
+            "gemm:16,16,16,f32",
+            "--device",
+            "scripted",
+            "--strategy",
+            "random",
+            "--no-compile",
+            "--json",
+        ])
+        .args(["--trials", &trials.to_string(), "--script"])
+        .arg(folder.join("script.json"))
+        .arg("--out")
+        .arg(folder.join("out"))
+        .arg("--store")
+        .arg(folder.join("store.db"));
+    command
+}
+
+/// The first eight: id and time.
+fn top(stdout: &[u8]) -> Vec<(String, String)> {
+    let report: serde_json::Value = serde_json::from_slice(stdout).unwrap();
+    let list = report["candidates"].as_array().unwrap();
+    assert_eq!(list.len(), 8);
+    list.iter().map(|c| (c["id"].to_string(), c["measured"]["ms"].to_string())).collect()
+}
+
+fn alive(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // A zombie waits for whoever adopts it, and does nothing any more.
+    !stat.is_empty() && !stat.contains(") Z")
+}
+
+/// Kills runs at random moments; `SATUNE_KILLS` sets how often (40 by default, 200 for the figure in GUARANTEES.md).
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_that_is_killed_loses_at_most_the_running_measurement() {
+    const TRIALS: u32 = 60;
+    let kills: usize = std::env::var("SATUNE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
+    let mut rng = rand::rngs::StdRng::seed_from_u64(11);
+    let setup = || {
+        let (folder, path, mut script) =
+            scripted(&[Outcome::Near, Outcome::Near, Outcome::Wrong, Outcome::IllegalAccess]);
+        (script.delay_ms, script.log) = (2, true);
+        std::fs::write(path, serde_json::to_string(&script).unwrap()).unwrap();
+        (folder, script)
+    };
+    let (folder, _) = setup();
+    let start = Instant::now();
+    let whole = explore(folder.path(), TRIALS).output().unwrap();
+    let length = start.elapsed();
+    let expected = top(&whole.stdout);
+    let mut killed = 0;
+    while killed < kills {
+        let (folder, script) = setup();
+        let file = folder.path().join("store.db");
+        let mut rows_before = 0;
+        for _ in 0..8 {
+            let running = Store::existing(&file).and_then(|s| s.run_to_resume(None)).is_ok();
+            let mut command = if running {
+                let mut resume = Command::new(SATUNE);
+                resume.args(["resume", "--json", "--store"]).arg(&file);
+                resume
+            } else if rows_before == 0 {
+                explore(folder.path(), TRIALS)
+            } else {
+                break;
+            };
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(length.mul_f64(rng.gen_range(0.0..0.9)));
+            let ended = child.try_wait().unwrap().is_some();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            killed += usize::from(!ended);
+            if !file.is_file() {
+                continue;
+            }
+            // The store opens, is sound, has no wrong row, and lacks one at most of those that the device answered.
+            let store = Store::open(&file).unwrap();
+            let health = store.check().unwrap();
+            assert!(health.faults.is_empty(), "{:?}", health.faults);
+            let rows = store.rows().unwrap();
+            as_scripted(&rows, &script);
+            let known: HashSet<&str> = rows.iter().map(|r| r.key.trace.as_str()).collect();
+            let log = std::fs::read_to_string(folder.path().join("script.json.log")).unwrap_or_default();
+            let visits: Vec<(&str, &str)> = log.lines().filter_map(|l| l.split_once(' ')).collect();
+            let lost: HashSet<&str> = visits.iter().map(|(_, trace)| *trace).filter(|t| !known.contains(t)).collect();
+            assert!(lost.len() <= 1, "{} of {} lost", lost.len(), visits.len());
+            assert!(rows.len() >= rows_before);
+            rows_before = rows.len();
+            // Whoever worked for it ends by itself.
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while visits.last().is_some_and(|(process, _)| alive(process)) {
+                assert!(Instant::now() < deadline, "a worker outlives its run");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let resumed = if rows_before == 0 && Store::existing(&file).and_then(|s| s.run_to_resume(Some(1))).is_err() {
+            explore(folder.path(), TRIALS).output().unwrap()
+        } else {
+            Command::new(SATUNE).args(["resume", "1", "--json", "--store"]).arg(&file).output().unwrap()
+        };
+        assert_eq!(top(&resumed.stdout), expected, "{}", String::from_utf8_lossy(&resumed.stderr));
+        assert_eq!(Store::open(&file).unwrap().len().unwrap(), u64::from(TRIALS));
+    }
+    println!("{killed} kills");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_said_and_costs_nothing_that_was_written() {
+    let (folder, _, script) = scripted(&[Outcome::Near]);
+    let (whole, _, _) = scripted(&[Outcome::Near]);
+    let expected = top(&explore(whole.path(), 60).output().unwrap().stdout);
+    // A limit on file sizes fails writes as a full disk does.
+    let plain = explore(folder.path(), 60);
+    let words: Vec<String> = std::iter::once(plain.get_program())
+        .chain(plain.get_args())
+        .map(|w| format!("'{}'", w.to_string_lossy()))
+        .collect();
+    let limited = format!("trap '' XFSZ; ulimit -f 300; exec {}", words.join(" "));
+    let run = Command::new("sh").args(["-c", &limited]).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(3), "{said}");
+    assert!(said.contains("no space left") && said.contains("satune resume --store"), "{said}");
+    let file = folder.path().join("store.db");
+    let store = Store::open(&file).unwrap();
+    assert!(store.check().unwrap().faults.is_empty());
+    let rows = store.rows().unwrap();
+    assert!(!rows.is_empty() && rows.len() < 60, "{}", rows.len());
+    as_scripted(&rows, &script);
+    drop(store);
+    let resumed = Command::new(SATUNE).args(["resume", "--json", "--store"]).arg(&file).output().unwrap();
+    assert_eq!(top(&resumed.stdout), expected, "{}", String::from_utf8_lossy(&resumed.stderr));
+}
+
+#[test]
+fn a_resume_without_a_run_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.db");
+    assert!(matches!(Store::existing(&file), Err(StoreError::Unusable { .. })));
+    let store = Store::open(&file).unwrap();
+    let error = store.run_to_resume(None).unwrap_err().to_string();
+    assert!(error.contains("no run is unfinished; `satune explore PROGRAM --store"), "{error}");
+    let run = Command::new(SATUNE).args(["resume", "7", "--store"]).arg(&file).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+}
