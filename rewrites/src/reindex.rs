@@ -113,7 +113,8 @@ fn one_place(s: &Schedule, block: &Block, buffer: BufferId) -> Result<Vec<Expr>>
         Some(_) => "Multiple buffer accesses have non-unique indices.",
     };
     Err(ScheduleError::refused(
-        "The target buffer should be accessed via BufferLoad or BufferStore. The indices should be the same if there are \
+        // The mixed names are TVM 0.27's.
+        "The target buffer should be accessed via TensorLoad or BufferStore. The indices should be the same if there are \
          multiple accesses to the target buffer.",
         format!(
             "The target buffer {} should be accessed in the leaf block {} via BufferLoad or BufferStore. The indices should \
@@ -183,7 +184,13 @@ fn require_no_exchange(s: &Schedule, block: BlockId, top: Node, buffer: BufferId
 
 /// Condition 7: what a condition inside the block kept from being accessed, the copy would access.
 fn require_in_bounds(s: &Schedule, block: &Block, buffer: BufferId, indices: &[Expr]) -> Result<()> {
-    let domains = regions::iter_domains(block);
+    let mut domains = Domains::new();
+    for node in s.path(Node::Block(block.id))? {
+        match node {
+            Node::Block(id) => domains.extend(regions::iter_domains(s.block(id)?)),
+            Node::Loop(id) => domains.extend(arith::domains(&[s.get_loop(id)?])),
+        }
+    }
     let shape = &s.program().buffer(buffer).shape;
     for (e, dim) in indices.iter().zip(shape) {
         if !in_bounds(e, dim, &domains) {
@@ -440,7 +447,7 @@ for i, j in T.grid(8, 16):
         let mut s = one("vi, vj", "A[vi, vj] + A[vj, vi]");
         let c = block(&s, "C");
         let message =
-            "ScheduleError: The target buffer should be accessed via BufferLoad or BufferStore. The indices should \
+            "ScheduleError: The target buffer should be accessed via TensorLoad or BufferStore. The indices should \
                        be the same if there are multiple accesses to the target buffer.";
         assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 0)), message);
         assert!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 1)).contains("`buffer_index` is out of range"));

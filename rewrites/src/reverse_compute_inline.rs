@@ -164,8 +164,22 @@ fn matched(s: &Schedule, realize: &BlockRealize, producer: &Block, buffer: Buffe
         return Err(refused("its producer's body is not a single store"));
     };
     let made = regions::iter_domains(producer);
-    let iterators = inverted(&read, written, &regions::iter_domains(block), &made)
+    let domains = regions::iter_domains(block);
+    let map = iter_map::taken_apart(&read, &domains, &int(1, DType::Bool), true)
+        .filter(|m| m.is_injective(&domains))
         .ok_or_else(|| refused("its iterators cannot be told from the indices at which it reads"))?;
+    // Another index than the one that is read must not be taken for it.
+    let mut iterators = map.inverse_exprs(written).ok_or_else(|| {
+        ScheduleError::internal(format!("The block {} cannot be inlined: it reads at a stride", block.name))
+            .at_block(block.id)
+            .remedy("compute_inline the producer instead")
+    })?;
+    for (v, range) in domains.iter().filter(|(_, range)| constant(&range.extent) == Some(1)) {
+        iterators.entry(*v).or_insert_with(|| range.min.clone());
+    }
+    if !told_apart(&read, written, &domains, &made) {
+        return Err(refused("its producer writes at indices that it never reads, and that look like others"));
+    }
     match block.iter_vars.iter().find(|iv| misses(iv, &iterators, &made)) {
         None => Ok(iterators),
         Some(iv) => Err(refused(&format!("its producer does not reach all of {}", iv.var.name))),
@@ -184,19 +198,10 @@ fn producer_store(producer: &Block) -> Option<&[Expr]> {
     }
 }
 
-/// The iterators with domains `domains` for which the indices `read` are those of `written`, whose variables run over
-/// `made`. None where they cannot be told; for iterators outside of their domains no such instance exists.
-fn inverted(read: &[Expr], written: &[Expr], domains: &Domains, made: &Domains) -> Option<HashMap<VarId, Expr>> {
+/// Whether indices that the block never reads lead to iterators outside of their domains, where the guard sees them: so it
+/// is with an iterator read as it is. Of other indices, the producer must write none but those that are read.
+fn told_apart(read: &[Expr], written: &[Expr], domains: &Domains, made: &Domains) -> bool {
     let none = Domains::new();
-    let map = iter_map::taken_apart(read, domains, &int(1, DType::Bool), true).filter(|m| m.is_injective(domains))?;
-    let mut iterators = map.inverse_exprs(written)?;
-    for (v, range) in domains {
-        if constant(&range.extent) == Some(1) && !iterators.contains_key(v) {
-            iterators.insert(*v, range.min.clone());
-        }
-    }
-    // Indices that the block never reads must lead to iterators outside of their domains, where the guard sees them: so it
-    // is with an iterator read as it is. Of other indices, the producer must write none but those that are read.
     let plain = |e: &Expr| {
         let variables: Vec<VarId> = domains.keys().copied().filter(|v| visit::uses_var(e, &|u| u == *v)).collect();
         let alone = |v: &VarId| read.iter().filter(|e| visit::uses_var(e, &|u| u == *v)).count() == 1;
@@ -210,7 +215,7 @@ fn inverted(read: &[Expr], written: &[Expr], domains: &Domains, made: &Domains) 
             _ => false,
         }
     };
-    read.iter().zip(written).all(|(r, w)| plain(r) || reached((r, w))).then_some(iterators)
+    read.iter().zip(written).all(|(r, w)| plain(r) || reached((r, w)))
 }
 
 /// Whether the producer's instances provably leave out values of the iterator.
@@ -236,7 +241,7 @@ fn guards(block: &Block, producer: &Block, iterators: &HashMap<VarId, Expr>) -> 
             out.push(at_least(&value, lo));
         }
         if !value.at_most(&Linear::constant(end.saturating_sub(1)), &made) {
-            out.push(below(&value, end));
+            out.push(below(&value, end, &made));
         }
     }
     Ok(out)
@@ -253,11 +258,25 @@ fn at_least(value: &Linear, bound: i64) -> Expr {
     compare(BinOp::Le, int(bound.saturating_sub(offset), DType::I32), terms.expr())
 }
 
-/// `value < bound`, the constants on the right.
-fn below(value: &Linear, bound: i64) -> Expr {
+/// `value < bound`, the constants on the right. What cannot carry over to a multiple of a divisor of the bound is left out:
+/// `i * 8 + j < 24` is `i < 3`, for `j < 8`.
+fn below(value: &Linear, bound: i64, domains: &Domains) -> Expr {
     let offset = value.offset();
-    let terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone()).sorted();
-    compare(BinOp::Lt, terms.expr(), int(bound.saturating_sub(offset), DType::I32))
+    let mut bound = bound.saturating_sub(offset);
+    let mut terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone()).sorted();
+    for divisor in terms.terms().iter().map(|(_, c)| *c).filter(|c| *c > 1 && bound % c == 0).collect::<Vec<_>>() {
+        let rest = terms.rem(divisor, domains).map(|r| r.ends(domains));
+        let whole = terms.div(divisor, domains);
+        let plain = |l: &Linear| l.terms().iter().all(|(a, _)| matches!(a, Expr::Var(_)));
+        if let (Some((Some(lo), Some(hi))), Some(whole)) = (rest, whole.filter(plain)) {
+            if lo >= 0 && hi < divisor {
+                terms = whole.sorted();
+                bound /= divisor;
+                break;
+            }
+        }
+    }
+    compare(BinOp::Lt, terms.expr(), int(bound, DType::I32))
 }
 
 /// The primitive.
@@ -277,7 +296,7 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan) -> Result<()> {
             let body = std::mem::replace(&mut *r.block.body, Stmt::Seq(Vec::new()));
             let mut guards = plan.guards.clone();
             *r.block.body = match body {
-                Stmt::If { cond, then, otherwise: None } => {
+                Stmt::If { cond, then, otherwise: None } if conjuncts(&cond) != plan.guards => {
                     guards.extend(conjuncts(&cond).into_iter().filter(|c| !plan.guards.contains(c)));
                     *then
                 }
@@ -323,7 +342,7 @@ fn simplified(clause: &Expr) -> Expr {
             _ => clause.clone(),
         },
         Expr::Binary(BinOp::Lt, a, b) => match (linear(a), constant(b)) {
-            (Some(value), Some(end)) => below(&value, end),
+            (Some(value), Some(end)) => below(&value, end, &none),
             _ => clause.clone(),
         },
         other => other.clone(),
