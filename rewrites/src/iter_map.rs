@@ -6,6 +6,7 @@ use crate::arith::{add, constant, floor_div, floor_mod, int, mul, Domains};
 use satune_ir::{visit, BinOp, DType, Expr, Range};
 
 mod inverse;
+pub mod subspace;
 
 /// `scale · ((mark // lower) % extent)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,12 @@ impl IterMap {
     /// Whether every index, taken with `extents[i]` consecutive values from it on, fills an interval.
     pub fn fills(&self, extents: &[i64]) -> bool {
         self.sums.iter().zip(extents).all(|(s, e)| s.terms.first().is_none_or(|t| t.scale <= *e))
+    }
+
+    /// Number of values of an index.
+    pub fn extent_of(&self, index: usize) -> Option<i64> {
+        let sum = self.sums.get(index)?;
+        sum.terms.iter().try_fold(1i64, |most, t| Some(most.max(t.extent.checked_mul(t.scale)?)))
     }
 
     /// The indices in normal form.

@@ -9,6 +9,7 @@ mod compute_domain;
 mod error;
 pub mod flags;
 pub mod gpu_check;
+mod inferred;
 mod iter_map;
 mod linear;
 mod loop_checks;
@@ -18,6 +19,7 @@ mod render;
 pub mod replay;
 pub mod schedule;
 pub mod scope;
+mod simplify;
 #[cfg(all(test, feature = "scripts"))]
 mod testing;
 mod text;
@@ -46,6 +48,15 @@ pub mod decompose_reduction;
 pub mod reverse_compute_at;
 pub mod set_scope;
 pub mod storage_align;
+
+// Blocks, padding and layouts.
+pub mod blockize;
+pub mod decompose_padding;
+pub mod index_map;
+pub mod loop_partition;
+pub mod pad_einsum;
+pub mod transform_block_layout;
+pub mod transform_layout;
 
 pub use error::{ErrorClass, Refusal, ScheduleError};
 pub use schedule::{BlockFlags, Result, Schedule};
