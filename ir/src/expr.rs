@@ -25,6 +25,53 @@ pub enum DType {
     Handle,
 }
 
+/// Every type with its name in TVMScript.
+const NAMES: [(DType, &str); 15] = [
+    (DType::Bool, "bool"),
+    (DType::I8, "int8"),
+    (DType::I16, "int16"),
+    (DType::I32, "int32"),
+    (DType::I64, "int64"),
+    (DType::U8, "uint8"),
+    (DType::U16, "uint16"),
+    (DType::U32, "uint32"),
+    (DType::U64, "uint64"),
+    (DType::F16, "float16"),
+    (DType::BF16, "bfloat16"),
+    (DType::TF32, "tfloat32"),
+    (DType::F32, "float32"),
+    (DType::F64, "float64"),
+    (DType::Handle, "handle"),
+];
+
+impl DType {
+    /// Its name in TVMScript: `float32`.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(t, _)| *t == self).map_or("handle", |(_, name)| name)
+    }
+
+    /// The type of a name in TVMScript.
+    pub fn of_name(name: &str) -> Option<DType> {
+        NAMES.iter().find(|(_, n)| *n == name).map(|(t, _)| *t)
+    }
+
+    /// Smallest and largest value of an integer type (of 64 unsigned bits: as far as `i64` goes); `None` of others.
+    pub fn int_range(self) -> Option<(i64, i64)> {
+        Some(match self {
+            DType::Bool => (0, 1),
+            DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+            DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+            DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+            DType::I64 => (i64::MIN, i64::MAX),
+            DType::U8 => (0, u8::MAX.into()),
+            DType::U16 => (0, u16::MAX.into()),
+            DType::U32 => (0, u32::MAX.into()),
+            DType::U64 => (0, i64::MAX),
+            _ => return None,
+        })
+    }
+}
+
 /// A scalar variable. Two variables are the same when their `id` is the same; the name is for people.
 #[derive(Clone, Debug)]
 pub struct Var {

@@ -3,10 +3,15 @@
 //! program's schedules is held.
 #![forbid(unsafe_code)]
 
+pub mod access;
+pub mod affine;
 mod expr;
+pub mod fold;
 pub mod machine;
 mod program;
+pub mod structural;
 pub mod term;
+pub mod tvmscript;
 pub mod visit;
 
 pub use expr::{BinOp, DType, Expr, Var, VarId};

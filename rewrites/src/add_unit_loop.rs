@@ -36,7 +36,7 @@ fn apply(s: &mut Schedule, node: Node) -> Result<LoopId> {
     Ok(id)
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{block, loops, matmul, refusal};

@@ -39,7 +39,7 @@ pub fn unannotate(s: &mut Schedule, node: Node, key: &str) -> Result<()> {
     })
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{block, loops, matmul, refusal};

@@ -81,7 +81,7 @@ pub fn tag_of(stmt: &Stmt) -> Option<&str> {
     }
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{func, loops, matmul, refusal, schedule};

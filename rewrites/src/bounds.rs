@@ -1,5 +1,6 @@
 //! Bounds of index expressions as linear forms, for region cover.
-use crate::arith::{constant, Domains};
+use crate::arith::Domains;
+use satune_ir::affine::ends;
 use satune_ir::{visit, BinOp, Expr, Range};
 
 /// `constant + Σ coefficient · atom`, where an atom is a variable or an expression that is not taken apart.
@@ -56,12 +57,6 @@ impl Linear {
         });
         largest.is_some_and(|v| v <= 0)
     }
-}
-
-/// First and last value of a constant range.
-pub fn ends(r: &Range) -> Option<(i64, i64)> {
-    let (min, extent) = (constant(&r.min)?, constant(&r.extent)?);
-    Some((min, min.checked_add(extent)?.checked_sub(1)?))
 }
 
 /// An interval, both ends included.

@@ -3,7 +3,6 @@
 //! What one instance of the block provides is a region in terms of its iterators; what is required is the union of what
 //! the blocks under the loop touch in one iteration of it. The map from iterators to indices is inverted on that box.
 use crate::arith::{constant, Domains};
-use crate::bounds::ends;
 use crate::compute_at_common::Direction;
 use crate::iter_map;
 use crate::linear::{Interval, Linear};
@@ -11,6 +10,7 @@ use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::tree::{LoopId, Node};
 use crate::ScheduleError;
+use satune_ir::affine::ends;
 use satune_ir::{visit, BinOp, Block, BlockId, BufferId, Expr, Range, VarId};
 use std::collections::HashMap;
 

@@ -164,7 +164,7 @@ fn region_read(s: &Schedule, reader: &BlockRealize, region: &Region, at: Node, s
     Ok(bounds.map(|(r, &dim)| bounds_of_range(r, &loops).unwrap_or_else(|| Interval::whole(dim))).collect())
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use crate::testing::{block, chain, func, joined, matmul, schedule};
     use crate::{BlockFlags, Schedule};

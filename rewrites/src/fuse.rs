@@ -105,7 +105,7 @@ fn apply(s: &mut Schedule, loops: &[LoopId], extents: &[i64], preserve_unit_iter
     Ok(id)
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::bind::bind;

@@ -275,7 +275,7 @@ pub fn kernels(program: &Program) -> Vec<Node> {
     out
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::bind::bind;

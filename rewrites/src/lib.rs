@@ -9,9 +9,7 @@ mod compute_domain;
 mod error;
 pub mod flags;
 pub mod gpu_check;
-mod inferred;
 mod iter_map;
-mod linear;
 mod loop_checks;
 mod loop_kind;
 mod regions;
@@ -20,7 +18,8 @@ pub mod replay;
 pub mod schedule;
 pub mod scope;
 mod simplify;
-#[cfg(all(test, feature = "scripts"))]
+use satune_ir::affine::linear;
+#[cfg(test)]
 mod testing;
 mod text;
 pub mod trace;

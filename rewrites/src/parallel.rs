@@ -23,7 +23,7 @@ pub fn parallel(s: &mut Schedule, id: LoopId) -> Result<()> {
     s.update_loop(id, |l| l.kind = ForKind::Parallel)
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{func, loops, matmul, refusal, schedule};

@@ -66,7 +66,7 @@ pub fn get_output_blocks(s: &Schedule, scope: BlockId) -> Result<Vec<BlockId>> {
     Ok(outputs.copied().collect())
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{block, chain, func, schedule};

@@ -1,21 +1,58 @@
 //! An error over the program, with the offending loops and blocks underlined.
+use crate::tree::{self, Node};
 use crate::ScheduleError;
-use satune_ir::Program;
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report, Severity};
+use satune_ir::{tvmscript, Program, Stmt};
+
+/// Stands before the names of the nodes to underline while the program is printed.
+const MARK: &str = "satune_marked_";
 
 /// The message over the program, in plain text.
-#[cfg(feature = "scripts")]
 pub fn render(error: &ScheduleError, program: &Program) -> String {
-    drawn::render(error, program)
+    let (text, spans) = underlined(error, program);
+    let mut diagnostic = MietteDiagnostic::new(message(error)).with_severity(Severity::Error).with_labels(spans);
+    if !error.remedy.is_empty() {
+        diagnostic = diagnostic.with_help(error.remedy.clone());
+    }
+    let report = Report::new(diagnostic).with_source_code(NamedSource::new(&program.name, text));
+    let mut out = String::new();
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_context_lines(3);
+    match handler.render_report(&mut out, report.as_ref()) {
+        Ok(()) => out,
+        Err(_) => message(error),
+    }
 }
 
-/// The message and the remedy.
-#[cfg(not(feature = "scripts"))]
-pub fn render(error: &ScheduleError, _program: &Program) -> String {
-    if error.remedy.is_empty() {
-        message(error)
-    } else {
-        format!("{}\nhelp: {}", message(error), error.remedy)
+/// The program's text, and the names in it to underline.
+fn underlined(error: &ScheduleError, program: &Program) -> (String, Vec<LabeledSpan>) {
+    let mut marked = program.clone();
+    for &id in &error.loops {
+        if let Some(Stmt::For(l)) = tree::find_mut(&mut marked.body.block.body, Node::Loop(id)) {
+            l.var.name = format!("{MARK}{}", l.var.name).into();
+        }
     }
+    for &id in &error.blocks {
+        if let Some(Stmt::Realize(r)) = tree::find_mut(&mut marked.body.block.body, Node::Block(id)) {
+            r.block.name = format!("{MARK}{}", r.block.name);
+        }
+    }
+    let printed = tvmscript::print(&marked);
+    let mut text = String::with_capacity(printed.len());
+    let mut spans = Vec::new();
+    for line in printed.split_inclusive('\n') {
+        // Only declarations are underlined, not uses.
+        let declares = ["for ", "with "].iter().any(|word| line.trim_start().starts_with(word));
+        let mut pieces = line.split(MARK);
+        text.push_str(pieces.next().unwrap_or_default());
+        for piece in pieces {
+            let length = piece.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(piece.len());
+            if declares {
+                spans.push(LabeledSpan::at(text.len()..text.len() + length, "here"));
+            }
+            text.push_str(piece);
+        }
+    }
+    (text, spans)
 }
 
 fn message(error: &ScheduleError) -> String {
@@ -23,67 +60,5 @@ fn message(error: &ScheduleError) -> String {
         error.detail.clone()
     } else {
         format!("{}: {}", error.primitive, error.detail)
-    }
-}
-
-#[cfg(feature = "scripts")]
-mod drawn {
-    use super::message;
-    use crate::tree::{self, Node};
-    use crate::ScheduleError;
-    use miette::{
-        GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report, Severity,
-    };
-    use satune_ir::{tvmscript, Program, Stmt};
-
-    /// Stands before the names of the nodes to underline while the program is printed.
-    const MARK: &str = "satune_marked_";
-
-    /// The message over the program, in plain text.
-    pub fn render(error: &ScheduleError, program: &Program) -> String {
-        let (text, spans) = underlined(error, program);
-        let mut diagnostic = MietteDiagnostic::new(message(error)).with_severity(Severity::Error).with_labels(spans);
-        if !error.remedy.is_empty() {
-            diagnostic = diagnostic.with_help(error.remedy.clone());
-        }
-        let report = Report::new(diagnostic).with_source_code(NamedSource::new(&program.name, text));
-        let mut out = String::new();
-        let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_context_lines(3);
-        match handler.render_report(&mut out, report.as_ref()) {
-            Ok(()) => out,
-            Err(_) => message(error),
-        }
-    }
-
-    /// The program's text, and the names in it to underline.
-    fn underlined(error: &ScheduleError, program: &Program) -> (String, Vec<LabeledSpan>) {
-        let mut marked = program.clone();
-        for &id in &error.loops {
-            if let Some(Stmt::For(l)) = tree::find_mut(&mut marked.body.block.body, Node::Loop(id)) {
-                l.var.name = format!("{MARK}{}", l.var.name).into();
-            }
-        }
-        for &id in &error.blocks {
-            if let Some(Stmt::Realize(r)) = tree::find_mut(&mut marked.body.block.body, Node::Block(id)) {
-                r.block.name = format!("{MARK}{}", r.block.name);
-            }
-        }
-        let printed = tvmscript::print(&marked);
-        let mut text = String::with_capacity(printed.len());
-        let mut spans = Vec::new();
-        for line in printed.split_inclusive('\n') {
-            // Only declarations are underlined, not uses.
-            let declares = ["for ", "with "].iter().any(|word| line.trim_start().starts_with(word));
-            let mut pieces = line.split(MARK);
-            text.push_str(pieces.next().unwrap_or_default());
-            for piece in pieces {
-                let length = piece.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(piece.len());
-                if declares {
-                    spans.push(LabeledSpan::at(text.len()..text.len() + length, "here"));
-                }
-                text.push_str(piece);
-            }
-        }
-        (text, spans)
     }
 }

@@ -192,7 +192,7 @@ fn shallow(l: &For) -> For {
     }
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::fuse::fuse;

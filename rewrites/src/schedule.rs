@@ -330,7 +330,7 @@ impl Schedule {
     }
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{block, chain, joined, loops, matmul, refusal};

@@ -129,7 +129,7 @@ pub(crate) fn serial_nest(loops: impl DoubleEndedIterator<Item = (satune_ir::Var
     })
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::annotate::annotate;

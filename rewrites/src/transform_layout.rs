@@ -16,13 +16,12 @@
 //! Padding is written by the blocks that write the buffer, where their loops run over it row by row; by a block of its own
 //! after the last of them otherwise; and taken as given where nothing writes it.
 use crate::arith::{self, constant, int, Domains};
-use crate::cache_common::each_block;
+use crate::cache_common::children_mut;
 use crate::index_map::{IndexMap, Layout, MapError};
-use crate::inferred;
 use crate::schedule::{Result, Schedule};
 use crate::tree::Node;
 use crate::{regions, ErrorClass, ScheduleError};
-use satune_ir::{visit, BlockId, BlockRealize, BufferId, DType, Expr, Program, Range, Stmt};
+use satune_ir::{access, visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, Program, Range, Stmt};
 
 mod padding;
 
@@ -325,32 +324,26 @@ impl Rewriter<'_> {
 
 /// Recomputes what blocks declare of a buffer, from the inside out.
 fn infer(program: &mut Program, buffer: BufferId) {
-    let before = program.clone();
-    let mut order: Vec<BlockId> = Vec::new();
-    each_block(&mut program.body, &mut |b| order.push(b.id));
-    let mut current = before;
-    for id in order.into_iter().rev() {
-        let mut fix = None;
-        each_block(&mut current.body.clone(), &mut |b| {
-            if b.id == id {
-                fix = Some((
-                    inferred::region(&current, b, buffer, false),
-                    inferred::region(&current, b, buffer, true),
-                ));
-            }
-        });
-        let Some((read, write)) = fix else { continue };
-        each_block(&mut current.body, &mut |b| {
-            if b.id == id {
-                for (list, new) in [(&mut b.reads, &read), (&mut b.writes, &write)] {
-                    for x in list.iter_mut().filter(|x| x.buffer == buffer) {
-                        if let Some(new) = new {
-                            *x = new.clone();
-                        }
-                    }
+    fn below(s: &mut Stmt, buffer: BufferId, buffers: &[Buffer]) {
+        match s {
+            Stmt::Realize(r) => block(&mut r.block, buffer, buffers),
+            other => children_mut(other).into_iter().for_each(|s| below(s, buffer, buffers)),
+        }
+    }
+    fn block(b: &mut Block, buffer: BufferId, buffers: &[Buffer]) {
+        below(&mut b.body, buffer, buffers);
+        if let Some(init) = &mut b.init {
+            below(init, buffer, buffers);
+        }
+        let touched = access::of_block(b.init.as_deref(), &b.body, &[], buffers);
+        for (declared, found) in [(&mut b.reads, touched.reads), (&mut b.writes, touched.writes)] {
+            let new = found.into_iter().find(|x| x.buffer == buffer);
+            for old in declared.iter_mut().filter(|x| x.buffer == buffer) {
+                if let Some(new) = &new {
+                    *old = new.clone();
                 }
             }
-        });
+        }
     }
-    program.body = current.body;
+    block(&mut program.body.block, buffer, &program.buffers);
 }

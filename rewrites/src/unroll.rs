@@ -14,7 +14,7 @@ pub fn unroll(s: &mut Schedule, id: LoopId) -> Result<()> {
     s.update_loop(id, |l| l.kind = ForKind::Unrolled).map_err(|e| e.within("unroll"))
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{loops, matmul};

@@ -21,7 +21,7 @@ pub fn vectorize(s: &mut Schedule, id: LoopId) -> Result<()> {
     s.update_loop(id, |l| l.kind = ForKind::Vectorized)
 }
 
-#[cfg(all(test, feature = "scripts"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{loops, matmul, refusal};

@@ -1,5 +1,4 @@
 //! Replays TVM's verdicts and compares: outcome of every call, class and short message of refusals, final program.
-#![cfg(feature = "scripts")]
 use satune_ir::{structural, tvmscript};
 use satune_rewrites::gpu_check::{self, GpuLimits};
 use satune_rewrites::replay::{replay, PRIMITIVES};
@@ -100,7 +99,7 @@ fn tvm_verdicts() {
     println!(
         "{} of {run} cases agree, {skipped} use primitives that are not there; {:.0} cases a minute",
         run - failures.len(),
-        f64::from(run) / seconds * 60.0
+        run as f64 / seconds * 60.0
     );
     for (op, (good, total)) in per_op {
         println!("  {op:24} {good:5} of {total:5}");

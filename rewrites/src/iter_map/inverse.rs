@@ -1,8 +1,8 @@
 //! The inverse of a bijective iter-map: from indices back to variables.
 use super::{IterMap, Source};
 use crate::arith::{constant, Domains};
-use crate::bounds::ends;
 use crate::linear::{Interval, Linear};
+use satune_ir::affine::ends;
 use satune_ir::{BinOp, Expr, VarId};
 use std::collections::HashMap;
 

@@ -2,9 +2,8 @@
 //!
 //! `i_0 * 128 + i_1 * 8 + 3` is a list of coefficients in the order in which the atoms first occur, so that a simplified
 //! expression reads like the one that was written.
-use crate::arith::{self, add, constant, int, mul, Domains};
-use crate::bounds::ends;
-use satune_ir::{BinOp, DType, Expr};
+use crate::affine::{add, and, constant, ends, int, mul, Domains};
+use crate::{visit, BinOp, DType, Expr, Range};
 use std::sync::Arc;
 
 /// `constant + Σ coefficient · atom`.
@@ -332,7 +331,7 @@ impl Interval {
     }
 
     /// `v, v + 1, ... v + extent - 1` for the values of an index while the variables of `relaxed` run.
-    pub fn of_range(range: &satune_ir::Range, relaxed: &Domains, outer: &Domains) -> Option<Interval> {
+    pub fn of_range(range: &Range, relaxed: &Domains, outer: &Domains) -> Option<Interval> {
         let start = Interval::of(&range.min, relaxed, outer)?;
         let extent = Interval::of(&range.extent, relaxed, outer)?;
         Some(Interval { lo: start.lo, hi: start.hi.plus(&extent.hi, 1)?.shifted(-1)? })
@@ -341,7 +340,7 @@ impl Interval {
     /// An interval that holds the values of an expression while the variables of `relaxed` run. Others stay symbols; those
     /// of `outer` have a known domain.
     pub fn of(e: &Expr, relaxed: &Domains, outer: &Domains) -> Option<Interval> {
-        if !satune_ir::visit::uses_var(e, &|v| relaxed.contains_key(&v)) {
+        if !visit::uses_var(e, &|v| relaxed.contains_key(&v)) {
             return Linear::of(e, outer).map(Interval::point);
         }
         match e {
@@ -409,5 +408,5 @@ pub fn conjuncts(e: &Expr) -> Vec<Expr> {
 
 /// The conjunction of conditions.
 pub fn all(conditions: impl IntoIterator<Item = Expr>) -> Expr {
-    conditions.into_iter().fold(int(1, DType::Bool), arith::and)
+    conditions.into_iter().fold(int(1, DType::Bool), and)
 }

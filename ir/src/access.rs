@@ -1,0 +1,139 @@
+//! What a block's body reads and writes, where its text does not say: TVMScript's `T.reads` and `T.writes` are optional.
+use crate::affine::linear::Interval;
+use crate::affine::{constant, int, Domains};
+use crate::{visit, Buffer, BufferId, DType, Expr, Range, Region, Stmt, VarId};
+use std::collections::HashMap;
+
+/// Regions read and regions written, each in the order in which the buffers first occur.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Accesses {
+    /// Read; without those of a buffer that a block with `init` also writes.
+    pub reads: Vec<Region>,
+    /// Written.
+    pub writes: Vec<Region>,
+}
+
+/// The regions that a block touches: one box per buffer, over all loops of the body. Buffers of `own` (allocated inside)
+/// are left out. Boxes that are not known are taken whole.
+pub fn of_block(init: Option<&Stmt>, body: &Stmt, own: &[BufferId], buffers: &[Buffer]) -> Accesses {
+    let mut walk = Walk { loops: Domains::new(), lets: HashMap::new(), reads: Vec::new(), writes: Vec::new() };
+    if let Some(init) = init {
+        walk.stmt(init);
+    }
+    walk.stmt(body);
+    let region = |(buffer, dims): (BufferId, Vec<Option<Interval>>)| walked(buffer, dims, buffers);
+    let writes: Vec<Region> = walk.writes.into_iter().filter(|(b, _)| !own.contains(b)).map(region).collect();
+    let reduced = |b: &BufferId| init.is_some() && writes.iter().any(|w| w.buffer == *b);
+    let reads = walk.reads.into_iter().filter(|(b, _)| !own.contains(b) && !reduced(b)).map(region).collect();
+    Accesses { reads, writes }
+}
+
+fn walked(buffer: BufferId, dims: Vec<Option<Interval>>, buffers: &[Buffer]) -> Region {
+    let shape = &buffers[buffer.0 as usize].shape;
+    let none = Domains::new();
+    let range = |(dim, size): (Option<Interval>, &Expr)| {
+        let whole = Range { min: int(0, DType::I32), extent: size.clone() };
+        let Some(interval) = dim else { return whole };
+        let (Some(extent), Some(size)) = (interval.extent(&none).map(|l| l.expr()), constant(size)) else {
+            return whole;
+        };
+        let min = interval.lo.expr();
+        // A box with constant ends never goes past the buffer.
+        match (constant(&min), constant(&extent)) {
+            (Some(lo), Some(n)) if lo < 0 || lo.saturating_add(n) > size => {
+                let (lo, hi) = (lo.max(0), lo.saturating_add(n).min(size));
+                Range { min: int(lo, DType::I32), extent: int(hi.saturating_sub(lo).max(0), DType::I32) }
+            }
+            _ => Range { min, extent },
+        }
+    };
+    Region { buffer, ranges: dims.into_iter().zip(shape).map(range).collect() }
+}
+
+type Touched = Vec<(BufferId, Vec<Option<Interval>>)>;
+
+struct Walk {
+    /// Loops of the body, over whose values boxes are taken together.
+    loops: Domains,
+    lets: HashMap<VarId, Expr>,
+    reads: Touched,
+    writes: Touched,
+}
+
+impl Walk {
+    fn touch(&mut self, buffer: BufferId, ranges: &[Range], write: bool) {
+        let dims: Vec<Option<Interval>> = ranges
+            .iter()
+            .map(|r| {
+                let map = |e: &Expr| visit::substitute(e, &self.lets);
+                Interval::of_range(&Range { min: map(&r.min), extent: map(&r.extent) }, &self.loops, &Domains::new())
+            })
+            .collect();
+        let list = if write { &mut self.writes } else { &mut self.reads };
+        match list.iter_mut().find(|(b, _)| *b == buffer) {
+            None => list.push((buffer, dims)),
+            Some((_, old)) => {
+                for (x, y) in old.iter_mut().zip(dims) {
+                    *x = match (x.take(), y) {
+                        (Some(a), Some(b)) => Some(a.union(&b, &Domains::new())),
+                        _ => None,
+                    };
+                }
+            }
+        }
+    }
+
+    fn point(&mut self, buffer: BufferId, indices: &[Expr], write: bool) {
+        let ranges: Vec<Range> = indices.iter().map(|e| Range { min: e.clone(), extent: int(1, DType::I32) }).collect();
+        self.touch(buffer, &ranges, write);
+    }
+
+    fn expr(&mut self, e: &Expr) {
+        for (buffer, indices) in visit::loads(e) {
+            self.point(buffer, &indices, false);
+        }
+    }
+
+    fn stmt(&mut self, s: &Stmt) {
+        match s {
+            Stmt::For(l) => {
+                let domain = Range { min: l.min.clone(), extent: l.extent.clone() };
+                self.loops.insert(l.var.id, domain);
+                self.stmt(&l.body);
+                self.loops.remove(&l.var.id);
+            }
+            Stmt::Realize(r) => {
+                self.expr(&r.predicate);
+                let map: HashMap<VarId, Expr> =
+                    r.block.iter_vars.iter().zip(&r.iter_values).map(|(iv, e)| (iv.var.id, e.clone())).collect();
+                for (list, write) in [(&r.block.reads, false), (&r.block.writes, true)] {
+                    for region in list {
+                        let bound = visit::map_region(region, &mut |e| visit::substitute(e, &map));
+                        self.touch(bound.buffer, &bound.ranges, write);
+                    }
+                }
+            }
+            Stmt::Seq(parts) => parts.iter().for_each(|p| self.stmt(p)),
+            Stmt::Store { buffer, indices, value } => {
+                indices.iter().for_each(|e| self.expr(e));
+                self.expr(value);
+                self.point(*buffer, indices, true);
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.expr(cond);
+                self.stmt(then);
+                if let Some(o) = otherwise {
+                    self.stmt(o);
+                }
+            }
+            Stmt::Let { var, value, body } => {
+                self.expr(value);
+                let value = visit::substitute(value, &self.lets);
+                self.lets.insert(var.id, value);
+                self.stmt(body);
+                self.lets.remove(&var.id);
+            }
+            Stmt::Evaluate(e) => self.expr(e),
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Expressions.
+use super::super::error::{Fail, Res};
+use super::{call, elements, Args, Name, Reader};
+use crate::fold::{self, boolean, float, int32};
+use crate::{BinOp, BufferId, DType, Expr};
+use ruff_python_ast as ast;
+use std::sync::Arc;
+
+/// Deepest expression: later passes recurse over it.
+const DEEPEST: usize = 400;
+
+impl Reader {
+    pub(super) fn expr(&mut self, e: &ast::Expr) -> Res<Expr> {
+        let value = self.read(e)?;
+        if depth_exceeds(&value, DEEPEST) {
+            return Err(Fail::on(e, format!("the expression is more than {DEEPEST} levels deep"))
+                .help("split it into several statements"));
+        }
+        Ok(value)
+    }
+
+    fn read(&mut self, e: &ast::Expr) -> Res<Expr> {
+        match e {
+            ast::Expr::NumberLiteral(n) => match &n.value {
+                ast::Number::Int(i) => {
+                    let value = i.as_u64().and_then(|v| i64::try_from(v).ok());
+                    let value = value.ok_or_else(|| Fail::on(e, "the integer does not fit into 64 bits"))?;
+                    let dtype = if i32::try_from(value).is_ok() { DType::I32 } else { DType::I64 };
+                    Ok(Expr::Int(value, dtype))
+                }
+                ast::Number::Float(v) => Ok(float(*v, DType::F32)),
+                ast::Number::Complex { .. } => Err(Fail::on(e, "complex numbers are not part of a program")),
+            },
+            ast::Expr::BooleanLiteral(b) => Ok(boolean(b.value)),
+            ast::Expr::StringLiteral(s) => Ok(Expr::Str(s.value.to_str().into())),
+            ast::Expr::Name(n) => match self.lookup(n.id.as_str()) {
+                Some(Name::Var(v)) => Ok(Expr::Var(v.clone())),
+                Some(Name::Value(v)) => Ok(v.clone()),
+                Some(Name::Buffer(b)) if self.buffers[b.0 as usize].shape.is_empty() => Ok(Expr::Load(*b, Vec::new())),
+                Some(Name::Buffer(_)) => {
+                    Err(Fail::on(e, format!("{} is a buffer, not a value", n.id)).help("index it: A[i, j]"))
+                }
+                None => Err(self.unknown(e, n.id.as_str())),
+            },
+            ast::Expr::Subscript(s) => {
+                let buffer = self.buffer_named(&s.value)?;
+                let indices = elements(&s.slice).into_iter().map(|i| self.index(i)).collect::<Res<Vec<_>>>()?;
+                self.check_rank(e, buffer, indices.len())?;
+                Ok(Expr::Load(buffer, indices))
+            }
+            ast::Expr::BinOp(b) => {
+                let (x, y) = (self.read(&b.left)?, self.read(&b.right)?);
+                self.operator(e, b.op, x, y)
+            }
+            ast::Expr::UnaryOp(u) => {
+                let x = self.read(&u.operand)?;
+                self.unary(e, u.op, x)
+            }
+            ast::Expr::BoolOp(b) => {
+                let op = if b.op == ast::BoolOp::And { BinOp::And } else { BinOp::Or };
+                let mut out: Option<Expr> = None;
+                for v in &b.values {
+                    let v = self.condition(v)?;
+                    out = Some(match out {
+                        None => v,
+                        Some(x) => self.binary(e, op, x, v)?,
+                    });
+                }
+                out.ok_or_else(|| Fail::on(e, "an operand is missing"))
+            }
+            ast::Expr::Compare(c) => self.compare(e, c),
+            ast::Expr::If(i) => {
+                let cond = self.condition(&i.test)?;
+                let (then, otherwise) = (self.read(&i.body)?, self.read(&i.orelse)?);
+                self.select(e, true, cond, then, otherwise)
+            }
+            ast::Expr::Call(_) => self.call(e),
+            ast::Expr::Attribute(_) => match super::path(e).as_deref() {
+                Some("handle") | None => Err(Fail::on(e, "this is not a value")),
+                Some(name) => Err(Fail::on(e, format!("T.{name} is not a value"))),
+            },
+            other => Err(Fail::on(other, "this expression is not part of a program")),
+        }
+    }
+
+    fn unknown(&self, e: &ast::Expr, name: &str) -> Box<Fail> {
+        let fail = Fail::on(e, format!("{name} is not known here"));
+        let mut known: Vec<&str> = self.names.iter().flat_map(|s| s.keys().map(String::as_str)).collect();
+        known.sort_unstable();
+        known.dedup();
+        if known.is_empty() || known.len() > 24 {
+            fail.help("names come from parameters, loops, iterators and allocations around")
+        } else {
+            fail.help(format!("known here: {}", known.join(", ")))
+        }
+    }
+
+    pub(super) fn buffer_named(&self, e: &ast::Expr) -> Res<BufferId> {
+        let ast::Expr::Name(n) = e else { return Err(Fail::on(e, "a buffer's name is expected here")) };
+        match self.lookup(n.id.as_str()) {
+            Some(Name::Buffer(b)) => Ok(*b),
+            Some(_) => Err(Fail::on(e, format!("{} is no buffer", n.id))),
+            None => Err(self.unknown(e, n.id.as_str())),
+        }
+    }
+
+    pub(super) fn operator(&self, at: &impl ruff_text_size::Ranged, op: ast::Operator, x: Expr, y: Expr) -> Res<Expr> {
+        let floats = self.dtype_of(&x).is_float() || self.dtype_of(&y).is_float();
+        let op = match op {
+            ast::Operator::Add => BinOp::Add,
+            ast::Operator::Sub => BinOp::Sub,
+            ast::Operator::Mult => BinOp::Mul,
+            ast::Operator::Div if floats => BinOp::Div,
+            ast::Operator::Div => {
+                return Err(Fail::on(at, "/ of integers is not defined").help("use // (or T.truncdiv)"))
+            }
+            ast::Operator::FloorDiv => BinOp::FloorDiv,
+            ast::Operator::Mod => BinOp::FloorMod,
+            ast::Operator::LShift => BinOp::Shl,
+            ast::Operator::RShift => BinOp::Shr,
+            ast::Operator::BitOr => BinOp::BitOr,
+            ast::Operator::BitXor => BinOp::BitXor,
+            ast::Operator::BitAnd => BinOp::BitAnd,
+            ast::Operator::Pow => return self.intrinsic(at, "pow", vec![x, y]),
+            ast::Operator::MatMult => {
+                return Err(Fail::on(at, "@ is not part of a program").help("write the loops and a block"))
+            }
+        };
+        self.binary(at, op, x, y)
+    }
+
+    /// `x op y` in their common type.
+    fn binary(&self, at: &impl ruff_text_size::Ranged, op: BinOp, x: Expr, y: Expr) -> Res<Expr> {
+        let (t, u) = (self.dtype_of(&x), self.dtype_of(&y));
+        if matches!(op, BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor | BinOp::Shl | BinOp::Shr)
+            && (t.is_float() || u.is_float())
+        {
+            return Err(Fail::on(at, "bits of floating values cannot be combined"));
+        }
+        // A constant takes the type of what it stands beside: `A[i] * 2`, `vi * 4` with a 64-bit vi.
+        let common = match (&x, &y) {
+            (Expr::Int(..), Expr::Int(..)) => fold::common_type(t, u),
+            (_, Expr::Int(v, _)) if fits(*v, t) && u != DType::Bool => Some(t),
+            (Expr::Int(v, _), _) if fits(*v, u) && t != DType::Bool => Some(u),
+            (_, Expr::Float(..)) if t.is_float() => Some(t),
+            (Expr::Float(..), _) if u.is_float() => Some(u),
+            _ => fold::common_type(t, u),
+        };
+        let common = common.ok_or_else(|| {
+            Fail::on(at, format!("{} and {} have no common type", t.name(), u.name())).help("T.cast(x, \"float32\")")
+        })?;
+        let (x, y) = (self.cast(at, x, common)?, self.cast(at, y, common)?);
+        fold::binary(op, x, y).ok_or_else(|| Fail::on(at, "the constant overflows, or is divided by zero"))
+    }
+
+    fn unary(&self, at: &ast::Expr, op: ast::UnaryOp, x: Expr) -> Res<Expr> {
+        let t = self.dtype_of(&x);
+        match (op, &x) {
+            (ast::UnaryOp::UAdd, _) => Ok(x),
+            (ast::UnaryOp::USub, Expr::Int(v, t)) => {
+                let v = v.checked_neg().ok_or_else(|| Fail::on(at, "the constant overflows"))?;
+                Ok(Expr::Int(v, *t))
+            }
+            (ast::UnaryOp::USub, Expr::Float(bits, t)) => Ok(float(-f64::from_bits(*bits), *t)),
+            (ast::UnaryOp::USub, _) => {
+                let minus = self.cast(at, int32(-1), t)?;
+                self.binary(at, BinOp::Mul, x, minus)
+            }
+            (ast::UnaryOp::Not, _) if t == DType::Bool => Ok(fold::not(x)),
+            (ast::UnaryOp::Not, _) => Err(Fail::on(at, "not of a number").help("compare: x == 0")),
+            (ast::UnaryOp::Invert, _) if t.is_float() => Err(Fail::on(at, "~ of a floating value")),
+            (ast::UnaryOp::Invert, _) => {
+                let ones = self.cast(at, int32(-1), t)?;
+                self.binary(at, BinOp::BitXor, x, ones)
+            }
+        }
+    }
+
+    fn compare(&mut self, at: &ast::Expr, c: &ast::ExprCompare) -> Res<Expr> {
+        let mut left = self.read(&c.left)?;
+        let mut out: Option<Expr> = None;
+        for (op, right) in c.ops.iter().zip(&c.comparators) {
+            let right = self.read(right)?;
+            let op = match op {
+                ast::CmpOp::Eq => BinOp::Eq,
+                ast::CmpOp::NotEq => BinOp::Ne,
+                ast::CmpOp::Lt => BinOp::Lt,
+                ast::CmpOp::LtE => BinOp::Le,
+                ast::CmpOp::Gt => BinOp::Gt,
+                ast::CmpOp::GtE => BinOp::Ge,
+                _ => return Err(Fail::on(at, "is and in are not part of a program")),
+            };
+            let one = self.binary(at, op, left, right.clone())?;
+            out = Some(match out {
+                None => one,
+                Some(x) => self.binary(at, BinOp::And, x, one)?,
+            });
+            left = right;
+        }
+        out.ok_or_else(|| Fail::on(at, "an operand is missing"))
+    }
+
+    fn select(&self, at: &ast::Expr, lazy: bool, cond: Expr, x: Expr, y: Expr) -> Res<Expr> {
+        let (t, u) = (self.dtype_of(&x), self.dtype_of(&y));
+        let common = fold::common_type(t, u)
+            .ok_or_else(|| Fail::on(at, format!("{} and {} have no common type", t.name(), u.name())))?;
+        let (x, y) = (self.cast(at, x, common)?, self.cast(at, y, common)?);
+        Ok(Expr::Select { lazy, cond: Arc::new(cond), then: Arc::new(x), otherwise: Arc::new(y) })
+    }
+
+    fn call(&mut self, e: &ast::Expr) -> Res<Expr> {
+        let Some((name, c)) = call(e) else {
+            return self.python_call(e);
+        };
+        if let Some(t) = DType::of_name(&name) {
+            return self.constant_of_type(e, c, t);
+        }
+        let two = |name: &str| {
+            Some(match name {
+                "min" => BinOp::Min,
+                "max" => BinOp::Max,
+                "floordiv" | "FloorDiv" => BinOp::FloorDiv,
+                "floormod" | "FloorMod" => BinOp::FloorMod,
+                "truncdiv" | "Div" => BinOp::TruncDiv,
+                "truncmod" | "Mod" => BinOp::TruncMod,
+                "bitwise_and" => BinOp::BitAnd,
+                "bitwise_or" => BinOp::BitOr,
+                "bitwise_xor" => BinOp::BitXor,
+                "shift_left" => BinOp::Shl,
+                "shift_right" => BinOp::Shr,
+                "Add" => BinOp::Add,
+                "Sub" => BinOp::Sub,
+                "Mul" => BinOp::Mul,
+                "And" => BinOp::And,
+                "Or" => BinOp::Or,
+                "EQ" => BinOp::Eq,
+                "NE" => BinOp::Ne,
+                "LT" => BinOp::Lt,
+                "LE" => BinOp::Le,
+                "GT" => BinOp::Gt,
+                "GE" => BinOp::Ge,
+                _ => return None,
+            })
+        };
+        if let Some(mut op) = two(&name) {
+            let args = Args::new(c, &["a", "b", "span"])?;
+            let (x, y) = (self.read(args.need("a")?)?, self.read(args.need("b")?)?);
+            if op == BinOp::TruncDiv && (self.dtype_of(&x).is_float() || self.dtype_of(&y).is_float()) {
+                op = BinOp::Div;
+            }
+            return self.binary(e, op, x, y);
+        }
+        match name.as_str() {
+            "if_then_else" | "Select" => {
+                let args = Args::new(c, &["cond", "t", "f", "dtype", "span"])?;
+                let cond = self.condition(args.need("cond")?)?;
+                let (x, y) = (self.read(args.need("t")?)?, self.read(args.need("f")?)?);
+                self.select(e, name == "if_then_else", cond, x, y)
+            }
+            "Not" => {
+                let x = self.condition(Args::new(c, &["a"])?.need("a")?)?;
+                Ok(fold::not(x))
+            }
+            "cast" => {
+                let args = Args::new(c, &["value", "dtype", "span"])?;
+                let (x, t) = (self.read(args.need("value")?)?, self.dtype(args.need("dtype")?)?);
+                self.cast(e, x, t)
+            }
+            "Cast" => {
+                let args = Args::new(c, &["dtype", "value", "span"])?;
+                let (t, x) = (self.dtype(args.need("dtype")?)?, self.read(args.need("value")?)?);
+                // Written out, a conversion stands even of a constant.
+                if matches!(x, Expr::Int(..) | Expr::Float(..)) && self.dtype_of(&x) != t {
+                    return Ok(Expr::Cast(t, Arc::new(x)));
+                }
+                self.cast(e, x, t)
+            }
+            "min_value" | "max_value" => {
+                let t = self.dtype(Args::new(c, &["dtype"])?.need("dtype")?)?;
+                Ok(limit(t, name == "max_value"))
+            }
+            "infinity" | "inf" => {
+                let args = Args::new(c, &["dtype"])?;
+                let t = args.get("dtype").map_or(Ok(DType::F32), |d| self.dtype(d))?;
+                Ok(float(f64::INFINITY, t))
+            }
+            _ => {
+                if let Some(k) = c.arguments.keywords.first() {
+                    return Err(Fail::on(k, format!("T.{name} takes no named arguments here")));
+                }
+                let args = c.arguments.args.iter().map(|a| self.read(a)).collect::<Res<Vec<_>>>()?;
+                self.intrinsic(e, &name, args)
+            }
+        }
+    }
+
+    /// `min(a, b)`, `max(a, b)`, `float("inf")` of Python.
+    fn python_call(&mut self, e: &ast::Expr) -> Res<Expr> {
+        let ast::Expr::Call(c) = e else { return Err(Fail::on(e, "this is not a value")) };
+        let ast::Expr::Name(n) = c.func.as_ref() else { return Err(Fail::on(e, "only functions of T are called")) };
+        match (n.id.as_str(), &c.arguments.args[..]) {
+            ("min" | "max", [a, b]) => {
+                let (x, y) = (self.read(a)?, self.read(b)?);
+                self.binary(e, if n.id.as_str() == "min" { BinOp::Min } else { BinOp::Max }, x, y)
+            }
+            ("float", [ast::Expr::StringLiteral(s)]) => self.float_text(e, s.value.to_str(), DType::F32),
+            ("float", [x]) => {
+                let x = self.read(x)?;
+                self.cast(e, x, DType::F32)
+            }
+            ("int" | "bool", [x]) => {
+                let x = self.read(x)?;
+                self.cast(e, x, if n.id.as_str() == "int" { DType::I32 } else { DType::Bool })
+            }
+            (name, _) => {
+                Err(Fail::on(e, format!("{name} is not known here"))
+                    .help("functions are those of T: T.exp, T.max, ..."))
+            }
+        }
+    }
+
+    fn intrinsic(&self, at: &impl ruff_text_size::Ranged, name: &str, mut args: Vec<Expr>) -> Res<Expr> {
+        let dtype = args.iter().map(|a| self.dtype_of(a)).find(|t| *t != DType::Handle).unwrap_or(DType::Handle);
+        const REAL: [&str; 24] = [
+            "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh",
+            "cosh", "tanh", "asin", "acos", "atan", "erf", "sigmoid", "floor", "ceil", "round", "trunc",
+        ];
+        let count = match name {
+            "abs" | "fabs" => 1,
+            "pow" | "power" | "fmod" | "atan2" | "copysign" | "hypot" => 2,
+            "fma" => 3,
+            _ if REAL.contains(&name) => 1,
+            // Anything else stands for itself: schedules move it, and whoever runs the program says if it is unknown.
+            _ => return Ok(Expr::Call(name.into(), args, dtype)),
+        };
+        if args.len() != count {
+            return Err(Fail::on(at, format!("T.{name} takes {count} arguments, not {}", args.len())));
+        }
+        if REAL.contains(&name) && !dtype.is_float() {
+            return Err(Fail::on(at, format!("T.{name} needs a floating value, not {}", dtype.name()))
+                .help("T.cast(x, \"float32\")"));
+        }
+        for a in &mut args {
+            *a = self.cast(at, a.clone(), dtype)?;
+        }
+        Ok(Expr::Call(name.into(), args, dtype))
+    }
+
+    /// `T.float32(0)`, `T.float32("inf")`, `T.int64(i)`.
+    fn constant_of_type(&mut self, e: &ast::Expr, c: &ast::ExprCall, t: DType) -> Res<Expr> {
+        let arg = Args::new(c, &["expr", "is_size_var"])?.need("expr")?;
+        if let ast::Expr::StringLiteral(s) = arg {
+            return self.float_text(e, s.value.to_str(), t);
+        }
+        let x = self.read(arg)?;
+        self.cast(e, x, t)
+    }
+
+    fn float_text(&self, e: &ast::Expr, text: &str, t: DType) -> Res<Expr> {
+        if !t.is_float() {
+            return Err(Fail::on(e, format!("a {} is no text", t.name())));
+        }
+        let value = match text.trim() {
+            "inf" | "+inf" | "infinity" => f64::INFINITY,
+            "-inf" | "-infinity" => f64::NEG_INFINITY,
+            "nan" => f64::NAN,
+            other => other.parse().map_err(|_| Fail::on(e, format!("{other:?} is no number")))?,
+        };
+        Ok(float(value, t))
+    }
+}
+
+/// Whether an integer constant is exactly a value of a type.
+fn fits(v: i64, t: DType) -> bool {
+    match t.int_range() {
+        Some((lo, hi)) => lo <= v && v <= hi && t != DType::Bool,
+        None => t.is_float(),
+    }
+}
+
+/// Smallest or largest finite value of a type.
+fn limit(t: DType, largest: bool) -> Expr {
+    if let Some((lo, hi)) = t.int_range() {
+        return Expr::Int(if largest { hi } else { lo }, t);
+    }
+    let value = match t {
+        DType::F16 => 65504.0,
+        DType::BF16 => f64::from(half::bf16::MAX.to_f32()),
+        DType::F64 => f64::MAX,
+        _ => f64::from(f32::MAX),
+    };
+    float(if largest { value } else { -value }, t)
+}
+
+fn depth_exceeds(e: &Expr, limit: usize) -> bool {
+    if limit == 0 {
+        return true;
+    }
+    match e {
+        Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) => false,
+        Expr::Binary(_, a, b) => depth_exceeds(a, limit - 1) || depth_exceeds(b, limit - 1),
+        Expr::Not(a) | Expr::Cast(_, a) => depth_exceeds(a, limit - 1),
+        Expr::Select { cond, then, otherwise, .. } => {
+            [cond, then, otherwise].into_iter().any(|x| depth_exceeds(x, limit - 1))
+        }
+        Expr::Load(_, args) | Expr::Call(_, args, _) => args.iter().any(|a| depth_exceeds(a, limit - 1)),
+    }
+}

@@ -1,0 +1,196 @@
+//! Modules, functions, parameters, the root block.
+use super::super::error::{Fail, Res};
+use super::{call, finish, path, Frame, Name, Reader};
+use crate::fold::boolean;
+use crate::{Attr, BlockRealize, BufferId, Expr, Program, Stmt};
+use ruff_python_ast as ast;
+use std::collections::HashMap;
+
+/// The function of a file: the only one, or the one named `main`.
+pub fn of_module(body: &[ast::Stmt]) -> Res<Program> {
+    let mut found: Vec<(&ast::StmtFunctionDef, HashMap<String, Name>)> = Vec::new();
+    collect(body, &mut HashMap::new(), &mut found)?;
+    let mains: Vec<_> = found.iter().filter(|(f, _)| f.name.as_str() == "main").collect();
+    match (found.as_slice(), mains.as_slice()) {
+        ([(f, c)], _) => of_function(f, c),
+        ([], _) => Err(Fail::at(0..0, "there is no function under @T.prim_func")
+            .help("write @T.prim_func above the function's def, with `from tvm.script import tirx as T`")),
+        (_, [(f, c)]) => of_function(f, c),
+        (many, _) => {
+            let names: Vec<&str> = many.iter().map(|(f, _)| f.name.as_str()).collect();
+            let message = format!("there are {} functions: {}", names.len(), names.join(", "));
+            Err(Fail::on(many[1].0, message).help("leave one in the file, or name one of them main"))
+        }
+    }
+}
+
+type Found<'a> = Vec<(&'a ast::StmtFunctionDef, HashMap<String, Name>)>;
+
+fn collect<'a>(body: &'a [ast::Stmt], constants: &mut HashMap<String, Name>, found: &mut Found<'a>) -> Res<()> {
+    for s in body {
+        match s {
+            ast::Stmt::FunctionDef(f) if f.decorator_list.iter().any(|d| is_prim_func(&d.expression)) => {
+                found.push((f, constants.clone()));
+            }
+            ast::Stmt::ClassDef(c) => collect(&c.body, &mut constants.clone(), found)?,
+            // Constants that shapes may name: `M, N, K = 1024, 1024, 1024`.
+            ast::Stmt::Assign(a) => {
+                for target in &a.targets {
+                    let (targets, values) = (super::elements(target), super::elements(&a.value));
+                    if targets.len() != values.len() {
+                        continue;
+                    }
+                    for (t, v) in targets.into_iter().zip(values) {
+                        let ast::Expr::Name(name) = t else { continue };
+                        // What is no constant is left alone: it may not concern the function at all.
+                        if let Ok(value) = Reader::new(constants.clone()).expr(v) {
+                            constants.insert(name.id.to_string(), Name::Value(value));
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_prim_func(e: &ast::Expr) -> bool {
+    let name = match e {
+        ast::Expr::Call(c) => path(&c.func),
+        other => path(other),
+    };
+    name.is_some_and(|n| n == "prim_func")
+}
+
+fn of_function(f: &ast::StmtFunctionDef, constants: &HashMap<String, Name>) -> Res<Program> {
+    let mut r = Reader::new(constants.clone());
+    r.names.push(HashMap::new());
+    r.frames.push(Frame::default());
+    let root = r.fresh_block();
+    // Handles are matched to buffers in the body; until then a parameter is only a name.
+    let mut params: Vec<(String, Option<BufferId>)> = Vec::new();
+    if let Some(extra) = f.parameters.vararg.as_ref().or(f.parameters.kwarg.as_ref()) {
+        return Err(Fail::on(extra.as_ref(), "a function has a fixed number of parameters"));
+    }
+    for p in f.parameters.iter_non_variadic_params() {
+        let (name, parameter) = (p.parameter.name.as_str(), &p.parameter);
+        let Some(annotation) = &parameter.annotation else {
+            return Err(Fail::on(parameter, format!("parameter {name} has no type"))
+                .help("write A: T.Buffer((16, 16), \"float32\") or a: T.handle"));
+        };
+        let buffer = r.parameter(name, annotation)?;
+        params.push((name.to_string(), buffer));
+    }
+    let mut body = f.body.as_slice();
+    // Handles first: `A = T.match_buffer(a, ...)`.
+    while let Some((first, rest)) = body.split_first() {
+        if r.match_parameter(first, &mut params)? || is_text(first) {
+            body = rest;
+        } else {
+            break;
+        }
+    }
+    let ids = params
+        .iter()
+        .map(|(name, id)| {
+            id.ok_or_else(|| {
+                Fail::on(&f.name, format!("parameter {name} is a handle that no T.match_buffer names"))
+                    .help(format!("write A = T.match_buffer({name}, (16, 16), \"float32\") at the top of the function"))
+            })
+        })
+        .collect::<Res<Vec<BufferId>>>()?;
+    let stmt = r.sequence(body)?;
+    let frame = r.frames.pop().unwrap_or_default();
+    let empty = || Fail::on(&f.name, "the function has no statements");
+    let body = match stmt {
+        // `with T.sblock("root"):` written out is the root itself.
+        Some(Stmt::Realize(realize)) if is_root(&realize) && frame.alloc_buffers.is_empty() => *realize,
+        Some(stmt) => {
+            let mut block =
+                finish(Frame { reads: Some(vec![]), writes: Some(vec![]), ..frame }, root, "root", stmt, &r.buffers);
+            block.iter_vars.clear();
+            BlockRealize { iter_values: Vec::new(), predicate: boolean(true), block }
+        }
+        None => return Err(empty()),
+    };
+    let mut attrs = std::mem::take(&mut r.attrs);
+    let mut name = f.name.to_string();
+    // The symbol is the function's name; TVM prints it as such.
+    if let Some(Attr::Str(symbol)) = attrs.shift_remove("global_symbol") {
+        name = symbol;
+    }
+    Ok(Program { name, params: ids, buffers: r.buffers, attrs, body, next_var: r.next_var, next_block: r.next_block })
+}
+
+fn is_root(r: &BlockRealize) -> bool {
+    r.block.name == "root" && r.block.iter_vars.is_empty() && r.block.init.is_none()
+}
+
+/// A docstring.
+fn is_text(s: &ast::Stmt) -> bool {
+    matches!(s, ast::Stmt::Expr(e) if e.value.is_string_literal_expr())
+}
+
+impl Reader {
+    /// The buffer that a parameter's annotation describes; `None` for a handle.
+    fn parameter(&mut self, name: &str, annotation: &ast::Expr) -> Res<Option<BufferId>> {
+        if let Some((function, c)) = call(annotation) {
+            if function == "Buffer" {
+                let buffer = self.buffer_of_args(name, c, true)?;
+                return Ok(Some(self.add_buffer(name, buffer)));
+            }
+        }
+        if let ast::Expr::Subscript(s) = annotation {
+            if path(&s.value).is_some_and(|p| p == "Buffer") {
+                let buffer = self.buffer_of_subscript(name, s)?;
+                return Ok(Some(self.add_buffer(name, buffer)));
+            }
+        }
+        let type_name = match annotation {
+            ast::Expr::Call(c) => path(&c.func),
+            other => path(other),
+        };
+        match type_name.as_deref() {
+            Some("handle") => Ok(None),
+            Some(other) => Err(Fail::on(annotation, format!("parameter {name} is a scalar of type {other}"))
+                .help("shapes must be constants: put the number in its place")),
+            None => Err(Fail::on(annotation, format!("the type of parameter {name} is not understood"))
+                .help("write T.Buffer((16, 16), \"float32\")")),
+        }
+    }
+
+    /// `A = T.match_buffer(a, ...)` for a handle `a`.
+    fn match_parameter(&mut self, s: &ast::Stmt, params: &mut [(String, Option<BufferId>)]) -> Res<bool> {
+        let ast::Stmt::Assign(a) = s else { return Ok(false) };
+        let (Some((function, c)), [ast::Expr::Name(target)]) = (call(&a.value), a.targets.as_slice()) else {
+            return Ok(false);
+        };
+        let Some(ast::Expr::Name(handle)) = c.arguments.args.first() else { return Ok(false) };
+        if function != "match_buffer" {
+            return Ok(false);
+        }
+        let Some(slot) = params.iter().position(|(name, _)| name == handle.id.as_str()) else { return Ok(false) };
+        if params[slot].1.is_some() {
+            return Err(Fail::on(s, format!("parameter {} has a buffer already", handle.id)));
+        }
+        let buffer = self.buffer_of_args(target.id.as_str(), c, false)?;
+        params[slot].1 = Some(self.add_buffer(target.id.as_str(), buffer));
+        Ok(true)
+    }
+
+    pub(super) fn add_buffer(&mut self, name: &str, buffer: crate::Buffer) -> BufferId {
+        let id = BufferId(self.buffers.len() as u32);
+        self.buffers.push(buffer);
+        self.bind(name, Name::Buffer(id));
+        id
+    }
+
+    /// The constant that a shape or an extent is.
+    pub(super) fn constant(&mut self, e: &ast::Expr, what: &str) -> Res<i64> {
+        match self.expr(e)? {
+            Expr::Int(v, _) => Ok(v),
+            _ => Err(Fail::on(e, format!("{what} must be a constant"))),
+        }
+    }
+}

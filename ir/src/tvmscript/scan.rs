@@ -1,0 +1,90 @@
+//! A look at the text before it is parsed: the parser recurses, and a stack overflow cannot be caught.
+use super::error::{Fail, Res};
+
+/// Longest text, bytes.
+const LONGEST: usize = 4 << 20;
+/// Deepest nesting of brackets.
+const DEEPEST: usize = 100;
+/// Widest indentation, columns.
+const INDENT: usize = 1024;
+/// Most operators, names and numbers in one statement: each can be one level of the tree.
+const OPERATORS: usize = 4096;
+
+/// Refuses text that is too long, too deep, or holds characters that no program has.
+pub fn check(text: &str) -> Res<()> {
+    if text.len() > LONGEST {
+        let message = format!("the text has {} bytes; at most {LONGEST} are read", text.len());
+        return Err(Fail::at(0..0, message));
+    }
+    if let Some(at) = text.find('\0') {
+        return Err(Fail::at(at..at + 1, "the text has a zero byte").help("is this a Python file?"));
+    }
+    let bytes = text.as_bytes();
+    let (mut depth, mut operators, mut at) = (0usize, 0usize, 0usize);
+    while at < bytes.len() {
+        let here = at;
+        match bytes[at] {
+            b'#' => {
+                at = text[at..].find('\n').map_or(bytes.len(), |i| at + i);
+                continue;
+            }
+            quote @ (b'"' | b'\'') => {
+                at = end_of_string(bytes, at, quote);
+                continue;
+            }
+            b'(' | b'[' | b'{' => {
+                depth += 1;
+                operators += 1;
+                if depth > DEEPEST {
+                    let message = format!("brackets are nested more than {DEEPEST} deep");
+                    return Err(Fail::at(here..here + 1, message).help("name parts of the expression"));
+                }
+            }
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b'\n' => {
+                if depth == 0 {
+                    operators = 0;
+                    at += 1;
+                    let indent = bytes[at..].iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+                    if indent > INDENT {
+                        let message = format!("the line is indented by {indent} columns; at most {INDENT} are read");
+                        return Err(Fail::at(at..at + 1, message));
+                    }
+                    continue;
+                }
+            }
+            b' ' | b'\t' | b'\r' => {}
+            b if b.is_ascii_alphanumeric() || b == b'_' || b >= 0x80 => {
+                operators += 1;
+                while at + 1 < bytes.len()
+                    && (bytes[at + 1].is_ascii_alphanumeric() || bytes[at + 1] == b'_' || bytes[at + 1] >= 0x80)
+                {
+                    at += 1;
+                }
+            }
+            _ => operators += 1,
+        }
+        if operators > OPERATORS {
+            let message = format!("a statement has more than {OPERATORS} operators and operands");
+            return Err(Fail::at(here..here + 1, message).help("split it into several"));
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// The byte after a string that starts at `at`.
+fn end_of_string(bytes: &[u8], at: usize, quote: u8) -> usize {
+    let triple = bytes[at..].starts_with(&[quote; 3]);
+    let mut i = at + if triple { 3 } else { 1 };
+    while i < bytes.len() {
+        match bytes[i] {
+            b'\\' => i += 2,
+            b'\n' if !triple => return i,
+            b if b == quote && !triple => return i + 1,
+            b if b == quote && bytes[i..].starts_with(&[quote; 3]) => return i + 3,
+            _ => i += 1,
+        }
+    }
+    bytes.len()
+}
