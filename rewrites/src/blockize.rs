@@ -102,7 +102,8 @@ fn divide(s: &Schedule, block: BlockId, inner: &[LoopId], preserve_unit_iters: b
     if realize.block.init.is_some() {
         let reduce = |v: VarId| {
             let feeds = |kind: IterKind| {
-                let of_kind = realize.block.iter_vars.iter().zip(&realize.iter_values).filter(move |(iv, _)| iv.kind == kind);
+                let of_kind =
+                    realize.block.iter_vars.iter().zip(&realize.iter_values).filter(move |(iv, _)| iv.kind == kind);
                 of_kind.into_iter().any(|(_, e)| visit::uses_var(e, &|u| u == v))
             };
             !feeds(IterKind::Spatial)
@@ -232,10 +233,7 @@ fn derive(s: &mut Schedule, plan: &Plan, reused: Option<&[IterVar]>, preserve_un
             }
         } else {
             let inner_var = fresh(s, "_i", inner.extent);
-            domains.insert(
-                inner_var.var.id,
-                Range { min: inner_var.min.clone(), extent: inner_var.extent.clone() },
-            );
+            domains.insert(inner_var.var.id, Range { min: inner_var.min.clone(), extent: inner_var.extent.clone() });
             let within = Expr::Var(inner_var.var.clone());
             inner_vars.push(inner_var);
             inner_values.push(inner.value.clone());
@@ -345,10 +343,7 @@ fn group(s: &mut Schedule, blocks: &[BlockId], preserve_unit_iters: bool) -> Res
     }
     let refused = |s: &Schedule, what: &str| {
         let names: Vec<String> = blocks.iter().filter_map(|b| s.block(*b).ok().map(|b| b.name.clone())).collect();
-        blocks.iter().fold(
-            ScheduleError::internal(format!("{what}: {}", names.join(", "))),
-            |e, b| e.at_block(*b),
-        )
+        blocks.iter().fold(ScheduleError::internal(format!("{what}: {}", names.join(", "))), |e, b| e.at_block(*b))
     };
     if matches!(at, Node::Block(b) if blocks.contains(&b)) {
         return Err(refused(s, "Target blocks must not be nested with each other!"));
@@ -378,17 +373,19 @@ fn group(s: &mut Schedule, blocks: &[BlockId], preserve_unit_iters: bool) -> Res
         if let Some(old) = plans.first() {
             let same = old.division.sides.len() == plan.division.sides.len()
                 && old.division.outer_predicate == plan.division.outer_predicate
-                && old.division.sides.iter().zip(&plan.division.sides).all(|((a, _), (b, _))| a.extent == b.extent && a.value == b.value);
+                && old
+                    .division
+                    .sides
+                    .iter()
+                    .zip(&plan.division.sides)
+                    .all(|((a, _), (b, _))| a.extent == b.extent && a.value == b.value);
             if !same {
                 return Err(refused(s, "The outer iterators of the target blocks differ"));
             }
         }
         let realize = s.realize(block)?;
         if realize.block.init.is_some() && realize.block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce) {
-            return Err(refused(
-                s,
-                "No reduction iter vars allowed for the outer loops when blockize multiple blocks",
-            ));
+            return Err(refused(s, "No reduction iter vars allowed for the outer loops when blockize multiple blocks"));
         }
         if realize.block.init.is_some() {
             return Err(refused(s, "The init of a target block would be lost"));

@@ -23,7 +23,8 @@ use crate::simplify::simplified;
 use crate::tree::{LoopId, Node};
 use crate::ScheduleError;
 use satune_ir::{
-    visit, BinOp, Block, BlockId, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, IterVar, Range, Stmt, VarId,
+    visit, BinOp, Block, BlockId, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, IterVar, Range, Stmt,
+    VarId,
 };
 use std::collections::HashMap;
 
@@ -78,12 +79,16 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId) -> Result<Plan> {
     if !matches!(**otherwise, Expr::Int(..) | Expr::Float(..)) {
         return fail("Pad value should be constant");
     }
-    if realize.block.init.is_some() || !realize.block.alloc_buffers.is_empty() || !realize.block.match_buffers.is_empty() {
+    if realize.block.init.is_some()
+        || !realize.block.alloc_buffers.is_empty()
+        || !realize.block.match_buffers.is_empty()
+    {
         return fail("Block body expect a BufferStore to the write buffer");
     }
     let domains = arith::domains(&s.get_loops(&loops)?);
     let bindings = crate::regions::bindings(realize);
-    let given = [conjuncts(cond).iter().map(|e| visit::substitute(e, &bindings)).collect(), conjuncts(&realize.predicate)];
+    let given =
+        [conjuncts(cond).iter().map(|e| visit::substitute(e, &bindings)).collect(), conjuncts(&realize.predicate)];
     let clauses: Vec<Expr> = given.concat().into_iter().filter(|e| !always(e, &domains)).collect();
     if clauses.is_empty() {
         return fail("The in-bound predicate is trivial");

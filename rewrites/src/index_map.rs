@@ -53,8 +53,7 @@ impl IndexMap {
         if indices.len() != self.params.len() {
             return None;
         }
-        let map: HashMap<VarId, Expr> =
-            indices.iter().enumerate().map(|(k, e)| (VarId(k as u32), e.clone())).collect();
+        let map: HashMap<VarId, Expr> = indices.iter().enumerate().map(|(k, e)| (VarId(k as u32), e.clone())).collect();
         let none = Domains::new();
         Some(self.outputs.iter().map(|e| simplified(&visit::substitute(e, &map), &none)).collect())
     }
@@ -138,7 +137,9 @@ impl Parser<'_> {
                 self.expect(",")?;
             }
             match self.word() {
-                Some(name) if self.params.contains(&name) => return self.fail(format!("`{name}` is a parameter twice")),
+                Some(name) if self.params.contains(&name) => {
+                    return self.fail(format!("`{name}` is a parameter twice"))
+                }
                 Some(name) => self.params.push(name),
                 None if self.eat("*") => return self.fail("write the parameters out: `*` is not understood"),
                 None => return self.fail("expected a parameter"),

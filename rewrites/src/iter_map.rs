@@ -209,7 +209,8 @@ impl IterMap {
         Some(Sum { terms: vec![Term { mark, lower: 1, extent, scale: unit }], base: sum.base })
     }
 
-    /// Replaces the terms of a constrained sum, where `terms` has all of them at one common factor.
+    /// Replaces the terms of a constrained sum, where `terms` has all of them at one common factor. None where it has the
+    /// lowest of them without the others.
     fn use_constraint(&self, mark: usize, terms: &mut Vec<Term>) -> Option<()> {
         let Source::Sum(parts) = &self.marks[mark].source else { return Some(()) };
         let same = |a: &Term, b: &Term| a.mark == b.mark && a.lower == b.lower && a.extent == b.extent;
@@ -218,10 +219,12 @@ impl IterMap {
             return Some(());
         };
         let is_part = |t: &Term| parts.iter().any(|p| same(p, t) && p.scale.checked_mul(factor) == Some(t.scale));
-        if terms.iter().filter(|t| is_part(t)).count() == parts.len() {
-            terms.retain(|t| !is_part(t));
-            terms.push(Term { mark, lower: 1, extent: self.marks[mark].extent, scale: factor });
+        if terms.iter().filter(|t| is_part(t)).count() < parts.len() {
+            // The lowest part of a guarded sum takes other values in its last round.
+            return None;
         }
+        terms.retain(|t| !is_part(t));
+        terms.push(Term { mark, lower: 1, extent: self.marks[mark].extent, scale: factor });
         Some(())
     }
 
@@ -429,7 +432,9 @@ mod tests {
         let sum = add(mul(var(0), int(5, DType::I32)), var(1));
         let guard = lt(sum.clone(), int(32, DType::I32));
         let map = detect(&[floor_mod(sum.clone(), 32, DType::I32)], &d, &guard, true).unwrap();
-        assert_eq!(map.indices(), vec![sum]);
+        assert_eq!(map.indices(), vec![sum.clone()]);
+        assert!(detect(&[var(0), var(1)], &d, &guard, true).is_none(), "a guarded box is no box");
+        assert!(detect(&[var(0)], &d, &guard, true).is_some());
     }
 
     proptest! {

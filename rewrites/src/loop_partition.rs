@@ -29,7 +29,8 @@ use std::collections::HashMap;
 pub fn legal(s: &Schedule, id: LoopId, factors: &[Option<i64>]) -> Result<Vec<i64>> {
     let l = s.get_loop(id)?;
     if constant(&l.min).is_none() || constant(&l.extent).is_none() {
-        let what = "The min and extent values of the loop are required to be known at compile time. However, dynamic shape \
+        let what =
+            "The min and extent values of the loop are required to be known at compile time. However, dynamic shape \
                     has been detected.";
         let detail = format!("Detected dynamic shape in either min or extent of a loop {}", l.var.name);
         return Err(ScheduleError::refused(what, detail).at_loop(id));
@@ -272,4 +273,3 @@ pub(crate) fn touched_inside(block: &Block) -> (Vec<BufferId>, Vec<BufferId>) {
     }
     (reads, writes)
 }
-

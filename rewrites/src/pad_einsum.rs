@@ -106,9 +106,8 @@ pub fn legal(s: &Schedule, block: BlockId, padding: &[i64]) -> Result<Plan> {
 fn require_einsum(b: &Block) -> Result<()> {
     let mut seen: Vec<BufferId> = Vec::new();
     for r in b.reads.iter().chain(&b.writes) {
-        let trivial = r.ranges.iter().all(|x| {
-            constant(&x.extent) == Some(1) && matches!(x.min, Expr::Var(_) | Expr::Int(..))
-        });
+        let trivial =
+            r.ranges.iter().all(|x| constant(&x.extent) == Some(1) && matches!(x.min, Expr::Var(_) | Expr::Int(..)));
         if seen.contains(&r.buffer) || !trivial {
             return Err(ScheduleError::refused(
                 "The block is not a computation of Einsum pattern.",
@@ -143,7 +142,8 @@ fn require_alone(s: &Schedule, realize: &BlockRealize, branch: &Stmt, loops: &Ha
         let l = s.get_loop(v.id)?;
         let uses = realize.iter_values.iter().filter(|e| visit::uses_var(e, &|u| u == v.id)).count();
         if uses != 1 || l.extent != iv.extent || l.min != iv.min || constant(&l.min) != Some(0) {
-            let detail = format!("The loop {} is not the whole of iterator {} of {} alone", v.name, iv.var.name, b.name);
+            let detail =
+                format!("The loop {} is not the whole of iterator {} of {} alone", v.name, iv.var.name, b.name);
             return Err(unsound(b, detail, "bind each padded iterator to a loop of its own first").at_loop(v.id));
         }
     }
@@ -174,7 +174,8 @@ fn require_written(s: &Schedule, realize: &BlockRealize, scope: BlockId, w: &Reg
         return Ok(());
     }
     let name = &s.program().buffer(w.buffer).name;
-    let detail = format!("The block {} may leave elements of {name} unwritten, which would be copied back", realize.block.name);
+    let detail =
+        format!("The block {} may leave elements of {name} unwritten, which would be copied back", realize.block.name);
     Err(unsound(&realize.block, detail, "pad a block that writes its output completely"))
 }
 

@@ -211,7 +211,8 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         "pad_einsum" => pad_einsum::pad_einsum(s, args.block(s, 0, "block")?, &args.ints(1, "padding")?).map(done),
         "decompose_padding" => {
-            decompose_padding::decompose_padding(s, args.block(s, 0, "block")?, args.loop_(1, "loop")?).map(Handle::Block)
+            decompose_padding::decompose_padding(s, args.block(s, 0, "block")?, args.loop_(1, "loop")?)
+                .map(Handle::Block)
         }
         "loop_partition" => {
             loop_partition::loop_partition(s, args.loop_(0, "loop")?, &args.factors(1, "factors")?).map(Handle::from)

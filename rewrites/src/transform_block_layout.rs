@@ -153,11 +153,8 @@ fn apply(s: &mut Schedule, block: BlockId, layout: &Layout, kinds: &[IterKind]) 
     let mut inner = visit::map_realize_exprs(&inner, &mut |e| visit::substitute(e, &map));
     inner.block.iter_vars = Vec::new();
     let mut inner = simplified_realize(&inner, &Domains::new());
-    let dims: Vec<_> = iter_vars
-        .iter()
-        .enumerate()
-        .map(|(k, iv)| (format!("ax{k}"), int(0, DType::I32), iv.extent.clone()))
-        .collect();
+    let dims: Vec<_> =
+        iter_vars.iter().enumerate().map(|(k, iv)| (format!("ax{k}"), int(0, DType::I32), iv.extent.clone())).collect();
     inner.block.iter_vars = iter_vars;
     let nest = s.nest(&dims, |_, values| {
         inner.iter_values = values.to_vec();

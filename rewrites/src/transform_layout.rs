@@ -205,7 +205,8 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan, map: &IndexMap, pad_valu
     };
     let dims = plan.layout.shape.iter().map(|e| int(*e, DType::I32)).collect();
     let mut rewriter = Rewriter { buffer: plan.buffer, map, ranges: Domains::new(), guards: Vec::new() };
-    let body = rewriter.realize(&program.body).ok_or_else(|| ScheduleError::internal("an access has too few indices"))?;
+    let body =
+        rewriter.realize(&program.body).ok_or_else(|| ScheduleError::internal("an access has too few indices"))?;
     program.body = body;
     program.buffer_mut(plan.buffer).shape = dims;
     if let Some(scope) = scope {

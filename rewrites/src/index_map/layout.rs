@@ -223,9 +223,8 @@ fn padding_of(e: &Expr, extent: i64, factor: i64, outputs: &Domains) -> Option<E
     let at_least = |e: Expr, limit: i64| Expr::Binary(BinOp::Le, Arc::new(int(limit, DType::I32)), Arc::new(e));
     let whole = Linear::of(e, outputs)?;
     let (high, low) = (whole.div(factor, outputs)?, whole.rem(factor, outputs)?);
-    let divided = |l: &Linear| {
-        l.terms().iter().any(|(e, _)| matches!(e, Expr::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..)))
-    };
+    let divided =
+        |l: &Linear| l.terms().iter().any(|(e, _)| matches!(e, Expr::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..)));
     if divided(&high) || divided(&low) {
         return Some(at_least(whole.expr(), extent));
     }
@@ -350,10 +349,7 @@ mod tests {
             ("lambda i, j: (i // 4, j, i % 4)", "axis0 == 7 and 2 <= axis2"),
             ("lambda i, j: (i // 8, (i // 2) % 4, i % 2, j)", "axis0 == 3 and 6 <= axis1 * 2 + axis2"),
             ("lambda i, j: (i // 32, i % 32, j)", "30 <= axis1"),
-            (
-                "lambda i, j: (i // 4, j // 3, i % 4, j % 3)",
-                "axis0 == 7 and 2 <= axis2 or axis1 == 5 and 1 <= axis3",
-            ),
+            ("lambda i, j: (i // 4, j // 3, i % 4, j % 3)", "axis0 == 7 and 2 <= axis2 or axis1 == 5 and 1 <= axis3"),
             ("lambda i, j: (j, i // 4 * 4 + i % 4)", "30 <= axis1"),
             ("lambda i, j: (i // 16, (i % 16) // 8, i % 8, j)", "axis0 == 1 and 14 <= axis1 * 8 + axis2"),
         ] {
@@ -366,10 +362,16 @@ mod tests {
         let unclear = "lambda i, j: (i * 8 + j,)";
         for (map, error) in [
             ("lambda i: i", "the map has 1 parameters for 2 dimensions"),
-            ("lambda i, j: (i // 4, j)", "the map T.index_map(lambda i, j: (i // 4, j)) takes different indices to the same place"),
+            (
+                "lambda i, j: (i // 4, j)",
+                "the map T.index_map(lambda i, j: (i // 4, j)) takes different indices to the same place",
+            ),
             (unclear, "the map T.index_map(lambda i, j: (i * 8 + j,)) takes different indices to the same place"),
             ("lambda i, j: (i * 2, j)", "the map T.index_map(lambda i, j: (i * 2, j)) leaves gaps"),
-            ("lambda i, j: (i - 1, j)", "the indices that the map T.index_map(lambda i, j: (i - 1, j)) makes do not start with 0"),
+            (
+                "lambda i, j: (i - 1, j)",
+                "the indices that the map T.index_map(lambda i, j: (i - 1, j)) makes do not start with 0",
+            ),
         ] {
             assert_eq!(layout(map, &[30, 16]).unwrap_err().to_string(), error, "{map}");
         }

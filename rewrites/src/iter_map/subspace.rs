@@ -118,13 +118,9 @@ impl Divider<'_> {
     /// A whole index: one part with a base.
     fn sum(&mut self, sum: &Sum) -> Option<Divided> {
         match sum.terms.as_slice() {
-            [] => Some(Divided {
-                outer: zero(),
-                outer_extent: 1,
-                inner: sum.clone(),
-                inner_extent: 1,
-                kind: Kind::Mixed,
-            }),
+            [] => {
+                Some(Divided { outer: zero(), outer_extent: 1, inner: sum.clone(), inner_extent: 1, kind: Kind::Mixed })
+            }
             [t] if t.scale == 1 => {
                 let mut out = self.part(t)?;
                 out.inner.base = crate::arith::add(out.inner.base, sum.base.clone());

@@ -171,12 +171,7 @@ fn all_vars(vars: &[Var]) -> Vec<Expr> {
 }
 
 /// A nest over the new shape around a block of its own.
-fn own_block(
-    program: &mut Program,
-    plan: &Plan,
-    name: &str,
-    make: impl FnOnce(&[Expr]) -> (Block, bool),
-) -> Stmt {
+fn own_block(program: &mut Program, plan: &Plan, name: &str, make: impl FnOnce(&[Expr]) -> (Block, bool)) -> Stmt {
     let loops = axes(program, plan, "");
     let vars = axes(program, plan, "v_");
     let (mut block, guarded) = make(&all_vars(&vars));
@@ -239,11 +234,14 @@ fn guarded_writer(program: &mut Program, plan: &Plan, w: &Write, value: &Expr) -
     // All indices are data-parallel iterators of the block, next to each other.
     let position = |e: &Expr| old.block.iter_vars.iter().position(|iv| *e == Expr::Var(iv.var.clone()));
     let first = position(w.indices.first()?)?;
-    let plain = w.indices.iter().enumerate().all(|(k, e)| {
-        position(e) == Some(first + k) && old.block.iter_vars[first + k].kind == IterKind::Spatial
-    });
+    let plain = w
+        .indices
+        .iter()
+        .enumerate()
+        .all(|(k, e)| position(e) == Some(first + k) && old.block.iter_vars[first + k].kind == IterKind::Spatial);
     let uses = |e: &Expr| visit::uses_var(e, &|v| inside.iter().any(|l| l.var.id == v));
-    let elsewhere = old.iter_values.iter().enumerate().any(|(k, e)| !(first..first + w.indices.len()).contains(&k) && uses(e));
+    let elsewhere =
+        old.iter_values.iter().enumerate().any(|(k, e)| !(first..first + w.indices.len()).contains(&k) && uses(e));
     if !plain || elsewhere || uses(&old.predicate) {
         return None;
     }
