@@ -15,13 +15,13 @@
 //! its scope that writes it; 4 it writes all of the box that is copied back, and reads nothing of it (TVM does not ask). The copy stands before the first reader of the buffer, or at the end of the scope.
 use crate::arith;
 use crate::cache_common::{self, Copy, Location, Redirect};
-use crate::linear::Interval;
+use crate::linear::{all, conjuncts, Interval};
 use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::scope::DepKind;
 use crate::tree::Node;
 use crate::ScheduleError;
-use satune_ir::{BlockId, Region};
+use satune_ir::{BlockId, Expr, Region};
 
 /// What is cached, and where the copy stands.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub struct Plan {
     pub at: Location,
     /// What is copied.
     pub copied: Vec<Interval>,
+    /// Conditions of the writer on the loops around the copy: where they fail nothing was written, and nothing is copied.
+    pub guards: Vec<Expr>,
 }
 
 /// Conditions 1 to 4. `consumers` are blocks that will read the cache instead of the buffer.
@@ -53,14 +55,14 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, memory: &str, consumers: 
         .map(|d| d.to)
         .collect();
     let at = cache_common::after_writer(s, scope, block, &readers)?;
-    require_whole_writes(s, block, &region, at.node)?;
+    let guards = require_whole_writes(s, block, &region, at.node)?;
     let copied = cache_common::written_box(s, block, &region, at.node)?;
-    Ok(Plan { scope, region, at, copied })
+    Ok(Plan { scope, region, at, copied, guards })
 }
 
 /// Refuses a block that leaves elements of the cached box unwritten, or that reads what was there before: the copy back
 /// would write what nobody computed. TVM does not ask.
-fn require_whole_writes(s: &Schedule, block: BlockId, region: &Region, at: Node) -> Result<()> {
+fn require_whole_writes(s: &Schedule, block: BlockId, region: &Region, at: Node) -> Result<Vec<Expr>> {
     let realize = s.realize(block)?;
     let name = &s.program().buffer(region.buffer).name;
     let refused = |what: String| {
@@ -74,10 +76,13 @@ fn require_whole_writes(s: &Schedule, block: BlockId, region: &Region, at: Node)
     }
     let loops = regions::relaxed_loops(s, block, at, region.buffer, false)?;
     let ranges = regions::bound(realize, region).ranges;
-    if !arith::fills_boxes(&ranges, &loops, &realize.predicate) {
+    let (inner, outer): (Vec<Expr>, Vec<Expr>) = conjuncts(&realize.predicate)
+        .into_iter()
+        .partition(|e| satune_ir::visit::uses_var(e, &|v| loops.contains_key(&v)));
+    if !arith::fills_boxes(&ranges, &loops, &all(inner)) {
         return refused(format!("The block {} may leave elements of {name} in between unwritten", realize.block.name));
     }
-    Ok(())
+    Ok(outer)
 }
 
 /// The primitive. Returns the block that copies back.
@@ -105,5 +110,11 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan, memory: &str, consumers:
         s.update_realize(c, |r| redirect.reads(r))?;
     }
     cache_common::place(s, plan.scope, cache, plan.at, id, nest)?;
+    if !plan.guards.is_empty() {
+        s.update_realize(id, |r| {
+            r.predicate = all(plan.guards.iter().cloned().chain(conjuncts(&r.predicate)));
+        })?;
+        s.update_affine_binding(id);
+    }
     Ok(id)
 }

@@ -143,12 +143,18 @@ impl IterMap {
         }
         let mut out =
             Sum { terms: Vec::new(), base: int(if op == BinOp::FloorDiv { base / c } else { 0 }, DType::I32) };
-        // What is a multiple of c passes through a division, and vanishes in a remainder.
-        let (whole, rest): (Vec<Term>, Vec<Term>) = sum.terms.into_iter().partition(|t| t.scale % c == 0);
-        if op == BinOp::FloorDiv {
-            out.terms.extend(whole.iter().map(|t| Term { scale: t.scale / c, ..t.clone() }));
-        }
-        let rest = self.fused(Sum { terms: rest, base: int(0, DType::I32) })?;
+        let zero = || int(0, DType::I32);
+        let rest = match self.fused(Sum { terms: sum.terms.clone(), base: zero() }) {
+            Some(fused) if fused.terms.first().is_none_or(|t| t.scale % c != 0) => fused,
+            _ => {
+                // What is a multiple of c passes through a division, and vanishes in a remainder.
+                let (whole, rest): (Vec<Term>, Vec<Term>) = sum.terms.into_iter().partition(|t| t.scale % c == 0);
+                if op == BinOp::FloorDiv {
+                    out.terms.extend(whole.iter().map(|t| Term { scale: t.scale / c, ..t.clone() }));
+                }
+                self.fused(Sum { terms: rest, base: zero() })?
+            }
+        };
         let Some(t) = rest.terms.first() else { return Some(out) };
         if c % t.scale != 0 || t.scale <= 0 {
             return None;

@@ -63,6 +63,12 @@ fn judge(case: &Case) -> Result<(), String> {
     })
 }
 
+/// Cases where TVM's program is wrong and ours differs from it on purpose.
+const BETTER: [(&str, &str); 1] = [
+    // The copy back runs for i_0 * 3 + i_1 = 32 too, past the end of R: ours has the writer's guard.
+    ("mean-2-261", "R_local: predicate"),
+];
+
 #[test]
 fn tvm_verdicts() {
     let Some(all) = read("tvm_verdicts.jsonl") else {
@@ -88,7 +94,11 @@ fn tvm_verdicts() {
             count.1 += 1;
             count.0 += usize::from(verdict.is_ok());
         }
+        let better = BETTER.iter().find(|(name, _)| *name == case.name).map(|(_, place)| place);
         if let Err(why) = verdict {
+            if better.is_some_and(|place| why.contains("final program differs") && why.contains(place)) {
+                continue;
+            }
             if verbose == case.name || verbose == "all" {
                 println!("{}: {why}", case.name);
             }
