@@ -44,7 +44,7 @@ pub struct Plan {
 fn no_pattern(s: &Schedule, block: BlockId, reason: &str) -> ScheduleError {
     let name = s.block(block).map_or_else(|_| String::new(), |b| b.name.clone());
     ScheduleError::refused(
-        format!("decompose_padding expect the block to match padding pattern\n  {reason}"),
+        "decompose_padding expect the block to match padding pattern",
         format!("ScheduleError: decompose_padding expect the block {name} to match padding pattern\n  {reason}"),
     )
     .at_block(block)
@@ -309,13 +309,31 @@ fn used_once(values: &[Expr], v: VarId) -> bool {
     values.iter().filter(|e| visit::uses_var(e, &|u| u == v)).count() == 1
 }
 
-/// A comparison with its constant on the right where it is an upper bound.
+/// A comparison in its plain form: `x < 4` for `x <= 3`, `12 <= x` for `3 <= x // 4`.
 fn normal(e: Expr) -> Expr {
-    match &e {
-        Expr::Binary(BinOp::Le, a, b) if constant(b).is_some() => match constant(b).and_then(|v| v.checked_add(1)) {
-            Some(v) => lt((**a).clone(), int(v, DType::I32)),
-            None => e,
-        },
+    let Expr::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) = &e else { return e };
+    match (quotient(a), quotient(b), constant(a), constant(b)) {
+        (None, _, None, Some(limit)) if *op == BinOp::Le => {
+            limit.checked_add(1).map_or(e.clone(), |v| lt((**a).clone(), int(v, DType::I32)))
+        }
+        (Some((x, d)), _, None, Some(limit)) => {
+            let limit = limit.checked_add(i64::from(*op == BinOp::Le)).and_then(|v| v.checked_mul(d));
+            limit.map_or(e.clone(), |v| lt(x, int(v, DType::I32)))
+        }
+        (_, Some((x, d)), Some(limit), None) => {
+            let limit = limit.checked_add(i64::from(*op == BinOp::Lt)).and_then(|v| v.checked_mul(d));
+            limit.map_or(e.clone(), |v| {
+                Expr::Binary(BinOp::Le, std::sync::Arc::new(int(v, DType::I32)), std::sync::Arc::new(x))
+            })
+        }
         _ => e,
+    }
+}
+
+/// Dividend and positive divisor.
+fn quotient(e: &Expr) -> Option<(Expr, i64)> {
+    match e {
+        Expr::Binary(BinOp::FloorDiv, x, d) => Some(((**x).clone(), constant(d).filter(|d| *d > 0)?)),
+        _ => None,
     }
 }

@@ -4,6 +4,7 @@
 //! of such terms. The terms of all indices together are independent when the parts taken of each mark do not overlap.
 use crate::arith::{add, constant, floor_div, floor_mod, int, mul, Domains};
 use satune_ir::{visit, BinOp, DType, Expr, Range};
+use std::sync::Arc;
 
 mod inverse;
 pub mod subspace;
@@ -106,7 +107,7 @@ impl IterMap {
                 if extent == 1 && !self.keep_unit {
                     return Some(Sum { terms: Vec::new(), base });
                 }
-                let mark = self.mark(Source::Var(add(e.clone(), int(lo.checked_neg()?, v.dtype))), extent);
+                let mark = self.mark(Source::Var(less(e, lo, v.dtype)), extent);
                 let extent = self.marks[mark].extent;
                 Some(Sum { terms: vec![Term { mark, lower: 1, extent, scale: 1 }], base })
             }
@@ -325,6 +326,14 @@ impl IterMap {
                 mul(value, int(t.scale, dtype))
             }
         }
+    }
+}
+
+/// `e - lo`, as it reads best.
+fn less(e: &Expr, lo: i64, dtype: DType) -> Expr {
+    match lo.checked_neg() {
+        Some(up) if lo <= 0 => add(e.clone(), int(up, dtype)),
+        _ => Expr::Binary(BinOp::Sub, Arc::new(e.clone()), Arc::new(int(lo, dtype))),
     }
 }
 

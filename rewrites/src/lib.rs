@@ -13,6 +13,7 @@ mod iter_map;
 mod loop_checks;
 mod loop_kind;
 mod regions;
+mod reindexed;
 mod render;
 pub mod replay;
 pub mod schedule;

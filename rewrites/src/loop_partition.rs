@@ -258,18 +258,3 @@ fn widen(block: &mut Block) {
     };
     block.reads.iter_mut().chain(&mut block.writes).for_each(widened);
 }
-
-/// Whether a block is one of those around the parts, which declare nothing.
-pub(crate) fn declares_nothing(block: &Block) -> bool {
-    block.iter_vars.is_empty() && block.reads.is_empty() && block.writes.is_empty()
-}
-
-/// The buffers that the blocks inside a block read and write.
-pub(crate) fn touched_inside(block: &Block) -> (Vec<BufferId>, Vec<BufferId>) {
-    let (mut reads, mut writes) = (Vec::new(), Vec::new());
-    for r in tree::all_realizes(&block.body) {
-        reads.extend(r.block.reads.iter().map(|x| x.buffer));
-        writes.extend(r.block.writes.iter().map(|x| x.buffer));
-    }
-    (reads, writes)
-}

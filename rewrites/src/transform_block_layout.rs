@@ -13,8 +13,8 @@ use crate::arith::{constant, int, Domains};
 use crate::blockize::only_child;
 use crate::index_map::{IndexMap, Layout};
 use crate::loop_checks::require_zero_start;
+use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
-use crate::simplify::simplified_realize;
 use crate::tree::Node;
 use crate::ScheduleError;
 use satune_ir::{visit, BlockId, BlockRealize, DType, Expr, IterKind, IterVar, Stmt, VarId};
@@ -151,11 +151,16 @@ fn apply(s: &mut Schedule, block: BlockId, layout: &Layout, kinds: &[IterKind]) 
     let map: HashMap<VarId, Expr> = old.block.iter_vars.iter().map(|iv| iv.var.id).zip(inverse).collect();
     let inner = BlockRealize { iter_values: Vec::new(), predicate: int(1, DType::Bool), block: old.block };
     let mut inner = visit::map_realize_exprs(&inner, &mut |e| visit::substitute(e, &map));
-    inner.block.iter_vars = Vec::new();
-    let mut inner = simplified_realize(&inner, &Domains::new());
+    inner.block.iter_vars = iter_vars.clone();
+    let mut rewriter = Rewriter { map: &|_, list| Some(list.to_vec()), ranges: Domains::new(), guards: Vec::new() };
+    let mut inner = rewriter.realize(&inner);
+    rewriter.ranges = crate::regions::iter_domains(&inner.block);
+    for region in inner.block.reads.iter_mut().chain(&mut inner.block.writes) {
+        let mins: Vec<Expr> = region.ranges.iter().map(|r| r.min.clone()).collect();
+        region.ranges.iter_mut().zip(rewriter.simplified(&mins)).for_each(|(r, min)| r.min = min);
+    }
     let dims: Vec<_> =
         iter_vars.iter().enumerate().map(|(k, iv)| (format!("ax{k}"), int(0, DType::I32), iv.extent.clone())).collect();
-    inner.block.iter_vars = iter_vars;
     let nest = s.nest(&dims, |_, values| {
         inner.iter_values = values.to_vec();
         Stmt::Realize(Box::new(inner))

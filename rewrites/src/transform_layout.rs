@@ -15,13 +15,14 @@
 //!
 //! Padding is written by the blocks that write the buffer, where their loops run over it row by row; by a block of its own
 //! after the last of them otherwise; and taken as given where nothing writes it.
-use crate::arith::{self, constant, int, Domains};
+use crate::arith::{constant, int, Domains};
 use crate::cache_common::children_mut;
 use crate::index_map::{IndexMap, Layout, MapError};
+use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
 use crate::tree::Node;
 use crate::{regions, ErrorClass, ScheduleError};
-use satune_ir::{access, visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, Program, Range, Stmt};
+use satune_ir::{access, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, Program, Stmt};
 
 mod padding;
 
@@ -204,10 +205,9 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan, map: &IndexMap, pad_valu
         _ => padding::Fill::None,
     };
     let dims = plan.layout.shape.iter().map(|e| int(*e, DType::I32)).collect();
-    let mut rewriter = Rewriter { buffer: plan.buffer, map, ranges: Domains::new(), guards: Vec::new() };
-    let body =
-        rewriter.realize(&program.body).ok_or_else(|| ScheduleError::internal("an access has too few indices"))?;
-    program.body = body;
+    let apply = |b: BufferId, list: &[Expr]| if b == plan.buffer { map.apply(list) } else { None };
+    let mut rewriter = Rewriter { map: &apply, ranges: Domains::new(), guards: Vec::new() };
+    program.body = rewriter.realize(&program.body);
     program.buffer_mut(plan.buffer).shape = dims;
     if let Some(scope) = scope {
         padding::insert(&mut program, scope, fill);
@@ -227,100 +227,6 @@ fn defining_block(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<Bloc
         }
     }
     s.scope_of(Node::Block(block))
-}
-
-/// Rewrites the accesses of a buffer, with what is known of the variables around each.
-struct Rewriter<'a> {
-    buffer: BufferId,
-    map: &'a IndexMap,
-    ranges: Domains,
-    guards: Vec<Expr>,
-}
-
-impl Rewriter<'_> {
-    fn indices(&self, list: &[Expr]) -> Option<Vec<Expr>> {
-        let mapped = self.map.apply(list)?;
-        let guard = crate::linear::all(self.guards.iter().cloned());
-        let simple = arith::iter_map_simplify(&mapped, &self.ranges, &guard, false);
-        let keep = |(new, old): (Expr, &Expr)| match (&new, old) {
-            (Expr::Int(..), Expr::Var(_)) => old.clone(),
-            _ => new,
-        };
-        Some(simple.into_iter().zip(&mapped).map(keep).collect())
-    }
-
-    fn expr(&self, e: &Expr) -> Option<Expr> {
-        let mut ok = true;
-        let out = visit::map_expr(e, &mut |e| match &e {
-            Expr::Load(b, list) if *b == self.buffer => match self.indices(list) {
-                Some(list) => Expr::Load(*b, list),
-                None => {
-                    ok = false;
-                    e
-                }
-            },
-            _ => e,
-        });
-        ok.then_some(out)
-    }
-
-    fn boxed(&mut self, s: &Stmt) -> Option<Box<Stmt>> {
-        self.stmt(s).map(Box::new)
-    }
-
-    fn stmt(&mut self, s: &Stmt) -> Option<Stmt> {
-        Some(match s {
-            Stmt::For(l) => {
-                let mut out = l.clone();
-                self.ranges.insert(l.var.id, Range { min: l.min.clone(), extent: l.extent.clone() });
-                out.body = self.boxed(&l.body)?;
-                self.ranges.remove(&l.var.id);
-                Stmt::For(out)
-            }
-            Stmt::Realize(r) => Stmt::Realize(Box::new(self.realize(r)?)),
-            Stmt::Seq(parts) => Stmt::Seq(parts.iter().map(|s| self.stmt(s)).collect::<Option<_>>()?),
-            Stmt::Store { buffer, indices, value } => {
-                let value = self.expr(value)?;
-                let indices: Vec<Expr> = indices.iter().map(|e| self.expr(e)).collect::<Option<_>>()?;
-                let indices = if *buffer == self.buffer { self.indices(&indices)? } else { indices };
-                Stmt::Store { buffer: *buffer, indices, value }
-            }
-            Stmt::If { cond, then, otherwise } => Stmt::If {
-                cond: self.expr(cond)?,
-                then: self.boxed(then)?,
-                otherwise: match otherwise {
-                    Some(s) => Some(self.boxed(s)?),
-                    None => None,
-                },
-            },
-            Stmt::Let { var, value, body } => {
-                Stmt::Let { var: var.clone(), value: self.expr(value)?, body: self.boxed(body)? }
-            }
-            Stmt::Evaluate(e) => Stmt::Evaluate(self.expr(e)?),
-        })
-    }
-
-    fn realize(&mut self, r: &BlockRealize) -> Option<BlockRealize> {
-        let mut out = r.clone();
-        out.iter_values = r.iter_values.iter().map(|e| self.expr(e)).collect::<Option<_>>()?;
-        out.predicate = self.expr(&r.predicate)?;
-        let guarded = r.predicate != int(1, DType::Bool);
-        if guarded {
-            self.guards.push(r.predicate.clone());
-        }
-        self.ranges.extend(regions::iter_domains(&r.block));
-        if let Some(init) = &r.block.init {
-            out.block.init = Some(self.boxed(init)?);
-        }
-        out.block.body = self.boxed(&r.block.body)?;
-        r.block.iter_vars.iter().for_each(|iv| {
-            self.ranges.remove(&iv.var.id);
-        });
-        if guarded {
-            self.guards.pop();
-        }
-        Some(out)
-    }
 }
 
 /// Recomputes what blocks declare of a buffer, from the inside out.

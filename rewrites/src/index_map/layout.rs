@@ -228,7 +228,11 @@ fn padding_of(e: &Expr, extent: i64, factor: i64, outputs: &Domains) -> Option<E
     if divided(&high) || divided(&low) {
         return Some(at_least(whole.expr(), extent));
     }
-    let low = at_least(low.expr(), extent.rem_euclid(factor));
+    let limit = extent.rem_euclid(factor);
+    let low = match low.ends(outputs).1 {
+        Some(most) if most == limit => binary(BinOp::Eq, low.expr(), limit),
+        _ => at_least(low.expr(), limit),
+    };
     match high.as_constant() {
         Some(_) => Some(low),
         None => {
