@@ -186,23 +186,36 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
 
 /// Different panels of A and of B that the first `slots` blocks touch.
 fn panels(plan: &Plan, slots: i64) -> (usize, usize) {
-    let mut a = std::collections::HashSet::new();
-    let mut b = std::collections::HashSet::new();
-    for block in 0..slots {
-        let mut below = plan.block_count();
+    let mut a = Vec::new();
+    let mut b = Vec::new();
+    // The loops' values, the last one fastest.
+    let mut at = vec![0; plan.blocks.len()];
+    for _ in 0..slots {
         let (mut m, mut n, mut other) = (0, 0, 0);
-        for l in &plan.blocks {
-            below /= l.extent;
-            let value = (block / below) % l.extent;
+        for (l, value) in plan.blocks.iter().zip(&at) {
             match l.axis {
                 Axis::M => m = m * l.extent + value,
                 Axis::N => n = n * l.extent + value,
                 _ => other = other * l.extent + value,
             }
         }
-        a.insert((other, m));
-        b.insert((other, n));
+        for (list, panel) in [(&mut a, (other, m)), (&mut b, (other, n))] {
+            if list.last() != Some(&panel) {
+                list.push(panel);
+            }
+        }
+        for (value, l) in at.iter_mut().zip(&plan.blocks).rev() {
+            *value += 1;
+            if *value < l.extent {
+                break;
+            }
+            *value = 0;
+        }
     }
+    [&mut a, &mut b].into_iter().for_each(|list| {
+        list.sort_unstable();
+        list.dedup();
+    });
     (a.len(), b.len())
 }
 

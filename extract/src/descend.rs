@@ -1,8 +1,8 @@
 //! The search below an outer choice: which operands are staged and how, then, loop by loop, what a block does within a
 //! k tile. At every step the ideals of the class that is entered, and the least of all fills, bound what is below; the
 //! most promising part is entered first.
-use crate::fills::{combinations, floor, Combination, FillLabel};
-use crate::inner::{repeats, Flavour, Label, Numbers};
+use crate::fills::{combinations, floor, floor_of, Combination, FillLabel, Floor};
+use crate::inner::{repeats, Flavour, Ideal, Label, Numbers};
 use crate::path::Path;
 use crate::time::{least_ms, time, Inner, Outer};
 use crate::topk::{Above, Search, Unit};
@@ -29,10 +29,9 @@ struct Block<'a, 's> {
     direct: Option<&'s Term>,
     state: State,
     contexts: Vec<(Outer<'s>, Above<'s>)>,
-    /// The least of all fills, and the registers that they take, least and most.
-    floor: (Work, [i64; 2]),
-    /// Made when the first label is good enough.
-    combinations: Vec<Combination<'s>>,
+    /// The fills that are left, and the least of them.
+    fills: Vec<&'a Combination<'s>>,
+    floor: Floor,
 }
 
 impl<'s> Search<'_, 's> {
@@ -85,7 +84,7 @@ impl<'s> Search<'_, 's> {
         if staged.nodes.len() == 2 {
             let (fma, loads) = (least.tile.fma, least.tile.shared_loads);
             least.tile = Work { fma, shared_loads: loads, shared_load_wavefronts: loads, ..Work::default() };
-            least.tile.add(&floor.0, 1.0);
+            least.tile.add(&floor.work, 1.0);
         }
         let hopeless = |rolled: f64| {
             let inner = Inner { rolled_steps: rolled, ..least };
@@ -95,35 +94,49 @@ impl<'s> Search<'_, 's> {
             return;
         }
         let contexts = self.contexts(unit);
-        let mut block = Block { unit, staged, direct, state, contexts, floor, combinations: Vec::new() };
-        for flavour in Flavour::ALL {
-            let bound = self.bound_of(&block, class, [1.0; 2], flavour);
+        let mut block = Block { unit, staged, direct, state, contexts, fills: Vec::new(), floor };
+        let mut parts: Vec<(f64, &Ideal)> = Vec::new();
+        for ideal in self.labels.ideals(class) {
+            let bound = self.bound_with(&block, &ideal.least(), ideal.flavour);
             if !self.hopeless(bound) {
-                self.descend(&mut block, class, [1.0; 2], flavour, &mut Vec::new());
+                parts.push((bound, ideal));
+            }
+        }
+        if parts.is_empty() {
+            return;
+        }
+        parts.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let all = combinations(&staged.fills, self.query.k);
+        for (_, ideal) in parts {
+            // Fills that cannot win even with the ideal are left out: the floor of the others is higher.
+            let left = all.iter().filter_map(|fills| {
+                let inner = self.summary(&block, &ideal.least(), ideal.flavour, &fills.work, fills.registers);
+                let outer = &block.contexts.first()?.0;
+                let most = inner.fragment_registers + inner.staged_registers;
+                (!self.hopeless(least_ms(outer, &inner, Some(most)))).then_some(fills)
+            });
+            let left: Vec<&Combination<'s>> = left.collect();
+            if !left.is_empty() {
+                block.floor = floor_of(&left);
+                block.fills = left;
+                self.descend(&block, class, [1.0; 2], ideal.flavour, &mut Vec::new());
             }
         }
     }
 
-    /// What no program below a class beats that has a flavour and is repeated so often by the virtual threads above.
-    fn bound_of(&self, block: &Block<'_, 's>, class: Id, times: [f64; 2], flavour: Flavour) -> f64 {
-        let Some(ideal) = self.labels.ideals(class).iter().find(|i| i.flavour == flavour) else { return f64::INFINITY };
-        let most = ideal.most[0] * times[0] + ideal.most[1] * times[1];
-        self.bound_with(block, &ideal.least.repeated(times, flavour), flavour, most)
-    }
-
-    /// With the least of all fills.
-    fn bound_with(&self, block: &Block<'_, 's>, numbers: &Numbers, flavour: Flavour, most: f64) -> f64 {
+    /// What no program beats that has these numbers at least, with the least of all fills.
+    fn bound_with(&self, block: &Block<'_, 's>, numbers: &Numbers, flavour: Flavour) -> f64 {
         let Some((outer, _)) = block.contexts.first() else { return f64::INFINITY };
-        let (work, [least_registers, most_registers]) = &block.floor;
-        let inner = self.summary(block, numbers, flavour, work, *least_registers);
-        let fragments = if flavour.direct { inner.fragment_registers } else { most as i64 };
-        least_ms(outer, &inner, Some(fragments + most_registers))
+        let [least_registers, most_registers] = block.floor.registers;
+        let inner = self.summary(block, numbers, flavour, &block.floor.work, least_registers);
+        least_ms(outer, &inner, Some(inner.fragment_registers + most_registers))
     }
 
-    /// Loop by loop down to the lanes; `above` holds the loops that were taken.
+    /// Loop by loop down to the lanes; `above` holds the loops that were taken, whose virtual threads repeat what is below
+    /// so many times; `flavour` is that of what is below.
     fn descend(
         &mut self,
-        block: &mut Block<'_, 's>,
+        block: &Block<'_, 's>,
         class: Id,
         times: [f64; 2],
         flavour: Flavour,
@@ -140,15 +153,17 @@ impl<'s> Search<'_, 's> {
         for node in space.choices(class) {
             let Term::Loop { axis, role, extent, body, .. } = node else { continue };
             let more = repeats(*axis, *role, *extent);
-            let times = [times[0] * more[0], times[1] * more[1]];
             let below = space.egraph.find(body[0]);
-            let bound = self.bound_of(block, below, times, flavour);
+            let Some(flavour) = flavour.below(more) else { continue };
+            let Some(ideal) = self.labels.ideals(below).iter().find(|i| i.flavour == flavour) else { continue };
+            let times = [times[0] * more[0], times[1] * more[1]];
+            let bound = self.bound_with(block, &ideal.least().repeated(times, flavour), flavour);
             if !self.hopeless(bound) {
-                parts.push((bound, node, below, times));
+                parts.push((bound, node, below, times, flavour));
             }
         }
         parts.sort_by(|a, b| a.0.total_cmp(&b.0));
-        for (bound, node, below, times) in parts {
+        for (bound, node, below, times, flavour) in parts {
             if self.hopeless(bound) {
                 return;
             }
@@ -158,17 +173,13 @@ impl<'s> Search<'_, 's> {
         }
     }
 
-    fn try_label(&mut self, block: &mut Block<'_, 's>, class: Id, label: &Label, times: [f64; 2], above: &[&'s Term]) {
+    fn try_label(&mut self, block: &Block<'_, 's>, class: Id, label: &Label, times: [f64; 2], above: &[&'s Term]) {
         let numbers = label.numbers.repeated(times, label.flavour);
-        let held = numbers.side(Side::A)[4] + numbers.side(Side::B)[4];
-        if self.hopeless(self.bound_with(block, &numbers, label.flavour, held)) {
+        if self.hopeless(self.bound_with(block, &numbers, label.flavour)) {
             return;
         }
-        if block.combinations.is_empty() {
-            block.combinations = combinations(&block.staged.fills, self.query.k);
-        }
         let key = (block.state.tile.m, block.state.tile.n, block.unit.k_tile);
-        for fills in &block.combinations {
+        for fills in &block.fills {
             let inner = self.summary(block, &numbers, label.flavour, &fills.work, fills.registers);
             for (outer, around) in &block.contexts {
                 let Ok(found) = time(outer, &inner) else { break };

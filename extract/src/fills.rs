@@ -48,27 +48,43 @@ pub(crate) fn combinations<'s>(staged: &[Arc<Vec<FillLabel<'s>>>], k: usize) -> 
     keep(&weighed, k).into_iter().filter_map(|i| kept[i].take()).collect()
 }
 
-/// The least work of any combination, component by component, and the least and most of its registers.
-pub(crate) fn floor(staged: &[Arc<Vec<FillLabel<'_>>>]) -> (Work, [i64; 2]) {
-    let mut sum = Work::default();
-    let mut registers = [0, 0];
+/// The least work of any of some combinations, component by component, and the least and most of their registers.
+pub(crate) struct Floor {
+    pub work: Work,
+    pub registers: [i64; 2],
+}
+
+/// The least of several works and their registers.
+fn least<'w>(works: impl Iterator<Item = (&'w Work, i64)> + Clone) -> Floor {
+    let by = |f: fn(&Work) -> f64| works.clone().map(|(w, _)| f(w)).fold(f64::INFINITY, f64::min);
+    let work = Work {
+        global_loads: by(|w| w.global_loads),
+        async_copies: by(|w| w.async_copies),
+        shared_stores: by(|w| w.shared_stores),
+        shared_store_wavefronts: by(|w| w.shared_store_wavefronts),
+        global_load_sectors: by(|w| w.global_load_sectors),
+        l2_sectors: by(|w| w.l2_sectors),
+        l1_bytes: by(|w| w.l1_bytes),
+        ..Work::default()
+    };
+    let registers = works.map(|(_, r)| r);
+    Floor { work, registers: [registers.clone().min().unwrap_or(0), registers.max().unwrap_or(0)] }
+}
+
+/// Over everything that can be combined.
+pub(crate) fn floor(staged: &[Arc<Vec<FillLabel<'_>>>]) -> Floor {
+    let mut sum = Floor { work: Work::default(), registers: [0, 0] };
     for fills in staged {
-        let by = |f: fn(&Work) -> f64| fills.iter().map(|l| f(&l.work)).fold(f64::INFINITY, f64::min);
-        let least = Work {
-            global_loads: by(|w| w.global_loads),
-            async_copies: by(|w| w.async_copies),
-            shared_stores: by(|w| w.shared_stores),
-            shared_store_wavefronts: by(|w| w.shared_store_wavefronts),
-            global_load_sectors: by(|w| w.global_load_sectors),
-            l2_sectors: by(|w| w.l2_sectors),
-            l1_bytes: by(|w| w.l1_bytes),
-            ..Work::default()
-        };
-        sum.add(&least, 1.0);
-        registers[0] += fills.iter().map(|f| f.registers).min().unwrap_or(0);
-        registers[1] += fills.iter().map(|f| f.registers).max().unwrap_or(0);
+        let least = least(fills.iter().map(|l| (&l.work, l.registers)));
+        sum.work.add(&least.work, 1.0);
+        sum.registers = [sum.registers[0] + least.registers[0], sum.registers[1] + least.registers[1]];
     }
-    (sum, registers)
+    sum
+}
+
+/// Over some combinations, one at least.
+pub(crate) fn floor_of(combinations: &[&Combination<'_>]) -> Floor {
+    least(combinations.iter().map(|c| (&c.work, c.registers)))
 }
 
 impl<'s> Labels<'_, 's> {

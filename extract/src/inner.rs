@@ -24,8 +24,6 @@ fn first(side: Side) -> usize {
         5
     }
 }
-/// Of an operand's numbers, its registers.
-const REGISTERS: usize = 4;
 /// Stores of results; their sectors follow.
 const STORES: usize = 10;
 /// Steps that are not expanded.
@@ -64,42 +62,63 @@ impl Numbers {
     }
 }
 
-/// What decides how numbers become time: within one flavour, and with the same registers, it is monotone in them.
+/// What decides how numbers become time: within one flavour of a class they are comparable, since the registers of all
+/// its programs are the same. It also keeps the best of A and the best of B from being taken from programs that deal
+/// out the results differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flavour {
     /// Operands are read where they are used.
     pub direct: bool,
     /// The inner k loop is not expanded.
     pub rolled: bool,
+    k_step: u8,
+    /// A thread's results along m, in all its virtual threads below the class; those along n follow from the tile.
+    rows: u32,
 }
 
 impl Flavour {
-    pub const ALL: [Flavour; 4] = [
-        Flavour { direct: false, rolled: false },
-        Flavour { direct: false, rolled: true },
-        Flavour { direct: true, rolled: false },
-        Flavour { direct: true, rolled: true },
-    ];
+    /// Of programs that are repeated by virtual threads, along m and n.
+    fn repeated(self, times: [f64; 2]) -> Flavour {
+        Flavour { rows: self.rows * times[0] as u32, ..self }
+    }
+
+    /// The flavour below virtual threads that repeat it, if there is one.
+    pub fn below(self, times: [f64; 2]) -> Option<Flavour> {
+        let times = (times[0] as u32).max(1);
+        (self.rows % times == 0).then(|| Flavour { rows: self.rows / times, ..self })
+    }
 }
 
-/// What no program below a class beats that has a flavour.
+/// What no program below a class beats that has a flavour: the least of each number. In single precision to save
+/// memory, rounded down.
 #[derive(Clone, Debug)]
 pub(crate) struct Ideal {
     pub flavour: Flavour,
-    /// The least of each number.
-    pub least: Numbers,
-    /// Most registers of A's fragments and of B's.
-    pub most: [f64; 2],
+    least: [f32; 13],
+}
+
+impl Ideal {
+    pub fn least(&self) -> Numbers {
+        Numbers(self.least.map(f64::from))
+    }
+}
+
+/// The largest single-precision number that is not larger. Most numbers are whole and small: they stay as they are.
+fn rounded_down(x: f64) -> f32 {
+    let near = x as f32;
+    if f64::from(near) > x {
+        near.next_down()
+    } else {
+        near
+    }
 }
 
 /// Takes up one more choice.
-fn include(ideals: &mut Vec<Ideal>, flavour: Flavour, least: &Numbers, most: [f64; 2]) {
+fn include(ideals: &mut Vec<Ideal>, flavour: Flavour, numbers: &Numbers) {
+    let least = numbers.0.map(rounded_down);
     match ideals.iter_mut().find(|i| i.flavour == flavour) {
-        Some(ideal) => {
-            ideal.least.0.iter_mut().zip(&least.0).for_each(|(a, b)| *a = a.min(*b));
-            ideal.most.iter_mut().zip(most).for_each(|(a, b)| *a = a.max(b));
-        }
-        None => ideals.push(Ideal { flavour, least: *least, most }),
+        Some(ideal) => ideal.least.iter_mut().zip(least).for_each(|(a, b)| *a = a.min(b)),
+        None => ideals.push(Ideal { flavour, least }),
     }
 }
 
@@ -124,8 +143,9 @@ struct Config {
 }
 
 impl Config {
-    fn flavour(&self) -> Flavour {
-        Flavour { direct: self.vectors[0].is_none(), rolled: self.rolled > 0.0 }
+    fn flavour(&self, rows: i64) -> Flavour {
+        let direct = self.vectors[0].is_none();
+        Flavour { direct, rolled: self.rolled > 0.0, k_step: self.k_step as u8, rows: rows as u32 }
     }
 }
 
@@ -200,25 +220,24 @@ impl<'k, 's> Labels<'k, 's> {
 
     /// Vthread loops repeat what is below; warp loops do not, for the numbers are those of one warp.
     fn over_loops(&self, class: Id) -> Vec<Ideal> {
-        let mut ideals = Vec::with_capacity(2);
+        let mut ideals = Vec::new();
         for node in self.space.choices(class) {
             let Term::Loop { axis, role, extent, body, .. } = node else { continue };
             let times = repeats(*axis, *role, *extent);
             for ideal in self.ideals(body[0]) {
-                let most = [ideal.most[0] * times[0], ideal.most[1] * times[1]];
-                include(&mut ideals, ideal.flavour, &ideal.least.repeated(times, ideal.flavour), most);
+                let flavour = ideal.flavour.repeated(times);
+                include(&mut ideals, flavour, &ideal.least().repeated(times, flavour));
             }
         }
         ideals
     }
 
     fn over_lanes(&self, class: Id) -> Vec<Ideal> {
-        let mut ideals = Vec::with_capacity(2);
+        let mut ideals = Vec::new();
         for lanes in self.lanes(class) {
             let configs = self.configs(lanes.thread);
             for ((config, _), numbers) in configs.iter().zip(self.numbers(&lanes, &configs)) {
-                let most = [Side::A, Side::B].map(|side| numbers.side(side)[REGISTERS]);
-                include(&mut ideals, config.flavour(), &numbers, most);
+                include(&mut ideals, config.flavour(lanes.grid.registers.m), &numbers);
             }
         }
         ideals
@@ -235,10 +254,8 @@ impl<'k, 's> Labels<'k, 's> {
         for (grid, lanes) in self.lanes(class).iter().enumerate() {
             let configs = self.configs(lanes.thread);
             for ((config, ways), numbers) in configs.iter().zip(self.numbers(lanes, &configs)) {
-                let flavour = config.flavour();
-                // The time is not monotone in registers: only labels that agree in them are compared.
-                let group = (flavour, [Side::A, Side::B].map(|side| numbers.side(side)[REGISTERS]));
-                weighed.push(Weighed { numbers: numbers.0, group, ways: *ways });
+                let flavour = config.flavour(lanes.grid.registers.m);
+                weighed.push(Weighed { numbers: numbers.0, group: flavour, ways: *ways });
                 labels.push(Label { numbers, flavour, grid, config: *config });
             }
         }
