@@ -91,6 +91,8 @@ impl<'s> Labels<'_, 's> {
     /// Ways to fill a tile: (fill class, overlap).
     pub fn fills(&self, class: Id, side: Side, layout: Layout, pipe: Pipe) -> Arc<Vec<FillLabel<'s>>> {
         let class = self.space.egraph.find(class);
+        // The size of a ring changes nothing.
+        let pipe = if let Pipe::Async(_) = pipe { Pipe::Async(2) } else { pipe };
         if let Some(found) = look_up(&self.known.fills, &(class, pipe)) {
             return found;
         }
