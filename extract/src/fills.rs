@@ -105,7 +105,13 @@ impl<'s> Labels<'_, 's> {
             let contraction = &self.space.contraction;
             let dtype = contraction.operand(side).dtype;
             for (fill, path) in ways {
-                let work = work::fill(contraction, side, size, threads, pipe, (layout, fill));
+                // Expanding its loop does not change a copy's work, nor does the overlap beyond what its class says.
+                let key = (class, fill.coalesced, fill.vector);
+                let work = look_up(&self.known.copies, &key).unwrap_or_else(|| {
+                    let made = work::fill(contraction, side, size, threads, pipe, (layout, fill));
+                    store(&self.known.copies, key, made);
+                    made
+                });
                 let held = fill.unroll || pipe == Pipe::Registers;
                 let registers = match pipe {
                     Pipe::Async(_) => 0,

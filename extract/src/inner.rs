@@ -4,7 +4,7 @@
 use crate::dominance::{keep, Weighed};
 use crate::fills::FillLabel;
 use crate::path::Path;
-use crate::work::{self, LaneGrid};
+use crate::work::{self, LaneGrid, Work};
 use egg::Id;
 use satune_ir::term::{Axis, Layout, Pair, Pipe, Role, Side, Space, Stage, State, Term};
 use std::collections::HashMap;
@@ -176,6 +176,7 @@ pub(crate) struct Known<'s> {
     lanes: RwLock<HashMap<Id, Arc<Vec<Label>>>>,
     configs: RwLock<HashMap<Id, Configs>>,
     fragments: RwLock<HashMap<FragmentKey, [f64; 4]>>,
+    pub copies: RwLock<HashMap<(Id, bool, u32), Work>>,
     pub fills: RwLock<HashMap<(Id, Pipe), Arc<Vec<FillLabel<'s>>>>>,
 }
 
@@ -188,6 +189,7 @@ impl Known<'_> {
             lanes: RwLock::default(),
             configs: RwLock::default(),
             fragments: RwLock::default(),
+            copies: RwLock::default(),
             fills: RwLock::default(),
         }
     }
