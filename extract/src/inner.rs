@@ -103,11 +103,13 @@ impl Ideal {
     }
 }
 
-/// The largest single-precision number that is not larger. Most numbers are whole and small: they stay as they are.
+/// The largest single-precision number that is not larger, for numbers that are not negative. Most are whole and small:
+/// they stay as they are.
 fn rounded_down(x: f64) -> f32 {
     let near = x as f32;
     if f64::from(near) > x {
-        near.next_down()
+        // The bits of positive numbers are ordered as they are; this one is above `x`, so it is not 0.
+        f32::from_bits(near.to_bits().saturating_sub(1))
     } else {
         near
     }
@@ -163,12 +165,18 @@ struct Lanes<'s> {
 /// operand's axis, layout, k tile, k step, elements per access.
 type FragmentKey = (Side, Pair, bool, i64, Option<Layout>, i64, i64, u32);
 
+/// Operand, k step, elements per access.
+type PieceKey = (Side, i64, Option<u32>);
+
 /// Labels of the classes of a space, for the k best.
 pub(crate) struct Labels<'k, 's> {
     pub space: &'s Space,
     pub k: usize,
     pub known: &'k Known<'s>,
 }
+
+/// Ways to fill one tile.
+pub(crate) type Fills<'s> = Arc<Vec<FillLabel<'s>>>;
 
 /// What any worker has made.
 pub(crate) struct Known<'s> {
@@ -177,7 +185,7 @@ pub(crate) struct Known<'s> {
     configs: RwLock<HashMap<Id, Configs>>,
     fragments: RwLock<HashMap<FragmentKey, [f64; 4]>>,
     pub copies: RwLock<HashMap<(Id, bool, u32), Work>>,
-    pub fills: RwLock<HashMap<(Id, Pipe), Arc<Vec<FillLabel<'s>>>>>,
+    pub fills: RwLock<HashMap<(Id, Pipe), Fills<'s>>>,
 }
 
 impl Known<'_> {
@@ -306,7 +314,7 @@ impl<'k, 's> Labels<'k, 's> {
         let state = *self.space.state(lanes.thread);
         let contraction = &self.space.contraction;
         // Few differ: (operand, k step, access) and the width of stores.
-        let mut pieces: Vec<((Side, i64, Option<u32>), [f64; 5])> = Vec::new();
+        let mut pieces: Vec<(PieceKey, [f64; 5])> = Vec::new();
         let mut stored: Vec<(u32, (f64, f64))> = Vec::new();
         let mut out = Vec::with_capacity(configs.len());
         for (config, _) in configs {
