@@ -3,6 +3,7 @@
 //! An index is written as `base + Σ scale · ((mark // lower) % extent)`, where a *mark* is a loop variable or a fused sum
 //! of such terms. The terms of all indices together are independent when the parts taken of each mark do not overlap.
 use crate::arith::{add, constant, floor_div, floor_mod, int, mul, Domains};
+use crate::linear::Linear;
 use satune_ir::{visit, BinOp, DType, Expr, Range};
 
 mod inverse;
@@ -94,7 +95,9 @@ impl IterMap {
 
     fn rewrite(&mut self, e: &Expr, domains: &Domains) -> Option<Sum> {
         if !visit::uses_var(e, &|v| domains.contains_key(&v)) {
-            return Some(Sum { terms: Vec::new(), base: e.clone() });
+            let folded = Linear::of(e, &Domains::new()).and_then(|l| l.as_constant());
+            let base = folded.map_or_else(|| e.clone(), |v| int(v, DType::I32));
+            return Some(Sum { terms: Vec::new(), base });
         }
         match e {
             Expr::Var(v) => {
