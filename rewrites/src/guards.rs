@@ -62,3 +62,20 @@ pub fn implies(strong: &Expr, weak: &Expr) -> bool {
         _ => strong == weak,
     }
 }
+
+/// Whether a comparison provably holds.
+pub fn always(clause: &Expr, domains: &Domains) -> bool {
+    let linear = |e: &Expr| Linear::of(e, domains);
+    match clause {
+        Expr::Int(v, _) => *v != 0,
+        Expr::Binary(BinOp::Lt, a, b) => match (linear(a).and_then(|l| l.shifted(1)), linear(b)) {
+            (Some(a), Some(b)) => a.at_most(&b, domains),
+            _ => false,
+        },
+        Expr::Binary(BinOp::Le, a, b) => match (linear(a), linear(b)) {
+            (Some(a), Some(b)) => a.at_most(&b, domains),
+            _ => false,
+        },
+        _ => false,
+    }
+}

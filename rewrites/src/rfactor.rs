@@ -20,6 +20,7 @@
 //! result; 8 every partial result is initialized: the block's predicate leaves out no iteration of the loop altogether
 //! (TVM does not ask, and adds up what nobody wrote).
 use crate::arith::{constant, Domains};
+use crate::guards::always;
 use crate::linear::{conjuncts, Linear};
 use crate::reducer::{self, Reduction};
 use crate::schedule::{Result, Schedule};
@@ -210,23 +211,6 @@ fn require_initialized(
         }
     }
     Ok(())
-}
-
-/// Whether a comparison provably holds.
-fn always(clause: &Expr, domains: &Domains) -> bool {
-    let linear = |e: &Expr| Linear::of(e, domains);
-    match clause {
-        Expr::Int(v, _) => *v != 0,
-        Expr::Binary(BinOp::Lt, a, b) => match (linear(a).and_then(|l| l.shifted(1)), linear(b)) {
-            (Some(a), Some(b)) => a.at_most(&b, domains),
-            _ => false,
-        },
-        Expr::Binary(BinOp::Le, a, b) => match (linear(a), linear(b)) {
-            (Some(a), Some(b)) => a.at_most(&b, domains),
-            _ => false,
-        },
-        _ => false,
-    }
 }
 
 /// The primitive. Returns the block of the first step.
