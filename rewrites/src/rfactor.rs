@@ -19,15 +19,15 @@
 //! several iterations feeds an iterator; 6 its init and update are those of a known reducer; 7 the axis is one of the
 //! result; 8 every partial result is initialized: the block's predicate leaves out no iteration of the loop altogether
 //! (TVM does not ask, and adds up what nobody wrote).
-use crate::arith::{constant, Domains};
+use crate::arith::constant;
 use crate::guards::always;
-use crate::linear::{conjuncts, Linear};
+use crate::linear::conjuncts;
 use crate::reducer::{self, Reduction};
 use crate::schedule::{Result, Schedule};
 use crate::scope;
 use crate::tree::{LoopId, Node};
 use crate::ScheduleError;
-use satune_ir::{visit, BinOp, BlockId, BlockRealize, Buffer, Expr, For, ForKind, IterKind};
+use satune_ir::{visit, BlockId, BlockRealize, Buffer, Expr, For, ForKind, IterKind};
 use std::collections::HashMap;
 
 mod steps;
