@@ -460,3 +460,90 @@ fn united(all: Vec<Region>) -> Result<Vec<Region>> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::split::split;
+    use crate::testing::{assert_program, block, func, joined, loops, matmul, refusal, schedule};
+
+    const PARAMS: &str = "A: T.Buffer((32,), \"float32\"), B: T.Buffer((32,), \"float32\")";
+
+    fn copy() -> Schedule {
+        schedule(&func(
+            PARAMS,
+            "for i in range(32):\n    with T.sblock(\"B\"):\n        vi = T.axis.spatial(32, i)\n        B[vi] = A[vi]\n",
+        ))
+    }
+
+    #[test]
+    fn the_picture() {
+        let mut s = copy();
+        let target = loops(&s, "B")[0];
+        let inner = split(&mut s, target, &[None, Some(8)], true, false).unwrap()[1];
+        let outer = blockize(&mut s, inner, true).unwrap();
+        assert_eq!(s.block(outer).unwrap().name, "B_o");
+        assert_program(
+            &s,
+            &func(
+                PARAMS,
+                r#"
+for i_0 in range(4):
+    with T.sblock("B_o"):
+        vi_o = T.axis.spatial(4, i_0)
+        T.reads(A[vi_o * 8:vi_o * 8 + 8])
+        T.writes(B[vi_o * 8:vi_o * 8 + 8])
+        for i_1 in range(8):
+            with T.sblock("B"):
+                vi_i = T.axis.spatial(8, i_1)
+                B[vi_o * 8 + vi_i] = A[vi_o * 8 + vi_i]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn reductions_keep_their_init_outside() {
+        let mut s = matmul();
+        let k = loops(&s, "C")[2];
+        let outer = blockize(&mut s, k, true).unwrap();
+        let inner = block(&s, "C");
+        assert!(s.block(outer).unwrap().init.is_some());
+        let inner = s.block(inner).unwrap();
+        assert!(inner.init.is_none() && inner.reads.len() == 3);
+    }
+
+    #[test]
+    fn several_blocks() {
+        let mut s = joined();
+        let both = [block(&s, "B"), block(&s, "C")];
+        let outer = blockize_blocks(&mut s, &both, true).unwrap();
+        assert_eq!(s.block(outer).unwrap().name, "outer_B_C_");
+        assert_eq!(s.child_blocks(Node::Block(outer)).unwrap(), both);
+        let mut s = matmul();
+        let c = [block(&s, "C")];
+        assert_eq!(
+            refusal(&mut s, |s| blockize_blocks(s, &c, true)),
+            "Target blocks must not be nested with each other!: C"
+        );
+    }
+
+    #[test]
+    fn refuses() {
+        let mut s = joined();
+        let i = loops(&s, "B")[0];
+        let message = "ScheduleError: The loop is required to have only one child block";
+        assert_eq!(refusal(&mut s, |s| blockize(s, i, true)), message);
+        let mut s = copy();
+        let target = loops(&s, "B")[0];
+        let inner = split(&mut s, target, &[None, Some(5)], true, false).unwrap()[1];
+        let message = "ScheduleError: The bindings of the inner block can not be blockized.";
+        assert_eq!(refusal(&mut s, |s| blockize(s, inner, true)), message, "a guard across the boundary");
+        let mut s = schedule(&func(
+            PARAMS,
+            "for i in range(16):\n    with T.sblock(\"B\"):\n        vi = T.axis.spatial(32, i + 3)\n        B[vi] = A[vi]\n",
+        ));
+        let i = loops(&s, "B")[0];
+        assert_eq!(refusal(&mut s, |s| blockize(s, i, true)), message, "an offset, which TVM loses");
+    }
+}

@@ -337,3 +337,61 @@ fn quotient(e: &Expr) -> Option<(Expr, i64)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_program, block, chain, func, loops, refusal, schedule};
+
+    const PARAMS: &str = "A: T.Buffer((16,), \"float32\"), B: T.Buffer((20,), \"float32\")";
+
+    fn padded(value: &str) -> Schedule {
+        let body = format!(
+            "for i in range(20):\n    with T.sblock(\"B\"):\n        vi = T.axis.spatial(20, i)\n        B[vi] = {value}\n"
+        );
+        schedule(&func(PARAMS, &body))
+    }
+
+    #[test]
+    fn the_picture() {
+        let mut s = padded("T.if_then_else(2 <= vi and vi < 18, A[vi - 2], T.float32(0))");
+        let (b, i) = (block(&s, "B"), loops(&s, "B")[0]);
+        decompose_padding(&mut s, b, i).unwrap();
+        assert_program(
+            &s,
+            &func(
+                PARAMS,
+                r#"
+for i in range(20):
+    with T.sblock("B_pad_const"):
+        vi = T.axis.spatial(20, i)
+        B[vi] = T.float32(0)
+for i in range(16):
+    with T.sblock("B"):
+        vi = T.axis.spatial(16, i)
+        B[vi + 2] = A[vi]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn refuses() {
+        for (value, reason) in [
+            ("A[0]", "Value of BufferStore expect to be constrained by a padding predicate"),
+            ("T.if_then_else(vi < 16, A[0], A[1])", "Pad value should be constant"),
+            ("T.if_then_else(vi < 20, A[0], T.float32(0))", "The in-bound predicate is trivial"),
+            ("T.if_then_else(vi % 2 < 1, A[0], T.float32(0))", "Block iters are not independent wrt padding condition"),
+        ] {
+            let mut s = padded(value);
+            let (b, i) = (block(&s, "B"), loops(&s, "B")[0]);
+            let error = decompose_padding(&mut s, b, i).unwrap_err();
+            assert_eq!(error.fast, "ScheduleError: decompose_padding expect the block to match padding pattern");
+            assert!(error.detail.ends_with(reason), "{value}: {}", error.detail);
+        }
+        let mut s = chain();
+        let (b, i) = (block(&s, "B"), loops(&s, "C")[0]);
+        let message = "ScheduleError: decompose_padding expect the loop to be an ancestor of block";
+        assert_eq!(refusal(&mut s, |s| decompose_padding(s, b, i)), message);
+    }
+}
