@@ -1,8 +1,41 @@
-//! What a block's body reads and writes, where its text does not say: TVMScript's `T.reads` and `T.writes` are optional.
+//! What a block's body reads and writes, where its text does not say (TVMScript's `T.reads` and `T.writes` are optional), and
+//! after its body was changed.
 use crate::affine::linear::Interval;
 use crate::affine::{constant, int, Domains};
 use crate::{visit, Buffer, BufferId, DType, Expr, Range, Region, Stmt, VarId};
 use std::collections::HashMap;
+
+/// The indices with which a dimension is accessed.
+#[derive(Clone, Debug)]
+enum Dim {
+    /// As written: no loop of the body moves it.
+    Fixed(Range),
+    /// Taken together over loops of the body, or over several accesses.
+    Joined(Interval),
+    /// Unknown.
+    Any,
+}
+
+impl Dim {
+    fn interval(&self) -> Option<Interval> {
+        let none = Domains::new();
+        match self {
+            Dim::Fixed(r) => Interval::of_range(r, &none, &none),
+            Dim::Joined(i) => Some(i.clone()),
+            Dim::Any => None,
+        }
+    }
+
+    fn union(&self, other: Dim) -> Dim {
+        match (self, &other) {
+            (Dim::Fixed(x), Dim::Fixed(y)) if x == y => other,
+            _ => match (self.interval(), other.interval()) {
+                (Some(a), Some(b)) => Dim::Joined(a.union(&b, &Domains::new())),
+                _ => Dim::Any,
+            },
+        }
+    }
+}
 
 /// Regions read and regions written, each in the order in which the buffers first occur.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,19 +54,23 @@ pub fn of_block(init: Option<&Stmt>, body: &Stmt, own: &[BufferId], buffers: &[B
         walk.stmt(init);
     }
     walk.stmt(body);
-    let region = |(buffer, dims): (BufferId, Vec<Option<Interval>>)| walked(buffer, dims, buffers);
+    let region = |(buffer, dims): (BufferId, Vec<Dim>)| walked(buffer, dims, buffers);
     let writes: Vec<Region> = walk.writes.into_iter().filter(|(b, _)| !own.contains(b)).map(region).collect();
     let reduced = |b: &BufferId| init.is_some() && writes.iter().any(|w| w.buffer == *b);
     let reads = walk.reads.into_iter().filter(|(b, _)| !own.contains(b) && !reduced(b)).map(region).collect();
     Accesses { reads, writes }
 }
 
-fn walked(buffer: BufferId, dims: Vec<Option<Interval>>, buffers: &[Buffer]) -> Region {
+fn walked(buffer: BufferId, dims: Vec<Dim>, buffers: &[Buffer]) -> Region {
     let shape = &buffers[buffer.0 as usize].shape;
     let none = Domains::new();
-    let range = |(dim, size): (Option<Interval>, &Expr)| {
+    let range = |(dim, size): (Dim, &Expr)| {
         let whole = Range { min: int(0, DType::I32), extent: size.clone() };
-        let Some(interval) = dim else { return whole };
+        let interval = match dim {
+            Dim::Fixed(range) => return range,
+            Dim::Joined(interval) => interval,
+            Dim::Any => return whole,
+        };
         let (Some(extent), Some(size)) = (interval.extent(&none).map(|l| l.expr()), constant(size)) else {
             return whole;
         };
@@ -50,7 +87,7 @@ fn walked(buffer: BufferId, dims: Vec<Option<Interval>>, buffers: &[Buffer]) -> 
     Region { buffer, ranges: dims.into_iter().zip(shape).map(range).collect() }
 }
 
-type Touched = Vec<(BufferId, Vec<Option<Interval>>)>;
+type Touched = Vec<(BufferId, Vec<Dim>)>;
 
 struct Walk {
     /// Loops of the body, over whose values boxes are taken together.
@@ -62,25 +99,22 @@ struct Walk {
 
 impl Walk {
     fn touch(&mut self, buffer: BufferId, ranges: &[Range], write: bool) {
-        let dims: Vec<Option<Interval>> = ranges
-            .iter()
-            .map(|r| {
-                let map = |e: &Expr| visit::substitute(e, &self.lets);
-                Interval::of_range(&Range { min: map(&r.min), extent: map(&r.extent) }, &self.loops, &Domains::new())
-            })
-            .collect();
+        let dims: Vec<Dim> = ranges.iter().map(|r| self.dim(r)).collect();
         let list = if write { &mut self.writes } else { &mut self.reads };
         match list.iter_mut().find(|(b, _)| *b == buffer) {
             None => list.push((buffer, dims)),
-            Some((_, old)) => {
-                for (x, y) in old.iter_mut().zip(dims) {
-                    *x = match (x.take(), y) {
-                        (Some(a), Some(b)) => Some(a.union(&b, &Domains::new())),
-                        _ => None,
-                    };
-                }
-            }
+            Some((_, old)) => old.iter_mut().zip(dims).for_each(|(x, y)| *x = x.union(y)),
         }
+    }
+
+    fn dim(&self, r: &Range) -> Dim {
+        let map = |e: &Expr| visit::substitute(e, &self.lets);
+        let range = Range { min: map(&r.min), extent: map(&r.extent) };
+        let moves = |e: &Expr| visit::uses_var(e, &|v| self.loops.contains_key(&v));
+        if !moves(&range.min) && !moves(&range.extent) {
+            return Dim::Fixed(range);
+        }
+        Interval::of_range(&range, &self.loops, &Domains::new()).map_or(Dim::Any, Dim::Joined)
     }
 
     fn point(&mut self, buffer: BufferId, indices: &[Expr], write: bool) {
@@ -103,7 +137,7 @@ impl Walk {
                 self.loops.remove(&l.var.id);
             }
             Stmt::Realize(r) => {
-                self.expr(&r.predicate);
+                r.iter_values.iter().chain([&r.predicate]).for_each(|e| self.expr(e));
                 let map: HashMap<VarId, Expr> =
                     r.block.iter_vars.iter().zip(&r.iter_values).map(|(iv, e)| (iv.var.id, e.clone())).collect();
                 for (list, write) in [(&r.block.reads, false), (&r.block.writes, true)] {
@@ -115,9 +149,9 @@ impl Walk {
             }
             Stmt::Seq(parts) => parts.iter().for_each(|p| self.stmt(p)),
             Stmt::Store { buffer, indices, value } => {
-                indices.iter().for_each(|e| self.expr(e));
-                self.expr(value);
                 self.point(*buffer, indices, true);
+                self.expr(value);
+                indices.iter().for_each(|e| self.expr(e));
             }
             Stmt::If { cond, then, otherwise } => {
                 self.expr(cond);

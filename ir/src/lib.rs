@@ -7,6 +7,7 @@ pub mod access;
 pub mod affine;
 mod expr;
 pub mod fold;
+pub mod interp;
 pub mod machine;
 mod program;
 pub mod structural;

@@ -1,10 +1,11 @@
 //! What is known of blocks, computed from the program: affine bindings, covered reads, stage pipelines.
 use crate::arith::{self, constant, Domains};
 use crate::bounds::{bounds_of_range, Interval};
+use crate::linear::{all, conjuncts};
 use crate::schedule::{Result, Schedule};
 use crate::scope::{declares_nothing, touched, DepKind, Scope};
 use crate::tree::{LoopId, Node};
-use satune_ir::{access, visit, Block, BlockId, BlockRealize, BufferId, ForKind, Range, Region};
+use satune_ir::{access, visit, Block, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region};
 use std::collections::HashMap;
 
 /// Whether the block's iterators are an affine map, onto their domain, of the loops above it.
@@ -86,7 +87,7 @@ pub fn region_cover(s: &Schedule, graph: &Scope, consumer: BlockId) -> Result<bo
                 }
                 for w in writer.block.writes.iter().filter(|w| w.buffer == read.buffer) {
                     written = true;
-                    let Some(new) = region_written(s, writer, w, at)? else { continue };
+                    let Some(new) = region_written(s, writer, w, at, &reader.predicate)? else { continue };
                     produced = match produced {
                         None => Some(new),
                         Some(old) => union(&old, &new, &outer).or(Some(old)),
@@ -172,11 +173,21 @@ fn bound_region(realize: &BlockRealize, region: &Region) -> Vec<Range> {
     visit::map_region(region, &mut |e| visit::substitute(e, &map)).ranges
 }
 
-/// A box that is certainly written below `at`, if one can be told.
-fn region_written(s: &Schedule, writer: &BlockRealize, region: &Region, at: Node) -> Result<Option<Vec<Interval>>> {
+/// A box that is certainly written below `at` where `reading` holds, if one can be told.
+fn region_written(
+    s: &Schedule,
+    writer: &BlockRealize,
+    region: &Region,
+    at: Node,
+    reading: &Expr,
+) -> Result<Option<Vec<Interval>>> {
     let loops = relaxed(s, writer.block.id, at, region.buffer)?;
     let ranges = bound_region(writer, region);
-    if ranges.iter().any(|r| constant(&r.extent).is_none()) || !arith::fills_boxes(&ranges, &loops, &writer.predicate) {
+    // A guard that the reader has too, of loops that both share, keeps nothing from it.
+    let guards = conjuncts(reading);
+    let shared = |c: &Expr| guards.contains(c) && !visit::uses_var(c, &|v| loops.contains_key(&v));
+    let predicate = all(conjuncts(&writer.predicate).into_iter().filter(|c| !shared(c)));
+    if ranges.iter().any(|r| constant(&r.extent).is_none()) || !arith::fills_boxes(&ranges, &loops, &predicate) {
         return Ok(None);
     }
     Ok(ranges.iter().map(|r| bounds_of_range(r, &loops)).collect())

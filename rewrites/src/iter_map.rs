@@ -3,6 +3,7 @@
 //! An index is written as `base + Σ scale · ((mark // lower) % extent)`, where a *mark* is a loop variable or a fused sum
 //! of such terms. The terms of all indices together are independent when the parts taken of each mark do not overlap.
 use crate::arith::{add, constant, floor_div, floor_mod, int, mul, Domains};
+use crate::linear::Linear;
 use satune_ir::{visit, BinOp, DType, Expr, Range};
 use std::sync::Arc;
 
@@ -51,6 +52,11 @@ pub struct IterMap {
 
 /// Takes indices apart over the variables of `domains` under a predicate. None where they are no surjective map.
 pub fn detect(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: bool) -> Option<IterMap> {
+    taken_apart(indices, domains, predicate, keep_unit).filter(IterMap::independent)
+}
+
+/// The same for indices that need not be independent of each other.
+pub fn taken_apart(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: bool) -> Option<IterMap> {
     let mut map = IterMap { marks: Vec::new(), constraints: Vec::new(), sums: Vec::new(), keep_unit };
     map.constrain(predicate, domains)?;
     for e in indices {
@@ -58,7 +64,7 @@ pub fn detect(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: 
         let sum = map.fused(sum)?;
         map.sums.push(sum);
     }
-    map.independent().then_some(map)
+    Some(map)
 }
 
 impl IterMap {
@@ -97,7 +103,8 @@ impl IterMap {
 
     fn rewrite(&mut self, e: &Expr, domains: &Domains) -> Option<Sum> {
         if !visit::uses_var(e, &|v| domains.contains_key(&v)) {
-            return Some(Sum { terms: Vec::new(), base: e.clone() });
+            let base = Linear::of(e, &Domains::new()).map_or_else(|| e.clone(), |l| l.expr());
+            return Some(Sum { terms: Vec::new(), base });
         }
         match e {
             Expr::Var(v) => {
@@ -167,12 +174,14 @@ impl IterMap {
             }
         } else {
             if t.extent % c != 0 {
-                // Only the highest part of a mark can be padded.
+                // Only the highest part of a mark can be padded, and all parts must agree on how far.
                 let mark = &mut self.marks[t.mark];
-                if t.lower.checked_mul(t.extent)? != mark.padded {
+                let end = t.lower.checked_mul(t.extent)?;
+                let padded = t.lower.checked_mul(t.extent.checked_add(c - 1)? / c)?.checked_mul(c)?;
+                if end != mark.padded && (end != mark.extent || padded != mark.padded) {
                     return None;
                 }
-                mark.padded = t.lower.checked_mul(t.extent.checked_add(c - 1)? / c)?.checked_mul(c)?;
+                mark.padded = padded;
             }
             out.terms.push(match op {
                 BinOp::FloorDiv => {

@@ -1,6 +1,7 @@
 //! Satune's schedule primitives: the legality, the transformation and the rewrite rule of each, one file per primitive.
 #![forbid(unsafe_code)]
 
+mod access_regions;
 pub mod arith;
 mod bounds;
 mod cache_common;
@@ -9,9 +10,11 @@ mod compute_domain;
 mod error;
 pub mod flags;
 pub mod gpu_check;
+mod inline_common;
 mod iter_map;
 mod loop_checks;
 mod loop_kind;
+mod reducer;
 mod regions;
 mod reindexed;
 mod render;
@@ -44,8 +47,12 @@ pub mod space;
 pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
+pub mod compute_inline;
 pub mod decompose_reduction;
+pub mod reindex;
 pub mod reverse_compute_at;
+pub mod reverse_compute_inline;
+pub mod rfactor;
 pub mod set_scope;
 pub mod storage_align;
 

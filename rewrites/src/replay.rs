@@ -4,9 +4,10 @@ use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
 use crate::tree::{LoopId, Node};
 use crate::{
-    add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, decompose_padding,
-    decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reorder, reverse_compute_at, set_scope,
-    split, storage_align, transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
+    add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
+    decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
+    reverse_compute_inline, rfactor, set_scope, split, storage_align, transform_block_layout, transform_layout, unroll,
+    vectorize, ErrorClass, ScheduleError,
 };
 use satune_ir::{Attr, BlockId, DType, Expr, Program};
 use serde_json::Value;
@@ -126,6 +127,10 @@ pub const PRIMITIVES: &[&str] = &[
     "decompose_reduction",
     "set_scope",
     "storage_align",
+    "rfactor",
+    "compute_inline",
+    "reverse_compute_inline",
+    "reindex",
     "blockize",
     "pad_einsum",
     "decompose_padding",
@@ -201,6 +206,16 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             args.int(4, "offset")?,
         )
         .map(done),
+        "rfactor" => rfactor::rfactor(s, args.loop_(0, "loop")?, args.int(1, "factor_axis")?).map(Handle::Block),
+        "compute_inline" => compute_inline::compute_inline(s, args.block(s, 0, "block")?).map(done),
+        "reverse_compute_inline" => {
+            reverse_compute_inline::reverse_compute_inline(s, args.block(s, 0, "block")?).map(done)
+        }
+        "reindex" => {
+            let (write, index) = args.buffer(1, "buffer")?;
+            let kind = if write { reindex::Kind::Write } else { reindex::Kind::Read };
+            reindex::reindex(s, args.block(s, 0, "block")?, kind, index).map(Handle::Block)
+        }
         "blockize" => {
             let preserve = args.flag(1, "preserve_unit_iters", true)?;
             match args.required(0, "target")? {

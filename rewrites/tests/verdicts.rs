@@ -63,10 +63,19 @@ fn judge(case: &Case) -> Result<(), String> {
     })
 }
 
-/// Cases where TVM's program is wrong and ours differs from it on purpose.
-const BETTER: [(&str, &str); 1] = [
+/// Cases where TVM's program is wrong, and ours differs from it on purpose or is refused: with a word of what differs.
+const BETTER: [(&str, &str); 7] = [
     // The copy back runs for i_0 * 3 + i_1 = 32 too, past the end of R: ours has the writer's guard.
     ("mean-2-261", "R_local: predicate"),
+    // The second step of rfactor runs for f_0 * 3 + f_1 = 16 and 17 too, past the end of O: ours has the first one's guard.
+    ("conv1d-4-847", "O: predicate"),
+    // The copy into B_reindex would come after the nest in which C reads it (TVM's result is off by 3551).
+    ("gemm_tn_i8-5-854", "in the same nest reads it"),
+    // B has two readers: TVM leaves one of them reading a buffer that nobody writes or allocates.
+    ("two_consumers-2-334", "C reads B too"),
+    ("two_consumers-3-49", "D reads B too"),
+    ("two_consumers-3-779", "C reads B too"),
+    ("two_consumers-4-327", "D reads B too"),
 ];
 
 #[test]
@@ -96,7 +105,8 @@ fn tvm_verdicts() {
         }
         let better = BETTER.iter().find(|(name, _)| *name == case.name).map(|(_, place)| place);
         if let Err(why) = verdict {
-            if better.is_some_and(|place| why.contains("final program differs") && why.contains(place)) {
+            let ours = ["final program differs", "TVM accepts, we refuse"].iter().any(|w| why.contains(w));
+            if better.is_some_and(|place| ours && why.contains(place)) {
                 continue;
             }
             if verbose == case.name || verbose == "all" {

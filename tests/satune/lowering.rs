@@ -95,7 +95,7 @@ fn vthreads_are_packed() {
         .filter(|a| a.space == Space::Register)
         .map(|a| (a.name.as_str(), a.len))
         .collect();
-    assert_eq!(registers, [("C_local", 64), ("A_shared_local", 8), ("B_shared_local", 8)]);
+    assert_eq!(registers, [("C_local", 64), ("A_local", 8), ("B_local", 8)]);
     println!("{}", text(&module));
 }
 

@@ -32,9 +32,6 @@ impl E {
     pub fn lt(self, other: impl Into<E>) -> E {
         E(Expr::Binary(BinOp::Lt, Arc::new(self.0), Arc::new(other.into().0)))
     }
-    pub fn cast(self, dtype: DType) -> E {
-        E(Expr::Cast(dtype, Arc::new(self.0)))
-    }
 }
 
 /// The condition true.
@@ -207,116 +204,189 @@ impl Default for Gemm {
     }
 }
 
+/// Text with indentation, line by line.
+struct Script {
+    text: String,
+    depth: usize,
+}
+
+impl Script {
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.text += &format!("{}{}\n", "    ".repeat(self.depth), line.as_ref());
+    }
+
+    /// A line that opens a body.
+    fn open(&mut self, line: impl AsRef<str>) {
+        self.line(line);
+        self.depth += 1;
+    }
+
+    /// A block in a nest of its own, with a predicate where there is one.
+    fn block(&mut self, name: &str, axes: &[String], predicate: &[String], attributes: &str, body: &[String]) {
+        let depth = self.depth;
+        self.open(format!("with T.sblock(\"{name}\"):"));
+        axes.iter().for_each(|a| self.line(a));
+        if !predicate.is_empty() {
+            self.line(format!("T.where({})", predicate.join(" and ")));
+        }
+        if !attributes.is_empty() {
+            self.line(format!("T.sblock_attr({attributes})"));
+        }
+        body.iter().for_each(|b| self.line(b));
+        self.depth = depth;
+    }
+}
+
+/// Annotations as a Python dictionary; nothing where there are none.
+fn dictionary(map: &Annotations) -> String {
+    fn value(a: &Attr) -> String {
+        match a {
+            Attr::Int(v) => v.to_string(),
+            Attr::Bool(b) => if *b { "True" } else { "False" }.into(),
+            Attr::Str(s) => format!("\"{s}\""),
+            Attr::List(l) => format!("[{}]", l.iter().map(value).collect::<Vec<_>>().join(", ")),
+            other => panic!("{other:?}"),
+        }
+    }
+    let items: Vec<String> = map.iter().map(|(k, v)| format!("\"{k}\": {}", value(v))).collect();
+    if items.is_empty() {
+        String::new()
+    } else {
+        format!("{{{}}}", items.join(", "))
+    }
+}
+
 impl Gemm {
     /// The program.
     pub fn program(&self) -> Program {
+        let text = self.script();
+        match tvmscript::parse(&text) {
+            Ok(program) => program,
+            Err(error) => panic!("{error}\n{text}"),
+        }
+    }
+
+    fn script(&self) -> String {
         let (m, n, k) = self.shape;
-        let (bm, bn, bk) = (
-            self.threads.0 * self.vthreads.0 * self.registers.0,
-            self.threads.1 * self.vthreads.1 * self.registers.1,
-            self.k_tile,
-        );
+        let ((ty, tx), (vy, vx), (ry, rx)) = (self.threads, self.vthreads, self.registers);
+        let (bm, bn, bk) = (ty * vy * ry, tx * vx * rx, self.k_tile);
         let up = |x: i64, y: i64| (x + y - 1) / y;
-        let mut b = Builder::new();
-        let a_in = b.param("A", &[m, k], self.input);
-        let b_in = b.param("B", &[k, n], self.input);
-        let out = b.param("C", &[m, n], DType::F32);
-        let a_shape = if self.transposed { [k, m] } else { [m, k] };
-        let a_sh = b.buffer("A_shared", &a_shape, self.input, "shared");
-        let b_sh = b.buffer("B_shared", &[k, n], self.input, "shared");
-        let a_lo = b.buffer("A_shared_local", &[m, k], self.input, "local");
-        let b_lo = b.buffer("B_shared_local", &[k, n], self.input, "local");
-        let sum = b.buffer("C_local", &[m, n], DType::F32, "local");
-        let below = move |e: &E, bound: i64, tile: i64| if bound % tile == 0 { always() } else { e.clone().lt(bound) };
-        let both = |x: E, y: E| match (&x.0, &y.0) {
-            (Expr::Int(..), _) => y,
-            (_, Expr::Int(..)) => x,
-            _ => x & y,
+        let input = self.input.name();
+        let below = |e: &str, bound: i64, tile: i64| (bound % tile != 0).then(|| format!("{e} < {bound}"));
+        let transposed = |i: &str, j: &str| if self.transposed { format!("{j}, {i}") } else { format!("{i}, {j}") };
+        let mut s = Script { text: "@T.prim_func(s_tir=True)\n".into(), depth: 0 };
+        let params = [("A", m, k, input), ("B", k, n, input), ("C", m, n, "float32")]
+            .map(|(name, x, y, t)| format!("{name}: T.Buffer(({x}, {y}), \"{t}\")"));
+        s.open(format!("def main({}):", params.join(", ")));
+        let a_shape = transposed(&m.to_string(), &k.to_string());
+        for (name, shape, dtype, scope) in [
+            ("A_shared", a_shape, input, "shared"),
+            ("B_shared", format!("{k}, {n}"), input, "shared"),
+            ("A_local", format!("{m}, {k}"), input, "local"),
+            ("B_local", format!("{k}, {n}"), input, "local"),
+            ("C_local", format!("{m}, {n}"), "float32", "local"),
+        ] {
+            s.line(format!("{name} = T.sblock_alloc_buffer(({shape}), \"{dtype}\", scope=\"{scope}\")"));
+        }
+        for (var, extent, tag) in [
+            ("i_0", up(m, bm), "blockIdx.y"),
+            ("j_0", up(n, bn), "blockIdx.x"),
+            ("i_1", vy, "vthread.y"),
+            ("j_1", vx, "vthread.x"),
+            ("i_2", ty, "threadIdx.y"),
+            ("j_2", tx, "threadIdx.x"),
+        ] {
+            s.open(format!("for {var} in T.thread_binding({extent}, thread=\"{tag}\"):"));
+        }
+        let row = format!("i_0 * {bm} + i_1 * {} + i_2 * {ry}", bm / vy);
+        let column = format!("j_0 * {bn} + j_1 * {} + j_2 * {rx}", bn / vx);
+        let (r, c, kk) = (format!("{row} + i_3"), format!("{column} + j_3"), format!("k_0 * {bk} + k_1"));
+        let axis = |name: &str, extent: i64, value: &str| format!("{name} = T.axis.spatial({extent}, {value})");
+        let inside: Vec<String> = [below(&r, m, bm), below(&c, n, bn)].into_iter().flatten().collect();
+        let k_inside = below(&kk, k, bk);
+        let serial = if self.unroll { "T.unroll" } else { "range" };
+        let vector = if self.local_vector > 1 { "T.vectorized" } else { "range" };
+        let registers = |s: &mut Script, first: &str, last: &str| {
+            s.open(format!("for i_3 in {first}({ry}):"));
+            s.open(format!("for j_3 in {last}({rx}):"));
         };
-        let a_at = |v: &[E]| if self.transposed { vec![v[1].clone(), v[0].clone()] } else { v.to_vec() };
-        let this = self.clone();
-        let nest = b.each("i_0", up(m, bm), "blockIdx.y", |b, i0| {
-            b.each("j_0", up(n, bn), "blockIdx.x", |b, j0| {
-                b.each("i_1", this.vthreads.0, "vthread.y", |b, i1| {
-                    b.each("j_1", this.vthreads.1, "vthread.x", |b, j1| {
-                        b.each("i_2", this.threads.0, "threadIdx.y", |b, i2| {
-                            b.each("j_2", this.threads.1, "threadIdx.x", |b, j2| {
-                                let row = i0.clone() * bm + i1 * (bm / this.vthreads.0) + i2 * this.registers.0;
-                                let column = j0.clone() * bn + j1 * (bn / this.vthreads.1) + j2 * this.registers.1;
-                                let loops = if this.unroll { "unrolled" } else { "" };
-                                let vector = if this.local_vector > 1 { "vectorized" } else { "" };
-                                let two = |b: &mut Builder, kind: &str, last: &str, f: &mut dyn FnMut(&mut Builder, E, E) -> Stmt| {
-                                    b.each("i_3", this.registers.0, kind, |b, x| {
-                                        b.each("j_3", this.registers.1, last, |b, y| f(b, row.clone() + x.clone(), column.clone() + y))
-                                    })
-                                };
-                                let inside = |r: &E, c: &E| both(below(r, m, bm), below(c, n, bn));
-                                let init = two(b, loops, loops, &mut |b, r, c| {
-                                    let p = inside(&r, &c);
-                                    b.block("C_init", &[("S", m, r), ("S", n, c)], p, Annotations::new(), |v| {
-                                        (None, store(sum, v, float(0.0, DType::F32)))
-                                    })
-                                });
-                                let k_loop = b.annotated("k_0", up(k, bk), "", this.k_annotations.clone(), |b, k0| {
-                                    let fill = |b: &mut Builder, name: &str, tile: (i64, i64), origin: (E, E), whole: (i64, i64), copy: &dyn Fn(&[E]) -> Stmt| {
-                                        let per = this.threads.0 * this.threads.1 * this.vector;
-                                        let elements = tile.0 * tile.1;
-                                        b.each("ax_0", up(elements, per), "", |b, f0| {
-                                            b.each("ax_1", this.threads.0, "threadIdx.y", |b, f1| {
-                                                b.each("ax_2", this.threads.1, "threadIdx.x", |b, f2| {
-                                                    let lanes = if this.vector > 1 { "vectorized" } else { "" };
-                                                    b.each("ax_3", this.vector, lanes, |b, f3| {
-                                                        let fused = f0 * per + f1 * (this.threads.1 * this.vector) + f2 * this.vector + f3;
-                                                        let v0 = origin.0 + fused.clone() / tile.1;
-                                                        let v1 = origin.1 + fused.clone() % tile.1;
-                                                        let p = both(below(&v0, whole.0, tile.0), below(&v1, whole.1, tile.1));
-                                                        let p = both(p, if elements % per == 0 { always() } else { fused.lt(elements) });
-                                                        b.block(name, &[("S", whole.0, v0), ("S", whole.1, v1)], p, this.copy_annotations.clone(), |v| (None, copy(v)))
-                                                    })
-                                                })
-                                            })
-                                        })
-                                    };
-                                    let a = fill(b, "A_shared", (bm, bk), (i0.clone() * bm, k0.clone() * bk), (m, k), &|v| store(a_sh, &a_at(v), load(a_in, v)));
-                                    let bb = fill(b, "B_shared", (bk, bn), (k0.clone() * bk, j0.clone() * bn), (k, n), &|v| store(b_sh, v, load(b_in, v)));
-                                    let compute = b.each("k_1", bk, loops, |b, k1| {
-                                        let kk = k0.clone() * bk + k1;
-                                        let a_kind = if this.transposed { vector } else { "" };
-                                        let a_l = b.each("ax0", this.registers.0, a_kind, |b, x| {
-                                            let r = row.clone() + x;
-                                            let p = both(below(&r, m, bm), below(&kk, k, bk));
-                                            b.block("A_local", &[("S", m, r), ("S", k, kk.clone())], p, Annotations::new(), |v| (None, store(a_lo, v, load(a_sh, &a_at(v)))))
-                                        });
-                                        let b_l = b.each("ax1", this.registers.1, vector, |b, y| {
-                                            let c = column.clone() + y;
-                                            let p = both(below(&kk, k, bk), below(&c, n, bn));
-                                            b.block("B_local", &[("S", k, kk.clone()), ("S", n, c)], p, Annotations::new(), |v| (None, store(b_lo, v, load(b_sh, v))))
-                                        });
-                                        let update = two(b, loops, loops, &mut |b, r, c| {
-                                            let p = both(inside(&r, &c), below(&kk, k, bk));
-                                            b.block("C_update", &[("S", m, r), ("S", n, c), ("R", k, kk.clone())], p, Annotations::new(), |v| {
-                                                let at = [v[0].clone(), v[1].clone()];
-                                                let wide = |e: E| if this.input == DType::F32 { e } else { e.cast(DType::F32) };
-                                                let product = wide(load(a_lo, &[v[0].clone(), v[2].clone()])) * wide(load(b_lo, &[v[2].clone(), v[1].clone()]));
-                                                let init = this.init_inside.then(|| store(sum, &at, float(0.0, DType::F32)));
-                                                (init, store(sum, &at, load(sum, &at) + product))
-                                            })
-                                        });
-                                        Stmt::seq(vec![a_l, b_l, update])
-                                    });
-                                    Stmt::Seq(vec![a, bb, compute])
-                                });
-                                let drain = two(b, "", vector, &mut |b, r, c| {
-                                    let p = inside(&r, &c);
-                                    b.block("C_local", &[("S", m, r), ("S", n, c)], p, Annotations::new(), |v| (None, store(out, v, load(sum, v))))
-                                });
-                                Stmt::seq(if this.init_inside { vec![k_loop, drain] } else { vec![init, k_loop, drain] })
-                            })
-                        })
-                    })
-                })
-            })
-        });
-        b.finish(vec![nest])
+        let on_c = vec![axis("v0", m, &r), axis("v1", n, &c)];
+        let thread = s.depth;
+        if !self.init_inside {
+            registers(&mut s, serial, serial);
+            s.block("C_init", &on_c, &inside, "", &["C_local[v0, v1] = T.float32(0)".into()]);
+            s.depth = thread;
+        }
+        match dictionary(&self.k_annotations).as_str() {
+            "" => s.open(format!("for k_0 in range({}):", up(k, bk))),
+            map => s.open(format!("for k_0 in T.serial({}, annotations={map}):", up(k, bk))),
+        }
+        let per = ty * tx * self.vector;
+        let fills = [
+            (
+                "A_shared",
+                (bm, bk),
+                (format!("i_0 * {bm}"), format!("k_0 * {bk}")),
+                (m, k),
+                format!("A_shared[{}] = A[v0, v1]", transposed("v0", "v1")),
+            ),
+            (
+                "B_shared",
+                (bk, bn),
+                (format!("k_0 * {bk}"), format!("j_0 * {bn}")),
+                (k, n),
+                "B_shared[v0, v1] = B[v0, v1]".into(),
+            ),
+        ];
+        let tile = s.depth;
+        for (name, (rows, columns), (y, x), (height, width), copy) in fills {
+            s.open(format!("for ax_0 in range({}):", up(rows * columns, per)));
+            s.open(format!("for ax_1 in T.thread_binding({ty}, thread=\"threadIdx.y\"):"));
+            s.open(format!("for ax_2 in T.thread_binding({tx}, thread=\"threadIdx.x\"):"));
+            s.open(format!("for ax_3 in {}({}):", if self.vector > 1 { "T.vectorized" } else { "range" }, self.vector));
+            let fused = format!("(ax_0 * {per} + ax_1 * {} + ax_2 * {} + ax_3)", tx * self.vector, self.vector);
+            let (v0, v1) = (format!("{y} + {fused} // {columns}"), format!("{x} + {fused} % {columns}"));
+            let whole = (rows * columns % per != 0).then(|| format!("{fused} < {}", rows * columns));
+            let guards: Vec<String> =
+                [below(&v0, height, rows), below(&v1, width, columns), whole].into_iter().flatten().collect();
+            let axes = [axis("v0", height, &v0), axis("v1", width, &v1)];
+            s.block(name, &axes, &guards, &dictionary(&self.copy_annotations), &[copy]);
+            s.depth = tile;
+        }
+        s.open(format!("for k_1 in {serial}({bk}):"));
+        let step = s.depth;
+        s.open(format!("for i_3 in {}({ry}):", if self.transposed { vector } else { "range" }));
+        let guards: Vec<String> = [below(&r, m, bm), k_inside.clone()].into_iter().flatten().collect();
+        let copy = format!("A_local[v0, v1] = A_shared[{}]", transposed("v0", "v1"));
+        s.block("A_local", &[axis("v0", m, &r), axis("v1", k, &kk)], &guards, "", &[copy]);
+        s.depth = step;
+        s.open(format!("for j_3 in {vector}({rx}):"));
+        let guards: Vec<String> = [k_inside.clone(), below(&c, n, bn)].into_iter().flatten().collect();
+        let copy = "B_local[v0, v1] = B_shared[v0, v1]".to_string();
+        s.block("B_local", &[axis("v0", k, &kk), axis("v1", n, &c)], &guards, "", &[copy]);
+        s.depth = step;
+        registers(&mut s, serial, serial);
+        let wide = |e: &str| {
+            if self.input == DType::F32 {
+                e.to_string()
+            } else {
+                format!("T.Cast(\"float32\", {e})")
+            }
+        };
+        let update =
+            format!("C_local[v0, v1] = C_local[v0, v1] + {} * {}", wide("A_local[v0, v2]"), wide("B_local[v2, v1]"));
+        let mut body = Vec::new();
+        if self.init_inside {
+            body.push("with T.init():".to_string());
+            body.push("    C_local[v0, v1] = T.float32(0)".to_string());
+        }
+        body.push(update);
+        let axes = [on_c.clone(), vec![format!("v2 = T.axis.reduce({k}, {kk})")]].concat();
+        let guards: Vec<String> = inside.iter().cloned().chain(k_inside).collect();
+        s.block("C_update", &axes, &guards, "", &body);
+        s.depth = thread;
+        registers(&mut s, "range", vector);
+        s.block("C_local", &on_c, &inside, "", &["C[v0, v1] = C_local[v0, v1]".into()]);
+        s.text
     }
 }

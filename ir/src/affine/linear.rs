@@ -251,6 +251,12 @@ impl Linear {
         Linear::atom(atom).scale(g)
     }
 
+    /// The same with larger coefficients first, as TVM writes a sum that it simplified.
+    pub fn sorted(mut self) -> Linear {
+        self.terms.sort_by_key(|(_, c)| std::cmp::Reverse(*c));
+        self
+    }
+
     /// The form as an expression: positive terms, then negative ones, then the constant.
     pub fn expr(&self) -> Expr {
         let mut out: Option<Expr> = None;

@@ -1,0 +1,92 @@
+//! The reference interpreter: the meaning of a program, scheduled or not.
+//!
+//! A program is run by one thread, statement after statement. Loops of every kind, bound to threads, vectorized,
+//! unrolled or parallel, run as plain loops, and annotations mean nothing.
+//!
+//! * A block instance runs where its predicate holds. Its iterators have to be within their domains. Its `init` runs
+//!   before the body where every reduction iterator is at its minimum.
+//! * A buffer that a block allocates is unwritten whenever the block is entered; reading an unwritten element is a
+//!   [`Fault`], and so is every index outside a buffer. Strides and alignment of buffers have no influence.
+//! * Each float operation is rounded to its type, and integer operations on elements wrap in theirs. Integer arithmetic
+//!   of `i32` and `i64` on loop variables, iterators and constants alone is exact; overflow of 64 bits is a fault.
+//! * `T.if_then_else` and `T.Select` alike evaluate only the side that is taken; `and` and `or` stop where the result is
+//!   known.
+//! * Intrinsics are computed in `f64` and rounded to their type. One that the interpreter does not know is a fault
+//!   before anything runs.
+//!
+//! A program is compiled once to a form without names, which is then run.
+mod code;
+mod compare;
+mod compile;
+mod eval;
+mod expression;
+mod fault;
+mod math;
+mod run;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use compare::{equal_on, equal_on_inputs, random_inputs, Difference, Which};
+pub use fault::{Access, Fault, Place};
+pub use value::{Array, Scalar};
+
+use crate::{BufferId, Expr, Program};
+use value::Tuple;
+
+/// What a run may do and use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Statements and iterations of loops that may be executed.
+    pub max_steps: u64,
+    /// Memory for all buffers, bytes.
+    pub max_bytes: u64,
+    /// Whether what a block accesses has to lie within the regions that it and the blocks around it declare. The root
+    /// block is exempt, and so are blocks around others that declare nothing at all.
+    pub check_regions: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { max_steps: 2_000_000_000, max_bytes: 2 << 30, check_regions: false }
+    }
+}
+
+/// Runs a program on one array per parameter (those that it only writes may be [`Array::unwritten`]), and returns what
+/// it leaves in them.
+pub fn run(program: &Program, inputs: &[Array]) -> Result<Vec<Array>, Fault> {
+    run_with(program, inputs, &Options::default())
+}
+
+/// [`run`], where blocks may access only what they declare.
+pub fn run_checked(program: &Program, inputs: &[Array]) -> Result<Vec<Array>, Fault> {
+    run_with(program, inputs, &Options { check_regions: true, ..Options::default() })
+}
+
+/// [`run`] with limits and checks.
+pub fn run_with(program: &Program, inputs: &[Array], options: &Options) -> Result<Vec<Array>, Fault> {
+    if inputs.len() != program.params.len() {
+        let reason = format!("{} has {} parameters, but {} arrays", program.name, program.params.len(), inputs.len());
+        return Err(Fault::Inputs { reason });
+    }
+    let code = compile::compile(program, options)?;
+    for (info, array) in code.arrays.iter().zip(inputs) {
+        if info.dtype != array.dtype() || info.shape != array.shape() {
+            let (given, wanted) = (Tuple(array.shape()), Tuple(&info.shape));
+            let (name, wants, has) = (&info.name, info.dtype.name(), array.dtype().name());
+            let reason = format!("the parameter {name} is {wants} of shape {wanted}, its array {has} of shape {given}");
+            return Err(Fault::Inputs { reason });
+        }
+    }
+    run::Machine::run(&code, inputs, options)
+}
+
+/// The shape of a buffer, which has to be constant.
+fn constant_shape(program: &Program, buffer: BufferId) -> Result<Vec<i64>, Fault> {
+    let buffer = program.buffer(buffer);
+    let extent = |e: &Expr| match e {
+        Expr::Int(v, _) => Ok(*v),
+        _ => Err(Fault::Inputs { reason: format!("the shape of the parameter {} is not constant", buffer.name) }),
+    };
+    buffer.shape.iter().map(extent).collect()
+}

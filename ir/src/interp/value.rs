@@ -1,0 +1,370 @@
+//! Scalars and arrays: which values each type has, and how others are brought into it.
+//!
+//! A value travels as an `i64` (integers and booleans; `u64` as its bits) or as an `f64` (every float type is a subset
+//! of `f64`), and is brought back into its type after each operation. For `+ - * /` and square root of `f16`, `bf16`
+//! and `f32`, rounding the `f64` result once more gives what the operation in the type itself gives, since `f64` is
+//! more than twice as precise.
+use super::Fault;
+use crate::DType;
+use half::{bf16, f16};
+use std::fmt;
+
+/// The nearest value of a float type (ties to even; for `tf32` away from zero, as `cvt.rna` does).
+pub(super) fn round(value: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(value as f32),
+        DType::F16 => f16::from_f64(value).to_f64(),
+        DType::BF16 => bf16::from_f64(value).to_f64(),
+        DType::TF32 => round_tf32(value),
+        _ => value,
+    }
+}
+
+/// Keeps 10 bits of an `f32` mantissa.
+fn round_tf32(value: f64) -> f64 {
+    let single = value as f32;
+    if !single.is_finite() {
+        return f64::from(single);
+    }
+    // Adding half a unit to the magnitude carries into the exponent where it should.
+    f64::from(f32::from_bits(single.to_bits().wrapping_add(0x1000) & !0x1fff))
+}
+
+/// The value modulo 2^bits of an integer type; a boolean is whether it is not 0.
+pub(super) fn wrap(value: i64, dtype: DType) -> i64 {
+    match dtype {
+        DType::Bool => i64::from(value != 0),
+        DType::I8 => i64::from(value as i8),
+        DType::I16 => i64::from(value as i16),
+        DType::I32 => i64::from(value as i32),
+        DType::U8 => i64::from(value as u8),
+        DType::U16 => i64::from(value as u16),
+        DType::U32 => i64::from(value as u32),
+        _ => value,
+    }
+}
+
+/// An integer of type `from` as a float of type `to`.
+pub(super) fn int_to_float(value: i64, from: DType, to: DType) -> f64 {
+    // Straight to f32: by way of f64 large integers would be rounded twice.
+    match (from == DType::U64, to == DType::F32) {
+        (false, false) => round(value as f64, to),
+        (false, true) => f64::from(value as f32),
+        (true, false) => round(value as u64 as f64, to),
+        (true, true) => f64::from(value as u64 as f32),
+    }
+}
+
+/// A float as an integer of type `to`: towards zero, the nearest end of the range beyond it, 0 for NaN (as CUDA does).
+pub(super) fn float_to_int(value: f64, to: DType) -> i64 {
+    match to {
+        DType::Bool => i64::from(value != 0.0),
+        DType::I8 => i64::from(value as i8),
+        DType::I16 => i64::from(value as i16),
+        DType::I32 => i64::from(value as i32),
+        DType::U8 => i64::from(value as u8),
+        DType::U16 => i64::from(value as u16),
+        DType::U32 => i64::from(value as u32),
+        DType::U64 => value as u64 as i64,
+        _ => value as i64,
+    }
+}
+
+/// What a memory cell holds for a float: its bits, with one NaN only, since which NaN comes out of an operation is
+/// not defined.
+pub(super) fn float_cell(value: f64) -> u64 {
+    if value.is_nan() {
+        f64::NAN.to_bits()
+    } else {
+        value.to_bits()
+    }
+}
+
+/// One element: a value of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scalar {
+    dtype: DType,
+    cell: u64,
+}
+
+impl Scalar {
+    /// An integer brought into a type: wrapped in two's complement, or rounded to the nearest float.
+    pub fn int(value: i64, dtype: DType) -> Scalar {
+        let cell = if dtype.is_float() {
+            float_cell(int_to_float(value, DType::I64, dtype))
+        } else {
+            wrap(value, dtype) as u64
+        };
+        Scalar { dtype, cell }
+    }
+
+    /// A float brought into a type: rounded to nearest, or towards zero for integers.
+    pub fn float(value: f64, dtype: DType) -> Scalar {
+        let cell = if dtype.is_float() { float_cell(round(value, dtype)) } else { float_to_int(value, dtype) as u64 };
+        Scalar { dtype, cell }
+    }
+
+    /// Its type.
+    pub fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// The value; exact for all types but 64-bit integers beyond 2^53.
+    pub fn as_f64(self) -> f64 {
+        match self.dtype {
+            t if t.is_float() => f64::from_bits(self.cell),
+            DType::U64 => self.cell as f64,
+            _ => self.cell as i64 as f64,
+        }
+    }
+
+    /// The value of an integer or boolean (`u64` as its bits); a float is rounded towards zero.
+    pub fn as_i64(self) -> i64 {
+        if self.dtype.is_float() {
+            f64::from_bits(self.cell) as i64
+        } else {
+            self.cell as i64
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.dtype {
+            t if t.is_float() => write!(f, "{:?}", f64::from_bits(self.cell)),
+            DType::Bool => write!(f, "{}", self.cell != 0),
+            DType::U64 => write!(f, "{}", self.cell),
+            _ => write!(f, "{}", self.cell as i64),
+        }
+    }
+}
+
+/// Contents of a buffer, row-major. Each element is a value of the type, or unwritten.
+#[derive(Clone, Debug)]
+pub struct Array {
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<i64>,
+    pub(super) cells: Vec<u64>,
+    /// An element is written where its stamp equals `epoch`; so that all become unwritten by one increment.
+    pub(super) stamps: Vec<u32>,
+    pub(super) epoch: u32,
+}
+
+/// Bytes that an element takes in the interpreter.
+pub(super) const BYTES_PER_ELEMENT: u64 = 12;
+
+/// Number of elements of a shape; none where it is negative or beyond 2^60.
+pub(super) fn elements(shape: &[i64]) -> Option<u64> {
+    shape
+        .iter()
+        .try_fold(1u64, |product, &extent| product.checked_mul(u64::try_from(extent).ok()?).filter(|&n| n < 1 << 60))
+}
+
+impl Array {
+    /// An array of which nothing is written. A shape of negative or absurd extents is refused, and so is more than
+    /// 16 GiB.
+    pub fn unwritten(dtype: DType, shape: &[i64]) -> Result<Array, Fault> {
+        let limit = 16u64 << 30;
+        let count = elements(shape)
+            .ok_or_else(|| Fault::Inputs { reason: format!("an array of shape {} cannot be", Tuple(shape)) })?;
+        let needed = count.saturating_mul(BYTES_PER_ELEMENT);
+        if needed > limit {
+            return Err(Fault::Memory { needed, limit });
+        }
+        let count = count as usize;
+        Ok(Array { dtype, shape: shape.to_vec(), cells: vec![0; count], stamps: vec![0; count], epoch: 1 })
+    }
+
+    /// An array of the values in row-major order, each brought into the type (see [`Scalar::float`]).
+    pub fn from_f64(dtype: DType, shape: &[i64], values: &[f64]) -> Result<Array, Fault> {
+        Self::filled(dtype, shape, values.len(), values.iter().map(|&v| Scalar::float(v, dtype)))
+    }
+
+    /// An array of the values in row-major order, each brought into the type (see [`Scalar::int`]).
+    pub fn from_i64(dtype: DType, shape: &[i64], values: &[i64]) -> Result<Array, Fault> {
+        Self::filled(dtype, shape, values.len(), values.iter().map(|&v| Scalar::int(v, dtype)))
+    }
+
+    fn filled(dtype: DType, shape: &[i64], given: usize, values: impl Iterator<Item = Scalar>) -> Result<Array, Fault> {
+        let mut array = Self::unwritten(dtype, shape)?;
+        if given != array.len() {
+            let reason = format!("{given} values for an array of shape {}, {} elements", Tuple(shape), array.len());
+            return Err(Fault::Inputs { reason });
+        }
+        for (at, value) in values.enumerate() {
+            array.cells[at] = value.cell;
+            array.stamps[at] = array.epoch;
+        }
+        Ok(array)
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extent per dimension.
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// The element of a row-major position; none where it is unwritten or beyond the end.
+    pub fn get(&self, at: usize) -> Option<Scalar> {
+        (*self.stamps.get(at)? == self.epoch).then(|| Scalar { dtype: self.dtype, cell: self.cells[at] })
+    }
+
+    /// The element of an index; none where it is unwritten or outside.
+    pub fn at(&self, index: &[i64]) -> Option<Scalar> {
+        if index.len() != self.shape.len() {
+            return None;
+        }
+        let mut at = 0usize;
+        for (&i, &extent) in index.iter().zip(&self.shape) {
+            if !(0..extent).contains(&i) {
+                return None;
+            }
+            at = at * extent as usize + i as usize;
+        }
+        self.get(at)
+    }
+
+    /// Writes the element of a row-major position, brought into the type; does nothing beyond the end.
+    pub fn set(&mut self, at: usize, value: Scalar) {
+        let value =
+            if value.dtype.is_float() { Scalar::float(value.as_f64(), self.dtype) } else { value.int_as(self.dtype) };
+        if let (Some(cell), Some(stamp)) = (self.cells.get_mut(at), self.stamps.get_mut(at)) {
+            *cell = value.cell;
+            *stamp = self.epoch;
+        }
+    }
+
+    /// The elements in row-major order; none for unwritten ones.
+    pub fn iter(&self) -> impl Iterator<Item = Option<Scalar>> + '_ {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    /// The elements as `f64`, NaN for unwritten ones.
+    pub fn to_f64(&self) -> Vec<f64> {
+        self.iter().map(|e| e.map_or(f64::NAN, Scalar::as_f64)).collect()
+    }
+
+    /// Makes every element unwritten.
+    pub(super) fn forget(&mut self) {
+        match self.epoch.checked_add(1) {
+            Some(next) => self.epoch = next,
+            None => {
+                self.stamps.fill(0);
+                self.epoch = 1;
+            }
+        }
+    }
+
+    /// The index of a row-major position.
+    pub(super) fn index_of(&self, at: usize) -> Vec<i64> {
+        let mut rest = at as i64;
+        let mut index = vec![0; self.shape.len()];
+        for (i, &extent) in index.iter_mut().zip(&self.shape).rev() {
+            *i = rest % extent.max(1);
+            rest /= extent.max(1);
+        }
+        index
+    }
+}
+
+/// Equal in type, shape, and element by element: the same value (`-0.0` is not `0.0`, NaN is NaN) or both unwritten.
+impl PartialEq for Array {
+    fn eq(&self, other: &Array) -> bool {
+        self.dtype == other.dtype && self.shape == other.shape && self.iter().eq(other.iter())
+    }
+}
+
+impl Scalar {
+    /// An integer brought into another type.
+    fn int_as(self, to: DType) -> Scalar {
+        if to.is_float() {
+            Scalar { dtype: to, cell: float_cell(int_to_float(self.cell as i64, self.dtype, to)) }
+        } else {
+            Scalar::int(self.cell as i64, to)
+        }
+    }
+}
+
+/// `(3, 4)`.
+pub(super) struct Tuple<'a>(pub &'a [i64]);
+
+impl fmt::Display for Tuple<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list: Vec<String> = self.0.iter().map(i64::to_string).collect();
+        write!(f, "({}{})", list.join(", "), if list.len() == 1 { "," } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_round_to_nearest_even() {
+        assert_eq!(round(2049.0, DType::F16), 2048.0);
+        assert_eq!(round(2051.0, DType::F16), 2052.0);
+        assert_eq!(round(65520.0, DType::F16), f64::INFINITY);
+        assert_eq!(round(257.0, DType::BF16), 256.0);
+        assert_eq!(round(259.0, DType::BF16), 260.0);
+        assert_eq!(round(0.1, DType::F32), f64::from(0.1f32));
+        assert_eq!(round(0.1, DType::F64), 0.1);
+    }
+
+    #[test]
+    fn tf32_keeps_ten_bits_and_rounds_ties_away() {
+        assert_eq!(round(1.0 + 2f64.powi(-10), DType::TF32), 1.0 + 2f64.powi(-10));
+        assert_eq!(round(1.0 + 2f64.powi(-11), DType::TF32), 1.0 + 2f64.powi(-10));
+        assert_eq!(round(-1.0 - 2f64.powi(-11), DType::TF32), -1.0 - 2f64.powi(-10));
+        assert_eq!(round(1.0 + 2f64.powi(-12), DType::TF32), 1.0);
+        assert_eq!(round(f64::INFINITY, DType::TF32), f64::INFINITY);
+        assert!(round(f64::NAN, DType::TF32).is_nan());
+    }
+
+    #[test]
+    fn integers_wrap() {
+        assert_eq!(wrap(128, DType::I8), -128);
+        assert_eq!(wrap(-1, DType::U8), 255);
+        assert_eq!(wrap(i64::from(i32::MAX) + 1, DType::I32), i64::from(i32::MIN));
+        assert_eq!(wrap(7, DType::Bool), 1);
+        assert_eq!(Scalar::int(-1, DType::U64).to_string(), u64::MAX.to_string());
+    }
+
+    #[test]
+    fn casts_saturate_and_round_once() {
+        assert_eq!(float_to_int(1e10, DType::I32), i64::from(i32::MAX));
+        assert_eq!(float_to_int(-1.9, DType::I8), -1);
+        assert_eq!(float_to_int(f64::NAN, DType::I64), 0);
+        let large = (1i64 << 60) + (1 << 36) + 1;
+        assert_eq!(int_to_float(large, DType::I64, DType::F32), f64::from(large as f32));
+        assert_ne!(large as f64 as f32, large as f32);
+        assert_eq!(int_to_float(-1, DType::U64, DType::F64), 18446744073709551616.0);
+    }
+
+    #[test]
+    fn arrays_compare_unwritten_elements() {
+        let written = Array::from_f64(DType::F32, &[2], &[f64::NAN, 0.0]).unwrap();
+        let mut other = Array::unwritten(DType::F32, &[2]).unwrap();
+        assert_ne!(written, other);
+        other.set(0, Scalar::float(-f64::NAN, DType::F64));
+        other.set(1, Scalar::int(0, DType::I32));
+        assert_eq!(written, other);
+        other.set(1, Scalar::float(-0.0, DType::F64));
+        assert_ne!(written, other);
+        other.forget();
+        assert_eq!(other.at(&[0]), None);
+    }
+}

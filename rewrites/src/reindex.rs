@@ -1,0 +1,489 @@
+//! `reindex`: copy a buffer into one that is indexed by a block's iterators.
+//!
+//! before                                        after, reindex(C, ("read", 0))
+//!   for i, j in T.grid(16, 30):                   A_reindex = T.sblock_alloc_buffer((16, 30))
+//!       with T.sblock("C"):                       for ax0, ax1 in T.grid(16, 30):
+//!           vi, vj = ...                              with T.sblock("A_reindex_reindex"):
+//!           C[vi, vj] = A[vj, vi] * 2                     v0, v1 = T.axis.remap("SS", [ax0, ax1])
+//!                                                         A_reindex[v0, v1] = A[v1, v0]
+//!                                                 for i, j in T.grid(16, 30):
+//!                                                     with T.sblock("C"):
+//!                                                         vi, vj = ...
+//!                                                         C[vi, vj] = A_reindex[vi, vj] * 2
+//!
+//! Legal when: 1 the index names a buffer that the block reads (or writes); 2 its scope is a stage pipeline; 3 the block
+//! holds no other block, and accesses the buffer at one place only; 4 every loop above it holds just the next one; and, what
+//! TVM does not ask: 5 the block does not both read and write the buffer, but for a reduction's own result; 6 no other block
+//! of the nest exchanges the buffer with it; 7 the copy stays inside the buffer; 8 what is written, the block writes whole,
+//! every element once.
+use crate::arith::{self, add, constant, int, Domains};
+use crate::cache_common;
+use crate::linear::Linear;
+use crate::schedule::{BlockFlags, Result, Schedule};
+use crate::tree::{self, Node};
+use crate::{iter_map, regions, scope, ScheduleError};
+use satune_ir::{
+    visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Range, Region, Stmt, Var,
+    VarId,
+};
+use std::collections::HashMap;
+
+/// Which way the buffer is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The block reads it: the copy comes before.
+    Read,
+    /// The block writes it: the copy comes after.
+    Write,
+}
+
+/// What is copied, and where.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The block in which the copy stands.
+    pub scope: BlockId,
+    /// What is accessed by other indices from now on.
+    pub buffer: BufferId,
+    /// Where the block accesses it.
+    pub indices: Vec<Expr>,
+    /// The iterators that these use.
+    pub iterators: Vec<IterVar>,
+    /// The outermost loop of the block, or the block.
+    pub top: Node,
+}
+
+/// Conditions 1 to 8.
+pub fn legal(s: &Schedule, block: BlockId, kind: Kind, index: i64) -> Result<Plan> {
+    let region = regions::access(s, block, index, kind == Kind::Write)?;
+    let scope_id = s.scope_of(Node::Block(block))?;
+    scope::require_stage_pipeline(s, scope_id)?;
+    let realize = s.realize(block)?;
+    let b = &realize.block;
+    let written = one_place(s, b, region.buffer)?;
+    let domains = regions::iter_domains(b);
+    let indices: Vec<Expr> = written.iter().map(|e| simplified(e, &domains)).collect();
+    let covers = |iv: &&IterVar| indices.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
+    let iterators: Vec<IterVar> = b.iter_vars.iter().filter(covers).cloned().collect();
+    let top = require_chain(s, block)?;
+    require_one_way(s, b, region.buffer, kind)?;
+    require_no_exchange(s, block, top, region.buffer, kind)?;
+    require_in_bounds(s, b, region.buffer, &indices)?;
+    if kind == Kind::Write {
+        require_whole_writes(s, realize, region.buffer, &indices, &iterators)?;
+    }
+    Ok(Plan { scope: scope_id, buffer: region.buffer, indices, iterators, top })
+}
+
+/// An index as far as it can be simplified; a constant stays an expression of iterators.
+fn simplified(e: &Expr, domains: &Domains) -> Expr {
+    match Linear::of(e, domains) {
+        Some(l) if l.as_constant().is_none() => l.expr(),
+        _ => e.clone(),
+    }
+}
+
+/// The indices with which the block accesses a buffer. Refused where there are several, or none.
+fn one_place(s: &Schedule, block: &Block, buffer: BufferId) -> Result<Vec<Expr>> {
+    if !tree::child_realizes(&block.body).is_empty() {
+        return Err(ScheduleError::refused(
+            "The target block is not a leaf block.",
+            format!("The target block {} is not a leaf block.", block.name),
+        )
+        .at_block(block.id)
+        .remedy("name the innermost block that accesses the buffer"));
+    }
+    let mut places: Vec<Vec<Expr>> = Vec::new();
+    let mut note = |stmt: &Stmt| {
+        visit::map_stmt_exprs(stmt, &mut |e| {
+            places.extend(visit::loads(e).into_iter().filter(|(b, _)| *b == buffer).map(|(_, i)| i));
+            e.clone()
+        });
+        visit::walk_stmt(stmt, &mut |s| match s {
+            Stmt::Store { buffer: b, indices, .. } if *b == buffer => places.push(indices.clone()),
+            _ => {}
+        });
+    };
+    note(&block.body);
+    if let Some(init) = &block.init {
+        note(init);
+    }
+    let why = match places.split_first() {
+        None => "No buffer accesses found.",
+        Some((first, rest)) if rest.iter().all(|i| i == first) => return Ok(first.clone()),
+        Some(_) => "Multiple buffer accesses have non-unique indices.",
+    };
+    Err(ScheduleError::refused(
+        // The mixed names are TVM 0.27's.
+        "The target buffer should be accessed via TensorLoad or BufferStore. The indices should be the same if there are \
+         multiple accesses to the target buffer.",
+        format!(
+            "The target buffer {} should be accessed in the leaf block {} via BufferLoad or BufferStore. The indices should \
+             be the same if there are multiple accesses to the target buffer. {why}",
+            s.program().buffer(buffer).name,
+            block.name
+        ),
+    )
+    .at_block(block.id)
+    .remedy("cache_read copies a buffer that is read at several places"))
+}
+
+/// The outermost loop above the block (or the block, where there is none). Refused where a loop holds more than the next.
+fn require_chain(s: &Schedule, block: BlockId) -> Result<Node> {
+    let loops = s.loops_of(block)?;
+    for pair in loops.windows(2) {
+        if !matches!(s.body_of(Node::Loop(pair[0]))?, Stmt::For(inner) if inner.var.id == pair[1]) {
+            let outer = s.get_loop(pair[0])?;
+            return Err(ScheduleError::internal(format!(
+                "The loops above block {} are no chain: loop {} holds more than the next one",
+                s.block(block)?.name,
+                outer.var.name
+            ))
+            .at_block(block)
+            .at_loop(pair[0])
+            .remedy("reindex before other blocks are moved under these loops"));
+        }
+    }
+    Ok(loops.first().map_or(Node::Block(block), |l| Node::Loop(*l)))
+}
+
+fn refused(s: &Schedule, block: BlockId, buffer: BufferId, why: impl std::fmt::Display) -> Result<ScheduleError> {
+    let (name, buffer) = (&s.block(block)?.name, &s.program().buffer(buffer).name);
+    Ok(ScheduleError::refused(
+        "The copy would not hold what the block exchanges with others",
+        format!("The block {name} cannot access a copy of {buffer}: {why}"),
+    )
+    .at_block(block))
+}
+
+/// Condition 5: an update in place goes both ways, the copy only one.
+fn require_one_way(s: &Schedule, block: &Block, buffer: BufferId, kind: Kind) -> Result<()> {
+    let reads = block.reads.iter().any(|r| r.buffer == buffer);
+    let writes = block.writes.iter().any(|w| w.buffer == buffer);
+    if writes && (reads || kind == Kind::Read) {
+        return Err(
+            refused(s, block.id, buffer, "it is updated in place")?.remedy("reindex before decompose_reduction")
+        );
+    }
+    Ok(())
+}
+
+/// Condition 6: the copy stands outside of the nest, so nothing inside may be between it and the block.
+fn require_no_exchange(s: &Schedule, block: BlockId, top: Node, buffer: BufferId, kind: Kind) -> Result<()> {
+    let Node::Loop(_) = top else { return Ok(()) };
+    for other in s.child_blocks(top)?.into_iter().filter(|b| *b != block) {
+        let b = s.block(other)?;
+        let writes = b.writes.iter().any(|w| w.buffer == buffer);
+        let reads = b.reads.iter().any(|r| r.buffer == buffer);
+        if writes || (kind == Kind::Write && reads) {
+            let why = format!("{} in the same nest {} it", b.name, if writes { "writes" } else { "reads" });
+            return Err(refused(s, block, buffer, why)?.at_block(other));
+        }
+    }
+    Ok(())
+}
+
+/// Condition 7: what a condition inside the block kept from being accessed, the copy would access.
+fn require_in_bounds(s: &Schedule, block: &Block, buffer: BufferId, indices: &[Expr]) -> Result<()> {
+    let mut domains = Domains::new();
+    for node in s.path(Node::Block(block.id))? {
+        match node {
+            Node::Block(id) => domains.extend(regions::iter_domains(s.block(id)?)),
+            Node::Loop(id) => domains.extend(arith::domains(&[s.get_loop(id)?])),
+        }
+    }
+    let shape = &s.program().buffer(buffer).shape;
+    for (e, dim) in indices.iter().zip(shape) {
+        if !in_bounds(e, dim, &domains) {
+            let why = format!("index {} may lie outside of it", crate::text::expr(e));
+            return Err(refused(s, block.id, buffer, why)?);
+        }
+    }
+    Ok(())
+}
+
+/// Whether an index stays inside `[0, dim)`.
+fn in_bounds(index: &Expr, dim: &Expr, domains: &Domains) -> bool {
+    match (Linear::of(index, domains).map(|l| l.ends(domains)), constant(dim)) {
+        (Some((Some(lo), Some(hi))), Some(dim)) => lo >= 0 && hi < dim,
+        _ => false,
+    }
+}
+
+/// Condition 8: the copy writes every element, in an order of its own.
+fn require_whole_writes(
+    s: &Schedule,
+    realize: &BlockRealize,
+    buffer: BufferId,
+    indices: &[Expr],
+    iterators: &[IterVar],
+) -> Result<()> {
+    let b = &realize.block;
+    let yes = int(1, DType::Bool);
+    let domains = regions::iter_domains(b);
+    let used: Domains = domains.into_iter().filter(|(v, _)| iterators.iter().any(|iv| iv.var.id == *v)).collect();
+    if !iter_map::detect(indices, &used, &yes, true).is_some_and(|m| m.is_bijective(&used)) {
+        return Err(refused(s, b.id, buffer, "it may write an element several times")?);
+    }
+    let loops = s.get_loops(&s.loops_of(b.id)?)?.into_iter().cloned().collect::<Vec<_>>();
+    let domains = arith::domains(&loops.iter().collect::<Vec<_>>());
+    let ranges: Vec<Range> = b
+        .iter_vars
+        .iter()
+        .zip(&realize.iter_values)
+        .filter(|(iv, _)| used.contains_key(&iv.var.id))
+        .map(|(_, e)| Range { min: e.clone(), extent: int(1, DType::I32) })
+        .collect();
+    let whole =
+        |(iv, e): (&IterVar, &Expr)| !used.contains_key(&iv.var.id) || in_whole(e, iv, &domains, &realize.predicate);
+    if arith::fills_boxes(&ranges, &domains, &realize.predicate)
+        && b.iter_vars.iter().zip(&realize.iter_values).all(whole)
+    {
+        return Ok(());
+    }
+    Err(refused(s, b.id, buffer, "it may leave elements unwritten")?)
+}
+
+/// Whether an iterator's value takes both ends of its domain.
+fn in_whole(value: &Expr, iv: &IterVar, loops: &Domains, predicate: &Expr) -> bool {
+    let (Some(lo), Some(extent)) = (constant(&iv.min), constant(&iv.extent)) else { return false };
+    let Some((Some(first), Some(last))) = Linear::of(value, loops).map(|l| l.ends(loops)) else { return false };
+    let end = lo.saturating_add(extent);
+    // Under a guard, the loops may run further than the domain.
+    first == lo && (last == end - 1 || (last >= end && !matches!(predicate, Expr::Int(1, _))))
+}
+
+/// The primitive. Returns the block that copies.
+pub fn reindex(s: &mut Schedule, block: BlockId, kind: Kind, index: i64) -> Result<BlockId> {
+    let plan = legal(s, block, kind, index).map_err(|e| e.within("reindex"))?;
+    apply(s, block, kind, &plan).map_err(|e| e.within("reindex"))
+}
+
+fn apply(s: &mut Schedule, block: BlockId, kind: Kind, plan: &Plan) -> Result<BlockId> {
+    let old = s.program().buffer(plan.buffer);
+    let shape = plan.iterators.iter().map(|iv| add(iv.min.clone(), iv.extent.clone())).collect();
+    let new = Buffer { name: format!("{}_reindex", old.name), shape, strides: Vec::new(), ..old.clone() };
+    let copy = s.program_mut().add_buffer(new);
+    let (id, nest) = copy_nest(s, kind, plan, copy);
+    s.update_realize(block, |r| redirect(r, plan, copy))?;
+    s.replace(plan.top, |old| Stmt::seq(if kind == Kind::Read { vec![nest, old] } else { vec![old, nest] }))?;
+    s.update_block(plan.scope, |b| b.alloc_buffers.push(copy))?;
+    s.set_flags(id, BlockFlags { affine_binding: false, region_cover: true, stage_pipeline: true });
+    s.update_affine_binding(id);
+    Ok(id)
+}
+
+/// The nest that copies, and its block.
+fn copy_nest(s: &mut Schedule, kind: Kind, plan: &Plan, copy: BufferId) -> (BlockId, Stmt) {
+    let target = if kind == Kind::Read { copy } else { plan.buffer };
+    let name = format!("{}_reindex", s.program().buffer(target).name);
+    let dims: Vec<_> = plan
+        .iterators
+        .iter()
+        .enumerate()
+        .map(|(i, iv)| (format!("ax{i}"), iv.min.clone(), iv.extent.clone()))
+        .collect();
+    let id = s.program_mut().fresh_block();
+    let nest = s.nest(&dims, |program, loops| {
+        let fresh = |(i, iv): (usize, &IterVar)| IterVar {
+            var: program.fresh_var(format!("v{i}"), iv.var.dtype),
+            kind: IterKind::Spatial,
+            ..iv.clone()
+        };
+        let iter_vars: Vec<IterVar> = plan.iterators.iter().enumerate().map(fresh).collect();
+        let own: Vec<Expr> = iter_vars.iter().map(|iv| Expr::Var(iv.var.clone())).collect();
+        let rename: HashMap<VarId, Expr> = plan.iterators.iter().map(|iv| iv.var.id).zip(own.iter().cloned()).collect();
+        let other: Vec<Expr> = plan.indices.iter().map(|e| visit::substitute(e, &rename)).collect();
+        let (from, source, to, target) = match kind {
+            Kind::Read => (plan.buffer, other, copy, own),
+            Kind::Write => (copy, own, plan.buffer, other),
+        };
+        let block = Block {
+            id,
+            name,
+            iter_vars,
+            reads: vec![cache_common::point(from, &source)],
+            writes: vec![cache_common::point(to, &target)],
+            init: None,
+            alloc_buffers: Vec::new(),
+            match_buffers: Vec::new(),
+            annotations: Default::default(),
+            body: Box::new(Stmt::Store { buffer: to, indices: target, value: Expr::Load(from, source) }),
+        };
+        Stmt::Realize(Box::new(BlockRealize { iter_values: loops.to_vec(), predicate: int(1, DType::Bool), block }))
+    });
+    (id, nest)
+}
+
+/// Makes the block access the copy.
+fn redirect(r: &mut BlockRealize, plan: &Plan, copy: BufferId) {
+    let vars: Vec<Var> = plan.iterators.iter().map(|iv| iv.var.clone()).collect();
+    let indices: Vec<Expr> = vars.into_iter().map(Expr::Var).collect();
+    let load = |e: &Expr| {
+        visit::map_expr(e, &mut |e| match e {
+            Expr::Load(b, _) if b == plan.buffer => Expr::Load(copy, indices.clone()),
+            other => other,
+        })
+    };
+    let block = &mut r.block;
+    for stmt in [Some(&mut block.body), block.init.as_mut()].into_iter().flatten() {
+        **stmt = visit::map_stmt_exprs(stmt, &mut |e| load(e));
+        stores(stmt, plan.buffer, copy, &indices);
+    }
+    let point = cache_common::point(copy, &indices);
+    let region = |x: &mut Region| {
+        if x.buffer == plan.buffer {
+            *x = point.clone();
+        }
+    };
+    block.reads.iter_mut().for_each(region);
+    block.writes.iter_mut().for_each(region);
+}
+
+fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId, at: &[Expr]) {
+    match stmt {
+        Stmt::Store { buffer, indices, .. } if *buffer == from => {
+            *buffer = to;
+            *indices = at.to_vec();
+        }
+        Stmt::For(l) => stores(&mut l.body, from, to, at),
+        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| stores(s, from, to, at)),
+        Stmt::If { then, otherwise, .. } => {
+            stores(then, from, to, at);
+            if let Some(s) = otherwise {
+                stores(s, from, to, at);
+            }
+        }
+        Stmt::Let { body, .. } => stores(body, from, to, at),
+        Stmt::Store { .. } | Stmt::Realize(_) | Stmt::Evaluate(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decompose_reduction::decompose_reduction;
+    use crate::testing::{assert_program, block, func, joined, loops, matmul, refusal, schedule};
+
+    const COPY: &str = "ScheduleError: The copy would not hold what the block exchanges with others";
+    const HEADER: &str =
+        "A: T.Buffer((16, 16), \"float32\"), B: T.Buffer((16, 16), \"float32\"), C: T.Buffer((16, 16), \"float32\")";
+
+    #[test]
+    fn applies_to_reads() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        let id = reindex(&mut s, c, Kind::Read, 1).unwrap();
+        assert_eq!(s.block(id).unwrap().name, "B_reindex_reindex");
+        assert_program(
+            &s,
+            &func(
+                HEADER,
+                r#"
+B_reindex = T.sblock_alloc_buffer((16, 16))
+for ax0, ax1 in T.grid(16, 16):
+    with T.sblock("B_reindex_reindex"):
+        v0, v1 = T.axis.remap("SS", [ax0, ax1])
+        T.reads(B[v1, v0])
+        T.writes(B_reindex[v0, v1])
+        B_reindex[v0, v1] = B[v1, v0]
+for i, j, k in T.grid(16, 16, 16):
+    with T.sblock("C"):
+        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+        T.reads(A[vi, vk], B_reindex[vj, vk])
+        T.writes(C[vi, vj])
+        with T.init():
+            C[vi, vj] = T.float32(0)
+        C[vi, vj] = C[vi, vj] + A[vi, vk] * B_reindex[vj, vk]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn applies_to_writes() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        reindex(&mut s, c, Kind::Write, 0).unwrap();
+        assert_program(
+            &s,
+            &func(
+                HEADER,
+                r#"
+C_reindex = T.sblock_alloc_buffer((16, 16))
+for i, j, k in T.grid(16, 16, 16):
+    with T.sblock("C"):
+        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+        T.reads(A[vi, vk], B[vk, vj])
+        T.writes(C_reindex[vi, vj])
+        with T.init():
+            C_reindex[vi, vj] = T.float32(0)
+        C_reindex[vi, vj] = C_reindex[vi, vj] + A[vi, vk] * B[vk, vj]
+for ax0, ax1 in T.grid(16, 16):
+    with T.sblock("C_reindex"):
+        v0, v1 = T.axis.remap("SS", [ax0, ax1])
+        T.reads(C_reindex[v0, v1])
+        T.writes(C[v0, v1])
+        C[v0, v1] = C_reindex[v0, v1]
+"#,
+            ),
+        );
+    }
+
+    /// One block that stores `value` at `index`.
+    fn one(index: &str, value: &str) -> Schedule {
+        let body = format!(
+            r#"
+for i, j in T.grid(8, 16):
+    with T.sblock("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[{index}] = {value}
+"#
+        );
+        schedule(&func(HEADER, &body))
+    }
+
+    #[test]
+    fn refuses_several_places() {
+        let mut s = one("vi, vj", "A[vi, vj] + A[vj, vi]");
+        let c = block(&s, "C");
+        let message =
+            "ScheduleError: The target buffer should be accessed via TensorLoad or BufferStore. The indices should \
+                       be the same if there are multiple accesses to the target buffer.";
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 0)), message);
+        assert!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 1)).contains("`buffer_index` is out of range"));
+    }
+
+    #[test]
+    fn refuses_blocks_with_blocks() {
+        let mut s = one("vi, vj", "A[vi, vj]");
+        let root = s.root();
+        let message = "ScheduleError: The primitive does not operate on the root block";
+        s.update_block(root, |b| b.reads.push(Region { buffer: BufferId(0), ranges: Vec::new() })).unwrap();
+        assert_eq!(refusal(&mut s, |s| reindex(s, root, Kind::Read, 0)), message);
+    }
+
+    #[test]
+    fn refuses_what_the_copy_would_get_wrong() {
+        // Outside of the buffer where the condition does not hold.
+        let mut s = one("vi, vj", "T.if_then_else(1 <= vi, A[vi - 1, vj], T.float32(0))");
+        let c = block(&s, "C");
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 0)), COPY);
+        // Several instances write one element.
+        let mut s = one("vi // 2, vj", "A[vi, vj]");
+        let c = block(&s, "C");
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Write, 0)), COPY);
+        // The producer is in the same nest.
+        let mut s = joined();
+        let (b, c) = (block(&s, "B"), block(&s, "C"));
+        assert_eq!(
+            refusal(&mut s, |s| reindex(s, b, Kind::Write, 0)).split(':').next(),
+            Some("The loops above block B are no chain")
+        );
+        assert!(s.block(c).is_ok());
+        // An update in place.
+        let mut s = matmul();
+        let (c, k) = (block(&s, "C"), loops(&s, "C")[2]);
+        decompose_reduction(&mut s, c, k).unwrap();
+        assert!(refusal(&mut s, |s| reindex(s, c, Kind::Write, 0)).starts_with("The loops above"));
+    }
+}

@@ -1,0 +1,664 @@
+//! `rfactor`: reduce in two steps, first per iteration of a loop, then over these.
+//!
+//! before                                     after, rfactor(k, 0)
+//!   for i, k in T.grid(16, 64):                C_rf = T.sblock_alloc_buffer((64, 16))
+//!       with T.sblock("C"):                    for i, k in T.grid(16, 64):
+//!           vi, vk = ...                           with T.sblock("C_rf"):
+//!           with T.init():                             vk, vi = T.axis.remap("SS", [k, i])
+//!               C[vi] = 0                              C_rf[vk, vi] = A[vi, vk]
+//!           C[vi] = C[vi] + A[vi, vk]          for i, k in T.grid(16, 64):
+//!                                                  with T.sblock("C"):
+//!                                                      vk, vi = T.axis.remap("RS", [k, i])
+//!                                                      with T.init():
+//!                                                          C[vi] = 0
+//!                                                      C[vi] = C[vi] + C_rf[vk, vi]
+//!
+//! Legal when: 1 one block is under the loop; 2 its scope is a stage pipeline; 3 it is a reduction; 4 the loop is serial;
+//! 5 the block is the first one under its outermost loop, no loop feeds both data-parallel and reduction iterators, the
+//! loop feeds reduction iterators only, the outermost reduction loop holds no other block, and below it every loop of
+//! several iterations feeds an iterator; 6 its init and update are those of a known reducer; 7 the axis is one of the
+//! result; 8 every partial result is initialized: the block's predicate leaves out no iteration of the loop altogether
+//! (TVM does not ask, and adds up what nobody wrote).
+use crate::arith::{constant, int, Domains};
+use crate::linear::{all, conjuncts, Linear};
+use crate::reducer::{self, Reduction};
+use crate::schedule::{BlockFlags, Result, Schedule};
+use crate::scope;
+use crate::tree::{LoopId, Node};
+use crate::ScheduleError;
+use satune_ir::{
+    visit, BinOp, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, For, ForKind, IterKind, IterVar, Range,
+    Region, Stmt, Var, VarId,
+};
+use std::collections::HashMap;
+
+/// What is factored.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The block.
+    pub block: BlockId,
+    /// The block in which it stands.
+    pub scope: BlockId,
+    /// Its loops, outermost first.
+    pub loops: Vec<LoopId>,
+    /// The loops that feed its reduction iterators.
+    pub reduction_loops: Vec<LoopId>,
+    /// What it computes.
+    pub reduction: Reduction,
+    /// The new dimension of the partial results.
+    pub axis: usize,
+}
+
+/// Conditions 1 to 8, in TVM's order.
+pub fn legal(s: &Schedule, target: LoopId, axis: i64) -> Result<Plan> {
+    let block = only_child(s, target)?;
+    let scope_id = s.scope_of(Node::Block(block))?;
+    scope::require_stage_pipeline(s, scope_id)?;
+    scope::require_reduction(s, block, &s.scope(scope_id)?)?;
+    require_serial(s.get_loop(target)?)?;
+    let loops = s.loops_of(block)?;
+    let reduction_loops = require_loops(s, block, &loops, target)?;
+    let realize = s.realize(block)?;
+    let reduction = reducer::of(s.program(), &realize.block)?;
+    let axis = require_axis(s.program().buffer(reduction.buffers[0]), block, axis)?;
+    require_initialized(s, realize, &loops, &reduction_loops, target)?;
+    Ok(Plan { block, scope: scope_id, loops, reduction_loops, reduction, axis })
+}
+
+/// The block under a loop. Refused where there are several.
+fn only_child(s: &Schedule, id: LoopId) -> Result<BlockId> {
+    match s.child_blocks(Node::Loop(id))?.as_slice() {
+        [one] => Ok(*one),
+        many => {
+            let mut error = ScheduleError::refused(
+                "The loop is required to have only one child block",
+                format!(
+                    "The loop {} is required to have only one child block, but it has {}",
+                    s.get_loop(id)?.var.name,
+                    many.len()
+                ),
+            )
+            .at_loop(id)
+            .remedy("rfactor before other blocks are moved under the loop");
+            error.blocks = many.to_vec();
+            Err(error)
+        }
+    }
+}
+
+fn require_serial(l: &For) -> Result<()> {
+    if l.kind == ForKind::Serial {
+        return Ok(());
+    }
+    Err(ScheduleError::refused(
+        "The input loop of rfactor is required to be `kSerial`",
+        format!("The loop {} is {:?}; rfactor takes serial loops only", l.var.name, l.kind),
+    )
+    .at_loop(l.var.id)
+    .remedy("rfactor first, then bind or unroll the loops of the two blocks"))
+}
+
+/// Condition 5. Returns the loops that feed reduction iterators.
+fn require_loops(s: &Schedule, block: BlockId, loops: &[LoopId], target: LoopId) -> Result<Vec<LoopId>> {
+    let refused = |message: &str, detail: String, id: LoopId| {
+        Err(ScheduleError::refused(message, detail).at_loop(id).at_block(block))
+    };
+    let name = |id: LoopId| s.get_loop(id).map(|l| l.var.name.clone());
+    if let Some(&top) = loops.first() {
+        if s.child_blocks(Node::Loop(top))?.first() != Some(&block) {
+            return refused(
+                "The reduction block should be the first child block of the outermost loop outside of it",
+                format!("The first child block of the outermost loop {} is not the reduction block", name(top)?),
+                top,
+            );
+        }
+    }
+    let realize = s.realize(block)?;
+    let feeds = |id: LoopId, kind: IterKind| {
+        realize
+            .block
+            .iter_vars
+            .iter()
+            .zip(&realize.iter_values)
+            .any(|(iv, e)| iv.kind == kind && visit::uses_var(e, &|v| v == id))
+    };
+    let mut reducing = Vec::new();
+    for &id in loops {
+        match (feeds(id, IterKind::Spatial), feeds(id, IterKind::Reduce)) {
+            (true, true) => return refused(
+                "The loops outside of the reduction block are required not to be touched by both data parallel block \
+                     iters and reduction block iters",
+                format!("Loop {} feeds both data-parallel and reduction iterators", name(id)?),
+                id,
+            ),
+            (true, false) if id == target => return refused(
+                "The loop to be applied rfactor is required not to be touched by any data parallel block iter of the \
+                     block",
+                format!("Loop {} feeds a data-parallel iterator: there is nothing to reduce over", name(id)?),
+                id,
+            )
+            .map_err(|e| e.remedy("rfactor a loop that feeds a reduction iterator")),
+            (true, false) => {}
+            (false, true) => {
+                if reducing.is_empty() {
+                    only_child(s, id)?;
+                }
+                reducing.push(id);
+            }
+            (false, false) if !reducing.is_empty() && constant(&s.get_loop(id)?.extent) != Some(1) => return refused(
+                "A loop who has extent greater than one and is not bound to any block iter should not appear under a \
+                     reduction loop",
+                format!("Loop {} repeats the block, and stands under a reduction loop", name(id)?),
+                id,
+            ),
+            (false, false) => {}
+        }
+    }
+    Ok(reducing)
+}
+
+/// The axis, counted from the front.
+fn require_axis(buffer: &Buffer, block: BlockId, axis: i64) -> Result<usize> {
+    let rank = buffer.shape.len() as i64;
+    let front = if axis < 0 { axis.checked_add(rank + 1) } else { Some(axis) };
+    match front.and_then(|a| usize::try_from(a).ok()).filter(|a| *a as i64 <= rank) {
+        Some(axis) => Ok(axis),
+        None => Err(ScheduleError::refused(
+            "The input `factor_axis` is out of range. It is required to be in range [-(ndim + 1), ndim] where `ndim` is the \
+             number of dimensions of the write buffer",
+            format!(
+                "The write buffer {} has {rank} dimension(s), so `factor_axis` is required to be in [{}, {rank}] for rfactor. \
+                 However, the input `factor_axis` is {axis}, which is out of the expected range",
+                buffer.name,
+                -(rank + 1)
+            ),
+        )
+        .at_block(block)
+        .remedy(format!("{rank} puts the new dimension last, 0 puts it first"))),
+    }
+}
+
+/// Condition 8: what an instance skips by the predicate is skipped by others with the same data-parallel iterators, or not
+/// by the first one, which initializes the partial result.
+fn require_initialized(
+    s: &Schedule,
+    realize: &BlockRealize,
+    loops: &[LoopId],
+    reducing: &[LoopId],
+    target: LoopId,
+) -> Result<()> {
+    let domains = crate::arith::domains(&s.get_loops(loops)?);
+    let mut first = HashMap::new();
+    for id in reducing.iter().filter(|id| **id != target) {
+        first.insert(*id, s.get_loop(*id)?.min.clone());
+    }
+    // What only data-parallel loops decide is left out of both steps alike.
+    let reduces = |c: &Expr| visit::uses_var(c, &|v| reducing.contains(&v) || v == target);
+    for clause in conjuncts(&realize.predicate).into_iter().filter(reduces) {
+        if !always(&visit::substitute(&clause, &first), &domains) {
+            let name = &s.get_loop(target)?.var.name;
+            return Err(ScheduleError::refused(
+                "The block would leave partial results uninitialized",
+                format!(
+                    "For some iterations of loop {name}, no instance of block {} satisfies its predicate: their partial \
+                     results would be added up without ever being written",
+                    realize.block.name
+                ),
+            )
+            .at_block(realize.block.id)
+            .at_loop(target)
+            .remedy("split the reduction by factors that divide it, or rfactor the inner one of the loops"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a comparison provably holds.
+fn always(clause: &Expr, domains: &Domains) -> bool {
+    let linear = |e: &Expr| Linear::of(e, domains);
+    match clause {
+        Expr::Int(v, _) => *v != 0,
+        Expr::Binary(BinOp::Lt, a, b) => match (linear(a).and_then(|l| l.shifted(1)), linear(b)) {
+            (Some(a), Some(b)) => a.at_most(&b, domains),
+            _ => false,
+        },
+        Expr::Binary(BinOp::Le, a, b) => match (linear(a), linear(b)) {
+            (Some(a), Some(b)) => a.at_most(&b, domains),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// The primitive. Returns the block of the first step.
+pub fn rfactor(s: &mut Schedule, target: LoopId, factor_axis: i64) -> Result<BlockId> {
+    let plan = legal(s, target, factor_axis).map_err(|e| e.within("rfactor"))?;
+    apply(s, target, &plan).map_err(|e| e.within("rfactor"))
+}
+
+fn apply(s: &mut Schedule, target: LoopId, plan: &Plan) -> Result<BlockId> {
+    let old = s.realize(plan.block)?.clone();
+    let loops: Vec<For> = s.get_loops(&plan.loops)?.into_iter().cloned().collect();
+    let along = s.get_loop(target)?.clone();
+    let partial: Vec<BufferId> =
+        plan.reduction.buffers.iter().map(|b| partial_buffer(s, *b, plan.axis, &along)).collect();
+
+    let (id, first) = first_step(s, plan, &old, &loops, &along, &partial);
+    let second = second_step(s, plan, &old, &along, &partial);
+    s.update_realize(plan.block, |r| *r = second)?;
+    for l in plan.reduction_loops.iter().filter(|l| **l != target) {
+        s.replace(Node::Loop(*l), |stmt| match stmt {
+            Stmt::For(l) => *l.body,
+            other => other,
+        })?;
+    }
+    // The outermost loop that is left is where the nest stood.
+    let left = s.loops_of(plan.block)?;
+    let top = left.first().map_or(Node::Block(plan.block), |l| Node::Loop(*l));
+    s.replace(top, |nest| Stmt::seq(vec![first, nest]))?;
+    s.update_block(plan.scope, |b| b.alloc_buffers.extend(&partial))?;
+    let known = BlockFlags { affine_binding: true, region_cover: true, stage_pipeline: true };
+    s.set_flags(id, known);
+    s.set_flags(plan.block, known);
+    Ok(id)
+}
+
+/// A buffer like `buffer` with a dimension for the iterations of `along`.
+fn partial_buffer(s: &mut Schedule, buffer: BufferId, axis: usize, along: &For) -> BufferId {
+    let mut new = s.program().buffer(buffer).clone();
+    new.name.push_str(".rf");
+    new.shape.insert(axis, along.extent.clone());
+    new.strides = Vec::new();
+    s.program_mut().add_buffer(new)
+}
+
+/// An iterator that is a loop.
+fn iterator(s: &mut Schedule, l: &For, kind: IterKind) -> IterVar {
+    let var = s.program_mut().fresh_var(format!("v{}", l.var.name), l.var.dtype);
+    IterVar { var, min: l.min.clone(), extent: l.extent.clone(), kind }
+}
+
+/// A new iterator with the name and domain of another.
+fn renamed(s: &mut Schedule, iv: &IterVar) -> IterVar {
+    IterVar { var: s.program_mut().fresh_var(iv.var.name.clone(), iv.var.dtype), ..iv.clone() }
+}
+
+fn load(buffer: BufferId, indices: &[Expr]) -> Expr {
+    Expr::Load(buffer, indices.to_vec())
+}
+
+fn with_axis(indices: &[Expr], axis: usize, index: Expr) -> Vec<Expr> {
+    let mut out = indices.to_vec();
+    out.insert(axis, index);
+    out
+}
+
+/// The reduction into the partial results: a data-parallel block along the loop. Returns its nest.
+fn first_step(
+    s: &mut Schedule,
+    plan: &Plan,
+    old: &BlockRealize,
+    loops: &[For],
+    along: &For,
+    partial: &[BufferId],
+) -> (BlockId, Stmt) {
+    let extra = iterator(s, along, IterKind::Spatial);
+    let here = Expr::Var(extra.var.clone());
+    let mut iter_values = vec![Expr::Var(along.var.clone())];
+    // What old iterators and loops are called inside the new block.
+    let mut inside: HashMap<VarId, Expr> = HashMap::new();
+    let mut of_loop: HashMap<VarId, Expr> = HashMap::from([(along.var.id, here.clone())]);
+    let mut iter_vars = vec![extra];
+    for (iv, value) in old.block.iter_vars.iter().zip(&old.iter_values) {
+        if iv.kind != IterKind::Reduce || !visit::uses_var(value, &|v| v == along.var.id) {
+            let new = renamed(s, iv);
+            inside.insert(iv.var.id, Expr::Var(new.var.clone()));
+            iter_vars.push(new);
+            iter_values.push(value.clone());
+            continue;
+        }
+        // An iterator made of this loop and others is split into one for each.
+        for var in variables(value) {
+            if let Some(l) = loops.iter().find(|l| l.var == var && !of_loop.contains_key(&var.id)) {
+                let new = iterator(s, l, IterKind::Reduce);
+                of_loop.insert(var.id, Expr::Var(new.var.clone()));
+                iter_vars.push(new);
+                iter_values.push(Expr::Var(var));
+            }
+        }
+        inside.insert(iv.var.id, visit::substitute(value, &of_loop));
+    }
+    let rename = |e: &Expr| visit::substitute(e, &inside);
+    let indices: Vec<Expr> = with_axis(&plan.reduction.indices.iter().map(rename).collect::<Vec<_>>(), plan.axis, here);
+    let operands: Vec<Expr> = plan.reduction.operands.iter().map(rename).collect();
+    let reads = old.block.reads.iter().map(|r| visit::map_region(r, &mut |e| rename(e))).collect();
+    let place = Range { min: indices[plan.axis].clone(), extent: int(1, along.var.dtype) };
+    let write = |w: &Region| {
+        let at = plan.reduction.buffers.iter().position(|b| *b == w.buffer)?;
+        let mut new = visit::map_region(w, &mut |e| rename(e));
+        new.buffer = partial[at];
+        new.ranges.insert(plan.axis.min(new.ranges.len()), place.clone());
+        Some(new)
+    };
+    let writes = old.block.writes.iter().filter_map(write).collect();
+    let (init, body) = update(s, &plan.reduction, partial, &indices, &operands, &iter_vars);
+    let id = s.program_mut().fresh_block();
+    let block = Block {
+        id,
+        name: format!("{}_rf", old.block.name),
+        iter_vars,
+        reads,
+        writes,
+        init: init.map(Box::new),
+        alloc_buffers: Vec::new(),
+        match_buffers: Vec::new(),
+        annotations: old.block.annotations.clone(),
+        body: Box::new(body),
+    };
+    // The nest stands beside the old one, so its loops are new.
+    let vars: Vec<Var> = loops.iter().map(|l| s.program_mut().fresh_var(l.var.name.clone(), l.var.dtype)).collect();
+    let outside: HashMap<VarId, Expr> =
+        loops.iter().zip(&vars).map(|(l, v)| (l.var.id, Expr::Var(v.clone()))).collect();
+    let moved = |e: &Expr| visit::substitute(e, &outside);
+    let realize =
+        BlockRealize { iter_values: iter_values.iter().map(moved).collect(), predicate: moved(&old.predicate), block };
+    let nest = loops.iter().zip(vars).rev().fold(Stmt::Realize(Box::new(realize)), |body, (l, var)| {
+        Stmt::For(For { var, min: moved(&l.min), extent: moved(&l.extent), body: Box::new(body), ..l.clone() })
+    });
+    (id, nest)
+}
+
+/// The reduction of the partial results, in the place of the old block.
+fn second_step(s: &mut Schedule, plan: &Plan, old: &BlockRealize, along: &For, partial: &[BufferId]) -> BlockRealize {
+    let extra = iterator(s, along, IterKind::Reduce);
+    let here = Expr::Var(extra.var.clone());
+    let mut iter_vars = vec![extra];
+    let mut iter_values = vec![Expr::Var(along.var.clone())];
+    for (iv, value) in old.block.iter_vars.iter().zip(&old.iter_values).filter(|(iv, _)| iv.kind == IterKind::Spatial) {
+        iter_vars.push(iv.clone());
+        iter_values.push(value.clone());
+    }
+    let indices = plan.reduction.indices.clone();
+    let source = with_axis(&indices, plan.axis, here);
+    let point = |b: &BufferId, at: &[Expr]| {
+        let range = |e: &Expr| Range { min: e.clone(), extent: int(1, DType::I32) };
+        Region { buffer: *b, ranges: at.iter().map(range).collect() }
+    };
+    let reads = partial.iter().map(|b| point(b, &source)).collect();
+    let writes = plan.reduction.buffers.iter().map(|b| point(b, &indices)).collect();
+    let operands: Vec<Expr> = partial.iter().map(|b| load(*b, &source)).collect();
+    let (init, body) = update(s, &plan.reduction, &plan.reduction.buffers, &indices, &operands, &iter_vars);
+    // TVM drops the whole predicate; what keeps the data-parallel iterators inside of their domains has to stay.
+    let gone = |c: &Expr| visit::uses_var(c, &|v| plan.reduction_loops.contains(&v));
+    let predicate = all(conjuncts(&old.predicate).into_iter().filter(|c| !gone(c)));
+    let block = Block {
+        id: plan.block,
+        name: old.block.name.clone(),
+        iter_vars,
+        reads,
+        writes,
+        init: init.map(Box::new),
+        alloc_buffers: Vec::new(),
+        match_buffers: Vec::new(),
+        annotations: old.block.annotations.clone(),
+        body: Box::new(body),
+    };
+    BlockRealize { iter_values, predicate, block }
+}
+
+/// Init and body of a block with these iterators that reduces `operands` into `buffers`; plain stores where no iterator is
+/// reduced over.
+fn update(
+    s: &mut Schedule,
+    reduction: &Reduction,
+    buffers: &[BufferId],
+    indices: &[Expr],
+    operands: &[Expr],
+    iter_vars: &[IterVar],
+) -> (Option<Stmt>, Stmt) {
+    let stores = |values: &[Expr]| {
+        let store =
+            |(b, v): (&BufferId, &Expr)| Stmt::Store { buffer: *b, indices: indices.to_vec(), value: v.clone() };
+        Stmt::seq(buffers.iter().zip(values).map(store).collect())
+    };
+    if iter_vars.iter().all(|iv| iv.kind != IterKind::Reduce) {
+        return (None, stores(operands));
+    }
+    let init = stores(&reduction.identities);
+    let accumulators: Vec<Expr> = buffers.iter().map(|b| load(*b, indices)).collect();
+    let results = reduction.combined(&accumulators, operands);
+    if buffers.len() == 1 {
+        return (Some(init), stores(&results));
+    }
+    // All results are made before any is stored: each of them reads what the others overwrite.
+    let vars: Vec<Var> = buffers
+        .iter()
+        .map(|b| {
+            let (name, dtype) = (format!("v_{}", s.program().buffer(*b).name), s.program().buffer(*b).dtype);
+            s.program_mut().fresh_var(name, dtype)
+        })
+        .collect();
+    let body = stores(&vars.iter().cloned().map(Expr::Var).collect::<Vec<_>>());
+    let body = vars.into_iter().zip(results).rev().fold(body, |body, (var, value)| Stmt::Let {
+        var,
+        value,
+        body: Box::new(body),
+    });
+    (Some(init), body)
+}
+
+/// The variables of an expression, in the order of their first occurrence.
+fn variables(e: &Expr) -> Vec<Var> {
+    let mut out: Vec<Var> = Vec::new();
+    visit::walk_expr(e, &mut |e| {
+        if let Expr::Var(v) = e {
+            if !out.contains(v) {
+                out.push(v.clone());
+            }
+        }
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_program, block, func, joined, loops, matmul, refusal, schedule};
+    use crate::{fuse::fuse, split::split, unroll::unroll};
+
+    /// C = the sum (or whatever `update` says) of the rows of A, 16 x 16.
+    fn rows(init: &str, update: &str) -> Schedule {
+        let body = format!(
+            r#"
+for i, k in T.grid(16, 16):
+    with T.sblock("C"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            C[vi] = {init}
+        C[vi] = {update}
+"#
+        );
+        schedule(&func(HEADER, &body))
+    }
+
+    const HEADER: &str = "A: T.Buffer((16, 16), \"float32\"), C: T.Buffer((16,), \"float32\")";
+
+    fn sums() -> Schedule {
+        rows("T.float32(0)", "C[vi] + A[vi, vk]")
+    }
+
+    #[test]
+    fn applies() {
+        let mut s = sums();
+        let k = loops(&s, "C")[1];
+        let id = rfactor(&mut s, k, 0).unwrap();
+        assert_eq!(s.block(id).unwrap().name, "C_rf");
+        assert_program(
+            &s,
+            &func(
+                HEADER,
+                r#"
+C_rf = T.sblock_alloc_buffer((16, 16))
+for i, k in T.grid(16, 16):
+    with T.sblock("C_rf"):
+        vk, vi = T.axis.remap("SS", [k, i])
+        T.reads(A[vi, vk])
+        T.writes(C_rf[vk, vi])
+        C_rf[vk, vi] = A[vi, vk]
+for i, k in T.grid(16, 16):
+    with T.sblock("C"):
+        vk, vi = T.axis.remap("RS", [k, i])
+        T.reads(C_rf[vk, vi])
+        T.writes(C[vi])
+        with T.init():
+            C[vi] = T.float32(0)
+        C[vi] = C[vi] + C_rf[vk, vi]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn splits_iterators() {
+        let mut s = sums();
+        let k = loops(&s, "C")[1];
+        let parts = split(&mut s, k, &[None, Some(5)], true, false).unwrap();
+        rfactor(&mut s, parts[1], -1).unwrap();
+        assert_program(
+            &s,
+            &func(
+                HEADER,
+                r#"
+C_rf = T.sblock_alloc_buffer((16, 5))
+for i, k_0, k_1 in T.grid(16, 4, 5):
+    with T.sblock("C_rf"):
+        vk_1, vi, vk_0 = T.axis.remap("SSR", [k_1, i, k_0])
+        T.where(k_0 * 5 + k_1 < 16)
+        T.reads(A[vi, vk_0 * 5 + vk_1])
+        T.writes(C_rf[vi, vk_1])
+        with T.init():
+            C_rf[vi, vk_1] = T.float32(0)
+        C_rf[vi, vk_1] = C_rf[vi, vk_1] + A[vi, vk_0 * 5 + vk_1]
+for i, k_1 in T.grid(16, 5):
+    with T.sblock("C"):
+        vk_1, vi = T.axis.remap("RS", [k_1, i])
+        T.reads(C_rf[vi, vk_1])
+        T.writes(C[vi])
+        with T.init():
+            C[vi] = T.float32(0)
+        C[vi] = C[vi] + C_rf[vi, vk_1]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn keeps_the_guard_of_data_parallel_iterators() {
+        let mut s = sums();
+        let i = loops(&s, "C")[0];
+        split(&mut s, i, &[None, Some(5)], true, false).unwrap();
+        let k = loops(&s, "C")[2];
+        rfactor(&mut s, k, 0).unwrap();
+        for name in ["C", "C_rf"] {
+            let guard = &s.realize(block(&s, name)).unwrap().predicate;
+            assert_eq!(crate::text::expr(guard), "i_0 * 5 + i_1 < 16");
+        }
+    }
+
+    #[test]
+    fn refuses_partial_results_that_nobody_writes() {
+        for (factors, at) in [([Some(7), Some(5)], 0), ([Some(1), Some(32)], 1)] {
+            let mut s = sums();
+            let k = loops(&s, "C")[1];
+            let parts = split(&mut s, k, &factors, true, false).unwrap();
+            let message = "ScheduleError: The block would leave partial results uninitialized";
+            assert_eq!(refusal(&mut s, |s| rfactor(s, parts[at], 0)), message);
+        }
+    }
+
+    #[test]
+    fn knows_reducers() {
+        for (init, update) in [
+            ("T.float32(1)", "C[vi] * A[vi, vk]"),
+            ("T.min_value(\"float32\")", "T.max(C[vi], A[vi, vk])"),
+            ("T.max_value(\"float32\")", "T.min(C[vi], A[vi, vk])"),
+        ] {
+            let mut s = rows(init, update);
+            let k = loops(&s, "C")[1];
+            rfactor(&mut s, k, 0).unwrap();
+        }
+        let message =
+            "ScheduleError: No matched reducer for the identity and the combiner of this reduction block. So \
+                       rfactor and cross-thread reduction cannot be applied.";
+        for (init, update) in [
+            ("T.float32(1)", "C[vi] + A[vi, vk]"),
+            ("T.float32(0)", "A[vi, vk] + C[vi]"),
+            ("T.float32(0)", "C[vi] - A[vi, vk]"),
+        ] {
+            let mut s = rows(init, update);
+            let k = loops(&s, "C")[1];
+            assert_eq!(refusal(&mut s, |s| rfactor(s, k, 0)), message);
+        }
+    }
+
+    #[test]
+    fn several_buffers() {
+        let mut s = schedule(&func(
+            "A: T.Buffer((16, 16), \"float32\"), I: T.Buffer((16,), \"int32\"), V: T.Buffer((16,), \"float32\")",
+            r#"
+for i, k in T.grid(16, 16):
+    with T.sblock("C"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        T.reads(A[vi, vk])
+        T.writes(I[vi], V[vi])
+        with T.init():
+            I[vi] = -1
+            V[vi] = T.min_value("float32")
+        v_i: T.int32 = T.Select(V[vi] >= A[vi, vk], I[vi], vk)
+        v_v: T.float32 = T.Select(V[vi] >= A[vi, vk], V[vi], A[vi, vk])
+        I[vi] = v_i
+        V[vi] = v_v
+"#,
+        ));
+        let k = loops(&s, "C")[1];
+        let parts = split(&mut s, k, &[Some(4), None], true, false).unwrap();
+        let id = rfactor(&mut s, parts[0], 1).unwrap();
+        let block = s.block(id).unwrap();
+        assert_eq!(block.writes.len(), 2);
+        assert!(matches!(*block.body, Stmt::Let { .. }));
+    }
+
+    #[test]
+    fn refuses_loops() {
+        let data_parallel =
+            "ScheduleError: The loop to be applied rfactor is required not to be touched by any data parallel \
+                             block iter of the block";
+        let both =
+            "ScheduleError: The loops outside of the reduction block are required not to be touched by both data \
+                    parallel block iters and reduction block iters";
+        let mut s = matmul();
+        let l = loops(&s, "C");
+        assert_eq!(refusal(&mut s, |s| rfactor(s, l[0], 0)), data_parallel);
+        unroll(&mut s, l[2]).unwrap();
+        let message = "ScheduleError: The input loop of rfactor is required to be `kSerial`";
+        assert_eq!(refusal(&mut s, |s| rfactor(s, l[2], 0)), message);
+        let mut s = sums();
+        let l = loops(&s, "C");
+        let fused = fuse(&mut s, &l, true).unwrap();
+        assert_eq!(refusal(&mut s, |s| rfactor(s, fused, 0)), both);
+    }
+
+    #[test]
+    fn refuses_axes_and_other_blocks() {
+        let mut s = matmul();
+        let k = loops(&s, "C")[2];
+        for axis in [-4, 3] {
+            assert!(refusal(&mut s, |s| rfactor(s, k, axis)).starts_with("ScheduleError: The input `factor_axis`"));
+        }
+        let mut s = joined();
+        let l = loops(&s, "C");
+        let message = "ScheduleError: The loop is required to have only one child block";
+        assert_eq!(refusal(&mut s, |s| rfactor(s, l[0], 0)), message);
+        assert_eq!(refusal(&mut s, |s| rfactor(s, l[1], 0)), "ScheduleError: Not a reduction block");
+    }
+}
