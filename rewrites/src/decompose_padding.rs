@@ -87,9 +87,13 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId) -> Result<Plan> {
     }
     let domains = arith::domains(&s.get_loops(&loops)?);
     let bindings = crate::regions::bindings(realize);
-    let given =
-        [conjuncts(cond).iter().map(|e| visit::substitute(e, &bindings)).collect(), conjuncts(&realize.predicate)];
-    let clauses: Vec<Expr> = given.concat().into_iter().filter(|e| !always(e, &domains)).collect();
+    let padding: Vec<Expr> = conjuncts(cond).iter().map(|e| visit::substitute(e, &bindings)).collect();
+    let guards = conjuncts(&realize.predicate);
+    let real = |e: &Expr| !always(e, &domains);
+    // Those of the padding come first; only they must all be bounds of iterators.
+    let mut clauses: Vec<Expr> = padding.into_iter().filter(real).collect();
+    let from_padding = clauses.len();
+    clauses.extend(guards.into_iter().filter(real));
     if clauses.is_empty() {
         return fail("The in-bound predicate is trivial");
     }
@@ -113,11 +117,10 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId) -> Result<Plan> {
         }
         bounds.push((lo, hi - lo + 1));
     }
-    let yes = int(1, DType::Bool);
-    let Some(map) = crate::iter_map::detect(&realize.iter_values, &domains, &yes, false) else {
+    let Some(map) = crate::iter_map::detect(&realize.iter_values, &domains, &realize.predicate, false) else {
         return fail("Block iters are not independent wrt padding condition");
     };
-    if used.contains(&false) {
+    if used[..from_padding].contains(&false) {
         return fail("Block iters are not independent wrt padding condition");
     }
     if !map.has_unit_strides() {
@@ -245,7 +248,7 @@ fn fill(s: &mut Schedule, realize: &BlockRealize, loops: &[LoopId], plan: &Plan)
         }),
     };
     let iter_values = realize.iter_values.iter().map(&mut *rename).collect();
-    let predicate = rename(&realize.predicate);
+    let predicate = simplified(&rename(&realize.predicate), &Domains::new());
     let body = Stmt::Realize(Box::new(BlockRealize { iter_values, predicate, block }));
     Ok((id, wrap(body, nest)))
 }
