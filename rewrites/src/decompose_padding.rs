@@ -247,8 +247,11 @@ fn fill(s: &mut Schedule, realize: &BlockRealize, loops: &[LoopId], plan: &Plan)
             value: plan.padding.clone(),
         }),
     };
-    let iter_values = realize.iter_values.iter().map(&mut *rename).collect();
-    let predicate = simplified(&rename(&realize.predicate), &Domains::new());
+    // The loops further out are known here; those of the copy are new.
+    let all = s.loops_of(realize.block.id)?;
+    let above = arith::domains(&s.get_loops(&all[..all.len() - loops.len()])?);
+    let iter_values = realize.iter_values.iter().map(|e| simplified(&rename(e), &above)).collect();
+    let predicate = simplified(&rename(&realize.predicate), &above);
     let body = Stmt::Realize(Box::new(BlockRealize { iter_values, predicate, block }));
     Ok((id, wrap(body, nest)))
 }
