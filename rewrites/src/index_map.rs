@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 mod layout;
+mod swizzle;
 
 pub use layout::{Layout, MapError};
 

@@ -10,6 +10,7 @@ mod compute_domain;
 mod error;
 pub mod flags;
 pub mod gpu_check;
+mod guards;
 mod inline_common;
 mod iter_map;
 mod loop_checks;

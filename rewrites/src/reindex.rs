@@ -18,13 +18,14 @@
 //! every element once.
 use crate::arith::{self, add, constant, int, Domains};
 use crate::cache_common;
-use crate::linear::Linear;
+use crate::guards::always;
+use crate::linear::{all, conjuncts, Linear};
 use crate::schedule::{BlockFlags, Result, Schedule};
 use crate::tree::{self, Node};
 use crate::{iter_map, regions, scope, ScheduleError};
 use satune_ir::{
-    visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Range, Region, Stmt, Var,
-    VarId,
+    visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, For, IterKind, IterVar, Range, Region, Stmt,
+    Var, VarId,
 };
 use std::collections::HashMap;
 
@@ -233,11 +234,13 @@ fn require_whole_writes(
         .filter(|(iv, _)| used.contains_key(&iv.var.id))
         .map(|(_, e)| Range { min: e.clone(), extent: int(1, DType::I32) })
         .collect();
-    let whole =
-        |(iv, e): (&IterVar, &Expr)| !used.contains_key(&iv.var.id) || in_whole(e, iv, &domains, &realize.predicate);
-    if arith::fills_boxes(&ranges, &domains, &realize.predicate)
-        && b.iter_vars.iter().zip(&realize.iter_values).all(whole)
-    {
+    // Every element is written in the first round of the loops that only reduce, if not before.
+    let moves = |l: &For| ranges.iter().any(|r| visit::uses_var(&r.min, &|v| v == l.var.id));
+    let first: HashMap<VarId, Expr> = loops.iter().filter(|l| !moves(l)).map(|l| (l.var.id, l.min.clone())).collect();
+    let clauses = conjuncts(&realize.predicate).into_iter().map(|c| visit::substitute(&c, &first));
+    let predicate = all(clauses.filter(|c| !always(c, &domains)));
+    let whole = |(iv, e): (&IterVar, &Expr)| !used.contains_key(&iv.var.id) || in_whole(e, iv, &domains, &predicate);
+    if arith::fills_boxes(&ranges, &domains, &predicate) && b.iter_vars.iter().zip(&realize.iter_values).all(whole) {
         return Ok(());
     }
     Err(refused(s, b.id, buffer, "it may leave elements unwritten")?)

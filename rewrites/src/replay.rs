@@ -235,7 +235,12 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         "transform_layout" => {
             let (block, (write, index)) = (args.block(s, 0, "block")?, args.buffer(1, "buffer")?);
             let (map, value) = (args.index_map(2, "index_map")?, args.constant(3, "pad_value")?);
-            transform_layout::transform_layout(s, block, write, index, &map, value.as_ref()).map(done)
+            let pad = match &value {
+                Some(value) => transform_layout::Padding::Value(value),
+                None if args.flag(4, "assume_injective_transform", false)? => transform_layout::Padding::Unused,
+                None => transform_layout::Padding::None,
+            };
+            transform_layout::transform_layout(s, block, write, index, &map, pad).map(done)
         }
         "transform_block_layout" => {
             let (block, map) = (args.block(s, 0, "block")?, args.index_map(1, "index_map")?);

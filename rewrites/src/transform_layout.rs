@@ -10,7 +10,8 @@
 //! Legal when: 1 the index names a buffer of the block; 2 the buffer is allocated or a parameter, and no block names a
 //! part of it (TVM leaves such parts as they were); 3 the padding is one value of the buffer's type; 4 different indices
 //! go to different places (TVM does not ask); 5 every element of the new shape is used, unless a padding is given. A map that
-//! is no mixed radix, an xor swizzle for instance, is tried index by index where the buffer is small; TVM refuses it. The
+//! is neither mixed radix nor an xor swizzle is tried index by index where the buffer is small; TVM takes xors only where it
+//! is told to assume that they are one to one. The
 //! layout of a parameter is that of the function's argument from then on.
 //!
 //! Padding is written by the blocks that write the buffer, where their loops run over it row by row; by a block of its own
@@ -26,6 +27,26 @@ use satune_ir::{access, Block, BlockId, BlockRealize, Buffer, BufferId, DType, E
 
 mod padding;
 
+/// What stands in elements that the map gives no source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Padding<'v> {
+    /// There must be none.
+    None,
+    /// They stay unused (TVM: `assume_injective_transform`). That the map is one to one is still proved.
+    Unused,
+    /// This value.
+    Value(&'v Expr),
+}
+
+impl<'v> Padding<'v> {
+    fn value(self) -> Option<&'v Expr> {
+        match self {
+            Padding::Value(v) => Some(v),
+            Padding::None | Padding::Unused => None,
+        }
+    }
+}
+
 /// What is laid out anew, and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -36,14 +57,7 @@ pub struct Plan {
 }
 
 /// Conditions 1 to 5.
-pub fn legal(
-    s: &Schedule,
-    block: BlockId,
-    write: bool,
-    index: i64,
-    map: &IndexMap,
-    pad_value: Option<&Expr>,
-) -> Result<Plan> {
+pub fn legal(s: &Schedule, block: BlockId, write: bool, index: i64, map: &IndexMap, pad: Padding) -> Result<Plan> {
     let buffer = regions::access(s, block, index, write)?.buffer;
     let old = s.program().buffer(buffer);
     let shape: Vec<i64> = old.shape.iter().map(constant).collect::<Option<_>>().ok_or_else(|| {
@@ -59,11 +73,15 @@ pub fn legal(
         .at_block(block));
     }
     require_own(s, block, buffer)?;
-    if let Some(value) = pad_value {
+    if let Padding::Value(value) = pad {
         require_padding_type(s, block, buffer, value)?;
     }
-    let layout = map.layout(&shape).map_err(|e| wrong_map(&e).at_block(block))?;
-    if let (Some(padding), None) = (&layout.padding, pad_value) {
+    let layout = match pad {
+        Padding::Unused => map.layout_with_gaps(&shape),
+        Padding::None | Padding::Value(_) => map.layout(&shape),
+    };
+    let layout = layout.map_err(|e| wrong_map(&e).at_block(block))?;
+    if let (Some(padding), Padding::None) = (&layout.padding, pad) {
         let padding = crate::text::expr(padding);
         let list = |v: &[i64]| v.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         return Err(ScheduleError::refused(
@@ -187,10 +205,10 @@ pub fn transform_layout(
     write: bool,
     index: i64,
     map: &IndexMap,
-    pad_value: Option<&Expr>,
+    pad: Padding,
 ) -> Result<()> {
-    let plan = legal(s, block, write, index, map, pad_value).map_err(|e| e.within("transform_layout"))?;
-    apply(s, block, &plan, map, pad_value).map_err(|e| e.within("transform_layout"))
+    let plan = legal(s, block, write, index, map, pad).map_err(|e| e.within("transform_layout"))?;
+    apply(s, block, &plan, map, pad.value()).map_err(|e| e.within("transform_layout"))
 }
 
 fn apply(s: &mut Schedule, block: BlockId, plan: &Plan, map: &IndexMap, pad_value: Option<&Expr>) -> Result<()> {

@@ -52,6 +52,14 @@ pub enum MapError {
 }
 
 impl IndexMap {
+    /// What the map makes of the box `[0, shape)`, where elements that nothing is mapped to may be left as they are.
+    pub fn layout_with_gaps(&self, shape: &[i64]) -> Result<Layout, MapError> {
+        match self.swizzled(shape) {
+            Some((layout, _)) if self.swizzles() => Ok(layout),
+            _ => self.layout(shape).map(|l| Layout { padding: None, ..l }),
+        }
+    }
+
     /// What the map makes of the box `[0, shape)`.
     pub fn layout(&self, shape: &[i64]) -> Result<Layout, MapError> {
         if shape.len() != self.params.len() {
@@ -67,6 +75,13 @@ impl IndexMap {
                 Var { id: VarId((self.params.len() + k) as u32), name: name.into(), dtype: DType::I32 }
             })
             .collect();
+        if self.swizzles() {
+            return match self.swizzled(shape) {
+                Some((layout, true)) => Ok(layout),
+                Some((_, false)) => Err(MapError::Gaps(self.to_string())),
+                None => self.tried(shape, axes),
+            };
+        }
         match self.radix(shape, &axes) {
             Some(layout) => Ok(layout),
             None => self.tried(shape, axes),
@@ -159,7 +174,7 @@ impl IndexMap {
     }
 
     /// The map tried on every index of the box.
-    fn tried(&self, shape: &[i64], axes: Vec<Var>) -> Result<Layout, MapError> {
+    pub(super) fn tried(&self, shape: &[i64], axes: Vec<Var>) -> Result<Layout, MapError> {
         let name = || self.to_string();
         let count = shape.iter().try_fold(1i64, |p, e| p.checked_mul(*e)).filter(|c| (1..=TRIED).contains(c));
         let Some(count) = count else { return Err(MapError::Unknown(name())) };
