@@ -287,7 +287,7 @@ mod tests {
     fn transformed(text: &str, shape: &str, at: &str) {
         let mut s = chain();
         let b = block(&s, "B");
-        transform_layout(&mut s, b, true, 0, &map(text), None).unwrap();
+        transform_layout(&mut s, b, true, 0, &map(text), Padding::None).unwrap();
         assert_program(
             &s,
             &func(
@@ -322,7 +322,7 @@ for i, j in T.grid(16, 30):
         let mut s = chain();
         let b = block(&s, "B");
         let value = Expr::Float(1.5f64.to_bits(), DType::F32);
-        transform_layout(&mut s, b, true, 0, &map("lambda i, j: (j // 4, i, j % 4)"), Some(&value)).unwrap();
+        transform_layout(&mut s, b, true, 0, &map("lambda i, j: (j // 4, i, j % 4)"), Padding::Value(&value)).unwrap();
         assert_program(
             &s,
             &func(
@@ -347,7 +347,7 @@ for i, j in T.grid(16, 30):
         let mut s = chain();
         let b = block(&s, "B");
         let value = Expr::Float(0f64.to_bits(), DType::F32);
-        transform_layout(&mut s, b, false, 0, &map("lambda i, j: (j // 4, i, j % 4)"), Some(&value)).unwrap();
+        transform_layout(&mut s, b, false, 0, &map("lambda i, j: (j // 4, i, j % 4)"), Padding::Value(&value)).unwrap();
         let first = s.child_blocks(Node::Block(s.root())).unwrap()[0];
         assert_eq!(s.block(first).unwrap().name, "buffer_A_assumptions");
     }
@@ -360,17 +360,21 @@ for i, j in T.grid(16, 30):
         for (text, value, message) in [
             (
                 "lambda i, j: (i, j // 8, j % 8)",
-                None,
+                Padding::None,
                 "ScheduleError: Transformation would introduce padding at axis1 == 3 and 6 <= axis2.",
             ),
-            ("lambda i, j: (i, j // 8, j % 8)", Some(&int), "ScheduleError: Type mismatch T.float32 vs int32"),
-            ("lambda i, j: (i // 4, j)", None, "ScheduleError: The index map is not injective."),
-            ("lambda i: i", None, "The index map has 1 parameters, but buffer B has 2 dimensions"),
+            (
+                "lambda i, j: (i, j // 8, j % 8)",
+                Padding::Value(&int),
+                "ScheduleError: Type mismatch T.float32 vs int32",
+            ),
+            ("lambda i, j: (i // 4, j)", Padding::None, "ScheduleError: The index map is not injective."),
+            ("lambda i: i", Padding::None, "The index map has 1 parameters, but buffer B has 2 dimensions"),
         ] {
             let got = refusal(&mut s, |s| transform_layout(s, b, true, 0, &map(text), value));
             assert_eq!(got, message, "{text}");
         }
-        let got = refusal(&mut s, |s| transform_layout(s, b, true, 1, &map("lambda i, j: (j, i)"), None));
+        let got = refusal(&mut s, |s| transform_layout(s, b, true, 1, &map("lambda i, j: (j, i)"), Padding::None));
         assert!(got.starts_with("ScheduleError: The input `buffer_index` is out of range."), "{got}");
     }
 }
