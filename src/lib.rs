@@ -11,4 +11,5 @@ pub mod lower;
 pub mod measure;
 pub mod operators;
 pub mod simulate;
+pub mod source;
 pub mod store;

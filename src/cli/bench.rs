@@ -4,7 +4,8 @@ use super::{print, print_json, spinner, table, Failure, Outcome};
 use crate::device::{Ask, Kind};
 use crate::explore::Request;
 use crate::measure::bench::{bench, regressions, Benchmark, Wanted};
-use crate::operators::{self, Problem};
+use crate::operators::Problem;
+use crate::source;
 use clap::ValueEnum;
 use satune_extract::Descriptor;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ enum Rival {
 /// What to measure.
 #[derive(clap::Args)]
 pub(super) struct Bench {
-    /// gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout]; any number of them
+    /// gemm:M,N,K,dtype[,layout], bmm:B,M,N,K,dtype[,layout], or files with a PrimFunc; any number of them
     programs: Vec<String>,
     /// File with one program per line; `#` begins a comment
     #[arg(long)]
@@ -75,7 +76,7 @@ fn problems(args: &Bench) -> Result<Vec<Problem>, Failure> {
     if names.is_empty() {
         return Err(Failure::Input("nothing to measure; name a program, or a file of them with --suite".into()));
     }
-    names.iter().map(|(p, at)| operators::parse(p).map_err(|e| Failure::Input(format!("{at}{e}")))).collect()
+    names.iter().map(|(p, at)| source::load(p).map_err(|e| Failure::Input(format!("{at}{e}")))).collect()
 }
 
 /// `bench`.

@@ -47,13 +47,49 @@ pub(crate) struct MeasureJob {
     pub floor_ms: f64,
 }
 
-/// The problem for a worker: extents, and strides of each operand, in elements, along batch, m, n, k.
+/// The problem for a worker: sums of products over axes, each with its extent and the operands' strides along it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContractionJob {
-    pub extents: [i64; 4],
+    /// Extent; strides of A, B and C, in elements. In the order of C's dimensions where it has a choice.
+    pub spatial: [[i64; 4]; SPATIAL],
+    /// Extent; strides of A and B.
+    pub reduce: [[i64; 3]; REDUCE],
     pub a: OperandJob,
     pub b: OperandJob,
     pub c: OperandJob,
+    /// The same as one batch of matrix products, for the library, if it is one.
+    pub product: Option<ProductJob>,
+}
+
+/// Axes of the results, and axes that are summed over, that the reference takes.
+pub(crate) const SPATIAL: usize = 4;
+/// See [`SPATIAL`].
+pub(crate) const REDUCE: usize = 3;
+
+impl ContractionJob {
+    /// Number of results.
+    pub fn results(&self) -> u64 {
+        self.spatial.iter().map(|axis| axis[0].unsigned_abs()).product()
+    }
+
+    /// Terms of each sum.
+    pub fn terms(&self) -> u64 {
+        self.reduce.iter().map(|axis| axis[0].unsigned_abs()).product()
+    }
+
+    /// Additions and multiplications.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.results() as f64 * self.terms() as f64
+    }
+}
+
+/// A batch of matrix products.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProductJob {
+    /// Batch, m, n, k.
+    pub extents: [i64; 4],
+    /// Strides of A, B and C along them, in elements.
+    pub strides: [[i64; 4]; 3],
 }
 
 /// An operand for a worker.
@@ -61,7 +97,6 @@ pub(crate) struct ContractionJob {
 pub(crate) struct OperandJob {
     pub dtype: DType,
     pub elements: u64,
-    pub strides: [i64; 4],
 }
 
 /// A launch for a worker.

@@ -93,3 +93,16 @@ fn random_schedules_compile() {
         assert!(compiled.iter().all(|c| c.registers > 0 && !c.cubin.is_empty()));
     }
 }
+
+#[test]
+fn the_kernels_around_the_candidates_compile() {
+    let types = [(DType::F32, DType::F32), (DType::F16, DType::F32), (DType::F64, DType::F64)];
+    let jobs: Vec<Job> = ["sm_75", "sm_80", "sm_90"]
+        .into_iter()
+        .flat_map(|arch| types.map(|(factor, result)| (arch, satune::device::cuda::support_text(factor, result))))
+        .map(|(arch, source)| Job { name: "support".into(), source, arch: arch.into() })
+        .collect();
+    if let Some(compiled) = compile(&jobs, "the_kernels_around_the_candidates_compile") {
+        assert!(compiled.iter().all(|c| !c.cubin.is_empty() && c.nvrtc.contains('.')));
+    }
+}

@@ -5,8 +5,11 @@ mod server;
 mod support;
 
 pub(super) use server::Server;
+pub use support::text as support_text;
 
-use super::protocol::{ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, Said, What};
+use super::protocol::{
+    ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, ProductJob, Said, What, REDUCE, SPATIAL,
+};
 use super::worker::Supervised;
 use super::{Ask, Ceilings, Device, DeviceError, Identity, Kind, Subject};
 use crate::compile::{CompileError, Compiler, Job};
@@ -88,6 +91,9 @@ impl Cuda {
     fn finish(answer: Result<Said, Verdict>) -> Verdict {
         match answer {
             Ok(Said::Measured(timing)) => Verdict::Measured(timing),
+            Ok(Said::Missing { what, remedy }) => {
+                Verdict::Rejected { reason: Reason::CompileError, detail: format!("{what}; {remedy}") }
+            }
             Ok(other) => Verdict::Rejected { reason: Reason::Crash, detail: format!("unexpected answer {other:?}") },
             Err(verdict) => verdict,
         }
@@ -99,7 +105,7 @@ impl Cuda {
         let lanes = if job.contraction.a.dtype == DType::F16 { 4096.0 } else { 256.0 };
         let rate = 2.0 * lanes * f64::from(self.info.sms) * f64::from(self.info.clock_mhz) * 1e6;
         if rate > 0.0 {
-            flops(&job.contraction) / (2.0 * rate) * 1e3
+            job.contraction.flops() / (2.0 * rate) * 1e3
         } else {
             0.0
         }
@@ -107,12 +113,8 @@ impl Cuda {
 
     /// Longest time: what was asked for, and the reference in double precision at a rate that every GPU exceeds.
     fn timeout(job: &MeasureJob, ask: &Ask) -> Duration {
-        ask.timeout + Duration::from_secs_f64((flops(&job.contraction) / 5e10).min(3600.0))
+        ask.timeout + Duration::from_secs_f64((job.contraction.flops() / 5e10).min(3600.0))
     }
-}
-
-fn flops(contraction: &ContractionJob) -> f64 {
-    2.0 * contraction.extents.iter().map(|e| *e as f64).product::<f64>()
 }
 
 /// What a compiler's error says about a candidate.
@@ -126,15 +128,29 @@ fn rejected(error: &CompileError) -> Verdict {
     Verdict::Rejected { reason, detail: error.to_string() }
 }
 
-/// A candidate in a worker's terms.
-pub(super) fn job(problem: &Problem, subject: &Subject, ask: &Ask) -> MeasureJob {
-    let module = &subject.module;
-    let kernels = module.kernels.iter().zip(&module.args);
-    MeasureJob {
-        trace: subject.trace.clone(),
-        predicted_ms: subject.cost.ms,
-        contraction: contraction(&problem.contraction),
-        kernels: kernels
+/// A problem, and a candidate of it, in a worker's terms; none for a problem of more axes than the reference takes.
+pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Option<MeasureJob> {
+    let mut job = MeasureJob {
+        trace: String::new(),
+        predicted_ms: 0.0,
+        contraction: contraction(&problem.contraction)?,
+        kernels: Vec::new(),
+        workspace_bytes: 0,
+        cut_off_ms: ask.cut_off_ms,
+        settle: ask.settle,
+        most_repeats: ask.most_repeats,
+        seconds: ask.timeout.as_secs_f64() / 4.0,
+        floor_ms: 0.0,
+    };
+    if let Some(subject) = subject {
+        let module = &subject.module;
+        job.trace.clone_from(&subject.trace);
+        job.predicted_ms = subject.cost.ms;
+        job.workspace_bytes = module.workspace.0 * u64::from(module.workspace.1.bytes());
+        job.kernels = module
+            .kernels
+            .iter()
+            .zip(&module.args)
             .map(|(kernel, args)| KernelJob {
                 name: kernel.name.clone(),
                 grid: kernel.grid,
@@ -142,50 +158,49 @@ pub(super) fn job(problem: &Problem, subject: &Subject, ask: &Ask) -> MeasureJob
                 dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
                 args: args.clone(),
             })
-            .collect(),
-        workspace_bytes: module.workspace.0 * u64::from(module.workspace.1.bytes()),
-        cut_off_ms: ask.cut_off_ms,
-        settle: ask.settle,
-        most_repeats: ask.most_repeats,
-        seconds: ask.timeout.as_secs_f64() / 4.0,
-        floor_ms: 0.0,
+            .collect();
     }
+    Some(job)
 }
 
-/// The problem without any kernel.
-fn bare_job(problem: &Problem, ask: &Ask) -> MeasureJob {
-    MeasureJob {
-        trace: String::new(),
-        predicted_ms: 0.0,
-        contraction: contraction(&problem.contraction),
-        kernels: Vec::new(),
-        workspace_bytes: 0,
-        cut_off_ms: None,
-        settle: ask.settle,
-        most_repeats: ask.most_repeats,
-        seconds: ask.timeout.as_secs_f64() / 4.0,
-        floor_ms: 0.0,
-    }
+/// The verdict on a problem of more axes than the reference takes.
+pub(super) fn too_many_axes() -> Verdict {
+    let detail = format!("problems of more than {SPATIAL} axes of results or {REDUCE} reductions are not measured");
+    Verdict::Rejected { reason: Reason::CompileError, detail }
 }
 
-fn contraction(c: &Contraction) -> ContractionJob {
-    let axes = [Axis::Batch(0), Axis::M, Axis::N, Axis::K];
-    let operand = |o: &OperandInfo| {
-        let stride = |axis: Axis| {
-            let after = o.dims.iter().skip_while(|d| **d != axis).skip(1);
-            if o.dims.contains(&axis) {
-                after.map(|d| c.extent(*d)).product()
-            } else {
-                0
-            }
-        };
-        OperandJob {
-            dtype: o.dtype,
-            elements: o.dims.iter().map(|d| c.extent(*d).unsigned_abs()).product(),
-            strides: axes.map(stride),
+fn contraction(c: &Contraction) -> Option<ContractionJob> {
+    let stride = |o: &OperandInfo, axis: Axis| -> i64 {
+        let after = o.dims.iter().skip_while(|d| **d != axis).skip(1);
+        if o.dims.contains(&axis) {
+            after.map(|d| c.extent(*d)).product()
+        } else {
+            0
         }
     };
-    ContractionJob { extents: axes.map(|a| c.extent(a)), a: operand(&c.a), b: operand(&c.b), c: operand(&c.c) }
+    let operand = |o: &OperandInfo| OperandJob {
+        dtype: o.dtype,
+        elements: o.dims.iter().map(|d| c.extent(*d).unsigned_abs()).product(),
+    };
+    let of = |reduce: bool| c.iters.iter().filter(move |(_, info)| info.reduce == reduce).map(|(axis, _)| *axis);
+    let mut spatial = [[1, 0, 0, 0]; SPATIAL];
+    let mut reduce = [[1, 0, 0]; REDUCE];
+    if of(false).count() > SPATIAL || of(true).count() > REDUCE {
+        return None;
+    }
+    for (to, axis) in spatial.iter_mut().zip(of(false)) {
+        *to = [c.extent(axis), stride(&c.a, axis), stride(&c.b, axis), stride(&c.c, axis)];
+    }
+    for (to, axis) in reduce.iter_mut().zip(of(true)) {
+        *to = [c.extent(axis), stride(&c.a, axis), stride(&c.b, axis)];
+    }
+    let axes = [Axis::Batch(0), Axis::M, Axis::N, Axis::K];
+    let plain = c.iters.iter().all(|(axis, _)| axes.contains(axis));
+    let product = plain.then(|| ProductJob {
+        extents: axes.map(|a| c.extent(a)),
+        strides: [&c.a, &c.b, &c.c].map(|o| axes.map(|axis| stride(o, axis))),
+    });
+    Some(ContractionJob { spatial, reduce, a: operand(&c.a), b: operand(&c.b), c: operand(&c.c), product })
 }
 
 impl Device for Cuda {
@@ -211,10 +226,7 @@ impl Device for Cuda {
 
     fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
         let c = &problem.contraction;
-        if c.outer_reduce().next().is_some() || c.batch().count() > 1 {
-            let detail = "problems of more than one batch axis or reduction are not measured yet".into();
-            return Ok(Verdict::Rejected { reason: Reason::CompileError, detail });
-        }
+        let Some(mut job) = job(problem, Some(subject), ask) else { return Ok(too_many_axes()) };
         if !self.compiled.contains_key(&subject.trace) {
             self.prepare(problem, &[subject]);
         }
@@ -227,7 +239,6 @@ impl Device for Cuda {
             Ok(support) => support,
             Err(verdict) => return Ok(verdict),
         };
-        let mut job = job(problem, subject, ask);
         job.floor_ms = self.floor_ms(&job);
         let blobs: Vec<&[u8]> = std::iter::once(&support).chain(&cubins).map(Vec::as_slice).collect();
         let timeout = Cuda::timeout(&job, ask);
@@ -239,11 +250,12 @@ impl Device for Cuda {
             return Ok(None);
         }
         let c = &problem.contraction;
+        let job = job(problem, None, &Ask { cut_off_ms: None, ..*ask });
+        let Some(mut job) = job.filter(|j| j.contraction.product.is_some()) else { return Ok(None) };
         let support = match self.support(c.a.dtype, c.c.dtype) {
             Ok(support) => support,
             Err(verdict) => return Ok(Some(verdict)),
         };
-        let mut job = bare_job(problem, ask);
         job.floor_ms = self.floor_ms(&job);
         let timeout = Cuda::timeout(&job, ask);
         let answer = self.supervised.ask(&What::Library(Box::new(job)), &[&support], timeout)?;

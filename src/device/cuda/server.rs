@@ -131,8 +131,7 @@ fn blocks(elements: u64) -> [u32; 3] {
 impl Bench {
     fn new(gpu: &Gpu, problem: &ContractionJob, support: &[u8]) -> Result<Bench, Trouble> {
         let info = gpu.info()?;
-        let [batch, m, n, k] = problem.extents;
-        let results = (batch * m * n).unsigned_abs();
+        let results = problem.results();
         let mut events = Vec::new();
         for _ in 0..BATCH {
             events.push((gpu.event()?, gpu.event()?));
@@ -150,7 +149,7 @@ impl Bench {
             events,
             size: 0.0,
             // Rounding of a sum of k terms grows as its square root.
-            tolerance: unit * (k as f64).sqrt().max(4.0),
+            tolerance: unit * (problem.terms() as f64).sqrt().max(4.0),
             problem: problem.clone(),
         };
         // A new seed for each worker: no candidate is ever checked on one set of inputs only.
@@ -161,10 +160,8 @@ impl Bench {
             let count = operand.elements;
             fill.launch(blocks(count), BLOCK, &[Arg::Buffer(buffer), Arg::Int(count as i64), Arg::Int(seed)])?;
         }
-        let (a, b) = (&problem.a.strides, &problem.b.strides);
-        let numbers = [batch, m, n, k, a[0], a[1], a[3], b[0], b[2], b[3]].map(Arg::Int);
         let mut arguments = vec![Arg::Buffer(&bench.a), Arg::Buffer(&bench.b), Arg::Buffer(&bench.expected)];
-        arguments.extend(numbers);
+        arguments.extend(problem.spatial.iter().flatten().chain(problem.reduce.iter().flatten()).map(|n| Arg::Int(*n)));
         bench.support.kernel("reference", 0)?.launch(blocks(results), BLOCK, &arguments)?;
         gpu.synchronize()?;
         // Against itself nothing is known yet but its size.
@@ -175,11 +172,13 @@ impl Bench {
 
     /// Squared distance, squared size, results out of bounds.
     fn sums(&self, bound: f64) -> Result<(f64, f64, f64), Error> {
-        let [batch, m, n, _] = self.problem.extents;
-        let c = &self.problem.c.strides;
-        let mut arguments = vec![Arg::Buffer(&self.c), Arg::Buffer(&self.expected), Arg::Buffer(&self.sums)];
-        arguments.extend([batch, m, n, c[0], c[1], c[2]].map(Arg::Int));
-        arguments.push(Arg::Double(bound));
+        let arguments = [
+            Arg::Buffer(&self.c),
+            Arg::Buffer(&self.expected),
+            Arg::Buffer(&self.sums),
+            Arg::Int(self.problem.results().cast_signed()),
+            Arg::Double(bound),
+        ];
         self.support.kernel("compare", 0)?.launch([COMPARE_BLOCKS, 1, 1], BLOCK, &arguments)?;
         let parts: Vec<f64> = self.sums.read(COMPARE_BLOCKS as usize * 3)?;
         let sum = |which: usize| parts.iter().skip(which).step_by(3).sum::<f64>();
@@ -234,27 +233,26 @@ impl Bench {
     }
 
     fn library(&mut self, gpu: &Gpu, job: &MeasureJob, blas: &Blas) -> Result<Timing, Trouble> {
-        let [batch, m, n, k] = self.problem.extents;
-        let (a, b, c) = (self.problem.a.clone(), self.problem.b.clone(), self.problem.c.clone());
+        let Some(product) = self.problem.product.clone() else {
+            return Err(Error::Missing("the problem is no batch of matrix products".into()).into());
+        };
+        let [batch, m, n, k] = product.extents;
+        let [a, b, c] = product.strides;
+        let dtypes = [self.problem.a.dtype, self.problem.c.dtype];
         let int = |v: i64| i32::try_from(v).map_err(|_| Error::Missing(format!("cuBLAS takes no extent of {v}")));
         // Our row-major C = A B is its column-major C' = B' A'.
         let plain =
             |fast: i64, slow: i64, extent: i64| if fast == 1 && slow >= extent { (false, slow) } else { (true, fast) };
-        let ((b_transposed, b_lead), (a_transposed, a_lead)) =
-            (plain(b.strides[2], b.strides[3], n), plain(a.strides[3], a.strides[1], k));
+        let ((b_transposed, b_lead), (a_transposed, a_lead)) = (plain(b[2], b[3], n), plain(a[3], a[1], k));
         let shape = [int(n)?, int(m)?, int(k)?];
-        let leads = [int(b_lead)?, int(a_lead)?, int(c.strides[1].max(n))?];
+        let leads = [int(b_lead)?, int(a_lead)?, int(c[1].max(n))?];
         let batch = int(batch)?;
         let mut run = |bench: &mut Bench| {
             blas.gemm(&Gemm {
                 transposed: [b_transposed, a_transposed],
                 shape,
-                operands: [
-                    (&bench.b, leads[0], b.strides[0]),
-                    (&bench.a, leads[1], a.strides[0]),
-                    (&bench.c, leads[2], c.strides[0]),
-                ],
-                dtypes: [a.dtype, c.dtype],
+                operands: [(&bench.b, leads[0], b[0]), (&bench.a, leads[1], a[0]), (&bench.c, leads[2], c[0])],
+                dtypes,
                 batch,
             })
         };

@@ -11,8 +11,8 @@ pub(super) const FMA_CHAINS: u64 = 8 * 16;
 /// Clocks that `clock_rate` waits.
 pub(super) const CLOCKS: i64 = 1_000_000;
 
-/// The text, for factors and results of these types.
-pub(super) fn text(factor: DType, result: DType) -> String {
+/// The text of the kernels around the candidates, for factors and results of these types.
+pub fn text(factor: DType, result: DType) -> String {
     let (factor_type, load, store) = match factor {
         DType::F64 => ("double", "x", "x"),
         DType::F16 => ("unsigned short", "half_to_float(x)", "float_to_half((float)x)"),
@@ -56,36 +56,40 @@ extern "C" __global__ void fill(factor_t* out, long long n, long long seed)
     }
 }
 
-// Sums of products in double precision, one thread per result. Results lie in order: batch, m, n.
+// Sums of products in double precision, one thread per result. Each axis has an extent and a stride in each operand.
 extern "C" __global__ void reference(
-    const factor_t* a, const factor_t* b, double* c, long long batch, long long m, long long n, long long k,
-    long long a_batch, long long a_m, long long a_k, long long b_batch, long long b_n, long long b_k)
+    const factor_t* a, const factor_t* b, double* c,
+    long long n0, long long a0, long long b0, long long c0, long long n1, long long a1, long long b1, long long c1,
+    long long n2, long long a2, long long b2, long long c2, long long n3, long long a3, long long b3, long long c3,
+    long long k0, long long ka0, long long kb0, long long k1, long long ka1, long long kb1,
+    long long k2, long long ka2, long long kb2)
 {
-    long long all = batch * m * n;
+    long long all = n0 * n1 * n2 * n3;
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < all; i += (long long)gridDim.x * blockDim.x) {
-        long long column = i % n, row = i / n % m, part = i / n / m;
-        const factor_t* x = a + part * a_batch + row * a_m;
-        const factor_t* y = b + part * b_batch + column * b_n;
+        long long i3 = i % n3, i2 = i / n3 % n2, i1 = i / n3 / n2 % n1, i0 = i / n3 / n2 / n1;
+        const factor_t* x = a + i0 * a0 + i1 * a1 + i2 * a2 + i3 * a3;
+        const factor_t* y = b + i0 * b0 + i1 * b1 + i2 * b2 + i3 * b3;
         double sum = 0.0;
-        for (long long l = 0; l < k; ++l) {
-            sum += load(x[l * a_k]) * load(y[l * b_k]);
+        for (long long p = 0; p < k0; ++p) {
+            for (long long q = 0; q < k1; ++q) {
+                for (long long r = 0; r < k2; ++r) {
+                    sum += load(x[p * ka0 + q * ka1 + r * ka2]) * load(y[p * kb0 + q * kb1 + r * kb2]);
+                }
+            }
         }
-        c[i] = sum;
+        c[i0 * c0 + i1 * c1 + i2 * c2 + i3 * c3] = sum;
     }
 }
 
 // Per block: squared distance, squared reference, number of results that are further off than the bound or no numbers.
 extern "C" __global__ void compare(
-    const result_t* c, const double* expected, double* sums, long long batch, long long m, long long n,
-    long long c_batch, long long c_m, long long c_n, double bound)
+    const result_t* c, const double* expected, double* sums, long long all, double bound)
 {
     __shared__ double shared[3][256];
     double distance = 0.0, size = 0.0, bad = 0.0;
-    long long all = batch * m * n;
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < all; i += (long long)gridDim.x * blockDim.x) {
-        long long column = i % n, row = i / n % m, part = i / n / m;
         double r = expected[i];
-        double d = (double)c[part * c_batch + row * c_m + column * c_n] - r;
+        double d = (double)c[i] - r;
         size += r * r;
         if (d <= bound && d >= -bound) {
             distance += d * d;

@@ -134,6 +134,23 @@ impl Linear {
         self.terms.is_empty().then_some(self.constant)
     }
 
+    /// The form with every xor replaced by its left side: what is permuted. None where there is no xor.
+    pub fn without_xor(&self) -> Option<Linear> {
+        let mut found = false;
+        let mut out = Linear { terms: Vec::new(), constant: self.constant };
+        for (atom, c) in &self.terms {
+            let part = match atom {
+                Atom::Other(Op::Xor, a, _) => {
+                    found = true;
+                    a.scaled(*c)
+                }
+                other => Linear { terms: vec![(other.clone(), *c)], constant: 0 },
+            };
+            out = out.plus(&part, 1);
+        }
+        found.then_some(out)
+    }
+
     /// `self + factor · other`.
     pub fn plus(&self, other: &Linear, factor: i64) -> Linear {
         let mut out = self.clone();

@@ -1,0 +1,309 @@
+//! The measuring loop, its strategies, and the commands around them.
+use crate::faults::{problem, scripted, SATUNE};
+use satune::device::cuda::support_text;
+use satune::device::{Ask, Device, DeviceError, Identity, Kind, ScriptedOutcome, Simulator, Subject};
+use satune::explore::space;
+use satune::measure::{fit, measure, Learned, Measured, Observation, Random, Record, Settings, Strategy, TopK};
+use satune::operators::{parse, Problem};
+use satune::store::{Store, Timing, Verdict};
+use satune_extract::{best, Descriptor, Query};
+use satune_ir::DType;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+fn h200() -> Descriptor {
+    Descriptor::load("h200").unwrap()
+}
+
+/// A GPU that is not what its descriptor says.
+fn other_gpu() -> Descriptor {
+    let mut gpu = h200();
+    gpu.issue_efficiency *= 0.5;
+    gpu.l2_bytes_per_clock /= 6.0;
+    gpu.dram_gbs /= 3.0;
+    gpu.launch_us *= 1.5;
+    gpu
+}
+
+fn run(problem: &Problem, strategy: &mut dyn Strategy, device: &mut dyn Device, settings: Settings) -> Measured {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&folder.path().join("store.db")).unwrap();
+    let run = store.begin_run("test").unwrap();
+    measure(problem, "h200", strategy, device, &mut Record { store: &mut store, run }, &settings, &|_| {}).unwrap()
+}
+
+#[test]
+fn three_strategies_search_one_space() {
+    let problem = parse("gemm:256,192,512,f32").unwrap();
+    let (believed, truth) = (h200(), other_gpu());
+    let space = space(&problem, &believed).unwrap();
+    let settings = Settings { trials: 48, keep: 8, batch: 16, ..Settings::default() };
+    let limit = Duration::from_secs(60);
+    let first = best(&space, &believed, Query { k: 48, diverse: false, limit }).candidates;
+    let optimum = best(&space, &truth, Query { k: 1, diverse: false, limit }).candidates[0].cost.ms;
+    let mut bests = Vec::new();
+    type Maker<'a> = Box<dyn Fn() -> Box<dyn Strategy + 'a> + 'a>;
+    let strategies: [(&str, Maker<'_>); 3] = [
+        ("analytical", Box::new(|| Box::new(TopK::of(first.clone())))),
+        ("random", Box::new(|| Box::new(Random::of(&space, &believed, 3)))),
+        ("learned", Box::new(|| Box::new(Learned::of(&space, &believed, 3, limit)))),
+    ];
+    for (name, strategy) in &strategies {
+        let measured = run(&problem, &mut *strategy(), &mut Simulator::of(&truth), settings);
+        assert_eq!((measured.trials.len(), measured.bugs.len()), (48, 0), "{name}");
+        let so_far: Vec<f64> = measured.log.iter().map(|s| s.best_ms.unwrap()).collect();
+        assert!(so_far.windows(2).all(|w| w[1] <= w[0]));
+        assert_eq!(measured.ranking[0].ms, *so_far.last().unwrap());
+        println!("{name}: {:.3} of the optimum after 16, {:.3} after 48", optimum / so_far[15], optimum / so_far[47]);
+        bests.push(so_far[47]);
+        // The same again, so that a resumed run goes the same way.
+        let again = run(&problem, &mut *strategy(), &mut Simulator::of(&truth), settings);
+        assert_eq!(again.ranking, measured.ranking, "{name}");
+    }
+    let [analytical, random, learned] = bests[..] else { unreachable!() };
+    assert!(learned <= analytical && learned < random, "{bests:?}");
+    assert!(learned <= 1.02 * optimum, "{learned} ms, the optimum is {optimum} ms");
+}
+
+#[test]
+fn a_fit_finds_the_scalars_behind_the_times() {
+    let problem = parse("gemm:512,512,1024,f32").unwrap();
+    let (believed, truth) = (h200(), other_gpu());
+    let space = space(&problem, &believed).unwrap();
+    let mut random = Random::of(&space, &believed, 5);
+    let sample = random.next(&[], 80);
+    let times: Vec<f64> =
+        sample.iter().map(|c| satune_extract::cost(&c.plan, &problem.contraction, &truth).unwrap().ms).collect();
+    let contraction = &problem.contraction;
+    let observe = |times: &[f64]| -> f64 {
+        let list: Vec<Observation<'_>> =
+            sample.iter().zip(times).map(|(c, ms)| Observation { contraction, plan: &c.plan, ms: *ms }).collect();
+        let fitted = fit(&believed, &list);
+        println!("{:?}", fitted.error);
+        assert!(fitted.error.0 > 0.15, "the GPUs are too much alike: {:?}", fitted.error);
+        fitted.error.1
+    };
+    assert!(observe(&times) < 0.03);
+    // One measurement in ten is nonsense: it does not decide.
+    let mut odd = times.clone();
+    odd.iter_mut().step_by(10).for_each(|ms| *ms *= 20.0);
+    assert!(observe(&odd) < 0.05);
+    // Without measurements nothing changes.
+    assert_eq!(fit(&believed, &[]).gpu, believed);
+}
+
+/// A device in this process: slow candidates stop early when they may.
+struct Fake {
+    identity: Identity,
+    asked: Vec<Option<f64>>,
+}
+
+impl Fake {
+    fn new() -> Fake {
+        let identity =
+            Identity { kind: Kind::Scripted, device: "fake".into(), toolchain: "none".into(), deterministic: true };
+        Fake { identity, asked: Vec::new() }
+    }
+}
+
+impl Device for Fake {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn measure(&mut self, _: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
+        self.asked.push(ask.cut_off_ms);
+        let ms = subject.cost.ms;
+        let cut_off = ask.cut_off_ms.is_some_and(|limit| ms > limit);
+        let times_ms = vec![ms; if cut_off { 3 } else { 16 }];
+        Ok(Verdict::Measured(Timing { times_ms, rounds: 1, cut_off, clock_mhz: None, relative_error: None }))
+    }
+}
+
+#[test]
+fn what_is_clearly_slower_is_cut_off_and_measured_again_where_it_matters() {
+    let (problem, gpu) = (problem(), h200());
+    let space = space(&problem, &gpu).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&folder.path().join("store.db")).unwrap();
+    let mut go = |keep: usize, trials: usize| {
+        let mut device = Fake::new();
+        let run = store.begin_run("test").unwrap();
+        let settings = Settings { trials, keep, cut_off: 1.1, ..Settings::default() };
+        let mut strategy = Random::of(&space, &gpu, 9);
+        let mut record = Record { store: &mut store, run };
+        let measured = measure(&problem, "h200", &mut strategy, &mut device, &mut record, &settings, &|_| {}).unwrap();
+        (measured, device.asked)
+    };
+    let cut = |m: &Measured| {
+        m.trials.iter().filter(|t| matches!(&t.verdict, Verdict::Measured(timing) if timing.cut_off)).count()
+    };
+    let (few, asked) = go(4, 60);
+    // None of the first four has a limit; each later one's is 1.1 times the fourth best.
+    assert!(asked[..4].iter().all(Option::is_none) && asked[4..].iter().all(Option::is_some));
+    assert!(cut(&few) > 10);
+    // Who wants more of them needs some of those that were cut off, and measures these again.
+    let (more, asked) = go(30, 60);
+    assert!(!asked.is_empty() && cut(&more) < cut(&few) && more.reused + asked.len() == 60);
+    let exact = |m: &Measured| m.ranking.iter().take(30).all(|r| r.repeats == 16);
+    assert!(exact(&more) && !exact(&few));
+    let (again, asked) = go(30, 60);
+    assert_eq!((again.reused, asked.len()), (60, 0));
+}
+
+fn satune(folder: &Path, args: &[&str]) -> Output {
+    Command::new(SATUNE).args(args).current_dir(folder).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_second_exploration_reuses_what_the_first_has_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["explore", "gemm:16,16,16,f32", "--no-compile", "--json", "--device", "simulator", "--trials", "12"];
+    let first = json(&satune(folder.path(), &args));
+    assert_eq!((&first["measured"]["trials"], &first["measured"]["reused"]), (&12.into(), &0.into()));
+    assert_eq!(first["measured"]["kind"], "simulator");
+    assert_eq!(first["candidates"].as_array().unwrap().len(), 8);
+    let second = json(&satune(folder.path(), &args));
+    assert_eq!(second["measured"]["reused"], 12);
+    assert_eq!(second["candidates"][0]["id"], first["candidates"][0]["id"]);
+    let text = satune(folder.path(), &args[..3]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("8 known from the store") && text.contains("not measured on a GPU"), "{text}");
+    // Another descriptor is another device.
+    let other = json(&satune(folder.path(), &[&args[..], &["--gpu", "t4"]].concat()));
+    assert_eq!(other["measured"]["reused"], 0);
+    let check = json(&satune(folder.path(), &["db", "check", "--json"]));
+    assert_eq!((check["rows"].as_u64(), check["faults"].as_array().map(Vec::len)), (Some(24), Some(0)));
+    assert!(satune(folder.path(), &["db", "export", "--to", "rows.ndjson"]).status.success());
+    let import = json(&satune(folder.path(), &["db", "import", "rows.ndjson", "--store", "new.db", "--json"]));
+    assert_eq!(import["written"], 24);
+    let unmeasured = json(&satune(folder.path(), &[&args[..4], &["--device", "none", "--out", "none"]].concat()));
+    assert!(unmeasured.get("measured").is_none() && !folder.path().join("none/store.db").exists());
+}
+
+#[test]
+fn a_benchmark_says_what_it_measured_and_what_became_slower() {
+    let (folder, _, _) = scripted(&[ScriptedOutcome::Near]);
+    std::fs::write(folder.path().join("suite.txt"), "# two\ngemm:16,16,16,f32\n\nbmm:2,8,8,8,f16 # batched\n").unwrap();
+    let on = |device: &[&str], more: &[&str]| {
+        satune(folder.path(), &[&["bench", "--suite", "suite.txt", "--top", "3", "--device"], device, more].concat())
+    };
+    let script: &[&str] = &["scripted", "--script", "script.json"];
+    let result = json(&on(script, &["--json"]));
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let (ms, tflops) = (row["ms"].as_f64().unwrap(), row["tflops"].as_f64().unwrap());
+        let flops = if row["program"] == "gemm:16,16,16,f32" { 8192.0 } else { 2048.0 };
+        assert!((tflops * ms * 1e9 / flops - 1.0).abs() < 1e-9);
+        assert!(row["library_ms"].is_null() && row["ratio"].is_null());
+    }
+    let table = on(&["simulator"], &["--vs", "cublas"]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("not measured on a GPU") && table.contains("cuBLAS not measured"), "{table}");
+    // What was faster once is a regression now.
+    let mut before = result.clone();
+    before["rows"][1]["ms"] = (before["rows"][1]["ms"].as_f64().unwrap() / 1.2).into();
+    std::fs::write(folder.path().join("before.json"), before.to_string()).unwrap();
+    let run = on(script, &["--baseline", "before.json"]);
+    assert_eq!(run.status.code(), Some(1));
+    assert!(stderr(&run).contains("bmm:2,8,8,8,f16: ") && stderr(&run).contains("20.0% slower"), "{}", stderr(&run));
+    assert!(on(script, &["--baseline", "before.json", "--tolerance", "25"]).status.success());
+    assert_eq!(on(&["simulator"], &["--baseline", "before.json"]).status.code(), Some(2));
+}
+
+#[test]
+fn commands_of_measuring_refuse_bad_input_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("suite.txt"), "gemm:1,1,1,f32\ngemm:0,1,1,f32\n").unwrap();
+    std::fs::write(folder.path().join("empty.json"), r#"{"outcomes":[]}"#).unwrap();
+    let small = "gemm:8,8,8,f32";
+    let cases: [(&[&str], i32, &str); 10] = [
+        (&["bench"], 2, "name a program, or a file of them with --suite"),
+        (&["bench", "--suite", "suite.txt"], 2, "suite suite.txt, line 2: "),
+        (&["bench", small, "--device", "none"], 2, "choose simulator or cuda"),
+        (&["bench", small, "--baseline", "suite.txt"], 2, "not what `bench --json` prints"),
+        (&["explore", small, "--strategy", "best"], 2, "strategies are analytical, random, learned"),
+        (&["explore", small, "--trials", "0"], 2, "0 is not in"),
+        (&["explore", small, "--timeout", "-1"], 2, "--timeout"),
+        (&["explore", small, "--device", "scripted", "--script", "empty.json"], 3, "no outcomes"),
+        (&["explore", small, "--store", "/proc/store.db"], 3, "store /proc/store.db"),
+        (&["resume"], 3, "satune-out/store.db: there is no such file"),
+    ];
+    for (args, code, part) in cases {
+        let run = satune(folder.path(), args);
+        let text = stderr(&run);
+        assert_eq!(run.status.code(), Some(code), "{args:?}: {text}");
+        assert!(text.contains(part) && !text.contains("panicked"), "{args:?}: {text}");
+    }
+    if !Path::new("/proc/driver/nvidia/version").exists() {
+        let run = satune(folder.path(), &["explore", small, "--device", "cuda"]);
+        assert_eq!(run.status.code(), Some(3));
+        assert!(stderr(&run).contains("use --device simulator"), "{}", stderr(&run));
+        let doctor = json(&satune(folder.path(), &["doctor", "--json"]));
+        assert_eq!(doctor["driver"]["ok"], false);
+        for row in ["simulator", "nvrtc", "driver", "gpu", "cublas", "descriptor"] {
+            assert!(doctor[row]["what"].is_string() || doctor[row]["remedy"].is_string(), "{row}");
+        }
+    }
+}
+
+/// The kernels around the candidates, as plain C++ with one thread: they are C but for a few words.
+#[test]
+fn the_reference_kernels_compute_what_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = "#include <cmath>\n#include <cstdio>\n#define __device__ static\n#define __global__ static\n#define __shared__ static\nstruct Dim { int x; };\nstatic Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};\nstatic void __syncthreads() {}\nstatic long long clock64() { static long long c = 0; return c += 10; }\n#define asm(...) ((void)0)\n";
+    // C[b, m, n] = sum of A[b, m, k] B[b, n, k] over k, with A stored as b, k, m.
+    let main = r#"
+int main()
+{
+    enum { B = 2, M = 3, N = 4, K = 5 };
+    static factor_t a[B * K * M], b[B * N * K];
+    static double expected[B * M * N], plain[B * M * N], sums[3];
+    static result_t c[B * M * N];
+    fill(a, B * K * M, 1);
+    fill(b, B * N * K, 2);
+    for (int p = 0; p < B; ++p) for (int i = 0; i < M; ++i) for (int j = 0; j < N; ++j) for (int k = 0; k < K; ++k)
+        plain[(p * M + i) * N + j] += (double)a[(p * K + k) * M + i] * (double)b[(p * N + j) * K + k];
+    reference(a, b, expected, B, K * M, N * K, M * N, M, 1, 0, N, N, 0, K, 1, 1, 0, 0, 0, K, M, 1, 1, 0, 0, 1, 0, 0);
+    for (int i = 0; i < B * M * N; ++i) {
+        if (fabs(expected[i] - plain[i]) > 1e-12) return printf("reference %d: %g, not %g\n", i, expected[i], plain[i]);
+        c[i] = expected[i];
+    }
+    bool varied = a[0] != a[1] && a[0] != b[0];
+    for (int i = 0; i < B * K * M; ++i) varied = varied && a[i] >= -1 && a[i] < 1;
+    if (!varied) return printf("fill\n");
+    compare(c, expected, sums, B * M * N, 1e-5);
+    if (sums[2] != 0 || sums[0] > 1e-12 || !(sums[1] > 0)) return printf("equal: %g %g %g\n", sums[0], sums[1], sums[2]);
+    c[3] += 1;
+    c[7] = NAN;
+    compare(c, expected, sums, B * M * N, 1e-5);
+    if (sums[2] != 2) return printf("two are wrong, %g found\n", sums[2]);
+    return 0;
+}
+"#;
+    for (factor, result) in [(DType::F32, DType::F32), (DType::F64, DType::F64)] {
+        let text = support_text(factor, result).replace("asm volatile(", "asm(");
+        let source = folder.path().join("support.cpp");
+        std::fs::write(&source, format!("{head}{text}{main}")).unwrap();
+        let program = folder.path().join("support");
+        let compiled = Command::new("c++").arg("-O1").arg("-w").arg("-o").arg(&program).arg(&source).output();
+        let Ok(compiled) = compiled else {
+            println!("skipped: the_reference_kernels_compute_what_they_say (no C++ compiler)");
+            return;
+        };
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let run = Command::new(&program).output().unwrap();
+        assert!(run.status.success(), "{factor:?}: {}", String::from_utf8_lossy(&run.stdout));
+    }
+}
