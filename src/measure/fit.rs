@@ -63,14 +63,25 @@ fn error(gpu: &Descriptor, observations: &[Observation<'_>]) -> f64 {
     crate::store::median(&errors)
 }
 
+/// Descriptors with one scalar off, up and down: what a fit to few measurements leaves open.
+pub(super) fn variants(gpu: &Descriptor) -> Vec<Descriptor> {
+    let with = |(_, get, low, high): &Scalar, factor: f64| {
+        let mut changed = gpu.clone();
+        let value = get(&mut changed);
+        *value = (*value * factor).clamp(*low, *high);
+        changed
+    };
+    SCALARS.iter().flat_map(|s| [with(s, 0.6), with(s, 1.6)]).collect()
+}
+
 /// Fits a descriptor's scalars to measurements; without any, it stays as it is.
 pub fn fit(base: &Descriptor, observations: &[Observation<'_>]) -> Fitted {
     let mut gpu = base.clone();
     let before = error(base, observations);
     let mut least = loss(&gpu, base, observations);
-    // Steps shrink from a factor of 1.5 to one of 1.01.
+    // Steps shrink from a factor of 1.5 to one of 1.03.
     let mut step = 0.4_f64;
-    while !observations.is_empty() && step > 0.01 {
+    while !observations.is_empty() && step > 0.02 {
         let start = least;
         for (_, get, low, high) in SCALARS {
             for factor in [step.exp(), (-step).exp()] {
@@ -79,14 +90,14 @@ pub fn fit(base: &Descriptor, observations: &[Observation<'_>]) -> Fitted {
                     let value = get(&mut tried);
                     *value = (*value * factor).clamp(low, high);
                     let loss = loss(&tried, base, observations);
-                    if loss >= least * (1.0 - 1e-6) {
+                    if loss >= least * (1.0 - 1e-3) {
                         break;
                     }
                     (gpu, least) = (tried, loss);
                 }
             }
         }
-        if least > start * 0.999 {
+        if least > start * 0.98 {
             step /= 2.0;
         }
     }

@@ -1,14 +1,16 @@
 //! Active learning: the model is re-fitted to what was measured after each batch, and the next batch is what it then
 //! takes for fastest, and what is unlike everything measured so far.
-use super::fit::{fit, Observation};
+use super::fit::{fit, variants, Observation};
 use super::strategy::{Random, Strategy};
 use super::Trial;
 use satune_extract::{best, cost, Candidate, Descriptor, Query};
 use satune_ir::term::{Pipe, Plan, Space};
 use std::time::Duration;
 
-/// Random samples in the pool for each one measured.
+/// Random samples in the pool.
 const SAMPLES: usize = 256;
+/// Candidates extracted for each variant of the model.
+const VARIANT: usize = 2;
 /// Of a batch, the share that is chosen for being unlike the others.
 const EXPLORE: f64 = 0.25;
 /// What is predicted slower than the best by this factor is not worth a visit, however unlike.
@@ -29,10 +31,12 @@ impl<'s> Learned<'s> {
         Learned { space, base, random: Random::of(space, base, seed), pool: Vec::new(), limit }
     }
 
-    /// Extracts what a descriptor takes for best into the pool.
-    fn extract(&mut self, gpu: &Descriptor, k: usize) {
-        for diverse in [true, false] {
-            for found in best(self.space, gpu, Query { k, diverse, limit: self.limit }).candidates {
+    /// Extracts what a descriptor takes for best into the pool, and what would be best if one of its scalars were off:
+    /// where these differ, a measurement tells which is right.
+    fn extract(&mut self, gpu: &Descriptor, most: usize) {
+        let asked = std::iter::once((gpu.clone(), most.max(8))).chain(variants(gpu).into_iter().map(|g| (g, VARIANT)));
+        for (gpu, k) in asked {
+            for found in best(self.space, &gpu, Query { k, diverse: false, limit: self.limit }).candidates {
                 if !self.pool.iter().any(|c| c.plan == found.plan) {
                     self.pool.push(found);
                 }
@@ -75,7 +79,7 @@ impl Strategy for Learned<'_> {
             .filter_map(|t| Some(Observation { contraction, plan: &t.candidate.plan, ms: t.verdict.median_ms()? }))
             .collect();
         let gpu = fit(self.base, &observations).gpu;
-        self.extract(&gpu, most.max(8));
+        self.extract(&gpu, most);
         if known.is_empty() {
             self.pool.extend(std::iter::from_fn(|| self.random.draw()).take(SAMPLES));
         }
@@ -113,6 +117,11 @@ impl Strategy for Learned<'_> {
             met.push(point(&self.pool[*next].plan));
             chosen.push(*next);
         }
-        chosen.into_iter().map(|i| self.pool[i].clone()).collect()
+        // Predictions are the descriptor's own, so that rows of one program compare.
+        let told = |c: &Candidate| Candidate {
+            cost: cost(&c.plan, contraction, self.base).unwrap_or_else(|_| c.cost.clone()),
+            ..c.clone()
+        };
+        chosen.into_iter().map(|i| told(&self.pool[i])).collect()
     }
 }

@@ -108,8 +108,10 @@ extern "C" __global__ void compare(
             }
         }
     }
-    if (threadIdx.x < 3) {
-        sums[blockIdx.x * 3 + threadIdx.x] = shared[threadIdx.x][0];
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < 3; ++s) {
+            sums[blockIdx.x * 3 + s] = shared[s][0];
+        }
     }
 }
 
