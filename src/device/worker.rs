@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest answer, bytes: more than a list of times can take.
 const LONGEST_ANSWER: u64 = 1 << 22;
@@ -102,20 +102,16 @@ impl Worker {
         if self.requests.send(bytes).is_err() {
             return Err(died(&mut self.child, String::new()));
         }
-        let end = Instant::now() + timeout;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.answers.recv_timeout(left) {
-                Ok(Ok(answer)) if answer.number == number => return Ok(answer.what),
-                // An answer to something else is never taken for this one's.
-                Ok(Ok(answer)) => {
-                    let said = format!("it answered request {} when {number} was asked", answer.number);
-                    return Err(died(&mut self.child, said));
-                }
-                Ok(Err(said)) => return Err(died(&mut self.child, said)),
-                Err(RecvTimeoutError::Timeout) => return Err(End::Time),
-                Err(RecvTimeoutError::Disconnected) => return Err(died(&mut self.child, String::new())),
+        match self.answers.recv_timeout(timeout) {
+            Ok(Ok(answer)) if answer.number == number => Ok(answer.what),
+            // An answer to something else is never taken for this one's.
+            Ok(Ok(answer)) => {
+                let said = format!("it answered request {} when {number} was asked", answer.number);
+                Err(died(&mut self.child, said))
             }
+            Ok(Err(said)) => Err(died(&mut self.child, said)),
+            Err(RecvTimeoutError::Timeout) => Err(End::Time),
+            Err(RecvTimeoutError::Disconnected) => Err(died(&mut self.child, String::new())),
         }
     }
 }

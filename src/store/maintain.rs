@@ -1,5 +1,5 @@
 //! `check`, `repair`, `gc`.
-use super::{insert, now, read, Store, StoreError};
+use super::{insert, now, read, Run, Store, StoreError};
 use rusqlite::{params, Connection, OpenFlags, TransactionBehavior};
 use serde::Serialize;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -208,12 +208,14 @@ fn salvage(from: &Path, into: &mut Store) -> Result<Saved, StoreError> {
         }
     }
     // Runs only serve to resume; those that cannot be read are not worth more than that.
-    let runs = || -> Result<Vec<(i64, String, i64, Option<i64>)>, rusqlite::Error> {
+    let runs = || -> Result<Vec<Run>, rusqlite::Error> {
         let mut statement = old.prepare("SELECT id, request, started, finished FROM run")?;
-        let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?;
+        let rows = statement.query_map([], |r| {
+            Ok(Run { id: r.get(0)?, request: r.get(1)?, started: r.get(2)?, finished: r.get(3)? })
+        })?;
         rows.collect()
     };
-    for (id, request, started, finished) in runs().unwrap_or_default() {
+    for Run { id, request, started, finished } in runs().unwrap_or_default() {
         into.connection
             .execute(
                 "INSERT OR REPLACE INTO run(id, request, started, finished) VALUES (?1, ?2, ?3, ?4)",

@@ -224,7 +224,7 @@ impl Kernel<'_> {
             .iter()
             .map(|a| match a {
                 Arg::Buffer(buffer) => buffer.pointer,
-                Arg::Int(value) => value.cast_unsigned(),
+                Arg::Int(value) => *value as u64,
                 Arg::Double(value) => value.to_bits(),
             })
             .collect();

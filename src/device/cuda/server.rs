@@ -176,7 +176,7 @@ impl Bench {
             Arg::Buffer(&self.c),
             Arg::Buffer(&self.expected),
             Arg::Buffer(&self.sums),
-            Arg::Int(self.problem.results().cast_signed()),
+            Arg::Int(self.problem.results() as i64),
             Arg::Double(bound),
         ];
         self.support.kernel("compare", 0)?.launch([COMPARE_BLOCKS, 1, 1], BLOCK, &arguments)?;

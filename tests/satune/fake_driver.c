@@ -1,0 +1,99 @@
+// A CUDA driver that computes nothing: it answers the calls of the measure worker as a GPU would, or goes wrong in the
+// way that SATUNE_FAKE names. Device memory is host memory.
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char* mode(void)
+{
+    const char* m = getenv("SATUNE_FAKE");
+    return m ? m : "";
+}
+static int is(const char* m) { return strcmp(mode(), m) == 0; }
+static int poisoned = 0;
+
+int cuInit(unsigned flags) { return is("init") ? 999 : 0; }
+int cuDriverGetVersion(int* v) { *v = 13000; return 0; }
+int cuDeviceGetCount(int* n) { *n = is("none") ? 0 : 1; return 0; }
+int cuDeviceGet(int* d, int i) { *d = i; return 0; }
+int cuDeviceGetName(char* s, int n, int d) { snprintf(s, n, "Fake GPU"); return 0; }
+int cuDeviceTotalMem_v2(size_t* n, int d) { *n = (size_t)1 << 26; return 0; }
+int cuDevicePrimaryCtxRetain(void** c, int d) { *c = (void*)1; return 0; }
+int cuCtxSetCurrent(void* c) { return 0; }
+int cuDeviceGetAttribute(int* v, int what, int d)
+{
+    switch (what) {
+    case 75: *v = 9; break;         // compute capability
+    case 76: *v = 0; break;
+    case 16: *v = 132; break;       // multiprocessors
+    case 13: *v = 1500000; break;   // clock, kHz
+    case 36: *v = 2000000; break;   // memory clock, kHz
+    case 38: *v = 1 << 20; break;   // L2
+    case 97: *v = 232448; break;    // shared memory of a block
+    default: return 1;
+    }
+    return 0;
+}
+int cuCtxSynchronize(void)
+{
+    while (is("hang")) sleep(1);
+    if (is("illegal")) poisoned = 1;
+    return poisoned ? 700 : 0;
+}
+int cuMemAlloc_v2(uint64_t* p, size_t n)
+{
+    if (is("oom")) return 2;
+    *p = (uint64_t)(uintptr_t)calloc(1, n);
+    return *p ? 0 : 2;
+}
+int cuMemFree_v2(uint64_t p) { free((void*)(uintptr_t)p); return 0; }
+int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void* s) { memset((void*)(uintptr_t)p, v, n); return 0; }
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t n) { memcpy(to, (void*)(uintptr_t)from, n); return poisoned ? 700 : 0; }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* s)
+{
+    memcpy((void*)(uintptr_t)to, (void*)(uintptr_t)from, n);
+    return 0;
+}
+int cuModuleLoadData(void** m, const void* image)
+{
+    if (memcmp(image, "\177ELF", 4) != 0) return 200;
+    *m = (void*)2;
+    return 0;
+}
+int cuModuleUnload(void* m) { return 0; }
+int cuModuleGetFunction(void** f, void* m, const char* name)
+{
+    *f = strdup(name);
+    return 0;
+}
+int cuFuncSetAttribute(void* f, int what, int v) { return what == 8 && v > 0 ? 0 : 1; }
+int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void* stream, void** params, void** extra)
+{
+    if (gx == 0 || bx == 0 || gy != 1 || bx * by * bz > 1024) return 1;
+    if (strcmp(f, "compare") == 0) {
+        double* sums = (double*)(uintptr_t)*(uint64_t*)params[2];
+        double bound = *(double*)params[4];
+        for (unsigned b = 0; b < gx; ++b) {
+            sums[b * 3] = 0.0;
+            sums[b * 3 + 1] = 1.0;
+            sums[b * 3 + 2] = is("wrong") && isfinite(bound) ? 1.0 : 0.0;
+        }
+    } else if (strcmp(f, "clock_rate") == 0) {
+        uint64_t* out = (uint64_t*)(uintptr_t)*(uint64_t*)params[0];
+        out[0] = 1400000;
+        out[1] = 1000000;
+    }
+    return poisoned ? 700 : 0;
+}
+int cuEventCreate(void** e, unsigned flags) { *e = (void*)3; return 0; }
+int cuEventRecord(void* e, void* s) { return 0; }
+int cuEventSynchronize(void* e) { return poisoned ? 700 : 0; }
+int cuEventElapsedTime(float* ms, void* a, void* b) { *ms = is("fast") ? 1e-9f : 0.05f; return 0; }
+int cuEventElapsedTime_v2(float* ms, void* a, void* b) { return cuEventElapsedTime(ms, a, b); }
+int cuEventDestroy_v2(void* e) { return 0; }
+int cuGetErrorName(int e, const char** s) { *s = e == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR"; return 0; }
+int cuGetErrorString(int e, const char** s) { *s = e == 700 ? "an illegal memory access was encountered" : "an error"; return 0; }
