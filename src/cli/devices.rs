@@ -25,6 +25,9 @@ pub(super) enum Choice {
     Scripted,
 }
 
+/// What the kernel shows where it knows an NVIDIA GPU: on Linux, and on Linux under Windows.
+const NVIDIA: [&str; 2] = ["/proc/driver/nvidia/version", "/dev/dxg"];
+
 fn this_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|e| Failure::Environment(format!("the path of this program is not known: {e}")))
 }
@@ -39,7 +42,7 @@ pub(super) fn open(
         Choice::None => return Ok(None),
         Choice::Simulator => Box::new(Simulator::of(gpu)),
         // Where the kernel knows no NVIDIA driver, no process needs to ask.
-        Choice::Auto if !Path::new("/proc/driver/nvidia/version").exists() => Box::new(Simulator::of(gpu)),
+        Choice::Auto if !NVIDIA.iter().any(|mark| Path::new(mark).exists()) => Box::new(Simulator::of(gpu)),
         Choice::Auto => {
             match Cuda::open(this_program()?) {
                 Ok(cuda) => boxed(cuda, gpu),

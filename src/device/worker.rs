@@ -181,7 +181,7 @@ impl Supervised {
     }
 
     /// Asks something. A worker that dies without a word is given a second chance, since someone else may have killed
-    /// it; one that hangs is not. `None` stands for an answer that is no verdict.
+    /// it; one that hangs is not. The inner error is the verdict where there is no answer to use.
     pub(crate) fn ask(
         &mut self,
         what: &What,

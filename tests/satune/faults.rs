@@ -178,7 +178,7 @@ fn compiler(script: &str) -> (tempfile::TempDir, Compiler) {
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut compiler = Compiler::of(path);
-    compiler.timeout = Duration::from_millis(500);
+    (compiler.timeout, compiler.memory) = (Duration::from_millis(800), 40 << 20);
     (folder, compiler)
 }
 
@@ -187,7 +187,8 @@ fn compiler(script: &str) -> (tempfile::TempDir, Compiler) {
 fn a_compiler_that_hangs_crashes_or_raves_costs_its_kernel() {
     let job = Job { name: "k".into(), source: "x".repeat(1 << 20), arch: "sm_90".into() };
     type Test = fn(&CompileError) -> bool;
-    let cases: [(&str, Test); 5] = [
+    let cases: [(&str, Test); 6] = [
+        ("exec tail /dev/zero", |e| matches!(e, CompileError::Memory { .. })),
         ("exec sleep 100", |e| matches!(e, CompileError::Timeout { .. })),
         ("kill -SEGV $$", |e| matches!(e, CompileError::Crashed { .. })),
         ("exit 0", |e| matches!(e, CompileError::Crashed { .. })),
