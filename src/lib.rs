@@ -8,5 +8,6 @@ pub mod explore;
 pub mod kernel;
 pub mod lower;
 pub mod operators;
+pub mod scheduled;
 pub mod simulate;
 pub mod source;

@@ -1,7 +1,8 @@
 //! Commands on candidates that `explore` has written.
 use super::{print, print_json, Failure, Outcome};
 use crate::explore::{check as simulate, CandidateReport, Report};
-use crate::source;
+use crate::{scheduled, source};
+use satune_extract::Descriptor;
 use std::path::PathBuf;
 
 /// Which candidate.
@@ -130,7 +131,8 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
     let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
-    let checked = simulate(&c.plan, &problem.contraction)
+    let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
+    let checked = simulate(&c.plan, &problem.contraction, &scheduled::options(&gpu))
         .map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
     if pick.json {
         return print_json(&checked.total);

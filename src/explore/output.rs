@@ -1,10 +1,12 @@
 //! What `explore` writes: `candidates.json` and the files that it names.
 use super::{argument_name, Checked};
 use crate::compile::Mix;
-use crate::lower::Module;
+use crate::operators::Problem;
+use crate::scheduled::Scheduled;
 use satune_extract::Candidate;
 use satune_ir::term::Plan;
-use satune_rewrites::Trace;
+use satune_ir::tvmscript;
+use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -71,7 +73,9 @@ pub struct CandidateReport {
     pub occupancy: (i64, String),
     /// File of the trace.
     pub trace: String,
-    /// File of the same as Python.
+    /// File of the scheduled program, TVMScript.
+    pub scheduled: String,
+    /// File of the trace as Python.
     pub tvm: String,
     /// Kernels in launch order.
     pub kernels: Vec<KernelReport>,
@@ -138,19 +142,34 @@ fn short_hash(text: &str) -> String {
     format!("{hash:016x}")[..10].to_string()
 }
 
+/// What a candidate's report is made of, beside the candidate.
+pub(super) struct Parts<'a> {
+    pub problem: &'a Problem,
+    pub scheduled: &'a Scheduled,
+    pub texts: &'a [String],
+    pub checked: &'a Checked,
+    pub derivation: Vec<String>,
+}
+
+/// A trace with the program that it is replayed on.
+#[derive(Serialize)]
+struct TraceFile<'a> {
+    program: &'a str,
+    calls: &'a [Call],
+}
+
 /// The report of a candidate.
-pub(super) fn candidate(
-    rank: usize,
-    candidate: &Candidate,
-    trace: &Trace,
-    module: &Module,
-    texts: &[String],
-    checked: &Checked,
-    derivation: Vec<String>,
-) -> CandidateReport {
-    let json = trace.to_json().unwrap_or_default();
+pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
+    let Parts { problem, scheduled, texts, checked, derivation } = parts;
+    let (trace, module) = (&scheduled.trace, &scheduled.module);
+    let file = TraceFile { program: &problem.script, calls: &trace.calls };
+    let json = serde_json::to_string_pretty(&file).unwrap_or_default();
     let id = short_hash(&format!("{json}{:?}", candidate.plan));
-    let mut files = vec![(format!("{id}.trace.json"), json), (format!("{id}.tvm.py"), trace.to_python("schedule"))];
+    let mut files = vec![
+        (format!("{id}.trace.json"), json),
+        (format!("{id}.tvm.py"), trace.to_python("schedule")),
+        (format!("{id}.program.py"), tvmscript::print(&scheduled.program)),
+    ];
     let mut kernels = Vec::new();
     for ((kernel, args), text) in module.kernels.iter().zip(&module.args).zip(texts) {
         let file = if module.kernels.len() == 1 { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
@@ -161,7 +180,7 @@ pub(super) fn candidate(
             grid: kernel.grid,
             block: kernel.block,
             dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
-            args: args.iter().map(|a| argument_name(*a, ["A", "B", "C"])).collect(),
+            args: args.iter().map(|a| argument_name(*a, problem, &module.workspaces)).collect(),
         });
     }
     let (total, hot) = (&checked.total, &checked.hot_loop);
@@ -174,6 +193,7 @@ pub(super) fn candidate(
         schedule: candidate.plan.describe(),
         occupancy: (cost.resident_blocks, cost.occupancy_limit.clone()),
         trace: format!("{id}.trace.json"),
+        scheduled: format!("{id}.program.py"),
         tvm: format!("{id}.tvm.py"),
         kernels,
         simulated: SimulatedReport {

@@ -3,7 +3,6 @@ mod architecture;
 mod command;
 mod compiles;
 mod extraction;
-mod kernels;
 mod lowering;
 mod programs;
 mod staircase;
