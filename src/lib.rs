@@ -8,4 +8,5 @@ pub mod explore;
 pub mod kernel;
 pub mod lower;
 pub mod operators;
+pub mod report;
 pub mod simulate;

@@ -4,7 +4,9 @@ mod derivation;
 mod output;
 
 pub use check::{check, shrink, Checked};
-pub use output::{write, CandidateReport, CompiledReport, KernelReport, Report, SimulatedReport, SpaceReport};
+pub use output::{
+    write, write_whole, CandidateReport, CompiledReport, KernelReport, Report, SimulatedReport, SpaceReport,
+};
 
 use crate::compile::{CompileError, Compiler, Job};
 use crate::lower::{lower, Argument, Module};

@@ -1,0 +1,94 @@
+//! The ranked table.
+use super::{number, Entry, Page};
+use maud::{html, Markup};
+
+pub(super) fn section(page: &Page<'_>) -> Markup {
+    let any = page.candidates.iter().any(|e| e.measured.is_some());
+    let peak = page.ceilings().peak;
+    let slowest = page.candidates.iter().map(|e| shown(e)).fold(0.0, f64::max).max(1e-12);
+    html! {
+        section {
+            h2 { "Candidates" }
+            div.scroll {
+                table.ranking {
+                    thead {
+                        tr {
+                            th.n { "#" }
+                            th { "id" }
+                            th.n { "predicted" }
+                            @if any { th.n { "measured" } th.n { "measured / predicted" } }
+                            th.n { "rate" }
+                            th.n { "of peak" }
+                            th { "" }
+                            th { "bound by" }
+                            th { "block tile" }
+                            th.n { "k tile" }
+                            th.n { "threads" }
+                            th { "overlap" }
+                            th.n { "registers" }
+                            th.n { "spilled" }
+                            th.n { "math share" }
+                            th { "simulated" }
+                        }
+                    }
+                    tbody {
+                        @for e in &page.candidates {
+                            @let c = e.report;
+                            tr {
+                                td.n { (c.rank) }
+                                td { a href={ "#c" (c.rank) } { code { (c.id) } } }
+                                td.n { (number::ms(c.predicted_ms)) }
+                                @if any {
+                                    td.n { @match e.measured { Some(m) => (number::ms(m.ms)), None => "-" } }
+                                    td.n { @match e.measured { Some(m) => (format!("{:.2}", m.ms / c.predicted_ms)), None => "-" } }
+                                }
+                                td.n { (number::scaled(page.rate(shown(e)), "FLOP/s")) }
+                                td.n { (format!("{:.1}%", 100.0 * page.rate(shown(e)) / peak)) }
+                                td { span.meter { span style={ "width:" (format!("{:.1}", 100.0 * shown(e) / slowest)) "%" } {} } }
+                                td { (number::part(&c.bottleneck)) }
+                                td { (c.plan.tile.m) " × " (c.plan.tile.n) }
+                                td.n { (c.plan.k_tile) }
+                                td.n { (c.plan.threads) }
+                                td { (c.plan.pipe) }
+                                @match &c.compiled {
+                                    Some(m) => {
+                                        td.n { (m.registers) }
+                                        td.n { (m.spill_bytes) " B" }
+                                        td.n { @match &m.hot_loop { Some(l) => (format!("{:.1}%", 100.0 * l.share)), None => "-" } }
+                                    }
+                                    None => { td.n { "-" } td.n { "-" } td.n { "-" } }
+                                }
+                                td { (simulated(e)) }
+                            }
+                        }
+                    }
+                }
+            }
+            p.note {
+                "Rate and bar are of the " @if any { "measured time where there is one, else of the predicted one" } @else { "predicted time" }
+                ". Registers, spills and the share of arithmetic in the hot loop are the compiler's."
+            }
+        }
+    }
+}
+
+/// The time that stands for a candidate.
+fn shown(e: &Entry<'_>) -> f64 {
+    e.measured.map_or(e.report.predicted_ms, |m| m.ms)
+}
+
+fn simulated(e: &Entry<'_>) -> String {
+    let s = &e.report.simulated;
+    let ratio = |taken: u64, ideal: u64| taken as f64 / ideal.max(1) as f64;
+    if !s.ok {
+        "refused".into()
+    } else if s.shared_wavefronts == s.shared_wavefronts_ideal && s.global_sectors == s.global_sectors_ideal {
+        "exact, no conflicts".into()
+    } else {
+        format!(
+            "exact, {:.2}x wavefronts, {:.2}x sectors",
+            ratio(s.shared_wavefronts, s.shared_wavefronts_ideal),
+            ratio(s.global_sectors, s.global_sectors_ideal)
+        )
+    }
+}
