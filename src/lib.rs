@@ -7,6 +7,7 @@ pub mod cuda;
 pub mod explore;
 pub mod kernel;
 pub mod lower;
+pub mod measurements;
 pub mod operators;
 pub mod report;
 pub mod simulate;

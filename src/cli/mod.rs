@@ -291,13 +291,7 @@ fn run(what: What) -> Outcome {
         }
         What::Gpu { what: Gpu::Show { name } } => {
             Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
-            match Descriptor::text(&name) {
-                Some(text) => print(text),
-                None => {
-                    let text = std::fs::read_to_string(&name).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
-                    print(&text)
-                }
-            }
+            print(&Descriptor::source(&name).map_err(|e| Failure::Input(e.to_string()))?)
         }
         What::Doctor { json } => doctor::run(json),
     }

@@ -76,10 +76,16 @@ pub(super) fn grouped(value: usize) -> String {
 
 /// A decimal of any length as (mantissa, power of ten); the power is `None` where the number is short.
 pub(super) fn large(decimal: &str) -> (String, Option<usize>) {
-    if decimal.len() <= 7 || !decimal.bytes().all(|b| b.is_ascii_digit()) {
-        return (decimal.into(), None);
+    let digits = if decimal.len() > 7 { decimal.get(..4).and_then(|d| d.parse::<u32>().ok()) } else { None };
+    match digits {
+        Some(digits) if decimal.bytes().all(|b| b.is_ascii_digit()) => {
+            let (rounded, power) = ((digits + 5) / 10, decimal.len() - 1);
+            // 9.996 is 10.00, which is 1.00 of the next power.
+            let (rounded, power) = if rounded >= 1000 { (100, power + 1) } else { (rounded, power) };
+            (format!("{}.{:02}", rounded / 100, rounded % 100), Some(power))
+        }
+        _ => (decimal.into(), None),
     }
-    (format!("{}.{}", &decimal[..1], &decimal[1..3]), Some(decimal.len() - 1))
 }
 
 /// A part of the time as people call it.
@@ -111,7 +117,8 @@ mod tests {
         assert_eq!(bytes(335_544_320.0), "336 MB");
         assert_eq!(kib(49_152), "48 KiB");
         assert_eq!(grouped(503_745), "503\u{202f}745");
-        assert_eq!(large("4589728142492"), ("4.58".into(), Some(12)));
+        assert_eq!(large("4589728142492"), ("4.59".into(), Some(12)));
+        assert_eq!(large("99960000"), ("1.00".into(), Some(8)));
         assert_eq!(large("123"), ("123".into(), None));
     }
 }

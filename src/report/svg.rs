@@ -79,7 +79,14 @@ pub(super) fn axes(x: &Scale, y: &Scale, names: (&str, &str), units: (&str, &str
             let text = format!("{v:.4}");
             text.trim_end_matches('0').trim_end_matches('.').to_string()
         } else {
-            number::scaled(v, unit)
+            // Round values need no digits after the point.
+            let text = number::scaled(v, unit);
+            match text.split_once(' ') {
+                Some((n, unit)) if n.contains('.') => {
+                    format!("{} {unit}", n.trim_end_matches('0').trim_end_matches('.'))
+                }
+                _ => text,
+            }
         }
     };
     html! {

@@ -5,6 +5,7 @@ mod compiles;
 mod extraction;
 mod kernels;
 mod lowering;
+mod page;
 mod programs;
 mod staircase;
 mod support;
