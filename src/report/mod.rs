@@ -44,8 +44,8 @@ pub fn render(page: &Page<'_>) -> String {
                     (ranking::section(page))
                     div.figures {
                         (roofline::overview(page))
-                        (time::overview(page))
                         (progress::section(page))
+                        (time::overview(page))
                     }
                     @for (at, entry) in page.candidates.iter().enumerate() {
                         (candidate(page, entry, at == 0))

@@ -4,6 +4,7 @@ use maud::{html, Markup};
 
 pub(super) fn section(page: &Page<'_>) -> Markup {
     let any = page.candidates.iter().any(|e| e.measured.is_some());
+    let compiled = page.candidates.iter().any(|e| e.report.compiled.is_some());
     let peak = page.ceilings().peak;
     let slowest = page.candidates.iter().map(|e| shown(e)).fold(0.0, f64::max).max(1e-12);
     html! {
@@ -16,18 +17,20 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                             th.n { "#" }
                             th { "id" }
                             th.n { "predicted" }
-                            @if any { th.n { "measured" } th.n { "measured / predicted" } }
+                            @if any { th.n { "measured" } th.n { "ratio" } }
                             th.n { "rate" }
                             th.n { "of peak" }
-                            th { "" }
+                            @if !any { th { "" } }
                             th { "bound by" }
                             th { "block tile" }
                             th.n { "k tile" }
                             th.n { "threads" }
                             th { "overlap" }
-                            th.n { "registers" }
-                            th.n { "spilled" }
-                            th.n { "math share" }
+                            @if compiled {
+                                th.n { "registers" }
+                                th.n { "spilled" }
+                                th.n { "math share" }
+                            }
                             th { "simulated" }
                         }
                     }
@@ -44,7 +47,9 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                                 }
                                 td.n { (number::scaled(page.rate(shown(e)), "FLOP/s")) }
                                 td.n { (format!("{:.1}%", 100.0 * page.rate(shown(e)) / peak)) }
-                                td { span.meter { span style={ "width:" (format!("{:.1}", 100.0 * shown(e) / slowest)) "%" } {} } }
+                                @if !any {
+                                    td { span.meter { span style={ "width:" (format!("{:.1}", 100.0 * shown(e) / slowest)) "%" } {} } }
+                                }
                                 td { (number::part(&c.bottleneck)) }
                                 td { (c.plan.tile.m) " × " (c.plan.tile.n) }
                                 td.n { (c.plan.k_tile) }
@@ -56,7 +61,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                                         td.n { (m.spill_bytes) " B" }
                                         td.n { @match &m.hot_loop { Some(l) => (format!("{:.1}%", 100.0 * l.share)), None => "-" } }
                                     }
-                                    None => { td.n { "-" } td.n { "-" } td.n { "-" } }
+                                    None => @if compiled { td.n { "-" } td.n { "-" } td.n { "-" } }
                                 }
                                 td { (simulated(e)) }
                             }
@@ -65,8 +70,12 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                 }
             }
             p.note {
-                "Rate and bar are of the " @if any { "measured time where there is one, else of the predicted one" } @else { "predicted time" }
-                ". Registers, spills and the share of arithmetic in the hot loop are the compiler's."
+                @if any {
+                    "Ratio is measured over predicted time; the rate is of the measured time where there is one, else of the predicted one."
+                } @else {
+                    "Rate and bar are of the predicted time."
+                }
+                @if compiled { " Registers, spills and the share of arithmetic in the hot loop are the compiler's." }
             }
         }
     }

@@ -57,7 +57,7 @@ pub(super) fn overview(page: &Page<'_>) -> Markup {
         }
     }
     html! {
-        section.figure {
+        section.figure.wide[!page.trials.is_empty()] {
             h2 { "Predicted time by part" }
             div.bars.tall {
                 @for (e, shares) in &rows {
