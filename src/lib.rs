@@ -11,3 +11,4 @@ pub mod measurements;
 pub mod operators;
 pub mod report;
 pub mod simulate;
+pub mod source;

@@ -1,9 +1,9 @@
 //! Measured times as NDJSON, one object a line: what `db export` writes, and what anybody may write by hand.
 //!
 //! A line needs `operator`, `plan` (an object, or a text that holds one) and `measured_ms` (or `ms`); `gpu` names where
-//! it was measured. Other fields are not read. Lines that are no measurement (a refused candidate, another GPU) are
+//! it was measured, and `program` holds the TVMScript of what was explored from a file. Other fields are not read. Lines that are no measurement (a refused candidate, another GPU) are
 //! counted by reason, not refused: an export holds everything that was tried.
-use crate::operators;
+use crate::{operators, source};
 use satune_extract::calibrate::Measurement;
 use satune_extract::Descriptor;
 use satune_ir::term::Plan;
@@ -73,7 +73,11 @@ pub fn read(text: &str, gpu: &Descriptor) -> Result<Measurements, MeasurementErr
             continue;
         };
         if !problems.contains_key(operator) {
-            let problem = operators::parse(operator).map_err(|e| error(e.to_string()))?;
+            // What was explored from a file has its program in the row: the file may be gone.
+            let problem = match text_of(&["program", "script"]) {
+                Some(script) => source::of_script(operator, script).map_err(|e| error(e.to_string()))?,
+                None => operators::parse(operator).map_err(|e| error(e.to_string()))?,
+            };
             problems.insert(operator.into(), problem);
         }
         if let Some(problem) = problems.get(operator) {

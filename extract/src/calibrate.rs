@@ -112,6 +112,9 @@ pub struct Calibration {
     pub left_out: Option<Quality>,
 }
 
+/// (shape, predicted, measured), ms.
+type Predicted<'a> = (&'a str, f64, f64);
+
 /// A measurement ready to be predicted again and again.
 struct Row<'a> {
     shape: &'a str,
@@ -143,7 +146,7 @@ pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calib
     shapes.dedup();
     let all: Vec<&Row<'_>> = rows.iter().collect();
     let fitted = Problem::new(gpu, &all).solve();
-    let held: Vec<(HeldOut, Vec<(&str, f64, f64)>)> = if shapes.len() < 2 {
+    let held: Vec<(HeldOut, Vec<Predicted<'_>>)> = if shapes.len() < 2 {
         Vec::new()
     } else {
         shapes
@@ -160,7 +163,7 @@ pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calib
             })
             .collect()
     };
-    let together: Vec<(&str, f64, f64)> = held.iter().flat_map(|h| h.1.iter().copied()).collect();
+    let together: Vec<Predicted<'_>> = held.iter().flat_map(|h| h.1.iter().copied()).collect();
     Ok(Calibration {
         before: Quality::of(&predict(&all, gpu)),
         after: Quality::of(&predict(&all, &fitted.descriptor)),
@@ -174,8 +177,8 @@ pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calib
     })
 }
 
-/// (shape, predicted, measured) of each row.
-fn predict<'a>(rows: &[&Row<'a>], gpu: &Descriptor) -> Vec<(&'a str, f64, f64)> {
+/// The times of each row under a descriptor.
+fn predict<'a>(rows: &[&Row<'a>], gpu: &Descriptor) -> Vec<Predicted<'a>> {
     rows.iter().filter_map(|r| Some((r.shape, r.prepared.ms(gpu).ok()?, r.ms))).collect()
 }
 

@@ -1,8 +1,9 @@
 //! `report`: `report.html` of what `explore` has stored.
 use super::{print, stored, Failure, Outcome};
 use crate::explore::Report;
-use crate::operators::{self, Problem};
+use crate::operators::Problem;
 use crate::report::Page;
+use crate::source;
 use satune_extract::Descriptor;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ pub(super) fn write(report: &Report, problem: &Problem, gpu: &Descriptor, folder
 /// `report`.
 pub(super) fn run(args: &Args) -> Outcome {
     let report = stored::report(&args.out)?;
-    let problem = operators::parse(&report.operator).map_err(|e| Failure::Input(e.to_string()))?;
+    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(args.gpu.as_ref().unwrap_or(&report.gpu)).map_err(|e| Failure::Input(e.to_string()))?;
     write(&report, &problem, &gpu, &args.out)?;
     print(&format!("{}\n", args.out.join("report.html").display()))

@@ -1,7 +1,7 @@
 //! `show`: a candidate in text.
 use super::{print, print_json, stored, Outcome};
-use crate::operators;
 use crate::report;
+use crate::source;
 
 /// Prints a candidate: its loops, time parts, occupancy, kernels, and what simulator and compiler found.
 pub(super) fn run(pick: &stored::Pick) -> Outcome {
@@ -16,8 +16,8 @@ pub(super) fn run(pick: &stored::Pick) -> Outcome {
     for line in &c.schedule {
         out.push_str(&format!("  {line}\n"));
     }
-    // An operator that this version does not know has no loop tree, and the rest all the same.
-    if let Ok(problem) = operators::parse(&report.operator) {
+    // A program that this version does not read has no loop tree, and the rest all the same.
+    if let Ok(problem) = source::of_script(&report.operator, &report.program) {
         out.push_str("loops:\n");
         out.push_str(&report::loop_tree(&c.plan, &problem.contraction));
     }

@@ -1,7 +1,7 @@
 //! Commands on candidates that `explore` has written.
 use super::{print, print_json, Failure, Outcome};
 use crate::explore::{check as simulate, CandidateReport, Report};
-use crate::operators;
+use crate::source;
 use std::path::{Path, PathBuf};
 
 /// Which candidate.
@@ -114,7 +114,7 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
 /// `check`.
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
-    let problem = operators::parse(&report.operator).map_err(|e| Failure::Input(e.to_string()))?;
+    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let checked = simulate(&c.plan, &problem.contraction)
         .map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
     if pick.json {

@@ -9,3 +9,4 @@ mod page;
 mod programs;
 mod staircase;
 mod support;
+mod traces;

@@ -178,8 +178,8 @@ impl<'r, 'a> Problem<'r, 'a> {
             let weight = if z <= HUBER { 1.0 } else { HUBER / z } / (scale * scale);
             for i in 0..n {
                 g[i] += weight * slopes[i] * r;
-                for j in 0..n {
-                    h[i][j] += weight * slopes[i] * slopes[j];
+                for (h, slope) in h[i].iter_mut().zip(slopes) {
+                    *h += weight * slopes[i] * slope;
                 }
             }
         }
@@ -189,9 +189,8 @@ impl<'r, 'a> Problem<'r, 'a> {
             g[i] += precision * (x[i] - self.start[i]);
             if !self.free[i] {
                 g[i] = 0.0;
-                for j in 0..n {
-                    (h[i][j], h[j][i]) = (0.0, 0.0);
-                }
+                h[i].fill(0.0);
+                h.iter_mut().for_each(|row| row[i] = 0.0);
                 h[i][i] = 1.0;
             }
         }
@@ -295,10 +294,11 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
         }
         a.swap(i, pivot);
         b.swap(i, pivot);
+        let above = a[i].clone();
         for j in i + 1..n {
-            let factor = a[j][i] / a[i][i];
-            for k in i..n {
-                a[j][k] -= factor * a[i][k];
+            let factor = a[j][i] / above[i];
+            for (x, y) in a[j].iter_mut().zip(&above).skip(i) {
+                *x -= factor * y;
             }
             b[j] -= factor * b[i];
         }

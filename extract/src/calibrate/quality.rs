@@ -22,6 +22,9 @@ pub struct Quality {
     pub worst_error: f64,
 }
 
+/// A figure of one shape's pairs of predicted and measured times.
+type Figure<'f> = &'f dyn Fn(&[(f64, f64)]) -> Option<f64>;
+
 impl Quality {
     /// Of (shape, predicted, measured).
     pub fn of(rows: &[(&str, f64, f64)]) -> Quality {
@@ -29,7 +32,7 @@ impl Quality {
         for (shape, predicted, measured) in rows {
             shapes.entry(shape).or_default().push((*predicted, *measured));
         }
-        let over = |least: usize, of: &dyn Fn(&[(f64, f64)]) -> Option<f64>| {
+        let over = |least: usize, of: Figure<'_>| {
             let values: Vec<f64> = shapes.values().filter(|s| s.len() >= least).filter_map(|s| of(s)).collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };

@@ -175,11 +175,15 @@ impl Linear {
     /// `self` as `divisor · first + second`, the second without multiples of the divisor.
     fn separated(&self, divisor: i64) -> (Linear, Linear) {
         let (whole, rest): (Vec<_>, Vec<_>) = self.terms.iter().cloned().partition(|(_, c)| c % divisor == 0);
-        let whole = whole.into_iter().map(|(a, c)| (a, c / divisor)).collect();
-        (
-            Linear { terms: whole, constant: self.constant.div_euclid(divisor) },
-            Linear { terms: rest, constant: self.constant.rem_euclid(divisor) },
-        )
+        let whole: Vec<_> = whole.into_iter().map(|(a, c)| (a, c / divisor)).collect();
+        // A constant is taken apart only where nothing of it is left: `(x - 1) // 3` stays as it is written.
+        let apart = rest.is_empty() || self.constant % divisor == 0;
+        let (quotient, remainder) = if apart {
+            (self.constant.div_euclid(divisor), self.constant.rem_euclid(divisor))
+        } else {
+            (0, self.constant)
+        };
+        (Linear { terms: whole, constant: quotient }, Linear { terms: rest, constant: remainder })
     }
 
     /// The quotient by `divisor` that all values share, if they share one.
@@ -213,9 +217,17 @@ impl Linear {
 
     /// `self % divisor`, for a positive divisor.
     pub fn rem(&self, divisor: i64, domains: &Domains) -> Option<Linear> {
-        let (_, rest) = self.separated(divisor);
+        let (_, mut rest) = self.separated(divisor);
         if let Some(q) = rest.common_quotient(divisor, domains) {
             return rest.shifted(q.checked_mul(divisor)?.checked_neg()?);
+        }
+        rest.constant = rest.constant.rem_euclid(divisor);
+        if let ([(Expr::Binary(BinOp::FloorDiv, x, c), 1)], 0) = (rest.terms.as_slice(), rest.constant) {
+            // `(x // c) % d` is `(x % (c * d)) // c`.
+            if let Some((c, product)) = constant(c).filter(|c| *c > 0).and_then(|c| Some((c, c.checked_mul(divisor)?)))
+            {
+                return Linear::of(x, domains)?.rem(product, domains)?.div(c, domains);
+            }
         }
         let g = rest.terms.iter().fold(gcd(divisor, rest.constant), |g, (_, c)| gcd(g, c.abs()));
         let reduced =
