@@ -87,9 +87,13 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId) -> Result<Plan> {
     }
     let domains = arith::domains(&s.get_loops(&loops)?);
     let bindings = crate::regions::bindings(realize);
-    let given =
-        [conjuncts(cond).iter().map(|e| visit::substitute(e, &bindings)).collect(), conjuncts(&realize.predicate)];
-    let clauses: Vec<Expr> = given.concat().into_iter().filter(|e| !always(e, &domains)).collect();
+    let padding: Vec<Expr> = conjuncts(cond).iter().map(|e| visit::substitute(e, &bindings)).collect();
+    let guards = conjuncts(&realize.predicate);
+    let real = |e: &Expr| !always(e, &domains);
+    // Those of the padding come first; only they must all be bounds of iterators.
+    let mut clauses: Vec<Expr> = padding.into_iter().filter(real).collect();
+    let from_padding = clauses.len();
+    clauses.extend(guards.into_iter().filter(real));
     if clauses.is_empty() {
         return fail("The in-bound predicate is trivial");
     }
@@ -113,11 +117,10 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId) -> Result<Plan> {
         }
         bounds.push((lo, hi - lo + 1));
     }
-    let yes = int(1, DType::Bool);
-    let Some(map) = crate::iter_map::detect(&realize.iter_values, &domains, &yes, false) else {
+    let Some(map) = crate::iter_map::detect(&realize.iter_values, &domains, &realize.predicate, false) else {
         return fail("Block iters are not independent wrt padding condition");
     };
-    if used.contains(&false) {
+    if used[..from_padding].contains(&false) {
         return fail("Block iters are not independent wrt padding condition");
     }
     if !map.has_unit_strides() {
@@ -244,8 +247,11 @@ fn fill(s: &mut Schedule, realize: &BlockRealize, loops: &[LoopId], plan: &Plan)
             value: plan.padding.clone(),
         }),
     };
-    let iter_values = realize.iter_values.iter().map(&mut *rename).collect();
-    let predicate = rename(&realize.predicate);
+    // The loops further out are known here; those of the copy are new.
+    let all = s.loops_of(realize.block.id)?;
+    let above = arith::domains(&s.get_loops(&all[..all.len() - loops.len()])?);
+    let iter_values = realize.iter_values.iter().map(|e| simplified(&rename(e), &above)).collect();
+    let predicate = simplified(&rename(&realize.predicate), &above);
     let body = Stmt::Realize(Box::new(BlockRealize { iter_values, predicate, block }));
     Ok((id, wrap(body, nest)))
 }
@@ -335,5 +341,63 @@ fn quotient(e: &Expr) -> Option<(Expr, i64)> {
     match e {
         Expr::Binary(BinOp::FloorDiv, x, d) => Some(((**x).clone(), constant(d).filter(|d| *d > 0)?)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_program, block, chain, func, loops, refusal, schedule};
+
+    const PARAMS: &str = "A: T.Buffer((16,), \"float32\"), B: T.Buffer((20,), \"float32\")";
+
+    fn padded(value: &str) -> Schedule {
+        let body = format!(
+            "for i in range(20):\n    with T.sblock(\"B\"):\n        vi = T.axis.spatial(20, i)\n        B[vi] = {value}\n"
+        );
+        schedule(&func(PARAMS, &body))
+    }
+
+    #[test]
+    fn the_picture() {
+        let mut s = padded("T.if_then_else(2 <= vi and vi < 18, A[vi - 2], T.float32(0))");
+        let (b, i) = (block(&s, "B"), loops(&s, "B")[0]);
+        decompose_padding(&mut s, b, i).unwrap();
+        assert_program(
+            &s,
+            &func(
+                PARAMS,
+                r#"
+for i in range(20):
+    with T.sblock("B_pad_const"):
+        vi = T.axis.spatial(20, i)
+        B[vi] = T.float32(0)
+for i in range(16):
+    with T.sblock("B"):
+        vi = T.axis.spatial(16, i)
+        B[vi + 2] = A[vi]
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn refuses() {
+        for (value, reason) in [
+            ("A[0]", "Value of BufferStore expect to be constrained by a padding predicate"),
+            ("T.if_then_else(vi < 16, A[0], A[1])", "Pad value should be constant"),
+            ("T.if_then_else(vi < 20, A[0], T.float32(0))", "The in-bound predicate is trivial"),
+            ("T.if_then_else(vi % 2 < 1, A[0], T.float32(0))", "Block iters are not independent wrt padding condition"),
+        ] {
+            let mut s = padded(value);
+            let (b, i) = (block(&s, "B"), loops(&s, "B")[0]);
+            let error = decompose_padding(&mut s, b, i).unwrap_err();
+            assert_eq!(error.fast, "ScheduleError: decompose_padding expect the block to match padding pattern");
+            assert!(error.detail.ends_with(reason), "{value}: {}", error.detail);
+        }
+        let mut s = chain();
+        let (b, i) = (block(&s, "B"), loops(&s, "C")[0]);
+        let message = "ScheduleError: decompose_padding expect the loop to be an ancestor of block";
+        assert_eq!(refusal(&mut s, |s| decompose_padding(s, b, i)), message);
     }
 }

@@ -258,3 +258,56 @@ fn widen(block: &mut Block) {
     };
     block.reads.iter_mut().chain(&mut block.writes).for_each(widened);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache_read::cache_read;
+    use crate::testing::{block, chain, joined, loops, matmul, refusal};
+
+    #[test]
+    fn cuts_into_runs() {
+        let mut s = chain();
+        let i = loops(&s, "B")[0];
+        let parts = loop_partition(&mut s, i, &[Some(4), None]).unwrap();
+        let bounds: Vec<_> =
+            parts.iter().map(|l| s.get_loop(*l).unwrap()).map(|l| (constant(&l.min), constant(&l.extent))).collect();
+        assert_eq!(bounds, [(Some(0), Some(4)), (Some(4), Some(12))]);
+        assert_eq!(s.child_blocks(Node::Block(s.root())).unwrap(), [block(&s, "B_i_common"), block(&s, "C")]);
+    }
+
+    #[test]
+    fn dependencies_are_kept() {
+        let mut s = chain();
+        let i = loops(&s, "B")[0];
+        loop_partition(&mut s, i, &[Some(4), None]).unwrap();
+        let c = block(&s, "C");
+        // TVM accepts, and puts the copy before the blocks that write what is copied.
+        let message = "ScheduleError: The scope root's region cover is not complete.";
+        assert_eq!(refusal(&mut s, |s| cache_read(s, c, 0, "shared", &[])), message);
+    }
+
+    #[test]
+    fn refuses() {
+        let mut s = chain();
+        let i = loops(&s, "B")[0];
+        for (factors, message) in [
+            (&[None, None][..], "only one factor can be specified as -1 or none"),
+            (
+                &[Some(0), None][..],
+                "All the constant factors are required to be positive. However, some constant input factor is zero or negative.",
+            ),
+            (&[Some(8), Some(8)][..], "The sum of factors is larger than or equal to the extent of loop"),
+        ] {
+            assert_eq!(refusal(&mut s, |s| loop_partition(s, i, factors)), format!("ScheduleError: {message}"));
+        }
+        let mut s = joined();
+        let i = loops(&s, "B")[0];
+        let message = "ScheduleError: The loop is required to have only one child block";
+        assert_eq!(refusal(&mut s, |s| loop_partition(s, i, &[Some(4), None])), message);
+        let mut s = matmul();
+        let k = loops(&s, "C")[2];
+        let message = "ScheduleError: The loop of a reduction with an init cannot be partitioned";
+        assert_eq!(refusal(&mut s, |s| loop_partition(s, k, &[Some(4), None])), message);
+    }
+}

@@ -371,3 +371,74 @@ pub(crate) fn zero_of(dtype: DType) -> Expr {
         int(0, dtype)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{block, chain, func, joined, matmul, refusal, schedule};
+
+    const UNSOUND: &str = "ScheduleError: The padded block would not compute the same";
+
+    #[test]
+    fn pads() {
+        let mut s = chain();
+        let c = block(&s, "C");
+        pad_einsum(&mut s, c, &[1, 8]).unwrap();
+        let names: Vec<String> =
+            s.child_blocks(Node::Block(s.root())).unwrap().iter().map(|b| s.block(*b).unwrap().name.clone()).collect();
+        assert_eq!(names, ["B", "B_pad", "C", "C_pad"]);
+        let extents: Vec<_> = s.block(c).unwrap().iter_vars.iter().map(|iv| constant(&iv.extent)).collect();
+        assert_eq!(extents, [Some(16), Some(32)]);
+    }
+
+    #[test]
+    fn nothing_to_pad() {
+        let mut s = matmul();
+        let before = s.program().clone();
+        let c = block(&s, "C");
+        pad_einsum(&mut s, c, &[16, 4, 2]).unwrap();
+        assert_eq!(s.program(), &before);
+    }
+
+    #[test]
+    fn refuses() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        let message = "ScheduleError: The padding size for the block is invalid.";
+        assert_eq!(refusal(&mut s, |s| pad_einsum(s, c, &[1, 1])), message);
+        assert_eq!(refusal(&mut s, |s| pad_einsum(s, c, &[1, 1, 0])), message);
+        let mut s = joined();
+        let c = block(&s, "C");
+        assert_eq!(refusal(&mut s, |s| pad_einsum(s, c, &[1, 8])), UNSOUND, "another block in the nest");
+    }
+
+    /// Reduces 30 values by `update`.
+    fn reduced(update: &str) -> Schedule {
+        schedule(&func(
+            "A: T.Buffer((4, 30), \"float32\"), R: T.Buffer((4,), \"float32\")",
+            &format!(
+                "for i, k in T.grid(4, 30):\n    with T.sblock(\"R\"):\n        vi, vk = T.axis.remap(\"SR\", [i, k])\n        \
+                 with T.init():\n            R[vi] = T.float32(0)\n        R[vi] = {update}\n"
+            ),
+        ))
+    }
+
+    #[test]
+    fn zeros_must_be_neutral() {
+        for (update, sound) in [
+            ("R[vi] + A[vi, vk]", true),
+            ("R[vi] + A[vi, vk] * T.float32(2)", true),
+            ("T.max(R[vi], A[vi, vk])", false),
+            ("R[vi] + T.exp(A[vi, vk])", false),
+            ("R[vi] + (A[vi, vk] + T.float32(1))", false),
+        ] {
+            let mut s = reduced(update);
+            let r = block(&s, "R");
+            if sound {
+                pad_einsum(&mut s, r, &[1, 16]).unwrap();
+            } else {
+                assert_eq!(refusal(&mut s, |s| pad_einsum(s, r, &[1, 16])), UNSOUND, "{update}");
+            }
+        }
+    }
+}

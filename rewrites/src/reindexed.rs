@@ -6,10 +6,13 @@ use satune_ir::affine::ends;
 use satune_ir::{BinOp, BlockRealize, BufferId, DType, Expr, Range, Stmt};
 use std::sync::Arc;
 
+/// The new indices of an access to a buffer; none where it stays as it is.
+pub type NewIndices<'a> = dyn Fn(BufferId, &[Expr]) -> Option<Vec<Expr>> + 'a;
+
 /// New indices for the accesses of buffers, brought to normal form with what is known of the variables around each.
 pub struct Rewriter<'a> {
-    /// The new indices of an access before they are simplified; none where the access stays as it is.
-    pub map: &'a dyn Fn(BufferId, &[Expr]) -> Option<Vec<Expr>>,
+    /// The new indices of an access, before they are simplified.
+    pub map: &'a NewIndices<'a>,
     /// The domains of the variables around.
     pub ranges: Domains,
     /// The conditions around.

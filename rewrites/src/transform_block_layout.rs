@@ -168,3 +168,66 @@ fn apply(s: &mut Schedule, block: BlockId, layout: &Layout, kinds: &[IterKind]) 
     let top = loops.first().map_or(Node::Block(block), |l| Node::Loop(*l));
     s.replace(top, |_| nest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::split::split;
+    use crate::testing::{assert_program, block, chain, func, joined, loops, matmul, refusal};
+
+    fn map(text: &str) -> IndexMap {
+        IndexMap::parse(text).unwrap()
+    }
+
+    #[test]
+    fn the_picture() {
+        let mut s = chain();
+        let b = block(&s, "B");
+        transform_block_layout(&mut s, b, &map("lambda i, j: (i * 30 + j,)")).unwrap();
+        assert_program(
+            &s,
+            &func(
+                "A: T.Buffer((16, 30), \"float32\"), C: T.Buffer((16, 30), \"float32\")",
+                r#"
+B = T.sblock_alloc_buffer((16, 30))
+for ax0 in range(480):
+    with T.sblock("B"):
+        v0 = T.axis.spatial(480, ax0)
+        B[v0 // 30, v0 % 30] = A[v0 // 30, v0 % 30] * T.float32(2)
+for i, j in T.grid(16, 30):
+    with T.sblock("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = B[vi, vj] + T.float32(1)
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn refuses() {
+        let mut s = matmul();
+        let c = block(&s, "C");
+        for (text, message) in [
+            (
+                "lambda i, j: (i, j)",
+                "The index map can't be applied to block iters because the number of parameters mismatch.",
+            ),
+            (
+                "lambda i, j, k: (i, j * 16 + k)",
+                "Cannot detect the new block iter type because it contains more than one type of original iter vars.",
+            ),
+            ("lambda i, j, k: (i, j // 3, j % 3, k)", "The index map is not bijective affine."),
+        ] {
+            let got = refusal(&mut s, |s| transform_block_layout(s, c, &map(text)));
+            assert_eq!(got, format!("ScheduleError: {message}"), "{text}");
+        }
+        let i = loops(&s, "C")[0];
+        split(&mut s, i, &[None, Some(4)], true, false).unwrap();
+        let got = refusal(&mut s, |s| transform_block_layout(s, c, &map("lambda i, j, k: (j, i, k)")));
+        assert_eq!(got, "ScheduleError: The binding values of the block are not variables of outer loops.");
+        let mut s = joined();
+        let b = block(&s, "B");
+        let got = refusal(&mut s, |s| transform_block_layout(s, b, &map("lambda i, j: (j, i)")));
+        assert_eq!(got, "ScheduleError: The loop is required to have only one child block");
+    }
+}

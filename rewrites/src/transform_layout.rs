@@ -272,3 +272,109 @@ fn infer(program: &mut Program, buffer: BufferId) {
     }
     block(&mut program.body.block, buffer, &program.buffers);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_program, block, chain, func, refusal};
+
+    const PARAMS: &str = "A: T.Buffer((16, 30), \"float32\"), C: T.Buffer((16, 30), \"float32\")";
+
+    fn map(text: &str) -> IndexMap {
+        IndexMap::parse(text).unwrap()
+    }
+
+    fn transformed(text: &str, shape: &str, at: &str) {
+        let mut s = chain();
+        let b = block(&s, "B");
+        transform_layout(&mut s, b, true, 0, &map(text), Padding::None).unwrap();
+        assert_program(
+            &s,
+            &func(
+                PARAMS,
+                &format!(
+                    r#"
+B = T.sblock_alloc_buffer({shape})
+for i, j in T.grid(16, 30):
+    with T.sblock("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[{at}] = A[vi, vj] * T.float32(2)
+for i, j in T.grid(16, 30):
+    with T.sblock("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = B[{at}] + T.float32(1)
+"#
+                ),
+            ),
+        );
+    }
+
+    #[test]
+    fn transposes_tiles_and_swizzles() {
+        transformed("lambda i, j: (j, i)", "(30, 16)", "vj, vi");
+        transformed("lambda i, j: (i // 4, j, i % 4)", "(4, 30, 4)", "vi // 4, vj, vi % 4");
+        transformed("lambda i, j: i * 30 + j", "(480,)", "vi * 30 + vj");
+        transformed("lambda i, j: (i ^ (j % 4), j)", "(16, 30)", "vi ^ (vj % 4), vj");
+    }
+
+    #[test]
+    fn the_writer_fills_the_padding() {
+        let mut s = chain();
+        let b = block(&s, "B");
+        let value = Expr::Float(1.5f64.to_bits(), DType::F32);
+        transform_layout(&mut s, b, true, 0, &map("lambda i, j: (j // 4, i, j % 4)"), Padding::Value(&value)).unwrap();
+        assert_program(
+            &s,
+            &func(
+                PARAMS,
+                r#"
+B = T.sblock_alloc_buffer((8, 16, 4))
+for a0, a1, a2 in T.grid(8, 16, 4):
+    with T.sblock("B"):
+        v0, v1, v2 = T.axis.remap("SSS", [a0, a1, a2])
+        B[v0, v1, v2] = T.if_then_else(v0 == 7 and 2 <= v2, T.float32(1.5), A[v1, v0 * 4 + v2] * T.float32(2))
+for i, j in T.grid(16, 30):
+    with T.sblock("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = B[vj // 4, vi, vj % 4] + T.float32(1)
+"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn inputs_are_assumed_to_be_padded() {
+        let mut s = chain();
+        let b = block(&s, "B");
+        let value = Expr::Float(0f64.to_bits(), DType::F32);
+        transform_layout(&mut s, b, false, 0, &map("lambda i, j: (j // 4, i, j % 4)"), Padding::Value(&value)).unwrap();
+        let first = s.child_blocks(Node::Block(s.root())).unwrap()[0];
+        assert_eq!(s.block(first).unwrap().name, "buffer_A_assumptions");
+    }
+
+    #[test]
+    fn refuses() {
+        let mut s = chain();
+        let b = block(&s, "B");
+        let int = Expr::Int(0, DType::I32);
+        for (text, value, message) in [
+            (
+                "lambda i, j: (i, j // 8, j % 8)",
+                Padding::None,
+                "ScheduleError: Transformation would introduce padding at axis1 == 3 and 6 <= axis2.",
+            ),
+            (
+                "lambda i, j: (i, j // 8, j % 8)",
+                Padding::Value(&int),
+                "ScheduleError: Type mismatch T.float32 vs int32",
+            ),
+            ("lambda i, j: (i // 4, j)", Padding::None, "ScheduleError: The index map is not injective."),
+            ("lambda i: i", Padding::None, "The index map has 1 parameters, but buffer B has 2 dimensions"),
+        ] {
+            let got = refusal(&mut s, |s| transform_layout(s, b, true, 0, &map(text), value));
+            assert_eq!(got, message, "{text}");
+        }
+        let got = refusal(&mut s, |s| transform_layout(s, b, true, 1, &map("lambda i, j: (j, i)"), Padding::None));
+        assert!(got.starts_with("ScheduleError: The input `buffer_index` is out of range."), "{got}");
+    }
+}

@@ -134,10 +134,25 @@ impl Linear {
             a.plus(b, -1).and_then(|d| d.joined(domains)).is_some_and(|d| d.ends(domains).1.is_some_and(|v| v <= 0))
         };
         below(self, other)
+            || self.quotient_at_most(other, domains)
             || self.sides(BinOp::Min, domains).is_some_and(|(a, b)| below(&a, other) || below(&b, other))
             || other.sides(BinOp::Max, domains).is_some_and(|(a, b)| below(self, &a) || below(self, &b))
             || self.sides(BinOp::Max, domains).is_some_and(|(a, b)| below(&a, other) && below(&b, other))
             || other.sides(BinOp::Min, domains).is_some_and(|(a, b)| below(self, &a) && below(self, &b))
+    }
+
+    /// Whether both are quotients by one divisor, of dividends that are ordered.
+    fn quotient_at_most(&self, other: &Linear, domains: &Domains) -> bool {
+        let dividend = |l: &Linear| match l.terms.as_slice() {
+            [(Expr::Binary(BinOp::FloorDiv, x, d), 1)] => {
+                Some((Linear::of(x, domains)?, constant(d).filter(|d| *d > 0)?))
+            }
+            _ => None,
+        };
+        match (dividend(self), dividend(other)) {
+            (Some((x, c)), Some((y, d))) => c == d && self.constant <= other.constant && x.at_most(&y, domains),
+            _ => false,
+        }
     }
 
     /// The arguments of the minimum (or maximum) that the form is.

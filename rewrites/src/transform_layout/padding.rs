@@ -263,7 +263,7 @@ fn guarded_writer(program: &mut Program, plan: &Plan, w: &Write, value: &Expr) -
     block.block.iter_vars.splice(first..first + w.indices.len(), iterators(plan, vars));
     block.iter_values.splice(first..first + w.indices.len(), all_vars(&loops));
     let replacer = Replacer { plan, old: &w.indices, padding: &padding, inverse: &inverse, value };
-    block.block.body = Box::new(replacer.stmt(&block.block.body)?);
+    *block.block.body = replacer.stmt(&block.block.body)?;
     if let Some(init) = &block.block.init {
         block.block.init = Some(Box::new(replacer.stmt(init)?));
     }
