@@ -6,7 +6,6 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
     let any = page.candidates.iter().any(|e| e.measured.is_some());
     let compiled = page.candidates.iter().any(|e| e.report.compiled.is_some());
     let peak = page.ceilings().peak;
-    let slowest = page.candidates.iter().map(|e| shown(e)).fold(0.0, f64::max).max(1e-12);
     html! {
         section {
             h2 { "Candidates" }
@@ -20,7 +19,6 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                             @if any { th.n { "measured" } th.n { "ratio" } }
                             th.n { "rate" }
                             th.n { "of peak" }
-                            @if !any { th { "" } }
                             th { "bound by" }
                             th { "block tile" }
                             th.n { "k tile" }
@@ -47,9 +45,6 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                                 }
                                 td.n { (number::scaled(page.rate(shown(e)), "FLOP/s")) }
                                 td.n { (format!("{:.1}%", 100.0 * page.rate(shown(e)) / peak)) }
-                                @if !any {
-                                    td { span.meter { span style={ "width:" (format!("{:.1}", 100.0 * shown(e) / slowest)) "%" } {} } }
-                                }
                                 td { (number::part(&c.bottleneck)) }
                                 td { (c.plan.tile.m) " × " (c.plan.tile.n) }
                                 td.n { (c.plan.k_tile) }
@@ -73,7 +68,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                 @if any {
                     "Ratio is measured over predicted time; the rate is of the measured time where there is one, else of the predicted one."
                 } @else {
-                    "Rate and bar are of the predicted time."
+                    "The rate is of the predicted time."
                 }
                 @if compiled { " Registers, spills and the share of arithmetic in the hot loop are the compiler's." }
             }

@@ -111,6 +111,24 @@ pub(super) fn of_candidate(page: &Page<'_>, e: &Entry<'_>) -> Markup {
     }
 }
 
+/// How far below its point each label stands: labels that would run into each other stand at different heights.
+fn label_drops(points: &[Point], x: &Scale) -> Vec<f64> {
+    let mut taken: Vec<(f64, f64)> = Vec::new();
+    points
+        .iter()
+        .map(|p| {
+            let at = x.at(p.intensity);
+            if p.label.is_empty() {
+                return 0.0;
+            }
+            let free = |drop: &f64| !taken.iter().any(|(place, used)| (place - at).abs() < 52.0 && used == drop);
+            let drop = [20.0, -12.0, 36.0].into_iter().find(free).unwrap_or(52.0);
+            taken.push((at, drop));
+            drop
+        })
+        .collect()
+}
+
 fn figure(page: &Page<'_>, points: &[Point], slopes: &[Slope], name: &str) -> Markup {
     let ceilings = page.ceilings();
     let ridges = slopes.iter().map(|s| ceilings.peak / s.bytes_per_s);
@@ -141,7 +159,7 @@ fn figure(page: &Page<'_>, points: &[Point], slopes: &[Slope], name: &str) -> Ma
             (text("mark", "end", (WIDTH - 16.0, y.at(ceilings.peak) - 6.0), &format!("peak {}", number::scaled(ceilings.peak, "FLOP/s"))))
             @let first = slopes.iter().map(|s| ceilings.sustained / s.bytes_per_s).fold(f64::INFINITY, f64::min);
             (line("roof sustained", (x.at(first), y.at(ceilings.sustained)), (x.at(right), y.at(ceilings.sustained))))
-            @for p in points {
+            @for (p, drop) in points.iter().zip(label_drops(points, &x)) {
                 g {
                     title { (p.title) }
                     @if p.class == "measured" {
@@ -151,7 +169,7 @@ fn figure(page: &Page<'_>, points: &[Point], slopes: &[Slope], name: &str) -> Ma
                         circle class={ "point " (p.class) } cx=(c(x.at(p.intensity))) cy=(c(y.at(p.rate))) r="5" {}
                     }
                     @if !p.label.is_empty() {
-                        (text("mark", "middle", (x.at(p.intensity), y.at(p.rate) + 20.0), &p.label))
+                        (text("mark", "middle", (x.at(p.intensity), y.at(p.rate) + drop), &p.label))
                     }
                 }
             }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-fn exploration() -> (Report, Problem, Descriptor) {
-    let gpu = Descriptor::load("h200").unwrap();
-    let problem = operators::parse("gemm:256,256,512,f32").unwrap();
+fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
+    let gpu = Descriptor::load(gpu).unwrap();
+    let problem = operators::parse(operator).unwrap();
     let request = Request { gpu: gpu.clone(), top: 6, diverse: true, limit: Duration::from_secs(120), compile: false };
     let report = explore::explore(&problem, &request, &|_| {}).unwrap();
     (report, problem, gpu)
@@ -105,9 +105,18 @@ addEventListener('load', () => {
 });
 </script></body>"#;
 
+/// What the probe says about a page in a window of this width.
+fn probed(browser: &Path, profile: &Path, file: &Path, width: u32) -> serde_json::Value {
+    let args = [format!("--window-size={width},900"), "--dump-dom".into(), format!("file://{}", file.display())];
+    let dom = String::from_utf8(chromium(browser, profile, &args)).unwrap();
+    let found = dom.split("<pre id=\"probe\">").nth(1).and_then(|t| t.split("</pre>").next()).unwrap();
+    let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    serde_json::from_str(&found).unwrap()
+}
+
 #[test]
 fn the_report_is_whole_and_laid_out() {
-    let (report, problem, gpu) = exploration();
+    let (report, problem, gpu) = exploration("gemm:256,256,512,f32", "h200");
     let html = render(&page(&report, &problem, &gpu));
     for elsewhere in ["<script", "<link", "<img", "src=", "@import", "url(", "http:", "https:"] {
         assert!(!html.contains(elsewhere), "the page refers to elsewhere: {elsewhere}");
@@ -130,12 +139,15 @@ fn the_report_is_whole_and_laid_out() {
     let open = html.replace("<details class=\"", "<details open class=\"").replace("open open", "open");
     let probe = folder.path().join("probe.html");
     std::fs::write(&probe, open.replace("</body>", PROBE)).unwrap();
+    // Split k, two kernels; L2 and shared memory carry nearly the same.
+    let (report, problem, gpu) = exploration("gemm:64,64,16384,f64,TN", "v100");
+    let other = folder.path().join("other.html");
+    let html_other = render(&Page::of(&report, &problem.contraction, &gpu)).replace("</body>", PROBE);
+    std::fs::write(&other, html_other.replace("<details class=\"", "<details open class=\"")).unwrap();
+    let found = probed(&browser, folder.path(), &other, 1366);
+    assert_eq!(found["bad"].as_array().unwrap().len(), 0, "split k: {:#}", found["bad"]);
     for width in [1366, 1024] {
-        let args = [format!("--window-size={width},900"), "--dump-dom".into(), format!("file://{}", probe.display())];
-        let dom = String::from_utf8(chromium(&browser, folder.path(), &args)).unwrap();
-        let found = dom.split("<pre id=\"probe\">").nth(1).and_then(|t| t.split("</pre>").next()).unwrap();
-        let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        let found = probed(&browser, folder.path(), &probe, width);
         assert_eq!(found["bad"].as_array().unwrap().len(), 0, "{width} wide: {:#}", found["bad"]);
         let seen: Vec<&str> = found["seen"].as_array().unwrap().iter().filter_map(|v| v.as_str()).collect();
         for text in [
