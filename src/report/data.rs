@@ -76,6 +76,8 @@ pub struct Page<'a> {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Ceilings {
+    /// The type whose units do the arithmetic. Matrix units are not among them: no candidate uses any.
+    pub units: &'static str,
     /// All lanes, every clock.
     pub peak: f64,
     /// The share of it that the descriptor says is sustained.
@@ -148,9 +150,11 @@ impl<'a> Page<'a> {
     pub fn ceilings(&self) -> Ceilings {
         let gpu = self.gpu;
         let hz = gpu.clock_mhz * 1e6;
-        let lanes = if self.contraction.accumulate == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes };
+        let (units, lanes) =
+            if self.contraction.accumulate == DType::F64 { ("f64", gpu.fp64_lanes) } else { ("f32", gpu.fp32_lanes) };
         let peak = 2.0 * f64::from(lanes) * f64::from(gpu.sms) * hz;
         Ceilings {
+            units,
             peak,
             sustained: peak * gpu.issue_efficiency,
             dram: gpu.dram_gbs * 1e9,

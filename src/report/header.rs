@@ -8,7 +8,8 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
     let gpu = page.gpu;
     let space = &report.space;
     let (mantissa, power) = number::large(&space.schedules);
-    let peak = page.ceilings().peak;
+    let ceilings = page.ceilings();
+    let peak = ceilings.peak;
     let best = report.candidates.first().map(|c| c.predicted_ms);
     let measured = page.candidates.iter().filter_map(|e| e.measured).map(|m| m.ms).min_by(f64::total_cmp);
     html! {
@@ -42,7 +43,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                     @if let Some(ms) = best {
                         span.value { (number::ms(ms)) }
                         span.note {
-                            (number::scaled(page.rate(ms), "FLOP/s")) ", " (format!("{:.0}%", 100.0 * page.rate(ms) / peak)) " of peak"
+                            (number::scaled(page.rate(ms), "FLOP/s")) ", " (format!("{:.0}%", 100.0 * page.rate(ms) / peak)) " of " (ceilings.units) " peak"
                         }
                     } @else {
                         span.value { "-" }

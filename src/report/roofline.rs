@@ -122,7 +122,7 @@ fn label_drops(points: &[Point], x: &Scale) -> Vec<f64> {
                 return 0.0;
             }
             let free = |drop: &f64| !taken.iter().any(|(place, used)| (place - at).abs() < 52.0 && used == drop);
-            let drop = [20.0, -12.0, 36.0].into_iter().find(free).unwrap_or(52.0);
+            let drop = [20.0, 35.0].into_iter().find(free).unwrap_or(50.0);
             taken.push((at, drop));
             drop
         })
@@ -156,7 +156,7 @@ fn figure(page: &Page<'_>, points: &[Point], slopes: &[Slope], name: &str) -> Ma
             }
             @let first = slopes.iter().map(|s| ceilings.peak / s.bytes_per_s).fold(f64::INFINITY, f64::min);
             (line("roof peak", (x.at(first), y.at(ceilings.peak)), (x.at(right), y.at(ceilings.peak))))
-            (text("mark", "end", (WIDTH - 16.0, y.at(ceilings.peak) - 6.0), &format!("peak {}", number::scaled(ceilings.peak, "FLOP/s"))))
+            (text("mark", "end", (WIDTH - 16.0, y.at(ceilings.peak) - 6.0), &format!("{} peak {}", ceilings.units, number::scaled(ceilings.peak, "FLOP/s"))))
             @let first = slopes.iter().map(|s| ceilings.sustained / s.bytes_per_s).fold(f64::INFINITY, f64::min);
             (line("roof sustained", (x.at(first), y.at(ceilings.sustained)), (x.at(right), y.at(ceilings.sustained))))
             @for (p, drop) in points.iter().zip(label_drops(points, &x)) {
