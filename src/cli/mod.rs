@@ -1,8 +1,12 @@
 //! The `satune` command: results on stdout, talk on stderr, exit codes 0 ok, 1 nothing found, 2 bad input, 3
 //! environment, 4 internal.
 mod ask;
+mod calibrate;
+mod diff;
 mod doctor;
 mod replay;
+mod report;
+mod show;
 mod stored;
 mod table;
 
@@ -65,8 +69,14 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Show a candidate: its schedule, time parts, kernels
+    /// Show a candidate: its loops, time parts, kernels
     Show(stored::Pick),
+    /// What differs between two candidates: schedule, time parts, counts, CUDA text
+    Diff(diff::Pair),
+    /// Write report.html of a stored exploration again
+    Report(report::Args),
+    /// Fit a GPU's descriptor to measured times, and write it as a file for --gpu
+    Calibrate(calibrate::Args),
     /// Why a candidate is as fast as it is, and how it was derived
     Why(stored::Pick),
     /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
@@ -214,7 +224,7 @@ fn run(what: What) -> Outcome {
                 .and_then(|()| tempfile::tempfile_in(&out).map(drop))
                 .map_err(|e| Failure::Environment(format!("output folder {}: {e}", out.display())))?;
             let request = Request {
-                gpu,
+                gpu: gpu.clone(),
                 top: top as usize,
                 diverse,
                 limit: Duration::from_secs(time_limit),
@@ -223,6 +233,7 @@ fn run(what: What) -> Outcome {
             let spinner = spinner();
             let report = explore::explore(&problem, &request, &|step| spinner.set_message(step.to_string()))?;
             spinner.finish_and_clear();
+            report::write(&report, &problem, &gpu, &out)?;
             explore::write(&report, &out).map_err(|e| Failure::Environment(e.to_string()))?;
             for bug in &report.bugs {
                 eprintln!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}");
@@ -258,7 +269,10 @@ fn run(what: What) -> Outcome {
                 space.report.time.as_secs_f64()
             ))
         }
-        What::Show(pick) => stored::show(&pick),
+        What::Show(pick) => show::run(&pick),
+        What::Diff(pair) => diff::run(&pair),
+        What::Report(args) => report::run(&args),
+        What::Calibrate(args) => calibrate::run(&args),
         What::Why(pick) => stored::why(&pick),
         What::WhyNot { target, schedule } => {
             let (problem, gpu) = problem(&target)?;
@@ -276,13 +290,7 @@ fn run(what: What) -> Outcome {
         }
         What::Gpu { what: Gpu::Show { name } } => {
             Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
-            match Descriptor::text(&name) {
-                Some(text) => print(text),
-                None => {
-                    let text = std::fs::read_to_string(&name).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
-                    print(&text)
-                }
-            }
+            print(&Descriptor::source(&name).map_err(|e| Failure::Input(e.to_string()))?)
         }
         What::Doctor { json } => doctor::run(json),
     }

@@ -5,7 +5,9 @@ mod output;
 
 pub use crate::scheduled::Checked;
 pub use check::{check, shrink};
-pub use output::{write, CandidateReport, CompiledReport, KernelReport, Report, SimulatedReport, SpaceReport};
+pub use output::{
+    write, write_whole, CandidateReport, CompiledReport, KernelReport, Report, SimulatedReport, SpaceReport,
+};
 
 use crate::compile::{CompileError, Compiler, Job};
 use crate::lower::program::{Argument, Workspace};

@@ -218,26 +218,36 @@ pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
     }
 }
 
+/// Writes a file into a folder, whole or not at all.
+///
+/// # Errors
+/// What the system says, with the path.
+pub fn write_whole(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let path = folder.join(name);
+    let named = |error: io::Error, path: &Path| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let mut builder = tempfile::Builder::new();
+    // As any file, not as a secret one, which temporary files are by default.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
+    let mut file = builder.tempfile_in(folder).map_err(|e| named(e, folder))?;
+    io::Write::write_all(&mut file, text.as_bytes()).map_err(|e| named(e, &path))?;
+    file.persist(&path).map_err(|e| named(e.error, &path))?;
+    Ok(())
+}
+
 /// Writes the report and its files into a folder, each whole or not at all, `candidates.json` last.
 ///
 /// # Errors
 /// What the system says, with the path.
 pub fn write(report: &Report, folder: &Path) -> io::Result<()> {
-    let named = |error: io::Error, path: &Path| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    std::fs::create_dir_all(folder).map_err(|e| named(e, folder))?;
-    let whole = |name: &str, text: &str| -> io::Result<()> {
-        let path = folder.join(name);
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| named(e, folder))?;
-        io::Write::write_all(&mut file, text.as_bytes()).map_err(|e| named(e, &path))?;
-        file.persist(&path).map_err(|e| named(e.error, &path))?;
-        Ok(())
-    };
+    std::fs::create_dir_all(folder)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))?;
     for candidate in &report.candidates {
         for (name, text) in &candidate.files {
-            whole(name, text)?;
+            write_whole(folder, name, text)?;
         }
     }
-    whole("program.py", &report.program)?;
+    write_whole(folder, "program.py", &report.program)?;
     let json = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
-    whole("candidates.json", &json)
+    write_whole(folder, "candidates.json", &json)
 }

@@ -4,6 +4,7 @@ mod command;
 mod compiles;
 mod extraction;
 mod lowering;
+mod page;
 mod programs;
 mod staircase;
 mod support;
