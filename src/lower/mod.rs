@@ -90,6 +90,7 @@ pub fn lower(plan: &Plan, contraction: &Contraction, name: &str) -> Result<Modul
         block: [plan.threads, 1, 1],
         shared_bytes: lowering.shared_bytes,
         min_blocks_per_sm: None,
+        tensor_maps: vec![],
         body,
     };
     let mut module = Module {
@@ -163,6 +164,7 @@ fn add_parts(contraction: &Contraction, results: u64, parts: u64, name: &str) ->
         block: [256, 1, 1],
         shared_bytes: 0,
         min_blocks_per_sm: None,
+        tensor_maps: vec![],
         body: vec![
             Stmt::Let { var: i, name: "i".into(), value: at },
             Stmt::If { cond: Cond::Lt(Index::Var(i), c(results as i64)), then, otherwise: vec![] },

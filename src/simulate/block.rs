@@ -1,4 +1,6 @@
 //! Execution of one block: all threads together, statement by statement.
+mod warp;
+
 use super::memory::{round, Access, Tracked};
 use super::{Counts, Fault, FaultKind};
 use crate::kernel::{Arith, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
@@ -62,7 +64,7 @@ impl<'k> Runner<'k> {
         let sizes: Vec<usize> = kernel
             .arrays
             .iter()
-            .map(|a| if a.space == Space::Register { a.len as usize * threads } else { 0 })
+            .map(|a| if a.space.is_private() { a.len as usize * threads } else { 0 })
             .collect();
         Runner {
             kernel,
@@ -106,7 +108,7 @@ impl<'k> Runner<'k> {
         let mut total = Counts::default();
         self.totals.values().for_each(|(c, _)| total += *c);
         // Key 0 is what stands outside of all loops.
-        let hot = self.totals.iter().filter(|(k, _)| **k != 0).max_by_key(|(k, (c, _))| (c.fma, **k));
+        let hot = self.totals.iter().filter(|(k, _)| **k != 0).max_by_key(|(k, (c, _))| (c.fma + c.matrix, **k));
         let (hot, iterations) = hot.map_or((total, 1), |(_, v)| *v);
         (total, hot, iterations)
     }
@@ -232,6 +234,8 @@ impl<'k> Runner<'k> {
                 }
                 Ok(())
             }
+            Stmt::Warp(op) => self.warp_op(op, mask),
+            Stmt::Group(_) | Stmt::Roles(_) => Err(self.machine("a statement for sm_90a".into())),
             Stmt::Comment(_) => Ok(()),
         }
     }
@@ -263,7 +267,7 @@ impl<'k> Runner<'k> {
     fn store(&mut self, array: ArrayId, index: &Ints, values: &[f64], mask: &Mask) -> Result<(), Fault> {
         let dtype = self.kernel.array(array).dtype;
         match self.space(array) {
-            Space::Register => {
+            Space::Register | Space::Fragment => {
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let at = self.register(array, index.get(t), 1, t)?;
                     self.registers[array.0 as usize][at] = round(dtype, values[t]);
@@ -285,7 +289,7 @@ impl<'k> Runner<'k> {
 
     fn load(&mut self, array: ArrayId, index: &Ints, mask: &Mask) -> Result<Vec<f64>, Fault> {
         let mut out = vec![0.0; self.threads];
-        if self.space(array) != Space::Register {
+        if !self.space(array).is_private() {
             self.count_access(array, index, 1, mask, false, false);
         }
         for t in (0..self.threads).filter(|t| mask[*t]) {
@@ -297,7 +301,7 @@ impl<'k> Runner<'k> {
     /// Element `offset` of a vector access of `width` elements at `index`.
     fn element(&mut self, array: ArrayId, index: i64, width: u32, offset: u32, t: usize) -> Result<f64, Fault> {
         let who = self.who(t);
-        if self.space(array) == Space::Register {
+        if self.space(array).is_private() {
             let at = self.register(array, index, width, t)? + offset as usize * self.threads;
             if !self.known[array.0 as usize][at] {
                 let name = self.kernel.array(array).name.clone();
@@ -322,17 +326,17 @@ impl<'k> Runner<'k> {
         let holds = self.condition(zero_unless)?;
         let (to, from) = (self.index(dst_index)?, self.index(src_index)?);
         let reads: Mask = Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h).collect());
-        if self.space(src) != Space::Register {
+        if !self.space(src).is_private() {
             self.count_access(src, &from, width, &reads, false, false);
         }
-        if self.space(dst) != Space::Register {
+        if !self.space(dst).is_private() {
             self.count_access(dst, &to, width, mask, true, false);
         }
         let dtype = self.kernel.array(dst).dtype;
         for t in (0..self.threads).filter(|t| mask[*t]) {
             for o in 0..width {
                 let value = if reads[t] { self.element(src, from.get(t), width, o, t)? } else { 0.0 };
-                if self.space(dst) == Space::Register {
+                if self.space(dst).is_private() {
                     let at = self.register(dst, to.get(t), width, t)? + o as usize * self.threads;
                     self.registers[dst.0 as usize][at] = round(dtype, value);
                     self.known[dst.0 as usize][at] = true;

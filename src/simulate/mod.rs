@@ -87,7 +87,7 @@ pub struct Options {
 pub struct Report {
     /// The whole kernel, all blocks.
     pub total: Counts,
-    /// The loop with the most multiply-adds, of those that remain loops in the machine code: all its iterations.
+    /// The loop with the most multiply-adds (of scalars or matrices), of those that remain loops in the machine code: all its iterations.
     pub hot_loop: Counts,
     /// How often that loop's body ran (per block, all blocks).
     pub hot_iterations: u64,
@@ -137,7 +137,7 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
                 shared_end = array.shared_offset + (array.len * u64::from(array.dtype.bytes())) as u32;
                 Some(Tracked::new(array, None))
             }
-            Space::Register => None,
+            Space::Register | Space::Fragment => None,
         });
     }
     if shared_end > kernel.shared_bytes {
