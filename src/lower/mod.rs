@@ -10,6 +10,7 @@ mod compute;
 mod fill;
 mod index;
 pub mod program;
+pub mod tensor;
 
 use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
 use index::{add, all, c, digit, div, mul, rem};

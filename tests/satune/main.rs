@@ -8,3 +8,4 @@ mod lowering;
 mod programs;
 mod staircase;
 mod support;
+mod tensor;
