@@ -161,8 +161,18 @@ impl Printer<'_> {
 
     fn descriptor(&mut self, d: &Descriptor) -> String {
         let name = self.group_helper(GroupHelper::Descriptor);
-        let at = self.pointer(d.array, &d.index).text;
-        format!("{name}({at}, {}, {})", d.leading, d.stride)
+        // What is constant is added to the descriptor, not to the address.
+        let (start, constant) = match &d.index {
+            Index::Const(v) => (Index::Const(0), *v),
+            Index::Add(a, b) => match b.as_ref() {
+                Index::Const(v) => (a.as_ref().clone(), *v),
+                _ => (d.index.clone(), 0),
+            },
+            index => (index.clone(), 0),
+        };
+        let offset = constant * i64::from(self.kernel.array(d.array).dtype.bytes());
+        let at = self.pointer(d.array, &start).text;
+        format!("{name}({at}, {offset}, {}, {})", d.leading, d.stride)
     }
 
     fn map_name(&self, map: u32) -> String {

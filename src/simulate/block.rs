@@ -1,7 +1,10 @@
 //! Execution of one block: all threads together, statement by statement.
+mod matrix;
+mod phases;
+mod roles;
 mod warp;
 
-use super::memory::{round, Access, Tracked};
+use super::memory::{round, Access, Order, Tracked};
 use super::{Counts, Fault, FaultKind};
 use crate::kernel::{Arith, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
 use satune_ir::machine::{sectors, wavefronts};
@@ -36,6 +39,18 @@ struct Pending {
     src_element: Option<usize>,
 }
 
+/// What each role has of its own; the whole block, before its warps part.
+#[derive(Default)]
+struct Context {
+    vars: HashMap<LocalVar, Ints>,
+    epoch: u32,
+    open_group: Vec<Pending>,
+    groups: VecDeque<Vec<Pending>>,
+    loops: Vec<usize>,
+    order: Option<Rc<Order>>,
+    matrix: matrix::Flights,
+}
+
 /// Runs blocks one after the other over one memory.
 pub(super) struct Runner<'k> {
     kernel: &'k Kernel,
@@ -44,15 +59,12 @@ pub(super) struct Runner<'k> {
     /// Register arrays: `element * threads + thread`.
     registers: Vec<Vec<f64>>,
     known: Vec<Vec<bool>>,
-    vars: HashMap<LocalVar, Ints>,
+    now: Context,
     block: u32,
     block_index: [u32; 3],
     thread_index: [Ints; 3],
-    epoch: u32,
-    open_group: Vec<Pending>,
-    groups: VecDeque<Vec<Pending>>,
     totals: HashMap<usize, (Counts, u64)>,
-    loops: Vec<usize>,
+    phases: phases::Phases,
 }
 
 impl<'k> Runner<'k> {
@@ -72,24 +84,20 @@ impl<'k> Runner<'k> {
             memory,
             registers: sizes.iter().map(|n| vec![f64::NAN; *n]).collect(),
             known: sizes.iter().map(|n| vec![false; *n]).collect(),
-            vars: HashMap::new(),
+            now: Context::default(),
             block: 0,
             block_index: [0; 3],
             thread_index,
-            epoch: 0,
-            open_group: Vec::new(),
-            groups: VecDeque::new(),
             totals: HashMap::new(),
-            loops: Vec::new(),
+            phases: phases::Phases::new(threads),
         }
     }
 
     pub fn run_block(&mut self, number: u32, index: [u32; 3]) -> Result<(), Fault> {
         self.block = number;
         self.block_index = index;
-        self.epoch = 0;
-        self.open_group.clear();
-        self.groups.clear();
+        self.now = Context::default();
+        self.phases = phases::Phases::new(self.threads);
         self.known.iter_mut().for_each(|k| k.fill(false));
         for (array, memory) in self.kernel.arrays.iter().zip(&mut self.memory) {
             match (array.space, memory) {
@@ -100,7 +108,8 @@ impl<'k> Runner<'k> {
         }
         let kernel = self.kernel;
         let everyone = Rc::new(vec![true; self.threads]);
-        self.list(&kernel.body, &everyone)
+        self.list(&kernel.body, &everyone)?;
+        self.end_of_block()
     }
 
     /// (whole kernel, hot loop, its iterations).
@@ -118,12 +127,18 @@ impl<'k> Runner<'k> {
     }
 
     fn here(&mut self) -> &mut Counts {
-        let key = self.loops.last().copied().unwrap_or(0);
+        let key = self.now.loops.last().copied().unwrap_or(0);
         &mut self.totals.entry(key).or_default().0
     }
 
     fn who(&self, thread: usize) -> Access {
-        Access { block: self.block, thread: thread as u32, epoch: self.epoch }
+        Access {
+            block: self.block,
+            thread: thread as u32,
+            epoch: self.now.epoch,
+            order: self.now.order.clone(),
+            fences: self.phases.fences.get(thread).copied().unwrap_or(0),
+        }
     }
 
     fn warps(&self, mask: &Mask) -> u64 {
@@ -140,11 +155,11 @@ impl<'k> Runner<'k> {
         }
     }
 
-    fn list(&mut self, body: &[Stmt], mask: &Mask) -> Result<(), Fault> {
+    fn list(&mut self, body: &'k [Stmt], mask: &Mask) -> Result<(), Fault> {
         body.iter().try_for_each(|s| self.statement(s, mask))
     }
 
-    fn statement(&mut self, stmt: &Stmt, mask: &Mask) -> Result<(), Fault> {
+    fn statement(&mut self, stmt: &'k Stmt, mask: &Mask) -> Result<(), Fault> {
         if !mask.iter().any(|b| *b) {
             return Ok(());
         }
@@ -156,18 +171,18 @@ impl<'k> Runner<'k> {
                 };
                 let real = *unroll != Unroll::Full;
                 if real {
-                    self.loops.push(std::ptr::from_ref(stmt) as usize);
+                    self.now.loops.push(std::ptr::from_ref(stmt) as usize);
                 }
                 for i in start..start.saturating_add(extent) {
                     if real {
-                        let key = self.loops.last().copied().unwrap_or(0);
+                        let key = self.now.loops.last().copied().unwrap_or(0);
                         self.totals.entry(key).or_default().1 += 1;
                     }
-                    self.vars.insert(*var, Ints::Same(i));
+                    self.now.vars.insert(*var, Ints::Same(i));
                     self.list(body, mask)?;
                 }
                 if real {
-                    self.loops.pop();
+                    self.now.loops.pop();
                 }
                 Ok(())
             }
@@ -180,7 +195,7 @@ impl<'k> Runner<'k> {
             }
             Stmt::Let { var, value, .. } => {
                 let value = self.index(value)?;
-                self.vars.insert(*var, value);
+                self.now.vars.insert(*var, value);
                 Ok(())
             }
             Stmt::Store { array, index, value } => {
@@ -206,18 +221,18 @@ impl<'k> Runner<'k> {
                         thread,
                     });
                 }
-                self.epoch += 1;
+                self.now.epoch += 1;
                 self.here().barriers += self.warps(mask);
                 Ok(())
             }
             Stmt::AsyncCommit => {
-                let group = std::mem::take(&mut self.open_group);
-                self.groups.push_back(group);
+                let group = std::mem::take(&mut self.now.open_group);
+                self.now.groups.push_back(group);
                 Ok(())
             }
             Stmt::AsyncWait(latest) => {
-                while self.groups.len() > *latest as usize {
-                    let group = self.groups.pop_front().unwrap_or_default();
+                while self.now.groups.len() > *latest as usize {
+                    let group = self.now.groups.pop_front().unwrap_or_default();
                     self.deliver(group)?;
                 }
                 Ok(())
@@ -229,13 +244,14 @@ impl<'k> Runner<'k> {
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let who = self.who(t);
                     let memory = self.tracked(*array)?;
-                    let i = memory.position(who, index.get(t), 1)?;
-                    memory.add(who, i, values[t])?;
+                    let i = memory.position(&who, index.get(t), 1)?;
+                    memory.add(&who, i, values[t])?;
                 }
                 Ok(())
             }
             Stmt::Warp(op) => self.warp_op(op, mask),
-            Stmt::Group(_) | Stmt::Roles(_) => Err(self.machine("a statement for sm_90a".into())),
+            Stmt::Group(op) => self.group_op(op, mask),
+            Stmt::Roles(roles) => self.roles(roles, mask),
             Stmt::Comment(_) => Ok(()),
         }
     }
@@ -268,6 +284,7 @@ impl<'k> Runner<'k> {
         let dtype = self.kernel.array(array).dtype;
         match self.space(array) {
             Space::Register | Space::Fragment => {
+                self.now.matrix.touch(array);
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let at = self.register(array, index.get(t), 1, t)?;
                     self.registers[array.0 as usize][at] = round(dtype, values[t]);
@@ -279,8 +296,8 @@ impl<'k> Runner<'k> {
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let who = self.who(t);
                     let memory = self.tracked(array)?;
-                    let i = memory.position(who, index.get(t), 1)?;
-                    memory.write(who, i, values[t])?;
+                    let i = memory.position(&who, index.get(t), 1)?;
+                    memory.write(&who, i, values[t])?;
                 }
             }
         }
@@ -311,8 +328,8 @@ impl<'k> Runner<'k> {
             return Ok(self.registers[array.0 as usize][at]);
         }
         let memory = self.tracked(array)?;
-        let i = memory.position(who, index, width)? + offset as usize;
-        memory.read(who, i)
+        let i = memory.position(&who, index, width)? + offset as usize;
+        memory.read(&who, i)
     }
 
     fn copy(
@@ -343,8 +360,8 @@ impl<'k> Runner<'k> {
                 } else {
                     let who = self.who(t);
                     let memory = self.tracked(dst)?;
-                    let i = memory.position(who, to.get(t), width)? + o as usize;
-                    memory.write(who, i, value)?;
+                    let i = memory.position(&who, to.get(t), width)? + o as usize;
+                    memory.write(&who, i, value)?;
                 }
             }
         }
@@ -371,11 +388,11 @@ impl<'k> Runner<'k> {
         self.here().async_copies += self.warps(mask);
         for t in (0..self.threads).filter(|t| mask[*t]) {
             let who = self.who(t);
-            let target = self.tracked(dst)?.position(who, to.get(t), width)?;
-            let source = if reads[t] { Some(self.tracked(src)?.position(who, from.get(t), width)?) } else { None };
+            let target = self.tracked(dst)?.position(&who, to.get(t), width)?;
+            let source = if reads[t] { Some(self.tracked(src)?.position(&who, from.get(t), width)?) } else { None };
             for o in 0..width as usize {
-                self.tracked(dst)?.begin(who, target + o)?;
-                self.open_group.push(Pending {
+                self.tracked(dst)?.begin(&who, target + o)?;
+                self.now.open_group.push(Pending {
                     thread: t as u32,
                     dst,
                     dst_element: target + o,
@@ -391,10 +408,10 @@ impl<'k> Runner<'k> {
         for p in group {
             let who = self.who(p.thread as usize);
             let value = match p.src_element {
-                Some(i) => self.tracked(p.src)?.read(who, i)?,
+                Some(i) => self.tracked(p.src)?.read(&who, i)?,
                 None => 0.0,
             };
-            self.tracked(p.dst)?.end(who, p.dst_element, value);
+            self.tracked(p.dst)?.end(&who, p.dst_element, value);
         }
         Ok(())
     }
@@ -521,7 +538,7 @@ impl<'k> Runner<'k> {
         match index {
             Index::Const(v) => Ok(Ints::Same(*v)),
             Index::Var(v) => {
-                self.vars.get(v).cloned().ok_or_else(|| self.machine(format!("variable {} is not bound", v.0)))
+                self.now.vars.get(v).cloned().ok_or_else(|| self.machine(format!("variable {} is not bound", v.0)))
             }
             Index::BlockIdx(d) => Ok(Ints::Same(i64::from(self.block_index[dim(*d)]))),
             Index::ThreadIdx(d) => Ok(self.thread_index[dim(*d)].clone()),

@@ -67,6 +67,15 @@ pub enum FaultKind {
     /// An asynchronous copy to the element has not been waited for.
     #[error("access to the target of an asynchronous copy before its wait")]
     InFlight,
+    /// TMA or `wgmma` may still read the element.
+    #[error("write to memory that is read asynchronously, before the wait")]
+    BeingRead,
+    /// Written by a thread, read by TMA or `wgmma`.
+    #[error("asynchronous read of what a thread wrote without a fence after it")]
+    NoFence,
+    /// Nobody can go on.
+    #[error("deadlock: {0}")]
+    Deadlock(String),
     /// Some threads do not reach a barrier.
     #[error("barrier that not all threads of the block reach")]
     DivergentBarrier,

@@ -3,6 +3,7 @@ mod architecture;
 mod command;
 mod compiles;
 mod extraction;
+mod hopper;
 mod kernels;
 mod lowering;
 mod programs;

@@ -606,7 +606,7 @@ fn low_high(
 }
 
 /// The value before its conversion, which packing does.
-fn uncast(value: Value) -> Value {
+pub(super) fn uncast(value: Value) -> Value {
     match value {
         Value::Cast(_, inner) => *inner,
         value => value,

@@ -10,7 +10,7 @@ mod tile;
 mod wgmma;
 
 pub use epilogue::{Activation, Epilogue};
-pub use wgmma::WgmmaPlan;
+pub use wgmma::{TileStore, WgmmaPlan};
 
 use super::index::{add, all, c, div, mul, rem};
 use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Mma, Space, Stmt, Unroll};
@@ -171,6 +171,17 @@ pub enum TensorError {
     /// The way through shared memory is not open.
     #[error("C cannot be stored by way of shared memory: {0}")]
     Store(&'static str),
+    /// `wgmma` reads other types than 16-bit ones along k only.
+    #[error("wgmma reads {operand:?} only along k: {side} is stored across it")]
+    Order {
+        /// Operand type.
+        operand: DType,
+        /// A or B.
+        side: &'static str,
+    },
+    /// More accumulators than registers.
+    #[error("{0} accumulators per thread; at most {1} fit")]
+    Accumulators(i64, i64),
     /// What the TMA cannot move.
     #[error("the TMA cannot move {0}: {1}")]
     TensorMap(&'static str, &'static str),

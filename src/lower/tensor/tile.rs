@@ -55,10 +55,6 @@ impl Tile {
         self.columns / self.chunk()
     }
 
-    pub fn elements(&self) -> i64 {
-        self.rows * self.columns
-    }
-
     /// Chunks that a swizzle exchanges with each other.
     fn span(&self) -> i64 {
         self.chunks().min(8)
@@ -199,9 +195,9 @@ impl Filler {
     pub fn fill(&self, at: &Index, number: &Index, guard: bool) -> Vec<Stmt> {
         let mut list = Vec::new();
         for (from, to, k, exists) in &self.copies {
-            let zero_unless = less(guard, &add(k.clone(), mul(number.clone(), self.tile_k)), self.k);
+            let zero_unless = less(guard, &sum(k.clone(), scaled(number, self.tile_k)), self.k);
             let (dst, dst_index) = (self.tile.array, add(to.clone(), at.clone()));
-            let (src, src_index) = (self.from, add(from.clone(), mul(number.clone(), self.step)));
+            let (src, src_index) = (self.from, sum(from.clone(), scaled(number, self.step)));
             let width = self.vector as u32;
             let copy = match self.is_async() {
                 true => Stmt::AsyncCopy { dst, dst_index, src, src_index, width, zero_unless },
@@ -210,5 +206,21 @@ impl Filler {
             list.extend(super::guarded(exists.clone(), vec![copy]));
         }
         list
+    }
+}
+
+/// `index * k`, summand by summand: what is constant remains one.
+fn scaled(index: &Index, k: i64) -> Index {
+    match index {
+        Index::Add(a, b) => Index::Add(Box::new(scaled(a, k)), Box::new(scaled(b, k))),
+        index => mul(index.clone(), k),
+    }
+}
+
+/// `a + b`, summand by summand.
+fn sum(a: Index, b: Index) -> Index {
+    match b {
+        Index::Add(x, y) => add(sum(a, *x), *y),
+        b => add(a, b),
     }
 }

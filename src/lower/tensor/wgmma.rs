@@ -1,10 +1,598 @@
-//! The kernel on `wgmma`.
+//! The kernel on `wgmma` (sm_90a): one warp of a producer group keeps a ring of tiles filled by the TMA; groups of four
+//! warps consume it. A pair of barriers per stage says when a tile has landed and when it has been read.
+//!
+//! Every tile begins at stage 0 of the ring, so that stages are constants; the parity of a stage's barriers follows from
+//! how often the tiles before used it.
+use super::tile::{Place, Swizzle, Tile};
 use super::*;
+use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, WarpOp, Wgmma};
 
 /// A schedule on `wgmma`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WgmmaPlan {}
+pub struct WgmmaPlan {
+    /// Tile of a block: m, n, k. k takes 128 bytes; n is one instruction's (at most 256).
+    pub tile: [i64; 3],
+    /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of 64.
+    pub consumers: u32,
+    /// Tiles in the ring, 2 at least.
+    pub stages: u32,
+    /// Rows of tiles that neighbouring blocks walk down before the next column.
+    pub group: i64,
+    /// Blocks, each of which walks over tiles; `None`: one per tile.
+    pub blocks: Option<u32>,
+    /// How C is written.
+    pub store: TileStore,
+}
 
-pub(super) fn lower(_gemm: &Gemm, _plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
-    Err(TensorError::Store("x"))
+/// How C is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TileStore {
+    /// From the accumulators.
+    Direct,
+    /// `stmatrix` into shared memory, from there by the TMA (16-bit types).
+    Tma,
+}
+
+/// Threads of a group of four warps.
+const GROUP: i64 = 128;
+
+impl WgmmaPlan {
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        (self.consumers + 1) * GROUP as u32
+    }
+
+    /// Registers of a producer's and of a consumer's thread, where they part with the launch's.
+    pub fn registers(&self) -> Option<(u32, u32)> {
+        match self.consumers {
+            1 => None,
+            2 => Some((40, 232)),
+            _ => Some((32, 160)),
+        }
+    }
+
+    fn shared_bytes(&self, gemm: &Gemm) -> i64 {
+        let [m, n, _] = self.tile;
+        let ring = i64::from(self.stages) * ((m + n) * GROUP + 16);
+        ring + if self.store == TileStore::Tma { m * n * i64::from(gemm.output.bytes()) } else { 0 }
+    }
+}
+
+fn check(gemm: &Gemm, plan: &WgmmaPlan) -> Result<(), TensorError> {
+    check_problem(gemm)?;
+    let bytes = i64::from(gemm.operand.bytes());
+    if !matches!(gemm.operand, DType::F16 | DType::BF16 | DType::F32 | DType::I8) {
+        return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
+    }
+    let [m, n, k] = plan.tile;
+    if !(1..=3).contains(&plan.consumers) {
+        return Err(TensorError::Threads(i64::from(plan.threads())));
+    }
+    if !(2..=16).contains(&plan.stages) {
+        return Err(TensorError::Stages(plan.stages));
+    }
+    multiple("block tile m", m, 64 * i64::from(plan.consumers))?;
+    let small = matches!(gemm.operand, DType::I8) && n > 32;
+    multiple("block tile n", n, if gemm.b_transposed { if small { 16 } else { 8 } } else { 64 })?;
+    if m > 256 || n > 256 {
+        return Err(TensorError::TensorMap("the tile", "a box has at most 256 rows"));
+    }
+    if k * bytes != 128 {
+        return Err(TensorError::Multiple { what: "bytes of the tile along k", value: k * bytes, of: 128 });
+    }
+    multiple("raster group", plan.group, 1)?;
+    for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
+        if across && bytes != 2 {
+            return Err(TensorError::Order { operand: gemm.operand, side });
+        }
+    }
+    let rows = [
+        ("A", if gemm.a_transposed { gemm.m } else { gemm.k } * bytes),
+        ("B", if gemm.b_transposed { gemm.k } else { gemm.n } * bytes),
+    ];
+    let stored = (plan.store == TileStore::Tma).then_some(("C", gemm.n * i64::from(gemm.output.bytes())));
+    for (name, row) in rows.into_iter().chain(stored) {
+        if row % 16 != 0 {
+            return Err(TensorError::TensorMap(name, "its rows are not multiples of 16 bytes"));
+        }
+    }
+    if plan.store == TileStore::Tma && (gemm.output.bytes() != 2 || n % 64 != 0) {
+        return Err(TensorError::Store("the TMA stores 16-bit types in boxes of 64 columns"));
+    }
+    let (sums, most) = (m / i64::from(plan.consumers) / 64 * n / 2, plan.registers().map_or(255, |r| i64::from(r.1)) - 40);
+    if sums > most {
+        return Err(TensorError::Accumulators(sums, most));
+    }
+    let bytes = plan.shared_bytes(gemm);
+    if bytes > MOST_SHARED {
+        return Err(TensorError::Shared { bytes, most: MOST_SHARED });
+    }
+    Ok(())
+}
+
+pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
+    check(gemm, plan)?;
+    let (kernel, operands) = Pipeline::new(gemm, plan).kernel();
+    Ok(TensorModule { kernels: vec![kernel], args: vec![operands], workspace: (0, gemm.accumulator()) })
+}
+
+/// One operand's part of a stage.
+struct Side {
+    /// Elements before it in the stage.
+    offset: i64,
+    /// Stored across k: boxes of 64 rows or columns.
+    across: bool,
+    /// Rows of A, columns of B.
+    extent: i64,
+}
+
+impl Side {
+    /// Boxes of a stage: (first row or column, first element).
+    fn boxes(&self, k: i64) -> Vec<(i64, i64)> {
+        let step = if self.across { 64 } else { self.extent };
+        (0..self.extent / step).map(|i| (i * step, self.offset + i * step * k)).collect()
+    }
+
+    /// Elements from a row (column) of 64 to an instruction's step along k.
+    fn step(&self, step: i64, k: i64) -> i64 {
+        // Along k within the swizzled row, or over as many rows of 64 elements.
+        self.offset + if self.across { step * k * 64 } else { step * k }
+    }
+}
+
+struct Pipeline<'p> {
+    gemm: &'p Gemm,
+    plan: &'p WgmmaPlan,
+    builder: Builder,
+    params: Params,
+    maps: Vec<TensorMap>,
+    sides: [Side; 2],
+    ring: ArrayId,
+    staging: Option<ArrayId>,
+    full: ArrayId,
+    empty: ArrayId,
+    sums: ArrayId,
+    op: Wgmma,
+    /// Tiles of C, and how many of them a block takes at most.
+    tiles: [i64; 2],
+    grid: i64,
+    /// Tiles along k.
+    steps: i64,
+}
+
+impl<'p> Pipeline<'p> {
+    fn new(gemm: &'p Gemm, plan: &'p WgmmaPlan) -> Pipeline<'p> {
+        let mut builder = Builder::new();
+        let b = &mut builder;
+        let params = b.params(gemm, 1);
+        let [m, n, k] = plan.tile;
+        let tiles = [(gemm.m + m - 1) / m, (gemm.n + n - 1) / n];
+        let grid = plan.blocks.map_or(tiles[0] * tiles[1], |g| i64::from(g.max(1)).min(tiles[0] * tiles[1]));
+        let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 1024);
+        let is_tma = plan.store == TileStore::Tma;
+        let staging = is_tma.then(|| b.array("c_tile", gemm.output, m * n, Space::Shared, 1024));
+        let full = b.array("full", DType::U64, plan.stages.into(), Space::Shared, 8);
+        let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);
+        let rows = m / i64::from(plan.consumers) / 64;
+        let sums = b.array("sums", gemm.accumulator(), rows * n / 2, Space::Register, 16);
+        let map = |array, dims: [i64; 2], tile: [i64; 2]| TensorMap {
+            array,
+            dims: dims.map(|d| d as u64),
+            tile: tile.map(|t| t as u32),
+            swizzle: true,
+        };
+        let side = |array, across: bool, extent: i64, tile: i64| match across {
+            true => map(array, [extent, gemm.k], [64, k]),
+            false => map(array, [gemm.k, extent], [k, tile]),
+        };
+        let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
+        let mut maps = vec![side(params.a, a_across, gemm.m, m), side(params.b, b_across, gemm.n, n)];
+        if is_tma {
+            maps.push(map(params.out, [gemm.n, gemm.m], [64, 64]));
+        }
+        Pipeline {
+            gemm,
+            plan,
+            params,
+            maps,
+            sides: [
+                Side { offset: 0, across: a_across, extent: m },
+                Side { offset: m * k, across: b_across, extent: n },
+            ],
+            ring,
+            staging,
+            full,
+            empty,
+            sums,
+            op: Wgmma { n: n as u32, operand: gemm.operand, a_transposed: a_across, b_transposed: b_across },
+            tiles,
+            grid,
+            steps: (gemm.k + k - 1) / k,
+            builder,
+        }
+    }
+
+    fn kernel(mut self) -> (Kernel, Vec<Operand>) {
+        let (gemm, plan) = (self.gemm, self.plan);
+        let [m, n, k] = plan.tile;
+        let stages = i64::from(plan.stages);
+        let (full, empty) = (self.full, self.empty);
+        let mut make = self.builder.repeat("stage", (0, stages), Unroll::Full, |_, s| {
+            [(full, 1), (empty, plan.consumers)]
+                .map(|(array, arrivals)| Stmt::Group(GroupOp::BarrierInit { barrier: (array, s.clone()), arrivals }))
+                .to_vec()
+        });
+        make.push(Stmt::Group(GroupOp::FenceBarrierInit));
+        let mut body = guarded(Cond::Eq(thread(), c(0)), make);
+        body.push(Stmt::Barrier);
+        let registers = plan.registers();
+        let producer = Role {
+            name: "producer".into(),
+            first_warp: 0,
+            warps: 4,
+            instances: 1,
+            number: None,
+            registers: registers.map(|r| r.0),
+            body: self.producer(),
+        };
+        let number = self.builder.fresh();
+        let consumer = Role {
+            name: "consumer".into(),
+            first_warp: 4,
+            warps: 4,
+            instances: plan.consumers,
+            number: Some(number),
+            registers: registers.map(|r| r.1),
+            body: self.consumer(&Index::Var(number)),
+        };
+        body.push(Stmt::Roles(vec![producer, consumer]));
+        let letter = |t: bool| if t { 'T' } else { 'N' };
+        let notes = vec![
+            format!(
+                "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
+                gemm.m,
+                gemm.n,
+                gemm.output,
+                gemm.k,
+                gemm.operand,
+                letter(gemm.a_transposed),
+                letter(gemm.b_transposed)
+            ),
+            format!(
+                "tile {m} x {n} x {k}, {} consumers, {stages} stages, groups of {} rows of tiles",
+                plan.consumers, plan.group
+            ),
+        ];
+        let kernel = Kernel {
+            name: gemm.name.clone(),
+            notes,
+            arrays: self.builder.arrays,
+            grid: [self.grid as u32, 1, 1],
+            block: [plan.threads(), 1, 1],
+            shared_bytes: self.builder.shared_bytes,
+            min_blocks_per_sm: Some(1),
+            tensor_maps: self.maps,
+            body,
+        };
+        (kernel, self.params.operands)
+    }
+
+    /// The code for each of the block's tiles: from its first row and column and its number among the block's.
+    fn for_each_tile(&mut self, code: impl FnOnce(&mut Self, &Index, &Index, &Index) -> Vec<Stmt>) -> Vec<Stmt> {
+        let total = self.tiles[0] * self.tiles[1];
+        let (grid, group) = (self.grid, self.plan.group);
+        let block = Index::BlockIdx(Dim::X);
+        let var = self.builder.fresh();
+        let is_loop = total > grid;
+        let (turn, number) = match is_loop {
+            true => (Index::Var(var), add(block.clone(), mul(Index::Var(var), grid))),
+            false => (c(0), block.clone()),
+        };
+        let mut body = Vec::new();
+        let number = self.builder.bind(&mut body, "tile", number);
+        let (row, column) = raster(&number, self.tiles[0], self.tiles[1], group);
+        let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
+        let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
+        body.extend(code(self, &m0, &n0, &turn));
+        if !is_loop {
+            return body;
+        }
+        let left = Index::Sub(Box::new(c(total + grid - 1)), Box::new(block));
+        let extent = div(left, grid);
+        vec![Stmt::For { var, name: "turn".into(), start: c(0), extent, unroll: Unroll::No, body }]
+    }
+
+    /// The code for each step along k, unrolled by the ring: from the round, the stage, and the parity of the stage's
+    /// use. `after` says what has gone before: nothing (no), something (yes), or something unless the round is 0.
+    fn for_each_step(&mut self, turn: &Index, code: impl Fn(&mut Self, &Index, i64, &Index) -> Vec<Stmt>) -> Vec<Stmt> {
+        let stages = i64::from(self.plan.stages);
+        let (rounds, rest) = (self.steps / stages, self.steps % stages);
+        let uses = |stage: i64| rounds + i64::from(stage < rest);
+        let parity = |stage: i64, round: &Index| rem(add(mul(turn.clone(), uses(stage) % 2), round.clone()), 2);
+        let var = self.builder.fresh();
+        let round = if rounds == 1 { c(0) } else { Index::Var(var) };
+        let mut body: Vec<Stmt> = Vec::new();
+        if rounds > 0 {
+            for stage in 0..stages {
+                body.extend(code(self, &round, stage, &parity(stage, &round)));
+            }
+        }
+        if rounds > 1 {
+            let (name, extent) = ("round".into(), c(rounds));
+            body = vec![Stmt::For { var, name, start: c(0), extent, unroll: Unroll::No, body }];
+        }
+        for stage in 0..rest {
+            body.extend(code(self, &c(rounds), stage, &parity(stage, &c(rounds))));
+        }
+        body
+    }
+
+    fn producer(&mut self) -> Vec<Stmt> {
+        let [m, n, k] = self.plan.tile;
+        let stages = i64::from(self.plan.stages);
+        let body = self.for_each_tile(|this, m0, n0, turn| {
+            this.for_each_step(turn, |this, round, stage, parity| {
+                let barrier = (this.full, c(stage));
+                let bytes = ((m + n) * 128) as u32;
+                let free = GroupOp::WaitPhase {
+                    barrier: (this.empty, c(stage)),
+                    parity: crate::lower::index::xor(parity.clone(), c(1)),
+                };
+                let mut list = vec![free, GroupOp::ArriveExpect { barrier: barrier.clone(), bytes }];
+                let at_k = add(mul(round.clone(), stages * k), c(stage * k));
+                for (map, (side, first)) in this.sides.iter().zip([m0, n0]).enumerate() {
+                    for (offset, element) in side.boxes(k) {
+                        let along = add(first.clone(), c(offset));
+                        let (x, y) = if side.across { (along, at_k.clone()) } else { (at_k.clone(), along) };
+                        list.push(GroupOp::LoadTile {
+                            dst: this.ring,
+                            dst_index: c(stage * (m + n) * k + element),
+                            map: map as u32,
+                            x,
+                            y,
+                            barrier: barrier.clone(),
+                        });
+                    }
+                }
+                list.into_iter().map(Stmt::Group).collect()
+            })
+        });
+        guarded(Cond::Eq(thread(), c(0)), body)
+    }
+
+    /// Blocks of 64 rows of a consumer.
+    fn blocks(&self) -> i64 {
+        self.plan.tile[0] / i64::from(self.plan.consumers) / 64
+    }
+
+    fn consumer(&mut self, number: &Index) -> Vec<Stmt> {
+        let [m, n, k] = self.plan.tile;
+        let (stages, blocks) = (i64::from(self.plan.stages), self.blocks());
+        let op = self.op;
+        let mut head = Vec::new();
+        let member = self.builder.bind(&mut head, "member", rem(thread(), GROUP));
+        let first = Cond::Eq(member.clone(), c(0));
+        let (sums, sum_type) = (self.sums, self.op.accumulator());
+        let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
+        let release = {
+            let (empty, first) = (self.empty, first.clone());
+            move |stage: i64, also: Cond| {
+                let arrive = Stmt::Group(GroupOp::Arrive { barrier: (empty, c(stage)) });
+                guarded(both(first.clone(), also), vec![arrive])
+            }
+        };
+        let body = self.for_each_tile(|this, m0, n0, turn| {
+            let mut list = this.builder.repeat("i", (0, blocks * n / 2), Unroll::Full, |_, i| {
+                vec![Stmt::Store { array: sums, index: i, value: zero }]
+            });
+            list.extend(this.for_each_step(turn, |this, round, stage, parity| {
+                let at = stage * (m + n) * k;
+                let barrier = (this.full, c(stage));
+                let mut list = vec![GroupOp::WaitPhase { barrier, parity: parity.clone() }, GroupOp::MatrixFence];
+                for step in 0..k / i64::from(op.k()) {
+                    for block in 0..blocks {
+                        let [a, b] = [0, 1].map(|i| {
+                            let side = &this.sides[i];
+                            let constant = at + side.step(step, i64::from(op.k()));
+                            // A's rows of 64 elements by k, whichever way they are stored.
+                            let (own, constant) = match i {
+                                0 => (mul(number.clone(), blocks * 64 * k), constant + block * 64 * k),
+                                _ => (c(0), constant),
+                            };
+                            let leading = if side.across { 64 * k as u32 * 2 } else { 16 };
+                            Descriptor { array: this.ring, index: add(own, c(constant)), leading, stride: 1024 }
+                        });
+                        list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a, b });
+                    }
+                }
+                list.extend([GroupOp::MatrixCommit, GroupOp::MatrixWait(1)]);
+                let mut list: Vec<Stmt> = list.into_iter().map(Stmt::Group).collect();
+                // The step before has been read.
+                match (stage, round) {
+                    (0, Index::Const(0)) => {}
+                    (0, Index::Var(_)) => list.extend(release(stages - 1, Cond::Lt(c(0), round.clone()))),
+                    _ => list.extend(release((stage + stages - 1) % stages, Cond::True)),
+                }
+                list
+            }));
+            list.push(Stmt::Group(GroupOp::MatrixWait(0)));
+            list.extend(release((this.steps - 1) % stages, Cond::True));
+            list.extend(this.store(number, &member, (m0, n0)));
+            list
+        });
+        head.extend(body);
+        if self.plan.store == TileStore::Tma {
+            let wait = Stmt::Group(GroupOp::StoreWait { latest: 0, read: false });
+            head.extend(guarded(first, vec![wait]));
+        }
+        head
+    }
+
+    /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows.
+    fn value(&self, (block, j, e): (i64, i64, i64), row: &Index, column: &Index) -> Value {
+        let sum = Value::Load(self.sums, c(block * self.plan.tile[1] / 2 + 4 * j + e));
+        epilogue::value(self.gemm, &self.params, false, sum, row, column)
+    }
+
+    fn store(&mut self, number: &Index, member: &Index, (m0, n0): (&Index, &Index)) -> Vec<Stmt> {
+        let (gemm, blocks) = (self.gemm, self.blocks());
+        let [m, n, _] = self.plan.tile;
+        let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
+        let mut body = Vec::new();
+        let first_row = add(m0.clone(), mul(number.clone(), blocks * 64));
+        let lane = rem(member.clone(), 32);
+        let warp_row = mul(div(member.clone(), 32), 16);
+        let in_block = add(warp_row.clone(), div(lane.clone(), 4));
+        let row0 = self.builder.bind(&mut body, "row", add(first_row.clone(), in_block));
+        let column0 = self.builder.bind(&mut body, "column", add(n0.clone(), mul(rem(lane.clone(), 4), 2)));
+        match self.staging {
+            Some(staging) => {
+                let own = mul(number.clone(), blocks * 64 * n);
+                let row = add(warp_row, rem(lane.clone(), 16));
+                self.stage_tile(&mut body, staging, (&own, &row, &div(lane, 16)), (&row0, &column0));
+                self.send_tile(&mut body, staging, number, member, (&own, &first_row, n0));
+            }
+            None => {
+                let paired = gemm.n % 2 == 0;
+                let pair = self.builder.array("pair", gemm.output, 2, Space::Register, 16);
+                for block in 0..blocks {
+                    for half in 0..2 {
+                        let row = add(row0.clone(), c(64 * block + 8 * half));
+                        let mut stores = Vec::new();
+                        for j in 0..n / 8 {
+                            let column = add(column0.clone(), c(8 * j));
+                            let place = add(mul(row.clone(), gemm.n), column.clone());
+                            let next = add(column.clone(), c(1));
+                            let low = self.value((block, j, 2 * half), &row, &column);
+                            let high = self.value((block, j, 2 * half + 1), &row, &next);
+                            let (dst, one) = (self.params.out, c(1));
+                            if paired {
+                                let copy = Stmt::Copy {
+                                    dst,
+                                    dst_index: place,
+                                    src: pair,
+                                    src_index: c(0),
+                                    width: 2,
+                                    zero_unless: Cond::True,
+                                };
+                                let list = vec![
+                                    Stmt::Store { array: pair, index: c(0), value: low },
+                                    Stmt::Store { array: pair, index: one, value: high },
+                                    copy,
+                                ];
+                                stores.extend(guarded(less(over_n, &column, gemm.n), list));
+                            } else {
+                                for (at, index, value) in [(&column, place.clone(), low), (&next, add(place, one), high)] {
+                                    let store = Stmt::Store { array: dst, index, value };
+                                    stores.extend(guarded(less(over_n, at, gemm.n), vec![store]));
+                                }
+                            }
+                        }
+                        body.extend(guarded(less(over_m, &row, gemm.m), stores));
+                    }
+                }
+            }
+        }
+        body
+    }
+
+    /// The consumer's part of C into shared memory, in swizzled boxes of 64 x 64.
+    fn stage_tile(
+        &mut self,
+        body: &mut Vec<Stmt>,
+        staging: ArrayId,
+        (own, lane_row, lane_chunk): (&Index, &Index, &Index),
+        (row0, column0): (&Index, &Index),
+    ) {
+        let (gemm, blocks) = (self.gemm, self.blocks());
+        let [m, n, _] = self.plan.tile;
+        let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
+        let words = self.builder.array("words", gemm.output, 8, Space::Fragment, 16);
+        let name = |list: &mut Vec<Stmt>, builder: &mut Builder, value| builder.bind(list, "c_lane", value);
+        let member = Cond::Eq(rem(thread(), GROUP), c(0));
+        // What the tile before left must have been read.
+        let read = Stmt::Group(GroupOp::StoreWait { latest: 0, read: true });
+        if self.tiles[0] * self.tiles[1] > self.grid {
+            body.extend(guarded(member, vec![read]));
+            body.push(self.meet(own));
+        }
+        let tile =
+            Tile { array: staging, offset: 0, rows: 64, columns: 64, dtype: gemm.output, swizzle: Swizzle::Rows };
+        let mut bases: Vec<(i64, Index)> = Vec::new();
+        for block in 0..blocks {
+            for j in (0..n / 8).step_by(2) {
+                for word in 0..4 {
+                    let (at, half) = (j + word / 2, word % 2);
+                    let value = |odd: i64| {
+                        let row = add(row0.clone(), c(64 * block + 8 * half));
+                        let column = add(column0.clone(), c(8 * at + odd));
+                        // Beyond the edge something that exists is read.
+                        let least = |over: bool, at: Index, most: i64| match over {
+                            true => Index::Min(Box::new(at), Box::new(c(most))),
+                            false => at,
+                        };
+                        let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
+                        mma::uncast(self.value((block, at, 2 * half + odd), &row, &column))
+                    };
+                    let (low, high) = (value(0), value(1));
+                    body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
+                }
+                let (row, chunk) = (lane_row.clone(), lane_chunk.clone());
+                let place = Place { row, chunk, within: c(0), rows: 0, chunks: j % 8 };
+                let (key, base, constant) = tile.address(&place);
+                let known = bases.iter().find(|(k, _)| *k == key).map(|(_, b)| b.clone());
+                let base = known.unwrap_or_else(|| {
+                    let base = name(body, &mut self.builder, add(own.clone(), base));
+                    bases.push((key, base.clone()));
+                    base
+                });
+                let dst_index = add(base, c(constant + (block * n / 64 + j / 8) * 4096));
+                body.push(Stmt::Warp(WarpOp::StoreMatrix {
+                    dst: staging,
+                    dst_index,
+                    src: words,
+                    src_index: c(0),
+                    count: 4,
+                    transposed: false,
+                }));
+            }
+        }
+    }
+
+    /// A barrier of the consumer whose part of C begins at `own`.
+    fn meet(&self, own: &Index) -> Stmt {
+        let part = self.blocks() * 64 * self.plan.tile[1];
+        let number = match own {
+            Index::Mul(number, _) => number.as_ref().clone(),
+            own => div(own.clone(), part),
+        };
+        Stmt::Group(GroupOp::NamedBarrier { id: add(number, c(1)), threads: GROUP as u32 })
+    }
+
+    fn send_tile(
+        &mut self,
+        body: &mut Vec<Stmt>,
+        staging: ArrayId,
+        _number: &Index,
+        member: &Index,
+        (own, first_row, n0): (&Index, &Index, &Index),
+    ) {
+        let n = self.plan.tile[1];
+        body.push(Stmt::Group(GroupOp::FenceAsync));
+        body.push(self.meet(own));
+        let mut list = Vec::new();
+        for block in 0..self.blocks() {
+            for j in 0..n / 64 {
+                list.push(Stmt::Group(GroupOp::StoreTile {
+                    map: 2,
+                    x: add(n0.clone(), c(64 * j)),
+                    y: add(first_row.clone(), c(64 * block)),
+                    src: staging,
+                    src_index: add(own.clone(), c((block * n / 64 + j) * 4096)),
+                }));
+            }
+        }
+        list.push(Stmt::Group(GroupOp::StoreCommit));
+        body.extend(guarded(Cond::Eq(member.clone(), c(0)), list));
+    }
 }

@@ -114,6 +114,7 @@ impl Runner<'_> {
             return Err(self.machine(format!("array {} is not in registers", array.0)));
         }
         let at = self.register(array, index, width, t)? + offset as usize * self.threads;
+        self.now.matrix.touch(array);
         self.registers[array.0 as usize][at] = value;
         self.known[array.0 as usize][at] = true;
         Ok(())
@@ -172,14 +173,14 @@ impl Runner<'_> {
                         };
                         // The lane that named the row is not the one that gets the data: the access counts as the latter's.
                         let who = self.who(t);
-                        let at = self.tracked(shared)?.position(who, start(r), row_len)? + column as usize;
+                        let at = self.tracked(shared)?.position(&who, start(r), row_len)? + column as usize;
                         let index = word.get(t) + (m as u32 * per_word) as i64;
                         if load {
-                            let value = self.tracked(shared)?.read(who, at)?;
+                            let value = self.tracked(shared)?.read(&who, at)?;
                             self.set_private(fragment, index, per_word, e, t, value)?;
                         } else {
                             let value = self.private(fragment, index, per_word, e, t)?;
-                            self.tracked(shared)?.write(who, at, value)?;
+                            self.tracked(shared)?.write(&who, at, value)?;
                         }
                     }
                 }
