@@ -74,7 +74,8 @@ impl GroupHelper {
                 self.name()
             )
         };
-        let plain = |instruction: &str| function(&format!("()\n{{\n    asm volatile(\"{instruction};\" ::: \"memory\");\n}}"));
+        let plain =
+            |instruction: &str| function(&format!("()\n{{\n    asm volatile(\"{instruction};\" ::: \"memory\");\n}}"));
         match self {
             GroupHelper::TensorMapType => {
                 "struct __align__(64) TensorMap { unsigned long long words[16]; }; // as CUtensorMap\n".into()
@@ -138,7 +139,8 @@ impl GroupHelper {
             ),
             GroupHelper::RegistersUp => template("setmaxnreg.inc.sync.aligned.u32"),
             GroupHelper::RegistersDown => template("setmaxnreg.dec.sync.aligned.u32"),
-            GroupHelper::Descriptor => "// Of a matrix in 128-byte swizzled shared memory; all in bytes, the offset from the start.
+            GroupHelper::Descriptor => {
+                "// Of a matrix in 128-byte swizzled shared memory; all in bytes, the offset from the start.
 __device__ __forceinline__ unsigned long long matrix_descriptor(const void* start, int offset, int leading, int stride)
 {
     const unsigned int address = (unsigned int)__cvta_generic_to_shared(start);
@@ -147,7 +149,8 @@ __device__ __forceinline__ unsigned long long matrix_descriptor(const void* star
     return (unsigned long long)high << 32 | low;
 }
 "
-            .into(),
+                .into()
+            }
             GroupHelper::MatrixFence => plain("wgmma.fence.sync.aligned"),
             GroupHelper::MatrixCommit => plain("wgmma.commit_group.sync.aligned"),
             GroupHelper::MatrixWait => template("wgmma.wait_group.sync.aligned"),
@@ -169,10 +172,8 @@ fn matrix(op: Wgmma, name: &str) -> String {
     let count = op.n / 2;
     let (c_type, letter, sum) = if op.operand == DType::I8 { ("int", 'r', "s32") } else { ("float", 'f', "f32") };
     let lines = |text: &dyn Fn(u32) -> String, separator: &str| {
-        let rows: Vec<String> = (0..count)
-            .step_by(16)
-            .map(|i| (i..(i + 16).min(count)).map(text).collect::<Vec<_>>().join(", "))
-            .collect();
+        let rows: Vec<String> =
+            (0..count).step_by(16).map(|i| (i..(i + 16).min(count)).map(text).collect::<Vec<_>>().join(", ")).collect();
         rows.join(separator)
     };
     let list = lines(&|i| format!("%{i}"), ", \"\n                 \"");

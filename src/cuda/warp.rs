@@ -128,8 +128,7 @@ impl Printer<'_> {
             }
             GroupOp::StoreCommit => call(self, GroupHelper::StoreCommit, String::new()),
             GroupOp::StoreWait { latest, read } => {
-                let name =
-                    self.group_helper(if *read { GroupHelper::StoreWaitRead } else { GroupHelper::StoreWait });
+                let name = self.group_helper(if *read { GroupHelper::StoreWaitRead } else { GroupHelper::StoreWait });
                 self.line(&format!("{name}<{latest}>();"));
             }
             GroupOp::FenceAsync => call(self, GroupHelper::FenceAsync, String::new()),

@@ -183,9 +183,9 @@ fn a_missing_wait_or_barrier_is_found() {
         }
     }
     let g = Gemm::plain("gemm", [64, 64, 320], DType::F16, DType::F16, "NN");
-    for drop in [|s: &Stmt| *s == Stmt::Barrier, |s: &Stmt| matches!(s, Stmt::AsyncWait(_)), |s: &Stmt| {
-        *s == Stmt::AsyncCommit
-    }] {
+    for drop in
+        [|s: &Stmt| *s == Stmt::Barrier, |s: &Stmt| matches!(s, Stmt::AsyncWait(_)), |s: &Stmt| *s == Stmt::AsyncCommit]
+    {
         let mut module = lower_mma(&g, &small(Mma::F16)).unwrap();
         without(&mut module.kernels[0].body, drop);
         assert!(run(&g, &module).is_err());

@@ -255,7 +255,17 @@ impl OneKernel<'_> {
         )];
         notes.append(&mut emitter.notes);
         notes.extend(nest.notes.iter().cloned());
-        Ok(Kernel { name, notes, arrays, grid, block, shared_bytes, min_blocks_per_sm: None, tensor_maps: vec![], body })
+        Ok(Kernel {
+            name,
+            notes,
+            arrays,
+            grid,
+            block,
+            shared_bytes,
+            min_blocks_per_sm: None,
+            tensor_maps: vec![],
+            body,
+        })
     }
 
     fn check_launch(&self, nest: &Nest) -> Result<(), LowerError> {

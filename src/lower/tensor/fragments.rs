@@ -56,8 +56,8 @@ impl Loader {
         let blocks = extent / 16;
         let len = 2 * blocks * 4 * i64::from(op.word());
         let fragments = builder.array(&format!("{name}_fragments"), op.operand(), len, Fragment, 16);
-        let words = is_interleaved(op, k_rows)
-            .then(|| builder.array(&format!("{name}_words"), op.operand(), 16, Fragment, 16));
+        let words =
+            is_interleaved(op, k_rows).then(|| builder.array(&format!("{name}_words"), op.operand(), 16, Fragment, 16));
         Loader { side, op, tile, k_rows, fragments, words, first, lane, blocks, bases: Vec::new(), name }
     }
 
@@ -67,7 +67,14 @@ impl Loader {
     }
 
     /// Loads the fragments of step `step` of the stage at `at` into set `set`. New bases are bound in `head`.
-    pub fn load(&mut self, builder: &mut Builder, head: &mut Vec<Stmt>, at: &Index, step: i64, set: &Index) -> Vec<Stmt> {
+    pub fn load(
+        &mut self,
+        builder: &mut Builder,
+        head: &mut Vec<Stmt>,
+        at: &Index,
+        step: i64,
+        set: &Index,
+    ) -> Vec<Stmt> {
         let set = mul(set.clone(), self.blocks * self.block_len());
         (0..self.blocks)
             .flat_map(|block| {

@@ -6,8 +6,10 @@
 mod epilogue;
 mod fragments;
 mod mma;
+mod mma_store;
 mod tile;
 mod wgmma;
+mod wgmma_store;
 
 pub use epilogue::{Activation, Epilogue};
 pub use wgmma::{TileStore, WgmmaPlan};
@@ -269,8 +271,7 @@ impl Builder {
 
     fn array(&mut self, name: &str, dtype: DType, len: i64, space: Space, align: u32) -> ArrayId {
         let written = space != Space::Global;
-        let mut array =
-            Array { name: name.into(), dtype, len: len as u64, space, align, shared_offset: 0, written };
+        let mut array = Array { name: name.into(), dtype, len: len as u64, space, align, shared_offset: 0, written };
         if space == Space::Shared {
             array.shared_offset = self.shared_bytes.next_multiple_of(align);
             self.shared_bytes = array.shared_offset + len as u32 * dtype.bytes();

@@ -86,7 +86,9 @@ impl Runner<'_> {
     fn operand(&self, op: Wgmma, d: &Descriptor, rows: u32, transposed: bool, t: usize) -> Result<Vec<usize>, Fault> {
         let a = self.kernel.array(d.array);
         if a.space != Space::Shared || a.dtype != op.operand || transposed && a.dtype.bytes() != 2 {
-            return Err(self.machine("wgmma with an operand that is not in shared memory, of its type, or in its order".into()));
+            return Err(
+                self.machine("wgmma with an operand that is not in shared memory, of its type, or in its order".into())
+            );
         }
         let bytes = u64::from(a.dtype.bytes());
         let base = u64::from(a.shared_offset);

@@ -126,7 +126,9 @@ impl Runner<'_> {
         let a = self.kernel.array(array);
         let fits = a.space == Space::Shared && a.dtype == DType::U64 && index >= 0 && (index as u64) < a.len;
         if !fits || arrivals == 0 || self.now.order.is_some() {
-            return Err(self.machine("a barrier that is no element of a shared array of u64, counts nobody, or is made by a role".into()));
+            return Err(self.machine(
+                "a barrier that is no element of a shared array of u64, counts nobody, or is made by a role".into(),
+            ));
         }
         let writer = self.phases.writers() as u32;
         let made = (t, self.now.epoch, self.phases.made_fences[t]);
@@ -184,7 +186,13 @@ impl Runner<'_> {
     }
 
     /// Whether the phase of the parity is complete; then the role knows what happened before.
-    pub(super) fn try_wait(&mut self, array: ArrayId, index: &Index, parity: &Index, mask: &Mask) -> Result<bool, Fault> {
+    pub(super) fn try_wait(
+        &mut self,
+        array: ArrayId,
+        index: &Index,
+        parity: &Index,
+        mask: &Mask,
+    ) -> Result<bool, Fault> {
         let (index, parity) = (self.index(index)?, self.index(parity)?);
         let Some(t) = mask.iter().position(|m| *m) else { return Ok(true) };
         let at = (array, index.get(t));
