@@ -1,4 +1,6 @@
 use super::*;
+mod warp;
+
 use crate::kernel::{Array, ArrayId, Cond, Dim, Index, LocalVar, Stmt, Unroll};
 use satune_ir::DType;
 

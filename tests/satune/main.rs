@@ -4,6 +4,7 @@ mod command;
 mod compiles;
 mod extraction;
 mod hopper;
+mod host;
 mod kernels;
 mod lowering;
 mod programs;

@@ -5,6 +5,12 @@ use crate::kernel::{ArrayId, GroupOp, Index, Space};
 use satune_ir::DType;
 use std::collections::{HashMap, VecDeque};
 
+/// An element of an array in memory.
+type Element = (ArrayId, usize);
+
+/// An element in shared memory, and its place in global memory, unless it lies beyond the matrix.
+type Move = (Element, Option<Element>);
+
 /// One barrier.
 struct Barrier {
     /// Arrivals of a phase, and those still missing from this one.
@@ -20,15 +26,15 @@ struct Barrier {
     writer: u32,
     /// What happened before the arrivals.
     horizon: Vec<u32>,
-    /// Elements on their way: array, element, source.
-    flights: Vec<(ArrayId, usize, Option<(ArrayId, usize)>)>,
+    /// Elements on their way.
+    flights: Vec<Move>,
     /// Their bytes, those beyond the matrix's edge too.
     bytes: u64,
 }
 
-/// A store by the TMA: (shared array, element, global array, element).
+/// A store by the TMA.
 struct Stored {
-    moves: Vec<(ArrayId, usize, Option<(ArrayId, usize)>)>,
+    moves: Vec<Move>,
     /// Once it has read.
     values: Option<Vec<f64>>,
 }
@@ -219,7 +225,7 @@ impl Runner<'_> {
         }
         let flights = std::mem::take(&mut barrier.flights);
         barrier.complete();
-        for (dst, element, source) in flights {
+        for ((dst, element), source) in flights {
             let who = self.who(t);
             let value = match source {
                 Some((array, i)) => self.tracked(array)?.read(&who, i)?,
@@ -231,12 +237,7 @@ impl Runner<'_> {
     }
 
     /// The elements of a box: in shared memory, and in global memory where it has them.
-    fn tile_elements(
-        &self,
-        (shared, first): (ArrayId, i64),
-        map: u32,
-        (x, y): (i64, i64),
-    ) -> Result<Vec<(usize, Option<(ArrayId, usize)>)>, Fault> {
+    fn tile_elements(&self, (shared, first): (ArrayId, i64), map: u32, (x, y): (i64, i64)) -> Result<Vec<Move>, Fault> {
         let map = self.kernel.tensor_maps.get(map as usize).ok_or_else(|| self.machine("no such tensor map".into()))?;
         let (a, global) = (self.kernel.array(shared), self.kernel.array(map.array));
         let bytes = u64::from(a.dtype.bytes());
@@ -263,7 +264,7 @@ impl Runner<'_> {
                     let element = ((at - u64::from(a.shared_offset)) / bytes) as usize;
                     let (gx, gy) = (x as u64 + column, y as u64 + r);
                     let inside = gx < map.dims[0] && gy < map.dims[1];
-                    list.push((element, inside.then_some((map.array, (gy * map.dims[0] + gx) as usize))));
+                    list.push(((shared, element), inside.then_some((map.array, (gy * map.dims[0] + gx) as usize))));
                 }
             }
             return Ok(list);
@@ -277,13 +278,13 @@ impl Runner<'_> {
         let barrier = self.barrier((barriers, index), t, true)?;
         let (writer, phase) = (barrier.writer, barrier.phase);
         let who = self.who(t);
-        for (element, _) in &elements {
+        for ((_, element), _) in &elements {
             self.tracked(dst)?.begin_landing(&who, *element, writer, phase)?;
         }
         let bytes = elements.len() as u64 * u64::from(self.kernel.array(dst).dtype.bytes());
         let barrier = self.barrier((barriers, index), t, true)?;
         barrier.bytes += bytes;
-        barrier.flights.extend(elements.into_iter().map(|(element, source)| (dst, element, source)));
+        barrier.flights.extend(elements);
         self.here().async_copies += 1;
         Ok(())
     }
@@ -292,15 +293,13 @@ impl Runner<'_> {
         let [first, x, y] = at.each_ref().map(|i| i.get(t));
         let elements = self.tile_elements((src, first), map, (x, y))?;
         let (who, fences) = (self.who(t), self.phases.fences.clone());
-        let mut moves = Vec::new();
-        for (element, target) in elements {
-            self.tracked(src)?.begin_reading(&who, element, &fences)?;
+        for ((_, element), target) in &elements {
+            self.tracked(src)?.begin_reading(&who, *element, &fences)?;
             if let Some((array, i)) = target {
-                self.tracked(array)?.begin(&who, i)?;
+                self.tracked(*array)?.begin(&who, *i)?;
             }
-            moves.push((src, element, target));
         }
-        self.phases.open.entry(t).or_default().push(Stored { moves, values: None });
+        self.phases.open.entry(t).or_default().push(Stored { moves: elements, values: None });
         self.here().async_copies += 1;
         Ok(())
     }
@@ -312,14 +311,14 @@ impl Runner<'_> {
         for stored in groups.iter_mut().take(done).flatten() {
             if stored.values.is_none() {
                 let mut values = Vec::new();
-                for (array, element, _) in &stored.moves {
+                for ((array, element), _) in &stored.moves {
                     values.push(self.tracked(*array)?.end_reading(&who, *element, epoch));
                 }
                 stored.values = Some(values);
             }
             if !read {
                 let values = stored.values.iter().flatten();
-                for ((_, _, target), value) in stored.moves.iter().zip(values) {
+                for ((_, target), value) in stored.moves.iter().zip(values) {
                     if let Some((array, i)) = target {
                         self.tracked(*array)?.end(&who, *i, *value);
                     }
