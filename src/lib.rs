@@ -10,3 +10,4 @@ pub mod kernel;
 pub mod lower;
 pub mod operators;
 pub mod simulate;
+pub mod source;

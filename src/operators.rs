@@ -1,6 +1,6 @@
 //! Operators by name: `gemm:M,N,K,dtype[,layout]` and `bmm:B,M,N,K,dtype[,layout]`.
 use satune_ir::term::{Axis, AxisInfo, Contraction, OperandInfo};
-use satune_ir::{BlockId, BufferId, DType};
+use satune_ir::{tvmscript, BlockId, BufferId, DType, Program};
 
 /// A problem: its text as TVMScript, and the contraction that it is.
 #[derive(Clone, Debug)]
@@ -9,6 +9,8 @@ pub struct Problem {
     pub name: String,
     /// TVMScript of the source program.
     pub script: String,
+    /// The source program.
+    pub program: Program,
     /// What it computes.
     pub contraction: Contraction,
 }
@@ -77,7 +79,10 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         ));
     }
     let batch = if count == 4 { Some(extents.remove(0)) } else { None };
-    Ok(problem(text, batch, [extents[0], extents[1], extents[2]], input, sum, layout))
+    let contraction = contraction(batch, [extents[0], extents[1], extents[2]], input, sum, layout);
+    let script = script(&contraction);
+    let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
+    Ok(Problem { name: text.into(), script, program, contraction })
 }
 
 /// The beginning of a text that may be very long.
@@ -88,17 +93,7 @@ fn clip(text: &str) -> String {
     }
 }
 
-/// TVM's name of a type.
-pub fn tvm_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F16 => "float16",
-        DType::BF16 => "bfloat16",
-        DType::F64 => "float64",
-        _ => "float32",
-    }
-}
-
-fn problem(name: &str, batch: Option<i64>, [m, n, k]: [i64; 3], input: DType, sum: DType, layout: &str) -> Problem {
+fn contraction(batch: Option<i64>, [m, n, k]: [i64; 3], input: DType, sum: DType, layout: &str) -> Contraction {
     let info = |name: &str, extent, reduce| AxisInfo { name: name.into(), extent, reduce };
     let mut iters =
         vec![(Axis::M, info("vi", m, false)), (Axis::N, info("vj", n, false)), (Axis::K, info("vk", k, true))];
@@ -116,7 +111,7 @@ fn problem(name: &str, batch: Option<i64>, [m, n, k]: [i64; 3], input: DType, su
         index: usize::from(id == 1),
         dims,
     };
-    let contraction = Contraction {
+    Contraction {
         block: BlockId(1),
         block_name: "C".into(),
         a: operand(0, "A", dims(layout.starts_with('T'), [Axis::M, Axis::K]), input),
@@ -124,15 +119,14 @@ fn problem(name: &str, batch: Option<i64>, [m, n, k]: [i64; 3], input: DType, su
         c: operand(2, "C", dims(false, [Axis::M, Axis::N]), sum),
         iters,
         accumulate: sum,
-    };
-    Problem { name: name.into(), script: script(&contraction), contraction }
+    }
 }
 
 /// The contraction as TVMScript.
 pub fn script(c: &Contraction) -> String {
     let shape = |o: &OperandInfo| {
         let dims: Vec<String> = o.dims.iter().map(|a| c.extent(*a).to_string()).collect();
-        format!("{}: T.Buffer(({}), \"{}\")", o.name, dims.join(", "), tvm_name(o.dtype))
+        format!("{}: T.Buffer(({}), \"{}\")", o.name, dims.join(", "), o.dtype.name())
     };
     let name_of = |axis: &Axis| c.iters.iter().find(|(a, _)| a == axis).map_or("0", |(_, i)| i.name.as_str());
     let element =
@@ -141,7 +135,7 @@ pub fn script(c: &Contraction) -> String {
         if o.dtype == c.accumulate {
             element(o)
         } else {
-            format!("T.Cast(\"{}\", {})", tvm_name(c.accumulate), element(o))
+            format!("T.Cast(\"{}\", {})", c.accumulate.name(), element(o))
         }
     };
     let names: Vec<&str> = c.iters.iter().map(|(_, i)| i.name.as_str()).collect();
@@ -159,7 +153,7 @@ pub fn script(c: &Contraction) -> String {
         c.block_name,
         names.join(", "),
         loops.join(", "),
-        tvm_name(c.accumulate),
+        c.accumulate.name(),
         cast(&c.a),
         cast(&c.b),
     )

@@ -4,22 +4,13 @@
 //! L1's bytes, and the latency that is left uncovered. Resources that overlap are joined by a p-norm (the descriptor's
 //! `overlap_exponent`), which is near the largest of them. Chip-wide, the time of the multiprocessors is joined the same
 //! way with L2 and DRAM traffic. Every constant is one of the descriptor; none belongs to a kernel.
+use crate::time::{time, Inner, Outer, Times, BASE_REGISTERS};
 use crate::work::{self, Work};
 use crate::Descriptor;
 use satune_ir::term::{Axis, Contraction, Pipe, Plan, Side};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Instructions of a warp that a k tile costs beyond what is counted: loop, addresses, ring arithmetic (estimate from
-/// machine code: 30 to 40).
-const TILE_OVERHEAD: f64 = 36.0;
-/// Instructions of a warp that an inner step costs where its loop is not expanded.
-const STEP_OVERHEAD: f64 = 6.0;
-/// Registers beyond accumulators, fragments and tiles held for the next iteration: addresses, counters.
-const BASE_REGISTERS: i64 = 32;
-/// Most registers of a thread.
-const MOST_REGISTERS: i64 = 255;
 
 /// Why a plan cannot run on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,41 +70,6 @@ pub struct Cost {
     pub l2_bytes: f64,
     /// Work of the whole main kernel.
     pub work: Work,
-}
-
-/// What of a plan's inner structure its time depends on. The time is monotone in every component.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inner {
-    /// Per k tile and block.
-    pub tile: Work,
-    /// Per block, once.
-    pub end: Work,
-    /// Registers that fragments take.
-    pub fragment_registers: i64,
-    /// Registers that hold tiles on their way.
-    pub staged_registers: i64,
-    /// Shared memory per block, bytes.
-    pub shared_bytes: i64,
-    /// Inner steps per k tile whose loop is not expanded.
-    pub rolled_steps: f64,
-    /// Whether the clearing of the sums is inside the loop.
-    pub init_inside: bool,
-}
-
-/// What of a plan is fixed when its block begins.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outer<'a> {
-    pub contraction: &'a Contraction,
-    pub gpu: &'a Descriptor,
-    pub threads: u32,
-    pub blocks: i64,
-    pub split_k: i64,
-    pub k_tiles: f64,
-    /// Accumulators of a thread, in 32-bit registers.
-    pub sums: i64,
-    pub pipe: Pipe,
-    /// DRAM bytes of the main kernel.
-    pub dram_bytes: f64,
 }
 
 /// Predicts a plan's time.
@@ -230,187 +186,37 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
 
 /// Different panels of A and of B that the first `slots` blocks touch.
 fn panels(plan: &Plan, slots: i64) -> (usize, usize) {
-    let mut a = std::collections::HashSet::new();
-    let mut b = std::collections::HashSet::new();
-    for block in 0..slots {
-        let mut below = plan.block_count();
+    let mut a = Vec::new();
+    let mut b = Vec::new();
+    // The loops' values, the last one fastest.
+    let mut at = vec![0; plan.blocks.len()];
+    for _ in 0..slots {
         let (mut m, mut n, mut other) = (0, 0, 0);
-        for l in &plan.blocks {
-            below /= l.extent;
-            let value = (block / below) % l.extent;
+        for (l, value) in plan.blocks.iter().zip(&at) {
             match l.axis {
                 Axis::M => m = m * l.extent + value,
                 Axis::N => n = n * l.extent + value,
                 _ => other = other * l.extent + value,
             }
         }
-        a.insert((other, m));
-        b.insert((other, n));
-    }
-    (a.len(), b.len())
-}
-
-/// Joins resources that overlap.
-fn norm(parts: &[f64], p: f64) -> f64 {
-    if p == 4.0 {
-        // The usual exponent, without a power function: this is the innermost code of extraction.
-        let sum: f64 = parts.iter().map(|x| x * x * x * x).sum();
-        return sum.sqrt().sqrt();
-    }
-    let largest = parts.iter().copied().fold(0.0, f64::max);
-    if largest <= 0.0 {
-        return 0.0;
-    }
-    largest * parts.iter().map(|x| (x / largest).powf(p)).sum::<f64>().powf(1.0 / p)
-}
-
-/// Registers per thread, estimated.
-pub(crate) fn registers(outer: &Outer<'_>, inner: &Inner) -> i64 {
-    let sum = outer.sums + inner.fragment_registers + inner.staged_registers + BASE_REGISTERS;
-    (sum + 7) / 8 * 8
-}
-
-/// Clocks of each resource of a multiprocessor for `work`: (issue, multiply-add, shared memory, L1).
-fn clocks(outer: &Outer<'_>, work: &Work, overhead: f64) -> [f64; 4] {
-    let gpu = outer.gpu;
-    let counted = work.fma
-        + work.shared_loads
-        + work.shared_stores
-        + work.global_loads
-        + work.global_stores
-        + work.async_copies
-        + work.barriers;
-    let lanes = match outer.contraction.accumulate {
-        DType::F64 => gpu.fp64_lanes,
-        _ => gpu.fp32_lanes,
-    };
-    let issue = (counted + overhead) / 4.0 / gpu.issue_efficiency;
-    let math = work.fma * 32.0 / f64::from(lanes) / gpu.issue_efficiency;
-    let shared = work.shared_load_wavefronts + work.shared_store_wavefronts;
-    let l1 = work.l1_bytes / gpu.l1_bytes_per_clock;
-    [issue, math, shared, l1]
-}
-
-/// A time with what its parts are made from.
-pub(crate) struct Times {
-    pub ms: f64,
-    resident: i64,
-    limit: &'static str,
-    registers: i64,
-    /// Per k tile: clocks of each resource, and all together.
-    parts: [f64; 4],
-    tile_clocks: f64,
-    end_clocks: f64,
-    /// Blocks that one multiprocessor runs, one after the other or side by side.
-    per_sm: f64,
-    slots: i64,
-    sm_ms: f64,
-    l2_bytes: f64,
-    l2_ms: f64,
-    dram_ms: f64,
-    sum_ms: f64,
-}
-
-/// Time of a plan from its summary.
-pub(crate) fn time(outer: &Outer<'_>, inner: &Inner) -> Result<Times, Infeasible> {
-    let gpu = outer.gpu;
-    let threads = outer.threads;
-    let (registers, resident, limit) = residency(outer, inner)?;
-    let p = gpu.overlap_exponent;
-    let warps = f64::from(threads / 32);
-    let init = if inner.init_inside { inner.tile.fma + inner.tile.fma / 4.0 } else { 0.0 };
-    let overhead = warps * (TILE_OVERHEAD + inner.rolled_steps * STEP_OVERHEAD) + init;
-    let mut parts = clocks(outer, &inner.tile, overhead);
-    if inner.rolled_steps == 0.0 {
-        // An expanded k tile longer than the instruction cache likes is fetched again and again.
-        let bytes = 16.0 * (parts[0] * 4.0 * gpu.issue_efficiency) / warps;
-        parts[0] *= 1.0 + (bytes / gpu.instruction_cache_bytes as f64 - 0.5).max(0.0);
-    }
-    // The stores of a fill come in a burst at a barrier, where no arithmetic covers them: they add.
-    let tile_clocks = norm(&parts, p) + inner.tile.shared_store_wavefronts;
-    // What one block needs for a tile when it is alone: its chain of steps, and the latency that nothing covers.
-    let per_warp = parts[0] / warps * 4.0;
-    let chain = per_warp + inner.rolled_steps * (gpu.latency_shared + 4.0);
-    let arrives = match outer.pipe {
-        Pipe::Plain => gpu.latency_dram + 2.0 * gpu.latency_shared + chain.max(tile_clocks),
-        Pipe::Registers => chain.max(tile_clocks).max(gpu.latency_dram),
-        Pipe::Async(stages) => chain.max(tile_clocks).max(gpu.latency_dram / f64::from(stages.max(2) - 1)),
-    };
-    let end_clocks = norm(&clocks(outer, &inner.end, warps * 32.0), p);
-    let slots = resident * i64::from(gpu.sms);
-    let full = outer.blocks / slots;
-    let last = (outer.blocks % slots + i64::from(gpu.sms) - 1) / i64::from(gpu.sms);
-    let tiles = outer.k_tiles;
-    let group = |blocks: i64| {
-        if blocks == 0 {
-            return 0.0;
+        for (list, panel) in [(&mut a, (other, m)), (&mut b, (other, n))] {
+            if list.last() != Some(&panel) {
+                list.push(panel);
+            }
         }
-        let b = blocks as f64;
-        tiles * (b * tile_clocks).max(arrives) + b * end_clocks + gpu.latency_dram * 2.0
-    };
-    let hz = gpu.clock_mhz * 1e6;
-    let sm_ms = (full as f64 * group(resident) + group(last)) / hz * 1e3;
-    let l2_bytes = outer.blocks as f64 * (tiles * inner.tile.l2_sectors + inner.end.l2_sectors) * 32.0;
-    let l2_ms = l2_bytes / gpu.l2_bytes_per_clock / hz * 1e3;
-    let dram_ms = outer.dram_bytes / (gpu.dram_gbs * 1e9) * 1e3;
-    let sum_ms = if outer.split_k > 1 {
-        let out: f64 = outer.contraction.c.dims.iter().map(|a| outer.contraction.extent(*a) as f64).product();
-        let bytes = out * (outer.split_k + 1) as f64 * f64::from(outer.contraction.c.dtype.bytes());
-        bytes / (gpu.dram_gbs * 1e9) * 1e3 + gpu.launch_us * 1e-3
-    } else {
-        0.0
-    };
-    let ms = norm(&[sm_ms, l2_ms, dram_ms], p) + gpu.launch_us * 1e-3 + sum_ms;
-    Ok(Times {
-        ms,
-        resident,
-        limit,
-        registers,
-        parts,
-        tile_clocks,
-        end_clocks,
-        per_sm: (full * resident + last) as f64,
-        slots,
-        sm_ms,
-        l2_bytes,
-        l2_ms,
-        dram_ms,
-        sum_ms,
-    })
-}
-
-/// (registers per thread, resident blocks per multiprocessor, what limits them).
-fn residency(outer: &Outer<'_>, inner: &Inner) -> Result<(i64, i64, &'static str), Infeasible> {
-    let gpu = outer.gpu;
-    let threads = outer.threads;
-    if threads > 1024 {
-        return Err(Infeasible::Threads { threads });
+        for (value, l) in at.iter_mut().zip(&plan.blocks).rev() {
+            *value += 1;
+            if *value < l.extent {
+                break;
+            }
+            *value = 0;
+        }
     }
-    let most = i64::from(gpu.shared_per_block);
-    if inner.shared_bytes > most {
-        return Err(Infeasible::Shared { bytes: inner.shared_bytes, most });
-    }
-    if matches!(outer.pipe, Pipe::Async(_)) && !gpu.cp_async {
-        return Err(Infeasible::CpAsync { arch: gpu.arch.clone() });
-    }
-    let registers = registers(outer, inner);
-    let most = MOST_REGISTERS.min(i64::from(gpu.registers_per_sm / threads) / 8 * 8);
-    if registers > most {
-        return Err(Infeasible::Registers { registers, most, threads });
-    }
-    let by_shared = if inner.shared_bytes == 0 {
-        i64::MAX
-    } else {
-        i64::from(gpu.shared_per_sm) / (inner.shared_bytes + i64::from(gpu.shared_reserved))
-    };
-    let limits = [
-        (i64::from(gpu.registers_per_sm) / (registers * i64::from(threads)), "registers"),
-        (by_shared, "shared memory"),
-        (i64::from(gpu.threads_per_sm / threads), "threads"),
-        (i64::from(gpu.blocks_per_sm), "blocks"),
-    ];
-    let (resident, limit) = limits.iter().min_by_key(|l| l.0).map_or((1, "blocks"), |l| (l.0.max(1), l.1));
-    Ok((registers, resident, limit))
+    [&mut a, &mut b].into_iter().for_each(|list| {
+        list.sort_unstable();
+        list.dedup();
+    });
+    (a.len(), b.len())
 }
 
 impl Times {
@@ -419,17 +225,17 @@ impl Times {
         let hz = outer.gpu.clock_mhz * 1e6;
         let of = |clocks: f64| self.per_sm * outer.k_tiles * clocks / hz * 1e3;
         let mut parts: BTreeMap<String, f64> = BTreeMap::new();
-        parts.insert("issue".into(), of(self.parts[0]));
-        parts.insert("multiply_add".into(), of(self.parts[1]));
-        parts.insert("shared_memory".into(), of(self.parts[2]));
-        parts.insert("l1".into(), of(self.parts[3]));
+        parts.insert("issue".into(), of(self.clocks.parts[0]));
+        parts.insert("multiply_add".into(), of(self.clocks.parts[1]));
+        parts.insert("shared_memory".into(), of(self.clocks.parts[2]));
+        parts.insert("l1".into(), of(self.clocks.parts[3]));
         parts.insert("l2".into(), self.l2_ms);
         parts.insert("dram".into(), self.dram_ms);
         let bottleneck =
             parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or_else(String::new, |(name, _)| name.clone());
-        let ends = self.per_sm * (self.end_clocks + 2.0 * outer.gpu.latency_dram) / hz * 1e3;
-        parts.insert("latency".into(), (self.sm_ms - of(self.tile_clocks) - ends).max(0.0));
-        parts.insert("epilogue".into(), self.per_sm * self.end_clocks / hz * 1e3);
+        let ends = self.per_sm * (self.clocks.end + 2.0 * outer.gpu.latency_dram) / hz * 1e3;
+        parts.insert("latency".into(), (self.sm_ms - of(self.clocks.tile) - ends).max(0.0));
+        parts.insert("epilogue".into(), self.per_sm * self.clocks.end / hz * 1e3);
         parts.insert("launch".into(), outer.gpu.launch_us * 1e-3);
         if self.sum_ms > 0.0 {
             parts.insert("add_parts".into(), self.sum_ms);

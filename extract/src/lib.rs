@@ -4,10 +4,14 @@
 
 mod cost;
 mod count;
+mod descend;
 mod descriptor;
 mod dominance;
+mod fills;
 mod inner;
+mod least;
 mod path;
+mod time;
 mod topk;
 pub mod work;
 

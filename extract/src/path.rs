@@ -3,28 +3,28 @@ use egg::{Id, Language, RecExpr};
 use satune_ir::term::Term;
 use std::sync::Arc;
 
-/// A node with what was chosen below it: the main chain and, for nodes with two children, the other one.
+/// A node of a space with what was chosen below it: the main chain and, for nodes with two children, the other one.
 #[derive(Clone, Debug)]
-pub(crate) struct Path {
-    pub node: Term,
-    pub main: Option<Arc<Path>>,
-    pub side: Option<Arc<Path>>,
+pub(crate) struct Path<'s> {
+    node: &'s Term,
+    main: Option<Arc<Path<'s>>>,
+    side: Option<Arc<Path<'s>>>,
 }
 
-impl Path {
+impl<'s> Path<'s> {
     /// A leaf.
-    pub fn leaf(node: Term) -> Arc<Path> {
+    pub fn leaf(node: &'s Term) -> Arc<Path<'s>> {
         Arc::new(Path { node, main: None, side: None })
     }
 
-    /// A node over one chain.
-    pub fn over(node: Term, main: Arc<Path>) -> Arc<Path> {
-        Arc::new(Path { node, main: Some(main), side: None })
+    /// A leaf under a chain of nodes, given from the outside in.
+    pub fn chain(above: &[&'s Term], leaf: &'s Term) -> Arc<Path<'s>> {
+        above.iter().rev().fold(Path::leaf(leaf), |path, node| Path::over(node, path, None))
     }
 
-    /// A node over two.
-    pub fn over_two(node: Term, main: Arc<Path>, side: Arc<Path>) -> Arc<Path> {
-        Arc::new(Path { node, main: Some(main), side: Some(side) })
+    /// A node over a chain and, where it has two children, over the other one.
+    pub fn over(node: &'s Term, main: Arc<Path<'s>>, side: Option<Arc<Path<'s>>>) -> Arc<Path<'s>> {
+        Arc::new(Path { node, main: Some(main), side })
     }
 
     /// The term.

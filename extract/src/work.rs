@@ -1,6 +1,6 @@
 //! Exact counts of what a plan's kernel does, per block: instructions, wavefronts, sectors. They equal what the
 //! simulator counts on the kernel, by a test; both use the machine model of `satune_ir::machine`.
-use satune_ir::machine::{sectors, wavefronts};
+use satune_ir::machine::{touched, wavefronts};
 use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
 use serde::{Deserialize, Serialize};
 
@@ -122,9 +122,9 @@ pub fn fill(
                 continue;
             }
             let width = fill.vector * bytes as u32;
-            let touched = f64::from(sectors(&addresses, width).0);
-            work.global_load_sectors += touched;
-            work.l2_sectors += touched;
+            let sectors = f64::from(touched(&addresses, width));
+            work.global_load_sectors += sectors;
+            work.l2_sectors += sectors;
             if asynchronous {
                 work.async_copies += 1.0;
             } else {
@@ -145,6 +145,8 @@ pub fn fill(
 /// Bytes that one access of a warp occupies L1 with: what it moves, and no less than 64 for each line of 128.
 fn l1_bytes(addresses: &[u64], bytes_per_lane: u32) -> f64 {
     let mut lines: Vec<u64> = addresses.iter().map(|a| a / 128).collect();
+    // Neighbouring lanes often share one.
+    lines.dedup();
     lines.sort_unstable();
     lines.dedup();
     (addresses.len() as f64 * f64::from(bytes_per_lane)).max(64.0 * lines.len() as f64)
@@ -226,7 +228,7 @@ pub fn fragment(
                         (x * stride_x + k as u64 * stride_k) * bytes as u64
                     })
                     .collect();
-                result.sectors += f64::from(sectors(&addresses, bytes as u32).0);
+                result.sectors += f64::from(touched(&addresses, bytes as u32));
                 // One word for several lanes is read once.
                 addresses.sort_unstable();
                 addresses.dedup();
@@ -274,7 +276,7 @@ pub fn store(contraction: &Contraction, grid: &LaneGrid, vector: u32) -> (f64, f
         }
         stride = stride.wrapping_mul(contraction.extent(*axis) as u64);
     }
-    let (mut count, mut touched) = (0.0, 0.0);
+    let (mut count, mut sectors) = (0.0, 0.0);
     for rm in 0..grid.registers.m {
         for rn in (0..grid.registers.n).step_by(vector as usize) {
             let addresses: Vec<u64> = (0..32)
@@ -285,10 +287,10 @@ pub fn store(contraction: &Contraction, grid: &LaneGrid, vector: u32) -> (f64, f
                 })
                 .collect();
             count += 1.0;
-            touched += f64::from(sectors(&addresses, vector * bytes as u32).0);
+            sectors += f64::from(touched(&addresses, vector * bytes as u32));
         }
     }
-    (count, touched)
+    (count, sectors)
 }
 
 /// Sectors of an operand's tile.

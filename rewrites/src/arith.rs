@@ -53,5 +53,5 @@ pub fn is_affine_binding(values: &[Expr], loops: &[&For], predicate: &Expr) -> b
 pub fn fills_boxes(ranges: &[Range], domains: &Domains, predicate: &Expr) -> bool {
     let starts: Vec<Expr> = ranges.iter().map(|r| r.min.clone()).collect();
     let Some(extents) = ranges.iter().map(|r| constant(&r.extent)).collect::<Option<Vec<i64>>>() else { return false };
-    iter_map::detect(&starts, domains, predicate, true).is_some_and(|map| map.fills(&extents))
+    iter_map::detect(&starts, domains, predicate, false).is_some_and(|map| map.fills(&extents))
 }

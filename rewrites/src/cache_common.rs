@@ -232,7 +232,7 @@ impl Redirect<'_> {
 }
 
 /// Statements directly below a statement; of a block its init too.
-fn children_mut(stmt: &mut Stmt) -> Vec<&mut Stmt> {
+pub(crate) fn children_mut(stmt: &mut Stmt) -> Vec<&mut Stmt> {
     match stmt {
         Stmt::For(l) => vec![&mut *l.body],
         Stmt::Realize(r) => {

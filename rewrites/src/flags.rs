@@ -3,9 +3,9 @@ use crate::arith::{self, constant, Domains};
 use crate::bounds::{bounds_of_range, Interval};
 use crate::linear::{all, conjuncts};
 use crate::schedule::{Result, Schedule};
-use crate::scope::{DepKind, Scope};
+use crate::scope::{declares_nothing, touched, DepKind, Scope};
 use crate::tree::{LoopId, Node};
-use satune_ir::{visit, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region};
+use satune_ir::{access, visit, Block, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region};
 use std::collections::HashMap;
 
 /// Whether the block's iterators are an affine map, onto their domain, of the loops above it.
@@ -35,7 +35,27 @@ pub fn scope_flags(s: &Schedule, scope: BlockId) -> (bool, Vec<(BlockId, bool)>)
         graph.children.iter().map(|&c| (c, region_cover(s, &graph, c).unwrap_or(false))).collect();
     let ordered = graph.deps.iter().all(|d| d.kind != DepKind::War);
     let covered = covers.iter().all(|(_, cover)| *cover);
-    (ordered && covered, covers)
+    let exact = graph.children.iter().all(|&c| s.block(c).is_ok_and(|b| !declares_more(s, b)));
+    (ordered && covered && exact, covers)
+}
+
+/// Whether a block declares that it writes more than it does, as the parts of a partitioned loop do: nothing can be moved
+/// by such regions. TVM does not ask.
+fn declares_more(s: &Schedule, block: &Block) -> bool {
+    if !crate::tree::child_realizes(&block.body).is_empty() || block.init.is_some() {
+        return false;
+    }
+    let touched = access::of_block(None, &block.body, &[], &s.program().buffers);
+    block.writes.iter().any(|w| {
+        let found = touched.writes.iter().find(|x| x.buffer == w.buffer);
+        found.is_some_and(|x| {
+            let larger = |(a, b): (&Range, &Range)| match (constant(&a.extent), constant(&b.extent)) {
+                (Some(declared), Some(written)) => declared > written,
+                _ => false,
+            };
+            w.ranges.iter().zip(&x.ranges).any(larger)
+        })
+    })
 }
 
 /// Whether everything that `consumer` reads from producers in its scope is written by them: for every set of producers
@@ -50,6 +70,9 @@ pub fn region_cover(s: &Schedule, graph: &Scope, consumer: BlockId) -> Result<bo
         }
     }
     let reader = s.realize(consumer)?;
+    if declares_nothing(&reader.block) && !groups.is_empty() {
+        return Ok(false);
+    }
     for (at, producers) in groups {
         let outer = outer_domains(s, at)?;
         for read in &reader.block.reads {
@@ -59,6 +82,9 @@ pub fn region_cover(s: &Schedule, graph: &Scope, consumer: BlockId) -> Result<bo
             let mut written = false;
             for &p in &producers {
                 let writer = s.realize(p)?;
+                if declares_nothing(&writer.block) && touched(&writer.block).1.contains(&read.buffer) {
+                    return Ok(false);
+                }
                 for w in writer.block.writes.iter().filter(|w| w.buffer == read.buffer) {
                     written = true;
                     let Some(new) = region_written(s, writer, w, at, &reader.predicate)? else { continue };

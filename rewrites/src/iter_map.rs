@@ -3,9 +3,12 @@
 //! An index is written as `base + Σ scale · ((mark // lower) % extent)`, where a *mark* is a loop variable or a fused sum
 //! of such terms. The terms of all indices together are independent when the parts taken of each mark do not overlap.
 use crate::arith::{add, constant, floor_div, floor_mod, int, mul, Domains};
+use crate::linear::Linear;
 use satune_ir::{visit, BinOp, DType, Expr, Range};
+use std::sync::Arc;
 
 mod inverse;
+pub mod subspace;
 
 /// `scale · ((mark // lower) % extent)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +78,12 @@ impl IterMap {
         self.sums.iter().zip(extents).all(|(s, e)| s.terms.first().is_none_or(|t| t.scale <= *e))
     }
 
+    /// Number of values of an index.
+    pub fn extent_of(&self, index: usize) -> Option<i64> {
+        let sum = self.sums.get(index)?;
+        sum.terms.iter().try_fold(1i64, |most, t| Some(most.max(t.extent.checked_mul(t.scale)?)))
+    }
+
     /// The indices in normal form.
     pub fn indices(&self) -> Vec<Expr> {
         self.sums.iter().map(|s| self.expr(s)).collect()
@@ -94,7 +103,8 @@ impl IterMap {
 
     fn rewrite(&mut self, e: &Expr, domains: &Domains) -> Option<Sum> {
         if !visit::uses_var(e, &|v| domains.contains_key(&v)) {
-            return Some(Sum { terms: Vec::new(), base: e.clone() });
+            let base = Linear::of(e, &Domains::new()).map_or_else(|| e.clone(), |l| l.expr());
+            return Some(Sum { terms: Vec::new(), base });
         }
         match e {
             Expr::Var(v) => {
@@ -104,7 +114,7 @@ impl IterMap {
                 if extent == 1 && !self.keep_unit {
                     return Some(Sum { terms: Vec::new(), base });
                 }
-                let mark = self.mark(Source::Var(add(e.clone(), int(lo.checked_neg()?, v.dtype))), extent);
+                let mark = self.mark(Source::Var(less(e, lo, v.dtype)), extent);
                 let extent = self.marks[mark].extent;
                 Some(Sum { terms: vec![Term { mark, lower: 1, extent, scale: 1 }], base })
             }
@@ -215,7 +225,8 @@ impl IterMap {
         Some(Sum { terms: vec![Term { mark, lower: 1, extent, scale: unit }], base: sum.base })
     }
 
-    /// Replaces the terms of a constrained sum, where `terms` has all of them at one common factor.
+    /// Replaces the terms of a constrained sum, where `terms` has all of them at one common factor. None where it has the
+    /// lowest of them without the others.
     fn use_constraint(&self, mark: usize, terms: &mut Vec<Term>) -> Option<()> {
         let Source::Sum(parts) = &self.marks[mark].source else { return Some(()) };
         let same = |a: &Term, b: &Term| a.mark == b.mark && a.lower == b.lower && a.extent == b.extent;
@@ -224,10 +235,12 @@ impl IterMap {
             return Some(());
         };
         let is_part = |t: &Term| parts.iter().any(|p| same(p, t) && p.scale.checked_mul(factor) == Some(t.scale));
-        if terms.iter().filter(|t| is_part(t)).count() == parts.len() {
-            terms.retain(|t| !is_part(t));
-            terms.push(Term { mark, lower: 1, extent: self.marks[mark].extent, scale: factor });
+        if terms.iter().filter(|t| is_part(t)).count() < parts.len() {
+            // The lowest part of a guarded sum takes other values in its last round.
+            return None;
         }
+        terms.retain(|t| !is_part(t));
+        terms.push(Term { mark, lower: 1, extent: self.marks[mark].extent, scale: factor });
         Some(())
     }
 
@@ -322,6 +335,14 @@ impl IterMap {
                 mul(value, int(t.scale, dtype))
             }
         }
+    }
+}
+
+/// `e - lo`, as it reads best.
+fn less(e: &Expr, lo: i64, dtype: DType) -> Expr {
+    match lo.checked_neg() {
+        Some(up) if lo <= 0 => add(e.clone(), int(up, dtype)),
+        _ => Expr::Binary(BinOp::Sub, Arc::new(e.clone()), Arc::new(int(lo, dtype))),
     }
 }
 
@@ -435,7 +456,9 @@ mod tests {
         let sum = add(mul(var(0), int(5, DType::I32)), var(1));
         let guard = lt(sum.clone(), int(32, DType::I32));
         let map = detect(&[floor_mod(sum.clone(), 32, DType::I32)], &d, &guard, true).unwrap();
-        assert_eq!(map.indices(), vec![sum]);
+        assert_eq!(map.indices(), vec![sum.clone()]);
+        assert!(detect(&[var(0), var(1)], &d, &guard, true).is_none(), "a guarded box is no box");
+        assert!(detect(&[var(0)], &d, &guard, true).is_some());
     }
 
     proptest! {

@@ -10,16 +10,19 @@ mod compute_domain;
 mod error;
 pub mod flags;
 pub mod gpu_check;
+mod guards;
 mod inline_common;
 mod iter_map;
 mod loop_checks;
 mod loop_kind;
 mod reducer;
 mod regions;
+mod reindexed;
 mod render;
 pub mod replay;
 pub mod schedule;
 pub mod scope;
+mod simplify;
 use satune_ir::affine::linear;
 #[cfg(test)]
 mod testing;
@@ -53,6 +56,15 @@ pub mod reverse_compute_inline;
 pub mod rfactor;
 pub mod set_scope;
 pub mod storage_align;
+
+// Blocks, padding and layouts.
+pub mod blockize;
+pub mod decompose_padding;
+pub mod index_map;
+pub mod loop_partition;
+pub mod pad_einsum;
+pub mod transform_block_layout;
+pub mod transform_layout;
 
 pub use error::{ErrorClass, Refusal, ScheduleError};
 pub use schedule::{BlockFlags, Result, Schedule};

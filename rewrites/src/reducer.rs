@@ -66,6 +66,9 @@ fn stores(stmt: &Stmt) -> Option<Vec<Store>> {
     crate::tree::entries(stmt).iter().map(one).collect()
 }
 
+/// Stands for what TVM checks without a number: one update for several inits.
+const UNBALANCED: u8 = 0;
+
 /// Whether no two of the items are the same.
 fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> bool {
     let items: Vec<T> = items.into_iter().collect();
@@ -83,7 +86,7 @@ fn updates(program: &Program, block: &Block) -> std::result::Result<(Vec<Expr>, 
         body => bound_updates(body, inits.len())?,
     };
     if updates.len() != inits.len() {
-        return Err(6);
+        return Err(UNBALANCED);
     }
     let shape = |id: BufferId| &program.buffer(id).shape;
     if updates.iter().any(|u| shape(u.0) != shape(updates[0].0)) {
@@ -135,6 +138,10 @@ fn bound_updates(body: &Stmt, count: usize) -> std::result::Result<Vec<Store>, u
 /// Takes a reduction block apart. Refused where init and update have another form, or compute no reducer that is known.
 pub fn of(program: &Program, block: &Block) -> Result<Reduction> {
     let (identities, updates) = updates(program, block).map_err(|n| {
+        if n == UNBALANCED {
+            let why = format!("Block {} initializes more buffers than it updates", block.name);
+            return ScheduleError::internal(why).at_block(block.id);
+        }
         ScheduleError::refused(
             "RFactor cannot be applied to the block since the block does not meet the requirements",
             format!(
@@ -162,7 +169,7 @@ pub fn of(program: &Program, block: &Block) -> Result<Reduction> {
                 return Ok(Reduction {
                     buffers: updates.iter().map(|u| u.0).collect(),
                     indices: updates[0].1.clone(),
-                    identities,
+                    identities: known,
                     operands,
                     results,
                 });

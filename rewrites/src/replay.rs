@@ -1,13 +1,15 @@
 //! Replaying a trace: the interpreter of calls.
+use crate::index_map::IndexMap;
 use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
 use crate::tree::{LoopId, Node};
 use crate::{
-    add_unit_loop, annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
-    parallel, queries, reindex, reorder, reverse_compute_at, reverse_compute_inline, rfactor, set_scope, split,
-    storage_align, unroll, vectorize, ErrorClass, ScheduleError,
+    add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
+    decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
+    reverse_compute_inline, rfactor, set_scope, split, storage_align, transform_block_layout, transform_layout, unroll,
+    vectorize, ErrorClass, ScheduleError,
 };
-use satune_ir::{Attr, BlockId, Program};
+use satune_ir::{Attr, BlockId, DType, Expr, Program};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -129,6 +131,12 @@ pub const PRIMITIVES: &[&str] = &[
     "compute_inline",
     "reverse_compute_inline",
     "reindex",
+    "blockize",
+    "pad_einsum",
+    "decompose_padding",
+    "loop_partition",
+    "transform_layout",
+    "transform_block_layout",
 ];
 
 fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Result<Handle> {
@@ -207,6 +215,36 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             let (write, index) = args.buffer(1, "buffer")?;
             let kind = if write { reindex::Kind::Write } else { reindex::Kind::Read };
             reindex::reindex(s, args.block(s, 0, "block")?, kind, index).map(Handle::Block)
+        }
+        "blockize" => {
+            let preserve = args.flag(1, "preserve_unit_iters", true)?;
+            match args.required(0, "target")? {
+                Value::Array(_) => blockize::blockize_blocks(s, &args.blocks(s, 0, "target")?, preserve),
+                _ => blockize::blockize(s, args.loop_(0, "target")?, preserve),
+            }
+            .map(Handle::Block)
+        }
+        "pad_einsum" => pad_einsum::pad_einsum(s, args.block(s, 0, "block")?, &args.ints(1, "padding")?).map(done),
+        "decompose_padding" => {
+            decompose_padding::decompose_padding(s, args.block(s, 0, "block")?, args.loop_(1, "loop")?)
+                .map(Handle::Block)
+        }
+        "loop_partition" => {
+            loop_partition::loop_partition(s, args.loop_(0, "loop")?, &args.factors(1, "factors")?).map(Handle::from)
+        }
+        "transform_layout" => {
+            let (block, (write, index)) = (args.block(s, 0, "block")?, args.buffer(1, "buffer")?);
+            let (map, value) = (args.index_map(2, "index_map")?, args.constant(3, "pad_value")?);
+            let pad = match &value {
+                Some(value) => transform_layout::Padding::Value(value),
+                None if args.flag(4, "assume_injective_transform", false)? => transform_layout::Padding::Unused,
+                None => transform_layout::Padding::None,
+            };
+            transform_layout::transform_layout(s, block, write, index, &map, pad).map(done)
+        }
+        "transform_block_layout" => {
+            let (block, map) = (args.block(s, 0, "block")?, args.index_map(1, "index_map")?);
+            transform_block_layout::transform_block_layout(s, block, &map).map(done)
         }
         "merge" => Err(ScheduleError::refused(
             "The loops cannot be merged without a proof that their nests are independent",
@@ -332,6 +370,33 @@ impl<'a> Args<'a> {
     /// An integer, or its default.
     pub fn int_or(&self, position: usize, name: &str, default: i64) -> Result<i64> {
         self.get(position, name).map_or(Ok(default), |_| self.int(position, name))
+    }
+
+    /// A list of integers.
+    pub fn ints(&self, position: usize, name: &str) -> Result<Vec<i64>> {
+        let value = self.required(position, name)?;
+        let items = value.as_array().ok_or_else(|| self.unsuitable(name, value))?;
+        items.iter().map(|v| v.as_i64().ok_or_else(|| self.unsuitable(name, value))).collect()
+    }
+
+    /// An index map: `"lambda i, j: (j, i)"`, or the same under the key `index_map`.
+    pub fn index_map(&self, position: usize, name: &str) -> Result<IndexMap> {
+        let value = self.required(position, name)?;
+        let text = value.as_str().or_else(|| value.get("index_map")?.as_str());
+        let text = text.ok_or_else(|| self.unsuitable(name, value))?;
+        IndexMap::parse(text).map_err(|e| wrong(self.call, e))
+    }
+
+    /// A number; none where the argument is missing.
+    pub fn constant(&self, position: usize, name: &str) -> Result<Option<Expr>> {
+        match self.get(position, name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Number(n)) => Ok(Some(match n.as_i64() {
+                Some(v) => Expr::Int(v, DType::I32),
+                None => Expr::Float(n.as_f64().unwrap_or(f64::NAN).to_bits(), DType::F32),
+            })),
+            Some(value) => Err(self.unsuitable(name, value)),
+        }
     }
 
     /// A list of blocks; none where the argument is missing.

@@ -17,6 +17,7 @@
 //! place, from whose indices its iterators can be told; the producer is one store, and its instances reach all of the
 //! block's; 8 it is not alone in its scope; 9 nobody has a view of the buffer.
 use crate::arith::{constant, int, Domains};
+use crate::guards::{at_least, below, implies, simplified};
 use crate::inline_common as common;
 use crate::iter_map;
 use crate::linear::{all, conjuncts, Linear};
@@ -25,9 +26,8 @@ use crate::schedule::{Result, Schedule};
 use crate::scope::{self, Scope};
 use crate::tree::{self, Node};
 use crate::ScheduleError;
-use satune_ir::{visit, BinOp, Block, BlockId, BlockRealize, BufferId, DType, Expr, IterVar, Stmt, VarId};
+use satune_ir::{visit, Block, BlockId, BlockRealize, BufferId, DType, Expr, IterVar, Stmt, VarId};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Where the block goes.
 #[derive(Clone, Debug)]
@@ -164,8 +164,22 @@ fn matched(s: &Schedule, realize: &BlockRealize, producer: &Block, buffer: Buffe
         return Err(refused("its producer's body is not a single store"));
     };
     let made = regions::iter_domains(producer);
-    let iterators = inverted(&read, written, &regions::iter_domains(block), &made)
+    let domains = regions::iter_domains(block);
+    let map = iter_map::taken_apart(&read, &domains, &int(1, DType::Bool), true)
+        .filter(|m| m.is_injective(&domains))
         .ok_or_else(|| refused("its iterators cannot be told from the indices at which it reads"))?;
+    // Another index than the one that is read must not be taken for it.
+    let mut iterators = map.inverse_exprs(written).ok_or_else(|| {
+        ScheduleError::internal(format!("The block {} cannot be inlined: it reads at a stride", block.name))
+            .at_block(block.id)
+            .remedy("compute_inline the producer instead")
+    })?;
+    for (v, range) in domains.iter().filter(|(_, range)| constant(&range.extent) == Some(1)) {
+        iterators.entry(*v).or_insert_with(|| range.min.clone());
+    }
+    if !told_apart(&read, written, &domains, &made) {
+        return Err(refused("its producer writes at indices that it never reads, and that look like others"));
+    }
     match block.iter_vars.iter().find(|iv| misses(iv, &iterators, &made)) {
         None => Ok(iterators),
         Some(iv) => Err(refused(&format!("its producer does not reach all of {}", iv.var.name))),
@@ -184,19 +198,10 @@ fn producer_store(producer: &Block) -> Option<&[Expr]> {
     }
 }
 
-/// The iterators with domains `domains` for which the indices `read` are those of `written`, whose variables run over
-/// `made`. None where they cannot be told; for iterators outside of their domains no such instance exists.
-fn inverted(read: &[Expr], written: &[Expr], domains: &Domains, made: &Domains) -> Option<HashMap<VarId, Expr>> {
+/// Whether indices that the block never reads lead to iterators outside of their domains, where the guard sees them: so it
+/// is with an iterator read as it is. Of other indices, the producer must write none but those that are read.
+fn told_apart(read: &[Expr], written: &[Expr], domains: &Domains, made: &Domains) -> bool {
     let none = Domains::new();
-    let map = iter_map::taken_apart(read, domains, &int(1, DType::Bool), true).filter(|m| m.is_injective(domains))?;
-    let mut iterators = map.inverse_exprs(written)?;
-    for (v, range) in domains {
-        if constant(&range.extent) == Some(1) && !iterators.contains_key(v) {
-            iterators.insert(*v, range.min.clone());
-        }
-    }
-    // Indices that the block never reads must lead to iterators outside of their domains, where the guard sees them: so it
-    // is with an iterator read as it is. Of other indices, the producer must write none but those that are read.
     let plain = |e: &Expr| {
         let variables: Vec<VarId> = domains.keys().copied().filter(|v| visit::uses_var(e, &|u| u == *v)).collect();
         let alone = |v: &VarId| read.iter().filter(|e| visit::uses_var(e, &|u| u == *v)).count() == 1;
@@ -210,7 +215,7 @@ fn inverted(read: &[Expr], written: &[Expr], domains: &Domains, made: &Domains) 
             _ => false,
         }
     };
-    read.iter().zip(written).all(|(r, w)| plain(r) || reached((r, w))).then_some(iterators)
+    read.iter().zip(written).all(|(r, w)| plain(r) || reached((r, w)))
 }
 
 /// Whether the producer's instances provably leave out values of the iterator.
@@ -236,28 +241,10 @@ fn guards(block: &Block, producer: &Block, iterators: &HashMap<VarId, Expr>) -> 
             out.push(at_least(&value, lo));
         }
         if !value.at_most(&Linear::constant(end.saturating_sub(1)), &made) {
-            out.push(below(&value, end));
+            out.push(below(&value, end, &made));
         }
     }
     Ok(out)
-}
-
-fn compare(op: BinOp, a: Expr, b: Expr) -> Expr {
-    Expr::Binary(op, Arc::new(a), Arc::new(b))
-}
-
-/// `value >= bound`, the constants on the left.
-fn at_least(value: &Linear, bound: i64) -> Expr {
-    let offset = value.offset();
-    let terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone()).sorted();
-    compare(BinOp::Le, int(bound.saturating_sub(offset), DType::I32), terms.expr())
-}
-
-/// `value < bound`, the constants on the right.
-fn below(value: &Linear, bound: i64) -> Expr {
-    let offset = value.offset();
-    let terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone()).sorted();
-    compare(BinOp::Lt, terms.expr(), int(bound.saturating_sub(offset), DType::I32))
 }
 
 /// The primitive.
@@ -277,7 +264,7 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan) -> Result<()> {
             let body = std::mem::replace(&mut *r.block.body, Stmt::Seq(Vec::new()));
             let mut guards = plan.guards.clone();
             *r.block.body = match body {
-                Stmt::If { cond, then, otherwise: None } => {
+                Stmt::If { cond, then, otherwise: None } if conjuncts(&cond) != plan.guards => {
                     guards.extend(conjuncts(&cond).into_iter().filter(|c| !plan.guards.contains(c)));
                     *then
                 }
@@ -311,33 +298,6 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan) -> Result<()> {
     common::drop_buffer(s, plan.scope, plan.buffer)?;
     s.update_affine_binding(plan.producer);
     Ok(())
-}
-
-/// A comparison with a constant, its linear side in normal form.
-fn simplified(clause: &Expr) -> Expr {
-    let none = Domains::new();
-    let linear = |e: &Expr| Linear::of(e, &none);
-    match clause {
-        Expr::Binary(BinOp::Le, a, b) => match (constant(a), linear(b)) {
-            (Some(lo), Some(value)) => at_least(&value, lo),
-            _ => clause.clone(),
-        },
-        Expr::Binary(BinOp::Lt, a, b) => match (linear(a), constant(b)) {
-            (Some(value), Some(end)) => below(&value, end),
-            _ => clause.clone(),
-        },
-        other => other.clone(),
-    }
-}
-
-/// Whether `x < a` follows from `x < b`, or the two are the same.
-fn implies(strong: &Expr, weak: &Expr) -> bool {
-    match (strong, weak) {
-        (Expr::Binary(BinOp::Lt, x, a), Expr::Binary(BinOp::Lt, y, b)) if x == y => {
-            constant(a).zip(constant(b)).is_some_and(|(a, b)| a <= b)
-        }
-        _ => strong == weak,
-    }
 }
 
 #[cfg(test)]
@@ -431,12 +391,16 @@ for i, j in T.grid({rows}, {columns}):
 
     #[test]
     fn refuses_indices_that_do_not_tell_the_iterators() {
-        for (rows, columns, index) in
-            [(16, 1, "vi, vi"), (8, 16, "vi * 2, vj"), (16, 16, "vi, 0"), (128, 1, "vi // 8, vi % 8")]
-        {
+        let stride = "The block C cannot be inlined: it reads at a stride";
+        for (rows, columns, index, message) in [
+            (16, 1, "vi, vi", BODY),
+            (8, 16, "vi * 2, vj", stride),
+            (16, 16, "vi, 0", BODY),
+            (128, 1, "vi // 8, vi % 8", BODY),
+        ] {
             let mut s = reading(rows, columns, index);
             let c = block(&s, "C");
-            assert_eq!(refusal(&mut s, |s| reverse_compute_inline(s, c)), BODY, "{index}");
+            assert_eq!(refusal(&mut s, |s| reverse_compute_inline(s, c)), message, "{index}");
         }
     }
 

@@ -57,19 +57,20 @@ impl Scope {
     fn add(&mut self, block: &Block, seen: &mut HashSet<Dep>) {
         let to = block.id;
         self.children.push(to);
-        for r in &block.reads {
-            push_unique(self.readers.entry(r.buffer).or_default(), to);
+        let (reads, writes) = touched(block);
+        for r in &reads {
+            push_unique(self.readers.entry(*r).or_default(), to);
         }
-        for w in &block.writes {
-            push_unique(self.writers.entry(w.buffer).or_default(), to);
+        for w in &writes {
+            push_unique(self.writers.entry(*w).or_default(), to);
         }
         let mut new = Vec::new();
-        for r in &block.reads {
-            new.extend(of(&self.writers, r.buffer).iter().map(|&from| Dep { from, to, kind: DepKind::Raw }));
+        for r in &reads {
+            new.extend(of(&self.writers, *r).iter().map(|&from| Dep { from, to, kind: DepKind::Raw }));
         }
-        for w in &block.writes {
-            new.extend(of(&self.writers, w.buffer).iter().map(|&from| Dep { from, to, kind: DepKind::Waw }));
-            new.extend(of(&self.readers, w.buffer).iter().map(|&from| Dep { from, to, kind: DepKind::War }));
+        for w in &writes {
+            new.extend(of(&self.writers, *w).iter().map(|&from| Dep { from, to, kind: DepKind::Waw }));
+            new.extend(of(&self.readers, *w).iter().map(|&from| Dep { from, to, kind: DepKind::War }));
         }
         self.deps.extend(new.into_iter().filter(|d| d.from != d.to && seen.insert(*d)));
     }
@@ -96,13 +97,43 @@ impl Scope {
 
     /// Whether every buffer that `block` writes has no other writer in the scope.
     pub fn is_dominant(&self, block: &Block) -> bool {
-        block.writes.iter().all(|w| self.writers_of(w.buffer).len() <= 1)
+        touched(block).1.iter().all(|w| self.writers_of(*w).len() <= 1)
     }
 
     /// Whether `block` writes a buffer that its scope does not allocate.
     pub fn is_output(&self, block: &Block) -> bool {
-        block.writes.iter().any(|w| !self.allocated.contains(&w.buffer))
+        touched(block).1.iter().any(|w| !self.allocated.contains(w))
     }
+}
+
+/// The buffers that a block reads and writes: those it declares, or, where it declares none, those of the blocks inside
+/// it. `loop_partition` leaves such blocks; TVM loses their dependencies.
+pub(crate) fn touched(block: &Block) -> (Vec<BufferId>, Vec<BufferId>) {
+    if !declares_nothing(block) {
+        let of = |list: &[satune_ir::Region]| list.iter().map(|r| r.buffer).collect();
+        return (of(&block.reads), of(&block.writes));
+    }
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    for r in tree::child_realizes(&block.body) {
+        let (inner_reads, inner_writes) = touched(&r.block);
+        let seen = |list: &[BufferId], b: &BufferId| list.contains(b) || block.alloc_buffers.contains(b);
+        inner_reads.into_iter().for_each(|b| {
+            if !seen(&reads, &b) {
+                reads.push(b)
+            }
+        });
+        inner_writes.into_iter().for_each(|b| {
+            if !seen(&writes, &b) {
+                writes.push(b)
+            }
+        });
+    }
+    (reads, writes)
+}
+
+/// Whether a block says nothing of what it touches.
+pub(crate) fn declares_nothing(block: &Block) -> bool {
+    block.reads.is_empty() && block.writes.is_empty()
 }
 
 fn of(map: &IndexMap<BufferId, Vec<BlockId>>, buffer: BufferId) -> &[BlockId] {

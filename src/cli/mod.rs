@@ -2,11 +2,13 @@
 //! environment, 4 internal.
 mod ask;
 mod doctor;
+mod replay;
 mod stored;
 mod table;
 
 use crate::explore::{self, ExploreError, Request};
-use crate::operators::{self, Problem};
+use crate::operators::Problem;
+use crate::source;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
 use std::io::{IsTerminal, Write};
@@ -23,7 +25,7 @@ struct Command {
 
 #[derive(clap::Args, Clone)]
 struct Target {
-    /// gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout]
+    /// gemm:M,N,K,dtype[,layout], bmm:B,M,N,K,dtype[,layout], or a Python file with a PrimFunc
     program: String,
     /// A GPU by name (see `gpu list`), or a TOML file
     #[arg(long, default_value = "h200")]
@@ -85,6 +87,8 @@ enum What {
     },
     /// Run a stored candidate in the simulator again
     Check(stored::Pick),
+    /// Make the calls of a trace, or of cases (one JSON object a line), on their programs
+    Replay(replay::Replay),
     /// GPU descriptors
     Gpu {
         #[command(subcommand)]
@@ -188,13 +192,7 @@ pub fn main() -> i32 {
 }
 
 fn problem(target: &Target) -> Result<(Problem, Descriptor), Failure> {
-    if std::path::Path::new(&target.program).is_file() {
-        return Err(Failure::Input(format!(
-            "{}: PrimFuncs are not read from files yet; write an operator, gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout]",
-            target.program
-        )));
-    }
-    let problem = operators::parse(&target.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let problem = source::load(&target.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&target.gpu).map_err(|e| Failure::Input(e.to_string()))?;
     Ok((problem, gpu))
 }
@@ -269,6 +267,7 @@ fn run(what: What) -> Outcome {
         }
         What::Emit { pick, form } => stored::emit(&pick, &form),
         What::Check(pick) => stored::check(&pick),
+        What::Replay(args) => replay::run(&args),
         What::Gpu { what: Gpu::List { json } } => {
             let all: Vec<Descriptor> = Descriptor::names().filter_map(|n| Descriptor::load(n).ok()).collect();
             if json {

@@ -2,7 +2,7 @@
 use super::{print, print_json, Failure, Outcome};
 use crate::explore::{check as simulate, CandidateReport, Report};
 use crate::host::{Argument, Launch};
-use crate::operators;
+use crate::source;
 use std::path::PathBuf;
 
 /// Which candidate.
@@ -132,7 +132,7 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
 
 /// A C header that launches the candidate's kernels.
 fn c_header(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
-    let problem = operators::parse(&report.operator).map_err(|e| Failure::Input(e.to_string()))?;
+    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let module = crate::lower::lower(&c.plan, &problem.contraction, &c.id)
         .map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))?;
     let launches: Vec<Launch> = c
@@ -154,7 +154,7 @@ fn c_header(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
 /// `check`.
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
-    let problem = operators::parse(&report.operator).map_err(|e| Failure::Input(e.to_string()))?;
+    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let checked = simulate(&c.plan, &problem.contraction)
         .map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
     if pick.json {

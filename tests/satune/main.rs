@@ -11,3 +11,4 @@ mod programs;
 mod staircase;
 mod support;
 mod tensor;
+mod traces;

@@ -134,10 +134,25 @@ impl Linear {
             a.plus(b, -1).and_then(|d| d.joined(domains)).is_some_and(|d| d.ends(domains).1.is_some_and(|v| v <= 0))
         };
         below(self, other)
+            || self.quotient_at_most(other, domains)
             || self.sides(BinOp::Min, domains).is_some_and(|(a, b)| below(&a, other) || below(&b, other))
             || other.sides(BinOp::Max, domains).is_some_and(|(a, b)| below(self, &a) || below(self, &b))
             || self.sides(BinOp::Max, domains).is_some_and(|(a, b)| below(&a, other) && below(&b, other))
             || other.sides(BinOp::Min, domains).is_some_and(|(a, b)| below(self, &a) && below(self, &b))
+    }
+
+    /// Whether both are quotients by one divisor, of dividends that are ordered.
+    fn quotient_at_most(&self, other: &Linear, domains: &Domains) -> bool {
+        let dividend = |l: &Linear| match l.terms.as_slice() {
+            [(Expr::Binary(BinOp::FloorDiv, x, d), 1)] => {
+                Some((Linear::of(x, domains)?, constant(d).filter(|d| *d > 0)?))
+            }
+            _ => None,
+        };
+        match (dividend(self), dividend(other)) {
+            (Some((x, c)), Some((y, d))) => c == d && self.constant <= other.constant && x.at_most(&y, domains),
+            _ => false,
+        }
     }
 
     /// The arguments of the minimum (or maximum) that the form is.
@@ -175,11 +190,15 @@ impl Linear {
     /// `self` as `divisor · first + second`, the second without multiples of the divisor.
     fn separated(&self, divisor: i64) -> (Linear, Linear) {
         let (whole, rest): (Vec<_>, Vec<_>) = self.terms.iter().cloned().partition(|(_, c)| c % divisor == 0);
-        let whole = whole.into_iter().map(|(a, c)| (a, c / divisor)).collect();
-        (
-            Linear { terms: whole, constant: self.constant.div_euclid(divisor) },
-            Linear { terms: rest, constant: self.constant.rem_euclid(divisor) },
-        )
+        let whole: Vec<_> = whole.into_iter().map(|(a, c)| (a, c / divisor)).collect();
+        // A constant is taken apart only where nothing of it is left: `(x - 1) // 3` stays as it is written.
+        let apart = rest.is_empty() || self.constant % divisor == 0;
+        let (quotient, remainder) = if apart {
+            (self.constant.div_euclid(divisor), self.constant.rem_euclid(divisor))
+        } else {
+            (0, self.constant)
+        };
+        (Linear { terms: whole, constant: quotient }, Linear { terms: rest, constant: remainder })
     }
 
     /// The quotient by `divisor` that all values share, if they share one.
@@ -213,9 +232,17 @@ impl Linear {
 
     /// `self % divisor`, for a positive divisor.
     pub fn rem(&self, divisor: i64, domains: &Domains) -> Option<Linear> {
-        let (_, rest) = self.separated(divisor);
+        let (_, mut rest) = self.separated(divisor);
         if let Some(q) = rest.common_quotient(divisor, domains) {
             return rest.shifted(q.checked_mul(divisor)?.checked_neg()?);
+        }
+        rest.constant = rest.constant.rem_euclid(divisor);
+        if let ([(Expr::Binary(BinOp::FloorDiv, x, c), 1)], 0) = (rest.terms.as_slice(), rest.constant) {
+            // `(x // c) % d` is `(x % (c * d)) // c`.
+            if let Some((c, product)) = constant(c).filter(|c| *c > 0).and_then(|c| Some((c, c.checked_mul(divisor)?)))
+            {
+                return Linear::of(x, domains)?.rem(product, domains)?.div(c, domains);
+            }
         }
         let g = rest.terms.iter().fold(gcd(divisor, rest.constant), |g, (_, c)| gcd(g, c.abs()));
         let reduced =

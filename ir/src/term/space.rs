@@ -1,7 +1,7 @@
 //! The space of a contraction's schedules: an e-graph of terms, and what is known about how it was made.
 use super::{state_of, Contraction, Place, Stage, State, Team, Term, Tile};
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::time::Duration;
 
 /// The analysis that holds every class to its invariant. A violation is a bug in a rule: it is recorded here and makes
@@ -77,7 +77,7 @@ pub struct Space {
     /// What is scheduled.
     pub contraction: Contraction,
     /// Which rule made a node, by the node as it was added; for derivations.
-    pub made_by: HashMap<Term, &'static str>,
+    pub made_by: FxHashMap<Term, &'static str>,
     /// How it was made.
     pub report: SaturationReport,
 }
@@ -98,7 +98,7 @@ impl Space {
     pub fn bottom_up(&self) -> Vec<Id> {
         let mut order = Vec::with_capacity(self.egraph.number_of_classes());
         // 0: not seen, 1: its children are being visited, 2: done.
-        let mut mark: HashMap<Id, u8> = HashMap::new();
+        let mut mark: FxHashMap<Id, u8> = FxHashMap::default();
         let mut stack = vec![(self.egraph.find(self.root), false)];
         while let Some((class, leaving)) = stack.pop() {
             if leaving {

@@ -169,6 +169,10 @@ fn shifted_variable(e: &Expr) -> Option<(VarId, i64)> {
             Expr::Var(v) => Some((v.id, constant(b)?)),
             _ => None,
         },
+        Expr::Binary(BinOp::Sub, a, b) => match &**a {
+            Expr::Var(v) => Some((v.id, constant(b)?.checked_neg()?)),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -325,6 +325,10 @@ impl Writer<'_> {
             let block = shared_name(side);
             let call = self.call("transform_layout", [var(&block), json!(["write", 0])]);
             call.kwargs.insert("index_map".into(), json!(map));
+            if layout.swizzle {
+                // Where the tensor's last tile is cut, the permutation reaches past it.
+                call.kwargs.insert("assume_injective_transform".into(), json!(true));
+            }
         }
         if layout.pad > 0 {
             let block = shared_name(side);

@@ -1,9 +1,10 @@
 //! Saturation: a worklist of (class, node) pairs; each rule sees each of them once.
 use super::menu::{Fuel, Limits, Menu};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use satune_ir::term::{
     Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, Tile,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 type Graph = egg::EGraph<Term, Invariants>;
@@ -42,8 +43,8 @@ pub struct Engine<'a> {
     /// Sizes on offer.
     pub menu: &'a Menu,
     queue: VecDeque<(egg::Id, Term)>,
-    nests: HashMap<State, egg::Id>,
-    made_by: HashMap<Term, &'static str>,
+    nests: FxHashMap<State, egg::Id>,
+    made_by: FxHashMap<Term, &'static str>,
     class: egg::Id,
     rule: &'static str,
     added: u64,
@@ -111,8 +112,8 @@ pub fn saturate(
         limits,
         menu,
         queue: VecDeque::new(),
-        nests: HashMap::new(),
-        made_by: HashMap::new(),
+        nests: FxHashMap::default(),
+        made_by: FxHashMap::default(),
         class: egg::Id::from(0),
         rule: "",
         added: 0,
@@ -156,7 +157,7 @@ pub fn saturate(
         firings,
     };
     let root = engine.egraph.find(root);
-    let mut made_by = HashMap::with_capacity(engine.made_by.len());
+    let mut made_by = FxHashMap::with_capacity_and_hasher(engine.made_by.len(), FxBuildHasher);
     for (node, rule) in engine.made_by {
         let node = egg::Language::map_children(node, |id| engine.egraph.find(id));
         made_by.insert(node, rule);

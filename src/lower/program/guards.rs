@@ -35,6 +35,7 @@ pub fn decide(nest: &Nest, program: &Program, layouts: &HashMap<BufferId, Layout
     let on_chip: HashSet<BufferId> = layouts.keys().copied().filter(|b| program.buffer(*b).scope != "global").collect();
     let mut proof = Proof {
         program,
+        nest,
         ranges: &nest.ranges,
         full: on_chip.iter().copied().filter(|b| layouts.get(b).is_some_and(|l| l.covered)).collect(),
         zeroed: on_chip.clone(),
@@ -137,6 +138,7 @@ pub fn product<'e>(leaf: &Leaf, value: &'e Expr) -> Option<(&'e Expr, &'e Expr, 
 
 struct Proof<'p> {
     program: &'p Program,
+    nest: &'p Nest,
     ranges: &'p Ranges,
     full: HashSet<BufferId>,
     zeroed: HashSet<BufferId>,
@@ -187,7 +189,7 @@ impl Proof<'_> {
     /// and the indices are its quotient and remainder, so that below the bound each element has its instance.
     fn surplus(&self, leaf: &Leaf, guard: &Pred) -> bool {
         let Pred::Lt(e, bound) = guard else { return false };
-        if leaf.accumulates() || *bound < 1 || !self.counts(e) {
+        if leaf.accumulates() || *bound < 1 || !self.counts(e) || self.counts_owners(leaf, e) {
             return false;
         }
         let apart = |d: usize, part: &Linear| {
@@ -207,6 +209,13 @@ impl Proof<'_> {
                     dims.clone().any(|b| a != b && apart(a, &quotient) && apart(b, &remainder) && others_free(&[a, b]))
                 })
             })
+    }
+
+    /// Whether a form depends on which block (or which thread, of a local buffer) has the memory that is written: then
+    /// each has a memory of its own, and some of them stay unwritten.
+    fn counts_owners(&self, leaf: &Leaf, form: &Linear) -> bool {
+        let local = self.program.buffer(leaf.target).scope == "local";
+        self.nest.threads.iter().any(|t| (local || !t.block) && form.uses(&|v| v == t.var))
     }
 
     /// Whether a form takes every value from 0 to its last while its variables run.

@@ -211,7 +211,7 @@ impl Plan<'_> {
         let Some((lo, hi)) = hull(&|_| true) else { return Ok(None) };
         let written = hull(&|a| a.write).unwrap_or((lo, hi));
         let read = hull(&|a| !a.write).unwrap_or(written);
-        let covered = written.0 <= read.0 && read.1 <= written.1;
+        let covered = written.0 <= read.0 && read.1 <= written.1 && self.permuted_covered(d, serial);
         if !serial.is_empty() && !covered {
             return Ok(None);
         }
@@ -228,14 +228,37 @@ impl Plan<'_> {
         Ok(Some(Dim { origin, digits, extent, stride: 1, covered }))
     }
 
-    /// Bounds of what an access touches. Guards that stay conditions count; those that are the buffer's own bounds do
-    /// not, since copies fill zeros beyond them.
+    /// The bounds of an xor are those of all that it could be: what is permuted, on its left side, has to be covered too.
+    fn permuted_covered(&self, d: usize, serial: &HashSet<VarId>) -> bool {
+        let hull = |write: bool| {
+            self.accesses
+                .iter()
+                .filter(|a| a.write == write)
+                .filter_map(|a| {
+                    let plain = a.at[d].without_xor()?;
+                    Some(self.bounds(a, &plain.partition(&|atom| self.fixed(atom, serial)).1))
+                })
+                .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))
+        };
+        match (hull(true), hull(false)) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(written), Some(read)) => written.0 <= read.0 && read.1 <= written.1,
+        }
+    }
+
+    /// Bounds of what an access touches. Guards that stay conditions count; those on an index of the statement may go
+    /// (see [`super::guards`]) and do not count.
     fn bounds(&self, access: &Access, form: &Linear) -> (i64, i64) {
-        let own = |p: &&Pred| match p {
-            Pred::Lt(l, _) => !access.at.iter().any(|index| index.plus(l, -1).as_constant().is_some()),
+        let leaf = access.leaf;
+        let kept_one = |p: &&Pred| match p {
+            Pred::Lt(l, _) => {
+                let mut indices = access.at.iter().chain(&leaf.at).chain(leaf.reads.iter().flat_map(|(_, at)| at));
+                !indices.any(|index| index.plus(l, -1).as_constant().is_some())
+            }
             _ => false,
         };
-        let kept: Vec<Pred> = access.leaf.guards.iter().filter(own).cloned().collect();
+        let kept: Vec<Pred> = leaf.guards.iter().filter(kept_one).cloned().collect();
         range_under(form, &kept, &self.nest.ranges)
     }
 

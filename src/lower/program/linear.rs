@@ -134,6 +134,23 @@ impl Linear {
         self.terms.is_empty().then_some(self.constant)
     }
 
+    /// The form with every xor replaced by its left side: what is permuted. None where there is no xor.
+    pub fn without_xor(&self) -> Option<Linear> {
+        let mut found = false;
+        let mut out = Linear { terms: Vec::new(), constant: self.constant };
+        for (atom, c) in &self.terms {
+            let part = match atom {
+                Atom::Other(Op::Xor, a, _) => {
+                    found = true;
+                    a.scaled(*c)
+                }
+                other => Linear { terms: vec![(other.clone(), *c)], constant: 0 },
+            };
+            out = out.plus(&part, 1);
+        }
+        found.then_some(out)
+    }
+
     /// `self + factor · other`.
     pub fn plus(&self, other: &Linear, factor: i64) -> Linear {
         let mut out = self.clone();
@@ -368,13 +385,18 @@ fn combine(op: Op, a: Linear, b: Linear, ranges: &Ranges) -> Linear {
         Op::Xor if a == b => return Linear::of(0),
         Op::Xor => {
             // Bits below every bit of one side pass through.
-            for (x, y) in [(&a, &b), (&b, &a)] {
+            // The left side stays on the left: see `without_xor`.
+            let ordered = |x: Linear, y: &Linear, swapped: bool| match swapped {
+                false => combine(Op::Xor, x, y.clone(), ranges),
+                true => combine(Op::Xor, y.clone(), x, ranges),
+            };
+            for (x, y, swapped) in [(&a, &b, false), (&b, &a, true)] {
                 let g = y.factor() & y.factor().wrapping_neg();
                 if g > 1 && y.range(ranges).0 >= 0 {
                     let low = x.remainder(g, ranges);
                     if low.as_constant() != Some(0) {
                         let high = x.plus(&low, -1);
-                        return combine(Op::Xor, high, y.clone(), ranges).plus(&low, 1);
+                        return ordered(high, y, swapped).plus(&low, 1);
                     }
                 }
                 if y.as_constant() == Some(0) {
@@ -388,14 +410,14 @@ fn combine(op: Op, a: Linear, b: Linear, ranges: &Ranges) -> Linear {
                     let (lo, hi) = low.range(ranges);
                     if !high.is_empty() && lo >= 0 && hi < p && y_lo >= 0 && y_hi < p {
                         let high = Linear { terms: high, constant: 0 };
-                        return combine(Op::Xor, low, y.clone(), ranges).plus(&high, 1);
+                        return ordered(low, y, swapped).plus(&high, 1);
                     }
                 }
             }
         }
         _ => {}
     }
-    let (a, b) = if a <= b { (a, b) } else { (b, a) };
+    let (a, b) = if op == Op::Xor || a <= b { (a, b) } else { (b, a) };
     Linear::atom(Atom::Other(op, Box::new(a), Box::new(b)))
 }
 

@@ -1,0 +1,159 @@
+//! Index maps with an xor: `(i, (j // 4 ^ i % 8) * 4 + j % 4)`.
+//!
+//! `a ^ (b % m)`, for `m` a power of two, permutes the values of `a` within every run of `m` of them. So where `b` follows
+//! from the other outputs, the map is the one without the xor, up to a permutation, and one to one as that is.
+use super::layout::{Layout, MapError};
+use super::IndexMap;
+use crate::arith::{constant, Domains};
+use crate::linear::Linear;
+use satune_ir::{visit, BinOp, Expr, VarId};
+
+/// What an xor of one output is.
+struct Xor {
+    /// Which output.
+    output: usize,
+    /// What it is multiplied by there.
+    scale: i64,
+    /// What follows from the other outputs.
+    key: Expr,
+    /// `key % width`.
+    width: i64,
+}
+
+impl IndexMap {
+    /// Whether an xor stands in an output.
+    pub(super) fn swizzles(&self) -> bool {
+        self.outputs.iter().any(is_xor_inside)
+    }
+
+    /// The image of a box under a map with xors: its shape, and whether every element of it is used. None where the map is
+    /// not understood.
+    pub(super) fn swizzled(&self, shape: &[i64]) -> Option<(Layout, bool)> {
+        let mut plain = self.clone();
+        let mut xors = Vec::new();
+        for (k, e) in self.outputs.iter().enumerate() {
+            let xor = match xor_of(k, e)? {
+                None => continue,
+                Some(xor) => xor,
+            };
+            plain.outputs[k] = without_xor(e);
+            xors.push(xor);
+        }
+        let layout: Result<Layout, MapError> = plain.layout(shape);
+        let mut layout = layout.ok()?;
+        let inverse = layout.inverse.take()?;
+        let mut exact = layout.padding.take().is_none();
+        for xor in &xors {
+            let axis = layout.axes.get(xor.output)?.id;
+            let mut apart = true;
+            visit::walk_expr(&xor.key, &mut |e| {
+                if let Expr::Var(v) = e {
+                    let source = inverse.get(v.id.0 as usize);
+                    apart &= source.is_some_and(|s| !visit::uses_var(s, &|id| id == axis));
+                }
+            });
+            // Other xors must not change what this one is keyed by.
+            let swizzled = |id: VarId| xors.iter().any(|x| layout.axes.get(x.output).is_some_and(|v| v.id == id));
+            visit::walk_expr(&xor.key, &mut |e| {
+                if let Expr::Var(v) = e {
+                    apart &= inverse.get(v.id.0 as usize).is_some_and(|s| !visit::uses_var(s, &swizzled));
+                }
+            });
+            let extent = layout.shape.get_mut(xor.output)?;
+            if !apart || *extent % xor.scale != 0 {
+                return None;
+            }
+            let run = xor.scale.checked_mul(xor.width)?;
+            let whole = extent.checked_add(run - 1)? / run * run;
+            exact &= whole == *extent;
+            *extent = whole;
+        }
+        Some((layout, exact))
+    }
+}
+
+fn is_xor_inside(e: &Expr) -> bool {
+    let mut found = false;
+    visit::walk_expr(e, &mut |e| found |= matches!(e, Expr::Binary(BinOp::BitXor, ..)));
+    found
+}
+
+fn without_xor(e: &Expr) -> Expr {
+    visit::map_expr(e, &mut |e| match e {
+        Expr::Binary(BinOp::BitXor, a, _) => a.as_ref().clone(),
+        other => other,
+    })
+}
+
+/// The one xor of an output, as a term of its sum. `Some(None)` where there is none; `None` where it is something else.
+fn xor_of(output: usize, e: &Expr) -> Option<Option<Xor>> {
+    if !is_xor_inside(e) {
+        return Some(None);
+    }
+    let none = Domains::new();
+    let sum = Linear::of(e, &none)?;
+    let mut found: Option<Xor> = None;
+    for (atom, scale) in sum.terms() {
+        let Expr::Binary(BinOp::BitXor, a, b) = atom else {
+            if is_xor_inside(atom) {
+                return None;
+            }
+            continue;
+        };
+        let Expr::Binary(BinOp::FloorMod, key, width) = b.as_ref() else { return None };
+        let width = constant(width).filter(|w| *w > 0 && w.count_ones() == 1)?;
+        if found.is_some() || *scale <= 0 || is_xor_inside(a) || is_xor_inside(key) {
+            return None;
+        }
+        found = Some(Xor { output, scale: *scale, key: key.as_ref().clone(), width });
+    }
+    let xor = found?;
+    // The rest of the sum counts what lies below the xor's digit: `j % 4` beside `(j // 4 ^ ...) * 4`.
+    let low = sum.terms().iter().filter(|(atom, _)| !is_xor_inside(atom)).all(|(atom, scale)| match atom {
+        Expr::Binary(BinOp::FloorMod, _, c) => *scale == 1 && constant(c).is_some_and(|c| c > 0 && c <= xor.scale),
+        _ => false,
+    });
+    (low && sum.offset() == 0 && sum.terms().len() <= 2).then_some(Some(xor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(map: &str, shape: &[i64]) -> Option<(Vec<i64>, bool)> {
+        IndexMap::parse(map).unwrap().swizzled(shape).map(|(l, exact)| (l.shape, exact))
+    }
+
+    #[test]
+    fn runs_are_permuted() {
+        let map = "lambda i, j: (i, (j // 4 ^ i % 8) * 4 + j % 4)";
+        assert_eq!(image(map, &[1 << 20, 1 << 20]), Some((vec![1 << 20, 1 << 20], true)));
+        assert_eq!(image(map, &[16, 45]), Some((vec![16, 64], false)), "the last run is padded");
+        assert_eq!(image("lambda i, j: (j, i ^ j % 4)", &[8, 16]), Some((vec![16, 8], true)));
+    }
+
+    #[test]
+    fn what_is_not_one_to_one_is_not_taken() {
+        // The key is the index itself.
+        assert_eq!(image("lambda i, j: (i, j ^ j % 4)", &[8, 8]), None);
+        // Keyed by what is itself permuted.
+        assert_eq!(image("lambda i, j: (i ^ j % 4, j ^ i % 4)", &[8, 8]), None);
+        // No power of two.
+        assert_eq!(image("lambda i, j: (i, j ^ i % 3)", &[8, 8]), None);
+        assert_eq!(image("lambda i, j: (i, (j // 4 ^ i % 8) * 2 + j % 4)", &[8, 64]), None);
+    }
+
+    /// The image is what trying every index gives.
+    #[test]
+    fn small_boxes_agree_with_every_index() {
+        for shape in [[8, 32], [16, 64], [4, 96]] {
+            let map = IndexMap::parse("lambda i, j: (i, (j // 4 ^ i % 8) * 4 + j % 4)").unwrap();
+            let (layout, exact) = map.swizzled(&shape).unwrap();
+            let tried = map.tried(&shape, layout.axes.clone());
+            assert_eq!(exact, tried.is_ok(), "{shape:?}");
+            if let Ok(t) = tried {
+                assert_eq!(t.shape, layout.shape);
+            }
+        }
+    }
+}

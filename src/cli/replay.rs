@@ -1,0 +1,167 @@
+//! `replay`: traces and cases of primitive calls, made again on their programs.
+use super::{print, Failure, Outcome};
+use crate::source;
+use rayon::prelude::*;
+use satune_ir::{tvmscript, Program};
+use satune_rewrites::replay::replay as make_calls;
+use satune_rewrites::{Call, ScheduleError, Trace};
+use serde::Deserialize;
+use serde_json::{json, Value};
+use std::path::PathBuf;
+
+/// What to replay.
+#[derive(clap::Args)]
+pub(super) struct Replay {
+    /// A trace (JSON), or cases, one JSON object a line: {"name", "script", "calls"}
+    file: PathBuf,
+    /// The program that a trace is replayed on, where it does not say: an operator or a file with a PrimFunc
+    #[arg(long)]
+    program: Option<String>,
+    /// Print JSON, one line per case
+    #[arg(long)]
+    json: bool,
+}
+
+/// One case.
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    script: String,
+    calls: Vec<Call>,
+}
+
+/// A trace with its source program.
+#[derive(Deserialize)]
+struct TraceFile {
+    program: Option<String>,
+}
+
+/// `replay`.
+pub(super) fn run(args: &Replay) -> Outcome {
+    let path = args.file.display().to_string();
+    let text = std::fs::read_to_string(&args.file).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
+    if is_cases(&text) {
+        return cases(&path, &text, args.json);
+    }
+    let trace = Trace::from_json(&text).map_err(|e| {
+        Failure::Input(format!(
+            "{path}: {e}; a trace is a JSON list of {{\"op\", \"args\", \"kwargs\", \"out\"}}, or an object with such a list as \"calls\""
+        ))
+    })?;
+    let own = serde_json::from_str::<TraceFile>(&text).ok().and_then(|t| t.program);
+    let program = match (&args.program, own) {
+        (Some(name), _) => program_of(name)?,
+        (None, Some(script)) => parse(&path, &script)?,
+        (None, None) => {
+            return Err(Failure::Input(format!(
+                "{path}: the trace does not hold its program; name it with --program gemm:... or --program FILE"
+            )))
+        }
+    };
+    let outcome = Outcomes::of(&program, &trace.calls).map_err(|e| Failure::Input(format!("{path}: {}", e.detail)))?;
+    if args.json {
+        print(&format!("{}\n", outcome.json(None)))?;
+    } else if outcome.refused.is_none() {
+        print(&outcome.script)?;
+    }
+    match outcome.refused {
+        None => Ok(()),
+        Some((index, picture)) => {
+            Err(Failure::Nothing(format!("call {index} ({}) is refused\n{picture}", trace.calls[index].op)))
+        }
+    }
+}
+
+fn program_of(name: &str) -> Result<Program, Failure> {
+    if std::path::Path::new(name).is_file() {
+        let text = source::read(std::path::Path::new(name)).map_err(|e| Failure::Input(e.to_string()))?;
+        return parse(name, &text);
+    }
+    source::load(name).map(|p| p.program).map_err(|e| Failure::Input(e.to_string()))
+}
+
+fn parse(name: &str, script: &str) -> Result<Program, Failure> {
+    tvmscript::parse_named(name, script).map_err(|e| Failure::Input(source::rendered(&e)))
+}
+
+/// Whether the text is cases: its first line is an object with a script.
+fn is_cases(text: &str) -> bool {
+    let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
+    serde_json::from_str::<Value>(first).is_ok_and(|v| v.get("script").is_some())
+}
+
+/// What came of a list of calls.
+struct Outcomes {
+    calls: Vec<Value>,
+    /// TVMScript of the program that the calls left.
+    script: String,
+    /// The first refusal: which call, and its picture.
+    refused: Option<(usize, String)>,
+}
+
+impl Outcomes {
+    fn of(program: &Program, calls: &[Call]) -> Result<Outcomes, ScheduleError> {
+        let (results, schedule) = make_calls(program, calls)?;
+        let refused =
+            results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e.render(schedule.program()))));
+        let calls = results
+            .iter()
+            .map(|r| match r {
+                Ok(()) => json!({"ok": true}),
+                Err(e) => json!({
+                    "ok": false, "error_class": e.class.to_string(), "fast": e.fast, "detail": e.detail,
+                    "remedy": e.remedy,
+                }),
+            })
+            .collect();
+        Ok(Outcomes { calls, script: tvmscript::print(schedule.program()), refused })
+    }
+
+    fn json(&self, name: Option<&str>) -> Value {
+        let mut out = serde_json::Map::new();
+        if let Some(name) = name {
+            out.insert("name".into(), name.into());
+        }
+        out.insert("calls".into(), Value::Array(self.calls.clone()));
+        out.insert("script".into(), self.script.clone().into());
+        Value::Object(out)
+    }
+}
+
+/// A line of text per case, and whether it could be read at all.
+fn case(path: &str, number: usize, line: &str, as_json: bool) -> Result<String, Failure> {
+    let at = format!("{path}:{}", number + 1);
+    let case: Case = serde_json::from_str(line)
+        .map_err(|e| Failure::Input(format!("{at}: {e}; a case is {{\"name\", \"script\", \"calls\"}}")))?;
+    let program = parse(&format!("{at} ({})", case.name), &case.script)?;
+    let outcome = Outcomes::of(&program, &case.calls).map_err(|e| Failure::Input(format!("{at}: {}", e.detail)))?;
+    if as_json {
+        return Ok(format!("{}\n", outcome.json(Some(&case.name))));
+    }
+    Ok(match &outcome.refused {
+        None => format!("{}: {} calls made\n", case.name, outcome.calls.len()),
+        Some((index, picture)) => {
+            format!("{}: call {index} ({}) is refused\n{picture}\n", case.name, case.calls[*index].op)
+        }
+    })
+}
+
+fn cases(path: &str, text: &str, as_json: bool) -> Outcome {
+    let lines: Vec<(usize, &str)> = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()).collect();
+    let mut unread = Vec::new();
+    // In pieces, so that results come while later cases are still under way.
+    for piece in lines.chunks(256) {
+        let done: Vec<Result<String, Failure>> =
+            piece.par_iter().map(|(number, line)| case(path, *number, line, as_json)).collect();
+        for result in done {
+            match result {
+                Ok(text) => print(&text)?,
+                Err(failure) => unread.push(failure.text().to_string()),
+            }
+        }
+    }
+    if unread.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Input(unread.join("\n")))
+}

@@ -1,0 +1,112 @@
+//! What a command is asked to work on: an operator by name, or a PrimFunc in a file.
+use crate::operators::{self, OperatorError, Problem, MOST};
+use satune_ir::term::Axis;
+use satune_ir::tvmscript::{self, ParseError};
+use satune_rewrites::space::{contraction, EncodeError};
+use std::path::Path;
+
+/// Why there is no problem to work on.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The text names no operator.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    /// The file cannot be read.
+    #[error("{path}: {error}")]
+    File {
+        /// As asked.
+        path: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The file is too large to be a program.
+    #[error("{path}: the file has {bytes} bytes; at most {most} are read", most = LONGEST)]
+    Large {
+        /// As asked.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The file is no program.
+    #[error("{}", rendered(.0))]
+    Parse(Box<ParseError>),
+    /// The program cannot be explored.
+    #[error("{path}: {error}")]
+    Encode {
+        /// As asked.
+        path: String,
+        /// What does not fit.
+        error: EncodeError,
+    },
+    /// An axis is too long.
+    #[error("{path}: axis {axis} has {extent} iterations; at most {most} are explored", most = MOST)]
+    Extent {
+        /// As asked.
+        path: String,
+        /// Name of the iterator.
+        axis: String,
+        /// Its extent.
+        extent: i64,
+    },
+}
+
+/// Longest file, bytes: what the reader of programs takes.
+const LONGEST: u64 = 4 << 20;
+
+/// An operator (`gemm:M,N,K,dtype`), or the path of a file with a PrimFunc.
+///
+/// # Errors
+/// See [`SourceError`].
+pub fn load(text: &str) -> Result<Problem, SourceError> {
+    let path = Path::new(text);
+    let named = path.extension().is_some_and(|e| e == "py") || path.is_file();
+    if !named {
+        return Ok(operators::parse(text)?);
+    }
+    of_script(text, &read(path)?)
+}
+
+/// Reads a file that must not be larger than a program can be.
+///
+/// # Errors
+/// What the system says, or the size.
+pub fn read(path: &Path) -> Result<String, SourceError> {
+    let failed = |error| SourceError::File { path: path.display().to_string(), error };
+    let bytes = std::fs::metadata(path).map_err(failed)?.len();
+    if bytes > LONGEST {
+        return Err(SourceError::Large { path: path.display().to_string(), bytes });
+    }
+    std::fs::read_to_string(path).map_err(failed)
+}
+
+/// A problem from the text of a PrimFunc; `name` is for errors and reports.
+///
+/// # Errors
+/// When the text is no program, or one that the explorer does not take.
+pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
+    let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
+    let contraction = contraction(&program).map_err(|error| SourceError::Encode { path: name.into(), error })?;
+    let long = contraction.iters.iter().find(|(axis, i)| i.extent > MOST && !matches!(axis, Axis::Batch(_)));
+    if let Some((_, info)) = long {
+        return Err(SourceError::Extent { path: name.into(), axis: info.name.clone(), extent: info.extent });
+    }
+    Ok(Problem { name: name.into(), script: tvmscript::print(&program), program, contraction })
+}
+
+/// The error with the line and what would make it right.
+pub fn rendered(error: &ParseError) -> String {
+    let mut out = error.to_string();
+    out.push_str(&format!("\n  {:>5} | {}", error.line, clip(&error.source_line)));
+    if let Some(help) = &error.help {
+        out.push_str(&format!("\n  help: {help}"));
+    }
+    out
+}
+
+/// The beginning of a line that may be very long.
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(160) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text.into(),
+    }
+}
