@@ -89,6 +89,7 @@ fn kernels_of_split_k_follow_each_other() {
         group: 1,
         split_k: 2,
         store: Store::Direct,
+        min_blocks: None,
     };
     let g = Gemm::plain("gemm", [64, 128, 512], DType::F16, DType::F16, "NN");
     let Some(text) = asked(&lower_mma(&g, &plan).unwrap(), "1, 2, 3, 4") else { return };

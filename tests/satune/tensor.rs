@@ -101,7 +101,17 @@ const TYPES: [(Mma, DType, DType); 4] = [
 fn small(instruction: Mma) -> TensorPlan {
     let k = i64::from(2 * instruction.k());
     let (tile, warp, stages) = ([64, 64, k], [32, 32], 3);
-    TensorPlan { tile, warp, instruction, stages, swizzle: true, group: 2, split_k: 1, store: Store::Direct }
+    TensorPlan {
+        tile,
+        warp,
+        instruction,
+        stages,
+        swizzle: true,
+        group: 2,
+        split_k: 1,
+        store: Store::Direct,
+        min_blocks: None,
+    }
 }
 
 #[test]
@@ -214,6 +224,7 @@ fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
         group: 8,
         split_k: 1,
         store: Store::Direct,
+        min_blocks: None,
     };
     for layout in ["NN", "NT"] {
         let name = format!("hgemm_{}", layout.to_lowercase());
@@ -228,6 +239,45 @@ fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
                 assert!(mix.share > 0.45, "{mix:?}");
             }
         }
+    }
+}
+
+#[test]
+fn stores_by_way_of_shared_memory_compile() {
+    let mut plan = TensorPlan { tile: [128, 128, 32], warp: [64, 32], stages: 4, group: 8, ..small(Mma::Bf16) };
+    let mut g = Gemm::plain("bgemm_epilogue", [4096, 4096, 4096], DType::BF16, DType::BF16, "NT");
+    g.epilogue = Epilogue { alpha: 0.5, bias: true, activation: Activation::Gelu, residual: Some(1.0) };
+    for (arch, stmatrix, min_blocks) in [("sm_80", false, None), ("sm_90", true, None)] {
+        (plan.store, plan.min_blocks) = (Store::Shared { stmatrix }, min_blocks);
+        let module = lower_mma(&g, &plan).unwrap();
+        let Some(list) = compiled(&g, &module, &[arch], "stores_by_way_of_shared_memory_compile") else { return };
+        println!("{arch}: {} registers, {} bytes spilled", list[0].registers, list[0].spill_bytes);
+        assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_its_condition() {
+    let g = Gemm::plain("gemm", [128, 128, 128], DType::F16, DType::F16, "NN");
+    let base = small(Mma::F16);
+    let refused = [
+        (TensorPlan { warp: [24, 32], ..base.clone() }, "warp tile m is 24; it must be a positive multiple of 16"),
+        (TensorPlan { tile: [64, 64, 40], ..base.clone() }, "block tile k is 40; it must be a positive multiple of 16"),
+        (TensorPlan { instruction: Mma::S8, ..base.clone() }, "S8 does not multiply F16"),
+        (TensorPlan { stages: 1, ..base.clone() }, "1 stages; a ring has 2 to 16"),
+        (
+            TensorPlan { tile: [96, 64, 48], ..base.clone() },
+            "rows of A's tile have 6 16-byte chunks; a swizzle takes 1, 2, 4 or a multiple of 8",
+        ),
+        (TensorPlan { tile: [512, 512, 64], ..base.clone() }, "8192 threads per block; a GPU runs 32 to 1024"),
+        (TensorPlan { split_k: 9, ..base.clone() }, "9 parts of 4 tiles along k"),
+        (
+            TensorPlan { stages: 16, tile: [128, 128, 64], ..base.clone() },
+            "524288 bytes of shared memory per block; at most 232448",
+        ),
+    ];
+    for (plan, message) in refused {
+        assert_eq!(plan.check(&g).unwrap_err().to_string(), message);
     }
 }
 

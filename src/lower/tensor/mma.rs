@@ -23,13 +23,7 @@ pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, Tens
     Ok(module)
 }
 
-/// Bytes of a ring.
-fn ring_bytes(gemm: &Gemm, plan: &TensorPlan) -> i64 {
-    let [m, n, k] = plan.tile;
-    i64::from(plan.stages) * (m + n) * k * i64::from(gemm.operand.bytes())
-}
-
-fn check(gemm: &Gemm, plan: &TensorPlan) -> Result<(), TensorError> {
+pub(super) fn check(gemm: &Gemm, plan: &TensorPlan) -> Result<(), TensorError> {
     check_problem(gemm)?;
     let op = plan.instruction;
     if op.operand() != gemm.operand {
@@ -43,7 +37,7 @@ fn check(gemm: &Gemm, plan: &TensorPlan) -> Result<(), TensorError> {
     multiple("block tile k", k, i64::from(op.k()))?;
     multiple("raster group", plan.group, 1)?;
     multiple("split_k", plan.split_k, 1)?;
-    let threads = m / plan.warp[0] * (n / plan.warp[1]) * 32;
+    let threads = plan.threads();
     if threads > 1024 {
         return Err(TensorError::Threads(threads));
     }
@@ -59,7 +53,7 @@ fn check(gemm: &Gemm, plan: &TensorPlan) -> Result<(), TensorError> {
             return Err(TensorError::Swizzle(name, chunks));
         }
     }
-    let bytes = ring_bytes(gemm, plan);
+    let bytes = plan.shared_bytes(gemm);
     if bytes > MOST_SHARED {
         return Err(TensorError::Shared { bytes, most: MOST_SHARED });
     }
@@ -123,7 +117,7 @@ impl<'p> Mainloop<'p> {
         let op = plan.instruction;
         let (rows, columns) = ((gemm.m + m - 1) / m, (gemm.n + n - 1) / n);
         let per_part = (gemm.k + k * plan.split_k - 1) / (k * plan.split_k);
-        let threads = m / plan.warp[0] * (n / plan.warp[1]) * 32;
+        let threads = plan.threads();
         let mut head = Vec::new();
         let part = if plan.split_k > 1 { Index::BlockIdx(Dim::Z) } else { c(0) };
         let (row, column) = raster(&Index::BlockIdx(Dim::X), rows, columns, plan.group);
@@ -231,7 +225,7 @@ impl<'p> Mainloop<'p> {
             grid: [blocks as u32, 1, plan.split_k as u32],
             block: [self.threads as u32, 1, 1],
             shared_bytes: self.builder.shared_bytes,
-            min_blocks_per_sm: None,
+            min_blocks_per_sm: plan.min_blocks,
             tensor_maps: vec![],
             body,
         };

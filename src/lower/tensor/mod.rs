@@ -79,6 +79,35 @@ pub struct TensorPlan {
     pub split_k: i64,
     /// How C is written.
     pub store: Store,
+    /// Blocks that are to fit on a multiprocessor at once, where the compiler shall save registers for that.
+    pub min_blocks: Option<u32>,
+}
+
+impl TensorPlan {
+    /// Whether the plan fits the problem.
+    ///
+    /// # Errors
+    /// The condition that does not hold.
+    pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        mma::check(gemm, self)
+    }
+
+    /// Threads per block.
+    pub fn threads(&self) -> i64 {
+        self.tile[0] / self.warp[0].max(1) * (self.tile[1] / self.warp[1].max(1)) * 32
+    }
+
+    /// Shared memory per block, bytes.
+    pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
+        let [m, n, k] = self.tile;
+        i64::from(self.stages) * (m + n) * k * i64::from(gemm.operand.bytes())
+    }
+
+    /// Blocks, all parts of k together.
+    pub fn blocks(&self, gemm: &Gemm) -> i64 {
+        let tiles = |extent: i64, tile: i64| (extent + tile.max(1) - 1) / tile.max(1);
+        tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
+    }
 }
 
 /// How C is written.

@@ -36,6 +36,14 @@ pub enum TileStore {
 pub(super) const GROUP: i64 = 128;
 
 impl WgmmaPlan {
+    /// Whether the plan fits the problem.
+    ///
+    /// # Errors
+    /// The condition that does not hold.
+    pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        check(gemm, self)
+    }
+
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         (self.consumers + 1) * GROUP as u32
@@ -50,7 +58,8 @@ impl WgmmaPlan {
         }
     }
 
-    fn shared_bytes(&self, gemm: &Gemm) -> i64 {
+    /// Shared memory per block, bytes.
+    pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
         let [m, n, _] = self.tile;
         let ring = i64::from(self.stages) * ((m + n) * GROUP + 16);
         ring + if self.store == TileStore::Tma { m * n * i64::from(gemm.output.bytes()) } else { 0 }
