@@ -8,7 +8,7 @@ use satune_ir::DType;
 
 fn small(consumers: u32, n: i64) -> WgmmaPlan {
     let tile = [64 * i64::from(consumers), n, 64];
-    WgmmaPlan { tile, consumers, stages: 3, group: 2, blocks: Some(2), store: TileStore::Direct }
+    WgmmaPlan { tile, consumers, stages: 3, group: 2, blocks: Some(2), split_k: 1, store: TileStore::Direct }
 }
 
 #[test]
@@ -17,6 +17,8 @@ fn layouts_types_and_schedules_are_exact() {
     let cases = [
         (base.clone(), DType::F16, DType::F16, ["NT", "NN", "TN", "TT"].as_slice(), [192, 128, 256]),
         (small(2, 64), DType::BF16, DType::F32, &["NT", "TN"], [256, 136, 200]),
+        (WgmmaPlan { split_k: 3, ..base.clone() }, DType::F16, DType::F16, &["NT", "TN"], [72, 64, 512]),
+        (WgmmaPlan { split_k: 2, blocks: None, ..small(2, 64) }, DType::F16, DType::F32, &["NN"], [128, 72, 456]),
         (WgmmaPlan { stages: 2, blocks: None, ..small(2, 128) }, DType::BF16, DType::BF16, &["TN"], [136, 200, 72]),
         (WgmmaPlan { tile: [64, 32, 32], ..base.clone() }, DType::F32, DType::F32, &["NT"], [70, 36, 100]),
         (WgmmaPlan { tile: [64, 32, 128], ..base.clone() }, DType::I8, DType::I32, &["NT"], [66, 48, 400]),
@@ -137,6 +139,7 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
         stages: 3,
         group: 16,
         blocks: Some(132),
+        split_k: 1,
         store: TileStore::Tma,
     };
     for (name, layout, operand, output, plan) in [

@@ -180,6 +180,42 @@ fn schedules_of_other_forms_are_exact() {
     }
 }
 
+/// Any plan that is not refused is right, whatever the shape.
+#[test]
+fn random_plans_on_random_shapes_are_exact() {
+    use rand::{seq::SliceRandom, Rng, SeedableRng};
+    let mut rng = rand::rngs::StdRng::seed_from_u64(5);
+    let mut done = 0;
+    while done < 60 {
+        let (op, operand, output) = *TYPES.choose(&mut rng).unwrap();
+        let warp = [*[16, 32, 48].choose(&mut rng).unwrap(), *[16, 32, 48].choose(&mut rng).unwrap()];
+        let mut times = |list: &[i64]| *list.choose(&mut rng).unwrap();
+        let tile = [warp[0] * times(&[1, 2, 3]), warp[1] * times(&[1, 2, 4]), i64::from(op.k()) * times(&[1, 2, 3, 4])];
+        let store = match times(&[0, 1, 2]) {
+            0 => Store::Direct,
+            n => Store::Shared { stmatrix: n == 1 },
+        };
+        let (group, split_k) = (times(&[1, 2, 3]), times(&[1, 1, 2, 3]));
+        let (stages, swizzle) = (rng.gen_range(2..6), rng.gen_bool(0.7));
+        let plan = TensorPlan { tile, warp, instruction: op, stages, swizzle, group, split_k, store, min_blocks: None };
+        let layout = *["NN", "NT", "TN", "TT"].choose(&mut rng).unwrap();
+        let extent = |rng: &mut rand::rngs::StdRng, most: i64| match rng.gen_bool(0.5) {
+            true => 8 * rng.gen_range(1..most / 8),
+            false => rng.gen_range(1..most),
+        };
+        let shape = [extent(&mut rng, 120), extent(&mut rng, 120), extent(&mut rng, 260)];
+        let mut g = Gemm::plain("gemm", shape, operand, output, layout);
+        if rng.gen_bool(0.3) {
+            g.epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(1.0) };
+        }
+        if let Ok(module) = lower_mma(&g, &plan) {
+            println!("{plan:?} {shape:?} {layout}");
+            check(&g, &module);
+            done += 1;
+        }
+    }
+}
+
 #[test]
 fn a_missing_wait_or_barrier_is_found() {
     fn without(body: &mut Vec<Stmt>, drop: fn(&Stmt) -> bool) {

@@ -11,8 +11,12 @@ use crate::kernel::{Value, WarpOp};
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
     check(gemm, plan)?;
-    let split = plan.split_k;
     let (kernel, operands) = Mainloop::new(gemm, plan).kernel();
+    Ok(module(gemm, plan.split_k, kernel, operands))
+}
+
+/// The kernel, and the one that adds the parts where k is split.
+pub(super) fn module(gemm: &Gemm, split: i64, kernel: Kernel, operands: Vec<Operand>) -> TensorModule {
     let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspace: (0, gemm.accumulator()) };
     if split > 1 {
         module.workspace.0 = (gemm.m * gemm.n * split) as u64;
@@ -20,7 +24,7 @@ pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, Tens
         module.kernels.push(kernel);
         module.args.push(operands);
     }
-    Ok(module)
+    module
 }
 
 pub(super) fn check(gemm: &Gemm, plan: &TensorPlan) -> Result<(), TensorError> {

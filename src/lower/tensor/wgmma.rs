@@ -19,6 +19,8 @@ pub struct WgmmaPlan {
     pub group: i64,
     /// Blocks, each of which walks over tiles; `None`: one per tile.
     pub blocks: Option<u32>,
+    /// Parts of k, summed by a second kernel.
+    pub split_k: i64,
     /// How C is written.
     pub store: TileStore,
 }
@@ -101,6 +103,14 @@ fn check(gemm: &Gemm, plan: &WgmmaPlan) -> Result<(), TensorError> {
         return Err(TensorError::Multiple { what: "bytes of the tile along k", value: k * bytes, of: 128 });
     }
     multiple("raster group", plan.group, 1)?;
+    multiple("split_k", plan.split_k, 1)?;
+    let tiles = (gemm.k + k - 1) / k;
+    if plan.split_k > tiles {
+        return Err(TensorError::Split { parts: plan.split_k, tiles });
+    }
+    if plan.split_k > 1 && plan.store == TileStore::Tma {
+        return Err(TensorError::Store("split-K stores its sums at once"));
+    }
     for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
         if across && bytes != 2 {
             return Err(TensorError::Order { operand: gemm.operand, side });
@@ -134,7 +144,7 @@ fn check(gemm: &Gemm, plan: &WgmmaPlan) -> Result<(), TensorError> {
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
     check(gemm, plan)?;
     let (kernel, operands) = Pipeline::new(gemm, plan).kernel();
-    Ok(TensorModule { kernels: vec![kernel], args: vec![operands], workspace: (0, gemm.accumulator()) })
+    Ok(mma::module(gemm, plan.split_k, kernel, operands))
 }
 
 /// One operand's part of a stage.
@@ -161,6 +171,17 @@ impl Side {
     }
 }
 
+/// A tile of C.
+pub(super) struct Work {
+    /// First row and column.
+    pub m0: Index,
+    pub n0: Index,
+    /// Part of k.
+    pub part: Index,
+    /// Its number among the block's.
+    pub turn: Index,
+}
+
 pub(super) struct Pipeline<'p> {
     pub(super) gemm: &'p Gemm,
     pub(super) plan: &'p WgmmaPlan,
@@ -177,7 +198,9 @@ pub(super) struct Pipeline<'p> {
     /// Tiles of C, and how many of them a block takes at most.
     pub(super) tiles: [i64; 2],
     pub(super) grid: i64,
-    /// Tiles along k.
+    /// Tiles of C, of all parts of k.
+    pub(super) total: i64,
+    /// Tiles along k, of a part.
     pub(super) steps: i64,
 }
 
@@ -185,10 +208,11 @@ impl<'p> Pipeline<'p> {
     fn new(gemm: &'p Gemm, plan: &'p WgmmaPlan) -> Pipeline<'p> {
         let mut builder = Builder::new();
         let b = &mut builder;
-        let params = b.params(gemm, 1);
+        let params = b.params(gemm, plan.split_k);
         let [m, n, k] = plan.tile;
         let tiles = [(gemm.m + m - 1) / m, (gemm.n + n - 1) / n];
-        let grid = plan.blocks.map_or(tiles[0] * tiles[1], |g| i64::from(g.max(1)).min(tiles[0] * tiles[1]));
+        let total = tiles[0] * tiles[1] * plan.split_k;
+        let grid = plan.blocks.map_or(total, |g| i64::from(g.max(1)).min(total));
         let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 1024);
         let is_tma = plan.store == TileStore::Tma;
         let staging = is_tma.then(|| b.array("c_tile", gemm.output, m * n, Space::Shared, 1024));
@@ -228,7 +252,8 @@ impl<'p> Pipeline<'p> {
             op: Wgmma { n: n as u32, operand: gemm.operand, a_transposed: a_across, b_transposed: b_across },
             tiles,
             grid,
-            steps: (gemm.k + k - 1) / k,
+            total,
+            steps: (gemm.k + k * plan.split_k - 1) / (k * plan.split_k),
             builder,
         }
     }
@@ -285,7 +310,7 @@ impl<'p> Pipeline<'p> {
             ),
         ];
         let kernel = Kernel {
-            name: gemm.name.clone(),
+            name: if plan.split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() },
             notes,
             arrays: self.builder.arrays,
             grid: [self.grid as u32, 1, 1],
@@ -298,9 +323,9 @@ impl<'p> Pipeline<'p> {
         (kernel, self.params.operands)
     }
 
-    /// The code for each of the block's tiles: from its first row and column and its number among the block's.
-    fn for_each_tile(&mut self, code: impl FnOnce(&mut Self, &Index, &Index, &Index) -> Vec<Stmt>) -> Vec<Stmt> {
-        let total = self.tiles[0] * self.tiles[1];
+    /// The code for each of the block's tiles.
+    fn for_each_tile(&mut self, code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>) -> Vec<Stmt> {
+        let total = self.total;
         let (grid, group) = (self.grid, self.plan.group);
         let block = Index::BlockIdx(Dim::X);
         let var = self.builder.fresh();
@@ -311,10 +336,16 @@ impl<'p> Pipeline<'p> {
         };
         let mut body = Vec::new();
         let number = self.builder.bind(&mut body, "tile", number);
+        let per_part = self.tiles[0] * self.tiles[1];
+        let (part, number) = match self.plan.split_k {
+            1 => (c(0), number),
+            _ => (div(number.clone(), per_part), rem(number, per_part)),
+        };
+        let part = self.builder.bind(&mut body, "part", part);
         let (row, column) = raster(&number, self.tiles[0], self.tiles[1], group);
         let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
         let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
-        body.extend(code(self, &m0, &n0, &turn));
+        body.extend(code(self, &Work { m0, n0, part, turn }));
         if !is_loop {
             return body;
         }
@@ -351,8 +382,8 @@ impl<'p> Pipeline<'p> {
     fn producer(&mut self) -> Vec<Stmt> {
         let [m, n, k] = self.plan.tile;
         let stages = i64::from(self.plan.stages);
-        let body = self.for_each_tile(|this, m0, n0, turn| {
-            this.for_each_step(turn, |this, round, stage, parity| {
+        let body = self.for_each_tile(|this, work| {
+            this.for_each_step(&work.turn, |this, round, stage, parity| {
                 let barrier = (this.full, c(stage));
                 let bytes = ((m + n) * 128) as u32;
                 let free = GroupOp::WaitPhase {
@@ -360,8 +391,9 @@ impl<'p> Pipeline<'p> {
                     parity: crate::lower::index::xor(parity.clone(), c(1)),
                 };
                 let mut list = vec![free, GroupOp::ArriveExpect { barrier: barrier.clone(), bytes }];
-                let at_k = add(mul(round.clone(), stages * k), c(stage * k));
-                for (map, (side, first)) in this.sides.iter().zip([m0, n0]).enumerate() {
+                let at_k = add(mul(work.part.clone(), this.steps * k), mul(round.clone(), stages * k));
+                let at_k = add(at_k, c(stage * k));
+                for (map, (side, first)) in this.sides.iter().zip([&work.m0, &work.n0]).enumerate() {
                     for (offset, element) in side.boxes(k) {
                         let along = add(first.clone(), c(offset));
                         let (x, y) = if side.across { (along, at_k.clone()) } else { (at_k.clone(), along) };
@@ -402,11 +434,11 @@ impl<'p> Pipeline<'p> {
                 guarded(both(first.clone(), also), vec![arrive])
             }
         };
-        let body = self.for_each_tile(|this, m0, n0, turn| {
+        let body = self.for_each_tile(|this, work| {
             let mut list = this.builder.repeat("i", (0, blocks * n / 2), Unroll::Full, |_, i| {
                 vec![Stmt::Store { array: sums, index: i, value: zero }]
             });
-            list.extend(this.for_each_step(turn, |this, round, stage, parity| {
+            list.extend(this.for_each_step(&work.turn, |this, round, stage, parity| {
                 let at = stage * (m + n) * k;
                 let barrier = (this.full, c(stage));
                 let mut list = vec![GroupOp::WaitPhase { barrier, parity: parity.clone() }, GroupOp::MatrixFence];
@@ -438,7 +470,7 @@ impl<'p> Pipeline<'p> {
             }));
             list.push(Stmt::Group(GroupOp::MatrixWait(0)));
             list.extend(release((this.steps - 1) % stages, Cond::True));
-            list.extend(this.store(number, &member, (m0, n0)));
+            list.extend(this.store(number, &member, work));
             list
         });
         head.extend(body);

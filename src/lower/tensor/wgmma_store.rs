@@ -1,7 +1,7 @@
 //! How the kernel on `wgmma` writes C: from the accumulators, or by way of shared memory and the TMA.
 use super::mma_store::uncast;
 use super::tile::{Place, Swizzle, Tile};
-use super::wgmma::{Pipeline, GROUP};
+use super::wgmma::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
 
@@ -9,10 +9,11 @@ impl Pipeline<'_> {
     /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows.
     fn value(&self, (block, j, e): (i64, i64, i64), row: &Index, column: &Index) -> Value {
         let sum = Value::Load(self.sums, c(block * self.plan.tile[1] / 2 + 4 * j + e));
-        epilogue::value(self.gemm, &self.params, false, sum, row, column)
+        epilogue::value(self.gemm, &self.params, self.plan.split_k > 1, sum, row, column)
     }
 
-    pub(super) fn store(&mut self, number: &Index, member: &Index, (m0, n0): (&Index, &Index)) -> Vec<Stmt> {
+    pub(super) fn store(&mut self, number: &Index, member: &Index, work: &Work) -> Vec<Stmt> {
+        let (m0, n0) = (&work.m0, &work.n0);
         let (gemm, blocks) = (self.gemm, self.blocks());
         let [m, n, _] = self.plan.tile;
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
@@ -36,14 +37,16 @@ impl Pipeline<'_> {
             }
             None => {
                 let paired = gemm.n % 2 == 0;
-                let pair = self.builder.array("pair", gemm.output, 2, Space::Register, 16);
+                let dtype = self.builder.arrays[self.params.out.0 as usize].dtype;
+                let first_of_part = mul(work.part.clone(), gemm.m * gemm.n);
+                let pair = self.builder.array("pair", dtype, 2, Space::Register, 16);
                 for block in 0..blocks {
                     for half in 0..2 {
                         let row = add(row0.clone(), c(64 * block + 8 * half));
                         let mut stores = Vec::new();
                         for j in 0..n / 8 {
                             let column = add(column0.clone(), c(8 * j));
-                            let place = add(mul(row.clone(), gemm.n), column.clone());
+                            let place = add(first_of_part.clone(), add(mul(row.clone(), gemm.n), column.clone()));
                             let next = add(column.clone(), c(1));
                             let low = self.value((block, j, 2 * half), &row, &column);
                             let high = self.value((block, j, 2 * half + 1), &row, &next);
@@ -96,7 +99,7 @@ impl Pipeline<'_> {
         let member = Cond::Eq(rem(thread(), GROUP), c(0));
         // What the tile before left must have been read.
         let read = Stmt::Group(GroupOp::StoreWait { latest: 0, read: true });
-        if self.tiles[0] * self.tiles[1] > self.grid {
+        if self.total > self.grid {
             body.extend(guarded(member, vec![read]));
             body.push(self.meet(own));
         }
