@@ -8,7 +8,16 @@ use satune_ir::DType;
 
 fn small(consumers: u32, n: i64) -> WgmmaPlan {
     let tile = [64 * i64::from(consumers), n, 64];
-    WgmmaPlan { tile, consumers, stages: 3, group: 2, blocks: Some(2), split_k: 1, store: TileStore::Direct }
+    WgmmaPlan {
+        tile,
+        consumers,
+        ping_pong: false,
+        stages: 3,
+        group: 2,
+        blocks: Some(2),
+        split_k: 1,
+        store: TileStore::Direct,
+    }
 }
 
 #[test]
@@ -48,6 +57,27 @@ fn the_tma_stores_without_conflicts() {
         assert_eq!(report.total.shared_store_wavefronts, report.total.shared_store_wavefronts_ideal);
         assert!(report.total.matrix_moves > 0);
     }
+}
+
+#[test]
+fn consumers_in_turn_are_exact_and_need_their_order() {
+    let base = WgmmaPlan { ping_pong: true, tile: [64, 64, 64], stages: 3, ..small(2, 64) };
+    let g = Gemm::plain("gemm", [448, 128, 384], DType::F16, DType::F16, "NT");
+    for plan in [
+        base.clone(),
+        WgmmaPlan { store: TileStore::Tma, stages: 2, ..base.clone() },
+        WgmmaPlan { tile: [128, 64, 64], blocks: Some(3), ..base.clone() },
+        WgmmaPlan { blocks: None, ..base.clone() },
+        WgmmaPlan { split_k: 2, blocks: Some(3), ..base.clone() },
+    ] {
+        check(&g, &lower_wgmma(&g, &plan).unwrap());
+    }
+    let module = lower_wgmma(&g, &base).unwrap();
+    let order = module.kernels[0].arrays.iter().position(|a| a.name == "order").unwrap() as u32;
+    let mut broken = module.clone();
+    let drop = |s: &Stmt| matches!(s, Stmt::Group(GroupOp::WaitPhase { barrier, .. }) if barrier.0 .0 == order);
+    assert_eq!(without(&mut broken.kernels[0].body, &drop), 1);
+    assert!(run(&g, &broken).map_or(true, |r| r.0 != run(&g, &module).unwrap().0));
 }
 
 /// Removes what `drop` says; counts it.
@@ -136,6 +166,7 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
     let base = WgmmaPlan {
         tile: [128, 256, 64],
         consumers: 2,
+        ping_pong: false,
         stages: 3,
         group: 16,
         blocks: Some(132),
@@ -154,6 +185,13 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
             WgmmaPlan { stages: 4, store: TileStore::Direct, ..base.clone() },
         ),
         ("wgmma_tall", "NT", DType::BF16, DType::BF16, WgmmaPlan { tile: [256, 128, 64], ..base.clone() }),
+        (
+            "wgmma_ping_pong",
+            "NT",
+            DType::BF16,
+            DType::BF16,
+            WgmmaPlan { tile: [128, 128, 64], ping_pong: true, stages: 4, ..base.clone() },
+        ),
         (
             "wgmma_tf32",
             "NT",

@@ -64,8 +64,16 @@ fn asked(module: &TensorModule, pointers: &str) -> Option<String> {
 #[test]
 fn tensor_maps_and_launches_are_what_the_kernel_needs() {
     let tile = [128, 256, 64];
-    let plan =
-        WgmmaPlan { tile, consumers: 2, stages: 3, group: 16, blocks: Some(132), split_k: 1, store: TileStore::Tma };
+    let plan = WgmmaPlan {
+        tile,
+        consumers: 2,
+        ping_pong: false,
+        stages: 3,
+        group: 16,
+        blocks: Some(132),
+        split_k: 1,
+        store: TileStore::Tma,
+    };
     let g = Gemm::plain("gemm", [4096, 8192, 2048], DType::BF16, DType::BF16, "NT");
     let Some(text) = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3") else { return };
     assert_eq!(

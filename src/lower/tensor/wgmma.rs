@@ -13,6 +13,8 @@ pub struct WgmmaPlan {
     pub tile: [i64; 3],
     /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of 64.
     pub consumers: u32,
+    /// Instead, each of two consumers takes whole tiles, in turn: one multiplies while the other stores.
+    pub ping_pong: bool,
     /// Tiles in the ring, 2 at least.
     pub stages: u32,
     /// Rows of tiles that neighbouring blocks walk down before the next column.
@@ -63,8 +65,22 @@ impl WgmmaPlan {
     /// Shared memory per block, bytes.
     pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
         let [m, n, _] = self.tile;
-        let ring = i64::from(self.stages) * ((m + n) * GROUP + 16);
-        ring + if self.store == TileStore::Tma { m * n * i64::from(gemm.output.bytes()) } else { 0 }
+        let ring = i64::from(self.stages) * ((m + n) * GROUP + 16) + if self.ping_pong { 16 } else { 0 };
+        ring + if self.store == TileStore::Tma { self.parts() * m * n * i64::from(gemm.output.bytes()) } else { 0 }
+    }
+
+    /// Tiles of C that are in work at once.
+    fn parts(&self) -> i64 {
+        if self.ping_pong {
+            i64::from(self.consumers)
+        } else {
+            1
+        }
+    }
+
+    /// Blocks of 64 rows of a consumer.
+    fn row_blocks(&self) -> i64 {
+        self.tile[0] * self.parts() / i64::from(self.consumers) / 64
     }
 }
 
@@ -75,13 +91,13 @@ fn check(gemm: &Gemm, plan: &WgmmaPlan) -> Result<(), TensorError> {
         return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
     }
     let [m, n, k] = plan.tile;
-    if !(1..=3).contains(&plan.consumers) {
+    if !(1..=3).contains(&plan.consumers) || plan.ping_pong && plan.consumers != 2 {
         return Err(TensorError::Threads(i64::from(plan.threads())));
     }
     if !(2..=16).contains(&plan.stages) {
         return Err(TensorError::Stages(plan.stages));
     }
-    multiple("block tile m", m, 64 * i64::from(plan.consumers))?;
+    multiple("block tile m", m, 64 * i64::from(plan.consumers) / plan.parts())?;
     let small = matches!(gemm.operand, DType::I8) && n > 32;
     multiple(
         "block tile n",
@@ -129,8 +145,7 @@ fn check(gemm: &Gemm, plan: &WgmmaPlan) -> Result<(), TensorError> {
     if plan.store == TileStore::Tma && (gemm.output.bytes() != 2 || n % 64 != 0) {
         return Err(TensorError::Store("the TMA stores 16-bit types in boxes of 64 columns"));
     }
-    let (sums, most) =
-        (m / i64::from(plan.consumers) / 64 * n / 2, plan.registers().map_or(255, |r| i64::from(r.1)) - 40);
+    let (sums, most) = (plan.row_blocks() * n / 2, plan.registers().map_or(255, |r| i64::from(r.1)) - 40);
     if sums > most {
         return Err(TensorError::Accumulators(sums, most));
     }
@@ -178,8 +193,9 @@ pub(super) struct Work {
     pub n0: Index,
     /// Part of k.
     pub part: Index,
-    /// Its number among the block's.
+    /// Its number among the block's, and among the role's.
     pub turn: Index,
+    pub own_turn: Index,
 }
 
 pub(super) struct Pipeline<'p> {
@@ -193,6 +209,8 @@ pub(super) struct Pipeline<'p> {
     pub(super) staging: Option<ArrayId>,
     pub(super) full: ArrayId,
     pub(super) empty: ArrayId,
+    /// Whose turn it is to multiply.
+    pub(super) order: Option<ArrayId>,
     pub(super) sums: ArrayId,
     pub(super) op: Wgmma,
     /// Tiles of C, and how many of them a block takes at most.
@@ -215,11 +233,11 @@ impl<'p> Pipeline<'p> {
         let grid = plan.blocks.map_or(total, |g| i64::from(g.max(1)).min(total));
         let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 1024);
         let is_tma = plan.store == TileStore::Tma;
-        let staging = is_tma.then(|| b.array("c_tile", gemm.output, m * n, Space::Shared, 1024));
+        let staging = is_tma.then(|| b.array("c_tile", gemm.output, plan.parts() * m * n, Space::Shared, 1024));
         let full = b.array("full", DType::U64, plan.stages.into(), Space::Shared, 8);
         let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);
-        let rows = m / i64::from(plan.consumers) / 64;
-        let sums = b.array("sums", gemm.accumulator(), rows * n / 2, Space::Register, 16);
+        let order = plan.ping_pong.then(|| b.array("order", DType::U64, 2, Space::Shared, 8));
+        let sums = b.array("sums", gemm.accumulator(), plan.row_blocks() * n / 2, Space::Register, 16);
         let map = |array, dims: [i64; 2], tile: [i64; 2]| TensorMap {
             array,
             dims: dims.map(|d| d as u64),
@@ -248,6 +266,7 @@ impl<'p> Pipeline<'p> {
             staging,
             full,
             empty,
+            order,
             sums,
             op: Wgmma { n: n as u32, operand: gemm.operand, a_transposed: a_across, b_transposed: b_across },
             tiles,
@@ -264,10 +283,13 @@ impl<'p> Pipeline<'p> {
         let stages = i64::from(plan.stages);
         let (full, empty) = (self.full, self.empty);
         let mut make = self.builder.repeat("stage", (0, stages), Unroll::Full, |_, s| {
-            [(full, 1), (empty, plan.consumers)]
+            [(full, 1), (empty, if plan.ping_pong { 1 } else { plan.consumers })]
                 .map(|(array, arrivals)| Stmt::Group(GroupOp::BarrierInit { barrier: (array, s.clone()), arrivals }))
                 .to_vec()
         });
+        for (array, i) in self.order.iter().flat_map(|array| [(*array, 0), (*array, 1)]) {
+            make.push(Stmt::Group(GroupOp::BarrierInit { barrier: (array, c(i)), arrivals: 1 }));
+        }
         make.push(Stmt::Group(GroupOp::FenceBarrierInit));
         let mut body = guarded(Cond::Eq(thread(), c(0)), make);
         body.push(Stmt::Barrier);
@@ -323,17 +345,21 @@ impl<'p> Pipeline<'p> {
         (kernel, self.params.operands)
     }
 
-    /// The code for each of the block's tiles.
-    fn for_each_tile(&mut self, code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>) -> Vec<Stmt> {
+    /// The code for each of the block's tiles; of a consumer that takes every other one, for those.
+    fn for_each_tile(
+        &mut self,
+        consumer: Option<&Index>,
+        code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
         let total = self.total;
         let (grid, group) = (self.grid, self.plan.group);
         let block = Index::BlockIdx(Dim::X);
+        let every_other = consumer.filter(|_| self.plan.ping_pong);
         let var = self.builder.fresh();
-        let is_loop = total > grid;
-        let (turn, number) = match is_loop {
-            true => (Index::Var(var), add(block.clone(), mul(Index::Var(var), grid))),
-            false => (c(0), block.clone()),
-        };
+        let is_loop = total > grid || every_other.is_some();
+        let own_turn = if is_loop { Index::Var(var) } else { c(0) };
+        let turn = every_other.map_or(own_turn.clone(), |n| add(mul(own_turn.clone(), 2), n.clone()));
+        let number = add(block.clone(), mul(turn.clone(), grid));
         let mut body = Vec::new();
         let number = self.builder.bind(&mut body, "tile", number);
         let per_part = self.tiles[0] * self.tiles[1];
@@ -345,12 +371,16 @@ impl<'p> Pipeline<'p> {
         let (row, column) = raster(&number, self.tiles[0], self.tiles[1], group);
         let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
         let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
-        body.extend(code(self, &Work { m0, n0, part, turn }));
+        body.extend(code(self, &Work { m0, n0, part, turn, own_turn }));
         if !is_loop {
             return body;
         }
         let left = Index::Sub(Box::new(c(total + grid - 1)), Box::new(block));
-        let extent = div(left, grid);
+        let count = div(left, grid);
+        let extent = match every_other {
+            Some(number) => div(Index::Sub(Box::new(add(count, c(1))), Box::new(number.clone())), 2),
+            None => count,
+        };
         vec![Stmt::For { var, name: "turn".into(), start: c(0), extent, unroll: Unroll::No, body }]
     }
 
@@ -382,7 +412,7 @@ impl<'p> Pipeline<'p> {
     fn producer(&mut self) -> Vec<Stmt> {
         let [m, n, k] = self.plan.tile;
         let stages = i64::from(self.plan.stages);
-        let body = self.for_each_tile(|this, work| {
+        let body = self.for_each_tile(None, |this, work| {
             this.for_each_step(&work.turn, |this, round, stage, parity| {
                 let barrier = (this.full, c(stage));
                 let bytes = ((m + n) * 128) as u32;
@@ -415,7 +445,16 @@ impl<'p> Pipeline<'p> {
 
     /// Blocks of 64 rows of a consumer.
     pub(super) fn blocks(&self) -> i64 {
-        self.plan.tile[0] / i64::from(self.plan.consumers) / 64
+        self.plan.row_blocks()
+    }
+
+    /// A consumer's first row within the tile, in blocks of 64.
+    pub(super) fn first_block(&self, consumer: &Index) -> Index {
+        if self.plan.ping_pong {
+            c(0)
+        } else {
+            mul(consumer.clone(), self.blocks())
+        }
     }
 
     fn consumer(&mut self, number: &Index) -> Vec<Stmt> {
@@ -434,10 +473,15 @@ impl<'p> Pipeline<'p> {
                 guarded(both(first.clone(), also), vec![arrive])
             }
         };
-        let body = self.for_each_tile(|this, work| {
+        let body = self.for_each_tile(Some(number), |this, work| {
             let mut list = this.builder.repeat("i", (0, blocks * n / 2), Unroll::Full, |_, i| {
                 vec![Stmt::Store { array: sums, index: i, value: zero }]
             });
+            if let Some(order) = this.order {
+                // The first consumer begins; then each when the other has issued its last instruction.
+                let parity = rem(add(add(work.own_turn.clone(), number.clone()), c(1)), 2);
+                list.push(Stmt::Group(GroupOp::WaitPhase { barrier: (order, number.clone()), parity }));
+            }
             list.extend(this.for_each_step(&work.turn, |this, round, stage, parity| {
                 let at = stage * (m + n) * k;
                 let barrier = (this.full, c(stage));
@@ -449,7 +493,7 @@ impl<'p> Pipeline<'p> {
                             let constant = at + side.step(step, i64::from(op.k()));
                             // A's rows of 64 elements by k, whichever way they are stored.
                             let (own, constant) = match i {
-                                0 => (mul(number.clone(), blocks * 64 * k), constant + block * 64 * k),
+                                0 => (mul(this.first_block(number), 64 * k), constant + block * 64 * k),
                                 _ => (c(0), constant),
                             };
                             let leading = if side.across { 64 * k as u32 * 2 } else { 16 };
@@ -468,6 +512,11 @@ impl<'p> Pipeline<'p> {
                 }
                 list
             }));
+            if let Some(order) = this.order {
+                let other = crate::lower::index::xor(number.clone(), c(1));
+                let arrive = Stmt::Group(GroupOp::Arrive { barrier: (order, other) });
+                list.extend(guarded(first.clone(), vec![arrive]));
+            }
             list.push(Stmt::Group(GroupOp::MatrixWait(0)));
             list.extend(release((this.steps - 1) % stages, Cond::True));
             list.extend(this.store(number, &member, work));

@@ -18,7 +18,7 @@ impl Pipeline<'_> {
         let [m, n, _] = self.plan.tile;
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
         let mut body = Vec::new();
-        let first_row = add(m0.clone(), mul(number.clone(), blocks * 64));
+        let first_row = add(m0.clone(), mul(self.first_block(number), 64));
         let lane = rem(member.clone(), 32);
         let warp_row = mul(div(member.clone(), 32), 16);
         let in_block = add(warp_row.clone(), div(lane.clone(), 4));
