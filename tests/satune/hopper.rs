@@ -186,6 +186,20 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
         ),
         ("wgmma_tall", "NT", DType::BF16, DType::BF16, WgmmaPlan { tile: [256, 128, 64], ..base.clone() }),
         (
+            "wgmma_three",
+            "NT",
+            DType::F16,
+            DType::F16,
+            WgmmaPlan { tile: [192, 128, 64], consumers: 3, stages: 4, ..base.clone() },
+        ),
+        (
+            "wgmma_one",
+            "NN",
+            DType::F16,
+            DType::F16,
+            WgmmaPlan { tile: [64, 256, 64], consumers: 1, stages: 4, blocks: None, ..base.clone() },
+        ),
+        (
             "wgmma_ping_pong",
             "NT",
             DType::BF16,

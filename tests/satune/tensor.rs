@@ -262,8 +262,9 @@ fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
         store: Store::Direct,
         min_blocks: None,
     };
-    for layout in ["NN", "NT"] {
-        let name = format!("hgemm_{}", layout.to_lowercase());
+    for (layout, warp) in [("NN", [64, 32]), ("NT", [64, 32]), ("NT", [64, 64])] {
+        let name = format!("hgemm_{}_{}", layout.to_lowercase(), warp[1]);
+        let plan = TensorPlan { warp, ..plan.clone() };
         let g = Gemm::plain(&name, [4096, 4096, 4096], DType::F16, DType::F16, layout);
         let module = lower_mma(&g, &plan).unwrap();
         let test = "a_large_tile_compiles_without_spills_to_a_dense_loop";
@@ -271,7 +272,7 @@ fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
         for kernel in list {
             assert_eq!(kernel.spill_bytes, 0, "{}", kernel.log);
             if let Some(mix) = hot_loop_mix(&kernel.cubin) {
-                println!("{layout} {}: {} registers, {mix:?}", kernel.arch, kernel.registers);
+                println!("{name} {}: {} registers, {mix:?}", kernel.arch, kernel.registers);
                 assert!(mix.share > 0.45, "{mix:?}");
             }
         }

@@ -9,10 +9,11 @@ mod mma;
 mod mma_store;
 mod tile;
 mod wgmma;
+mod wgmma_plan;
 mod wgmma_store;
 
 pub use epilogue::{Activation, Epilogue};
-pub use wgmma::{TileStore, WgmmaPlan};
+pub use wgmma_plan::{TileStore, WgmmaPlan};
 
 use super::index::{add, all, c, div, mul, rem};
 use crate::kernel::{Array, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Mma, Space, Stmt, Unroll};
