@@ -5,6 +5,7 @@ pub mod cli;
 pub mod compile;
 pub mod cuda;
 pub mod explore;
+pub mod host;
 pub mod kernel;
 pub mod lower;
 pub mod measurements;

@@ -86,11 +86,12 @@ enum What {
         /// What is fixed: block MxN, k K, threads T, split S, stages S
         schedule: String,
     },
-    /// Print a candidate as CUDA, as a Python function on tvm.s_tir.Schedule, or its trace as JSON
+    /// Print a candidate as CUDA, as a C header that launches it, as a Python function on tvm.s_tir.Schedule, or its
+    /// trace as JSON
     Emit {
         #[command(flatten)]
         pick: stored::Pick,
-        /// cuda, tvm or json
+        /// cuda, c, tvm or json
         #[arg(long = "as", default_value = "cuda")]
         form: String,
     },

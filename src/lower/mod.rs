@@ -1,6 +1,7 @@
 //! Lowering: from scheduled programs to kernels.
 mod index;
 pub mod program;
+pub mod tensor;
 
 /// A C identifier for a name of the program.
 pub fn safe(name: &str) -> String {

@@ -46,6 +46,7 @@ fn explore_writes_candidates_and_the_rest_reads_them() {
         vec!["why", "1"],
         vec!["check", "2"],
         vec!["emit", "3", "--as", "cuda"],
+        vec!["emit", "1", "--as", "c"],
         vec!["emit", "1", "--as", "tvm"],
     ] {
         let mut args = args;
