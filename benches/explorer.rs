@@ -18,7 +18,10 @@ fn explorer(c: &mut Criterion) {
     group.bench_function("extract 8", |b| b.iter(|| best(&held, &gpu, query).candidates.len()));
     let found = best(&held, &gpu, query);
     let plan = &found.candidates[0].plan;
-    group.bench_function("lower and simulate", |b| b.iter(|| check(plan, &problem.contraction).map(|c| c.blocks)));
+    let options = satune::scheduled::options(&gpu);
+    group.bench_function("lower and simulate", |b| {
+        b.iter(|| check(plan, &problem.contraction, &options).map(|c| c.blocks))
+    });
     group.finish();
 }
 

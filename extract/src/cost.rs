@@ -72,11 +72,23 @@ pub struct Cost {
     pub work: Work,
 }
 
-/// Predicts a plan's time.
-///
-/// # Errors
-/// When the GPU cannot run it.
-pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+/// A plan with all counted that its time depends on. The counts read a descriptor's limits, not its rates, so the time
+/// under other rates needs no new ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared<'a> {
+    outer: Outer<'a>,
+    inner: Inner,
+}
+
+impl Prepared<'_> {
+    /// The time under the rates of `gpu`, which has the limits that the plan was prepared with; ms.
+    pub fn ms(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
+        time(&Outer { gpu, ..self.outer }, &self.inner).map(|t| t.ms)
+    }
+}
+
+/// Counts what a plan's time depends on.
+pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a Descriptor) -> Prepared<'a> {
     let (tile, end) = work::of_block(plan, contraction);
     let inner = Inner {
         tile,
@@ -99,6 +111,15 @@ pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<
         pipe: plan.pipe,
         dram_bytes: dram_bytes(plan, contraction, gpu, sums),
     };
+    Prepared { outer, inner }
+}
+
+/// Predicts a plan's time.
+///
+/// # Errors
+/// When the GPU cannot run it.
+pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+    let Prepared { outer, inner } = prepare(plan, contraction, gpu);
     Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
 }
 

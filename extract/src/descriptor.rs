@@ -135,8 +135,16 @@ impl Descriptor {
     /// # Errors
     /// When there is neither, or the file is malformed.
     pub fn load(name: &str) -> Result<Descriptor, DescriptorError> {
+        Descriptor::parse(&Descriptor::source(name)?, name)
+    }
+
+    /// The text of a built-in descriptor by name, or of a TOML file.
+    ///
+    /// # Errors
+    /// When there is neither.
+    pub fn source(name: &str) -> Result<String, DescriptorError> {
         if let Some(text) = Descriptor::text(name) {
-            return Descriptor::parse(text, name);
+            return Ok(text.into());
         }
         let path = Path::new(name);
         if !path.exists() {
@@ -148,9 +156,8 @@ impl Descriptor {
             let known = Descriptor::names().collect::<Vec<_>>().join(", ");
             return Err(DescriptorError::Unknown { name: name.into(), nearest, known });
         }
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| DescriptorError::Unreadable { path: name.into(), reason: e.to_string() })?;
-        Descriptor::parse(&text, name)
+        std::fs::read_to_string(path)
+            .map_err(|e| DescriptorError::Unreadable { path: name.into(), reason: e.to_string() })
     }
 
     /// Reads a descriptor.

@@ -2,6 +2,7 @@
 //! exact top-k with a proof or a bound.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 mod cost;
 mod count;
 mod descend;

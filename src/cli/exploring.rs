@@ -1,6 +1,6 @@
 //! `explore` and `resume`.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print, print_json, problem, spinner, table, Failure, Outcome, Target};
+use super::{print, print_json, problem, report, spinner, table, Failure, Outcome, Target};
 use crate::device::Ask;
 use crate::explore::{self, Request, Search};
 use crate::measure::{Record, StrategyKind};
@@ -127,8 +127,10 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         }),
         _ => None,
     };
+    let gpu = request.gpu.clone();
     let report = explore::explore_on(&problem, &request, search, &progress)?;
     spinner.finish_and_clear();
+    report::write(&report, &problem, &gpu, &args.out)?;
     explore::write(&report, &args.out).map_err(|e| Failure::Environment(e.to_string()))?;
     for bug in &report.bugs {
         eprintln!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}");

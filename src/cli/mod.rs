@@ -2,11 +2,15 @@
 //! environment, 4 internal.
 mod ask;
 mod bench;
+mod calibrate;
 mod db;
 mod devices;
+mod diff;
 mod doctor;
 mod exploring;
 mod replay;
+mod report;
+mod show;
 mod stored;
 mod table;
 
@@ -56,8 +60,14 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Show a candidate: its schedule, time parts, kernels
+    /// Show a candidate: its loops, time parts, kernels
     Show(stored::Pick),
+    /// What differs between two candidates: schedule, time parts, counts, CUDA text
+    Diff(diff::Pair),
+    /// Write report.html of a stored exploration again
+    Report(report::Args),
+    /// Fit a GPU's descriptor to measured times, and write it as a file for --gpu
+    Calibrate(calibrate::Args),
     /// Why a candidate is as fast as it is, and how it was derived
     Why(stored::Pick),
     /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
@@ -67,11 +77,12 @@ enum What {
         /// What is fixed: block MxN, k K, threads T, split S, stages S
         schedule: String,
     },
-    /// Print a candidate as CUDA, as a Python function on tvm.s_tir.Schedule, or its trace as JSON
+    /// Print a candidate as CUDA, as a C header that launches it, as a Python function on tvm.s_tir.Schedule, or its
+    /// trace as JSON
     Emit {
         #[command(flatten)]
         pick: stored::Pick,
-        /// cuda, tvm or json
+        /// cuda, c, tvm or json
         #[arg(long = "as", default_value = "cuda")]
         form: String,
     },
@@ -227,7 +238,10 @@ fn run(what: What) -> Outcome {
                 space.report.time.as_secs_f64()
             ))
         }
-        What::Show(pick) => stored::show(&pick),
+        What::Show(pick) => show::run(&pick),
+        What::Diff(pair) => diff::run(&pair),
+        What::Report(args) => report::run(&args),
+        What::Calibrate(args) => calibrate::run(&args),
         What::Why(pick) => stored::why(&pick),
         What::WhyNot { target, schedule } => {
             let (problem, gpu) = problem(&target)?;
@@ -245,13 +259,7 @@ fn run(what: What) -> Outcome {
         }
         What::Gpu { what: Gpu::Show { name } } => {
             Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
-            match Descriptor::text(&name) {
-                Some(text) => print(text),
-                None => {
-                    let text = std::fs::read_to_string(&name).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
-                    print(&text)
-                }
-            }
+            print(&Descriptor::source(&name).map_err(|e| Failure::Input(e.to_string()))?)
         }
         What::Doctor { json } => doctor::run(json),
     }

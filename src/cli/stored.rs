@@ -1,50 +1,61 @@
 //! Commands on candidates that `explore` has written.
 use super::{print, print_json, Failure, Outcome};
 use crate::explore::{check as simulate, CandidateReport, Report};
-use crate::source;
-use std::path::PathBuf;
+use crate::host::{Argument, Launch};
+use crate::{scheduled, source};
+use satune_extract::Descriptor;
+use std::path::{Path, PathBuf};
 
 /// Which candidate.
 #[derive(clap::Args)]
 pub(super) struct Pick {
     /// Its id, the beginning of one, or its rank
-    id: String,
+    pub(super) id: String,
     /// Folder that `explore` wrote
     #[arg(long, default_value = "satune-out")]
-    out: PathBuf,
+    pub(super) out: PathBuf,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl Pick {
-    fn load(&self) -> Result<(Report, CandidateReport), Failure> {
-        let path = self.out.join("candidates.json");
-        let text = std::fs::read_to_string(&path).map_err(|e| {
-            Failure::Input(format!(
-                "{}: {e}; run `satune explore` first, or name its folder with --out",
-                path.display()
-            ))
-        })?;
-        let report: Report = serde_json::from_str(&text)
-            .map_err(|e| Failure::Input(format!("{}: {e}; it is not what `satune explore` writes", path.display())))?;
-        let mut found: Vec<&CandidateReport> =
-            report.candidates.iter().filter(|c| c.rank.to_string() == self.id).collect();
-        if found.is_empty() {
-            found = report.candidates.iter().filter(|c| c.id.starts_with(&self.id)).collect();
-        }
-        match found[..] {
-            [one] => Ok((report.clone(), one.clone())),
-            _ => {
-                let ids: Vec<&str> = report.candidates.iter().map(|c| c.id.as_str()).collect();
-                let many = if found.is_empty() { "no candidate" } else { "more than one candidate" };
-                Err(Failure::Input(format!("{many} is called `{}`; there are {}", self.id, ids.join(", "))))
-            }
+    /// The exploration, and the candidate of it.
+    pub(super) fn load(&self) -> Result<(Report, CandidateReport), Failure> {
+        let report = report(&self.out)?;
+        let candidate = find(&report, &self.id)?.clone();
+        Ok((report, candidate))
+    }
+}
+
+/// The exploration in a folder.
+pub(super) fn report(folder: &Path) -> Result<Report, Failure> {
+    let path = folder.join("candidates.json");
+    let text = std::fs::read_to_string(&path).map_err(|e| {
+        Failure::Input(format!("{}: {e}; run `satune explore` first, or name its folder with --out", path.display()))
+    })?;
+    serde_json::from_str(&text)
+        .map_err(|e| Failure::Input(format!("{}: {e}; it is not what `satune explore` writes", path.display())))
+}
+
+/// A candidate by its rank, its id, or the beginning of one.
+pub(super) fn find<'a>(report: &'a Report, id: &str) -> Result<&'a CandidateReport, Failure> {
+    let mut found: Vec<&CandidateReport> = report.candidates.iter().filter(|c| c.rank.to_string() == id).collect();
+    if found.is_empty() {
+        found = report.candidates.iter().filter(|c| c.id.starts_with(id)).collect();
+    }
+    match found[..] {
+        [one] => Ok(one),
+        _ => {
+            let ids: Vec<&str> = report.candidates.iter().map(|c| c.id.as_str()).collect();
+            let many = if found.is_empty() { "no candidate" } else { "more than one candidate" };
+            Err(Failure::Input(format!("{many} is called `{id}`; there are {}", ids.join(", "))))
         }
     }
 }
 
-fn parts(c: &CandidateReport) -> String {
+/// Bars of the time's parts.
+pub(super) fn parts(c: &CandidateReport) -> String {
     let longest = c.parts.values().copied().fold(0.0, f64::max).max(1e-12);
     c.parts
         .iter()
@@ -53,30 +64,6 @@ fn parts(c: &CandidateReport) -> String {
             format!("  {name:<14} {ms:>10.4} ms  {bar}\n")
         })
         .collect()
-}
-
-/// `show`.
-pub(super) fn show(pick: &Pick) -> Outcome {
-    let (report, c) = pick.load()?;
-    if pick.json {
-        return print_json(&c);
-    }
-    let mut out = format!("{} of {} on {}: predicted {:.4} ms\n", c.id, report.operator, report.gpu, c.predicted_ms);
-    for line in &c.schedule {
-        out.push_str(&format!("  {line}\n"));
-    }
-    for k in &c.kernels {
-        out.push_str(&format!(
-            "kernel {} in {}: grid {:?}, block {:?}, {} bytes of dynamic shared memory, arguments {}\n",
-            k.name,
-            k.file,
-            k.grid,
-            k.block,
-            k.dynamic_shared_bytes,
-            k.args.join(", ")
-        ));
-    }
-    print(&out)
 }
 
 /// `why`.
@@ -111,12 +98,15 @@ pub(super) fn why(pick: &Pick) -> Outcome {
 
 /// `emit`.
 pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
-    let (_, c) = pick.load()?;
+    let (report, c) = pick.load()?;
+    if form == "c" {
+        return print(&c_header(&report, &c)?);
+    }
     let files: Vec<&str> = match form {
         "cuda" => c.kernels.iter().map(|k| k.file.as_str()).collect(),
         "tvm" => vec![&c.tvm],
         "json" => vec![&c.trace],
-        other => return Err(Failure::Input(format!("unknown form `{other}`; forms are cuda, tvm, json"))),
+        other => return Err(Failure::Input(format!("unknown form `{other}`; forms are cuda, c, tvm, json"))),
     };
     for file in files {
         let path = pick.out.join(file);
@@ -126,11 +116,34 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
     Ok(())
 }
 
+/// A C header that launches the candidate's kernels.
+fn c_header(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
+    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
+    let made = scheduled::of_plan(&problem.program, &c.plan, &problem.contraction, &scheduled::options(&gpu))
+        .map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))?;
+    let launches: Vec<Launch> = c
+        .kernels
+        .iter()
+        .map(|k| Launch {
+            function: crate::cuda::function_name(&k.name),
+            grid: k.grid,
+            block: k.block,
+            shared_bytes: k.dynamic_shared_bytes,
+            arguments: k.args.iter().map(|name| Argument { name: name.clone(), map: None }).collect(),
+        })
+        .collect();
+    let workspace = made.module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).sum();
+    let name = c.kernels.last().map_or(c.id.as_str(), |k| k.name.as_str());
+    Ok(crate::host::c_header(name, &launches, workspace))
+}
+
 /// `check`.
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
     let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
-    let checked = simulate(&c.plan, &problem.contraction)
+    let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
+    let checked = simulate(&c.plan, &problem.contraction, &scheduled::options(&gpu))
         .map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
     if pick.json {
         return print_json(&checked.total);

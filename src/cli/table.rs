@@ -112,7 +112,7 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
     if let Some(reason) = &report.not_compiled {
         out.push_str(&format!("not compiled: {reason}\n"));
     }
-    out.push_str(&format!("kernels, traces and candidates.json are in {}\n", folder.display()));
+    out.push_str(&format!("kernels, traces, report.html and candidates.json are in {}\n", folder.display()));
     out
 }
 

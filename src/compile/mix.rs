@@ -85,7 +85,8 @@ impl<'t> Code<'t> {
         self.instructions.iter().enumerate().filter(|(_, i)| opcode(i) == "BRA").filter_map(|(end, instruction)| {
             let target = instruction.split('`').nth(1)?.trim_start_matches('(').split(')').next()?;
             let start = *self.labels.get(target)?;
-            self.instructions.get(start..=end)
+            // A branch back from code that was moved behind the end, as waits are, closes no loop.
+            self.instructions.get(start..=end).filter(|body| !body.iter().any(|i| opcode(i) == "EXIT"))
         })
     }
 }
@@ -115,6 +116,22 @@ mod tests {
         /*0050*/               @P0 BRA `(.L_x_2) ;";
         let mix = hot_loop(text).unwrap();
         assert_eq!((mix.instructions, mix.math), (3, 2));
+    }
+
+    #[test]
+    fn a_wait_behind_the_end_closes_no_loop() {
+        let text = "
+.L_x_0:
+        /*0000*/                   HGMMA.64x8x16.F32 R24, gdesc[UR4], R24 ;
+        /*0010*/               @P0 BRA `(.L_x_2) ;
+.L_x_1:
+        /*0020*/                   HGMMA.64x8x16.F32 R24, gdesc[UR4], R24 ;
+        /*0030*/              @!P0 BRA `(.L_x_0) ;
+        /*0040*/                   EXIT ;
+.L_x_2:
+        /*0050*/                   BRA `(.L_x_1) ;";
+        let mix = hot_loop(text).unwrap();
+        assert_eq!((mix.instructions, mix.math), (4, 2));
     }
 
     #[test]

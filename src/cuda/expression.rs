@@ -135,6 +135,13 @@ impl Printer<'_> {
     /// `array + index`, as a pointer.
     pub(super) fn pointer(&mut self, array: ArrayId, index: &Index) -> Text {
         let name = self.arrays[array.0 as usize].clone();
+        if self.is_fragment(array) {
+            let index = self.word_index(array, index);
+            return match index {
+                Index::Const(0) => Text::atom(name),
+                index => Text::new(format!("&{}", self.element(array, &index)), UNARY),
+            };
+        }
         if *index == Index::Const(0) {
             return Text::atom(name);
         }

@@ -5,12 +5,15 @@
 //! others, stand before it.
 mod bounds;
 mod expression;
+mod hopper;
+mod instructions;
 mod names;
 mod prelude;
 mod statement;
 #[cfg(test)]
 mod tests;
 mod value;
+mod warp;
 
 pub use names::function_name;
 
@@ -173,6 +176,9 @@ impl Printer<'_> {
             .kernel
             .params()
             .map(|(id, a)| {
+                if self.kernel.tensor_maps.iter().any(|m| m.array == id) {
+                    return format!("const __grid_constant__ TensorMap {}", self.arrays[id.0 as usize]);
+                }
                 let constant = if a.written { "" } else { "const " };
                 format!("{constant}{}* __restrict__ {}", c_type(a.dtype), self.arrays[id.0 as usize])
             })
@@ -209,6 +215,11 @@ impl Printer<'_> {
                     writeln!(out, "    {t}* const {name} = reinterpret_cast<{t}*>(shared_memory{at});")
                 }
                 Space::Shared => writeln!(out, "    __shared__ __align__({}) {t} {name}[{}];", a.align.max(16), a.len),
+                Space::Fragment => {
+                    let align = if self.aligned.contains(&ArrayId(i as u32)) { "__align__(16) " } else { "" };
+                    let words = (a.len * u64::from(a.dtype.bytes())).div_ceil(4);
+                    writeln!(out, "    {align}unsigned int {name}[{words}];")
+                }
                 Space::Register if self.aligned.contains(&ArrayId(i as u32)) => {
                     writeln!(out, "    __align__(16) {t} {name}[{}];", a.len)
                 }

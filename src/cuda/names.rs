@@ -157,6 +157,43 @@ const RESERVED: &[&str] = &[
     "copy_async_16_or_zero",
     "copy_async_commit",
     "copy_async_wait",
+    "load_matrix_x1",
+    "load_matrix_x2",
+    "load_matrix_x4",
+    "load_matrix_x1_transposed",
+    "load_matrix_x2_transposed",
+    "load_matrix_x4_transposed",
+    "store_matrix_x1",
+    "store_matrix_x2",
+    "store_matrix_x4",
+    "store_matrix_x1_transposed",
+    "store_matrix_x2_transposed",
+    "store_matrix_x4_transposed",
+    "mma_f16",
+    "mma_bf16",
+    "mma_tf32",
+    "mma_s8",
+    "pack_half",
+    "pack_bf16",
+    "TensorMap",
+    "barrier_init",
+    "barrier_init_fence",
+    "barrier_arrive",
+    "barrier_arrive_expect",
+    "barrier_wait",
+    "load_tile",
+    "store_tile",
+    "store_tile_commit",
+    "store_tile_wait",
+    "store_tile_wait_read",
+    "async_fence",
+    "named_barrier",
+    "more_registers",
+    "fewer_registers",
+    "matrix_descriptor",
+    "wgmma_fence",
+    "wgmma_commit",
+    "wgmma_wait",
 ];
 
 /// Functions of the C library that the compiler knows: a kernel cannot be called so.
@@ -186,6 +223,10 @@ impl Names {
         let mut wish = crate::lower::safe(wish);
         if RESERVED.contains(&wish.as_str()) {
             wish.push('_');
+        }
+        // The prelude has one such function for each shape.
+        if wish.starts_with("wgmma_") {
+            wish.insert_str(0, "v_");
         }
         let mut name = wish.clone();
         let mut number = 1;

@@ -1,6 +1,9 @@
 //! Helper functions of the CUDA text: arithmetic of half types and asynchronous copies, as inline PTX. Numbers of half
 //! types are held as their 16 bits, because their own types need a header.
 
+use super::hopper::GroupHelper;
+use super::instructions::WarpHelper;
+
 /// A helper function; printed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Helper {
@@ -19,6 +22,8 @@ pub(super) enum Helper {
     CopyAsync(u32, bool),
     CopyAsyncCommit,
     CopyAsyncWait,
+    Warp(WarpHelper),
+    Group(GroupHelper),
 }
 
 impl Helper {
@@ -49,6 +54,8 @@ impl Helper {
             Helper::CopyAsync(bytes, true) => format!("copy_async_{bytes}_or_zero"),
             Helper::CopyAsyncCommit => "copy_async_commit".into(),
             Helper::CopyAsyncWait => "copy_async_wait".into(),
+            Helper::Warp(w) => w.name(),
+            Helper::Group(g) => g.name(),
         }
     }
 
@@ -124,6 +131,8 @@ impl Helper {
 }"
             .into(),
             Helper::CopyAsync(bytes, or_zero) => copy_async(bytes, or_zero),
+            Helper::Warp(w) => w.text(),
+            Helper::Group(g) => return g.text(),
             Helper::CopyAsyncCommit => "void copy_async_commit()
 {
     asm volatile(\"cp.async.commit_group;\" ::: \"memory\");

@@ -26,7 +26,7 @@ impl Printer<'_> {
         self.names = names;
     }
 
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         for _ in 0..self.depth {
             self.out.push_str("    ");
         }
@@ -80,6 +80,9 @@ impl Printer<'_> {
                 let (value, to) = (self.value_as(value, dtype).text, self.pointer(*array, index).text);
                 self.line(&format!("atomicAdd({to}, {value});"));
             }
+            Stmt::Warp(op) => self.warp_op(op),
+            Stmt::Group(op) => self.group_op(op),
+            Stmt::Roles(roles) => self.roles(roles),
             Stmt::Comment(text) => {
                 for text in comment(text) {
                     self.line(&text);
@@ -169,6 +172,9 @@ impl Printer<'_> {
 
     fn copy(&mut self, dst: Side, src: Side, width: u32, zero_unless: &Cond) {
         let dtype = self.kernel.array(src.0).dtype;
+        if self.is_fragment(dst.0) || self.is_fragment(src.0) {
+            return self.fragment_copy(dst, src, width * dtype.bytes(), zero_unless);
+        }
         let in_registers = |p: &Self, id: ArrayId| p.kernel.array(id).space == Space::Register;
         let both = in_registers(self, dst.0) && in_registers(self, src.0);
         match vector_type(dtype, width).filter(|_| !both) {

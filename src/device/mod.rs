@@ -15,10 +15,11 @@ pub use simulator::Simulator;
 pub use worker::worker_main;
 
 use crate::explore::Checked;
-use crate::lower::Module;
+use crate::lower::program::Module;
 use crate::operators::Problem;
+use crate::scheduled;
 use crate::store::Verdict;
-use satune_extract::{Candidate, Cost};
+use satune_extract::{Candidate, Cost, Descriptor};
 use satune_ir::term::Plan;
 use std::time::Duration;
 
@@ -67,9 +68,12 @@ impl Subject {
     ///
     /// # Errors
     /// What is wrong with it: a bug of Satune.
-    pub fn of(candidate: &Candidate, problem: &Problem) -> Result<Subject, String> {
-        let module = crate::lower::lower(&candidate.plan, &problem.contraction, "gemm").map_err(|e| e.to_string())?;
-        let checked = crate::explore::check(&candidate.plan, &problem.contraction)?;
+    pub fn of(candidate: &Candidate, problem: &Problem, gpu: &Descriptor) -> Result<Subject, String> {
+        let options = scheduled::options(gpu);
+        let made = scheduled::of_plan(&problem.program, &candidate.plan, &problem.contraction, &options)
+            .map_err(|e| e.to_string())?;
+        let module = made.module;
+        let checked = crate::explore::check(&candidate.plan, &problem.contraction, &options)?;
         let trace = crate::explore::trace_hash(&candidate.plan, problem);
         Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, module, checked })
     }

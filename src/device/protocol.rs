@@ -1,6 +1,6 @@
 //! What passes between the command and a worker process: a line of JSON each way, and behind a request's line the bytes
 //! that it announces.
-use crate::lower::Argument;
+use crate::lower::program::Argument;
 use crate::store::{Reason, Timing};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
@@ -36,8 +36,10 @@ pub(crate) struct MeasureJob {
     pub predicted_ms: f64,
     pub contraction: ContractionJob,
     pub kernels: Vec<KernelJob>,
-    /// Bytes between the kernels.
-    pub workspace_bytes: u64,
+    /// Bytes of each buffer between the kernels.
+    pub workspaces: Vec<u64>,
+    /// Which of the program's parameters A, B and C are.
+    pub params: [usize; 3],
     pub cut_off_ms: Option<f64>,
     pub settle: f64,
     pub most_repeats: u32,

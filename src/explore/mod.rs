@@ -4,16 +4,18 @@ mod derivation;
 mod output;
 mod search;
 
-pub use check::{check, shrink, Checked};
+pub use crate::scheduled::Checked;
+pub use check::{check, shrink};
 pub use output::{
-    write, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport, SimulatedReport,
-    SpaceReport,
+    write, write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport,
+    SimulatedReport, SpaceReport,
 };
 pub use search::Search;
 
 use crate::compile::{CompileError, Compiler, Job};
-use crate::lower::{lower, Argument, Module};
+use crate::lower::program::{Argument, Workspace};
 use crate::operators::Problem;
+use crate::scheduled::{self, Scheduled};
 use crate::{compile, cuda};
 use rayon::prelude::*;
 use satune_extract::{best, Candidate, Counts, Descriptor, Query};
@@ -79,7 +81,7 @@ pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError>
 }
 
 /// A candidate's kernels with what the simulator found, or its fault.
-type Verdict = Result<(Module, Checked), String>;
+type Verdict = Result<(Scheduled, Checked), String>;
 
 /// Explores without measuring. `progress` is told what begins.
 ///
@@ -117,13 +119,15 @@ pub fn explore_on(
     let schedules = Counts::of(&space).total().to_string();
     progress("lowering and simulating");
     let checking = Instant::now();
+    let options = scheduled::options(&request.gpu);
     let checked: Vec<(Candidate, Option<MeasuredReport>, Verdict)> = found
         .candidates
         .into_par_iter()
         .map(|(candidate, measured)| {
-            let result = lower(&candidate.plan, &problem.contraction, "gemm")
+            let plan = &candidate.plan;
+            let result = scheduled::of_plan(&problem.program, plan, &problem.contraction, &options)
                 .map_err(|e| e.to_string())
-                .and_then(|module| Ok((module, check(&candidate.plan, &problem.contraction)?)));
+                .and_then(|scheduled| Ok((scheduled, check(plan, &problem.contraction, &options)?)));
             (candidate, measured, result)
         })
         .collect();
@@ -155,14 +159,15 @@ pub fn explore_on(
     };
     let mut sources = Vec::new();
     for (candidate, measured, result) in checked {
-        let steps = trace(&candidate.plan, &problem.contraction);
         match result {
             Err(fault) => report.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
-            Ok((module, checked)) => {
+            Ok((scheduled, checked)) => {
                 let derivation = derivation::of(&space, &candidate.term);
                 let rank = report.candidates.len() + 1;
-                let texts: Vec<String> = module.kernels.iter().map(cuda::print).collect();
-                let mut entry = output::candidate(rank, &candidate, &steps, &module, &texts, &checked, derivation);
+                let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
+                let parts =
+                    output::Parts { problem, scheduled: &scheduled, texts: &texts, checked: &checked, derivation };
+                let mut entry = output::candidate(rank, &candidate, parts);
                 entry.measured = measured;
                 report.candidates.push(entry);
                 sources.push(texts);
@@ -224,12 +229,11 @@ fn peak_bytes() -> u64 {
         .map_or(0, |kb| kb * 1024)
 }
 
-/// Names of a kernel's arguments.
-pub(crate) fn argument_name(argument: Argument, names: [&str; 3]) -> String {
-    match argument {
-        Argument::A => names[0].into(),
-        Argument::B => names[1].into(),
-        Argument::C => names[2].into(),
-        Argument::Workspace => "partial".into(),
-    }
+/// Name of a kernel's argument.
+pub(crate) fn argument_name(argument: Argument, problem: &Problem, workspaces: &[Workspace]) -> String {
+    let name = match argument {
+        Argument::Param(i) => problem.program.params.get(i).map(|id| problem.program.buffer(*id).name.clone()),
+        Argument::Workspace(i) => workspaces.get(i).map(|w| w.name.clone()),
+    };
+    name.unwrap_or_default()
 }

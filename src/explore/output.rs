@@ -1,10 +1,12 @@
 //! What `explore` writes: `candidates.json` and the files that it names.
 use super::{argument_name, Checked};
 use crate::compile::Mix;
-use crate::lower::Module;
+use crate::operators::Problem;
+use crate::scheduled::Scheduled;
 use satune_extract::Candidate;
 use satune_ir::term::Plan;
-use satune_rewrites::Trace;
+use satune_ir::tvmscript;
+use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -118,7 +120,9 @@ pub struct CandidateReport {
     pub occupancy: (i64, String),
     /// File of the trace.
     pub trace: String,
-    /// File of the same as Python.
+    /// File of the scheduled program, TVMScript.
+    pub scheduled: String,
+    /// File of the trace as Python.
     pub tvm: String,
     /// Kernels in launch order.
     pub kernels: Vec<KernelReport>,
@@ -188,19 +192,34 @@ fn short_hash(text: &str) -> String {
     format!("{hash:016x}")[..10].to_string()
 }
 
+/// What a candidate's report is made of, beside the candidate.
+pub(super) struct Parts<'a> {
+    pub problem: &'a Problem,
+    pub scheduled: &'a Scheduled,
+    pub texts: &'a [String],
+    pub checked: &'a Checked,
+    pub derivation: Vec<String>,
+}
+
+/// A trace with the program that it is replayed on.
+#[derive(Serialize)]
+struct TraceFile<'a> {
+    program: &'a str,
+    calls: &'a [Call],
+}
+
 /// The report of a candidate.
-pub(super) fn candidate(
-    rank: usize,
-    candidate: &Candidate,
-    trace: &Trace,
-    module: &Module,
-    texts: &[String],
-    checked: &Checked,
-    derivation: Vec<String>,
-) -> CandidateReport {
-    let json = trace.to_json().unwrap_or_default();
+pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
+    let Parts { problem, scheduled, texts, checked, derivation } = parts;
+    let (trace, module) = (&scheduled.trace, &scheduled.module);
+    let file = TraceFile { program: &problem.script, calls: &trace.calls };
+    let json = serde_json::to_string_pretty(&file).unwrap_or_default();
     let id = short_hash(&format!("{json}{:?}", candidate.plan));
-    let mut files = vec![(format!("{id}.trace.json"), json), (format!("{id}.tvm.py"), trace.to_python("schedule"))];
+    let mut files = vec![
+        (format!("{id}.trace.json"), json),
+        (format!("{id}.tvm.py"), trace.to_python("schedule")),
+        (format!("{id}.program.py"), tvmscript::print(&scheduled.program)),
+    ];
     let mut kernels = Vec::new();
     for ((kernel, args), text) in module.kernels.iter().zip(&module.args).zip(texts) {
         let file = if module.kernels.len() == 1 { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
@@ -211,7 +230,7 @@ pub(super) fn candidate(
             grid: kernel.grid,
             block: kernel.block,
             dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
-            args: args.iter().map(|a| argument_name(*a, ["A", "B", "C"])).collect(),
+            args: args.iter().map(|a| argument_name(*a, problem, &module.workspaces)).collect(),
         });
     }
     let (total, hot) = (&checked.total, &checked.hot_loop);
@@ -224,6 +243,7 @@ pub(super) fn candidate(
         schedule: candidate.plan.describe(),
         occupancy: (cost.resident_blocks, cost.occupancy_limit.clone()),
         trace: format!("{id}.trace.json"),
+        scheduled: format!("{id}.program.py"),
         tvm: format!("{id}.tvm.py"),
         kernels,
         simulated: SimulatedReport {
@@ -249,26 +269,36 @@ pub(super) fn candidate(
     }
 }
 
+/// Writes a file into a folder, whole or not at all.
+///
+/// # Errors
+/// What the system says, with the path.
+pub fn write_whole(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let path = folder.join(name);
+    let named = |error: io::Error, path: &Path| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let mut builder = tempfile::Builder::new();
+    // As any file, not as a secret one, which temporary files are by default.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
+    let mut file = builder.tempfile_in(folder).map_err(|e| named(e, folder))?;
+    io::Write::write_all(&mut file, text.as_bytes()).map_err(|e| named(e, &path))?;
+    file.persist(&path).map_err(|e| named(e.error, &path))?;
+    Ok(())
+}
+
 /// Writes the report and its files into a folder, each whole or not at all, `candidates.json` last.
 ///
 /// # Errors
 /// What the system says, with the path.
 pub fn write(report: &Report, folder: &Path) -> io::Result<()> {
-    let named = |error: io::Error, path: &Path| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    std::fs::create_dir_all(folder).map_err(|e| named(e, folder))?;
-    let whole = |name: &str, text: &str| -> io::Result<()> {
-        let path = folder.join(name);
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|e| named(e, folder))?;
-        io::Write::write_all(&mut file, text.as_bytes()).map_err(|e| named(e, &path))?;
-        file.persist(&path).map_err(|e| named(e.error, &path))?;
-        Ok(())
-    };
+    std::fs::create_dir_all(folder)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))?;
     for candidate in &report.candidates {
         for (name, text) in &candidate.files {
-            whole(name, text)?;
+            write_whole(folder, name, text)?;
         }
     }
-    whole("program.py", &report.program)?;
+    write_whole(folder, "program.py", &report.program)?;
     let json = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
-    whole("candidates.json", &json)
+    write_whole(folder, "candidates.json", &json)
 }

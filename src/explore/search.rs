@@ -89,7 +89,7 @@ impl Search<'_> {
         };
         let identity = self.device.identity().clone();
         let measured =
-            measure(problem, &request.gpu.name, &mut *strategy, self.device, &mut self.record, &settings, progress)?;
+            measure(problem, &request.gpu, &mut *strategy, self.device, &mut self.record, &settings, progress)?;
         let mut rejected: BTreeMap<String, usize> = BTreeMap::new();
         for trial in &measured.trials {
             if let Verdict::Rejected { reason, .. } = &trial.verdict {

@@ -3,6 +3,12 @@
 //!
 //! All arrays are flat: an index counts elements. Integer arithmetic ([`Index`]) is exact (no overflow: lowering
 //! checks ranges and the printer picks 32 or 64 bits); divisions and remainders are of non-negative numbers.
+mod group;
+mod warp;
+
+pub use group::{Descriptor, GroupOp, Role, TensorMap, Wgmma};
+pub use warp::{Mma, WarpOp};
+
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +29,15 @@ pub enum Space {
     Shared,
     /// One per thread; every index into it is a constant once the loops marked [`Unroll::Full`] are expanded.
     Register,
+    /// As registers, in whole 32-bit words that hold elements packed: operands of matrix instructions.
+    Fragment,
+}
+
+impl Space {
+    /// Whether each thread has its own.
+    pub fn is_private(self) -> bool {
+        matches!(self, Space::Register | Space::Fragment)
+    }
 }
 
 /// An array of a kernel.
@@ -228,6 +243,12 @@ pub enum Stmt {
         /// Summand.
         value: Value,
     },
+    /// Something that a whole warp does.
+    Warp(WarpOp),
+    /// Barriers with phases, the tensor memory accelerator, matrix instructions of four warps.
+    Group(GroupOp),
+    /// The block's warps part into roles, each with its own code, all at once. The last statement of a kernel.
+    Roles(Vec<Role>),
     /// A comment line in the CUDA text.
     Comment(String),
 }
@@ -249,6 +270,8 @@ pub struct Kernel {
     pub shared_bytes: u32,
     /// Second argument of `__launch_bounds__`, where given.
     pub min_blocks_per_sm: Option<u32>,
+    /// Parameters that are passed as tensor maps instead of as pointers.
+    pub tensor_maps: Vec<TensorMap>,
     /// The code.
     pub body: Vec<Stmt>,
 }

@@ -61,16 +61,6 @@ pub fn xor(a: Index, b: Index) -> Index {
     }
 }
 
-/// Digit of a mixed-radix number: `(a / below) % extent`; `last` leaves the remainder out (the topmost digit).
-pub fn digit(a: &Index, below: i64, extent: i64, topmost: bool) -> Index {
-    let shifted = div(a.clone(), below);
-    if topmost {
-        shifted
-    } else {
-        rem(shifted, extent)
-    }
-}
-
 /// All of the conditions.
 pub fn all(list: Vec<Cond>) -> Cond {
     let mut kept: Vec<Cond> = list.into_iter().filter(|c| *c != Cond::True).collect();

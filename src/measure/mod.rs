@@ -16,10 +16,10 @@ pub use strategy::{Random, Strategy, StrategyKind, TopK};
 
 use crate::device::{Ask, Device, DeviceError, Subject};
 use crate::explore::trace_hash;
-use crate::operators::Problem;
+use crate::operators::{self, Problem};
 use crate::store::{hash, now, Key, Row, Step, Store, StoreError, Timing, Verdict};
 use rayon::prelude::*;
-use satune_extract::Candidate;
+use satune_extract::{Candidate, Descriptor};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ pub struct Record<'s> {
 /// When the device or the store fails; not when a candidate does.
 pub fn measure(
     problem: &Problem,
-    gpu: &str,
+    gpu: &Descriptor,
     strategy: &mut dyn Strategy,
     device: &mut dyn Device,
     record: &mut Record<'_>,
@@ -146,7 +146,7 @@ pub fn measure(
 
 struct Run<'a> {
     problem: &'a Problem,
-    gpu: &'a str,
+    gpu: &'a Descriptor,
     program: String,
     settings: &'a Settings,
     out: Measured,
@@ -177,7 +177,8 @@ impl Run<'_> {
         Row {
             key,
             operator: self.problem.name.clone(),
-            gpu: self.gpu.into(),
+            script: operators::parse(&self.problem.name).is_err().then(|| self.problem.script.clone()),
+            gpu: self.gpu.name.clone(),
             predicted_ms: candidate.cost.ms,
             plan: candidate.plan.clone(),
             at: now(),
@@ -204,9 +205,9 @@ impl Run<'_> {
         }
         let fresh = turns.iter().filter(|(_, _, t)| t.is_none()).count();
         progress(&format!("simulating {fresh} candidates"));
-        let problem = self.problem;
+        let (problem, gpu) = (self.problem, self.gpu);
         turns.par_iter_mut().filter(|(_, _, turn)| turn.is_none()).for_each(|(candidate, _, turn)| {
-            *turn = Some(match Subject::of(candidate, problem) {
+            *turn = Some(match Subject::of(candidate, problem, gpu) {
                 Ok(subject) => Turn::Ready(Box::new(subject)),
                 Err(fault) => Turn::Refused(fault),
             });
@@ -230,7 +231,7 @@ impl Run<'_> {
                     self.reuse(candidate, trace, row.verdict, record)?;
                 }
                 // It was cut off beside better ones than there are now.
-                Some(Turn::Known(_)) => match Subject::of(&candidate, self.problem) {
+                Some(Turn::Known(_)) => match Subject::of(&candidate, self.problem, self.gpu) {
                     Ok(subject) => self.take(candidate, &subject, device, record)?,
                     Err(fault) => self.out.bugs.push(fault),
                 },
@@ -326,7 +327,7 @@ impl Run<'_> {
                 progress(&format!("measuring again, round {}", round + 1));
                 let candidate = self.out.trials[at].candidate.clone();
                 // It was simulated when it was first measured; a reused one is simulated now.
-                let Ok(subject) = Subject::of(&candidate, self.problem) else { continue };
+                let Ok(subject) = Subject::of(&candidate, self.problem, self.gpu) else { continue };
                 let verdict = device.measure(self.problem, &subject, &self.settings.ask)?;
                 let merged = match (&self.out.trials[at].verdict, verdict) {
                     (Verdict::Measured(old), Verdict::Measured(new)) => Verdict::Measured(joined(old, &new)),

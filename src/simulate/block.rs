@@ -1,9 +1,14 @@
 //! Execution of one block: all threads together, statement by statement.
-use super::memory::{round, Access, Tracked};
+mod evaluate;
+mod matrix;
+mod phases;
+mod roles;
+mod warp;
+
+use super::memory::{round, Access, Order, Tracked};
 use super::{Counts, Fault, FaultKind};
-use crate::kernel::{Arith, ArrayId, Cond, Dim, Index, Kernel, LocalVar, Space, Stmt, Unroll, Value};
+use crate::kernel::{ArrayId, Cond, Index, Kernel, LocalVar, Space, Stmt, Unroll};
 use satune_ir::machine::{sectors, wavefronts};
-use satune_ir::DType;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -34,6 +39,18 @@ struct Pending {
     src_element: Option<usize>,
 }
 
+/// What each role has of its own; the whole block, before its warps part.
+#[derive(Default)]
+struct Context {
+    vars: HashMap<LocalVar, Ints>,
+    epoch: u32,
+    open_group: Vec<Pending>,
+    groups: VecDeque<Vec<Pending>>,
+    loops: Vec<usize>,
+    order: Option<Rc<Order>>,
+    matrix: matrix::Flights,
+}
+
 /// Runs blocks one after the other over one memory.
 pub(super) struct Runner<'k> {
     kernel: &'k Kernel,
@@ -42,15 +59,12 @@ pub(super) struct Runner<'k> {
     /// Register arrays: `element * threads + thread`.
     registers: Vec<Vec<f64>>,
     known: Vec<Vec<bool>>,
-    vars: HashMap<LocalVar, Ints>,
+    now: Context,
     block: u32,
     block_index: [u32; 3],
     thread_index: [Ints; 3],
-    epoch: u32,
-    open_group: Vec<Pending>,
-    groups: VecDeque<Vec<Pending>>,
     totals: HashMap<usize, (Counts, u64)>,
-    loops: Vec<usize>,
+    phases: phases::Phases,
 }
 
 impl<'k> Runner<'k> {
@@ -59,35 +73,28 @@ impl<'k> Runner<'k> {
         let [bx, by, _] = kernel.block.map(|d| d as usize);
         let axis = |f: &dyn Fn(usize) -> usize| Ints::Each(Rc::new((0..threads).map(|t| f(t) as i64).collect()));
         let thread_index = [axis(&|t| t % bx), axis(&|t| t / bx % by), axis(&|t| t / bx / by)];
-        let sizes: Vec<usize> = kernel
-            .arrays
-            .iter()
-            .map(|a| if a.space == Space::Register { a.len as usize * threads } else { 0 })
-            .collect();
+        let sizes: Vec<usize> =
+            kernel.arrays.iter().map(|a| if a.space.is_private() { a.len as usize * threads } else { 0 }).collect();
         Runner {
             kernel,
             threads,
             memory,
             registers: sizes.iter().map(|n| vec![f64::NAN; *n]).collect(),
             known: sizes.iter().map(|n| vec![false; *n]).collect(),
-            vars: HashMap::new(),
+            now: Context::default(),
             block: 0,
             block_index: [0; 3],
             thread_index,
-            epoch: 0,
-            open_group: Vec::new(),
-            groups: VecDeque::new(),
             totals: HashMap::new(),
-            loops: Vec::new(),
+            phases: phases::Phases::new(threads),
         }
     }
 
     pub fn run_block(&mut self, number: u32, index: [u32; 3]) -> Result<(), Fault> {
         self.block = number;
         self.block_index = index;
-        self.epoch = 0;
-        self.open_group.clear();
-        self.groups.clear();
+        self.now = Context::default();
+        self.phases = phases::Phases::new(self.threads);
         self.known.iter_mut().for_each(|k| k.fill(false));
         for (array, memory) in self.kernel.arrays.iter().zip(&mut self.memory) {
             match (array.space, memory) {
@@ -98,7 +105,8 @@ impl<'k> Runner<'k> {
         }
         let kernel = self.kernel;
         let everyone = Rc::new(vec![true; self.threads]);
-        self.list(&kernel.body, &everyone)
+        self.list(&kernel.body, &everyone)?;
+        self.end_of_block()
     }
 
     /// (whole kernel, hot loop, its iterations).
@@ -106,7 +114,7 @@ impl<'k> Runner<'k> {
         let mut total = Counts::default();
         self.totals.values().for_each(|(c, _)| total += *c);
         // Key 0 is what stands outside of all loops.
-        let hot = self.totals.iter().filter(|(k, _)| **k != 0).max_by_key(|(k, (c, _))| (c.fma, **k));
+        let hot = self.totals.iter().filter(|(k, _)| **k != 0).max_by_key(|(k, (c, _))| (c.fma + c.matrix, **k));
         let (hot, iterations) = hot.map_or((total, 1), |(_, v)| *v);
         (total, hot, iterations)
     }
@@ -116,12 +124,18 @@ impl<'k> Runner<'k> {
     }
 
     fn here(&mut self) -> &mut Counts {
-        let key = self.loops.last().copied().unwrap_or(0);
+        let key = self.now.loops.last().copied().unwrap_or(0);
         &mut self.totals.entry(key).or_default().0
     }
 
     fn who(&self, thread: usize) -> Access {
-        Access { block: self.block, thread: thread as u32, epoch: self.epoch }
+        Access {
+            block: self.block,
+            thread: thread as u32,
+            epoch: self.now.epoch,
+            order: self.now.order.clone(),
+            fences: self.phases.fences.get(thread).copied().unwrap_or(0),
+        }
     }
 
     fn warps(&self, mask: &Mask) -> u64 {
@@ -138,11 +152,11 @@ impl<'k> Runner<'k> {
         }
     }
 
-    fn list(&mut self, body: &[Stmt], mask: &Mask) -> Result<(), Fault> {
+    fn list(&mut self, body: &'k [Stmt], mask: &Mask) -> Result<(), Fault> {
         body.iter().try_for_each(|s| self.statement(s, mask))
     }
 
-    fn statement(&mut self, stmt: &Stmt, mask: &Mask) -> Result<(), Fault> {
+    fn statement(&mut self, stmt: &'k Stmt, mask: &Mask) -> Result<(), Fault> {
         if !mask.iter().any(|b| *b) {
             return Ok(());
         }
@@ -154,18 +168,18 @@ impl<'k> Runner<'k> {
                 };
                 let real = *unroll != Unroll::Full;
                 if real {
-                    self.loops.push(std::ptr::from_ref(stmt) as usize);
+                    self.now.loops.push(std::ptr::from_ref(stmt) as usize);
                 }
                 for i in start..start.saturating_add(extent) {
                     if real {
-                        let key = self.loops.last().copied().unwrap_or(0);
+                        let key = self.now.loops.last().copied().unwrap_or(0);
                         self.totals.entry(key).or_default().1 += 1;
                     }
-                    self.vars.insert(*var, Ints::Same(i));
+                    self.now.vars.insert(*var, Ints::Same(i));
                     self.list(body, mask)?;
                 }
                 if real {
-                    self.loops.pop();
+                    self.now.loops.pop();
                 }
                 Ok(())
             }
@@ -178,7 +192,7 @@ impl<'k> Runner<'k> {
             }
             Stmt::Let { var, value, .. } => {
                 let value = self.index(value)?;
-                self.vars.insert(*var, value);
+                self.now.vars.insert(*var, value);
                 Ok(())
             }
             Stmt::Store { array, index, value } => {
@@ -204,18 +218,18 @@ impl<'k> Runner<'k> {
                         thread,
                     });
                 }
-                self.epoch += 1;
+                self.now.epoch += 1;
                 self.here().barriers += self.warps(mask);
                 Ok(())
             }
             Stmt::AsyncCommit => {
-                let group = std::mem::take(&mut self.open_group);
-                self.groups.push_back(group);
+                let group = std::mem::take(&mut self.now.open_group);
+                self.now.groups.push_back(group);
                 Ok(())
             }
             Stmt::AsyncWait(latest) => {
-                while self.groups.len() > *latest as usize {
-                    let group = self.groups.pop_front().unwrap_or_default();
+                while self.now.groups.len() > *latest as usize {
+                    let group = self.now.groups.pop_front().unwrap_or_default();
                     self.deliver(group)?;
                 }
                 Ok(())
@@ -227,11 +241,14 @@ impl<'k> Runner<'k> {
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let who = self.who(t);
                     let memory = self.tracked(*array)?;
-                    let i = memory.position(who, index.get(t), 1)?;
-                    memory.add(who, i, values[t])?;
+                    let i = memory.position(&who, index.get(t), 1)?;
+                    memory.add(&who, i, values[t])?;
                 }
                 Ok(())
             }
+            Stmt::Warp(op) => self.warp_op(op, mask),
+            Stmt::Group(op) => self.group_op(op, mask),
+            Stmt::Roles(roles) => self.roles(roles, mask),
             Stmt::Comment(_) => Ok(()),
         }
     }
@@ -263,7 +280,8 @@ impl<'k> Runner<'k> {
     fn store(&mut self, array: ArrayId, index: &Ints, values: &[f64], mask: &Mask) -> Result<(), Fault> {
         let dtype = self.kernel.array(array).dtype;
         match self.space(array) {
-            Space::Register => {
+            Space::Register | Space::Fragment => {
+                self.now.matrix.touch(array);
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let at = self.register(array, index.get(t), 1, t)?;
                     self.registers[array.0 as usize][at] = round(dtype, values[t]);
@@ -275,8 +293,8 @@ impl<'k> Runner<'k> {
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let who = self.who(t);
                     let memory = self.tracked(array)?;
-                    let i = memory.position(who, index.get(t), 1)?;
-                    memory.write(who, i, values[t])?;
+                    let i = memory.position(&who, index.get(t), 1)?;
+                    memory.write(&who, i, values[t])?;
                 }
             }
         }
@@ -285,7 +303,7 @@ impl<'k> Runner<'k> {
 
     fn load(&mut self, array: ArrayId, index: &Ints, mask: &Mask) -> Result<Vec<f64>, Fault> {
         let mut out = vec![0.0; self.threads];
-        if self.space(array) != Space::Register {
+        if !self.space(array).is_private() {
             self.count_access(array, index, 1, mask, false, false);
         }
         for t in (0..self.threads).filter(|t| mask[*t]) {
@@ -297,7 +315,7 @@ impl<'k> Runner<'k> {
     /// Element `offset` of a vector access of `width` elements at `index`.
     fn element(&mut self, array: ArrayId, index: i64, width: u32, offset: u32, t: usize) -> Result<f64, Fault> {
         let who = self.who(t);
-        if self.space(array) == Space::Register {
+        if self.space(array).is_private() {
             let at = self.register(array, index, width, t)? + offset as usize * self.threads;
             if !self.known[array.0 as usize][at] {
                 let name = self.kernel.array(array).name.clone();
@@ -307,8 +325,8 @@ impl<'k> Runner<'k> {
             return Ok(self.registers[array.0 as usize][at]);
         }
         let memory = self.tracked(array)?;
-        let i = memory.position(who, index, width)? + offset as usize;
-        memory.read(who, i)
+        let i = memory.position(&who, index, width)? + offset as usize;
+        memory.read(&who, i)
     }
 
     fn copy(
@@ -322,25 +340,25 @@ impl<'k> Runner<'k> {
         let holds = self.condition(zero_unless)?;
         let (to, from) = (self.index(dst_index)?, self.index(src_index)?);
         let reads: Mask = Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h).collect());
-        if self.space(src) != Space::Register {
+        if !self.space(src).is_private() {
             self.count_access(src, &from, width, &reads, false, false);
         }
-        if self.space(dst) != Space::Register {
+        if !self.space(dst).is_private() {
             self.count_access(dst, &to, width, mask, true, false);
         }
         let dtype = self.kernel.array(dst).dtype;
         for t in (0..self.threads).filter(|t| mask[*t]) {
             for o in 0..width {
                 let value = if reads[t] { self.element(src, from.get(t), width, o, t)? } else { 0.0 };
-                if self.space(dst) == Space::Register {
+                if self.space(dst).is_private() {
                     let at = self.register(dst, to.get(t), width, t)? + o as usize * self.threads;
                     self.registers[dst.0 as usize][at] = round(dtype, value);
                     self.known[dst.0 as usize][at] = true;
                 } else {
                     let who = self.who(t);
                     let memory = self.tracked(dst)?;
-                    let i = memory.position(who, to.get(t), width)? + o as usize;
-                    memory.write(who, i, value)?;
+                    let i = memory.position(&who, to.get(t), width)? + o as usize;
+                    memory.write(&who, i, value)?;
                 }
             }
         }
@@ -367,11 +385,11 @@ impl<'k> Runner<'k> {
         self.here().async_copies += self.warps(mask);
         for t in (0..self.threads).filter(|t| mask[*t]) {
             let who = self.who(t);
-            let target = self.tracked(dst)?.position(who, to.get(t), width)?;
-            let source = if reads[t] { Some(self.tracked(src)?.position(who, from.get(t), width)?) } else { None };
+            let target = self.tracked(dst)?.position(&who, to.get(t), width)?;
+            let source = if reads[t] { Some(self.tracked(src)?.position(&who, from.get(t), width)?) } else { None };
             for o in 0..width as usize {
-                self.tracked(dst)?.begin(who, target + o)?;
-                self.open_group.push(Pending {
+                self.tracked(dst)?.begin(&who, target + o)?;
+                self.now.open_group.push(Pending {
                     thread: t as u32,
                     dst,
                     dst_element: target + o,
@@ -387,10 +405,10 @@ impl<'k> Runner<'k> {
         for p in group {
             let who = self.who(p.thread as usize);
             let value = match p.src_element {
-                Some(i) => self.tracked(p.src)?.read(who, i)?,
+                Some(i) => self.tracked(p.src)?.read(&who, i)?,
                 None => 0.0,
             };
-            self.tracked(p.dst)?.end(who, p.dst_element, value);
+            self.tracked(p.dst)?.end(&who, p.dst_element, value);
         }
         Ok(())
     }
@@ -438,139 +456,4 @@ impl<'k> Runner<'k> {
         }
         *self.here() += sum;
     }
-
-    fn value(&mut self, value: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
-        let n = self.threads;
-        Ok(match value {
-            Value::Float(v, dtype) => vec![round(*dtype, *v); n],
-            Value::Int(v, _) => vec![*v as f64; n],
-            Value::Load(array, index) => {
-                let index = self.index(index)?;
-                self.load(*array, &index, mask)?
-            }
-            Value::Binary(op, dtype, a, b) => {
-                let (a, b) = (self.value(a, mask)?, self.value(b, mask)?);
-                self.here().arithmetic += self.warps(mask);
-                a.iter().zip(&b).map(|(a, b)| round(*dtype, arithmetic(*op, *a, *b))).collect()
-            }
-            Value::Fma(dtype, a, b, c) => {
-                let (a, b, c) = (self.value(a, mask)?, self.value(b, mask)?, self.value(c, mask)?);
-                self.here().fma += self.warps(mask);
-                (0..n).map(|t| fused(*dtype, a[t], b[t], c[t])).collect()
-            }
-            Value::Unary(name, dtype, a) => {
-                let a = self.value(a, mask)?;
-                self.here().arithmetic += self.warps(mask);
-                let f = unary(name).ok_or_else(|| self.machine(format!("unknown function {name}")))?;
-                a.iter().map(|a| round(*dtype, f(*a))).collect()
-            }
-            Value::Cast(dtype, a) => self.value(a, mask)?.iter().map(|a| round(*dtype, *a)).collect(),
-            Value::Select(cond, a, b) => {
-                let holds = self.condition(cond)?;
-                let side =
-                    |want: bool| Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h == want).collect::<Vec<_>>());
-                let (yes, no) = (side(true), side(false));
-                let (a, b) = (self.value(a, &yes)?, self.value(b, &no)?);
-                (0..n).map(|t| if holds[t] { a[t] } else { b[t] }).collect()
-            }
-            Value::FromIndex(_, index) => {
-                let index = self.index(index)?;
-                (0..n).map(|t| index.get(t) as f64).collect()
-            }
-        })
-    }
-
-    fn condition(&self, cond: &Cond) -> Result<Vec<bool>, Fault> {
-        let n = self.threads;
-        let compare = |a: &Index, b: &Index, f: fn(i64, i64) -> bool| -> Result<Vec<bool>, Fault> {
-            let (a, b) = (self.index(a)?, self.index(b)?);
-            Ok((0..n).map(|t| f(a.get(t), b.get(t))).collect())
-        };
-        match cond {
-            Cond::True => Ok(vec![true; n]),
-            Cond::Lt(a, b) => compare(a, b, |a, b| a < b),
-            Cond::Le(a, b) => compare(a, b, |a, b| a <= b),
-            Cond::Eq(a, b) => compare(a, b, |a, b| a == b),
-            Cond::Ne(a, b) => compare(a, b, |a, b| a != b),
-            Cond::And(list) => list.iter().try_fold(vec![true; n], |acc, c| {
-                Ok(acc.iter().zip(self.condition(c)?).map(|(a, b)| *a && b).collect())
-            }),
-            Cond::Or(list) => list.iter().try_fold(vec![false; n], |acc, c| {
-                Ok(acc.iter().zip(self.condition(c)?).map(|(a, b)| *a || b).collect())
-            }),
-            Cond::Not(c) => Ok(self.condition(c)?.into_iter().map(|b| !b).collect()),
-        }
-    }
-
-    fn index(&self, index: &Index) -> Result<Ints, Fault> {
-        let both = |a: &Index, b: &Index, f: fn(i64, i64) -> Option<i64>| -> Result<Ints, Fault> {
-            let overflow = || self.machine("integer overflow or division by zero in an index".into());
-            Ok(match (self.index(a)?, self.index(b)?) {
-                (Ints::Same(a), Ints::Same(b)) => Ints::Same(f(a, b).ok_or_else(overflow)?),
-                (a, b) => Ints::Each(Rc::new(
-                    (0..self.threads)
-                        .map(|t| f(a.get(t), b.get(t)).ok_or_else(overflow))
-                        .collect::<Result<Vec<_>, _>>()?,
-                )),
-            })
-        };
-        match index {
-            Index::Const(v) => Ok(Ints::Same(*v)),
-            Index::Var(v) => {
-                self.vars.get(v).cloned().ok_or_else(|| self.machine(format!("variable {} is not bound", v.0)))
-            }
-            Index::BlockIdx(d) => Ok(Ints::Same(i64::from(self.block_index[dim(*d)]))),
-            Index::ThreadIdx(d) => Ok(self.thread_index[dim(*d)].clone()),
-            Index::Add(a, b) => both(a, b, i64::checked_add),
-            Index::Sub(a, b) => both(a, b, i64::checked_sub),
-            Index::Mul(a, b) => both(a, b, i64::checked_mul),
-            Index::Div(a, b) => both(a, b, i64::checked_div_euclid),
-            Index::Mod(a, b) => both(a, b, i64::checked_rem_euclid),
-            Index::Min(a, b) => both(a, b, |a, b| Some(a.min(b))),
-            Index::Max(a, b) => both(a, b, |a, b| Some(a.max(b))),
-            Index::Xor(a, b) => both(a, b, |a, b| Some(a ^ b)),
-            Index::And(a, b) => both(a, b, |a, b| Some(a & b)),
-            Index::Shl(a, b) => both(a, b, |a, b| u32::try_from(b).ok().and_then(|b| a.checked_shl(b))),
-            Index::Shr(a, b) => both(a, b, |a, b| u32::try_from(b).ok().and_then(|b| a.checked_shr(b))),
-        }
-    }
-}
-
-fn dim(d: Dim) -> usize {
-    match d {
-        Dim::X => 0,
-        Dim::Y => 1,
-        Dim::Z => 2,
-    }
-}
-
-fn arithmetic(op: Arith, a: f64, b: f64) -> f64 {
-    match op {
-        Arith::Add => a + b,
-        Arith::Sub => a - b,
-        Arith::Mul => a * b,
-        Arith::Div => a / b,
-        Arith::Min => a.min(b),
-        Arith::Max => a.max(b),
-    }
-}
-
-fn fused(dtype: DType, a: f64, b: f64, c: f64) -> f64 {
-    match dtype {
-        DType::F32 | DType::TF32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
-        _ => round(dtype, a.mul_add(b, c)),
-    }
-}
-
-fn unary(name: &str) -> Option<fn(f64) -> f64> {
-    Some(match name {
-        "exp" => f64::exp,
-        "sqrt" => f64::sqrt,
-        "rsqrt" => |x| 1.0 / x.sqrt(),
-        "tanh" => f64::tanh,
-        "log" => f64::ln,
-        "abs" => f64::abs,
-        "sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
-        _ => return None,
-    })
 }

@@ -7,6 +7,10 @@ use std::ops::AddAssign;
 pub struct Counts {
     /// Multiply-adds.
     pub fma: u64,
+    /// Matrix multiply-adds: `mma.sync`; `wgmma` once per warp.
+    pub matrix: u64,
+    /// `ldmatrix` and `stmatrix` (not among the loads and stores; their wavefronts are).
+    pub matrix_moves: u64,
     /// Other arithmetic on elements.
     pub arithmetic: u64,
     /// Loads from shared memory.
@@ -62,6 +66,8 @@ impl Counts {
 impl AddAssign for Counts {
     fn add_assign(&mut self, o: Counts) {
         self.fma += o.fma;
+        self.matrix += o.matrix;
+        self.matrix_moves += o.matrix_moves;
         self.arithmetic += o.arithmetic;
         self.shared_loads += o.shared_loads;
         self.shared_stores += o.shared_stores;

@@ -2,6 +2,7 @@
 use super::{Fault, FaultKind};
 use crate::kernel::{Array, Space};
 use satune_ir::DType;
+use std::rc::Rc;
 
 /// No thread (or block).
 const NOBODY: u32 = u32::MAX;
@@ -29,6 +30,10 @@ pub struct Tracked {
     reader: Vec<u32>,
     read_at: Vec<u32>,
     in_flight: Vec<bool>,
+    /// Asynchronous reads that are not complete.
+    reading: Vec<u16>,
+    /// Fences of the writer when it wrote; `u32::MAX` for what the TMA wrote.
+    fenced: Vec<u32>,
     /// Global arrays that the kernel writes: the block that wrote or read an element.
     block_writer: Vec<u32>,
     block_reader: Vec<u32>,
@@ -38,7 +43,7 @@ pub struct Tracked {
 }
 
 /// Who accesses, and when.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Access {
     /// Linear block number.
     pub block: u32,
@@ -46,6 +51,46 @@ pub struct Access {
     pub thread: u32,
     /// Barriers passed.
     pub epoch: u32,
+    /// Where warps have roles: what happened before.
+    pub order: Option<Rc<Order>>,
+    /// Fences of the thread for asynchronous readers so far.
+    pub fences: u32,
+}
+
+/// What happened before an access of a role.
+pub struct Order {
+    /// Number of the role.
+    pub role: usize,
+    /// First thread of each role, and the end.
+    pub roles: Rc<Vec<(u32, u32)>>,
+    /// For each thread, then each barrier with phases: its accesses (phases) with smaller numbers happened before.
+    pub horizon: Vec<u32>,
+}
+
+impl Access {
+    /// Whether an access of a thread (or the phase of a barrier) happened before.
+    pub(super) fn is_after(&self, other: u32, epoch: u32) -> bool {
+        match &self.order {
+            _ if other == self.thread => true,
+            None => epoch < self.epoch,
+            Some(order) => order.horizon.get(other as usize).is_some_and(|end| epoch < *end),
+        }
+    }
+
+    /// The same for all threads of a role.
+    fn is_after_all(&self, role: usize, epoch: u32) -> bool {
+        match &self.order {
+            None => epoch < self.epoch,
+            Some(order) => {
+                let (first, end) = order.roles.get(role).copied().unwrap_or_default();
+                (first..end).all(|t| order.horizon.get(t as usize).is_some_and(|h| epoch < *h))
+            }
+        }
+    }
+
+    fn role(&self) -> usize {
+        self.order.as_ref().map_or(0, |o| o.role)
+    }
 }
 
 impl Tracked {
@@ -65,6 +110,8 @@ impl Tracked {
             reader: vec![NOBODY; track],
             read_at: vec![0; track],
             in_flight: vec![false; track],
+            reading: vec![0; track],
+            fenced: vec![0; track],
             block_writer: vec![NOBODY; blocks],
             block_reader: vec![NOBODY; blocks],
             checked,
@@ -79,20 +126,38 @@ impl Tracked {
         self.writer.fill(NOBODY);
         self.reader.fill(NOBODY);
         self.in_flight.fill(false);
+        self.reading.fill(0);
+        self.one_role();
+    }
+
+    fn one_role(&mut self) {
+        self.reader.truncate(self.writer.len());
+        self.read_at.truncate(self.writer.len());
+    }
+
+    /// From here on, reads are noted for each role apart.
+    pub fn part(&mut self, roles: usize) {
+        let len = self.writer.len();
+        self.one_role();
+        for _ in 1..roles {
+            self.reader.extend_from_within(..len);
+            self.read_at.extend_from_within(..len);
+        }
     }
 
     /// A new block begins: epochs start again.
     pub fn next_block(&mut self) {
+        self.one_role();
         self.writer.fill(NOBODY);
         self.reader.fill(NOBODY);
     }
 
-    fn fault(&self, who: Access, index: usize, kind: FaultKind) -> Fault {
+    fn fault(&self, who: &Access, index: usize, kind: FaultKind) -> Fault {
         Fault { kind, array: self.name.clone(), index: index as i64, block: who.block, thread: who.thread }
     }
 
     /// Position of an element, checked.
-    pub fn position(&self, who: Access, index: i64, width: u32) -> Result<usize, Fault> {
+    pub fn position(&self, who: &Access, index: i64, width: u32) -> Result<usize, Fault> {
         let end = index.checked_add(i64::from(width));
         match (usize::try_from(index), end) {
             (Ok(i), Some(end)) if end <= self.data.len() as i64 => {
@@ -112,20 +177,15 @@ impl Tracked {
     }
 
     /// Reads an element.
-    pub fn read(&mut self, who: Access, i: usize) -> Result<f64, Fault> {
+    pub fn read(&mut self, who: &Access, i: usize) -> Result<f64, Fault> {
         if self.checked {
             if self.in_flight[i] {
                 return Err(self.fault(who, i, FaultKind::InFlight));
             }
-            if self.writer[i] != NOBODY && self.written_at[i] == who.epoch && self.writer[i] != who.thread {
+            if self.writer[i] != NOBODY && !who.is_after(self.writer[i], self.written_at[i]) {
                 return Err(self.fault(who, i, FaultKind::Race { other: self.writer[i], write: false }));
             }
-            if self.read_at[i] != who.epoch || self.reader[i] == NOBODY {
-                self.reader[i] = who.thread;
-                self.read_at[i] = who.epoch;
-            } else if self.reader[i] != who.thread {
-                self.reader[i] = MANY;
-            }
+            self.note_reader(who, i, who.epoch);
             if let Some(writer) = self.block_writer.get(i) {
                 if *writer != NOBODY && *writer != who.block {
                     return Err(self.fault(who, i, FaultKind::BlockRace { other: *writer }));
@@ -140,19 +200,29 @@ impl Tracked {
     }
 
     /// Checks a write without doing it (cp.async claims its target when it is issued).
-    pub fn claim(&mut self, who: Access, i: usize) -> Result<(), Fault> {
+    pub fn claim(&mut self, who: &Access, i: usize) -> Result<(), Fault> {
         if !self.checked {
             return Ok(());
         }
         if self.in_flight[i] {
             return Err(self.fault(who, i, FaultKind::InFlight));
         }
-        if self.writer[i] != NOBODY && self.written_at[i] == who.epoch && self.writer[i] != who.thread {
+        if self.reading[i] > 0 {
+            return Err(self.fault(who, i, FaultKind::BeingRead));
+        }
+        if self.writer[i] != NOBODY && !who.is_after(self.writer[i], self.written_at[i]) {
             return Err(self.fault(who, i, FaultKind::Race { other: self.writer[i], write: true }));
         }
-        let read_now = self.reader[i] != NOBODY && self.read_at[i] == who.epoch;
-        if read_now && self.reader[i] != who.thread {
-            return Err(self.fault(who, i, FaultKind::Race { other: self.reader[i], write: true }));
+        for (role, at) in (i..self.reader.len()).step_by(self.writer.len().max(1)).enumerate() {
+            let (reader, epoch) = (self.reader[at], self.read_at[at]);
+            let before = match reader {
+                NOBODY => true,
+                MANY => who.is_after_all(role, epoch),
+                reader => who.is_after(reader, epoch),
+            };
+            if !before {
+                return Err(self.fault(who, i, FaultKind::Race { other: reader, write: true }));
+            }
         }
         if let Some(writer) = self.block_writer.get(i) {
             for other in [*writer, self.block_reader[i]] {
@@ -164,11 +234,57 @@ impl Tracked {
         }
         self.writer[i] = who.thread;
         self.written_at[i] = who.epoch;
+        self.fenced[i] = who.fences;
         Ok(())
     }
 
+    fn note_reader(&mut self, who: &Access, i: usize, epoch: u32) {
+        let at = i + who.role() * self.writer.len();
+        if self.read_at[at] != epoch || self.reader[at] == NOBODY {
+            self.reader[at] = who.thread;
+            self.read_at[at] = epoch;
+        } else if self.reader[at] != who.thread {
+            self.reader[at] = MANY;
+        }
+    }
+
+    /// The TMA begins to write an element. It will have been written by `writer` (a barrier) in its phase `phase`.
+    pub fn begin_landing(&mut self, who: &Access, i: usize, writer: u32, phase: u32) -> Result<(), Fault> {
+        self.begin(who, i)?;
+        (self.writer[i], self.written_at[i], self.fenced[i]) = (writer, phase, u32::MAX);
+        Ok(())
+    }
+
+    /// What the TMA writes is there.
+    pub fn land(&mut self, i: usize, value: f64) {
+        self.in_flight[i] = false;
+        self.data[i] = round(self.dtype, value);
+        self.known[i] = true;
+    }
+
+    /// TMA or `wgmma` begin to read an element. `fences`: of all threads, so far.
+    pub fn begin_reading(&mut self, who: &Access, i: usize, fences: &[u32]) -> Result<(), Fault> {
+        self.read(who, i)?;
+        if self.fenced[i] != u32::MAX {
+            let now = fences.get(self.writer[i] as usize).copied().unwrap_or(0);
+            if now <= self.fenced[i] {
+                return Err(self.fault(who, i, FaultKind::NoFence));
+            }
+        }
+        self.reading[i] += 1;
+        Ok(())
+    }
+
+    /// The read is complete, for the thread (or the role: `epoch`, one that has passed) that waited.
+    pub fn end_reading(&mut self, who: &Access, i: usize, epoch: u32) -> f64 {
+        self.reading[i] = self.reading[i].saturating_sub(1);
+        let at = i + who.role() * self.writer.len();
+        (self.reader[at], self.read_at[at]) = (who.thread, epoch);
+        self.data[i]
+    }
+
     /// Writes an element.
-    pub fn write(&mut self, who: Access, i: usize, value: f64) -> Result<(), Fault> {
+    pub fn write(&mut self, who: &Access, i: usize, value: f64) -> Result<(), Fault> {
         self.claim(who, i)?;
         self.data[i] = round(self.dtype, value);
         self.known[i] = true;
@@ -176,7 +292,7 @@ impl Tracked {
     }
 
     /// An asynchronous copy to the element begins.
-    pub fn begin(&mut self, who: Access, i: usize) -> Result<(), Fault> {
+    pub fn begin(&mut self, who: &Access, i: usize) -> Result<(), Fault> {
         self.claim(who, i)?;
         self.in_flight[i] = true;
         self.known[i] = false;
@@ -184,7 +300,7 @@ impl Tracked {
     }
 
     /// The asynchronous copy to the element ends, for the thread that waited.
-    pub fn end(&mut self, who: Access, i: usize, value: f64) {
+    pub fn end(&mut self, who: &Access, i: usize, value: f64) {
         self.in_flight[i] = false;
         self.data[i] = round(self.dtype, value);
         self.known[i] = true;
@@ -193,7 +309,7 @@ impl Tracked {
     }
 
     /// Adds atomically.
-    pub fn add(&mut self, who: Access, i: usize, value: f64) -> Result<(), Fault> {
+    pub fn add(&mut self, who: &Access, i: usize, value: f64) -> Result<(), Fault> {
         if !self.known[i] {
             return Err(self.fault(who, i, FaultKind::Unwritten));
         }

@@ -67,6 +67,15 @@ pub enum FaultKind {
     /// An asynchronous copy to the element has not been waited for.
     #[error("access to the target of an asynchronous copy before its wait")]
     InFlight,
+    /// TMA or `wgmma` may still read the element.
+    #[error("write to memory that is read asynchronously, before the wait")]
+    BeingRead,
+    /// Written by a thread, read by TMA or `wgmma`.
+    #[error("asynchronous read of what a thread wrote without a fence after it")]
+    NoFence,
+    /// Nobody can go on.
+    #[error("deadlock: {0}")]
+    Deadlock(String),
     /// Some threads do not reach a barrier.
     #[error("barrier that not all threads of the block reach")]
     DivergentBarrier,
@@ -87,7 +96,7 @@ pub struct Options {
 pub struct Report {
     /// The whole kernel, all blocks.
     pub total: Counts,
-    /// The loop with the most multiply-adds, of those that remain loops in the machine code: all its iterations.
+    /// The loop with the most multiply-adds (of scalars or matrices), of those that remain loops in the machine code: all its iterations.
     pub hot_loop: Counts,
     /// How often that loop's body ran (per block, all blocks).
     pub hot_iterations: u64,
@@ -137,7 +146,7 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
                 shared_end = array.shared_offset + (array.len * u64::from(array.dtype.bytes())) as u32;
                 Some(Tracked::new(array, None))
             }
-            Space::Register => None,
+            Space::Register | Space::Fragment => None,
         });
     }
     if shared_end > kernel.shared_bytes {

@@ -1,4 +1,6 @@
 use super::*;
+mod warp;
+
 use crate::kernel::{Array, ArrayId, Cond, Dim, Index, LocalVar, Stmt, Unroll};
 use satune_ir::DType;
 
@@ -15,6 +17,7 @@ fn kernel(threads: u32, arrays: Vec<Array>, body: Vec<Stmt>) -> Kernel {
         block: [threads, 1, 1],
         shared_bytes: 8192,
         min_blocks_per_sm: None,
+        tensor_maps: vec![],
         body,
     }
 }

@@ -157,6 +157,9 @@ pub struct Row {
     pub key: Key,
     /// The program as it was asked for.
     pub operator: String,
+    /// Its text, where it came from a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
     /// The descriptor that the prediction was made with.
     pub gpu: String,
     /// Predicted time, ms.

@@ -46,6 +46,7 @@ fn explore_writes_candidates_and_the_rest_reads_them() {
         vec!["why", "1"],
         vec!["check", "2"],
         vec!["emit", "3", "--as", "cuda"],
+        vec!["emit", "1", "--as", "c"],
         vec!["emit", "1", "--as", "tvm"],
     ] {
         let mut args = args;
@@ -92,4 +93,85 @@ fn why_not_says_what_is_outside_and_what_is_worse() {
     let run = satune(&["why-not", "gemm:256,256,256,f32", "block 128x128, threads 256"]);
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
     assert!(text.contains("the best such schedule is in the space"), "{text}");
+}
+
+#[test]
+fn stored_candidates_are_compared_and_reported_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let args = ["explore", "gemm:128,64,64,f32", "--top", "2", "--diverse", "--out", out, "--no-compile"];
+    let run = satune(&args);
+    assert!(run.status.success(), "{}", stderr(&run));
+    let page = std::path::Path::new(out).join("report.html");
+    let first = std::fs::read_to_string(&page).unwrap();
+    std::fs::remove_file(&page).unwrap();
+    let run = satune(&["report", "--out", out]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), first, "the stored report makes the same page");
+
+    let run = satune(&["diff", "1", "2", "--out", out]);
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    for part in ["- ", ", rank 1, of gemm:128,64,64,f32 on h200", "schedule:", "time by part, ms:", "CUDA:", "@@"] {
+        assert!(text.contains(part), "no `{part}` in {text}");
+    }
+    let run = satune(&["diff", "1", "1", "--out", out, "--json"]);
+    let same: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(same["cuda"], "");
+    assert_eq!(same["parts"]["predicted"][0], same["parts"]["predicted"][1]);
+    let run = satune(&["show", "1", "--out", out]);
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(text.contains("loops:\n  grid   grid of ") && text.contains("multiply-add\n"), "{text}");
+    let run = satune(&["diff", "1", "9", "--out", out]);
+    assert_eq!(run.status.code(), Some(2));
+}
+
+#[test]
+fn a_descriptor_is_calibrated_to_measurements() {
+    use rand::SeedableRng;
+    let truth = {
+        let mut gpu = satune_extract::Descriptor::load("h200").unwrap();
+        gpu.issue_efficiency = 0.7;
+        gpu.dram_gbs = 3600.0;
+        gpu
+    };
+    let mut rng = rand::rngs::StdRng::seed_from_u64(1);
+    let mut lines = String::new();
+    for operator in ["gemm:1024,1024,1024,f32", "gemm:128,4096,128,f32", "gemm:256,256,4096,f32"] {
+        let problem = satune::operators::parse(operator).unwrap();
+        let space = crate::support::space(&problem.contraction);
+        let counts = satune_extract::Counts::of(&space);
+        let mut made = 0;
+        while made < 24 {
+            let Some(term) = counts.sample(&space, &mut rng) else { continue };
+            let plan = satune_ir::term::Plan::from_term(&term, &problem.contraction).unwrap();
+            let Ok(cost) = satune_extract::cost(&plan, &problem.contraction, &truth) else { continue };
+            made += 1;
+            let row = serde_json::json!({ "operator": operator, "gpu": "h200", "plan": plan, "measured_ms": cost.ms });
+            lines.push_str(&format!("{row}\n"));
+        }
+    }
+    lines.push_str("{\"operator\":\"gemm:8,8,8,f32\",\"gpu\":\"h200\",\"status\":\"timeout\"}\n");
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows.ndjson");
+    let fitted = folder.path().join("fitted.toml");
+    std::fs::write(&rows, lines).unwrap();
+    let run = satune(&["calibrate", rows.to_str().unwrap(), "--gpu", "h200", "--out", fitted.to_str().unwrap()]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    assert!(stderr(&run).contains("1 line left out: outcome timeout"), "{}", stderr(&run));
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(text.contains("72 measurements of 3 shapes") && text.contains("left out"), "{text}");
+    let read = satune_extract::Descriptor::load(fitted.to_str().unwrap()).unwrap();
+    let rate = |g: &satune_extract::Descriptor| g.clock_mhz * g.issue_efficiency;
+    assert!((rate(&read) / rate(&truth) - 1.0).abs() < 0.03, "{text}");
+    let run = satune(&["count", "gemm:16,16,16,f32", "--gpu", fitted.to_str().unwrap()]);
+    assert!(run.status.success(), "{}", stderr(&run));
+
+    std::fs::write(&rows, "{\"operator\":").unwrap();
+    let run = satune(&["calibrate", rows.to_str().unwrap(), "--out", fitted.to_str().unwrap()]);
+    assert_eq!(run.status.code(), Some(2), "{}", stderr(&run));
+    assert!(stderr(&run).contains("rows.ndjson: line 1: "), "{}", stderr(&run));
+    std::fs::write(&rows, "").unwrap();
+    let run = satune(&["calibrate", rows.to_str().unwrap(), "--out", fitted.to_str().unwrap()]);
+    assert_eq!(run.status.code(), Some(1), "{}", stderr(&run));
 }

@@ -58,7 +58,7 @@ fn the_classic_schedule_compiles_to_ffma_without_spills() {
         if pipe != Pipe::Registers {
             plan.a.shared.as_mut().unwrap().1.vector = 1;
         }
-        let module = satune::lower::lower(&plan, &c, "gemm").unwrap();
+        let module = kernels_of(&plan, &c);
         let source = satune::cuda::print(&module.kernels[0]);
         let job = Job { name: "gemm".into(), source: source.clone(), arch: arch.into() };
         let Some(compiled) = compile(&[job], "the_classic_schedule_compiles_to_ffma_without_spills") else { return };
@@ -84,7 +84,7 @@ fn random_schedules_compile() {
         let mut rng = rand::rngs::StdRng::seed_from_u64(3);
         for i in 0..4 {
             let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
-            for kernel in satune::lower::lower(&plan, &c, "gemm").unwrap().kernels {
+            for kernel in kernels_of(&plan, &c).kernels {
                 jobs.push(Job { name: format!("k{i}"), source: satune::cuda::print(&kernel), arch: arch.into() });
             }
         }

@@ -122,7 +122,7 @@ fn the_models_counts_are_the_simulators() {
         let mut rng = rand::rngs::StdRng::seed_from_u64(11);
         let random = (0..4).map(|_| Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap());
         for plan in found.candidates.iter().map(|c| c.plan.clone()).chain(random) {
-            let simulated = check(&plan, &c).unwrap().total;
+            let simulated = check(&plan, &c, &h200()).unwrap().total;
             let (plan, small) = shrink(&plan, &c);
             let w = work::total(&plan, &small);
             let model = [

@@ -37,7 +37,7 @@ fn run(device: &mut dyn Device, store: &mut Store, trials: usize, timeout_s: f64
     let ask = Ask { timeout: Duration::from_secs_f64(timeout_s), ..Ask::default() };
     let settings = Settings { trials, keep: 8, ask, ..Settings::default() };
     let mut strategy = Random::of(&space, &gpu, 7);
-    measure(&problem, "h200", &mut strategy, device, &mut Record { store, run }, &settings, &|_| {})
+    measure(&problem, &gpu, &mut strategy, device, &mut Record { store, run }, &settings, &|_| {})
 }
 
 /// Every row has exactly what the script says.

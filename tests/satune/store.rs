@@ -26,6 +26,7 @@ fn row(plan: &Plan, writer: usize, number: usize) -> Row {
     Row {
         key,
         operator: "gemm:16,16,16,f32".into(),
+        script: None,
         gpu: "h200".into(),
         predicted_ms: 0.1,
         plan: plan.clone(),

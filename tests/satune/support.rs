@@ -37,45 +37,20 @@ pub fn space(contraction: &Contraction) -> Space {
     saturate(contraction, H200, &Menu::of(contraction, &H200), &rules::all(), Fuel::default()).unwrap()
 }
 
-/// Small integers, so that sums are exact in any order.
-pub fn inputs(operand: &OperandInfo, contraction: &Contraction, seed: u64) -> Vec<f64> {
-    let len: i64 = operand.dims.iter().map(|a| contraction.extent(*a)).product();
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % 7) as f64 - 3.0
-        })
-        .collect()
+/// The source program of a contraction.
+pub fn source(contraction: &Contraction) -> satune_ir::Program {
+    satune_ir::tvmscript::parse(&satune::operators::script(contraction)).unwrap()
 }
 
-/// The contraction by its definition.
-pub fn reference(contraction: &Contraction, a: &[f64], b: &[f64]) -> Vec<f64> {
-    let axes: Vec<(Axis, i64)> = contraction.iters.iter().map(|(axis, info)| (*axis, info.extent)).collect();
-    let at = |operand: &OperandInfo, values: &[i64]| -> usize {
-        operand.dims.iter().fold(0, |sum, axis| {
-            let i = axes.iter().position(|(a, _)| a == axis).unwrap();
-            sum * axes[i].1 + values[i]
-        }) as usize
-    };
-    let len: i64 = contraction.c.dims.iter().map(|a| contraction.extent(*a)).product();
-    let mut c = vec![0.0; len as usize];
-    let mut values = vec![0; axes.len()];
-    loop {
-        c[at(&contraction.c, &values)] += a[at(&contraction.a, &values)] * b[at(&contraction.b, &values)];
-        let mut i = axes.len();
-        loop {
-            if i == 0 {
-                return c;
-            }
-            i -= 1;
-            values[i] += 1;
-            if values[i] < axes[i].1 {
-                break;
-            }
-            values[i] = 0;
-        }
+/// The GPU that most tests lower for.
+pub fn h200() -> satune::lower::program::LowerOptions {
+    satune::scheduled::options(&satune_extract::Descriptor::load("h200").unwrap())
+}
+
+/// The kernels of a plan, through its trace.
+pub fn kernels_of(plan: &Plan, contraction: &Contraction) -> satune::lower::program::Module {
+    match satune::scheduled::of_plan(&source(contraction), plan, contraction, &h200()) {
+        Ok(scheduled) => scheduled.module,
+        Err(error) => panic!("{error}\n{}", plan.describe().join("\n")),
     }
 }

@@ -1,122 +1,62 @@
-//! Traces of plans, replayed on the source program.
+//! Programs sampled from spaces: their traces are replayed on the source program; the scheduled program means the same, bit
+//! for bit, by the interpreter; its kernels are clean in the simulator and compute the same.
 use crate::support::*;
 use rand::SeedableRng;
-use satune::lower::program::{lower, Argument, LowerOptions, LowerTarget};
-use satune::simulate;
+use satune::scheduled;
 use satune_extract::Counts;
 use satune_ir::term::{Contraction, Plan};
 use satune_ir::{interp, tvmscript, DType};
-use satune_rewrites::replay::replay;
-use satune_rewrites::space::trace;
-use std::collections::BTreeMap;
 
-/// Lowers a scheduled program, simulates its kernels, and compares with the definition.
-fn lowered(program: &satune_ir::Program, contraction: &Contraction) -> Result<(), String> {
-    let target = LowerTarget { max_shared_bytes: 227 * 1024, has_cp_async: true, max_threads: 1024 };
-    let module = lower(program, &LowerOptions { target, ..LowerOptions::default() }).map_err(|e| e.to_string())?;
-    let (a, b) = (inputs(&contraction.a, contraction, 3), inputs(&contraction.b, contraction, 5));
-    let expected = reference(contraction, &a, &b);
-    let mut params = [a, b, vec![f64::NAN; expected.len()]];
-    let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
-    for (kernel, args) in module.kernels.iter().zip(&module.args) {
-        let mut values: Vec<Vec<f64>> = args
-            .iter()
-            .map(|a| match a {
-                Argument::Param(i) => params[*i].clone(),
-                Argument::Workspace(i) => spaces[*i].clone(),
-            })
-            .collect();
-        let report = simulate::run(kernel, &mut values, &simulate::Options::default()).map_err(|f| f.to_string())?;
-        if report.unwritten > 0 {
-            return Err(format!("{} results are not written", report.unwritten));
-        }
-        for (a, value) in args.iter().zip(values) {
-            match a {
-                Argument::Param(i) => params[*i] = value,
-                Argument::Workspace(i) => spaces[*i] = value,
-            }
-        }
-    }
-    match params[2].iter().zip(&expected).position(|(x, y)| x != y) {
-        None => Ok(()),
-        Some(at) => Err(format!("result {at} is {}, not {}", params[2][at], expected[at])),
-    }
-}
-
-fn try_all(contraction: &Contraction, count: usize) {
-    let source = tvmscript::parse(&satune::operators::script(contraction)).unwrap();
+fn samples(contraction: &Contraction, count: usize) {
+    let source = source(contraction);
+    let options = h200();
     let space = space(contraction);
     let counts = Counts::of(&space);
     let mut rng = rand::rngs::StdRng::seed_from_u64(7);
-    let mut failures: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    let mut good = 0;
-    for _ in 0..count {
+    for i in 0..count {
         let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), contraction).unwrap();
-        let t = trace(&plan, contraction);
-        let (results, s) = replay(&source, &t.calls).unwrap();
-        match results.iter().position(|r| r.is_err()) {
-            Some(i) => {
-                let e = results[i].as_ref().unwrap_err();
-                let key = format!("{}: {}", t.calls[i].op, e.fast);
-                let detail = format!(
-                    "call {i} {:?}: {}\n{}\n{}",
-                    t.calls[i].args,
-                    e.detail,
-                    plan.describe().join("\n"),
-                    tvmscript::print(s.program())
-                );
-                failures.entry(key).or_insert((0, detail)).0 += 1;
-            }
-            None => match interp::equal_on(&source, s.program(), 1) {
-                Ok(()) => match lowered(s.program(), contraction) {
-                    Ok(()) => good += 1,
-                    Err(e) => {
-                        let text = format!("{e}\n{}\n{}", plan.describe().join("\n"), tvmscript::print(s.program()));
-                        let key = format!("lowering: {}", e.chars().take(60).collect::<String>());
-                        failures.entry(key).or_insert((0, text)).0 += 1;
-                    }
-                },
-                Err(d) => {
-                    let text = format!("{d}\n{}\n{}", plan.describe().join("\n"), tvmscript::print(s.program()));
-                    failures.entry("not equal".into()).or_insert((0, text)).0 += 1;
-                }
-            },
+        let told = || plan.describe().join("\n");
+        let scheduled = scheduled::of_plan(&source, &plan, contraction, &options)
+            .unwrap_or_else(|e| panic!("sample {i}: {e}\n{}", told()));
+        if let Err(difference) = interp::equal_on(&source, &scheduled.program, i as u64) {
+            panic!("sample {i}: {difference}\n{}\n{}", told(), tvmscript::print(&scheduled.program));
+        }
+        if let Err(fault) = scheduled::check(&source, &scheduled, i as u64) {
+            panic!("sample {i}: {fault}\n{}\n{}", told(), tvmscript::print(&scheduled.program));
         }
     }
-    println!("{good} of {count} are replayed and equal");
-    for (key, (n, detail)) in &failures {
-        println!("{n} x {key}\n   {detail}");
+}
+
+#[test]
+fn random_schedules_of_30x45x17_are_right() {
+    samples(&gemm(None, 30, 45, 17, DType::F32, DType::F32, "NN"), 100);
+}
+
+#[test]
+fn random_schedules_of_1x7x64_are_right() {
+    samples(&gemm(None, 1, 7, 64, DType::F32, DType::F32, "NN"), 100);
+}
+
+#[test]
+fn random_schedules_of_all_layouts_are_right() {
+    for layout in ["NN", "NT", "TN", "TT"] {
+        samples(&gemm(None, 64, 64, 32, DType::F32, DType::F32, layout), 25);
     }
-    assert!(failures.is_empty());
 }
 
 #[test]
-fn sampled_plans_replay() {
-    try_all(&gemm(None, 64, 64, 32, DType::F32, DType::F32, "NN"), 60);
+fn random_schedules_of_half_precision_are_right() {
+    samples(&gemm(None, 48, 32, 40, DType::F16, DType::F32, "NT"), 60);
+    samples(&gemm(None, 33, 32, 24, DType::F16, DType::F32, "TN"), 40);
 }
 
 #[test]
-fn ragged_plans_replay() {
-    try_all(&gemm(None, 30, 45, 17, DType::F32, DType::F32, "NN"), 60);
+fn random_schedules_of_a_batch_are_right() {
+    samples(&gemm(Some(3), 20, 24, 16, DType::F64, DType::F64, "NN"), 50);
+    samples(&gemm(Some(3), 20, 24, 16, DType::F64, DType::F64, "TT"), 50);
 }
 
 #[test]
-fn thin_plans_replay() {
-    try_all(&gemm(None, 1, 7, 64, DType::F32, DType::F32, "NN"), 60);
-}
-
-#[test]
-fn transposed_half_plans_replay() {
-    try_all(&gemm(None, 48, 32, 40, DType::F16, DType::F32, "NT"), 40);
-    try_all(&gemm(None, 33, 32, 24, DType::F16, DType::F32, "TN"), 40);
-}
-
-#[test]
-fn batched_plans_replay() {
-    try_all(&gemm(Some(3), 20, 24, 16, DType::F64, DType::F64, "TT"), 60);
-}
-
-#[test]
-fn long_plans_replay() {
-    try_all(&gemm(None, 16, 16, 512, DType::F32, DType::F32, "TN"), 60);
+fn random_schedules_of_a_long_reduction_are_right() {
+    samples(&gemm(None, 16, 16, 512, DType::F32, DType::F32, "TN"), 100);
 }

@@ -128,14 +128,23 @@ fn rejected(error: &CompileError) -> Verdict {
     Verdict::Rejected { reason, detail: error.to_string() }
 }
 
-/// A problem, and a candidate of it, in a worker's terms; none for a problem of more axes than the reference takes.
+/// A problem, and a candidate of it, in a worker's terms; none for a problem of other buffers than
+/// A, B and C, or of more axes than the reference takes.
 pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Option<MeasureJob> {
+    let c = &problem.contraction;
+    let at = |o: &OperandInfo| problem.program.params.iter().position(|id| *id == o.buffer);
+    let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
+    // One buffer in two places would need inputs of its own.
+    if params[0] == params[1] || problem.program.params.len() != params.len() {
+        return None;
+    }
     let mut job = MeasureJob {
         trace: String::new(),
         predicted_ms: 0.0,
-        contraction: contraction(&problem.contraction)?,
+        contraction: contraction(c)?,
         kernels: Vec::new(),
-        workspace_bytes: 0,
+        workspaces: Vec::new(),
+        params,
         cut_off_ms: ask.cut_off_ms,
         settle: ask.settle,
         most_repeats: ask.most_repeats,
@@ -146,7 +155,7 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
         let module = &subject.module;
         job.trace.clone_from(&subject.trace);
         job.predicted_ms = subject.cost.ms;
-        job.workspace_bytes = module.workspace.0 * u64::from(module.workspace.1.bytes());
+        job.workspaces = module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).collect();
         job.kernels = module
             .kernels
             .iter()
@@ -163,9 +172,11 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
     Some(job)
 }
 
-/// The verdict on a problem of more axes than the reference takes.
+/// The verdict on a problem that no worker takes.
 pub(super) fn too_many_axes() -> Verdict {
-    let detail = format!("problems of more than {SPATIAL} axes of results or {REDUCE} reductions are not measured");
+    let detail = format!(
+        "not measured: a worker takes products of two buffers, of at most {SPATIAL} axes of results and {REDUCE} reductions"
+    );
     Verdict::Rejected { reason: Reason::CompileError, detail }
 }
 

@@ -3,7 +3,7 @@ use super::super::protocol::{Ceilings, ContractionJob, MeasureJob, OperandJob, R
 use super::super::worker::Serve;
 use super::driver::{Arg, Blas, Buffer, Error, Event, Gemm, Gpu, Kernel, Module};
 use super::support::{CLOCKS, COMPARE_BLOCKS, FMA_CHAINS, THREADS};
-use crate::lower::Argument;
+use crate::lower::program::Argument;
 use crate::store::{median, Reason, Timing};
 use satune_ir::DType;
 use std::time::Instant;
@@ -207,8 +207,10 @@ impl Bench {
     }
 
     fn candidate(&mut self, gpu: &Gpu, job: &MeasureJob, cubins: &[Vec<u8>]) -> Result<Timing, Trouble> {
-        let mut workspace = gpu.alloc(job.workspace_bytes)?;
-        workspace.set(0xff)?;
+        let mut workspaces = job.workspaces.iter().map(|w| gpu.alloc(*w)).collect::<Result<Vec<Buffer>, Error>>()?;
+        for workspace in &mut workspaces {
+            workspace.set(0xff)?;
+        }
         let modules = cubins.iter().map(|c| gpu.load(c)).collect::<Result<Vec<Module>, Error>>()?;
         let kernels = job
             .kernels
@@ -218,13 +220,18 @@ impl Bench {
             .collect::<Result<Vec<Kernel<'_>>, Error>>()?;
         let mut run = |bench: &mut Bench| -> Result<(), Error> {
             for (kernel, launch) in kernels.iter().zip(&job.kernels) {
-                let argument = |a: &Argument| match a {
-                    Argument::A => Arg::Buffer(&bench.a),
-                    Argument::B => Arg::Buffer(&bench.b),
-                    Argument::C => Arg::Buffer(&bench.c),
-                    Argument::Workspace => Arg::Buffer(&workspace),
+                let argument = |a: &Argument| {
+                    let buffer = match a {
+                        Argument::Param(i) if *i == job.params[0] => Some(&bench.a),
+                        Argument::Param(i) if *i == job.params[1] => Some(&bench.b),
+                        Argument::Param(i) if *i == job.params[2] => Some(&bench.c),
+                        Argument::Param(_) => None,
+                        Argument::Workspace(i) => workspaces.get(*i),
+                    };
+                    let unknown = || Error::Missing(format!("there is no buffer for argument {a:?}"));
+                    buffer.map(Arg::Buffer).ok_or_else(unknown)
                 };
-                let arguments: Vec<Arg<'_>> = launch.args.iter().map(argument).collect();
+                let arguments = launch.args.iter().map(argument).collect::<Result<Vec<Arg<'_>>, Error>>()?;
                 kernel.launch(launch.grid, launch.block, &arguments)?;
             }
             Ok(())

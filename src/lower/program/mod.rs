@@ -78,7 +78,7 @@ pub struct Workspace {
 }
 
 /// An argument of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Argument {
     /// A parameter of the program, by position.
     Param(usize),
@@ -255,7 +255,17 @@ impl OneKernel<'_> {
         )];
         notes.append(&mut emitter.notes);
         notes.extend(nest.notes.iter().cloned());
-        Ok(Kernel { name, notes, arrays, grid, block, shared_bytes, min_blocks_per_sm: None, body })
+        Ok(Kernel {
+            name,
+            notes,
+            arrays,
+            grid,
+            block,
+            shared_bytes,
+            min_blocks_per_sm: None,
+            tensor_maps: vec![],
+            body,
+        })
     }
 
     fn check_launch(&self, nest: &Nest) -> Result<(), LowerError> {
@@ -372,7 +382,7 @@ impl OneKernel<'_> {
         order.sort_by_key(|id| match space(id) {
             Space::Global => 0,
             Space::Shared => 1,
-            Space::Register => 2,
+            Space::Register | Space::Fragment => 2,
         });
         for id in &order {
             let (buffer, Some(layout)) = (self.program.buffer(*id), layouts.get(id)) else { continue };

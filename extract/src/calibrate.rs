@@ -1,0 +1,186 @@
+//! Fits the few global scalars of a descriptor to measured times, and says how good the model is with them.
+//!
+//! The time is a function of counts, which are exact, and of the descriptor's rates and latencies, which are not. Only
+//! those are fitted, and all kernels share them: a mechanism that the model misses stays visible as an error. Errors are
+//! logarithms of predicted over measured time, under Huber's loss, so that a few wild measurements do not pull the fit.
+//! Each scalar is held near its starting value by a weak prior; what the measurements say nothing about keeps it and is
+//! reported as such. `latency_l2` is not among them: the cost does not read it.
+mod fit;
+mod quality;
+mod text;
+
+pub use quality::{kendall, spearman, Quality};
+pub use text::descriptor_text;
+
+use crate::cost::{prepare, Prepared};
+use crate::Descriptor;
+use fit::Problem;
+use rayon::prelude::*;
+use satune_ir::term::{Contraction, Plan};
+use serde::Serialize;
+
+/// Least measurements that a fit makes sense with.
+const LEAST: usize = 8;
+
+/// One measured kernel.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// Measurements of one shape have one name: they are ranked against each other.
+    pub shape: String,
+    /// The problem.
+    pub contraction: Contraction,
+    /// Its schedule.
+    pub plan: Plan,
+    /// Measured time, ms.
+    pub ms: f64,
+}
+
+/// Why nothing was fitted.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CalibrateError {
+    /// Too few measurements.
+    #[error("{found} measurements that the GPU of {gpu} can run ({infeasible} others it cannot); {LEAST} are needed at least")]
+    Few {
+        /// Of them that can be used.
+        found: usize,
+        /// Of them that cannot.
+        infeasible: usize,
+        /// Descriptor.
+        gpu: String,
+    },
+    /// A time is not a time.
+    #[error("measurement {row} of {shape} is {ms} ms; times are positive")]
+    Time {
+        /// Its number, from 1.
+        row: usize,
+        /// Shape.
+        shape: String,
+        /// Value.
+        ms: f64,
+    },
+    /// The descriptor's text and its values disagree.
+    #[error("the fitted descriptor cannot be written: {0}")]
+    Text(String),
+}
+
+/// A scalar of the descriptor after the fit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fitted {
+    /// The descriptor's field.
+    pub name: &'static str,
+    /// Value before.
+    pub before: f64,
+    /// Value after.
+    pub after: f64,
+    /// Whether the measurements determine it; otherwise it keeps its value.
+    pub determined: bool,
+    /// Standard error, as a share of the value.
+    pub error: f64,
+}
+
+/// A shape predicted with scalars that were fitted to all the others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HeldOut {
+    /// The shape.
+    pub shape: String,
+    /// Its measurements.
+    pub measurements: usize,
+    /// How good the prediction is.
+    pub quality: Quality,
+}
+
+/// What a calibration found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Calibration {
+    /// With the fitted scalars.
+    pub descriptor: Descriptor,
+    /// Each scalar.
+    pub scalars: Vec<Fitted>,
+    /// Measurements used.
+    pub measurements: usize,
+    /// Shapes among them.
+    pub shapes: usize,
+    /// Measurements of plans that the descriptor says the GPU cannot run: left out.
+    pub infeasible: usize,
+    /// The model before.
+    pub before: Quality,
+    /// The model after, on the measurements that it was fitted to.
+    pub after: Quality,
+    /// The model on each shape, fitted to the other shapes; empty where there is one shape only.
+    pub held_out: Vec<HeldOut>,
+    /// All held-out shapes together.
+    pub left_out: Option<Quality>,
+}
+
+/// (shape, predicted, measured), ms.
+type Predicted<'a> = (&'a str, f64, f64);
+
+/// A measurement ready to be predicted again and again.
+struct Row<'a> {
+    shape: &'a str,
+    prepared: Prepared<'a>,
+    ms: f64,
+}
+
+/// Fits a descriptor to measurements. Deterministic.
+///
+/// # Errors
+/// See [`CalibrateError`].
+pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calibration, CalibrateError> {
+    for (at, m) in measurements.iter().enumerate() {
+        if !(m.ms.is_finite() && m.ms > 0.0) {
+            return Err(CalibrateError::Time { row: at + 1, shape: m.shape.clone(), ms: m.ms });
+        }
+    }
+    let rows: Vec<Row<'_>> = measurements
+        .par_iter()
+        .map(|m| Row { shape: &m.shape, prepared: prepare(&m.plan, &m.contraction, gpu), ms: m.ms })
+        .filter(|row| row.prepared.ms(gpu).is_ok())
+        .collect();
+    let infeasible = measurements.len() - rows.len();
+    if rows.len() < LEAST {
+        return Err(CalibrateError::Few { found: rows.len(), infeasible, gpu: gpu.name.clone() });
+    }
+    let mut shapes: Vec<&str> = rows.iter().map(|r| r.shape).collect();
+    shapes.sort_unstable();
+    shapes.dedup();
+    let all: Vec<&Row<'_>> = rows.iter().collect();
+    let fitted = Problem::new(gpu, &all).solve();
+    let held: Vec<(HeldOut, Vec<Predicted<'_>>)> = if shapes.len() < 2 {
+        Vec::new()
+    } else {
+        shapes
+            .par_iter()
+            .filter_map(|shape| {
+                let (out, rest): (Vec<&Row<'_>>, Vec<&Row<'_>>) = rows.iter().partition(|r| r.shape == *shape);
+                if rest.len() < LEAST {
+                    return None;
+                }
+                let without = Problem::new(gpu, &rest).solve();
+                let predicted = predict(&out, &without.descriptor);
+                let quality = Quality::of(&predicted);
+                Some((HeldOut { shape: (*shape).into(), measurements: out.len(), quality }, predicted))
+            })
+            .collect()
+    };
+    let together: Vec<Predicted<'_>> = held.iter().flat_map(|h| h.1.iter().copied()).collect();
+    Ok(Calibration {
+        before: Quality::of(&predict(&all, gpu)),
+        after: Quality::of(&predict(&all, &fitted.descriptor)),
+        left_out: (!together.is_empty()).then(|| Quality::of(&together)),
+        held_out: held.into_iter().map(|h| h.0).collect(),
+        descriptor: fitted.descriptor,
+        scalars: fitted.scalars,
+        measurements: rows.len(),
+        shapes: shapes.len(),
+        infeasible,
+    })
+}
+
+/// The times of each row under a descriptor.
+fn predict<'a>(rows: &[&Row<'a>], gpu: &Descriptor) -> Vec<Predicted<'a>> {
+    rows.iter().filter_map(|r| Some((r.shape, r.prepared.ms(gpu).ok()?, r.ms))).collect()
+}
+
+#[cfg(test)]
+mod tests;

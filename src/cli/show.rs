@@ -1,0 +1,71 @@
+//! `show`: a candidate in text.
+use super::{print, print_json, stored, Outcome};
+use crate::report;
+use crate::source;
+
+/// Prints a candidate: its loops, time parts, occupancy, kernels, and what simulator and compiler found.
+pub(super) fn run(pick: &stored::Pick) -> Outcome {
+    let (report, c) = pick.load()?;
+    if pick.json {
+        return print_json(&c);
+    }
+    let mut out = format!(
+        "{}, rank {}, of {} on {}: predicted {:.4} ms, bound by {}\n",
+        c.id, c.rank, report.operator, report.gpu, c.predicted_ms, c.bottleneck
+    );
+    for line in &c.schedule {
+        out.push_str(&format!("  {line}\n"));
+    }
+    // A program that this version does not read has no loop tree, and the rest all the same.
+    if let Ok(problem) = source::of_script(&report.operator, &report.program) {
+        out.push_str("loops:\n");
+        out.push_str(&report::loop_tree(&c.plan, &problem.contraction));
+    }
+    out.push_str("time, each part alone:\n");
+    out.push_str(&stored::parts(&c));
+    out.push_str(&format!(
+        "{} block{} resident per multiprocessor, limited by {}\n",
+        c.occupancy.0,
+        if c.occupancy.0 == 1 { "" } else { "s" },
+        c.occupancy.1
+    ));
+    let s = &c.simulated;
+    out.push_str(&format!(
+        "simulated {} blocks: shared wavefronts {} (least {}), global sectors {} (least {}), {} multiply-adds, {} barriers\n",
+        s.blocks,
+        s.shared_wavefronts,
+        s.shared_wavefronts_ideal,
+        s.global_sectors,
+        s.global_sectors_ideal,
+        s.fma,
+        s.barriers
+    ));
+    match &c.compiled {
+        Some(m) => out.push_str(&format!(
+            "compiled for {}: {} registers, {} bytes spilled, {} bytes of static shared memory{}\n",
+            m.arch,
+            m.registers,
+            m.spill_bytes,
+            m.static_shared_bytes,
+            m.hot_loop.as_ref().map_or_else(String::new, |l| format!(
+                ", hot loop {} instructions, {:.1}% of them arithmetic",
+                l.instructions,
+                100.0 * l.share
+            ))
+        )),
+        None => out.push_str("not compiled\n"),
+    }
+    for k in &c.kernels {
+        out.push_str(&format!(
+            "kernel {} in {}: grid {:?}, block {:?}, {} bytes of dynamic shared memory, arguments {}\n",
+            k.name,
+            k.file,
+            k.grid,
+            k.block,
+            k.dynamic_shared_bytes,
+            k.args.join(", ")
+        ));
+    }
+    out.push_str(&format!("trace in {}, as Python in {}\n", c.trace, c.tvm));
+    print(&out)
+}

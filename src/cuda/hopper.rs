@@ -1,0 +1,200 @@
+//! Helper functions for barriers with phases, the TMA and `wgmma`, as inline PTX (sm_90a).
+use super::instructions::operands;
+use crate::kernel::Wgmma;
+use satune_ir::DType;
+
+/// An instruction of sm_90a.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum GroupHelper {
+    TensorMapType,
+    Initialise,
+    FenceInitialised,
+    Arrive,
+    ArriveExpect,
+    WaitPhase,
+    LoadTile,
+    StoreTile,
+    StoreCommit,
+    StoreWait,
+    StoreWaitRead,
+    FenceAsync,
+    NamedBarrier,
+    RegistersUp,
+    RegistersDown,
+    Descriptor,
+    MatrixFence,
+    MatrixCommit,
+    MatrixWait,
+    Matrix(Wgmma),
+}
+
+impl GroupHelper {
+    pub fn name(self) -> String {
+        match self {
+            GroupHelper::TensorMapType => "TensorMap".into(),
+            GroupHelper::Initialise => "barrier_init".into(),
+            GroupHelper::FenceInitialised => "barrier_init_fence".into(),
+            GroupHelper::Arrive => "barrier_arrive".into(),
+            GroupHelper::ArriveExpect => "barrier_arrive_expect".into(),
+            GroupHelper::WaitPhase => "barrier_wait".into(),
+            GroupHelper::LoadTile => "load_tile".into(),
+            GroupHelper::StoreTile => "store_tile".into(),
+            GroupHelper::StoreCommit => "store_tile_commit".into(),
+            GroupHelper::StoreWait => "store_tile_wait".into(),
+            GroupHelper::StoreWaitRead => "store_tile_wait_read".into(),
+            GroupHelper::FenceAsync => "async_fence".into(),
+            GroupHelper::NamedBarrier => "named_barrier".into(),
+            GroupHelper::RegistersUp => "more_registers".into(),
+            GroupHelper::RegistersDown => "fewer_registers".into(),
+            GroupHelper::Descriptor => "matrix_descriptor".into(),
+            GroupHelper::MatrixFence => "wgmma_fence".into(),
+            GroupHelper::MatrixCommit => "wgmma_commit".into(),
+            GroupHelper::MatrixWait => "wgmma_wait".into(),
+            GroupHelper::Matrix(op) => {
+                let side = |t: bool| if t { 't' } else { 'n' };
+                let sides = match op.operand.bytes() {
+                    2 => format!("_{}{}", side(op.a_transposed), side(op.b_transposed)),
+                    _ => String::new(),
+                };
+                format!("wgmma_m64n{}k{}_{}{sides}", op.n, op.k(), operand(op.operand))
+            }
+        }
+    }
+
+    /// The whole definition.
+    pub fn text(self) -> String {
+        let function = |rest: &str| format!("__device__ __forceinline__ void {}{rest}\n", self.name());
+        let template = |instruction: &str| {
+            format!(
+                "template <int number>\n__device__ __forceinline__ void {}()
+{{
+    asm volatile(\"{instruction} %0;\" :: \"n\"(number) : \"memory\");
+}}
+",
+                self.name()
+            )
+        };
+        let plain =
+            |instruction: &str| function(&format!("()\n{{\n    asm volatile(\"{instruction};\" ::: \"memory\");\n}}"));
+        match self {
+            GroupHelper::TensorMapType => {
+                "struct __align__(64) TensorMap { unsigned long long words[16]; }; // as CUtensorMap\n".into()
+            }
+            GroupHelper::Initialise => function(
+                "(unsigned long long* barrier, int arrivals)
+{
+    asm volatile(\"mbarrier.init.shared::cta.b64 [%0], %1;\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"r\"(arrivals) : \"memory\");
+}",
+            ),
+            GroupHelper::FenceInitialised => plain("fence.mbarrier_init.release.cluster"),
+            GroupHelper::Arrive => function(
+                "(unsigned long long* barrier)
+{
+    asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(barrier)) : \"memory\");
+}",
+            ),
+            GroupHelper::ArriveExpect => function(
+                "(unsigned long long* barrier, int bytes)
+{
+    asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"r\"(bytes) : \"memory\");
+}",
+            ),
+            GroupHelper::WaitPhase => function(
+                "(unsigned long long* barrier, int parity)
+{
+    asm volatile(\"{\\n.reg .pred done;\\n\"
+                 \"again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n\"
+                 \"@done bra end;\\nbra again;\\nend:\\n}\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"r\"(parity) : \"memory\");
+}",
+            ),
+            GroupHelper::LoadTile => function(
+                "(void* to, const TensorMap& map, int x, int y, unsigned long long* barrier)
+{
+    asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes\"
+                 \" [%0], [%1, {%2, %3}], [%4];\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(&map), \"r\"(x), \"r\"(y),
+                    \"r\"((unsigned int)__cvta_generic_to_shared(barrier)) : \"memory\");
+}",
+            ),
+            GroupHelper::StoreTile => function(
+                "(const TensorMap& map, int x, int y, const void* from)
+{
+    asm volatile(\"cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\"
+                 :: \"l\"(&map), \"r\"(x), \"r\"(y), \"r\"((unsigned int)__cvta_generic_to_shared(from)) : \"memory\");
+}",
+            ),
+            GroupHelper::StoreCommit => plain("cp.async.bulk.commit_group"),
+            GroupHelper::StoreWait => template("cp.async.bulk.wait_group"),
+            GroupHelper::StoreWaitRead => template("cp.async.bulk.wait_group.read"),
+            GroupHelper::FenceAsync => plain("fence.proxy.async.shared::cta"),
+            GroupHelper::NamedBarrier => function(
+                "(int id, int threads)
+{
+    asm volatile(\"bar.sync %0, %1;\" :: \"r\"(id), \"r\"(threads) : \"memory\");
+}",
+            ),
+            GroupHelper::RegistersUp => template("setmaxnreg.inc.sync.aligned.u32"),
+            GroupHelper::RegistersDown => template("setmaxnreg.dec.sync.aligned.u32"),
+            GroupHelper::Descriptor => {
+                "// Of a matrix in 128-byte swizzled shared memory; all in bytes, the offset from the start.
+__device__ __forceinline__ unsigned long long matrix_descriptor(const void* start, int offset, int leading, int stride)
+{
+    const unsigned int address = (unsigned int)__cvta_generic_to_shared(start);
+    const unsigned int low = ((address & 0x3ffffu) >> 4) + (offset >> 4) + ((leading >> 4) << 16);
+    const unsigned int high = (1u << 30) | (stride >> 4);
+    return (unsigned long long)high << 32 | low;
+}
+"
+                .into()
+            }
+            GroupHelper::MatrixFence => plain("wgmma.fence.sync.aligned"),
+            GroupHelper::MatrixCommit => plain("wgmma.commit_group.sync.aligned"),
+            GroupHelper::MatrixWait => template("wgmma.wait_group.sync.aligned"),
+            GroupHelper::Matrix(op) => matrix(op, &self.name()),
+        }
+    }
+}
+
+fn operand(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::I8 => "s8",
+        _ => "tf32",
+    }
+}
+
+fn matrix(op: Wgmma, name: &str) -> String {
+    let count = op.n / 2;
+    let (c_type, letter, sum) = if op.operand == DType::I8 { ("int", 'r', "s32") } else { ("float", 'f', "f32") };
+    let lines = |text: &dyn Fn(u32) -> String, separator: &str| {
+        let rows: Vec<String> =
+            (0..count).step_by(16).map(|i| (i..(i + 16).min(count)).map(text).collect::<Vec<_>>().join(", ")).collect();
+        rows.join(separator)
+    };
+    let list = lines(&|i| format!("%{i}"), ", \"\n                 \"");
+    let d = lines(&|i| format!("\"+{letter}\"(d[{i}])"), ",\n                   ");
+    // Scale of D, signs of A and B, then which sides are transposed (16-bit types only).
+    let flags = match (op.operand, op.operand.bytes()) {
+        (DType::I8, _) => "1".to_string(),
+        (_, 2) => format!("1, 1, 1, {}, {}", u8::from(op.a_transposed), u8::from(op.b_transposed)),
+        _ => "1, 1, 1".into(),
+    };
+    let (n, k, t) = (op.n, op.k(), operand(op.operand));
+    let ab = operands(count, 2);
+    format!(
+        "__device__ __forceinline__ void {name}({c_type}* d, unsigned long long a, unsigned long long b)
+{{
+    asm volatile(\"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{t}.{t} {{\"
+                 \"{list}\"
+                 \"}}, {ab}, {flags};\"
+                 : {d}
+                 : \"l\"(a), \"l\"(b));
+}}
+"
+    )
+}

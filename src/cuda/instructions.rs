@@ -1,0 +1,109 @@
+//! Helper functions for matrix instructions of warps, as inline PTX.
+use crate::kernel::Mma;
+
+/// A matrix instruction of a warp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WarpHelper {
+    /// Matrices; whether transposed.
+    LoadMatrix(u32, bool),
+    StoreMatrix(u32, bool),
+    MmaF16,
+    MmaBf16,
+    MmaTf32,
+    MmaS8,
+    PackHalf,
+    PackBf16,
+}
+
+impl From<Mma> for WarpHelper {
+    fn from(op: Mma) -> WarpHelper {
+        match op {
+            Mma::F16 => WarpHelper::MmaF16,
+            Mma::Bf16 => WarpHelper::MmaBf16,
+            Mma::Tf32 => WarpHelper::MmaTf32,
+            Mma::S8 => WarpHelper::MmaS8,
+        }
+    }
+}
+
+impl WarpHelper {
+    pub fn name(self) -> String {
+        let transposed = |t: bool| if t { "_transposed" } else { "" };
+        match self {
+            WarpHelper::LoadMatrix(n, t) => format!("load_matrix_x{n}{}", transposed(t)),
+            WarpHelper::StoreMatrix(n, t) => format!("store_matrix_x{n}{}", transposed(t)),
+            WarpHelper::MmaF16 => "mma_f16".into(),
+            WarpHelper::MmaBf16 => "mma_bf16".into(),
+            WarpHelper::MmaTf32 => "mma_tf32".into(),
+            WarpHelper::MmaS8 => "mma_s8".into(),
+            WarpHelper::PackHalf => "pack_half".into(),
+            WarpHelper::PackBf16 => "pack_bf16".into(),
+        }
+    }
+
+    /// Return type, name, parameters and body.
+    pub fn text(self) -> String {
+        let name = self.name();
+        match self {
+            WarpHelper::LoadMatrix(n, t) => {
+                let (list, to) = (operands(0, n), (0..n).map(|i| format!("\"=r\"(to[{i}])")).collect::<Vec<_>>());
+                let trans = if t { ".trans" } else { "" };
+                format!(
+                    "void {name}(unsigned int* to, const void* row)
+{{
+    asm volatile(\"ldmatrix.sync.aligned.m8n8.x{n}{trans}.shared.b16 {{{list}}}, [%{n}];\"
+                 : {}
+                 : \"r\"((unsigned int)__cvta_generic_to_shared(row)) : \"memory\");
+}}",
+                    to.join(", ")
+                )
+            }
+            WarpHelper::StoreMatrix(n, t) => {
+                let (list, from) = (operands(1, n), (0..n).map(|i| format!("\"r\"(from[{i}])")).collect::<Vec<_>>());
+                let trans = if t { ".trans" } else { "" };
+                format!(
+                    "void {name}(void* row, const unsigned int* from)
+{{
+    asm volatile(\"stmatrix.sync.aligned.m8n8.x{n}{trans}.shared.b16 [%0], {{{list}}};\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(row)), {} : \"memory\");
+}}",
+                    from.join(", ")
+                )
+            }
+            WarpHelper::MmaF16 => mma(&name, "m16n8k16.row.col.f32.f16.f16.f32", "float", 'f'),
+            WarpHelper::MmaBf16 => mma(&name, "m16n8k16.row.col.f32.bf16.bf16.f32", "float", 'f'),
+            WarpHelper::MmaTf32 => mma(&name, "m16n8k8.row.col.f32.tf32.tf32.f32", "float", 'f'),
+            WarpHelper::MmaS8 => mma(&name, "m16n8k32.row.col.s32.s8.s8.s32", "int", 'r'),
+            WarpHelper::PackHalf => pack(&name, "f16x2"),
+            WarpHelper::PackBf16 => pack(&name, "bf16x2"),
+        }
+    }
+}
+
+/// `%first, ...`.
+pub(super) fn operands(first: u32, count: u32) -> String {
+    (first..first + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
+}
+
+fn mma(name: &str, form: &str, sum: &str, letter: char) -> String {
+    let d = (0..4).map(|i| format!("\"+{letter}\"(d[{i}])")).collect::<Vec<_>>().join(", ");
+    format!(
+        "void {name}({sum}* d, const unsigned int* a, const unsigned int* b)
+{{
+    asm volatile(\"mma.sync.aligned.{form} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};\"
+                 : {d}
+                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));
+}}"
+    )
+}
+
+fn pack(name: &str, form: &str) -> String {
+    format!(
+        "unsigned int {name}(float low, float high)
+{{
+    unsigned int pair;
+    asm(\"cvt.rn.{form}.f32 %0, %1, %2;\" : \"=r\"(pair) : \"f\"(high), \"f\"(low));
+    return pair;
+}}"
+    )
+}

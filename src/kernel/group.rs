@@ -1,0 +1,187 @@
+//! What Hopper (sm_90a) adds: barriers in shared memory with phases, copies of tiles by the tensor memory accelerator
+//! (TMA), `wgmma` by four warps together, and warps with roles of their own.
+//!
+//! Barriers are elements of shared arrays of type u64. A barrier completes a phase when as many threads have arrived as
+//! it was made for and all bytes that were announced have landed; its phases have parities 0, 1, 0 and so on.
+use super::{ArrayId, Index, LocalVar, Stmt};
+use satune_ir::DType;
+use serde::{Deserialize, Serialize};
+
+/// A parameter as the TMA sees it: a row-major matrix, moved in boxes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorMap {
+    /// The parameter.
+    pub array: ArrayId,
+    /// Elements of a row, rows.
+    pub dims: [u64; 2],
+    /// Elements of a box's row, rows of a box: at most 256 each.
+    pub tile: [u32; 2],
+    /// Whether 16-byte chunks of a box in shared memory are xor-ed with the row: chunk c of row r, of 128 bytes, is at
+    /// `c ^ r % 8`. Boxes are then aligned to 1024 bytes.
+    pub swizzle: bool,
+}
+
+impl TensorMap {
+    /// Bytes of a box.
+    pub fn bytes(&self, dtype: DType) -> u32 {
+        self.tile[0] * self.tile[1] * dtype.bytes()
+    }
+}
+
+/// `wgmma`: D (64 x n) = A (64 x k) * B (k x n) + D by four warps, A and B in shared memory.
+///
+/// Lane `4 g + t` of warp w holds, as element `4 j + i`, row `16 w + g + 8 (i / 2)`, column `8 j + 2 t + i % 2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Wgmma {
+    /// Columns: 8 to 256 by 8.
+    pub n: u32,
+    /// Type of A's and B's elements: f16, bf16, f32 (read as tf32), i8.
+    pub operand: DType,
+    /// A is stored with rows along memory (16-bit types only).
+    pub a_transposed: bool,
+    /// B is stored with columns along memory (16-bit types only).
+    pub b_transposed: bool,
+}
+
+impl Wgmma {
+    /// Extent along k: 32 bytes.
+    pub fn k(self) -> u32 {
+        32 / self.operand.bytes()
+    }
+
+    /// Type of D's elements.
+    pub fn accumulator(self) -> DType {
+        match self.operand {
+            DType::I8 => DType::I32,
+            _ => DType::F32,
+        }
+    }
+}
+
+/// An operand of `wgmma` in shared memory, 128-byte swizzled: atoms of 8 rows of 128 bytes, as the TMA writes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Shared array.
+    pub array: ArrayId,
+    /// First element; the pattern of the swizzle begins at multiples of 1024 bytes.
+    pub index: Index,
+    /// Leading byte offset: transposed, from 64 rows or columns to the next; otherwise not read.
+    pub leading: u32,
+    /// Stride byte offset: from one atom to the next; along rows, or along k where transposed.
+    pub stride: u32,
+}
+
+/// A role of some of the block's warps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Role {
+    /// Name for people.
+    pub name: String,
+    /// First of its warps.
+    pub first_warp: u32,
+    /// Warps of each instance; a multiple of 4 where it sets registers or uses `wgmma`.
+    pub warps: u32,
+    /// How often there is such a role, one after the other; at least 1. Instances meet at barriers of their own.
+    pub instances: u32,
+    /// The number of the instance, for the code.
+    pub number: Option<LocalVar>,
+    /// `setmaxnreg` at the start.
+    pub registers: Option<u32>,
+    /// Its code.
+    pub body: Vec<Stmt>,
+}
+
+/// See the module. What says "one thread" is executed by each thread that reaches it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum GroupOp {
+    /// `mbarrier.init`, by one thread.
+    BarrierInit {
+        /// Barrier.
+        barrier: (ArrayId, Index),
+        /// Arrivals of a phase.
+        arrivals: u32,
+    },
+    /// `fence.mbarrier_init`: the thread's barriers are ready for the TMA.
+    FenceBarrierInit,
+    /// `mbarrier.arrive`.
+    Arrive {
+        /// Barrier.
+        barrier: (ArrayId, Index),
+    },
+    /// `mbarrier.arrive.expect_tx`: announces bytes of this phase, and arrives.
+    ArriveExpect {
+        /// Barrier.
+        barrier: (ArrayId, Index),
+        /// Bytes.
+        bytes: u32,
+    },
+    /// `mbarrier.try_wait.parity` until the phase of that parity is complete.
+    WaitPhase {
+        /// Barrier.
+        barrier: (ArrayId, Index),
+        /// 0 or 1.
+        parity: Index,
+    },
+    /// TMA: a box from global to shared memory; zeros where it hangs over. Its bytes count at the barrier.
+    LoadTile {
+        /// Shared array.
+        dst: ArrayId,
+        /// First element.
+        dst_index: Index,
+        /// Position in [`Kernel::tensor_maps`](super::Kernel::tensor_maps).
+        map: u32,
+        /// First element of the box in a row.
+        x: Index,
+        /// First row.
+        y: Index,
+        /// Barrier.
+        barrier: (ArrayId, Index),
+    },
+    /// TMA: a box from shared to global memory, as far as it does not hang over.
+    StoreTile {
+        /// Position in [`Kernel::tensor_maps`](super::Kernel::tensor_maps).
+        map: u32,
+        /// First element of the box in a row.
+        x: Index,
+        /// First row.
+        y: Index,
+        /// Shared array.
+        src: ArrayId,
+        /// First element.
+        src_index: Index,
+    },
+    /// `cp.async.bulk.commit_group`: closes a group of the thread's stores.
+    StoreCommit,
+    /// `cp.async.bulk.wait_group`: all but the latest groups have read their shared memory, or are complete.
+    StoreWait {
+        /// Groups that may still be under way.
+        latest: u32,
+        /// Wait for the reads only.
+        read: bool,
+    },
+    /// `fence.proxy.async`: what the thread wrote to shared memory becomes visible to TMA and `wgmma`.
+    FenceAsync,
+    /// `bar.sync`: the threads of the warps that share the number.
+    NamedBarrier {
+        /// 1 to 15.
+        id: Index,
+        /// Threads that take part: all of the role's.
+        threads: u32,
+    },
+    /// `wgmma.fence`: before the first `wgmma`, and after other instructions touched its registers.
+    MatrixFence,
+    /// `wgmma.mma_async`.
+    Matrix {
+        /// Instruction.
+        op: Wgmma,
+        /// Accumulators: a register array and the first of its n / 2 elements, a constant.
+        d: (ArrayId, Index),
+        /// 64 x k.
+        a: Descriptor,
+        /// k x n.
+        b: Descriptor,
+    },
+    /// `wgmma.commit_group`.
+    MatrixCommit,
+    /// `wgmma.wait_group`: all but the latest groups are complete.
+    MatrixWait(u32),
+}

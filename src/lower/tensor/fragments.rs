@@ -1,0 +1,204 @@
+//! Loads of `mma` fragments from tiles in shared memory, for either order of storage and all types.
+use super::tile::{Place, Swizzle, Tile};
+use super::{add, c, div, mul, rem, Builder, Index};
+use crate::kernel::{ArrayId, Cond, Mma, Stmt, WarpOp};
+
+/// Which operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    A,
+    B,
+}
+
+/// The fragments of one operand for one step along k: `blocks` of 16 rows of A or pairs of 8 columns of B.
+pub(super) struct Loader {
+    side: Side,
+    op: Mma,
+    tile: Tile,
+    /// Rows of the tile run along k.
+    k_rows: bool,
+    /// Fragment array: two sets of `blocks` fragments.
+    pub fragments: ArrayId,
+    /// Words of `ldmatrix` before their bytes are permuted.
+    words: Option<ArrayId>,
+    /// First row of A, or column of B, of the warp within the tile.
+    first: Index,
+    lane: Index,
+    pub blocks: i64,
+    bases: Vec<(i64, i64, Index)>,
+    name: &'static str,
+}
+
+/// How a tile is to be swizzled so that its fragments are read without conflicts.
+pub(super) fn swizzle(op: Mma, k_rows: bool) -> Swizzle {
+    match (k_rows, op) {
+        (true, Mma::Tf32) => Swizzle::Quads,
+        (true, Mma::S8) => Swizzle::Bytes,
+        _ => Swizzle::Rows,
+    }
+}
+
+/// Whether two neighbouring rows of A (columns of B) of 16 stand where rows g and g + 8 (columns g of two blocks) are
+/// expected: bytes stored across k come in pairs.
+pub(super) fn is_interleaved(op: Mma, k_rows: bool) -> bool {
+    k_rows && op == Mma::S8
+}
+
+impl Loader {
+    pub fn new(
+        builder: &mut Builder,
+        (side, name): (Side, &'static str),
+        op: Mma,
+        (tile, k_rows): (Tile, bool),
+        (first, extent, lane): (Index, i64, Index),
+    ) -> Loader {
+        use crate::kernel::Space::Fragment;
+        let blocks = extent / 16;
+        let len = 2 * blocks * 4 * i64::from(op.word());
+        let fragments = builder.array(&format!("{name}_fragments"), op.operand(), len, Fragment, 16);
+        let words =
+            is_interleaved(op, k_rows).then(|| builder.array(&format!("{name}_words"), op.operand(), 16, Fragment, 16));
+        Loader { side, op, tile, k_rows, fragments, words, first, lane, blocks, bases: Vec::new(), name }
+    }
+
+    /// Elements of a block of 16: a fragment of A, or two of B.
+    pub fn block_len(&self) -> i64 {
+        4 * i64::from(self.op.word())
+    }
+
+    /// Loads the fragments of step `step` of the stage at `at` into set `set`. New bases are bound in `head`.
+    pub fn load(
+        &mut self,
+        builder: &mut Builder,
+        head: &mut Vec<Stmt>,
+        at: &Index,
+        step: i64,
+        set: &Index,
+    ) -> Vec<Stmt> {
+        let set = mul(set.clone(), self.blocks * self.block_len());
+        (0..self.blocks)
+            .flat_map(|block| {
+                let to = add(set.clone(), c(block * self.block_len()));
+                match (self.k_rows, self.op) {
+                    (true, Mma::Tf32) => self.words_one_by_one(builder, head, at, step, block, &to),
+                    (true, Mma::S8) => self.bytes(builder, head, at, step, block, &to),
+                    _ => {
+                        let from = self.matrices(builder, head, at, step, block);
+                        vec![self.load_four(self.fragments, to, from, self.k_rows)]
+                    }
+                }
+            })
+            .collect()
+    }
+
+    fn load_four(&self, dst: ArrayId, dst_index: Index, src_index: Index, transposed: bool) -> Stmt {
+        Stmt::Warp(WarpOp::LoadMatrix { dst, dst_index, src: self.tile.array, src_index, count: 4, transposed })
+    }
+
+    /// Index of a place: a base known by `variant` and the swizzle's number, and a constant.
+    fn index(&mut self, builder: &mut Builder, head: &mut Vec<Stmt>, variant: i64, place: &Place, at: &Index) -> Index {
+        let (key, base, constant) = self.tile.address(place);
+        let known = self.bases.iter().find(|(v, k, _)| (*v, *k) == (variant, key)).map(|(_, _, b)| b.clone());
+        let base = known.unwrap_or_else(|| {
+            let base = builder.bind(head, &format!("{}_lane", self.name), base);
+            self.bases.push((variant, key, base.clone()));
+            base
+        });
+        add(add(base, c(constant)), at.clone())
+    }
+
+    /// Where the lane's row is, of four matrices: fragments stored along k as they are, 16-bit ones stored across it
+    /// transposed.
+    fn matrices(&mut self, builder: &mut Builder, head: &mut Vec<Stmt>, at: &Index, step: i64, block: i64) -> Index {
+        let lane = self.lane.clone();
+        let (low, middle, high) = (rem(lane.clone(), 8), rem(div(lane.clone(), 8), 2), div(lane.clone(), 16));
+        // Matrix q of A: rows 8 (q % 2), k 8 (q / 2). Of B: columns 8 (q / 2), k 8 (q % 2).
+        let (across, along) = if self.side == Side::A { (middle, high) } else { (high, middle) };
+        let sixteen = self.side == Side::A;
+        let place = if self.k_rows {
+            let row = if sixteen { add(low, mul(along, 8)) } else { rem(lane, 16) };
+            let chunk = add(div(self.first.clone(), 8), across);
+            Place { row, chunk, within: c(0), rows: 16 * step, chunks: 2 * block }
+        } else {
+            let row = if sixteen { rem(lane, 16) } else { add(low, mul(across, 8)) };
+            let row = add(self.first.clone(), row);
+            Place { row, chunk: along, within: c(0), rows: 16 * block, chunks: 2 * step }
+        };
+        self.index(builder, head, 0, &place, at)
+    }
+
+    /// Bytes stored across k: matrices of 8 k, two by two, give words of two columns and two k; permuted to one column
+    /// and four k.
+    fn bytes(
+        &mut self,
+        builder: &mut Builder,
+        head: &mut Vec<Stmt>,
+        at: &Index,
+        step: i64,
+        block: i64,
+        to: &Index,
+    ) -> Vec<Stmt> {
+        let Some(words) = self.words else { return Vec::new() };
+        let lane = self.lane.clone();
+        let (low, matrix) = (rem(lane.clone(), 8), div(lane, 8));
+        // Row r of matrix q is k 4 (r / 2) + r % 2 + 2 (q % 2) + 16 (q / 2).
+        let inner = add(mul(div(low.clone(), 2), 4), rem(low, 2));
+        let outer = add(mul(rem(matrix.clone(), 2), 2), mul(div(matrix, 2), 16));
+        let place = Place {
+            row: add(inner, outer),
+            chunk: div(self.first.clone(), 16),
+            within: c(0),
+            rows: 32 * step,
+            chunks: block,
+        };
+        let from = self.index(builder, head, 0, &place, at);
+        let mut list = vec![self.load_four(words, c(0), from, true)];
+        for (word, odd, pair) in (0..4).map(|w| match self.side {
+            // Words of A: even rows, odd rows, and again for the other half of k; of B: even columns, odd columns.
+            Side::A => (w, w % 2, w / 2),
+            Side::B => (w, w / 2, w % 2),
+        }) {
+            list.push(Stmt::Warp(WarpOp::Permute {
+                dst: (self.fragments, add(to.clone(), c(4 * word))),
+                low: (words, c(8 * pair)),
+                high: (words, c(8 * pair + 4)),
+                selector: if odd == 1 { 0x7531 } else { 0x6420 },
+            }));
+        }
+        list
+    }
+
+    /// 32-bit elements stored across k: no `ldmatrix` transposes them.
+    fn words_one_by_one(
+        &mut self,
+        builder: &mut Builder,
+        head: &mut Vec<Stmt>,
+        at: &Index,
+        step: i64,
+        block: i64,
+        to: &Index,
+    ) -> Vec<Stmt> {
+        let (group, member) = (div(self.lane.clone(), 4), rem(self.lane.clone(), 4));
+        (0..4)
+            .map(|word| {
+                // Words of A: rows 8 (w % 2), k 4 (w / 2). Of two fragments of B: columns 8 (w / 2), k 4 (w % 2).
+                let (across, along) = if self.side == Side::A { (word % 2, word / 2) } else { (word / 2, word % 2) };
+                let place = Place {
+                    row: member.clone(),
+                    chunk: add(div(self.first.clone(), 4), div(group.clone(), 4)),
+                    within: rem(group.clone(), 4),
+                    rows: 8 * step + 4 * along,
+                    chunks: 4 * block + 2 * across,
+                };
+                Stmt::Copy {
+                    dst: self.fragments,
+                    dst_index: add(to.clone(), c(word)),
+                    src: self.tile.array,
+                    src_index: self.index(builder, head, 0, &place, at),
+                    width: 1,
+                    zero_unless: Cond::True,
+                }
+            })
+            .collect()
+    }
+}

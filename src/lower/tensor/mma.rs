@@ -1,0 +1,380 @@
+//! The kernel on `mma.sync`.
+//!
+//! One loop over k, unrolled by the ring's length so that every stage and fragment set is a constant; each thread's
+//! addresses are computed before it. The loop runs as long as all its copies are whole; what is left, with the end of k,
+//! stands unrolled after it. Per tile and step along k: the next step's fragments are loaded while this one's are
+//! multiplied.
+use super::fragments::{swizzle, Loader, Side};
+use super::tile::{Filler, Source, Swizzle, Tile};
+use super::*;
+use crate::kernel::{Value, WarpOp};
+
+pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
+    check(gemm, plan)?;
+    let (kernel, operands) = Mainloop::new(gemm, plan).kernel();
+    Ok(module(gemm, plan.split_k, kernel, operands))
+}
+
+/// The kernel, and the one that adds the parts where k is split.
+pub(super) fn module(gemm: &Gemm, split: i64, kernel: Kernel, operands: Vec<Operand>) -> TensorModule {
+    let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspace: (0, gemm.accumulator()) };
+    if split > 1 {
+        module.workspace.0 = (gemm.m * gemm.n * split) as u64;
+        let (kernel, operands) = epilogue::sum_kernel(gemm, split);
+        module.kernels.push(kernel);
+        module.args.push(operands);
+    }
+    module
+}
+
+pub(super) fn check(gemm: &Gemm, plan: &TensorPlan) -> Result<(), TensorError> {
+    check_problem(gemm)?;
+    let op = plan.instruction;
+    if op.operand() != gemm.operand {
+        return Err(TensorError::OperandType { instruction: format!("{op:?}"), operand: gemm.operand });
+    }
+    let [m, n, k] = plan.tile;
+    multiple("warp tile m", plan.warp[0], 16)?;
+    multiple("warp tile n", plan.warp[1], 16)?;
+    multiple("block tile m", m, plan.warp[0])?;
+    multiple("block tile n", n, plan.warp[1])?;
+    multiple("block tile k", k, i64::from(op.k()))?;
+    multiple("raster group", plan.group, 1)?;
+    multiple("split_k", plan.split_k, 1)?;
+    let threads = plan.threads();
+    if threads > 1024 {
+        return Err(TensorError::Threads(threads));
+    }
+    if !(2..=16).contains(&plan.stages) {
+        return Err(TensorError::Stages(plan.stages));
+    }
+    let chunk = 16 / i64::from(gemm.operand.bytes());
+    let sides = [("A", if gemm.a_transposed { m } else { k }), ("B", if gemm.b_transposed { k } else { n })];
+    for (name, columns) in sides {
+        multiple("a tile's row", columns, chunk)?;
+        let chunks = columns / chunk;
+        if plan.swizzle && !matches!(chunks, 1 | 2 | 4) && chunks % 8 != 0 {
+            return Err(TensorError::Swizzle(name, chunks));
+        }
+    }
+    let bytes = plan.shared_bytes(gemm);
+    if bytes > MOST_SHARED {
+        return Err(TensorError::Shared { bytes, most: MOST_SHARED });
+    }
+    let tiles = (gemm.k + k - 1) / k;
+    if plan.split_k > tiles {
+        return Err(TensorError::Split { parts: plan.split_k, tiles });
+    }
+    if let Store::Shared { .. } = plan.store {
+        let reason = if plan.split_k > 1 {
+            "split-K stores its sums at once"
+        } else if gemm.output != gemm.operand || gemm.output.bytes() != 2 {
+            "its type is not the operands' 16-bit type"
+        } else if gemm.n % 8 != 0 {
+            "its rows are not multiples of 16 bytes"
+        } else if m * n * 2 > bytes {
+            "its tile is larger than the ring"
+        } else if !matches!(n / 8, 2 | 4) && n % 64 != 0 {
+            "its tile's rows cannot be swizzled"
+        } else {
+            return Ok(());
+        };
+        return Err(TensorError::Store(reason));
+    }
+    Ok(())
+}
+
+/// The parts of a kernel under construction.
+pub(super) struct Mainloop<'p> {
+    pub(super) gemm: &'p Gemm,
+    pub(super) plan: &'p TensorPlan,
+    pub(super) builder: Builder,
+    pub(super) params: Params,
+    pub(super) threads: i64,
+    pub(super) head: Vec<Stmt>,
+    pub(super) m0: Index,
+    pub(super) n0: Index,
+    /// The warp's first row and column within the tile.
+    pub(super) warp_m: Index,
+    pub(super) warp_n: Index,
+    pub(super) lane: Index,
+    pub(super) part: Index,
+    pub(super) ring: ArrayId,
+    pub(super) sums: ArrayId,
+    /// Elements of a stage.
+    pub(super) stage: i64,
+    pub(super) fillers: [Filler; 2],
+    pub(super) loaders: [Loader; 2],
+    /// Tiles along k.
+    pub(super) tiles: i64,
+    /// Whether every tile may hang over the end of k (split-K), or only the last (ragged k), or none.
+    pub(super) guard_all: bool,
+    pub(super) guard_last: bool,
+}
+
+impl<'p> Mainloop<'p> {
+    fn new(gemm: &'p Gemm, plan: &'p TensorPlan) -> Mainloop<'p> {
+        let mut builder = Builder::new();
+        let b = &mut builder;
+        let params = b.params(gemm, plan.split_k);
+        let [m, n, k] = plan.tile;
+        let op = plan.instruction;
+        let (rows, columns) = ((gemm.m + m - 1) / m, (gemm.n + n - 1) / n);
+        let per_part = (gemm.k + k * plan.split_k - 1) / (k * plan.split_k);
+        let threads = plan.threads();
+        let mut head = Vec::new();
+        let part = if plan.split_k > 1 { Index::BlockIdx(Dim::Z) } else { c(0) };
+        let (row, column) = raster(&Index::BlockIdx(Dim::X), rows, columns, plan.group);
+        let m0 = b.bind(&mut head, "m_block", mul(row, m));
+        let n0 = b.bind(&mut head, "n_block", mul(column, n));
+        let k0 = b.bind(&mut head, "k_part", mul(part.clone(), per_part * k));
+        let lane = b.bind(&mut head, "lane", rem(thread(), 32));
+        let warps_n = n / plan.warp[1];
+        let number = div(thread(), 32);
+        let warp_m = b.bind(&mut head, "m_warp", mul(div(number.clone(), warps_n), plan.warp[0]));
+        let warp_n = b.bind(&mut head, "n_warp", mul(rem(number, warps_n), plan.warp[1]));
+        let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 128);
+        let tile = |k_rows: bool, offset: i64, extent: i64| {
+            let (rows, columns) = if k_rows { (k, extent) } else { (extent, k) };
+            let swizzle = if plan.swizzle { swizzle(op, k_rows) } else { Swizzle::None };
+            Tile { array: ring, offset, rows, columns, dtype: gemm.operand, swizzle }
+        };
+        let (a_rows, b_rows) = (gemm.a_transposed, !gemm.b_transposed);
+        let (a_tile, b_tile) = (tile(a_rows, 0, m), tile(b_rows, m * k, n));
+        let source = |array, name, k_rows, first: &Index, extent| Source {
+            array,
+            name,
+            k_rows,
+            first: first.clone(),
+            extent,
+            k_first: k0.clone(),
+            k: gemm.k,
+            tile_k: k,
+        };
+        let a_source = source(params.a, "a", a_rows, &m0, gemm.m);
+        let b_source = source(params.b, "b", b_rows, &n0, gemm.n);
+        let fillers = [
+            Filler::new(b, &mut head, a_tile, &a_source, threads),
+            Filler::new(b, &mut head, b_tile, &b_source, threads),
+        ];
+        let a_first = (warp_m.clone(), plan.warp[0], lane.clone());
+        let b_first = (warp_n.clone(), plan.warp[1], lane.clone());
+        let loaders = [
+            Loader::new(b, (Side::A, "a"), op, (a_tile, a_rows), a_first),
+            Loader::new(b, (Side::B, "b"), op, (b_tile, b_rows), b_first),
+        ];
+        let sums = b.array("sums", gemm.accumulator(), plan.warp[0] * plan.warp[1] / 32, Space::Register, 16);
+        let guard_all = plan.split_k > 1 && per_part * k * plan.split_k != gemm.k;
+        Mainloop {
+            gemm,
+            plan,
+            params,
+            threads,
+            head,
+            m0,
+            n0,
+            warp_m,
+            warp_n,
+            lane,
+            part,
+            ring,
+            sums,
+            stage: (m + n) * k,
+            fillers,
+            loaders,
+            tiles: per_part,
+            guard_all,
+            guard_last: gemm.k % k != 0,
+            builder,
+        }
+    }
+
+    fn kernel(mut self) -> (Kernel, Vec<Operand>) {
+        let (gemm, plan) = (self.gemm, self.plan);
+        let loop_body = self.k_loop();
+        let store = match plan.store {
+            Store::Direct => self.store_direct(),
+            Store::Shared { stmatrix } => self.store_shared(stmatrix),
+        };
+        let mut body = std::mem::take(&mut self.head);
+        body.extend(loop_body);
+        body.extend(store);
+        let [m, n, k] = plan.tile;
+        let blocks = (gemm.m + m - 1) / m * ((gemm.n + n - 1) / n);
+        let letter = |t: bool| if t { 'T' } else { 'N' };
+        let notes = vec![
+            format!(
+                "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
+                gemm.m,
+                gemm.n,
+                gemm.output,
+                gemm.k,
+                gemm.operand,
+                letter(gemm.a_transposed),
+                letter(gemm.b_transposed)
+            ),
+            format!(
+                "block {m} x {n} x {k}, warp {} x {}, {} stages, {}groups of {} rows of tiles",
+                plan.warp[0],
+                plan.warp[1],
+                plan.stages,
+                if plan.swizzle { "swizzled, " } else { "" },
+                plan.group
+            ),
+        ];
+        let kernel = Kernel {
+            name: if plan.split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() },
+            notes,
+            arrays: self.builder.arrays,
+            grid: [blocks as u32, 1, plan.split_k as u32],
+            block: [self.threads as u32, 1, 1],
+            shared_bytes: self.builder.shared_bytes,
+            min_blocks_per_sm: plan.min_blocks,
+            tensor_maps: vec![],
+            body,
+        };
+        (kernel, self.params.operands)
+    }
+
+    /// First element of a stage.
+    fn at(&self, stage: Index) -> Index {
+        mul(stage, self.stage)
+    }
+
+    fn fill(&self, stage: Index, number: &Index, guard: bool) -> Vec<Stmt> {
+        let at = self.at(stage);
+        self.fillers.iter().flat_map(|f| f.fill(&at, number, guard)).collect()
+    }
+
+    /// Loads both operands' fragments.
+    fn fragments(&mut self, stage: Index, step: i64, set: &Index) -> Vec<Stmt> {
+        let at = self.at(stage);
+        let mut list = Vec::new();
+        for loader in &mut self.loaders {
+            list.extend(loader.load(&mut self.builder, &mut self.head, &at, step, set));
+        }
+        list
+    }
+
+    fn steps(&self) -> i64 {
+        self.plan.tile[2] / i64::from(self.plan.instruction.k())
+    }
+
+    fn k_loop(&mut self) -> Vec<Stmt> {
+        let stages = i64::from(self.plan.stages);
+        let (tiles, ahead, steps) = (self.tiles, stages - 1, self.steps());
+        // As many tiles as bring stages and fragment sets back to where they were.
+        let round = if stages * steps % 2 == 0 { stages } else { 2 * stages };
+        let (guard_all, guard_last) = (self.guard_all, self.guard_last);
+        let sum_type = self.gemm.accumulator();
+        let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
+        let (sums, count) = (self.sums, self.plan.warp[0] * self.plan.warp[1] / 32);
+        let mut body = self
+            .builder
+            .repeat("i", (0, count), Unroll::Full, |_, i| vec![Stmt::Store { array: sums, index: i, value: zero }]);
+        for stage in 0..ahead {
+            if stage < tiles {
+                body.extend(self.fill(c(stage), &c(stage), guard_all || guard_last && stage == tiles - 1));
+            }
+            body.push(Stmt::AsyncCommit);
+        }
+        body.push(Stmt::AsyncWait(stages as u32 - 2));
+        body.push(Stmt::Barrier);
+        body.extend(self.fragments(c(0), 0, &c(0)));
+        let whole = (tiles - ahead - i64::from(guard_last && !guard_all)).max(0) / round;
+        let (outer, inner) = (self.builder.fresh(), self.builder.fresh());
+        if whole > 0 {
+            let tile = add(mul(Index::Var(outer), round), Index::Var(inner));
+            let code = self.tile(&Index::Var(inner), &add(tile, c(ahead)), Some(guard_all), None);
+            let stage = Stmt::For {
+                var: inner,
+                name: "tile".into(),
+                start: c(0),
+                extent: c(round),
+                unroll: Unroll::Full,
+                body: code,
+            };
+            body.push(Stmt::For {
+                var: outer,
+                name: "round".into(),
+                start: c(0),
+                extent: c(whole),
+                unroll: Unroll::No,
+                body: vec![stage],
+            });
+        }
+        let first = whole * round;
+        let rest = self.builder.fresh();
+        let number = Index::Var(rest);
+        let loads = (tiles - ahead > first).then_some(guard_all || guard_last);
+        let code = self.tile(&number, &add(number.clone(), c(ahead)), loads, Some(tiles));
+        body.push(Stmt::For {
+            var: rest,
+            name: "tile".into(),
+            start: c(first),
+            extent: c(tiles - first),
+            unroll: Unroll::Full,
+            body: code,
+        });
+        body
+    }
+
+    /// One tile along k. `next`: the tile whose copies are started, guarded or not; `last`: how many tiles there are,
+    /// where some may have no successor.
+    fn tile(&mut self, number: &Index, next: &Index, guard: Option<bool>, last: Option<i64>) -> Vec<Stmt> {
+        let stages = i64::from(self.plan.stages);
+        let steps = self.steps();
+        let stage = |ahead: i64| rem(add(number.clone(), c(ahead)), stages);
+        let set = |step: i64| match steps % 2 {
+            0 => c(step % 2),
+            _ => rem(add(mul(number.clone(), steps), c(step)), 2),
+        };
+        let mut body = Vec::new();
+        let fill = {
+            let mut list = match guard {
+                Some(guard) => {
+                    let copies = self.fill(stage(stages - 1), next, guard);
+                    guarded(last.map_or(Cond::True, |tiles| Cond::Lt(next.clone(), c(tiles))), copies)
+                }
+                None => Vec::new(),
+            };
+            list.push(Stmt::AsyncCommit);
+            list
+        };
+        for step in 0..steps {
+            let is_last = step + 1 == steps;
+            if is_last && steps == 1 {
+                body.extend(fill.clone());
+            }
+            let next_fragments = if is_last {
+                // The next tile must have landed before its first fragments are read.
+                let mut list = vec![Stmt::AsyncWait(stages as u32 - 2), Stmt::Barrier];
+                list.extend(self.fragments(stage(1), 0, &set(steps)));
+                guarded(last.map_or(Cond::True, |tiles| Cond::Lt(number.clone(), c(tiles - 1))), list)
+            } else {
+                self.fragments(stage(0), step + 1, &set(step + 1))
+            };
+            body.extend(next_fragments);
+            if step == 0 && !is_last {
+                body.extend(fill.clone());
+            }
+            body.extend(self.multiply(&set(step)));
+        }
+        body
+    }
+
+    fn multiply(&mut self, set: &Index) -> Vec<Stmt> {
+        let (op, sums) = (self.plan.instruction, self.sums);
+        let [a, b] = [&self.loaders[0], &self.loaders[1]].map(|l| (l.fragments, l.blocks, l.block_len()));
+        let columns = 2 * b.1;
+        let at = |(array, blocks, len): (ArrayId, i64, i64), i: Index, part: i64| {
+            (array, add(mul(set.clone(), blocks * len), mul(i, len / part)))
+        };
+        self.builder.repeat("i", (0, a.1), Unroll::Full, |builder, i| {
+            builder.repeat("j", (0, columns), Unroll::Full, |_, j| {
+                let d = (sums, add(mul(i.clone(), 4 * columns), mul(j.clone(), 4)));
+                vec![Stmt::Warp(WarpOp::Mma { op, d, a: at(a, i.clone(), 1), b: at(b, j, 2) })]
+            })
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! How the kernel on `mma.sync` writes C: from the fragments, or by way of shared memory.
+use super::fragments::is_interleaved;
+use super::mma::Mainloop;
+use super::tile::{Place, Swizzle, Tile};
+use super::*;
+use crate::kernel::{Value, WarpOp};
+
+impl Mainloop<'_> {
+    /// Row and column within the block's tile, from the thread's, of sum `e` of block (i, j).
+    fn sum_place(&self, (i, j): (&Index, i64), e: i64) -> (Index, Index) {
+        let (op, gemm) = (self.plan.instruction, self.gemm);
+        let (g, t) = (div(self.lane.clone(), 4), rem(self.lane.clone(), 4));
+        let (half, odd) = (e / 2, e % 2);
+        let row = if is_interleaved(op, gemm.a_transposed) { add(mul(g, 2), c(half)) } else { add(g, c(8 * half)) };
+        let column = if is_interleaved(op, !gemm.b_transposed) {
+            add(mul(t, 4), c(16 * (j / 2) + 2 * odd + j % 2))
+        } else {
+            add(mul(t, 2), c(8 * j + odd))
+        };
+        let row = add(add(self.warp_m.clone(), row), mul(i.clone(), 16));
+        (row, add(self.warp_n.clone(), column))
+    }
+
+    fn sum(&self, i: &Index, j: i64, e: i64) -> Value {
+        let columns = self.plan.warp[1] / 8;
+        Value::Load(self.sums, add(mul(i.clone(), 4 * columns), c(4 * j + e)))
+    }
+
+    fn value(&self, (i, j): (&Index, i64), e: i64, row: &Index, column: &Index) -> Value {
+        epilogue::value(self.gemm, &self.params, self.plan.split_k > 1, self.sum(i, j, e), row, column)
+    }
+
+    pub(super) fn store_direct(&mut self) -> Vec<Stmt> {
+        let (gemm, plan) = (self.gemm, self.plan);
+        let split = plan.split_k > 1;
+        let dtype = self.builder.arrays[self.params.out.0 as usize].dtype;
+        let paired = gemm.n % 2 == 0 && !is_interleaved(plan.instruction, !gemm.b_transposed);
+        let packed = dtype.bytes() == 2;
+        let pair = if !paired {
+            None
+        } else if packed {
+            Some(self.builder.array("pair", dtype, 2, Space::Fragment, 16))
+        } else {
+            Some(self.builder.array("pair", dtype, 2, Space::Register, 16))
+        };
+        let base = if split { mul(self.part.clone(), gemm.m * gemm.n) } else { c(0) };
+        let (blocks, columns) = (plan.warp[0] / 16, plan.warp[1] / 8);
+        let (over_m, over_n) = (gemm.m % plan.tile[0] != 0, gemm.n % plan.tile[1] != 0);
+        let var = self.builder.fresh();
+        let i = if blocks == 1 { c(0) } else { Index::Var(var) };
+        let mut body = Vec::new();
+        for half in 0..2 {
+            let (row, _) = self.sum_place((&i, 0), 2 * half);
+            let row = self.builder.bind(&mut body, "row", add(self.m0.clone(), row));
+            let mut stores = Vec::new();
+            for j in 0..columns {
+                let mut one = Vec::new();
+                let e = 2 * half;
+                let (_, column) = self.sum_place((&i, j), e);
+                let column = self.builder.bind(&mut one, "column", add(self.n0.clone(), column));
+                let place = add(base.clone(), add(mul(row.clone(), gemm.n), column.clone()));
+                if let Some(pair) = pair {
+                    let low = self.value((&i, j), e, &row, &column);
+                    let high = self.value((&i, j), e + 1, &row, &add(column.clone(), c(1)));
+                    let mut then = if packed {
+                        vec![Stmt::Warp(WarpOp::Pack { dst: (pair, c(0)), low: uncast(low), high: uncast(high) })]
+                    } else {
+                        vec![
+                            Stmt::Store { array: pair, index: c(0), value: low },
+                            Stmt::Store { array: pair, index: c(1), value: high },
+                        ]
+                    };
+                    // Where lanes part, all of them compute and some store.
+                    let cond = both(less(over_m, &row, gemm.m), less(over_n, &column, gemm.n));
+                    let clamped = cond != Cond::True && (self.params.bias.is_some() || self.params.residual.is_some());
+                    let copy = Stmt::Copy {
+                        dst: self.params.out,
+                        dst_index: place,
+                        src: pair,
+                        src_index: c(0),
+                        width: 2,
+                        zero_unless: Cond::True,
+                    };
+                    if clamped && packed {
+                        // The values cannot be computed outside: they read what is not there.
+                        let stores = [low_high(gemm, &self.params, self, (&i, j), e, &row, &column)].concat();
+                        one.extend(guarded(cond, stores));
+                    } else if packed {
+                        one.append(&mut then);
+                        one.extend(guarded(cond, vec![copy]));
+                    } else {
+                        then.push(copy);
+                        one.extend(guarded(cond, then));
+                    }
+                } else {
+                    for odd in 0..2 {
+                        let (_, at) = self.sum_place((&i, j), e + odd);
+                        let at = add(self.n0.clone(), at);
+                        let place = add(base.clone(), add(mul(row.clone(), gemm.n), at.clone()));
+                        let value = self.value((&i, j), e + odd, &row, &at);
+                        let store = Stmt::Store { array: self.params.out, index: place, value };
+                        let cond = both(less(over_m, &row, gemm.m), less(over_n, &at, gemm.n));
+                        one.extend(guarded(cond, vec![store]));
+                    }
+                }
+                stores.extend(one);
+            }
+            body.extend(stores);
+        }
+        if blocks == 1 {
+            return body;
+        }
+        vec![Stmt::For { var, name: "i".into(), start: c(0), extent: c(blocks), unroll: Unroll::Full, body }]
+    }
+
+    /// Into the ring, swizzled, and out again by rows.
+    pub(super) fn store_shared(&mut self, stmatrix: bool) -> Vec<Stmt> {
+        let (gemm, plan) = (self.gemm, self.plan);
+        let [m, n, _] = plan.tile;
+        let tile =
+            Tile { array: self.ring, offset: 0, rows: m, columns: n, dtype: gemm.output, swizzle: Swizzle::Rows };
+        let words = self.builder.array("words", gemm.output, 8, Space::Fragment, 16);
+        let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
+        let mut head = Vec::new();
+        let mut body = vec![Stmt::AsyncWait(0), Stmt::Barrier];
+        let mut bases: Vec<(i64, i64, Index)> = Vec::new();
+        let lane = self.lane.clone();
+        for i in 0..plan.warp[0] / 16 {
+            for j in (0..plan.warp[1] / 8).step_by(2) {
+                for word in 0..4 {
+                    let (block, half) = (j + word / 2, word % 2);
+                    let value = |e: i64| {
+                        let (row, column) = self.sum_place((&c(i), block), e);
+                        let (row, column) = (add(self.m0.clone(), row), add(self.n0.clone(), column));
+                        // Beyond the edge something that exists is read.
+                        let least = |over: bool, at: Index, most: i64| match over {
+                            true => Index::Min(Box::new(at), Box::new(c(most))),
+                            false => at,
+                        };
+                        let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
+                        uncast(self.value((&c(i), block), e, &row, &column))
+                    };
+                    let (low, high) = (value(2 * half), value(2 * half + 1));
+                    body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
+                }
+                let mut at = |builder: &mut Builder, variant: i64, place: &Place| {
+                    let (key, base, constant) = tile.address(place);
+                    let known = bases.iter().find(|(v, k, _)| (*v, *k) == (variant, key)).map(|(_, _, b)| b.clone());
+                    let base = known.unwrap_or_else(|| {
+                        let base = builder.bind(&mut head, "c_lane", base);
+                        bases.push((variant, key, base.clone()));
+                        base
+                    });
+                    add(base, c(constant))
+                };
+                let chunk = div(self.warp_n.clone(), 8);
+                if stmatrix {
+                    let row = add(self.warp_m.clone(), rem(lane.clone(), 16));
+                    let chunk = add(chunk, div(lane.clone(), 16));
+                    let place = Place { row, chunk, within: c(0), rows: 16 * i, chunks: j };
+                    let dst_index = at(&mut self.builder, 0, &place);
+                    let (dst, src) = (self.ring, words);
+                    let store =
+                        WarpOp::StoreMatrix { dst, dst_index, src, src_index: c(0), count: 4, transposed: false };
+                    body.push(Stmt::Warp(store));
+                } else {
+                    for word in 0..4 {
+                        let row = add(self.warp_m.clone(), div(lane.clone(), 4));
+                        let within = mul(rem(lane.clone(), 4), 2);
+                        let rows = 16 * i + 8 * (word % 2);
+                        let place = Place { row, chunk: chunk.clone(), within, rows, chunks: j + word / 2 };
+                        let dst_index = at(&mut self.builder, 0, &place);
+                        body.push(Stmt::Copy {
+                            dst: self.ring,
+                            dst_index,
+                            src: words,
+                            src_index: c(2 * word),
+                            width: 2,
+                            zero_unless: Cond::True,
+                        });
+                    }
+                }
+            }
+        }
+        body.push(Stmt::Barrier);
+        let row_out = self.builder.array("row_out", gemm.output, 8, Space::Fragment, 16);
+        let (per_row, total) = (n / 8, m * n / 8);
+        let (threads, params, ring) = (self.threads, self.params.clone(), self.ring);
+        let (m0, n0) = (self.m0.clone(), self.n0.clone());
+        body.extend(self.builder.repeat("i", (0, (total + threads - 1) / threads), Unroll::Full, |builder, i| {
+            let mut list = Vec::new();
+            let number = builder.bind(&mut list, "number", add(thread(), mul(i, threads)));
+            let (row, chunk) = (div(number.clone(), per_row), rem(number.clone(), per_row));
+            let place = Place { row: row.clone(), chunk: chunk.clone(), within: c(0), rows: 0, chunks: 0 };
+            let (_, from, _) = tile.address(&place);
+            let (row, column) = (add(m0.clone(), row), add(n0.clone(), mul(chunk, 8)));
+            let inside = both(less(over_m, &row, gemm.m), less(over_n, &column, gemm.n));
+            let copy = |dst, dst_index, src, src_index| Stmt::Copy {
+                dst,
+                dst_index,
+                src,
+                src_index,
+                width: 8,
+                zero_unless: Cond::True,
+            };
+            let place = add(mul(row, gemm.n), column);
+            let code = vec![copy(row_out, c(0), ring, from), copy(params.out, place, row_out, c(0))];
+            list.extend(guarded(both(less(total % threads != 0, &number, total), inside), code));
+            list
+        }));
+        head.extend(body);
+        head
+    }
+}
+
+/// Two neighbouring results stored one by one.
+fn low_high(
+    gemm: &Gemm,
+    params: &Params,
+    main: &Mainloop,
+    block: (&Index, i64),
+    e: i64,
+    row: &Index,
+    column: &Index,
+) -> Vec<Stmt> {
+    (0..2)
+        .map(|odd| {
+            let column = add(column.clone(), c(odd));
+            let value = main.value(block, e + odd, row, &column);
+            Stmt::Store { array: params.out, index: add(mul(row.clone(), gemm.n), column), value }
+        })
+        .collect()
+}
+
+/// The value before its conversion, which packing does.
+pub(super) fn uncast(value: Value) -> Value {
+    match value {
+        Value::Cast(_, inner) => *inner,
+        value => value,
+    }
+}

@@ -1,0 +1,383 @@
+//! The kernel on `wgmma` (sm_90a): one warp of a producer group keeps a ring of tiles filled by the TMA; groups of four
+//! warps consume it. A pair of barriers per stage says when a tile has landed and when it has been read.
+//!
+//! Every tile begins at stage 0 of the ring, so that stages are constants; the parity of a stage's barriers follows from
+//! how often the tiles before used it.
+use super::wgmma_plan::GROUP;
+use super::*;
+use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
+
+pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
+    plan.check(gemm)?;
+    let (kernel, operands) = Pipeline::new(gemm, plan).kernel();
+    Ok(mma::module(gemm, plan.split_k, kernel, operands))
+}
+
+/// One operand's part of a stage.
+pub(super) struct Side {
+    /// Elements before it in the stage.
+    offset: i64,
+    /// Stored across k: boxes of 64 rows or columns.
+    across: bool,
+    /// Rows of A, columns of B.
+    extent: i64,
+}
+
+impl Side {
+    /// Boxes of a stage: (first row or column, first element).
+    fn boxes(&self, k: i64) -> Vec<(i64, i64)> {
+        let step = if self.across { 64 } else { self.extent };
+        (0..self.extent / step).map(|i| (i * step, self.offset + i * step * k)).collect()
+    }
+
+    /// Elements from a row (column) of 64 to an instruction's step along k.
+    fn step(&self, step: i64, k: i64) -> i64 {
+        // Along k within the swizzled row, or over as many rows of 64 elements.
+        self.offset + if self.across { step * k * 64 } else { step * k }
+    }
+}
+
+/// A tile of C.
+pub(super) struct Work {
+    /// First row and column.
+    pub m0: Index,
+    pub n0: Index,
+    /// Part of k.
+    pub part: Index,
+    /// Its number among the block's, and among the role's.
+    pub turn: Index,
+    pub own_turn: Index,
+}
+
+pub(super) struct Pipeline<'p> {
+    pub(super) gemm: &'p Gemm,
+    pub(super) plan: &'p WgmmaPlan,
+    pub(super) builder: Builder,
+    pub(super) params: Params,
+    pub(super) maps: Vec<TensorMap>,
+    pub(super) sides: [Side; 2],
+    pub(super) ring: ArrayId,
+    pub(super) staging: Option<ArrayId>,
+    pub(super) full: ArrayId,
+    pub(super) empty: ArrayId,
+    /// Whose turn it is to multiply.
+    pub(super) order: Option<ArrayId>,
+    pub(super) sums: ArrayId,
+    pub(super) op: Wgmma,
+    /// Tiles of C, and how many of them a block takes at most.
+    pub(super) tiles: [i64; 2],
+    pub(super) grid: i64,
+    /// Tiles of C, of all parts of k.
+    pub(super) total: i64,
+    /// Tiles along k, of a part.
+    pub(super) steps: i64,
+}
+
+impl<'p> Pipeline<'p> {
+    fn new(gemm: &'p Gemm, plan: &'p WgmmaPlan) -> Pipeline<'p> {
+        let mut builder = Builder::new();
+        let b = &mut builder;
+        let params = b.params(gemm, plan.split_k);
+        let [m, n, k] = plan.tile;
+        let tiles = [(gemm.m + m - 1) / m, (gemm.n + n - 1) / n];
+        let total = tiles[0] * tiles[1] * plan.split_k;
+        let grid = plan.blocks.map_or(total, |g| i64::from(g.max(1)).min(total));
+        let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 1024);
+        let is_tma = plan.store == TileStore::Tma;
+        let staging = is_tma.then(|| b.array("c_tile", gemm.output, plan.parts() * m * n, Space::Shared, 1024));
+        let full = b.array("full", DType::U64, plan.stages.into(), Space::Shared, 8);
+        let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);
+        let order = plan.ping_pong.then(|| b.array("order", DType::U64, 2, Space::Shared, 8));
+        let sums = b.array("sums", gemm.accumulator(), plan.row_blocks() * n / 2, Space::Register, 16);
+        let map = |array, dims: [i64; 2], tile: [i64; 2]| TensorMap {
+            array,
+            dims: dims.map(|d| d as u64),
+            tile: tile.map(|t| t as u32),
+            swizzle: true,
+        };
+        let side = |array, across: bool, extent: i64, tile: i64| match across {
+            true => map(array, [extent, gemm.k], [64, k]),
+            false => map(array, [gemm.k, extent], [k, tile]),
+        };
+        let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
+        let mut maps = vec![side(params.a, a_across, gemm.m, m), side(params.b, b_across, gemm.n, n)];
+        if is_tma {
+            maps.push(map(params.out, [gemm.n, gemm.m], [64, 64]));
+        }
+        Pipeline {
+            gemm,
+            plan,
+            params,
+            maps,
+            sides: [
+                Side { offset: 0, across: a_across, extent: m },
+                Side { offset: m * k, across: b_across, extent: n },
+            ],
+            ring,
+            staging,
+            full,
+            empty,
+            order,
+            sums,
+            op: Wgmma { n: n as u32, operand: gemm.operand, a_transposed: a_across, b_transposed: b_across },
+            tiles,
+            grid,
+            total,
+            steps: (gemm.k + k * plan.split_k - 1) / (k * plan.split_k),
+            builder,
+        }
+    }
+
+    fn kernel(mut self) -> (Kernel, Vec<Operand>) {
+        let (gemm, plan) = (self.gemm, self.plan);
+        let [m, n, k] = plan.tile;
+        let stages = i64::from(plan.stages);
+        let (full, empty) = (self.full, self.empty);
+        let mut make = self.builder.repeat("stage", (0, stages), Unroll::Full, |_, s| {
+            [(full, 1), (empty, if plan.ping_pong { 1 } else { plan.consumers })]
+                .map(|(array, arrivals)| Stmt::Group(GroupOp::BarrierInit { barrier: (array, s.clone()), arrivals }))
+                .to_vec()
+        });
+        for (array, i) in self.order.iter().flat_map(|array| [(*array, 0), (*array, 1)]) {
+            make.push(Stmt::Group(GroupOp::BarrierInit { barrier: (array, c(i)), arrivals: 1 }));
+        }
+        make.push(Stmt::Group(GroupOp::FenceBarrierInit));
+        let mut body = guarded(Cond::Eq(thread(), c(0)), make);
+        body.push(Stmt::Barrier);
+        let registers = plan.registers();
+        let producer = Role {
+            name: "producer".into(),
+            first_warp: 0,
+            warps: 4,
+            instances: 1,
+            number: None,
+            registers: registers.map(|r| r.0),
+            body: self.producer(),
+        };
+        let number = self.builder.fresh();
+        let consumer = Role {
+            name: "consumer".into(),
+            first_warp: 4,
+            warps: 4,
+            instances: plan.consumers,
+            number: Some(number),
+            registers: registers.map(|r| r.1),
+            body: self.consumer(&Index::Var(number)),
+        };
+        body.push(Stmt::Roles(vec![producer, consumer]));
+        let letter = |t: bool| if t { 'T' } else { 'N' };
+        let notes = vec![
+            format!(
+                "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
+                gemm.m,
+                gemm.n,
+                gemm.output,
+                gemm.k,
+                gemm.operand,
+                letter(gemm.a_transposed),
+                letter(gemm.b_transposed)
+            ),
+            format!(
+                "tile {m} x {n} x {k}, {} consumers, {stages} stages, groups of {} rows of tiles",
+                plan.consumers, plan.group
+            ),
+        ];
+        let kernel = Kernel {
+            name: if plan.split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() },
+            notes,
+            arrays: self.builder.arrays,
+            grid: [self.grid as u32, 1, 1],
+            block: [plan.threads(), 1, 1],
+            shared_bytes: self.builder.shared_bytes,
+            min_blocks_per_sm: Some(1),
+            tensor_maps: self.maps,
+            body,
+        };
+        (kernel, self.params.operands)
+    }
+
+    /// The code for each of the block's tiles; of a consumer that takes every other one, for those.
+    fn for_each_tile(
+        &mut self,
+        consumer: Option<&Index>,
+        code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        let total = self.total;
+        let (grid, group) = (self.grid, self.plan.group);
+        let block = Index::BlockIdx(Dim::X);
+        let every_other = consumer.filter(|_| self.plan.ping_pong);
+        let var = self.builder.fresh();
+        let is_loop = total > grid || every_other.is_some();
+        let own_turn = if is_loop { Index::Var(var) } else { c(0) };
+        let turn = every_other.map_or(own_turn.clone(), |n| add(mul(own_turn.clone(), 2), n.clone()));
+        let number = add(block.clone(), mul(turn.clone(), grid));
+        let mut body = Vec::new();
+        let number = self.builder.bind(&mut body, "tile", number);
+        let per_part = self.tiles[0] * self.tiles[1];
+        let (part, number) = match self.plan.split_k {
+            1 => (c(0), number),
+            _ => (div(number.clone(), per_part), rem(number, per_part)),
+        };
+        let part = self.builder.bind(&mut body, "part", part);
+        let (row, column) = raster(&number, self.tiles[0], self.tiles[1], group);
+        let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
+        let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
+        body.extend(code(self, &Work { m0, n0, part, turn, own_turn }));
+        if !is_loop {
+            return body;
+        }
+        let left = Index::Sub(Box::new(c(total + grid - 1)), Box::new(block));
+        let count = div(left, grid);
+        let extent = match every_other {
+            Some(number) => div(Index::Sub(Box::new(add(count, c(1))), Box::new(number.clone())), 2),
+            None => count,
+        };
+        vec![Stmt::For { var, name: "turn".into(), start: c(0), extent, unroll: Unroll::No, body }]
+    }
+
+    /// The code for each step along k, unrolled by the ring: from the round, the stage, and the parity of the stage's
+    /// use. `after` says what has gone before: nothing (no), something (yes), or something unless the round is 0.
+    fn for_each_step(&mut self, turn: &Index, code: impl Fn(&mut Self, &Index, i64, &Index) -> Vec<Stmt>) -> Vec<Stmt> {
+        let stages = i64::from(self.plan.stages);
+        let (rounds, rest) = (self.steps / stages, self.steps % stages);
+        let uses = |stage: i64| rounds + i64::from(stage < rest);
+        let parity = |stage: i64, round: &Index| rem(add(mul(turn.clone(), uses(stage) % 2), round.clone()), 2);
+        let var = self.builder.fresh();
+        let round = if rounds == 1 { c(0) } else { Index::Var(var) };
+        let mut body: Vec<Stmt> = Vec::new();
+        if rounds > 0 {
+            for stage in 0..stages {
+                body.extend(code(self, &round, stage, &parity(stage, &round)));
+            }
+        }
+        if rounds > 1 {
+            let (name, extent) = ("round".into(), c(rounds));
+            body = vec![Stmt::For { var, name, start: c(0), extent, unroll: Unroll::No, body }];
+        }
+        for stage in 0..rest {
+            body.extend(code(self, &c(rounds), stage, &parity(stage, &c(rounds))));
+        }
+        body
+    }
+
+    fn producer(&mut self) -> Vec<Stmt> {
+        let [m, n, k] = self.plan.tile;
+        let stages = i64::from(self.plan.stages);
+        let body = self.for_each_tile(None, |this, work| {
+            this.for_each_step(&work.turn, |this, round, stage, parity| {
+                let barrier = (this.full, c(stage));
+                let bytes = ((m + n) * 128) as u32;
+                let free = GroupOp::WaitPhase {
+                    barrier: (this.empty, c(stage)),
+                    parity: crate::lower::index::xor(parity.clone(), c(1)),
+                };
+                let mut list = vec![free, GroupOp::ArriveExpect { barrier: barrier.clone(), bytes }];
+                let at_k = add(mul(work.part.clone(), this.steps * k), mul(round.clone(), stages * k));
+                let at_k = add(at_k, c(stage * k));
+                for (map, (side, first)) in this.sides.iter().zip([&work.m0, &work.n0]).enumerate() {
+                    for (offset, element) in side.boxes(k) {
+                        let along = add(first.clone(), c(offset));
+                        let (x, y) = if side.across { (along, at_k.clone()) } else { (at_k.clone(), along) };
+                        list.push(GroupOp::LoadTile {
+                            dst: this.ring,
+                            dst_index: c(stage * (m + n) * k + element),
+                            map: map as u32,
+                            x,
+                            y,
+                            barrier: barrier.clone(),
+                        });
+                    }
+                }
+                list.into_iter().map(Stmt::Group).collect()
+            })
+        });
+        guarded(Cond::Eq(thread(), c(0)), body)
+    }
+
+    /// Blocks of 64 rows of a consumer.
+    pub(super) fn blocks(&self) -> i64 {
+        self.plan.row_blocks()
+    }
+
+    /// A consumer's first row within the tile, in blocks of 64.
+    pub(super) fn first_block(&self, consumer: &Index) -> Index {
+        if self.plan.ping_pong {
+            c(0)
+        } else {
+            mul(consumer.clone(), self.blocks())
+        }
+    }
+
+    fn consumer(&mut self, number: &Index) -> Vec<Stmt> {
+        let [m, n, k] = self.plan.tile;
+        let (stages, blocks) = (i64::from(self.plan.stages), self.blocks());
+        let op = self.op;
+        let mut head = Vec::new();
+        let member = self.builder.bind(&mut head, "member", rem(thread(), GROUP));
+        let first = Cond::Eq(member.clone(), c(0));
+        let (sums, sum_type) = (self.sums, self.op.accumulator());
+        let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
+        let release = {
+            let (empty, first) = (self.empty, first.clone());
+            move |stage: i64, also: Cond| {
+                let arrive = Stmt::Group(GroupOp::Arrive { barrier: (empty, c(stage)) });
+                guarded(both(first.clone(), also), vec![arrive])
+            }
+        };
+        let body = self.for_each_tile(Some(number), |this, work| {
+            let mut list = this.builder.repeat("i", (0, blocks * n / 2), Unroll::Full, |_, i| {
+                vec![Stmt::Store { array: sums, index: i, value: zero }]
+            });
+            if let Some(order) = this.order {
+                // The first consumer begins; then each when the other has issued its last instruction.
+                let parity = rem(add(add(work.own_turn.clone(), number.clone()), c(1)), 2);
+                list.push(Stmt::Group(GroupOp::WaitPhase { barrier: (order, number.clone()), parity }));
+            }
+            list.extend(this.for_each_step(&work.turn, |this, round, stage, parity| {
+                let at = stage * (m + n) * k;
+                let barrier = (this.full, c(stage));
+                let mut list = vec![GroupOp::WaitPhase { barrier, parity: parity.clone() }, GroupOp::MatrixFence];
+                for step in 0..k / i64::from(op.k()) {
+                    for block in 0..blocks {
+                        let [a, b] = [0, 1].map(|i| {
+                            let side = &this.sides[i];
+                            let constant = at + side.step(step, i64::from(op.k()));
+                            // A's rows of 64 elements by k, whichever way they are stored.
+                            let (own, constant) = match i {
+                                0 => (mul(this.first_block(number), 64 * k), constant + block * 64 * k),
+                                _ => (c(0), constant),
+                            };
+                            let leading = if side.across { 64 * k as u32 * 2 } else { 16 };
+                            Descriptor { array: this.ring, index: add(own, c(constant)), leading, stride: 1024 }
+                        });
+                        list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a, b });
+                    }
+                }
+                list.extend([GroupOp::MatrixCommit, GroupOp::MatrixWait(1)]);
+                let mut list: Vec<Stmt> = list.into_iter().map(Stmt::Group).collect();
+                // The step before has been read.
+                match (stage, round) {
+                    (0, Index::Const(0)) => {}
+                    (0, Index::Var(_)) => list.extend(release(stages - 1, Cond::Lt(c(0), round.clone()))),
+                    _ => list.extend(release((stage + stages - 1) % stages, Cond::True)),
+                }
+                list
+            }));
+            if let Some(order) = this.order {
+                let other = crate::lower::index::xor(number.clone(), c(1));
+                let arrive = Stmt::Group(GroupOp::Arrive { barrier: (order, other) });
+                list.extend(guarded(first.clone(), vec![arrive]));
+            }
+            list.push(Stmt::Group(GroupOp::MatrixWait(0)));
+            list.extend(release((this.steps - 1) % stages, Cond::True));
+            list.extend(this.store(number, &member, work));
+            list
+        });
+        head.extend(body);
+        if self.plan.store == TileStore::Tma {
+            let wait = Stmt::Group(GroupOp::StoreWait { latest: 0, read: false });
+            head.extend(guarded(first, vec![wait]));
+        }
+        head
+    }
+}

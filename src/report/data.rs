@@ -1,0 +1,175 @@
+//! What the sections read: the exploration, and what follows from it and the GPU's descriptor.
+use crate::explore::{CandidateReport, Report};
+use satune_extract::{cost, Cost, Descriptor};
+use satune_ir::term::{Axis, Contraction, Side};
+use satune_ir::DType;
+use std::path::Path;
+
+/// A measured time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Median, ms.
+    pub ms: f64,
+    /// Spread of the repeats as a share of the median, where it is known.
+    pub spread: Option<f64>,
+}
+
+/// Another program's time for the same problem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Baseline {
+    /// Its name, `cuBLAS`.
+    pub name: String,
+    /// ms.
+    pub ms: f64,
+}
+
+/// A kernel's text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// File name.
+    pub file: String,
+    /// CUDA.
+    pub text: String,
+}
+
+/// A candidate with what the sections need beyond its report.
+#[derive(Clone, Debug)]
+pub struct Entry<'a> {
+    /// As explored.
+    pub report: &'a CandidateReport,
+    /// The model's cost, with its counts; none where the descriptor's GPU cannot run it.
+    pub cost: Option<Cost>,
+    /// Shared memory of a block, bytes.
+    pub shared_bytes: i64,
+    /// Measured time, if any.
+    pub measured: Option<Measured>,
+    /// Texts of its kernels.
+    pub sources: Vec<Source>,
+}
+
+impl Entry<'_> {
+    /// Bytes that pass between shared memory and the multiprocessors: 128 for each wavefront.
+    pub fn shared_traffic(&self) -> Option<f64> {
+        let work = &self.cost.as_ref()?.work;
+        Some(128.0 * (work.shared_load_wavefronts + work.shared_store_wavefronts))
+    }
+}
+
+/// Everything on the page.
+#[derive(Clone, Debug)]
+pub struct Page<'a> {
+    /// The exploration.
+    pub report: &'a Report,
+    /// The problem.
+    pub contraction: &'a Contraction,
+    /// The GPU.
+    pub gpu: &'a Descriptor,
+    /// Best first.
+    pub candidates: Vec<Entry<'a>>,
+    /// What the measured times are compared with.
+    pub baseline: Option<Baseline>,
+    /// Best measured time after each trial: (trial, ms). Empty where nothing was measured.
+    pub trials: Vec<(u64, f64)>,
+}
+
+/// Rates that bound every kernel of a GPU, FLOP/s and bytes/s.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Ceilings {
+    /// The type whose units do the arithmetic. Matrix units are not among them: no candidate uses any.
+    pub units: &'static str,
+    /// All lanes, every clock.
+    pub peak: f64,
+    /// The share of it that the descriptor says is sustained.
+    pub sustained: f64,
+    pub dram: f64,
+    pub l2: f64,
+    pub shared: f64,
+}
+
+impl<'a> Page<'a> {
+    /// The page of an exploration; sources are those that it still holds (see [`Page::read_sources`]).
+    pub fn of(report: &'a Report, contraction: &'a Contraction, gpu: &'a Descriptor) -> Page<'a> {
+        let candidates = report
+            .candidates
+            .iter()
+            .map(|c| Entry {
+                report: c,
+                cost: cost(&c.plan, contraction, gpu).ok(),
+                shared_bytes: c.plan.shared_bytes(contraction),
+                measured: None,
+                sources: c
+                    .files
+                    .iter()
+                    .filter(|(name, _)| c.kernels.iter().any(|k| k.file == *name))
+                    .map(|(file, text)| Source { file: file.clone(), text: text.clone() })
+                    .collect(),
+            })
+            .collect();
+        Page { report, contraction, gpu, candidates, baseline: None, trials: Vec::new() }
+    }
+
+    /// Takes the sources of stored candidates from their folder; what is missing there is missing on the page.
+    pub fn read_sources(&mut self, folder: &Path) {
+        for entry in self.candidates.iter_mut().filter(|e| e.sources.is_empty()) {
+            entry.sources = entry
+                .report
+                .kernels
+                .iter()
+                .filter_map(|k| {
+                    let text = std::fs::read_to_string(folder.join(&k.file)).ok()?;
+                    Some(Source { file: k.file.clone(), text })
+                })
+                .collect();
+        }
+    }
+
+    /// Sets the measured time of a candidate.
+    pub fn measured(&mut self, id: &str, measured: Measured) {
+        for entry in self.candidates.iter_mut().filter(|e| e.report.id == id) {
+            entry.measured = Some(measured);
+        }
+    }
+
+    /// Floating-point operations of the problem.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.contraction.iters.iter().map(|(_, info)| info.extent as f64).product::<f64>()
+    }
+
+    /// Bytes of A, B and C: what must pass DRAM at least.
+    pub fn least_bytes(&self) -> f64 {
+        let size = |dims: &[Axis], dtype: DType| {
+            dims.iter().map(|a| self.contraction.extent(*a) as f64).product::<f64>() * f64::from(dtype.bytes())
+        };
+        let c = self.contraction;
+        [Side::A, Side::B].map(|s| size(&c.operand(s).dims, c.operand(s).dtype)).iter().sum::<f64>()
+            + size(&c.c.dims, c.c.dtype)
+    }
+
+    /// The GPU's rates for this problem's arithmetic.
+    pub fn ceilings(&self) -> Ceilings {
+        let gpu = self.gpu;
+        let hz = gpu.clock_mhz * 1e6;
+        let (units, lanes) =
+            if self.contraction.accumulate == DType::F64 { ("f64", gpu.fp64_lanes) } else { ("f32", gpu.fp32_lanes) };
+        let peak = 2.0 * f64::from(lanes) * f64::from(gpu.sms) * hz;
+        Ceilings {
+            units,
+            peak,
+            sustained: peak * gpu.issue_efficiency,
+            dram: gpu.dram_gbs * 1e9,
+            l2: gpu.l2_bytes_per_clock * hz,
+            // A wavefront of 128 bytes per clock and multiprocessor.
+            shared: 128.0 * f64::from(gpu.sms) * hz,
+        }
+    }
+
+    /// FLOP/s of a time in ms.
+    pub fn rate(&self, ms: f64) -> f64 {
+        if ms > 0.0 {
+            self.flops() / (ms * 1e-3)
+        } else {
+            0.0
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What was asked, how large the space is, and what is proved.
+use super::number;
+use super::Page;
+use maud::{html, Markup};
+
+pub(super) fn section(page: &Page<'_>) -> Markup {
+    let report = page.report;
+    let gpu = page.gpu;
+    let space = &report.space;
+    let (mantissa, power) = number::large(&space.schedules);
+    let ceilings = page.ceilings();
+    let peak = ceilings.peak;
+    let best = report.candidates.first().map(|c| c.predicted_ms);
+    let measured = page.candidates.iter().filter_map(|e| e.measured).map(|m| m.ms).min_by(f64::total_cmp);
+    html! {
+        header {
+            p.brand { "satune explore" }
+            h1 { code { (report.operator) } }
+            p.lead {
+                "on " strong { (gpu.full_name) } " (" (gpu.arch) ", " (gpu.sms) " multiprocessors, "
+                (format!("{}", gpu.clock_mhz)) " MHz, " (number::scaled(gpu.dram_gbs * 1e9, "B/s")) " from DRAM)"
+            }
+            div.tiles {
+                div.tile {
+                    span.label { "schedules in the space" }
+                    span.value title=(space.schedules) {
+                        (mantissa) @if let Some(power) = power { " × 10" sup { (power) } }
+                    }
+                    span.note { (number::grouped(space.enodes)) " e-nodes, " (number::grouped(space.eclasses)) " classes" }
+                }
+                div.tile {
+                    span.label { "proof" }
+                    @if report.proved_optimal {
+                        span.value.good { "best proved" }
+                        span.note { "under the model, over the whole space" }
+                    } @else {
+                        span.value.warn { "not proved" }
+                        span.note { "nothing predicted below " (number::ms(report.bound_ms)) "; " (space.stopped_by) }
+                    }
+                }
+                div.tile {
+                    span.label { "best predicted" }
+                    @if let Some(ms) = best {
+                        span.value { (number::ms(ms)) }
+                        span.note {
+                            (number::scaled(page.rate(ms), "FLOP/s")) ", " (format!("{:.0}%", 100.0 * page.rate(ms) / peak)) " of " (ceilings.units) " peak"
+                        }
+                    } @else {
+                        span.value { "-" }
+                    }
+                }
+                div.tile {
+                    span.label { "best measured" }
+                    @if let Some(ms) = measured {
+                        span.value { (number::ms(ms)) }
+                        span.note {
+                            (number::scaled(page.rate(ms), "FLOP/s"))
+                            @if let Some(b) = &page.baseline { ", " (format!("{:.2}", b.ms / ms)) "x " (b.name) }
+                        }
+                    } @else {
+                        span.value.quiet { "none" }
+                        span.note { "not measured on a GPU" }
+                    }
+                }
+                div.tile {
+                    span.label { "time taken" }
+                    span.value { (format!("{:.1} s", space.saturate_s + space.extract_s + space.simulate_s + space.compile_s)) }
+                    span.note {
+                        (format!("saturate {:.1}, extract {:.1}, simulate {:.1}, compile {:.1}", space.saturate_s, space.extract_s, space.simulate_s, space.compile_s))
+                    }
+                }
+            }
+            @if let Some(reason) = &report.not_compiled {
+                p.notice { strong { "Not compiled: " } (reason) }
+            }
+            @if !report.bugs.is_empty() {
+                p.notice {
+                    strong { (report.bugs.len()) " candidates were refused by the simulator" }
+                    " and are not ranked: bugs of Satune, listed in candidates.json."
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The report for people: one HTML file that holds all it needs (styles, figures, sources; no script), so that it can
+//! be mailed and opened offline. One file per section, each a pure function from [`Page`] to markup.
+mod data;
+mod derivation;
+mod header;
+mod loops;
+mod number;
+mod occupancy;
+mod progress;
+mod ranking;
+mod roofline;
+mod source;
+mod svg;
+mod time;
+mod traffic;
+mod tree;
+
+pub use data::{Baseline, Ceilings, Entry, Measured, Page, Source};
+pub use loops::loop_tree;
+pub use source::hot_loop;
+
+use maud::{html, Markup, PreEscaped, DOCTYPE};
+use std::io;
+use std::path::Path;
+
+/// The styles, for light and dark.
+const STYLE: &str = include_str!("style.css");
+
+/// The page as HTML.
+pub fn render(page: &Page<'_>) -> String {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (page.report.operator) " on " (page.gpu.full_name) " - Satune" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (header::section(page))
+                    (ranking::section(page))
+                    div.figures {
+                        (roofline::overview(page))
+                        (progress::section(page))
+                        (time::overview(page))
+                    }
+                    @for (at, entry) in page.candidates.iter().enumerate() {
+                        (candidate(page, entry, at == 0))
+                    }
+                    (footer(page))
+                }
+            }
+        }
+    }
+    .into_string()
+}
+
+/// All about one candidate; only the first is unfolded.
+fn candidate(page: &Page<'_>, entry: &Entry<'_>, open: bool) -> Markup {
+    let c = entry.report;
+    html! {
+        details.candidate id={ "c" (c.rank) } open[open] {
+            summary {
+                h2 { "#" (c.rank) " " code { (c.id) } }
+                span.big { (number::ms(c.predicted_ms)) " predicted" }
+                @match &entry.measured {
+                    Some(m) => span.big.measured { (number::ms(m.ms)) " measured" },
+                    None => span.quiet { "not measured" },
+                }
+                span.quiet { "bound by " (number::part(&c.bottleneck)) }
+            }
+            div.pair {
+                div {
+                    (loops::section(page, entry))
+                    (occupancy::section(page, entry))
+                }
+                div {
+                    (time::section(page, entry))
+                    (traffic::section(page, entry))
+                    (roofline::of_candidate(page, entry))
+                }
+            }
+            (derivation::section(entry))
+            (source::section(entry))
+        }
+    }
+}
+
+fn footer(page: &Page<'_>) -> Markup {
+    html! {
+        footer {
+            p {
+                "Written by Satune " (env!("CARGO_PKG_VERSION")) ". Times are predicted by an analytical model with the constants of the descriptor "
+                code { (page.gpu.name) }
+                @if page.candidates.iter().all(|e| e.measured.is_none()) {
+                    "; nothing on this page was measured on a GPU."
+                } @else {
+                    "; measured times are marked as such."
+                }
+                " Every candidate was run in the simulator on a problem with its tiles and few blocks, and equals the definition bit for bit."
+            }
+        }
+    }
+}
+
+/// Writes `report.html` into a folder, whole or not at all.
+///
+/// # Errors
+/// What the system says, with the path.
+pub fn write(page: &Page<'_>, folder: &Path) -> io::Result<()> {
+    crate::explore::write_whole(folder, "report.html", &render(page))
+}

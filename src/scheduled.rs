@@ -1,0 +1,153 @@
+//! From a decision to kernels, by the one way through the house: the plan's trace of primitives is replayed on the source
+//! program, under the legality of each primitive, and the scheduled program is lowered.
+use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
+use crate::simulate::{self, Counts, Options};
+use satune_extract::Descriptor;
+use satune_ir::interp::{self, Array};
+use satune_ir::term::{Contraction, Plan};
+use satune_ir::Program;
+use satune_rewrites::replay::replay;
+use satune_rewrites::space::trace;
+use satune_rewrites::{ScheduleError, Trace};
+
+/// Why a plan has no kernels: each is a bug, since the space holds legal schedules only.
+#[derive(Debug, thiserror::Error)]
+pub enum ScheduledError {
+    /// A primitive of the trace refuses.
+    #[error("call {index} ({op}) of the trace is refused: {detail}")]
+    Refused {
+        /// Which call.
+        index: usize,
+        /// The primitive.
+        op: String,
+        /// Why.
+        detail: String,
+    },
+    /// The source program is refused.
+    #[error("the source program is refused: {}", .0.detail)]
+    Source(ScheduleError),
+    /// The program cannot be lowered.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// The scheduled program does not mean what the source means.
+    #[error("the scheduled program differs from its source: {0}")]
+    Meaning(String),
+    /// A kernel is wrong.
+    #[error("kernel {kernel}: {fault}")]
+    Kernel {
+        /// Its name.
+        kernel: String,
+        /// What the simulator found.
+        fault: String,
+    },
+}
+
+/// A schedule on its way to kernels.
+#[derive(Clone, Debug)]
+pub struct Scheduled {
+    /// The calls that make it.
+    pub trace: Trace,
+    /// The program that they make.
+    pub program: Program,
+    /// Its kernels.
+    pub module: Module,
+}
+
+/// What a GPU lets kernels have.
+pub fn options(gpu: &Descriptor) -> LowerOptions {
+    let target = LowerTarget {
+        max_shared_bytes: u64::from(gpu.shared_per_block),
+        has_cp_async: gpu.cp_async,
+        max_threads: 1024,
+    };
+    LowerOptions { target, ..LowerOptions::default() }
+}
+
+/// Replays a plan on its source program and lowers the result.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn of_plan(
+    source: &Program,
+    plan: &Plan,
+    contraction: &Contraction,
+    options: &LowerOptions,
+) -> Result<Scheduled, ScheduledError> {
+    of_trace(source, trace(plan, contraction), options)
+}
+
+/// Replays a trace on its source program and lowers the result.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
+    let (results, schedule) = replay(source, &trace.calls).map_err(ScheduledError::Source)?;
+    if let Some((index, error)) = results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e))) {
+        let op = trace.calls.get(index).map(|c| c.op.clone()).unwrap_or_default();
+        return Err(ScheduledError::Refused { index, op, detail: error.detail.clone() });
+    }
+    let program = schedule.program().clone();
+    let module = lower(&program, options)?;
+    Ok(Scheduled { trace, program, module })
+}
+
+/// What the simulator counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Checked {
+    /// Of the first kernel.
+    pub total: Counts,
+    /// Of its hot loop.
+    pub hot_loop: Counts,
+    /// Blocks that were run.
+    pub blocks: u64,
+}
+
+/// Runs the kernels in the simulator and compares with what the source program means, bit for bit, on inputs whose sums
+/// are exact.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Checked, ScheduledError> {
+    let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
+    let inputs = interp::random_inputs(source, seed).map_err(meaning)?;
+    let expected = interp::run(source, &inputs).map_err(meaning)?;
+    simulate_module(&scheduled.module, &inputs, &expected)
+}
+
+/// Runs a module's kernels and compares every parameter.
+fn simulate_module(module: &Module, inputs: &[Array], expected: &[Array]) -> Result<Checked, ScheduledError> {
+    let mut params: Vec<Vec<f64>> = inputs.iter().map(Array::to_f64).collect();
+    let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
+    let mut checked: Option<Checked> = None;
+    for (kernel, args) in module.kernels.iter().zip(&module.args) {
+        let wrong = |fault: String| ScheduledError::Kernel { kernel: kernel.name.clone(), fault };
+        let mut buffers: Vec<Vec<f64>> = args
+            .iter()
+            .map(|a| match a {
+                Argument::Param(i) => params[*i].clone(),
+                Argument::Workspace(i) => spaces[*i].clone(),
+            })
+            .collect();
+        let report =
+            simulate::run(kernel, &mut buffers, &Options::default()).map_err(|fault| wrong(fault.to_string()))?;
+        if report.unwritten > 0 {
+            return Err(wrong(format!("{} results are not written", report.unwritten)));
+        }
+        checked.get_or_insert(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
+        for (a, buffer) in args.iter().zip(buffers) {
+            match a {
+                Argument::Param(i) => params[*i] = buffer,
+                Argument::Workspace(i) => spaces[*i] = buffer,
+            }
+        }
+    }
+    for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
+        let want = want.to_f64();
+        if let Some(at) = want.iter().zip(got).position(|(x, y)| x != y && !(x.is_nan() && y.is_nan())) {
+            let name = module.kernels.last().map(|k| k.name.clone()).unwrap_or_default();
+            let fault = format!("element {at} of parameter {i} is {}, not {}", got[at], want[at]);
+            return Err(ScheduledError::Kernel { kernel: name, fault });
+        }
+    }
+    checked.ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
+}

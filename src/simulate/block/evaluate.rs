@@ -1,0 +1,143 @@
+//! Values, conditions and integer expressions, for all threads at once.
+use super::{Fault, Ints, Mask, Runner};
+use crate::kernel::{Arith, Cond, Dim, Index, Value};
+use crate::simulate::memory::round;
+use satune_ir::DType;
+use std::rc::Rc;
+
+impl Runner<'_> {
+    pub(super) fn value(&mut self, value: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
+        let n = self.threads;
+        Ok(match value {
+            Value::Float(v, dtype) => vec![round(*dtype, *v); n],
+            Value::Int(v, _) => vec![*v as f64; n],
+            Value::Load(array, index) => {
+                let index = self.index(index)?;
+                self.load(*array, &index, mask)?
+            }
+            Value::Binary(op, dtype, a, b) => {
+                let (a, b) = (self.value(a, mask)?, self.value(b, mask)?);
+                self.here().arithmetic += self.warps(mask);
+                a.iter().zip(&b).map(|(a, b)| round(*dtype, arithmetic(*op, *a, *b))).collect()
+            }
+            Value::Fma(dtype, a, b, c) => {
+                let (a, b, c) = (self.value(a, mask)?, self.value(b, mask)?, self.value(c, mask)?);
+                self.here().fma += self.warps(mask);
+                (0..n).map(|t| fused(*dtype, a[t], b[t], c[t])).collect()
+            }
+            Value::Unary(name, dtype, a) => {
+                let a = self.value(a, mask)?;
+                self.here().arithmetic += self.warps(mask);
+                let f = unary(name).ok_or_else(|| self.machine(format!("unknown function {name}")))?;
+                a.iter().map(|a| round(*dtype, f(*a))).collect()
+            }
+            Value::Cast(dtype, a) => self.value(a, mask)?.iter().map(|a| round(*dtype, *a)).collect(),
+            Value::Select(cond, a, b) => {
+                let holds = self.condition(cond)?;
+                let side =
+                    |want: bool| Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h == want).collect::<Vec<_>>());
+                let (yes, no) = (side(true), side(false));
+                let (a, b) = (self.value(a, &yes)?, self.value(b, &no)?);
+                (0..n).map(|t| if holds[t] { a[t] } else { b[t] }).collect()
+            }
+            Value::FromIndex(_, index) => {
+                let index = self.index(index)?;
+                (0..n).map(|t| index.get(t) as f64).collect()
+            }
+        })
+    }
+
+    pub(super) fn condition(&self, cond: &Cond) -> Result<Vec<bool>, Fault> {
+        let n = self.threads;
+        let compare = |a: &Index, b: &Index, f: fn(i64, i64) -> bool| -> Result<Vec<bool>, Fault> {
+            let (a, b) = (self.index(a)?, self.index(b)?);
+            Ok((0..n).map(|t| f(a.get(t), b.get(t))).collect())
+        };
+        match cond {
+            Cond::True => Ok(vec![true; n]),
+            Cond::Lt(a, b) => compare(a, b, |a, b| a < b),
+            Cond::Le(a, b) => compare(a, b, |a, b| a <= b),
+            Cond::Eq(a, b) => compare(a, b, |a, b| a == b),
+            Cond::Ne(a, b) => compare(a, b, |a, b| a != b),
+            Cond::And(list) => list.iter().try_fold(vec![true; n], |acc, c| {
+                Ok(acc.iter().zip(self.condition(c)?).map(|(a, b)| *a && b).collect())
+            }),
+            Cond::Or(list) => list.iter().try_fold(vec![false; n], |acc, c| {
+                Ok(acc.iter().zip(self.condition(c)?).map(|(a, b)| *a || b).collect())
+            }),
+            Cond::Not(c) => Ok(self.condition(c)?.into_iter().map(|b| !b).collect()),
+        }
+    }
+
+    pub(super) fn index(&self, index: &Index) -> Result<Ints, Fault> {
+        let both = |a: &Index, b: &Index, f: fn(i64, i64) -> Option<i64>| -> Result<Ints, Fault> {
+            let overflow = || self.machine("integer overflow or division by zero in an index".into());
+            Ok(match (self.index(a)?, self.index(b)?) {
+                (Ints::Same(a), Ints::Same(b)) => Ints::Same(f(a, b).ok_or_else(overflow)?),
+                (a, b) => Ints::Each(Rc::new(
+                    (0..self.threads)
+                        .map(|t| f(a.get(t), b.get(t)).ok_or_else(overflow))
+                        .collect::<Result<Vec<_>, _>>()?,
+                )),
+            })
+        };
+        match index {
+            Index::Const(v) => Ok(Ints::Same(*v)),
+            Index::Var(v) => {
+                self.now.vars.get(v).cloned().ok_or_else(|| self.machine(format!("variable {} is not bound", v.0)))
+            }
+            Index::BlockIdx(d) => Ok(Ints::Same(i64::from(self.block_index[dim(*d)]))),
+            Index::ThreadIdx(d) => Ok(self.thread_index[dim(*d)].clone()),
+            Index::Add(a, b) => both(a, b, i64::checked_add),
+            Index::Sub(a, b) => both(a, b, i64::checked_sub),
+            Index::Mul(a, b) => both(a, b, i64::checked_mul),
+            Index::Div(a, b) => both(a, b, i64::checked_div_euclid),
+            Index::Mod(a, b) => both(a, b, i64::checked_rem_euclid),
+            Index::Min(a, b) => both(a, b, |a, b| Some(a.min(b))),
+            Index::Max(a, b) => both(a, b, |a, b| Some(a.max(b))),
+            Index::Xor(a, b) => both(a, b, |a, b| Some(a ^ b)),
+            Index::And(a, b) => both(a, b, |a, b| Some(a & b)),
+            Index::Shl(a, b) => both(a, b, |a, b| u32::try_from(b).ok().and_then(|b| a.checked_shl(b))),
+            Index::Shr(a, b) => both(a, b, |a, b| u32::try_from(b).ok().and_then(|b| a.checked_shr(b))),
+        }
+    }
+}
+
+fn dim(d: Dim) -> usize {
+    match d {
+        Dim::X => 0,
+        Dim::Y => 1,
+        Dim::Z => 2,
+    }
+}
+
+fn arithmetic(op: Arith, a: f64, b: f64) -> f64 {
+    match op {
+        Arith::Add => a + b,
+        Arith::Sub => a - b,
+        Arith::Mul => a * b,
+        Arith::Div => a / b,
+        Arith::Min => a.min(b),
+        Arith::Max => a.max(b),
+    }
+}
+
+fn fused(dtype: DType, a: f64, b: f64, c: f64) -> f64 {
+    match dtype {
+        DType::F32 | DType::TF32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
+        _ => round(dtype, a.mul_add(b, c)),
+    }
+}
+
+fn unary(name: &str) -> Option<fn(f64) -> f64> {
+    Some(match name {
+        "exp" => f64::exp,
+        "sqrt" => f64::sqrt,
+        "rsqrt" => |x| 1.0 / x.sqrt(),
+        "tanh" => f64::tanh,
+        "log" => f64::ln,
+        "abs" => f64::abs,
+        "sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,207 @@
+//! `wgmma`: reads its operands and writes its accumulators as late as the model allows, at the wait that covers it.
+use super::phases::swizzled;
+use super::warp::tf32;
+use super::{Fault, FaultKind, Mask, Runner};
+use crate::kernel::{ArrayId, Descriptor, GroupOp, Space, Wgmma};
+use crate::simulate::memory::round;
+use satune_ir::DType;
+use std::collections::VecDeque;
+
+/// One instruction of one group of four warps.
+struct Flight {
+    op: Wgmma,
+    /// First thread.
+    first: usize,
+    d: (ArrayId, i64),
+    /// Elements in shared memory: rows of A, columns of B.
+    a: (ArrayId, Vec<usize>),
+    b: (ArrayId, Vec<usize>),
+    /// Accumulators as they were; `None`: those of the instruction before.
+    sums: Option<Vec<f64>>,
+}
+
+/// A role's instructions under way.
+#[derive(Default)]
+pub(super) struct Flights {
+    open: Vec<Flight>,
+    groups: VecDeque<Vec<Flight>>,
+    /// Accumulators of instructions so far, and whether they stand behind a fence.
+    accumulators: Vec<ArrayId>,
+    fenced: bool,
+}
+
+impl Flights {
+    /// Something else writes registers.
+    pub fn touch(&mut self, array: ArrayId) {
+        if self.accumulators.contains(&array) {
+            self.fenced = false;
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.groups.iter().all(Vec::is_empty)
+    }
+
+    fn writes(&self, d: (ArrayId, i64)) -> bool {
+        self.open.iter().chain(self.groups.iter().flatten()).any(|f| f.d == d)
+    }
+}
+
+impl Runner<'_> {
+    pub(super) fn matrix_op(&mut self, op: &GroupOp, mask: &Mask) -> Result<(), Fault> {
+        let warps = self.whole_warps(mask)?;
+        let groups: Vec<usize> = warps.iter().copied().filter(|w| w % 4 == 0).collect();
+        if groups.len() * 4 != warps.len() || groups.iter().any(|g| !warps.contains(&(g + 3))) {
+            return Err(self.machine("wgmma by other than groups of four warps".into()));
+        }
+        match op {
+            GroupOp::MatrixFence => self.now.matrix.fenced = true,
+            GroupOp::MatrixCommit => {
+                let group = std::mem::take(&mut self.now.matrix.open);
+                self.now.matrix.groups.push_back(group);
+            }
+            GroupOp::MatrixWait(latest) => {
+                while self.now.matrix.groups.len() > *latest as usize {
+                    let mut flights: VecDeque<Flight> = self.now.matrix.groups.pop_front().unwrap_or_default().into();
+                    while let Some(flight) = flights.pop_front() {
+                        // Readable once nothing behind it is under way.
+                        let done = !flights.iter().any(|f| f.d == flight.d) && !self.now.matrix.writes(flight.d);
+                        self.finish(flight, done)?;
+                    }
+                }
+            }
+            GroupOp::Matrix { op, d, a, b } => {
+                let d = (d.0, self.constant(&d.1)?);
+                self.here().matrix += warps.len() as u64;
+                for group in groups {
+                    self.issue(*op, d, a, b, group * 128 / 4)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Elements of an operand, row by row (A) or column by column (B).
+    fn operand(&self, op: Wgmma, d: &Descriptor, rows: u32, transposed: bool, t: usize) -> Result<Vec<usize>, Fault> {
+        let a = self.kernel.array(d.array);
+        if a.space != Space::Shared || a.dtype != op.operand || transposed && a.dtype.bytes() != 2 {
+            return Err(
+                self.machine("wgmma with an operand that is not in shared memory, of its type, or in its order".into())
+            );
+        }
+        let bytes = u64::from(a.dtype.bytes());
+        let base = u64::from(a.shared_offset);
+        let index = self.index(&d.index)?.get(t);
+        let first = base + u64::try_from(index).unwrap_or(0) * bytes;
+        let (leading, stride) = (u64::from(d.leading), u64::from(d.stride));
+        if first % 16 != 0 || leading % 16 != 0 || stride % 16 != 0 || base % 1024 != 0 {
+            return Err(self.machine("a descriptor that is not aligned".into()));
+        }
+        let mut list = Vec::new();
+        for r in 0..u64::from(rows) {
+            for k in 0..u64::from(op.k()) {
+                let at = if transposed {
+                    r / 64 * leading + k / 8 * stride + k % 8 * 128 + r % 64 * bytes
+                } else {
+                    r / 8 * stride + r % 8 * 128 + k * bytes
+                };
+                let element = (swizzled(first + at) - base) / bytes;
+                if element >= a.len {
+                    let (array, kind) = (a.name.clone(), FaultKind::OutOfBounds { len: a.len });
+                    return Err(Fault { kind, array, index: element as i64, block: self.block, thread: t as u32 });
+                }
+                list.push(element as usize);
+            }
+        }
+        Ok(list)
+    }
+
+    fn issue(
+        &mut self,
+        op: Wgmma,
+        d: (ArrayId, i64),
+        a: &Descriptor,
+        b: &Descriptor,
+        first: usize,
+    ) -> Result<(), Fault> {
+        let known = matches!(op.operand, DType::F16 | DType::BF16 | DType::F32 | DType::I8);
+        if op.n % 8 != 0 || op.n == 0 || op.n > 256 || !known || self.kernel.array(d.0).dtype != op.accumulator() {
+            return Err(self.machine("a wgmma that the machine does not have".into()));
+        }
+        if !self.now.matrix.accumulators.contains(&d.0) {
+            self.now.matrix.accumulators.push(d.0);
+        }
+        if !self.now.matrix.fenced {
+            return Err(self.machine("wgmma without a fence after its registers were touched".into()));
+        }
+        let rows = self.operand(op, a, 64, op.a_transposed, first)?;
+        let columns = self.operand(op, b, op.n, op.b_transposed, first)?;
+        let (who, fences) = (self.who(first), self.phases.fences.clone());
+        for (array, list) in [(a.array, &rows), (b.array, &columns)] {
+            for i in list {
+                self.tracked(array)?.begin_reading(&who, *i, &fences)?;
+            }
+        }
+        // Instructions on the same accumulators follow each other without a wait.
+        let behind = self.now.matrix.writes(d);
+        let count = op.n / 2;
+        let mut sums = Vec::new();
+        for t in first..first + 128 {
+            for i in 0..count {
+                if !behind {
+                    sums.push(self.private(d.0, d.1 + i64::from(i), 1, 0, t)?);
+                }
+                let at = self.register(d.0, d.1 + i64::from(i), 1, t)?;
+                self.known[d.0 .0 as usize][at] = false;
+            }
+        }
+        let sums = (!behind).then_some(sums);
+        self.now.matrix.open.push(Flight { op, first, d, a: (a.array, rows), b: (b.array, columns), sums });
+        Ok(())
+    }
+
+    fn finish(&mut self, flight: Flight, done: bool) -> Result<(), Fault> {
+        let Flight { op, first, d, a, b, sums } = flight;
+        let who = self.who(first);
+        // What follows on any path from here happens after the reads.
+        let epoch = self.now.epoch.saturating_sub(1);
+        let mut values = |(array, list): &(ArrayId, Vec<usize>)| -> Result<Vec<f64>, Fault> {
+            let mut out = Vec::new();
+            for i in list {
+                let value = self.tracked(*array)?.end_reading(&who, *i, epoch);
+                out.push(if op.operand == DType::F32 { tf32(value) } else { value });
+            }
+            Ok(out)
+        };
+        let (left, right) = (values(&a)?, values(&b)?);
+        let (k, count) = (op.k() as usize, op.n / 2);
+        let array = d.0 .0 as usize;
+        for t in 0..128_u32 {
+            let thread = first + t as usize;
+            let (warp, lane) = (t / 32, t % 32);
+            for i in 0..count {
+                let row = (16 * warp + lane / 4 + 8 * (i / 2 % 2)) as usize;
+                let column = (8 * (i / 4) + 2 * (lane % 4) + i % 2) as usize;
+                let at = self.register(d.0, d.1 + i64::from(i), 1, thread)?;
+                if self.known[array][at] {
+                    let name = self.kernel.array(d.0).name.clone();
+                    let (index, thread) = (d.1 + i64::from(i), thread as u32);
+                    return Err(Fault { kind: FaultKind::InFlight, array: name, index, block: self.block, thread });
+                }
+                let mut sum = sums.as_ref().map_or(self.registers[array][at], |s| s[(t * count + i) as usize]);
+                for j in 0..k {
+                    sum = round(op.accumulator(), sum + left[row * k + j] * right[column * k + j]);
+                }
+                self.registers[array][at] = sum;
+            }
+        }
+        for t in first..first + 128 {
+            for i in 0..count {
+                let at = self.register(d.0, d.1 + i64::from(i), 1, t)?;
+                self.known[array][at] = done;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,368 @@
+//! Barriers with phases, and copies by the TMA, which arrive as late as the model allows: when someone waits for the
+//! phase that counts their bytes, and everybody it counts has arrived.
+use super::{Fault, FaultKind, Ints, Mask, Runner};
+use crate::kernel::{ArrayId, GroupOp, Index, Space};
+use satune_ir::DType;
+use std::collections::{HashMap, VecDeque};
+
+/// An element of an array in memory.
+type Element = (ArrayId, usize);
+
+/// An element in shared memory, and its place in global memory, unless it lies beyond the matrix.
+type Move = (Element, Option<Element>);
+
+/// One barrier.
+struct Barrier {
+    /// Arrivals of a phase, and those still missing from this one.
+    arrivals: u32,
+    missing: u32,
+    /// Bytes announced and not yet landed.
+    announced: u64,
+    /// Number of the phase that is not complete.
+    phase: u32,
+    /// Who made it, and when; their fences then.
+    made: (usize, u32, u32),
+    /// Number among the writers of memory: after the threads.
+    writer: u32,
+    /// What happened before the arrivals.
+    horizon: Vec<u32>,
+    /// Elements on their way.
+    flights: Vec<Move>,
+    /// Their bytes, those beyond the matrix's edge too.
+    bytes: u64,
+}
+
+/// A store by the TMA.
+struct Stored {
+    moves: Vec<Move>,
+    /// Once it has read.
+    values: Option<Vec<f64>>,
+}
+
+/// All barriers and stores of a block.
+pub(super) struct Phases {
+    barriers: HashMap<(ArrayId, i64), Barrier>,
+    /// Fences for asynchronous readers, per thread.
+    pub fences: Vec<u32>,
+    /// Fences after barriers were made, per thread.
+    made_fences: Vec<u32>,
+    open: HashMap<usize, Vec<Stored>>,
+    groups: HashMap<usize, VecDeque<Vec<Stored>>>,
+}
+
+impl Phases {
+    pub fn new(threads: usize) -> Phases {
+        Phases {
+            barriers: HashMap::new(),
+            fences: vec![0; threads],
+            made_fences: vec![0; threads],
+            open: HashMap::new(),
+            groups: HashMap::new(),
+        }
+    }
+
+    /// Threads and barriers.
+    pub fn writers(&self) -> usize {
+        self.fences.len() + self.barriers.len()
+    }
+}
+
+impl Runner<'_> {
+    pub(super) fn group_op(&mut self, op: &GroupOp, mask: &Mask) -> Result<(), Fault> {
+        let threads: Vec<usize> = (0..self.threads).filter(|t| mask[*t]).collect();
+        match op {
+            GroupOp::BarrierInit { barrier, arrivals } => {
+                let index = self.index(&barrier.1)?;
+                for t in threads {
+                    self.make_barrier(barrier.0, index.get(t), *arrivals, t)?;
+                }
+                Ok(())
+            }
+            GroupOp::FenceBarrierInit => {
+                threads.into_iter().for_each(|t| self.phases.made_fences[t] += 1);
+                Ok(())
+            }
+            GroupOp::Arrive { barrier } | GroupOp::ArriveExpect { barrier, .. } => {
+                let bytes = if let GroupOp::ArriveExpect { bytes, .. } = op { *bytes } else { 0 };
+                let index = self.index(&barrier.1)?;
+                threads.into_iter().try_for_each(|t| self.arrive((barrier.0, index.get(t)), bytes, t))
+            }
+            GroupOp::WaitPhase { .. } => Err(self.machine("a wait for a phase outside of roles".into())),
+            GroupOp::LoadTile { dst, dst_index, map, x, y, barrier } => {
+                let at = [self.index(dst_index)?, self.index(x)?, self.index(y)?, self.index(&barrier.1)?];
+                threads.into_iter().try_for_each(|t| self.load_tile(*dst, *map, barrier.0, &at, t))
+            }
+            GroupOp::StoreTile { map, x, y, src, src_index } => {
+                let at = [self.index(src_index)?, self.index(x)?, self.index(y)?];
+                threads.into_iter().try_for_each(|t| self.store_tile(*src, *map, &at, t))
+            }
+            GroupOp::StoreCommit => {
+                for t in threads {
+                    let group = self.phases.open.remove(&t).unwrap_or_default();
+                    self.phases.groups.entry(t).or_default().push_back(group);
+                }
+                Ok(())
+            }
+            GroupOp::StoreWait { latest, read } => {
+                threads.into_iter().try_for_each(|t| self.store_wait(t, *latest as usize, *read))
+            }
+            GroupOp::FenceAsync => {
+                threads.into_iter().for_each(|t| self.phases.fences[t] += 1);
+                Ok(())
+            }
+            GroupOp::NamedBarrier { threads: count, .. } => {
+                let role = self.now.order.as_ref().and_then(|o| o.roles.get(o.role).copied());
+                if role.map(|(first, end)| end - first) != Some(*count) || threads.len() != *count as usize {
+                    let array = self.kernel.name.clone();
+                    let thread = threads.first().map_or(0, |t| *t as u32);
+                    let kind = FaultKind::DivergentBarrier;
+                    return Err(Fault { kind, array, index: 0, block: self.block, thread });
+                }
+                self.pass_barrier();
+                self.here().barriers += self.warps(mask);
+                Ok(())
+            }
+            GroupOp::MatrixFence | GroupOp::MatrixCommit | GroupOp::MatrixWait(_) | GroupOp::Matrix { .. } => {
+                self.matrix_op(op, mask)
+            }
+        }
+    }
+
+    fn make_barrier(&mut self, array: ArrayId, index: i64, arrivals: u32, t: usize) -> Result<(), Fault> {
+        let a = self.kernel.array(array);
+        let fits = a.space == Space::Shared && a.dtype == DType::U64 && index >= 0 && (index as u64) < a.len;
+        if !fits || arrivals == 0 || self.now.order.is_some() {
+            return Err(self.machine(
+                "a barrier that is no element of a shared array of u64, counts nobody, or is made by a role".into(),
+            ));
+        }
+        let writer = self.phases.writers() as u32;
+        let made = (t, self.now.epoch, self.phases.made_fences[t]);
+        let barrier = Barrier {
+            arrivals,
+            missing: arrivals,
+            announced: 0,
+            phase: 0,
+            made,
+            writer,
+            horizon: Vec::new(),
+            flights: Vec::new(),
+            bytes: 0,
+        };
+        if self.phases.barriers.insert((array, index), barrier).is_some() {
+            return Err(self.machine("a barrier is made twice".into()));
+        }
+        Ok(())
+    }
+
+    /// The barrier, if the thread may know of it; `tma`: and the TMA.
+    fn barrier(&mut self, at: (ArrayId, i64), t: usize, tma: bool) -> Result<&mut Barrier, Fault> {
+        let who = self.who(t);
+        let name = self.kernel.array(at.0).name.clone();
+        let fault = |kind| Fault { kind, array: name.clone(), index: at.1, block: who.block, thread: who.thread };
+        let Some(barrier) = self.phases.barriers.get_mut(&at) else { return Err(fault(FaultKind::Unwritten)) };
+        let (maker, epoch, fences) = barrier.made;
+        if !who.is_after(maker as u32, epoch) {
+            return Err(fault(FaultKind::Race { other: maker as u32, write: false }));
+        }
+        if tma && self.phases.made_fences[maker] <= fences {
+            return Err(fault(FaultKind::NoFence));
+        }
+        Ok(barrier)
+    }
+
+    fn arrive(&mut self, at: (ArrayId, i64), bytes: u32, t: usize) -> Result<(), Fault> {
+        let mut horizon = self.now.order.as_ref().map(|o| o.horizon.clone()).unwrap_or_default();
+        if let Some(own) = horizon.get_mut(t) {
+            *own = self.now.epoch + 1;
+        }
+        let message = "more arrivals than a phase takes, before its bytes have landed";
+        let late = self.machine(message.into());
+        let barrier = self.barrier(at, t, bytes > 0)?;
+        if barrier.missing == 0 {
+            return Err(late);
+        }
+        barrier.missing -= 1;
+        barrier.announced += u64::from(bytes);
+        join(&mut barrier.horizon, &horizon);
+        if barrier.missing == 0 && barrier.announced == 0 && barrier.bytes == 0 {
+            barrier.complete();
+        }
+        Ok(())
+    }
+
+    /// Whether the phase of the parity is complete; then the role knows what happened before.
+    pub(super) fn try_wait(
+        &mut self,
+        array: ArrayId,
+        index: &Index,
+        parity: &Index,
+        mask: &Mask,
+    ) -> Result<bool, Fault> {
+        let (index, parity) = (self.index(index)?, self.index(parity)?);
+        let Some(t) = mask.iter().position(|m| *m) else { return Ok(true) };
+        let at = (array, index.get(t));
+        if (0..self.threads).any(|u| mask[u] && (index.get(u), parity.get(u)) != (at.1, parity.get(t))) {
+            return Err(self.machine("threads of a role wait for different barriers".into()));
+        }
+        self.land(at, t)?;
+        let barrier = self.barrier(at, t, false)?;
+        if i64::from(barrier.phase % 2) == parity.get(t) {
+            return Ok(false);
+        }
+        let mut known = barrier.horizon.clone();
+        known.resize(known.len().max(barrier.writer as usize + 1), 0);
+        known[barrier.writer as usize] = barrier.phase;
+        self.learn(&known);
+        Ok(true)
+    }
+
+    /// Lets the copies arrive that a phase waits for, where nothing else is missing.
+    fn land(&mut self, at: (ArrayId, i64), t: usize) -> Result<(), Fault> {
+        let barrier = self.barrier(at, t, false)?;
+        if barrier.missing > 0 || barrier.announced == 0 || barrier.announced != barrier.bytes {
+            return Ok(());
+        }
+        let flights = std::mem::take(&mut barrier.flights);
+        barrier.complete();
+        for ((dst, element), source) in flights {
+            let who = self.who(t);
+            let value = match source {
+                Some((array, i)) => self.tracked(array)?.read(&who, i)?,
+                None => 0.0,
+            };
+            self.tracked(dst)?.land(element, value);
+        }
+        Ok(())
+    }
+
+    /// The elements of a box: in shared memory, and in global memory where it has them.
+    fn tile_elements(&self, (shared, first): (ArrayId, i64), map: u32, (x, y): (i64, i64)) -> Result<Vec<Move>, Fault> {
+        let map = self.kernel.tensor_maps.get(map as usize).ok_or_else(|| self.machine("no such tensor map".into()))?;
+        let (a, global) = (self.kernel.array(shared), self.kernel.array(map.array));
+        let bytes = u64::from(a.dtype.bytes());
+        let row = u64::from(map.tile[0]) * bytes;
+        let start = u64::from(a.shared_offset) + first.max(0) as u64 * bytes;
+        let reason = if a.space != Space::Shared || global.space != Space::Global || a.dtype != global.dtype {
+            "a copy by the TMA between other things than shared and global arrays of one type"
+        } else if map.tile.iter().any(|n| *n == 0 || *n > 256) || map.dims[0] * map.dims[1] != global.len {
+            "a tensor map with a box beyond 256, or of another size than its array"
+        } else if map.dims[0] * bytes % 16 != 0 || row % 16 != 0 {
+            "a tensor map whose rows are not multiples of 16 bytes"
+        } else if map.swizzle && row > 128 {
+            "a swizzled box with rows of more than 128 bytes"
+        } else if start % if map.swizzle { 1024 } else { 128 } != 0 || x < 0 || y < 0 {
+            "a box that is not aligned in shared memory, or begins before the matrix"
+        } else if first < 0 || first as u64 + row / bytes * u64::from(map.tile[1]) > a.len {
+            "a box that does not fit into its shared array"
+        } else {
+            let mut list = Vec::new();
+            for r in 0..u64::from(map.tile[1]) {
+                for column in 0..u64::from(map.tile[0]) {
+                    let at = start + r * row + column * bytes;
+                    let at = if map.swizzle { swizzled(at) } else { at };
+                    let element = ((at - u64::from(a.shared_offset)) / bytes) as usize;
+                    let (gx, gy) = (x as u64 + column, y as u64 + r);
+                    let inside = gx < map.dims[0] && gy < map.dims[1];
+                    list.push(((shared, element), inside.then_some((map.array, (gy * map.dims[0] + gx) as usize))));
+                }
+            }
+            return Ok(list);
+        };
+        Err(self.machine(reason.into()))
+    }
+
+    fn load_tile(&mut self, dst: ArrayId, map: u32, barriers: ArrayId, at: &[Ints; 4], t: usize) -> Result<(), Fault> {
+        let [first, x, y, index] = at.each_ref().map(|i| i.get(t));
+        let elements = self.tile_elements((dst, first), map, (x, y))?;
+        let barrier = self.barrier((barriers, index), t, true)?;
+        let (writer, phase) = (barrier.writer, barrier.phase);
+        let who = self.who(t);
+        for ((_, element), _) in &elements {
+            self.tracked(dst)?.begin_landing(&who, *element, writer, phase)?;
+        }
+        let bytes = elements.len() as u64 * u64::from(self.kernel.array(dst).dtype.bytes());
+        let barrier = self.barrier((barriers, index), t, true)?;
+        barrier.bytes += bytes;
+        barrier.flights.extend(elements);
+        self.here().async_copies += 1;
+        Ok(())
+    }
+
+    fn store_tile(&mut self, src: ArrayId, map: u32, at: &[Ints; 3], t: usize) -> Result<(), Fault> {
+        let [first, x, y] = at.each_ref().map(|i| i.get(t));
+        let elements = self.tile_elements((src, first), map, (x, y))?;
+        let (who, fences) = (self.who(t), self.phases.fences.clone());
+        for ((_, element), target) in &elements {
+            self.tracked(src)?.begin_reading(&who, *element, &fences)?;
+            if let Some((array, i)) = target {
+                self.tracked(*array)?.begin(&who, *i)?;
+            }
+        }
+        self.phases.open.entry(t).or_default().push(Stored { moves: elements, values: None });
+        self.here().async_copies += 1;
+        Ok(())
+    }
+
+    fn store_wait(&mut self, t: usize, latest: usize, read: bool) -> Result<(), Fault> {
+        let mut groups = self.phases.groups.remove(&t).unwrap_or_default();
+        let done = groups.len().saturating_sub(latest);
+        let (who, epoch) = (self.who(t), self.now.epoch);
+        for stored in groups.iter_mut().take(done).flatten() {
+            if stored.values.is_none() {
+                let mut values = Vec::new();
+                for ((array, element), _) in &stored.moves {
+                    values.push(self.tracked(*array)?.end_reading(&who, *element, epoch));
+                }
+                stored.values = Some(values);
+            }
+            if !read {
+                let values = stored.values.iter().flatten();
+                for ((_, target), value) in stored.moves.iter().zip(values) {
+                    if let Some((array, i)) = target {
+                        self.tracked(*array)?.end(&who, *i, *value);
+                    }
+                }
+            }
+        }
+        if !read {
+            groups.drain(..done);
+        }
+        self.phases.groups.insert(t, groups);
+        Ok(())
+    }
+
+    /// What must not be under way when the block ends; stores that have read become complete.
+    pub(super) fn end_of_block(&mut self) -> Result<(), Fault> {
+        if self.phases.barriers.values().any(|b| !b.flights.is_empty()) {
+            return Err(self.machine("the block ends while the TMA still writes its shared memory".into()));
+        }
+        let unread = |stored: &Stored| stored.values.is_none();
+        let waiting = self.phases.groups.values().flatten().flatten().any(unread);
+        if waiting || self.phases.open.values().any(|list| !list.is_empty()) {
+            return Err(self.machine("the block ends while the TMA still reads its shared memory".into()));
+        }
+        let mut threads: Vec<usize> = self.phases.groups.keys().copied().collect();
+        threads.sort_unstable();
+        threads.into_iter().try_for_each(|t| self.store_wait(t, 0, false))
+    }
+}
+
+impl Barrier {
+    fn complete(&mut self) {
+        self.phase += 1;
+        self.missing = self.arrivals;
+        (self.announced, self.bytes) = (0, 0);
+    }
+}
+
+/// The later of each.
+pub(super) fn join(to: &mut Vec<u32>, from: &[u32]) {
+    to.resize(to.len().max(from.len()), 0);
+    to.iter_mut().zip(from).for_each(|(a, b)| *a = (*a).max(*b));
+}
+
+/// Where a byte of a 128-byte swizzled tile is.
+pub(super) fn swizzled(at: u64) -> u64 {
+    at ^ ((at >> 7 & 7) << 4)
+}

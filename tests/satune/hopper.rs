@@ -1,0 +1,239 @@
+//! Kernels on `wgmma`: simulated bit for bit, every synchronisation removed in turn, and really compiled.
+use crate::compiles::compile;
+use crate::tensor::{check, run};
+use satune::compile::{hot_loop_mix, Job};
+use satune::kernel::{GroupOp, Stmt};
+use satune::lower::tensor::*;
+use satune_ir::DType;
+
+fn small(consumers: u32, n: i64) -> WgmmaPlan {
+    let tile = [64 * i64::from(consumers), n, 64];
+    WgmmaPlan {
+        tile,
+        consumers,
+        ping_pong: false,
+        stages: 3,
+        group: 2,
+        blocks: Some(2),
+        split_k: 1,
+        store: TileStore::Direct,
+    }
+}
+
+#[test]
+fn layouts_types_and_schedules_are_exact() {
+    let base = small(1, 64);
+    let cases = [
+        (base.clone(), DType::F16, DType::F16, ["NT", "NN", "TN", "TT"].as_slice(), [192, 128, 256]),
+        (small(2, 64), DType::BF16, DType::F32, &["NT", "TN"], [256, 136, 200]),
+        (WgmmaPlan { split_k: 3, ..base.clone() }, DType::F16, DType::F16, &["NT", "TN"], [72, 64, 512]),
+        (WgmmaPlan { split_k: 2, blocks: None, ..small(2, 64) }, DType::F16, DType::F32, &["NN"], [128, 72, 456]),
+        (WgmmaPlan { stages: 2, blocks: None, ..small(2, 128) }, DType::BF16, DType::BF16, &["TN"], [136, 200, 72]),
+        (WgmmaPlan { tile: [64, 32, 32], ..base.clone() }, DType::F32, DType::F32, &["NT"], [70, 36, 100]),
+        (WgmmaPlan { tile: [64, 32, 128], ..base.clone() }, DType::I8, DType::I32, &["NT"], [66, 48, 400]),
+        (
+            WgmmaPlan { tile: [128, 64, 64], stages: 4, ..base.clone() },
+            DType::F16,
+            DType::F16,
+            &["NT", "TN"],
+            [256, 64, 576],
+        ),
+    ];
+    for (plan, operand, output, layouts, shape) in cases {
+        for layout in layouts {
+            let g = Gemm::plain("gemm", shape, operand, output, layout);
+            check(&g, &lower_wgmma(&g, &plan).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_tma_stores_without_conflicts() {
+    for (plan, shape) in [(small(2, 64), [256, 192, 128]), (small(1, 128), [150, 136, 72])] {
+        let plan = WgmmaPlan { store: TileStore::Tma, ..plan };
+        let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
+        g.epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(1.0) };
+        let report = check(&g, &lower_wgmma(&g, &plan).unwrap());
+        assert_eq!(report.total.shared_store_wavefronts, report.total.shared_store_wavefronts_ideal);
+        assert!(report.total.matrix_moves > 0);
+    }
+}
+
+#[test]
+fn consumers_in_turn_are_exact_and_need_their_order() {
+    let base = WgmmaPlan { ping_pong: true, tile: [64, 64, 64], stages: 3, ..small(2, 64) };
+    let g = Gemm::plain("gemm", [448, 128, 384], DType::F16, DType::F16, "NT");
+    for plan in [
+        base.clone(),
+        WgmmaPlan { store: TileStore::Tma, stages: 2, ..base.clone() },
+        WgmmaPlan { tile: [128, 64, 64], blocks: Some(3), ..base.clone() },
+        WgmmaPlan { blocks: None, ..base.clone() },
+        WgmmaPlan { split_k: 2, blocks: Some(3), ..base.clone() },
+    ] {
+        check(&g, &lower_wgmma(&g, &plan).unwrap());
+    }
+    let module = lower_wgmma(&g, &base).unwrap();
+    let order = module.kernels[0].arrays.iter().position(|a| a.name == "order").unwrap() as u32;
+    let mut broken = module.clone();
+    let drop = |s: &Stmt| matches!(s, Stmt::Group(GroupOp::WaitPhase { barrier, .. }) if barrier.0 .0 == order);
+    assert_eq!(without(&mut broken.kernels[0].body, &drop), 1);
+    assert!(run(&g, &broken).map_or(true, |r| r.0 != run(&g, &module).unwrap().0));
+}
+
+/// Removes what `drop` says; counts it.
+fn without(body: &mut Vec<Stmt>, drop: &dyn Fn(&Stmt) -> bool) -> usize {
+    let before = body.len();
+    body.retain(|s| !drop(s));
+    let mut count = before - body.len();
+    for s in body {
+        count += match s {
+            Stmt::For { body, .. } => without(body, drop),
+            Stmt::If { then, .. } => without(then, drop),
+            Stmt::Roles(roles) => roles.iter_mut().map(|r| without(&mut r.body, drop)).sum(),
+            _ => 0,
+        };
+    }
+    count
+}
+
+#[test]
+fn every_missing_synchronisation_is_found() {
+    type Drop = (&'static str, Box<dyn Fn(&Stmt) -> bool>);
+    let group = |name: &'static str, f: fn(&GroupOp) -> bool| -> Drop {
+        (name, Box::new(move |s| matches!(s, Stmt::Group(op) if f(op))))
+    };
+    let g = Gemm::plain("gemm", [256, 192, 320], DType::F16, DType::F16, "NT");
+    let plan = WgmmaPlan { store: TileStore::Tma, stages: 2, ..small(2, 64) };
+    let module = lower_wgmma(&g, &plan).unwrap();
+    let full = module.kernels[0].arrays.iter().position(|a| a.name == "full").unwrap() as u32;
+    let on = move |barrier: &satune::kernel::ArrayId, is_full: bool| (barrier.0 == full) == is_full;
+    let drops: Vec<Drop> = vec![
+        ("block barrier", Box::new(|s| *s == Stmt::Barrier)),
+        group("init", |op| matches!(op, GroupOp::BarrierInit { .. })),
+        group("init fence", |op| matches!(op, GroupOp::FenceBarrierInit)),
+        group("arrive", |op| matches!(op, GroupOp::Arrive { .. })),
+        group("announcement", |op| matches!(op, GroupOp::ArriveExpect { .. })),
+        (
+            "wait for full",
+            Box::new(move |s| matches!(s, Stmt::Group(GroupOp::WaitPhase { barrier, .. }) if on(&barrier.0, true))),
+        ),
+        (
+            "wait for empty",
+            Box::new(move |s| matches!(s, Stmt::Group(GroupOp::WaitPhase { barrier, .. }) if on(&barrier.0, false))),
+        ),
+        group("matrix fence", |op| matches!(op, GroupOp::MatrixFence)),
+        group("matrix commit", |op| matches!(op, GroupOp::MatrixCommit)),
+        group("matrix wait 1", |op| matches!(op, GroupOp::MatrixWait(1))),
+        group("matrix wait 0", |op| matches!(op, GroupOp::MatrixWait(0))),
+        group("async fence", |op| matches!(op, GroupOp::FenceAsync)),
+        group("named barriers", |op| matches!(op, GroupOp::NamedBarrier { .. })),
+        group("store commit", |op| matches!(op, GroupOp::StoreCommit)),
+        group("store wait for reads", |op| matches!(op, GroupOp::StoreWait { read: true, .. })),
+        group("store wait", |op| matches!(op, GroupOp::StoreWait { read: false, .. })),
+        group("load", |op| matches!(op, GroupOp::LoadTile { .. })),
+    ];
+    run(&g, &module).unwrap();
+    for (name, drop) in drops {
+        let mut broken = module.clone();
+        assert!(without(&mut broken.kernels[0].body, &*drop) > 0, "{name}");
+        match run(&g, &broken) {
+            Err(fault) => println!("without {name}: {fault}"),
+            Ok(_) => panic!("nothing is missed without {name}"),
+        }
+    }
+}
+
+#[test]
+fn the_named_barriers_are_each_needed() {
+    let g = Gemm::plain("gemm", [256, 192, 128], DType::F16, DType::F16, "NT");
+    let plan = WgmmaPlan { store: TileStore::Tma, ..small(1, 64) };
+    for kept in 0..2 {
+        let mut module = lower_wgmma(&g, &plan).unwrap();
+        let seen = std::cell::Cell::new(0);
+        let drop = |s: &Stmt| {
+            let is = matches!(s, Stmt::Group(GroupOp::NamedBarrier { .. }));
+            seen.set(seen.get() + usize::from(is));
+            is && seen.get() - 1 != kept
+        };
+        without(&mut module.kernels[0].body, &drop);
+        assert!(run(&g, &module).is_err(), "{kept}");
+    }
+}
+
+#[test]
+fn the_large_tile_compiles_without_spills_or_warnings() {
+    let mut jobs = Vec::new();
+    let base = WgmmaPlan {
+        tile: [128, 256, 64],
+        consumers: 2,
+        ping_pong: false,
+        stages: 3,
+        group: 16,
+        blocks: Some(132),
+        split_k: 1,
+        store: TileStore::Tma,
+    };
+    for (name, layout, operand, output, plan) in [
+        ("wgmma_nt", "NT", DType::BF16, DType::BF16, base.clone()),
+        ("wgmma_nn", "NN", DType::F16, DType::F16, base.clone()),
+        ("wgmma_tn", "TN", DType::BF16, DType::BF16, base.clone()),
+        (
+            "wgmma_direct",
+            "NT",
+            DType::BF16,
+            DType::F32,
+            WgmmaPlan { stages: 4, store: TileStore::Direct, ..base.clone() },
+        ),
+        ("wgmma_tall", "NT", DType::BF16, DType::BF16, WgmmaPlan { tile: [256, 128, 64], ..base.clone() }),
+        (
+            "wgmma_three",
+            "NT",
+            DType::F16,
+            DType::F16,
+            WgmmaPlan { tile: [192, 128, 64], consumers: 3, stages: 4, ..base.clone() },
+        ),
+        (
+            "wgmma_one",
+            "NN",
+            DType::F16,
+            DType::F16,
+            WgmmaPlan { tile: [64, 256, 64], consumers: 1, stages: 4, blocks: None, ..base.clone() },
+        ),
+        (
+            "wgmma_ping_pong",
+            "NT",
+            DType::BF16,
+            DType::BF16,
+            WgmmaPlan { tile: [128, 128, 64], ping_pong: true, stages: 4, ..base.clone() },
+        ),
+        (
+            "wgmma_tf32",
+            "NT",
+            DType::F32,
+            DType::F32,
+            WgmmaPlan { tile: [128, 128, 32], store: TileStore::Direct, ..base.clone() },
+        ),
+        (
+            "wgmma_s8",
+            "NT",
+            DType::I8,
+            DType::I32,
+            WgmmaPlan { tile: [128, 128, 128], store: TileStore::Direct, ..base.clone() },
+        ),
+    ] {
+        let g = Gemm::plain(name, [4096, 4096, 4096], operand, output, layout);
+        let source = satune::cuda::print(&lower_wgmma(&g, &plan).unwrap().kernels[0]);
+        if let Some(folder) = std::env::var_os("SATUNE_TEST_TEXT") {
+            std::fs::write(std::path::Path::new(&folder).join(format!("{name}.cu")), &source).unwrap();
+        }
+        jobs.push(Job { name: name.into(), source, arch: "sm_90a".into() });
+    }
+    let Some(list) = compile(&jobs, "the_large_tile_compiles_without_spills_or_warnings") else { return };
+    for (kernel, job) in list.iter().zip(&jobs) {
+        println!("{}: {} registers, {:?}", job.name, kernel.registers, hot_loop_mix(&kernel.cubin));
+        assert_eq!(kernel.spill_bytes, 0, "{}", kernel.log);
+        for word in ["warning", "serializ", "setmaxnreg"] {
+            assert!(!kernel.log.to_lowercase().contains(word), "{}: {}", job.name, kernel.log);
+        }
+    }
+}

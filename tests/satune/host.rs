@@ -1,0 +1,106 @@
+//! C headers: compiled with a driver that only writes down what it is asked.
+use satune::host::{c_header, Launch};
+use satune::lower::tensor::*;
+use satune_ir::DType;
+use std::process::Command;
+
+/// As much of cuda.h as headers use.
+const DRIVER: &str = r#"
+#include <stdio.h>
+#include <stdint.h>
+typedef int CUresult;
+typedef unsigned long long CUdeviceptr;
+typedef uint64_t cuuint64_t;
+typedef uint32_t cuuint32_t;
+typedef const char *CUfunction;
+typedef struct mod *CUmodule;
+typedef struct str *CUstream;
+typedef struct { _Alignas(64) uint64_t opaque[16]; } CUtensorMap;
+enum { CUDA_SUCCESS, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES };
+enum { CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT32 };
+enum { CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_128B };
+enum { CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE };
+static CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) { (void)m; *f = name; return 0; }
+static inline CUresult cuFuncSetAttribute(CUfunction f, int a, int v) { (void)a; printf("%s shared %d\n", f, v); return 0; }
+static inline CUresult cuTensorMapEncodeTiled(CUtensorMap *m, int t, cuuint32_t rank, void *p, const cuuint64_t *d,
+    const cuuint64_t *pitch, const cuuint32_t *box, const cuuint32_t *steps, int i, int s, int l, int o)
+{
+    (void)i; (void)l; (void)o;
+    m->opaque[0] = (uint64_t)p;
+    printf("map %d of %d: %llu x %llu, pitch %llu, box %u x %u by %u, swizzle %d\n", (int)(uint64_t)p, t, (long long)d[1],
+        (long long)d[0], (long long)pitch[0], box[1], box[0], steps[0] * rank, s == CU_TENSOR_MAP_SWIZZLE_128B);
+    return 0;
+}
+static CUresult cuLaunchKernel(CUfunction f, int gx, int gy, int gz, int bx, int by, int bz, int shared, CUstream s,
+    void **a, void **e)
+{
+    (void)s; (void)e;
+    printf("%s<<<%d %d %d, %d %d %d, %d>>> %d\n", f, gx, gy, gz, bx, by, bz, shared, (int)*(uint64_t *)a[0]);
+    return 0;
+}
+"#;
+
+/// What the launches ask of the driver; `None` where there is no C compiler.
+fn asked(module: &TensorModule, pointers: &str) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let bytes = module.workspace.0 * u64::from(module.workspace.1.bytes());
+    std::fs::write(at("gemm.h"), c_header("gemm", &Launch::of_module(module), bytes)).unwrap();
+    std::fs::write(at("cuda.h"), DRIVER).unwrap();
+    let main = format!("#include \"gemm.h\"\nint main(void) {{ return gemm_launch(0, {pointers}, 0); }}\n");
+    std::fs::write(at("main.c"), main).unwrap();
+    let flags = ["-std=c11", "-Wall", "-Wextra", "-Wno-int-to-pointer-cast", "-Werror", "-I."];
+    let built = Command::new("cc").args(flags).args(["main.c", "-o", "main"]).current_dir(folder.path()).output();
+    let Ok(built) = built else {
+        println!("skipped: no C compiler is to be had here");
+        return None;
+    };
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let ran = Command::new(at("main")).output().unwrap();
+    assert!(ran.status.success());
+    Some(String::from_utf8(ran.stdout).unwrap())
+}
+
+#[test]
+fn tensor_maps_and_launches_are_what_the_kernel_needs() {
+    let tile = [128, 256, 64];
+    let plan = WgmmaPlan {
+        tile,
+        consumers: 2,
+        ping_pong: false,
+        stages: 3,
+        group: 16,
+        blocks: Some(132),
+        split_k: 1,
+        store: TileStore::Tma,
+    };
+    let g = Gemm::plain("gemm", [4096, 8192, 2048], DType::BF16, DType::BF16, "NT");
+    let Some(text) = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3") else { return };
+    assert_eq!(
+        text,
+        "gemm shared 213040
+map 1 of 1: 4096 x 2048, pitch 4096, box 128 x 64 by 2, swizzle 1
+map 2 of 1: 8192 x 2048, pitch 4096, box 256 x 64 by 2, swizzle 1
+map 3 of 1: 4096 x 8192, pitch 16384, box 64 x 64 by 2, swizzle 1
+gemm<<<132 1 1, 384 1 1, 213040>>> 1
+"
+    );
+}
+
+#[test]
+fn kernels_of_split_k_follow_each_other() {
+    let plan = TensorPlan {
+        tile: [64, 64, 32],
+        warp: [32, 32],
+        instruction: satune::kernel::Mma::F16,
+        stages: 3,
+        swizzle: true,
+        group: 1,
+        split_k: 2,
+        store: Store::Direct,
+        min_blocks: None,
+    };
+    let g = Gemm::plain("gemm", [64, 128, 512], DType::F16, DType::F16, "NN");
+    let Some(text) = asked(&lower_mma(&g, &plan).unwrap(), "1, 2, 3, 4") else { return };
+    assert_eq!(text, "gemm_partial<<<2 1 2, 128 1 1, 0>>> 1\ngemm_sum<<<32 1 1, 256 1 1, 0>>> 3\n");
+}

@@ -1,0 +1,333 @@
+//! Tensor-core kernels: simulated bit for bit, and really compiled.
+use crate::compiles::compile;
+use satune::compile::{hot_loop_mix, Compiled, Job};
+use satune::kernel::{Mma, Stmt};
+use satune::lower::tensor::*;
+use satune::simulate::{self, Options, Report};
+use satune_ir::DType;
+
+/// Small whole numbers, which all types hold and whose sums are exact in f32.
+fn numbers(len: i64, seed: i64) -> Vec<f64> {
+    (0..len).map(|i| ((i * 7919 + seed * 104_729) % 1009 % 7 - 3) as f64).collect()
+}
+
+struct Inputs {
+    a: Vec<f64>,
+    b: Vec<f64>,
+    bias: Vec<f64>,
+    residual: Vec<f64>,
+}
+
+fn inputs(g: &Gemm) -> Inputs {
+    Inputs {
+        a: numbers(g.m * g.k, 1),
+        b: numbers(g.k * g.n, 2),
+        bias: numbers(g.n, 3),
+        residual: numbers(g.m * g.n, 4),
+    }
+}
+
+fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
+    let mut out = Vec::new();
+    for i in 0..g.m {
+        for j in 0..g.n {
+            let sum: f64 = (0..g.k)
+                .map(|k| {
+                    let a = x.a[if g.a_transposed { k * g.m + i } else { i * g.k + k } as usize];
+                    let b = x.b[if g.b_transposed { j * g.k + k } else { k * g.n + j } as usize];
+                    a * b
+                })
+                .sum();
+            let mut v = g.epilogue.alpha * sum;
+            v += if g.epilogue.bias { x.bias[j as usize] } else { 0.0 };
+            v = if g.epilogue.activation == Activation::Relu { v.max(0.0) } else { v };
+            v += g.epilogue.residual.map_or(0.0, |f| f * x.residual[(i * g.n + j) as usize]);
+            out.push(simulate::round(g.output, v));
+        }
+    }
+    out
+}
+
+/// Runs a module; its report is the main kernel's.
+pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simulate::Fault> {
+    let x = inputs(g);
+    let mut c = vec![f64::NAN; (g.m * g.n) as usize];
+    let mut workspace = vec![f64::NAN; module.workspace.0 as usize];
+    let mut report = None;
+    for (kernel, operands) in module.kernels.iter().zip(&module.args) {
+        let mut values: Vec<Vec<f64>> = operands
+            .iter()
+            .map(|o| match o {
+                Operand::A => x.a.clone(),
+                Operand::B => x.b.clone(),
+                Operand::C => c.clone(),
+                Operand::Bias => x.bias.clone(),
+                Operand::Residual => x.residual.clone(),
+                Operand::Workspace => workspace.clone(),
+            })
+            .collect();
+        let r = simulate::run(kernel, &mut values, &Options::default())?;
+        assert_eq!(r.unwritten, 0);
+        report.get_or_insert(r);
+        for (o, value) in operands.iter().zip(values) {
+            match o {
+                Operand::C => c = value,
+                Operand::Workspace => workspace = value,
+                _ => {}
+            }
+        }
+    }
+    Ok((c, report.unwrap()))
+}
+
+pub fn check(g: &Gemm, module: &TensorModule) -> Report {
+    let (c, report) =
+        run(g, module).unwrap_or_else(|f| panic!("{g:?}: {f}\n{}", satune::cuda::print(&module.kernels[0])));
+    let expected = reference(g, &inputs(g));
+    if let Some(at) = c.iter().zip(&expected).position(|(x, y)| x != y) {
+        let text = satune::cuda::print(&module.kernels[0]);
+        panic!("{g:?}: C[{}, {}] is {}, not {}\n{text}", at as i64 / g.n, at as i64 % g.n, c[at], expected[at]);
+    }
+    report
+}
+
+const TYPES: [(Mma, DType, DType); 4] = [
+    (Mma::F16, DType::F16, DType::F16),
+    (Mma::Bf16, DType::BF16, DType::BF16),
+    (Mma::Tf32, DType::F32, DType::F32),
+    (Mma::S8, DType::I8, DType::I32),
+];
+
+fn small(instruction: Mma) -> TensorPlan {
+    let k = i64::from(2 * instruction.k());
+    let (tile, warp, stages) = ([64, 64, k], [32, 32], 3);
+    TensorPlan {
+        tile,
+        warp,
+        instruction,
+        stages,
+        swizzle: true,
+        group: 2,
+        split_k: 1,
+        store: Store::Direct,
+        min_blocks: None,
+    }
+}
+
+#[test]
+fn all_types_and_layouts_are_exact_and_free_of_conflicts() {
+    for (op, operand, output) in TYPES {
+        for layout in ["NN", "NT", "TN", "TT"] {
+            let mut plan = small(op);
+            // Rows along n or m of 128 bytes, so that each swizzle has all its chunks.
+            if op == Mma::S8 {
+                plan.tile = [128, 128, 64];
+                plan.warp = [64, 64];
+            }
+            let g = Gemm::plain("gemm", [192, 128, 7 * plan.tile[2]], operand, output, layout);
+            let report = check(&g, &lower_mma(&g, &plan).unwrap());
+            let total = report.total;
+            assert_eq!(
+                (total.shared_load_wavefronts, total.shared_store_wavefronts),
+                (total.shared_load_wavefronts_ideal, total.shared_store_wavefronts_ideal),
+                "{op:?} {layout}"
+            );
+            assert!(report.hot_loop.matrix > 0);
+        }
+    }
+}
+
+#[test]
+fn ragged_shapes_are_guarded() {
+    for (op, operand, output) in TYPES {
+        for (layout, shape) in [
+            ("NN", [72, 40, 104]),
+            ("NT", [65, 67, 61]),
+            ("TN", [70, 66, 50]),
+            ("TT", [100, 4, 300]),
+            ("NN", [1, 16, 33]),
+            ("NT", [17, 130, 2]),
+        ] {
+            let g = Gemm::plain("gemm", shape, operand, output, layout);
+            check(&g, &lower_mma(&g, &small(op)).unwrap());
+        }
+    }
+}
+
+#[test]
+fn schedules_of_other_forms_are_exact() {
+    let base = small(Mma::F16);
+    let plans = [
+        TensorPlan { stages: 2, group: 1, ..base.clone() },
+        TensorPlan { stages: 5, tile: [64, 64, 16], ..base.clone() },
+        TensorPlan { stages: 4, tile: [64, 32, 48], swizzle: false, warp: [16, 32], ..base.clone() },
+        TensorPlan { split_k: 3, ..base.clone() },
+        TensorPlan { split_k: 2, group: 8, tile: [32, 64, 64], warp: [32, 16], ..base.clone() },
+        TensorPlan { store: Store::Shared { stmatrix: false }, ..base.clone() },
+        TensorPlan { store: Store::Shared { stmatrix: true }, ..base.clone() },
+    ];
+    for plan in plans {
+        for shape in [[128, 192, 448], [136, 72, 200]] {
+            let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
+            let report = check(&g, &lower_mma(&g, &plan).unwrap());
+            if plan.swizzle {
+                let total = report.total;
+                assert_eq!(total.shared_load_wavefronts, total.shared_load_wavefronts_ideal, "{plan:?}");
+            }
+            g.epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(0.5) };
+            check(&g, &lower_mma(&g, &plan).unwrap());
+        }
+    }
+}
+
+/// Any plan that is not refused is right, whatever the shape.
+#[test]
+fn random_plans_on_random_shapes_are_exact() {
+    use rand::{seq::SliceRandom, Rng, SeedableRng};
+    let mut rng = rand::rngs::StdRng::seed_from_u64(5);
+    let mut done = 0;
+    while done < 60 {
+        let (op, operand, output) = *TYPES.choose(&mut rng).unwrap();
+        let warp = [*[16, 32, 48].choose(&mut rng).unwrap(), *[16, 32, 48].choose(&mut rng).unwrap()];
+        let mut times = |list: &[i64]| *list.choose(&mut rng).unwrap();
+        let tile = [warp[0] * times(&[1, 2, 3]), warp[1] * times(&[1, 2, 4]), i64::from(op.k()) * times(&[1, 2, 3, 4])];
+        let store = match times(&[0, 1, 2]) {
+            0 => Store::Direct,
+            n => Store::Shared { stmatrix: n == 1 },
+        };
+        let (group, split_k) = (times(&[1, 2, 3]), times(&[1, 1, 2, 3]));
+        let (stages, swizzle) = (rng.gen_range(2..6), rng.gen_bool(0.7));
+        let plan = TensorPlan { tile, warp, instruction: op, stages, swizzle, group, split_k, store, min_blocks: None };
+        let layout = *["NN", "NT", "TN", "TT"].choose(&mut rng).unwrap();
+        let extent = |rng: &mut rand::rngs::StdRng, most: i64| match rng.gen_bool(0.5) {
+            true => 8 * rng.gen_range(1..most / 8),
+            false => rng.gen_range(1..most),
+        };
+        let shape = [extent(&mut rng, 120), extent(&mut rng, 120), extent(&mut rng, 260)];
+        let mut g = Gemm::plain("gemm", shape, operand, output, layout);
+        if rng.gen_bool(0.3) {
+            g.epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(1.0) };
+        }
+        if let Ok(module) = lower_mma(&g, &plan) {
+            println!("{plan:?} {shape:?} {layout}");
+            check(&g, &module);
+            done += 1;
+        }
+    }
+}
+
+#[test]
+fn a_missing_wait_or_barrier_is_found() {
+    fn without(body: &mut Vec<Stmt>, drop: fn(&Stmt) -> bool) {
+        body.retain(|s| !drop(s));
+        for s in body {
+            match s {
+                Stmt::For { body, .. } => without(body, drop),
+                Stmt::If { then, .. } => without(then, drop),
+                _ => {}
+            }
+        }
+    }
+    let g = Gemm::plain("gemm", [64, 64, 320], DType::F16, DType::F16, "NN");
+    for drop in
+        [|s: &Stmt| *s == Stmt::Barrier, |s: &Stmt| matches!(s, Stmt::AsyncWait(_)), |s: &Stmt| *s == Stmt::AsyncCommit]
+    {
+        let mut module = lower_mma(&g, &small(Mma::F16)).unwrap();
+        without(&mut module.kernels[0].body, drop);
+        assert!(run(&g, &module).is_err());
+    }
+}
+
+fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str], test: &str) -> Option<Vec<Compiled>> {
+    let source = satune::cuda::print(&module.kernels[0]);
+    if let Some(folder) = std::env::var_os("SATUNE_TEST_TEXT") {
+        let name = format!("{}.cu", g.name);
+        std::fs::write(std::path::Path::new(&folder).join(name), &source).unwrap();
+    }
+    let jobs: Vec<Job> =
+        archs.iter().map(|a| Job { name: g.name.clone(), source: source.clone(), arch: (*a).into() }).collect();
+    compile(&jobs, test)
+}
+
+#[test]
+fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
+    let plan = TensorPlan {
+        tile: [128, 128, 32],
+        warp: [64, 32],
+        instruction: Mma::F16,
+        stages: 4,
+        swizzle: true,
+        group: 8,
+        split_k: 1,
+        store: Store::Direct,
+        min_blocks: None,
+    };
+    for (layout, warp) in [("NN", [64, 32]), ("NT", [64, 32]), ("NT", [64, 64])] {
+        let name = format!("hgemm_{}_{}", layout.to_lowercase(), warp[1]);
+        let plan = TensorPlan { warp, ..plan.clone() };
+        let g = Gemm::plain(&name, [4096, 4096, 4096], DType::F16, DType::F16, layout);
+        let module = lower_mma(&g, &plan).unwrap();
+        let test = "a_large_tile_compiles_without_spills_to_a_dense_loop";
+        let Some(list) = compiled(&g, &module, &["sm_80", "sm_90"], test) else { return };
+        for kernel in list {
+            assert_eq!(kernel.spill_bytes, 0, "{}", kernel.log);
+            if let Some(mix) = hot_loop_mix(&kernel.cubin) {
+                println!("{name} {}: {} registers, {mix:?}", kernel.arch, kernel.registers);
+                assert!(mix.share > 0.45, "{mix:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stores_by_way_of_shared_memory_compile() {
+    let mut plan = TensorPlan { tile: [128, 128, 32], warp: [64, 32], stages: 4, group: 8, ..small(Mma::Bf16) };
+    let mut g = Gemm::plain("bgemm_epilogue", [4096, 4096, 4096], DType::BF16, DType::BF16, "NT");
+    g.epilogue = Epilogue { alpha: 0.5, bias: true, activation: Activation::Gelu, residual: Some(1.0) };
+    for (arch, stmatrix, min_blocks) in [("sm_80", false, None), ("sm_90", true, None)] {
+        (plan.store, plan.min_blocks) = (Store::Shared { stmatrix }, min_blocks);
+        let module = lower_mma(&g, &plan).unwrap();
+        let Some(list) = compiled(&g, &module, &[arch], "stores_by_way_of_shared_memory_compile") else { return };
+        println!("{arch}: {} registers, {} bytes spilled", list[0].registers, list[0].spill_bytes);
+        assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_its_condition() {
+    let g = Gemm::plain("gemm", [128, 128, 128], DType::F16, DType::F16, "NN");
+    let base = small(Mma::F16);
+    let refused = [
+        (TensorPlan { warp: [24, 32], ..base.clone() }, "warp tile m is 24; it must be a positive multiple of 16"),
+        (TensorPlan { tile: [64, 64, 40], ..base.clone() }, "block tile k is 40; it must be a positive multiple of 16"),
+        (TensorPlan { instruction: Mma::S8, ..base.clone() }, "S8 does not multiply F16"),
+        (TensorPlan { stages: 1, ..base.clone() }, "1 stages; a ring has 2 to 16"),
+        (
+            TensorPlan { tile: [96, 64, 48], ..base.clone() },
+            "rows of A's tile have 6 16-byte chunks; a swizzle takes 1, 2, 4 or a multiple of 8",
+        ),
+        (TensorPlan { tile: [512, 512, 64], ..base.clone() }, "8192 threads per block; a GPU runs 32 to 1024"),
+        (TensorPlan { split_k: 9, ..base.clone() }, "9 parts of 4 tiles along k"),
+        (
+            TensorPlan { stages: 16, tile: [128, 128, 64], ..base.clone() },
+            "524288 bytes of shared memory per block; at most 232448",
+        ),
+    ];
+    for (plan, message) in refused {
+        assert_eq!(plan.check(&g).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn every_type_and_layout_compiles() {
+    for (op, operand, output) in TYPES {
+        for layout in ["NN", "NT", "TN", "TT"] {
+            let plan = TensorPlan { tile: [128, 64, i64::from(4 * op.k())], ..small(op) };
+            let name = format!("gemm_{op:?}_{layout}").to_lowercase();
+            let g = Gemm::plain(&name, [1000, 1000, 1000], operand, output, layout);
+            let module = lower_mma(&g, &plan).unwrap();
+            let Some(list) = compiled(&g, &module, &["sm_80"], "every_type_and_layout_compiles") else { return };
+            assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
+        }
+    }
+}
