@@ -3,6 +3,7 @@ mod architecture;
 mod command;
 mod compiles;
 mod extraction;
+mod files;
 mod hopper;
 mod host;
 mod lowering;
