@@ -5,6 +5,7 @@ mod compiles;
 mod cuda_worker;
 mod extraction;
 mod faults;
+mod files;
 mod hopper;
 mod host;
 mod lowering;

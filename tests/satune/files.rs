@@ -1,0 +1,125 @@
+//! Programs and traces in files: `explore FILE`, `replay`, and what is wrong with files.
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn satune(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_satune")).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn put(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+const MATMUL: &str = r#"from tvm.script import tirx as T
+
+M, N, K = 48, 32, 40
+
+@T.prim_func(s_tir=True)
+def mine(X: T.Buffer((M, K), "float32"), Y: T.Buffer((N, K), "float32"), Z: T.Buffer((M, N), "float32")):
+    for i, j, k in T.grid(M, N, K):
+        with T.sblock("Z"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                Z[vi, vj] = T.float32(0)
+            Z[vi, vj] += X[vi, vk] * Y[vj, vk]
+"#;
+
+#[test]
+fn a_prim_func_is_explored_and_its_trace_makes_its_program_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = put(folder.path(), "mine.py", MATMUL);
+    let out = folder.path().join("out");
+    let run = satune(&[
+        "explore",
+        &program,
+        "--gpu",
+        "a100",
+        "--top",
+        "2",
+        "--no-compile",
+        "--json",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let candidate = &report["candidates"][0];
+    assert_eq!(candidate["kernels"][0]["args"], serde_json::json!(["X", "Y", "Z"]));
+    let file = |field: &str| -> PathBuf { out.join(candidate[field].as_str().unwrap()) };
+    let replayed = satune(&["replay", file("trace").to_str().unwrap()]);
+    assert!(replayed.status.success(), "{}", text(&replayed.stderr));
+    assert_eq!(text(&replayed.stdout), std::fs::read_to_string(file("scheduled")).unwrap());
+}
+
+#[test]
+fn cases_are_judged_line_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = |name: &str, calls: &str| {
+        let script = serde_json::to_string(MATMUL).unwrap();
+        format!("{{\"name\": \"{name}\", \"script\": {script}, \"calls\": {calls}}}\n")
+    };
+    let good = r#"[{"op": "get_sblock", "args": ["Z"], "out": "b"}, {"op": "get_loops", "args": ["$b"], "out": "l"},
+        {"op": "split", "args": ["$l[0]"], "kwargs": {"factors": [null, 8]}, "out": ["io", "ii"]}]"#
+        .replace('\n', " ");
+    let bad = r#"[{"op": "get_sblock", "args": ["Z"], "out": "b"}, {"op": "get_loops", "args": ["$b"], "out": "l"}, {"op": "compute_at", "args": ["$b", "$l[0]"]}]"#;
+    let cases = put(folder.path(), "cases.jsonl", &(case("good", &good) + &case("bad", bad)));
+    let run = satune(&["replay", &cases, "--json"]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let lines: Vec<serde_json::Value> = text(&run.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["calls"][2], serde_json::json!({"ok": true}));
+    assert!(lines[0]["script"].as_str().unwrap().contains("i_0, i_1, j, k in T.grid(6, 8, 32, 40)"));
+    assert_eq!(lines[1]["calls"][2]["ok"], false);
+    assert_eq!(lines[1]["calls"][2]["error_class"], "ScheduleError");
+    assert!(lines[1]["calls"][2]["fast"].as_str().unwrap().starts_with("ScheduleError: "));
+    // For people: the program, with the block underlined.
+    let told = text(&satune(&["replay", &cases]).stdout);
+    assert!(told.contains("bad: call 2 (compute_at) is refused") && told.contains("with T.sblock(\"Z\")"), "{told}");
+}
+
+#[test]
+fn files_that_are_no_programs_get_place_and_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let deep = format!("{}x = {}0{}\n", MATMUL, "(".repeat(100_000), ")".repeat(100_000));
+    let signs = format!("{}x = {}1\n", MATMUL, "-".repeat(100_000));
+    for (name, source, wanted) in [
+        ("syntax.py", MATMUL.replace("with T.sblock", "with T.sblock(("), vec!["syntax.py:8", "this is not Python"]),
+        ("deep.py", deep, vec!["deep.py:14", "nested more than"]),
+        ("signs.py", signs, vec!["signs.py:14", "operators and operands"]),
+        (
+            "name.py",
+            MATMUL.replace("Y[vj, vk]", "Y[vj, kk]"),
+            vec!["name.py:12:", "kk is not known here", "known here:"],
+        ),
+        ("zero.py", MATMUL.replace("M, N, K = 48", "M, N, K = 0"), vec!["zero.py:6:", "dimension of 0"]),
+        ("negative.py", MATMUL.replace("M, N, K = 48", "M, N, K = -3"), vec!["negative.py:6:", "dimension of -3"]),
+        ("huge.py", MATMUL.replace("48, 32, 40", "4611686018427387904, 32, 40"), vec!["huge.py:6:", "more than 2^63"]),
+        ("rank.py", MATMUL.replace("X[vi, vk]", "X[vi]"), vec!["rank.py:12:", "has 2 dimensions; 1 indices"]),
+        ("divide.py", MATMUL.replace("X[vi, vk]", "X[vi / 2, vk]"), vec!["divide.py:12:", "use //"]),
+        ("while.py", MATMUL.replace("    for i, j, k in T.grid(M, N, K):", "    while True:"), vec!["while.py:7:"]),
+        ("empty.py", String::new(), vec!["no function under @T.prim_func"]),
+        ("large.py", " ".repeat(5 << 20), vec!["5242880 bytes", "at most"]),
+        ("sum.py", MATMUL.replace("X[vi, vk] * Y[vj, vk]", "X[vi, vk]"), vec!["sum.py", "not a product"]),
+    ] {
+        let path = put(folder.path(), name, &source);
+        let run = satune(&["count", &path]);
+        let told = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{name}: {told}");
+        assert!(wanted.iter().all(|w| told.contains(w)), "{name}: {told}");
+        assert!(told.len() < 2000 && !told.contains("panicked"), "{name}: {told}");
+    }
+    let missing = satune(&["count", "no_such.py"]);
+    assert_eq!(missing.status.code(), Some(2));
+    let trace = put(folder.path(), "trace.json", "[{\"op\": \"split\"}]");
+    let run = satune(&["replay", &trace]);
+    assert_eq!(run.status.code(), Some(2), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("--program"));
+    let run = satune(&["replay", &trace, "--program", "gemm:16,16,16,f32"]);
+    assert_eq!(run.status.code(), Some(1), "{}", text(&run.stderr));
+}
