@@ -100,6 +100,10 @@ impl Writer<'_> {
         if plan.init_hoisted {
             self.bound("decompose_reduction", [var(main), var(&k_loops)], "clear");
         }
+        if plan.split_k > 1 {
+            // Last of all: it looks at every block of the scope anew, and proves less of guarded ones than is known.
+            self.bound("decompose_reduction", [var("block"), var("f_part")], "f_clear");
+        }
     }
 
     fn loops_of(&mut self, block: &str, names: &[String]) {
@@ -416,7 +420,6 @@ impl Writer<'_> {
         self.call("bind", [var("f_block"), json!("blockIdx.x")]);
         self.call("bind", [var("f_thread"), json!("threadIdx.x")]);
         self.call("reverse_compute_at", [var("f_local"), var("f_thread"), json!(true)]);
-        self.bound("decompose_reduction", [var("block"), var("f_part")], "f_clear");
     }
 }
 

@@ -212,7 +212,7 @@ impl Plan<'_> {
         let written = hull(&|a| a.write).unwrap_or((lo, hi));
         let read = hull(&|a| !a.write).unwrap_or(written);
         let covered = written.0 <= read.0 && read.1 <= written.1 && self.permuted_covered(d, serial);
-        if !serial.is_empty() && !covered {
+        if !serial.is_empty() && !covered && !self.written_in_place(&varying) {
             return Ok(None);
         }
         if hi.saturating_sub(lo) >= 1 << 40 {
@@ -226,6 +226,24 @@ impl Plan<'_> {
         };
         let origin = origin.shifted(if digits.is_some() { 0 } else { lo });
         Ok(Some(Dim { origin, digits, extent, stride: 1, covered }))
+    }
+
+    /// Whether what is read, under all guards, is written under all guards while the loops stand still: then nothing is kept
+    /// for later iterations, even if guards that go let reads reach further.
+    fn written_in_place(&self, varying: &[Linear]) -> bool {
+        let hull = |write: bool| {
+            self.accesses
+                .iter()
+                .zip(varying)
+                .filter(|(a, _)| a.write == write)
+                .map(|(a, form)| range_under(form, &a.leaf.guards, &self.nest.ranges))
+                .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))
+        };
+        match (hull(true), hull(false)) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(written), Some(read)) => written.0 <= read.0 && read.1 <= written.1,
+        }
     }
 
     /// The bounds of an xor are those of all that it could be: what is permuted, on its left side, has to be covered too.
