@@ -1,0 +1,94 @@
+//! The meaning of a program with tensor intrinsics: the same program, with what each of them computes in its place.
+//! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
+use super::{get, names, Instance, Intrinsic};
+use satune_ir::{structural, Block, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use std::sync::Arc;
+
+/// The program with the descriptions of intrinsics in place of their implementations: one that an interpreter can run.
+pub fn described(program: &Program) -> Program {
+    let mut out = program.clone();
+    let mut body = std::mem::replace(out.body.block.body.as_mut(), Stmt::Seq(Vec::new()));
+    rewrite(&mut out, &mut body);
+    *out.body.block.body = body;
+    out
+}
+
+fn rewrite(program: &mut Program, s: &mut Stmt) {
+    match s {
+        Stmt::For(l) => rewrite(program, &mut l.body),
+        Stmt::Realize(r) => match known(program, &r.block) {
+            Some((intrinsic, views)) => {
+                let mut instance = Instance::new(program);
+                for (from, to) in intrinsic.description.params.iter().zip(views) {
+                    instance.stands_for(*from, to);
+                }
+                *r.block.body = instance.stmt(&intrinsic.description, &intrinsic.pattern().body);
+            }
+            None => rewrite(program, &mut r.block.body),
+        },
+        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| rewrite(program, s)),
+        Stmt::If { then, otherwise, .. } => {
+            rewrite(program, then);
+            if let Some(s) = otherwise {
+                rewrite(program, s);
+            }
+        }
+        Stmt::Let { body, .. } => rewrite(program, body),
+        Stmt::Store { .. } | Stmt::Evaluate(_) => {}
+    }
+}
+
+/// The intrinsic that a block's body is, and the views that are its parameters.
+fn known(program: &Program, block: &Block) -> Option<(Arc<Intrinsic>, Vec<BufferId>)> {
+    // Only a body that calls something, directly or under loops of threads, can be one.
+    if block.match_buffers.is_empty() || has_blocks(&block.body) {
+        return None;
+    }
+    names().find_map(|name| {
+        let intrinsic = get(name)?;
+        let implementation = &intrinsic.implementation;
+        // Views that the block had before come first.
+        let from = block.match_buffers.len().checked_sub(implementation.params.len())?;
+        let views: Vec<BufferId> = block.match_buffers[from..].iter().map(|(b, _)| *b).collect();
+        let alone = |p: &Program, params: &[BufferId], body: &Stmt| Program {
+            params: params.to_vec(),
+            attrs: Default::default(),
+            body: bare(body.clone()),
+            ..p.clone()
+        };
+        // Buffers first: comparing them is cheap, and copying programs is not.
+        let alike = views.iter().zip(&implementation.params).all(|(x, y)| {
+            let (x, y) = (program.buffer(*x), implementation.buffer(*y));
+            x.dtype == y.dtype && x.scope == y.scope && x.shape == y.shape && x.strides.len() == y.strides.len()
+        });
+        if !alike {
+            return None;
+        }
+        let here = alone(program, &views, &block.body);
+        let there = alone(implementation, &implementation.params, &implementation.body.block.body);
+        structural::equal(&here, &there).is_ok().then_some((intrinsic, views))
+    })
+}
+
+/// A root block around a statement, which declares nothing.
+fn bare(body: Stmt) -> BlockRealize {
+    let block = Block {
+        id: satune_ir::BlockId(0),
+        name: "root".into(),
+        iter_vars: Vec::new(),
+        reads: Vec::new(),
+        writes: Vec::new(),
+        init: None,
+        alloc_buffers: Vec::new(),
+        match_buffers: Vec::new(),
+        annotations: Default::default(),
+        body: Box::new(body),
+    };
+    BlockRealize { iter_values: Vec::new(), predicate: Expr::Int(1, DType::Bool), block }
+}
+
+fn has_blocks(s: &Stmt) -> bool {
+    let mut found = false;
+    satune_ir::visit::walk_stmt(s, &mut |s| found |= matches!(s, Stmt::Realize(_)));
+    found
+}
