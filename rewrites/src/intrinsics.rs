@@ -22,6 +22,31 @@ pub struct Intrinsic {
     pub description: Program,
     /// How; the parameters are those of the description.
     pub implementation: Program,
+    /// How its operands lie. Multiplications of operands that lie differently are one instruction: what it computes
+    /// is known from the loads before it.
+    pub lie: Lie,
+}
+
+/// How operands of a multiplication lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lie {
+    /// It makes no difference.
+    #[default]
+    Any,
+    /// The load brings a parameter into fragments, transposed or not.
+    Load {
+        /// The parameter that is written.
+        target: usize,
+        /// Whether the tile is transposed on the way.
+        transposed: bool,
+    },
+    /// The multiplication takes its first and second parameter loaded transposed, or not.
+    Multiply {
+        /// Of the first.
+        a: bool,
+        /// Of the second.
+        b: bool,
+    },
 }
 
 impl Intrinsic {
@@ -36,6 +61,7 @@ impl Intrinsic {
 struct Entry {
     description: String,
     implementation: String,
+    lie: Lie,
     parsed: OnceLock<Option<Arc<Intrinsic>>>,
 }
 
@@ -47,7 +73,11 @@ struct Registry {
 
 impl Registry {
     fn add(&mut self, name: impl Into<String>, description: String, implementation: String) {
-        self.entries.insert(name.into(), Entry { description, implementation, parsed: OnceLock::new() });
+        self.lying(Lie::Any, name, description, implementation);
+    }
+
+    fn lying(&mut self, lie: Lie, name: impl Into<String>, description: String, implementation: String) {
+        self.entries.insert(name.into(), Entry { description, implementation, lie, parsed: OnceLock::new() });
     }
 }
 
@@ -73,7 +103,7 @@ pub fn get(name: &str) -> Option<Arc<Intrinsic>> {
     let parsed = entry.parsed.get_or_init(|| {
         let description = tvmscript::parse(&entry.description).ok()?;
         let implementation = tvmscript::parse(&entry.implementation).ok()?;
-        Some(Arc::new(Intrinsic { name: name.to_string(), description, implementation }))
+        Some(Arc::new(Intrinsic { name: name.to_string(), description, implementation, lie: entry.lie }))
     });
     parsed.clone()
 }

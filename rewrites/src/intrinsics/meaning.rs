@@ -1,45 +1,53 @@
 //! The meaning of a program with tensor intrinsics: the same program, with what each of them computes in its place.
 //! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
-use super::{get, names, Instance, Intrinsic};
+use super::{get, names, Instance, Intrinsic, Lie};
 use satune_ir::{structural, Block, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Whether buffers were loaded transposed, by buffer that a view shows.
+type Loads = HashMap<BufferId, bool>;
 
 /// The program with the descriptions of intrinsics in place of their implementations: one that an interpreter can run.
 pub fn described(program: &Program) -> Program {
     let mut out = program.clone();
     let mut body = std::mem::replace(out.body.block.body.as_mut(), Stmt::Seq(Vec::new()));
-    rewrite(&mut out, &mut body);
+    let mut loads = Loads::new();
+    rewrite(&mut out, &mut loads, &mut body);
     *out.body.block.body = body;
     out
 }
 
-fn rewrite(program: &mut Program, s: &mut Stmt) {
+fn rewrite(program: &mut Program, loads: &mut Loads, s: &mut Stmt) {
     match s {
-        Stmt::For(l) => rewrite(program, &mut l.body),
-        Stmt::Realize(r) => match known(program, &r.block) {
+        Stmt::For(l) => rewrite(program, loads, &mut l.body),
+        Stmt::Realize(r) => match known(program, loads, &r.block) {
             Some((intrinsic, views)) => {
+                if let Lie::Load { target, transposed } = intrinsic.lie {
+                    loads.extend(shown(&r.block, views.get(target)).map(|b| (b, transposed)));
+                }
                 let mut instance = Instance::new(program);
                 for (from, to) in intrinsic.description.params.iter().zip(views) {
                     instance.stands_for(*from, to);
                 }
                 *r.block.body = instance.stmt(&intrinsic.description, &intrinsic.pattern().body);
             }
-            None => rewrite(program, &mut r.block.body),
+            None => rewrite(program, loads, &mut r.block.body),
         },
-        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| rewrite(program, s)),
+        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| rewrite(program, loads, s)),
         Stmt::If { then, otherwise, .. } => {
-            rewrite(program, then);
+            rewrite(program, loads, then);
             if let Some(s) = otherwise {
-                rewrite(program, s);
+                rewrite(program, loads, s);
             }
         }
-        Stmt::Let { body, .. } => rewrite(program, body),
+        Stmt::Let { body, .. } => rewrite(program, loads, body),
         Stmt::Store { .. } | Stmt::Evaluate(_) => {}
     }
 }
 
 /// The intrinsic that a block's body is, and the views that are its parameters.
-fn known(program: &Program, block: &Block) -> Option<(Arc<Intrinsic>, Vec<BufferId>)> {
+fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrinsic>, Vec<BufferId>)> {
     // Only a body that calls something, directly or under loops of threads, can be one.
     if block.match_buffers.is_empty() || has_blocks(&block.body) {
         return None;
@@ -56,6 +64,15 @@ fn known(program: &Program, block: &Block) -> Option<(Arc<Intrinsic>, Vec<Buffer
             body: bare(body.clone()),
             ..p.clone()
         };
+        if let Lie::Multiply { a, b } = intrinsic.lie {
+            let fits = |at: usize, transposed: bool| {
+                let loaded = shown(block, views.get(at)).and_then(|b| loads.get(&b));
+                loaded.is_none_or(|l| *l == transposed)
+            };
+            if !fits(0, a) || !fits(1, b) {
+                return None;
+            }
+        }
         // Buffers first: comparing them is cheap, and copying programs is not.
         let alike = views.iter().zip(&implementation.params).all(|(x, y)| {
             let (x, y) = (program.buffer(*x), implementation.buffer(*y));
@@ -68,6 +85,11 @@ fn known(program: &Program, block: &Block) -> Option<(Arc<Intrinsic>, Vec<Buffer
         let there = alone(implementation, &implementation.params, &implementation.body.block.body);
         structural::equal(&here, &there).is_ok().then_some((intrinsic, views))
     })
+}
+
+/// The buffer that a view of a block shows.
+fn shown(block: &Block, view: Option<&BufferId>) -> Option<BufferId> {
+    block.match_buffers.iter().find(|(b, _)| Some(b) == view).map(|(_, region)| region.buffer)
 }
 
 /// A root block around a statement, which declares nothing.

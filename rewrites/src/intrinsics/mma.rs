@@ -1,6 +1,6 @@
 //! `mma.sync` on registers of a warp: a tile of 16 x 16 results in `warp` buffers of 32 threads, made with two
 //! multiplications m16n8k16 (16-bit floats) or m16n8k8 (tf32), and the `ldmatrix` loads of their operands.
-use super::{cast, function, short, zero, Registry};
+use super::{cast, function, short, zero, Lie, Registry};
 
 /// Thread and register that hold element (i, j) of a 16 x 16 tile of results or of 16-bit operands.
 fn tile(i: &str, j: &str) -> String {
@@ -84,7 +84,8 @@ fn load(registry: &mut Registry, dtype: &str, scope: &str, b: bool, transposed: 
     );
     let matrix = if b { "b" } else { "a" };
     let trans = if transposed { "_trans" } else { "" };
-    registry.add(
+    registry.lying(
+        Lie::Load { target: 0, transposed },
         format!("mma_ldmatrix_{}_{matrix}{trans}{}", short(dtype), suffix(scope)),
         function(&[warp.clone(), shared("")], &reads, &writes, &description),
         function(&[warp, shared(", strides=(\"s0\", \"s1\")")], &reads, &writes, &implementation),
@@ -130,7 +131,8 @@ fn sync(registry: &mut Registry, input: &str, output: &str, a_transposed: bool, 
          T.bool(False))\n{start} + {half}, C.data, C.elem_offset + tx * 8 + 4, T.bool(False))\n"
     );
     let (a, b) = (if a_transposed { "_trans_a" } else { "" }, if b_transposed { "_trans_b" } else { "" });
-    registry.add(
+    registry.lying(
+        Lie::Multiply { a: a_transposed, b: b_transposed },
         format!("mma_{}{}{}{a}{b}", short(input), short(input), short(output)),
         function(&params, &reads, writes, &description),
         function(&params, &reads, writes, &implementation),

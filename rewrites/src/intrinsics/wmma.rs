@@ -1,5 +1,5 @@
 //! Warp matrix multiply and accumulate (`nvcuda::wmma`): loads into fragments, fill, multiplication, store.
-use super::{cast, copied, function, param, short, zero, Registry};
+use super::{cast, copied, function, param, short, zero, Lie, Registry};
 
 /// m, n and k of the multiplications that the instructions have.
 const SHAPES: [(i64, i64, i64); 3] = [(16, 16, 16), (32, 8, 16), (8, 32, 16)];
@@ -60,7 +60,8 @@ fn load(registry: &mut Registry, (m, n, k): Shape, dtype: &str, scope: &str, b: 
         "T.tvm_load_matrix_sync(C.data, {m}, {n}, {k}, {}, A.access_ptr(\"r\"), A.strides[0], \"{layout}\")\n",
         fragment("C", rows, columns)
     );
-    registry.add(
+    registry.lying(
+        Lie::Load { target: 1, transposed },
         format!(
             "wmma_load_{m}x{n}x{k}_{}_{matrix}{}_{}",
             short(dtype),
@@ -123,7 +124,8 @@ fn sync(registry: &mut Registry, (m, n, k): Shape, input: &str, output: &str, tr
         fragment("B", rows, columns)
     );
     let types = format!("{}{}{}", short(input), short(input), short(output));
-    registry.add(
+    registry.lying(
+        Lie::Multiply { a: false, b: transposed },
         format!("wmma_sync_{m}x{n}x{k}_{types}{}", if transposed { "_trans" } else { "" }),
         function(&params("", "", ""), &reads, &writes, &description),
         function(&params("a", "b", "c"), &reads, &writes, &implementation),

@@ -341,6 +341,7 @@ impl Reader {
             "cosh", "tanh", "asin", "acos", "atan", "erf", "sigmoid", "floor", "ceil", "round", "trunc",
         ];
         let count = match name {
+            "tvm_access_ptr" => return Ok(Expr::Call(name.into(), args, DType::Handle)),
             "abs" | "fabs" => 1,
             "pow" | "power" | "fmod" | "atan2" | "copysign" | "hypot" => 2,
             "fma" => 3,
