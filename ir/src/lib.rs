@@ -6,6 +6,7 @@
 pub mod access;
 pub mod affine;
 mod expr;
+pub mod fields;
 pub mod fold;
 pub mod interp;
 pub mod machine;

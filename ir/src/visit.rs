@@ -148,10 +148,13 @@ pub fn walk_stmt(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
 /// The buffers that an expression loads, in order of occurrence, with repetition.
 pub fn loads(expr: &Expr) -> Vec<(BufferId, Vec<Expr>)> {
     let mut out = Vec::new();
-    walk_expr(expr, &mut |e| {
-        if let Expr::Load(b, idx) = e {
-            out.push((*b, idx.clone()));
-        }
+    let mut names = 0;
+    walk_expr(expr, &mut |e| match e {
+        // The name of a buffer in `A.data`, which comes next, reads nothing.
+        e if crate::fields::is_field(e) => names += 1,
+        Expr::Load(_, idx) if names > 0 && idx.is_empty() => names -= 1,
+        Expr::Load(b, idx) => out.push((*b, idx.clone())),
+        _ => {}
     });
     out
 }

@@ -61,8 +61,10 @@ pub mod storage_align;
 pub mod blockize;
 pub mod decompose_padding;
 pub mod index_map;
+pub mod intrinsics;
 pub mod loop_partition;
 pub mod pad_einsum;
+pub mod tensorize;
 pub mod transform_block_layout;
 pub mod transform_layout;
 

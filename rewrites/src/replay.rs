@@ -6,8 +6,8 @@ use crate::tree::{LoopId, Node};
 use crate::{
     add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
     decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
-    reverse_compute_inline, rfactor, set_scope, split, storage_align, transform_block_layout, transform_layout, unroll,
-    vectorize, ErrorClass, ScheduleError,
+    reverse_compute_inline, rfactor, set_scope, split, storage_align, tensorize, transform_block_layout,
+    transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
 };
 use satune_ir::{Attr, BlockId, DType, Expr, Program};
 use serde_json::Value;
@@ -132,6 +132,7 @@ pub const PRIMITIVES: &[&str] = &[
     "reverse_compute_inline",
     "reindex",
     "blockize",
+    "tensorize",
     "pad_einsum",
     "decompose_padding",
     "loop_partition",
@@ -223,6 +224,11 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
                 _ => blockize::blockize(s, args.loop_(0, "target")?, preserve),
             }
             .map(Handle::Block)
+        }
+        "tensorize" => {
+            let target = args.node(s, 0, "block_or_loop")?;
+            let intrinsic = args.text(1, "tensor_intrin")?;
+            tensorize::tensorize(s, target, intrinsic, args.flag(2, "preserve_unit_iters", true)?).map(done)
         }
         "pad_einsum" => pad_einsum::pad_einsum(s, args.block(s, 0, "block")?, &args.ints(1, "padding")?).map(done),
         "decompose_padding" => {

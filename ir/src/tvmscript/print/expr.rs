@@ -1,5 +1,6 @@
 //! Expressions, with the fewest parentheses that Python needs.
 use super::{quoted, Printer};
+use crate::fields::{self, Field};
 use crate::{BinOp, DType, Expr, Range, Region};
 
 /// Binding strengths in Python, weakest first.
@@ -53,8 +54,20 @@ impl Printer<'_> {
                 let name = self.names.of_buffer(*b, &self.program.buffer(*b).name);
                 format!("{name}[{}]", self.indices(indices))
             }
-            Expr::Call(name, args, _) => {
-                let args: Vec<String> = args.iter().map(|a| self.expr(a)).collect();
+            Expr::Call(name, args, dtype) => {
+                if let Some((buffer, field)) = fields::of(e) {
+                    let name = self.names.of_buffer(buffer, &self.program.buffer(buffer).name);
+                    let text = match field {
+                        Field::Data => format!("{name}.data"),
+                        Field::Offset => format!("{name}.elem_offset"),
+                        Field::Stride(axis) => format!("{name}.strides[{axis}]"),
+                    };
+                    return (text, ATOM);
+                }
+                // The type of an external function's value is its first argument in the text.
+                let external = matches!(name.as_ref(), "call_pure_extern" | "call_extern");
+                let first = external.then(|| quoted(dtype.name()));
+                let args: Vec<String> = first.into_iter().chain(args.iter().map(|a| self.expr(a))).collect();
                 format!("T.{name}({})", args.join(", "))
             }
         };

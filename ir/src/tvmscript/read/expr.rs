@@ -42,6 +42,7 @@ impl Reader {
                 }
                 None => Err(self.unknown(e, n.id.as_str())),
             },
+            ast::Expr::Subscript(s) if self.field_of(&s.value, "strides").is_some() => self.stride(e, s),
             ast::Expr::Subscript(s) => {
                 let buffer = self.buffer_named(&s.value)?;
                 let indices = elements(&s.slice).into_iter().map(|i| self.index(i)).collect::<Res<Vec<_>>>()?;
@@ -75,6 +76,8 @@ impl Reader {
                 self.select(e, true, cond, then, otherwise)
             }
             ast::Expr::Call(_) => self.call(e),
+            ast::Expr::Attribute(_) if self.field_of(e, "data").is_some() => self.field(e, "data"),
+            ast::Expr::Attribute(_) if self.field_of(e, "elem_offset").is_some() => self.field(e, "elem_offset"),
             ast::Expr::Attribute(_) => match super::path(e).as_deref() {
                 Some("handle") | None => Err(Fail::on(e, "this is not a value")),
                 Some(name) => Err(Fail::on(e, format!("T.{name} is not a value"))),
@@ -209,6 +212,9 @@ impl Reader {
     }
 
     fn call(&mut self, e: &ast::Expr) -> Res<Expr> {
+        if let Some(pointer) = self.access_ptr(e)? {
+            return Ok(pointer);
+        }
         let Some((name, c)) = call(e) else {
             return self.python_call(e);
         };
@@ -284,6 +290,15 @@ impl Reader {
                 let t = args.get("dtype").map_or(Ok(DType::F32), |d| self.dtype(d))?;
                 Ok(float(f64::INFINITY, t))
             }
+            "call_pure_extern" | "call_extern" => {
+                // The first argument is the type of the result.
+                let Some((first, rest)) = c.arguments.args.split_first() else {
+                    return Err(Fail::on(e, format!("T.{name} has no arguments")));
+                };
+                let dtype = self.dtype(first)?;
+                let args = rest.iter().map(|a| self.read(a)).collect::<Res<Vec<_>>>()?;
+                Ok(Expr::Call(name.as_str().into(), args, dtype))
+            }
             _ => {
                 if let Some(k) = c.arguments.keywords.first() {
                     return Err(Fail::on(k, format!("T.{name} takes no named arguments here")));
@@ -326,6 +341,7 @@ impl Reader {
             "cosh", "tanh", "asin", "acos", "atan", "erf", "sigmoid", "floor", "ceil", "round", "trunc",
         ];
         let count = match name {
+            "tvm_access_ptr" => return Ok(Expr::Call(name.into(), args, DType::Handle)),
             "abs" | "fabs" => 1,
             "pow" | "power" | "fmod" | "atan2" | "copysign" | "hypot" => 2,
             "fma" => 3,

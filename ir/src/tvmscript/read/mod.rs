@@ -3,6 +3,7 @@ mod attr;
 mod block;
 mod buffer;
 mod expr;
+mod fields;
 mod function;
 mod loops;
 mod stmt;

@@ -1,0 +1,116 @@
+//! The meaning of a program with tensor intrinsics: the same program, with what each of them computes in its place.
+//! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
+use super::{get, names, Instance, Intrinsic, Lie};
+use satune_ir::{structural, Block, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Whether buffers were loaded transposed, by buffer that a view shows.
+type Loads = HashMap<BufferId, bool>;
+
+/// The program with the descriptions of intrinsics in place of their implementations: one that an interpreter can run.
+pub fn described(program: &Program) -> Program {
+    let mut out = program.clone();
+    let mut body = std::mem::replace(out.body.block.body.as_mut(), Stmt::Seq(Vec::new()));
+    let mut loads = Loads::new();
+    rewrite(&mut out, &mut loads, &mut body);
+    *out.body.block.body = body;
+    out
+}
+
+fn rewrite(program: &mut Program, loads: &mut Loads, s: &mut Stmt) {
+    match s {
+        Stmt::For(l) => rewrite(program, loads, &mut l.body),
+        Stmt::Realize(r) => match known(program, loads, &r.block) {
+            Some((intrinsic, views)) => {
+                if let Lie::Load { target, transposed } = intrinsic.lie {
+                    loads.extend(shown(&r.block, views.get(target)).map(|b| (b, transposed)));
+                }
+                let mut instance = Instance::new(program);
+                for (from, to) in intrinsic.description.params.iter().zip(views) {
+                    instance.stands_for(*from, to);
+                }
+                *r.block.body = instance.stmt(&intrinsic.description, &intrinsic.pattern().body);
+            }
+            None => rewrite(program, loads, &mut r.block.body),
+        },
+        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| rewrite(program, loads, s)),
+        Stmt::If { then, otherwise, .. } => {
+            rewrite(program, loads, then);
+            if let Some(s) = otherwise {
+                rewrite(program, loads, s);
+            }
+        }
+        Stmt::Let { body, .. } => rewrite(program, loads, body),
+        Stmt::Store { .. } | Stmt::Evaluate(_) => {}
+    }
+}
+
+/// The intrinsic that a block's body is, and the views that are its parameters.
+fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrinsic>, Vec<BufferId>)> {
+    // Only a body that calls something, directly or under loops of threads, can be one.
+    if block.match_buffers.is_empty() || has_blocks(&block.body) {
+        return None;
+    }
+    names().find_map(|name| {
+        let intrinsic = get(name)?;
+        let implementation = &intrinsic.implementation;
+        // Views that the block had before come first.
+        let from = block.match_buffers.len().checked_sub(implementation.params.len())?;
+        let views: Vec<BufferId> = block.match_buffers[from..].iter().map(|(b, _)| *b).collect();
+        let alone = |p: &Program, params: &[BufferId], body: &Stmt| Program {
+            params: params.to_vec(),
+            attrs: Default::default(),
+            body: bare(body.clone()),
+            ..p.clone()
+        };
+        if let Lie::Multiply { a, b } = intrinsic.lie {
+            let fits = |at: usize, transposed: bool| {
+                let loaded = shown(block, views.get(at)).and_then(|b| loads.get(&b));
+                loaded.is_none_or(|l| *l == transposed)
+            };
+            if !fits(0, a) || !fits(1, b) {
+                return None;
+            }
+        }
+        // Buffers first: comparing them is cheap, and copying programs is not.
+        let alike = views.iter().zip(&implementation.params).all(|(x, y)| {
+            let (x, y) = (program.buffer(*x), implementation.buffer(*y));
+            x.dtype == y.dtype && x.scope == y.scope && x.shape == y.shape && x.strides.len() == y.strides.len()
+        });
+        if !alike {
+            return None;
+        }
+        let here = alone(program, &views, &block.body);
+        let there = alone(implementation, &implementation.params, &implementation.body.block.body);
+        structural::equal(&here, &there).is_ok().then_some((intrinsic, views))
+    })
+}
+
+/// The buffer that a view of a block shows.
+fn shown(block: &Block, view: Option<&BufferId>) -> Option<BufferId> {
+    block.match_buffers.iter().find(|(b, _)| Some(b) == view).map(|(_, region)| region.buffer)
+}
+
+/// A root block around a statement, which declares nothing.
+fn bare(body: Stmt) -> BlockRealize {
+    let block = Block {
+        id: satune_ir::BlockId(0),
+        name: "root".into(),
+        iter_vars: Vec::new(),
+        reads: Vec::new(),
+        writes: Vec::new(),
+        init: None,
+        alloc_buffers: Vec::new(),
+        match_buffers: Vec::new(),
+        annotations: Default::default(),
+        body: Box::new(body),
+    };
+    BlockRealize { iter_values: Vec::new(), predicate: Expr::Int(1, DType::Bool), block }
+}
+
+fn has_blocks(s: &Stmt) -> bool {
+    let mut found = false;
+    satune_ir::visit::walk_stmt(s, &mut |s| found |= matches!(s, Stmt::Realize(_)));
+    found
+}
