@@ -133,6 +133,8 @@ pub(super) fn broken(fixed: &Fixed, c: &Contraction, limits: &Limits, menu: &Men
         if k % step != 0 {
             out.push(format!("split k: a step of {step} does not divide the k tile {k}"));
         }
+    }
+    if let Some(step) = fixed.step {
         if step > 1 && [&fixed.a, &fixed.b].iter().all(|o| o.k_major == Some(true) || o.shared == Some(false)) {
             out.push(format!(
                 "split k: a step of {step} needs an operand whose rows in shared memory run along k (x-major)"
