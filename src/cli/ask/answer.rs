@@ -120,7 +120,7 @@ impl<'a> Asked<'a> {
             let why = question
                 .plan
                 .clone()
-                .or_else(|| parts.first().and_then(|p| any(p)))
+                .or_else(|| parts.first().and_then(any))
                 .and_then(|plan| satune_extract::cost(&plan, contraction, gpu).err());
             answer.reasons.push(match why {
                 Some(infeasible) => format!("{} cannot run it: {infeasible}", gpu.name),
@@ -183,9 +183,12 @@ fn any(space: &Space) -> Option<Plan> {
     Plan::from_term(&Counts::of(space).sample(space, &mut rng)?, &space.contraction).ok()
 }
 
+/// Leaves a decision free.
+type Release = fn(&mut Fixed);
+
 /// Decisions of which any one left free would do: what is fixed contradicts itself there.
 fn conflict(space: &Space, fixed: &Fixed) -> Vec<String> {
-    let free: [(&str, fn(&mut Fixed)); 18] = [
+    let free: [(&str, Release); 18] = [
         ("block", |f| f.block = None),
         ("k", |f| f.k = None),
         ("step", |f| f.step = None),
