@@ -71,12 +71,7 @@ enum What {
     /// Why a candidate is as fast as it is, and how it was derived
     Why(stored::Pick),
     /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
-    WhyNot {
-        #[command(flatten)]
-        target: Target,
-        /// What is fixed: block MxN, k K, threads T, split S, stages S
-        schedule: String,
-    },
+    WhyNot(ask::Args),
     /// Print a candidate as CUDA, as a C header that launches it, as a Python function on tvm.s_tir.Schedule, or its
     /// trace as JSON
     Emit {
@@ -243,10 +238,7 @@ fn run(what: What) -> Outcome {
         What::Report(args) => report::run(&args),
         What::Calibrate(args) => calibrate::run(&args),
         What::Why(pick) => stored::why(&pick),
-        What::WhyNot { target, schedule } => {
-            let (problem, gpu) = problem(&target)?;
-            ask::why_not(&problem, &gpu, &schedule)
-        }
+        What::WhyNot(args) => ask::run(&args),
         What::Emit { pick, form } => stored::emit(&pick, &form),
         What::Check(pick) => stored::check(&pick),
         What::Replay(args) => replay::run(&args),

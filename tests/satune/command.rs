@@ -87,15 +87,6 @@ fn bad_input_gets_one_message_and_exit_code_2() {
 }
 
 #[test]
-fn why_not_says_what_is_outside_and_what_is_worse() {
-    let run = satune(&["why-not", "gemm:256,256,256,f32", "block 77x16"]);
-    assert!(String::from_utf8_lossy(&run.stdout).contains("not in the space: block tile 77 along m"));
-    let run = satune(&["why-not", "gemm:256,256,256,f32", "block 128x128, threads 256"]);
-    let text = String::from_utf8_lossy(&run.stdout).into_owned();
-    assert!(text.contains("the best such schedule is in the space"), "{text}");
-}
-
-#[test]
 fn stored_candidates_are_compared_and_reported_again() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");

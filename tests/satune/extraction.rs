@@ -1,5 +1,6 @@
 //! The k best are the k best; the model's counts are the simulator's; known schedules are in the space.
 use crate::compiles::classic;
+use crate::known;
 use crate::support::*;
 use egg::{Id, Language, RecExpr};
 use rand::SeedableRng;
@@ -162,104 +163,13 @@ fn the_models_counts_are_the_simulators() {
 
 #[test]
 fn known_hand_schedules_are_in_the_space() {
-    let c = gemm(None, 1024, 1024, 1024, DType::F32, DType::F32, "NN");
-    let tn = gemm(None, 1024, 1024, 1024, DType::F32, DType::F32, "TN");
-    let (space_nn, space_tn) = (space(&c), space(&tn));
-    let blocks = |m: i64, n: i64| {
-        vec![
-            BlockLoop { axis: Axis::M, extent: 1024 / m, group: false },
-            BlockLoop { axis: Axis::N, extent: 1024 / n, group: false },
-        ]
-    };
-    let tiled = |c: &Contraction| {
-        // 128 x 128 x 8, 16 x 16 threads, 8 x 8 results each, scalar copies: stage 2 of the staircase.
-        let mut p = classic(c);
-        let plain = Layout { k_major: true, pad: 0, swizzle: false };
-        let by_rows = Layout { k_major: false, pad: 0, swizzle: false };
-        let fill = Fill { coalesced: true, vector: 1, unroll: false };
-        let a_rows = if c.a.contiguous_along(Axis::K) { by_rows } else { plain };
-        (p.a, p.b) = (
-            Staging { shared: Some((a_rows, fill)), local: Some(1) },
-            Staging { shared: Some((plain, fill)), local: Some(1) },
-        );
-        p.pipe = Pipe::Plain;
-        p.warps = Pair { m: 8, n: 1 };
-        p.lanes = Pair { m: 2, n: 16 };
-        p.vthread_inner = Pair { m: 1, n: 1 };
-        p.registers = Pair { m: 8, n: 8 };
-        (p.unroll_k, p.store_vector) = (false, 1);
-        p
-    };
-    let vectored = |c: &Contraction| {
-        // vthreads 2 x 2 outside 16 x 16 threads, 4 x 4 each, float4 copies: stage 4.
-        let mut p = tiled(c);
-        p.vthread_outer = Pair { m: 2, n: 2 };
-        p.registers = Pair { m: 4, n: 4 };
-        let fill = Fill { coalesced: true, vector: 4, unroll: true };
-        for (staging, vector) in [(&mut p.a, 1), (&mut p.b, 4)] {
-            staging.shared = staging.shared.map(|(layout, _)| (layout, fill));
-            staging.local = Some(vector);
-        }
-        p.store_vector = 4;
-        p
-    };
-    let mut named: Vec<(&str, &Space, Plan)> = Vec::new();
-    // Stage 1: 32 x 32 threads, one result each, accumulator in a register, no shared memory.
-    let mut blocked = Plan::naive(&c);
-    blocked.blocks = blocks(32, 32);
-    (blocked.tile, blocked.k_tile, blocked.threads) = (Pair { m: 32, n: 32 }, 8, 1024);
-    (blocked.warps, blocked.lanes) = (Pair { m: 32, n: 1 }, Pair { m: 1, n: 32 });
-    (blocked.accumulators, blocked.init_hoisted) = (true, true);
-    named.push(("stage 1, blocked", &space_nn, blocked.clone()));
-    // Stage 0: the sum kept in global memory.
-    let mut native = blocked;
-    (native.accumulators, native.init_hoisted) = (false, false);
-    named.push(("stage 0, in global memory", &space_nn, native));
-    named.push(("stage 2, thread tiling", &space_nn, tiled(&c)));
-    let mut vthread = tiled(&c);
-    (vthread.vthread_outer, vthread.registers) = (Pair { m: 2, n: 8 }, Pair { m: 4, n: 1 });
-    named.push(("stage 3, vthreads 2 x 8", &space_nn, vthread));
-    named.push(("stage 4, vectorize", &space_nn, vectored(&c)));
-    let mut unrolled = vectored(&c);
-    unrolled.unroll_k = true;
-    named.push(("stage 5, unroll", &space_nn, unrolled));
-    let mut warp_tiled = classic(&c);
-    warp_tiled.k_tile = 16;
-    named.push(("128 x 128 x 16, 8 x 8 threads, warp tiles", &space_nn, warp_tiled));
-    let mut wide = classic(&c);
-    wide.blocks = blocks(128, 256);
-    wide.tile.n = 256;
-    (wide.warps, wide.lanes) = (Pair { m: 2, n: 4 }, Pair { m: 4, n: 8 });
-    (wide.vthread_inner, wide.registers) = (Pair { m: 4, n: 2 }, Pair { m: 4, n: 4 });
-    named.push(("128 x 256 x 8, 16 x 8 results, two stages", &space_nn, wide));
-    let mut split = classic(&c);
-    split.split_k = 4;
-    split.k_part = 256;
-    split.blocks.insert(0, BlockLoop { axis: Axis::K, extent: 4, group: false });
-    named.push(("split-K by 4", &space_nn, split));
-    let mut transposed = vectored(&tn);
-    transposed.a.local = Some(4);
-    named.push(("A stored as K x M", &space_tn, transposed));
-    let mut asynchronous = classic(&c);
-    asynchronous.pipe = Pipe::Async(3);
-    asynchronous.a.shared.as_mut().unwrap().1.vector = 1;
-    named.push(("cp.async, three stages", &space_nn, asynchronous));
-    let mut swapped = classic(&c);
-    swapped.blocks.reverse();
-    named.push(("grid axes swapped", &space_nn, swapped));
-    let mut grouped = classic(&c);
-    grouped.blocks = vec![
-        BlockLoop { axis: Axis::M, extent: 2, group: false },
-        BlockLoop { axis: Axis::N, extent: 8, group: false },
-        BlockLoop { axis: Axis::M, extent: 4, group: true },
-    ];
-    named.push(("grouped rasterization by 4", &space_nn, grouped));
-    assert!(named.len() >= 10);
-    for (name, space, plan) in &named {
-        space.contains(plan).unwrap_or_else(|missing| panic!("{name}: {missing}"));
+    let spaces = ["NN", "TN"].map(|layout| space(&gemm(None, 1024, 1024, 1024, DType::F32, DType::F32, layout)));
+    for (name, layout, plan) in known::schedules() {
+        let space = &spaces[usize::from(layout == "TN")];
+        space.contains(&plan).unwrap_or_else(|missing| panic!("{name}: {missing}"));
     }
     // What is not there is not found.
-    let mut odd = classic(&c);
+    let mut odd = classic(&spaces[0].contraction);
     odd.threads = 96;
-    assert!(space_nn.contains(&odd).is_err());
+    assert!(spaces[0].contains(&odd).is_err());
 }

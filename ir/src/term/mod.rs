@@ -4,6 +4,7 @@ mod find;
 mod language;
 mod plan;
 mod read;
+mod restrict;
 mod space;
 mod state;
 

@@ -1,11 +1,13 @@
 //! The space of a contraction's schedules: encoding, rules, saturation.
+mod condition;
 mod derive;
 mod encode;
 mod engine;
 mod menu;
 pub mod rules;
 
+pub use condition::Condition;
 pub use derive::trace;
 pub use encode::{contraction, EncodeError};
-pub use engine::{root_state, saturate, Engine, Rule, SaturationError};
+pub use engine::{root_state, saturate, saturate_without, Engine, Rule, SaturationError};
 pub use menu::{Fuel, Limits, Menu};

@@ -1,5 +1,5 @@
 //! `bind` (with the `split` that makes the loop): loops are handed to smaller teams, one way, from the grid to lanes.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Role, Stage, State, Team, Term};
 
 /// `nest = grid nest`: the reduction stays whole, one kernel.
@@ -74,7 +74,9 @@ impl Rule for EnterCta {
         for threads in engine.menu.threads.clone() {
             let each = results / i64::from(threads);
             // Fragments and addresses need registers too; 40 is less than any kernel takes for them.
-            if results % i64::from(threads) != 0 || each * words + 40 > engine.limits.registers {
+            let divides = engine.holds(Condition::ThreadsDivide, results % i64::from(threads) == 0);
+            let fits = engine.holds(Condition::AccumulatorsFit, each * words + 40 <= engine.limits.registers);
+            if !divides || !fits {
                 continue;
             }
             let body = engine.nest(State { team: Team::Cta(threads), stage: Stage::Accumulators, ..*state });
@@ -99,7 +101,8 @@ impl Rule for Warps {
                 let mut along_m = 1;
                 while along_m <= warps {
                     let along_n = warps / along_m;
-                    if warps % along_m == 0 && state.tile.m % along_m == 0 && state.tile.n % along_n == 0 {
+                    let divide = state.tile.m % along_m == 0 && state.tile.n % along_n == 0;
+                    if warps % along_m == 0 && engine.holds(Condition::WarpsDivide, divide) {
                         let tile = state.tile.with(Axis::M, state.tile.m / along_m);
                         if enough_for_lanes(tile.m, tile.n / along_n, engine) {
                             let team = Team::Cta((along_n * 32) as u32);
@@ -112,7 +115,7 @@ impl Rule for Warps {
                     along_m *= 2;
                 }
             }
-            Stage::Warps { m: false, n: true } if state.tile.n % warps == 0 => {
+            Stage::Warps { m: false, n: true } if engine.holds(Condition::WarpsDivide, state.tile.n % warps == 0) => {
                 let tile = state.tile.with(Axis::N, state.tile.n / warps);
                 let stage = Stage::WarpVthread { m: true };
                 let body = engine.nest(State { team: Team::Warp(32), stage, tile, ..*state });
@@ -127,12 +130,13 @@ impl Rule for Warps {
 /// Whether a warp's tile gives each of 32 lanes a result, and none more than the register menu times the vthreads.
 fn enough_for_lanes(m: i64, n: i64, engine: &Engine<'_>) -> bool {
     let most = engine.menu.registers * engine.menu.vthreads.iter().copied().max().unwrap_or(1);
-    lane_splits(m, n).any(|(along_m, along_n)| m / along_m <= most && n / along_n <= most)
+    lane_splits(m, n, engine).into_iter().any(|(along_m, along_n)| m / along_m <= most && n / along_n <= most)
 }
 
 /// (lanes along m, lanes along n) with product 32 that divide the tile.
-fn lane_splits(m: i64, n: i64) -> impl Iterator<Item = (i64, i64)> {
-    (0..=5).map(|p| (1 << p, 32 >> p)).filter(move |(a, b)| m % a == 0 && n % b == 0)
+fn lane_splits(m: i64, n: i64, engine: &Engine<'_>) -> Vec<(i64, i64)> {
+    let divide = |a: i64, b: i64| engine.holds(Condition::LanesDivide, m % a == 0 && n % b == 0);
+    (0..=5).map(|p| (1 << p, 32 >> p)).filter(|(a, b)| divide(*a, *b)).collect()
 }
 
 /// `(warp nest) = for m in lanes(l): for n in lanes(32/l): (thread nest)`.
@@ -147,7 +151,7 @@ impl Rule for Lanes {
         let (Term::Nest(_), Team::Warp(lanes)) = (node, state.team) else { return };
         match state.stage {
             Stage::Lanes { m: true, n: true } => {
-                for (along_m, along_n) in lane_splits(state.tile.m, state.tile.n) {
+                for (along_m, along_n) in lane_splits(state.tile.m, state.tile.n, engine) {
                     let registers = (state.tile.m / along_m, state.tile.n / along_n);
                     if registers.0 > engine.menu.registers || registers.1 > engine.menu.registers {
                         continue;
@@ -161,7 +165,7 @@ impl Rule for Lanes {
             }
             Stage::Lanes { m: false, n: true } => {
                 let extent = i64::from(lanes);
-                if state.tile.n % extent == 0 {
+                if engine.holds(Condition::LanesDivide, state.tile.n % extent == 0) {
                     let tile = state.tile.with(Axis::N, state.tile.n / extent);
                     let body = engine.nest(State { team: Team::Thread, stage: Stage::Steps, tile, ..*state });
                     let total = state.tile.n;

@@ -1,5 +1,5 @@
 //! `cache_read` with `compute_at`: operands to shared memory at the k loop, to registers at the inner k loop.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Layout, Pipe, Place, Side, Stage, State, Term, Tile};
 
 /// Layouts that a tile of an operand may take in shared memory. `padding` is 16 bytes, so that vector accesses stay
@@ -15,7 +15,10 @@ fn layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout>
         list.extend([plain(false), padded(false)]);
     }
     // A swizzled row has a power of two of chunks, two at least.
-    let swizzles = |row: i64| row % i64::from(chunk) == 0 && row / i64::from(chunk) >= 2 && row.count_ones() == 1;
+    let swizzles = |row: i64| {
+        let power = row % i64::from(chunk) == 0 && row / i64::from(chunk) >= 2 && row.count_ones() == 1;
+        engine.holds(Condition::SwizzleRows, power)
+    };
     if operand.contiguous_along(Axis::K) {
         if swizzles(spatial) {
             list.push(Layout { k_major: true, pad: 0, swizzle: true });
@@ -62,7 +65,9 @@ impl Rule for Shared {
                 let total = (staged + layout.elements(spatial, state.tile.k) * bytes) * pipe.buffers();
                 let asynchronous = matches!(pipe, Pipe::Async(_));
                 let same_rows = engine.contraction.operand(*side).contiguous_along(Axis::K) != layout.k_major;
-                if total > engine.limits.shared_bytes || (asynchronous && bytes < 4 && !same_rows) {
+                let fits = engine.holds(Condition::SharedFits, total <= engine.limits.shared_bytes);
+                let moves = engine.holds(Condition::AsyncBytes, !asynchronous || bytes >= 4 || same_rows);
+                if !fits || !moves {
                     continue;
                 }
                 let copied = [spatial, state.tile.k];
@@ -102,7 +107,10 @@ impl Rule for Direct {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (Term::Nest(_), Stage::Staging(pipe @ Pipe::Plain)) = (node, state.stage) else { return };
+        let (Term::Nest(_), Stage::Staging(pipe)) = (node, state.stage) else { return };
+        if !engine.holds(Condition::OverlapStaged, pipe == Pipe::Plain) {
+            return;
+        }
         let body = engine.nest(State { stage: Stage::CtaVthread { m: true }, ..*state });
         engine.equals(Term::Direct { pipe, body: [body] });
     }
@@ -132,7 +140,8 @@ impl Rule for Fragments {
                 _ => (1, 0),
             };
             for vector in [1_i64, 2, 4, 8] {
-                if run % vector != 0 || pad % vector != 0 || vector * bytes > 16 {
+                let divides = engine.holds(Condition::FragmentRun, run % vector == 0 && pad % vector == 0);
+                if !divides || !engine.holds(Condition::FragmentBytes, vector * bytes <= 16) {
                     continue;
                 }
                 let stage = if a { Stage::Fragments { a: false } } else { Stage::Registers { m: true, n: true } };

@@ -1,5 +1,5 @@
 //! `cache_write` of C to registers with `reverse_compute_at` of its write-back.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Place, Stage, State, Term};
 
 /// `(cta nest) = (write C local nest' store)`: the block accumulates in registers, and its threads store what they hold.
@@ -32,7 +32,10 @@ impl Rule for InPlace {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (Term::Nest(_), Stage::Accumulators, Place::Global) = (node, state.stage, state.c) else { return };
+        let (Term::Nest(_), Stage::Accumulators) = (node, state.stage) else { return };
+        if !engine.holds(Condition::InPlaceWhole, state.c == Place::Global) {
+            return;
+        }
         let outer = u8::try_from(engine.contraction.outer_reduce().count()).unwrap_or(u8::MAX);
         let body = engine.nest(State { stage: Stage::Reduce(outer), ..*state });
         engine.equals(Term::InPlace([body]));

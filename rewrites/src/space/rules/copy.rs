@@ -1,6 +1,6 @@
 //! The schedule of a cooperative copy: `fuse` its two loops, `split` into (serial, threads, vector), `bind`,
 //! `vectorize`.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Side, Stage, State, Team, Term};
 
 /// `copy(x, k) = fuse(x, k) copy(x * k)`: neighbouring threads run along the operand's rows in global memory, or across.
@@ -59,8 +59,13 @@ impl Rule for SplitCopy {
         let row = engine.contraction.extent(contiguous);
         let same_rows = matches!(state.place(side), Place::Shared(layout) if layout.k_major != along_k);
         for vector in [1_i64, 2, 4, 8] {
-            let wide = vector * bytes <= 16 && row % vector == 0 && state.tile.k % vector == 0 && coalesced;
-            let moves = !asynchronous || (vector * bytes >= 4 && (vector == 1 || same_rows));
+            let wide = engine.holds(Condition::CopyBytes, vector * bytes <= 16)
+                && engine.holds(Condition::CopyRows, row % vector == 0)
+                && engine.holds(Condition::CopyRuns, state.tile.k % vector == 0)
+                && engine.holds(Condition::CopyCoalesced, coalesced);
+            let moves = !asynchronous
+                || (engine.holds(Condition::AsyncBytes, vector * bytes >= 4)
+                    && engine.holds(Condition::AsyncRows, vector == 1 || same_rows));
             let step = vector * i64::from(threads);
             if (vector > 1 && (!wide || step > state.tile.m)) || !moves {
                 continue;

@@ -1,5 +1,5 @@
 //! `reorder`: neighbouring loops of one team and one role change places; and the grouped rasterization made from it.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Role, Stage, State, Term};
 
 /// `for m: for n: body = for n: for m: body`, where both are loops over blocks, warps, lanes or registers.
@@ -15,14 +15,16 @@ impl Rule for Reorder {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, _state: &State) {
         let Term::Loop { axis: Axis::M, role, extent, total, body } = node else { return };
-        if !matches!(role, Role::Block | Role::Warp | Role::Thread | Role::Unroll) || *extent == 1 {
+        let may = matches!(role, Role::Block | Role::Warp | Role::Thread | Role::Unroll);
+        if !engine.holds(Condition::ReorderRoles, may) || *extent == 1 {
             return;
         }
         for inner in engine.nodes(body[0]) {
             let Term::Loop { axis: Axis::N, role: inner_role, extent: e, total: t, body: inner_body } = inner else {
                 continue;
             };
-            if inner_role != *role || e == 1 || grouped(engine, inner_body[0]) {
+            let free = engine.holds(Condition::ReorderGrouped, !grouped(engine, inner_body[0]));
+            if inner_role != *role || e == 1 || !free {
                 continue;
             }
             let below = engine.term(Term::Loop {
@@ -68,7 +70,7 @@ impl Rule for Group {
             }
             let tile = engine.state(inner_body[0]).tile.get(*axis);
             for group in engine.menu.groups.clone() {
-                if group >= *extent || extent % group != 0 {
+                if group >= *extent || !engine.holds(Condition::GroupDivides, extent % group == 0) {
                     continue;
                 }
                 let grouped = engine.term(Term::Loop {

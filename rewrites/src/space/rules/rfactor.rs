@@ -1,5 +1,5 @@
 //! `rfactor` over a part of k (split-K): partial sums in a workspace, added by a second kernel.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
 
 /// `nest(K) = split-k (for k in blocks(s): nest(K / s)) (add s parts)`.
@@ -18,7 +18,8 @@ impl Rule for SplitK {
         let longest = engine.menu.tile_k.iter().copied().max().unwrap_or(1);
         let batch = u8::try_from(engine.contraction.batch().count()).unwrap_or(u8::MAX);
         for parts in engine.menu.split_k.clone() {
-            if total % parts != 0 || total / parts < 2 * longest || engine.contraction.outer_reduce().count() > 0 {
+            let divides = engine.holds(Condition::SplitKDivides, total % parts == 0);
+            if !divides || total / parts < 2 * longest || engine.contraction.outer_reduce().count() > 0 {
                 continue;
             }
             let tile = state.tile.with(Axis::K, total / parts);

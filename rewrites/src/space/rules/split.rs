@@ -51,6 +51,6 @@ impl Rule for OuterReduction {
         let extent = engine.contraction.extent(Axis::Outer(index));
         let body = engine.nest(State { stage: Stage::Reduce(left - 1), ..*state });
         let axis = Axis::Outer(index);
-        engine.equals(Term::Loop { axis, role: Role::Serial, extent, total: 1, body: [body] });
+        engine.equals(Term::Loop { axis, role: Role::Serial, extent, total: extent, body: [body] });
     }
 }

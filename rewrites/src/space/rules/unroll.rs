@@ -1,5 +1,5 @@
 //! `unroll` and the loops that a thread runs itself: the inner k loop and the register tile.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
 
 /// `nest(k) = for k in serial or unroll (k / step): nest(step)`. Steps of more than one k value are offered where an
@@ -17,7 +17,7 @@ impl Rule for Steps {
         let steps: &[i64] = if along_k { &[1, 2, 4] } else { &[1] };
         let total = state.tile.k;
         for step in steps {
-            if total % step != 0 {
+            if !engine.holds(Condition::StepDivides, total % step == 0) {
                 continue;
             }
             let stage = Stage::Fragments { a: true };

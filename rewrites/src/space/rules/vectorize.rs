@@ -1,6 +1,6 @@
 //! `vectorize` of the store of C: the run of neighbouring results that one access takes. It is written on the
 //! accumulators' nest, because its width must divide it; the drain follows it.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
 
 /// Widths, elements, in which the register tile's rows can be stored: up to 16 bytes, dividing the tile and C's rows.
@@ -14,9 +14,9 @@ pub(super) fn store_widths(engine: &Engine<'_>, state: &State) -> Vec<i64> {
             *w == 1
                 || (along_n
                     && state.c == Place::Local
-                    && w * i64::from(c.dtype.bytes()) <= 16
-                    && state.tile.n % w == 0
-                    && row % w == 0)
+                    && engine.holds(Condition::StoreBytes, w * i64::from(c.dtype.bytes()) <= 16)
+                    && engine.holds(Condition::StoreDivides, state.tile.n % w == 0)
+                    && engine.holds(Condition::StoreRows, row % w == 0))
         })
         .collect()
 }

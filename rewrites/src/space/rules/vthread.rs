@@ -1,5 +1,5 @@
 //! `bind` to a virtual thread (with the `split` that makes the loop): strided pieces of a thread's tile.
-use crate::space::{Engine, Rule};
+use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Role, Stage, State, Team, Term};
 
 /// `nest(m) = for m in vthreads(v): nest(m / v)`, outside the warps and again outside the lanes, m then n.
@@ -31,7 +31,8 @@ impl Rule for Vthreads {
             let other = state.tile.m * state.tile.n / total;
             // Operands that stay in global memory gain nothing from strided pieces; that keeps their space small.
             let useful = extent == 1 || state.a != satune_ir::term::Place::Global;
-            if total % extent == 0 && each * other >= threads && useful {
+            let divides = engine.holds(Condition::VthreadsDivide, total % extent == 0);
+            if divides && each * other >= threads && useful {
                 let body = engine.nest(State { stage, tile: state.tile.with(axis, each), ..*state });
                 engine.equals(Term::Loop { axis, role: Role::Vthread, extent, total, body: [body] });
             }

@@ -1,0 +1,101 @@
+//! The side conditions of the rules, by name, so that a test can remove one and show that it is missed.
+use std::fmt;
+
+/// A side condition. `RULES.md` says which rule has it and what catches a rule without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Condition {
+    ThreadsDivide,
+    AccumulatorsFit,
+    WarpsDivide,
+    LanesDivide,
+    VthreadsDivide,
+    StepDivides,
+    SplitKDivides,
+    InPlaceWhole,
+    ReorderRoles,
+    ReorderGrouped,
+    GroupDivides,
+    SharedFits,
+    SwizzleRows,
+    OverlapStaged,
+    AsyncBytes,
+    AsyncRows,
+    CopyBytes,
+    CopyRows,
+    CopyRuns,
+    CopyCoalesced,
+    FragmentRun,
+    FragmentBytes,
+    StoreDivides,
+    StoreBytes,
+    StoreRows,
+}
+
+impl Condition {
+    /// All of them.
+    pub const ALL: [Condition; 25] = [
+        Condition::ThreadsDivide,
+        Condition::AccumulatorsFit,
+        Condition::WarpsDivide,
+        Condition::LanesDivide,
+        Condition::VthreadsDivide,
+        Condition::StepDivides,
+        Condition::SplitKDivides,
+        Condition::InPlaceWhole,
+        Condition::ReorderRoles,
+        Condition::ReorderGrouped,
+        Condition::GroupDivides,
+        Condition::SharedFits,
+        Condition::SwizzleRows,
+        Condition::OverlapStaged,
+        Condition::AsyncBytes,
+        Condition::AsyncRows,
+        Condition::CopyBytes,
+        Condition::CopyRows,
+        Condition::CopyRuns,
+        Condition::CopyCoalesced,
+        Condition::FragmentRun,
+        Condition::FragmentBytes,
+        Condition::StoreDivides,
+        Condition::StoreBytes,
+        Condition::StoreRows,
+    ];
+
+    /// What it asks.
+    pub fn text(self) -> &'static str {
+        match self {
+            Condition::ThreadsDivide => "the results of a block divide among its threads",
+            Condition::AccumulatorsFit => "the accumulators fit the registers of a thread",
+            Condition::WarpsDivide => "the warps along an axis divide the tile",
+            Condition::LanesDivide => "the lanes along an axis divide the tile",
+            Condition::VthreadsDivide => "the virtual threads along an axis divide the tile",
+            Condition::StepDivides => "the step divides the k tile",
+            Condition::SplitKDivides => "the parts divide k",
+            Condition::InPlaceWhole => "partial sums of a split reduction are not kept in place",
+            Condition::ReorderRoles => "only loops over blocks, warps, lanes and registers change places",
+            Condition::ReorderGrouped => "loops around a group stay as they are",
+            Condition::GroupDivides => "the group divides the blocks along its axis",
+            Condition::SharedFits => "what is staged fits in shared memory with all its buffers",
+            Condition::SwizzleRows => "a swizzled row has a power of two of 16-byte chunks, two at least",
+            Condition::OverlapStaged => "an overlapped k loop has every operand in shared memory",
+            Condition::AsyncBytes => "cp.async moves 4 bytes at least",
+            Condition::AsyncRows => "what cp.async moves at once is contiguous in shared memory too",
+            Condition::CopyBytes => "an access of a copy has 16 bytes at most",
+            Condition::CopyRows => "the width of a copy's access divides the rows of the operand",
+            Condition::CopyRuns => "the width of a copy's access divides the runs of the tile",
+            Condition::CopyCoalesced => "a copy has wide accesses only along the operand's rows",
+            Condition::FragmentRun => "the width of a fragment's access divides the run that it reads",
+            Condition::FragmentBytes => "a fragment's access has 16 bytes at most",
+            Condition::StoreDivides => "the width of a store divides the neighbouring results of a thread",
+            Condition::StoreBytes => "a store has 16 bytes at most",
+            Condition::StoreRows => "the width of a store divides the rows of the result",
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
