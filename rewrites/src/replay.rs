@@ -1,13 +1,14 @@
 //! Replaying a trace: the interpreter of calls.
 use crate::index_map::IndexMap;
+use crate::sample::Random;
 use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
 use crate::tree::{LoopId, Node};
 use crate::{
     add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
     decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
-    reverse_compute_inline, rfactor, set_scope, split, storage_align, transform_block_layout, transform_layout, unroll,
-    vectorize, ErrorClass, ScheduleError,
+    reverse_compute_inline, rfactor, sample_categorical, sample_perfect_tile, set_scope, split, storage_align,
+    transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
 };
 use satune_ir::{Attr, BlockId, DType, Expr, Program};
 use serde_json::Value;
@@ -25,6 +26,8 @@ pub enum Handle {
     Block(BlockId),
     /// A loop.
     Loop(LoopId),
+    /// An integer.
+    Int(i64),
     /// Several.
     List(Vec<Handle>),
 }
@@ -47,6 +50,8 @@ pub struct Replay {
     /// The schedule so far.
     pub schedule: Schedule,
     env: HashMap<String, Handle>,
+    random: Random,
+    decision: Option<Value>,
 }
 
 /// Makes the calls one after the other, up to the first refusal. Returns an outcome per call made, and the schedule that
@@ -68,7 +73,23 @@ pub fn replay(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Sch
 impl Replay {
     /// Nothing called yet.
     pub fn new(program: &Program) -> Result<Replay> {
-        Ok(Replay { schedule: Schedule::new(program.clone())?, env: HashMap::new() })
+        Ok(Replay {
+            schedule: Schedule::new(program.clone())?,
+            env: HashMap::new(),
+            random: Random::new(0),
+            decision: None,
+        })
+    }
+
+    /// Starts from a seed; without it, from 0. The seed matters for samples without a decision.
+    pub fn with_seed(mut self, seed: u64) -> Replay {
+        self.random = Random::new(seed);
+        self
+    }
+
+    /// What the last call decided, where it was a sample; as its argument `decision`, it decides the same again.
+    pub fn decision(&self) -> Option<&Value> {
+        self.decision.as_ref()
     }
 
     /// What a name is bound to.
@@ -78,7 +99,11 @@ impl Replay {
 
     /// Makes one call. On refusal nothing has changed.
     pub fn call(&mut self, call: &Call) -> CallResult {
-        let result = dispatch(&mut self.schedule, &self.env, call)?;
+        self.decision = None;
+        let result = match sample(self, call) {
+            Some(result) => result?,
+            None => dispatch(&mut self.schedule, &self.env, call)?,
+        };
         match (&call.out, result) {
             (None, _) => {}
             (Some(Out::One(name)), value) => {
@@ -137,7 +162,51 @@ pub const PRIMITIVES: &[&str] = &[
     "loop_partition",
     "transform_layout",
     "transform_block_layout",
+    "sample_perfect_tile",
+    "sample_categorical",
+    "enter_postproc",
 ];
+
+/// The primitives that take from the random state. None where the call is of another.
+fn sample(state: &mut Replay, call: &Call) -> Option<Result<Handle>> {
+    let args = Args { call, env: &state.env };
+    let (handle, decision) = match call.op.as_str() {
+        "sample_perfect_tile" => match perfect_tile(&state.schedule, &args, &mut state.random) {
+            Ok(factors) => (
+                Handle::List(factors.iter().map(|f| Handle::Int(*f)).collect()),
+                factors.into_iter().map(Value::from).collect(),
+            ),
+            Err(error) => return Some(Err(error)),
+        },
+        "sample_categorical" => match categorical(&args, &mut state.random) {
+            Ok(choice) => (Handle::Int(choice.value), Value::from(choice.index)),
+            Err(error) => return Some(Err(error)),
+        },
+        _ => return None,
+    };
+    state.decision = Some(decision);
+    Some(Ok(handle))
+}
+
+fn perfect_tile(s: &Schedule, args: &Args<'_>, random: &mut Random) -> Result<Vec<i64>> {
+    let decision = match args.get(3, "decision") {
+        None | Some(Value::Null) => None,
+        Some(_) => Some(args.ints(3, "decision")?),
+    };
+    let (n, max) = (args.int(1, "n")?, args.int_or(2, "max_innermost_factor", 16)?);
+    sample_perfect_tile::sample_perfect_tile(s, args.loop_(0, "loop")?, n, max, decision.as_deref(), random)
+}
+
+fn categorical(args: &Args<'_>, random: &mut Random) -> Result<sample_categorical::Choice> {
+    let decision = match args.get(2, "decision") {
+        None | Some(Value::Null) => None,
+        Some(_) => Some(args.int(2, "decision")?),
+    };
+    let probs = args.required(1, "probs")?;
+    let weights = probs.as_array().and_then(|items| items.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>());
+    let weights = weights.ok_or_else(|| args.unsuitable("probs", probs))?;
+    sample_categorical::sample_categorical(&args.ints(0, "candidates")?, &weights, decision, random)
+}
 
 fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Result<Handle> {
     let args = Args { call, env };
@@ -170,7 +239,7 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         "unroll" => unroll::unroll(s, args.loop_(0, "loop")?).map(done),
         "parallel" => parallel::parallel(s, args.loop_(0, "loop")?).map(done),
         "annotate" => {
-            let value = attribute(args.get(2, "ann_val").ok_or_else(|| args.missing("ann_val"))?);
+            let value = args.attribute(args.required(2, "ann_val")?)?;
             annotate::annotate(s, args.node(s, 0, "block_or_loop")?, args.text(1, "ann_key")?, value).map(done)
         }
         "unannotate" => annotate::unannotate(s, args.node(s, 0, "block_or_loop")?, args.text(1, "ann_key")?).map(done),
@@ -246,6 +315,8 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             let (block, map) = (args.block(s, 0, "block")?, args.index_map(1, "index_map")?);
             transform_block_layout::transform_block_layout(s, block, &map).map(done)
         }
+        // Says where TVM's postprocessors begin; changes nothing.
+        "enter_postproc" => Ok(Handle::None),
         "merge" => Err(ScheduleError::refused(
             "The loops cannot be merged without a proof that their nests are independent",
             "merge runs the iterations of several nests together and proves nothing about their dependences",
@@ -363,8 +434,46 @@ impl<'a> Args<'a> {
 
     /// An integer.
     pub fn int(&self, position: usize, name: &str) -> Result<i64> {
-        let value = self.required(position, name)?;
-        value.as_i64().ok_or_else(|| self.unsuitable(name, value))
+        self.int_of(name, self.required(position, name)?)
+    }
+
+    /// A number, or what a sample chose.
+    fn int_of(&self, name: &str, value: &Value) -> Result<i64> {
+        match value.as_str().and_then(|text| self.handle(text)) {
+            Some(Ok(Handle::Int(number))) => Ok(number),
+            Some(Err(error)) => Err(error),
+            _ => value.as_i64().ok_or_else(|| self.unsuitable(name, value)),
+        }
+    }
+
+    /// The elements of a list; a name bound to integers is one too.
+    fn list(&self, name: &str, value: &Value) -> Result<Vec<Value>> {
+        match value.as_str().and_then(|text| self.handle(text)) {
+            Some(Ok(Handle::List(items))) => items
+                .iter()
+                .map(|item| match item {
+                    Handle::Int(number) => Ok(Value::from(*number)),
+                    _ => Err(self.unsuitable(name, value)),
+                })
+                .collect(),
+            Some(Err(error)) => Err(error),
+            _ => value.as_array().cloned().ok_or_else(|| self.unsuitable(name, value)),
+        }
+    }
+
+    /// The value of an annotation; `"$x"` is what a sample chose.
+    fn attribute(&self, value: &Value) -> Result<Attr> {
+        Ok(match value {
+            Value::Null => Attr::None,
+            Value::Bool(b) => Attr::Bool(*b),
+            Value::Number(n) => n.as_i64().map_or_else(|| Attr::Float(n.as_f64().unwrap_or(f64::NAN)), Attr::Int),
+            Value::String(text) if text.starts_with('$') => Attr::Int(self.int_of("ann_val", value)?),
+            Value::String(text) => Attr::Str(text.clone()),
+            Value::Array(items) => Attr::List(items.iter().map(|v| self.attribute(v)).collect::<Result<_>>()?),
+            Value::Object(map) => {
+                Attr::Dict(map.iter().map(|(k, v)| Ok((k.clone(), self.attribute(v)?))).collect::<Result<_>>()?)
+            }
+        })
     }
 
     /// An integer, or its default.
@@ -375,8 +484,7 @@ impl<'a> Args<'a> {
     /// A list of integers.
     pub fn ints(&self, position: usize, name: &str) -> Result<Vec<i64>> {
         let value = self.required(position, name)?;
-        let items = value.as_array().ok_or_else(|| self.unsuitable(name, value))?;
-        items.iter().map(|v| v.as_i64().ok_or_else(|| self.unsuitable(name, value))).collect()
+        self.list(name, value)?.iter().map(|v| self.int_of(name, v)).collect()
     }
 
     /// An index map: `"lambda i, j: (j, i)"`, or the same under the key `index_map`.
@@ -426,35 +534,13 @@ impl<'a> Args<'a> {
     /// Factors; `null` and -1 are to be inferred.
     pub fn factors(&self, position: usize, name: &str) -> Result<Vec<Option<i64>>> {
         let value = self.required(position, name)?;
-        let items = match value {
-            Value::Array(items) => items,
-            Value::Object(map) => match map.get("factors") {
-                Some(Value::Array(items)) => items,
-                _ => return Err(self.unsuitable(name, value)),
-            },
-            _ => return Err(self.unsuitable(name, value)),
-        };
-        items
+        let items = value.as_object().and_then(|map| map.get("factors")).unwrap_or(value);
+        self.list(name, items)?
             .iter()
             .map(|v| match v {
                 Value::Null => Ok(None),
-                _ => match v.as_i64() {
-                    Some(-1) => Ok(None),
-                    Some(f) => Ok(Some(f)),
-                    None => Err(self.unsuitable(name, value)),
-                },
+                _ => self.int_of(name, v).map(|f| (f != -1).then_some(f)),
             })
             .collect()
-    }
-}
-
-fn attribute(value: &Value) -> Attr {
-    match value {
-        Value::Null => Attr::None,
-        Value::Bool(b) => Attr::Bool(*b),
-        Value::Number(n) => n.as_i64().map_or_else(|| Attr::Float(n.as_f64().unwrap_or(f64::NAN)), Attr::Int),
-        Value::String(text) => Attr::Str(text.clone()),
-        Value::Array(items) => Attr::List(items.iter().map(attribute).collect()),
-        Value::Object(map) => Attr::Dict(map.iter().map(|(k, v)| (k.clone(), attribute(v))).collect()),
     }
 }

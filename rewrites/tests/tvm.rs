@@ -1,0 +1,127 @@
+//! Compares with TVM itself, where it is installed (scripts/fetch-tvm): programs as they are printed, traces as Python, and
+//! the traces that TVM records for them.
+use satune_ir::{structural, tvmscript, Program};
+use satune_rewrites::replay::{replay, PRIMITIVES};
+use satune_rewrites::{Call, Trace};
+use serde::Deserialize;
+use serde_json::{json, Value};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    script: String,
+    calls: Vec<Call>,
+    final_script: Option<String>,
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Puts the requests to TVM; None, with a word why, where it is not there.
+fn ask(name: &str, requests: &[Value]) -> Option<Vec<Value>> {
+    let tvm = root().join("target/tvm");
+    if !tvm.join("tvm").is_dir() {
+        println!("skipped: TVM is not in target/tvm (scripts/fetch-tvm)");
+        return None;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (questions, answers) = (folder.join(format!("{name}.requests")), folder.join(format!("{name}.answers")));
+    let lines: String = requests.iter().map(|r| format!("{r}\n")).collect();
+    std::fs::write(&questions, lines).expect("requests are written");
+    let output = Command::new("python3").arg(root().join("scripts/tvm_check.py")).args([&tvm, &questions, &answers]);
+    let output = match output.output() {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: python3: {error}");
+            return None;
+        }
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(answers).expect("answers");
+    Some(text.lines().map(|l| serde_json::from_str(l).expect("an answer")).collect())
+}
+
+/// Cases of which TVM accepts every call, with the program that we make of each.
+fn accepted() -> Option<Vec<(Case, Program)>> {
+    let path = root().join("../shared/cases/tvm_verdicts.jsonl");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        println!("skipped: shared cases not present");
+        return None;
+    };
+    let cases = text.lines().map(|l| serde_json::from_str::<Case>(l).expect("a case"));
+    let ours = cases.filter_map(|case| {
+        let theirs = tvmscript::parse(case.final_script.as_ref()?).expect("TVM's program parses");
+        if case.calls.iter().any(|c| !PRIMITIVES.contains(&c.op.as_str())) {
+            return None;
+        }
+        let program = tvmscript::parse(&case.script).expect("the source parses");
+        let (results, schedule) = replay(&program, &case.calls).expect("a schedule");
+        // Where we differ on purpose, the verdict suite says why.
+        let same = results.iter().all(Result::is_ok) && structural::equal(schedule.program(), &theirs).is_ok();
+        same.then(|| (case, schedule.program().clone()))
+    });
+    Some(ours.collect())
+}
+
+fn failed(total: usize, failures: &[String]) {
+    println!("{} of {total} agree", total - failures.len());
+    assert!(failures.is_empty(), "{} of {total} differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn printed_programs_are_tvms() {
+    let Some(cases) = accepted() else { return };
+    let requests: Vec<Value> = cases
+        .iter()
+        .map(|(case, ours)| json!({"expect": tvmscript::print(ours), "reference": case.final_script}))
+        .collect();
+    let Some(answers) = ask("printed", &requests) else { return };
+    let failures: Vec<String> = (cases.iter().zip(&answers))
+        .filter_map(|((case, _), answer)| Some(format!("{}: {}", case.name, answer["error"].as_str()?)))
+        .collect();
+    assert_eq!(answers.len(), cases.len());
+    failed(cases.len(), &failures);
+}
+
+/// Our trace -> Python -> TVM -> its trace, in three forms -> our replay: always the same program.
+#[test]
+fn traces_go_there_and_back() {
+    let Some(cases) = accepted() else { return };
+    let requests: Vec<Value> = cases
+        .iter()
+        .map(|(case, ours)| {
+            let python = Trace { calls: case.calls.clone() }.to_python("schedule");
+            json!({"expect": tvmscript::print(ours), "script": case.script, "python": python})
+        })
+        .collect();
+    let Some(answers) = ask("traces", &requests) else { return };
+    assert_eq!(answers.len(), cases.len());
+    let mut failures = Vec::new();
+    for ((case, ours), answer) in cases.iter().zip(&answers) {
+        if let Some(error) = answer["error"].as_str() {
+            failures.push(format!("{}: {error}", case.name));
+            continue;
+        }
+        let graph = answer["graph"].as_str().unwrap_or_default().to_string();
+        let text = answer["text"].as_str().unwrap_or_default().to_string();
+        for (form, text) in [("json", answer["json"].to_string()), ("graph", graph), ("text", text)] {
+            if let Err(why) = back(&case.script, &text, ours) {
+                failures.push(format!("{} ({form}): {why}\n{text}", case.name));
+            }
+        }
+    }
+    failed(cases.len(), &failures);
+}
+
+fn back(script: &str, trace: &str, expected: &Program) -> Result<(), String> {
+    let trace = Trace::read(trace).map_err(|e| e.to_string())?;
+    let program = tvmscript::parse(script).map_err(|e| e.to_string())?;
+    let (results, schedule) = replay(&program, &trace.calls).map_err(|e| e.to_string())?;
+    if let Some((call, error)) = trace.calls.iter().zip(&results).find_map(|(c, r)| Some((c, r.as_ref().err()?))) {
+        return Err(format!("{}: {}", call.op, error.detail));
+    }
+    structural::equal(schedule.program(), expected).map_err(|e| format!("{e:?}"))
+}
