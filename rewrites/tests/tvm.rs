@@ -1,12 +1,13 @@
 //! Compares with TVM itself, where it is installed (scripts/fetch-tvm): programs as they are printed, traces as Python, and
 //! the traces that TVM records for them.
+mod ask;
+
+use ask::{ask, root};
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::{replay, PRIMITIVES};
 use satune_rewrites::{Call, Trace};
 use serde::Deserialize;
 use serde_json::{json, Value};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 #[derive(Deserialize)]
 struct Case {
@@ -14,34 +15,6 @@ struct Case {
     script: String,
     calls: Vec<Call>,
     final_script: Option<String>,
-}
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Puts the requests to TVM; None, with a word why, where it is not there.
-fn ask(name: &str, requests: &[Value]) -> Option<Vec<Value>> {
-    let tvm = root().join("target/tvm");
-    if !tvm.join("tvm").is_dir() {
-        println!("skipped: TVM is not in target/tvm (scripts/fetch-tvm)");
-        return None;
-    }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (questions, answers) = (folder.join(format!("{name}.requests")), folder.join(format!("{name}.answers")));
-    let lines: String = requests.iter().map(|r| format!("{r}\n")).collect();
-    std::fs::write(&questions, lines).expect("requests are written");
-    let output = Command::new("python3").arg(root().join("scripts/tvm_check.py")).args([&tvm, &questions, &answers]);
-    let output = match output.output() {
-        Ok(output) => output,
-        Err(error) => {
-            println!("skipped: python3: {error}");
-            return None;
-        }
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = std::fs::read_to_string(answers).expect("answers");
-    Some(text.lines().map(|l| serde_json::from_str(l).expect("an answer")).collect())
 }
 
 /// Cases of which TVM accepts every call, with the program that we make of each.

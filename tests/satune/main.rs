@@ -9,3 +9,4 @@ mod programs;
 mod staircase;
 mod support;
 mod traces;
+mod tvm;
