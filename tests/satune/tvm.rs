@@ -39,16 +39,32 @@ fn tvm_makes_the_same_programs() {
         })
         .collect();
     let Some(answers) = ask::ask("sampled", &requests) else { return };
-    let mut failures = Vec::new();
+    let (mut failures, mut swizzled) = (Vec::new(), 0);
     for ((source, trace, ours), answer) in all.iter().zip(&answers) {
-        let verdict = match answer["error"].as_str() {
-            Some(error) => Err(error.to_string()),
-            None => back(source, &answer["json"].to_string(), ours),
-        };
-        failures.extend(verdict.err().map(|e| format!("{e}\n{}", trace.to_python("schedule"))));
+        let python = trace.to_python("schedule");
+        // TVM cannot bound an xor, and so refuses every swizzled layout.
+        if python.contains('^') && answer["error"].as_str().is_some_and(|e| e.contains("is_zero(range->min)")) {
+            swizzled += 1;
+            continue;
+        }
+        let verdict = same(answer, ours).and_then(|()| back(source, &answer["json"].to_string(), ours));
+        failures.extend(verdict.err().map(|e| format!("{e}\n{python}")));
     }
-    println!("{} of {} agree", all.len() - failures.len(), all.len());
+    println!(
+        "{} of {} agree, {swizzled} have layouts that TVM cannot express",
+        all.len() - failures.len() - swizzled,
+        all.len()
+    );
+    assert!(swizzled * 2 < all.len(), "{swizzled} of {} are refused", all.len());
     assert!(failures.is_empty(), "{} of {} differ:\n{}", failures.len(), all.len(), failures.join("\n"));
+}
+
+/// TVM's program, read by us: it has conditions like `0 * 2 + i < 4`, which reading folds and TVM's comparison does not.
+fn same(answer: &Value, ours: &Program) -> Result<(), String> {
+    let Some(text) = answer["final"].as_str() else { return Err(answer["error"].to_string()) };
+    let theirs = tvmscript::parse(text).map_err(|e| format!("{e}\n{text}"))?;
+    structural::equal(ours, &theirs)
+        .map_err(|e| format!("{e:?}\n--- TVM's\n{text}\n--- ours\n{}", tvmscript::print(ours)))
 }
 
 /// The trace that TVM recorded, replayed.
