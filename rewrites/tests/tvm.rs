@@ -90,7 +90,11 @@ fn traces_go_there_and_back() {
     assert_eq!(answers.len(), cases.len());
     let (mut failures, mut forms) = (Vec::new(), 0);
     for ((case, ours), answer) in cases.iter().zip(&answers) {
-        if let Some(error) = answer["error"].as_str() {
+        // Where TVM leaves `0 * 2 + i < 4`, which its comparison does not fold, reading its program does.
+        let folded = answer["final"].as_str().and_then(|text| tvmscript::parse(text).ok());
+        let printed = tvmscript::parse(&tvmscript::print(ours)).expect("what we print parses");
+        let same = folded.is_some_and(|theirs| structural::equal(&printed, &theirs).is_ok());
+        if let Some(error) = answer["error"].as_str().filter(|_| !same) {
             failures.push(format!("{}: {error}", case.name));
             continue;
         }
