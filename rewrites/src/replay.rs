@@ -1,15 +1,18 @@
 //! Replaying a trace: the interpreter of calls.
-use crate::index_map::IndexMap;
+mod args;
+
+use crate::sample::Random;
 use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
-use crate::tree::{LoopId, Node};
+use crate::tree::LoopId;
 use crate::{
     add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
     decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
-    reverse_compute_inline, rfactor, set_scope, split, storage_align, tensorize, transform_block_layout,
-    transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
+    reverse_compute_inline, rfactor, sample_categorical, sample_perfect_tile, set_scope, split, storage_align,
+    tensorize, transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
 };
-use satune_ir::{Attr, BlockId, DType, Expr, Program};
+use args::Args;
+use satune_ir::{BlockId, Program};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -25,6 +28,8 @@ pub enum Handle {
     Block(BlockId),
     /// A loop.
     Loop(LoopId),
+    /// An integer.
+    Int(i64),
     /// Several.
     List(Vec<Handle>),
 }
@@ -47,12 +52,19 @@ pub struct Replay {
     /// The schedule so far.
     pub schedule: Schedule,
     env: HashMap<String, Handle>,
+    random: Random,
+    decision: Option<Value>,
 }
 
 /// Makes the calls one after the other, up to the first refusal. Returns an outcome per call made, and the schedule that
 /// the calls up to there left.
 pub fn replay(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
-    let mut state = Replay::new(program)?;
+    replay_seeded(program, calls, 0)
+}
+
+/// [`replay`], with the seed of samples that have no decision.
+pub fn replay_seeded(program: &Program, calls: &[Call], seed: u64) -> Result<(Vec<CallResult>, Schedule)> {
+    let mut state = Replay::new(program)?.with_seed(seed);
     let mut results = Vec::with_capacity(calls.len());
     for call in calls {
         let result = state.call(call);
@@ -68,7 +80,23 @@ pub fn replay(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Sch
 impl Replay {
     /// Nothing called yet.
     pub fn new(program: &Program) -> Result<Replay> {
-        Ok(Replay { schedule: Schedule::new(program.clone())?, env: HashMap::new() })
+        Ok(Replay {
+            schedule: Schedule::new(program.clone())?,
+            env: HashMap::new(),
+            random: Random::new(0),
+            decision: None,
+        })
+    }
+
+    /// Starts from a seed; without it, from 0. The seed matters for samples without a decision.
+    pub fn with_seed(mut self, seed: u64) -> Replay {
+        self.random = Random::new(seed);
+        self
+    }
+
+    /// What the last call decided, where it was a sample; as its argument `decision`, it decides the same again.
+    pub fn decision(&self) -> Option<&Value> {
+        self.decision.as_ref()
     }
 
     /// What a name is bound to.
@@ -78,7 +106,11 @@ impl Replay {
 
     /// Makes one call. On refusal nothing has changed.
     pub fn call(&mut self, call: &Call) -> CallResult {
-        let result = dispatch(&mut self.schedule, &self.env, call)?;
+        self.decision = None;
+        let result = match sample(self, call) {
+            Some(result) => result?,
+            None => dispatch(&mut self.schedule, &self.env, call)?,
+        };
         match (&call.out, result) {
             (None, _) => {}
             (Some(Out::One(name)), value) => {
@@ -138,7 +170,51 @@ pub const PRIMITIVES: &[&str] = &[
     "loop_partition",
     "transform_layout",
     "transform_block_layout",
+    "sample_perfect_tile",
+    "sample_categorical",
+    "enter_postproc",
 ];
+
+/// The primitives that take from the random state. None where the call is of another.
+fn sample(state: &mut Replay, call: &Call) -> Option<Result<Handle>> {
+    let args = Args { call, env: &state.env };
+    let (handle, decision) = match call.op.as_str() {
+        "sample_perfect_tile" => match perfect_tile(&state.schedule, &args, &mut state.random) {
+            Ok(factors) => (
+                Handle::List(factors.iter().map(|f| Handle::Int(*f)).collect()),
+                factors.into_iter().map(Value::from).collect(),
+            ),
+            Err(error) => return Some(Err(error)),
+        },
+        "sample_categorical" => match categorical(&args, &mut state.random) {
+            Ok(choice) => (Handle::Int(choice.value), Value::from(choice.index)),
+            Err(error) => return Some(Err(error)),
+        },
+        _ => return None,
+    };
+    state.decision = Some(decision);
+    Some(Ok(handle))
+}
+
+fn perfect_tile(s: &Schedule, args: &Args<'_>, random: &mut Random) -> Result<Vec<i64>> {
+    let decision = match args.get(3, "decision") {
+        None | Some(Value::Null) => None,
+        Some(_) => Some(args.ints(3, "decision")?),
+    };
+    let (n, max) = (args.int(1, "n")?, args.int_or(2, "max_innermost_factor", 16)?);
+    sample_perfect_tile::sample_perfect_tile(s, args.loop_(0, "loop")?, n, max, decision.as_deref(), random)
+}
+
+fn categorical(args: &Args<'_>, random: &mut Random) -> Result<sample_categorical::Choice> {
+    let decision = match args.get(2, "decision") {
+        None | Some(Value::Null) => None,
+        Some(_) => Some(args.int(2, "decision")?),
+    };
+    let probs = args.required(1, "probs")?;
+    let weights = probs.as_array().and_then(|items| items.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>());
+    let weights = weights.ok_or_else(|| args.unsuitable("probs", probs))?;
+    sample_categorical::sample_categorical(&args.ints(0, "candidates")?, &weights, decision, random)
+}
 
 fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Result<Handle> {
     let args = Args { call, env };
@@ -171,7 +247,7 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         "unroll" => unroll::unroll(s, args.loop_(0, "loop")?).map(done),
         "parallel" => parallel::parallel(s, args.loop_(0, "loop")?).map(done),
         "annotate" => {
-            let value = attribute(args.get(2, "ann_val").ok_or_else(|| args.missing("ann_val"))?);
+            let value = args.attribute(args.required(2, "ann_val")?)?;
             annotate::annotate(s, args.node(s, 0, "block_or_loop")?, args.text(1, "ann_key")?, value).map(done)
         }
         "unannotate" => annotate::unannotate(s, args.node(s, 0, "block_or_loop")?, args.text(1, "ann_key")?).map(done),
@@ -252,6 +328,8 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             let (block, map) = (args.block(s, 0, "block")?, args.index_map(1, "index_map")?);
             transform_block_layout::transform_block_layout(s, block, &map).map(done)
         }
+        // Says where TVM's postprocessors begin; changes nothing.
+        "enter_postproc" => Ok(Handle::None),
         "merge" => Err(ScheduleError::refused(
             "The loops cannot be merged without a proof that their nests are independent",
             "merge runs the iterations of several nests together and proves nothing about their dependences",
@@ -259,208 +337,5 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         .within("merge")
         .remedy("compute_at and reverse_compute_at join nests and check what they must")),
         other => Err(ScheduleError::value(format!("`{other}` is no primitive that Satune has"))),
-    }
-}
-
-/// The arguments of a call, by position or by name. A primitive is added with one line in `dispatch`, which takes its
-/// arguments from here, and its name in [`PRIMITIVES`].
-#[derive(Clone, Copy, Debug)]
-pub struct Args<'a> {
-    call: &'a Call,
-    env: &'a HashMap<String, Handle>,
-}
-
-impl<'a> Args<'a> {
-    fn get(&self, position: usize, name: &str) -> Option<&'a Value> {
-        self.call.args.get(position).or_else(|| self.call.kwargs.get(name))
-    }
-
-    fn missing(&self, name: &str) -> ScheduleError {
-        wrong(self.call, format!("argument `{name}` is missing"))
-    }
-
-    fn unsuitable(&self, name: &str, value: &Value) -> ScheduleError {
-        wrong(self.call, format!("argument `{name}` cannot be {value}"))
-    }
-
-    fn required(&self, position: usize, name: &str) -> Result<&'a Value> {
-        self.get(position, name).ok_or_else(|| self.missing(name))
-    }
-
-    /// The value that `"$x"` or `"$x[i]"` stands for.
-    fn handle(&self, text: &str) -> Option<Result<Handle>> {
-        let reference = text.strip_prefix('$')?;
-        Some(self.resolve(reference).ok_or_else(|| wrong(self.call, format!("`{text}` is not bound to anything"))))
-    }
-
-    fn resolve(&self, reference: &str) -> Option<Handle> {
-        let (name, index) = match reference.split_once('[') {
-            Some((name, rest)) => (name, Some(rest.strip_suffix(']')?.parse::<i64>().ok()?)),
-            None => (reference, None),
-        };
-        let value = self.env.get(name)?;
-        match (value, index) {
-            (value, None) => Some(value.clone()),
-            (Handle::List(items), Some(i)) => {
-                let at = if i < 0 { i + items.len() as i64 } else { i };
-                items.get(usize::try_from(at).ok()?).cloned()
-            }
-            _ => None,
-        }
-    }
-
-    fn node_of(&self, s: &Schedule, name: &str, value: &Value) -> Result<Node> {
-        let Value::String(text) = value else { return Err(self.unsuitable(name, value)) };
-        match self.handle(text) {
-            Some(handle) => match handle? {
-                Handle::Block(id) => Ok(Node::Block(id)),
-                Handle::Loop(id) => Ok(Node::Loop(id)),
-                _ => Err(self.unsuitable(name, value)),
-            },
-            None => queries::get_sblock(s, text).map(Node::Block),
-        }
-    }
-
-    /// A loop, or a block by handle or name.
-    pub fn node(&self, s: &Schedule, position: usize, name: &str) -> Result<Node> {
-        self.node_of(s, name, self.required(position, name)?)
-    }
-
-    /// A block, by handle or by name.
-    pub fn block(&self, s: &Schedule, position: usize, name: &str) -> Result<BlockId> {
-        let value = self.required(position, name)?;
-        match self.node_of(s, name, value)? {
-            Node::Block(id) => Ok(id),
-            Node::Loop(_) => Err(self.unsuitable(name, value)),
-        }
-    }
-
-    fn loop_of(&self, name: &str, value: &Value) -> Result<LoopId> {
-        match value.as_str().and_then(|text| self.handle(text)) {
-            Some(Ok(Handle::Loop(id))) => Ok(id),
-            Some(Err(error)) => Err(error),
-            _ => Err(self.unsuitable(name, value)),
-        }
-    }
-
-    /// A loop.
-    pub fn loop_(&self, position: usize, name: &str) -> Result<LoopId> {
-        self.loop_of(name, self.required(position, name)?)
-    }
-
-    /// All positional arguments, loops.
-    pub fn all_loops(&self) -> Result<Vec<LoopId>> {
-        self.call.args.iter().map(|v| self.loop_of("loops", v)).collect()
-    }
-
-    /// A string.
-    pub fn text(&self, position: usize, name: &str) -> Result<&'a str> {
-        let value = self.required(position, name)?;
-        value.as_str().ok_or_else(|| self.unsuitable(name, value))
-    }
-
-    /// A boolean, or its default.
-    pub fn flag(&self, position: usize, name: &str, default: bool) -> Result<bool> {
-        match self.get(position, name) {
-            None => Ok(default),
-            Some(value) => value.as_bool().ok_or_else(|| self.unsuitable(name, value)),
-        }
-    }
-
-    /// An integer.
-    pub fn int(&self, position: usize, name: &str) -> Result<i64> {
-        let value = self.required(position, name)?;
-        value.as_i64().ok_or_else(|| self.unsuitable(name, value))
-    }
-
-    /// An integer, or its default.
-    pub fn int_or(&self, position: usize, name: &str, default: i64) -> Result<i64> {
-        self.get(position, name).map_or(Ok(default), |_| self.int(position, name))
-    }
-
-    /// A list of integers.
-    pub fn ints(&self, position: usize, name: &str) -> Result<Vec<i64>> {
-        let value = self.required(position, name)?;
-        let items = value.as_array().ok_or_else(|| self.unsuitable(name, value))?;
-        items.iter().map(|v| v.as_i64().ok_or_else(|| self.unsuitable(name, value))).collect()
-    }
-
-    /// An index map: `"lambda i, j: (j, i)"`, or the same under the key `index_map`.
-    pub fn index_map(&self, position: usize, name: &str) -> Result<IndexMap> {
-        let value = self.required(position, name)?;
-        let text = value.as_str().or_else(|| value.get("index_map")?.as_str());
-        let text = text.ok_or_else(|| self.unsuitable(name, value))?;
-        IndexMap::parse(text).map_err(|e| wrong(self.call, e))
-    }
-
-    /// A number; none where the argument is missing.
-    pub fn constant(&self, position: usize, name: &str) -> Result<Option<Expr>> {
-        match self.get(position, name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Number(n)) => Ok(Some(match n.as_i64() {
-                Some(v) => Expr::Int(v, DType::I32),
-                None => Expr::Float(n.as_f64().unwrap_or(f64::NAN).to_bits(), DType::F32),
-            })),
-            Some(value) => Err(self.unsuitable(name, value)),
-        }
-    }
-
-    /// A list of blocks; none where the argument is missing.
-    pub fn blocks(&self, s: &Schedule, position: usize, name: &str) -> Result<Vec<BlockId>> {
-        let one = |value: &Value| match self.node_of(s, name, value)? {
-            Node::Block(id) => Ok(id),
-            Node::Loop(_) => Err(self.unsuitable(name, value)),
-        };
-        match self.get(position, name) {
-            None | Some(Value::Null) => Ok(Vec::new()),
-            Some(Value::Array(items)) => items.iter().map(one).collect(),
-            Some(value) => one(value).map(|id| vec![id]),
-        }
-    }
-
-    /// A buffer of a block, `["read", 0]`: whether it is written, and its index.
-    pub fn buffer(&self, position: usize, name: &str) -> Result<(bool, i64)> {
-        let value = self.required(position, name)?;
-        let Some([kind, index]) = value.as_array().map(Vec::as_slice) else { return Err(self.unsuitable(name, value)) };
-        match (kind.as_str(), index.as_i64()) {
-            (Some("read"), Some(i)) => Ok((false, i)),
-            (Some("write"), Some(i)) => Ok((true, i)),
-            _ => Err(self.unsuitable(name, value)),
-        }
-    }
-
-    /// Factors; `null` and -1 are to be inferred.
-    pub fn factors(&self, position: usize, name: &str) -> Result<Vec<Option<i64>>> {
-        let value = self.required(position, name)?;
-        let items = match value {
-            Value::Array(items) => items,
-            Value::Object(map) => match map.get("factors") {
-                Some(Value::Array(items)) => items,
-                _ => return Err(self.unsuitable(name, value)),
-            },
-            _ => return Err(self.unsuitable(name, value)),
-        };
-        items
-            .iter()
-            .map(|v| match v {
-                Value::Null => Ok(None),
-                _ => match v.as_i64() {
-                    Some(-1) => Ok(None),
-                    Some(f) => Ok(Some(f)),
-                    None => Err(self.unsuitable(name, value)),
-                },
-            })
-            .collect()
-    }
-}
-
-fn attribute(value: &Value) -> Attr {
-    match value {
-        Value::Null => Attr::None,
-        Value::Bool(b) => Attr::Bool(*b),
-        Value::Number(n) => n.as_i64().map_or_else(|| Attr::Float(n.as_f64().unwrap_or(f64::NAN)), Attr::Int),
-        Value::String(text) => Attr::Str(text.clone()),
-        Value::Array(items) => Attr::List(items.iter().map(attribute).collect()),
-        Value::Object(map) => Attr::Dict(map.iter().map(|(k, v)| (k.clone(), attribute(v))).collect()),
     }
 }

@@ -1,4 +1,5 @@
 //! Traces: calls of primitives as data, to be stored, replayed, and printed as Python for TVM.
+use crate::{trace_python, trace_tvm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Write;
@@ -39,6 +40,25 @@ pub struct Trace {
     pub calls: Vec<Call>,
 }
 
+/// Why a text is not a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// Not JSON, or not of the form of a trace.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// TVM's form of a trace, but not as TVM writes it, or with an instruction that is not there.
+    #[error("{0}")]
+    Tvm(String),
+    /// Python text that is not a list of calls.
+    #[error("line {line}: {message}")]
+    Python {
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+}
+
 impl Call {
     /// A call with positional arguments.
     pub fn new(op: impl Into<String>, args: impl IntoIterator<Item = Value>) -> Call {
@@ -65,6 +85,26 @@ impl Call {
 }
 
 impl Trace {
+    /// Reads a trace in any of its forms: Satune's JSON, TVM's (`Trace.as_json`, plain or saved as an object graph), the
+    /// Python text that TVM prints for one, or that [`Trace::to_python`] writes.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn read(text: &str) -> Result<Trace, TraceError> {
+        if !text.trim_start().starts_with(['{', '[']) {
+            let trace = trace_python::read(text)?;
+            trace.check_maps()?;
+            return Ok(trace);
+        }
+        let value: Value = serde_json::from_str(text)?;
+        if trace_tvm::is_trace(&value) {
+            let trace = trace_tvm::read(&value)?;
+            trace.check_maps()?;
+            return Ok(trace);
+        }
+        Ok(Trace::from_json(text)?)
+    }
+
     /// Reads a trace: a list of calls, or an object with `calls`.
     pub fn from_json(text: &str) -> serde_json::Result<Trace> {
         let value: Value = serde_json::from_str(text)?;

@@ -3,7 +3,7 @@ use super::{print, Failure, Outcome};
 use crate::source;
 use rayon::prelude::*;
 use satune_ir::{tvmscript, Program};
-use satune_rewrites::replay::replay as make_calls;
+use satune_rewrites::replay::replay_seeded as make_calls;
 use satune_rewrites::{Call, ScheduleError, Trace};
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -12,8 +12,11 @@ use std::path::PathBuf;
 /// What to replay.
 #[derive(clap::Args)]
 pub(super) struct Replay {
-    /// A trace (JSON), or cases, one JSON object a line: {"name", "script", "calls"}
+    /// A trace (Satune's or TVM's JSON, or Python text), or cases, one JSON object a line: {"name", "script", "calls"}
     file: PathBuf,
+    /// Seed of samples that the trace does not decide
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     /// The program that a trace is replayed on, where it does not say: an operator or a file with a PrimFunc
     #[arg(long)]
     program: Option<String>,
@@ -41,11 +44,11 @@ pub(super) fn run(args: &Replay) -> Outcome {
     let path = args.file.display().to_string();
     let text = std::fs::read_to_string(&args.file).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
     if is_cases(&text) {
-        return cases(&path, &text, args.json);
+        return cases(&path, &text, args);
     }
-    let trace = Trace::from_json(&text).map_err(|e| {
+    let trace = Trace::read(&text).map_err(|e| {
         Failure::Input(format!(
-            "{path}: {e}; a trace is a JSON list of {{\"op\", \"args\", \"kwargs\", \"out\"}}, or an object with such a list as \"calls\""
+            "{path}: {e}; a trace is a JSON list of {{\"op\", \"args\", \"kwargs\", \"out\"}}, an object with such a list as \"calls\", TVM's [instructions, decisions], or Python text"
         ))
     })?;
     let own = serde_json::from_str::<TraceFile>(&text).ok().and_then(|t| t.program);
@@ -58,7 +61,8 @@ pub(super) fn run(args: &Replay) -> Outcome {
             )))
         }
     };
-    let outcome = Outcomes::of(&program, &trace.calls).map_err(|e| Failure::Input(format!("{path}: {}", e.detail)))?;
+    let outcome =
+        Outcomes::of(&program, &trace.calls, args.seed).map_err(|e| Failure::Input(format!("{path}: {}", e.detail)))?;
     if args.json {
         print(&format!("{}\n", outcome.json(None)))?;
     } else if outcome.refused.is_none() {
@@ -100,8 +104,8 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    fn of(program: &Program, calls: &[Call]) -> Result<Outcomes, ScheduleError> {
-        let (results, schedule) = make_calls(program, calls)?;
+    fn of(program: &Program, calls: &[Call], seed: u64) -> Result<Outcomes, ScheduleError> {
+        let (results, schedule) = make_calls(program, calls, seed)?;
         let refused =
             results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e.render(schedule.program()))));
         let calls = results
@@ -129,13 +133,14 @@ impl Outcomes {
 }
 
 /// A line of text per case, and whether it could be read at all.
-fn case(path: &str, number: usize, line: &str, as_json: bool) -> Result<String, Failure> {
+fn case(path: &str, number: usize, line: &str, args: &Replay) -> Result<String, Failure> {
     let at = format!("{path}:{}", number + 1);
     let case: Case = serde_json::from_str(line)
         .map_err(|e| Failure::Input(format!("{at}: {e}; a case is {{\"name\", \"script\", \"calls\"}}")))?;
     let program = parse(&format!("{at} ({})", case.name), &case.script)?;
-    let outcome = Outcomes::of(&program, &case.calls).map_err(|e| Failure::Input(format!("{at}: {}", e.detail)))?;
-    if as_json {
+    let outcome =
+        Outcomes::of(&program, &case.calls, args.seed).map_err(|e| Failure::Input(format!("{at}: {}", e.detail)))?;
+    if args.json {
         return Ok(format!("{}\n", outcome.json(Some(&case.name))));
     }
     Ok(match &outcome.refused {
@@ -146,13 +151,13 @@ fn case(path: &str, number: usize, line: &str, as_json: bool) -> Result<String, 
     })
 }
 
-fn cases(path: &str, text: &str, as_json: bool) -> Outcome {
+fn cases(path: &str, text: &str, args: &Replay) -> Outcome {
     let lines: Vec<(usize, &str)> = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()).collect();
     let mut unread = Vec::new();
     // In pieces, so that results come while later cases are still under way.
     for piece in lines.chunks(256) {
         let done: Vec<Result<String, Failure>> =
-            piece.par_iter().map(|(number, line)| case(path, *number, line, as_json)).collect();
+            piece.par_iter().map(|(number, line)| case(path, *number, line, args)).collect();
         for result in done {
             match result {
                 Ok(text) => print(&text)?,

@@ -18,4 +18,5 @@ mod store;
 mod support;
 mod tensor;
 mod traces;
+mod tvm;
 mod why_not;

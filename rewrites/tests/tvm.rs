@@ -1,0 +1,123 @@
+//! Compares with TVM itself, where it is installed (scripts/fetch-tvm): programs as they are printed, traces as Python, and
+//! the traces that TVM records for them.
+mod ask;
+
+use ask::{ask, root};
+use satune_ir::{structural, tvmscript, Program};
+use satune_rewrites::replay::{replay, PRIMITIVES};
+use satune_rewrites::{Call, Trace};
+use serde::Deserialize;
+use serde_json::{json, Value};
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    script: String,
+    calls: Vec<Call>,
+    final_script: Option<String>,
+}
+
+fn cases() -> Option<Vec<Case>> {
+    let path = root().join("../shared/cases/tvm_verdicts.jsonl");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        println!("skipped: shared cases not present");
+        return None;
+    };
+    Some(text.lines().map(|l| serde_json::from_str(l).expect("a case")).collect())
+}
+
+/// Cases of which TVM refuses the last call, without it, with the program that we make of each.
+fn beginnings() -> Option<Vec<(Case, Program)>> {
+    let refused = cases()?.into_iter().filter(|case| case.final_script.is_none());
+    let ours = refused.filter_map(|mut case| {
+        let program = tvmscript::parse(&case.script).expect("the source parses");
+        let (results, schedule) = replay(&program, &case.calls).expect("a schedule");
+        case.calls.truncate(results.iter().take_while(|r| r.is_ok()).count());
+        (results.len() > 2).then(|| (case, schedule.program().clone()))
+    });
+    Some(ours.collect())
+}
+
+/// Cases of which TVM accepts every call, with the program that we make of each.
+fn accepted() -> Option<Vec<(Case, Program)>> {
+    let ours = cases()?.into_iter().filter_map(|case| {
+        let theirs = tvmscript::parse(case.final_script.as_ref()?).expect("TVM's program parses");
+        if case.calls.iter().any(|c| !PRIMITIVES.contains(&c.op.as_str())) {
+            return None;
+        }
+        let program = tvmscript::parse(&case.script).expect("the source parses");
+        let (results, schedule) = replay(&program, &case.calls).expect("a schedule");
+        // Where we differ on purpose, the verdict suite says why.
+        let same = results.iter().all(Result::is_ok) && structural::equal(schedule.program(), &theirs).is_ok();
+        same.then(|| (case, schedule.program().clone()))
+    });
+    Some(ours.collect())
+}
+
+fn failed(total: usize, failures: &[String]) {
+    println!("{} of {total} agree", total - failures.len());
+    assert!(failures.is_empty(), "{} of {total} differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn printed_programs_are_tvms() {
+    let Some(cases) = accepted() else { return };
+    let requests: Vec<Value> = cases
+        .iter()
+        .map(|(case, ours)| json!({"expect": tvmscript::print(ours), "reference": case.final_script}))
+        .collect();
+    let Some(answers) = ask("printed", &requests) else { return };
+    let failures: Vec<String> = (cases.iter().zip(&answers))
+        .filter_map(|((case, _), answer)| Some(format!("{}: {}", case.name, answer["error"].as_str()?)))
+        .collect();
+    assert_eq!(answers.len(), cases.len());
+    failed(cases.len(), &failures);
+}
+
+/// Our trace -> Python -> TVM -> its trace, in three forms -> our replay: always the same program.
+#[test]
+fn traces_go_there_and_back() {
+    let Some(mut cases) = accepted() else { return };
+    cases.extend(beginnings().unwrap_or_default().into_iter().step_by(4));
+    let requests: Vec<Value> = cases
+        .iter()
+        .map(|(case, ours)| {
+            let python = Trace { calls: case.calls.clone() }.to_python("schedule");
+            json!({"expect": tvmscript::print(ours), "script": case.script, "python": python})
+        })
+        .collect();
+    let Some(answers) = ask("traces", &requests) else { return };
+    assert_eq!(answers.len(), cases.len());
+    let (mut failures, mut forms) = (Vec::new(), 0);
+    for ((case, ours), answer) in cases.iter().zip(&answers) {
+        // Where TVM leaves `0 * 2 + i < 4`, which its comparison does not fold, reading its program does.
+        let folded = answer["final"].as_str().and_then(|text| tvmscript::parse(text).ok());
+        let printed = tvmscript::parse(&tvmscript::print(ours)).expect("what we print parses");
+        let same = folded.is_some_and(|theirs| structural::equal(&printed, &theirs).is_ok());
+        if let Some(error) = answer["error"].as_str().filter(|_| !same) {
+            failures.push(format!("{}: {error}", case.name));
+            continue;
+        }
+        let form = |name: &str| answer[name].as_str().map(str::to_string);
+        forms += usize::from(form("text").is_some());
+        let all = [("json", Some(answer["json"].to_string())), ("graph", form("graph")), ("text", form("text"))];
+        for (form, text) in all.into_iter().filter_map(|(form, text)| Some((form, text?))) {
+            if let Err(why) = back(&case.script, &text, ours) {
+                failures.push(format!("{} ({form}): {why}\n{text}", case.name));
+            }
+        }
+    }
+    // TVM prints almost all of them.
+    assert!(forms * 100 >= cases.len() * 95, "{forms} of {} traces were printed", cases.len());
+    failed(cases.len(), &failures);
+}
+
+fn back(script: &str, trace: &str, expected: &Program) -> Result<(), String> {
+    let trace = Trace::read(trace).map_err(|e| e.to_string())?;
+    let program = tvmscript::parse(script).map_err(|e| e.to_string())?;
+    let (results, schedule) = replay(&program, &trace.calls).map_err(|e| e.to_string())?;
+    if let Some((call, error)) = trace.calls.iter().zip(&results).find_map(|(c, r)| Some((c, r.as_ref().err()?))) {
+        return Err(format!("{}: {}", call.op, error.detail));
+    }
+    structural::equal(schedule.program(), expected).map_err(|e| format!("{e:?}"))
+}

@@ -1,0 +1,98 @@
+"""Compares with TVM: tvm_check.py TVM_FOLDER REQUESTS ANSWERS, files of JSON lines.
+
+A request is {"expect": a program, "reference": another}: are both the same to TVM? Or {"expect": a program, "script": the
+source program, "python": a function `schedule(sch)`}: does TVM run the function on the source, and is the result the
+program expected? The answer is {"error": text or null}, for the latter also the trace that TVM recorded, as JSON ("json":
+Trace.as_json, "graph": the same in TVM's own serialization) and as Python ("text",
+null where TVM cannot print it), and the program as TVM prints it ("final").
+"""
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, sys.argv[1])
+
+import tvm  # noqa: E402
+from tvm import s_tir, tirx  # noqa: E402
+
+HEADER = "from tvm.script import tirx as T\nfrom tvm.script import ir as I\n"
+
+
+def load(text, count=[0]):
+    """A text as a Python module; from a file, since TVM's parser reads the source."""
+    count[0] += 1
+    name = f"program_{count[0]}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, name + ".py")
+        with open(path, "w") as file:
+            file.write(HEADER + text)
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            del sys.modules[name]
+    return module
+
+
+def parse(text):
+    found = [v for v in vars(load(text)).values() if isinstance(v, (tvm.IRModule, tirx.PrimFunc))]
+    program = found[-1]
+    if isinstance(program, tirx.PrimFunc):
+        program = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
+    return program
+
+
+def plain(value):
+    """A trace as plain JSON: constants as numbers."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
+        return value.value
+    if hasattr(value, "items"):
+        return {str(k): plain(v) for k, v in value.items()}
+    return [plain(v) for v in value]
+
+
+def difference(one, other):
+    try:
+        tvm.ir.assert_structural_equal(one, other, map_free_vars=True)
+        return None
+    except ValueError as error:
+        return str(error)
+
+
+def check(request):
+    expected = parse(request["expect"])
+    answer = {"error": None}
+    if "python" in request:
+        sch = s_tir.Schedule(parse(request["script"]), debug_mask="none", error_render_level="detail")
+        load(request["python"]).schedule(sch)
+        result = sch.mod
+        answer["final"] = result.script()
+        answer["json"] = plain(sch.trace.as_json())
+        answer["graph"] = tvm.ir.save_json(sch.trace.as_json())
+        # TVM cannot print every trace (decompose_padding); where it cannot, it names the object.
+        text = str(sch.trace)
+        answer["text"] = None if text.startswith("Trace(") else text
+    else:
+        result = parse(request["reference"])
+    error = difference(result, expected)
+    if error is not None:
+        # Some primitives leave one variable in two loops, which no text can say: compare what TVM prints.
+        error = difference(parse(result.script()), expected)
+    if error is not None:
+        answer["error"] = f"the programs differ: {error}\n--- TVM's\n{result.script()}\n--- ours\n{request['expect']}"
+    return answer
+
+
+with open(sys.argv[2]) as requests, open(sys.argv[3], "w") as answers:
+    for line in requests:
+        try:
+            answer = check(json.loads(line))
+        except BaseException as error:  # TVM's parser exits on errors
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
