@@ -23,6 +23,7 @@ pub mod replay;
 pub mod schedule;
 pub mod scope;
 mod simplify;
+pub mod soundness;
 use satune_ir::affine::linear;
 #[cfg(test)]
 mod testing;

@@ -6,8 +6,8 @@ use crate::tree::{LoopId, Node};
 use crate::{
     add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
     decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
-    reverse_compute_inline, rfactor, set_scope, split, storage_align, transform_block_layout, transform_layout, unroll,
-    vectorize, ErrorClass, ScheduleError,
+    reverse_compute_inline, rfactor, set_scope, soundness, split, storage_align, transform_block_layout,
+    transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
 };
 use satune_ir::{Attr, BlockId, DType, Expr, Program};
 use serde_json::Value;
@@ -47,12 +47,25 @@ pub struct Replay {
     /// The schedule so far.
     pub schedule: Schedule,
     env: HashMap<String, Handle>,
+    /// The program at the start, where every call is followed by [`soundness::check`].
+    source: Option<Program>,
 }
 
 /// Makes the calls one after the other, up to the first refusal. Returns an outcome per call made, and the schedule that
 /// the calls up to there left.
+///
+/// The verdicts are TVM's. [`replay_strict`] refuses what TVM gets wrong, too.
 pub fn replay(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
-    let mut state = Replay::new(program)?;
+    run(Replay::new(program)?, calls)
+}
+
+/// [`replay`], where a call is refused that leaves a program which means something else, as far as
+/// [`soundness::check`] can tell.
+pub fn replay_strict(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
+    run(Replay::strict(program)?, calls)
+}
+
+fn run(mut state: Replay, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
     let mut results = Vec::with_capacity(calls.len());
     for call in calls {
         let result = state.call(call);
@@ -68,7 +81,12 @@ pub fn replay(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Sch
 impl Replay {
     /// Nothing called yet.
     pub fn new(program: &Program) -> Result<Replay> {
-        Ok(Replay { schedule: Schedule::new(program.clone())?, env: HashMap::new() })
+        Ok(Replay { schedule: Schedule::new(program.clone())?, env: HashMap::new(), source: None })
+    }
+
+    /// Nothing called yet; calls are refused that leave a program which is not sound.
+    pub fn strict(program: &Program) -> Result<Replay> {
+        Ok(Replay { source: Some(program.clone()), ..Replay::new(program)? })
     }
 
     /// What a name is bound to.
@@ -78,6 +96,20 @@ impl Replay {
 
     /// Makes one call. On refusal nothing has changed.
     pub fn call(&mut self, call: &Call) -> CallResult {
+        let Some(source) = &self.source else { return self.call_as_tvm(call) };
+        if call.op.starts_with("get_") {
+            return self.call_as_tvm(call);
+        }
+        let (schedule, env) = (self.schedule.clone(), self.env.clone());
+        let source = source.clone();
+        let outcome = self.call_as_tvm(call).and_then(|()| soundness::check(&source, self.schedule.program()));
+        if outcome.is_err() {
+            (self.schedule, self.env) = (schedule, env);
+        }
+        outcome
+    }
+
+    fn call_as_tvm(&mut self, call: &Call) -> CallResult {
         let result = dispatch(&mut self.schedule, &self.env, call)?;
         match (&call.out, result) {
             (None, _) => {}
