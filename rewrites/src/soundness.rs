@@ -8,7 +8,8 @@
 //!    parameter is written before it is read, though the source read it first;
 //! 3. a parameter that the source writes is not written;
 //! 4. an instance of a block has an iterator outside of its domain;
-//! 5. an instance of a block reads an element that no instance before it can have written.
+//! 5. an instance of a block reads an element that no instance before it can have written;
+//! 6. a variable is used where nothing binds it.
 //!
 //! For 4 and 5 an instance is shown: one at the ends of its loops that certainly runs. What it reads is compared with boxes
 //! that hold all that was written before. So the check refuses nothing that is right, and may miss what is wrong.
@@ -54,11 +55,15 @@ struct Access<'a> {
 
 impl Access<'_> {
     fn block(&self) -> Option<BlockId> {
-        self.frames.iter().rev().find_map(|f| match f {
-            Frame::Block(r) => Some(r.block.id),
-            _ => None,
-        })
+        innermost(&self.frames)
     }
+}
+
+fn innermost(frames: &[Frame]) -> Option<BlockId> {
+    frames.iter().rev().find_map(|f| match f {
+        Frame::Block(r) => Some(r.block.id),
+        _ => None,
+    })
 }
 
 /// All accesses of a program in its order, and what the walk met on its way.
@@ -74,6 +79,8 @@ struct Walk<'a> {
     /// Buffers about whose elements nothing is told: views, what they name, and what intrinsics get.
     opaque: HashSet<BufferId>,
     unknown: Option<(BufferId, Option<BlockId>)>,
+    bound: HashSet<VarId>,
+    unbound: Option<(&'a Var, Option<BlockId>)>,
     in_init: bool,
 }
 
@@ -84,19 +91,24 @@ impl<'a> Walk<'a> {
         walk
     }
 
+    fn block(&self) -> Option<BlockId> {
+        innermost(&self.frames)
+    }
+
     fn see(&mut self, buffer: BufferId) {
         if self.unknown.is_none() && !self.visible.contains(&buffer) {
-            let block = self.frames.iter().rev().find_map(|f| match f {
-                Frame::Block(r) => Some(r.block.id),
-                _ => None,
-            });
-            self.unknown = Some((buffer, block));
+            self.unknown = Some((buffer, self.block()));
         }
     }
 
     fn expr(&mut self, e: &'a Expr, always: bool) {
         match e {
-            Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) => {}
+            Expr::Int(..) | Expr::Float(..) | Expr::Str(_) => {}
+            Expr::Var(v) => {
+                if self.unbound.is_none() && !self.bound.contains(&v.id) {
+                    self.unbound = Some((v, self.block()));
+                }
+            }
             Expr::Binary(op, a, b) => {
                 self.expr(a, always);
                 let stops = matches!(op, satune_ir::BinOp::And | satune_ir::BinOp::Or);
@@ -142,6 +154,7 @@ impl<'a> Walk<'a> {
             made.push(*view);
         }
         made.retain(|b| self.visible.insert(*b));
+        self.bound.extend(r.block.iter_vars.iter().map(|iv| iv.var.id));
         r.block.reads.iter().chain(&r.block.writes).for_each(|x| self.region(x));
         if let Some(init) = &r.block.init {
             let outer = std::mem::replace(&mut self.in_init, true);
@@ -152,13 +165,25 @@ impl<'a> Walk<'a> {
         for b in made {
             self.visible.remove(&b);
         }
+        for iv in &r.block.iter_vars {
+            self.bound.remove(&iv.var.id);
+        }
         self.frames.pop();
     }
 
     fn within(&mut self, frame: Frame<'a>, body: &'a Stmt) {
+        let var = match frame {
+            Frame::Loop(l) => Some(l.var.id),
+            Frame::Let(var, _) => Some(var.id),
+            Frame::Block(_) | Frame::If(..) => None,
+        };
+        self.bound.extend(var);
         self.frames.push(frame);
         self.stmt(body);
         self.frames.pop();
+        if let Some(var) = var {
+            self.bound.remove(&var);
+        }
     }
 
     fn stmt(&mut self, stmt: &'a Stmt) {
@@ -211,6 +236,9 @@ pub fn check(source: &Program, scheduled: &Program) -> Result<()> {
         let name = &scheduled.buffer(buffer).name;
         let why = format!("{name} is accessed, but it is no parameter and no block around the access allocates it");
         return Err(unsound(why, block));
+    }
+    if let (None, Some((var, block))) = (before.unbound, after.unbound) {
+        return Err(unsound(format!("{} is used where nothing binds it", var.name), block));
     }
     order(source, scheduled, &before, &after)?;
     // A source that breaks a rule itself may go on doing so.
