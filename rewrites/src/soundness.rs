@@ -9,9 +9,11 @@
 //! 3. a parameter that the source writes is not written;
 //! 4. an instance of a block has an iterator outside of its domain;
 //! 5. an instance of a block reads an element that no instance before it can have written;
-//! 6. a variable is used where nothing binds it.
+//! 6. a variable is used where nothing binds it;
+//! 7. an instance of a block accesses an element outside of a buffer;
+//! 8. an update `B[i] = B[i] + ...` is repeated by a loop that it does not depend on and that does not set `B` anew.
 //!
-//! For 4 and 5 an instance is shown: one at the ends of its loops that certainly runs. What it reads is compared with boxes
+//! For 4, 5 and 7 an instance is shown: one at the ends of its loops that certainly runs. What it reads is compared with boxes
 //! that hold all that was written before. So the check refuses nothing that is right, and may miss what is wrong.
 use crate::schedule::Result;
 use crate::ScheduleError;
@@ -42,7 +44,7 @@ impl Frame<'_> {
     }
 }
 
-/// A load or store, or a block instance where it is no access.
+/// A load or store.
 #[derive(Clone, Debug)]
 struct Access<'a> {
     buffer: BufferId,
@@ -51,6 +53,8 @@ struct Access<'a> {
     frames: Vec<Frame<'a>>,
     /// Whether it happens in every instance that runs.
     always: bool,
+    /// Of a store: its value.
+    value: Option<&'a Expr>,
 }
 
 impl Access<'_> {
@@ -131,7 +135,7 @@ impl<'a> Walk<'a> {
     fn access(&mut self, buffer: BufferId, indices: &'a [Expr], write: bool, always: bool) {
         self.see(buffer);
         let always = always && !self.in_init;
-        self.accesses.push(Access { buffer, write, indices, frames: self.frames.clone(), always });
+        self.accesses.push(Access { buffer, write, indices, frames: self.frames.clone(), always, value: None });
     }
 
     fn region(&mut self, region: &'a Region) {
@@ -198,6 +202,9 @@ impl<'a> Walk<'a> {
             Stmt::Store { buffer, indices, value } => {
                 indices.iter().chain([value]).for_each(|e| self.expr(e, true));
                 self.access(*buffer, indices, true, true);
+                if let Some(store) = self.accesses.last_mut() {
+                    store.value = Some(value);
+                }
             }
             Stmt::If { cond, then, otherwise } => {
                 self.expr(cond, true);
@@ -247,6 +254,67 @@ pub fn check(source: &Program, scheduled: &Program) -> Result<()> {
         let read_first: HashSet<BufferId> =
             source.params.iter().copied().filter(|b| before.written_first(*b) == Some(false)).collect();
         reads(scheduled, &after, &read_first)?;
+    }
+    if inside(source, &before).is_ok() {
+        inside(scheduled, &after)?;
+    }
+    if repeated(source, &before).is_ok() {
+        repeated(scheduled, &after)?;
+    }
+    Ok(())
+}
+
+/// Rule 7.
+fn inside(program: &Program, walk: &Walk) -> Result<()> {
+    for access in walk.accesses.iter().filter(|a| a.always) {
+        let buffer = program.buffer(access.buffer);
+        for here in instances(&access.frames, &mut |_, _, _| {}) {
+            for (index, dim) in access.indices.iter().zip(&buffer.shape) {
+                if let (Some((lo, hi)), Some(dim)) = (span(index, &here.env), crate::arith::constant(dim)) {
+                    if lo >= dim || hi < 0 {
+                        let why = format!("an element of {} outside of its shape is accessed", buffer.name);
+                        return Err(unsound(why, access.block()));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rule 8.
+fn repeated(program: &Program, walk: &Walk) -> Result<()> {
+    let updates = |a: &Access| {
+        let reads = |v: &Expr| satune_ir::visit::loads(v).iter().any(|(b, i)| *b == a.buffer && i == a.indices);
+        // The largest or smallest of values stays what it is when they come again.
+        let again = |v: &Expr| matches!(v, Expr::Binary(satune_ir::BinOp::Max | satune_ir::BinOp::Min, ..));
+        a.value.is_some_and(|v| reads(v) && !again(v))
+    };
+    for update in walk.accesses.iter().filter(|a| a.write && updates(a)) {
+        let depth = walk.depth.get(&update.buffer).copied().unwrap_or(0);
+        let loops = update.frames.iter().enumerate().filter_map(|(at, f)| match f {
+            Frame::Loop(l) => Some((at, *l)),
+            _ => None,
+        });
+        for (at, l) in loops.skip(depth) {
+            let below = &update.frames[at + 1..];
+            let matters = |e: &Expr| satune_ir::visit::uses_var(e, &|v| v == l.var.id);
+            let used = below.iter().any(|f| match f {
+                Frame::Loop(inner) => matters(&inner.min) || matters(&inner.extent),
+                Frame::Block(r) => r.iter_values.iter().chain([&r.predicate]).any(matters),
+                Frame::Let(_, e) | Frame::If(e, _) => matters(e),
+            });
+            let once = crate::arith::constant(&l.extent).is_none_or(|e| e <= 1);
+            if once || used || update.indices.iter().chain(update.value).any(matters) {
+                continue;
+            }
+            let here = |a: &Access| a.frames.get(at).is_some_and(|f| f.same(&Frame::Loop(l)));
+            if !walk.accesses.iter().any(|a| a.write && a.buffer == update.buffer && here(a) && !updates(a)) {
+                let name = &program.buffer(update.buffer).name;
+                let why = format!("the loop {} repeats an update of {name} that does not depend on it", l.var.name);
+                return Err(unsound(why, update.block()));
+            }
+        }
     }
     Ok(())
 }
