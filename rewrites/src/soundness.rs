@@ -11,227 +11,20 @@
 //! 5. an instance of a block reads an element that no instance before it can have written;
 //! 6. a variable is used where nothing binds it;
 //! 7. an instance of a block accesses an element outside of a buffer;
-//! 8. an update `B[i] = B[i] + ...` is repeated by a loop that it does not depend on and that does not set `B` anew.
+//! 8. an update `B[i] = B[i] + ...` is repeated by a loop that it does not depend on and that does not set `B` anew;
+//! 9. a loop over which an update sums sets `B` anew in each of its rounds.
 //!
 //! For 4, 5 and 7 an instance is shown: one at the ends of its loops that certainly runs. What it reads is compared with boxes
 //! that hold all that was written before. So the check refuses nothing that is right, and may miss what is wrong.
 use crate::schedule::Result;
 use crate::ScheduleError;
-use satune_ir::{BlockId, BlockRealize, BufferId, Expr, For, Program, Region, Stmt, Var, VarId};
+use satune_ir::{BlockId, BlockRealize, BufferId, Expr, For, IterKind, Program, Var, VarId};
 use span::{certainly, span, Env};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use walk::{Access, Frame, Walk};
 
 mod span;
-
-/// What stands around an access, outermost first.
-#[derive(Clone, Copy, Debug)]
-enum Frame<'a> {
-    Loop(&'a For),
-    Block(&'a BlockRealize),
-    Let(&'a Var, &'a Expr),
-    If(&'a Expr, bool),
-}
-
-impl Frame<'_> {
-    fn same(&self, other: &Frame) -> bool {
-        match (self, other) {
-            (Frame::Loop(a), Frame::Loop(b)) => std::ptr::eq(*a, *b),
-            (Frame::Block(a), Frame::Block(b)) => std::ptr::eq(*a, *b),
-            (Frame::Let(a, _), Frame::Let(b, _)) => a == b,
-            (Frame::If(a, x), Frame::If(b, y)) => std::ptr::eq(*a, *b) && x == y,
-            _ => false,
-        }
-    }
-}
-
-/// A load or store.
-#[derive(Clone, Debug)]
-struct Access<'a> {
-    buffer: BufferId,
-    write: bool,
-    indices: &'a [Expr],
-    frames: Vec<Frame<'a>>,
-    /// Whether it happens in every instance that runs.
-    always: bool,
-    /// Of a store: its value.
-    value: Option<&'a Expr>,
-}
-
-impl Access<'_> {
-    fn block(&self) -> Option<BlockId> {
-        innermost(&self.frames)
-    }
-}
-
-fn innermost(frames: &[Frame]) -> Option<BlockId> {
-    frames.iter().rev().find_map(|f| match f {
-        Frame::Block(r) => Some(r.block.id),
-        _ => None,
-    })
-}
-
-/// All accesses of a program in its order, and what the walk met on its way.
-#[derive(Debug, Default)]
-struct Walk<'a> {
-    accesses: Vec<Access<'a>>,
-    /// Where the blocks stand.
-    instances: Vec<Vec<Frame<'a>>>,
-    frames: Vec<Frame<'a>>,
-    visible: HashSet<BufferId>,
-    /// Number of loops around the allocation.
-    depth: HashMap<BufferId, usize>,
-    /// Buffers about whose elements nothing is told: views, what they name, and what intrinsics get.
-    opaque: HashSet<BufferId>,
-    unknown: Option<(BufferId, Option<BlockId>)>,
-    bound: HashSet<VarId>,
-    unbound: Option<(&'a Var, Option<BlockId>)>,
-    in_init: bool,
-}
-
-impl<'a> Walk<'a> {
-    fn of(program: &'a Program) -> Walk<'a> {
-        let mut walk = Walk { visible: program.params.iter().copied().collect(), ..Walk::default() };
-        walk.realize(&program.body);
-        walk
-    }
-
-    fn block(&self) -> Option<BlockId> {
-        innermost(&self.frames)
-    }
-
-    fn see(&mut self, buffer: BufferId) {
-        if self.unknown.is_none() && !self.visible.contains(&buffer) {
-            self.unknown = Some((buffer, self.block()));
-        }
-    }
-
-    fn expr(&mut self, e: &'a Expr, always: bool) {
-        match e {
-            Expr::Int(..) | Expr::Float(..) | Expr::Str(_) => {}
-            Expr::Var(v) => {
-                if self.unbound.is_none() && !self.bound.contains(&v.id) {
-                    self.unbound = Some((v, self.block()));
-                }
-            }
-            Expr::Binary(op, a, b) => {
-                self.expr(a, always);
-                let stops = matches!(op, satune_ir::BinOp::And | satune_ir::BinOp::Or);
-                self.expr(b, always && !stops);
-            }
-            Expr::Not(a) | Expr::Cast(_, a) => self.expr(a, always),
-            Expr::Select { cond, then, otherwise, .. } => {
-                self.expr(cond, always);
-                self.expr(then, false);
-                self.expr(otherwise, false);
-            }
-            Expr::Load(buffer, indices) => {
-                indices.iter().for_each(|i| self.expr(i, always));
-                self.access(*buffer, indices, false, always);
-            }
-            Expr::Call(_, args, _) => args.iter().for_each(|a| self.expr(a, always)),
-        }
-    }
-
-    fn access(&mut self, buffer: BufferId, indices: &'a [Expr], write: bool, always: bool) {
-        self.see(buffer);
-        let always = always && !self.in_init;
-        self.accesses.push(Access { buffer, write, indices, frames: self.frames.clone(), always, value: None });
-    }
-
-    fn region(&mut self, region: &'a Region) {
-        self.see(region.buffer);
-    }
-
-    fn realize(&mut self, r: &'a BlockRealize) {
-        r.iter_values.iter().chain([&r.predicate]).for_each(|e| self.expr(e, true));
-        let loops = self.frames.iter().filter(|f| matches!(f, Frame::Loop(_))).count();
-        self.frames.push(Frame::Block(r));
-        self.instances.push(self.frames.clone());
-        let mut made = Vec::new();
-        for buffer in &r.block.alloc_buffers {
-            self.depth.insert(*buffer, loops);
-            made.push(*buffer);
-        }
-        for (view, region) in &r.block.match_buffers {
-            self.region(region);
-            self.opaque.extend([*view, region.buffer]);
-            made.push(*view);
-        }
-        made.retain(|b| self.visible.insert(*b));
-        self.bound.extend(r.block.iter_vars.iter().map(|iv| iv.var.id));
-        r.block.reads.iter().chain(&r.block.writes).for_each(|x| self.region(x));
-        if let Some(init) = &r.block.init {
-            let outer = std::mem::replace(&mut self.in_init, true);
-            self.stmt(init);
-            self.in_init = outer;
-        }
-        self.stmt(&r.block.body);
-        for b in made {
-            self.visible.remove(&b);
-        }
-        for iv in &r.block.iter_vars {
-            self.bound.remove(&iv.var.id);
-        }
-        self.frames.pop();
-    }
-
-    fn within(&mut self, frame: Frame<'a>, body: &'a Stmt) {
-        let var = match frame {
-            Frame::Loop(l) => Some(l.var.id),
-            Frame::Let(var, _) => Some(var.id),
-            Frame::Block(_) | Frame::If(..) => None,
-        };
-        self.bound.extend(var);
-        self.frames.push(frame);
-        self.stmt(body);
-        self.frames.pop();
-        if let Some(var) = var {
-            self.bound.remove(&var);
-        }
-    }
-
-    fn stmt(&mut self, stmt: &'a Stmt) {
-        match stmt {
-            Stmt::For(l) => {
-                self.expr(&l.min, true);
-                self.expr(&l.extent, true);
-                self.within(Frame::Loop(l), &l.body);
-            }
-            Stmt::Realize(r) => self.realize(r),
-            Stmt::Seq(parts) => parts.iter().for_each(|s| self.stmt(s)),
-            Stmt::Store { buffer, indices, value } => {
-                indices.iter().chain([value]).for_each(|e| self.expr(e, true));
-                self.access(*buffer, indices, true, true);
-                if let Some(store) = self.accesses.last_mut() {
-                    store.value = Some(value);
-                }
-            }
-            Stmt::If { cond, then, otherwise } => {
-                self.expr(cond, true);
-                self.within(Frame::If(cond, true), then);
-                if let Some(s) = otherwise {
-                    self.within(Frame::If(cond, false), s);
-                }
-            }
-            Stmt::Let { var, value, body } => {
-                self.expr(value, true);
-                self.within(Frame::Let(var, value), body);
-            }
-            Stmt::Evaluate(e) => {
-                let touched = satune_ir::visit::loads(e);
-                for (buffer, _) in touched {
-                    self.see(buffer);
-                    self.opaque.insert(buffer);
-                }
-            }
-        }
-    }
-
-    /// Whether the first access of a buffer is a write; none where there is none.
-    fn written_first(&self, buffer: BufferId) -> Option<bool> {
-        self.accesses.iter().find(|a| a.buffer == buffer).map(|a| a.write)
-    }
-}
+mod walk;
 
 /// Refuses a program that is certainly not what `source` is.
 ///
@@ -282,7 +75,26 @@ fn inside(program: &Program, walk: &Walk) -> Result<()> {
     Ok(())
 }
 
-/// Rule 8.
+/// Whether a reduction iterator of a block is bound to the loop.
+fn sums_over(frame: &Frame, l: &For) -> bool {
+    let Frame::Block(r) = frame else { return false };
+    let reduces = r.block.iter_vars.iter().zip(&r.iter_values).filter(|(iv, _)| iv.kind == IterKind::Reduce);
+    reduces.into_iter().any(|(_, e)| satune_ir::visit::uses_var(e, &|v| v == l.var.id))
+}
+
+/// Whether a store below the loop, of a block of its own, is the same in all rounds.
+fn same_for_all(store: &Access, at: usize, l: &For) -> bool {
+    let matters = |e: &Expr| satune_ir::visit::uses_var(e, &|v| v == l.var.id);
+    let free = store.frames[at + 1..].iter().all(|f| match f {
+        Frame::Loop(inner) => !matters(&inner.min) && !matters(&inner.extent),
+        Frame::Block(r) => !r.iter_values.iter().chain([&r.predicate]).any(matters),
+        Frame::Let(_, e) | Frame::If(e, _) => !matters(e),
+        Frame::Init(_) => false,
+    });
+    free && !store.indices.iter().chain(store.value).any(matters)
+}
+
+/// Rules 8 and 9.
 fn repeated(program: &Program, walk: &Walk) -> Result<()> {
     let updates = |a: &Access| {
         let reads = |v: &Expr| satune_ir::visit::loads(v).iter().any(|(b, i)| *b == a.buffer && i == a.indices);
@@ -303,13 +115,21 @@ fn repeated(program: &Program, walk: &Walk) -> Result<()> {
                 Frame::Loop(inner) => matters(&inner.min) || matters(&inner.extent),
                 Frame::Block(r) => r.iter_values.iter().chain([&r.predicate]).any(matters),
                 Frame::Let(_, e) | Frame::If(e, _) => matters(e),
+                Frame::Init(_) => false,
             });
             let once = crate::arith::constant(&l.extent).is_none_or(|e| e <= 1);
+            let here = |a: &Access| a.frames.get(at).is_some_and(|f| f.same(&Frame::Loop(l)));
+            let mut resets =
+                walk.accesses.iter().filter(|a| a.write && a.buffer == update.buffer && here(a) && !updates(a));
+            if !once && below.iter().any(|f| sums_over(f, l)) && resets.clone().any(|a| same_for_all(a, at, l)) {
+                let name = &program.buffer(update.buffer).name;
+                let why = format!("the loop {} sets {name} anew, though it sums over its rounds", l.var.name);
+                return Err(unsound(why, update.block()));
+            }
             if once || used || update.indices.iter().chain(update.value).any(matters) {
                 continue;
             }
-            let here = |a: &Access| a.frames.get(at).is_some_and(|f| f.same(&Frame::Loop(l)));
-            if !walk.accesses.iter().any(|a| a.write && a.buffer == update.buffer && here(a) && !updates(a)) {
+            if resets.next().is_none() {
                 let name = &program.buffer(update.buffer).name;
                 let why = format!("the loop {} repeats an update of {name} that does not depend on it", l.var.name);
                 return Err(unsound(why, update.block()));
@@ -397,6 +217,11 @@ fn instance(frames: &[Frame], last: &[bool], fault: &mut dyn FnMut(&BlockRealize
             }
             Frame::If(cond, holds) => {
                 if certainly(cond, &env) != Some(*holds) {
+                    return None;
+                }
+            }
+            Frame::Init(r) => {
+                if starts(r, &env) != Some(true) {
                     return None;
                 }
             }
@@ -488,6 +313,32 @@ fn may_have_written(
     (stands_before && hits(None)) || (depth..shared).any(|j| hits(Some(j)))
 }
 
+/// What an iterator's value can be where the block runs: `value < end` in its predicate bounds it.
+fn guarded(r: &BlockRealize, value: &Expr, env: &Env) -> Option<(i64, i64)> {
+    let (lo, mut hi) = span(value, env)?;
+    for clause in crate::linear::conjuncts(&r.predicate) {
+        if let Expr::Binary(satune_ir::BinOp::Lt, a, b) = &clause {
+            if **a == *value {
+                hi = hi.min(span(b, env).map_or(hi, |(_, end)| end.saturating_sub(1)));
+            }
+        }
+    }
+    (lo <= hi).then_some((lo, hi))
+}
+
+/// Whether all reductions of a block are at their start, where it can be told.
+fn starts(r: &BlockRealize, env: &Env) -> Option<bool> {
+    let mut all = Some(true);
+    for iv in r.block.iter_vars.iter().filter(|iv| iv.kind == IterKind::Reduce) {
+        match env.get(&iv.var.id).copied().zip(span(&iv.min, env)) {
+            Some((at, start)) if at.1 < start.0 || start.1 < at.0 => return Some(false),
+            Some((at, start)) if at == start && at.0 == at.1 => {}
+            _ => all = None,
+        }
+    }
+    all
+}
+
 /// What the variables around an access can be where the first `shared` loops are in the same round as `here`, or, with
 /// `earlier`, where that loop is in an earlier one and those inside it are anywhere. None where there is no such round.
 fn rounds(frames: &[Frame], here: &Instance, shared: usize, earlier: Option<usize>) -> Option<Env> {
@@ -523,12 +374,22 @@ fn rounds(frames: &[Frame], here: &Instance, shared: usize, earlier: Option<usiz
                     return None;
                 }
             }
+            Frame::Init(r) => {
+                if starts(r, &env) == Some(false) {
+                    return None;
+                }
+            }
             Frame::Block(r) => {
                 if certainly(&r.predicate, &env) == Some(false) {
                     return None;
                 }
-                let values: Vec<(VarId, Option<(i64, i64)>)> =
-                    r.block.iter_vars.iter().zip(&r.iter_values).map(|(iv, e)| (iv.var.id, span(e, &env))).collect();
+                let values: Vec<(VarId, Option<(i64, i64)>)> = r
+                    .block
+                    .iter_vars
+                    .iter()
+                    .zip(&r.iter_values)
+                    .map(|(iv, e)| (iv.var.id, guarded(r, e, &env)))
+                    .collect();
                 env.extend(values.into_iter().filter_map(|(v, s)| Some((v, s?))));
             }
         }
