@@ -6,7 +6,7 @@ use satune_extract::Descriptor;
 use satune_ir::interp::{self, Array};
 use satune_ir::term::{Contraction, Plan};
 use satune_ir::Program;
-use satune_rewrites::replay::replay;
+use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space::trace;
 use satune_rewrites::{ScheduleError, Trace};
 
@@ -81,7 +81,7 @@ pub fn of_plan(
 /// # Errors
 /// See [`ScheduledError`].
 pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
-    let (results, schedule) = replay(source, &trace.calls).map_err(ScheduledError::Source)?;
+    let (results, schedule) = replay_strict(source, &trace.calls).map_err(ScheduledError::Source)?;
     if let Some((index, error)) = results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e))) {
         let op = trace.calls.get(index).map(|c| c.op.clone()).unwrap_or_default();
         return Err(ScheduledError::Refused { index, op, detail: error.detail.clone() });

@@ -91,6 +91,11 @@ fn divide(s: &Schedule, block: BlockId, inner: &[LoopId], preserve_unit_iters: b
         .and_then(|map| map.divide(&is_inner))
         .or_else(|| trivial(realize, &is_inner, &is_outer));
     let top = inner.first().copied();
+    // Of a loop outside of the scope neither side would know anything.
+    let elsewhere = |e: &Expr| visit::uses_var(e, &|v| !all.contains(&v));
+    if realize.iter_values.iter().chain([&realize.predicate]).any(elsewhere) {
+        return Err(not_divisible(s, block, top, "blockize before the loops around it are taken apart"));
+    }
     let Some(division) = division else {
         return Err(not_divisible(s, block, top, "split the loops so that the factors divide their extents first"));
     };

@@ -24,6 +24,7 @@ pub mod sample;
 pub mod schedule;
 pub mod scope;
 mod simplify;
+pub mod soundness;
 use satune_ir::affine::linear;
 #[cfg(test)]
 mod testing;

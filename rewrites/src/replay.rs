@@ -8,8 +8,8 @@ use crate::tree::LoopId;
 use crate::{
     add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
     decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
-    reverse_compute_inline, rfactor, sample_categorical, sample_perfect_tile, set_scope, split, storage_align,
-    tensorize, transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
+    reverse_compute_inline, rfactor, sample_categorical, sample_perfect_tile, set_scope, soundness, split,
+    storage_align, tensorize, transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
 };
 use args::Args;
 use satune_ir::{BlockId, Program};
@@ -54,17 +54,30 @@ pub struct Replay {
     env: HashMap<String, Handle>,
     random: Random,
     decision: Option<Value>,
+    /// The program at the start, where every call is followed by [`soundness::check`].
+    source: Option<Program>,
 }
 
 /// Makes the calls one after the other, up to the first refusal. Returns an outcome per call made, and the schedule that
 /// the calls up to there left.
+///
+/// The verdicts are TVM's. [`replay_strict`] refuses what TVM gets wrong, too.
 pub fn replay(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
-    replay_seeded(program, calls, 0)
+    run(Replay::new(program)?, calls)
 }
 
 /// [`replay`], with the seed of samples that have no decision.
 pub fn replay_seeded(program: &Program, calls: &[Call], seed: u64) -> Result<(Vec<CallResult>, Schedule)> {
-    let mut state = Replay::new(program)?.with_seed(seed);
+    run(Replay::new(program)?.with_seed(seed), calls)
+}
+
+/// [`replay`], where a call is refused that leaves a program which means something else, as far as
+/// [`soundness::check`] can tell.
+pub fn replay_strict(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
+    run(Replay::strict(program)?, calls)
+}
+
+fn run(mut state: Replay, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
     let mut results = Vec::with_capacity(calls.len());
     for call in calls {
         let result = state.call(call);
@@ -85,6 +98,7 @@ impl Replay {
             env: HashMap::new(),
             random: Random::new(0),
             decision: None,
+            source: None,
         })
     }
 
@@ -99,6 +113,11 @@ impl Replay {
         self.decision.as_ref()
     }
 
+    /// Nothing called yet; calls are refused that leave a program which is not sound.
+    pub fn strict(program: &Program) -> Result<Replay> {
+        Ok(Replay { source: Some(program.clone()), ..Replay::new(program)? })
+    }
+
     /// What a name is bound to.
     pub fn get(&self, name: &str) -> Option<&Handle> {
         self.env.get(name)
@@ -106,6 +125,20 @@ impl Replay {
 
     /// Makes one call. On refusal nothing has changed.
     pub fn call(&mut self, call: &Call) -> CallResult {
+        let Some(source) = &self.source else { return self.call_as_tvm(call) };
+        if call.op.starts_with("get_") {
+            return self.call_as_tvm(call);
+        }
+        let (schedule, env) = (self.schedule.clone(), self.env.clone());
+        let source = source.clone();
+        let outcome = self.call_as_tvm(call).and_then(|()| soundness::check(&source, self.schedule.program()));
+        if outcome.is_err() {
+            (self.schedule, self.env) = (schedule, env);
+        }
+        outcome
+    }
+
+    fn call_as_tvm(&mut self, call: &Call) -> CallResult {
         self.decision = None;
         let result = match sample(self, call) {
             Some(result) => result?,

@@ -4,7 +4,7 @@ use crate::source;
 use rayon::prelude::*;
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::replay::replay_seeded as make_calls;
-use satune_rewrites::{Call, ScheduleError, Trace};
+use satune_rewrites::{soundness, Call, ScheduleError, Trace};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::path::PathBuf;
@@ -101,6 +101,8 @@ struct Outcomes {
     script: String,
     /// The first refusal: which call, and its picture.
     refused: Option<(usize, String)>,
+    /// What is wrong with the program that the calls left, if anything is found.
+    unsound: Option<String>,
 }
 
 impl Outcomes {
@@ -118,7 +120,8 @@ impl Outcomes {
                 }),
             })
             .collect();
-        Ok(Outcomes { calls, script: tvmscript::print(schedule.program()), refused })
+        let unsound = soundness::check(program, schedule.program()).err().map(|e| e.detail.clone());
+        Ok(Outcomes { calls, script: tvmscript::print(schedule.program()), refused, unsound })
     }
 
     fn json(&self, name: Option<&str>) -> Value {
@@ -128,6 +131,11 @@ impl Outcomes {
         }
         out.insert("calls".into(), Value::Array(self.calls.clone()));
         out.insert("script".into(), self.script.clone().into());
+        let sound = match &self.unsound {
+            None => json!({"ok": true}),
+            Some(detail) => json!({"ok": false, "detail": detail}),
+        };
+        out.insert("sound".into(), sound);
         Value::Object(out)
     }
 }

@@ -1,0 +1,78 @@
+use super::*;
+use crate::testing::{chain, func, joined, matmul, parse};
+
+const PARAMS: &str = "A: T.Buffer((16,), \"float32\"), C: T.Buffer((16,), \"float32\")";
+
+fn verdict(source: &str, scheduled: &str) -> String {
+    let (source, scheduled) = (parse(&func(PARAMS, source)), parse(&func(PARAMS, scheduled)));
+    check(&source, &scheduled).map_or_else(|e| e.detail.clone(), |()| "ok".into())
+}
+
+fn two(first: &str, second: &str) -> String {
+    format!(
+        "B = T.sblock_alloc_buffer((16,))\nfor i in range(16):\n    with T.sblock(\"X\"):\n        v = T.axis.spatial(16, i)\n        {first}\nfor i in range(16):\n    with T.sblock(\"Y\"):\n        v = T.axis.spatial(16, i)\n        {second}\n"
+    )
+}
+
+#[test]
+fn plain_programs_are_sound() {
+    for s in [chain(), joined(), matmul()] {
+        assert!(check(s.program(), s.program()).is_ok());
+    }
+}
+
+#[test]
+fn a_read_before_the_write() {
+    let right = two("B[v] = A[v]", "C[v] = B[v]");
+    assert_eq!(verdict(&right, &right), "ok");
+    let wrong = two("C[v] = B[v]", "B[v] = A[v]");
+    assert_eq!(verdict(&right, &wrong), "B is read before anything is written to it");
+}
+
+#[test]
+fn elements_that_nobody_wrote() {
+    let right = two("B[v] = A[v]", "C[v] = B[v]");
+    let wrong = two("B[v // 2] = A[v]", "C[v] = B[v]");
+    assert_eq!(verdict(&right, &wrong), "B[15] is read, and nothing before can have written it");
+}
+
+#[test]
+fn a_round_too_early() {
+    let right = two("B[v] = A[v]", "C[v] = B[v]");
+    let wrong = r#"
+B = T.sblock_alloc_buffer((16,))
+for i in range(16):
+    with T.sblock("X"):
+        v = T.axis.spatial(16, i)
+        B[v] = A[v]
+    with T.sblock("Y"):
+        v = T.axis.spatial(16, 15 - i)
+        C[v] = B[v]
+"#;
+    assert_eq!(verdict(&right, wrong), "B[15] is read, and nothing before can have written it");
+    let late = wrong.replace("15 - i", "i // 2");
+    assert_eq!(verdict(&right, &late), "ok");
+}
+
+#[test]
+fn iterators_outside_of_their_domains() {
+    let right = two("B[v] = A[v]", "C[v] = B[v]");
+    let guard = "i0 * 3 + i1 < 16";
+    let split = |guard: &str| {
+        let nest =
+            "for i0, i1 in T.grid(6, 3):\n    with T.sblock(\"Y\"):\n        v = T.axis.spatial(16, i0 * 3 + i1)\n";
+        format!("for i in range(16):\n    with T.sblock(\"X\"):\n        v = T.axis.spatial(16, i)\n        B[v] = A[v]\n{nest}{guard}        C[v] = B[v]\n")
+    };
+    let program = |guard: &str| format!("B = T.sblock_alloc_buffer((16,))\n{}", split(guard));
+    assert_eq!(verdict(&right, &program(&format!("        T.where({guard})\n"))), "ok");
+    assert_eq!(verdict(&right, &program("")), "v of Y is 17, outside of its domain");
+}
+
+#[test]
+fn parameters_keep_their_part() {
+    let right = two("B[v] = A[v]", "C[v] = B[v]");
+    let silent = two("B[v] = A[v]", "B[v] = B[v] + T.float32(1)");
+    assert_eq!(verdict(&right, &silent), "C is no longer written");
+    let over = two("A[v] = T.float32(0)", "C[v] = A[v]");
+    assert_eq!(verdict(&right, &over), "A is overwritten before it is read");
+}

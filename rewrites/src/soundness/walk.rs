@@ -1,0 +1,211 @@
+//! The accesses of a program in its order, with what stands around each.
+use satune_ir::{BlockId, BlockRealize, BufferId, Expr, For, Program, Region, Stmt, Var, VarId};
+use std::collections::{HashMap, HashSet};
+
+/// What stands around an access, outermost first.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Frame<'a> {
+    Loop(&'a For),
+    Block(&'a BlockRealize),
+    Let(&'a Var, &'a Expr),
+    If(&'a Expr, bool),
+    /// The init of the block around it: runs where all reductions start.
+    Init(&'a BlockRealize),
+}
+
+impl Frame<'_> {
+    pub(super) fn same(&self, other: &Frame) -> bool {
+        match (self, other) {
+            (Frame::Loop(a), Frame::Loop(b)) => std::ptr::eq(*a, *b),
+            (Frame::Block(a), Frame::Block(b)) | (Frame::Init(a), Frame::Init(b)) => std::ptr::eq(*a, *b),
+            (Frame::Let(a, _), Frame::Let(b, _)) => a == b,
+            (Frame::If(a, x), Frame::If(b, y)) => std::ptr::eq(*a, *b) && x == y,
+            _ => false,
+        }
+    }
+}
+
+/// A load or store.
+#[derive(Clone, Debug)]
+pub(super) struct Access<'a> {
+    pub(super) buffer: BufferId,
+    pub(super) write: bool,
+    pub(super) indices: &'a [Expr],
+    pub(super) frames: Vec<Frame<'a>>,
+    /// Whether it happens in every instance that runs.
+    pub(super) always: bool,
+    /// Of a store: its value.
+    pub(super) value: Option<&'a Expr>,
+}
+
+impl Access<'_> {
+    pub(super) fn block(&self) -> Option<BlockId> {
+        innermost(&self.frames)
+    }
+}
+
+fn innermost(frames: &[Frame]) -> Option<BlockId> {
+    frames.iter().rev().find_map(|f| match f {
+        Frame::Block(r) => Some(r.block.id),
+        _ => None,
+    })
+}
+
+/// All accesses of a program in its order, and what the walk met on its way.
+#[derive(Debug, Default)]
+pub(super) struct Walk<'a> {
+    pub(super) accesses: Vec<Access<'a>>,
+    /// Where the blocks stand.
+    pub(super) instances: Vec<Vec<Frame<'a>>>,
+    pub(super) frames: Vec<Frame<'a>>,
+    pub(super) visible: HashSet<BufferId>,
+    /// Number of loops around the allocation.
+    pub(super) depth: HashMap<BufferId, usize>,
+    /// Buffers about whose elements nothing is told: views, what they name, and what intrinsics get.
+    pub(super) opaque: HashSet<BufferId>,
+    pub(super) unknown: Option<(BufferId, Option<BlockId>)>,
+    pub(super) bound: HashSet<VarId>,
+    pub(super) unbound: Option<(&'a Var, Option<BlockId>)>,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn of(program: &'a Program) -> Walk<'a> {
+        let mut walk = Walk { visible: program.params.iter().copied().collect(), ..Walk::default() };
+        walk.realize(&program.body);
+        walk
+    }
+
+    pub(super) fn block(&self) -> Option<BlockId> {
+        innermost(&self.frames)
+    }
+
+    fn see(&mut self, buffer: BufferId) {
+        if self.unknown.is_none() && !self.visible.contains(&buffer) {
+            self.unknown = Some((buffer, self.block()));
+        }
+    }
+
+    fn expr(&mut self, e: &'a Expr, always: bool) {
+        match e {
+            Expr::Int(..) | Expr::Float(..) | Expr::Str(_) => {}
+            Expr::Var(v) => {
+                if self.unbound.is_none() && !self.bound.contains(&v.id) {
+                    self.unbound = Some((v, self.block()));
+                }
+            }
+            Expr::Binary(op, a, b) => {
+                self.expr(a, always);
+                let stops = matches!(op, satune_ir::BinOp::And | satune_ir::BinOp::Or);
+                self.expr(b, always && !stops);
+            }
+            Expr::Not(a) | Expr::Cast(_, a) => self.expr(a, always),
+            Expr::Select { cond, then, otherwise, .. } => {
+                self.expr(cond, always);
+                self.expr(then, false);
+                self.expr(otherwise, false);
+            }
+            Expr::Load(buffer, indices) => {
+                indices.iter().for_each(|i| self.expr(i, always));
+                self.access(*buffer, indices, false, always);
+            }
+            Expr::Call(_, args, _) => args.iter().for_each(|a| self.expr(a, always)),
+        }
+    }
+
+    fn access(&mut self, buffer: BufferId, indices: &'a [Expr], write: bool, always: bool) {
+        self.see(buffer);
+        self.accesses.push(Access { buffer, write, indices, frames: self.frames.clone(), always, value: None });
+    }
+
+    fn region(&mut self, region: &'a Region) {
+        self.see(region.buffer);
+    }
+
+    fn realize(&mut self, r: &'a BlockRealize) {
+        r.iter_values.iter().chain([&r.predicate]).for_each(|e| self.expr(e, true));
+        let loops = self.frames.iter().filter(|f| matches!(f, Frame::Loop(_))).count();
+        self.frames.push(Frame::Block(r));
+        self.instances.push(self.frames.clone());
+        let mut made = Vec::new();
+        for buffer in &r.block.alloc_buffers {
+            self.depth.insert(*buffer, loops);
+            made.push(*buffer);
+        }
+        for (view, region) in &r.block.match_buffers {
+            self.region(region);
+            self.opaque.extend([*view, region.buffer]);
+            made.push(*view);
+        }
+        made.retain(|b| self.visible.insert(*b));
+        self.bound.extend(r.block.iter_vars.iter().map(|iv| iv.var.id));
+        r.block.reads.iter().chain(&r.block.writes).for_each(|x| self.region(x));
+        if let Some(init) = &r.block.init {
+            self.within(Frame::Init(r), init);
+        }
+        self.stmt(&r.block.body);
+        for b in made {
+            self.visible.remove(&b);
+        }
+        for iv in &r.block.iter_vars {
+            self.bound.remove(&iv.var.id);
+        }
+        self.frames.pop();
+    }
+
+    fn within(&mut self, frame: Frame<'a>, body: &'a Stmt) {
+        let var = match frame {
+            Frame::Loop(l) => Some(l.var.id),
+            Frame::Let(var, _) => Some(var.id),
+            Frame::Block(_) | Frame::If(..) | Frame::Init(_) => None,
+        };
+        self.bound.extend(var);
+        self.frames.push(frame);
+        self.stmt(body);
+        self.frames.pop();
+        if let Some(var) = var {
+            self.bound.remove(&var);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &'a Stmt) {
+        match stmt {
+            Stmt::For(l) => {
+                self.expr(&l.min, true);
+                self.expr(&l.extent, true);
+                self.within(Frame::Loop(l), &l.body);
+            }
+            Stmt::Realize(r) => self.realize(r),
+            Stmt::Seq(parts) => parts.iter().for_each(|s| self.stmt(s)),
+            Stmt::Store { buffer, indices, value } => {
+                indices.iter().chain([value]).for_each(|e| self.expr(e, true));
+                self.access(*buffer, indices, true, true);
+                if let Some(store) = self.accesses.last_mut() {
+                    store.value = Some(value);
+                }
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.expr(cond, true);
+                self.within(Frame::If(cond, true), then);
+                if let Some(s) = otherwise {
+                    self.within(Frame::If(cond, false), s);
+                }
+            }
+            Stmt::Let { var, value, body } => {
+                self.expr(value, true);
+                self.within(Frame::Let(var, value), body);
+            }
+            Stmt::Evaluate(e) => {
+                let touched = satune_ir::visit::loads(e);
+                for (buffer, _) in touched {
+                    self.see(buffer);
+                    self.opaque.insert(buffer);
+                }
+            }
+        }
+    }
+
+    /// Whether the first access of a buffer is a write; none where there is none.
+    pub(super) fn written_first(&self, buffer: BufferId) -> Option<bool> {
+        self.accesses.iter().find(|a| a.buffer == buffer).map(|a| a.write)
+    }
+}
