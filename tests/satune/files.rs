@@ -90,8 +90,8 @@ fn files_that_are_no_programs_get_place_and_remedy() {
     let signs = format!("{}x = {}1\n", MATMUL, "-".repeat(100_000));
     for (name, source, wanted) in [
         ("syntax.py", MATMUL.replace("with T.sblock", "with T.sblock(("), vec!["syntax.py:8", "this is not Python"]),
-        ("deep.py", deep, vec!["deep.py:14", "nested more than"]),
-        ("signs.py", signs, vec!["signs.py:14", "operators and operands"]),
+        ("deep.py", deep, vec!["deep.py:13", "nested more than"]),
+        ("signs.py", signs, vec!["signs.py:13", "operators and operands"]),
         (
             "name.py",
             MATMUL.replace("Y[vj, vk]", "Y[vj, kk]"),
