@@ -93,7 +93,9 @@ fn require_one_block(s: &Schedule, l: &For) -> Result<()> {
         .at_loop(l.var.id));
     };
     let narrowed = r.block.iter_vars.iter().zip(&r.iter_values).find(|(_, e)| **e == Expr::Var(l.var.clone()));
-    let again = narrowed.is_some_and(|(iv, _)| iv.kind != IterKind::Spatial) && r.block.init.is_some();
+    // Blocks of an earlier partition hold the reduction deeper down.
+    let inside = crate::tree::all_realizes(&r.block.body).into_iter().any(|x| x.block.init.is_some());
+    let again = narrowed.is_some_and(|(iv, _)| iv.kind != IterKind::Spatial) && r.block.init.is_some() || inside;
     if again {
         return Err(ScheduleError::refused(
             "The loop of a reduction with an init cannot be partitioned",

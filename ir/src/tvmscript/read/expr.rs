@@ -254,6 +254,11 @@ impl Reader {
             if op == BinOp::TruncDiv && (self.dtype_of(&x).is_float() || self.dtype_of(&y).is_float()) {
                 op = BinOp::Div;
             }
+            // Names of nodes stand for the node, whatever its operands; operators and functions fold.
+            let node = matches!(name.as_str(), "Add" | "Sub" | "Mul" | "FloorDiv" | "FloorMod");
+            if node && self.dtype_of(&x) == self.dtype_of(&y) {
+                return Ok(Expr::Binary(op, Arc::new(x), Arc::new(y)));
+            }
             return self.binary(e, op, x, y);
         }
         match name.as_str() {
