@@ -78,15 +78,15 @@ fn printed_programs_are_tvms() {
     failed(cases.len(), &failures);
 }
 
-/// Cases where TVM's program differs from the program that TVM reads from its own text of it.
+/// Cases where TVM's program and ours have one text (a predicate differs in what the text does not show).
 const NOT_ITS_TEXT: [&str; 1] = ["conv1d-3-853"];
 
 /// Our trace -> Python -> TVM -> its trace, in three forms -> our replay: always the same program.
 #[test]
 fn traces_go_there_and_back() {
     let Some(mut cases) = accepted() else { return };
-    cases.retain(|(case, _)| !NOT_ITS_TEXT.contains(&case.name.as_str()));
     cases.extend(beginnings().unwrap_or_default().into_iter().step_by(4));
+    cases.retain(|(case, _)| !NOT_ITS_TEXT.contains(&case.name.as_str()));
     let requests: Vec<Value> = cases
         .iter()
         .map(|(case, ours)| {
