@@ -15,6 +15,7 @@ use args::Args;
 use satune_ir::{BlockId, Program};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Outcome of one call.
 pub type CallResult = Result<()>;
@@ -55,7 +56,7 @@ pub struct Replay {
     random: Random,
     decision: Option<Value>,
     /// The program at the start, where every call is followed by [`soundness::check`].
-    source: Option<Program>,
+    source: Option<Arc<Program>>,
 }
 
 /// Makes the calls one after the other, up to the first refusal. Returns an outcome per call made, and the schedule that
@@ -115,7 +116,7 @@ impl Replay {
 
     /// Nothing called yet; calls are refused that leave a program which is not sound.
     pub fn strict(program: &Program) -> Result<Replay> {
-        Ok(Replay { source: Some(program.clone()), ..Replay::new(program)? })
+        Ok(Replay { source: Some(Arc::new(program.clone())), ..Replay::new(program)? })
     }
 
     /// What a name is bound to.
@@ -125,12 +126,11 @@ impl Replay {
 
     /// Makes one call. On refusal nothing has changed.
     pub fn call(&mut self, call: &Call) -> CallResult {
-        let Some(source) = &self.source else { return self.call_as_tvm(call) };
+        let Some(source) = self.source.clone() else { return self.call_as_tvm(call) };
         if call.op.starts_with("get_") {
             return self.call_as_tvm(call);
         }
         let (schedule, env) = (self.schedule.clone(), self.env.clone());
-        let source = source.clone();
         let outcome = self.call_as_tvm(call).and_then(|()| soundness::check(&source, self.schedule.program()));
         if outcome.is_err() {
             (self.schedule, self.env) = (schedule, env);

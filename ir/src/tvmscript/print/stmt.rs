@@ -88,10 +88,7 @@ impl Printer<'_> {
         let mut args = match &l.min {
             Expr::Int(0, _) => vec![self.expr(&l.extent)],
             min => {
-                let end = match (min, &l.extent) {
-                    (Expr::Int(a, t), Expr::Int(b, _)) => Expr::Int(a.saturating_add(*b), *t),
-                    (min, extent) => crate::affine::add(min.clone(), extent.clone()),
-                };
+                let end = end(min, &l.extent);
                 vec![self.expr(min), self.expr(&end)]
             }
         };
@@ -194,10 +191,7 @@ impl Printer<'_> {
             let domain = match &iv.min {
                 Expr::Int(0, _) => self.expr(&iv.extent),
                 min => {
-                    let end = match (min, &iv.extent) {
-                        (Expr::Int(a, t), Expr::Int(b, _)) => Expr::Int(a.saturating_add(*b), *t),
-                        (min, extent) => crate::affine::add(min.clone(), extent.clone()),
-                    };
+                    let end = end(min, &iv.extent);
                     format!("({}, {})", self.expr(min), self.expr(&end))
                 }
             };
@@ -212,6 +206,14 @@ impl Printer<'_> {
         let Expr::Var(v) = value else { return false };
         let domain = self.domains.get(&v.id);
         iv.var.dtype == v.dtype && domain.is_some_and(|(min, extent)| iv.min == *min && iv.extent == *extent)
+    }
+}
+
+/// `min + extent`.
+fn end(min: &Expr, extent: &Expr) -> Expr {
+    match (min, extent) {
+        (Expr::Int(a, t), Expr::Int(b, _)) => Expr::Int(a.saturating_add(*b), *t),
+        _ => crate::affine::add(min.clone(), extent.clone()),
     }
 }
 
