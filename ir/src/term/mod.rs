@@ -7,6 +7,7 @@ mod read;
 mod restrict;
 mod space;
 mod state;
+pub mod tensor;
 
 pub use contraction::{Axis, AxisInfo, Contraction, OperandInfo, Side};
 pub use find::NotInSpace;
