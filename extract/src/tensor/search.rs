@@ -172,7 +172,8 @@ impl<'s> Search<'_, 's> {
         list.sort_by_key(|leaf| !is_serpentine(leaf));
         for leaf in list {
             let Some(first) = ways.first() else { break };
-            let nodes: Vec<&Term> = first.above.iter().map(|(n, _)| *n).chain(chain.iter().copied()).chain([leaf]).collect();
+            let nodes: Vec<&Term> =
+                first.above.iter().map(|(n, _)| *n).chain(chain.iter().copied()).chain([leaf]).collect();
             let Ok(schedule) = TensorSchedule::from_chain(&nodes, contraction) else { continue };
             let (kernel, tile) = match &schedule {
                 TensorSchedule::Mma(plan) => (Kernel::Mma(plan), plan.tile),

@@ -93,12 +93,7 @@ impl Outer {
     }
 
     /// The same without traffic: no order of blocks makes a plan faster.
-    pub fn without_traffic(
-        loops: &[BlockLoop],
-        inner: &Inner,
-        contraction: &Contraction,
-        gpu: &Descriptor,
-    ) -> Outer {
+    pub fn without_traffic(loops: &[BlockLoop], inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
         let tiles = loops.iter().map(|l| l.extent).product();
         Outer { tiles, dram_bytes: 0.0, sum_ms: add_parts_ms(contraction, gpu, inner.split_k) }
     }
@@ -185,13 +180,7 @@ pub(super) fn time(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> Times {
     Times { ms, sm_ms, l2_ms, dram_ms, per_sm }
 }
 
-fn mma(
-    plan: &TensorPlan,
-    gemm: &Gemm,
-    gpu: &Descriptor,
-    counts: &Block,
-    tensor: f64,
-) -> Result<Inner, Infeasible> {
+fn mma(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor: f64) -> Result<Inner, Infeasible> {
     if !gpu.cp_async {
         return Err(Infeasible::CpAsync { arch: gpu.arch.clone() });
     }
@@ -248,13 +237,7 @@ fn changes(plan: &TensorPlan) -> f64 {
     1.0 / inner.max(1) as f64
 }
 
-fn wgmma(
-    plan: &WgmmaPlan,
-    gemm: &Gemm,
-    gpu: &Descriptor,
-    counts: &Block,
-    tensor: f64,
-) -> Result<Inner, Infeasible> {
+fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor: f64) -> Result<Inner, Infeasible> {
     let threads = i64::from(plan.threads());
     // Of one consumer the compiler is told to fit one block; of more, registers are dealt out for one.
     let registers = match plan.consumers {
