@@ -2,7 +2,8 @@
 //!
 //! Per multiprocessor and tile along k the resources are the tensor cores, issue slots and shared memory's wavefronts,
 //! joined by the descriptor's p-norm; what a block waits for (copies on their way, its own chain of instructions) bounds
-//! a tile from below. Chip-wide the time is joined with L2 and DRAM. Every rate is the descriptor's; the constants here
+//! a tile from below. Latencies vary, so the copies' is joined by the norm too: a longer ring is a little better even
+//! where a shorter one hides the usual latency. Chip-wide the time is joined with L2 and DRAM. Every rate is the descriptor's; the constants here
 //! are properties of the generator's code, or estimates of latencies that no descriptor has, and say so.
 use super::work::{self, Block};
 use super::{tiles, Kernel};
@@ -29,9 +30,7 @@ const OPERAND_CHANGE: f64 = 0.02;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inner {
     pub tile: [i64; 3],
-    pub threads: i64,
     pub registers: i64,
-    pub shared_bytes: i64,
     /// Resident blocks per multiprocessor, and what limits them.
     pub resident: i64,
     limit: &'static str,
@@ -206,13 +205,12 @@ fn mma(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor:
     let step = norm(&parts, gpu.overlap_exponent);
     // A warp alone has a quarter of the multiprocessor's tensor cores; at the barrier it waits for its first fragments.
     let chain = tensor * 4.0 / warps + 2.0 * gpu.latency_shared;
-    let arrives = chain.max(step).max(gpu.latency_dram / f64::from(plan.stages - 1));
+    let waits = gpu.latency_dram / f64::from(plan.stages - 1);
+    let arrives = norm(&[chain.max(step), waits], gpu.overlap_exponent);
     let end = end_clocks(&counts.end, gpu) + warps * 32.0 / 4.0;
     Ok(Inner {
         tile: plan.tile,
-        threads,
         registers,
-        shared_bytes: plan.shared_bytes(gemm),
         resident,
         limit,
         k_tiles: counts.k_tiles as f64,
@@ -259,7 +257,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor
     let chain = step / at_once + stalls;
     // A tile's place in the ring is freed with the tile, or one later.
     let ahead = f64::from(plan.stages) - if plan.eager_release { 1.0 } else { 2.0 };
-    let arrives = chain.max(step).max(gpu.latency_dram / ahead.max(0.5));
+    let arrives = norm(&[chain.max(step), gpu.latency_dram / ahead.max(0.5)], gpu.overlap_exponent);
     let walk = match plan.blocks {
         Some(_) => Walk::Persistent { grid: plan.grid(gemm), in_turn: plan.ping_pong },
         None => Walk::One,
@@ -267,9 +265,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor
     let end = end_clocks(&counts.end, gpu);
     Ok(Inner {
         tile: plan.tile,
-        threads,
         registers,
-        shared_bytes: plan.shared_bytes(gemm),
         resident,
         limit,
         k_tiles: counts.k_tiles as f64,

@@ -3,7 +3,7 @@ use super::Kernel;
 use crate::tensor::tiles;
 use crate::work::Work;
 use satune_ir::machine::wavefronts;
-use satune_ir::term::tensor::{Gemm, Mma, Store, TensorPlan, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, Store, TensorPlan, TileStore, WgmmaPlan};
 use satune_ir::term::Side;
 
 /// Work of one tile of C.
@@ -63,14 +63,11 @@ fn mma(plan: &TensorPlan, gemm: &Gemm) -> Block {
         fill(&mut tile, gemm, side, [extent, k], threads);
     }
     let end = match plan.store {
-        Store::Direct => {
-            let pairs = gemm.n % 2 == 0 && !(op == Mma::S8 && !gemm.b_transposed);
-            direct(gemm, plan.split_k > 1, [m, n], pairs)
-        }
+        Store::Direct => direct(gemm, plan.split_k > 1, [m, n], op == Mma::S8 && !gemm.b_transposed),
         Store::Shared { stmatrix } => {
             // Two fragments at once, then rows of 16 bytes per lane.
             let pieces = (m * n / 256) as f64;
-            let rows = tiles(m * n / 8, threads * 32 / 32) as f64 * warps as f64;
+            let rows = tiles(m * n / 8, threads) as f64 * warps as f64;
             let moved = (m * n * 2) as f64;
             Work {
                 matrix_moves: if stmatrix { pieces } else { 0.0 },
@@ -107,7 +104,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         ..Work::default()
     };
     let end = match plan.store {
-        TileStore::Direct => direct(gemm, plan.split_k > 1, [m, n], gemm.n % 2 == 0),
+        TileStore::Direct => direct(gemm, plan.split_k > 1, [m, n], false),
         TileStore::Tma => {
             let moved = (m * n) as f64 * 2.0;
             Work {
@@ -143,10 +140,7 @@ fn fill(work: &mut Work, gemm: &Gemm, side: Side, [extent, k]: [i64; 2], threads
     let k_rows = rows_along_k(gemm, side);
     let along = if side == Side::A { gemm.m } else { gemm.n };
     let (rows, columns, pitch) = if k_rows { (k, extent, along) } else { (extent, k, gemm.k) };
-    let mut vector = 16 / bytes;
-    while vector > 1 && pitch % vector != 0 {
-        vector /= 2;
-    }
+    let vector = mma_conditions::copy_width(gemm, !k_rows, along);
     let total = rows * columns / vector;
     // Warps that have an active lane.
     let copies = (total / threads * (threads / 32) + tiles(total % threads, 32)) as f64;
@@ -171,12 +165,15 @@ fn fill(work: &mut Work, gemm: &Gemm, side: Side, [extent, k]: [i64; 2], threads
     work.l1_bytes += moved;
 }
 
-/// Sums leave from registers: lanes of four write eight bytes (or two, or four) side by side, in eight rows.
-fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], pairs: bool) -> Work {
+/// Sums leave from registers: four lanes write neighbouring pairs, in eight rows. `apart`: each lane's columns are not
+/// neighbours (operand bytes stored across k), so that four lanes' results are 64 bytes wide.
+fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], apart: bool) -> Work {
     let bytes = if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() };
+    let pairs = gemm.n % 2 == 0 && !apart;
     let stores = (m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 };
-    // Four lanes' pairs lie within one sector, except rows of 2-byte results are half a sector.
-    let sectors = stores * 8.0;
+    // A quad's results lie within one sector where rows begin at one.
+    let whole = gemm.n * i64::from(bytes) % 32 == 0 && !apart;
+    let sectors = stores * if whole { 8.0 } else { 16.0 };
     Work {
         global_stores: stores,
         global_store_sectors: sectors,

@@ -30,7 +30,6 @@ pub enum Condition {
     StoreDivides,
     StoreBytes,
     StoreRows,
-    MmaThreads,
     MmaRows,
     MmaWarps,
     MmaRegisters,
@@ -46,7 +45,7 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 37] = [
+    pub const ALL: [Condition; 36] = [
         Condition::ThreadsDivide,
         Condition::AccumulatorsFit,
         Condition::WarpsDivide,
@@ -72,7 +71,6 @@ impl Condition {
         Condition::StoreDivides,
         Condition::StoreBytes,
         Condition::StoreRows,
-        Condition::MmaThreads,
         Condition::MmaRows,
         Condition::MmaWarps,
         Condition::MmaRegisters,
@@ -114,7 +112,6 @@ impl Condition {
             Condition::StoreDivides => "the width of a store divides the neighbouring results of a thread",
             Condition::StoreBytes => "a store has 16 bytes at most",
             Condition::StoreRows => "the width of a store divides the rows of the result",
-            Condition::MmaThreads => "a block on tensor cores has 32 to 1024 threads",
             Condition::MmaRows => "rows of a tile are whole chunks of 16 bytes, of a number that the swizzle takes",
             Condition::MmaWarps => "whole instructions make a warp's tile, and whole warps the block's",
             Condition::MmaRegisters => "sums, fragments and addresses fit the registers that resident blocks leave",

@@ -8,6 +8,7 @@ use super::fragments::{swizzle, Loader, Side};
 use super::tile::{Filler, Source, Swizzle, Tile};
 use super::*;
 use crate::kernel::{Value, WarpOp};
+use satune_ir::term::tensor::mma_conditions;
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
@@ -97,6 +98,7 @@ impl<'p> Mainloop<'p> {
             k_first: k0.clone(),
             k: gemm.k,
             tile_k: k,
+            width: mma_conditions::copy_width(gemm, !k_rows, extent),
         };
         let a_source = source(params.a, "a", a_rows, &m0, gemm.m);
         let b_source = source(params.b, "b", b_rows, &n0, gemm.n);

@@ -244,11 +244,24 @@ pub fn store(gemm: &Gemm, store: Store, is_split: bool, tile: [i64; 3], stages: 
     Err(TensorError::Store(reason))
 }
 
+/// Elements that one copy of an operand's tile moves: 16 bytes where rows in global memory are multiples of that, else
+/// as much as divides them. `along_k`: rows of memory run along k.
+pub fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
+    let pitch = if along_k { gemm.k } else { extent };
+    let mut width = 16 / i64::from(gemm.operand.bytes());
+    while width > 1 && pitch % width != 0 {
+        width /= 2;
+    }
+    width
+}
+
 /// 32-bit registers of a thread, estimated from machine code: sums, two sets of fragments, addresses and counters (40,
-/// and two for each copy of a thread, that is of 16 bytes where rows allow).
+/// and two for each copy of a thread).
 pub fn registers(gemm: &Gemm, tile: [i64; 3], warp: [i64; 2]) -> i64 {
     let words = |extent: i64| extent / 16 * 4;
     let threads = (tile[0] / warp[0].max(1) * (tile[1] / warp[1].max(1)) * 32).max(1);
-    let copies = tiles((tile[0] + tile[1]) * tile[2] * i64::from(gemm.operand.bytes()), 16 * threads);
+    let a = copy_width(gemm, !gemm.a_transposed, gemm.m);
+    let b = copy_width(gemm, gemm.b_transposed, gemm.n);
+    let copies = tiles(tile[0] * tile[2] / a, threads) + tiles(tile[1] * tile[2] / b, threads);
     warp[0] * warp[1] / 32 + 2 * (words(warp[0]) + words(warp[1])) + 40 + 2 * copies
 }

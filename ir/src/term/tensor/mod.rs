@@ -21,7 +21,7 @@ pub use wgmma::{TileStore, WgmmaPlan};
 
 /// The conditions of `mma.sync` plans, one by one.
 pub mod mma_conditions {
-    pub use super::mma::{operands, problem, registers, ring, rows, split, store, threads, warps};
+    pub use super::mma::{copy_width, operands, problem, registers, ring, rows, split, store, threads, warps};
 }
 
 /// The conditions of `wgmma` plans, one by one.

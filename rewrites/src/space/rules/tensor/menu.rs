@@ -76,7 +76,7 @@ impl TensorMenu {
             warp: [128, 128],
             stages: (2..=8).collect(),
             swizzles: all.into_iter().flat_map(|a| all.map(|b| [a, b])).collect(),
-            min_blocks: vec![1, 2, 3, 4],
+            min_blocks: vec![2, 3, 4],
             consumers: vec![1, 2, 3],
             grids: vec![cores.multiprocessors],
         }

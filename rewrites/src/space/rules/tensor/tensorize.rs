@@ -13,7 +13,8 @@ fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
 
 /// `(grid nest) = (cta T nest)`, whose warps will use `mma.sync`.
 ///
-/// Side conditions: the instruction takes the operands; a GPU runs so many threads.
+/// It needs an instruction for the operands' type, and threads that a GPU runs; both are the menu's matter, and more
+/// threads would have too few registers below.
 pub struct TensorizeMma(pub(super) Arc<Offer>);
 
 impl Rule for TensorizeMma {
@@ -27,7 +28,7 @@ impl Rule for TensorizeMma {
         let Some(op) = Mma::of(gemm.operand).filter(|_| whole && is_block(&self.0, node, state)) else { return };
         let takes = mma_conditions::operands(gemm, op).is_ok();
         for threads in &menu.threads {
-            let runs = engine.holds(Condition::MmaThreads, mma_conditions::threads((*threads).into()).is_ok());
+            let runs = mma_conditions::threads((*threads).into()).is_ok();
             // More warps than there are parts of 16 x 16 have nothing to do.
             let busy = i64::from(threads / 32) * 256 <= state.tile.m * state.tile.n;
             if takes && runs && busy {
