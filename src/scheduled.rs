@@ -5,6 +5,7 @@ mod tensor;
 pub use tensor::{generate, GenerateError};
 
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
+use crate::reference::Reference;
 use crate::simulate::{self, Counts, Options};
 use satune_extract::Descriptor;
 use satune_ir::interp::{self, Array};
@@ -143,10 +144,9 @@ pub struct Checked {
 /// See [`ScheduledError`].
 pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Checked, ScheduledError> {
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
-    let inputs = interp::random_inputs(source, seed).map_err(meaning)?;
-    let expected = interp::run(source, &inputs).map_err(meaning)?;
+    let reference = Reference::of(source, seed).map_err(meaning)?;
     let values = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
-    simulate_module(&scheduled.module, values(&inputs), &values(&expected))
+    simulate_module(&scheduled.module, values(&reference.inputs), &values(&reference.expected))
 }
 
 /// Runs a module's kernels and compares every parameter.

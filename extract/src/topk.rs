@@ -104,9 +104,14 @@ pub(crate) struct Search<'k, 's> {
 /// Finds the k best programs of a space on a GPU. The outer choices are dealt out to as many workers as rayon has
 /// threads; the result does not depend on how many, or on which was faster.
 pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
+    best_while(space, gpu, query, &|| true)
+}
+
+/// [`best`], ended early when `go_on` says so: then as if the time were over.
+pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn() -> bool + Sync)) -> Extraction {
     let start = Instant::now();
     // Tensor cores first: where there are some, what single threads do seldom comes near.
-    let tensor = tensor::search(space, gpu, (query.k, query.diverse), (start, query.limit));
+    let tensor = tensor::search(space, gpu, (query.k, query.diverse), &|| start.elapsed() <= query.limit && go_on());
     let worst = tensor.found.get(query.k.wrapping_sub(1)).map_or(f64::INFINITY, |f| f.ms);
     let shared = AtomicU64::new(worst.to_bits());
     let known = Known::new(space);
@@ -138,7 +143,7 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
                 if search.hopeless(unit.bound) {
                     break;
                 }
-                if start.elapsed() > query.limit {
+                if start.elapsed() > query.limit || !go_on() {
                     stopped = Some(unit.bound);
                     break;
                 }

@@ -8,19 +8,20 @@ mod devices;
 mod diff;
 mod doctor;
 mod exploring;
+mod probe;
 mod replay;
 mod report;
 mod show;
 mod stored;
 mod table;
+mod watch;
 
 use crate::explore::{self, ExploreError};
 use crate::operators::Problem;
 use crate::source;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::io::Write;
 
 /// Explores GPU schedules by equality saturation.
 #[derive(Parser)]
@@ -68,6 +69,8 @@ enum What {
     Report(report::Args),
     /// Fit a GPU's descriptor to measured times, and write it as a file for --gpu
     Calibrate(calibrate::Args),
+    /// Measure what this machine's GPU reaches, and write a first descriptor of it for --gpu
+    Probe(probe::Args),
     /// Why a candidate is as fast as it is, and how it was derived
     Why(stored::Pick),
     /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
@@ -111,6 +114,8 @@ enum Gpu {
         /// Its name
         name: String,
     },
+    /// The same as `satune probe`
+    Probe(probe::Args),
 }
 
 /// What the command came to.
@@ -123,6 +128,8 @@ pub(crate) enum Failure {
     Environment(String),
     /// Exit code 4.
     Internal(String),
+    /// Exit code 130: ended by Ctrl-C, with what was found by then.
+    Interrupted,
 }
 
 impl Failure {
@@ -132,12 +139,14 @@ impl Failure {
             Failure::Input(_) => 2,
             Failure::Environment(_) => 3,
             Failure::Internal(_) => 4,
+            Failure::Interrupted => watch::INTERRUPTED,
         }
     }
 
     fn text(&self) -> &str {
         match self {
             Failure::Nothing(t) | Failure::Input(t) | Failure::Environment(t) | Failure::Internal(t) => t,
+            Failure::Interrupted => "interrupted; what was found by then is above and in the output folder",
         }
     }
 }
@@ -176,11 +185,7 @@ pub fn main() -> i32 {
             return code;
         }
     };
-    // Files and rows are written whole or not at all, so there is nothing to clean up.
-    let _ = ctrlc::set_handler(|| {
-        eprintln!("satune: interrupted; nothing was half-written, and `satune resume` goes on with what was measured");
-        std::process::exit(130);
-    });
+    watch::install();
     match run(command.what) {
         Ok(()) => 0,
         Err(failure) => {
@@ -237,6 +242,7 @@ fn run(what: What) -> Outcome {
         What::Diff(pair) => diff::run(&pair),
         What::Report(args) => report::run(&args),
         What::Calibrate(args) => calibrate::run(&args),
+        What::Probe(args) => probe::run(&args),
         What::Why(pick) => stored::why(&pick),
         What::WhyNot(args) => ask::run(&args),
         What::Emit { pick, form } => stored::emit(&pick, &form),
@@ -253,16 +259,7 @@ fn run(what: What) -> Outcome {
             Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
             print(&Descriptor::source(&name).map_err(|e| Failure::Input(e.to_string()))?)
         }
+        What::Gpu { what: Gpu::Probe(args) } => probe::run(&args),
         What::Doctor { json } => doctor::run(json),
     }
-}
-
-/// A spinner on a terminal, nothing elsewhere.
-fn spinner() -> indicatif::ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return indicatif::ProgressBar::hidden();
-    }
-    let spinner = indicatif::ProgressBar::new_spinner();
-    spinner.enable_steady_tick(Duration::from_millis(100));
-    spinner
 }
