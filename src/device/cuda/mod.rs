@@ -247,7 +247,7 @@ impl Device for Cuda {
 
     fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
         let c = &problem.contraction;
-        if subject.module.kernels.iter().any(|k| !k.tensor_maps.is_empty()) {
+        if subject.made.module.kernels.iter().any(|k| !k.tensor_maps.is_empty()) {
             return Ok(tensor_maps());
         }
         let Some(mut job) = job(problem, Some(subject), ask) else { return Ok(too_many_axes()) };
