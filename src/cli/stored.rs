@@ -148,8 +148,12 @@ pub(super) fn check(pick: &Pick) -> Outcome {
     }
     let (taken, ideal) = checked.total.shared_wavefronts();
     let (touched, least) = checked.total.global_sectors();
+    let arithmetic = match checked.total.matrix {
+        0 => format!("{} multiply-adds", checked.total.fma),
+        matrix => format!("{matrix} matrix instructions"),
+    };
     print(&format!(
-        "{}: {} blocks simulated, equal to the definition bit for bit, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {} multiply-adds\n",
-        c.id, checked.blocks, checked.total.fma
+        "{}: {} blocks simulated, equal to the definition bit for bit, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {arithmetic}\n",
+        c.id, checked.blocks
     ))
 }
