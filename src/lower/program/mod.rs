@@ -3,8 +3,8 @@
 //! Each top-level nest of the root block becomes a kernel. The passes, one file each:
 //! [`nest`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
 //! statements that depend on them; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
-//! only what is alive; `allreduce`, `team` and `combine` make reductions over threads; `guards` proves which guards can go; `barrier` places barriers; `emit`, `leaf`, `copy` and
-//! `value` write the statements. `linear` and `pred` are the arithmetic below all of them.
+//! only what is alive; `allreduce`, `team` and `combine` make reductions over threads; `guards` proves which guards can
+//! go; `barrier` places barriers; `emit`, `leaf`, `copy` and `value` write the statements. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
