@@ -1,6 +1,6 @@
 //! `explore` and `resume`.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print, print_json, problem, report, spinner, table, Failure, Outcome, Target};
+use super::{print, print_json, problem, report, table, watch::Watch, Failure, Outcome, Target};
 use crate::device::Ask;
 use crate::explore::{self, Request, Search};
 use crate::measure::{Record, StrategyKind};
@@ -103,8 +103,7 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         limit: Duration::from_secs(args.time_limit),
         compile: !args.no_compile,
     };
-    let spinner = spinner();
-    let progress = |step: &str| spinner.set_message(step.to_string());
+    let watch = Watch::new();
     let mut recorded = match (&device, resumed) {
         (None, _) => None,
         (Some(_), Some(found)) => Some(found),
@@ -128,8 +127,8 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         _ => None,
     };
     let gpu = request.gpu.clone();
-    let report = explore::explore_on(&problem, &request, search, &progress)?;
-    spinner.finish_and_clear();
+    let report = explore::explore_on(&problem, &request, search, &watch)?;
+    let interrupted = watch.finish();
     report::write(&report, &problem, &gpu, &args.out)?;
     explore::write(&report, &args.out).map_err(|e| Failure::Environment(e.to_string()))?;
     for bug in &report.bugs {
@@ -139,6 +138,9 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         print_json(&report)?;
     } else {
         print(&table::candidates(&report, &args.out))?;
+    }
+    if interrupted {
+        return Err(Failure::Interrupted);
     }
     match &report.measured {
         _ if !report.candidates.is_empty() => Ok(()),

@@ -13,14 +13,14 @@ mod report;
 mod show;
 mod stored;
 mod table;
+mod watch;
 
 use crate::explore::{self, ExploreError};
 use crate::operators::Problem;
 use crate::source;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::io::Write;
 
 /// Explores GPU schedules by equality saturation.
 #[derive(Parser)]
@@ -123,6 +123,8 @@ pub(crate) enum Failure {
     Environment(String),
     /// Exit code 4.
     Internal(String),
+    /// Exit code 130: ended by Ctrl-C, with what was found by then.
+    Interrupted,
 }
 
 impl Failure {
@@ -132,12 +134,14 @@ impl Failure {
             Failure::Input(_) => 2,
             Failure::Environment(_) => 3,
             Failure::Internal(_) => 4,
+            Failure::Interrupted => watch::INTERRUPTED,
         }
     }
 
     fn text(&self) -> &str {
         match self {
             Failure::Nothing(t) | Failure::Input(t) | Failure::Environment(t) | Failure::Internal(t) => t,
+            Failure::Interrupted => "interrupted; what was found by then is above and in the output folder",
         }
     }
 }
@@ -176,11 +180,7 @@ pub fn main() -> i32 {
             return code;
         }
     };
-    // Files and rows are written whole or not at all, so there is nothing to clean up.
-    let _ = ctrlc::set_handler(|| {
-        eprintln!("satune: interrupted; nothing was half-written, and `satune resume` goes on with what was measured");
-        std::process::exit(130);
-    });
+    watch::install();
     match run(command.what) {
         Ok(()) => 0,
         Err(failure) => {
@@ -255,14 +255,4 @@ fn run(what: What) -> Outcome {
         }
         What::Doctor { json } => doctor::run(json),
     }
-}
-
-/// A spinner on a terminal, nothing elsewhere.
-fn spinner() -> indicatif::ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return indicatif::ProgressBar::hidden();
-    }
-    let spinner = indicatif::ProgressBar::new_spinner();
-    spinner.enable_steady_tick(Duration::from_millis(100));
-    spinner
 }

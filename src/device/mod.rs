@@ -15,12 +15,11 @@ pub use simulator::Simulator;
 pub use worker::worker_main;
 
 use crate::explore::Checked;
-use crate::lower::program::Module;
 use crate::operators::Problem;
-use crate::scheduled;
+use crate::scheduled::{self, Scheduled};
 use crate::store::Verdict;
 use satune_extract::{Candidate, Cost, Descriptor};
-use satune_ir::term::Plan;
+use satune_ir::term::Schedule;
 use std::time::Duration;
 
 /// What kind of device it is: what its times mean.
@@ -52,13 +51,13 @@ pub struct Identity {
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Every decision.
-    pub plan: Plan,
+    pub plan: Schedule,
     /// Predicted time and parts.
     pub cost: Cost,
     /// Hash of the canonical trace and the plan.
     pub trace: String,
-    /// Its kernels.
-    pub module: Module,
+    /// Its trace, program and kernels.
+    pub made: Scheduled,
     /// What the simulator found.
     pub checked: Checked,
 }
@@ -70,12 +69,11 @@ impl Subject {
     /// What is wrong with it: a bug of Satune.
     pub fn of(candidate: &Candidate, problem: &Problem, gpu: &Descriptor) -> Result<Subject, String> {
         let options = scheduled::options(gpu);
-        let made = scheduled::of_plan(&problem.program, &candidate.plan, &problem.contraction, &options)
+        let made = scheduled::of_schedule(&problem.program, &candidate.plan, &problem.contraction, &options)
             .map_err(|e| e.to_string())?;
-        let module = made.module;
         let checked = crate::explore::check(&candidate.plan, &problem.contraction, &options)?;
         let trace = crate::explore::trace_hash(&candidate.plan, problem);
-        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, module, checked })
+        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, made, checked })
     }
 }
 

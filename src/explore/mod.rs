@@ -13,14 +13,17 @@ pub use output::{
 pub use search::Search;
 
 use crate::compile::{CompileError, Compiler, Job};
+use crate::device::Subject;
 use crate::lower::program::{Argument, Workspace};
 use crate::operators::Problem;
+use crate::progress::Progress;
 use crate::scheduled::{self, Scheduled};
 use crate::{compile, cuda};
 use rayon::prelude::*;
-use satune_extract::{best, Candidate, Counts, Descriptor, Query};
-use satune_ir::term::{Plan, Space, StoppedBy};
-use satune_rewrites::space::{rules, saturate, trace, Fuel, Limits, Menu};
+use satune_extract::{best_while, Candidate, Counts, Descriptor, Query};
+use satune_ir::term::{Schedule, Space, StoppedBy};
+use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What to explore.
@@ -64,8 +67,8 @@ pub fn limits(gpu: &Descriptor) -> Limits {
 
 /// The hash that the store knows a schedule of a problem by: its canonical trace, and the plan, which also holds what is
 /// no primitive.
-pub fn trace_hash(plan: &Plan, problem: &Problem) -> String {
-    let trace = trace(plan, &problem.contraction).to_json().unwrap_or_default();
+pub fn trace_hash(plan: &Schedule, problem: &Problem) -> String {
+    let trace = scheduled::trace(plan, &problem.contraction).to_json().unwrap_or_default();
     let plan = serde_json::to_string(plan).unwrap_or_default();
     crate::store::hash(&format!("{trace}\n{plan}"))
 }
@@ -83,11 +86,11 @@ pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError>
 /// A candidate's kernels with what the simulator found, or its fault.
 type Verdict = Result<(Scheduled, Checked), String>;
 
-/// Explores without measuring. `progress` is told what begins.
+/// Explores without measuring. When `progress` says stop, what has been found and checked by then is the answer.
 ///
 /// # Errors
 /// See [`ExploreError`].
-pub fn explore(problem: &Problem, request: &Request, progress: &dyn Fn(&str)) -> Result<Report, ExploreError> {
+pub fn explore(problem: &Problem, request: &Request, progress: &dyn Progress) -> Result<Report, ExploreError> {
     explore_on(problem, request, None, progress)
 }
 
@@ -99,15 +102,16 @@ pub fn explore_on(
     problem: &Problem,
     request: &Request,
     search: Option<Search<'_>>,
-    progress: &dyn Fn(&str),
+    progress: &dyn Progress,
 ) -> Result<Report, ExploreError> {
-    progress("saturating");
+    progress.begin("saturating", 0);
     let start = Instant::now();
     let space = space(problem, &request.gpu)?;
     let saturate_s = start.elapsed().as_secs_f64();
-    progress("extracting");
+    progress.begin("extracting", 0);
     let k = search.as_ref().map_or(request.top, |s| s.to_extract(request.top));
-    let extraction = best(&space, &request.gpu, Query { k, diverse: request.diverse, limit: request.limit });
+    let query = Query { k, diverse: request.diverse, limit: request.limit };
+    let extraction = best_while(&space, &request.gpu, query, &|| !progress.stopped());
     if extraction.candidates.is_empty() {
         return Err(ExploreError::Nothing(problem.name.clone()));
     }
@@ -115,20 +119,26 @@ pub fn explore_on(
         None => search::Found::unmeasured(extraction),
         Some(search) => search.run(problem, request, &space, extraction, progress)?,
     };
-    progress("counting");
+    progress.begin("counting", 0);
     let schedules = Counts::of(&space).total().to_string();
-    progress("lowering and simulating");
+    progress.begin("lowering and simulating", found.candidates.len());
     let checking = Instant::now();
-    let options = scheduled::options(&request.gpu);
+    let any_right = AtomicBool::new(false);
+    let subjects = found.subjects;
     let checked: Vec<(Candidate, Option<MeasuredReport>, Verdict)> = found
         .candidates
         .into_par_iter()
-        .map(|(candidate, measured)| {
-            let plan = &candidate.plan;
-            let result = scheduled::of_plan(&problem.program, plan, &problem.contraction, &options)
-                .map_err(|e| e.to_string())
-                .and_then(|scheduled| Ok((scheduled, check(plan, &problem.contraction, &options)?)));
-            (candidate, measured, result)
+        .filter_map(|(candidate, measured)| {
+            let known = subjects.get(&trace_hash(&candidate.plan, problem)).cloned();
+            let result = match known {
+                Some(subject) => Ok((subject.made, subject.checked)),
+                // Nothing is shown unchecked: when told to end, one checked candidate is enough.
+                None if progress.stopped() && any_right.load(Ordering::Relaxed) => return None,
+                None => Subject::of(&candidate, problem, &request.gpu).map(|s| (s.made, s.checked)),
+            };
+            any_right.fetch_or(result.is_ok(), Ordering::Relaxed);
+            progress.advance();
+            Some((candidate, measured, result))
         })
         .collect();
     let simulate_s = checking.elapsed().as_secs_f64();
@@ -174,8 +184,8 @@ pub fn explore_on(
             }
         }
     }
-    if request.compile {
-        progress("compiling");
+    if request.compile && !progress.stopped() {
+        progress.begin("compiling", 0);
         let start = Instant::now();
         compile_all(&mut report, &sources, &request.gpu);
         report.space.compile_s = start.elapsed().as_secs_f64();

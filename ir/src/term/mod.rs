@@ -5,6 +5,7 @@ mod language;
 mod plan;
 mod read;
 mod restrict;
+mod schedule;
 mod space;
 mod state;
 
@@ -13,5 +14,6 @@ pub use find::NotInSpace;
 pub use language::{state_of, IllFormed, Role, Term};
 pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging};
 pub use read::Incomplete;
+pub use schedule::{Schedule, Summary};
 pub use space::{Invariants, SaturationReport, Space, StoppedBy};
 pub use state::{Place, Stage, State, Team, Tile};
