@@ -142,6 +142,7 @@ fn softmax_in_one_kernel() {
         (Some("local"), Some("local"), "local", 4, 64, 2),
         (Some("shared"), None, "local", 1, 128, 1),
         (Some("shared"), Some("shared"), "shared", 1, 64, 1),
+        (Some("shared"), Some("shared"), "local", 4, 64, 1),
         (None, Some("shared"), "local", 4, 64, 1),
     ] {
         let how = Rows { rows, threads, vector, input, between, results };
@@ -152,6 +153,8 @@ fn softmax_in_one_kernel() {
             assert_eq!(counts[0].global_load_sectors, sectors, "{}", text(&module));
         }
         assert_eq!(counts[0].global_store_sectors, sectors);
+        let (taken, least) = counts[0].shared_wavefronts();
+        assert_eq!(taken, least, "{how:?}\n{}", text(&module));
     }
 }
 

@@ -256,6 +256,7 @@ impl OneKernel<'_> {
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
         emitter.expanded = expanded;
         emitter.rings = rings;
+        emitter.partials = reductions.iter().map(|r| r.partial).collect();
         emitter.pipelines = pipelines;
         let code = emitter.nodes(&nest.body)?;
         let mut body = std::mem::take(&mut emitter.lets);
