@@ -170,6 +170,21 @@ fn rows_of_the_thread_itself_need_no_barriers() {
     }
 }
 
+/// Rows and columns that nothing divides; the long rows of the benchmark, of which each element is read once.
+#[test]
+fn softmax_of_ragged_and_of_long_rows() {
+    for (m, k, rows, threads, vector) in [(5, 500, 2, 32, 4), (3, 77, 2, 64, 1), (2, 4096, 1, 256, 4)] {
+        let source = softmax(m, k);
+        let how = Rows { rows, threads, vector, input: Some("local"), between: Some("local"), results: "local" };
+        let scheduled = row_kernel(&source, &how, &["largest", "total"], &["power"], "B");
+        let (module, counts) = checked(&source, &scheduled);
+        let least = (m * k * 4 / 32) as u64;
+        let read = counts[0].global_load_sectors;
+        // Rows of 77 or 500 elements begin within a sector, which is then touched for both rows.
+        assert!(read >= least && (read == least || k % 8 != 0), "{read} of {least}\n{}", text(&module));
+    }
+}
+
 /// Two exchanges through shared memory, one after the other, in the same bytes.
 fn two_exchanges() -> Program {
     let stage = |from: &str, to: &str, index: &str, scale: i64| {
