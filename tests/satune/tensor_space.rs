@@ -274,7 +274,7 @@ fn the_models_counts_are_the_simulators() {
 fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
     let problem = operators::parse(operator).unwrap();
     let request = Request { gpu: gpu(gpu_name), top, diverse, limit: MINUTE, compile: false };
-    let report = explore(&problem, &request, &|_| ()).unwrap();
+    let report = explore(&problem, &request, &satune::progress::Quiet).unwrap();
     assert!(report.bugs.is_empty(), "{:#?}", report.bugs);
     assert!(report.proved_optimal);
     assert_eq!(report.candidates.len(), top);
