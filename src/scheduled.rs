@@ -4,6 +4,7 @@ mod tensor;
 
 pub use tensor::{generate, GenerateError};
 
+use crate::agreement::Agreement;
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
 use crate::reference::Reference;
 use crate::simulate::{self, Counts, Options};
@@ -137,8 +138,8 @@ pub struct Checked {
     pub blocks: u64,
 }
 
-/// Runs the kernels in the simulator and compares with what the source program means, bit for bit, on inputs whose sums
-/// are exact.
+/// Runs the kernels in the simulator and compares with what the source program means, on inputs whose sums are exact: bit
+/// for bit, unless the program adds up rounded values (see [`Agreement`]).
 ///
 /// # Errors
 /// See [`ScheduledError`].
@@ -146,14 +147,19 @@ pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Check
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let reference = Reference::of(source, seed).map_err(meaning)?;
     let values = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
-    simulate_module(&scheduled.module, values(&reference.inputs), &values(&reference.expected))
+    let agreement = Agreement::of(source);
+    simulate_module(&scheduled.module, values(&reference.inputs), &values(&reference.expected), |at, want, got| {
+        reference.expected.get(at).is_some_and(|array| agreement.agree(want, got, array.dtype()))
+    })
 }
 
-/// Runs a module's kernels and compares every parameter.
+/// Runs a module's kernels and compares every parameter; `agree` says whether a parameter's element may be what it is
+/// (number of the parameter, value wanted, value found).
 pub(crate) fn simulate_module(
     module: &Module,
     mut params: Vec<Vec<f64>>,
     expected: &[Vec<f64>],
+    agree: impl Fn(usize, f64, f64) -> bool,
 ) -> Result<Checked, ScheduledError> {
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
     let mut checked: Option<Checked> = None;
@@ -180,7 +186,7 @@ pub(crate) fn simulate_module(
         }
     }
     for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
-        if let Some(at) = want.iter().zip(got).position(|(x, y)| x != y && !(x.is_nan() && y.is_nan())) {
+        if let Some(at) = want.iter().zip(got).position(|(x, y)| !agree(i, *x, *y)) {
             let name = module.kernels.last().map(|k| k.name.clone()).unwrap_or_default();
             let fault = format!("element {at} of parameter {i} is {}, not {}", got[at], want[at]);
             return Err(ScheduledError::Kernel { kernel: name, fault });
