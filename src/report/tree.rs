@@ -54,7 +54,10 @@ struct Tree<'a> {
 
 /// The loop tree of a schedule.
 pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
-    let Schedule::Cores(plan) = schedule;
+    let plan = match schedule {
+        Schedule::Cores(plan) => plan,
+        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::tensor_tree::of(schedule, contraction),
+    };
     let mut tree = Tree { plan, contraction, lines: Vec::new(), depth: 0, team: Team::Grid };
     tree.grid();
     tree.lines

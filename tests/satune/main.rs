@@ -19,6 +19,7 @@ mod staircase;
 mod store;
 mod support;
 mod tensor;
+mod tensor_space;
 mod traces;
 mod tvm;
 mod why_not;

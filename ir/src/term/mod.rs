@@ -8,6 +8,7 @@ mod restrict;
 mod schedule;
 mod space;
 mod state;
+pub mod tensor;
 
 pub use contraction::{Axis, AxisInfo, Contraction, OperandInfo, Side};
 pub use find::NotInSpace;

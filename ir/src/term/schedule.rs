@@ -1,4 +1,5 @@
 //! A schedule of any kind, as candidates, stores and reports carry it.
+use super::tensor::{Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
 use super::{Contraction, Incomplete, Plan, Term};
 use egg::RecExpr;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,10 @@ use serde::{Deserialize, Serialize};
 pub enum Schedule {
     /// A contraction by multiply-adds of single threads.
     Cores(Plan),
+    /// A matrix product by `mma.sync`.
+    Mma(TensorPlan),
+    /// A matrix product by `wgmma`.
+    Wgmma(WgmmaPlan),
 }
 
 /// What a table shows of a schedule.
@@ -28,13 +33,18 @@ impl Schedule {
     /// # Errors
     /// When something of the term is not scheduled, or the term is none of a program.
     pub fn from_term(term: &RecExpr<Term>, contraction: &Contraction) -> Result<Schedule, Incomplete> {
-        Plan::from_term(term, contraction).map(Schedule::Cores)
+        match TensorSchedule::from_term(term, contraction)? {
+            Some(TensorSchedule::Mma(plan)) => Ok(Schedule::Mma(plan)),
+            Some(TensorSchedule::Wgmma(plan)) => Ok(Schedule::Wgmma(plan)),
+            None => Plan::from_term(term, contraction).map(Schedule::Cores),
+        }
     }
 
     /// The plan on single threads, where it is one.
     pub fn cores(&self) -> Option<&Plan> {
         match self {
             Schedule::Cores(plan) => Some(plan),
+            Schedule::Mma(_) | Schedule::Wgmma(_) => None,
         }
     }
 
@@ -42,6 +52,8 @@ impl Schedule {
     pub fn describe(&self) -> Vec<String> {
         match self {
             Schedule::Cores(plan) => plan.describe(),
+            Schedule::Mma(plan) => plan.describe(),
+            Schedule::Wgmma(plan) => plan.describe(),
         }
     }
 
@@ -53,6 +65,21 @@ impl Schedule {
                 step: plan.k_tile.to_string(),
                 overlap: plan.pipe.to_string(),
             },
+            Schedule::Mma(plan) => Summary {
+                tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
+                step: plan.tile[2].to_string(),
+                overlap: format!("mma.sync, cp.async, {} stages", plan.stages),
+            },
+            Schedule::Wgmma(plan) => Summary {
+                tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
+                step: plan.tile[2].to_string(),
+                overlap: format!(
+                    "wgmma, TMA, {} stages, {} consumers{}",
+                    plan.stages,
+                    plan.consumers,
+                    if plan.ping_pong { " in turn" } else { "" }
+                ),
+            },
         }
     }
 
@@ -60,13 +87,18 @@ impl Schedule {
     pub fn threads(&self) -> u32 {
         match self {
             Schedule::Cores(plan) => plan.threads,
+            Schedule::Mma(plan) => u32::try_from(plan.threads()).unwrap_or(u32::MAX),
+            Schedule::Wgmma(plan) => plan.threads(),
         }
     }
 
-    /// Blocks of the main kernel.
-    pub fn block_count(&self) -> i64 {
+    /// Blocks of the main kernel; 0 where the contraction is none of the schedule's kind.
+    pub fn block_count(&self, contraction: &Contraction) -> i64 {
+        let gemm = Gemm::of(contraction);
         match self {
             Schedule::Cores(plan) => plan.block_count(),
+            Schedule::Mma(plan) => gemm.map_or(0, |g| plan.blocks(&g)),
+            Schedule::Wgmma(plan) => gemm.map_or(0, |g| plan.grid(&g)),
         }
     }
 
@@ -74,6 +106,8 @@ impl Schedule {
     pub fn shared_bytes(&self, contraction: &Contraction) -> i64 {
         match self {
             Schedule::Cores(plan) => plan.shared_bytes(contraction),
+            Schedule::Mma(plan) => Gemm::of(contraction).map_or(0, |g| plan.shared_bytes(&g)),
+            Schedule::Wgmma(plan) => Gemm::of(contraction).map_or(0, |g| plan.shared_bytes(&g)),
         }
     }
 }
