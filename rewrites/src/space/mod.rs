@@ -9,5 +9,5 @@ pub mod rules;
 pub use condition::Condition;
 pub use derive::trace;
 pub use encode::{contraction, EncodeError};
-pub use engine::{root_state, saturate, saturate_without, Engine, Rule, SaturationError};
+pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError};
 pub use menu::{Fuel, Limits, Menu};
