@@ -5,6 +5,7 @@ mod encode;
 mod engine;
 mod menu;
 pub mod rules;
+pub mod stream;
 
 pub use condition::Condition;
 pub use derive::trace;

@@ -12,5 +12,7 @@ mod state;
 
 pub use language::StreamTerm;
 pub use plan::{FlatPlan, Held, KernelPlan, RowPlan, StreamPlan, TilePlan};
-pub use problem::{Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams};
+pub use problem::{
+    Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams,
+};
 pub use state::{FlatState, Holds, Place, RowState, Step, StreamState, TileState};

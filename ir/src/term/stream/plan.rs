@@ -22,14 +22,17 @@ pub enum KernelPlan {
     Tile(TilePlan),
 }
 
-/// All loops of a block fused, then split into (blockIdx.x, unrolled, threadIdx.x, vector).
+/// The innermost loop of a block split into (blockIdx.y, unrolled, threadIdx.x, vector); the others, fused, into
+/// (blockIdx.x, threadIdx.y).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FlatPlan {
     /// Name of the block.
     pub block: String,
+    /// Rows of a block of threads, side by side.
+    pub side_by_side: i64,
     /// Unrolled iterations of a thread.
     pub steps: i64,
-    /// Threads per block.
+    /// Threads along a row.
     pub threads: i64,
     /// Elements per access.
     pub vector: i64,
@@ -64,23 +67,19 @@ pub struct RowPlan {
     pub unroll: Vec<bool>,
 }
 
-/// A tile is read along the rows of the source, held in shared memory, and written along the rows of the result.
+/// A square tile is read along the rows of the source, held in shared memory, and written along the rows of the result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TilePlan {
     /// Name of the block.
     pub block: String,
-    /// Tile along the axis that is contiguous where it is read.
-    pub read_side: i64,
-    /// Tile along the axis that is contiguous where it is written.
-    pub write_side: i64,
-    /// Threads per block.
+    /// Side of the tile.
+    pub side: i64,
+    /// Elements per access to the source and to the result.
+    pub vector: i64,
+    /// Threads per block: `side / vector` along a row, the others side by side.
     pub threads: i64,
     /// Elements added to each row of the tile.
     pub pad: i64,
-    /// Elements per access to the source.
-    pub load: i64,
-    /// Elements per access to the result.
-    pub store: i64,
 }
 
 impl RowPlan {
@@ -99,7 +98,7 @@ impl KernelPlan {
     /// Threads per block.
     pub fn threads(&self) -> i64 {
         match self {
-            KernelPlan::Flat(p) => p.threads,
+            KernelPlan::Flat(p) => p.threads * p.side_by_side,
             KernelPlan::Row(p) => p.threads * p.side_by_side,
             KernelPlan::Tile(p) => p.threads,
         }
@@ -117,9 +116,9 @@ impl KernelPlan {
     /// What a thread block covers, for a table.
     pub fn tile_text(&self) -> String {
         match self {
-            KernelPlan::Flat(p) => (p.steps * p.threads * p.vector).to_string(),
+            KernelPlan::Flat(p) => format!("{}x{}", p.side_by_side, p.steps * p.threads * p.vector),
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
-            KernelPlan::Tile(p) => format!("{}x{}", p.write_side, p.read_side),
+            KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
         }
     }
 
@@ -127,8 +126,8 @@ impl KernelPlan {
     pub fn describe(&self) -> String {
         match self {
             KernelPlan::Flat(p) => format!(
-                "{}: over all elements, {} threads, {} unrolled steps, accesses of {}",
-                p.block, p.threads, p.steps, p.vector
+                "{}: over all elements, {}x{} threads, {} unrolled steps, accesses of {}",
+                p.block, p.side_by_side, p.threads, p.steps, p.vector
             ),
             KernelPlan::Row(p) => {
                 let rows = match (p.serial_rows, p.side_by_side) {
@@ -159,8 +158,8 @@ impl KernelPlan {
                 )
             }
             KernelPlan::Tile(p) => format!(
-                "{}: tiles of {}x{} through shared memory, rows padded by {}, {} threads, reads of {}, writes of {}",
-                p.block, p.write_side, p.read_side, p.pad, p.threads, p.load, p.store
+                "{0}: tiles of {1}x{1} through shared memory, rows padded by {2}, {3} threads, accesses of {4}",
+                p.block, p.side, p.pad, p.threads, p.vector
             ),
         }
     }

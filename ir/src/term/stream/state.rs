@@ -82,25 +82,23 @@ pub struct RowState {
 /// A flat kernel: what is left of its tile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlatState {
-    /// Elements that a block, then a thread covers.
+    /// Rows of a block, side by side.
+    pub side_by_side: i64,
+    /// Elements of a row that a block, then a thread covers; 0 before it is decided.
     pub tile: i64,
-    /// 0: the loop over blocks comes next, 1: the serial one, 2: threads, 3: the vector.
+    /// 0: the loop over blocks along a row comes next, 1: the unrolled one, 2: threads, 3: the vector.
     pub done: u8,
 }
 
-/// A tile kernel.
+/// A tile kernel; what is not decided is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TileState {
-    /// Tile along the axis that is contiguous where it is read; 0 before it is decided.
-    pub read_side: i64,
-    /// Tile along the axis that is contiguous where it is written.
-    pub write_side: i64,
-    /// Threads per block; 0 before they are decided.
+    /// Side of the square tile.
+    pub side: i64,
+    /// Elements per access, on both sides.
+    pub vector: i64,
+    /// Threads per block.
     pub threads: i64,
-    /// Elements added to each row of the tile in shared memory; -1 before it is decided.
-    pub pad: i64,
-    /// Elements per access on the reading side; 0 before they are decided.
-    pub load: i64,
 }
 
 /// What is to be decided next.
