@@ -64,6 +64,7 @@ impl Printer<'_> {
                 Text::new(format!("{cond} ? {} : {}", a.within(TERNARY + 1), b.within(TERNARY)), TERNARY)
             }
             Value::FromIndex(dtype, index) => self.index_as(*dtype, index),
+            Value::Shuffle { value, lane_mask, lanes } => self.shuffle(value, *lane_mask, *lanes),
         }
     }
 
@@ -100,6 +101,26 @@ impl Printer<'_> {
         self.convert(text, within, dtype)
     }
 
+    fn shuffle(&mut self, value: &Value, lane_mask: u32, lanes: u32) -> Text {
+        let dtype = self.type_of(value);
+        let text = self.value(value).text;
+        let members = match lanes {
+            32 => "0xffffffffu".to_string(),
+            // The lanes of this thread's group.
+            lanes => {
+                let thread = self.thread_number();
+                let first = bits_below(&thread, 32 - lanes);
+                format!("{:#x}u << {}", (1_u64 << lanes) - 1, first)
+            }
+        };
+        let call = Text::atom(format!("__shfl_xor_sync({members}, {text}, {lane_mask})"));
+        // Narrow types go as int, and come back as they were.
+        match c_type(dtype) {
+            narrow @ ("unsigned char" | "signed char" | "short" | "unsigned short") => call.cast(narrow),
+            _ => call,
+        }
+    }
+
     fn index_as(&mut self, dtype: DType, index: &Index) -> Text {
         let integer = self.integer(index);
         let from = if integer.wide { DType::I64 } else { DType::I32 };
@@ -112,7 +133,7 @@ impl Printer<'_> {
             Value::Load(array, _) => self.kernel.array(*array).dtype,
             Value::Float(_, d) | Value::Int(_, d) | Value::Binary(_, d, ..) | Value::Fma(d, ..) => *d,
             Value::Unary(_, d, _) | Value::Cast(d, _) | Value::FromIndex(d, _) => *d,
-            Value::Select(_, a, _) => self.type_of(a),
+            Value::Select(_, a, _) | Value::Shuffle { value: a, .. } => self.type_of(a),
         }
     }
 
@@ -155,6 +176,11 @@ fn unary(name: &str, dtype: DType, a: &Text) -> Text {
         "abs" => Text::atom(format!("fabs{suffix}({})", a.text)),
         other => Text::atom(format!("{other}{suffix}({})", a.text)),
     }
+}
+
+/// The bits of a number that a mask names.
+fn bits_below(number: &Text, mask: u32) -> String {
+    format!("({} & {mask})", number.within(UNARY))
 }
 
 /// A constant of a floating type; a half type's are written as their bits.

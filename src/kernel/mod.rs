@@ -136,6 +136,16 @@ pub enum Value {
     Select(Cond, Box<Value>, Box<Value>),
     /// An integer expression as a value of the type.
     FromIndex(DType, Index),
+    /// `__shfl_xor_sync`: the value that another lane of the warp has, the one whose number differs in the bits of the
+    /// mask. All of the `lanes` aligned neighbours that a lane belongs to must reach it.
+    Shuffle {
+        /// What each lane gives.
+        value: Box<Value>,
+        /// Bits in which the two lanes differ; less than `lanes`.
+        lane_mask: u32,
+        /// A power of two up to 32, the whole warp.
+        lanes: u32,
+    },
 }
 
 /// How a loop is expanded.

@@ -79,6 +79,12 @@ pub enum FaultKind {
     /// Some threads do not reach a barrier.
     #[error("barrier that not all threads of the block reach")]
     DivergentBarrier,
+    /// Some lanes that a shuffle names do not reach it.
+    #[error("shuffle that not all of its {lanes} neighbouring lanes reach")]
+    DivergentShuffle {
+        /// Lanes that must take part.
+        lanes: u32,
+    },
     /// The kernel breaks a rule of the machine.
     #[error("{0}")]
     Machine(String),

@@ -13,6 +13,7 @@ mod lowering;
 mod measuring;
 mod page;
 mod programs;
+mod reductions;
 mod staircase;
 mod store;
 mod support;

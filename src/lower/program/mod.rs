@@ -3,8 +3,8 @@
 //! Each top-level nest of the root block becomes a kernel. The passes, one file each:
 //! [`nest`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
 //! statements that depend on them; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
-//! only what is alive; `guards` proves which guards can go; `barrier` places barriers; `emit`, `leaf`, `copy` and
-//! `value` write the statements. `linear` and `pred` are the arithmetic below all of them.
+//! only what is alive; `allreduce`, `team` and `combine` make reductions over threads; `guards` proves which guards can
+//! go; `barrier` places barriers; `emit`, `leaf`, `copy` and `value` write the statements. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -16,7 +16,9 @@
 //! # Ok(())
 //! # }
 //! ```
+mod allreduce;
 mod barrier;
+mod combine;
 mod copy;
 mod emit;
 mod error;
@@ -27,12 +29,15 @@ mod linear;
 mod nest;
 mod pipeline;
 mod pred;
+mod team;
+mod threads;
 mod value;
 mod vthread;
 
 pub use error::{LowerError, Place};
 
 use crate::kernel::{Array, ArrayId, Kernel, Space};
+use allreduce::Reduction;
 use emit::Emitter;
 use layout::Layout;
 use nest::Nest;
@@ -113,8 +118,10 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     let name = identifier(&program.name);
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
+        let (program, reductions) = allreduce::find(program, part)?;
+        let program = program.as_ref();
         let mut lowering = OneKernel { program, options, used: Vec::new() };
-        let kernel = lowering.kernel(part, name)?;
+        let kernel = lowering.kernel(part, name, &reductions)?;
         let mut args = Vec::new();
         for id in lowering.used {
             let buffer = program.buffer(id);
@@ -220,9 +227,9 @@ struct OneKernel<'p> {
 }
 
 impl OneKernel<'_> {
-    fn kernel(&mut self, part: &Node, name: String) -> Result<Kernel, LowerError> {
+    fn kernel(&mut self, part: &Node, name: String, reductions: &[Reduction]) -> Result<Kernel, LowerError> {
         let program = self.program;
-        let mut nest = nest::build(program, part)?;
+        let mut nest = nest::build(program, part, reductions)?;
         self.check_launch(&nest)?;
         vthread::distribute(&mut nest, program);
         let pipelines = pipeline::find(&mut nest, program, self.options.target.has_cp_async);

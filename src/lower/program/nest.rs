@@ -1,13 +1,14 @@
 //! A kernel's part of a program as loops and leaves: blocks dissolved into their statements, loops that are bound to
 //! threads replaced by the thread's index, loops of one iteration gone.
+use super::allreduce::Reduction;
 use super::error::{LowerError, Place};
 use super::linear::{Linear, Ranges};
 use super::pred::{join, Pred};
-use crate::kernel::{Dim, Index};
+use crate::kernel::Index;
 use satune_ir::{
     visit, Annotations, Attr, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var, VarId,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A statement of a nest.
@@ -95,7 +96,7 @@ pub struct Thread {
     pub extent: i64,
     pub index: Index,
     pub block: bool,
-    first_loop: String,
+    pub first_loop: String,
 }
 
 /// A vthread loop.
@@ -181,14 +182,22 @@ impl Nest {
 
 /// What surrounds a statement.
 #[derive(Clone, Default)]
-struct Around {
-    values: HashMap<VarId, Expr>,
-    guards: Vec<Pred>,
-    vthreads: Vec<VarId>,
-    block: String,
-    annotations: Arc<Annotations>,
+pub(super) struct Around {
+    /// What variables of the program are, in variables of the nest.
+    pub values: HashMap<VarId, Expr>,
+    pub guards: Vec<Pred>,
+    pub vthreads: Vec<VarId>,
+    pub block: String,
+    pub annotations: Arc<Annotations>,
     /// Whether a loop bound to blockIdx or threadIdx is outside.
-    bound: bool,
+    pub bound: bool,
+}
+
+impl Around {
+    /// The same place, reached by all threads whatever the conditions.
+    pub fn unguarded(&self) -> Around {
+        Around { guards: Vec::new(), annotations: Arc::default(), bound: true, ..self.clone() }
+    }
 }
 
 /// Annotations that lowering follows.
@@ -202,18 +211,28 @@ const FOLLOWED: &[&str] = &[
     "tir.manifest_shared_memory_local_stage",
 ];
 
-/// Takes a top-level statement of the root block apart.
-pub fn build(program: &Program, stmt: &Stmt) -> Result<Nest, LowerError> {
-    let mut builder = Builder { program, nest: Nest { next_var: program.next_var, ..Nest::default() } };
+/// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
+pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result<Nest, LowerError> {
+    let nest = Nest { next_var: program.next_var, ..Nest::default() };
+    let mut builder = Builder { program, nest, reductions, begun: HashSet::new(), partials: HashMap::new() };
+    if !reductions.is_empty() {
+        builder.note_threads(stmt)?;
+    }
     let body = builder.stmt(stmt, &Around::default())?;
     let mut nest = builder.nest;
     nest.body = body;
     Ok(nest)
 }
 
-struct Builder<'p> {
-    program: &'p Program,
-    nest: Nest,
+pub(super) struct Builder<'p> {
+    pub program: &'p Program,
+    pub nest: Nest,
+    /// Reductions over threads.
+    pub reductions: &'p [Reduction<'p>],
+    /// Those whose loops have begun.
+    pub begun: HashSet<usize>,
+    /// The vthreads that tell the partial results of each apart.
+    pub partials: HashMap<usize, Vec<Expr>>,
 }
 
 impl Builder<'_> {
@@ -275,7 +294,7 @@ impl Builder<'_> {
             })
     }
 
-    fn clauses(&self, cond: &Expr, around: &Around) -> Result<Vec<Pred>, LowerError> {
+    pub fn clauses(&self, cond: &Expr, around: &Around) -> Result<Vec<Pred>, LowerError> {
         let cond = visit::substitute(cond, &around.values);
         Pred::clauses(&cond, &self.nest.ranges).ok_or_else(|| LowerError::Unsupported {
             what: "a condition that depends on data, or is not on integers".into(),
@@ -284,7 +303,11 @@ impl Builder<'_> {
         })
     }
 
-    fn for_loop(&mut self, l: &For, around: &Around) -> Result<Vec<Node>, LowerError> {
+    pub fn for_loop(&mut self, l: &For, around: &Around) -> Result<Vec<Node>, LowerError> {
+        let begins = self.reduction_of_loop(l);
+        if !begins.is_empty() {
+            return self.reduced(l, begins, around);
+        }
         let extent = self.constant(&l.extent, around, &format!("loop {} with an extent", l.var.name))?;
         if !(0..1 << 31).contains(&extent) {
             return Err(LowerError::Overflow { what: format!("loop {}: extent {extent}", l.var.name) });
@@ -353,38 +376,6 @@ impl Builder<'_> {
         Ok(vec![Node::Loop(Loop { var: v, name, extent, kind, annotations, body, child_sizes })])
     }
 
-    fn thread(&mut self, tag: &str, extent: i64, name: &str) -> Result<VarId, LowerError> {
-        if let Some(t) = self.nest.threads.iter().find(|t| t.tag == tag) {
-            if t.extent != extent {
-                return Err(LowerError::ThreadExtents {
-                    tag: tag.into(),
-                    first: (t.first_loop.clone(), t.extent),
-                    second: (name.into(), extent),
-                });
-            }
-            return Ok(t.var);
-        }
-        let dim = match tag.rsplit('.').next() {
-            Some("x") => Dim::X,
-            Some("y") => Dim::Y,
-            _ => Dim::Z,
-        };
-        let (index, block) = match tag {
-            "blockIdx.x" | "blockIdx.y" | "blockIdx.z" => (Index::BlockIdx(dim), false),
-            "threadIdx.x" | "threadIdx.y" | "threadIdx.z" => (Index::ThreadIdx(dim), true),
-            _ => {
-                return Err(LowerError::Unsupported {
-                    what: format!("thread tag {tag} of loop {name}"),
-                    place: Place::default(),
-                    remedy: "bind to blockIdx, threadIdx or vthread".into(),
-                })
-            }
-        };
-        let var = self.nest.fresh(extent);
-        self.nest.threads.push(Thread { tag: tag.into(), var, extent, index, block, first_loop: name.into() });
-        Ok(var)
-    }
-
     fn realize(&mut self, r: &BlockRealize, around: &Around) -> Result<Vec<Node>, LowerError> {
         let block = &r.block;
         self.note(&block.annotations, &format!("block {}", block.name));
@@ -399,16 +390,17 @@ impl Builder<'_> {
             });
         }
         join(&mut inside.guards, self.clauses(&r.predicate, around)?);
+        let over_threads = self.reduction_of_block(r);
         let mut first = Vec::new();
         for (iv, value) in block.iter_vars.iter().zip(&r.iter_values) {
             let value = visit::substitute(value, &around.values);
-            if iv.kind == IterKind::Reduce {
+            if iv.kind == IterKind::Reduce && over_threads.is_none() {
                 if let Some(t) = self.nest.threads.iter().find(|t| visit::uses_var(&value, &|v| v == t.var)) {
-                    return Err(LowerError::CrossThread {
-                        block: block.name.clone(),
-                        iter: iv.var.name.to_string(),
-                        tag: t.tag.clone(),
-                    });
+                    let why = format!(
+                        "its reduction iterator {} depends on {} in a way that is not lowered",
+                        iv.var.name, t.tag
+                    );
+                    return Err(LowerError::CrossThread { block: block.name.clone(), why });
                 }
                 if block.init.is_some() {
                     let at = Linear::of_expr(&value, &self.nest.ranges);
@@ -418,6 +410,9 @@ impl Builder<'_> {
                 }
             }
             inside.values.insert(iv.var.id, value);
+        }
+        if let Some(i) = over_threads {
+            return self.update_partial(i, &inside);
         }
         let mut nodes = Vec::new();
         if let Some(init) = &block.init {
@@ -437,11 +432,11 @@ impl Builder<'_> {
         }
     }
 
-    fn forms(&self, indices: &[Expr], block: &str) -> Result<Vec<Linear>, LowerError> {
+    pub fn forms(&self, indices: &[Expr], block: &str) -> Result<Vec<Linear>, LowerError> {
         indices.iter().map(|e| Linear::of_expr(e, &self.nest.ranges).ok_or_else(|| self.strange_index(block))).collect()
     }
 
-    fn store(
+    pub fn store(
         &mut self,
         buffer: BufferId,
         indices: &[Expr],

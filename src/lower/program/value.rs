@@ -1,4 +1,5 @@
 //! Scalar values.
+use super::combine::shuffled;
 use super::emit::Emitter;
 use super::error::{LowerError, Place};
 use super::guards::{missing, product};
@@ -71,6 +72,9 @@ impl Emitter<'_> {
                 }
             }
             Expr::Call(name, args, dtype) => {
+                if let Some((value, lane_mask, lanes)) = shuffled(name, args) {
+                    return Ok(Value::Shuffle { value: Box::new(self.value(value, leaf, known)?), lane_mask, lanes });
+                }
                 let short = name.rsplit('.').next().unwrap_or(name);
                 let short = if matches!(short, "fabs" | "abs") { "abs" } else { short };
                 let known_name = matches!(short, "exp" | "sqrt" | "rsqrt" | "tanh" | "erf" | "log" | "abs" | "sigmoid");

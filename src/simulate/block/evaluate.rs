@@ -1,5 +1,5 @@
 //! Values, conditions and integer expressions, for all threads at once.
-use super::{Fault, Ints, Mask, Runner};
+use super::{Fault, FaultKind, Ints, Mask, Runner};
 use crate::kernel::{Arith, Cond, Dim, Index, Value};
 use crate::simulate::memory::round;
 use satune_ir::DType;
@@ -44,7 +44,30 @@ impl Runner<'_> {
                 let index = self.index(index)?;
                 (0..n).map(|t| index.get(t) as f64).collect()
             }
+            Value::Shuffle { value, lane_mask, lanes } => {
+                self.whole_groups(mask, *lane_mask, *lanes)?;
+                let values = self.value(value, mask)?;
+                self.here().shuffles += self.warps(mask);
+                (0..n).map(|t| if mask[t] { values[t ^ *lane_mask as usize] } else { 0.0 }).collect()
+            }
         })
+    }
+
+    /// A fault where some lanes of a group that shuffles do not take part.
+    fn whole_groups(&self, mask: &Mask, lane_mask: u32, lanes: u32) -> Result<(), Fault> {
+        if !lanes.is_power_of_two() || lanes > 32 || lane_mask >= lanes {
+            return Err(self.machine(format!("a shuffle by {lane_mask} within {lanes} lanes")));
+        }
+        for (group, members) in mask.chunks(lanes as usize).enumerate() {
+            let active = members.iter().filter(|b| **b).count();
+            if active != 0 && active != lanes as usize {
+                let first = group * lanes as usize;
+                let thread = (first..).zip(members).find(|(_, b)| !**b).map_or(first + active, |(t, _)| t) as u32;
+                let (array, block) = (self.kernel.name.clone(), self.block);
+                return Err(Fault { kind: FaultKind::DivergentShuffle { lanes }, array, index: 0, block, thread });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn condition(&self, cond: &Cond) -> Result<Vec<bool>, Fault> {
