@@ -4,10 +4,10 @@ use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarg
 use crate::simulate::{self, Counts, Options};
 use satune_extract::Descriptor;
 use satune_ir::interp::{self, Array};
-use satune_ir::term::{Contraction, Plan};
+use satune_ir::term::{Contraction, Plan, Schedule};
 use satune_ir::Program;
 use satune_rewrites::replay::replay_strict;
-use satune_rewrites::space::trace;
+use satune_rewrites::space;
 use satune_rewrites::{ScheduleError, Trace};
 
 /// Why a plan has no kernels: each is a bug, since the space holds legal schedules only.
@@ -63,6 +63,28 @@ pub fn options(gpu: &Descriptor) -> LowerOptions {
     LowerOptions { target, ..LowerOptions::default() }
 }
 
+/// The trace of a schedule.
+pub fn trace(schedule: &Schedule, contraction: &Contraction) -> Trace {
+    match schedule {
+        Schedule::Cores(plan) => space::trace(plan, contraction),
+    }
+}
+
+/// Kernels of a schedule of any kind.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn of_schedule(
+    source: &Program,
+    schedule: &Schedule,
+    contraction: &Contraction,
+    options: &LowerOptions,
+) -> Result<Scheduled, ScheduledError> {
+    match schedule {
+        Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
+    }
+}
+
 /// Replays a plan on its source program and lowers the result.
 ///
 /// # Errors
@@ -73,7 +95,7 @@ pub fn of_plan(
     contraction: &Contraction,
     options: &LowerOptions,
 ) -> Result<Scheduled, ScheduledError> {
-    of_trace(source, trace(plan, contraction), options)
+    of_trace(source, space::trace(plan, contraction), options)
 }
 
 /// Replays a trace on its source program and lowers the result.

@@ -7,7 +7,7 @@
 use crate::time::{time, Inner, Outer, Times, BASE_REGISTERS};
 use crate::work::{self, Work};
 use crate::Descriptor;
-use satune_ir::term::{Axis, Contraction, Pipe, Plan, Side};
+use satune_ir::term::{Axis, Contraction, Pipe, Plan, Schedule, Side};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -121,6 +121,16 @@ pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a De
 pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
     let Prepared { outer, inner } = prepare(plan, contraction, gpu);
     Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
+}
+
+/// Predicts the time of a schedule of any kind.
+///
+/// # Errors
+/// When the GPU cannot run it.
+pub fn predict(schedule: &Schedule, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+    match schedule {
+        Schedule::Cores(plan) => cost(plan, contraction, gpu),
+    }
 }
 
 /// 32-bit registers of a value.

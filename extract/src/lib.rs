@@ -16,7 +16,7 @@ mod time;
 mod topk;
 pub mod work;
 
-pub use cost::{cost, Cost, Infeasible};
+pub use cost::{cost, predict, Cost, Infeasible};
 pub use count::Counts;
 pub use descriptor::{Descriptor, DescriptorError};
 pub use topk::{best, Candidate, Extraction, Query};

@@ -12,7 +12,7 @@ use crate::time::Outer;
 use crate::Descriptor;
 use egg::{Id, Language, RecExpr};
 use rayon::prelude::*;
-use satune_ir::term::{Axis, BlockLoop, Contraction, Pair, Pipe, Plan, Role, Space, State, Team, Term};
+use satune_ir::term::{Axis, BlockLoop, Contraction, Pair, Pipe, Plan, Role, Schedule, Space, State, Team, Term};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 pub struct Candidate {
     /// Its term.
     pub term: RecExpr<Term>,
-    /// Its plan.
-    pub plan: Plan,
+    /// Its decisions.
+    pub plan: Schedule,
     /// Its predicted time and parts.
     pub cost: Cost,
 }
@@ -161,7 +161,7 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
             let term = found.path.term();
             let plan = Plan::from_term(&term, contraction).ok()?;
             let cost = cost::cost(&plan, contraction, gpu).ok()?;
-            Some(Candidate { term, plan, cost })
+            Some(Candidate { term, plan: plan.into(), cost })
         })
         .collect();
     Extraction {

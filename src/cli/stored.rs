@@ -120,7 +120,7 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
 fn c_header(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
     let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    let made = scheduled::of_plan(&problem.program, &c.plan, &problem.contraction, &scheduled::options(&gpu))
+    let made = scheduled::of_schedule(&problem.program, &c.plan, &problem.contraction, &scheduled::options(&gpu))
         .map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))?;
     let launches: Vec<Launch> = c
         .kernels

@@ -20,7 +20,7 @@ use crate::operators::Problem;
 use crate::scheduled;
 use crate::store::Verdict;
 use satune_extract::{Candidate, Cost, Descriptor};
-use satune_ir::term::Plan;
+use satune_ir::term::Schedule;
 use std::time::Duration;
 
 /// What kind of device it is: what its times mean.
@@ -52,7 +52,7 @@ pub struct Identity {
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Every decision.
-    pub plan: Plan,
+    pub plan: Schedule,
     /// Predicted time and parts.
     pub cost: Cost,
     /// Hash of the canonical trace and the plan.
@@ -70,7 +70,7 @@ impl Subject {
     /// What is wrong with it: a bug of Satune.
     pub fn of(candidate: &Candidate, problem: &Problem, gpu: &Descriptor) -> Result<Subject, String> {
         let options = scheduled::options(gpu);
-        let made = scheduled::of_plan(&problem.program, &candidate.plan, &problem.contraction, &options)
+        let made = scheduled::of_schedule(&problem.program, &candidate.plan, &problem.contraction, &options)
             .map_err(|e| e.to_string())?;
         let module = made.module;
         let checked = crate::explore::check(&candidate.plan, &problem.contraction, &options)?;

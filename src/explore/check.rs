@@ -2,7 +2,7 @@
 use crate::lower::program::LowerOptions;
 use crate::operators;
 use crate::scheduled::{self, Checked};
-use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan};
+use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule};
 use satune_ir::tvmscript;
 
 /// The same plan on a problem of few blocks and k tiles: two tiles along m and n at most (the second cut where the
@@ -60,7 +60,8 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
 ///
 /// # Errors
 /// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
-pub fn check(plan: &Plan, contraction: &Contraction, options: &LowerOptions) -> Result<Checked, String> {
+pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Checked, String> {
+    let Schedule::Cores(plan) = schedule;
     let (plan, small) = shrink(plan, contraction);
     let source = tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?;
     let scheduled = scheduled::of_plan(&source, &plan, &small, options).map_err(|e| e.to_string())?;

@@ -19,8 +19,8 @@ use crate::scheduled::{self, Scheduled};
 use crate::{compile, cuda};
 use rayon::prelude::*;
 use satune_extract::{best, Candidate, Counts, Descriptor, Query};
-use satune_ir::term::{Plan, Space, StoppedBy};
-use satune_rewrites::space::{rules, saturate, trace, Fuel, Limits, Menu};
+use satune_ir::term::{Schedule, Space, StoppedBy};
+use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
 use std::time::{Duration, Instant};
 
 /// What to explore.
@@ -64,8 +64,8 @@ pub fn limits(gpu: &Descriptor) -> Limits {
 
 /// The hash that the store knows a schedule of a problem by: its canonical trace, and the plan, which also holds what is
 /// no primitive.
-pub fn trace_hash(plan: &Plan, problem: &Problem) -> String {
-    let trace = trace(plan, &problem.contraction).to_json().unwrap_or_default();
+pub fn trace_hash(plan: &Schedule, problem: &Problem) -> String {
+    let trace = scheduled::trace(plan, &problem.contraction).to_json().unwrap_or_default();
     let plan = serde_json::to_string(plan).unwrap_or_default();
     crate::store::hash(&format!("{trace}\n{plan}"))
 }
@@ -125,7 +125,7 @@ pub fn explore_on(
         .into_par_iter()
         .map(|(candidate, measured)| {
             let plan = &candidate.plan;
-            let result = scheduled::of_plan(&problem.program, plan, &problem.contraction, &options)
+            let result = scheduled::of_schedule(&problem.program, plan, &problem.contraction, &options)
                 .map_err(|e| e.to_string())
                 .and_then(|scheduled| Ok((scheduled, check(plan, &problem.contraction, &options)?)));
             (candidate, measured, result)

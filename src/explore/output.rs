@@ -4,7 +4,7 @@ use crate::compile::Mix;
 use crate::operators::Problem;
 use crate::scheduled::Scheduled;
 use satune_extract::Candidate;
-use satune_ir::term::Plan;
+use satune_ir::term::Schedule;
 use satune_ir::tvmscript;
 use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
@@ -136,7 +136,7 @@ pub struct CandidateReport {
     /// The rule that made each node of the term, from the outside in.
     pub derivation: Vec<String>,
     /// Every decision.
-    pub plan: Plan,
+    pub plan: Schedule,
     /// Texts to be written, not part of the JSON.
     #[serde(skip)]
     pub(crate) files: Vec<(String, String)>,

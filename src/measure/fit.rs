@@ -3,8 +3,8 @@
 //! Minimised is the sum of Huber's loss of log(predicted / measured), so that a single odd measurement does not decide,
 //! and a weak pull towards the descriptor's own values, so that what the measurements say nothing about stays. The
 //! minimum is searched one scalar after the other; there are few, and the model is cheap.
-use satune_extract::{cost, Descriptor};
-use satune_ir::term::{Contraction, Plan};
+use satune_extract::{predict, Descriptor};
+use satune_ir::term::{Contraction, Schedule};
 
 /// A measurement.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub struct Observation<'a> {
     /// The problem.
     pub contraction: &'a Contraction,
     /// The schedule.
-    pub plan: &'a Plan,
+    pub plan: &'a Schedule,
     /// Measured time, ms.
     pub ms: f64,
 }
@@ -48,8 +48,10 @@ const PULL: f64 = 0.003;
 
 fn loss(gpu: &Descriptor, base: &Descriptor, observations: &[Observation<'_>]) -> f64 {
     let huber = |x: f64| if x.abs() <= HUBER { x * x / 2.0 } else { HUBER * (x.abs() - HUBER / 2.0) };
-    let fit: f64 =
-        observations.iter().filter_map(|o| Some(huber((cost(o.plan, o.contraction, gpu).ok()?.ms / o.ms).ln()))).sum();
+    let fit: f64 = observations
+        .iter()
+        .filter_map(|o| Some(huber((predict(o.plan, o.contraction, gpu).ok()?.ms / o.ms).ln())))
+        .sum();
     let (mut changed, mut own) = (gpu.clone(), base.clone());
     let pull: f64 = SCALARS.iter().map(|(_, get, _, _)| (*get(&mut changed) / *get(&mut own)).ln().powi(2)).sum();
     fit + PULL * pull
@@ -58,7 +60,7 @@ fn loss(gpu: &Descriptor, base: &Descriptor, observations: &[Observation<'_>]) -
 fn error(gpu: &Descriptor, observations: &[Observation<'_>]) -> f64 {
     let errors: Vec<f64> = observations
         .iter()
-        .filter_map(|o| Some((cost(o.plan, o.contraction, gpu).ok()?.ms / o.ms).ln().abs()))
+        .filter_map(|o| Some((predict(o.plan, o.contraction, gpu).ok()?.ms / o.ms).ln().abs()))
         .collect();
     crate::store::median(&errors)
 }

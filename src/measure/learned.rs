@@ -3,8 +3,8 @@
 use super::fit::{fit, variants, Observation};
 use super::strategy::{Random, Strategy};
 use super::Trial;
-use satune_extract::{best, cost, Candidate, Descriptor, Query};
-use satune_ir::term::{Pipe, Plan, Space};
+use satune_extract::{best, predict, Candidate, Descriptor, Query};
+use satune_ir::term::{Pipe, Schedule, Space};
 use std::time::Duration;
 
 /// Random samples in the pool.
@@ -46,7 +46,8 @@ impl<'s> Learned<'s> {
 }
 
 /// Decisions as a point: what makes schedules behave differently.
-fn point(plan: &Plan) -> [f64; 10] {
+fn point(schedule: &Schedule) -> [f64; 10] {
+    let Schedule::Cores(plan) = schedule;
     let log = |n: i64| (n.max(1) as f64).log2();
     let stages = match plan.pipe {
         Pipe::Plain => 0.0,
@@ -88,7 +89,7 @@ impl Strategy for Learned<'_> {
             .pool
             .iter()
             .enumerate()
-            .filter_map(|(i, c)| Some((cost(&c.plan, contraction, &gpu).ok()?.ms, i)))
+            .filter_map(|(i, c)| Some((predict(&c.plan, contraction, &gpu).ok()?.ms, i)))
             .collect();
         // The order of the pool decides among equals.
         open.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -119,7 +120,7 @@ impl Strategy for Learned<'_> {
         }
         // Predictions are the descriptor's own, so that rows of one program compare.
         let told = |c: &Candidate| Candidate {
-            cost: cost(&c.plan, contraction, self.base).unwrap_or_else(|_| c.cost.clone()),
+            cost: predict(&c.plan, contraction, self.base).unwrap_or_else(|_| c.cost.clone()),
             ..c.clone()
         };
         chosen.into_iter().map(|i| told(&self.pool[i])).collect()

@@ -1,6 +1,6 @@
 //! What the sections read: the exploration, and what follows from it and the GPU's descriptor.
 use crate::explore::{CandidateReport, Report};
-use satune_extract::{cost, Cost, Descriptor};
+use satune_extract::{predict, Cost, Descriptor};
 use satune_ir::term::{Axis, Contraction, Side};
 use satune_ir::DType;
 use std::path::Path;
@@ -95,7 +95,7 @@ impl<'a> Page<'a> {
             .iter()
             .map(|c| Entry {
                 report: c,
-                cost: cost(&c.plan, contraction, gpu).ok(),
+                cost: predict(&c.plan, contraction, gpu).ok(),
                 shared_bytes: c.plan.shared_bytes(contraction),
                 measured: None,
                 sources: c

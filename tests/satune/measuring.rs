@@ -79,7 +79,7 @@ fn a_fit_finds_the_scalars_behind_the_times() {
     let mut random = Random::of(&space, &believed, 5);
     let sample = random.next(&[], 60);
     let times: Vec<f64> =
-        sample.iter().map(|c| satune_extract::cost(&c.plan, &problem.contraction, &truth).unwrap().ms).collect();
+        sample.iter().map(|c| satune_extract::predict(&c.plan, &problem.contraction, &truth).unwrap().ms).collect();
     let contraction = &problem.contraction;
     let observe = |times: &[f64]| -> f64 {
         let list: Vec<Observation<'_>> =

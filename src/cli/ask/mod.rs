@@ -100,7 +100,7 @@ fn traced_plan(path: &Path) -> Result<Plan, Failure> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let report: Report = stored::report(parent)?;
     let same = |file: &str| std::fs::read_to_string(parent.join(file)).is_ok_and(|t| t == trace);
-    report.candidates.iter().find(|c| same(&c.trace)).map(|c| c.plan.clone()).ok_or_else(|| {
+    report.candidates.iter().find(|c| same(&c.trace)).and_then(|c| c.plan.cores().cloned()).ok_or_else(|| {
         Failure::Input(format!(
             "{}: no candidate of {} has this trace; give its schedule with --plan",
             path.display(),

@@ -1,0 +1,85 @@
+//! A schedule of any kind, as candidates, stores and reports carry it.
+use super::{Contraction, Incomplete, Plan, Term};
+use egg::RecExpr;
+use serde::{Deserialize, Serialize};
+
+/// Every decision of a candidate. In JSON it is the plan itself: each kind has fields of its own by which it is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Schedule {
+    /// A contraction by multiply-adds of single threads.
+    Cores(Plan),
+}
+
+/// What a table shows of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Results of a block, `128x128`.
+    pub tile: String,
+    /// Values of the reduction per iteration of a block's loop; `-` where there is none.
+    pub step: String,
+    /// How copies and arithmetic overlap.
+    pub overlap: String,
+}
+
+impl Schedule {
+    /// Reads the decisions off a term.
+    ///
+    /// # Errors
+    /// When something of the term is not scheduled, or the term is none of a program.
+    pub fn from_term(term: &RecExpr<Term>, contraction: &Contraction) -> Result<Schedule, Incomplete> {
+        Plan::from_term(term, contraction).map(Schedule::Cores)
+    }
+
+    /// The plan on single threads, where it is one.
+    pub fn cores(&self) -> Option<&Plan> {
+        match self {
+            Schedule::Cores(plan) => Some(plan),
+        }
+    }
+
+    /// The schedule in a few lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        match self {
+            Schedule::Cores(plan) => plan.describe(),
+        }
+    }
+
+    /// Columns of a table.
+    pub fn summary(&self) -> Summary {
+        match self {
+            Schedule::Cores(plan) => Summary {
+                tile: format!("{}x{}", plan.tile.m, plan.tile.n),
+                step: plan.k_tile.to_string(),
+                overlap: plan.pipe.to_string(),
+            },
+        }
+    }
+
+    /// Threads per block of the main kernel.
+    pub fn threads(&self) -> u32 {
+        match self {
+            Schedule::Cores(plan) => plan.threads,
+        }
+    }
+
+    /// Blocks of the main kernel.
+    pub fn block_count(&self) -> i64 {
+        match self {
+            Schedule::Cores(plan) => plan.block_count(),
+        }
+    }
+
+    /// Shared memory of a block of the main kernel, bytes.
+    pub fn shared_bytes(&self, contraction: &Contraction) -> i64 {
+        match self {
+            Schedule::Cores(plan) => plan.shared_bytes(contraction),
+        }
+    }
+}
+
+impl From<Plan> for Schedule {
+    fn from(plan: Plan) -> Schedule {
+        Schedule::Cores(plan)
+    }
+}
