@@ -12,6 +12,7 @@ mod fills;
 mod inner;
 mod least;
 mod path;
+pub mod stream;
 mod time;
 mod topk;
 pub mod work;
