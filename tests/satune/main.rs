@@ -6,6 +6,7 @@ mod cuda_worker;
 mod extraction;
 mod faults;
 mod files;
+mod fused;
 mod hopper;
 mod host;
 mod known;

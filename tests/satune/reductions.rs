@@ -95,7 +95,7 @@ fn row_sum(m: i64, k: i64) -> Program {
     rows(m, k, "float32", "float32", "T.float32(0)", "B[vi] + A[vi, vk]")
 }
 
-fn loop_tags(s: &mut Schedule, tags: &[(LoopId, &str)]) {
+pub fn loop_tags(s: &mut Schedule, tags: &[(LoopId, &str)]) {
     for (l, tag) in tags {
         bind(s, *l, tag).unwrap();
     }
@@ -225,7 +225,7 @@ fn rfactor_then_threads() {
     }
 }
 
-fn without_barriers(kernel: &Kernel) -> Kernel {
+pub fn without_barriers(kernel: &Kernel) -> Kernel {
     fn go(body: &[Stmt]) -> Vec<Stmt> {
         let inside = |s: &Stmt| match s {
             Stmt::For { var, name, start, extent, unroll, body } => Stmt::For {
@@ -289,13 +289,4 @@ fn what_threads_cannot_combine_says_so() {
         "block B reduces over threads, and its reduction loop k is bound to blockIdx.y, and blocks cannot wait for each \
          other: rfactor that loop, and reduce its partial results in a second kernel"
     );
-}
-
-#[test]
-#[ignore]
-fn show() {
-    for (r, t, v) in [(1, 256, 4), (2, 96, 1), (1, 24, 1)] {
-        let source = row_sum(8, 1536);
-        println!("{}", text(&lowered(&by_threads(&source, r, t, v))));
-    }
 }

@@ -162,7 +162,7 @@ impl Emitter<'_> {
 }
 
 /// Whether a condition is the same for `w` neighbouring values of `x`, the first being a multiple of `w`.
-fn uniform(p: &Pred, x: VarId, w: i64) -> bool {
+pub(super) fn uniform(p: &Pred, x: VarId, w: i64) -> bool {
     if !p.uses(&|v| v == x) {
         return true;
     }

@@ -45,6 +45,8 @@ pub struct Emitter<'a> {
     pub staging: HashMap<usize, ArrayId>,
     /// Loops around the current statement within a pipeline's copy.
     pub path: Vec<(VarId, i64)>,
+    /// Elements that a vector load has brought into registers, and the variable that counts them there.
+    pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, LocalVar)>,
     /// What stands at the head, by name and form.
     cache: BTreeMap<(String, Linear), Index>,
     vars: u32,
@@ -76,6 +78,7 @@ impl<'a> Emitter<'a> {
             notes: Vec::new(),
             staging: HashMap::new(),
             path: Vec::new(),
+            vectors: HashMap::new(),
             cache: BTreeMap::new(),
             vars: 0,
             unroll_limit: 0,
@@ -298,8 +301,13 @@ impl<'a> Emitter<'a> {
     }
 
     fn loop_inside(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
-        if let (Kind::Vectorized, [Node::Leaf(leaf)]) = (l.kind, l.body.as_slice()) {
-            return self.leaf(leaf, Some(l));
+        if let [Node::Leaf(leaf)] = l.body.as_slice() {
+            if l.kind == Kind::Vectorized {
+                return self.leaf(leaf, Some(l));
+            }
+            if let Some(code) = self.vector_leaf(leaf, l)? {
+                return Ok(code);
+            }
         }
         let limit = self.unroll_limit;
         if let Some(Attr::Int(steps)) = l.annotations.get("pragma_auto_unroll_max_step") {

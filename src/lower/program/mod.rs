@@ -32,6 +32,7 @@ mod pred;
 mod team;
 mod threads;
 mod value;
+mod vector;
 mod vthread;
 
 pub use error::{LowerError, Place};

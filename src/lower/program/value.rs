@@ -35,6 +35,11 @@ impl Emitter<'_> {
                 let forms: Option<Vec<Linear>> =
                     indices.iter().map(|i| Linear::of_expr(i, &self.nest.ranges)).collect();
                 let at = forms.ok_or_else(|| self.refuse("an index that is no integer arithmetic".into(), leaf))?;
+                let element = (*buffer, at);
+                if let Some((registers, lane)) = self.vectors.get(&element) {
+                    return Ok(Value::Load(*registers, crate::kernel::Index::Var(*lane)));
+                }
+                let at = element.1;
                 let need = if self.is_global(*buffer) {
                     missing(self.program, *buffer, &at, known, &self.nest.ranges)
                 } else {
