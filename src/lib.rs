@@ -17,3 +17,4 @@ pub mod scheduled;
 pub mod simulate;
 pub mod source;
 pub mod store;
+pub mod streaming;

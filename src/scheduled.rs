@@ -116,7 +116,7 @@ pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Resul
 /// What the simulator counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked {
-    /// Of the first kernel.
+    /// Of the kernel.
     pub total: Counts,
     /// Of its hot loop.
     pub hot_loop: Counts,
@@ -130,17 +130,36 @@ pub struct Checked {
 /// # Errors
 /// See [`ScheduledError`].
 pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Checked, ScheduledError> {
+    let kernels = check_within(source, scheduled, seed, 0.0)?;
+    kernels.into_iter().next().ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
+}
+
+/// [`check`] where results may differ by a relative `tolerance` from what the source means; what each kernel did.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn check_within(
+    source: &Program,
+    scheduled: &Scheduled,
+    seed: u64,
+    tolerance: f64,
+) -> Result<Vec<Checked>, ScheduledError> {
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let inputs = interp::random_inputs(source, seed).map_err(meaning)?;
     let expected = interp::run(source, &inputs).map_err(meaning)?;
-    simulate_module(&scheduled.module, &inputs, &expected)
+    simulate_module(&scheduled.module, &inputs, &expected, tolerance)
 }
 
 /// Runs a module's kernels and compares every parameter.
-fn simulate_module(module: &Module, inputs: &[Array], expected: &[Array]) -> Result<Checked, ScheduledError> {
+fn simulate_module(
+    module: &Module,
+    inputs: &[Array],
+    expected: &[Array],
+    tolerance: f64,
+) -> Result<Vec<Checked>, ScheduledError> {
     let mut params: Vec<Vec<f64>> = inputs.iter().map(Array::to_f64).collect();
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
-    let mut checked: Option<Checked> = None;
+    let mut checked: Vec<Checked> = Vec::new();
     for (kernel, args) in module.kernels.iter().zip(&module.args) {
         let wrong = |fault: String| ScheduledError::Kernel { kernel: kernel.name.clone(), fault };
         let mut buffers: Vec<Vec<f64>> = args
@@ -155,7 +174,7 @@ fn simulate_module(module: &Module, inputs: &[Array], expected: &[Array]) -> Res
         if report.unwritten > 0 {
             return Err(wrong(format!("{} results are not written", report.unwritten)));
         }
-        checked.get_or_insert(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
+        checked.push(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
         for (a, buffer) in args.iter().zip(buffers) {
             match a {
                 Argument::Param(i) => params[*i] = buffer,
@@ -165,11 +184,14 @@ fn simulate_module(module: &Module, inputs: &[Array], expected: &[Array]) -> Res
     }
     for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
         let want = want.to_f64();
-        if let Some(at) = want.iter().zip(got).position(|(x, y)| x != y && !(x.is_nan() && y.is_nan())) {
+        if let Some(at) = want.iter().zip(got).position(|(x, y)| {
+            let near = (x - y).abs() <= tolerance * x.abs().max(y.abs());
+            x != y && !near && !(x.is_nan() && y.is_nan())
+        }) {
             let name = module.kernels.last().map(|k| k.name.clone()).unwrap_or_default();
             let fault = format!("element {at} of parameter {i} is {}, not {}", got[at], want[at]);
             return Err(ScheduledError::Kernel { kernel: name, fault });
         }
     }
-    checked.ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
+    Ok(checked)
 }
