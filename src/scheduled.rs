@@ -29,6 +29,9 @@ pub enum ScheduledError {
     /// The program cannot be lowered.
     #[error(transparent)]
     Lower(#[from] LowerError),
+    /// The schedule belongs to another kind of problem.
+    #[error("the schedule is one of streaming blocks, and the problem a contraction")]
+    Kind,
     /// The scheduled program does not mean what the source means.
     #[error("the scheduled program differs from its source: {0}")]
     Meaning(String),
@@ -67,6 +70,8 @@ pub fn options(gpu: &Descriptor) -> LowerOptions {
 pub fn trace(schedule: &Schedule, contraction: &Contraction) -> Trace {
     match schedule {
         Schedule::Cores(plan) => space::trace(plan, contraction),
+        // A contraction has no streaming schedules.
+        Schedule::Stream(_) => Trace::default(),
     }
 }
 
@@ -82,6 +87,7 @@ pub fn of_schedule(
 ) -> Result<Scheduled, ScheduledError> {
     match schedule {
         Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
+        Schedule::Stream(_) => Err(ScheduledError::Kind),
     }
 }
 

@@ -39,6 +39,9 @@ pub enum Infeasible {
         /// Threads per block.
         threads: u32,
     },
+    /// The schedule belongs to another kind of problem.
+    #[error("the schedule is one of streaming blocks, and the problem a contraction")]
+    Kind,
     /// No asynchronous copies.
     #[error("cp.async needs sm_80 or later; this GPU is {arch}")]
     CpAsync {
@@ -130,6 +133,7 @@ pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<
 pub fn predict(schedule: &Schedule, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
     match schedule {
         Schedule::Cores(plan) => cost(plan, contraction, gpu),
+        Schedule::Stream(_) => Err(Infeasible::Kind),
     }
 }
 

@@ -20,4 +20,4 @@ pub mod work;
 pub use cost::{cost, predict, Cost, Infeasible};
 pub use count::Counts;
 pub use descriptor::{Descriptor, DescriptorError};
-pub use topk::{best, Candidate, Extraction, Query};
+pub use topk::{best, best_while, Candidate, Extraction, Query};

@@ -2,8 +2,10 @@
 use super::{print, print_json, Failure, Outcome};
 use crate::explore::{check as simulate, CandidateReport, Report};
 use crate::host::{Argument, Launch};
-use crate::{scheduled, source};
+use crate::source::{self, Work};
+use crate::{scheduled, streaming};
 use satune_extract::Descriptor;
+use satune_ir::term::Schedule;
 use std::path::{Path, PathBuf};
 
 /// Which candidate.
@@ -118,9 +120,15 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
 
 /// A C header that launches the candidate's kernels.
 fn c_header(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
-    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    let made = scheduled::of_schedule(&problem.program, &c.plan, &problem.contraction, &scheduled::options(&gpu))
+    let options = scheduled::options(&gpu);
+    let made = match (&work, &c.plan) {
+        (Work::Streams(p), Schedule::Stream(plan)) => streaming::scheduled(&p.program, plan, &p.streams, &options),
+        (Work::Contraction(p), plan) => scheduled::of_schedule(&p.program, plan, &p.contraction, &options),
+        _ => Err(scheduled::ScheduledError::Kind),
+    };
+    let made = made
         .map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))?;
     let launches: Vec<Launch> = c
         .kernels
@@ -141,17 +149,29 @@ fn c_header(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
 /// `check`.
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
-    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    let checked = simulate(&c.plan, &problem.contraction, &scheduled::options(&gpu))
-        .map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
+    let options = scheduled::options(&gpu);
+    let (checked, within) = match (&work, &c.plan) {
+        (Work::Streams(problem), Schedule::Stream(plan)) => {
+            let kernels = streaming::check(&problem.program, plan, &problem.streams, &options);
+            let within = match streaming::tolerance(&problem.program) {
+                0.0 => "bit for bit".to_string(),
+                relative => format!("to {relative:e}"),
+            };
+            (kernels.map(|k| streaming::together(&k)), within)
+        }
+        (Work::Contraction(problem), plan) => (simulate(plan, &problem.contraction, &options), "bit for bit".into()),
+        _ => (Err(scheduled::ScheduledError::Kind.to_string()), String::new()),
+    };
+    let checked = checked.map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
     if pick.json {
         return print_json(&checked.total);
     }
     let (taken, ideal) = checked.total.shared_wavefronts();
     let (touched, least) = checked.total.global_sectors();
     print(&format!(
-        "{}: {} blocks simulated, equal to the definition bit for bit, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {} multiply-adds\n",
+        "{}: {} blocks simulated, equal to the definition {within}, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {} multiply-adds\n",
         c.id, checked.blocks, checked.total.fma
     ))
 }

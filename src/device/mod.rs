@@ -15,9 +15,8 @@ pub use simulator::Simulator;
 pub use worker::worker_main;
 
 use crate::explore::Checked;
-use crate::lower::program::Module;
 use crate::operators::Problem;
-use crate::scheduled;
+use crate::scheduled::{self, Scheduled};
 use crate::store::Verdict;
 use satune_extract::{Candidate, Cost, Descriptor};
 use satune_ir::term::Schedule;
@@ -57,8 +56,8 @@ pub struct Subject {
     pub cost: Cost,
     /// Hash of the canonical trace and the plan.
     pub trace: String,
-    /// Its kernels.
-    pub module: Module,
+    /// Its trace, program and kernels.
+    pub made: Scheduled,
     /// What the simulator found.
     pub checked: Checked,
 }
@@ -72,10 +71,9 @@ impl Subject {
         let options = scheduled::options(gpu);
         let made = scheduled::of_schedule(&problem.program, &candidate.plan, &problem.contraction, &options)
             .map_err(|e| e.to_string())?;
-        let module = made.module;
         let checked = crate::explore::check(&candidate.plan, &problem.contraction, &options)?;
         let trace = crate::explore::trace_hash(&candidate.plan, problem);
-        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, module, checked })
+        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, made, checked })
     }
 }
 

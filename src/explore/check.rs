@@ -61,7 +61,7 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
 /// # Errors
 /// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
 pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Checked, String> {
-    let Schedule::Cores(plan) = schedule;
+    let Schedule::Cores(plan) = schedule else { return Err(scheduled::ScheduledError::Kind.to_string()) };
     let (plan, small) = shrink(plan, contraction);
     let source = tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?;
     let scheduled = scheduled::of_plan(&source, &plan, &small, options).map_err(|e| e.to_string())?;

@@ -1,11 +1,10 @@
 //! What `explore` writes: `candidates.json` and the files that it names.
 use super::{argument_name, Checked};
 use crate::compile::Mix;
-use crate::operators::Problem;
 use crate::scheduled::Scheduled;
 use satune_extract::Candidate;
 use satune_ir::term::Schedule;
-use satune_ir::tvmscript;
+use satune_ir::{tvmscript, Program};
 use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -193,8 +192,9 @@ fn short_hash(text: &str) -> String {
 }
 
 /// What a candidate's report is made of, beside the candidate.
-pub(super) struct Parts<'a> {
-    pub problem: &'a Problem,
+pub(crate) struct Parts<'a> {
+    pub script: &'a str,
+    pub program: &'a Program,
     pub scheduled: &'a Scheduled,
     pub texts: &'a [String],
     pub checked: &'a Checked,
@@ -209,10 +209,10 @@ struct TraceFile<'a> {
 }
 
 /// The report of a candidate.
-pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
-    let Parts { problem, scheduled, texts, checked, derivation } = parts;
+pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
+    let Parts { script, program, scheduled, texts, checked, derivation } = parts;
     let (trace, module) = (&scheduled.trace, &scheduled.module);
-    let file = TraceFile { program: &problem.script, calls: &trace.calls };
+    let file = TraceFile { program: script, calls: &trace.calls };
     let json = serde_json::to_string_pretty(&file).unwrap_or_default();
     let id = short_hash(&format!("{json}{:?}", candidate.plan));
     let mut files = vec![
@@ -230,7 +230,7 @@ pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
             grid: kernel.grid,
             block: kernel.block,
             dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
-            args: args.iter().map(|a| argument_name(*a, problem, &module.workspaces)).collect(),
+            args: args.iter().map(|a| argument_name(*a, program, &module.workspaces)).collect(),
         });
     }
     let (total, hot) = (&checked.total, &checked.hot_loop);

@@ -47,7 +47,8 @@ impl<'s> Learned<'s> {
 
 /// Decisions as a point: what makes schedules behave differently.
 fn point(schedule: &Schedule) -> [f64; 10] {
-    let Schedule::Cores(plan) = schedule;
+    // Streaming programs are not measured by this strategy; as a point they are all the same.
+    let Schedule::Cores(plan) = schedule else { return [0.0; 10] };
     let log = |n: i64| (n.max(1) as f64).log2();
     let stages = match plan.pipe {
         Pipe::Plain => 0.0,

@@ -291,6 +291,13 @@ impl Tracked {
         Ok(())
     }
 
+    /// The element's bytes are written through another array that shares them.
+    pub fn overwrite(&mut self, who: &Access, i: usize) -> Result<(), Fault> {
+        self.claim(who, i)?;
+        self.known[i] = false;
+        Ok(())
+    }
+
     /// An asynchronous copy to the element begins.
     pub fn begin(&mut self, who: &Access, i: usize) -> Result<(), Fault> {
         self.claim(who, i)?;

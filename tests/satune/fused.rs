@@ -165,3 +165,65 @@ fn show() {
         println!("{}", text(&lowered(&scheduled)));
     }
 }
+
+/// What a thread reads again itself needs no barrier.
+#[test]
+fn rows_of_the_thread_itself_need_no_barriers() {
+    let source = softmax(4, 512);
+    for (results, barriers) in [("local", 2), ("shared", 4)] {
+        let how = Rows { rows: 1, threads: 128, vector: 1, input: Some("shared"), between: Some("shared"), results };
+        let scheduled = row_kernel(&source, &how, &["largest", "total"], &["power"], "B");
+        let (module, counts) = checked(&source, &scheduled, SUMS);
+        assert_eq!(counts[0].barriers, barriers * 4 * 4, "{}", text(&module));
+    }
+}
+
+/// Two exchanges through shared memory, one after the other, in the same bytes.
+fn two_exchanges() -> Program {
+    let stage = |from: &str, to: &str, index: &str, scale: i64| {
+        format!(
+            r#"
+    for t in T.thread_binding(256, thread="threadIdx.x"):
+        with T.sblock("{to}"):
+            vi, vt = T.axis.remap("SS", [b, t])
+            {to}[vi, vt] = {from}[vi, {index}] * T.float32({scale})
+"#
+        )
+    };
+    parse(
+        "A: T.Buffer((2, 256), \"float32\"), B: T.Buffer((2, 256), \"float32\")",
+        &format!(
+            r#"
+first = T.sblock_alloc_buffer((2, 256), scope="shared")
+turned = T.sblock_alloc_buffer((2, 256), scope="local")
+second = T.sblock_alloc_buffer((2, 256), scope="shared")
+for b in T.thread_binding(2, thread="blockIdx.x"):
+{}{}{}{}
+"#,
+            stage("A", "first", "vt", 1),
+            stage("first", "turned", "255 - vt", 3),
+            stage("turned", "second", "vt", 2),
+            stage("second", "B", "(vt + 7) % 256", 1)
+        ),
+    )
+}
+
+#[test]
+fn shared_memory_is_used_again() {
+    use satune::kernel::{Kernel, Stmt};
+    use satune::simulate::{run, Options};
+    let source = two_exchanges();
+    let (module, counts) = checked(&source, &source, 0.0);
+    let kernel = &module.kernels[0];
+    assert_eq!(kernel.shared_bytes, 1024, "{}", text(&module));
+    assert_eq!(counts[0].barriers, 3 * 8 * 2, "{}", text(&module));
+    let barriers: Vec<usize> = (0..kernel.body.len()).filter(|i| kernel.body[*i] == Stmt::Barrier).collect();
+    assert_eq!(barriers.len(), 3);
+    for at in barriers {
+        let mut body = kernel.body.clone();
+        body.remove(at);
+        let broken = Kernel { body, ..kernel.clone() };
+        let mut args = vec![vec![1.0; 512], vec![0.0; 512]];
+        run(&broken, &mut args, &Options::default()).expect_err("each barrier is needed");
+    }
+}

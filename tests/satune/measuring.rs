@@ -5,6 +5,7 @@ use satune::device::{Ask, Device, DeviceError, Identity, Kind, ScriptedOutcome, 
 use satune::explore::space;
 use satune::measure::{fit, measure, Learned, Measured, Observation, Random, Record, Settings, Strategy, TopK};
 use satune::operators::{parse, Problem};
+use satune::progress::Quiet;
 use satune::store::{Store, Timing, Verdict};
 use satune_extract::{best, Descriptor, Query};
 use satune_ir::DType;
@@ -30,7 +31,7 @@ fn run(problem: &Problem, strategy: &mut dyn Strategy, device: &mut dyn Device, 
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::open(&folder.path().join("store.db")).unwrap();
     let run = store.begin_run("test").unwrap();
-    measure(problem, &h200(), strategy, device, &mut Record { store: &mut store, run }, &settings, &|_| {}).unwrap()
+    measure(problem, &h200(), strategy, device, &mut Record { store: &mut store, run }, &settings, &Quiet).unwrap()
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn what_is_clearly_slower_is_cut_off_and_measured_again_where_it_matters() {
         let settings = Settings { trials, keep, cut_off: 1.1, ..Settings::default() };
         let mut strategy = Random::of(&space, &gpu, 9);
         let mut record = Record { store: &mut store, run };
-        let measured = measure(&problem, &gpu, &mut strategy, &mut device, &mut record, &settings, &|_| {}).unwrap();
+        let measured = measure(&problem, &gpu, &mut strategy, &mut device, &mut record, &settings, &Quiet).unwrap();
         (measured, device.asked)
     };
     let cut = |m: &Measured| {

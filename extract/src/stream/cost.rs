@@ -31,6 +31,8 @@ pub struct KernelCost {
     pub resident: (i64, String),
     /// Registers per thread (estimate).
     pub registers: i64,
+    /// Blocks over the slots of the whole GPU.
+    pub waves: f64,
     /// Bytes from and to DRAM.
     pub dram_bytes: f64,
     /// Sectors of global memory.
@@ -138,6 +140,7 @@ pub(super) fn kernel_cost(
         parts: parts.into_iter().map(|(name, ms)| (name.to_string(), ms)).collect(),
         resident: (resident, limit.into()),
         registers,
+        waves: blocks / slots_all,
         dram_bytes,
         sectors: work.load_sectors + work.store_sectors,
     })

@@ -1,4 +1,5 @@
 //! A schedule of any kind, as candidates, stores and reports carry it.
+use super::stream::StreamPlan;
 use super::{Contraction, Incomplete, Plan, Term};
 use egg::RecExpr;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Schedule {
     /// A contraction by multiply-adds of single threads.
     Cores(Plan),
+    /// A program of streaming blocks.
+    Stream(StreamPlan),
 }
 
 /// What a table shows of a schedule.
@@ -35,6 +38,7 @@ impl Schedule {
     pub fn cores(&self) -> Option<&Plan> {
         match self {
             Schedule::Cores(plan) => Some(plan),
+            Schedule::Stream(_) => None,
         }
     }
 
@@ -42,6 +46,7 @@ impl Schedule {
     pub fn describe(&self) -> Vec<String> {
         match self {
             Schedule::Cores(plan) => plan.describe(),
+            Schedule::Stream(plan) => plan.describe(),
         }
     }
 
@@ -53,27 +58,38 @@ impl Schedule {
                 step: plan.k_tile.to_string(),
                 overlap: plan.pipe.to_string(),
             },
+            Schedule::Stream(plan) => Summary {
+                tile: plan.kernels.iter().map(|k| k.tile_text()).collect::<Vec<_>>().join(", "),
+                step: "-".into(),
+                overlap: match plan.kernels.len() {
+                    1 => "one kernel".into(),
+                    n => format!("{n} kernels"),
+                },
+            },
         }
     }
 
-    /// Threads per block of the main kernel.
+    /// Threads per block of the main kernel, of streaming programs of the first.
     pub fn threads(&self) -> u32 {
         match self {
             Schedule::Cores(plan) => plan.threads,
+            Schedule::Stream(plan) => plan.kernels.first().map_or(0, |k| u32::try_from(k.threads()).unwrap_or(0)),
         }
     }
 
-    /// Blocks of the main kernel.
+    /// Blocks of the main kernel; 0 of a streaming program, whose plan does not say how long its axes are.
     pub fn block_count(&self) -> i64 {
         match self {
             Schedule::Cores(plan) => plan.block_count(),
+            Schedule::Stream(_) => 0,
         }
     }
 
-    /// Shared memory of a block of the main kernel, bytes.
+    /// Shared memory of a block of the main kernel, bytes; 0 of a streaming program, which is no contraction.
     pub fn shared_bytes(&self, contraction: &Contraction) -> i64 {
         match self {
             Schedule::Cores(plan) => plan.shared_bytes(contraction),
+            Schedule::Stream(_) => 0,
         }
     }
 }

@@ -152,7 +152,7 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
         floor_ms: 0.0,
     };
     if let Some(subject) = subject {
-        let module = &subject.module;
+        let module = &subject.made.module;
         job.trace.clone_from(&subject.trace);
         job.predicted_ms = subject.cost.ms;
         job.workspaces = module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).collect();
@@ -224,12 +224,12 @@ impl Device for Cuda {
         let fresh: Vec<&&Subject> = subjects.iter().filter(|s| !self.compiled.contains_key(&s.trace)).collect();
         let jobs: Vec<Job> = fresh
             .iter()
-            .flat_map(|s| &s.module.kernels)
+            .flat_map(|s| &s.made.module.kernels)
             .map(|kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: self.info.arch.clone() })
             .collect();
         let mut results = self.compiler.compile_many(&jobs).into_iter();
         for subject in fresh {
-            let mine: Vec<_> = results.by_ref().take(subject.module.kernels.len()).collect();
+            let mine: Vec<_> = results.by_ref().take(subject.made.module.kernels.len()).collect();
             let cubins: Result<Vec<Vec<u8>>, CompileError> = mine.into_iter().map(|r| r.map(|c| c.cubin)).collect();
             self.compiled.insert(subject.trace.clone(), cubins.map_err(|e| rejected(&e)));
         }

@@ -29,6 +29,7 @@ mod linear;
 mod nest;
 mod pipeline;
 mod pred;
+mod shared;
 mod team;
 mod threads;
 mod value;
@@ -116,6 +117,8 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
     let mut globals: Vec<BufferId> = Vec::new();
     let mut owner: HashMap<BufferId, usize> = HashMap::new();
+    // Lowering adds buffers of its own, anew for each kernel.
+    let own = program.buffers.len();
     let name = identifier(&program.name);
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
@@ -127,7 +130,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         for id in lowering.used {
             let buffer = program.buffer(id);
             if buffer.scope != "global" {
-                if *owner.entry(id).or_insert(i) != i {
+                if (id.0 as usize) < own && *owner.entry(id).or_insert(i) != i {
                     return Err(LowerError::ScopeLeft { buffer: buffer.name.clone(), scope: buffer.scope.clone() });
                 }
                 continue;
@@ -237,15 +240,20 @@ impl OneKernel<'_> {
         let written = self.find_buffers(&nest);
         let layouts = self.layouts(&nest, &written)?;
         let guarding = guards::decide(&nest, program, &layouts);
+        let (mut arrays, places, rings) = self.arrays(&layouts, &written, &pipelines);
+        let on_chip = places.iter().map(|(b, (id, _))| (*b, id));
+        let (shared_bytes, sharing) = shared::place(&nest, &mut arrays, on_chip, self.options.target.max_shared_bytes)?;
+        let owners = barrier::Owners::of(&nest);
         let rules = barrier::Rules {
             shared: &|b| program.buffer(b).scope.starts_with("shared"),
             pipelined: &|v| pipelines.contains_key(&v),
+            owners: &owners,
+            sharing: &sharing,
         };
         let mut body = std::mem::take(&mut nest.body);
         barrier::place(&mut body, &mut barrier::Pending::default(), &rules);
         nest.body = body;
 
-        let (arrays, places, rings) = self.arrays(&layouts, &written, &pipelines);
         let expanded = self.expanded(&nest, &layouts)?;
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
         emitter.expanded = expanded;
@@ -254,8 +262,7 @@ impl OneKernel<'_> {
         let code = emitter.nodes(&nest.body)?;
         let mut body = std::mem::take(&mut emitter.lets);
         body.extend(code);
-        let mut arrays = std::mem::take(&mut emitter.arrays);
-        let shared_bytes = self.place_shared(&mut arrays)?;
+        let arrays = std::mem::take(&mut emitter.arrays);
         let [grid, block] = [nest.extents(false), nest.extents(true)].map(|e| e.map(|x| x as u32));
         let mut notes = vec![format!(
             "{}: {} x {} x {} blocks of {} x {} x {} threads",
@@ -449,23 +456,5 @@ impl OneKernel<'_> {
             }
         });
         error.map_or(Ok(loops), Err)
-    }
-
-    /// Shared arrays one after the other.
-    fn place_shared(&self, arrays: &mut [Array]) -> Result<u32, LowerError> {
-        let mut end = 0_u64;
-        let mut list = Vec::new();
-        for a in arrays.iter_mut().filter(|a| a.space == Space::Shared) {
-            end = end.next_multiple_of(16);
-            a.shared_offset = u32::try_from(end).unwrap_or(u32::MAX);
-            let bytes = a.len.saturating_mul(u64::from(a.dtype.bytes()));
-            list.push(format!("{} {bytes}", a.name));
-            end = end.saturating_add(bytes);
-        }
-        let most = self.options.target.max_shared_bytes;
-        match u32::try_from(end) {
-            Ok(bytes) if end <= most => Ok(bytes),
-            _ => Err(LowerError::SharedMemory { bytes: end, most, list: list.join(", ") }),
-        }
     }
 }
