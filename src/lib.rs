@@ -1,6 +1,7 @@
 //! Satune: explores GPU schedules of a tensor program by equality saturation, and proves, writes and measures the
 //! best few.
 
+pub mod agreement;
 pub mod cli;
 pub mod compile;
 pub mod cuda;

@@ -1,5 +1,6 @@
 //! From a decision to kernels, by the one way through the house: the plan's trace of primitives is replayed on the source
 //! program, under the legality of each primitive, and the scheduled program is lowered.
+use crate::agreement::Agreement;
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
 use crate::simulate::{self, Counts, Options};
 use satune_extract::Descriptor;
@@ -130,30 +131,25 @@ pub struct Checked {
     pub blocks: u64,
 }
 
-/// Runs the kernels in the simulator and compares with what the source program means, bit for bit, on inputs whose sums
-/// are exact.
+/// Runs the kernels in the simulator and compares with what the source program means, on inputs whose sums are exact: bit
+/// for bit, unless the program adds up rounded values (see [`Agreement`]).
 ///
 /// # Errors
 /// See [`ScheduledError`].
 pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Checked, ScheduledError> {
-    let kernels = check_within(source, scheduled, seed, 0.0)?;
+    let kernels = check_each(source, scheduled, seed)?;
     kernels.into_iter().next().ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
 }
 
-/// [`check`] where results may differ by a relative `tolerance` from what the source means; what each kernel did.
+/// [`check`], and what each kernel did.
 ///
 /// # Errors
 /// See [`ScheduledError`].
-pub fn check_within(
-    source: &Program,
-    scheduled: &Scheduled,
-    seed: u64,
-    tolerance: f64,
-) -> Result<Vec<Checked>, ScheduledError> {
+pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Vec<Checked>, ScheduledError> {
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let inputs = interp::random_inputs(source, seed).map_err(meaning)?;
     let expected = interp::run(source, &inputs).map_err(meaning)?;
-    simulate_module(&scheduled.module, &inputs, &expected, tolerance)
+    simulate_module(&scheduled.module, &inputs, &expected, Agreement::of(source))
 }
 
 /// Runs a module's kernels and compares every parameter.
@@ -161,7 +157,7 @@ fn simulate_module(
     module: &Module,
     inputs: &[Array],
     expected: &[Array],
-    tolerance: f64,
+    agreement: Agreement,
 ) -> Result<Vec<Checked>, ScheduledError> {
     let mut params: Vec<Vec<f64>> = inputs.iter().map(Array::to_f64).collect();
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
@@ -189,11 +185,8 @@ fn simulate_module(
         }
     }
     for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
-        let want = want.to_f64();
-        if let Some(at) = want.iter().zip(got).position(|(x, y)| {
-            let near = (x - y).abs() <= tolerance * x.abs().max(y.abs());
-            x != y && !near && !(x.is_nan() && y.is_nan())
-        }) {
+        let (dtype, want) = (want.dtype(), want.to_f64());
+        if let Some(at) = want.iter().zip(got).position(|(x, y)| !agreement.agree(*x, *y, dtype)) {
             let name = module.kernels.last().map(|k| k.name.clone()).unwrap_or_default();
             let fault = format!("element {at} of parameter {i} is {}, not {}", got[at], want[at]);
             return Err(ScheduledError::Kernel { kernel: name, fault });

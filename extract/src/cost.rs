@@ -203,7 +203,9 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
         let operand = contraction.operand(side);
         elements(&operand.dims) * f64::from(operand.dtype.bytes())
     };
-    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes());
+    let beside = contraction.epilogue.iter().flat_map(|e| &e.reads);
+    let beside: f64 = beside.map(|r| elements(&r.dims) * f64::from(r.dtype.bytes())).sum();
+    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes()) + beside;
     let least = size(Side::A) + size(Side::B);
     let stored = if plan.split_k > 1 { (2 * plan.split_k + 1) as f64 * out } else { out };
     if least <= 0.8 * gpu.l2_bytes as f64 {

@@ -1,5 +1,6 @@
 //! Commands on candidates that `explore` has written.
 use super::{print, print_json, Failure, Outcome};
+use crate::agreement::Agreement;
 use crate::explore::{check as simulate, CandidateReport, Report};
 use crate::host::{Argument, Launch};
 use crate::source::{self, Work};
@@ -155,9 +156,9 @@ pub(super) fn check(pick: &Pick) -> Outcome {
     let (checked, within) = match (&work, &c.plan) {
         (Work::Streams(problem), Schedule::Stream(plan)) => {
             let kernels = streaming::check(&problem.program, plan, &problem.streams, &options);
-            let within = match streaming::tolerance(&problem.program) {
-                0.0 => "bit for bit".to_string(),
-                relative => format!("to {relative:e}"),
+            let within = match Agreement::of(&problem.program) {
+                Agreement::Exact => "bit for bit".to_string(),
+                Agreement::Roundoff => "up to roundoff".to_string(),
             };
             (kernels.map(|k| streaming::together(&k)), within)
         }

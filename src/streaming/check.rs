@@ -3,12 +3,8 @@ use super::shrink::shrink;
 use crate::lower::program::LowerOptions;
 use crate::scheduled::{self, Checked, Scheduled, ScheduledError};
 use satune_ir::term::stream::{StreamPlan, Streams};
-use satune_ir::{Expr, Program};
+use satune_ir::Program;
 use satune_rewrites::space::stream::{streams, trace};
-
-/// Relative difference that a result may have where divisions and functions round: sums over threads come in another order
-/// than in the source.
-const TOLERANCE: f64 = 2e-5;
 
 /// Kernels of a plan.
 ///
@@ -23,8 +19,8 @@ pub fn scheduled(
     scheduled::of_trace(source, trace(plan, problem), options)
 }
 
-/// Runs a plan's kernels on a small problem, and compares with what the source means: bit for bit, or, where functions and
-/// divisions round, to 2e-5. One result per kernel.
+/// Runs a plan's kernels on a small problem, and compares with what the source means, as far as its numbers
+/// can agree ([`crate::agreement`]). One result per kernel.
 ///
 /// # Errors
 /// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
@@ -37,22 +33,5 @@ pub fn check(
     let small = shrink(source, plan, problem);
     let small_problem = streams(&small).map_err(|e| e.to_string())?;
     let made = scheduled(&small, plan, &small_problem, options).map_err(|e| e.to_string())?;
-    scheduled::check_within(&small, &made, 0x5eed, tolerance(&small)).map_err(|e| e.to_string())
-}
-
-/// 0 where every operation is exact on small integers.
-pub fn tolerance(program: &Program) -> f64 {
-    let mut rounds = false;
-    satune_ir::visit::walk_stmt(&program.body.block.body, &mut |s| {
-        if let satune_ir::Stmt::Store { value, .. } = s {
-            satune_ir::visit::walk_expr(value, &mut |e| {
-                rounds |= matches!(e, Expr::Call(..) | Expr::Binary(satune_ir::BinOp::Div, ..));
-            });
-        }
-    });
-    if rounds {
-        TOLERANCE
-    } else {
-        0.0
-    }
+    scheduled::check_each(&small, &made, 0x5eed).map_err(|e| e.to_string())
 }

@@ -6,8 +6,9 @@ mod operators;
 mod problem;
 mod shrink;
 
-pub use check::{check, scheduled, tolerance};
+pub use check::{check, scheduled};
 pub use explore::{explore, space, together};
 pub use operators::{names, script};
 pub use problem::{NotStreaming, StreamProblem};
+pub(crate) use shrink::resized;
 pub use shrink::shrink;

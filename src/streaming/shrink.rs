@@ -1,5 +1,5 @@
 //! The same schedule on a problem of few blocks and few iterations, for the simulator.
-use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
+use satune_ir::term::stream::{KernelPlan, Stream, StreamIter, StreamPlan, Streams};
 use satune_ir::{BlockRealize, DType, Expr, Program, Stmt};
 use std::collections::BTreeMap;
 
@@ -91,33 +91,35 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> Progra
             }
         }
     }
-    resized(program, source, &extents)
+    let new = |i: &StreamIter| extents.get(&i.axis).copied().unwrap_or(i.extent);
+    let nests: Vec<Vec<i64>> = source.blocks.iter().map(|b| b.iters.iter().map(new).collect()).collect();
+    let mut shapes = BTreeMap::new();
+    for b in &source.blocks {
+        for access in b.reads.iter().chain([&b.write]) {
+            let dims = access.dims.iter().map(|d| d.map_or(1, |i| new(&b.iters[i]))).collect();
+            shapes.insert(source.buffers[access.buffer].name.clone(), dims);
+        }
+    }
+    resized(program, &nests, &shapes)
 }
 
 fn integer(value: i64) -> Expr {
     Expr::Int(value, DType::I32)
 }
 
-/// The program with other extents along some axes.
-fn resized(program: &Program, source: &Stream, extents: &BTreeMap<usize, i64>) -> Program {
+/// The program with other extents: of the loops of each nest in order, and of the buffers by name.
+pub(crate) fn resized(program: &Program, nests: &[Vec<i64>], shapes: &BTreeMap<String, Vec<i64>>) -> Program {
     let mut out = program.clone();
-    let body = (*out.body.block.body).clone();
-    let mut parts = match body {
+    let mut parts = match (*out.body.block.body).clone() {
         Stmt::Seq(parts) => parts,
         one => vec![one],
     };
-    for (part, b) in parts.iter_mut().zip(&source.blocks) {
-        let new: Vec<i64> = b.iters.iter().map(|i| extents.get(&i.axis).copied().unwrap_or(i.extent)).collect();
-        resize_nest(part, &new);
-        for access in b.reads.iter().chain([&b.write]) {
-            let name = &source.buffers[access.buffer].name;
-            for buffer in out.buffers.iter_mut().filter(|x| x.name == *name) {
-                for (dim, iter) in buffer.shape.iter_mut().zip(&access.dims) {
-                    if let Some(i) = iter {
-                        *dim = integer(new[*i]);
-                    }
-                }
-            }
+    for (part, extents) in parts.iter_mut().zip(nests) {
+        resize_nest(part, extents);
+    }
+    for buffer in &mut out.buffers {
+        if let Some(shape) = shapes.get(&buffer.name) {
+            buffer.shape = shape.iter().map(|e| integer(*e)).collect();
         }
     }
     out.body.block.body = Box::new(Stmt::seq(parts));
@@ -125,16 +127,11 @@ fn resized(program: &Program, source: &Stream, extents: &BTreeMap<usize, i64>) -
 }
 
 fn resize_nest(stmt: &mut Stmt, extents: &[i64]) {
-    match stmt {
-        Stmt::For(l) => {
-            if let Some((first, rest)) = extents.split_first() {
-                l.extent = integer(*first);
-                resize_nest(&mut l.body, rest);
-            }
-            // The block's iterators have the loops' extents.
-            resize_block(&mut l.body, &l.var.clone(), &l.extent.clone());
-        }
-        _ => {}
+    if let (Stmt::For(l), Some((first, rest))) = (stmt, extents.split_first()) {
+        l.extent = integer(*first);
+        resize_nest(&mut l.body, rest);
+        // The block's iterators have the loops' extents.
+        resize_block(&mut l.body, &l.var.clone(), &l.extent.clone());
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reductions over threads: scheduled with the primitives, interpreted, lowered, simulated, compiled.
 use crate::compiles::compile;
+use satune::agreement::Agreement;
 use satune::compile::Job;
 use satune::kernel::{Kernel, Stmt};
 use satune::lower::program::{lower, Argument, LowerOptions, Module};
@@ -33,8 +34,8 @@ pub fn text(module: &Module) -> String {
     module.kernels.iter().map(satune::cuda::print).collect()
 }
 
-/// Runs the kernels on random inputs of the source, and compares with what the source means; `tolerance` is relative.
-pub fn simulated(source: &Program, module: &Module, tolerance: f64) -> Vec<Counts> {
+/// Runs the kernels on random inputs of the source, and compares with what the source means.
+pub fn simulated(source: &Program, module: &Module) -> Vec<Counts> {
     let inputs = interp::random_inputs(source, 5).unwrap();
     let expected = interp::run(source, &inputs).unwrap();
     let mut params: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();
@@ -57,8 +58,9 @@ pub fn simulated(source: &Program, module: &Module, tolerance: f64) -> Vec<Count
             }
         }
     }
+    let agreement = Agreement::of(source);
     for (want, got) in expected.iter().zip(&params) {
-        let wrong = |(x, y): (f64, &f64)| (x - y).abs() > tolerance * x.abs().max(y.abs()) || x.is_nan() != y.is_nan();
+        let wrong = |(x, y): (f64, &f64)| !agreement.agree(x, *y, want.dtype());
         if let Some(at) = want.to_f64().into_iter().zip(got).position(wrong) {
             panic!("element {at}: {} is not {}\n{}", got[at], want.to_f64()[at], text(module));
         }
@@ -70,7 +72,7 @@ pub fn simulated(source: &Program, module: &Module, tolerance: f64) -> Vec<Count
 pub fn checked(source: &Program, scheduled: &Program) -> (Module, Counts) {
     interp::equal_on(source, scheduled, 3).unwrap_or_else(|e| panic!("{e}\n{}", tvmscript::print(scheduled)));
     let module = lowered(scheduled);
-    let counts = simulated(source, &module, 0.0)[0];
+    let counts = simulated(source, &module)[0];
     (module, counts)
 }
 

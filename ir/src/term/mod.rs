@@ -11,7 +11,7 @@ mod space;
 mod state;
 pub mod stream;
 
-pub use contraction::{Axis, AxisInfo, Contraction, OperandInfo, Side};
+pub use contraction::{Axis, AxisInfo, Contraction, Epilogue, OperandInfo, Side};
 pub use find::NotInSpace;
 pub use language::{state_of, IllFormed, Role, Term};
 pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging};

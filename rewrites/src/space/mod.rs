@@ -3,6 +3,7 @@ mod condition;
 mod derive;
 mod encode;
 mod engine;
+mod epilogue;
 mod menu;
 pub mod rules;
 pub mod stream;

@@ -261,6 +261,7 @@ impl Builder<'_> {
                 Ok(nodes)
             }
             Stmt::Let { var, value, body } => {
+                self.require_independent(var.id, value, body, around)?;
                 let mut inside = around.clone();
                 inside.values.insert(var.id, visit::substitute(value, &around.values));
                 self.stmt(body, &inside)
@@ -272,6 +273,27 @@ impl Builder<'_> {
                 remedy: "blocks that are lowered hold plain stores; leave out tensorize".into(),
             }),
         }
+    }
+
+    /// A bound value is computed where it is used. So nothing that it reads may be stored before its last use.
+    fn require_independent(&self, var: VarId, value: &Expr, body: &Stmt, around: &Around) -> Result<(), LowerError> {
+        let reads = visit::loads(&visit::substitute(value, &around.values));
+        let (mut stored, mut late) = (HashSet::new(), false);
+        visit::walk_stmt(body, &mut |s| {
+            if let Stmt::Store { buffer, indices, value } = s {
+                let uses = indices.iter().chain([value]).any(|e| visit::uses_var(e, &|v| v == var));
+                late |= uses && reads.iter().any(|(b, _)| stored.contains(b));
+                stored.insert(*buffer);
+            }
+        });
+        if late {
+            return Err(LowerError::Unsupported {
+                what: "a value that is bound before what it reads is stored, and used after".into(),
+                place: Place::block(&around.block),
+                remedy: "reduce one value per block".into(),
+            });
+        }
+        Ok(())
     }
 
     /// Says which annotations change nothing.

@@ -3,7 +3,7 @@ mod condition;
 mod derive;
 mod encode;
 mod menu;
-mod read;
+pub(super) mod read;
 pub mod rules;
 
 pub use condition::StreamCondition;

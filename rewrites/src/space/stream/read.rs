@@ -4,7 +4,7 @@ use satune_ir::term::stream::{Access, BlockKind, Inlining, Stream, StreamBlock, 
 use satune_ir::{BinOp, Block, BlockRealize, BufferId, Expr, IterKind, Program, Region, Stmt};
 
 /// Reads the blocks of a program in order.
-pub(super) fn stream(program: &Program, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
+pub(in crate::space) fn stream(program: &Program, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
     let body = &program.body.block.body;
     let parts: Vec<&Stmt> = match &**body {
         Stmt::Seq(parts) => parts.iter().collect(),
