@@ -14,6 +14,7 @@ pub mod measure;
 pub mod measurements;
 pub mod operators;
 pub mod progress;
+pub mod reference;
 pub mod report;
 pub mod scheduled;
 pub mod simulate;

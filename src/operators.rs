@@ -93,11 +93,8 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
 fn gemm_bias_relu(text: &str, rest: &str) -> Result<Problem, OperatorError> {
     let plain = parse(&format!("gemm:{rest}")).map_err(|e| OperatorError { text: clip(text), ..e })?;
     let script = epilogue_script(&plain.contraction);
-    let failed = |reason: String| OperatorError {
-        text: clip(text),
-        reason,
-        remedy: "please report this operator".into(),
-    };
+    let failed =
+        |reason: String| OperatorError { text: clip(text), reason, remedy: "please report this operator".into() };
     let program = tvmscript::parse(&script).map_err(|e| failed(e.to_string()))?;
     let contraction = satune_rewrites::space::contraction(&program).map_err(|e| failed(e.to_string()))?;
     Ok(Problem { name: text.into(), script, program, contraction })

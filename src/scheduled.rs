@@ -2,6 +2,7 @@
 //! program, under the legality of each primitive, and the scheduled program is lowered.
 use crate::agreement::Agreement;
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
+use crate::reference::Reference;
 use crate::simulate::{self, Counts, Options};
 use satune_extract::Descriptor;
 use satune_ir::interp::{self, Array};
@@ -147,9 +148,8 @@ pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Check
 /// See [`ScheduledError`].
 pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Vec<Checked>, ScheduledError> {
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
-    let inputs = interp::random_inputs(source, seed).map_err(meaning)?;
-    let expected = interp::run(source, &inputs).map_err(meaning)?;
-    simulate_module(&scheduled.module, &inputs, &expected, Agreement::of(source))
+    let reference = Reference::of(source, seed).map_err(meaning)?;
+    simulate_module(&scheduled.module, &reference.inputs, &reference.expected, Agreement::of(source))
 }
 
 /// Runs a module's kernels and compares every parameter.

@@ -1,8 +1,8 @@
 //! What a command is asked to work on: an operator by name, or a PrimFunc in a file.
 use crate::operators::{self, OperatorError, Problem, MOST};
+use crate::streaming::{self, NotStreaming, StreamProblem};
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
-use crate::streaming::{self, NotStreaming, StreamProblem};
 use satune_rewrites::space::{contraction, EncodeError};
 use std::path::Path;
 

@@ -1,11 +1,11 @@
 //! The space of streaming programs: random programs of it mean what the source means, through the primitives.
 use egg::{Id, Language, RecExpr};
-use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
+use satune_ir::term::stream::{KernelPlan, Place, StreamPlan, StreamTerm, Streams};
 use satune_ir::term::Space;
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
-use satune_rewrites::space::stream::{rules, streams, trace, StreamMenu};
-use satune_rewrites::space::{saturate, Fuel, Limits};
+use satune_rewrites::space::stream::{rules, streams, trace, StreamCondition, StreamMenu};
+use satune_rewrites::space::{saturate, saturate_without, Fuel, Limits, SaturationError};
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
 
@@ -138,10 +138,12 @@ fn fault(source: &Program, plan: &StreamPlan, problem: &Streams, seed: u64) -> O
 
 #[test]
 fn random_programs_of_the_space_mean_what_the_source_means() {
-    let mut menu = StreamMenu::default();
-    menu.threads = vec![32, 64];
-    menu.side_by_side = vec![1, 2, 4];
-    menu.serial_rows = vec![1, 2];
+    let menu = StreamMenu {
+        threads: vec![32, 64],
+        side_by_side: vec![1, 2, 4],
+        serial_rows: vec![1, 2],
+        ..StreamMenu::default()
+    };
     for (name, source) in [
         ("row sum", row_sum(8, 200)),
         ("mean", mean(8, 200)),
@@ -163,5 +165,210 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
             }
         }
         println!("{name}: {} nodes, {} variants", space.report.nodes, problem.variants.len());
+    }
+}
+
+/// Every plan of a space.
+fn all_plans(space: &Space<StreamTerm>, problem: &Streams) -> Vec<StreamPlan> {
+    fn terms(space: &Space<StreamTerm>, class: Id) -> Vec<Vec<StreamTerm>> {
+        let mut out = Vec::new();
+        for node in space.choices(space.egraph.find(class)) {
+            let mut partial: Vec<(StreamTerm, Vec<StreamTerm>)> = vec![(node.clone(), Vec::new())];
+            for (i, child) in node.children().iter().enumerate() {
+                let below = terms(space, *child);
+                partial = partial
+                    .into_iter()
+                    .flat_map(|(node, nodes)| {
+                        below.iter().map(move |tail| {
+                            // The child's own ids are moved behind what is there.
+                            let offset = nodes.len();
+                            let mut nodes = nodes.clone();
+                            nodes.extend(tail.iter().map(|n| {
+                                let mut n = n.clone();
+                                n.children_mut().iter_mut().for_each(|id| *id = Id::from(usize::from(*id) + offset));
+                                n
+                            }));
+                            let mut node = node.clone();
+                            node.children_mut()[i] = Id::from(nodes.len() - 1);
+                            (node, nodes)
+                        })
+                    })
+                    .collect();
+            }
+            out.extend(partial.into_iter().map(|(node, mut nodes)| {
+                nodes.push(node);
+                nodes
+            }));
+        }
+        out
+    }
+    let all = terms(space, space.root);
+    all.into_iter().map(|nodes| StreamPlan::from_term(&RecExpr::from(nodes), problem).unwrap()).collect()
+}
+
+/// A menu of few sizes.
+fn few() -> StreamMenu {
+    StreamMenu {
+        side_by_side: vec![1, 2],
+        serial_rows: vec![1],
+        threads: vec![32],
+        vectors: vec![1, 4],
+        steps: vec![1, 2],
+        tiles: vec![16, 32],
+        tile_threads: vec![64],
+        pads: vec![0, 1],
+        ..StreamMenu::default()
+    }
+}
+
+#[test]
+fn every_term_is_another_plan() {
+    for (name, source) in [("softmax", softmax(4, 136)), ("transpose", transpose(40, 72)), ("chain", chain(4, 136))] {
+        let problem = streams(&source).unwrap();
+        let space = space(&problem, &few());
+        let plans = all_plans(&space, &problem);
+        let distinct: std::collections::HashSet<&StreamPlan> = plans.iter().collect();
+        println!("{name}: {} programs", plans.len());
+        assert_eq!(distinct.len(), plans.len(), "{name}");
+    }
+}
+
+/// Whether a plan is beyond what the GPU can run, or what its accesses can be.
+fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'static str> {
+    let stream = problem.variant(&plan.inlined)?;
+    for kernel in &plan.kernels {
+        if kernel.threads() > i64::from(limits.threads) {
+            return Some("threads");
+        }
+        let first = stream.blocks.iter().position(|b| b.name == kernel.blocks()[0])?;
+        let block = &stream.blocks[first];
+        let (vector, columns) = match kernel {
+            KernelPlan::Flat(p) => (p.vector, block.iters.last()?.extent),
+            KernelPlan::Row(p) => (p.vector, stream.row_shape(first, first + p.blocks.len())?.columns),
+            KernelPlan::Tile(p) => (p.vector, block.iters.last()?.extent),
+        };
+        if vector * 4 > 16 {
+            return Some("width");
+        }
+        if columns % vector != 0 {
+            return Some("alignment");
+        }
+        match kernel {
+            KernelPlan::Flat(_) => {
+                let inner = Some(block.iters.len() - 1);
+                let strided = block.reads.iter().any(|r| r.dims.contains(&inner) && r.dims.last() != Some(&inner));
+                if strided {
+                    return Some("strided accesses");
+                }
+            }
+            KernelPlan::Row(p) => {
+                let shared = p.held.iter().filter(|h| h.place == Place::Shared).count() as i64;
+                if shared * columns * 4 * p.side_by_side > limits.shared_bytes {
+                    return Some("shared memory");
+                }
+                let held = p.held.iter().filter(|h| h.place == Place::Registers).count() as i64;
+                if held * columns / p.threads > limits.registers {
+                    return Some("registers");
+                }
+            }
+            KernelPlan::Tile(p) => {
+                if p.side * (p.side + p.pad) * 4 > limits.shared_bytes {
+                    return Some("shared memory");
+                }
+                if p.threads % (p.side / p.vector) != 0 {
+                    return Some("threads that are no whole rows");
+                }
+            }
+        }
+    }
+    None
+}
+
+/// How a rule without a condition is caught.
+fn caught(removed: StreamCondition, source: &Program, menu: &StreamMenu, limits: Limits) -> Option<String> {
+    let problem = streams(source).unwrap();
+    let made = saturate_without(&problem, limits, menu, &rules::all(), Fuel::default(), Some(removed));
+    let space = match made {
+        Err(SaturationError::Unsound { violation, .. }) => return Some(format!("invariant: {violation}")),
+        other => other.unwrap().restricted(&|_, _| true),
+    };
+    let mut random = Random(3);
+    for seed in 0..400 {
+        let mut term = RecExpr::default();
+        walk(&space, space.root, &mut random, &mut term)?;
+        let plan = StreamPlan::from_term(&term, &problem).unwrap();
+        if let Some(what) = beyond(&plan, &problem, &limits) {
+            return Some(format!("limits: {what}"));
+        }
+        if let Some(fault) = fault(source, &plan, &problem, seed) {
+            return Some(fault);
+        }
+    }
+    None
+}
+
+#[test]
+fn every_side_condition_is_needed() {
+    use StreamCondition::*;
+    let small = Limits { threads: 64, shared_bytes: 600, ..H200 };
+    let wide = StreamMenu { vectors: vec![1, 8], ..few() };
+    let tall = StreamMenu { side_by_side: vec![1, 4], ..few() };
+    for condition in StreamCondition::ALL {
+        let (source, menu, limits) = match condition {
+            RowFits => (two_readers(4, 136), few(), H200),
+            FlatFits => (transpose(40, 72), few(), H200),
+            RowsDivide => (row_sum(5, 136), few(), H200),
+            ThreadsFit => (row_sum(8, 136), tall, small),
+            VectorBytes => (row_sum(4, 136), wide, H200),
+            VectorDivides => (row_sum(4, 130), few(), H200),
+            SharedFits => (softmax(4, 136), few(), small),
+            RegistersFit => (softmax(4, 32_768), few(), H200),
+            TeamDivides => (transpose(40, 72), StreamMenu { tile_threads: vec![24], ..few() }, H200),
+        };
+        let sound = space(&streams(&source).unwrap(), &menu);
+        let problem = streams(&source).unwrap();
+        // With the condition, the same walk finds nothing.
+        let mut random = Random(3);
+        for seed in 0..12 {
+            let mut term = RecExpr::default();
+            if limits != H200 || walk(&sound, sound.root, &mut random, &mut term).is_none() {
+                break;
+            }
+            let plan = StreamPlan::from_term(&term, &problem).unwrap();
+            assert_eq!(beyond(&plan, &problem, &limits), None, "{condition:?}");
+            if condition != RegistersFit {
+                assert_eq!(fault(&source, &plan, &problem, seed), None, "{condition:?}");
+            }
+        }
+        let caught = caught(condition, &source, &menu, limits);
+        println!("{condition:?}: {}", caught.as_deref().unwrap_or("not caught").lines().next().unwrap_or_default());
+        assert!(caught.is_some(), "{condition:?} is not needed");
+    }
+}
+
+/// A row sum whose result is needed by the caller as well as by the next block: they cannot share a kernel.
+fn two_readers(m: i64, n: i64) -> Program {
+    let params = format!(
+        "A: T.Buffer(({m}, {n}), \"float32\"), S: T.Buffer(({m},), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")"
+    );
+    let sum = reduce("sum", m, n, "S", "T.float32(0)", "S[vi] + A[vi, vj]");
+    program(&params, &[], &[&sum, &map("add", m, n, "B[vi, vj] = A[vi, vj] + S[vi]")])
+}
+
+#[test]
+fn what_does_not_stream_is_refused_with_the_reason() {
+    let gather = program(
+        "A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\")",
+        &[],
+        &[&map("g", 8, 8, "B[vi, vj] = A[vi, (vj * 3) % 8]")],
+    );
+    let product = program(
+        "A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\"), C: T.Buffer((8, 8), \"float32\")",
+        &[],
+        &["for i, j, k in T.grid(8, 8, 8):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            C[vi, vj] = T.float32(0)\n        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]"],
+    );
+    for (source, part) in [(gather, "no bare iterator"), (product, "block `C` fits no kernel")] {
+        let error = streams(&source).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
     }
 }

@@ -1,6 +1,6 @@
 //! `explore` and `resume`.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print, print_json, report, table, work, watch::Watch, Failure, Outcome, Target};
+use super::{print, print_json, report, table, watch::Watch, work, Failure, Outcome, Target};
 use crate::device::Ask;
 use crate::explore::{self, Request, Search};
 use crate::measure::{Record, StrategyKind};

@@ -8,6 +8,7 @@ mod devices;
 mod diff;
 mod doctor;
 mod exploring;
+mod probe;
 mod replay;
 mod report;
 mod show;
@@ -69,6 +70,8 @@ enum What {
     Report(report::Args),
     /// Fit a GPU's descriptor to measured times, and write it as a file for --gpu
     Calibrate(calibrate::Args),
+    /// Measure what this machine's GPU reaches, and write a first descriptor of it for --gpu
+    Probe(probe::Args),
     /// Why a candidate is as fast as it is, and how it was derived
     Why(stored::Pick),
     /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
@@ -112,6 +115,8 @@ enum Gpu {
         /// Its name
         name: String,
     },
+    /// The same as `satune probe`
+    Probe(probe::Args),
 }
 
 /// What the command came to.
@@ -224,6 +229,7 @@ fn run(what: What) -> Outcome {
         What::Diff(pair) => diff::run(&pair),
         What::Report(args) => report::run(&args),
         What::Calibrate(args) => calibrate::run(&args),
+        What::Probe(args) => probe::run(&args),
         What::Why(pick) => stored::why(&pick),
         What::WhyNot(args) => ask::run(&args),
         What::Emit { pick, form } => stored::emit(&pick, &form),
@@ -240,6 +246,7 @@ fn run(what: What) -> Outcome {
             Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
             print(&Descriptor::source(&name).map_err(|e| Failure::Input(e.to_string()))?)
         }
+        What::Gpu { what: Gpu::Probe(args) } => probe::run(&args),
         What::Doctor { json } => doctor::run(json),
     }
 }

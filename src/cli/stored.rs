@@ -129,8 +129,7 @@ fn c_header(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
         (Work::Contraction(p), plan) => scheduled::of_schedule(&p.program, plan, &p.contraction, &options),
         _ => Err(scheduled::ScheduledError::Kind),
     };
-    let made = made
-        .map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))?;
+    let made = made.map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))?;
     let launches: Vec<Launch> = c
         .kernels
         .iter()

@@ -4,6 +4,8 @@
 //! and a script of outcomes, the last two in worker processes that may hang, crash or be killed at the cost of one
 //! candidate.
 pub mod cuda;
+pub mod exclusive;
+pub mod probe;
 mod protocol;
 mod scripted;
 mod simulator;
@@ -114,6 +116,14 @@ pub enum DeviceError {
         device: String,
         /// Why.
         reason: String,
+    },
+    /// Another run measures on it.
+    #[error("{who} measures on {gpu}, and two runs would measure each other; wait for it, or choose another GPU with CUDA_VISIBLE_DEVICES")]
+    Busy {
+        /// Which.
+        gpu: String,
+        /// Who.
+        who: String,
     },
 }
 

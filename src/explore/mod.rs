@@ -176,8 +176,7 @@ pub fn explore_on(
                 let derivation = derivation::of(&space, &candidate.term);
                 let rank = report.candidates.len() + 1;
                 let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
-                let parts =
-                    output::Parts {
+                let parts = output::Parts {
                     script: &problem.script,
                     program: &problem.program,
                     scheduled: &scheduled,

@@ -1,8 +1,8 @@
 //! Active learning: the model is re-fitted to what was measured after each batch, and the next batch is what it then
 //! takes for fastest, and what is unlike everything measured so far.
-use super::fit::{fit, variants, Observation};
 use super::strategy::{Random, Strategy};
 use super::Trial;
+use satune_extract::calibrate::{calibrate, variants, Measurement};
 use satune_extract::{best, predict, Candidate, Descriptor, Query};
 use satune_ir::term::{Pipe, Schedule, Space};
 use std::time::Duration;
@@ -73,14 +73,23 @@ fn distance(a: &[f64; 10], b: &[f64; 10]) -> f64 {
     a.iter().zip(b).map(|(x, y)| (x - y).abs()).sum()
 }
 
+impl Learned<'_> {
+    /// The descriptor fitted to what was measured; as it is while that is too little.
+    fn fitted(&self, known: &[Trial]) -> Descriptor {
+        let measured = |t: &Trial| {
+            let plan = t.candidate.plan.cores()?.clone();
+            let (shape, contraction) = (String::new(), self.space.contraction.clone());
+            Some(Measurement { shape, contraction, plan, ms: t.verdict.median_ms()? })
+        };
+        let rows: Vec<Measurement> = known.iter().filter_map(measured).collect();
+        calibrate(self.base, &rows).map_or_else(|_| self.base.clone(), |fitted| fitted.descriptor)
+    }
+}
+
 impl Strategy for Learned<'_> {
     fn next(&mut self, known: &[Trial], most: usize) -> Vec<Candidate> {
         let contraction = &self.space.contraction;
-        let observations: Vec<Observation<'_>> = known
-            .iter()
-            .filter_map(|t| Some(Observation { contraction, plan: &t.candidate.plan, ms: t.verdict.median_ms()? }))
-            .collect();
-        let gpu = fit(self.base, &observations).gpu;
+        let gpu = self.fitted(known);
         self.extract(&gpu, most);
         if known.is_empty() {
             self.pool.extend(std::iter::from_fn(|| self.random.draw()).take(SAMPLES));

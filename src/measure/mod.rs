@@ -4,12 +4,10 @@
 //! slower than the best is cut off early; those within noise of each other are measured again in turns, and reported as
 //! ties where that does not tell them apart. Every result is in the store before the next one begins.
 pub mod bench;
-mod fit;
 mod learned;
 mod rank;
 mod strategy;
 
-pub use fit::{fit, Fitted, Observation};
 pub use learned::Learned;
 pub use rank::{rank, Ranked};
 pub use strategy::{Random, Strategy, StrategyKind, TopK};

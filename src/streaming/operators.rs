@@ -37,9 +37,9 @@ pub fn script(text: &str) -> Result<String, OperatorError> {
     let mut extents = Vec::new();
     for (part, arg) in parts.iter().zip(*args) {
         let range = "give a whole number from 1 to 1048576";
-        let value: i64 = part
-            .parse()
-            .map_err(|_| error(format!("{arg} is `{}`, not a whole number", part.chars().take(60).collect::<String>()), range))?;
+        let value: i64 = part.parse().map_err(|_| {
+            error(format!("{arg} is `{}`, not a whole number", part.chars().take(60).collect::<String>()), range)
+        })?;
         if !(1..=MOST).contains(&value) {
             return Err(error(format!("{arg} is {value}"), range));
         }
@@ -50,7 +50,10 @@ pub fn script(text: &str) -> Result<String, OperatorError> {
         "f16" => "float16",
         other => {
             let shown: String = other.chars().take(60).collect();
-            return Err(error(format!("unknown type `{shown}`"), "types are f32 and f16 (f16 inputs and results, f32 sums)"));
+            return Err(error(
+                format!("unknown type `{shown}`"),
+                "types are f32 and f16 (f16 inputs and results, f32 sums)",
+            ));
         }
     };
     Ok(write(name, extents[0], extents[1], dtype))
@@ -139,11 +142,8 @@ impl Script {
     }
 
     fn reduce(&mut self, name: &str, m: i64, n: i64, target: &str, init: &str, value: &str) {
-        let body = [
-            "with T.init():".to_string(),
-            format!("    {target}[vi] = {init}"),
-            format!("{target}[vi] = {value}"),
-        ];
+        let body =
+            ["with T.init():".to_string(), format!("    {target}[vi] = {init}"), format!("{target}[vi] = {value}")];
         self.nest(name, m, n, "SR", &body);
     }
 

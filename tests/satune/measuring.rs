@@ -3,7 +3,7 @@ use crate::faults::{problem, scripted, SATUNE};
 use satune::device::cuda::support_text;
 use satune::device::{Ask, Device, DeviceError, Identity, Kind, ScriptedOutcome, Simulator, Subject};
 use satune::explore::space;
-use satune::measure::{fit, measure, Learned, Measured, Observation, Random, Record, Settings, Strategy, TopK};
+use satune::measure::{measure, Learned, Measured, Random, Record, Settings, Strategy, TopK};
 use satune::operators::{parse, Problem};
 use satune::progress::Quiet;
 use satune::store::{Store, Timing, Verdict};
@@ -70,33 +70,6 @@ fn three_strategies_search_one_space() {
     let [analytical, random, learned] = bests[..] else { unreachable!() };
     assert!(learned <= analytical && learned < random, "{bests:?}");
     assert!(learned <= 1.02 * optimum, "{learned} ms, the optimum is {optimum} ms");
-}
-
-#[test]
-fn a_fit_finds_the_scalars_behind_the_times() {
-    let problem = parse("gemm:64,128,256,f32").unwrap();
-    let (believed, truth) = (h200(), other_gpu());
-    let space = space(&problem, &believed).unwrap();
-    let mut random = Random::of(&space, &believed, 5);
-    let sample = random.next(&[], 60);
-    let times: Vec<f64> =
-        sample.iter().map(|c| satune_extract::predict(&c.plan, &problem.contraction, &truth).unwrap().ms).collect();
-    let contraction = &problem.contraction;
-    let observe = |times: &[f64]| -> f64 {
-        let list: Vec<Observation<'_>> =
-            sample.iter().zip(times).map(|(c, ms)| Observation { contraction, plan: &c.plan, ms: *ms }).collect();
-        let fitted = fit(&believed, &list);
-        println!("{:?}", fitted.error);
-        assert!(fitted.error.0 > 0.15, "the GPUs are too much alike: {:?}", fitted.error);
-        fitted.error.1
-    };
-    assert!(observe(&times) < 0.03);
-    // One measurement in ten is nonsense: it does not decide.
-    let mut odd = times.clone();
-    odd.iter_mut().step_by(10).for_each(|ms| *ms *= 20.0);
-    assert!(observe(&odd) < 0.05);
-    // Without measurements nothing changes.
-    assert_eq!(fit(&believed, &[]).gpu, believed);
 }
 
 /// A device in this process: slow candidates stop early when they may.

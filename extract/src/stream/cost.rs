@@ -81,11 +81,7 @@ pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Re
 }
 
 /// Predicts a kernel's time.
-pub(super) fn kernel_cost(
-    kernel: &KernelPlan,
-    stream: &Stream,
-    gpu: &Descriptor,
-) -> Result<KernelCost, Infeasible> {
+pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
     let work = kernel_work(kernel, stream);
     let threads = kernel.threads();
     let (registers, resident, limit) = residency(&work, threads, gpu)?;

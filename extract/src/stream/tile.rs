@@ -78,16 +78,14 @@ fn shared(plan: &TilePlan, bytes: i64) -> ((f64, f64, bool), (f64, f64)) {
         for v in 0..plan.vector {
             let at = |row: i64, column: i64| ((row * pitch + column) * bytes) as u64;
             if !wide {
-                let list: Vec<(u32, u64)> = range()
-                    .map(|l| (l as u32, at(thread(l) / lanes, thread(l) % lanes * plan.vector + v)))
-                    .collect();
+                let list: Vec<(u32, u64)> =
+                    range().map(|l| (l as u32, at(thread(l) / lanes, thread(l) % lanes * plan.vector + v))).collect();
                 let (taken, least) = wavefronts(&list, bytes as u32);
                 filled.0 += f64::from(taken);
                 filled.1 += f64::from(least);
             }
-            let list: Vec<(u32, u64)> = range()
-                .map(|l| (l as u32, at(thread(l) % lanes * plan.vector + v, thread(l) / lanes)))
-                .collect();
+            let list: Vec<(u32, u64)> =
+                range().map(|l| (l as u32, at(thread(l) % lanes * plan.vector + v, thread(l) / lanes))).collect();
             let (taken, least) = wavefronts(&list, bytes as u32);
             read_back.0 += f64::from(taken);
             read_back.1 += f64::from(least);

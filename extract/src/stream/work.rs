@@ -3,7 +3,8 @@
 use super::accesses::{rows, Touched};
 use super::tile;
 use satune_ir::term::stream::{
-    Access, AccessForm, BlockKind, FlatPlan, KernelPlan, Place, RowPlan, Shape, Stream, StreamBlock, StreamPlan, Streams,
+    Access, AccessForm, BlockKind, FlatPlan, KernelPlan, Place, RowPlan, Shape, Stream, StreamBlock, StreamPlan,
+    Streams,
 };
 
 /// Work of one kernel, all blocks: warp instructions, wavefronts, 32-byte sectors.

@@ -30,7 +30,9 @@ pub enum EncodeError {
 pub fn contraction(program: &Program) -> Result<Contraction, EncodeError> {
     let mut blocks: Vec<&Block> = Vec::new();
     collect_blocks(&program.body.block.body, &mut blocks);
-    let Some((block, rest)) = blocks.split_first() else { return Err(EncodeError::Blocks { found: 0, reason: "there is nothing to schedule".into() }) };
+    let Some((block, rest)) = blocks.split_first() else {
+        return Err(EncodeError::Blocks { found: 0, reason: "there is nothing to schedule".into() });
+    };
     let nest = match &*program.body.block.body {
         Stmt::Seq(parts) => parts.first().unwrap_or(&program.body.block.body),
         one => one,

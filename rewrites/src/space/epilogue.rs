@@ -21,12 +21,8 @@ pub(super) fn read(program: &Program, contraction: &Contraction) -> Result<(Epil
         Ok(OperandInfo { buffer: buffer_id, name: buffer.name.clone(), dtype: buffer.dtype, index: 0, dims })
     };
     let mut before = sum.write.buffer;
-    let mut epilogue = Epilogue {
-        script: tvmscript::print(program),
-        blocks: Vec::new(),
-        between: Vec::new(),
-        reads: Vec::new(),
-    };
+    let mut epilogue =
+        Epilogue { script: tvmscript::print(program), blocks: Vec::new(), between: Vec::new(), reads: Vec::new() };
     let mut result = None;
     for (number, b) in chain.iter().enumerate() {
         let name = &b.name;
@@ -37,7 +33,11 @@ pub(super) fn read(program: &Program, contraction: &Contraction) -> Result<(Epil
         }
         let between = &stream.buffers[before];
         let takes = b.reads.iter().any(|r| r.buffer == before && r.dims == plain);
-        let others = stream.blocks.iter().enumerate().any(|(i, o)| i != number + 1 && o.reads.iter().any(|r| r.buffer == before));
+        let others = stream
+            .blocks
+            .iter()
+            .enumerate()
+            .any(|(i, o)| i != number + 1 && o.reads.iter().any(|r| r.buffer == before));
         if !takes || others || between.param {
             return Err(format!("buffer `{}` is not read by block `{name}` alone, element by element", between.name));
         }

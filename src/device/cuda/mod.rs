@@ -7,6 +7,7 @@ mod support;
 pub(super) use server::Server;
 pub use support::text as support_text;
 
+use super::exclusive::{self, Exclusive};
 use super::protocol::{
     ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, ProductJob, Said, What, REDUCE, SPATIAL,
 };
@@ -28,6 +29,8 @@ pub struct Cuda {
     compiler: Compiler,
     info: GpuInfo,
     identity: Identity,
+    /// Nobody else measures on it meanwhile.
+    _exclusive: Exclusive,
     /// Machine code of what was prepared, by trace.
     compiled: HashMap<String, Result<Vec<Vec<u8>>, Verdict>>,
     /// Machine code of the kernels around the candidates, by types.
@@ -45,6 +48,7 @@ impl Cuda {
         let Said::Hello(mut info) = supervised.hello()? else {
             return Err(missing("the worker process did not describe the GPU".into(), "see `satune doctor`"));
         };
+        let exclusive = Exclusive::take(&exclusive::path(&info.bus), &format!("{} at {}", info.name, info.bus))?;
         let compiler = Compiler::of(program);
         let probe =
             Job { name: "probe".into(), source: support::text(DType::F32, DType::F32), arch: info.arch.clone() };
@@ -59,7 +63,7 @@ impl Cuda {
             deterministic: false,
         };
         let support = HashMap::from([((DType::F32, DType::F32), compiled.cubin)]);
-        Ok(Cuda { supervised, compiler, info, identity, compiled: HashMap::new(), support })
+        Ok(Cuda { supervised, compiler, info, identity, _exclusive: exclusive, compiled: HashMap::new(), support })
     }
 
     /// What the driver says about the GPU, asked in a worker process.
