@@ -70,6 +70,27 @@ fn softmax(m: i64, n: i64) -> Program {
     )
 }
 
+/// A mean over the last of three axes, subtracted from what it is of.
+fn heads(h: i64, m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({h}, {m}, {n}), \"float32\"), B: T.Buffer(({h}, {m}, {n}), \"float32\")");
+    let sum = format!(
+        "for i, j, k in T.grid({h}, {m}, {n}):\n    with T.sblock(\"sum\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            s[vi, vj] = T.float32(0)\n        s[vi, vj] = s[vi, vj] + A[vi, vj, vk]"
+    );
+    let less = format!(
+        "for i, j, k in T.grid({h}, {m}, {n}):\n    with T.sblock(\"less\"):\n        vi, vj, vk = T.axis.remap(\"SSS\", [i, j, k])\n        B[vi, vj, vk] = A[vi, vj, vk] - s[vi, vj] * T.float32(0.5)"
+    );
+    program(&params, &[&format!("s = T.sblock_alloc_buffer(({h}, {m}), \"float32\")")], &[&sum, &less])
+}
+
+/// The last two of three axes change places.
+fn permute(h: i64, m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({h}, {n}, {m}), \"float32\"), B: T.Buffer(({h}, {m}, {n}), \"float32\")");
+    let nest = format!(
+        "for i, j, k in T.grid({h}, {m}, {n}):\n    with T.sblock(\"permute\"):\n        vi, vj, vk = T.axis.remap(\"SSS\", [i, j, k])\n        B[vi, vj, vk] = A[vi, vk, vj]"
+    );
+    program(&params, &[], &[&nest])
+}
+
 fn gemv(m: i64, k: i64) -> Program {
     let params = format!(
         "A: T.Buffer(({m}, {k}), \"float32\"), x: T.Buffer(({k},), \"float32\"), y: T.Buffer(({m},), \"float32\")"
@@ -151,6 +172,8 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
         ("gemv", gemv(8, 200)),
         ("transpose", transpose(40, 72)),
         ("chain", chain(12, 200)),
+        ("heads", heads(3, 4, 136)),
+        ("permute", permute(3, 40, 24)),
     ] {
         let problem = streams(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
         let space = space(&problem, &menu);
@@ -318,8 +341,8 @@ fn every_side_condition_is_needed() {
             RowFits => (two_readers(4, 136), few(), H200),
             FlatFits => (transpose(40, 72), few(), H200),
             RowsDivide => (row_sum(5, 136), few(), H200),
-            ThreadsFit => (row_sum(8, 136), tall, small),
-            VectorBytes => (row_sum(4, 136), wide, H200),
+            ThreadsFit => (row_sum(8, 136), tall.clone(), small),
+            VectorBytes => (row_sum(4, 136), wide.clone(), H200),
             VectorDivides => (row_sum(4, 130), few(), H200),
             SharedFits => (softmax(4, 136), few(), small),
             RegistersFit => (softmax(4, 32_768), few(), H200),

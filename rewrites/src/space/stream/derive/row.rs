@@ -4,6 +4,7 @@ use satune_ir::term::stream::{AccessForm, BlockKind, Place, RowPlan, Shape, Stre
 use serde_json::json;
 
 /// A block of the kernel and what was made around it.
+#[derive(Clone)]
 struct Made {
     /// Name of the block's value.
     block: String,
@@ -11,6 +12,13 @@ struct Made {
     written: Option<String>,
     /// Copies of what it reads.
     fragments: Vec<String>,
+}
+
+/// A copy that is held for several blocks or rows.
+struct Copy {
+    block: String,
+    form: AccessForm,
+    place: Place,
 }
 
 impl Writer<'_> {
@@ -28,7 +36,7 @@ impl Writer<'_> {
         }
         // The loops of the last block are those of the rows.
         let Some((last, others)) = made.split_last() else { return };
-        let (Some(last_block), Some(_)) = (blocks.last(), names.last()) else { return };
+        let Some(last_block) = blocks.last() else { return };
         let anchor = last.written.as_ref().unwrap_or(&last.block).clone();
         let has_columns = self.has_columns(last_block, &shape) && last_block.kind == BlockKind::Map;
         let count = if has_columns { last_block.iters.len() } else { shape.row_iters };
@@ -44,17 +52,19 @@ impl Writer<'_> {
             self.columns(plan, last, var(&columns), plan.unroll.last() == Some(&true), true);
         } else if last.written.is_some() {
             self.call("compute_at", [var(&last.block), var(&row), json!(true)]);
-            self.own_columns(plan, &Made { written: None, ..last.clone_parts() }, last_block, &shape, blocks.len() - 1);
+            // Its copy is the anchor, which has no columns.
+            let reduction = Made { written: None, ..last.clone() };
+            self.own_columns(plan, &reduction, last_block, &shape, blocks.len() - 1);
         }
         for (i, (m, b)) in others.iter().zip(blocks).enumerate().rev() {
             let place = m.written.as_ref().unwrap_or(&m.block).clone();
             self.call("compute_at", [var(&place), var(&row), json!(true)]);
             self.own_columns(plan, m, b, &shape, i);
         }
-        for (copy, form) in &copies {
-            let at = if *form == AccessForm::PerColumn { &rows[0] } else { &row };
-            self.call("compute_at", [var(copy), var(at), json!(true)]);
-            self.copy(plan, copy, *form, &shape, blocks);
+        for copy in &copies {
+            let at = if copy.form == AccessForm::PerColumn { &rows[0] } else { &row };
+            self.call("compute_at", [var(&copy.block), var(at), json!(true)]);
+            self.copy(plan, copy, &shape, blocks);
         }
     }
 
@@ -62,14 +72,8 @@ impl Writer<'_> {
         b.iters.len() > shape.row_iters
     }
 
-    /// cache_read and set_scope of what is held; returns the copies with their forms.
-    fn held(
-        &mut self,
-        plan: &RowPlan,
-        blocks: &[StreamBlock],
-        names: &[String],
-        shape: &Shape,
-    ) -> Vec<(String, AccessForm)> {
+    /// cache_read and set_scope of what is held; returns the copies.
+    fn held(&mut self, plan: &RowPlan, blocks: &[StreamBlock], names: &[String], shape: &Shape) -> Vec<Copy> {
         let mut copies = Vec::new();
         for held in &plan.held {
             let Some(buffer) = self.stream.buffer(&held.buffer) else { continue };
@@ -89,7 +93,7 @@ impl Writer<'_> {
             let form = blocks[*first].form(&blocks[*first].reads[number], shape.row_iters);
             let consumers: Vec<String> = readers.iter().map(|i| format!("${}", names[*i])).collect();
             let args = [var(&names[*first]), json!(number), json!(scope), json!(consumers)];
-            copies.push((self.bound("cache_read", args, "held"), form));
+            copies.push(Copy { block: self.bound("cache_read", args, "held"), form, place: held.place });
         }
         copies
     }
@@ -123,6 +127,10 @@ impl Writer<'_> {
             return;
         }
         let place = m.written.as_ref().unwrap_or(&m.block).clone();
+        let made = self.stream.buffers.get(b.write.buffer);
+        if b.kind == BlockKind::Map && made.is_some_and(|x| plan.place(&x.name) == Place::Shared) {
+            self.bind_rows(plan, &place, b.iters.len() - shape.row_iters);
+        }
         let columns = self.last_fused(&place, b.iters.len() - shape.row_iters);
         self.columns(plan, m, columns, plan.unroll.get(number) == Some(&true), b.kind == BlockKind::Map);
     }
@@ -144,11 +152,10 @@ impl Writer<'_> {
     }
 
     /// Schedules a copy that is held for several blocks or rows.
-    fn copy(&mut self, plan: &RowPlan, copy: &str, form: AccessForm, shape: &Shape, blocks: &[StreamBlock]) {
+    fn copy(&mut self, plan: &RowPlan, copy: &Copy, shape: &Shape, blocks: &[StreamBlock]) {
         let column_iters = blocks.iter().map(|b| b.iters.len() - shape.row_iters).max().unwrap_or(1).max(1);
-        let shared = plan.held.iter().any(|h| h.place == Place::Shared);
-        if form == AccessForm::PerColumn {
-            let columns = self.last_fused(copy, column_iters);
+        if copy.form == AccessForm::PerColumn {
+            let columns = self.last_fused(&copy.block, column_iters);
             let parts = [(plan.side_by_side, "copy_row"), (plan.threads, "copy_thread"), (plan.vector, "copy_vector")];
             let parts = self.split(columns, &parts, "copy");
             self.bind(&parts[1], "threadIdx.y");
@@ -156,12 +163,10 @@ impl Writer<'_> {
             self.vectorize(&parts[3]);
             return;
         }
-        if shared && plan.side_by_side > 1 && self.in_shared(plan, copy) {
-            let loops = self.bound("get_loops", [var(copy)], "loops");
-            let call = self.call("bind", [from_end(&loops, 1 + column_iters), json!("threadIdx.y")]);
-            debug_assert_eq!(call.op, "bind");
+        if copy.place == Place::Shared {
+            self.bind_rows(plan, &copy.block, column_iters);
         }
-        let columns = self.last_fused(copy, column_iters);
+        let columns = self.last_fused(&copy.block, column_iters);
         let parts = [(plan.threads, "copy_thread"), (plan.vector, "copy_vector")];
         let parts = self.split(columns, &parts, "copy");
         self.bind(&parts[1], "threadIdx.x");
@@ -172,18 +177,14 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether a copy is one to shared memory: its call says so.
-    fn in_shared(&self, _plan: &RowPlan, copy: &str) -> bool {
-        let made = self.calls.iter().find(|c| matches!(&c.out, Some(crate::Out::One(name)) if name == copy));
-        made.is_some_and(|c| c.args.get(2) == Some(&json!("shared")))
+    /// What goes to shared memory at a row is that of all rows side by side: each is made by its own threads.
+    fn bind_rows(&mut self, plan: &RowPlan, block: &str, column_iters: usize) {
+        if plan.side_by_side > 1 {
+            let loops = self.bound("get_loops", [var(block)], "loops");
+            self.call("bind", [from_end(&loops, 1 + column_iters), json!("threadIdx.y")]);
+        }
     }
 }
 
 /// Most iterations, times the width of an access, of a copy's loop that is unrolled.
 const UNROLLED: i64 = 64;
-
-impl Made {
-    fn clone_parts(&self) -> Made {
-        Made { block: self.block.clone(), written: self.written.clone(), fragments: self.fragments.clone() }
-    }
-}

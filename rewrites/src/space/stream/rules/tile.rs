@@ -72,6 +72,10 @@ impl Rule<StreamTerm> for Tile {
             }
             Step::Tile(_, tile) => {
                 for pad in &menu.pads {
+                    // Rows that keep a part of an access's width would halve the accesses to the source, too.
+                    if pad % tile.vector != 0 && pad % 2 == 0 {
+                        continue;
+                    }
                     let shared = tile.side * (tile.side + pad) * source;
                     if engine.holds(StreamCondition::SharedFits, shared <= engine.limits.shared_bytes) {
                         engine.equals(StreamTerm::Pad { pad: *pad, state: Box::new(*state) });
