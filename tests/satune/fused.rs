@@ -142,6 +142,7 @@ fn softmax_in_one_kernel() {
         (Some("local"), Some("local"), "local", 4, 64, 2),
         (Some("shared"), None, "local", 1, 128, 1),
         (Some("shared"), Some("shared"), "shared", 1, 64, 1),
+        (Some("shared"), Some("shared"), "local", 4, 64, 1),
         (None, Some("shared"), "local", 4, 64, 1),
     ] {
         let how = Rows { rows, threads, vector, input, between, results };
@@ -152,6 +153,8 @@ fn softmax_in_one_kernel() {
             assert_eq!(counts[0].global_load_sectors, sectors, "{}", text(&module));
         }
         assert_eq!(counts[0].global_store_sectors, sectors);
+        let (taken, least) = counts[0].shared_wavefronts();
+        assert_eq!(taken, least, "{how:?}\n{}", text(&module));
     }
 }
 
@@ -164,6 +167,21 @@ fn rows_of_the_thread_itself_need_no_barriers() {
         let scheduled = row_kernel(&source, &how, &["largest", "total"], &["power"], "B");
         let (module, counts) = checked(&source, &scheduled);
         assert_eq!(counts[0].barriers, barriers * 4 * 4, "{}", text(&module));
+    }
+}
+
+/// Rows and columns that nothing divides; the long rows of the benchmark, of which each element is read once.
+#[test]
+fn softmax_of_ragged_and_of_long_rows() {
+    for (m, k, rows, threads, vector) in [(5, 500, 2, 32, 4), (3, 77, 2, 64, 1), (2, 4096, 1, 256, 4)] {
+        let source = softmax(m, k);
+        let how = Rows { rows, threads, vector, input: Some("local"), between: Some("local"), results: "local" };
+        let scheduled = row_kernel(&source, &how, &["largest", "total"], &["power"], "B");
+        let (module, counts) = checked(&source, &scheduled);
+        let least = (m * k * 4 / 32) as u64;
+        let read = counts[0].global_load_sectors;
+        // Rows of 77 or 500 elements begin within a sector, which is then touched for both rows.
+        assert!(read >= least && (read == least || k % 8 != 0), "{read} of {least}\n{}", text(&module));
     }
 }
 

@@ -292,3 +292,51 @@ fn what_threads_cannot_combine_says_so() {
          other: rfactor that loop, and reduce its partial results in a second kernel"
     );
 }
+
+/// Each row's threads read 16 bytes at a time whatever the type.
+#[test]
+fn halves_are_read_eight_at_a_time() {
+    let source = rows(3, 1024, "float16", "float32", "T.float32(0)", "B[vi] + T.Cast(\"float32\", A[vi, vk])");
+    let (module, counts) = checked(&source, &by_threads(&source, 1, 128, 8));
+    assert_eq!(counts.global_loads, 3 * 1024 / 8 / 32, "{}", text(&module));
+    assert_eq!(counts.global_load_sectors, 3 * 1024 * 2 / 32);
+}
+
+/// What a thread may have of its own, and how many virtual threads.
+#[test]
+fn limits_of_a_kernel_are_named() {
+    let program = |extent: i64, tag: &str| {
+        parse(
+            "A: T.Buffer((262144,), \"float64\"), B: T.Buffer((262144,), \"float64\")",
+            &format!(
+                r#"
+S = T.sblock_alloc_buffer((262144,), "float64", scope="local")
+for b in T.thread_binding(1, thread="blockIdx.x"):
+    for t in T.thread_binding({extent}, thread="{tag}"):
+        for k in range({per}):
+            with T.sblock("S"):
+                vk = T.axis.spatial(262144, t * {per} + k)
+                S[vk] = A[vk]
+        for k in range({per}):
+            with T.sblock("B"):
+                vk = T.axis.spatial(262144, t * {per} + k)
+                B[vk] = S[vk]
+"#,
+                per = 262144 / extent
+            ),
+        )
+    };
+    let refused = |program: &Program| {
+        let options = LowerOptions { max_expanded: 1 << 20, ..LowerOptions::default() };
+        lower(program, &options).map(|_| ()).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(&program(1, "threadIdx.x")),
+        "2097152 bytes of registers and local memory per thread (S 2097152), a GPU has 524288; choose smaller tiles, or \
+         more threads"
+    );
+    assert_eq!(
+        refused(&program(1024, "vthread.x")),
+        "virtual threads: 1024, at most 512 are possible; choose smaller extents for the bound loops"
+    );
+}

@@ -45,6 +45,8 @@ pub struct Emitter<'a> {
     pub staging: HashMap<usize, ArrayId>,
     /// Loops around the current statement within a pipeline's copy.
     pub path: Vec<(VarId, i64)>,
+    /// Partial results of reductions over threads.
+    pub partials: HashSet<BufferId>,
     /// Elements that a vector load has brought into registers, and the variable that counts them there.
     pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, LocalVar)>,
     /// What stands at the head, by name and form.
@@ -78,6 +80,7 @@ impl<'a> Emitter<'a> {
             notes: Vec::new(),
             staging: HashMap::new(),
             path: Vec::new(),
+            partials: HashSet::new(),
             vectors: HashMap::new(),
             cache: BTreeMap::new(),
             vars: 0,

@@ -122,6 +122,16 @@ pub enum LowerError {
         /// Arrays and their bytes.
         list: String,
     },
+    /// Too much memory of a thread's own.
+    #[error("{bytes} bytes of registers and local memory per thread ({list}), a GPU has {most}; choose smaller tiles, or more threads")]
+    LocalMemory {
+        /// Asked for.
+        bytes: u64,
+        /// Limit.
+        most: u64,
+        /// Arrays and their bytes.
+        list: String,
+    },
     /// Numbers beyond what can be counted.
     #[error("{what} is beyond 2^40")]
     Overflow {

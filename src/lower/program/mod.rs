@@ -25,6 +25,7 @@ mod error;
 mod guards;
 mod layout;
 mod leaf;
+mod limits;
 mod linear;
 mod nest;
 mod pipeline;
@@ -234,7 +235,7 @@ impl OneKernel<'_> {
     fn kernel(&mut self, part: &Node, name: String, reductions: &[Reduction]) -> Result<Kernel, LowerError> {
         let program = self.program;
         let mut nest = nest::build(program, part, reductions)?;
-        self.check_launch(&nest)?;
+        limits::launch(&nest, self.options.target.max_threads)?;
         vthread::distribute(&mut nest, program);
         let pipelines = pipeline::find(&mut nest, program, self.options.target.has_cp_async);
         let written = self.find_buffers(&nest);
@@ -258,11 +259,13 @@ impl OneKernel<'_> {
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
         emitter.expanded = expanded;
         emitter.rings = rings;
+        emitter.partials = reductions.iter().map(|r| r.partial).collect();
         emitter.pipelines = pipelines;
         let code = emitter.nodes(&nest.body)?;
         let mut body = std::mem::take(&mut emitter.lets);
         body.extend(code);
         let arrays = std::mem::take(&mut emitter.arrays);
+        limits::local_memory(&arrays)?;
         let [grid, block] = [nest.extents(false), nest.extents(true)].map(|e| e.map(|x| x as u32));
         let mut notes = vec![format!(
             "{}: {} x {} x {} blocks of {} x {} x {} threads",
@@ -281,24 +284,6 @@ impl OneKernel<'_> {
             tensor_maps: vec![],
             body,
         })
-    }
-
-    fn check_launch(&self, nest: &Nest) -> Result<(), LowerError> {
-        let (grid, block) = (nest.extents(false), nest.extents(true));
-        let threads = block.iter().fold(1_i64, |n, e| n.saturating_mul(*e));
-        let limits = [
-            ("threads per block".to_string(), threads, self.options.target.max_threads),
-            ("threadIdx.z".into(), block[2], 64),
-            ("blockIdx.x".into(), grid[0], i64::from(i32::MAX)),
-            ("blockIdx.y".into(), grid[1], 65_535),
-            ("blockIdx.z".into(), grid[2], 65_535),
-        ];
-        for (what, count, most) in limits {
-            if !(1..=most).contains(&count) {
-                return Err(LowerError::Launch { what, count, most });
-            }
-        }
-        Ok(())
     }
 
     /// Collects the buffers; returns those that are written.

@@ -5,8 +5,8 @@
 //!     B[4 j + v] = exp(A[4 j + v])  ->  for v unrolled: B_vector[v] = exp(A_vector[v])
 //!                                       B[4 j : 4 j + 4] = B_vector            one store
 //! ```
-//! Loads that stand under a selection stay where they are: they may be out of bounds elsewhere. An unrolled loop that
-//! accumulates in registers takes vectors of what it reads too; the order of its additions stays.
+//! Loads that stand under a selection stay where they are: they may be out of bounds elsewhere. A short loop that
+//! adds up a thread's partial result of a reduction over threads takes vectors too.
 use super::copy::uniform;
 use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
@@ -55,9 +55,9 @@ fn unconditional(e: &Expr, out: &mut Vec<(BufferId, Vec<Expr>)>) {
 impl Emitter<'_> {
     /// The leaf of a vectorized (or unrolled) loop with vector accesses. None where none of its accesses is a vector.
     pub(super) fn vector_leaf(&mut self, leaf: &Leaf, l: &Loop) -> Result<Option<Vec<Stmt>>, LowerError> {
-        let accumulates =
-            l.kind == Kind::Unrolled && leaf.accumulates() && !leaf.at.iter().any(|f| f.uses(&|v| v == l.var));
-        if !(l.kind == Kind::Vectorized || accumulates) || matches!(self.mode, Mode::Load | Mode::Store) {
+        // Partial results of threads take vectors of what they add up; the order stays.
+        let sums = self.partials.contains(&leaf.target) && leaf.accumulates() && l.extent <= 16;
+        if !(l.kind == Kind::Vectorized || sums) || matches!(self.mode, Mode::Load | Mode::Store) {
             return Ok(None);
         }
         let Guarding { when, zero: zero_clauses } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();
