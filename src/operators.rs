@@ -68,10 +68,12 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         "f32" => (DType::F32, DType::F32),
         "f64" => (DType::F64, DType::F64),
         "f16" => (DType::F16, DType::F32),
+        "bf16" => (DType::BF16, DType::F32),
+        "i8" => (DType::I8, DType::I32),
         other => {
             return Err(error(
                 format!("unknown type `{}`", clip(other)),
-                "types are f32, f64 and f16 (f16 inputs, f32 sums and result)",
+                "types are f32, f64, f16 and bf16 (sums and result in f32), and i8 (sums and result in i32)",
             ))
         }
     };

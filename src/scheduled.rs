@@ -1,5 +1,9 @@
 //! From a decision to kernels, by the one way through the house: the plan's trace of primitives is replayed on the source
 //! program, under the legality of each primitive, and the scheduled program is lowered.
+mod tensor;
+
+pub use tensor::{generate, GenerateError};
+
 use crate::agreement::Agreement;
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
 use crate::reference::Reference;
@@ -34,6 +38,9 @@ pub enum ScheduledError {
     /// The schedule belongs to another kind of problem.
     #[error("the schedule is one of streaming blocks, and the problem a contraction")]
     Kind,
+    /// The generator of tensor-core kernels refuses.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// The scheduled program does not mean what the source means.
     #[error("the scheduled program differs from its source: {0}")]
     Meaning(String),
@@ -50,9 +57,9 @@ pub enum ScheduledError {
 /// A schedule on its way to kernels.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
-    /// The calls that make it.
+    /// The calls that make it; none where the kernels come from the generator for tensor cores.
     pub trace: Trace,
-    /// The program that they make.
+    /// The program that they make; then the source itself.
     pub program: Program,
     /// Its kernels.
     pub module: Module,
@@ -68,12 +75,12 @@ pub fn options(gpu: &Descriptor) -> LowerOptions {
     LowerOptions { target, ..LowerOptions::default() }
 }
 
-/// The trace of a schedule.
+/// The trace of a schedule; empty for one on tensor cores, which a generator lowers.
 pub fn trace(schedule: &Schedule, contraction: &Contraction) -> Trace {
     match schedule {
         Schedule::Cores(plan) => space::trace(plan, contraction),
-        // A contraction has no streaming schedules.
-        Schedule::Stream(_) => Trace::default(),
+        // A contraction has no streaming schedules; those of tensor cores come from a generator.
+        Schedule::Stream(_) | Schedule::Mma(_) | Schedule::Wgmma(_) => Trace::default(),
     }
 }
 
@@ -90,6 +97,10 @@ pub fn of_schedule(
     match schedule {
         Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
         Schedule::Stream(_) => Err(ScheduledError::Kind),
+        Schedule::Mma(_) | Schedule::Wgmma(_) => {
+            let module = generate(source, schedule, contraction)?;
+            Ok(Scheduled { trace: Trace::default(), program: source.clone(), module })
+        }
     }
 }
 
@@ -149,17 +160,21 @@ pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Check
 pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Vec<Checked>, ScheduledError> {
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let reference = Reference::of(source, seed).map_err(meaning)?;
-    simulate_module(&scheduled.module, &reference.inputs, &reference.expected, Agreement::of(source))
+    let values = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
+    let agreement = Agreement::of(source);
+    simulate_module(&scheduled.module, values(&reference.inputs), &values(&reference.expected), |at, want, got| {
+        reference.expected.get(at).is_some_and(|array| agreement.agree(want, got, array.dtype()))
+    })
 }
 
-/// Runs a module's kernels and compares every parameter.
-fn simulate_module(
+/// Runs a module's kernels and compares every parameter; `agree` says whether a parameter's element may be what it is
+/// (number of the parameter, value wanted, value found).
+pub(crate) fn simulate_module(
     module: &Module,
-    inputs: &[Array],
-    expected: &[Array],
-    agreement: Agreement,
+    mut params: Vec<Vec<f64>>,
+    expected: &[Vec<f64>],
+    agree: impl Fn(usize, f64, f64) -> bool,
 ) -> Result<Vec<Checked>, ScheduledError> {
-    let mut params: Vec<Vec<f64>> = inputs.iter().map(Array::to_f64).collect();
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
     let mut checked: Vec<Checked> = Vec::new();
     for (kernel, args) in module.kernels.iter().zip(&module.args) {
@@ -185,8 +200,7 @@ fn simulate_module(
         }
     }
     for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
-        let (dtype, want) = (want.dtype(), want.to_f64());
-        if let Some(at) = want.iter().zip(got).position(|(x, y)| !agreement.agree(*x, *y, dtype)) {
+        if let Some(at) = want.iter().zip(got).position(|(x, y)| !agree(i, *x, *y)) {
             let name = module.kernels.last().map(|k| k.name.clone()).unwrap_or_default();
             let fault = format!("element {at} of parameter {i} is {}, not {}", got[at], want[at]);
             return Err(ScheduledError::Kernel { kernel: name, fault });

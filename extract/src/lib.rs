@@ -13,11 +13,12 @@ mod inner;
 mod least;
 mod path;
 pub mod stream;
+pub mod tensor;
 mod time;
 mod topk;
 pub mod work;
 
 pub use cost::{cost, predict, Cost, Infeasible};
 pub use count::Counts;
-pub use descriptor::{Descriptor, DescriptorError};
+pub use descriptor::{Descriptor, DescriptorError, TensorRates};
 pub use topk::{best, best_while, Candidate, Extraction, Query};

@@ -8,6 +8,7 @@
 use crate::cost::{self, Cost};
 use crate::inner::{Known, Labels};
 use crate::path::Path;
+use crate::tensor;
 use crate::time::Outer;
 use crate::Descriptor;
 use egg::{Id, Language, RecExpr};
@@ -109,7 +110,10 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
 /// [`best`], ended early when `go_on` says so: then as if the time were over.
 pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn() -> bool + Sync)) -> Extraction {
     let start = Instant::now();
-    let shared = AtomicU64::new(f64::INFINITY.to_bits());
+    // Tensor cores first: where there are some, what single threads do seldom comes near.
+    let tensor = tensor::search(space, gpu, (query.k, query.diverse), (start, query.limit));
+    let worst = tensor.found.get(query.k.wrapping_sub(1)).map_or(f64::INFINITY, |f| f.ms);
+    let shared = AtomicU64::new(worst.to_bits());
     let known = Known::new(space);
     let mut first = Search::new(space, gpu, query, &shared, &known);
     first.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
@@ -149,9 +153,11 @@ pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn
             (search.best, looked, stopped)
         })
         .collect();
-    let looked = results.iter().map(|r| r.1).sum();
-    let left = results.iter().filter_map(|r| r.2).fold(f64::INFINITY, f64::min);
-    let mut found: Vec<Found> = results.into_iter().flat_map(|r| r.0).collect();
+    let looked = results.iter().map(|r| r.1).sum::<usize>() + tensor.looked.1;
+    let total = total + tensor.looked.0;
+    let left = results.iter().filter_map(|r| r.2).fold(tensor.left, f64::min);
+    let from_tensor = tensor.found.into_iter().map(|f| Found { ms: f.ms, path: f.path, key: f.key });
+    let mut found: Vec<Found> = from_tensor.chain(results.into_iter().flat_map(|r| r.0)).collect();
     found.sort_by(|a, b| a.ms.total_cmp(&b.ms));
     if query.diverse {
         let mut seen = std::collections::HashSet::new();
@@ -164,9 +170,9 @@ pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn
         .into_iter()
         .filter_map(|found| {
             let term = found.path.term();
-            let plan = Plan::from_term(&term, contraction).ok()?;
-            let cost = cost::cost(&plan, contraction, gpu).ok()?;
-            Some(Candidate { term, plan: plan.into(), cost })
+            let plan = Schedule::from_term(&term, contraction).ok()?;
+            let cost = cost::predict(&plan, contraction, gpu).ok()?;
+            Some(Candidate { term, plan, cost })
         })
         .collect();
     Extraction {
@@ -251,6 +257,7 @@ impl<'k, 's> Search<'k, 's> {
                     self.context(next, above, blocks);
                     continue;
                 }
+                Term::Tensor { .. } => continue,
                 _ => above.push((node, None)),
             }
             self.grid(next, above, blocks);

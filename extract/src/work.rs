@@ -9,6 +9,12 @@ use serde::{Deserialize, Serialize};
 pub struct Work {
     /// Multiply-adds.
     pub fma: f64,
+    /// Matrix multiply-adds of warps: `mma.sync`; `wgmma` once per warp.
+    #[serde(default)]
+    pub matrix: f64,
+    /// `ldmatrix` and `stmatrix`.
+    #[serde(default)]
+    pub matrix_moves: f64,
     /// Loads from shared memory.
     pub shared_loads: f64,
     /// Stores to shared memory.
@@ -45,6 +51,8 @@ impl Work {
     /// Component-wise sum of this and `times` times the other.
     pub fn add(&mut self, o: &Work, times: f64) {
         self.fma += o.fma * times;
+        self.matrix += o.matrix * times;
+        self.matrix_moves += o.matrix_moves * times;
         self.shared_loads += o.shared_loads * times;
         self.shared_stores += o.shared_stores * times;
         self.global_loads += o.global_loads * times;

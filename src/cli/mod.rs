@@ -14,6 +14,7 @@ mod report;
 mod show;
 mod stored;
 mod table;
+mod torch;
 mod watch;
 
 use crate::explore::{self, ExploreError};
@@ -76,12 +77,12 @@ enum What {
     Why(stored::Pick),
     /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
     WhyNot(ask::Args),
-    /// Print a candidate as CUDA, as a C header that launches it, as a Python function on tvm.s_tir.Schedule, or its
+    /// Print a candidate as CUDA, as a C header or a PyTorch extension that launches it, as a Python function on tvm.s_tir.Schedule, or its
     /// trace as JSON
     Emit {
         #[command(flatten)]
         pick: stored::Pick,
-        /// cuda, c, tvm or json
+        /// cuda, c, torch, tvm or json
         #[arg(long = "as", default_value = "cuda")]
         form: String,
     },

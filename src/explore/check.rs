@@ -62,7 +62,11 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
 /// # Errors
 /// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
 pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Checked, String> {
-    let Schedule::Cores(plan) = schedule else { return Err(scheduled::ScheduledError::Kind.to_string()) };
+    let plan = match schedule {
+        Schedule::Cores(plan) => plan,
+        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::check_tensor::check(schedule, contraction),
+        Schedule::Stream(_) => return Err(scheduled::ScheduledError::Kind.to_string()),
+    };
     let (plan, small) = shrink(plan, contraction);
     let source = match &small.epilogue {
         Some(epilogue) => with_epilogue(epilogue, &small)?,

@@ -1,14 +1,16 @@
 //! The main job: a problem in, checked kernels of its best schedules out.
 mod check;
+mod check_tensor;
 pub(crate) mod derivation;
 pub(crate) mod output;
 mod search;
 
 pub use crate::scheduled::Checked;
 pub use check::{check, shrink};
+pub use check_tensor::shrink as shrink_tensor;
 pub use output::{
     write, write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport,
-    SimulatedReport, SpaceReport,
+    SimulatedReport, SpaceReport, TensorMapReport,
 };
 pub use search::Search;
 
@@ -23,6 +25,7 @@ use rayon::prelude::*;
 use satune_extract::{best_while, Candidate, Counts, Descriptor, Query};
 use satune_ir::term::{Schedule, Space, StoppedBy};
 use satune_ir::Program;
+use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -66,6 +69,17 @@ pub fn limits(gpu: &Descriptor) -> Limits {
     }
 }
 
+/// The tensor cores of a GPU that schedules are made for. f32 operands are not rounded to tf32.
+pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
+    TensorCores {
+        mma: gpu.tensor.is_some() && gpu.cp_async,
+        stmatrix: gpu.tma,
+        wgmma: gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0),
+        multiprocessors: gpu.sms,
+        tf32: false,
+    }
+}
+
 /// The hash that the store knows a schedule of a problem by: its canonical trace, and the plan, which also holds what is
 /// no primitive.
 pub fn trace_hash(plan: &Schedule, problem: &Problem) -> String {
@@ -81,7 +95,10 @@ pub fn trace_hash(plan: &Schedule, problem: &Problem) -> String {
 pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError> {
     let limits = limits(gpu);
     let menu = Menu::of(&problem.contraction, &limits);
-    Ok(saturate(&problem.contraction, limits, &menu, &rules::all(), Fuel::default())?)
+    let mut rules = rules::all();
+    let tensor = TensorMenu::of(&problem.contraction, &tensor_cores(gpu));
+    rules.extend(rules::tensor::all(&problem.contraction, tensor));
+    Ok(saturate(&problem.contraction, limits, &menu, &rules, Fuel::default())?)
 }
 
 /// A candidate's kernels with what the simulator found, or its fault.
@@ -213,7 +230,12 @@ pub(crate) fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &De
         .candidates
         .iter()
         .zip(sources)
-        .map(|(c, texts)| Job { name: c.id.clone(), source: texts[0].clone(), arch: gpu.arch.clone() })
+        .map(|(c, texts)| {
+            // wgmma is a feature of the very chip.
+            let own = matches!(c.plan, Schedule::Wgmma(_));
+            let arch = if own { &gpu.arch_features } else { &gpu.arch };
+            Job { name: c.id.clone(), source: texts[0].clone(), arch: arch.clone() }
+        })
         .collect();
     for (candidate, result) in report.candidates.iter_mut().zip(compiler.compile_many(&jobs)) {
         match result {
@@ -224,6 +246,7 @@ pub(crate) fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &De
                     registers: compiled.registers,
                     spill_bytes: compiled.spill_bytes,
                     static_shared_bytes: compiled.static_shared_bytes,
+                    warnings: warnings(&compiled.log),
                     hot_loop: mix,
                 });
             }
@@ -234,6 +257,13 @@ pub(crate) fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &De
             Err(error) => report.not_compiled = Some(error.to_string()),
         }
     }
+}
+
+/// What the compiler warns of in its log: among it that it runs `wgmma` one after the other, or ignores `setmaxnreg`.
+fn warnings(log: &str) -> Vec<String> {
+    let words = ["warning", "serializ", "setmaxnreg"];
+    let warns = |line: &&str| words.iter().any(|w| line.to_lowercase().contains(w));
+    log.lines().filter(warns).map(str::to_string).collect()
 }
 
 /// Most memory that this process has used, bytes; 0 where the system does not say.

@@ -47,9 +47,19 @@ impl<'s> Learned<'s> {
 
 /// Decisions as a point: what makes schedules behave differently.
 fn point(schedule: &Schedule) -> [f64; 10] {
-    // Streaming programs are not measured by this strategy; as a point they are all the same.
-    let Schedule::Cores(plan) = schedule else { return [0.0; 10] };
     let log = |n: i64| (n.max(1) as f64).log2();
+    // Kinds lie apart: nothing is near that multiplies by another unit.
+    let tensor = |tile: &[i64; 3], threads: i64, split_k: i64, stages: u32, kind: f64| {
+        let [m, n, k] = tile.map(log);
+        [m, n, k, log(threads), log(split_k), 0.0, 0.0, f64::from(stages), kind, 0.0]
+    };
+    let plan = match schedule {
+        Schedule::Cores(plan) => plan,
+        Schedule::Mma(p) => return tensor(&p.tile, p.threads(), p.split_k, p.stages, 50.0),
+        Schedule::Wgmma(p) => return tensor(&p.tile, p.threads().into(), p.split_k, p.stages, 100.0),
+        // Streaming programs are not measured by this strategy.
+        Schedule::Stream(_) => return [0.0; 10],
+    };
     let stages = match plan.pipe {
         Pipe::Plain => 0.0,
         Pipe::Registers => 1.0,

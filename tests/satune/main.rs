@@ -20,6 +20,7 @@ mod store;
 mod streaming;
 mod support;
 mod tensor;
+mod tensor_space;
 mod traces;
 mod tvm;
 mod why_not;

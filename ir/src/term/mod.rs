@@ -10,6 +10,7 @@ mod schedule;
 mod space;
 mod state;
 pub mod stream;
+pub mod tensor;
 
 pub use contraction::{Axis, AxisInfo, Contraction, Epilogue, OperandInfo, Side};
 pub use find::NotInSpace;

@@ -1,5 +1,6 @@
 //! A schedule of any kind, as candidates, stores and reports carry it.
 use super::stream::StreamPlan;
+use super::tensor::{Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
 use super::{Contraction, Incomplete, Plan, Term};
 use egg::RecExpr;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,10 @@ pub enum Schedule {
     Cores(Plan),
     /// A program of streaming blocks.
     Stream(StreamPlan),
+    /// A matrix product by `mma.sync`.
+    Mma(TensorPlan),
+    /// A matrix product by `wgmma`.
+    Wgmma(WgmmaPlan),
 }
 
 /// What a table shows of a schedule.
@@ -31,14 +36,18 @@ impl Schedule {
     /// # Errors
     /// When something of the term is not scheduled, or the term is none of a program.
     pub fn from_term(term: &RecExpr<Term>, contraction: &Contraction) -> Result<Schedule, Incomplete> {
-        Plan::from_term(term, contraction).map(Schedule::Cores)
+        match TensorSchedule::from_term(term, contraction)? {
+            Some(TensorSchedule::Mma(plan)) => Ok(Schedule::Mma(plan)),
+            Some(TensorSchedule::Wgmma(plan)) => Ok(Schedule::Wgmma(plan)),
+            None => Plan::from_term(term, contraction).map(Schedule::Cores),
+        }
     }
 
     /// The plan on single threads, where it is one.
     pub fn cores(&self) -> Option<&Plan> {
         match self {
             Schedule::Cores(plan) => Some(plan),
-            Schedule::Stream(_) => None,
+            Schedule::Stream(_) | Schedule::Mma(_) | Schedule::Wgmma(_) => None,
         }
     }
 
@@ -47,6 +56,8 @@ impl Schedule {
         match self {
             Schedule::Cores(plan) => plan.describe(),
             Schedule::Stream(plan) => plan.describe(),
+            Schedule::Mma(plan) => plan.describe(),
+            Schedule::Wgmma(plan) => plan.describe(),
         }
     }
 
@@ -66,6 +77,21 @@ impl Schedule {
                     n => format!("{n} kernels"),
                 },
             },
+            Schedule::Mma(plan) => Summary {
+                tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
+                step: plan.tile[2].to_string(),
+                overlap: format!("mma.sync, cp.async, {} stages", plan.stages),
+            },
+            Schedule::Wgmma(plan) => Summary {
+                tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
+                step: plan.tile[2].to_string(),
+                overlap: format!(
+                    "wgmma, TMA, {} stages, {} consumers{}",
+                    plan.stages,
+                    plan.consumers,
+                    if plan.ping_pong { " in turn" } else { "" }
+                ),
+            },
         }
     }
 
@@ -74,14 +100,19 @@ impl Schedule {
         match self {
             Schedule::Cores(plan) => plan.threads,
             Schedule::Stream(plan) => plan.kernels.first().map_or(0, |k| u32::try_from(k.threads()).unwrap_or(0)),
+            Schedule::Mma(plan) => u32::try_from(plan.threads()).unwrap_or(u32::MAX),
+            Schedule::Wgmma(plan) => plan.threads(),
         }
     }
 
-    /// Blocks of the main kernel; 0 of a streaming program, whose plan does not say how long its axes are.
-    pub fn block_count(&self) -> i64 {
+    /// Blocks of the main kernel; 0 where the contraction is none of the schedule's kind.
+    pub fn block_count(&self, contraction: &Contraction) -> i64 {
+        let gemm = Gemm::of(contraction);
         match self {
             Schedule::Cores(plan) => plan.block_count(),
             Schedule::Stream(_) => 0,
+            Schedule::Mma(plan) => gemm.map_or(0, |g| plan.blocks(&g)),
+            Schedule::Wgmma(plan) => gemm.map_or(0, |g| plan.grid(&g)),
         }
     }
 
@@ -90,6 +121,8 @@ impl Schedule {
         match self {
             Schedule::Cores(plan) => plan.shared_bytes(contraction),
             Schedule::Stream(_) => 0,
+            Schedule::Mma(plan) => Gemm::of(contraction).map_or(0, |g| plan.shared_bytes(&g)),
+            Schedule::Wgmma(plan) => Gemm::of(contraction).map_or(0, |g| plan.shared_bytes(&g)),
         }
     }
 }

@@ -184,6 +184,12 @@ pub(super) fn too_many_axes() -> Verdict {
     Verdict::Rejected { reason: Reason::CompileError, detail }
 }
 
+/// The verdict on a kernel that no worker can launch.
+fn tensor_maps() -> Verdict {
+    let detail = "not measured: workers do not make tensor maps yet; `emit --as c` writes a launcher that does".into();
+    Verdict::Rejected { reason: Reason::CompileError, detail }
+}
+
 fn contraction(c: &Contraction) -> Option<ContractionJob> {
     let stride = |o: &OperandInfo, axis: Axis| -> i64 {
         let after = o.dims.iter().skip_while(|d| **d != axis).skip(1);
@@ -241,6 +247,9 @@ impl Device for Cuda {
 
     fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
         let c = &problem.contraction;
+        if subject.made.module.kernels.iter().any(|k| !k.tensor_maps.is_empty()) {
+            return Ok(tensor_maps());
+        }
         let Some(mut job) = job(problem, Some(subject), ask) else { return Ok(too_many_axes()) };
         if !self.compiled.contains_key(&subject.trace) {
             self.prepare(problem, &[subject]);
