@@ -40,7 +40,7 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     if let Some(rest) = text.strip_prefix("gemm_bias_relu:") {
         return gemm_bias_relu(text, rest);
     }
-    let form = "write gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout], for instance gemm:4096,4096,4096,f32,NN";
+    let form = "write gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout], for instance gemm:4096,4096,4096,f32,NN, or one of gemm_bias_relu, rowsum, mean, softmax, transpose, gemv, relu_chain";
     let Some((operator, rest)) = text.split_once(':') else {
         return Err(error("there is no `:` after the operator's name".into(), form));
     };

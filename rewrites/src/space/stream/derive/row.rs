@@ -127,10 +127,6 @@ impl Writer<'_> {
             return;
         }
         let place = m.written.as_ref().unwrap_or(&m.block).clone();
-        let made = self.stream.buffers.get(b.write.buffer);
-        if b.kind == BlockKind::Map && made.is_some_and(|x| plan.place(&x.name) == Place::Shared) {
-            self.bind_rows(plan, &place, b.iters.len() - shape.row_iters);
-        }
         let columns = self.last_fused(&place, b.iters.len() - shape.row_iters);
         self.columns(plan, m, columns, plan.unroll.get(number) == Some(&true), b.kind == BlockKind::Map);
     }
@@ -163,8 +159,10 @@ impl Writer<'_> {
             self.vectorize(&parts[3]);
             return;
         }
-        if copy.place == Place::Shared {
-            self.bind_rows(plan, &copy.block, column_iters);
+        if copy.place == Place::Shared && plan.side_by_side > 1 {
+            // What goes to shared memory at a row is that of all rows side by side, each copied by its own threads.
+            let loops = self.bound("get_loops", [var(&copy.block)], "loops");
+            self.call("bind", [from_end(&loops, 1 + column_iters), json!("threadIdx.y")]);
         }
         let columns = self.last_fused(&copy.block, column_iters);
         let parts = [(plan.threads, "copy_thread"), (plan.vector, "copy_vector")];
@@ -174,14 +172,6 @@ impl Writer<'_> {
         let iterations = crate::space::stream::rules::up(shape.columns, plan.threads * plan.vector);
         if iterations > 1 && iterations * plan.vector <= UNROLLED {
             self.unroll(&parts[0]);
-        }
-    }
-
-    /// What goes to shared memory at a row is that of all rows side by side: each is made by its own threads.
-    fn bind_rows(&mut self, plan: &RowPlan, block: &str, column_iters: usize) {
-        if plan.side_by_side > 1 {
-            let loops = self.bound("get_loops", [var(block)], "loops");
-            self.call("bind", [from_end(&loops, 1 + column_iters), json!("threadIdx.y")]);
         }
     }
 }

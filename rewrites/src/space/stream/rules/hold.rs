@@ -55,8 +55,10 @@ impl Rule<StreamTerm> for Hold {
         for place in places {
             let below = RowState { holds: row.holds.with(*place), ..row };
             let (shared, registers) = taken(stream, &held, shape.columns, &below);
-            // Rows side by side in shared memory need a loop of their own, which several row iterators do not give.
-            let apart = *place != Place::Shared || row.side_by_side == 1 || shape.row_iters == 1;
+            // Rows side by side in shared memory need a loop of their own, which several row iterators do not give; and a
+            // block that makes them for another would be computed by every team for all of them.
+            let own_loop = shape.row_iters == 1 && !made;
+            let apart = *place != Place::Shared || row.side_by_side == 1 || own_loop;
             let fits_shared = engine.holds(StreamCondition::SharedFits, shared <= engine.limits.shared_bytes);
             let fits_registers = engine.holds(StreamCondition::RegistersFit, registers <= engine.menu.held_elements);
             if !apart || !fits_shared || !fits_registers {
