@@ -120,6 +120,8 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
     let mut globals: Vec<BufferId> = Vec::new();
     let mut owner: HashMap<BufferId, usize> = HashMap::new();
+    // Lowering adds buffers of its own, anew for each kernel.
+    let own = program.buffers.len();
     let name = identifier(&program.name);
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
@@ -131,7 +133,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         for id in lowering.used {
             let buffer = program.buffer(id);
             if buffer.scope != "global" {
-                if *owner.entry(id).or_insert(i) != i {
+                if (id.0 as usize) < own && *owner.entry(id).or_insert(i) != i {
                     return Err(LowerError::ScopeLeft { buffer: buffer.name.clone(), scope: buffer.scope.clone() });
                 }
                 continue;
