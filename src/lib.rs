@@ -20,4 +20,5 @@ pub mod scheduled;
 pub mod simulate;
 pub mod source;
 pub mod store;
+pub mod streaming;
 mod worker_process;

@@ -35,6 +35,9 @@ pub enum ScheduledError {
     /// The program cannot be lowered.
     #[error(transparent)]
     Lower(#[from] LowerError),
+    /// The schedule belongs to another kind of problem.
+    #[error("the schedule is one of streaming blocks, and the problem a contraction")]
+    Kind,
     /// The generator of tensor-core kernels refuses.
     #[error(transparent)]
     Generate(#[from] GenerateError),
@@ -76,7 +79,8 @@ pub fn options(gpu: &Descriptor) -> LowerOptions {
 pub fn trace(schedule: &Schedule, contraction: &Contraction) -> Trace {
     match schedule {
         Schedule::Cores(plan) => space::trace(plan, contraction),
-        Schedule::Mma(_) | Schedule::Wgmma(_) => Trace::default(),
+        // A contraction has no streaming schedules; those of tensor cores come from a generator.
+        Schedule::Stream(_) | Schedule::Mma(_) | Schedule::Wgmma(_) => Trace::default(),
     }
 }
 
@@ -92,6 +96,7 @@ pub fn of_schedule(
 ) -> Result<Scheduled, ScheduledError> {
     match schedule {
         Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
+        Schedule::Stream(_) => Err(ScheduledError::Kind),
         Schedule::Mma(_) | Schedule::Wgmma(_) => {
             let module = generate(source, schedule, contraction)?;
             Ok(Scheduled { trace: Trace::default(), program: source.clone(), module })
@@ -130,7 +135,7 @@ pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Resul
 /// What the simulator counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked {
-    /// Of the first kernel.
+    /// Of the kernel.
     pub total: Counts,
     /// Of its hot loop.
     pub hot_loop: Counts,
@@ -144,6 +149,15 @@ pub struct Checked {
 /// # Errors
 /// See [`ScheduledError`].
 pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Checked, ScheduledError> {
+    let kernels = check_each(source, scheduled, seed)?;
+    kernels.into_iter().next().ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
+}
+
+/// [`check`], and what each kernel did.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Vec<Checked>, ScheduledError> {
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let reference = Reference::of(source, seed).map_err(meaning)?;
     let values = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
@@ -160,9 +174,9 @@ pub(crate) fn simulate_module(
     mut params: Vec<Vec<f64>>,
     expected: &[Vec<f64>],
     agree: impl Fn(usize, f64, f64) -> bool,
-) -> Result<Checked, ScheduledError> {
+) -> Result<Vec<Checked>, ScheduledError> {
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
-    let mut checked: Option<Checked> = None;
+    let mut checked: Vec<Checked> = Vec::new();
     for (kernel, args) in module.kernels.iter().zip(&module.args) {
         let wrong = |fault: String| ScheduledError::Kernel { kernel: kernel.name.clone(), fault };
         let mut buffers: Vec<Vec<f64>> = args
@@ -177,7 +191,7 @@ pub(crate) fn simulate_module(
         if report.unwritten > 0 {
             return Err(wrong(format!("{} results are not written", report.unwritten)));
         }
-        checked.get_or_insert(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
+        checked.push(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
         for (a, buffer) in args.iter().zip(buffers) {
             match a {
                 Argument::Param(i) => params[*i] = buffer,
@@ -192,5 +206,5 @@ pub(crate) fn simulate_module(
             return Err(ScheduledError::Kernel { kernel: name, fault });
         }
     }
-    checked.ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
+    Ok(checked)
 }

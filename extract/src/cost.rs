@@ -40,6 +40,9 @@ pub enum Infeasible {
         /// Threads per block.
         threads: u32,
     },
+    /// The schedule belongs to another kind of problem.
+    #[error("the schedule is one of streaming blocks, and the problem a contraction")]
+    Kind,
     /// No tensor cores, or none with the instruction.
     #[error("{instruction} needs {needs}; this GPU is {arch}")]
     TensorCores {
@@ -144,6 +147,7 @@ pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<
 pub fn predict(schedule: &Schedule, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
     match schedule {
         Schedule::Cores(plan) => cost(plan, contraction, gpu),
+        Schedule::Stream(_) => Err(Infeasible::Kind),
         Schedule::Mma(plan) => tensor::cost_of(&tensor::Kernel::Mma(plan), contraction, gpu),
         Schedule::Wgmma(plan) => tensor::cost_of(&tensor::Kernel::Wgmma(plan), contraction, gpu),
     }
@@ -215,7 +219,9 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
         let operand = contraction.operand(side);
         elements(&operand.dims) * f64::from(operand.dtype.bytes())
     };
-    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes());
+    let beside = contraction.epilogue.iter().flat_map(|e| &e.reads);
+    let beside: f64 = beside.map(|r| elements(&r.dims) * f64::from(r.dtype.bytes())).sum();
+    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes()) + beside;
     let least = size(Side::A) + size(Side::B);
     let stored = if plan.split_k > 1 { (2 * plan.split_k + 1) as f64 * out } else { out };
     if least <= 0.8 * gpu.l2_bytes as f64 {

@@ -12,6 +12,7 @@ mod fills;
 mod inner;
 mod least;
 mod path;
+pub mod stream;
 pub mod tensor;
 mod time;
 mod topk;

@@ -27,6 +27,7 @@ fn gemm([m, n, k]: [i64; 3], operand: DType, output: DType, layout: &str) -> Con
         b: of(1, "B", dims(layout.ends_with('T'), [Axis::K, Axis::N]), operand),
         c: of(2, "C", vec![Axis::M, Axis::N], output),
         accumulate: if operand == DType::I8 { DType::I32 } else { DType::F32 },
+        epilogue: None,
     }
 }
 
@@ -182,7 +183,7 @@ fn wrong(term: &RecExpr<Term>, c: &Contraction, limits: &Limits) -> Option<Strin
             (plan.tile[2], plan.split_k)
         }
         Schedule::Wgmma(plan) => (plan.tile[2], plan.split_k),
-        Schedule::Cores(_) => return Some("no schedule on tensor cores".into()),
+        Schedule::Cores(_) | Schedule::Stream(_) => return Some("no schedule on tensor cores".into()),
     };
     // The kernel's parts are whole tiles; the term's are k / parts.
     let uneven = parts > 1 && c.extent(Axis::K) % (parts * tile_k) != 0;

@@ -19,7 +19,8 @@ mod watch;
 
 use crate::explore::{self, ExploreError};
 use crate::operators::Problem;
-use crate::source;
+use crate::source::{self, Work};
+use crate::streaming;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
 use std::io::Write;
@@ -202,6 +203,12 @@ fn problem(target: &Target) -> Result<(Problem, Descriptor), Failure> {
     Ok((problem, gpu))
 }
 
+fn work(target: &Target) -> Result<(Work, Descriptor), Failure> {
+    let work = source::load_work(&target.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let gpu = Descriptor::load(&target.gpu).map_err(|e| Failure::Input(e.to_string()))?;
+    Ok((work, gpu))
+}
+
 impl From<ExploreError> for Failure {
     fn from(error: ExploreError) -> Failure {
         match error {
@@ -218,27 +225,7 @@ fn run(what: What) -> Outcome {
         What::Resume(args) => exploring::resume(&args),
         What::Bench(args) => bench::run(&args),
         What::Db { what } => db::run(&what),
-        What::Count { target, json } => {
-            let (problem, gpu) = problem(&target)?;
-            let space = explore::space(&problem, &gpu)?;
-            let total = Counts::of(&space).total();
-            if json {
-                return print_json(&serde_json::json!({
-                    "operator": problem.name,
-                    "gpu": gpu.name,
-                    "schedules": total.to_string(),
-                    "enodes": space.report.nodes,
-                    "eclasses": space.report.classes,
-                    "saturate_s": space.report.time.as_secs_f64(),
-                }));
-            }
-            print(&format!(
-                "{total} schedules in {} e-nodes and {} e-classes, saturated in {:.2} s\n",
-                space.report.nodes,
-                space.report.classes,
-                space.report.time.as_secs_f64()
-            ))
-        }
+        What::Count { target, json } => count(&target, json),
         What::Show(pick) => show::run(&pick),
         What::Diff(pair) => diff::run(&pair),
         What::Report(args) => report::run(&args),
@@ -263,4 +250,35 @@ fn run(what: What) -> Outcome {
         What::Gpu { what: Gpu::Probe(args) } => probe::run(&args),
         What::Doctor { json } => doctor::run(json),
     }
+}
+
+/// `count`.
+fn count(target: &Target, json: bool) -> Outcome {
+    let (work, gpu) = work(target)?;
+    let (name, total, report) = match work {
+        Work::Contraction(problem) => {
+            let space = explore::space(&problem, &gpu)?;
+            (problem.name, Counts::of(&space).total(), space.report)
+        }
+        Work::Streams(problem) => {
+            let space = streaming::space(&problem, &gpu)?;
+            (problem.name, Counts::of(&space).total(), space.report)
+        }
+    };
+    if json {
+        return print_json(&serde_json::json!({
+            "operator": name,
+            "gpu": gpu.name,
+            "schedules": total.to_string(),
+            "enodes": report.nodes,
+            "eclasses": report.classes,
+            "saturate_s": report.time.as_secs_f64(),
+        }));
+    }
+    print(&format!(
+        "{total} schedules in {} e-nodes and {} e-classes, saturated in {:.2} s\n",
+        report.nodes,
+        report.classes,
+        report.time.as_secs_f64()
+    ))
 }

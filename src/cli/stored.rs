@@ -1,10 +1,13 @@
 //! Commands on candidates that `explore` has written.
 use super::{print, print_json, torch, Failure, Outcome};
+use crate::agreement::Agreement;
 use crate::explore::{check as simulate, CandidateReport, Report};
 use crate::host::Launch;
 use crate::scheduled::Scheduled;
-use crate::{scheduled, source};
+use crate::source::{self, Work};
+use crate::{scheduled, streaming};
 use satune_extract::Descriptor;
+use satune_ir::term::Schedule;
 use std::path::{Path, PathBuf};
 
 /// Which candidate.
@@ -121,10 +124,15 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
 
 /// A candidate's kernels, made again.
 fn made(report: &Report, c: &CandidateReport) -> Result<Scheduled, Failure> {
-    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    scheduled::of_schedule(&problem.program, &c.plan, &problem.contraction, &scheduled::options(&gpu))
-        .map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))
+    let options = scheduled::options(&gpu);
+    let made = match (&work, &c.plan) {
+        (Work::Streams(p), Schedule::Stream(plan)) => streaming::scheduled(&p.program, plan, &p.streams, &options),
+        (Work::Contraction(p), plan) => scheduled::of_schedule(&p.program, plan, &p.contraction, &options),
+        _ => Err(scheduled::ScheduledError::Kind),
+    };
+    made.map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))
 }
 
 /// A C header that launches the candidate's kernels.
@@ -139,10 +147,22 @@ fn c_header(c: &CandidateReport, made: &Scheduled) -> String {
 /// `check`.
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
-    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    let checked = simulate(&c.plan, &problem.contraction, &scheduled::options(&gpu))
-        .map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
+    let options = scheduled::options(&gpu);
+    let (checked, within) = match (&work, &c.plan) {
+        (Work::Streams(problem), Schedule::Stream(plan)) => {
+            let kernels = streaming::check(&problem.program, plan, &problem.streams, &options);
+            let within = match Agreement::of(&problem.program) {
+                Agreement::Exact => "bit for bit".to_string(),
+                Agreement::Roundoff => "up to roundoff".to_string(),
+            };
+            (kernels.map(|k| streaming::together(&k)), within)
+        }
+        (Work::Contraction(problem), plan) => (simulate(plan, &problem.contraction, &options), "bit for bit".into()),
+        _ => (Err(scheduled::ScheduledError::Kind.to_string()), String::new()),
+    };
+    let checked = checked.map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
     if pick.json {
         return print_json(&checked.total);
     }
@@ -153,7 +173,7 @@ pub(super) fn check(pick: &Pick) -> Outcome {
         matrix => format!("{matrix} matrix instructions"),
     };
     print(&format!(
-        "{}: {} blocks simulated, equal to the definition bit for bit, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {arithmetic}\n",
+        "{}: {} blocks simulated, equal to the definition {within}, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {arithmetic}\n",
         c.id, checked.blocks
     ))
 }

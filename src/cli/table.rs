@@ -113,7 +113,10 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
     if let Some(reason) = &report.not_compiled {
         out.push_str(&format!("not compiled: {reason}\n"));
     }
-    out.push_str(&format!("kernels, traces, report.html and candidates.json are in {}\n", folder.display()));
+    // Streaming programs have no page yet.
+    let page = if report.candidates.iter().any(|c| c.plan.cores().is_some()) { " report.html" } else { "" };
+    let traces = if page.is_empty() { "traces" } else { "traces," };
+    out.push_str(&format!("kernels, {traces}{page} and candidates.json are in {}\n", folder.display()));
     out
 }
 

@@ -1,8 +1,8 @@
 //! The main job: a problem in, checked kernels of its best schedules out.
 mod check;
 mod check_tensor;
-mod derivation;
-mod output;
+pub(crate) mod derivation;
+pub(crate) mod output;
 mod search;
 
 pub use crate::scheduled::Checked;
@@ -24,6 +24,7 @@ use crate::{compile, cuda};
 use rayon::prelude::*;
 use satune_extract::{best_while, Candidate, Counts, Descriptor, Query};
 use satune_ir::term::{Schedule, Space, StoppedBy};
+use satune_ir::Program;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,8 +193,14 @@ pub fn explore_on(
                 let derivation = derivation::of(&space, &candidate.term);
                 let rank = report.candidates.len() + 1;
                 let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
-                let parts =
-                    output::Parts { problem, scheduled: &scheduled, texts: &texts, checked: &checked, derivation };
+                let parts = output::Parts {
+                    script: &problem.script,
+                    program: &problem.program,
+                    scheduled: &scheduled,
+                    texts: &texts,
+                    checked: &checked,
+                    derivation,
+                };
                 let mut entry = output::candidate(rank, &candidate, parts);
                 entry.measured = measured;
                 report.candidates.push(entry);
@@ -211,7 +218,7 @@ pub fn explore_on(
     Ok(report)
 }
 
-fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
+pub(crate) fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
     let compiler = match Compiler::of_this_program() {
         Ok(compiler) => compiler,
         Err(error) => {
@@ -260,7 +267,7 @@ fn warnings(log: &str) -> Vec<String> {
 }
 
 /// Most memory that this process has used, bytes; 0 where the system does not say.
-fn peak_bytes() -> u64 {
+pub(crate) fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
         .lines()
@@ -270,9 +277,9 @@ fn peak_bytes() -> u64 {
 }
 
 /// Name of a kernel's argument.
-pub(crate) fn argument_name(argument: Argument, problem: &Problem, workspaces: &[Workspace]) -> String {
+pub(crate) fn argument_name(argument: Argument, program: &Program, workspaces: &[Workspace]) -> String {
     let name = match argument {
-        Argument::Param(i) => problem.program.params.get(i).map(|id| problem.program.buffer(*id).name.clone()),
+        Argument::Param(i) => program.params.get(i).map(|id| program.buffer(*id).name.clone()),
         Argument::Workspace(i) => workspaces.get(i).map(|w| w.name.clone()),
     };
     name.unwrap_or_default()

@@ -2,12 +2,10 @@
 use super::{argument_name, Checked};
 use crate::compile::Mix;
 use crate::host::{Launch, Map};
-use crate::operators::Problem;
 use crate::scheduled::Scheduled;
 use satune_extract::Candidate;
 use satune_ir::term::Schedule;
-use satune_ir::tvmscript;
-use satune_ir::DType;
+use satune_ir::{tvmscript, DType, Program};
 use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -219,8 +217,9 @@ fn short_hash(text: &str) -> String {
 }
 
 /// What a candidate's report is made of, beside the candidate.
-pub(super) struct Parts<'a> {
-    pub problem: &'a Problem,
+pub(crate) struct Parts<'a> {
+    pub script: &'a str,
+    pub program: &'a Program,
     pub scheduled: &'a Scheduled,
     pub texts: &'a [String],
     pub checked: &'a Checked,
@@ -240,16 +239,16 @@ struct TraceFile<'a> {
 }
 
 /// The report of a candidate.
-pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
-    let Parts { problem, scheduled, texts, checked, derivation } = parts;
+pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
+    let Parts { script, program, scheduled, texts, checked, derivation } = parts;
     let (trace, module) = (&scheduled.trace, &scheduled.module);
     let generator = match &candidate.plan {
-        Schedule::Cores(_) => None,
+        Schedule::Cores(_) | Schedule::Stream(_) => None,
         Schedule::Mma(_) => Some("tensor cores, mma.sync: the kernels are not made by primitive calls"),
         Schedule::Wgmma(_) => Some("tensor cores, wgmma: the kernels are not made by primitive calls"),
     };
     let plan = generator.is_some().then_some(&candidate.plan);
-    let file = TraceFile { program: &problem.script, calls: &trace.calls, generator, plan };
+    let file = TraceFile { program: script, calls: &trace.calls, generator, plan };
     let json = serde_json::to_string_pretty(&file).unwrap_or_default();
     let id = short_hash(&format!("{json}{:?}", candidate.plan));
     let mut files = vec![
@@ -261,7 +260,7 @@ pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
     for ((kernel, args), text) in module.kernels.iter().zip(&module.args).zip(texts) {
         let file = if module.kernels.len() == 1 { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
         files.push((file.clone(), text.clone()));
-        let args: Vec<String> = args.iter().map(|a| argument_name(*a, problem, &module.workspaces)).collect();
+        let args: Vec<String> = args.iter().map(|a| argument_name(*a, program, &module.workspaces)).collect();
         let launch = Launch::of(kernel, &args);
         let tensor_maps = launch.arguments.iter().filter_map(|a| {
             let Map { dtype, dims, tile, swizzle } = a.map.clone()?;

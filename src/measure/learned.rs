@@ -57,6 +57,8 @@ fn point(schedule: &Schedule) -> [f64; 10] {
         Schedule::Cores(plan) => plan,
         Schedule::Mma(p) => return tensor(&p.tile, p.threads(), p.split_k, p.stages, 50.0),
         Schedule::Wgmma(p) => return tensor(&p.tile, p.threads().into(), p.split_k, p.stages, 100.0),
+        // Streaming programs are not measured by this strategy.
+        Schedule::Stream(_) => return [0.0; 10],
     };
     let stages = match plan.pipe {
         Pipe::Plain => 0.0,

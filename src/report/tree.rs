@@ -57,6 +57,7 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
     let plan = match schedule {
         Schedule::Cores(plan) => plan,
         Schedule::Mma(_) | Schedule::Wgmma(_) => return super::tensor_tree::of(schedule, contraction),
+        Schedule::Stream(_) => return Vec::new(),
     };
     let mut tree = Tree { plan, contraction, lines: Vec::new(), depth: 0, team: Team::Grid };
     tree.grid();

@@ -17,6 +17,7 @@ mod programs;
 mod reductions;
 mod staircase;
 mod store;
+mod streaming;
 mod support;
 mod tensor;
 mod tensor_space;

@@ -127,6 +127,7 @@ fn extraction_equals_brute_force_with_both_kinds() {
                 Schedule::Cores(_) => 0,
                 Schedule::Mma(_) => 1,
                 Schedule::Wgmma(_) => 2,
+                Schedule::Stream(_) => panic!("a contraction does not stream"),
             }] += 1;
         }
         let on_tensor_cores = plans.iter().any(|p| p.cores().is_none());
@@ -143,7 +144,7 @@ fn random(space: &Space, counts: &Counts, rng: &mut rand::rngs::StdRng) -> Sched
         let tile = match &plan {
             Schedule::Mma(p) => p.tile,
             Schedule::Wgmma(p) => p.tile,
-            Schedule::Cores(_) => panic!("a schedule of single threads"),
+            Schedule::Cores(_) | Schedule::Stream(_) => panic!("no schedule on tensor cores"),
         };
         if tile.iter().product::<i64>() <= 64 * 128 * 64 {
             return plan;
@@ -315,6 +316,7 @@ fn shape(schedule: &Schedule) -> ([i64; 3], i64) {
         Schedule::Mma(p) => (p.tile, p.split_k),
         Schedule::Wgmma(p) => (p.tile, p.split_k),
         Schedule::Cores(p) => ([p.tile.m, p.tile.n, p.k_tile], p.split_k),
+        Schedule::Stream(_) => panic!("a contraction does not stream"),
     }
 }
 

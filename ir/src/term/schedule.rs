@@ -1,4 +1,5 @@
 //! A schedule of any kind, as candidates, stores and reports carry it.
+use super::stream::StreamPlan;
 use super::tensor::{Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
 use super::{Contraction, Incomplete, Plan, Term};
 use egg::RecExpr;
@@ -10,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Schedule {
     /// A contraction by multiply-adds of single threads.
     Cores(Plan),
+    /// A program of streaming blocks.
+    Stream(StreamPlan),
     /// A matrix product by `mma.sync`.
     Mma(TensorPlan),
     /// A matrix product by `wgmma`.
@@ -44,7 +47,7 @@ impl Schedule {
     pub fn cores(&self) -> Option<&Plan> {
         match self {
             Schedule::Cores(plan) => Some(plan),
-            Schedule::Mma(_) | Schedule::Wgmma(_) => None,
+            Schedule::Stream(_) | Schedule::Mma(_) | Schedule::Wgmma(_) => None,
         }
     }
 
@@ -52,6 +55,7 @@ impl Schedule {
     pub fn describe(&self) -> Vec<String> {
         match self {
             Schedule::Cores(plan) => plan.describe(),
+            Schedule::Stream(plan) => plan.describe(),
             Schedule::Mma(plan) => plan.describe(),
             Schedule::Wgmma(plan) => plan.describe(),
         }
@@ -64,6 +68,14 @@ impl Schedule {
                 tile: format!("{}x{}", plan.tile.m, plan.tile.n),
                 step: plan.k_tile.to_string(),
                 overlap: plan.pipe.to_string(),
+            },
+            Schedule::Stream(plan) => Summary {
+                tile: plan.kernels.iter().map(|k| k.tile_text()).collect::<Vec<_>>().join(", "),
+                step: "-".into(),
+                overlap: match plan.kernels.len() {
+                    1 => "one kernel".into(),
+                    n => format!("{n} kernels"),
+                },
             },
             Schedule::Mma(plan) => Summary {
                 tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
@@ -83,10 +95,11 @@ impl Schedule {
         }
     }
 
-    /// Threads per block of the main kernel.
+    /// Threads per block of the main kernel, of streaming programs of the first.
     pub fn threads(&self) -> u32 {
         match self {
             Schedule::Cores(plan) => plan.threads,
+            Schedule::Stream(plan) => plan.kernels.first().map_or(0, |k| u32::try_from(k.threads()).unwrap_or(0)),
             Schedule::Mma(plan) => u32::try_from(plan.threads()).unwrap_or(u32::MAX),
             Schedule::Wgmma(plan) => plan.threads(),
         }
@@ -97,15 +110,17 @@ impl Schedule {
         let gemm = Gemm::of(contraction);
         match self {
             Schedule::Cores(plan) => plan.block_count(),
+            Schedule::Stream(_) => 0,
             Schedule::Mma(plan) => gemm.map_or(0, |g| plan.blocks(&g)),
             Schedule::Wgmma(plan) => gemm.map_or(0, |g| plan.grid(&g)),
         }
     }
 
-    /// Shared memory of a block of the main kernel, bytes.
+    /// Shared memory of a block of the main kernel, bytes; 0 of a streaming program, which is no contraction.
     pub fn shared_bytes(&self, contraction: &Contraction) -> i64 {
         match self {
             Schedule::Cores(plan) => plan.shared_bytes(contraction),
+            Schedule::Stream(_) => 0,
             Schedule::Mma(plan) => Gemm::of(contraction).map_or(0, |g| plan.shared_bytes(&g)),
             Schedule::Wgmma(plan) => Gemm::of(contraction).map_or(0, |g| plan.shared_bytes(&g)),
         }

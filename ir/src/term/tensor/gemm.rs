@@ -81,6 +81,9 @@ impl Gemm {
         if contraction.batch().count() > 0 || contraction.outer_reduce().count() > 0 {
             return no("it has axes beside m, n and k");
         }
+        if contraction.epilogue.is_some() {
+            return no("elementwise blocks come after it, which only kernels of single threads compute");
+        }
         if contraction.a.dtype != contraction.b.dtype {
             return no("its operands have different types");
         }
