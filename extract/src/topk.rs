@@ -111,7 +111,7 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
 pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn() -> bool + Sync)) -> Extraction {
     let start = Instant::now();
     // Tensor cores first: where there are some, what single threads do seldom comes near.
-    let tensor = tensor::search(space, gpu, (query.k, query.diverse), (start, query.limit));
+    let tensor = tensor::search(space, gpu, (query.k, query.diverse), &|| start.elapsed() <= query.limit && go_on());
     let worst = tensor.found.get(query.k.wrapping_sub(1)).map_or(f64::INFINITY, |f| f.ms);
     let shared = AtomicU64::new(worst.to_bits());
     let known = Known::new(space);

@@ -1,6 +1,6 @@
 //! Programs of several blocks: one kernel or several, rows kept in registers or shared memory between the stages.
 use crate::compiles::compile;
-use crate::reductions::{loop_tags, lowered, parse, simulated, text};
+use crate::reductions::{every_barrier_is_needed, loop_tags, lowered, parse, simulated, text};
 use satune::agreement::Agreement;
 use satune::compile::Job;
 use satune::lower::program::Module;
@@ -155,6 +155,7 @@ fn softmax_in_one_kernel() {
         assert_eq!(counts[0].global_store_sectors, sectors);
         let (taken, least) = counts[0].shared_wavefronts();
         assert_eq!(taken, least, "{how:?}\n{}", text(&module));
+        every_barrier_is_needed(&module.kernels[0]);
     }
 }
 
@@ -217,22 +218,12 @@ for b in T.thread_binding(2, thread="blockIdx.x"):
 
 #[test]
 fn shared_memory_is_used_again() {
-    use satune::kernel::{Kernel, Stmt};
-    use satune::simulate::{run, Options};
     let source = two_exchanges();
     let (module, counts) = checked(&source, &source);
     let kernel = &module.kernels[0];
     assert_eq!(kernel.shared_bytes, 1024, "{}", text(&module));
     assert_eq!(counts[0].barriers, 3 * 8 * 2, "{}", text(&module));
-    let barriers: Vec<usize> = (0..kernel.body.len()).filter(|i| kernel.body[*i] == Stmt::Barrier).collect();
-    assert_eq!(barriers.len(), 3);
-    for at in barriers {
-        let mut body = kernel.body.clone();
-        body.remove(at);
-        let broken = Kernel { body, ..kernel.clone() };
-        let mut args = vec![vec![1.0; 512], vec![0.0; 512]];
-        run(&broken, &mut args, &Options::default()).expect_err("each barrier is needed");
-    }
+    assert_eq!(every_barrier_is_needed(kernel), 3);
 }
 
 /// Functions, selections and comparisons of elements; vectors where the types allow them.
@@ -394,6 +385,7 @@ for i, k in T.grid({m}, {k}):
         let (module, counts) = checked(&source, &scheduled);
         let sectors = (m * k * 4 / 32) as u64;
         assert_eq!((counts[0].global_load_sectors, counts[0].global_store_sectors), (sectors, sectors));
+        every_barrier_is_needed(&module.kernels[0]);
         jobs.push(Job { name: input.into(), source: text(&module), arch: "sm_90".into() });
     }
     compile(&jobs, "layer_normalisation");
@@ -479,5 +471,6 @@ for i, j in T.grid({n}, {m}):
         let sectors = (m * n * 4 / 32) as u64;
         assert_eq!((counts[0].global_load_sectors, counts[0].global_store_sectors), (sectors, sectors));
         assert_eq!(counts[0].barriers, 6 * 8, "one barrier per block");
+        every_barrier_is_needed(&module.kernels[0]);
     }
 }

@@ -227,33 +227,59 @@ fn rfactor_then_threads() {
     }
 }
 
-pub fn without_barriers(kernel: &Kernel) -> Kernel {
-    fn go(body: &[Stmt]) -> Vec<Stmt> {
-        let inside = |s: &Stmt| match s {
-            Stmt::For { var, name, start, extent, unroll, body } => Stmt::For {
-                var: *var,
-                name: name.clone(),
-                start: start.clone(),
-                extent: extent.clone(),
-                unroll: *unroll,
-                body: go(body),
-            },
-            other => other.clone(),
-        };
-        body.iter().filter(|s| **s != Stmt::Barrier).map(inside).collect()
+/// The kernel without its n-th barrier, where there are so many.
+fn without_barrier(kernel: &Kernel, n: usize) -> Option<Kernel> {
+    fn go(body: &[Stmt], left: &mut Option<usize>) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        for s in body {
+            match s {
+                Stmt::Barrier if *left == Some(0) => *left = None,
+                Stmt::Barrier => {
+                    *left = left.map(|n| n - 1);
+                    out.push(s.clone());
+                }
+                Stmt::For { var, name, start, extent, unroll, body } => out.push(Stmt::For {
+                    var: *var,
+                    name: name.clone(),
+                    start: start.clone(),
+                    extent: extent.clone(),
+                    unroll: *unroll,
+                    body: go(body, left),
+                }),
+                other => out.push(other.clone()),
+            }
+        }
+        out
     }
-    Kernel { body: go(&kernel.body), ..kernel.clone() }
+    let mut left = Some(n);
+    let body = go(&kernel.body, &mut left);
+    left.is_none().then(|| Kernel { body, ..kernel.clone() })
+}
+
+/// Runs the kernel, then without each of its barriers in turn, which is a fault; how many it has.
+pub fn every_barrier_is_needed(kernel: &Kernel) -> usize {
+    let run = |kernel: &Kernel| {
+        let mut args: Vec<Vec<f64>> = kernel.params().map(|(_, a)| vec![1.0; a.len as usize]).collect();
+        simulate::run(kernel, &mut args, &simulate::Options::default())
+    };
+    run(kernel).unwrap();
+    let broken = (0..).map_while(|n| without_barrier(kernel, n)).enumerate();
+    let faults = broken.map(|(n, k)| match run(&k) {
+        Ok(_) => panic!("barrier {n} is not needed\n{}", satune::cuda::print(kernel)),
+        Err(fault) => assert!(
+            matches!(fault.kind, FaultKind::Race { .. } | FaultKind::Unwritten),
+            "{fault}\n{}",
+            satune::cuda::print(&k)
+        ),
+    });
+    faults.count()
 }
 
 #[test]
 fn a_missing_barrier_is_a_race() {
     let source = row_sum(2, 512);
     let module = lowered(&by_threads(&source, 1, 256, 1));
-    let mut args = vec![vec![1.0; 1024], vec![0.0; 2]];
-    simulate::run(&module.kernels[0], &mut args, &simulate::Options::default()).unwrap();
-    assert_eq!(args[1], [512.0; 2]);
-    let fault = simulate::run(&without_barriers(&module.kernels[0]), &mut args, &simulate::Options::default());
-    assert!(matches!(fault.unwrap_err().kind, FaultKind::Race { .. } | FaultKind::Unwritten));
+    assert_eq!(every_barrier_is_needed(&module.kernels[0]), 1);
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn extraction_equals_brute_force_with_both_kinds() {
         assert_eq!(on_tensor_cores, name != "v100", "{name}");
     }
     println!("{kinds:?} programs of single threads, mma.sync, wgmma");
-    assert!(kinds.iter().all(|n| *n > 50));
+    assert!(kinds.iter().all(|n| *n >= 10));
 }
 
 /// A random schedule whose tile is small enough to be simulated quickly.
@@ -164,17 +164,23 @@ fn random_schedules_on_tensor_cores_are_right() {
     ] {
         for layout in layouts {
             let c = gemm(None, shape[0], shape[1], shape[2], operand, sum, layout);
-            let space = tensor_only(&c, &h200);
-            let counts = Counts::of(&space);
-            for _ in 0..4 {
-                let plan = random(&space, &counts, &mut rng);
-                wgmma += usize::from(matches!(plan, Schedule::Wgmma(_)));
-                check(&plan, &c, &LowerOptions::default())
-                    .unwrap_or_else(|fault| panic!("{fault}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
+            let both = tensor_only(&c, &h200);
+            // Few of all schedules use wgmma, so they are drawn by themselves too.
+            let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+            let rest = both.restricted(&|_, node| !is_mma(node));
+            for (space, times) in [(&both, 3), (&rest, if rest.is_empty() { 0 } else { 3 })] {
+                let counts = Counts::of(space);
+                for _ in 0..times {
+                    let plan = random(space, &counts, &mut rng);
+                    wgmma += usize::from(matches!(plan, Schedule::Wgmma(_)));
+                    check(&plan, &c, &LowerOptions::default())
+                        .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
+                }
             }
         }
     }
-    println!("{wgmma} of 24 use wgmma");
+    println!("{wgmma} use wgmma");
+    assert!(wgmma >= 9);
 }
 
 #[test]

@@ -13,7 +13,6 @@ use satune_ir::term::tensor::{Gemm, Matrix, Order, TensorNode, TensorSchedule};
 use satune_ir::term::{BlockLoop, Role, Space, Term};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// A schedule that was found.
 pub(crate) struct Found<'s> {
@@ -60,7 +59,7 @@ pub(crate) fn search<'s>(
     space: &'s Space,
     gpu: &Descriptor,
     (k, diverse): (usize, bool),
-    (start, limit): (Instant, Duration),
+    go_on: &dyn Fn() -> bool,
 ) -> Outcome<'s> {
     let mut outcome = Outcome { found: Vec::new(), left: f64::INFINITY, looked: (0, 0) };
     let (Ok(gemm), Some(rates)) = (Gemm::of(&space.contraction), gpu.tensor) else { return outcome };
@@ -84,7 +83,7 @@ pub(crate) fn search<'s>(
         if unit.bound >= search.worst() {
             break;
         }
-        if start.elapsed() > limit {
+        if !go_on() {
             outcome.left = unit.bound;
             break;
         }

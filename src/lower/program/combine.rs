@@ -1,7 +1,8 @@
 //! The statements of a reduction over threads (see `allreduce`).
 use super::allreduce::{thread_numbers, Reduction};
+use super::build::{Around, Builder};
 use super::error::LowerError;
-use super::nest::{Around, Builder, Kind, Loop, Node};
+use super::nest::{Kind, Loop, Node};
 use super::pred::{join, Pred};
 use super::team::{binary, integer, variable, WARP};
 use satune_ir::{visit, BinOp, BlockRealize, Expr, For, IterKind, VarId};

@@ -47,6 +47,8 @@ pub struct Emitter<'a> {
     pub path: Vec<(VarId, i64)>,
     /// Partial results of reductions over threads.
     pub partials: HashSet<BufferId>,
+    /// Registers that hold vectors between two statements: no buffer of the program.
+    pub temporaries: HashSet<ArrayId>,
     /// Elements that a vector load has brought into registers, and the variable that counts them there.
     pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, LocalVar)>,
     /// What stands at the head, by name and form.
@@ -81,6 +83,7 @@ impl<'a> Emitter<'a> {
             staging: HashMap::new(),
             path: Vec::new(),
             partials: HashSet::new(),
+            temporaries: HashSet::new(),
             vectors: HashMap::new(),
             cache: BTreeMap::new(),
             vars: 0,
@@ -118,6 +121,21 @@ impl<'a> Emitter<'a> {
             written: false,
         });
         ArrayId(self.arrays.len() as u32 - 1)
+    }
+
+    /// Registers for a vector of `width` elements on their way to or from an array, other than those that are `taken`.
+    pub fn vector_registers(&mut self, of: ArrayId, dtype: satune_ir::DType, width: i64, taken: &[ArrayId]) -> ArrayId {
+        let name = format!("{}_vector", self.array(of).name);
+        let fits = |id: &&ArrayId| {
+            let a = self.array(**id);
+            !taken.contains(id) && a.name.starts_with(&name) && a.dtype == dtype && a.len == width as u64
+        };
+        if let Some(known) = self.temporaries.iter().filter(fits).min() {
+            return *known;
+        }
+        let id = self.registers(&name, dtype, width);
+        self.temporaries.insert(id);
+        id
     }
 
     /// Array and position of an element of a buffer.

@@ -1,10 +1,11 @@
 //! Lowering of scheduled programs: from loops that are bound to threads, and blocks over buffers, to kernels.
 //!
 //! Each top-level nest of the root block becomes a kernel. The passes, one file each:
-//! [`nest`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
+//! [`build`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
 //! statements that depend on them; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
 //! only what is alive; `allreduce`, `team` and `combine` make reductions over threads; `guards` proves which guards can
-//! go; `barrier` places barriers; `emit`, `leaf`, `copy` and `value` write the statements. `linear` and `pred` are the arithmetic below all of them.
+//! go; `shared` gives buffers their bytes; `barrier` places barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the
+//! statements; `limits` checks the kernel. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -18,6 +19,7 @@
 //! ```
 mod allreduce;
 mod barrier;
+mod build;
 mod combine;
 mod copy;
 mod emit;
@@ -234,7 +236,7 @@ struct OneKernel<'p> {
 impl OneKernel<'_> {
     fn kernel(&mut self, part: &Node, name: String, reductions: &[Reduction]) -> Result<Kernel, LowerError> {
         let program = self.program;
-        let mut nest = nest::build(program, part, reductions)?;
+        let mut nest = build::build(program, part, reductions)?;
         limits::launch(&nest, self.options.target.max_threads)?;
         vthread::distribute(&mut nest, program);
         let pipelines = pipeline::find(&mut nest, program, self.options.target.has_cp_async);

@@ -1,6 +1,7 @@
 //! Thread tags: which index each is, and how many values it has.
+use super::build::Builder;
 use super::error::{LowerError, Place};
-use super::nest::{Builder, Thread};
+use super::nest::Thread;
 use super::team::component;
 use crate::kernel::{Dim, Index};
 use satune_ir::{visit, Expr, For, ForKind, Stmt, VarId};

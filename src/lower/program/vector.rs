@@ -73,7 +73,8 @@ impl Emitter<'_> {
         let mut taken = Vec::new();
         let mut body = Vec::new();
         for load in &plan.loads {
-            let registers = self.vector_registers(load.array, width, &mut taken);
+            let registers = self.vector_registers(load.array, self.array(load.array).dtype, width, &taken);
+            taken.push(registers);
             let (src_index, zero_unless) = self.with(x, first.clone(), |this| {
                 (this.index(load.array, &load.form, "from"), this.condition(&load.need))
             });
@@ -93,7 +94,7 @@ impl Emitter<'_> {
             cond => value = Value::Select(cond, Box::new(value), Box::new(zero(dtype))),
         }
         let (array, index) = if plan.store {
-            (self.vector_registers(dst, width, &mut taken), Index::Var(lane))
+            (self.vector_registers(dst, dtype, width, &taken), Index::Var(lane))
         } else {
             (dst, self.with(x, each, |this| this.index(dst, &dst_form, "to")))
         };
@@ -157,19 +158,6 @@ impl Emitter<'_> {
             }
         }
         Ok(None)
-    }
-
-    /// Registers for a vector of an array's elements, other than those that are taken.
-    fn vector_registers(&mut self, of: ArrayId, width: i64, taken: &mut Vec<ArrayId>) -> ArrayId {
-        let (dtype, name) = (self.array(of).dtype, format!("{}_vector", self.array(of).name));
-        let fits = |a: &crate::kernel::Array| {
-            a.space == Space::Register && a.name.starts_with(&name) && a.dtype == dtype && a.len == width as u64
-        };
-        let free = self.arrays.iter().enumerate().map(|(i, a)| (ArrayId(i as u32), a));
-        let known = free.filter(|(id, a)| fits(a) && !taken.contains(id)).map(|(id, _)| id).next();
-        let id = known.unwrap_or_else(|| self.registers(&name, dtype, width));
-        taken.push(id);
-        id
     }
 }
 
