@@ -139,8 +139,8 @@ fn first_uncovered(stream: &Stream) -> Option<String> {
         if stream.fits_flat(from) || stream.transposed(from).is_some() {
             reached[from + 1] = true;
         }
-        for to in from + 1..=n {
-            reached[to] |= stream.fits_row(from, to);
+        for (to, reached) in reached.iter_mut().enumerate().skip(from + 1) {
+            *reached |= stream.fits_row(from, to);
         }
     }
     if reached[n] {
