@@ -248,6 +248,11 @@ fn few() -> StreamMenu {
 fn every_term_is_another_plan() {
     for (name, source) in [("softmax", softmax(4, 136)), ("transpose", transpose(40, 72)), ("chain", chain(4, 136))] {
         let problem = streams(&source).unwrap();
+        // A block goes into its consumer, or its consumer into it, but not either way.
+        assert_eq!(
+            problem.variants.len(),
+            [("softmax", 2), ("transpose", 1), ("chain", 4)].iter().find(|x| x.0 == name).unwrap().1
+        );
         let space = space(&problem, &few());
         let plans = all_plans(&space, &problem);
         let distinct: std::collections::HashSet<&StreamPlan> = plans.iter().collect();

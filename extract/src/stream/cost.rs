@@ -145,7 +145,7 @@ pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor
 /// (registers per thread, resident blocks per multiprocessor, what limits them).
 fn residency(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<(i64, i64, &'static str), Infeasible> {
     let threads_u32 = u32::try_from(threads).unwrap_or(u32::MAX);
-    if threads > 1024 || threads < 1 {
+    if !(1..=1024).contains(&threads) {
         return Err(Infeasible::Threads { threads: threads_u32 });
     }
     let most = i64::from(gpu.shared_per_block);

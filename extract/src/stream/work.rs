@@ -114,8 +114,8 @@ fn flat(plan: &FlatPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     let all_rows = b.instances() / columns;
     let chunk = 32 * plan.vector;
     let tile = plan.steps * plan.threads * plan.vector;
-    let mut work = KernelWork::default();
-    work.blocks = (all_rows / plan.side_by_side.max(1) * up(columns, tile)) as f64;
+    let blocks = (all_rows / plan.side_by_side.max(1) * up(columns, tile)) as f64;
+    let mut work = KernelWork { blocks, ..KernelWork::default() };
     let active = all_rows as f64 * up(columns, chunk) as f64;
     for (access, store) in b.reads.iter().map(|r| (r, false)).chain([(&b.write, true)]) {
         let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
@@ -179,8 +179,8 @@ impl Row<'_> {
         let iterations = up(shape.columns, plan.threads * plan.vector) as f64;
         let warps = (plan.threads / 32) as f64;
         let rows_all = shape.rows as f64;
-        let mut work = KernelWork::default();
-        work.blocks = (shape.rows / plan.rows_per_block().max(1)) as f64;
+        let blocks_all = (shape.rows / plan.rows_per_block().max(1)) as f64;
+        let mut work = KernelWork { blocks: blocks_all, ..KernelWork::default() };
         // What is held.
         for (buffer, form) in self.stream.held(self.from, self.to, plan.rows_per_block()) {
             let bytes = self.bytes(buffer);

@@ -2,7 +2,7 @@
 use super::read;
 use crate::replay::Replay;
 use crate::Call;
-use satune_ir::term::stream::{Inlining, Stream, Streams};
+use satune_ir::term::stream::{Inlining, Stream, StreamBlock, Streams};
 use satune_ir::Program;
 use serde_json::json;
 
@@ -64,7 +64,8 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
     let mut inline = Vec::new();
     for (number, name) in source.iter().enumerate() {
         for variant in 0..variants.len() {
-            let Some((state, reverse)) = inlined(&states[variant], name) else { continue };
+            let producers = producers(&variants[variant], name);
+            let Some((state, reverse)) = inlined(&states[variant], name, &producers) else { continue };
             let mut how = variants[variant].inlined.clone();
             how.push(Inlining { block: name.clone(), reverse });
             // What inlining makes may be no streaming program any more; then it is no way.
@@ -88,16 +89,31 @@ pub(super) fn calls(inlining: &Inlining) -> [Call; 2] {
     [Call::new("get_sblock", [json!(inlining.block)]).into_name("inlined"), Call::new(op, [json!("$inlined")])]
 }
 
-/// What is left after a block has gone into its consumers, or, where it cannot, into its producer.
-fn inlined(state: &Replay, block: &str) -> Option<(Replay, bool)> {
-    for reverse in [false, true] {
-        let mut next = state.clone();
-        let all = calls(&Inlining { block: block.into(), reverse });
-        if all.iter().all(|call| next.call(call).is_ok()) {
-            return Some((next, reverse));
+/// Blocks that write what a block reads.
+fn producers(stream: &Stream, block: &str) -> Vec<String> {
+    let Some(b) = stream.blocks.iter().find(|b| b.name == block) else { return Vec::new() };
+    let read = |p: &&StreamBlock| b.reads.iter().any(|r| r.buffer == p.write.buffer);
+    stream.blocks.iter().filter(read).map(|p| p.name.clone()).collect()
+}
+
+/// What is left after a block has gone into its consumers, or, where it cannot, into its producer. That its producer goes
+/// into it makes the same program, and is decided at the producer: so it does not go into one that can.
+fn inlined(state: &Replay, block: &str, producers: &[String]) -> Option<(Replay, bool)> {
+    let forward = one_inlined(state, block, false).map(|next| (next, false));
+    forward.or_else(|| {
+        let other_way = producers.iter().any(|p| one_inlined(state, p, false).is_some());
+        if other_way {
+            None
+        } else {
+            one_inlined(state, block, true).map(|next| (next, true))
         }
-    }
-    None
+    })
+}
+
+fn one_inlined(state: &Replay, block: &str, reverse: bool) -> Option<Replay> {
+    let mut next = state.clone();
+    let all = calls(&Inlining { block: block.into(), reverse });
+    all.iter().all(|call| next.call(call).is_ok()).then_some(next)
 }
 
 /// Whether some sequence of kernels has every block, for some way to inline.
@@ -123,8 +139,8 @@ fn first_uncovered(stream: &Stream) -> Option<String> {
         if stream.fits_flat(from) || stream.transposed(from).is_some() {
             reached[from + 1] = true;
         }
-        for to in from + 1..=n {
-            reached[to] |= stream.fits_row(from, to);
+        for (to, reached) in reached.iter_mut().enumerate().skip(from + 1) {
+            *reached |= stream.fits_row(from, to);
         }
     }
     if reached[n] {
