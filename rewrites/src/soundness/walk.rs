@@ -78,7 +78,9 @@ impl<'a> Access<'a> {
                 self.loads(b, out);
             }
             Expr::Not(a) | Expr::Cast(_, a) => self.loads(a, out),
-            Expr::Select { cond, then, otherwise, .. } => [cond, then, otherwise].iter().for_each(|e| self.loads(e, out)),
+            Expr::Select { cond, then, otherwise, .. } => {
+                [cond, then, otherwise].iter().for_each(|e| self.loads(e, out))
+            }
             Expr::Load(buffer, indices) => {
                 indices.iter().for_each(|e| self.loads(e, out));
                 out.push((*buffer, indices));

@@ -91,7 +91,10 @@ fn call(choice: Choice, loops: usize, others: usize) -> Call {
             made("pad_einsum", vec![block(), json!((0..loops.max(1)).map(unit).collect::<Vec<_>>())])
         }
         35 | 36 => made("decompose_padding", vec![block(), one(x)]),
-        37 => made("loop_partition", vec![one(x), json!([[2, 0], [3, 0], [1, 2]][z as usize % 3].map(|f| (f > 0).then_some(f)))]),
+        37 => made(
+            "loop_partition",
+            vec![one(x), json!([[2, 0], [3, 0], [1, 2]][z as usize % 3].map(|f| (f > 0).then_some(f)))],
+        ),
         38 | 39 => {
             let map = pick(
                 &[
@@ -124,10 +127,8 @@ fn call(choice: Choice, loops: usize, others: usize) -> Call {
 
 /// Makes the step that a choice stands for; none where the program has no such blocks.
 pub fn step(state: &mut Replay, choice: Choice) -> Option<Step> {
-    let names: Vec<String> = tree::all_realizes(&state.schedule.program().body.block.body)
-        .iter()
-        .map(|r| r.block.name.clone())
-        .collect();
+    let names: Vec<String> =
+        tree::all_realizes(&state.schedule.program().body.block.body).iter().map(|r| r.block.name.clone()).collect();
     let name = |by: u8| names[by as usize % names.len()].clone();
     let (first, second) = (name(choice.1), name(choice.1 / 16));
     let (loops, others) = look(state, &first, &second)?;
