@@ -162,8 +162,12 @@ impl Replay {
     }
 }
 
-/// Primitives that change how loops are executed, or what is said about them, and nothing that [`soundness`] looks at.
-const KEEP_THE_MEANING: [&str; 9] = [
+/// Primitives that change how loops are executed, how they are written or what is said about them, and nothing that
+/// [`soundness`] looks at.
+const KEEP_THE_MEANING: [&str; 12] = [
+    "fuse",
+    "add_unit_loop",
+    "set_scope",
     "bind",
     "vectorize",
     "unroll",

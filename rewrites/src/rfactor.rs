@@ -15,7 +15,7 @@
 //!
 //! Legal when: 1 one block is under the loop; 2 its scope is a stage pipeline; 3 it is a reduction; 4 the loop is serial;
 //! 5 the block is the first one under its outermost loop, no loop feeds both data-parallel and reduction iterators, the
-//! loop feeds reduction iterators only, the outermost reduction loop holds no other block, and below it every loop of
+//! loop feeds reduction iterators only (TVM lets it feed none, and repeats the sum), the outermost reduction loop holds no other block, and below it every loop of
 //! several iterations feeds an iterator; 6 its init and update are those of a known reducer; 7 the axis is one of the
 //! result; 8 every partial result is initialized: the block's predicate leaves out no iteration of the loop altogether
 //! (TVM does not ask, and adds up what nobody wrote).
@@ -144,6 +144,18 @@ fn require_loops(s: &Schedule, block: BlockId, loops: &[LoopId], target: LoopId)
                     only_child(s, id)?;
                 }
                 reducing.push(id);
+            }
+            // TVM does not ask, and adds the whole sum up as often as the loop runs.
+            (false, false) if id == target && constant(&s.get_loop(id)?.extent) != Some(1) => {
+                return refused(
+                    "The loop to be applied rfactor is required to be touched by a reduction block iter of the block",
+                    format!(
+                        "Loop {} feeds no iterator: it repeats the block, and its rounds are no parts of the sum",
+                        name(id)?
+                    ),
+                    id,
+                )
+                .map_err(|e| e.remedy("rfactor a loop that feeds a reduction iterator"))
             }
             (false, false) if !reducing.is_empty() && constant(&s.get_loop(id)?.extent) != Some(1) => return refused(
                 "A loop who has extent greater than one and is not bound to any block iter should not appear under a \

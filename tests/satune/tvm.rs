@@ -26,7 +26,7 @@ fn samples(contraction: &Contraction, count: usize, out: &mut Vec<(Program, Trac
 }
 
 #[test]
-#[ignore = "17 of 32 differ: conditions where TVM leaves T.Mul(0, 2) and we do not, or the other way round"]
+#[ignore = "8 of 32 agree; 16 differ in guards of compute_at, which TVM divides (i * 16 + j * 2 + x % 2 < 30 is i * 8 + j < 15) and we do not; 8 have xor layouts, which TVM refuses"]
 fn tvm_makes_the_same_programs() {
     let mut all = Vec::new();
     samples(&gemm(None, 64, 64, 32, DType::F32, DType::F32, "NN"), 8, &mut all);

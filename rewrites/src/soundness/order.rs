@@ -73,8 +73,8 @@ impl<'a> Walk<'a> {
         for part in parts {
             match also(Search::new(&access.frames).equal(access.indices, place)).run(part) {
                 Found::Nothing => {}
-                Found::Unknown => result = Found::Unknown,
-                found => return found,
+                Found::Instance(loops) => return Found::Instance(loops),
+                other => result = other,
             }
         }
         result

@@ -18,8 +18,9 @@ pub(super) fn written<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Resul
         }
         for here in samples.of(read).iter() {
             let now = At { access: number, loops: here.loops.clone() };
+            let told = here.values(read.indices).is_some();
             for place in places(at.program, read, here) {
-                if !written_before(walk, &now, &place) {
+                if !written_before(walk, &now, &place, told) {
                     let name = &at.program.buffer(read.buffer).name;
                     let why = format!("{name}{place:?} is read, and nothing before has written it");
                     return Err(unsound(why, read.block()));
@@ -53,10 +54,16 @@ fn places(program: &Program, access: &Access, here: &Instance) -> Vec<Vec<i64>> 
     out
 }
 
-fn written_before(walk: &Walk, now: &At, place: &[i64]) -> bool {
+/// Whether something before a moment writes a place. A writer whose place depends on data writes what is read by data, and
+/// nothing that can be `told`.
+fn written_before(walk: &Walk, now: &At, place: &[i64], told: bool) -> bool {
     let buffer = walk.accesses[now.access].buffer;
-    let writers = walk.accesses.iter().enumerate().filter(|(_, w)| w.write && w.buffer == buffer);
-    writers.into_iter().any(|(w, _)| walk.find(w, place, &walk.before(w, now), &|s| s) != Found::Nothing)
+    let mut writers = walk.accesses.iter().enumerate().filter(|(_, w)| w.write && w.buffer == buffer);
+    writers.any(|(w, _)| match walk.find(w, place, &walk.before(w, now), &|s| s) {
+        Found::Instance(_) | Found::Unknown => true,
+        Found::Data => !told,
+        Found::Nothing => false,
+    })
 }
 
 /// Rule 3: what the source writes of a parameter is written, and nothing else of it.

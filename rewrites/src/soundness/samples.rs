@@ -5,7 +5,9 @@ use super::walk::{Access, Frame};
 use satune_ir::Expr;
 
 /// Instances at random, besides those at the ends.
-const RANDOM: u64 = 8;
+const RANDOM: usize = 16;
+/// Inner loops near whose start there are some.
+const NEAR: usize = 4;
 /// Instances at the ends where there are many loops.
 const MOST: usize = 32;
 
@@ -48,20 +50,18 @@ impl Instance {
 }
 
 /// Instances of what stands inside of `frames`: those nearest to the ends of all loops, to all but one of these, and to
-/// random values.
+/// random values; the most different ones first.
 pub(super) fn of(frames: &[Frame]) -> Vec<Instance> {
     let n = frames.iter().filter(|f| matches!(f, Frame::Loop(_))).count();
     let mut targets: Vec<Vec<i64>> = Vec::new();
     let end = |last: bool| if last { ANY.1 } else { ANY.0 };
-    if n <= 4 {
-        targets.extend((0..1usize << n).map(|bits| (0..n).map(|i| end(bits >> i & 1 == 1)).collect()));
-    } else {
-        for last in [false, true] {
-            targets.push(vec![end(last); n]);
-            targets.extend((0..n).rev().map(|i| (0..n).map(|j| end((i == j) != last)).collect()));
-        }
-        targets.truncate(MOST);
+    for last in [true, false] {
+        targets.push(vec![end(last); n]);
     }
+    for last in [true, false] {
+        targets.extend((0..n).rev().map(|i| (0..n).map(|j| end((i == j) != last)).collect::<Vec<i64>>()));
+    }
+    targets.truncate(MOST);
     let extents: Vec<i64> = frames
         .iter()
         .filter_map(|f| match f {
@@ -77,6 +77,17 @@ pub(super) fn of(frames: &[Frame]) -> Vec<Instance> {
         ((z ^ (z >> 27)) >> 2) as i64 % below
     };
     targets.extend((0..RANDOM).map(|_| extents.iter().map(|e| random(*e)).collect::<Vec<i64>>()));
+    // What is lost between two tiles shows near the start of one loop, wherever the others are.
+    for (i, e) in extents.iter().enumerate().filter(|(_, e)| **e > 2).rev().take(NEAR) {
+        for value in [1, 2, 3, e / 2, e - 2] {
+            let mut target: Vec<i64> = extents.iter().map(|e| random(*e)).collect();
+            target[i] = value;
+            targets.push(target);
+        }
+    }
+    if n <= 4 {
+        targets.extend((0..1usize << n).map(|bits| (0..n).map(|i| end(bits >> i & 1 == 1)).collect::<Vec<i64>>()));
+    }
     let mut found: Vec<Vec<i64>> = Vec::new();
     for target in targets {
         if let Found::Instance(loops) = Search::new(frames).towards(target).run(&[]) {

@@ -11,7 +11,7 @@ use satune_ir::{visit, BinOp, BlockRealize, Expr, IterKind, VarId};
 /// An interval without ends, with room for arithmetic.
 pub(super) const ANY: (i64, i64) = (i64::MIN / 4, i64::MAX / 4);
 /// Intervals that are looked at before the search gives up.
-const LIMIT: usize = 2_000;
+const LIMIT: usize = 1_000;
 /// Times that one interval is narrowed before it is halved.
 const SWEEPS: usize = 4;
 
@@ -22,7 +22,9 @@ pub(super) enum Found {
     Instance(Vec<i64>),
     /// There is no such instance.
     Nothing,
-    /// It depends on values of buffers, or the search gave up.
+    /// There may be one: it depends on values of buffers.
+    Data,
+    /// The search gave up.
     Unknown,
 }
 
@@ -141,10 +143,10 @@ impl<'s, 'a> Search<'s, 'a> {
         self.left -= 1;
         let mut sweeps = SWEEPS;
         loop {
-            let Some((open, told)) = self.forward(&mut boxes) else { return Found::Nothing };
+            let Some((open, untold)) = self.forward(&mut boxes) else { return Found::Nothing };
             if open.is_empty() {
-                if !told {
-                    return Found::Unknown;
+                if let Some(e) = untold {
+                    return if self.reads_data(e) { Found::Data } else { Found::Unknown };
                 }
                 let nearest = boxes.iter().zip(&self.towards).map(|((lo, hi), t)| *t.clamp(lo, hi));
                 return Found::Instance(nearest.collect());
@@ -155,15 +157,22 @@ impl<'s, 'a> Search<'s, 'a> {
             if narrowed.iter().any(|(lo, hi)| lo > hi) {
                 return Found::Nothing;
             }
-            sweeps -= 1;
-            if narrowed != boxes && sweeps > 0 {
+            sweeps = sweeps.saturating_sub(1);
+            let split = self.split(&open, &narrowed);
+            if narrowed != boxes && (sweeps > 0 || split.is_none()) {
                 boxes = narrowed;
                 continue;
             }
-            let split = self.split(&open, &narrowed);
             return match split {
                 Some(at) => self.halves(at, narrowed),
-                None => Found::Unknown,
+                // All loops that matter have one value each.
+                None => match open
+                    .iter()
+                    .all(|o| matches!(o, Open::Condition(e, _) | Open::Within(e, ..) if self.reads_data(e)))
+                {
+                    true => Found::Data,
+                    false => Found::Unknown,
+                },
             };
         }
     }
@@ -178,8 +187,8 @@ impl<'s, 'a> Search<'s, 'a> {
             half[at] = if low { (lo, middle) } else { (middle + 1, hi) };
             match self.node(half) {
                 Found::Nothing => {}
-                Found::Unknown => result = Found::Unknown,
-                found => return found,
+                Found::Instance(loops) => return Found::Instance(loops),
+                other => result = other,
             }
         }
         result
@@ -225,13 +234,28 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
-    /// Cuts the intervals to the bounds of the loops. Returns what they leave open, and whether all of the rest can be
-    /// told; none where they hold no instance.
-    fn forward(&mut self, boxes: &mut [(i64, i64)]) -> Option<(Vec<Open<'s>>, bool)>
+    /// Whether the value of an expression depends on buffers.
+    fn reads_data(&self, e: &Expr) -> bool {
+        let (mut found, mut vars) = (false, Vec::new());
+        visit::walk_expr(e, &mut |e| match e {
+            Expr::Load(..) => found = true,
+            Expr::Var(v) => vars.push(v.id),
+            _ => {}
+        });
+        found
+            || vars.iter().any(|v| match self.definitions.get(v.0 as usize).copied().flatten() {
+                Some(Definition::Value(e)) => self.reads_data(e),
+                _ => false,
+            })
+    }
+
+    /// Cuts the intervals to the bounds of the loops. Returns what they leave open, and an expression about which nothing
+    /// can be told, where there is one; none where they hold no instance.
+    fn forward(&mut self, boxes: &mut [(i64, i64)]) -> Option<(Vec<Open<'s>>, Option<&'s Expr>)>
     where
         'a: 's,
     {
-        let (mut open, mut told, mut index) = (Vec::new(), true, 0);
+        let (mut open, mut told, mut index) = (Vec::new(), None, 0);
         let frames: &'s [Frame<'a>] = self.frames;
         for frame in frames {
             match frame {
@@ -246,7 +270,7 @@ impl<'s, 'a> Search<'s, 'a> {
                             open.push(Open::Bounds(index, &l.min, &l.extent));
                         }
                     } else {
-                        told = false;
+                        told = Some(&l.extent);
                     }
                     if slot.0 > slot.1 {
                         return None;
@@ -271,7 +295,7 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         for &(e, lo, hi) in &self.wanted {
             match span(e, &self.env) {
-                None => told = false,
+                None => told = Some(e),
                 Some((a, b)) if b < lo || hi < a => return None,
                 Some((a, b)) if lo <= a && b <= hi => {}
                 Some(_) => open.push(Open::Within(e, lo, hi)),
@@ -280,14 +304,20 @@ impl<'s, 'a> Search<'s, 'a> {
         Some((open, told))
     }
 
-    fn condition(&self, cond: &'s Expr, holds: bool, open: &mut Vec<Open<'s>>, told: &mut bool) -> Option<()> {
+    fn condition(
+        &self,
+        cond: &'s Expr,
+        holds: bool,
+        open: &mut Vec<Open<'s>>,
+        told: &mut Option<&'s Expr>,
+    ) -> Option<()> {
         match certainly(cond, &self.env) {
             Some(value) if value == holds => Some(()),
             Some(_) => None,
             None => {
                 match span(cond, &self.env) {
                     Some(_) => open.push(Open::Condition(cond, holds)),
-                    None => *told = false,
+                    None => *told = Some(cond),
                 }
                 Some(())
             }
@@ -295,11 +325,11 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     /// All reductions of the block are at their start.
-    fn start(&self, r: &'s BlockRealize, open: &mut Vec<Open<'s>>, told: &mut bool) -> Option<()> {
+    fn start(&self, r: &'s BlockRealize, open: &mut Vec<Open<'s>>, told: &mut Option<&'s Expr>) -> Option<()> {
         let reduces = r.block.iter_vars.iter().zip(&r.iter_values).filter(|(iv, _)| iv.kind == IterKind::Reduce);
         for (iv, value) in reduces {
             match span(value, &self.env).zip(span(&iv.min, &self.env)) {
-                None => *told = false,
+                None => *told = Some(value),
                 Some((at, start)) if at.1 < start.0 || start.1 < at.0 => return None,
                 Some((at, start)) if at == start && at.0 == at.1 => {}
                 Some(_) => open.push(Open::Start(value, &iv.min)),

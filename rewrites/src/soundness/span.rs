@@ -95,9 +95,21 @@ fn binary(op: BinOp, a: (i64, i64), b: (i64, i64)) -> Option<(i64, i64)> {
             let same = a.0.div_euclid(c) == a.1.div_euclid(c);
             Some(if same { (a.0.rem_euclid(c), a.1.rem_euclid(c)) } else { (0, c - 1) })
         }
-        BinOp::BitXor => single.map(|(x, y)| (x ^ y, x ^ y)),
-        BinOp::BitAnd => single.map(|(x, y)| (x & y, x & y)),
-        BinOp::BitOr => single.map(|(x, y)| (x | y, x | y)),
+        BinOp::BitXor | BinOp::BitAnd | BinOp::BitOr => {
+            if let Some((x, y)) = single {
+                let value = match op {
+                    BinOp::BitXor => x ^ y,
+                    BinOp::BitAnd => x & y,
+                    _ => x | y,
+                };
+                return Some((value, value));
+            }
+            // Of numbers that are not negative no bit is set above the highest one of both.
+            let all_ones =
+                i64::try_from(u64::try_from(a.1.max(b.1)).ok()?.checked_add(1)?.checked_next_power_of_two()? - 1)
+                    .ok()?;
+            (a.0 >= 0 && b.0 >= 0).then_some((0, all_ones))
+        }
         _ => None,
     }
 }

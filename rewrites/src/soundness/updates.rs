@@ -10,6 +10,13 @@ use satune_ir::{BinOp, BufferId, Expr};
 /// Buffers through which a value is followed to see whether it matters.
 const FAR: usize = 4;
 
+/// Instances of an access that are looked at: each of them takes several searches.
+const FEW: usize = 12;
+
+fn few(all: &[Instance]) -> impl Iterator<Item = &Instance> {
+    all.iter().take(FEW)
+}
+
 /// The accesses of a buffer that is updated somewhere, by their numbers.
 struct Updated {
     buffer: BufferId,
@@ -49,8 +56,8 @@ impl Updated {
         for &w in &self.sets {
             match walk.find(w, place, &walk.between(w, first, last), &|s| s) {
                 Found::Nothing => {}
-                Found::Unknown => result = Found::Unknown,
-                found => return found,
+                Found::Instance(loops) => return Found::Instance(loops),
+                other => result = other,
             }
         }
         result
@@ -98,7 +105,7 @@ fn unseen(walk: &Walk, at: &At, far: usize) -> bool {
             let one = |s| if *last { Search::latest(s) } else { Search::earliest(s) };
             match walk.find(r, &place, &walk.between(r, at, Some(&end)), &one) {
                 Found::Nothing => true,
-                Found::Unknown => false,
+                Found::Unknown | Found::Data => false,
                 Found::Instance(loops) => far > 0 && result(walk, r, loops).is_some_and(|s| unseen(walk, &s, far - 1)),
             }
         })
@@ -144,7 +151,7 @@ fn last_before(walk: &Walk, u: &Updated, like: &At, place: &[i64], end: Option<&
         });
         match found {
             Found::Instance(loops) => return Last::At(At { access: other, loops }),
-            Found::Unknown => unknown = true,
+            Found::Unknown | Found::Data => unknown = true,
             Found::Nothing => {}
         }
     }
@@ -171,7 +178,7 @@ pub(super) fn once<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<(
             if matches!(update.value, Some(Expr::Binary(BinOp::Max | BinOp::Min, ..))) {
                 continue;
             }
-            for here in samples.of(update).iter() {
+            for here in few(&samples.of(update)) {
                 let Some(place) = here.values(update.indices) else { continue };
                 let now = At { access: at, loops: here.loops.clone() };
                 let Last::At(before) = last_before(walk, &u, &now, &place, Some(&now)) else { continue };
@@ -194,7 +201,7 @@ pub(super) fn whole<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<
         let name = &program.buffer(u.buffer).name;
         for &at in &u.reads {
             let read = &walk.accesses[at];
-            for here in samples.of(read).iter() {
+            for here in few(&samples.of(read)) {
                 let Some(place) = here.values(read.indices) else { continue };
                 let now = At { access: at, loops: here.loops.clone() };
                 if !all_before(walk, &u, &place, Some(&now)) {
@@ -210,7 +217,7 @@ pub(super) fn whole<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<
         }
         for &at in &u.updates {
             let update = &walk.accesses[at];
-            for here in samples.of(update).iter() {
+            for here in few(&samples.of(update)) {
                 let Some(place) = here.values(update.indices) else { continue };
                 if !all_before(walk, &u, &place, None) {
                     let why = format!("values that were added to {name}{place:?} are lost");

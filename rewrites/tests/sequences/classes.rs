@@ -113,7 +113,7 @@ fn an_init_of_each_part_of_a_loop() {
 fn a_factor_of_each_part_of_a_loop() {
     let steps =
         ["split C [\"$l[1]\", [3, null]]", "loop_partition C [\"$l[2]\", [3, null]]", "rfactor C_j_10 [\"$l[0]\", -1]"];
-    refused("gemv", &steps, "C[0]");
+    refused("gemv", &steps, "values that were added to C[");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_reader_in_the_middle_of_a_sum() {
         "split C [\"$l[1]\", [3, null]]",
         "decompose_reduction C [\"$b\", \"$l[0]\"]",
     ];
-    refused("two_gemms", &steps, "C[0, 0]");
+    refused("two_gemms", &steps, "is updated twice with the same values");
 }
 
 /// Padding written by a nest that holds the init too: all of it stays. TVM drops the init.
@@ -157,4 +157,45 @@ fn a_cache_read_by_its_writer() {
             error.fast
         );
     }
+}
+
+/// A loop that repeats a reduction is no part of it. TVM factors it all the same, and adds the sum up 7 times.
+#[test]
+fn a_factor_that_is_no_part_of_the_sum() {
+    let source = program("norm");
+    let mut state = Replay::strict(source).unwrap();
+    for text in [
+        "reverse_compute_at X+Y [\"$b\", \"$m[1]\"]",
+        "cache_read X [\"$b\", 0, \"local\"]",
+        "reverse_compute_at Y+A_local [\"$b\", \"$m[1]\"]",
+    ] {
+        assert!(calls::make(&mut state, &step(text)), "{text}");
+    }
+    let factor = step("rfactor X [\"$l[1]\", 0]");
+    let error = calls::tried(&mut state, &factor).unwrap().expect_err("a loop that feeds nothing");
+    assert!(error.detail.contains("feeds no iterator"), "{}", error.detail);
+}
+
+/// What data says where to write covers nothing that is certainly read.
+#[test]
+fn a_producer_that_writes_where_data_says() {
+    let steps = [
+        "compute_at B+C [\"$b\", \"$m[1]\"]",
+        "cache_write C [\"$b\", 0, \"shared\"]",
+        "compute_inline C [\"$b\"]",
+        "cache_read C_shared [\"$b\", 0, \"local\"]",
+    ];
+    refused("gather", &steps, "is read, and nothing before has written it");
+}
+
+/// A copy of tiles that lie apart: what is between them is not written yet.
+#[test]
+fn a_copy_of_what_lies_between_tiles() {
+    let steps = [
+        "split C [\"$l[0]\", [null, 2, 2]]",
+        "reorder C [\"$l[3]\", \"$l[4]\", \"$l[0]\"]",
+        "cache_write C [\"$b\", 0, \"local\"]",
+        "reverse_compute_at C_local+C [\"$b\", \"$m[1]\"]",
+    ];
+    refused("conv1d", &steps, "is read, and nothing before has written it");
 }

@@ -84,7 +84,7 @@ fn programs_are_what_they_are_called() {
 #[ignore = "runs for minutes; 10,000 sequences for each of SATUNE_SEEDS seeds"]
 fn many_seeds() {
     let count = std::env::var("SATUNE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20);
-    let (mut refused, mut without_need) = (0, 0);
+    let (mut refused, mut without_need) = (BTreeMap::<String, usize>::new(), 0);
     let (mut found, mut sequences, mut ops) = (Vec::new(), 0, BTreeMap::<String, usize>::new());
     for seed in seed()..seed() + count {
         let mut state = seed;
@@ -105,7 +105,7 @@ fn many_seeds() {
                 })
                 .collect();
             let (schedule, steps) = calls::accepted(source, &choices, &mut |(program, why)| {
-                refused += 1;
+                *refused.entry(why.split(' ').next().unwrap_or_default().to_string()).or_default() += 1;
                 if interp::equal_on(source, &program, seed).is_ok() {
                     without_need += 1;
                     println!("seed {seed}: {name}: refused without need: {why}");
@@ -122,7 +122,8 @@ fn many_seeds() {
         }
         println!("seed {seed}: {} wrong so far", found.len());
     }
-    println!("{refused} calls refused for the programs that they leave, {without_need} of them without need");
+    let all: usize = refused.values().sum();
+    println!("{all} calls refused for the programs that they leave, {without_need} of them without need: {refused:?}");
     println!("{sequences} sequences, {} accepted calls: {ops:?}", ops.values().sum::<usize>());
     assert!(found.is_empty(), "{} of {sequences} are wrong", found.len());
 }
