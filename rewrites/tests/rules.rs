@@ -82,7 +82,14 @@ const BASE: [&str; 12] = [
     "unroll registers",
 ];
 const SUMS: [&str; 2] = ["cache_write, reverse_compute_at", "decompose_reduction"];
-const COPY: [&str; 5] = ["cache_read shared, compute_at k", "fuse copy", "split copy", "bind copy", "vectorize copy"];
+const COPY: [&str; 6] = [
+    "cache_read shared, compute_at k",
+    "cache_read shared, compute_at above k",
+    "fuse copy",
+    "split copy",
+    "bind copy",
+    "vectorize copy",
+];
 
 /// What a rule needs beside itself.
 fn needs(rule: &str) -> Vec<&'static str> {
