@@ -352,7 +352,7 @@ impl<'k, 's> Labels<'k, 's> {
         let contraction = &self.space.contraction;
         let access = config.vectors[side as usize];
         let vector = access.unwrap_or(1);
-        // The pitch of rows along k is that of the k tile or of the strip.
+        // The pitch of rows along k is that of the k tile, or one as good as that of the strip.
         let layout = match state.place(side) {
             Place::Shared(layout) => Some((layout, state.tile.k)),
             Place::Strip(layout, k) => Some((layout, k)),

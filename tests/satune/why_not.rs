@@ -184,6 +184,8 @@ fn an_illegal_question_names_the_condition_with_its_numbers() {
             "block 256x128, A above-k x-major plain, B at-k, k 16, stages 3, split 1",
             "A's strip of 256 x 256 with 262144 and B's tile with 8192 in 3 buffers are 286720 bytes; a block has 232448",
         ),
+        ("B above-k pad 4", "a strip of B has rows along n as in global memory"),
+        ("A above-k k-major plain", "a transposed strip of A is padded or xor"),
         ("split 2, k 64, A above-k, B above-k, block 256x256", "A's strip of 256 x 128 with 131072 and B's strip"),
         ("stages 2, accumulators global", "sums in global memory leave nothing to overlap"),
         ("init hoisted, accumulators global", "sums in global memory inside it"),

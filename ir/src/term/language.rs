@@ -380,8 +380,9 @@ fn over_loop(axis: Axis, role: Role, (extent, total): (i64, i64), b: &State) -> 
         (Role::Pipeline(pipe), Axis::K, Stage::Staging { pipe: inner, strips }, team) if inner == pipe => {
             // In shared memory are by now the strips, each as long as the loop, and nothing else.
             let stands = |side: Side| match b.place(side) {
-                Place::Strip(_, k) => strips.has(side) && k == total,
-                Place::Shared(_) => strips.has(side),
+                Place::Strip(layout, _) | Place::Shared(layout) => {
+                    strips.has(side) && b.place(side) == Place::strip(layout, total)
+                }
                 _ => !strips.has(side),
             };
             let length = if strips.a || strips.b { total } else { 0 };

@@ -26,19 +26,22 @@ pub enum Place {
     /// In a tile in shared memory. Where its rows run along the spatial axis it may as well be a strip: neither the
     /// length of a row nor what an access of a warp touches depends on how many rows there are.
     Shared(Layout),
-    /// In a strip in shared memory whose rows run along k and hold this many k values.
+    /// In a strip in shared memory whose rows run along k and are as good as ones of this many k values
+    /// ([`Place::strip`]).
     Strip(Layout, i64),
     /// In registers.
     Local,
 }
 
 impl Place {
-    /// The place of a strip of so many k values.
+    /// The place of a strip of so many k values. The banks of shared memory repeat after 128 bytes, so rows whose lengths
+    /// differ by a multiple of 128 elements cost the same to read: one length stands for all of them. It is 128 at least,
+    /// lest neighbouring rows overlap.
     pub fn strip(layout: Layout, k: i64) -> Place {
-        if layout.k_major {
-            Place::Shared(layout)
-        } else {
-            Place::Strip(layout, k)
+        match layout.k_major {
+            true => Place::Shared(layout),
+            false if k < 128 => Place::Strip(layout, k),
+            false => Place::Strip(layout, 128 + k % 128),
         }
     }
 

@@ -311,6 +311,16 @@ fn operand(fixed: &Fixed, c: &Contraction, (side, strip): (Side, i64), out: &mut
             "transform_layout: {name} runs along {axis} in global memory; a tile with rows along k is not offered"
         ));
     }
+    if o.hoisted == Some(true) && !along_k && o.pad.is_some_and(|p| p > 0) {
+        out.push(format!(
+            "storage_align: a strip of {name} has rows along {axis} as in global memory; nothing crosses them, so it is not padded"
+        ));
+    }
+    if o.hoisted == Some(true) && along_k && o.k_major == Some(true) && (o.pad, o.swizzle) == (Some(0), Some(false)) {
+        out.push(format!(
+            "transform_layout: a transposed strip of {name} is padded or xor: plain, all stores of its copy would meet in a bank"
+        ));
+    }
     if let Some(pad) = o.pad.filter(|p| *p != 0 && *p != chunk) {
         out.push(format!("storage_align: pad {pad} of {name}; rows are padded by 16 bytes, {chunk} elements, or not"));
     }

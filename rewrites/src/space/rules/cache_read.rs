@@ -30,6 +30,16 @@ fn layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout>
     list
 }
 
+/// Layouts that a strip of an operand may take: as a tile, but not padded where its rows are those of global memory along
+/// the spatial axis, which nothing crosses, and not plain where it is transposed, which all stores would cross.
+fn strip_layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout> {
+    let along_k = engine.contraction.operand(side).contiguous_along(Axis::K);
+    let plain = |l: &Layout| l.pad == 0 && !l.swizzle;
+    let mut list = layouts(engine, side, spatial, k);
+    list.retain(|l| !l.k_major || along_k != plain(l));
+    list
+}
+
 /// Bytes of the strips of a state that has not entered its k loop.
 pub(super) fn strip_bytes(engine: &Engine<'_>, state: &State) -> i64 {
     [Side::A, Side::B].into_iter().map(|side| staged_bytes(engine, state, side, state.tile.k)).sum()
@@ -72,7 +82,7 @@ impl Rule for SharedStrip {
                 continue;
             }
             let spatial = state.tile.get(side.spatial());
-            for layout in layouts(engine, side, spatial, k) {
+            for layout in strip_layouts(engine, side, spatial, k) {
                 let bytes = taken + copied_bytes(engine, state, side, layout, k);
                 if !engine.holds(Condition::StripFits, bytes <= engine.limits.shared_bytes) {
                     continue;
