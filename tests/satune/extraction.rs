@@ -64,8 +64,8 @@ fn small_menu(i: i64) -> Menu {
 #[test]
 fn extraction_equals_brute_force_on_small_spaces() {
     let gpus = ["h200", "rtx3090", "v100"].map(|n| Descriptor::load(n).unwrap());
-    let mut tried = 0;
-    for i in 0..60 {
+    let (mut tried, mut strips) = (0, 0);
+    for i in 0..90 {
         let c = gemm(None, 8 + 8 * (i % 3), 16, 16, DType::F64, DType::F64, ["TN", "TN", "TN", "NN"][i as usize % 4]);
         let space = saturate(&c, H200, &small_menu(i), &rules::all(), Fuel::default()).unwrap();
         let counted: u64 = Counts::of(&space).total().try_into().unwrap_or(u64::MAX);
@@ -75,6 +75,7 @@ fn extraction_equals_brute_force_on_small_spaces() {
         let gpu = &gpus[i as usize % 3];
         let terms = all(&space, space.root);
         assert_eq!(terms.len() as u64, counted, "the count is not the number of programs");
+        strips += usize::from(terms.iter().any(|t| t.as_ref().iter().any(|n| matches!(n, Term::Strip { .. }))));
         let plans: HashSet<Plan> = terms.iter().map(|t| Plan::from_term(t, &c).unwrap()).collect();
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         let mut times: Vec<f64> = plans.iter().filter_map(|p| cost(p, &c, gpu).ok()).map(|c| c.ms).collect();
@@ -90,8 +91,8 @@ fn extraction_equals_brute_force_on_small_spaces() {
         assert_eq!(distinct.len(), found.candidates.len());
         tried += 1;
     }
-    println!("{tried} spaces");
-    assert!(tried >= 20, "only {tried} spaces were small enough");
+    println!("{tried} spaces, {strips} of them with strips");
+    assert!(tried >= 20 && strips >= 10, "only {tried} spaces were small enough, {strips} of them with strips");
 }
 
 #[test]

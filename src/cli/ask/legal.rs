@@ -311,15 +311,23 @@ fn operand(fixed: &Fixed, c: &Contraction, (side, strip): (Side, i64), out: &mut
             "transform_layout: {name} runs along {axis} in global memory; a tile with rows along k is not offered"
         ));
     }
-    if o.hoisted == Some(true) && !along_k && o.pad.is_some_and(|p| p > 0) {
-        out.push(format!(
-            "storage_align: a strip of {name} has rows along {axis} as in global memory; nothing crosses them, so it is not padded"
-        ));
-    }
-    if o.hoisted == Some(true) && along_k && o.k_major == Some(true) && (o.pad, o.swizzle) == (Some(0), Some(false)) {
-        out.push(format!(
-            "transform_layout: a transposed strip of {name} is padded or xor: plain, all stores of its copy would meet in a bank"
-        ));
+    if o.hoisted == Some(true) {
+        let row = Some(strip).filter(|_| fixed.split.is_some());
+        let xor = row.map(|r| r.count_ones() == 1 && r >= 2 * i64::from(chunk));
+        let wanted = match (along_k, xor) {
+            (false, _) => Some((0, false)),
+            (true, Some(xor)) => Some(if xor { (0, true) } else { (chunk, false) }),
+            (true, None) => None,
+        };
+        let other = |(pad, swizzle)| o.pad.is_some_and(|p| p != pad) || o.swizzle.is_some_and(|s| s != swizzle);
+        if o.k_major == Some(along_k) || wanted.is_some_and(other) {
+            let rows = if along_k { "k" } else { axis };
+            out.push(format!(
+                "cache_read shared above k: a strip of {name} has rows along {rows}, as in global memory, {}; no other layout is \
+                 offered",
+                if along_k { "xor where their length is a power of two, else padded" } else { "plain" }
+            ));
+        }
     }
     if let Some(pad) = o.pad.filter(|p| *p != 0 && *p != chunk) {
         out.push(format!("storage_align: pad {pad} of {name}; rows are padded by 16 bytes, {chunk} elements, or not"));

@@ -30,13 +30,15 @@ fn layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout>
     list
 }
 
-/// Layouts that a strip of an operand may take: as a tile, but not padded where its rows are those of global memory along
-/// the spatial axis, which nothing crosses, and not plain where it is transposed, which all stores would cross.
+/// The layout that a strip of an operand takes, one to keep the space small: the rows are those of global memory; along k
+/// they are swizzled where they can be, else padded, for threads read across them; along the spatial axis nothing does.
 fn strip_layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout> {
     let along_k = engine.contraction.operand(side).contiguous_along(Axis::K);
-    let plain = |l: &Layout| l.pad == 0 && !l.swizzle;
     let mut list = layouts(engine, side, spatial, k);
-    list.retain(|l| !l.k_major || along_k != plain(l));
+    let swizzled = list.iter().any(|l| !l.k_major && l.swizzle);
+    list.retain(|l| {
+        l.k_major != along_k && l.swizzle == (along_k && swizzled) && (l.pad > 0) == (along_k && !swizzled)
+    });
     list
 }
 
