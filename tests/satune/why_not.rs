@@ -185,7 +185,7 @@ fn an_illegal_question_names_the_condition_with_its_numbers() {
             "A's strip of 256 x 256 with 262144 and B's tile with 8192 in 3 buffers are 286720 bytes; a block has 232448",
         ),
         ("B above-k pad 4", "a strip of B has rows along n, as in global memory, plain"),
-        ("A above-k k-major", "a strip of A has rows along k, as in global memory, xor"),
+        ("A above-k k-major plain", "a strip of A is x-major xor where its length is a power of two, else k-major"),
         ("split 2, k 64, A above-k, B above-k, block 256x256", "A's strip of 256 x 128 with 131072 and B's strip"),
         ("stages 2, accumulators global", "sums in global memory leave nothing to overlap"),
         ("init hoisted, accumulators global", "sums in global memory inside it"),

@@ -313,19 +313,25 @@ fn operand(fixed: &Fixed, c: &Contraction, (side, strip): (Side, i64), out: &mut
     }
     if o.hoisted == Some(true) {
         let row = Some(strip).filter(|_| fixed.split.is_some());
-        let xor = row.map(|r| r.count_ones() == 1 && r >= 2 * i64::from(chunk));
-        let wanted = match (along_k, xor) {
-            (false, _) => Some((0, false)),
-            (true, Some(xor)) => Some(if xor { (0, true) } else { (chunk, false) }),
-            (true, None) => None,
+        let offered = |k_major: bool, pad: u32, swizzle: bool| {
+            o.k_major.is_none_or(|k| k == k_major)
+                && o.pad.is_none_or(|p| p == pad)
+                && o.swizzle.is_none_or(|s| s == swizzle)
         };
-        let other = |(pad, swizzle)| o.pad.is_some_and(|p| p != pad) || o.swizzle.is_some_and(|s| s != swizzle);
-        if o.k_major == Some(along_k) || wanted.is_some_and(other) {
-            let rows = if along_k { "k" } else { axis };
+        let (one, other) = (offered(false, 0, true), offered(true, chunk, false));
+        let fits = match (along_k, row.map(|r| r.count_ones() == 1 && r >= 2 * i64::from(chunk))) {
+            (false, _) => offered(true, 0, false),
+            (true, Some(xor)) => (one && xor) || (other && !xor),
+            (true, None) => one || other,
+        };
+        if !fits {
             out.push(format!(
-                "cache_read shared above k: a strip of {name} has rows along {rows}, as in global memory, {}; no other layout is \
-                 offered",
-                if along_k { "xor where their length is a power of two, else padded" } else { "plain" }
+                "cache_read shared above k: a strip of {name} {}; no other layout is offered",
+                if along_k {
+                    "is x-major xor where its length is a power of two, else k-major and padded".into()
+                } else {
+                    format!("has rows along {axis}, as in global memory, plain")
+                }
             ));
         }
     }

@@ -30,16 +30,16 @@ fn layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout>
     list
 }
 
-/// The layout that a strip of an operand takes, one to keep the space small: the rows are those of global memory; along k
-/// they are swizzled where they can be, else padded, for threads read across them; along the spatial axis nothing does.
-fn strip_layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout> {
-    let along_k = engine.contraction.operand(side).contiguous_along(Axis::K);
-    let mut list = layouts(engine, side, spatial, k);
-    let swizzled = list.iter().any(|l| !l.k_major && l.swizzle);
-    list.retain(|l| {
-        l.k_major != along_k && l.swizzle == (along_k && swizzled) && (l.pad > 0) == (along_k && !swizzled)
-    });
-    list
+/// The layout that a strip of an operand takes; one, to keep the space small. Rows along the spatial axis in global memory
+/// stay as they are. Rows along k, which threads read across, are swizzled where they can be; else the strip is transposed
+/// and padded.
+fn strip_layout(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Option<Layout> {
+    let list = layouts(engine, side, spatial, k);
+    if !engine.contraction.operand(side).contiguous_along(Axis::K) {
+        return list.first().copied();
+    }
+    let swizzled = list.iter().find(|l| !l.k_major && l.swizzle);
+    swizzled.or_else(|| list.iter().find(|l| l.k_major && l.pad > 0)).copied()
 }
 
 /// Bytes of the strips of a state that has not entered its k loop.
@@ -84,16 +84,15 @@ impl Rule for SharedStrip {
                 continue;
             }
             let spatial = state.tile.get(side.spatial());
-            for layout in strip_layouts(engine, side, spatial, k) {
-                let bytes = taken + copied_bytes(engine, state, side, layout, k);
-                if !engine.holds(Condition::StripFits, bytes <= engine.limits.shared_bytes) {
-                    continue;
-                }
-                let tile = [spatial, k];
-                let fill = engine.nest(copy_state(state, side, layout, tile, false));
-                let body = engine.nest(state.with_place(side, Place::strip(layout, k)));
-                engine.equals(Term::Strip { side, layout, tile, children: [fill, body] });
+            let Some(layout) = strip_layout(engine, side, spatial, k) else { continue };
+            let bytes = taken + copied_bytes(engine, state, side, layout, k);
+            if !engine.holds(Condition::StripFits, bytes <= engine.limits.shared_bytes) {
+                continue;
             }
+            let tile = [spatial, k];
+            let fill = engine.nest(copy_state(state, side, layout, tile, false));
+            let body = engine.nest(state.with_place(side, Place::strip(layout, k)));
+            engine.equals(Term::Strip { side, layout, tile, children: [fill, body] });
         }
     }
 }
