@@ -1,4 +1,9 @@
-//! Host code for compiled kernels: a C header on the CUDA driver API, with a function that launches them.
+//! Host code for compiled kernels: a C header on the CUDA driver API, with a function that launches them, and a PyTorch
+//! extension.
+mod torch;
+
+pub use torch::{torch_extension, Extension, Tensor, TorchError};
+
 use crate::cuda::function_name;
 use crate::kernel::Kernel;
 use crate::lower::safe;
@@ -88,13 +93,7 @@ impl Launch {
 pub fn c_header(name: &str, launches: &[Launch], workspace_bytes: u64) -> String {
     let name = safe(name);
     let guard = format!("{}_H", name.to_uppercase());
-    let mut pointers: Vec<String> = Vec::new();
-    for argument in launches.iter().flat_map(|l| &l.arguments) {
-        let pointer = safe(&argument.name);
-        if !pointers.contains(&pointer) {
-            pointers.push(pointer);
-        }
-    }
+    let pointers = pointers(launches);
     let mut out = format!(
         "/* Launches {name} by the CUDA driver API; link with libcuda. */
 #ifndef {guard}
@@ -120,10 +119,32 @@ static inline CUresult {name}_launch(CUmodule module, {}, CUstream stream)
 ",
         list.join(", ")
     );
-    for launch in launches {
+    out.push_str(&launched(launches, |_| "module".into()));
+    out.push_str("    return result;\n}\n\n#endif\n");
+    out
+}
+
+/// Names of the buffers, each once, in the order of their first use.
+fn pointers(launches: &[Launch]) -> Vec<String> {
+    let mut pointers: Vec<String> = Vec::new();
+    for argument in launches.iter().flat_map(|l| &l.arguments) {
+        let pointer = safe(&argument.name);
+        if !pointers.contains(&pointer) {
+            pointers.push(pointer);
+        }
+    }
+    pointers
+}
+
+/// C that launches the kernels in order and leaves with `result` where one fails; `module` names the module of a kernel.
+fn launched(launches: &[Launch], module: impl Fn(usize) -> String) -> String {
+    let mut out = String::new();
+    for (number, launch) in launches.iter().enumerate() {
         let check = "    if (result != CUDA_SUCCESS) return result;\n";
         let inner = "        if (result != CUDA_SUCCESS) return result;\n";
-        let _ = write!(out, "\n    result = cuModuleGetFunction(&kernel, module, \"{}\");\n{check}", launch.function);
+        let module = module(number);
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(out, "\n    result = cuModuleGetFunction(&kernel, {module}, \"{}\");\n{check}", launch.function);
         out.push_str("    {\n");
         if launch.shared_bytes > 0 {
             let attribute = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES";
@@ -157,7 +178,6 @@ static inline CUresult {name}_launch(CUmodule module, {}, CUstream stream)
             launch.shared_bytes
         );
     }
-    out.push_str("    return result;\n}\n\n#endif\n");
     out
 }
 

@@ -1,6 +1,7 @@
 //! Satune: explores GPU schedules of a tensor program by equality saturation, and proves, writes and measures the
 //! best few.
 
+pub mod agreement;
 pub mod cli;
 pub mod compile;
 pub mod cuda;
@@ -12,8 +13,12 @@ pub mod lower;
 pub mod measure;
 pub mod measurements;
 pub mod operators;
+pub mod progress;
+pub mod reference;
 pub mod report;
 pub mod scheduled;
 pub mod simulate;
 pub mod source;
 pub mod store;
+pub mod streaming;
+mod worker_process;

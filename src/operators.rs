@@ -1,4 +1,5 @@
-//! Operators by name: `gemm:M,N,K,dtype[,layout]` and `bmm:B,M,N,K,dtype[,layout]`.
+//! Contractions by name: `gemm:M,N,K,dtype[,layout]`, `bmm:B,M,N,K,dtype[,layout]` and
+//! `gemm_bias_relu:M,N,K,dtype[,layout]`; [`crate::streaming`] has the operators that stream.
 use satune_ir::term::{Axis, AxisInfo, Contraction, OperandInfo};
 use satune_ir::{tvmscript, BlockId, BufferId, DType, Program};
 
@@ -36,7 +37,10 @@ pub const MOST: i64 = 1 << 20;
 /// Unknown operators, types and layouts, extents that are not whole numbers from 1 to 2^20, wrong number of arguments.
 pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     let error = |reason: String, remedy: &str| OperatorError { text: clip(text), reason, remedy: remedy.into() };
-    let form = "write gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout], for instance gemm:4096,4096,4096,f32,NN";
+    if let Some(rest) = text.strip_prefix("gemm_bias_relu:") {
+        return gemm_bias_relu(text, rest);
+    }
+    let form = "write gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout], for instance gemm:4096,4096,4096,f32,NN, or one of gemm_bias_relu, rowsum, mean, softmax, transpose, gemv, relu_chain";
     let Some((operator, rest)) = text.split_once(':') else {
         return Err(error("there is no `:` after the operator's name".into(), form));
     };
@@ -64,10 +68,12 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         "f32" => (DType::F32, DType::F32),
         "f64" => (DType::F64, DType::F64),
         "f16" => (DType::F16, DType::F32),
+        "bf16" => (DType::BF16, DType::F32),
+        "i8" => (DType::I8, DType::I32),
         other => {
             return Err(error(
                 format!("unknown type `{}`", clip(other)),
-                "types are f32, f64 and f16 (f16 inputs, f32 sums and result)",
+                "types are f32, f64, f16 and bf16 (sums and result in f32), and i8 (sums and result in i32)",
             ))
         }
     };
@@ -83,6 +89,36 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     let script = script(&contraction);
     let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
     Ok(Problem { name: text.into(), script, program, contraction })
+}
+
+/// `gemm_bias_relu:M,N,K,dtype[,layout]`: a product, a bias per column, and the larger of that and 0.
+fn gemm_bias_relu(text: &str, rest: &str) -> Result<Problem, OperatorError> {
+    let plain = parse(&format!("gemm:{rest}")).map_err(|e| OperatorError { text: clip(text), ..e })?;
+    let script = epilogue_script(&plain.contraction);
+    let failed =
+        |reason: String| OperatorError { text: clip(text), reason, remedy: "please report this operator".into() };
+    let program = tvmscript::parse(&script).map_err(|e| failed(e.to_string()))?;
+    let contraction = satune_rewrites::space::contraction(&program).map_err(|e| failed(e.to_string()))?;
+    Ok(Problem { name: text.into(), script, program, contraction })
+}
+
+/// The contraction with bias and relu as TVMScript: the sums go to a buffer of their own first.
+fn epilogue_script(c: &Contraction) -> String {
+    let (m, n, dtype) = (c.extent(Axis::M), c.extent(Axis::N), c.accumulate.name());
+    let result = format!("({m}, {n}), \"{dtype}\"");
+    let map = |name: &str, store: &str| {
+        format!("    for i, j in T.grid({m}, {n}):\n        with T.sblock(\"{name}\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            {store}\n")
+    };
+    let plain = script(c);
+    // The result of the product is no parameter here.
+    let parameter = format!(", C: T.Buffer({result})");
+    let parameters = format!(", bias: T.Buffer(({n},), \"{dtype}\"), D: T.Buffer({result})");
+    let attribute = "    T.func_attr({\"tirx.noalias\": True})\n";
+    let allocations =
+        format!("{attribute}    C = T.sblock_alloc_buffer({result})\n    shifted = T.sblock_alloc_buffer({result})\n");
+    plain.replacen(&parameter, &parameters, 1).replacen(attribute, &allocations, 1)
+        + &map("add", "shifted[vi, vj] = C[vi, vj] + bias[vj]")
+        + &map("relu", &format!("D[vi, vj] = T.max(shifted[vi, vj], T.{dtype}(0))"))
 }
 
 /// The beginning of a text that may be very long.
@@ -119,6 +155,7 @@ fn contraction(batch: Option<i64>, [m, n, k]: [i64; 3], input: DType, sum: DType
         c: operand(2, "C", dims(false, [Axis::M, Axis::N]), sum),
         iters,
         accumulate: sum,
+        epilogue: None,
     }
 }
 

@@ -1,13 +1,19 @@
 //! From a decision to kernels, by the one way through the house: the plan's trace of primitives is replayed on the source
 //! program, under the legality of each primitive, and the scheduled program is lowered.
+mod tensor;
+
+pub use tensor::{generate, GenerateError};
+
+use crate::agreement::Agreement;
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
+use crate::reference::Reference;
 use crate::simulate::{self, Counts, Options};
 use satune_extract::Descriptor;
 use satune_ir::interp::{self, Array};
-use satune_ir::term::{Contraction, Plan};
+use satune_ir::term::{Contraction, Plan, Schedule};
 use satune_ir::Program;
 use satune_rewrites::replay::replay_strict;
-use satune_rewrites::space::trace;
+use satune_rewrites::space;
 use satune_rewrites::{ScheduleError, Trace};
 
 /// Why a plan has no kernels: each is a bug, since the space holds legal schedules only.
@@ -29,6 +35,12 @@ pub enum ScheduledError {
     /// The program cannot be lowered.
     #[error(transparent)]
     Lower(#[from] LowerError),
+    /// The schedule belongs to another kind of problem.
+    #[error("the schedule is one of streaming blocks, and the problem a contraction")]
+    Kind,
+    /// The generator of tensor-core kernels refuses.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// The scheduled program does not mean what the source means.
     #[error("the scheduled program differs from its source: {0}")]
     Meaning(String),
@@ -45,9 +57,9 @@ pub enum ScheduledError {
 /// A schedule on its way to kernels.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
-    /// The calls that make it.
+    /// The calls that make it; none where the kernels come from the generator for tensor cores.
     pub trace: Trace,
-    /// The program that they make.
+    /// The program that they make; then the source itself.
     pub program: Program,
     /// Its kernels.
     pub module: Module,
@@ -63,6 +75,35 @@ pub fn options(gpu: &Descriptor) -> LowerOptions {
     LowerOptions { target, ..LowerOptions::default() }
 }
 
+/// The trace of a schedule; empty for one on tensor cores, which a generator lowers.
+pub fn trace(schedule: &Schedule, contraction: &Contraction) -> Trace {
+    match schedule {
+        Schedule::Cores(plan) => space::trace(plan, contraction),
+        // A contraction has no streaming schedules; those of tensor cores come from a generator.
+        Schedule::Stream(_) | Schedule::Mma(_) | Schedule::Wgmma(_) => Trace::default(),
+    }
+}
+
+/// Kernels of a schedule of any kind.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn of_schedule(
+    source: &Program,
+    schedule: &Schedule,
+    contraction: &Contraction,
+    options: &LowerOptions,
+) -> Result<Scheduled, ScheduledError> {
+    match schedule {
+        Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
+        Schedule::Stream(_) => Err(ScheduledError::Kind),
+        Schedule::Mma(_) | Schedule::Wgmma(_) => {
+            let module = generate(source, schedule, contraction)?;
+            Ok(Scheduled { trace: Trace::default(), program: source.clone(), module })
+        }
+    }
+}
+
 /// Replays a plan on its source program and lowers the result.
 ///
 /// # Errors
@@ -73,7 +114,7 @@ pub fn of_plan(
     contraction: &Contraction,
     options: &LowerOptions,
 ) -> Result<Scheduled, ScheduledError> {
-    of_trace(source, trace(plan, contraction), options)
+    of_trace(source, space::trace(plan, contraction), options)
 }
 
 /// Replays a trace on its source program and lowers the result.
@@ -94,7 +135,7 @@ pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Resul
 /// What the simulator counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked {
-    /// Of the first kernel.
+    /// Of the kernel.
     pub total: Counts,
     /// Of its hot loop.
     pub hot_loop: Counts,
@@ -102,23 +143,40 @@ pub struct Checked {
     pub blocks: u64,
 }
 
-/// Runs the kernels in the simulator and compares with what the source program means, bit for bit, on inputs whose sums
-/// are exact.
+/// Runs the kernels in the simulator and compares with what the source program means, on inputs whose sums are exact: bit
+/// for bit, unless the program adds up rounded values (see [`Agreement`]).
 ///
 /// # Errors
 /// See [`ScheduledError`].
 pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Checked, ScheduledError> {
-    let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
-    let inputs = interp::random_inputs(source, seed).map_err(meaning)?;
-    let expected = interp::run(source, &inputs).map_err(meaning)?;
-    simulate_module(&scheduled.module, &inputs, &expected)
+    let kernels = check_each(source, scheduled, seed)?;
+    kernels.into_iter().next().ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
 }
 
-/// Runs a module's kernels and compares every parameter.
-fn simulate_module(module: &Module, inputs: &[Array], expected: &[Array]) -> Result<Checked, ScheduledError> {
-    let mut params: Vec<Vec<f64>> = inputs.iter().map(Array::to_f64).collect();
+/// [`check`], and what each kernel did.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Vec<Checked>, ScheduledError> {
+    let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
+    let reference = Reference::of(source, seed).map_err(meaning)?;
+    let values = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
+    let agreement = Agreement::of(source);
+    simulate_module(&scheduled.module, values(&reference.inputs), &values(&reference.expected), |at, want, got| {
+        reference.expected.get(at).is_some_and(|array| agreement.agree(want, got, array.dtype()))
+    })
+}
+
+/// Runs a module's kernels and compares every parameter; `agree` says whether a parameter's element may be what it is
+/// (number of the parameter, value wanted, value found).
+pub(crate) fn simulate_module(
+    module: &Module,
+    mut params: Vec<Vec<f64>>,
+    expected: &[Vec<f64>],
+    agree: impl Fn(usize, f64, f64) -> bool,
+) -> Result<Vec<Checked>, ScheduledError> {
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
-    let mut checked: Option<Checked> = None;
+    let mut checked: Vec<Checked> = Vec::new();
     for (kernel, args) in module.kernels.iter().zip(&module.args) {
         let wrong = |fault: String| ScheduledError::Kernel { kernel: kernel.name.clone(), fault };
         let mut buffers: Vec<Vec<f64>> = args
@@ -133,7 +191,7 @@ fn simulate_module(module: &Module, inputs: &[Array], expected: &[Array]) -> Res
         if report.unwritten > 0 {
             return Err(wrong(format!("{} results are not written", report.unwritten)));
         }
-        checked.get_or_insert(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
+        checked.push(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
         for (a, buffer) in args.iter().zip(buffers) {
             match a {
                 Argument::Param(i) => params[*i] = buffer,
@@ -142,12 +200,11 @@ fn simulate_module(module: &Module, inputs: &[Array], expected: &[Array]) -> Res
         }
     }
     for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
-        let want = want.to_f64();
-        if let Some(at) = want.iter().zip(got).position(|(x, y)| x != y && !(x.is_nan() && y.is_nan())) {
+        if let Some(at) = want.iter().zip(got).position(|(x, y)| !agree(i, *x, *y)) {
             let name = module.kernels.last().map(|k| k.name.clone()).unwrap_or_default();
             let fault = format!("element {at} of parameter {i} is {}, not {}", got[at], want[at]);
             return Err(ScheduledError::Kernel { kernel: name, fault });
         }
     }
-    checked.ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
+    Ok(checked)
 }

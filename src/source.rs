@@ -1,5 +1,6 @@
 //! What a command is asked to work on: an operator by name, or a PrimFunc in a file.
 use crate::operators::{self, OperatorError, Problem, MOST};
+use crate::streaming::{self, NotStreaming, StreamProblem};
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
 use satune_rewrites::space::{contraction, EncodeError};
@@ -38,6 +39,22 @@ pub enum SourceError {
         /// What does not fit.
         error: EncodeError,
     },
+    /// The program is neither a contraction nor a sequence of streaming blocks.
+    #[error("{path}: as a contraction: {contraction}\n  as streaming blocks: {streaming}")]
+    Neither {
+        /// As asked.
+        path: String,
+        /// Why it is no contraction.
+        contraction: EncodeError,
+        /// Why it does not stream.
+        streaming: NotStreaming,
+    },
+    /// The command takes contractions only.
+    #[error("{path} is a program of streaming blocks, which `explore --device none`, `count`, `show`, `why`, `emit` and `check` take; measuring, `bench`, `why-not` and the HTML report take contractions (gemm, bmm)")]
+    Streaming {
+        /// As asked.
+        path: String,
+    },
     /// An axis is too long.
     #[error("{path}: axis {axis} has {extent} iterations; at most {most} are explored", most = MOST)]
     Extent {
@@ -61,9 +78,52 @@ pub fn load(text: &str) -> Result<Problem, SourceError> {
     let path = Path::new(text);
     let named = path.extension().is_some_and(|e| e == "py") || path.is_file();
     if !named {
+        if streaming::names(text) {
+            return Err(SourceError::Streaming { path: text.into() });
+        }
         return Ok(operators::parse(text)?);
     }
     of_script(text, &read(path)?)
+}
+
+/// What can be explored.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A sum of products.
+    Contraction(Box<Problem>),
+    /// Streaming blocks.
+    Streams(Box<StreamProblem>),
+}
+
+/// [`load`], for programs of any kind.
+///
+/// # Errors
+/// See [`SourceError`].
+pub fn load_work(text: &str) -> Result<Work, SourceError> {
+    let path = Path::new(text);
+    let named = path.extension().is_some_and(|e| e == "py") || path.is_file();
+    match (named, streaming::names(text)) {
+        (true, _) => work_of_script(text, &read(path)?),
+        (false, true) => Ok(Work::Streams(Box::new(StreamProblem::operator(text)?))),
+        (false, false) => Ok(Work::Contraction(Box::new(operators::parse(text)?))),
+    }
+}
+
+/// [`of_script`], for programs of any kind.
+///
+/// # Errors
+/// See [`SourceError`].
+pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
+    let error = match of_script(name, text) {
+        Ok(problem) => return Ok(Work::Contraction(Box::new(problem))),
+        Err(SourceError::Encode { error, .. }) => error,
+        Err(other) => return Err(other),
+    };
+    let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
+    match StreamProblem::of_program(name, program) {
+        Ok(problem) => Ok(Work::Streams(Box::new(problem))),
+        Err(streaming) => Err(SourceError::Neither { path: name.into(), contraction: error, streaming }),
+    }
 }
 
 /// Reads a file that must not be larger than a program can be.

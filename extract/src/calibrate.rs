@@ -9,6 +9,7 @@ mod fit;
 mod quality;
 mod text;
 
+pub use fit::variants;
 pub use quality::{kendall, spearman, Quality};
 pub use text::descriptor_text;
 

@@ -4,10 +4,11 @@
 //! L1's bytes, and the latency that is left uncovered. Resources that overlap are joined by a p-norm (the descriptor's
 //! `overlap_exponent`), which is near the largest of them. Chip-wide, the time of the multiprocessors is joined the same
 //! way with L2 and DRAM traffic. Every constant is one of the descriptor; none belongs to a kernel.
+use crate::tensor;
 use crate::time::{time, Inner, Outer, Times, Waits, BASE_REGISTERS};
 use crate::work::{self, Work};
 use crate::Descriptor;
-use satune_ir::term::{Axis, Contraction, Pipe, Plan, Side, Way};
+use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule, Side, Way};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -39,6 +40,22 @@ pub enum Infeasible {
         /// Threads per block.
         threads: u32,
     },
+    /// The schedule belongs to another kind of problem.
+    #[error("the schedule is one of streaming blocks, and the problem a contraction")]
+    Kind,
+    /// No tensor cores, or none with the instruction.
+    #[error("{instruction} needs {needs}; this GPU is {arch}")]
+    TensorCores {
+        /// Instruction.
+        instruction: &'static str,
+        /// Least architecture.
+        needs: &'static str,
+        /// Architecture.
+        arch: String,
+    },
+    /// No kernel is made of it.
+    #[error("tensor cores: {0}")]
+    Tensor(String),
     /// No asynchronous copies.
     #[error("cp.async needs sm_80 or later; this GPU is {arch}")]
     CpAsync {
@@ -125,6 +142,19 @@ pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<
     Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
 }
 
+/// Predicts the time of a schedule of any kind.
+///
+/// # Errors
+/// When the GPU cannot run it.
+pub fn predict(schedule: &Schedule, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+    match schedule {
+        Schedule::Cores(plan) => cost(plan, contraction, gpu),
+        Schedule::Stream(_) => Err(Infeasible::Kind),
+        Schedule::Mma(plan) => tensor::cost_of(&tensor::Kernel::Mma(plan), contraction, gpu),
+        Schedule::Wgmma(plan) => tensor::cost_of(&tensor::Kernel::Wgmma(plan), contraction, gpu),
+    }
+}
+
 /// 32-bit registers of a value.
 pub(crate) fn words(dtype: DType) -> i64 {
     i64::from(dtype.bytes().max(4) / 4)
@@ -195,14 +225,16 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
         let operand = contraction.operand(side);
         elements(&operand.dims) * f64::from(operand.dtype.bytes())
     };
-    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes());
+    let beside = contraction.epilogue.iter().flat_map(|e| &e.reads);
+    let beside: f64 = beside.map(|r| elements(&r.dims) * f64::from(r.dtype.bytes())).sum();
+    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes()) + beside;
     let least = size(Side::A) + size(Side::B);
     let stored = if plan.split_k > 1 { (2 * plan.split_k + 1) as f64 * out } else { out };
     if least <= 0.8 * gpu.l2_bytes as f64 {
         return least + stored;
     }
     let slots = wave_slots(gpu, plan.threads, sums).min(plan.block_count());
-    let (panels_a, panels_b) = panels(plan, slots);
+    let (panels_a, panels_b) = panels(&plan.blocks, slots);
     let k = plan.k_part as f64 * outer_iterations(contraction);
     let bytes_a = plan.tile.m as f64 * k * f64::from(contraction.a.dtype.bytes());
     let bytes_b = plan.tile.n as f64 * k * f64::from(contraction.b.dtype.bytes());
@@ -212,14 +244,14 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
 }
 
 /// Different panels of A and of B that the first `slots` blocks touch.
-fn panels(plan: &Plan, slots: i64) -> (usize, usize) {
+pub(crate) fn panels(blocks: &[BlockLoop], slots: i64) -> (usize, usize) {
     let mut a = Vec::new();
     let mut b = Vec::new();
     // The loops' values, the last one fastest.
-    let mut at = vec![0; plan.blocks.len()];
+    let mut at = vec![0; blocks.len()];
     for _ in 0..slots {
         let (mut m, mut n, mut other) = (0, 0, 0);
-        for (l, value) in plan.blocks.iter().zip(&at) {
+        for (l, value) in blocks.iter().zip(&at) {
             match l.axis {
                 Axis::M => m = m * l.extent + value,
                 Axis::N => n = n * l.extent + value,
@@ -231,7 +263,7 @@ fn panels(plan: &Plan, slots: i64) -> (usize, usize) {
                 list.push(panel);
             }
         }
-        for (value, l) in at.iter_mut().zip(&plan.blocks).rev() {
+        for (value, l) in at.iter_mut().zip(blocks).rev() {
             *value += 1;
             if *value < l.extent {
                 break;

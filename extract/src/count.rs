@@ -1,9 +1,9 @@
 //! How many distinct programs a space holds, exactly; and uniform samples of them.
-use egg::{Id, Language, RecExpr};
+use egg::{Id, RecExpr};
 use num_bigint::{BigUint, RandBigInt};
 use num_traits::{One, Zero};
 use rand::Rng;
-use satune_ir::term::{Space, Term};
+use satune_ir::term::{Space, TermLanguage};
 use std::collections::HashMap;
 
 /// Number of complete programs per class. Every choice of nodes is another program, since the term language has one
@@ -16,7 +16,7 @@ pub struct Counts {
 
 impl Counts {
     /// Counts a space.
-    pub fn of(space: &Space) -> Counts {
+    pub fn of<T: TermLanguage>(space: &Space<T>) -> Counts {
         let mut per_class: HashMap<Id, BigUint> = HashMap::new();
         for class in space.bottom_up() {
             let mut sum = BigUint::zero();
@@ -44,13 +44,19 @@ impl Counts {
     }
 
     /// One program, each with the same probability; `None` from an empty space.
-    pub fn sample(&self, space: &Space, rng: &mut impl Rng) -> Option<RecExpr<Term>> {
+    pub fn sample<T: TermLanguage>(&self, space: &Space<T>, rng: &mut impl Rng) -> Option<RecExpr<T>> {
         let mut out = RecExpr::default();
         self.sample_class(space, self.root, rng, &mut out)?;
         Some(out)
     }
 
-    fn sample_class(&self, space: &Space, class: Id, rng: &mut impl Rng, out: &mut RecExpr<Term>) -> Option<Id> {
+    fn sample_class<T: TermLanguage>(
+        &self,
+        space: &Space<T>,
+        class: Id,
+        rng: &mut impl Rng,
+        out: &mut RecExpr<T>,
+    ) -> Option<Id> {
         let total = self.per_class.get(&space.egraph.find(class)).filter(|n| !n.is_zero())?;
         let mut ticket = rng.gen_biguint_below(total);
         for node in space.choices(space.egraph.find(class)) {
@@ -68,7 +74,7 @@ impl Counts {
     }
 }
 
-fn product(space: &Space, node: &Term, per_class: &HashMap<Id, BigUint>) -> BigUint {
+fn product<T: TermLanguage>(space: &Space<T>, node: &T, per_class: &HashMap<Id, BigUint>) -> BigUint {
     node.children().iter().fold(BigUint::one(), |product, child| {
         if product.is_zero() {
             product

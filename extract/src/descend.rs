@@ -7,7 +7,7 @@ use crate::inner::{repeats, Flavour, Ideal, Label, Numbers};
 use crate::path::Path;
 use crate::time::{least_ms, time, Inner, Outer, Waits};
 use crate::topk::{Above, Search, Unit};
-use crate::work::{self, distinct_sectors, Work};
+use crate::work::{self, distinct_sectors, epilogue, Work};
 use egg::Id;
 use satune_ir::term::{Pipe, Side, State, Team, Term, Way};
 
@@ -259,6 +259,7 @@ impl<'s> Search<'_, 's> {
             end.global_stores = stores * warps;
             end.global_store_sectors = store_sectors * warps;
             end.l2_sectors = store_sectors * warps;
+            end.add(&epilogue(contraction, stores * warps, store_sectors * warps), 1.0);
         }
         let tiles = (state.tile.k + unit.k_tile - 1) / unit.k_tile;
         let ways = block.staged.ways();

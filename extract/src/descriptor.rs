@@ -62,6 +62,36 @@ pub struct Descriptor {
     pub cp_async: bool,
     /// The bulk tensor copy engine exists (sm_90).
     pub tma: bool,
+    /// Tensor cores that kernels are generated for (sm_80 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor: Option<TensorRates>,
+}
+
+/// Rates of tensor cores: dense FLOP per clock and multiprocessor, and the shares that instructions sustain.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorRates {
+    /// Operands in f16 or bf16, sums in f32.
+    pub f16: f64,
+    /// Operands in tf32.
+    pub tf32: f64,
+    /// Operands in i8, sums in i32.
+    pub i8: f64,
+    /// Share that `mma.sync` sustains.
+    pub mma_share: f64,
+    /// Share that `wgmma` sustains; 0 where there is none.
+    pub wgmma_share: f64,
+}
+
+impl TensorRates {
+    /// FLOP per clock and multiprocessor for operands of a type.
+    pub fn of(&self, operand: satune_ir::DType) -> f64 {
+        match operand {
+            satune_ir::DType::I8 => self.i8,
+            satune_ir::DType::F32 => self.tf32,
+            _ => self.f16,
+        }
+    }
 }
 
 /// Why there is no descriptor.
@@ -196,6 +226,19 @@ impl Descriptor {
             ("overlap_exponent", self.overlap_exponent, 1.0, 100.0, "1 to 100"),
         ];
         for (field, value, low, high, wanted) in fields {
+            if !(low..=high).contains(&value) {
+                return Err(DescriptorError::Absurd { name: self.name.clone(), field, value, wanted });
+            }
+        }
+        let Some(t) = self.tensor else { return Ok(()) };
+        let rates = [
+            ("tensor.f16", t.f16, 1.0, 1e6, "1 to 1000000"),
+            ("tensor.tf32", t.tf32, 1.0, 1e6, "1 to 1000000"),
+            ("tensor.i8", t.i8, 1.0, 1e6, "1 to 1000000"),
+            ("tensor.mma_share", t.mma_share, 0.01, 1.0, "0.01 to 1"),
+            ("tensor.wgmma_share", t.wgmma_share, 0.0, 1.0, "0 to 1"),
+        ];
+        for (field, value, low, high, wanted) in rates {
             if !(low..=high).contains(&value) {
                 return Err(DescriptorError::Absurd { name: self.name.clone(), field, value, wanted });
             }

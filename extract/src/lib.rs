@@ -12,11 +12,13 @@ mod fills;
 mod inner;
 mod least;
 mod path;
+pub mod stream;
+pub mod tensor;
 mod time;
 mod topk;
 pub mod work;
 
-pub use cost::{cost, Cost, Infeasible};
+pub use cost::{cost, predict, Cost, Infeasible};
 pub use count::Counts;
-pub use descriptor::{Descriptor, DescriptorError};
-pub use topk::{best, Candidate, Extraction, Query};
+pub use descriptor::{Descriptor, DescriptorError, TensorRates};
+pub use topk::{best, best_while, Candidate, Extraction, Query};

@@ -76,7 +76,7 @@ pub(crate) struct Outer<'a> {
 }
 
 /// Joins resources that overlap.
-fn norm(parts: &[f64], p: f64) -> f64 {
+pub(crate) fn norm(parts: &[f64], p: f64) -> f64 {
     if p == 4.0 {
         // The usual exponent, without a power function: this is the innermost code of extraction.
         let sum: f64 = parts.iter().map(|x| x * x * x * x).sum();
@@ -220,13 +220,17 @@ fn dram_ms(outer: &Outer<'_>) -> f64 {
 
 /// Time of the kernel that adds partial sums.
 fn sum_ms(outer: &Outer<'_>) -> f64 {
-    if outer.split_k <= 1 {
+    add_parts_ms(outer.contraction, outer.gpu, outer.split_k)
+}
+
+/// Time of a kernel that adds so many partial sums of each result.
+pub(crate) fn add_parts_ms(contraction: &Contraction, gpu: &Descriptor, parts: i64) -> f64 {
+    if parts <= 1 {
         return 0.0;
     }
-    let contraction = outer.contraction;
     let out: f64 = contraction.c.dims.iter().map(|a| contraction.extent(*a) as f64).product();
-    let bytes = out * (outer.split_k + 1) as f64 * f64::from(contraction.c.dtype.bytes());
-    bytes / (outer.gpu.dram_gbs * 1e9) * 1e3 + outer.gpu.launch_us * 1e-3
+    let bytes = out * (parts + 1) as f64 * f64::from(contraction.c.dtype.bytes());
+    bytes / (gpu.dram_gbs * 1e9) * 1e3 + gpu.launch_us * 1e-3
 }
 
 /// All together.

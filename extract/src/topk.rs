@@ -8,11 +8,14 @@
 use crate::cost::{self, Cost};
 use crate::inner::{Known, Labels};
 use crate::path::Path;
+use crate::tensor;
 use crate::time::Outer;
 use crate::Descriptor;
 use egg::{Id, Language, RecExpr};
 use rayon::prelude::*;
-use satune_ir::term::{Axis, BlockLoop, Contraction, Layout, Pair, Pipe, Plan, Role, Side, Space, State, Team, Term};
+use satune_ir::term::{
+    Axis, BlockLoop, Contraction, Layout, Pair, Pipe, Plan, Role, Schedule, Side, Space, State, Team, Term,
+};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -23,8 +26,8 @@ use std::time::{Duration, Instant};
 pub struct Candidate {
     /// Its term.
     pub term: RecExpr<Term>,
-    /// Its plan.
-    pub plan: Plan,
+    /// Its decisions.
+    pub plan: Schedule,
     /// Its predicted time and parts.
     pub cost: Cost,
 }
@@ -123,8 +126,16 @@ pub(crate) struct Search<'k, 's> {
 /// Finds the k best programs of a space on a GPU. The outer choices are dealt out to as many workers as rayon has
 /// threads; the result does not depend on how many, or on which was faster.
 pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
+    best_while(space, gpu, query, &|| true)
+}
+
+/// [`best`], ended early when `go_on` says so: then as if the time were over.
+pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn() -> bool + Sync)) -> Extraction {
     let start = Instant::now();
-    let shared = AtomicU64::new(f64::INFINITY.to_bits());
+    // Tensor cores first: where there are some, what single threads do seldom comes near.
+    let tensor = tensor::search(space, gpu, (query.k, query.diverse), &|| start.elapsed() <= query.limit && go_on());
+    let worst = tensor.found.get(query.k.wrapping_sub(1)).map_or(f64::INFINITY, |f| f.ms);
+    let shared = AtomicU64::new(worst.to_bits());
     let known = Known::new(space);
     let mut first = Search::new(space, gpu, query, &shared, &known);
     first.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
@@ -154,7 +165,7 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
                 if search.hopeless(unit.bound) {
                     break;
                 }
-                if start.elapsed() > query.limit {
+                if start.elapsed() > query.limit || !go_on() {
                     stopped = Some(unit.bound);
                     break;
                 }
@@ -164,9 +175,11 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
             (search.best, looked, stopped)
         })
         .collect();
-    let looked = results.iter().map(|r| r.1).sum();
-    let left = results.iter().filter_map(|r| r.2).fold(f64::INFINITY, f64::min);
-    let mut found: Vec<Found> = results.into_iter().flat_map(|r| r.0).collect();
+    let looked = results.iter().map(|r| r.1).sum::<usize>() + tensor.looked.1;
+    let total = total + tensor.looked.0;
+    let left = results.iter().filter_map(|r| r.2).fold(tensor.left, f64::min);
+    let from_tensor = tensor.found.into_iter().map(|f| Found { ms: f.ms, path: f.path, key: f.key });
+    let mut found: Vec<Found> = from_tensor.chain(results.into_iter().flat_map(|r| r.0)).collect();
     found.sort_by(|a, b| a.ms.total_cmp(&b.ms));
     if query.diverse {
         let mut seen = std::collections::HashSet::new();
@@ -179,8 +192,8 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
         .into_iter()
         .filter_map(|found| {
             let term = found.path.term();
-            let plan = Plan::from_term(&term, contraction).ok()?;
-            let cost = cost::cost(&plan, contraction, gpu).ok()?;
+            let plan = Schedule::from_term(&term, contraction).ok()?;
+            let cost = cost::predict(&plan, contraction, gpu).ok()?;
             Some(Candidate { term, plan, cost })
         })
         .collect();
@@ -266,6 +279,7 @@ impl<'k, 's> Search<'k, 's> {
                     self.context(next, above, blocks);
                     continue;
                 }
+                Term::Tensor { .. } => continue,
                 _ => above.push((node, None)),
             }
             self.grid(next, above, blocks);

@@ -10,6 +10,12 @@ use serde::{Deserialize, Serialize};
 pub struct Work {
     /// Multiply-adds.
     pub fma: f64,
+    /// Matrix multiply-adds of warps: `mma.sync`; `wgmma` once per warp.
+    #[serde(default)]
+    pub matrix: f64,
+    /// `ldmatrix` and `stmatrix`.
+    #[serde(default)]
+    pub matrix_moves: f64,
     /// Loads from shared memory.
     pub shared_loads: f64,
     /// Stores to shared memory.
@@ -45,6 +51,8 @@ pub struct Work {
 impl Work {
     /// Nothing.
     pub const NONE: Work = Work {
+        matrix: 0.0,
+        matrix_moves: 0.0,
         fma: 0.0,
         shared_loads: 0.0,
         shared_stores: 0.0,
@@ -65,6 +73,8 @@ impl Work {
     /// Component-wise sum of this and `times` times the other.
     pub fn add(&mut self, o: &Work, times: f64) {
         self.fma += o.fma * times;
+        self.matrix += o.matrix * times;
+        self.matrix_moves += o.matrix_moves * times;
         self.shared_loads += o.shared_loads * times;
         self.shared_stores += o.shared_stores * times;
         self.global_loads += o.global_loads * times;
@@ -314,6 +324,22 @@ pub fn store(contraction: &Contraction, grid: &LaneGrid, vector: u32) -> (f64, f
     (count, sectors)
 }
 
+/// What an epilogue reads beside `stores` of `sectors`: a load per store and operand. One that has both axes of the result
+/// touches as many elements; a value per row or column stays in L1, and counts as a sector per load.
+pub fn epilogue(contraction: &Contraction, stores: f64, sectors: f64) -> Work {
+    let mut work = Work::default();
+    for read in contraction.epilogue.iter().flat_map(|e| &e.reads) {
+        let full = read.dims.contains(&Axis::M) && read.dims.contains(&Axis::N);
+        let wide = f64::from(read.dtype.bytes()) / f64::from(contraction.c.dtype.bytes());
+        let touched = if full { sectors * wide } else { stores };
+        work.global_loads += stores;
+        work.global_load_sectors += touched;
+        work.l1_bytes += touched * 32.0;
+        work.l2_sectors += touched;
+    }
+    work
+}
+
 /// Sectors of an operand's tile.
 pub fn distinct_sectors(contraction: &Contraction, side: Side, spatial: i64, k_tile: i64) -> f64 {
     (spatial * k_tile) as f64 * f64::from(contraction.operand(side).dtype.bytes()) / 32.0
@@ -397,6 +423,7 @@ pub fn of_block(plan: &Plan, contraction: &Contraction) -> BlockWork {
         end.global_stores = stores.0 * times;
         end.global_store_sectors = stores.1 * times;
         end.l2_sectors = stores.1 * times;
+        end.add(&epilogue(contraction, stores.0 * times, stores.1 * times), 1.0);
     } else {
         // The sum is read and written in global memory at every k value.
         let k = plan.k_tile as f64;

@@ -12,7 +12,8 @@
 //!                                                 C[vi, vj] = A_shared[vi, vj]
 //!
 //! Legal when: 1 the memory scope exists; 2 the index names a buffer that the block reads; 3 all that is read of the
-//! buffer in this scope is written before; 4 one block of the scope writes it, or none. The copy stands before the first
+//! buffer in this scope is written before; 4 one block of the scope writes it, or none; 5 no consumer that is
+//! given takes part in writing it (TVM crashes). The copy stands before the first
 //! reader after the writer, or at the front of the scope where nothing in it writes the buffer.
 use crate::cache_common::{self, Copy, Location, Redirect};
 use crate::linear::Interval;
@@ -40,7 +41,7 @@ pub struct Plan {
     pub copied: Vec<Interval>,
 }
 
-/// Conditions 1 to 4. Without `consumers`, all readers in the scope are redirected.
+/// Conditions 1 to 5. Without `consumers`, all readers in the scope are redirected.
 pub fn legal(s: &Schedule, block: BlockId, index: i64, memory: &str, consumers: &[BlockId]) -> Result<Plan> {
     regions::require_storage_scope(memory)?;
     let region = regions::access(s, block, index, false)?;
@@ -50,7 +51,7 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, memory: &str, consumers: 
     require_region_cover(s, &graph, &region)?;
     let writer = regions::only_writer(&graph, region.buffer, &name)?;
     for c in consumers {
-        s.block(*c)?;
+        require_reader(s, *c, writer, &name)?;
     }
     let all: Vec<BlockId> = graph.children.iter().copied().filter(|c| Some(*c) != writer).collect();
     let (at, copied) = match writer {
@@ -80,6 +81,20 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, memory: &str, consumers: 
     };
     let consumers = if consumers.is_empty() { all } else { consumers.to_vec() };
     Ok(Plan { scope, region, writer, consumers, at, copied })
+}
+
+/// Refuses a consumer that is the writer, or part of it: it would read a copy of what it has not written yet. TVM crashes.
+fn require_reader(s: &Schedule, consumer: BlockId, writer: Option<BlockId>, buffer: &str) -> Result<()> {
+    let path = s.path(Node::Block(consumer))?;
+    let Some(writer) = writer.filter(|w| path.contains(&Node::Block(*w))) else { return Ok(()) };
+    let name = &s.block(consumer)?.name;
+    Err(ScheduleError::refused(
+        "The consumer block is part of the block that writes the buffer",
+        format!("The block {name} is given as a consumer of the cache of {buffer}, but takes part in writing {buffer}"),
+    )
+    .at_block(consumer)
+    .at_block(writer)
+    .remedy(format!("leave {name} out of the consumers")))
 }
 
 /// Refuses a buffer of which a child block of the scope reads more than is written before.

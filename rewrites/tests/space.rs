@@ -20,6 +20,7 @@ fn gemm(m: i64, n: i64, k: i64) -> Contraction {
         b: operand(1, "B", &[Axis::K, Axis::N]),
         c: operand(2, "C", &[Axis::M, Axis::N]),
         accumulate: DType::F32,
+        epilogue: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! `bench`: measured times in a table, beside the vendor's library.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print, print_json, spinner, table, Failure, Outcome};
+use super::{print, print_json, table, watch::Watch, Failure, Outcome};
 use crate::device::{Ask, Kind};
 use crate::explore::Request;
 use crate::measure::bench::{bench, regressions, Benchmark, Wanted};
@@ -103,13 +103,16 @@ pub(super) fn run(args: &Bench) -> Outcome {
     };
     let ask = Ask { timeout: Duration::from_secs(args.timeout.max(1)), ..Ask::default() };
     let wanted = Wanted { request, library: args.vs.is_some(), ask };
-    let spinner = spinner();
-    let result = bench(&problems, &wanted, &mut *device, &mut store, &|step| spinner.set_message(step.to_string()))?;
-    spinner.finish_and_clear();
+    let watch = Watch::new();
+    let result = bench(&problems, &wanted, &mut *device, &mut store, &watch)?;
+    let interrupted = watch.finish();
     if args.json {
         print_json(&result)?;
     } else {
         print(&text(&result))?;
+    }
+    if interrupted {
+        return Err(Failure::Interrupted);
     }
     if let Some(before) = before {
         if before.device != result.device {

@@ -28,7 +28,7 @@ pub(super) enum Choice {
 /// What the kernel shows where it knows an NVIDIA GPU: on Linux, and on Linux under Windows.
 const NVIDIA: [&str; 2] = ["/proc/driver/nvidia/version", "/dev/dxg"];
 
-fn this_program() -> Result<PathBuf, Failure> {
+pub(super) fn this_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|e| Failure::Environment(format!("the path of this program is not known: {e}")))
 }
 
@@ -46,6 +46,7 @@ pub(super) fn open(
         Choice::Auto => {
             match Cuda::open(this_program()?) {
                 Ok(cuda) => boxed(cuda, gpu),
+                Err(error @ DeviceError::Busy { .. }) => return Err(error.into()),
                 Err(error) => {
                     eprintln!("satune: no GPU to measure on ({error}); the simulator stands in, and its times are predictions");
                     Box::new(Simulator::of(gpu))

@@ -92,8 +92,8 @@ fn counts(a: &CandidateReport, b: &CandidateReport) -> Vec<Row> {
     let mut row = |name: &str, of: &dyn Fn(&CandidateReport) -> Option<f64>| {
         rows.push((name.to_string(), of(a), of(b)));
     };
-    row("blocks", &|c| Some(c.plan.block_count() as f64));
-    row("threads per block", &|c| Some(f64::from(c.plan.threads)));
+    row("blocks", &|c| c.kernels.first().map(|k| k.grid.iter().map(|n| f64::from(*n)).product()));
+    row("threads per block", &|c| Some(f64::from(c.plan.threads())));
     row("resident blocks", &|c| Some(c.occupancy.0 as f64));
     row("registers", &|c| c.compiled.as_ref().map(|m| f64::from(m.registers)));
     row("spilled bytes", &|c| c.compiled.as_ref().map(|m| f64::from(m.spill_bytes)));

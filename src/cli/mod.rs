@@ -8,19 +8,22 @@ mod devices;
 mod diff;
 mod doctor;
 mod exploring;
+mod probe;
 mod replay;
 mod report;
 mod show;
 mod stored;
 mod table;
+mod torch;
+mod watch;
 
 use crate::explore::{self, ExploreError};
 use crate::operators::Problem;
-use crate::source;
+use crate::source::{self, Work};
+use crate::streaming;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::io::Write;
 
 /// Explores GPU schedules by equality saturation.
 #[derive(Parser)]
@@ -68,16 +71,18 @@ enum What {
     Report(report::Args),
     /// Fit a GPU's descriptor to measured times, and write it as a file for --gpu
     Calibrate(calibrate::Args),
+    /// Measure what this machine's GPU reaches, and write a first descriptor of it for --gpu
+    Probe(probe::Args),
     /// Why a candidate is as fast as it is, and how it was derived
     Why(stored::Pick),
     /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
     WhyNot(ask::Args),
-    /// Print a candidate as CUDA, as a C header that launches it, as a Python function on tvm.s_tir.Schedule, or its
+    /// Print a candidate as CUDA, as a C header or a PyTorch extension that launches it, as a Python function on tvm.s_tir.Schedule, or its
     /// trace as JSON
     Emit {
         #[command(flatten)]
         pick: stored::Pick,
-        /// cuda, c, tvm or json
+        /// cuda, c, torch, tvm or json
         #[arg(long = "as", default_value = "cuda")]
         form: String,
     },
@@ -111,6 +116,8 @@ enum Gpu {
         /// Its name
         name: String,
     },
+    /// The same as `satune probe`
+    Probe(probe::Args),
 }
 
 /// What the command came to.
@@ -123,6 +130,8 @@ pub(crate) enum Failure {
     Environment(String),
     /// Exit code 4.
     Internal(String),
+    /// Exit code 130: ended by Ctrl-C, with what was found by then.
+    Interrupted,
 }
 
 impl Failure {
@@ -132,12 +141,14 @@ impl Failure {
             Failure::Input(_) => 2,
             Failure::Environment(_) => 3,
             Failure::Internal(_) => 4,
+            Failure::Interrupted => watch::INTERRUPTED,
         }
     }
 
     fn text(&self) -> &str {
         match self {
             Failure::Nothing(t) | Failure::Input(t) | Failure::Environment(t) | Failure::Internal(t) => t,
+            Failure::Interrupted => "interrupted; what was found by then is above and in the output folder",
         }
     }
 }
@@ -176,11 +187,7 @@ pub fn main() -> i32 {
             return code;
         }
     };
-    // Files and rows are written whole or not at all, so there is nothing to clean up.
-    let _ = ctrlc::set_handler(|| {
-        eprintln!("satune: interrupted; nothing was half-written, and `satune resume` goes on with what was measured");
-        std::process::exit(130);
-    });
+    watch::install();
     match run(command.what) {
         Ok(()) => 0,
         Err(failure) => {
@@ -194,6 +201,12 @@ fn problem(target: &Target) -> Result<(Problem, Descriptor), Failure> {
     let problem = source::load(&target.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&target.gpu).map_err(|e| Failure::Input(e.to_string()))?;
     Ok((problem, gpu))
+}
+
+fn work(target: &Target) -> Result<(Work, Descriptor), Failure> {
+    let work = source::load_work(&target.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let gpu = Descriptor::load(&target.gpu).map_err(|e| Failure::Input(e.to_string()))?;
+    Ok((work, gpu))
 }
 
 impl From<ExploreError> for Failure {
@@ -212,31 +225,12 @@ fn run(what: What) -> Outcome {
         What::Resume(args) => exploring::resume(&args),
         What::Bench(args) => bench::run(&args),
         What::Db { what } => db::run(&what),
-        What::Count { target, json } => {
-            let (problem, gpu) = problem(&target)?;
-            let space = explore::space(&problem, &gpu)?;
-            let total = Counts::of(&space).total();
-            if json {
-                return print_json(&serde_json::json!({
-                    "operator": problem.name,
-                    "gpu": gpu.name,
-                    "schedules": total.to_string(),
-                    "enodes": space.report.nodes,
-                    "eclasses": space.report.classes,
-                    "saturate_s": space.report.time.as_secs_f64(),
-                }));
-            }
-            print(&format!(
-                "{total} schedules in {} e-nodes and {} e-classes, saturated in {:.2} s\n",
-                space.report.nodes,
-                space.report.classes,
-                space.report.time.as_secs_f64()
-            ))
-        }
+        What::Count { target, json } => count(&target, json),
         What::Show(pick) => show::run(&pick),
         What::Diff(pair) => diff::run(&pair),
         What::Report(args) => report::run(&args),
         What::Calibrate(args) => calibrate::run(&args),
+        What::Probe(args) => probe::run(&args),
         What::Why(pick) => stored::why(&pick),
         What::WhyNot(args) => ask::run(&args),
         What::Emit { pick, form } => stored::emit(&pick, &form),
@@ -253,16 +247,38 @@ fn run(what: What) -> Outcome {
             Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
             print(&Descriptor::source(&name).map_err(|e| Failure::Input(e.to_string()))?)
         }
+        What::Gpu { what: Gpu::Probe(args) } => probe::run(&args),
         What::Doctor { json } => doctor::run(json),
     }
 }
 
-/// A spinner on a terminal, nothing elsewhere.
-fn spinner() -> indicatif::ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return indicatif::ProgressBar::hidden();
+/// `count`.
+fn count(target: &Target, json: bool) -> Outcome {
+    let (work, gpu) = work(target)?;
+    let (name, total, report) = match work {
+        Work::Contraction(problem) => {
+            let space = explore::space(&problem, &gpu)?;
+            (problem.name, Counts::of(&space).total(), space.report)
+        }
+        Work::Streams(problem) => {
+            let space = streaming::space(&problem, &gpu)?;
+            (problem.name, Counts::of(&space).total(), space.report)
+        }
+    };
+    if json {
+        return print_json(&serde_json::json!({
+            "operator": name,
+            "gpu": gpu.name,
+            "schedules": total.to_string(),
+            "enodes": report.nodes,
+            "eclasses": report.classes,
+            "saturate_s": report.time.as_secs_f64(),
+        }));
     }
-    let spinner = indicatif::ProgressBar::new_spinner();
-    spinner.enable_steady_tick(Duration::from_millis(100));
-    spinner
+    print(&format!(
+        "{total} schedules in {} e-nodes and {} e-classes, saturated in {:.2} s\n",
+        report.nodes,
+        report.classes,
+        report.time.as_secs_f64()
+    ))
 }

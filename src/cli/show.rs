@@ -31,13 +31,16 @@ pub(super) fn run(pick: &stored::Pick) -> Outcome {
     ));
     let s = &c.simulated;
     out.push_str(&format!(
-        "simulated {} blocks: shared wavefronts {} (least {}), global sectors {} (least {}), {} multiply-adds, {} barriers\n",
+        "simulated {} blocks: shared wavefronts {} (least {}), global sectors {} (least {}), {}, {} barriers\n",
         s.blocks,
         s.shared_wavefronts,
         s.shared_wavefronts_ideal,
         s.global_sectors,
         s.global_sectors_ideal,
-        s.fma,
+        match s.matrix {
+            0 => format!("{} multiply-adds", s.fma),
+            matrix => format!("{matrix} matrix instructions"),
+        },
         s.barriers
     ));
     match &c.compiled {

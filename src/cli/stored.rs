@@ -1,9 +1,13 @@
 //! Commands on candidates that `explore` has written.
-use super::{print, print_json, Failure, Outcome};
+use super::{print, print_json, torch, Failure, Outcome};
+use crate::agreement::Agreement;
 use crate::explore::{check as simulate, CandidateReport, Report};
-use crate::host::{Argument, Launch};
-use crate::{scheduled, source};
+use crate::host::Launch;
+use crate::scheduled::Scheduled;
+use crate::source::{self, Work};
+use crate::{scheduled, streaming};
 use satune_extract::Descriptor;
+use satune_ir::term::Schedule;
 use std::path::{Path, PathBuf};
 
 /// Which candidate.
@@ -99,14 +103,16 @@ pub(super) fn why(pick: &Pick) -> Outcome {
 /// `emit`.
 pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
     let (report, c) = pick.load()?;
-    if form == "c" {
-        return print(&c_header(&report, &c)?);
+    match form {
+        "c" => return print(&c_header(&c, &made(&report, &c)?)),
+        "torch" => return print(&torch::extension(pick, &report, &c, &made(&report, &c)?)?),
+        _ => {}
     }
     let files: Vec<&str> = match form {
         "cuda" => c.kernels.iter().map(|k| k.file.as_str()).collect(),
         "tvm" => vec![&c.tvm],
         "json" => vec![&c.trace],
-        other => return Err(Failure::Input(format!("unknown form `{other}`; forms are cuda, c, tvm, json"))),
+        other => return Err(Failure::Input(format!("unknown form `{other}`; forms are cuda, c, torch, tvm, json"))),
     };
     for file in files {
         let path = pick.out.join(file);
@@ -116,42 +122,58 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
     Ok(())
 }
 
-/// A C header that launches the candidate's kernels.
-fn c_header(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
-    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+/// A candidate's kernels, made again.
+fn made(report: &Report, c: &CandidateReport) -> Result<Scheduled, Failure> {
+    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    let made = scheduled::of_plan(&problem.program, &c.plan, &problem.contraction, &scheduled::options(&gpu))
-        .map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))?;
-    let launches: Vec<Launch> = c
-        .kernels
-        .iter()
-        .map(|k| Launch {
-            function: crate::cuda::function_name(&k.name),
-            grid: k.grid,
-            block: k.block,
-            shared_bytes: k.dynamic_shared_bytes,
-            arguments: k.args.iter().map(|name| Argument { name: name.clone(), map: None }).collect(),
-        })
-        .collect();
+    let options = scheduled::options(&gpu);
+    let made = match (&work, &c.plan) {
+        (Work::Streams(p), Schedule::Stream(plan)) => streaming::scheduled(&p.program, plan, &p.streams, &options),
+        (Work::Contraction(p), plan) => scheduled::of_schedule(&p.program, plan, &p.contraction, &options),
+        _ => Err(scheduled::ScheduledError::Kind),
+    };
+    made.map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))
+}
+
+/// A C header that launches the candidate's kernels.
+fn c_header(c: &CandidateReport, made: &Scheduled) -> String {
+    let launches: Vec<Launch> =
+        made.module.kernels.iter().zip(&c.kernels).map(|(kernel, k)| Launch::of(kernel, &k.args)).collect();
     let workspace = made.module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).sum();
     let name = c.kernels.last().map_or(c.id.as_str(), |k| k.name.as_str());
-    Ok(crate::host::c_header(name, &launches, workspace))
+    crate::host::c_header(name, &launches, workspace)
 }
 
 /// `check`.
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
-    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    let checked = simulate(&c.plan, &problem.contraction, &scheduled::options(&gpu))
-        .map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
+    let options = scheduled::options(&gpu);
+    let (checked, within) = match (&work, &c.plan) {
+        (Work::Streams(problem), Schedule::Stream(plan)) => {
+            let kernels = streaming::check(&problem.program, plan, &problem.streams, &options);
+            let within = match Agreement::of(&problem.program) {
+                Agreement::Exact => "bit for bit".to_string(),
+                Agreement::Roundoff => "up to roundoff".to_string(),
+            };
+            (kernels.map(|k| streaming::together(&k)), within)
+        }
+        (Work::Contraction(problem), plan) => (simulate(plan, &problem.contraction, &options), "bit for bit".into()),
+        _ => (Err(scheduled::ScheduledError::Kind.to_string()), String::new()),
+    };
+    let checked = checked.map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
     if pick.json {
         return print_json(&checked.total);
     }
     let (taken, ideal) = checked.total.shared_wavefronts();
     let (touched, least) = checked.total.global_sectors();
+    let arithmetic = match checked.total.matrix {
+        0 => format!("{} multiply-adds", checked.total.fma),
+        matrix => format!("{matrix} matrix instructions"),
+    };
     print(&format!(
-        "{}: {} blocks simulated, equal to the definition bit for bit, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {} multiply-adds\n",
-        c.id, checked.blocks, checked.total.fma
+        "{}: {} blocks simulated, equal to the definition {within}, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {arithmetic}\n",
+        c.id, checked.blocks
     ))
 }

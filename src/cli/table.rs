@@ -87,6 +87,7 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
                 s.global_sectors as f64 / s.global_sectors_ideal.max(1) as f64
             )
         };
+        let shape = c.plan.summary();
         let times = c.measured.as_ref().filter(|_| timed);
         let tie = times.filter(|m| m.place != c.rank).map_or(String::new(), |m| format!(" (ties with {})", m.place));
         let mut cells = vec![format!("{}{tie}", c.rank), c.id.clone()];
@@ -94,10 +95,10 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
         cells.extend([
             format!("{:.4}", c.predicted_ms),
             c.bottleneck.clone(),
-            format!("{}x{}", c.plan.tile.m, c.plan.tile.n),
-            c.plan.k_tile.to_string(),
-            c.plan.threads.to_string(),
-            c.plan.pipe.to_string(),
+            shape.tile,
+            shape.step,
+            c.plan.threads().to_string(),
+            shape.overlap,
             compiled.map_or_else(dash, |m| m.registers.to_string()),
             compiled.map_or_else(dash, |m| m.spill_bytes.to_string()),
             loop_math,
@@ -112,7 +113,10 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
     if let Some(reason) = &report.not_compiled {
         out.push_str(&format!("not compiled: {reason}\n"));
     }
-    out.push_str(&format!("kernels, traces, report.html and candidates.json are in {}\n", folder.display()));
+    // Streaming programs have no page yet.
+    let page = if report.candidates.iter().any(|c| c.plan.cores().is_some()) { " report.html" } else { "" };
+    let traces = if page.is_empty() { "traces" } else { "traces," };
+    out.push_str(&format!("kernels, {traces}{page} and candidates.json are in {}\n", folder.display()));
     out
 }
 

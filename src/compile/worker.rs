@@ -1,7 +1,7 @@
 //! The parent's side of a worker process: its input, its output, its limits.
 use super::{libraries, Compiler};
 use std::io::{Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// How a worker ended that gave no answer.
@@ -21,13 +21,8 @@ impl From<std::io::Error> for End {
 
 /// Gives the request to a new worker and takes its answer.
 pub(super) fn run(compiler: &Compiler, request: Vec<u8>) -> Result<Vec<u8>, End> {
-    let mut child = Command::new(&compiler.worker)
-        .arg("compile-worker")
-        .env("LD_LIBRARY_PATH", libraries::loader_path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let library_path = libraries::loader_path();
+    let mut child = crate::worker_process::command(&compiler.worker, "compile-worker", &library_path).spawn()?;
     // Threads, since a worker that hangs may neither read nor close its pipes before it is killed.
     let stdin = child.stdin.take();
     let writer = std::thread::spawn(move || {

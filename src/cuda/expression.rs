@@ -126,6 +126,19 @@ impl Printer<'_> {
         Integer { text, wide, range }
     }
 
+    /// The number of the thread in its block.
+    pub(super) fn thread_number(&mut self) -> Text {
+        let [x, y, _] = self.kernel.block.map(i64::from);
+        let part = |d: Dim, unit: i64| Index::Mul(Box::new(Index::ThreadIdx(d)), Box::new(Index::Const(unit)));
+        let mut number = Index::ThreadIdx(Dim::X);
+        for (d, unit) in [(Dim::Y, x), (Dim::Z, x * y)] {
+            if self.kernel.block[position(d)] > 1 {
+                number = Index::Add(Box::new(number), Box::new(part(d, unit)));
+            }
+        }
+        self.integer(&number).text
+    }
+
     /// `array[index]`.
     pub(super) fn element(&mut self, array: ArrayId, index: &Index) -> String {
         let index = self.integer(index).text.text;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernel::{Arith, Cond, Unroll, Value};
+use crate::kernel::{Arith, Comparison, Cond, Unroll, Value};
 
 fn array(name: &str, dtype: DType, len: u64, space: Space) -> Array {
     let written = space != Space::Global || name.starts_with('C');
@@ -224,6 +224,25 @@ fn values_of_each_type() {
         (F32, F64, Value::Float(0.1, F64), "C[tx] = 0.1;"),
         (F32, F32, Value::Float(f64::NEG_INFINITY, F32), "C[tx] = __uint_as_float(0xff800000u);"),
         (F32, F64, Value::Float(f64::INFINITY, F64), "C[tx] = __longlong_as_double(0x7ff0000000000000LL);"),
+        (F32, F32, binary(Arith::Pow, F32), "C[tx] = powf(A[tx], B[tx]);"),
+        (
+            F16,
+            F16,
+            Value::Choose(Box::new(Value::Compare(Comparison::Le, F16, a(), b())), a(), b()),
+            "C[tx] = half_to_float(A[tx]) <= half_to_float(B[tx]) ? A[tx] : B[tx];",
+        ),
+        (
+            F32,
+            F32,
+            Value::Shuffle { value: a(), lane_mask: 16, lanes: 32 },
+            "C[tx] = __shfl_xor_sync(0xffffffffu, A[tx], 16);",
+        ),
+        (
+            F16,
+            F16,
+            Value::Shuffle { value: a(), lane_mask: 2, lanes: 8 },
+            "C[tx] = (unsigned short)__shfl_xor_sync(0xffu << (tx & 24), A[tx], 2);",
+        ),
         (F32, F32, Value::FromIndex(F32, add(thread(), c(1))), "C[tx] = (float)(tx + 1);"),
         (F32, F32, Value::Binary(Arith::Add, F32, Box::new(load(2, thread())), b()), "C[tx] += B[tx];"),
         (

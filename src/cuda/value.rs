@@ -3,7 +3,7 @@ use super::expression::precedence::*;
 use super::expression::Text;
 use super::prelude::Helper;
 use super::{c_type, Printer};
-use crate::kernel::{Arith, Index, Value};
+use crate::kernel::{Arith, Comparison, Index, Value};
 use satune_ir::DType;
 
 /// Whether elements of the type are held as their bits.
@@ -27,7 +27,7 @@ impl Printer<'_> {
             Value::Int(v, _) => return integer_constant(*v, dtype),
             value => self.value(value),
         };
-        self.convert(text, self.type_of(value), dtype)
+        self.convert(text, self.kernel.type_of(value), dtype)
     }
 
     fn value(&mut self, value: &Value) -> Text {
@@ -58,12 +58,29 @@ impl Printer<'_> {
             }
             Value::Cast(dtype, a) => self.value_as(a, *dtype),
             Value::Select(cond, a, b) => {
-                let dtype = self.type_of(a);
+                let dtype = self.kernel.type_of(a);
                 let cond = self.condition(cond).within(TERNARY + 1);
                 let (a, b) = (self.value_as(a, dtype), self.value_as(b, dtype));
                 Text::new(format!("{cond} ? {} : {}", a.within(TERNARY + 1), b.within(TERNARY)), TERNARY)
             }
+            Value::Compare(op, dtype, a, b) => {
+                let within = if is_half(*dtype) { DType::F32 } else { *dtype };
+                let (a, b) = (self.value_as(a, within).within(SHIFT), self.value_as(b, within).within(SHIFT));
+                match op {
+                    Comparison::Lt => Text::new(format!("{a} < {b}"), COMPARE),
+                    Comparison::Le => Text::new(format!("{a} <= {b}"), COMPARE),
+                    Comparison::Eq => Text::new(format!("{a} == {b}"), EQUAL),
+                    Comparison::Ne => Text::new(format!("{a} != {b}"), EQUAL),
+                }
+            }
+            Value::Choose(cond, a, b) => {
+                let dtype = self.kernel.type_of(a);
+                let cond = self.value(cond).within(TERNARY + 1);
+                let (a, b) = (self.value_as(a, dtype), self.value_as(b, dtype));
+                Text::new(format!("{cond} ? {} : {}", a.within(TERNARY + 1), b.within(TERNARY)), TERNARY)
+            }
             Value::FromIndex(dtype, index) => self.index_as(*dtype, index),
+            Value::Shuffle { value, lane_mask, lanes } => self.shuffle(value, *lane_mask, *lanes),
         }
     }
 
@@ -96,24 +113,38 @@ impl Printer<'_> {
             Arith::Div => infix("/", MUL),
             Arith::Min => call("min"),
             Arith::Max => call("max"),
+            Arith::Pow if within == DType::F64 => Text::atom(format!("pow({}, {})", a.text, b.text)),
+            Arith::Pow => Text::atom(format!("powf({}, {})", a.text, b.text)),
+            Arith::And => infix("&&", AND),
+            Arith::Or => infix("||", OR),
         };
         self.convert(text, within, dtype)
+    }
+
+    fn shuffle(&mut self, value: &Value, lane_mask: u32, lanes: u32) -> Text {
+        let dtype = self.kernel.type_of(value);
+        let text = self.value(value).text;
+        let members = match lanes {
+            32 => "0xffffffffu".to_string(),
+            // The lanes of this thread's group.
+            lanes => {
+                let thread = self.thread_number();
+                let first = bits_below(&thread, 32 - lanes);
+                format!("{:#x}u << {}", (1_u64 << lanes) - 1, first)
+            }
+        };
+        let call = Text::atom(format!("__shfl_xor_sync({members}, {text}, {lane_mask})"));
+        // Narrow types go as int, and come back as they were.
+        match c_type(dtype) {
+            narrow @ ("unsigned char" | "signed char" | "short" | "unsigned short") => call.cast(narrow),
+            _ => call,
+        }
     }
 
     fn index_as(&mut self, dtype: DType, index: &Index) -> Text {
         let integer = self.integer(index);
         let from = if integer.wide { DType::I64 } else { DType::I32 };
         self.convert(integer.text, from, dtype)
-    }
-
-    /// The type that the text of a value has.
-    pub(super) fn type_of(&self, value: &Value) -> DType {
-        match value {
-            Value::Load(array, _) => self.kernel.array(*array).dtype,
-            Value::Float(_, d) | Value::Int(_, d) | Value::Binary(_, d, ..) | Value::Fma(d, ..) => *d,
-            Value::Unary(_, d, _) | Value::Cast(d, _) | Value::FromIndex(d, _) => *d,
-            Value::Select(_, a, _) => self.type_of(a),
-        }
     }
 
     fn convert(&mut self, text: Text, from: DType, to: DType) -> Text {
@@ -151,10 +182,15 @@ fn unary(name: &str, dtype: DType, a: &Text) -> Text {
             let one = float_constant(1.0, dtype).text;
             Text::new(format!("{one} / ({one} + exp{suffix}(-{}))", a.within(UNARY + 1)), MUL)
         }
-        "abs" if !is_float(dtype) => Text::atom(format!("abs({})", a.text)),
-        "abs" => Text::atom(format!("fabs{suffix}({})", a.text)),
+        "abs" | "fabs" if !is_float(dtype) => Text::atom(format!("abs({})", a.text)),
+        "abs" | "fabs" => Text::atom(format!("fabs{suffix}({})", a.text)),
         other => Text::atom(format!("{other}{suffix}({})", a.text)),
     }
+}
+
+/// The bits of a number that a mask names.
+fn bits_below(number: &Text, mask: u32) -> String {
+    format!("({} & {mask})", number.within(UNARY))
 }
 
 /// A constant of a floating type; a half type's are written as their bits.

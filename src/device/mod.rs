@@ -4,6 +4,8 @@
 //! and a script of outcomes, the last two in worker processes that may hang, crash or be killed at the cost of one
 //! candidate.
 pub mod cuda;
+pub mod exclusive;
+pub mod probe;
 mod protocol;
 mod scripted;
 mod simulator;
@@ -15,12 +17,11 @@ pub use simulator::Simulator;
 pub use worker::worker_main;
 
 use crate::explore::Checked;
-use crate::lower::program::Module;
 use crate::operators::Problem;
-use crate::scheduled;
+use crate::scheduled::{self, Scheduled};
 use crate::store::Verdict;
 use satune_extract::{Candidate, Cost, Descriptor};
-use satune_ir::term::Plan;
+use satune_ir::term::Schedule;
 use std::time::Duration;
 
 /// What kind of device it is: what its times mean.
@@ -52,13 +53,13 @@ pub struct Identity {
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Every decision.
-    pub plan: Plan,
+    pub plan: Schedule,
     /// Predicted time and parts.
     pub cost: Cost,
     /// Hash of the canonical trace and the plan.
     pub trace: String,
-    /// Its kernels.
-    pub module: Module,
+    /// Its trace, program and kernels.
+    pub made: Scheduled,
     /// What the simulator found.
     pub checked: Checked,
 }
@@ -70,12 +71,11 @@ impl Subject {
     /// What is wrong with it: a bug of Satune.
     pub fn of(candidate: &Candidate, problem: &Problem, gpu: &Descriptor) -> Result<Subject, String> {
         let options = scheduled::options(gpu);
-        let made = scheduled::of_plan(&problem.program, &candidate.plan, &problem.contraction, &options)
+        let made = scheduled::of_schedule(&problem.program, &candidate.plan, &problem.contraction, &options)
             .map_err(|e| e.to_string())?;
-        let module = made.module;
         let checked = crate::explore::check(&candidate.plan, &problem.contraction, &options)?;
         let trace = crate::explore::trace_hash(&candidate.plan, problem);
-        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, module, checked })
+        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, made, checked })
     }
 }
 
@@ -116,6 +116,14 @@ pub enum DeviceError {
         device: String,
         /// Why.
         reason: String,
+    },
+    /// Another run measures on it.
+    #[error("{who} measures on {gpu}, and two runs would measure each other; wait for it, or choose another GPU with CUDA_VISIBLE_DEVICES")]
+    Busy {
+        /// Which.
+        gpu: String,
+        /// Who.
+        who: String,
     },
 }
 

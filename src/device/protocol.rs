@@ -158,6 +158,27 @@ pub struct GpuInfo {
     pub memory_bytes: u64,
     /// Largest shared memory of a block, bytes.
     pub shared_per_block: u32,
+    /// Shared memory of a multiprocessor, bytes; 0 here and below where the driver does not say.
+    #[serde(default)]
+    pub shared_per_sm: u32,
+    /// Shared memory that the system takes per block, bytes.
+    #[serde(default)]
+    pub shared_reserved: u32,
+    /// 32-bit registers of a multiprocessor.
+    #[serde(default)]
+    pub registers_per_sm: u32,
+    /// Resident threads of a multiprocessor.
+    #[serde(default)]
+    pub threads_per_sm: u32,
+    /// Resident blocks of a multiprocessor.
+    #[serde(default)]
+    pub blocks_per_sm: u32,
+    /// Width of the memory's bus, bits.
+    #[serde(default)]
+    pub bus_bits: u32,
+    /// Where it is on the machine's bus: `0000:3b:00`.
+    #[serde(default)]
+    pub bus: String,
     /// Versions.
     pub libraries: Libraries,
 }

@@ -2,7 +2,7 @@
 use super::{Ask, Device, DeviceError, Identity, Kind, Subject};
 use crate::operators::Problem;
 use crate::store::{hash, Reason, Timing, Verdict};
-use satune_extract::{cost, Descriptor};
+use satune_extract::{predict, Descriptor};
 
 /// A GPU that exists as a descriptor.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Device for Simulator {
 
     fn measure(&mut self, problem: &Problem, subject: &Subject, _ask: &Ask) -> Result<Verdict, DeviceError> {
         // The subject was simulated when it was made.
-        Ok(match cost(&subject.plan, &problem.contraction, &self.gpu) {
+        Ok(match predict(&subject.plan, &problem.contraction, &self.gpu) {
             Ok(cost) => Verdict::Measured(Timing {
                 times_ms: vec![cost.ms],
                 rounds: 1,

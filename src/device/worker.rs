@@ -5,7 +5,7 @@ use super::{cuda, scripted, DeviceError};
 use crate::store::{Reason, Verdict};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -33,15 +33,10 @@ impl Worker {
         arguments: &[String],
         library_path: &std::ffi::OsStr,
     ) -> Result<Worker, String> {
-        let mut child = Command::new(program)
-            .arg("measure-worker")
+        let mut child = crate::worker_process::command(program, "measure-worker", library_path)
             .args(arguments)
-            .env("LD_LIBRARY_PATH", library_path)
             // Exact single precision in the library that results are compared with.
             .env("NVIDIA_TF32_OVERRIDE", "0")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| format!("{}: {e}", program.display()))?;
         let (requests, inbox) = channel::<Vec<u8>>();

@@ -2,8 +2,9 @@
 use crate::lower::program::LowerOptions;
 use crate::operators;
 use crate::scheduled::{self, Checked};
-use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan};
-use satune_ir::tvmscript;
+use satune_ir::term::{Axis, BlockLoop, Contraction, Epilogue, Pipe, Plan, Schedule};
+use satune_ir::{tvmscript, Program};
+use std::collections::BTreeMap;
 
 /// The same plan on a problem of few blocks and k tiles: two tiles along m and n at most (the second cut where the
 /// problem's last one is), as many k tiles as the overlap needs to get going and to end.
@@ -63,9 +64,30 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
 ///
 /// # Errors
 /// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
-pub fn check(plan: &Plan, contraction: &Contraction, options: &LowerOptions) -> Result<Checked, String> {
+pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Checked, String> {
+    let plan = match schedule {
+        Schedule::Cores(plan) => plan,
+        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::check_tensor::check(schedule, contraction),
+        Schedule::Stream(_) => return Err(scheduled::ScheduledError::Kind.to_string()),
+    };
     let (plan, small) = shrink(plan, contraction);
-    let source = tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?;
+    let source = match &small.epilogue {
+        Some(epilogue) => with_epilogue(epilogue, &small)?,
+        None => tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?,
+    };
     let scheduled = scheduled::of_plan(&source, &plan, &small, options).map_err(|e| e.to_string())?;
     scheduled::check(&source, &scheduled, 0x5eed).map_err(|e| e.to_string())
+}
+
+/// The source program of a contraction with an epilogue, with the contraction's extents.
+fn with_epilogue(epilogue: &Epilogue, small: &Contraction) -> Result<Program, String> {
+    let program = tvmscript::parse(&epilogue.script).map_err(|e| e.to_string())?;
+    let extents = |dims: &[Axis]| -> Vec<i64> { dims.iter().map(|a| small.extent(*a)).collect() };
+    let result = extents(&small.c.dims);
+    let mut nests = vec![small.iters.iter().map(|(_, info)| info.extent).collect()];
+    nests.extend(epilogue.blocks.iter().map(|_| result.clone()));
+    let operands = [&small.a, &small.b, &small.c].into_iter().chain(&epilogue.reads);
+    let mut shapes: BTreeMap<String, Vec<i64>> = operands.map(|o| (o.name.clone(), extents(&o.dims))).collect();
+    shapes.extend(epilogue.between.iter().map(|name| (name.clone(), result.clone())));
+    Ok(crate::streaming::resized(&program, &nests, &shapes))
 }

@@ -1,9 +1,9 @@
 //! How a term came about: the rule that made each of its nodes.
-use egg::{Id, Language, RecExpr};
-use satune_ir::term::{Space, Term};
+use egg::{Id, RecExpr};
+use satune_ir::term::{Space, TermLanguage};
 
 /// One line per decision, from the outside in: the node and the rule.
-pub fn of(space: &Space, term: &RecExpr<Term>) -> Vec<String> {
+pub fn of<T: TermLanguage>(space: &Space<T>, term: &RecExpr<T>) -> Vec<String> {
     let nodes = term.as_ref();
     let mut classes: Vec<Option<Id>> = Vec::with_capacity(nodes.len());
     let mut lines = Vec::with_capacity(nodes.len());

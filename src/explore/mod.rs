@@ -1,26 +1,33 @@
 //! The main job: a problem in, checked kernels of its best schedules out.
 mod check;
-mod derivation;
-mod output;
+mod check_tensor;
+pub(crate) mod derivation;
+pub(crate) mod output;
 mod search;
 
 pub use crate::scheduled::Checked;
 pub use check::{check, shrink};
+pub use check_tensor::shrink as shrink_tensor;
 pub use output::{
     write, write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport,
-    SimulatedReport, SpaceReport,
+    SimulatedReport, SpaceReport, TensorMapReport,
 };
 pub use search::Search;
 
 use crate::compile::{CompileError, Compiler, Job};
+use crate::device::Subject;
 use crate::lower::program::{Argument, Workspace};
 use crate::operators::Problem;
+use crate::progress::Progress;
 use crate::scheduled::{self, Scheduled};
 use crate::{compile, cuda};
 use rayon::prelude::*;
-use satune_extract::{best, Candidate, Counts, Descriptor, Query};
-use satune_ir::term::{Plan, Space, StoppedBy};
-use satune_rewrites::space::{rules, saturate, trace, Fuel, Limits, Menu};
+use satune_extract::{best_while, Candidate, Counts, Descriptor, Query};
+use satune_ir::term::{Schedule, Space, StoppedBy};
+use satune_ir::Program;
+use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
+use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What to explore.
@@ -62,10 +69,21 @@ pub fn limits(gpu: &Descriptor) -> Limits {
     }
 }
 
+/// The tensor cores of a GPU that schedules are made for. f32 operands are not rounded to tf32.
+pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
+    TensorCores {
+        mma: gpu.tensor.is_some() && gpu.cp_async,
+        stmatrix: gpu.tma,
+        wgmma: gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0),
+        multiprocessors: gpu.sms,
+        tf32: false,
+    }
+}
+
 /// The hash that the store knows a schedule of a problem by: its canonical trace, and the plan, which also holds what is
 /// no primitive.
-pub fn trace_hash(plan: &Plan, problem: &Problem) -> String {
-    let trace = trace(plan, &problem.contraction).to_json().unwrap_or_default();
+pub fn trace_hash(plan: &Schedule, problem: &Problem) -> String {
+    let trace = scheduled::trace(plan, &problem.contraction).to_json().unwrap_or_default();
     let plan = serde_json::to_string(plan).unwrap_or_default();
     crate::store::hash(&format!("{trace}\n{plan}"))
 }
@@ -77,17 +95,20 @@ pub fn trace_hash(plan: &Plan, problem: &Problem) -> String {
 pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError> {
     let limits = limits(gpu);
     let menu = Menu::of(&problem.contraction, &limits);
-    Ok(saturate(&problem.contraction, limits, &menu, &rules::all(), Fuel::default())?)
+    let mut rules = rules::all();
+    let tensor = TensorMenu::of(&problem.contraction, &tensor_cores(gpu));
+    rules.extend(rules::tensor::all(&problem.contraction, tensor));
+    Ok(saturate(&problem.contraction, limits, &menu, &rules, Fuel::default())?)
 }
 
 /// A candidate's kernels with what the simulator found, or its fault.
 type Verdict = Result<(Scheduled, Checked), String>;
 
-/// Explores without measuring. `progress` is told what begins.
+/// Explores without measuring. When `progress` says stop, what has been found and checked by then is the answer.
 ///
 /// # Errors
 /// See [`ExploreError`].
-pub fn explore(problem: &Problem, request: &Request, progress: &dyn Fn(&str)) -> Result<Report, ExploreError> {
+pub fn explore(problem: &Problem, request: &Request, progress: &dyn Progress) -> Result<Report, ExploreError> {
     explore_on(problem, request, None, progress)
 }
 
@@ -99,15 +120,16 @@ pub fn explore_on(
     problem: &Problem,
     request: &Request,
     search: Option<Search<'_>>,
-    progress: &dyn Fn(&str),
+    progress: &dyn Progress,
 ) -> Result<Report, ExploreError> {
-    progress("saturating");
+    progress.begin("saturating", 0);
     let start = Instant::now();
     let space = space(problem, &request.gpu)?;
     let saturate_s = start.elapsed().as_secs_f64();
-    progress("extracting");
+    progress.begin("extracting", 0);
     let k = search.as_ref().map_or(request.top, |s| s.to_extract(request.top));
-    let extraction = best(&space, &request.gpu, Query { k, diverse: request.diverse, limit: request.limit });
+    let query = Query { k, diverse: request.diverse, limit: request.limit };
+    let extraction = best_while(&space, &request.gpu, query, &|| !progress.stopped());
     if extraction.candidates.is_empty() {
         return Err(ExploreError::Nothing(problem.name.clone()));
     }
@@ -115,20 +137,26 @@ pub fn explore_on(
         None => search::Found::unmeasured(extraction),
         Some(search) => search.run(problem, request, &space, extraction, progress)?,
     };
-    progress("counting");
+    progress.begin("counting", 0);
     let schedules = Counts::of(&space).total().to_string();
-    progress("lowering and simulating");
+    progress.begin("lowering and simulating", found.candidates.len());
     let checking = Instant::now();
-    let options = scheduled::options(&request.gpu);
+    let any_right = AtomicBool::new(false);
+    let subjects = found.subjects;
     let checked: Vec<(Candidate, Option<MeasuredReport>, Verdict)> = found
         .candidates
         .into_par_iter()
-        .map(|(candidate, measured)| {
-            let plan = &candidate.plan;
-            let result = scheduled::of_plan(&problem.program, plan, &problem.contraction, &options)
-                .map_err(|e| e.to_string())
-                .and_then(|scheduled| Ok((scheduled, check(plan, &problem.contraction, &options)?)));
-            (candidate, measured, result)
+        .filter_map(|(candidate, measured)| {
+            let known = subjects.get(&trace_hash(&candidate.plan, problem)).cloned();
+            let result = match known {
+                Some(subject) => Ok((subject.made, subject.checked)),
+                // Nothing is shown unchecked: when told to end, one checked candidate is enough.
+                None if progress.stopped() && any_right.load(Ordering::Relaxed) => return None,
+                None => Subject::of(&candidate, problem, &request.gpu).map(|s| (s.made, s.checked)),
+            };
+            any_right.fetch_or(result.is_ok(), Ordering::Relaxed);
+            progress.advance();
+            Some((candidate, measured, result))
         })
         .collect();
     let simulate_s = checking.elapsed().as_secs_f64();
@@ -165,8 +193,14 @@ pub fn explore_on(
                 let derivation = derivation::of(&space, &candidate.term);
                 let rank = report.candidates.len() + 1;
                 let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
-                let parts =
-                    output::Parts { problem, scheduled: &scheduled, texts: &texts, checked: &checked, derivation };
+                let parts = output::Parts {
+                    script: &problem.script,
+                    program: &problem.program,
+                    scheduled: &scheduled,
+                    texts: &texts,
+                    checked: &checked,
+                    derivation,
+                };
                 let mut entry = output::candidate(rank, &candidate, parts);
                 entry.measured = measured;
                 report.candidates.push(entry);
@@ -174,8 +208,8 @@ pub fn explore_on(
             }
         }
     }
-    if request.compile {
-        progress("compiling");
+    if request.compile && !progress.stopped() {
+        progress.begin("compiling", 0);
         let start = Instant::now();
         compile_all(&mut report, &sources, &request.gpu);
         report.space.compile_s = start.elapsed().as_secs_f64();
@@ -184,7 +218,7 @@ pub fn explore_on(
     Ok(report)
 }
 
-fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
+pub(crate) fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
     let compiler = match Compiler::of_this_program() {
         Ok(compiler) => compiler,
         Err(error) => {
@@ -196,7 +230,12 @@ fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
         .candidates
         .iter()
         .zip(sources)
-        .map(|(c, texts)| Job { name: c.id.clone(), source: texts[0].clone(), arch: gpu.arch.clone() })
+        .map(|(c, texts)| {
+            // wgmma is a feature of the very chip.
+            let own = matches!(c.plan, Schedule::Wgmma(_));
+            let arch = if own { &gpu.arch_features } else { &gpu.arch };
+            Job { name: c.id.clone(), source: texts[0].clone(), arch: arch.clone() }
+        })
         .collect();
     for (candidate, result) in report.candidates.iter_mut().zip(compiler.compile_many(&jobs)) {
         match result {
@@ -207,6 +246,7 @@ fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
                     registers: compiled.registers,
                     spill_bytes: compiled.spill_bytes,
                     static_shared_bytes: compiled.static_shared_bytes,
+                    warnings: warnings(&compiled.log),
                     hot_loop: mix,
                 });
             }
@@ -219,8 +259,15 @@ fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
     }
 }
 
+/// What the compiler warns of in its log: among it that it runs `wgmma` one after the other, or ignores `setmaxnreg`.
+fn warnings(log: &str) -> Vec<String> {
+    let words = ["warning", "serializ", "setmaxnreg"];
+    let warns = |line: &&str| words.iter().any(|w| line.to_lowercase().contains(w));
+    log.lines().filter(warns).map(str::to_string).collect()
+}
+
 /// Most memory that this process has used, bytes; 0 where the system does not say.
-fn peak_bytes() -> u64 {
+pub(crate) fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
         .lines()
@@ -230,9 +277,9 @@ fn peak_bytes() -> u64 {
 }
 
 /// Name of a kernel's argument.
-pub(crate) fn argument_name(argument: Argument, problem: &Problem, workspaces: &[Workspace]) -> String {
+pub(crate) fn argument_name(argument: Argument, program: &Program, workspaces: &[Workspace]) -> String {
     let name = match argument {
-        Argument::Param(i) => problem.program.params.get(i).map(|id| problem.program.buffer(*id).name.clone()),
+        Argument::Param(i) => program.params.get(i).map(|id| program.buffer(*id).name.clone()),
         Argument::Workspace(i) => workspaces.get(i).map(|w| w.name.clone()),
     };
     name.unwrap_or_default()

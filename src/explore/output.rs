@@ -1,11 +1,11 @@
 //! What `explore` writes: `candidates.json` and the files that it names.
 use super::{argument_name, Checked};
 use crate::compile::Mix;
-use crate::operators::Problem;
+use crate::host::{Launch, Map};
 use crate::scheduled::Scheduled;
 use satune_extract::Candidate;
-use satune_ir::term::Plan;
-use satune_ir::tvmscript;
+use satune_ir::term::Schedule;
+use satune_ir::{tvmscript, DType, Program};
 use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ pub struct CandidateReport {
     /// The rule that made each node of the term, from the outside in.
     pub derivation: Vec<String>,
     /// Every decision.
-    pub plan: Plan,
+    pub plan: Schedule,
     /// Texts to be written, not part of the JSON.
     #[serde(skip)]
     pub(crate) files: Vec<(String, String)>,
@@ -153,6 +153,24 @@ pub struct KernelReport {
     pub dynamic_shared_bytes: u32,
     /// Buffers in order.
     pub args: Vec<String>,
+    /// Arguments that are tensor maps on a buffer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tensor_maps: Vec<TensorMapReport>,
+}
+
+/// A tensor map: what `cuTensorMapEncodeTiled` is to be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TensorMapReport {
+    /// Buffer.
+    pub buffer: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Elements of a row, rows.
+    pub dims: [u64; 2],
+    /// Elements of a box's row, rows of a box.
+    pub tile: [u32; 2],
+    /// 128-byte swizzle.
+    pub swizzle: bool,
 }
 
 /// The simulator's findings, on a problem with the same tiles and few blocks.
@@ -170,6 +188,9 @@ pub struct SimulatedReport {
     pub hot_loop_global_sectors: u64,
     pub hot_loop_global_sectors_ideal: u64,
     pub fma: u64,
+    /// Matrix instructions of warps.
+    #[serde(default)]
+    pub matrix: u64,
     pub barriers: u64,
     pub blocks: u64,
 }
@@ -182,6 +203,9 @@ pub struct CompiledReport {
     pub registers: u32,
     pub spill_bytes: u32,
     pub static_shared_bytes: u32,
+    /// What the compiler warned of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Instructions of the hot loop, where there is a disassembler.
     pub hot_loop: Option<Mix>,
 }
@@ -193,8 +217,9 @@ fn short_hash(text: &str) -> String {
 }
 
 /// What a candidate's report is made of, beside the candidate.
-pub(super) struct Parts<'a> {
-    pub problem: &'a Problem,
+pub(crate) struct Parts<'a> {
+    pub script: &'a str,
+    pub program: &'a Program,
     pub scheduled: &'a Scheduled,
     pub texts: &'a [String],
     pub checked: &'a Checked,
@@ -206,13 +231,24 @@ pub(super) struct Parts<'a> {
 struct TraceFile<'a> {
     program: &'a str,
     calls: &'a [Call],
+    /// Where kernels do not come from the calls, but from a generator: which, and its plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generator: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a Schedule>,
 }
 
 /// The report of a candidate.
-pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
-    let Parts { problem, scheduled, texts, checked, derivation } = parts;
+pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
+    let Parts { script, program, scheduled, texts, checked, derivation } = parts;
     let (trace, module) = (&scheduled.trace, &scheduled.module);
-    let file = TraceFile { program: &problem.script, calls: &trace.calls };
+    let generator = match &candidate.plan {
+        Schedule::Cores(_) | Schedule::Stream(_) => None,
+        Schedule::Mma(_) => Some("tensor cores, mma.sync: the kernels are not made by primitive calls"),
+        Schedule::Wgmma(_) => Some("tensor cores, wgmma: the kernels are not made by primitive calls"),
+    };
+    let plan = generator.is_some().then_some(&candidate.plan);
+    let file = TraceFile { program: script, calls: &trace.calls, generator, plan };
     let json = serde_json::to_string_pretty(&file).unwrap_or_default();
     let id = short_hash(&format!("{json}{:?}", candidate.plan));
     let mut files = vec![
@@ -224,13 +260,20 @@ pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
     for ((kernel, args), text) in module.kernels.iter().zip(&module.args).zip(texts) {
         let file = if module.kernels.len() == 1 { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
         files.push((file.clone(), text.clone()));
+        let args: Vec<String> = args.iter().map(|a| argument_name(*a, program, &module.workspaces)).collect();
+        let launch = Launch::of(kernel, &args);
+        let tensor_maps = launch.arguments.iter().filter_map(|a| {
+            let Map { dtype, dims, tile, swizzle } = a.map.clone()?;
+            Some(TensorMapReport { buffer: a.name.clone(), dtype, dims, tile, swizzle })
+        });
         kernels.push(KernelReport {
             name: kernel.name.clone(),
             file,
             grid: kernel.grid,
             block: kernel.block,
             dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
-            args: args.iter().map(|a| argument_name(*a, problem, &module.workspaces)).collect(),
+            tensor_maps: tensor_maps.collect(),
+            args,
         });
     }
     let (total, hot) = (&checked.total, &checked.hot_loop);
@@ -257,6 +300,7 @@ pub(super) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
             hot_loop_global_sectors: hot.global_sectors().0,
             hot_loop_global_sectors_ideal: hot.global_sectors().1,
             fma: total.fma,
+            matrix: total.matrix,
             barriers: total.barriers,
             blocks: checked.blocks,
         },

@@ -1,13 +1,14 @@
 //! The measured half of an exploration: a device, a store, a strategy.
 use super::output::{MeasuredReport, SearchReport};
 use super::Request;
-use crate::device::{Ask, Device};
+use crate::device::{Ask, Device, Subject};
 use crate::measure::{measure, Learned, MeasureError, Random, Record, Settings, Strategy, StrategyKind, TopK};
 use crate::operators::Problem;
+use crate::progress::Progress;
 use crate::store::Verdict;
 use satune_extract::{Candidate, Extraction};
 use satune_ir::term::Space;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// How to measure.
 pub struct Search<'a> {
@@ -30,6 +31,8 @@ pub struct Search<'a> {
 /// Candidates, best first, and what is known about them and the rest.
 pub(super) struct Found {
     pub candidates: Vec<(Candidate, Option<MeasuredReport>)>,
+    /// Of those, what was made and simulated when they were measured, by the hash of their trace.
+    pub subjects: HashMap<String, Subject>,
     pub proved: bool,
     pub bound_ms: f64,
     pub extract_s: f64,
@@ -41,6 +44,7 @@ impl Found {
     pub fn unmeasured(extraction: Extraction) -> Found {
         Found {
             candidates: extraction.candidates.into_iter().map(|c| (c, None)).collect(),
+            subjects: HashMap::new(),
             proved: extraction.proved,
             bound_ms: extraction.bound_ms,
             extract_s: extraction.time.as_secs_f64(),
@@ -65,7 +69,7 @@ impl Search<'_> {
         request: &Request,
         space: &Space,
         extraction: Extraction,
-        progress: &dyn Fn(&str),
+        progress: &dyn Progress,
     ) -> Result<Found, MeasureError> {
         let mut found = Found::unmeasured(extraction);
         let analytical = self.strategy == StrategyKind::Analytical;
@@ -74,7 +78,8 @@ impl Search<'_> {
             let first = found.candidates.first().map_or(f64::INFINITY, |(c, _)| c.cost.ms);
             (found.bound_ms, found.proved) = (found.bound_ms.min(first), false);
         }
-        let list = std::mem::take(&mut found.candidates).into_iter().map(|(c, _)| c).collect();
+        let list: Vec<Candidate> = std::mem::take(&mut found.candidates).into_iter().map(|(c, _)| c).collect();
+        let first = list.first().cloned();
         let mut strategy: Box<dyn Strategy> = match self.strategy {
             StrategyKind::Analytical => Box::new(TopK::of(list)),
             StrategyKind::Random => Box::new(Random::of(space, &request.gpu, self.seed)),
@@ -118,6 +123,11 @@ impl Search<'_> {
                 (trial.candidate.clone(), Some(report))
             })
             .collect();
+        if found.candidates.is_empty() && progress.stopped() {
+            // Told to end before anything was measured: the best under the model is what there is.
+            found.candidates.extend(first.map(|c| (c, None)));
+        }
+        found.subjects = measured.subjects;
         found.bugs = measured.bugs;
         found.report = Some(SearchReport {
             kind: identity.kind,

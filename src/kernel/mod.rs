@@ -113,6 +113,22 @@ pub enum Arith {
     Div,
     Min,
     Max,
+    /// `pow(a, b)`, floats.
+    Pow,
+    /// Of two booleans.
+    And,
+    /// Of two booleans.
+    Or,
+}
+
+/// A comparison of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Comparison {
+    Lt,
+    Le,
+    Eq,
+    Ne,
 }
 
 /// A scalar value, computed in the type given where it matters.
@@ -128,15 +144,61 @@ pub enum Value {
     Binary(Arith, DType, Box<Value>, Box<Value>),
     /// `a * b + c` in the type, fused (one rounding) for floats.
     Fma(DType, Box<Value>, Box<Value>, Box<Value>),
-    /// A function of one argument: `exp`, `sqrt`, `rsqrt`, `tanh`, `erf`, `log`, `abs`, `sigmoid`.
+    /// A function of one argument, one of [`FUNCTIONS`].
     Unary(String, DType, Box<Value>),
     /// Conversion to the type.
     Cast(DType, Box<Value>),
     /// `cond ? a : b`; only the taken side is evaluated.
     Select(Cond, Box<Value>, Box<Value>),
+    /// `a op b` of two values of the type: a boolean.
+    Compare(Comparison, DType, Box<Value>, Box<Value>),
+    /// `cond ? a : b` by a boolean value; only the taken side is evaluated.
+    Choose(Box<Value>, Box<Value>, Box<Value>),
     /// An integer expression as a value of the type.
     FromIndex(DType, Index),
+    /// `__shfl_xor_sync`: the value that another lane of the warp has, the one whose number differs in the bits of the
+    /// mask. All of the `lanes` aligned neighbours that a lane belongs to must reach it.
+    Shuffle {
+        /// What each lane gives.
+        value: Box<Value>,
+        /// Bits in which the two lanes differ; less than `lanes`.
+        lane_mask: u32,
+        /// A power of two up to 32, the whole warp.
+        lanes: u32,
+    },
 }
+
+/// The functions of one argument; what they compute is [`satune_ir::interp::intrinsic`], rounded once. On floats.
+pub const FUNCTIONS: [&str; 28] = [
+    "exp",
+    "exp2",
+    "exp10",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "abs",
+    "floor",
+    "ceil",
+    "round",
+    "nearbyint",
+    "rint",
+    "trunc",
+    "fabs",
+];
 
 /// How a loop is expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -280,6 +342,17 @@ impl Kernel {
     /// The array of an identity of this kernel.
     pub fn array(&self, id: ArrayId) -> &Array {
         &self.arrays[id.0 as usize]
+    }
+
+    /// The type of a value.
+    pub fn type_of(&self, value: &Value) -> DType {
+        match value {
+            Value::Load(array, _) => self.array(*array).dtype,
+            Value::Float(_, d) | Value::Int(_, d) | Value::Binary(_, d, ..) | Value::Fma(d, ..) => *d,
+            Value::Unary(_, d, _) | Value::Cast(d, _) | Value::FromIndex(d, _) => *d,
+            Value::Select(_, a, _) | Value::Choose(_, a, _) | Value::Shuffle { value: a, .. } => self.type_of(a),
+            Value::Compare(..) => DType::Bool,
+        }
     }
 
     /// Kernel parameters in argument order.

@@ -3,6 +3,7 @@ use super::{MeasureError, Record, StrategyKind};
 use crate::device::{Ask, Ceilings, Device, Identity, Kind};
 use crate::explore::{explore_on, ExploreError, Report, Request, Search};
 use crate::operators::Problem;
+use crate::progress::{Progress, Quiet};
 use crate::store::{Store, Verdict};
 use satune_extract::Descriptor;
 use satune_ir::DType;
@@ -103,14 +104,17 @@ pub fn bench(
     wanted: &Wanted,
     device: &mut dyn Device,
     store: &mut Store,
-    progress: &dyn Fn(&str),
+    progress: &dyn Progress,
 ) -> Result<Benchmark, BenchError> {
     let Identity { kind, device: name, toolchain, .. } = device.identity().clone();
-    progress("measuring ceilings");
+    progress.begin("measuring ceilings", 0);
     let ceilings = device.ceilings().map_err(MeasureError::from)?;
     let mut rows = Vec::new();
     for problem in problems {
-        progress(&problem.name);
+        if progress.stopped() {
+            break;
+        }
+        progress.begin(&problem.name, 0);
         rows.push(one(problem, wanted, device, store)?);
     }
     let ratios: Vec<f64> = rows.iter().filter_map(|r| r.ratio).collect();
@@ -130,7 +134,7 @@ fn one(problem: &Problem, wanted: &Wanted, device: &mut dyn Device, store: &mut 
         fresh: true,
         ask: wanted.ask,
     };
-    let report: Report = explore_on(problem, &wanted.request, Some(search), &|_| {})
+    let report: Report = explore_on(problem, &wanted.request, Some(search), &Quiet)
         .map_err(|e| BenchError::Explore(problem.name.clone(), e))?;
     let (tried, rejected) =
         report.measured.as_ref().map_or((0, Default::default()), |m| (m.trials, m.rejected.clone()));

@@ -1,10 +1,10 @@
 //! Active learning: the model is re-fitted to what was measured after each batch, and the next batch is what it then
 //! takes for fastest, and what is unlike everything measured so far.
-use super::fit::{fit, variants, Observation};
 use super::strategy::{Random, Strategy};
 use super::Trial;
-use satune_extract::{best, cost, Candidate, Descriptor, Query};
-use satune_ir::term::{Pipe, Plan, Space};
+use satune_extract::calibrate::{calibrate, variants, Measurement};
+use satune_extract::{best, predict, Candidate, Descriptor, Query};
+use satune_ir::term::{Pipe, Schedule, Space};
 use std::time::Duration;
 
 /// Random samples in the pool.
@@ -46,8 +46,20 @@ impl<'s> Learned<'s> {
 }
 
 /// Decisions as a point: what makes schedules behave differently.
-fn point(plan: &Plan) -> [f64; 11] {
+fn point(schedule: &Schedule) -> [f64; 11] {
     let log = |n: i64| (n.max(1) as f64).log2();
+    // Kinds lie apart: nothing is near that multiplies by another unit.
+    let tensor = |tile: &[i64; 3], threads: i64, split_k: i64, stages: u32, kind: f64| {
+        let [m, n, k] = tile.map(log);
+        [m, n, k, log(threads), log(split_k), 0.0, 0.0, f64::from(stages), kind, 0.0, 0.0]
+    };
+    let plan = match schedule {
+        Schedule::Cores(plan) => plan,
+        Schedule::Mma(p) => return tensor(&p.tile, p.threads(), p.split_k, p.stages, 50.0),
+        Schedule::Wgmma(p) => return tensor(&p.tile, p.threads().into(), p.split_k, p.stages, 100.0),
+        // Streaming programs are not measured by this strategy.
+        Schedule::Stream(_) => return [0.0; 11],
+    };
     let stages = match plan.pipe {
         Pipe::Plain => 0.0,
         Pipe::Registers => 1.0,
@@ -72,14 +84,23 @@ fn distance(a: &[f64; 11], b: &[f64; 11]) -> f64 {
     a.iter().zip(b).map(|(x, y)| (x - y).abs()).sum()
 }
 
+impl Learned<'_> {
+    /// The descriptor fitted to what was measured; as it is while that is too little.
+    fn fitted(&self, known: &[Trial]) -> Descriptor {
+        let measured = |t: &Trial| {
+            let plan = t.candidate.plan.cores()?.clone();
+            let (shape, contraction) = (String::new(), self.space.contraction.clone());
+            Some(Measurement { shape, contraction, plan, ms: t.verdict.median_ms()? })
+        };
+        let rows: Vec<Measurement> = known.iter().filter_map(measured).collect();
+        calibrate(self.base, &rows).map_or_else(|_| self.base.clone(), |fitted| fitted.descriptor)
+    }
+}
+
 impl Strategy for Learned<'_> {
     fn next(&mut self, known: &[Trial], most: usize) -> Vec<Candidate> {
         let contraction = &self.space.contraction;
-        let observations: Vec<Observation<'_>> = known
-            .iter()
-            .filter_map(|t| Some(Observation { contraction, plan: &t.candidate.plan, ms: t.verdict.median_ms()? }))
-            .collect();
-        let gpu = fit(self.base, &observations).gpu;
+        let gpu = self.fitted(known);
         self.extract(&gpu, most);
         if known.is_empty() {
             self.pool.extend(std::iter::from_fn(|| self.random.draw()).take(SAMPLES));
@@ -89,7 +110,7 @@ impl Strategy for Learned<'_> {
             .pool
             .iter()
             .enumerate()
-            .filter_map(|(i, c)| Some((cost(&c.plan, contraction, &gpu).ok()?.ms, i)))
+            .filter_map(|(i, c)| Some((predict(&c.plan, contraction, &gpu).ok()?.ms, i)))
             .collect();
         // The order of the pool decides among equals.
         open.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -120,7 +141,7 @@ impl Strategy for Learned<'_> {
         }
         // Predictions are the descriptor's own, so that rows of one program compare.
         let told = |c: &Candidate| Candidate {
-            cost: cost(&c.plan, contraction, self.base).unwrap_or_else(|_| c.cost.clone()),
+            cost: predict(&c.plan, contraction, self.base).unwrap_or_else(|_| c.cost.clone()),
             ..c.clone()
         };
         chosen.into_iter().map(|i| told(&self.pool[i])).collect()

@@ -4,12 +4,10 @@
 //! slower than the best is cut off early; those within noise of each other are measured again in turns, and reported as
 //! ties where that does not tell them apart. Every result is in the store before the next one begins.
 pub mod bench;
-mod fit;
 mod learned;
 mod rank;
 mod strategy;
 
-pub use fit::{fit, Fitted, Observation};
 pub use learned::Learned;
 pub use rank::{rank, Ranked};
 pub use strategy::{Random, Strategy, StrategyKind, TopK};
@@ -17,10 +15,11 @@ pub use strategy::{Random, Strategy, StrategyKind, TopK};
 use crate::device::{Ask, Device, DeviceError, Subject};
 use crate::explore::trace_hash;
 use crate::operators::{self, Problem};
+use crate::progress::Progress;
 use crate::store::{hash, now, Key, Row, Step, Store, StoreError, Timing, Verdict};
 use rayon::prelude::*;
 use satune_extract::{Candidate, Descriptor};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// How to measure.
@@ -83,6 +82,8 @@ pub struct Measured {
     pub log: Vec<Step>,
     /// Turns that the store answered.
     pub reused: usize,
+    /// The fastest of those that were simulated in this run, by the hash of their trace: twice as many as are kept.
+    pub subjects: HashMap<String, Subject>,
     /// Candidates that the simulator refused, which no device saw: bugs of Satune.
     pub bugs: Vec<String>,
     /// Time around the device's own work, per candidate that was measured, ms: store, bookkeeping.
@@ -108,7 +109,7 @@ pub fn measure(
     device: &mut dyn Device,
     record: &mut Record<'_>,
     settings: &Settings,
-    progress: &dyn Fn(&str),
+    progress: &dyn Progress,
 ) -> Result<Measured, MeasureError> {
     let mut run = Run {
         problem,
@@ -120,13 +121,14 @@ pub fn measure(
             ranking: Vec::new(),
             log: Vec::new(),
             reused: 0,
+            subjects: HashMap::new(),
             bugs: Vec::new(),
             overhead_ms: 0.0,
         },
         seen: HashSet::new(),
         around: Duration::ZERO,
     };
-    while run.out.trials.len() < settings.trials {
+    while run.out.trials.len() < settings.trials && !progress.stopped() {
         let wanted = settings.batch.min(settings.trials - run.out.trials.len());
         let chosen = strategy.next(&run.out.trials, wanted);
         if chosen.is_empty() {
@@ -134,13 +136,16 @@ pub fn measure(
         }
         run.batch(chosen, device, record, progress)?;
     }
-    if !device.identity().deterministic {
+    if !device.identity().deterministic && !progress.stopped() {
         run.again(device, record, progress)?;
     }
     run.out.ranking = rank(&run.out.trials);
     let measured = run.out.trials.iter().filter(|t| !t.reused).count().max(1);
     run.out.overhead_ms = run.around.as_secs_f64() * 1e3 / measured as f64;
-    record.store.finish_run(record.run)?;
+    // One that was told to end can be resumed.
+    if !progress.stopped() {
+        record.store.finish_run(record.run)?;
+    }
     Ok(run.out)
 }
 
@@ -191,7 +196,7 @@ impl Run<'_> {
         chosen: Vec<Candidate>,
         device: &mut dyn Device,
         record: &mut Record<'_>,
-        progress: &dyn Fn(&str),
+        progress: &dyn Progress,
     ) -> Result<(), MeasureError> {
         let mut turns: Vec<(Candidate, String, Option<Turn>)> = Vec::with_capacity(chosen.len());
         for candidate in chosen {
@@ -204,13 +209,14 @@ impl Run<'_> {
             turns.push((candidate, trace, known.map(|row| Turn::Known(Box::new(row)))));
         }
         let fresh = turns.iter().filter(|(_, _, t)| t.is_none()).count();
-        progress(&format!("simulating {fresh} candidates"));
+        progress.begin("simulating", fresh);
         let (problem, gpu) = (self.problem, self.gpu);
         turns.par_iter_mut().filter(|(_, _, turn)| turn.is_none()).for_each(|(candidate, _, turn)| {
             *turn = Some(match Subject::of(candidate, problem, gpu) {
                 Ok(subject) => Turn::Ready(Box::new(subject)),
                 Err(fault) => Turn::Refused(fault),
             });
+            progress.advance();
         });
         let ready: Vec<&Subject> = turns
             .iter()
@@ -220,22 +226,24 @@ impl Run<'_> {
             })
             .collect();
         if !ready.is_empty() {
-            progress(&format!("compiling {} candidates", ready.len()));
+            progress.begin(&format!("compiling {} candidates", ready.len()), 0);
             device.prepare(self.problem, &ready);
         }
         for (candidate, trace, turn) in turns {
-            let done = self.out.trials.len();
-            progress(&format!("measuring {} of {}", done + 1, self.settings.trials));
+            if progress.stopped() {
+                break;
+            }
+            progress.begin(&format!("measuring {} of {}", self.out.trials.len() + 1, self.settings.trials), 0);
             match turn {
                 Some(Turn::Known(row)) if self.holds(&row.verdict) => {
                     self.reuse(candidate, trace, row.verdict, record)?;
                 }
                 // It was cut off beside better ones than there are now.
                 Some(Turn::Known(_)) => match Subject::of(&candidate, self.problem, self.gpu) {
-                    Ok(subject) => self.take(candidate, &subject, device, record)?,
+                    Ok(subject) => self.take(candidate, subject, device, record)?,
                     Err(fault) => self.out.bugs.push(fault),
                 },
-                Some(Turn::Ready(subject)) => self.take(candidate, &subject, device, record)?,
+                Some(Turn::Ready(subject)) => self.take(candidate, *subject, device, record)?,
                 Some(Turn::Refused(fault)) => {
                     self.out.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n")));
                 }
@@ -243,6 +251,22 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Keeps the subjects of the fastest, so that nobody has to simulate them again, and not those of thousands.
+    fn forget_slow(&mut self) {
+        let most = 2 * self.settings.keep.max(1);
+        if self.out.subjects.len() <= most {
+            return;
+        }
+        let time = |trace: &str| {
+            let trial = self.out.trials.iter().find(|t| t.trace == trace);
+            trial.and_then(|t| t.verdict.median_ms()).unwrap_or(f64::INFINITY)
+        };
+        let slowest = self.out.subjects.keys().max_by(|a, b| time(a).total_cmp(&time(b)).then(a.cmp(b))).cloned();
+        if let Some(slowest) = slowest {
+            self.out.subjects.remove(&slowest);
+        }
     }
 
     /// The time beyond which a candidate is clearly slower than those that are kept.
@@ -296,18 +320,20 @@ impl Run<'_> {
     fn take(
         &mut self,
         candidate: Candidate,
-        subject: &Subject,
+        subject: Subject,
         device: &mut dyn Device,
         record: &mut Record<'_>,
     ) -> Result<(), MeasureError> {
         let ask = Ask { cut_off_ms: self.limit(), ..self.settings.ask };
-        let verdict = device.measure(self.problem, subject, &ask)?;
+        let verdict = device.measure(self.problem, &subject, &ask)?;
         let start = std::time::Instant::now();
         let step = self.step(&subject.trace, &candidate, &verdict, false);
         let row = self.row(self.key(&subject.trace, device), &candidate, verdict.clone());
         record.store.put_with(&row, Some((record.run, &step)))?;
         self.out.log.push(step);
         self.out.trials.push(Trial { candidate, trace: subject.trace.clone(), verdict, reused: false });
+        self.out.subjects.insert(subject.trace.clone(), subject);
+        self.forget_slow();
         self.around += start.elapsed();
         Ok(())
     }
@@ -317,14 +343,17 @@ impl Run<'_> {
         &mut self,
         device: &mut dyn Device,
         record: &mut Record<'_>,
-        progress: &dyn Fn(&str),
+        progress: &dyn Progress,
     ) -> Result<(), MeasureError> {
         for round in 1..self.settings.rounds {
             let blurred = rank::blurred(&self.out.trials, self.settings.keep);
             let due = |t: &Trial| matches!(&t.verdict, Verdict::Measured(timing) if timing.rounds <= round);
             let due: Vec<usize> = blurred.into_iter().filter(|i| due(&self.out.trials[*i])).collect();
             for at in due {
-                progress(&format!("measuring again, round {}", round + 1));
+                if progress.stopped() {
+                    return Ok(());
+                }
+                progress.begin(&format!("measuring again, round {}", round + 1), 0);
                 let candidate = self.out.trials[at].candidate.clone();
                 // It was simulated when it was first measured; a reused one is simulated now.
                 let Ok(subject) = Subject::of(&candidate, self.problem, self.gpu) else { continue };

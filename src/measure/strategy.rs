@@ -1,8 +1,8 @@
 //! Search strategies: which candidates are measured next. All work on one space, through one device interface.
 use super::Trial;
 use rand::SeedableRng;
-use satune_extract::{cost, Candidate, Counts, Descriptor};
-use satune_ir::term::{Plan, Space};
+use satune_extract::{predict, Candidate, Counts, Descriptor};
+use satune_ir::term::{Schedule, Space};
 use std::collections::HashSet;
 
 /// The strategies by name.
@@ -64,7 +64,7 @@ pub struct Random<'s> {
     gpu: &'s Descriptor,
     counts: Counts,
     rng: rand::rngs::StdRng,
-    seen: HashSet<Plan>,
+    seen: HashSet<Schedule>,
 }
 
 impl<'s> Random<'s> {
@@ -78,12 +78,12 @@ impl<'s> Random<'s> {
     pub(super) fn draw(&mut self) -> Option<Candidate> {
         for _ in 0..IN_VAIN {
             let term = self.counts.sample(self.space, &mut self.rng)?;
-            let Ok(plan) = Plan::from_term(&term, &self.space.contraction) else { continue };
+            let Ok(plan) = Schedule::from_term(&term, &self.space.contraction) else { continue };
             if self.seen.contains(&plan) {
                 continue;
             }
             self.seen.insert(plan.clone());
-            if let Ok(cost) = cost(&plan, &self.space.contraction, self.gpu) {
+            if let Ok(cost) = predict(&plan, &self.space.contraction, self.gpu) {
                 return Some(Candidate { term, plan, cost });
             }
         }

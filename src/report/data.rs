@@ -1,7 +1,7 @@
 //! What the sections read: the exploration, and what follows from it and the GPU's descriptor.
 use crate::explore::{CandidateReport, Report};
-use satune_extract::{cost, Cost, Descriptor};
-use satune_ir::term::{Axis, Contraction, Side};
+use satune_extract::{predict, Cost, Descriptor};
+use satune_ir::term::{Axis, Contraction, Schedule, Side};
 use satune_ir::DType;
 use std::path::Path;
 
@@ -76,7 +76,7 @@ pub struct Page<'a> {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Ceilings {
-    /// The type whose units do the arithmetic. Matrix units are not among them: no candidate uses any.
+    /// The units that do the arithmetic: those of a type, or the tensor cores where a candidate uses them.
     pub units: &'static str,
     /// All lanes, every clock.
     pub peak: f64,
@@ -95,7 +95,7 @@ impl<'a> Page<'a> {
             .iter()
             .map(|c| Entry {
                 report: c,
-                cost: cost(&c.plan, contraction, gpu).ok(),
+                cost: predict(&c.plan, contraction, gpu).ok(),
                 shared_bytes: c.plan.shared_bytes(contraction),
                 measured: None,
                 sources: c
@@ -152,11 +152,18 @@ impl<'a> Page<'a> {
         let hz = gpu.clock_mhz * 1e6;
         let (units, lanes) =
             if self.contraction.accumulate == DType::F64 { ("f64", gpu.fp64_lanes) } else { ("f32", gpu.fp32_lanes) };
-        let peak = 2.0 * f64::from(lanes) * f64::from(gpu.sms) * hz;
+        let mut peak = 2.0 * f64::from(lanes) * f64::from(gpu.sms) * hz;
+        let (mut units, mut share) = (units, gpu.issue_efficiency);
+        let on_tensor_cores = |e: &Entry<'_>| matches!(e.report.plan, Schedule::Mma(_) | Schedule::Wgmma(_));
+        if let Some(rates) = gpu.tensor.filter(|_| self.candidates.iter().any(on_tensor_cores)) {
+            units = "tensor cores";
+            peak = rates.of(self.contraction.a.dtype) * f64::from(gpu.sms) * hz;
+            share = rates.mma_share.max(rates.wgmma_share);
+        }
         Ceilings {
             units,
             peak,
-            sustained: peak * gpu.issue_efficiency,
+            sustained: peak * share,
             dram: gpu.dram_gbs * 1e9,
             l2: gpu.l2_bytes_per_clock * hz,
             // A wavefront of 128 bytes per clock and multiprocessor.

@@ -2,7 +2,7 @@
 use super::tree::{self, Kind, Team};
 use super::{Entry, Page};
 use maud::{html, Markup};
-use satune_ir::term::{Contraction, Plan};
+use satune_ir::term::{Contraction, Schedule};
 
 pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
     let lines = tree::of(&e.report.plan, page.contraction);
@@ -43,7 +43,7 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
 }
 
 /// The loop tree as text.
-pub fn loop_tree(plan: &Plan, contraction: &Contraction) -> String {
+pub fn loop_tree(plan: &Schedule, contraction: &Contraction) -> String {
     tree::of(plan, contraction)
         .iter()
         .map(|l| {

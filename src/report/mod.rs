@@ -11,6 +11,7 @@ mod ranking;
 mod roofline;
 mod source;
 mod svg;
+mod tensor_tree;
 mod time;
 mod traffic;
 mod tree;

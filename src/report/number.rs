@@ -92,6 +92,7 @@ pub(super) fn large(decimal: &str) -> (String, Option<usize>) {
 pub(super) fn part(name: &str) -> &str {
     match name {
         "issue" => "instruction issue",
+        "tensor_cores" => "tensor cores",
         "multiply_add" => "multiply-add units",
         "shared_memory" => "shared memory",
         "l1" => "L1",

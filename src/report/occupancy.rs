@@ -12,7 +12,7 @@ struct Limit {
 
 fn limits(page: &Page<'_>, e: &Entry<'_>) -> Vec<Limit> {
     let gpu = page.gpu;
-    let threads = e.report.plan.threads.max(1);
+    let threads = e.report.plan.threads().max(1);
     let registers = e.cost.as_ref().map(|c| c.registers);
     let reserved = e.shared_bytes + i64::from(gpu.shared_reserved);
     vec![
@@ -46,7 +46,7 @@ fn limits(page: &Page<'_>, e: &Entry<'_>) -> Vec<Limit> {
 
 pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
     let (resident, limiter) = &e.report.occupancy;
-    let warps = resident * i64::from(e.report.plan.threads / 32);
+    let warps = resident * i64::from(e.report.plan.threads() / 32);
     let most = i64::from(page.gpu.threads_per_sm / 32);
     html! {
         section {
@@ -75,7 +75,7 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
                 "Registers are the model's estimate"
                 @if let Some(c) = &e.report.compiled { "; the compiler uses " (c.registers) ", " (c.spill_bytes) " bytes spilled" }
                 "."
-                @if let Some(cost) = &e.cost { " " (e.report.plan.block_count()) " blocks are " (format!("{:.2}", cost.waves)) " waves." }
+                @if let Some(cost) = &e.cost { " " (e.report.plan.block_count(page.contraction)) " blocks are " (format!("{:.2}", cost.waves)) " waves." }
             }
         }
     }

@@ -35,6 +35,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                     tbody {
                         @for e in &page.candidates {
                             @let c = e.report;
+                            @let shape = c.plan.summary();
                             tr {
                                 td.n { (c.rank) }
                                 td { a href={ "#c" (c.rank) } { code { (c.id) } } }
@@ -46,10 +47,10 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                                 td.n { (number::scaled(page.rate(shown(e)), "FLOP/s")) }
                                 td.n { (format!("{:.1}%", 100.0 * page.rate(shown(e)) / peak)) }
                                 td { (number::part(&c.bottleneck)) }
-                                td { (c.plan.tile.m) " × " (c.plan.tile.n) }
-                                td.n { (c.plan.k_tile) }
-                                td.n { (c.plan.threads) }
-                                td { (c.plan.pipe) }
+                                td { (shape.tile.replace('x', " × ")) }
+                                td.n { (shape.step) }
+                                td.n { (c.plan.threads()) }
+                                td { (shape.overlap) }
                                 @match &c.compiled {
                                     Some(m) => {
                                         td.n { (m.registers) }

@@ -1,5 +1,5 @@
 //! The loop tree of a plan: who executes what, from the outside in.
-use satune_ir::term::{Axis, Contraction, Fill, Layout, Pipe, Plan, Side, Way};
+use satune_ir::term::{Axis, Contraction, Fill, Layout, Pipe, Plan, Schedule, Side, Way};
 
 /// Who executes a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,13 @@ struct Tree<'a> {
     team: Team,
 }
 
-/// The loop tree of a plan.
-pub(super) fn of(plan: &Plan, contraction: &Contraction) -> Vec<Line> {
+/// The loop tree of a schedule.
+pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
+    let plan = match schedule {
+        Schedule::Cores(plan) => plan,
+        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::tensor_tree::of(schedule, contraction),
+        Schedule::Stream(_) => return Vec::new(),
+    };
     let mut tree = Tree { plan, contraction, lines: Vec::new(), depth: 0, team: Team::Grid };
     tree.grid();
     tree.lines

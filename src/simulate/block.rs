@@ -1,6 +1,7 @@
 //! Execution of one block: all threads together, statement by statement.
 mod evaluate;
 mod matrix;
+mod overlap;
 mod phases;
 mod roles;
 mod warp;
@@ -65,17 +66,19 @@ pub(super) struct Runner<'k> {
     thread_index: [Ints; 3],
     totals: HashMap<usize, (Counts, u64)>,
     phases: phases::Phases,
+    overlaps: overlap::Overlaps,
 }
 
 impl<'k> Runner<'k> {
-    pub fn new(kernel: &'k Kernel, memory: Vec<Option<Tracked>>) -> Runner<'k> {
+    /// A runner; an error names a shared array that overlaps another where that is not simulated.
+    pub fn new(kernel: &'k Kernel, memory: Vec<Option<Tracked>>) -> Result<Runner<'k>, String> {
         let threads = kernel.threads() as usize;
         let [bx, by, _] = kernel.block.map(|d| d as usize);
         let axis = |f: &dyn Fn(usize) -> usize| Ints::Each(Rc::new((0..threads).map(|t| f(t) as i64).collect()));
         let thread_index = [axis(&|t| t % bx), axis(&|t| t / bx % by), axis(&|t| t / bx / by)];
         let sizes: Vec<usize> =
             kernel.arrays.iter().map(|a| if a.space.is_private() { a.len as usize * threads } else { 0 }).collect();
-        Runner {
+        Ok(Runner {
             kernel,
             threads,
             memory,
@@ -87,7 +90,8 @@ impl<'k> Runner<'k> {
             thread_index,
             totals: HashMap::new(),
             phases: phases::Phases::new(threads),
-        }
+            overlaps: overlap::Overlaps::of(kernel)?,
+        })
     }
 
     pub fn run_block(&mut self, number: u32, index: [u32; 3]) -> Result<(), Fault> {
@@ -295,6 +299,7 @@ impl<'k> Runner<'k> {
                     let memory = self.tracked(array)?;
                     let i = memory.position(&who, index.get(t), 1)?;
                     memory.write(&who, i, values[t])?;
+                    self.overwrite(&who, array, i)?;
                 }
             }
         }
@@ -359,6 +364,7 @@ impl<'k> Runner<'k> {
                     let memory = self.tracked(dst)?;
                     let i = memory.position(&who, to.get(t), width)? + o as usize;
                     memory.write(&who, i, value)?;
+                    self.overwrite(&who, dst, i)?;
                 }
             }
         }
@@ -389,6 +395,7 @@ impl<'k> Runner<'k> {
             let source = if reads[t] { Some(self.tracked(src)?.position(&who, from.get(t), width)?) } else { None };
             for o in 0..width as usize {
                 self.tracked(dst)?.begin(&who, target + o)?;
+                self.overwrite(&who, dst, target + o)?;
                 self.now.open_group.push(Pending {
                     thread: t as u32,
                     dst,

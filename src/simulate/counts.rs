@@ -13,6 +13,9 @@ pub struct Counts {
     pub matrix_moves: u64,
     /// Other arithmetic on elements.
     pub arithmetic: u64,
+    /// Shuffles between the lanes of a warp.
+    #[serde(default)]
+    pub shuffles: u64,
     /// Loads from shared memory.
     pub shared_loads: u64,
     /// Stores to shared memory.
@@ -69,6 +72,7 @@ impl AddAssign for Counts {
         self.matrix += o.matrix;
         self.matrix_moves += o.matrix_moves;
         self.arithmetic += o.arithmetic;
+        self.shuffles += o.shuffles;
         self.shared_loads += o.shared_loads;
         self.shared_stores += o.shared_stores;
         self.global_loads += o.global_loads;

@@ -1,6 +1,7 @@
 //! Memory of the simulator: values with what is known of who wrote and read them, and when.
 use super::{Fault, FaultKind};
 use crate::kernel::{Array, Space};
+use satune_ir::interp::Scalar;
 use satune_ir::DType;
 use std::rc::Rc;
 
@@ -15,6 +16,10 @@ pub fn round(dtype: DType, value: f64) -> f64 {
         DType::F32 | DType::TF32 => f64::from(value as f32),
         DType::F16 => half::f16::from_f64(value).to_f64(),
         DType::BF16 => half::bf16::from_f64(value).to_f64(),
+        // Integers wrap, and division leaves out what is behind the point.
+        DType::I8 | DType::I16 | DType::I32 | DType::U8 | DType::U16 | DType::U32 => {
+            Scalar::int(value as i64, dtype).as_f64()
+        }
         _ => value,
     }
 }
@@ -288,6 +293,13 @@ impl Tracked {
         self.claim(who, i)?;
         self.data[i] = round(self.dtype, value);
         self.known[i] = true;
+        Ok(())
+    }
+
+    /// The element's bytes are written through another array that shares them.
+    pub fn overwrite(&mut self, who: &Access, i: usize) -> Result<(), Fault> {
+        self.claim(who, i)?;
+        self.known[i] = false;
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 //! of unwritten memory and divergent barriers, and counts instructions, wavefronts and sectors.
 //!
 //! All threads of a block advance statement by statement; races are found by who accessed an element since the last
-//! barrier, not by values, so lockstep hides none. Data of cp.async arrives at the wait that covers it, no sooner.
+//! barrier, not by values, so lockstep hides none. Data of cp.async arrives at the wait that covers it, no sooner. A write to
+//! shared bytes that several arrays have makes the others' elements unwritten, and races with their readers and writers.
 mod block;
 mod counts;
 mod memory;
@@ -79,6 +80,12 @@ pub enum FaultKind {
     /// Some threads do not reach a barrier.
     #[error("barrier that not all threads of the block reach")]
     DivergentBarrier,
+    /// Some lanes that a shuffle names do not reach it.
+    #[error("shuffle that not all of its {lanes} neighbouring lanes reach")]
+    DivergentShuffle {
+        /// Lanes that must take part.
+        lanes: u32,
+    },
     /// The kernel breaks a rule of the machine.
     #[error("{0}")]
     Machine(String),
@@ -140,19 +147,22 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
                 Some(Tracked::new(array, initialised.then_some(values)))
             }
             Space::Shared => {
-                if array.shared_offset < shared_end || array.shared_offset % array.align.max(1) != 0 {
-                    return Err(machine(format!("shared array {} overlaps another or is misaligned", array.name)));
+                if array.shared_offset % array.align.max(1) != 0 {
+                    return Err(machine(format!("shared array {} is misaligned", array.name)));
                 }
-                shared_end = array.shared_offset + (array.len * u64::from(array.dtype.bytes())) as u32;
+                let end = u64::from(array.shared_offset) + array.len * u64::from(array.dtype.bytes());
+                shared_end = shared_end.max(end);
                 Some(Tracked::new(array, None))
             }
             Space::Register | Space::Fragment => None,
         });
     }
-    if shared_end > kernel.shared_bytes {
+    if shared_end > u64::from(kernel.shared_bytes) {
         return Err(machine(format!("shared arrays end at {shared_end}, beyond {} bytes", kernel.shared_bytes)));
     }
-    let mut runner = block::Runner::new(kernel, memory);
+    let mut runner = block::Runner::new(kernel, memory).map_err(|array| {
+        machine(format!("shared array {array} overlaps another in a kernel with roles or tensor maps"))
+    })?;
     let [gx, gy, gz] = kernel.grid;
     let mut number = 0;
     for z in 0..gz {

@@ -1,5 +1,5 @@
 //! What is known about one candidate on one device: measured, or rejected with its reason.
-use satune_ir::term::Plan;
+use satune_ir::term::Schedule;
 use serde::{Deserialize, Serialize};
 
 /// What a row is found by. All four say what was measured and with what; none depends on when.
@@ -165,7 +165,7 @@ pub struct Row {
     /// Predicted time, ms.
     pub predicted_ms: f64,
     /// Every decision.
-    pub plan: Plan,
+    pub plan: Schedule,
     /// Seconds since 1970.
     pub at: u64,
     /// What came of it.

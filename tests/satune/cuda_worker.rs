@@ -38,6 +38,8 @@ fn satune(folder: &Path, mode: &str, args: &[&str]) -> Output {
         .current_dir(folder)
         .env("LD_LIBRARY_PATH", format!("{}:{old}", folder.display()))
         .env("SATUNE_FAKE", mode)
+        // Its lock is its own: tests run side by side.
+        .env("TMPDIR", folder)
         .output()
         .unwrap()
 }
@@ -70,6 +72,28 @@ fn a_candidate_goes_all_the_way_to_a_time() {
         assert!((row["ms"].as_f64().unwrap() - 0.05).abs() < 1e-6, "{row}");
         assert_eq!(row["library_missing"], "no cuBLAS on this device");
     }
+}
+
+#[test]
+fn an_unknown_gpu_gets_a_descriptor() {
+    let Some(folder) = driver("an_unknown_gpu_gets_a_descriptor") else { return };
+    let run = satune(folder.path(), "", &["probe", "--out", "fake.toml", "--json"]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert!(said["ceilings"]["copy_gbs"].as_f64().unwrap() > 0.0, "{said}");
+    let show = satune(folder.path(), "", &["gpu", "show", "fake.toml"]);
+    let text = String::from_utf8_lossy(&show.stdout).into_owned();
+    for line in [
+        "name = \"fake\"",
+        "full_name = \"Fake GPU\" # driver",
+        "clock_mhz = 1500 # driver",
+        "tma = true # architecture",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(text.contains("# measured: a copy"), "{text}");
+    let run = satune(folder.path(), "", &["count", "gemm:64,64,64,f32", "--gpu", "fake.toml"]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
 }
 
 #[test]

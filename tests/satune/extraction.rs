@@ -87,7 +87,7 @@ fn extraction_equals_brute_force_on_small_spaces() {
         for (got, want) in got.iter().zip(&times) {
             assert!((got - want).abs() <= 1e-12 * want, "menu {i}: {got} is not {want}");
         }
-        let distinct: HashSet<&Plan> = found.candidates.iter().map(|c| &c.plan).collect();
+        let distinct: HashSet<&Schedule> = found.candidates.iter().map(|c| &c.plan).collect();
         assert_eq!(distinct.len(), found.candidates.len());
         tried += 1;
     }
@@ -133,21 +133,22 @@ fn the_models_counts_are_the_simulators() {
     for (m, n, k, layout) in [(1024, 1024, 1024, "NN"), (512, 2048, 256, "NT"), (256, 256, 4096, "TN")] {
         let c = gemm(None, m, n, k, DType::F32, DType::F32, layout);
         let space = space(&c);
-        // Eight good ones do; that they are the best is another test's matter.
+        // Eight good ones do; that they are the best is shown by another test. A slow machine finds fewer in the time,
+        // and takes more random ones instead.
         let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: MINUTE / 20 });
-        assert_eq!(found.candidates.len(), 8);
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(11);
-        let mut random: Vec<Plan> =
-            (0..4).map(|_| Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap()).collect();
+        let mut random: Vec<Plan> = (found.candidates.len()..12)
+            .map(|_| Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap())
+            .collect();
         // And some of those decisions that few programs have.
         for keep in RARE {
             let part = space.restricted(&|class, node| keep(space.state(class), node));
             let counts = Counts::of(&part);
             random.extend((0..4).map(|_| Plan::from_term(&counts.sample(&part, &mut rng).unwrap(), &c).unwrap()));
         }
-        for plan in found.candidates.iter().map(|c| c.plan.clone()).chain(random) {
-            let simulated = check(&plan, &c, &h200()).unwrap().total;
+        for plan in found.candidates.iter().filter_map(|c| c.plan.cores().cloned()).chain(random) {
+            let simulated = check(&plan.clone().into(), &c, &h200()).unwrap().total;
             let (plan, small) = shrink(&plan, &c);
             let w = work::total(&plan, &small);
             let model = [

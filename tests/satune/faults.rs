@@ -6,6 +6,7 @@ use satune::device::{Ask, Device, DeviceError, Script, Scripted, ScriptedOutcome
 use satune::explore::space;
 use satune::measure::{measure, MeasureError, Measured, Random, Record, Settings};
 use satune::operators::{parse, Problem};
+use satune::progress::Quiet;
 use satune::store::{Reason, Row, Store, StoreError, Verdict};
 use satune_extract::Descriptor;
 use std::collections::HashSet;
@@ -37,7 +38,7 @@ fn run(device: &mut dyn Device, store: &mut Store, trials: usize, timeout_s: f64
     let ask = Ask { timeout: Duration::from_secs_f64(timeout_s), ..Ask::default() };
     let settings = Settings { trials, keep: 8, ask, ..Settings::default() };
     let mut strategy = Random::of(&space, &gpu, 7);
-    measure(&problem, &gpu, &mut strategy, device, &mut Record { store, run }, &settings, &|_| {})
+    measure(&problem, &gpu, &mut strategy, device, &mut Record { store, run }, &settings, &Quiet)
 }
 
 /// Every row has exactly what the script says.
@@ -238,6 +239,44 @@ fn alive(process: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // A zombie waits for whoever adopts it, and does nothing any more.
     !stat.is_empty() && !stat.contains(") Z")
+}
+
+/// Ctrl-C on a terminal reaches the workers, too.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupted_run_keeps_the_best_so_far_and_can_be_resumed() {
+    use std::os::unix::process::CommandExt;
+    let (folder, path, mut script) = scripted(&[Outcome::Near]);
+    script.delay_ms = 20;
+    std::fs::write(path, serde_json::to_string(&script).unwrap()).unwrap();
+    let file = folder.path().join("store.db");
+    let child =
+        explore(folder.path(), 60).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let rows = || Store::existing(&file).and_then(|s| s.len()).unwrap_or(0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while rows() < 10 {
+        assert!(Instant::now() < deadline, "nothing is measured");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-s", "INT", "--", &group]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("keeping the best found so far"), "{said}");
+    let measured = rows();
+    assert!((10..60).contains(&measured), "{measured}");
+    // What it printed is what it wrote: the eight best of what was measured by then.
+    top(&ended.stdout);
+    let written = std::fs::read(folder.path().join("out/candidates.json")).unwrap();
+    assert_eq!(top(&written), top(&ended.stdout));
+    let all = Store::existing(&file).unwrap().rows().unwrap();
+    assert!(all.iter().all(|r| matches!(r.verdict, Verdict::Measured(_))), "an interruption is no candidate's fault");
+    let resumed = Command::new(SATUNE).args(["resume", "--json", "--store"]).arg(&file).output().unwrap();
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let (again, _, _) = scripted(&[Outcome::Near]);
+    std::fs::write(again.path().join("script.json"), serde_json::to_string(&script).unwrap()).unwrap();
+    assert_eq!(top(&resumed.stdout), top(&explore(again.path(), 60).output().unwrap().stdout));
 }
 
 /// Kills runs at random moments; `SATUNE_KILLS` sets how often (40 by default, 200 for the figure in GUARANTEES.md).

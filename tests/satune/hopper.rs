@@ -13,7 +13,9 @@ fn small(consumers: u32, n: i64) -> WgmmaPlan {
         consumers,
         ping_pong: false,
         stages: 3,
-        group: 2,
+        by_rows: false,
+        eager_release: false,
+        raster: Raster::rows(2),
         blocks: Some(2),
         split_k: 1,
         store: TileStore::Direct,
@@ -29,6 +31,25 @@ fn layouts_types_and_schedules_are_exact() {
         (WgmmaPlan { split_k: 3, ..base.clone() }, DType::F16, DType::F16, &["NT", "TN"], [72, 64, 512]),
         (WgmmaPlan { split_k: 2, blocks: None, ..small(2, 64) }, DType::F16, DType::F32, &["NN"], [128, 72, 456]),
         (WgmmaPlan { stages: 2, blocks: None, ..small(2, 128) }, DType::BF16, DType::BF16, &["TN"], [136, 200, 72]),
+        (
+            WgmmaPlan {
+                by_rows: true,
+                tile: [128, 64, 64],
+                raster: Raster { columns: true, group: 2 },
+                ..base.clone()
+            },
+            DType::F16,
+            DType::F32,
+            &["NT", "TN"],
+            [264, 192, 256],
+        ),
+        (
+            WgmmaPlan { eager_release: true, stages: 2, ..small(2, 64) },
+            DType::F16,
+            DType::F32,
+            &["NT"],
+            [256, 192, 320],
+        ),
         (WgmmaPlan { tile: [64, 32, 32], ..base.clone() }, DType::F32, DType::F32, &["NT"], [70, 36, 100]),
         (WgmmaPlan { tile: [64, 32, 128], ..base.clone() }, DType::I8, DType::I32, &["NT"], [66, 48, 400]),
         (
@@ -68,6 +89,7 @@ fn consumers_in_turn_are_exact_and_need_their_order() {
         WgmmaPlan { store: TileStore::Tma, stages: 2, ..base.clone() },
         WgmmaPlan { tile: [128, 64, 64], blocks: Some(3), ..base.clone() },
         WgmmaPlan { blocks: None, ..base.clone() },
+        WgmmaPlan { eager_release: true, by_rows: true, tile: [128, 64, 64], ..base.clone() },
         WgmmaPlan { split_k: 2, blocks: Some(3), ..base.clone() },
     ] {
         check(&g, &lower_wgmma(&g, &plan).unwrap());
@@ -168,7 +190,9 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
         consumers: 2,
         ping_pong: false,
         stages: 3,
-        group: 16,
+        by_rows: false,
+        eager_release: false,
+        raster: Raster::rows(16),
         blocks: Some(132),
         split_k: 1,
         store: TileStore::Tma,

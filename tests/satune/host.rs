@@ -69,7 +69,9 @@ fn tensor_maps_and_launches_are_what_the_kernel_needs() {
         consumers: 2,
         ping_pong: false,
         stages: 3,
-        group: 16,
+        by_rows: false,
+        eager_release: false,
+        raster: Raster::rows(16),
         blocks: Some(132),
         split_k: 1,
         store: TileStore::Tma,
@@ -93,9 +95,11 @@ fn kernels_of_split_k_follow_each_other() {
         tile: [64, 64, 32],
         warp: [32, 32],
         instruction: satune::kernel::Mma::F16,
+        warps_m_outer: true,
+        order: Order::default(),
         stages: 3,
-        swizzle: true,
-        group: 1,
+        swizzle: [true; 2],
+        raster: Raster::rows(1),
         split_k: 2,
         store: Store::Direct,
         min_blocks: None,
@@ -103,4 +107,94 @@ fn kernels_of_split_k_follow_each_other() {
     let g = Gemm::plain("gemm", [64, 128, 512], DType::F16, DType::F16, "NN");
     let Some(text) = asked(&lower_mma(&g, &plan).unwrap(), "1, 2, 3, 4") else { return };
     assert_eq!(text, "gemm_partial<<<2 1 2, 128 1 1, 0>>> 1\ngemm_sum<<<32 1 1, 256 1 1, 0>>> 3\n");
+}
+
+/// As much of PyTorch's, CUDA's and NVRTC's headers as extensions use.
+const TORCH: &str = r#"
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+namespace at { struct IntArrayRef { IntArrayRef(std::initializer_list<int64_t>) {} bool operator==(IntArrayRef) const { return true; } }; }
+namespace torch {
+enum Type { kFloat16, kBFloat16, kFloat32, kFloat64, kInt8, kUInt8, kInt16, kInt32, kInt64, kBool };
+struct Device { bool operator==(Device) const { return true; } };
+const Device kCUDA;
+struct TensorOptions { TensorOptions dtype(Type) const { return *this; } TensorOptions device(Device) const { return *this; } };
+struct Tensor {
+  bool is_cuda() const; bool is_contiguous() const; Type scalar_type() const; at::IntArrayRef sizes() const;
+  void* data_ptr() const; Device device() const;
+};
+Tensor empty(at::IntArrayRef, TensorOptions);
+}
+void torch_check(bool, ...);
+template <class... T> void torch_check_any(bool ok, const T&...) { torch_check(ok); }
+#define TORCH_CHECK(...) torch_check_any(__VA_ARGS__)
+#define TORCH_EXTENSION_NAME extension
+struct Module { template <class F> void def(const char*, F, const char*) {} };
+#define PYBIND11_MODULE(name, m) void pybind_##m(Module& m)
+"#;
+const ATEN: &str = r#"
+#pragma once
+#include <cuda.h>
+struct cudaDeviceProp { int major, minor; };
+namespace at { namespace cuda {
+struct Stream { CUstream stream() const; };
+Stream getCurrentCUDAStream(); int current_device(); const cudaDeviceProp* getDeviceProperties(int);
+} }
+"#;
+const NVRTC: &str = r#"
+#pragma once
+#include <cstddef>
+typedef struct prog* nvrtcProgram; enum nvrtcResult { NVRTC_SUCCESS };
+nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*);
+nvrtcResult nvrtcCompileProgram(nvrtcProgram, int, const char* const*);
+nvrtcResult nvrtcDestroyProgram(nvrtcProgram*);
+nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, size_t*); nvrtcResult nvrtcGetProgramLog(nvrtcProgram, char*);
+nvrtcResult nvrtcGetCUBINSize(nvrtcProgram, size_t*); nvrtcResult nvrtcGetCUBIN(nvrtcProgram, char*);
+"#;
+
+/// The extension's own code and its use of the interfaces are compiled; PyTorch itself is not at hand.
+#[test]
+fn pytorch_extensions_compile_against_the_interfaces_that_they_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let satune = |args: &[&str]| {
+        let run = Command::new(crate::faults::SATUNE).args(args).arg("--out").arg(&out).output().unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        String::from_utf8(run.stdout).unwrap()
+    };
+    // Two kernels and a workspace, and one kernel.
+    for (operator, kernels) in [("gemm:16,16,8192,f32", 2), ("gemm:32,48,16,f16,NT", 1)] {
+        satune(&["explore", operator, "--top", "1", "--no-compile", "--device", "none"]);
+        let text = satune(&["emit", "1", "--as", "torch"]);
+        assert_eq!(text.matches("R\"CUDA(").count(), kernels, "{text}");
+        assert_eq!(text.matches("cuLaunchKernel").count(), kernels);
+        assert!(text.contains("(const torch::Tensor& A, const torch::Tensor& B) {"), "{text}");
+        let at = |name: &str| folder.path().join(name);
+        for folder in ["torch", "ATen/cuda", "c10/cuda"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        let guard = "#pragma once\n#include <torch/extension.h>\nnamespace c10 { namespace cuda { struct CUDAGuard { CUDAGuard(torch::Device) {} ~CUDAGuard() {} }; } }\n";
+        let driver = DRIVER.replace("_Alignas(64)", "alignas(64)").replace("typedef const char *CUfunction", "typedef const char *CUfunction;\nstatic inline int cuGetErrorString(int, const char **) { return 0; }\nstruct mod; static inline int cuModuleLoadData(struct mod **, const void *) { return 0; }\ntypedef const char *Unused");
+        for (name, text) in [
+            ("torch/extension.h", TORCH),
+            ("ATen/cuda/CUDAContext.h", ATEN),
+            ("c10/cuda/CUDAGuard.h", guard),
+            ("cuda.h", &format!("#pragma once\n{driver}")),
+            ("nvrtc.h", NVRTC),
+            ("extension.cpp", &text),
+        ] {
+            std::fs::write(at(name), text).unwrap();
+        }
+        let flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused", "-Werror", "-I."];
+        let built = Command::new("c++").args(flags).arg("extension.cpp").current_dir(folder.path()).output();
+        let Ok(built) = built else {
+            println!("skipped: pytorch_extensions_compile_against_the_interfaces_that_they_use (no C++ compiler)");
+            return;
+        };
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    }
 }

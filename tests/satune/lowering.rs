@@ -371,8 +371,8 @@ fn what_cannot_be_lowered_says_so() {
     );
     assert_eq!(
         simple([2, 64], ["blockIdx.x", "threadIdx.x"], "R"),
-        "block C: reduction iterator v0 is bound to blockIdx.x; sums across threads are not supported: bind a spatial \
-         loop, or rfactor first"
+        "block C reduces over threads, and its reduction loop i is bound to blockIdx.x, and blocks cannot wait for each \
+         other: rfactor that loop, and reduce its partial results in a second kernel"
     );
     let mut options = LowerOptions::default();
     options.target.max_shared_bytes = 2047;

@@ -3,8 +3,9 @@ use crate::faults::{problem, scripted, SATUNE};
 use satune::device::cuda::support_text;
 use satune::device::{Ask, Device, DeviceError, Identity, Kind, ScriptedOutcome, Simulator, Subject};
 use satune::explore::space;
-use satune::measure::{fit, measure, Learned, Measured, Observation, Random, Record, Settings, Strategy, TopK};
+use satune::measure::{measure, Learned, Measured, Random, Record, Settings, Strategy, TopK};
 use satune::operators::{parse, Problem};
+use satune::progress::Quiet;
 use satune::store::{Store, Timing, Verdict};
 use satune_extract::{best, Descriptor, Query};
 use satune_ir::DType;
@@ -30,7 +31,7 @@ fn run(problem: &Problem, strategy: &mut dyn Strategy, device: &mut dyn Device, 
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::open(&folder.path().join("store.db")).unwrap();
     let run = store.begin_run("test").unwrap();
-    measure(problem, &h200(), strategy, device, &mut Record { store: &mut store, run }, &settings, &|_| {}).unwrap()
+    measure(problem, &h200(), strategy, device, &mut Record { store: &mut store, run }, &settings, &Quiet).unwrap()
 }
 
 #[test]
@@ -69,33 +70,6 @@ fn three_strategies_search_one_space() {
     let [analytical, random, learned] = bests[..] else { unreachable!() };
     assert!(learned <= analytical && learned < random, "{bests:?}");
     assert!(learned <= 1.02 * optimum, "{learned} ms, the optimum is {optimum} ms");
-}
-
-#[test]
-fn a_fit_finds_the_scalars_behind_the_times() {
-    let problem = parse("gemm:64,128,256,f32").unwrap();
-    let (believed, truth) = (h200(), other_gpu());
-    let space = space(&problem, &believed).unwrap();
-    let mut random = Random::of(&space, &believed, 5);
-    let sample = random.next(&[], 60);
-    let times: Vec<f64> =
-        sample.iter().map(|c| satune_extract::cost(&c.plan, &problem.contraction, &truth).unwrap().ms).collect();
-    let contraction = &problem.contraction;
-    let observe = |times: &[f64]| -> f64 {
-        let list: Vec<Observation<'_>> =
-            sample.iter().zip(times).map(|(c, ms)| Observation { contraction, plan: &c.plan, ms: *ms }).collect();
-        let fitted = fit(&believed, &list);
-        println!("{:?}", fitted.error);
-        assert!(fitted.error.0 > 0.15, "the GPUs are too much alike: {:?}", fitted.error);
-        fitted.error.1
-    };
-    assert!(observe(&times) < 0.03);
-    // One measurement in ten is nonsense: it does not decide.
-    let mut odd = times.clone();
-    odd.iter_mut().step_by(10).for_each(|ms| *ms *= 20.0);
-    assert!(observe(&odd) < 0.05);
-    // Without measurements nothing changes.
-    assert_eq!(fit(&believed, &[]).gpu, believed);
 }
 
 /// A device in this process: slow candidates stop early when they may.
@@ -138,7 +112,7 @@ fn what_is_clearly_slower_is_cut_off_and_measured_again_where_it_matters() {
         let settings = Settings { trials, keep, cut_off: 1.1, ..Settings::default() };
         let mut strategy = Random::of(&space, &gpu, 9);
         let mut record = Record { store: &mut store, run };
-        let measured = measure(&problem, &gpu, &mut strategy, &mut device, &mut record, &settings, &|_| {}).unwrap();
+        let measured = measure(&problem, &gpu, &mut strategy, &mut device, &mut record, &settings, &Quiet).unwrap();
         (measured, device.asked)
     };
     let cut = |m: &Measured| {

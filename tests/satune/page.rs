@@ -1,6 +1,7 @@
 //! The HTML report: it holds all it needs, and a browser lays it out as it should.
 use satune::explore::{self, Report, Request};
 use satune::operators::{self, Problem};
+use satune::progress::Quiet;
 use satune::report::{render, Baseline, Measured, Page};
 use satune_extract::Descriptor;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
     let gpu = Descriptor::load(gpu).unwrap();
     let problem = operators::parse(operator).unwrap();
     let request = Request { gpu: gpu.clone(), top: 6, diverse: true, limit: Duration::from_secs(120), compile: false };
-    let report = explore::explore(&problem, &request, &|_| {}).unwrap();
+    let report = explore::explore(&problem, &request, &Quiet).unwrap();
     (report, problem, gpu)
 }
 

@@ -29,7 +29,7 @@ fn row(plan: &Plan, writer: usize, number: usize) -> Row {
         script: None,
         gpu: "h200".into(),
         predicted_ms: 0.1,
-        plan: plan.clone(),
+        plan: plan.clone().into(),
         at: 1,
         verdict,
     }
@@ -332,6 +332,7 @@ fn schedules_have_hashes_of_their_own() {
     let plans: std::collections::HashSet<Plan> = (0..200)
         .map(|_| Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &space.contraction).unwrap())
         .collect();
-    let hashes: std::collections::HashSet<String> = plans.iter().map(|p| trace_hash(p, &problem)).collect();
+    let hashes: std::collections::HashSet<String> =
+        plans.iter().map(|p| trace_hash(&p.clone().into(), &problem)).collect();
     assert_eq!(hashes.len(), plans.len());
 }

@@ -27,6 +27,7 @@ pub fn gemm(batch: Option<i64>, m: i64, n: i64, k: i64, input: DType, sum: DType
         b: operand(1, "B", ordered(&layout[1..] == "T", [Axis::K, Axis::N]), input),
         c: operand(2, "C", [Axis::M, Axis::N], sum),
         accumulate: sum,
+        epilogue: None,
     }
 }
 

@@ -106,8 +106,10 @@ fn small(instruction: Mma) -> TensorPlan {
         warp,
         instruction,
         stages,
-        swizzle: true,
-        group: 2,
+        swizzle: [true; 2],
+        warps_m_outer: true,
+        order: Order::default(),
+        raster: Raster::rows(2),
         split_k: 1,
         store: Store::Direct,
         min_blocks: None,
@@ -158,11 +160,11 @@ fn ragged_shapes_are_guarded() {
 fn schedules_of_other_forms_are_exact() {
     let base = small(Mma::F16);
     let plans = [
-        TensorPlan { stages: 2, group: 1, ..base.clone() },
+        TensorPlan { stages: 2, raster: Raster::rows(1), ..base.clone() },
         TensorPlan { stages: 5, tile: [64, 64, 16], ..base.clone() },
-        TensorPlan { stages: 4, tile: [64, 32, 48], swizzle: false, warp: [16, 32], ..base.clone() },
+        TensorPlan { stages: 4, tile: [64, 32, 48], swizzle: [false; 2], warp: [16, 32], ..base.clone() },
         TensorPlan { split_k: 3, ..base.clone() },
-        TensorPlan { split_k: 2, group: 8, tile: [32, 64, 64], warp: [32, 16], ..base.clone() },
+        TensorPlan { split_k: 2, raster: Raster::rows(8), tile: [32, 64, 64], warp: [32, 16], ..base.clone() },
         TensorPlan { store: Store::Shared { stmatrix: false }, ..base.clone() },
         TensorPlan { store: Store::Shared { stmatrix: true }, ..base.clone() },
     ];
@@ -170,7 +172,7 @@ fn schedules_of_other_forms_are_exact() {
         for shape in [[128, 192, 448], [136, 72, 200]] {
             let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
             let report = check(&g, &lower_mma(&g, &plan).unwrap());
-            if plan.swizzle {
+            if plan.swizzle[0] {
                 let total = report.total;
                 assert_eq!(total.shared_load_wavefronts, total.shared_load_wavefronts_ideal, "{plan:?}");
             }
@@ -196,8 +198,14 @@ fn random_plans_on_random_shapes_are_exact() {
             n => Store::Shared { stmatrix: n == 1 },
         };
         let (group, split_k) = (times(&[1, 2, 3]), times(&[1, 1, 2, 3]));
-        let (stages, swizzle) = (rng.gen_range(2..6), rng.gen_bool(0.7));
-        let plan = TensorPlan { tile, warp, instruction: op, stages, swizzle, group, split_k, store, min_blocks: None };
+        let mut yes = |share: f64| rng.gen_bool(share);
+        let swizzle = [yes(0.7), yes(0.7)];
+        let raster = Raster { columns: yes(0.5), group };
+        let order = Order { columns: yes(0.5), serpentine: yes(0.5) };
+        let warps_m_outer = yes(0.5);
+        let stages = rng.gen_range(2..6);
+        let base = small(op);
+        let plan = TensorPlan { tile, warp, stages, swizzle, raster, split_k, store, order, warps_m_outer, ..base };
         let layout = *["NN", "NT", "TN", "TT"].choose(&mut rng).unwrap();
         let extent = |rng: &mut rand::rngs::StdRng, most: i64| match rng.gen_bool(0.5) {
             true => 8 * rng.gen_range(1..most / 8),
@@ -251,17 +259,8 @@ fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str], test: &str) -> Opti
 
 #[test]
 fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
-    let plan = TensorPlan {
-        tile: [128, 128, 32],
-        warp: [64, 32],
-        instruction: Mma::F16,
-        stages: 4,
-        swizzle: true,
-        group: 8,
-        split_k: 1,
-        store: Store::Direct,
-        min_blocks: None,
-    };
+    let base = small(Mma::F16);
+    let plan = TensorPlan { tile: [128, 128, 32], warp: [64, 32], stages: 4, raster: Raster::rows(8), ..base };
     for (layout, warp) in [("NN", [64, 32]), ("NT", [64, 32]), ("NT", [64, 64])] {
         let name = format!("hgemm_{}_{}", layout.to_lowercase(), warp[1]);
         let plan = TensorPlan { warp, ..plan.clone() };
@@ -281,7 +280,8 @@ fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
 
 #[test]
 fn stores_by_way_of_shared_memory_compile() {
-    let mut plan = TensorPlan { tile: [128, 128, 32], warp: [64, 32], stages: 4, group: 8, ..small(Mma::Bf16) };
+    let mut plan =
+        TensorPlan { tile: [128, 128, 32], warp: [64, 32], stages: 4, raster: Raster::rows(8), ..small(Mma::Bf16) };
     let mut g = Gemm::plain("bgemm_epilogue", [4096, 4096, 4096], DType::BF16, DType::BF16, "NT");
     g.epilogue = Epilogue { alpha: 0.5, bias: true, activation: Activation::Gelu, residual: Some(1.0) };
     for (arch, stmatrix, min_blocks) in [("sm_80", false, None), ("sm_90", true, None)] {

@@ -50,6 +50,18 @@ const LEAST_SCALE: f64 = 0.01;
 /// A scalar is determined if the measurements shrink its prior's spread below this share.
 const DETERMINED: f64 = 0.5;
 
+/// Descriptors with one scalar off, down and up: what a fit to few measurements leaves open.
+pub fn variants(gpu: &Descriptor) -> Vec<Descriptor> {
+    let with = |scalar: &Scalar, factor: f64| {
+        let mut changed = gpu.clone();
+        let value = (scalar.get)(gpu);
+        let (low, high) = (value * scalar.range.0, value * scalar.range.1);
+        (scalar.set)(&mut changed, (value * factor).clamp(low, high).clamp(scalar.limits.0, scalar.limits.1));
+        changed
+    };
+    SCALARS.iter().flat_map(|s| [with(s, 0.6), with(s, 1.6)]).collect()
+}
+
 /// A fit to be made.
 pub(super) struct Problem<'r, 'a> {
     gpu: &'r Descriptor,

@@ -31,7 +31,7 @@ pub use compare::{equal_on, equal_on_inputs, random_inputs, Difference, Which};
 pub use fault::{Access, Fault, Place};
 pub use value::{Array, Scalar};
 
-use crate::{BufferId, Expr, Program};
+use crate::{BufferId, DType, Expr, Program};
 use value::Tuple;
 
 /// What a run may do and use.
@@ -50,6 +50,15 @@ impl Default for Options {
     fn default() -> Self {
         Options { max_steps: 2_000_000_000, max_bytes: 2 << 30, check_regions: false }
     }
+}
+
+/// The value of an intrinsic of a name without prefix (`exp`, `pow`), of type `dtype`: computed in `f64`, then rounded.
+/// None where there is no such function of so many arguments.
+pub fn intrinsic(name: &str, args: &[f64], dtype: DType) -> Option<f64> {
+    let (function, count) = math::Function::named(name)?;
+    let mut padded = [0.0; 3];
+    padded.get_mut(..args.len())?.copy_from_slice(args);
+    (count == args.len()).then(|| function.apply(padded, dtype))
 }
 
 /// Runs a program on one array per parameter (those that it only writes may be [`Array::unwritten`]), and returns what

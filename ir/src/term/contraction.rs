@@ -58,8 +58,26 @@ pub struct Contraction {
     pub b: OperandInfo,
     /// Result.
     pub c: OperandInfo,
-    /// Type of the sum (that of C).
+    /// Type of the sum.
     pub accumulate: DType,
+    /// Elementwise blocks after the contraction, computed where the sums are written back; `c` is then what the last of
+    /// them writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epilogue: Option<Epilogue>,
+}
+
+/// A chain of elementwise blocks that ends a contraction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epilogue {
+    /// TVMScript of the whole source program.
+    pub script: String,
+    /// Names of the blocks in order; each reads what the one before it writes, the first the sums. All have the iterators
+    /// of the result's dimensions.
+    pub blocks: Vec<String>,
+    /// Names of the buffers in between, the sums' first. None of them is left when the chain is fused.
+    pub between: Vec<String>,
+    /// What else the blocks read.
+    pub reads: Vec<OperandInfo>,
 }
 
 impl Contraction {

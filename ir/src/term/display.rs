@@ -83,6 +83,8 @@ impl fmt::Display for Term {
             Term::Multiply(_) => f.write_str("do:multiply-add"),
             Term::Split(_) => f.write_str("split-k"),
             Term::AddParts(_) => f.write_str("add-parts"),
+            Term::Tensor { node, .. } => node.fmt(f),
+            Term::Matrix { matrix, .. } => matrix.fmt(f),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The terms: chains without names and without strides. A loop says which axis it runs over and how often; its stride
 //! is the tile that its body covers, so a term's meaning does not depend on what stands around it.
+use super::tensor::{self, Matrix, TensorNode};
 use super::{Axis, Layout, Pipe, Place, Side, Stage, State, Strips, Team};
 use egg::{Id, Language};
 use serde::{Deserialize, Serialize};
@@ -135,6 +136,20 @@ pub enum Term {
     Split([Id; 2]),
     /// The kernel that adds `parts` partial sums of a state's tile.
     AddParts(Box<State>),
+    /// A decision about a block on tensor cores.
+    Tensor {
+        /// The decision.
+        node: TensorNode,
+        /// What is decided after it.
+        body: [Id; 1],
+    },
+    /// The instructions of a warp's or consumer's tile on tensor cores.
+    Matrix {
+        /// Which, in what order.
+        matrix: Matrix,
+        /// Their team, tile and operands.
+        state: Box<State>,
+    },
 }
 
 impl Language for Term {
@@ -156,9 +171,11 @@ impl Language for Term {
     fn children(&self) -> &[Id] {
         match self {
             Term::Nest(_) | Term::CopyElement(_) | Term::Store(_) | Term::Multiply(_) | Term::AddParts(_) => &[],
+            Term::Matrix { .. } => &[],
             Term::Loop { body, .. }
             | Term::Cta { body, .. }
             | Term::Direct { body, .. }
+            | Term::Tensor { body, .. }
             | Term::Fragment { body, .. }
             | Term::Fuse { body, .. } => body,
             Term::Init(body) | Term::Operands(body) | Term::Grid(body) | Term::InPlace(body) => body,
@@ -170,9 +187,11 @@ impl Language for Term {
     fn children_mut(&mut self) -> &mut [Id] {
         match self {
             Term::Nest(_) | Term::CopyElement(_) | Term::Store(_) | Term::Multiply(_) | Term::AddParts(_) => &mut [],
+            Term::Matrix { .. } => &mut [],
             Term::Loop { body, .. }
             | Term::Cta { body, .. }
             | Term::Direct { body, .. }
+            | Term::Tensor { body, .. }
             | Term::Fragment { body, .. }
             | Term::Fuse { body, .. } => body,
             Term::Init(body) | Term::Operands(body) | Term::Grid(body) | Term::InPlace(body) => body,
@@ -201,6 +220,8 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
     let ill = || IllFormed { node: node.to_string(), body: first };
     let body = || first.ok_or_else(ill);
     match node {
+        Term::Tensor { node, .. } => tensor::state_of(node, &body()?).ok_or_else(ill),
+        Term::Matrix { matrix, state } => tensor::leaf_state(matrix, state).ok_or_else(ill),
         Term::Nest(state) | Term::CopyElement(state) | Term::Multiply(state) | Term::AddParts(state) => Ok(**state),
         Term::Store(place) => Ok(State {
             team: Team::Thread,

@@ -1,4 +1,5 @@
-//! The term language: a contraction's schedules as e-graph terms, the invariant of a class, and the space.
+//! The term languages: a contraction's schedules as e-graph terms, the invariant of a class, and the space; programs of
+//! several streaming blocks in [`stream`].
 mod contraction;
 mod display;
 mod find;
@@ -6,13 +7,17 @@ mod language;
 mod plan;
 mod read;
 mod restrict;
+mod schedule;
 mod space;
 mod state;
+pub mod stream;
+pub mod tensor;
 
-pub use contraction::{Axis, AxisInfo, Contraction, OperandInfo, Side};
+pub use contraction::{Axis, AxisInfo, Contraction, Epilogue, OperandInfo, Side};
 pub use find::NotInSpace;
 pub use language::{state_of, IllFormed, Role, Term};
 pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging, Way};
 pub use read::Incomplete;
-pub use space::{Invariants, SaturationReport, Space, StoppedBy};
+pub use schedule::{Schedule, Summary};
+pub use space::{Invariants, SaturationReport, Space, StoppedBy, TermLanguage};
 pub use state::{Place, Stage, State, Strips, Team, Tile};

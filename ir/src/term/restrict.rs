@@ -1,17 +1,17 @@
 //! A part of a space: the programs that keep to some decisions.
-use super::{Space, Term};
-use egg::{Id, Language};
+use super::{Space, TermLanguage};
+use egg::Id;
 use rustc_hash::FxHashSet;
 
-impl Space {
+impl<T: TermLanguage> Space<T> {
     /// The programs whose every node is kept. Nodes that then lead nowhere are left out too, so that the root of a part
     /// without programs has no choices.
-    pub fn restricted(&self, keep: &dyn Fn(Id, &Term) -> bool) -> Space {
+    pub fn restricted(&self, keep: &dyn Fn(Id, &T) -> bool) -> Space<T> {
         let mut inhabited: FxHashSet<Id> = FxHashSet::default();
         let mut egraph = self.egraph.clone();
         // Children come first, so one pass decides every class.
         for class in self.bottom_up() {
-            let kept: Vec<Term> = self
+            let kept: Vec<T> = self
                 .choices(class)
                 .filter(|node| keep(class, node))
                 .filter(|node| node.children().iter().all(|c| inhabited.contains(&self.egraph.find(*c))))

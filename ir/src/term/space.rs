@@ -1,8 +1,48 @@
-//! The space of a contraction's schedules: an e-graph of terms, and what is known about how it was made.
+//! The space of a problem's schedules: an e-graph of terms, and what is known about how it was made.
 use super::{state_of, Contraction, Place, Stage, State, Team, Term, Tile};
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use rustc_hash::FxHashMap;
 use std::time::Duration;
+
+/// A language of schedules: terms whose every class has an invariant, and a leaf that stands for what is not scheduled.
+pub trait TermLanguage: Language + std::fmt::Display + Send + Sync + 'static {
+    /// The invariant of a class.
+    type State: Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync;
+    /// What is scheduled.
+    type Problem: Clone + std::fmt::Debug + Send + Sync;
+    /// The plain, unscheduled nest of a state.
+    fn plain(state: Self::State) -> Self;
+    /// Whether a node is such a nest.
+    fn is_plain(&self) -> bool;
+    /// The invariant of a node from those of its children. This is the meaning of well-formedness.
+    ///
+    /// # Errors
+    /// When the node may not stand over such children; the text is for people.
+    fn invariant(&self, child: &dyn Fn(Id) -> Option<Self::State>) -> Result<Self::State, String>;
+    /// What stands in for the invariant of an ill-formed node, which is an error anyway.
+    fn no_invariant() -> Self::State;
+}
+
+impl TermLanguage for Term {
+    type State = State;
+    type Problem = Contraction;
+
+    fn plain(state: State) -> Term {
+        Term::Nest(Box::new(state))
+    }
+
+    fn is_plain(&self) -> bool {
+        matches!(self, Term::Nest(_))
+    }
+
+    fn invariant(&self, child: &dyn Fn(Id) -> Option<State>) -> Result<State, String> {
+        state_of(self, child).map_err(|e| e.to_string())
+    }
+
+    fn no_invariant() -> State {
+        ILL_FORMED
+    }
+}
 
 /// The analysis that holds every class to its invariant. A violation is a bug in a rule: it is recorded here and makes
 /// saturation fail.
@@ -21,20 +61,20 @@ const ILL_FORMED: State = State {
     c: Place::Global,
 };
 
-impl Analysis<Term> for Invariants {
-    type Data = State;
+impl<T: TermLanguage> Analysis<T> for Invariants {
+    type Data = T::State;
 
-    fn make(egraph: &mut EGraph<Term, Self>, enode: &Term, _id: Id) -> State {
-        match state_of(enode, |id| Some(egraph[id].data)) {
+    fn make(egraph: &mut EGraph<T, Self>, enode: &T, _id: Id) -> T::State {
+        match enode.invariant(&|id| Some(egraph[id].data)) {
             Ok(state) => state,
             Err(error) => {
-                egraph.analysis.violations.push(error.to_string());
-                ILL_FORMED
+                egraph.analysis.violations.push(error);
+                T::no_invariant()
             }
         }
     }
 
-    fn merge(&mut self, to: &mut State, from: State) -> DidMerge {
+    fn merge(&mut self, to: &mut T::State, from: T::State) -> DidMerge {
         if *to != from {
             self.violations.push(format!("merge of classes with different invariants: {to:?} and {from:?}"));
         }
@@ -68,28 +108,33 @@ pub struct SaturationReport {
     pub firings: Vec<(&'static str, u64)>,
 }
 
-/// Every schedule of a contraction that the rules reach, under the limits of a GPU.
-pub struct Space {
+/// Every schedule of a problem that the rules reach, under the limits of a GPU.
+pub struct Space<T: TermLanguage = Term> {
     /// The terms.
-    pub egraph: EGraph<Term, Invariants>,
+    pub egraph: EGraph<T, Invariants>,
     /// The class of the whole problem.
     pub root: Id,
-    /// What is scheduled.
-    pub contraction: Contraction,
+    /// What is scheduled (a contraction in the language that spaces began with; see [`Space::problem`]).
+    pub contraction: T::Problem,
     /// Which rule made a node, by the node as it was added; for derivations.
-    pub made_by: FxHashMap<Term, &'static str>,
+    pub made_by: FxHashMap<T, &'static str>,
     /// How it was made.
     pub report: SaturationReport,
 }
 
-impl Space {
+impl<T: TermLanguage> Space<T> {
+    /// What is scheduled.
+    pub fn problem(&self) -> &T::Problem {
+        &self.contraction
+    }
+
     /// The nodes of a class that are (parts of) programs: all but unscheduled nests.
-    pub fn choices(&self, class: Id) -> impl Iterator<Item = &Term> {
-        self.egraph[class].iter().filter(|node| !matches!(node, Term::Nest(_)))
+    pub fn choices(&self, class: Id) -> impl Iterator<Item = &T> {
+        self.egraph[class].iter().filter(|node| !node.is_plain())
     }
 
     /// The invariant of a class.
-    pub fn state(&self, class: Id) -> &State {
+    pub fn state(&self, class: Id) -> &T::State {
         &self.egraph[class].data
     }
 

@@ -10,6 +10,8 @@ pub enum Team {
     Grid,
     /// A block, or what is left of it after some warp loops: this many threads.
     Cta(u32),
+    /// Four warps that multiply together.
+    Warpgroup,
     /// A warp, or what is left of it after some lane loops: this many lanes.
     Warp(u32),
     /// One thread.
@@ -173,6 +175,8 @@ pub enum Stage {
     Drain,
     /// The second kernel of a split reduction: adds this many partial sums.
     Finish(i64),
+    /// A block on tensor cores.
+    Tensor(super::tensor::TensorStage),
 }
 
 /// Extents that a term covers.

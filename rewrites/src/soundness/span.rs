@@ -1,16 +1,32 @@
 //! The values that an integer expression can take.
 use satune_ir::fold::{floor_div, is_condition};
 use satune_ir::{BinOp, Expr, VarId};
-use std::collections::HashMap;
 
 /// What variables can be, both ends included.
-pub type Env = HashMap<VarId, (i64, i64)>;
+#[derive(Clone, Debug, Default)]
+pub struct Env(Vec<Option<(i64, i64)>>);
+
+impl Env {
+    /// What a variable can be, where it is known.
+    pub fn get(&self, var: VarId) -> Option<(i64, i64)> {
+        self.0.get(var.0 as usize).copied().flatten()
+    }
+
+    /// Says what a variable can be.
+    pub fn set(&mut self, var: VarId, value: Option<(i64, i64)>) {
+        let at = var.0 as usize;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, None);
+        }
+        self.0[at] = value;
+    }
+}
 
 /// Smallest and largest value, where they can be told.
 pub fn span(e: &Expr, env: &Env) -> Option<(i64, i64)> {
     match e {
         Expr::Int(v, _) => Some((*v, *v)),
-        Expr::Var(v) => env.get(&v.id).copied(),
+        Expr::Var(v) => env.get(v.id),
         Expr::Not(a) => {
             let (lo, hi) = span(a, env)?;
             Some((i64::from(hi == 0), i64::from(lo == 0)))

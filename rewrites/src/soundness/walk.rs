@@ -1,5 +1,5 @@
 //! The accesses of a program in its order, with what stands around each.
-use satune_ir::{BlockId, BlockRealize, BufferId, Expr, For, Program, Region, Stmt, Var, VarId};
+use satune_ir::{BinOp, BlockId, BlockRealize, BufferId, Expr, For, Program, Region, Stmt, Var, VarId};
 use std::collections::{HashMap, HashSet};
 
 /// What stands around an access, outermost first.
@@ -32,15 +32,66 @@ pub(super) struct Access<'a> {
     pub(super) write: bool,
     pub(super) indices: &'a [Expr],
     pub(super) frames: Vec<Frame<'a>>,
-    /// Whether it happens in every instance that runs.
-    pub(super) always: bool,
     /// Of a store: its value.
     pub(super) value: Option<&'a Expr>,
 }
 
-impl Access<'_> {
+impl<'a> Access<'a> {
     pub(super) fn block(&self) -> Option<BlockId> {
         innermost(&self.frames)
+    }
+
+    /// Number of loops around it.
+    pub(super) fn loops(&self) -> usize {
+        self.frames.iter().filter(|f| matches!(f, Frame::Loop(_))).count()
+    }
+
+    /// Number of loops that are around both.
+    pub(super) fn shared(&self, other: &Access) -> usize {
+        let both = self.frames.iter().zip(&other.frames).take_while(|(a, b)| a.same(b));
+        both.filter(|(f, _)| matches!(f, Frame::Loop(_))).count()
+    }
+
+    /// What the value that it stores is made of, through the variables that it names.
+    pub(super) fn operands(&self) -> Vec<(BufferId, &'a [Expr])> {
+        let mut out = Vec::new();
+        if let Some(value) = self.value {
+            self.loads(value, &mut out);
+        }
+        out
+    }
+
+    fn loads(&self, e: &'a Expr, out: &mut Vec<(BufferId, &'a [Expr])>) {
+        match e {
+            Expr::Int(..) | Expr::Float(..) | Expr::Str(_) => {}
+            Expr::Var(v) => {
+                let bound = self.frames.iter().find_map(|f| match f {
+                    Frame::Let(var, value) if var.id == v.id => Some(*value),
+                    _ => None,
+                });
+                if let Some(value) = bound {
+                    self.loads(value, out);
+                }
+            }
+            Expr::Binary(_, a, b) => {
+                self.loads(a, out);
+                self.loads(b, out);
+            }
+            Expr::Not(a) | Expr::Cast(_, a) => self.loads(a, out),
+            Expr::Select { cond, then, otherwise, .. } => {
+                [cond, then, otherwise].iter().for_each(|e| self.loads(e, out))
+            }
+            Expr::Load(buffer, indices) => {
+                indices.iter().for_each(|e| self.loads(e, out));
+                out.push((*buffer, indices));
+            }
+            Expr::Call(_, args, _) => args.iter().for_each(|e| self.loads(e, out)),
+        }
+    }
+
+    /// Whether the value that it stores is made of what the element held: `B[i] = B[i] + ...`.
+    pub(super) fn updates(&self) -> bool {
+        self.operands().iter().any(|(b, i)| *b == self.buffer && *i == self.indices)
     }
 }
 
@@ -85,7 +136,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn expr(&mut self, e: &'a Expr, always: bool) {
+    fn expr(&mut self, e: &'a Expr) {
         match e {
             Expr::Int(..) | Expr::Float(..) | Expr::Str(_) => {}
             Expr::Var(v) => {
@@ -94,27 +145,37 @@ impl<'a> Walk<'a> {
                 }
             }
             Expr::Binary(op, a, b) => {
-                self.expr(a, always);
-                let stops = matches!(op, satune_ir::BinOp::And | satune_ir::BinOp::Or);
-                self.expr(b, always && !stops);
+                self.expr(a);
+                match op {
+                    BinOp::And => self.side(a, true, b),
+                    BinOp::Or => self.side(a, false, b),
+                    _ => self.expr(b),
+                }
             }
-            Expr::Not(a) | Expr::Cast(_, a) => self.expr(a, always),
+            Expr::Not(a) | Expr::Cast(_, a) => self.expr(a),
             Expr::Select { cond, then, otherwise, .. } => {
-                self.expr(cond, always);
-                self.expr(then, false);
-                self.expr(otherwise, false);
+                self.expr(cond);
+                self.side(cond, true, then);
+                self.side(cond, false, otherwise);
             }
             Expr::Load(buffer, indices) => {
-                indices.iter().for_each(|i| self.expr(i, always));
-                self.access(*buffer, indices, false, always);
+                indices.iter().for_each(|i| self.expr(i));
+                self.access(*buffer, indices, false);
             }
-            Expr::Call(_, args, _) => args.iter().for_each(|a| self.expr(a, always)),
+            Expr::Call(_, args, _) => args.iter().for_each(|a| self.expr(a)),
         }
     }
 
-    fn access(&mut self, buffer: BufferId, indices: &'a [Expr], write: bool, always: bool) {
+    /// A part of an expression that is evaluated only where a condition is as given.
+    fn side(&mut self, cond: &'a Expr, holds: bool, part: &'a Expr) {
+        self.frames.push(Frame::If(cond, holds));
+        self.expr(part);
+        self.frames.pop();
+    }
+
+    fn access(&mut self, buffer: BufferId, indices: &'a [Expr], write: bool) {
         self.see(buffer);
-        self.accesses.push(Access { buffer, write, indices, frames: self.frames.clone(), always, value: None });
+        self.accesses.push(Access { buffer, write, indices, frames: self.frames.clone(), value: None });
     }
 
     fn region(&mut self, region: &'a Region) {
@@ -122,7 +183,7 @@ impl<'a> Walk<'a> {
     }
 
     fn realize(&mut self, r: &'a BlockRealize) {
-        r.iter_values.iter().chain([&r.predicate]).for_each(|e| self.expr(e, true));
+        r.iter_values.iter().chain([&r.predicate]).for_each(|e| self.expr(e));
         let loops = self.frames.iter().filter(|f| matches!(f, Frame::Loop(_))).count();
         self.frames.push(Frame::Block(r));
         self.instances.push(self.frames.clone());
@@ -170,28 +231,28 @@ impl<'a> Walk<'a> {
     fn stmt(&mut self, stmt: &'a Stmt) {
         match stmt {
             Stmt::For(l) => {
-                self.expr(&l.min, true);
-                self.expr(&l.extent, true);
+                self.expr(&l.min);
+                self.expr(&l.extent);
                 self.within(Frame::Loop(l), &l.body);
             }
             Stmt::Realize(r) => self.realize(r),
             Stmt::Seq(parts) => parts.iter().for_each(|s| self.stmt(s)),
             Stmt::Store { buffer, indices, value } => {
-                indices.iter().chain([value]).for_each(|e| self.expr(e, true));
-                self.access(*buffer, indices, true, true);
+                indices.iter().chain([value]).for_each(|e| self.expr(e));
+                self.access(*buffer, indices, true);
                 if let Some(store) = self.accesses.last_mut() {
                     store.value = Some(value);
                 }
             }
             Stmt::If { cond, then, otherwise } => {
-                self.expr(cond, true);
+                self.expr(cond);
                 self.within(Frame::If(cond, true), then);
                 if let Some(s) = otherwise {
                     self.within(Frame::If(cond, false), s);
                 }
             }
             Stmt::Let { var, value, body } => {
-                self.expr(value, true);
+                self.expr(value);
                 self.within(Frame::Let(var, value), body);
             }
             Stmt::Evaluate(e) => {

@@ -31,11 +31,22 @@ pub enum Condition {
     StoreDivides,
     StoreBytes,
     StoreRows,
+    MmaRows,
+    MmaWarps,
+    MmaRegisters,
+    MmaStore,
+    WgmmaOperands,
+    WgmmaRows,
+    WgmmaTile,
+    WgmmaSums,
+    WgmmaStore,
+    RingFits,
+    RingParts,
 }
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 26] = [
+    pub const ALL: [Condition; 37] = [
         Condition::ThreadsDivide,
         Condition::AccumulatorsFit,
         Condition::WarpsDivide,
@@ -62,6 +73,17 @@ impl Condition {
         Condition::StoreDivides,
         Condition::StoreBytes,
         Condition::StoreRows,
+        Condition::MmaRows,
+        Condition::MmaWarps,
+        Condition::MmaRegisters,
+        Condition::MmaStore,
+        Condition::WgmmaOperands,
+        Condition::WgmmaRows,
+        Condition::WgmmaTile,
+        Condition::WgmmaSums,
+        Condition::WgmmaStore,
+        Condition::RingFits,
+        Condition::RingParts,
     ];
 
     /// What it asks.
@@ -93,6 +115,19 @@ impl Condition {
             Condition::StoreDivides => "the width of a store divides the neighbouring results of a thread",
             Condition::StoreBytes => "a store has 16 bytes at most",
             Condition::StoreRows => "the width of a store divides the rows of the result",
+            Condition::MmaRows => "rows of a tile are whole chunks of 16 bytes, of a number that the swizzle takes",
+            Condition::MmaWarps => "whole instructions make a warp's tile, and whole warps the block's",
+            Condition::MmaRegisters => "sums, fragments and addresses fit the registers that resident blocks leave",
+            Condition::MmaStore => {
+                "what goes by way of shared memory has 16 bits and whole chunks, is no partial sum, and fits the ring"
+            }
+            Condition::WgmmaOperands => "wgmma takes the operands in their order of storage",
+            Condition::WgmmaRows => "the TMA takes the operands' rows",
+            Condition::WgmmaTile => "whole wgmma instructions make the tile, and the TMA moves it",
+            Condition::WgmmaSums => "a consumer's sums fit its registers",
+            Condition::WgmmaStore => "what the TMA stores has 16 bits, whole chunks and boxes, and is no partial sum",
+            Condition::RingFits => "the ring fits in shared memory",
+            Condition::RingParts => "a part of k has whole tiles of the ring",
         }
     }
 }

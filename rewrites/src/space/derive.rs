@@ -83,6 +83,7 @@ impl Writer<'_> {
             "block"
         };
         self.caches(main);
+        self.epilogue();
         let (m, n) = (self.split_axis(Axis::M), self.split_axis(Axis::N));
         let (k_outer, k_inner, k_step) = self.split_k();
         let (thread, k_loops) = self.nest(&m, &n, [&k_outer, &k_inner, &k_step]);
@@ -110,6 +111,18 @@ impl Writer<'_> {
 
     fn loops_of(&mut self, block: &str, names: &[String]) {
         self.call("get_loops", [var(block)]).out = Some(crate::trace::Out::Many(names.to_vec()));
+    }
+
+    /// The elementwise blocks after the contraction go into the last of them, and that one into the write-back of the sums.
+    fn epilogue(&mut self) {
+        let Some(epilogue) = self.contraction.epilogue.as_ref().filter(|_| self.plan.accumulators) else { return };
+        let Some((last, others)) = epilogue.blocks.split_last() else { return };
+        for name in others {
+            self.bound("get_sblock", [json!(name)], "inlined");
+            self.call("compute_inline", [var("inlined")]);
+        }
+        self.bound("get_sblock", [json!(last)], "epilogue");
+        self.call("reverse_compute_inline", [var("epilogue")]);
     }
 
     fn caches(&mut self, main: &str) {

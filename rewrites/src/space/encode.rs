@@ -5,11 +5,13 @@ use satune_ir::{BinOp, Block, BufferId, Expr, IterKind, Program, Stmt, VarId};
 /// Why a program is not a contraction that the space can hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// Not exactly one block below the root.
-    #[error("the program has {found} blocks; the explorer takes programs of one block, a sum of products (C[..] = C[..] + A[..] * B[..] with init 0)")]
+    /// Several blocks, and not a contraction with elementwise blocks after it.
+    #[error("the program has {found} blocks: {reason}; the explorer takes a sum of products (C[..] = C[..] + A[..] * B[..] with init 0), and a chain of elementwise blocks after it")]
     Blocks {
         /// How many.
         found: usize,
+        /// What does not fit.
+        reason: String,
     },
     /// The block is no sum of products.
     #[error("block `{block}` is not a sum of products: {reason}; the explorer takes C[..] = C[..] + A[..] * B[..] with init 0, each index a bare iterator")]
@@ -21,15 +23,28 @@ pub enum EncodeError {
     },
 }
 
-/// Reads the contraction off a program of one block.
+/// Reads the contraction off a program of one block, or of one and a chain of elementwise blocks after it.
 ///
 /// # Errors
 /// When the program is something else; the message says what does not fit.
 pub fn contraction(program: &Program) -> Result<Contraction, EncodeError> {
     let mut blocks: Vec<&Block> = Vec::new();
     collect_blocks(&program.body.block.body, &mut blocks);
-    let [block] = blocks[..] else { return Err(EncodeError::Blocks { found: blocks.len() }) };
-    Reader { program, block }.read().map_err(|reason| EncodeError::NotContraction { block: block.name.clone(), reason })
+    let Some((block, rest)) = blocks.split_first() else {
+        return Err(EncodeError::Blocks { found: 0, reason: "there is nothing to schedule".into() });
+    };
+    let nest = match &*program.body.block.body {
+        Stmt::Seq(parts) => parts.first().unwrap_or(&program.body.block.body),
+        one => one,
+    };
+    let read = Reader { program, block, nest }.read();
+    let mut found = read.map_err(|reason| EncodeError::NotContraction { block: block.name.clone(), reason })?;
+    if !rest.is_empty() {
+        let fused = super::epilogue::read(program, &found);
+        let (epilogue, c) = fused.map_err(|reason| EncodeError::Blocks { found: blocks.len(), reason })?;
+        (found.epilogue, found.c) = (Some(epilogue), c);
+    }
+    Ok(found)
 }
 
 fn collect_blocks<'a>(stmt: &'a Stmt, out: &mut Vec<&'a Block>) {
@@ -54,6 +69,8 @@ fn collect_blocks<'a>(stmt: &'a Stmt, out: &mut Vec<&'a Block>) {
 struct Reader<'a> {
     program: &'a Program,
     block: &'a Block,
+    /// The loops around it.
+    nest: &'a Stmt,
 }
 
 type Access = (BufferId, Vec<VarId>);
@@ -145,12 +162,13 @@ impl Reader<'_> {
             c: operand(&c, 0)?,
             iters,
             accumulate,
+            epilogue: None,
         })
     }
 
     /// The loops are a plain nest, one per iterator, in the iterators' order.
     fn loops(&self) -> Result<(), String> {
-        let mut stmt = &*self.program.body.block.body;
+        let mut stmt = self.nest;
         let mut vars = Vec::new();
         loop {
             match stmt {

@@ -3,19 +3,38 @@ use super::menu::{Fuel, Limits, Menu};
 use super::Condition;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use satune_ir::term::{
-    Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, Tile,
+    Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage, Tile,
 };
 use std::collections::VecDeque;
 use std::time::Instant;
 
-type Graph = egg::EGraph<Term, Invariants>;
+type Graph<T> = egg::EGraph<T, Invariants>;
+
+/// What saturation needs to know of a term language besides the terms.
+pub trait Explored: TermLanguage {
+    /// Sizes that the rules offer.
+    type Menu;
+    /// The side conditions of its rules.
+    type Condition: Copy + PartialEq;
+    /// The state of the whole problem.
+    fn root(problem: &Self::Problem) -> Self::State;
+}
+
+impl Explored for Term {
+    type Menu = Menu;
+    type Condition = Condition;
+
+    fn root(contraction: &Contraction) -> State {
+        root_state(contraction)
+    }
+}
 
 /// A rewrite rule: what a node of a class equals besides. One direction only; the side condition stands in `apply`.
-pub trait Rule: Sync {
+pub trait Rule<T: Explored = Term>: Sync {
     /// The primitive (and variant) that it stands for.
     fn name(&self) -> &'static str;
     /// Adds to `engine` every term that equals `node`, which is in a class of invariant `state`.
-    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State);
+    fn apply(&self, engine: &mut Engine<'_, T>, node: &T, state: &T::State);
 }
 
 /// What went wrong while a space was made.
@@ -35,35 +54,40 @@ pub enum SaturationError {
 }
 
 /// A rule's view of the e-graph.
-pub struct Engine<'a> {
-    egraph: Graph,
-    /// What is scheduled.
-    pub contraction: &'a Contraction,
+pub struct Engine<'a, T: Explored = Term> {
+    egraph: Graph<T>,
+    /// What is scheduled (a contraction in the language that spaces began with; see [`Engine::problem`]).
+    pub contraction: &'a T::Problem,
     /// Limits of the GPU.
     pub limits: Limits,
     /// Sizes on offer.
-    pub menu: &'a Menu,
-    queue: VecDeque<(egg::Id, Term)>,
-    nests: FxHashMap<State, egg::Id>,
-    made_by: FxHashMap<Term, &'static str>,
+    pub menu: &'a T::Menu,
+    queue: VecDeque<(egg::Id, T)>,
+    nests: FxHashMap<T::State, egg::Id>,
+    made_by: FxHashMap<T, &'static str>,
     class: egg::Id,
     rule: &'static str,
     added: u64,
-    removed: Option<Condition>,
+    removed: Option<T::Condition>,
 }
 
-impl Engine<'_> {
+impl<'a, T: Explored> Engine<'a, T> {
+    /// What is scheduled.
+    pub fn problem(&self) -> &'a T::Problem {
+        self.contraction
+    }
+
     /// Whether a side condition is met; always so where a test has removed it.
-    pub fn holds(&self, condition: Condition, met: bool) -> bool {
+    pub fn holds(&self, condition: T::Condition, met: bool) -> bool {
         met || self.removed == Some(condition)
     }
 
     /// The class of everything that equals the plain nest of a state.
-    pub fn nest(&mut self, state: State) -> egg::Id {
+    pub fn nest(&mut self, state: T::State) -> egg::Id {
         if let Some(id) = self.nests.get(&state) {
             return *id;
         }
-        let node = Term::Nest(Box::new(state));
+        let node = T::plain(state);
         let id = self.egraph.add(node.clone());
         self.nests.insert(state, id);
         self.queue.push_back((id, node));
@@ -71,7 +95,7 @@ impl Engine<'_> {
     }
 
     /// A term below the one under consideration.
-    pub fn term(&mut self, node: Term) -> egg::Id {
+    pub fn term(&mut self, node: T) -> egg::Id {
         let before = self.egraph.total_size();
         let id = self.egraph.add(node.clone());
         if self.egraph.total_size() > before {
@@ -82,17 +106,17 @@ impl Engine<'_> {
     }
 
     /// The nodes of a class, as known now.
-    pub fn nodes(&self, class: egg::Id) -> Vec<Term> {
+    pub fn nodes(&self, class: egg::Id) -> Vec<T> {
         self.egraph[class].nodes.clone()
     }
 
     /// The invariant of a class.
-    pub fn state(&self, class: egg::Id) -> State {
+    pub fn state(&self, class: egg::Id) -> T::State {
         self.egraph[class].data
     }
 
     /// States that the node under consideration equals this one.
-    pub fn equals(&mut self, node: Term) {
+    pub fn equals(&mut self, node: T) {
         let id = self.term(node);
         if self.egraph.union(self.class, id) {
             self.added += 1;
@@ -100,18 +124,18 @@ impl Engine<'_> {
     }
 }
 
-/// Builds the space of a contraction's schedules: starts from the plain nest, applies the rules until nothing is added
+/// Builds the space of a problem's schedules: starts from the plain nest, applies the rules until nothing is added
 /// or the fuel is spent.
 ///
 /// # Errors
 /// When a rule breaks a class's invariant (a bug), or when no schedule fits.
-pub fn saturate(
-    contraction: &Contraction,
+pub fn saturate<T: Explored>(
+    contraction: &T::Problem,
     limits: Limits,
-    menu: &Menu,
-    rules: &[Box<dyn Rule>],
+    menu: &T::Menu,
+    rules: &[Box<dyn Rule<T>>],
     fuel: Fuel,
-) -> Result<Space, SaturationError> {
+) -> Result<Space<T>, SaturationError> {
     saturate_without(contraction, limits, menu, rules, fuel, None)
 }
 
@@ -119,17 +143,17 @@ pub fn saturate(
 ///
 /// # Errors
 /// As [`saturate`].
-pub fn saturate_without(
-    contraction: &Contraction,
+pub fn saturate_without<T: Explored>(
+    contraction: &T::Problem,
     limits: Limits,
-    menu: &Menu,
-    rules: &[Box<dyn Rule>],
+    menu: &T::Menu,
+    rules: &[Box<dyn Rule<T>>],
     fuel: Fuel,
-    removed: Option<Condition>,
-) -> Result<Space, SaturationError> {
+    removed: Option<T::Condition>,
+) -> Result<Space<T>, SaturationError> {
     let start = Instant::now();
     let mut engine = Engine {
-        egraph: Graph::new(Invariants::default()),
+        egraph: Graph::<T>::new(Invariants::default()),
         contraction,
         limits,
         menu,
@@ -141,7 +165,7 @@ pub fn saturate_without(
         added: 0,
         removed,
     };
-    let root = engine.nest(root_state(contraction));
+    let root = engine.nest(T::root(contraction));
     let mut firings: Vec<(&'static str, u64)> = rules.iter().map(|r| (r.name(), 0)).collect();
     let mut stopped_by = StoppedBy::Saturated;
     let mut rounds = 0;

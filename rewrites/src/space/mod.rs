@@ -3,11 +3,13 @@ mod condition;
 mod derive;
 mod encode;
 mod engine;
+mod epilogue;
 mod menu;
 pub mod rules;
+pub mod stream;
 
 pub use condition::Condition;
 pub use derive::trace;
 pub use encode::{contraction, EncodeError};
-pub use engine::{root_state, saturate, saturate_without, Engine, Rule, SaturationError};
+pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError};
 pub use menu::{Fuel, Limits, Menu};

@@ -227,8 +227,10 @@ fn guarded_writer(program: &mut Program, plan: &Plan, w: &Write, value: &Expr) -
     }
     let old = w.realize.as_ref()?;
     let inside = w.dependent();
-    let body = &inside.last()?.body;
-    if !matches!(tree::all_realizes(body)[..], [one] if one.block.id == old.block.id) {
+    let (top, body) = (&inside.first()?.body, &inside.last()?.body);
+    // All of the nest is made anew: it may hold nothing else. TVM asks it of the innermost loop only, and drops the rest.
+    let alone = |s: &Stmt| matches!(tree::all_realizes(s)[..], [one] if one.block.id == old.block.id);
+    if !alone(top) {
         return None;
     }
     // All indices are data-parallel iterators of the block, next to each other.

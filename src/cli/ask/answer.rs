@@ -4,7 +4,7 @@ use super::{legal, Failure, Question};
 use crate::explore::limits;
 use crate::operators::Problem;
 use satune_extract::{best, Candidate, Counts, Descriptor, Extraction, Query};
-use satune_ir::term::{Plan, Space, StoppedBy};
+use satune_ir::term::{Plan, Schedule, Space, StoppedBy};
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ struct Shown {
     bottleneck: String,
     parts: BTreeMap<String, f64>,
     schedule: Vec<String>,
-    plan: Plan,
+    plan: Schedule,
     /// The term, as an s-expression.
     term: String,
 }

@@ -10,7 +10,7 @@ use super::{print, print_json, problem, stored, Failure, Outcome, Target};
 use crate::explore::Report;
 use crate::operators::Problem;
 use fixed::Fixed;
-use satune_ir::term::Plan;
+use satune_ir::term::{Plan, Schedule};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -88,8 +88,22 @@ fn questions(args: &Args, problem: &Problem) -> Result<Vec<Question>, Failure> {
 
 fn plan_file(path: &Path) -> Result<Plan, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+    // Of another kind of schedule the error would be that of the plan that it is not.
+    if let Ok(schedule) = serde_json::from_str::<Schedule>(&text) {
+        return on_threads(path, &schedule);
+    }
     serde_json::from_str(&text).map_err(|e| {
         Failure::Input(format!("{}: {e}; it is not the `plan` of a candidate in candidates.json", path.display()))
+    })
+}
+
+/// The plan on single threads that is asked about.
+fn on_threads(path: &Path, schedule: &Schedule) -> Result<Plan, Failure> {
+    schedule.cores().cloned().ok_or_else(|| {
+        Failure::Input(format!(
+            "{}: the schedule uses tensor cores; why-not answers for schedules on single threads, `satune why ID` shows the parts of this one's time",
+            path.display()
+        ))
     })
 }
 
@@ -100,11 +114,12 @@ fn traced_plan(path: &Path) -> Result<Plan, Failure> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let report: Report = stored::report(parent)?;
     let same = |file: &str| std::fs::read_to_string(parent.join(file)).is_ok_and(|t| t == trace);
-    report.candidates.iter().find(|c| same(&c.trace)).map(|c| c.plan.clone()).ok_or_else(|| {
+    let found = report.candidates.iter().find(|c| same(&c.trace)).ok_or_else(|| {
         Failure::Input(format!(
             "{}: no candidate of {} has this trace; give its schedule with --plan",
             path.display(),
             parent.join("candidates.json").display()
         ))
-    })
+    })?;
+    on_threads(path, &found.plan)
 }

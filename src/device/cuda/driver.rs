@@ -71,6 +71,8 @@ impl Gpu {
         // SAFETY: the device is from `get`.
         let attribute = |what| unsafe { result::device::get_attribute(device, what) };
         let number = |what| attribute(what).map(|v| u32::try_from(v).unwrap_or(0));
+        // What an old driver may not know.
+        let asked = |what| number(what).unwrap_or(0);
         let major = number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let mut version = 0;
@@ -87,6 +89,18 @@ impl Gpu {
             l2_bytes: u64::from(number(Is::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
             memory_bytes,
             shared_per_block: number(Is::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            shared_per_sm: asked(Is::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+            shared_reserved: asked(Is::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+            registers_per_sm: asked(Is::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
+            threads_per_sm: asked(Is::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+            blocks_per_sm: asked(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
+            bus_bits: asked(Is::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
+            bus: format!(
+                "{:04x}:{:02x}:{:02x}",
+                asked(Is::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                asked(Is::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+                asked(Is::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
+            ),
             libraries: Libraries {
                 driver: format!("{}.{}", version / 1000, version % 1000 / 10),
                 nvrtc: None,

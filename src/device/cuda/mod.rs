@@ -7,6 +7,7 @@ mod support;
 pub(super) use server::Server;
 pub use support::text as support_text;
 
+use super::exclusive::{self, Exclusive};
 use super::protocol::{
     ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, ProductJob, Said, What, REDUCE, SPATIAL,
 };
@@ -28,6 +29,8 @@ pub struct Cuda {
     compiler: Compiler,
     info: GpuInfo,
     identity: Identity,
+    /// Nobody else measures on it meanwhile.
+    _exclusive: Exclusive,
     /// Machine code of what was prepared, by trace.
     compiled: HashMap<String, Result<Vec<Vec<u8>>, Verdict>>,
     /// Machine code of the kernels around the candidates, by types.
@@ -45,6 +48,7 @@ impl Cuda {
         let Said::Hello(mut info) = supervised.hello()? else {
             return Err(missing("the worker process did not describe the GPU".into(), "see `satune doctor`"));
         };
+        let exclusive = Exclusive::take(&exclusive::path(&info.bus), &format!("{} at {}", info.name, info.bus))?;
         let compiler = Compiler::of(program);
         let probe =
             Job { name: "probe".into(), source: support::text(DType::F32, DType::F32), arch: info.arch.clone() };
@@ -59,7 +63,7 @@ impl Cuda {
             deterministic: false,
         };
         let support = HashMap::from([((DType::F32, DType::F32), compiled.cubin)]);
-        Ok(Cuda { supervised, compiler, info, identity, compiled: HashMap::new(), support })
+        Ok(Cuda { supervised, compiler, info, identity, _exclusive: exclusive, compiled: HashMap::new(), support })
     }
 
     /// What the driver says about the GPU, asked in a worker process.
@@ -152,7 +156,7 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
         floor_ms: 0.0,
     };
     if let Some(subject) = subject {
-        let module = &subject.module;
+        let module = &subject.made.module;
         job.trace.clone_from(&subject.trace);
         job.predicted_ms = subject.cost.ms;
         job.workspaces = module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).collect();
@@ -177,6 +181,12 @@ pub(super) fn too_many_axes() -> Verdict {
     let detail = format!(
         "not measured: a worker takes products of two buffers, of at most {SPATIAL} axes of results and {REDUCE} reductions"
     );
+    Verdict::Rejected { reason: Reason::CompileError, detail }
+}
+
+/// The verdict on a kernel that no worker can launch.
+fn tensor_maps() -> Verdict {
+    let detail = "not measured: workers do not make tensor maps yet; `emit --as c` writes a launcher that does".into();
     Verdict::Rejected { reason: Reason::CompileError, detail }
 }
 
@@ -224,12 +234,12 @@ impl Device for Cuda {
         let fresh: Vec<&&Subject> = subjects.iter().filter(|s| !self.compiled.contains_key(&s.trace)).collect();
         let jobs: Vec<Job> = fresh
             .iter()
-            .flat_map(|s| &s.module.kernels)
+            .flat_map(|s| &s.made.module.kernels)
             .map(|kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: self.info.arch.clone() })
             .collect();
         let mut results = self.compiler.compile_many(&jobs).into_iter();
         for subject in fresh {
-            let mine: Vec<_> = results.by_ref().take(subject.module.kernels.len()).collect();
+            let mine: Vec<_> = results.by_ref().take(subject.made.module.kernels.len()).collect();
             let cubins: Result<Vec<Vec<u8>>, CompileError> = mine.into_iter().map(|r| r.map(|c| c.cubin)).collect();
             self.compiled.insert(subject.trace.clone(), cubins.map_err(|e| rejected(&e)));
         }
@@ -237,6 +247,9 @@ impl Device for Cuda {
 
     fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
         let c = &problem.contraction;
+        if subject.made.module.kernels.iter().any(|k| !k.tensor_maps.is_empty()) {
+            return Ok(tensor_maps());
+        }
         let Some(mut job) = job(problem, Some(subject), ask) else { return Ok(too_many_axes()) };
         if !self.compiled.contains_key(&subject.trace) {
             self.prepare(problem, &[subject]);

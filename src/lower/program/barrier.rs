@@ -2,8 +2,11 @@
 //!
 //! Statements are taken in order with what was read and written since the last barrier. A barrier goes before a
 //! statement that reads what another wrote, or writes what another read or wrote; and to the end of a loop's body
-//! where its next iteration would need one. A statement never conflicts with itself: its instances own their elements.
-use super::nest::{Leaf, Node};
+//! where its next iteration would need one. A statement never conflicts with itself: its instances own their elements. Nor
+//! do two statements whose indices say that each thread has its own elements, the same in both. A buffer that takes over
+//! the bytes of another waits for all that was done with that one.
+use super::linear::{Linear, Ranges};
+use super::nest::{Leaf, Nest, Node, Thread};
 use satune_ir::{BufferId, VarId};
 use std::collections::{HashMap, HashSet};
 
@@ -19,6 +22,54 @@ pub struct Rules<'r> {
     pub shared: &'r dyn Fn(BufferId) -> bool,
     /// Whether a loop is pipelined: it has barriers of its own, and leaves all behind it in order only at its end.
     pub pipelined: &'r dyn Fn(VarId) -> bool,
+    /// Which threads own the elements that statements access.
+    pub owners: &'r Owners,
+    /// The buffers that lie in bytes of a buffer at other times.
+    pub sharing: &'r HashMap<BufferId, Vec<BufferId>>,
+}
+
+/// Where an index tells the thread: (component of threadIdx, dimension, unit): `index[dimension] // unit % extent` is the
+/// thread's number.
+type Owner = Vec<(VarId, usize, i64)>;
+
+/// For each statement and buffer: how its indices tell the thread, the same for all of its accesses.
+#[derive(Default)]
+pub struct Owners(HashMap<(usize, BufferId), Option<Owner>>);
+
+impl Owners {
+    /// Of the statements of a nest.
+    pub fn of(nest: &Nest) -> Owners {
+        let threads: Vec<&Thread> = nest.threads.iter().filter(|t| t.block && t.extent > 1).collect();
+        let mut out = Owners::default();
+        nest.leaves(&mut |leaf, _| {
+            for (b, at) in leaf.reads.iter().map(|(b, at)| (*b, at)).chain([(leaf.target, &leaf.at)]) {
+                let own = owner(at, &threads, &nest.ranges);
+                let known = out.0.entry((leaf.id, b)).or_insert_with(|| own.clone());
+                if *known != own {
+                    *known = None;
+                }
+            }
+        });
+        out
+    }
+
+    /// Whether each thread accesses in one statement what it accesses itself in the other.
+    fn same(&self, buffer: BufferId, a: usize, b: usize) -> bool {
+        let of = |leaf: usize| self.0.get(&(leaf, buffer)).and_then(Option::as_ref);
+        matches!((of(a), of(b)), (Some(x), Some(y)) if x == y)
+    }
+}
+
+fn owner(at: &[Linear], threads: &[&Thread], ranges: &Ranges) -> Option<Owner> {
+    let place = |t: &Thread| {
+        let number = Linear::var(t.var);
+        at.iter().enumerate().find_map(|(d, form)| {
+            let (unit, _) = form.split_var(t.var)?;
+            let tells = unit > 0 && form.divided(unit, ranges).remainder(t.extent, ranges) == number;
+            tells.then_some((t.var, d, unit))
+        })
+    };
+    threads.iter().map(|t| place(t)).collect()
 }
 
 impl Pending {
@@ -51,13 +102,19 @@ impl Pending {
         }
     }
 
-    fn conflicts(&self, next: &Pending) -> bool {
+    fn conflicts(&self, next: &Pending, rules: &Rules) -> bool {
         let clash = |a: &HashMap<BufferId, HashSet<usize>>, b: &HashMap<BufferId, HashSet<usize>>| {
             b.iter().any(|(buffer, ids)| {
-                a.get(buffer).is_some_and(|before| before.iter().any(|x| ids.iter().any(|y| x != y)))
+                let apart = |x: usize, y: usize| x != y && !rules.owners.same(*buffer, x, y);
+                a.get(buffer).is_some_and(|before| before.iter().any(|x| ids.iter().any(|y| apart(*x, *y))))
             })
         };
-        clash(&self.writes, &next.reads) || clash(&self.reads, &next.writes) || clash(&self.writes, &next.writes)
+        let pending = |b: &BufferId| self.reads.contains_key(b) || self.writes.contains_key(b);
+        let takes_over = |b: &BufferId| rules.sharing.get(b).is_some_and(|others| others.iter().any(pending));
+        clash(&self.writes, &next.reads)
+            || clash(&self.reads, &next.writes)
+            || clash(&self.writes, &next.writes)
+            || next.reads.keys().chain(next.writes.keys()).any(takes_over)
     }
 }
 
@@ -66,7 +123,7 @@ pub fn place(nodes: &mut Vec<Node>, pending: &mut Pending, rules: &Rules) {
     let mut out = Vec::with_capacity(nodes.len());
     for mut node in nodes.drain(..) {
         let one = std::slice::from_ref(&node);
-        if pending.conflicts(&Pending::all(one, rules)) {
+        if pending.conflicts(&Pending::all(one, rules), rules) {
             out.push(Node::Barrier);
             *pending = Pending::default();
         }
@@ -97,7 +154,7 @@ fn needs_barrier(nodes: &[Node], pending: &mut Pending, rules: &Rules) -> bool {
             return false;
         }
         let own = Pending::all(std::slice::from_ref(node), rules);
-        if pending.conflicts(&own) {
+        if pending.conflicts(&own, rules) {
             return true;
         }
         pending.join(&own);

@@ -96,12 +96,8 @@ impl Emitter<'_> {
             return guarded(cond, body);
         }
         let dtype = self.array(dst).dtype;
-        let name = format!("{}_vector", self.array(if sides == Sides::Source { dst } else { src }).name);
-        let known = self
-            .arrays
-            .iter()
-            .position(|a| a.name == crate::lower::safe(&name) && a.dtype == dtype && a.len == width as u64);
-        let between = known.map_or_else(|| self.registers(&name, dtype, width), |i| ArrayId(i as u32));
+        let of = if sides == Sides::Source { dst } else { src };
+        let between = self.vector_registers(of, dtype, width, &[]);
         let wide = |dst, dst_index, src, src_index, zero_unless| Stmt::Copy {
             dst,
             dst_index,
@@ -181,7 +177,7 @@ impl Emitter<'_> {
 }
 
 /// Whether a condition is the same for `w` neighbouring values of `x`, the first being a multiple of `w`.
-fn uniform(p: &Pred, x: VarId, w: i64) -> bool {
+pub(super) fn uniform(p: &Pred, x: VarId, w: i64) -> bool {
     if !p.uses(&|v| v == x) {
         return true;
     }

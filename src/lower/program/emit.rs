@@ -45,6 +45,12 @@ pub struct Emitter<'a> {
     pub staging: HashMap<usize, ArrayId>,
     /// Loops around the current statement within a pipeline's copy.
     pub path: Vec<(VarId, i64)>,
+    /// Partial results of reductions over threads.
+    pub partials: HashSet<BufferId>,
+    /// Registers that hold vectors between two statements: no buffer of the program.
+    pub temporaries: HashSet<ArrayId>,
+    /// Elements that a vector load has brought into registers, and the variable that counts them there.
+    pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, LocalVar)>,
     /// What stands at the head, by name and form.
     cache: BTreeMap<(String, Linear), Index>,
     vars: u32,
@@ -76,6 +82,9 @@ impl<'a> Emitter<'a> {
             notes: Vec::new(),
             staging: HashMap::new(),
             path: Vec::new(),
+            partials: HashSet::new(),
+            temporaries: HashSet::new(),
+            vectors: HashMap::new(),
             cache: BTreeMap::new(),
             vars: 0,
             unroll_limit: 0,
@@ -112,6 +121,21 @@ impl<'a> Emitter<'a> {
             written: false,
         });
         ArrayId(self.arrays.len() as u32 - 1)
+    }
+
+    /// Registers for a vector of `width` elements on their way to or from an array, other than those that are `taken`.
+    pub fn vector_registers(&mut self, of: ArrayId, dtype: satune_ir::DType, width: i64, taken: &[ArrayId]) -> ArrayId {
+        let name = format!("{}_vector", self.array(of).name);
+        let fits = |id: &&ArrayId| {
+            let a = self.array(**id);
+            !taken.contains(id) && a.name.starts_with(&name) && a.dtype == dtype && a.len == width as u64
+        };
+        if let Some(known) = self.temporaries.iter().filter(fits).min() {
+            return *known;
+        }
+        let id = self.registers(&name, dtype, width);
+        self.temporaries.insert(id);
+        id
     }
 
     /// Array and position of an element of a buffer.
@@ -298,8 +322,13 @@ impl<'a> Emitter<'a> {
     }
 
     fn loop_inside(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
-        if let (Kind::Vectorized, [Node::Leaf(leaf)]) = (l.kind, l.body.as_slice()) {
-            return self.leaf(leaf, Some(l));
+        if let [Node::Leaf(leaf)] = l.body.as_slice() {
+            if l.kind == Kind::Vectorized {
+                return self.leaf(leaf, Some(l));
+            }
+            if let Some(code) = self.vector_leaf(leaf, l)? {
+                return Ok(code);
+            }
         }
         let limit = self.unroll_limit;
         if let Some(Attr::Int(steps)) = l.annotations.get("pragma_auto_unroll_max_step") {

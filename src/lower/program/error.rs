@@ -52,15 +52,13 @@ pub enum LowerError {
         /// Limit.
         most: i64,
     },
-    /// A reduction over threads.
-    #[error("block {block}: reduction iterator {iter} is bound to {tag}; sums across threads are not supported: bind a spatial loop, or rfactor first")]
+    /// A reduction over threads that has a form which they cannot combine.
+    #[error("block {block} reduces over threads, and {why}")]
     CrossThread {
         /// Block.
         block: String,
-        /// Iterator.
-        iter: String,
-        /// Thread tag.
-        tag: String,
+        /// What stands in the way, and what to do.
+        why: String,
     },
     /// Something that lowering does not know.
     #[error("{place}{what} is not supported; {remedy}")]
@@ -117,6 +115,16 @@ pub enum LowerError {
         "{bytes} bytes of shared memory per block ({list}), the GPU has {most}; choose smaller tiles or fewer stages"
     )]
     SharedMemory {
+        /// Asked for.
+        bytes: u64,
+        /// Limit.
+        most: u64,
+        /// Arrays and their bytes.
+        list: String,
+    },
+    /// Too much memory of a thread's own.
+    #[error("{bytes} bytes of registers and local memory per thread ({list}), a GPU has {most}; choose smaller tiles, or more threads")]
+    LocalMemory {
         /// Asked for.
         bytes: u64,
         /// Limit.

@@ -35,6 +35,11 @@ impl Emitter<'_> {
             let asynchronous = self.mode == Mode::Async;
             return Ok(self.moved(&Move { dst, dst_form, src, src_form, when, zero, lane, asynchronous }));
         }
+        if let Some(l) = lanes {
+            if let Some(code) = self.vector_leaf(leaf, l)? {
+                return Ok(code);
+            }
+        }
         let (index_var, loop_of) = match lanes {
             Some(l) => {
                 let var = self.fresh();

@@ -1,10 +1,11 @@
 //! Lowering of scheduled programs: from loops that are bound to threads, and blocks over buffers, to kernels.
 //!
 //! Each top-level nest of the root block becomes a kernel. The passes, one file each:
-//! [`nest`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
+//! [`build`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
 //! statements that depend on them; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
-//! only what is alive; `guards` proves which guards can go; `barrier` places barriers; `emit`, `leaf`, `copy` and
-//! `value` write the statements. `linear` and `pred` are the arithmetic below all of them.
+//! only what is alive; `allreduce`, `team` and `combine` make reductions over threads; `guards` proves which guards can
+//! go; `shared` gives buffers their bytes; `barrier` places barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the
+//! statements; `limits` checks the kernel. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -16,23 +17,32 @@
 //! # Ok(())
 //! # }
 //! ```
+mod allreduce;
 mod barrier;
+mod build;
+mod combine;
 mod copy;
 mod emit;
 mod error;
 mod guards;
 mod layout;
 mod leaf;
+mod limits;
 mod linear;
 mod nest;
 mod pipeline;
 mod pred;
+mod shared;
+mod team;
+mod threads;
 mod value;
+mod vector;
 mod vthread;
 
 pub use error::{LowerError, Place};
 
 use crate::kernel::{Array, ArrayId, Kernel, Space};
+use allreduce::Reduction;
 use emit::Emitter;
 use layout::Layout;
 use nest::Nest;
@@ -110,16 +120,20 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     let mut module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
     let mut globals: Vec<BufferId> = Vec::new();
     let mut owner: HashMap<BufferId, usize> = HashMap::new();
+    // Lowering adds buffers of its own, anew for each kernel.
+    let own = program.buffers.len();
     let name = identifier(&program.name);
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
+        let (program, reductions) = allreduce::find(program, part)?;
+        let program = program.as_ref();
         let mut lowering = OneKernel { program, options, used: Vec::new() };
-        let kernel = lowering.kernel(part, name)?;
+        let kernel = lowering.kernel(part, name, &reductions)?;
         let mut args = Vec::new();
         for id in lowering.used {
             let buffer = program.buffer(id);
             if buffer.scope != "global" {
-                if *owner.entry(id).or_insert(i) != i {
+                if (id.0 as usize) < own && *owner.entry(id).or_insert(i) != i {
                     return Err(LowerError::ScopeLeft { buffer: buffer.name.clone(), scope: buffer.scope.clone() });
                 }
                 continue;
@@ -220,34 +234,40 @@ struct OneKernel<'p> {
 }
 
 impl OneKernel<'_> {
-    fn kernel(&mut self, part: &Node, name: String) -> Result<Kernel, LowerError> {
+    fn kernel(&mut self, part: &Node, name: String, reductions: &[Reduction]) -> Result<Kernel, LowerError> {
         let program = self.program;
-        let mut nest = nest::build(program, part)?;
-        self.check_launch(&nest)?;
+        let mut nest = build::build(program, part, reductions)?;
+        limits::launch(&nest, self.options.target.max_threads)?;
         vthread::distribute(&mut nest, program);
         let pipelines = pipeline::find(&mut nest, program, self.options.target.has_cp_async);
         let written = self.find_buffers(&nest);
         let layouts = self.layouts(&nest, &written)?;
         let guarding = guards::decide(&nest, program, &layouts);
+        let (mut arrays, places, rings) = self.arrays(&layouts, &written, &pipelines);
+        let on_chip = places.iter().map(|(b, (id, _))| (*b, id));
+        let (shared_bytes, sharing) = shared::place(&nest, &mut arrays, on_chip, self.options.target.max_shared_bytes)?;
+        let owners = barrier::Owners::of(&nest);
         let rules = barrier::Rules {
             shared: &|b| program.buffer(b).scope.starts_with("shared"),
             pipelined: &|v| pipelines.contains_key(&v),
+            owners: &owners,
+            sharing: &sharing,
         };
         let mut body = std::mem::take(&mut nest.body);
         barrier::place(&mut body, &mut barrier::Pending::default(), &rules);
         nest.body = body;
 
-        let (arrays, places, rings) = self.arrays(&layouts, &written, &pipelines);
         let expanded = self.expanded(&nest, &layouts)?;
         let mut emitter = Emitter::new(program, &nest, arrays, places, guarding);
         emitter.expanded = expanded;
         emitter.rings = rings;
+        emitter.partials = reductions.iter().map(|r| r.partial).collect();
         emitter.pipelines = pipelines;
         let code = emitter.nodes(&nest.body)?;
         let mut body = std::mem::take(&mut emitter.lets);
         body.extend(code);
-        let mut arrays = std::mem::take(&mut emitter.arrays);
-        let shared_bytes = self.place_shared(&mut arrays)?;
+        let arrays = std::mem::take(&mut emitter.arrays);
+        limits::local_memory(&arrays)?;
         let [grid, block] = [nest.extents(false), nest.extents(true)].map(|e| e.map(|x| x as u32));
         let mut notes = vec![format!(
             "{}: {} x {} x {} blocks of {} x {} x {} threads",
@@ -266,24 +286,6 @@ impl OneKernel<'_> {
             tensor_maps: vec![],
             body,
         })
-    }
-
-    fn check_launch(&self, nest: &Nest) -> Result<(), LowerError> {
-        let (grid, block) = (nest.extents(false), nest.extents(true));
-        let threads = block.iter().fold(1_i64, |n, e| n.saturating_mul(*e));
-        let limits = [
-            ("threads per block".to_string(), threads, self.options.target.max_threads),
-            ("threadIdx.z".into(), block[2], 64),
-            ("blockIdx.x".into(), grid[0], i64::from(i32::MAX)),
-            ("blockIdx.y".into(), grid[1], 65_535),
-            ("blockIdx.z".into(), grid[2], 65_535),
-        ];
-        for (what, count, most) in limits {
-            if !(1..=most).contains(&count) {
-                return Err(LowerError::Launch { what, count, most });
-            }
-        }
-        Ok(())
     }
 
     /// Collects the buffers; returns those that are written.
@@ -441,23 +443,5 @@ impl OneKernel<'_> {
             }
         });
         error.map_or(Ok(loops), Err)
-    }
-
-    /// Shared arrays one after the other.
-    fn place_shared(&self, arrays: &mut [Array]) -> Result<u32, LowerError> {
-        let mut end = 0_u64;
-        let mut list = Vec::new();
-        for a in arrays.iter_mut().filter(|a| a.space == Space::Shared) {
-            end = end.next_multiple_of(16);
-            a.shared_offset = u32::try_from(end).unwrap_or(u32::MAX);
-            let bytes = a.len.saturating_mul(u64::from(a.dtype.bytes()));
-            list.push(format!("{} {bytes}", a.name));
-            end = end.saturating_add(bytes);
-        }
-        let most = self.options.target.max_shared_bytes;
-        match u32::try_from(end) {
-            Ok(bytes) if end <= most => Ok(bytes),
-            _ => Err(LowerError::SharedMemory { bytes: end, most, list: list.join(", ") }),
-        }
     }
 }

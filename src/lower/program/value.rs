@@ -1,11 +1,12 @@
 //! Scalar values.
+use super::combine::shuffled;
 use super::emit::Emitter;
 use super::error::{LowerError, Place};
 use super::guards::{missing, product};
 use super::linear::Linear;
 use super::nest::Leaf;
 use super::pred::{join, Pred};
-use crate::kernel::{Arith, Value};
+use crate::kernel::{Arith, Comparison, Value, FUNCTIONS};
 use satune_ir::{BinOp, DType, Expr};
 
 impl Emitter<'_> {
@@ -21,7 +22,8 @@ impl Emitter<'_> {
 
     fn refuse(&self, what: String, leaf: &Leaf) -> LowerError {
         let remedy =
-            "compute it with +, -, *, /, min, max, select and the functions exp, sqrt, rsqrt, tanh, log, abs, sigmoid";
+            "compute it with +, -, *, /, min, max, comparisons, select, pow, fma, abs, exp, log, sqrt, sin, tanh, erf and \
+             their like";
         LowerError::Unsupported { what, place: Place::block(&leaf.block), remedy: remedy.into() }
     }
 
@@ -34,6 +36,11 @@ impl Emitter<'_> {
                 let forms: Option<Vec<Linear>> =
                     indices.iter().map(|i| Linear::of_expr(i, &self.nest.ranges)).collect();
                 let at = forms.ok_or_else(|| self.refuse("an index that is no integer arithmetic".into(), leaf))?;
+                let element = (*buffer, at);
+                if let Some((registers, lane)) = self.vectors.get(&element) {
+                    return Ok(Value::Load(*registers, crate::kernel::Index::Var(*lane)));
+                }
+                let at = element.1;
                 let need = if self.is_global(*buffer) {
                     missing(self.program, *buffer, &at, known, &self.nest.ranges)
                 } else {
@@ -60,8 +67,10 @@ impl Emitter<'_> {
                 }
             },
             Expr::Select { cond, then, otherwise, .. } => {
-                let clauses = Pred::clauses(cond, &self.nest.ranges)
-                    .ok_or_else(|| self.refuse("a selection by data".into(), leaf))?;
+                let Some(clauses) = Pred::clauses(cond, &self.nest.ranges) else {
+                    let [cond, a, b] = [cond, then, otherwise].map(|e| self.value(e, leaf, known).map(Box::new));
+                    return Ok(Value::Choose(cond?, a?, b?));
+                };
                 let mut inside = known.to_vec();
                 join(&mut inside, clauses.clone());
                 let (a, b) = (self.value(then, leaf, &inside)?, self.value(otherwise, leaf, known)?);
@@ -71,11 +80,22 @@ impl Emitter<'_> {
                 }
             }
             Expr::Call(name, args, dtype) => {
+                if let Some((value, lane_mask, lanes)) = shuffled(name, args) {
+                    return Ok(Value::Shuffle { value: Box::new(self.value(value, leaf, known)?), lane_mask, lanes });
+                }
                 let short = name.rsplit('.').next().unwrap_or(name);
-                let short = if matches!(short, "fabs" | "abs") { "abs" } else { short };
-                let known_name = matches!(short, "exp" | "sqrt" | "rsqrt" | "tanh" | "erf" | "log" | "abs" | "sigmoid");
-                match (known_name, args.as_slice()) {
-                    (true, [a]) => Value::Unary(short.into(), *dtype, Box::new(self.value(a, leaf, known)?)),
+                match args.as_slice() {
+                    [a] if FUNCTIONS.contains(&short) => {
+                        Value::Unary(short.into(), *dtype, Box::new(self.value(a, leaf, known)?))
+                    }
+                    [a, b] if matches!(short, "pow" | "power") => {
+                        let (a, b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
+                        Value::Binary(Arith::Pow, *dtype, Box::new(a), Box::new(b))
+                    }
+                    [a, b, c] if short == "fma" => {
+                        let [a, b, c] = [a, b, c].map(|e| self.value(e, leaf, known).map(Box::new));
+                        Value::Fma(*dtype, a?, b?, c?)
+                    }
                     _ => return Err(self.refuse(format!("function {name}"), leaf)),
                 }
             }
@@ -85,6 +105,9 @@ impl Emitter<'_> {
                     if let Some(form) = Linear::of_expr(e, &self.nest.ranges) {
                         return Ok(self.index_value(dtype, &form));
                     }
+                }
+                if let Some(value) = self.boolean(e, leaf, known)? {
+                    return Ok(value);
                 }
                 let op = match op {
                     BinOp::Add => Arith::Add,
@@ -99,8 +122,37 @@ impl Emitter<'_> {
                 Value::Binary(op, dtype, Box::new(a), Box::new(b))
             }
             Expr::Var(v) => self.index_value(v.dtype, &Linear::var(v.id)),
-            Expr::Str(_) | Expr::Not(_) => return Err(self.refuse("a value that is no number".into(), leaf)),
+            Expr::Not(a) => {
+                let (a, zero) = (self.value(a, leaf, known)?, Value::Int(0, DType::Bool));
+                Value::Compare(Comparison::Eq, DType::Bool, Box::new(a), Box::new(zero))
+            }
+            Expr::Str(_) => return Err(self.refuse("a value that is no number".into(), leaf)),
         })
+    }
+
+    /// A comparison or connective as a value; None for other operators.
+    fn boolean(&mut self, e: &Expr, leaf: &Leaf, known: &[Pred]) -> Result<Option<Value>, LowerError> {
+        use BinOp::{And, Eq, Ge, Gt, Le, Lt, Ne, Or};
+        let Expr::Binary(op @ (Lt | Le | Gt | Ge | Eq | Ne | And | Or), a, b) = e else { return Ok(None) };
+        if let Some(clauses) = Pred::clauses(e, &self.nest.ranges) {
+            let cond = self.condition(&clauses);
+            let [yes, no] = [1, 0].map(|v| Box::new(Value::Int(v, DType::Bool)));
+            return Ok(Some(Value::Select(cond, yes, no)));
+        }
+        let dtype = self.type_of(a);
+        let (mut a, mut b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
+        if matches!(op, Gt | Ge) {
+            std::mem::swap(&mut a, &mut b);
+        }
+        let (a, b) = (Box::new(a), Box::new(b));
+        Ok(Some(match op {
+            And => Value::Binary(Arith::And, DType::Bool, a, b),
+            Or => Value::Binary(Arith::Or, DType::Bool, a, b),
+            Lt | Gt => Value::Compare(Comparison::Lt, dtype, a, b),
+            Le | Ge => Value::Compare(Comparison::Le, dtype, a, b),
+            Eq => Value::Compare(Comparison::Eq, dtype, a, b),
+            _ => Value::Compare(Comparison::Ne, dtype, a, b),
+        }))
     }
 
     fn index_value(&mut self, dtype: DType, form: &Linear) -> Value {

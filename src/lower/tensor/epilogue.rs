@@ -1,40 +1,8 @@
 //! What is done with the sums before they are stored, and the kernel that adds the parts of split-K.
-use super::{c, guarded, thread, Builder, Cond, Gemm, Operand, Params};
+use super::{c, guarded, thread, Activation, Builder, Cond, Epilogue, Gemm, Operand, Params};
 use crate::kernel::{Arith, ArrayId, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, mul};
 use satune_ir::DType;
-
-/// `activation(alpha * sum + bias) + residual`, rounded to C's type.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Epilogue {
-    /// Factor of the sums.
-    pub alpha: f64,
-    /// Whether one number per column is added.
-    pub bias: bool,
-    /// Function.
-    pub activation: Activation,
-    /// Factor of a matrix like C that is added.
-    pub residual: Option<f64>,
-}
-
-impl Default for Epilogue {
-    fn default() -> Epilogue {
-        Epilogue { alpha: 1.0, bias: false, activation: Activation::None, residual: None }
-    }
-}
-
-/// A function of one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// x
-    None,
-    /// max(x, 0)
-    Relu,
-    /// By tanh.
-    Gelu,
-    /// x * sigmoid(x)
-    Silu,
-}
 
 /// The value stored for a sum at a place of C. The sums of split-K are stored as they are (`split`).
 pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, row: &Index, column: &Index) -> Value {

@@ -8,9 +8,10 @@ use super::fragments::{swizzle, Loader, Side};
 use super::tile::{Filler, Source, Swizzle, Tile};
 use super::*;
 use crate::kernel::{Value, WarpOp};
+use satune_ir::term::tensor::mma_conditions;
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
-    check(gemm, plan)?;
+    plan.check(gemm)?;
     let (kernel, operands) = Mainloop::new(gemm, plan).kernel();
     Ok(module(gemm, plan.split_k, kernel, operands))
 }
@@ -25,63 +26,6 @@ pub(super) fn module(gemm: &Gemm, split: i64, kernel: Kernel, operands: Vec<Oper
         module.args.push(operands);
     }
     module
-}
-
-pub(super) fn check(gemm: &Gemm, plan: &TensorPlan) -> Result<(), TensorError> {
-    check_problem(gemm)?;
-    let op = plan.instruction;
-    if op.operand() != gemm.operand {
-        return Err(TensorError::OperandType { instruction: format!("{op:?}"), operand: gemm.operand });
-    }
-    let [m, n, k] = plan.tile;
-    multiple("warp tile m", plan.warp[0], 16)?;
-    multiple("warp tile n", plan.warp[1], 16)?;
-    multiple("block tile m", m, plan.warp[0])?;
-    multiple("block tile n", n, plan.warp[1])?;
-    multiple("block tile k", k, i64::from(op.k()))?;
-    multiple("raster group", plan.group, 1)?;
-    multiple("split_k", plan.split_k, 1)?;
-    let threads = plan.threads();
-    if threads > 1024 {
-        return Err(TensorError::Threads(threads));
-    }
-    if !(2..=16).contains(&plan.stages) {
-        return Err(TensorError::Stages(plan.stages));
-    }
-    let chunk = 16 / i64::from(gemm.operand.bytes());
-    let sides = [("A", if gemm.a_transposed { m } else { k }), ("B", if gemm.b_transposed { k } else { n })];
-    for (name, columns) in sides {
-        multiple("a tile's row", columns, chunk)?;
-        let chunks = columns / chunk;
-        if plan.swizzle && !matches!(chunks, 1 | 2 | 4) && chunks % 8 != 0 {
-            return Err(TensorError::Swizzle(name, chunks));
-        }
-    }
-    let bytes = plan.shared_bytes(gemm);
-    if bytes > MOST_SHARED {
-        return Err(TensorError::Shared { bytes, most: MOST_SHARED });
-    }
-    let tiles = (gemm.k + k - 1) / k;
-    if plan.split_k > tiles {
-        return Err(TensorError::Split { parts: plan.split_k, tiles });
-    }
-    if let Store::Shared { .. } = plan.store {
-        let reason = if plan.split_k > 1 {
-            "split-K stores its sums at once"
-        } else if gemm.output != gemm.operand || gemm.output.bytes() != 2 {
-            "its type is not the operands' 16-bit type"
-        } else if gemm.n % 8 != 0 {
-            "its rows are not multiples of 16 bytes"
-        } else if m * n * 2 > bytes {
-            "its tile is larger than the ring"
-        } else if !matches!(n / 8, 2 | 4) && n % 64 != 0 {
-            "its tile's rows cannot be swizzled"
-        } else {
-            return Ok(());
-        };
-        return Err(TensorError::Store(reason));
-    }
-    Ok(())
 }
 
 /// The parts of a kernel under construction.
@@ -124,23 +68,27 @@ impl<'p> Mainloop<'p> {
         let threads = plan.threads();
         let mut head = Vec::new();
         let part = if plan.split_k > 1 { Index::BlockIdx(Dim::Z) } else { c(0) };
-        let (row, column) = raster(&Index::BlockIdx(Dim::X), rows, columns, plan.group);
+        let (row, column) = place(&Index::BlockIdx(Dim::X), rows, columns, plan.raster);
         let m0 = b.bind(&mut head, "m_block", mul(row, m));
         let n0 = b.bind(&mut head, "n_block", mul(column, n));
         let k0 = b.bind(&mut head, "k_part", mul(part.clone(), per_part * k));
         let lane = b.bind(&mut head, "lane", rem(thread(), 32));
-        let warps_n = n / plan.warp[1];
+        let (warps_m, warps_n) = (m / plan.warp[0], n / plan.warp[1]);
         let number = div(thread(), 32);
-        let warp_m = b.bind(&mut head, "m_warp", mul(div(number.clone(), warps_n), plan.warp[0]));
-        let warp_n = b.bind(&mut head, "n_warp", mul(rem(number, warps_n), plan.warp[1]));
+        let (row, column) = match plan.warps_m_outer {
+            true => (div(number.clone(), warps_n), rem(number, warps_n)),
+            false => (rem(number.clone(), warps_m), div(number, warps_m)),
+        };
+        let warp_m = b.bind(&mut head, "m_warp", mul(row, plan.warp[0]));
+        let warp_n = b.bind(&mut head, "n_warp", mul(column, plan.warp[1]));
         let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 128);
-        let tile = |k_rows: bool, offset: i64, extent: i64| {
+        let tile = |k_rows: bool, offset: i64, extent: i64, swizzled: bool| {
             let (rows, columns) = if k_rows { (k, extent) } else { (extent, k) };
-            let swizzle = if plan.swizzle { swizzle(op, k_rows) } else { Swizzle::None };
+            let swizzle = if swizzled { swizzle(op, k_rows) } else { Swizzle::None };
             Tile { array: ring, offset, rows, columns, dtype: gemm.operand, swizzle }
         };
         let (a_rows, b_rows) = (gemm.a_transposed, !gemm.b_transposed);
-        let (a_tile, b_tile) = (tile(a_rows, 0, m), tile(b_rows, m * k, n));
+        let (a_tile, b_tile) = (tile(a_rows, 0, m, plan.swizzle[0]), tile(b_rows, m * k, n, plan.swizzle[1]));
         let source = |array, name, k_rows, first: &Index, extent| Source {
             array,
             name,
@@ -150,6 +98,7 @@ impl<'p> Mainloop<'p> {
             k_first: k0.clone(),
             k: gemm.k,
             tile_k: k,
+            width: mma_conditions::copy_width(gemm, !k_rows, extent),
         };
         let a_source = source(params.a, "a", a_rows, &m0, gemm.m);
         let b_source = source(params.b, "b", b_rows, &n0, gemm.n);
@@ -199,29 +148,20 @@ impl<'p> Mainloop<'p> {
         let mut body = std::mem::take(&mut self.head);
         body.extend(loop_body);
         body.extend(store);
-        let [m, n, k] = plan.tile;
+        let [m, n, _] = plan.tile;
         let blocks = (gemm.m + m - 1) / m * ((gemm.n + n - 1) / n);
         let letter = |t: bool| if t { 'T' } else { 'N' };
-        let notes = vec![
-            format!(
-                "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
-                gemm.m,
-                gemm.n,
-                gemm.output,
-                gemm.k,
-                gemm.operand,
-                letter(gemm.a_transposed),
-                letter(gemm.b_transposed)
-            ),
-            format!(
-                "block {m} x {n} x {k}, warp {} x {}, {} stages, {}groups of {} rows of tiles",
-                plan.warp[0],
-                plan.warp[1],
-                plan.stages,
-                if plan.swizzle { "swizzled, " } else { "" },
-                plan.group
-            ),
-        ];
+        let mut notes = vec![format!(
+            "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
+            gemm.m,
+            gemm.n,
+            gemm.output,
+            gemm.k,
+            gemm.operand,
+            letter(gemm.a_transposed),
+            letter(gemm.b_transposed)
+        )];
+        notes.extend(plan.describe());
         let kernel = Kernel {
             name: if plan.split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() },
             notes,
@@ -370,11 +310,20 @@ impl<'p> Mainloop<'p> {
         let at = |(array, blocks, len): (ArrayId, i64, i64), i: Index, part: i64| {
             (array, add(mul(set.clone(), blocks * len), mul(i, len / part)))
         };
-        self.builder.repeat("i", (0, a.1), Unroll::Full, |builder, i| {
-            builder.repeat("j", (0, columns), Unroll::Full, |_, j| {
-                let d = (sums, add(mul(i.clone(), 4 * columns), mul(j.clone(), 4)));
-                vec![Stmt::Warp(WarpOp::Mma { op, d, a: at(a, i.clone(), 1), b: at(b, j, 2) })]
-            })
+        let by_columns = self.plan.order.columns;
+        let (outer, inner) = if by_columns { (columns, a.1) } else { (a.1, columns) };
+        let multiply = |i: Index, j: Index| {
+            let (row, column) = if by_columns { (j, i) } else { (i, j) };
+            let d = (sums, add(mul(row.clone(), 4 * columns), mul(column.clone(), 4)));
+            Stmt::Warp(WarpOp::Mma { op, d, a: at(a, row, 1), b: at(b, column, 2) })
+        };
+        if self.plan.order.serpentine {
+            let turned = |i: i64, j: i64| if i % 2 == 0 { j } else { inner - 1 - j };
+            let all = (0..outer * inner).map(|at| (at / inner, at % inner));
+            return all.map(|(i, j)| multiply(c(i), c(turned(i, j)))).collect();
+        }
+        self.builder.repeat("i", (0, outer), Unroll::Full, |builder, i| {
+            builder.repeat("j", (0, inner), Unroll::Full, |_, j| vec![multiply(i.clone(), j)])
         })
     }
 }

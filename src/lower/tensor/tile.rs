@@ -123,16 +123,15 @@ pub(super) struct Source {
     pub k_first: Index,
     pub k: i64,
     pub tile_k: i64,
+    /// Elements per copy.
+    pub width: i64,
 }
 
 impl Filler {
     pub fn new(builder: &mut Builder, body: &mut Vec<Stmt>, tile: Tile, source: &Source, threads: i64) -> Filler {
         // Elements of a row in global memory.
         let pitch = if source.k_rows { source.extent } else { source.k };
-        let mut vector = tile.chunk();
-        while vector > 1 && pitch % vector != 0 {
-            vector /= 2;
-        }
+        let vector = source.width;
         let per_row = tile.columns / vector;
         let total = tile.rows * per_row;
         let count = (total + threads - 1) / threads;

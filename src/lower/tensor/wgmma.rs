@@ -3,7 +3,6 @@
 //!
 //! Every tile begins at stage 0 of the ring, so that stages are constants; the parity of a stage's barriers follows from
 //! how often the tiles before used it.
-use super::wgmma_plan::GROUP;
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
 
@@ -12,6 +11,9 @@ pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tenso
     let (kernel, operands) = Pipeline::new(gemm, plan).kernel();
     Ok(mma::module(gemm, plan.split_k, kernel, operands))
 }
+
+/// Threads of a group of four warps.
+pub(super) const GROUP: i64 = 128;
 
 /// One operand's part of a stage.
 pub(super) struct Side {
@@ -80,8 +82,8 @@ impl<'p> Pipeline<'p> {
         let params = b.params(gemm, plan.split_k);
         let [m, n, k] = plan.tile;
         let tiles = [(gemm.m + m - 1) / m, (gemm.n + n - 1) / n];
-        let total = tiles[0] * tiles[1] * plan.split_k;
-        let grid = plan.blocks.map_or(total, |g| i64::from(g.max(1)).min(total));
+        let total = plan.tiles(gemm);
+        let grid = plan.grid(gemm);
         let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 1024);
         let is_tma = plan.store == TileStore::Tma;
         let staging = is_tma.then(|| b.array("c_tile", gemm.output, plan.parts() * m * n, Space::Shared, 1024));
@@ -130,7 +132,6 @@ impl<'p> Pipeline<'p> {
 
     fn kernel(mut self) -> (Kernel, Vec<Operand>) {
         let (gemm, plan) = (self.gemm, self.plan);
-        let [m, n, k] = plan.tile;
         let stages = i64::from(plan.stages);
         let (full, empty) = (self.full, self.empty);
         let mut make = self.builder.repeat("stage", (0, stages), Unroll::Full, |_, s| {
@@ -166,22 +167,17 @@ impl<'p> Pipeline<'p> {
         };
         body.push(Stmt::Roles(vec![producer, consumer]));
         let letter = |t: bool| if t { 'T' } else { 'N' };
-        let notes = vec![
-            format!(
-                "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
-                gemm.m,
-                gemm.n,
-                gemm.output,
-                gemm.k,
-                gemm.operand,
-                letter(gemm.a_transposed),
-                letter(gemm.b_transposed)
-            ),
-            format!(
-                "tile {m} x {n} x {k}, {} consumers, {stages} stages, groups of {} rows of tiles",
-                plan.consumers, plan.group
-            ),
-        ];
+        let mut notes = vec![format!(
+            "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
+            gemm.m,
+            gemm.n,
+            gemm.output,
+            gemm.k,
+            gemm.operand,
+            letter(gemm.a_transposed),
+            letter(gemm.b_transposed)
+        )];
+        notes.extend(plan.describe());
         let kernel = Kernel {
             name: if plan.split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() },
             notes,
@@ -203,7 +199,7 @@ impl<'p> Pipeline<'p> {
         code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>,
     ) -> Vec<Stmt> {
         let total = self.total;
-        let (grid, group) = (self.grid, self.plan.group);
+        let (grid, raster) = (self.grid, self.plan.raster);
         let block = Index::BlockIdx(Dim::X);
         let every_other = consumer.filter(|_| self.plan.ping_pong);
         let var = self.builder.fresh();
@@ -219,7 +215,7 @@ impl<'p> Pipeline<'p> {
             _ => (div(number.clone(), per_part), rem(number, per_part)),
         };
         let part = self.builder.bind(&mut body, "part", part);
-        let (row, column) = raster(&number, self.tiles[0], self.tiles[1], group);
+        let (row, column) = place(&number, self.tiles[0], self.tiles[1], raster);
         let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
         let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
         body.extend(code(self, &Work { m0, n0, part, turn, own_turn }));
@@ -311,6 +307,7 @@ impl<'p> Pipeline<'p> {
     fn consumer(&mut self, number: &Index) -> Vec<Stmt> {
         let [m, n, k] = self.plan.tile;
         let (stages, blocks) = (i64::from(self.plan.stages), self.blocks());
+        let (by_rows, eager) = (self.plan.by_rows, self.plan.eager_release);
         let op = self.op;
         let mut head = Vec::new();
         let member = self.builder.bind(&mut head, "member", rem(thread(), GROUP));
@@ -337,8 +334,13 @@ impl<'p> Pipeline<'p> {
                 let at = stage * (m + n) * k;
                 let barrier = (this.full, c(stage));
                 let mut list = vec![GroupOp::WaitPhase { barrier, parity: parity.clone() }, GroupOp::MatrixFence];
-                for step in 0..k / i64::from(op.k()) {
-                    for block in 0..blocks {
+                let steps = k / i64::from(op.k());
+                for number_of in 0..steps * blocks {
+                    let (step, block) = match by_rows {
+                        true => (number_of % steps, number_of / steps),
+                        false => (number_of / blocks, number_of % blocks),
+                    };
+                    {
                         let [a, b] = [0, 1].map(|i| {
                             let side = &this.sides[i];
                             let constant = at + side.step(step, i64::from(op.k()));
@@ -353,8 +355,12 @@ impl<'p> Pipeline<'p> {
                         list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a, b });
                     }
                 }
-                list.extend([GroupOp::MatrixCommit, GroupOp::MatrixWait(1)]);
+                list.extend([GroupOp::MatrixCommit, GroupOp::MatrixWait(u32::from(!eager))]);
                 let mut list: Vec<Stmt> = list.into_iter().map(Stmt::Group).collect();
+                if eager {
+                    list.extend(release(stage, Cond::True));
+                    return list;
+                }
                 // The step before has been read.
                 match (stage, round) {
                     (0, Index::Const(0)) => {}
@@ -369,7 +375,9 @@ impl<'p> Pipeline<'p> {
                 list.extend(guarded(first.clone(), vec![arrive]));
             }
             list.push(Stmt::Group(GroupOp::MatrixWait(0)));
-            list.extend(release((this.steps - 1) % stages, Cond::True));
+            if !eager {
+                list.extend(release((this.steps - 1) % stages, Cond::True));
+            }
             list.extend(this.store(number, &member, work));
             list
         });

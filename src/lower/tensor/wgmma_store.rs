@@ -1,8 +1,7 @@
 //! How the kernel on `wgmma` writes C: from the accumulators, or by way of shared memory and the TMA.
 use super::mma_store::uncast;
 use super::tile::{Place, Swizzle, Tile};
-use super::wgmma::{Pipeline, Work};
-use super::wgmma_plan::GROUP;
+use super::wgmma::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
 

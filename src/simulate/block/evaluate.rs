@@ -1,8 +1,8 @@
 //! Values, conditions and integer expressions, for all threads at once.
-use super::{Fault, Ints, Mask, Runner};
-use crate::kernel::{Arith, Cond, Dim, Index, Value};
+use super::{Fault, FaultKind, Ints, Mask, Runner};
+use crate::kernel::{Arith, Comparison, Cond, Dim, Index, Value};
 use crate::simulate::memory::round;
-use satune_ir::DType;
+use satune_ir::{interp, DType};
 use std::rc::Rc;
 
 impl Runner<'_> {
@@ -28,23 +28,68 @@ impl Runner<'_> {
             Value::Unary(name, dtype, a) => {
                 let a = self.value(a, mask)?;
                 self.here().arithmetic += self.warps(mask);
-                let f = unary(name).ok_or_else(|| self.machine(format!("unknown function {name}")))?;
-                a.iter().map(|a| round(*dtype, f(*a))).collect()
+                let f = |a: &f64| interp::intrinsic(name, &[*a], *dtype);
+                let values: Option<Vec<f64>> = a.iter().map(f).collect();
+                values.ok_or_else(|| self.machine(format!("unknown function {name}")))?
             }
-            Value::Cast(dtype, a) => self.value(a, mask)?.iter().map(|a| round(*dtype, *a)).collect(),
+            Value::Cast(dtype, a) => {
+                let from_float = self.kernel.type_of(a).is_float();
+                // From floats to integers the machine takes the nearest end of the range beyond it; integers wrap.
+                let convert = |v: &f64| match from_float && !dtype.is_float() {
+                    true => interp::Scalar::float(*v, *dtype).as_f64(),
+                    false => round(*dtype, *v),
+                };
+                self.value(a, mask)?.iter().map(convert).collect()
+            }
             Value::Select(cond, a, b) => {
                 let holds = self.condition(cond)?;
-                let side =
-                    |want: bool| Rc::new(mask.iter().zip(&holds).map(|(m, h)| *m && *h == want).collect::<Vec<_>>());
-                let (yes, no) = (side(true), side(false));
-                let (a, b) = (self.value(a, &yes)?, self.value(b, &no)?);
-                (0..n).map(|t| if holds[t] { a[t] } else { b[t] }).collect()
+                self.either(&holds, a, b, mask)?
+            }
+            Value::Compare(op, _, a, b) => {
+                let (a, b) = (self.value(a, mask)?, self.value(b, mask)?);
+                self.here().arithmetic += self.warps(mask);
+                a.iter().zip(&b).map(|(a, b)| f64::from(u8::from(compare(*op, *a, *b)))).collect()
+            }
+            Value::Choose(cond, a, b) => {
+                let holds: Vec<bool> = self.value(cond, mask)?.iter().map(|v| *v != 0.0).collect();
+                self.either(&holds, a, b, mask)?
             }
             Value::FromIndex(_, index) => {
                 let index = self.index(index)?;
                 (0..n).map(|t| index.get(t) as f64).collect()
             }
+            Value::Shuffle { value, lane_mask, lanes } => {
+                self.whole_groups(mask, *lane_mask, *lanes)?;
+                let values = self.value(value, mask)?;
+                self.here().shuffles += self.warps(mask);
+                (0..n).map(|t| if mask[t] { values[t ^ *lane_mask as usize] } else { 0.0 }).collect()
+            }
         })
+    }
+
+    /// One value where a condition holds, the other elsewhere; each is evaluated there only.
+    fn either(&mut self, holds: &[bool], a: &Value, b: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
+        let side = |want: bool| Rc::new(mask.iter().zip(holds).map(|(m, h)| *m && *h == want).collect::<Vec<_>>());
+        let (yes, no) = (side(true), side(false));
+        let (a, b) = (self.value(a, &yes)?, self.value(b, &no)?);
+        Ok((0..self.threads).map(|t| if holds[t] { a[t] } else { b[t] }).collect())
+    }
+
+    /// A fault where some lanes of a group that shuffles do not take part.
+    fn whole_groups(&self, mask: &Mask, lane_mask: u32, lanes: u32) -> Result<(), Fault> {
+        if !lanes.is_power_of_two() || lanes > 32 || lane_mask >= lanes {
+            return Err(self.machine(format!("a shuffle by {lane_mask} within {lanes} lanes")));
+        }
+        for (group, members) in mask.chunks(lanes as usize).enumerate() {
+            let active = members.iter().filter(|b| **b).count();
+            if active != 0 && active != lanes as usize {
+                let first = group * lanes as usize;
+                let thread = (first..).zip(members).find(|(_, b)| !**b).map_or(first + active, |(t, _)| t) as u32;
+                let (array, block) = (self.kernel.name.clone(), self.block);
+                return Err(Fault { kind: FaultKind::DivergentShuffle { lanes }, array, index: 0, block, thread });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn condition(&self, cond: &Cond) -> Result<Vec<bool>, Fault> {
@@ -119,6 +164,18 @@ fn arithmetic(op: Arith, a: f64, b: f64) -> f64 {
         Arith::Div => a / b,
         Arith::Min => a.min(b),
         Arith::Max => a.max(b),
+        Arith::Pow => a.powf(b),
+        Arith::And => f64::from(u8::from(a != 0.0 && b != 0.0)),
+        Arith::Or => f64::from(u8::from(a != 0.0 || b != 0.0)),
+    }
+}
+
+fn compare(op: Comparison, a: f64, b: f64) -> bool {
+    match op {
+        Comparison::Lt => a < b,
+        Comparison::Le => a <= b,
+        Comparison::Eq => a == b,
+        Comparison::Ne => a != b,
     }
 }
 
@@ -127,17 +184,4 @@ fn fused(dtype: DType, a: f64, b: f64, c: f64) -> f64 {
         DType::F32 | DType::TF32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
         _ => round(dtype, a.mul_add(b, c)),
     }
-}
-
-fn unary(name: &str) -> Option<fn(f64) -> f64> {
-    Some(match name {
-        "exp" => f64::exp,
-        "sqrt" => f64::sqrt,
-        "rsqrt" => |x| 1.0 / x.sqrt(),
-        "tanh" => f64::tanh,
-        "log" => f64::ln,
-        "abs" => f64::abs,
-        "sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
-        _ => return None,
-    })
 }

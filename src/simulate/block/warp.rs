@@ -181,6 +181,7 @@ impl Runner<'_> {
                         } else {
                             let value = self.private(fragment, index, per_word, e, t)?;
                             self.tracked(shared)?.write(&who, at, value)?;
+                            self.overwrite(&who, shared, at)?;
                         }
                     }
                 }

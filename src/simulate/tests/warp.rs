@@ -116,3 +116,38 @@ fn mma_multiplies_all_types() {
         assert_eq!(report.total.matrix, 1);
     }
 }
+
+/// out[t] = in[t ^ mask].
+fn shuffled(
+    threads: u32,
+    lane_mask: u32,
+    lanes: u32,
+    cond: Cond,
+) -> Result<(Vec<f64>, Report), crate::simulate::Fault> {
+    let f = DType::F32;
+    let arrays = vec![typed("in", f, 64, Space::Global), typed("out", f, 64, Space::Global)];
+    let value = Value::Shuffle { value: Box::new(Value::Load(ArrayId(0), t())), lane_mask, lanes };
+    let store = Stmt::Store { array: ArrayId(1), index: t(), value };
+    let body = vec![Stmt::If { cond, then: vec![store], otherwise: vec![] }];
+    let mut args = vec![(0..64).map(f64::from).collect(), vec![0.0; 64]];
+    let report = run(&kernel(threads, arrays, body), &mut args, &Options::default())?;
+    Ok((args.remove(1), report))
+}
+
+#[test]
+fn shuffles_need_all_the_lanes_that_they_name() {
+    for (threads, mask, lanes) in [(64, 16, 32), (64, 1, 32), (64, 4, 8), (40, 4, 8)] {
+        let (out, report) = shuffled(threads, mask, lanes, Cond::True).unwrap();
+        for (i, v) in out.iter().enumerate().take(threads as usize) {
+            assert_eq!(*v, f64::from(i as u32 ^ mask));
+        }
+        assert_eq!(report.total.shuffles, 2);
+    }
+    let divergent = |lanes| FaultKind::DivergentShuffle { lanes };
+    let half = Cond::Lt(t(), c(16));
+    assert_eq!(shuffled(64, 8, 32, half.clone()).unwrap_err().kind, divergent(32), "a warp of which half is elsewhere");
+    assert!(shuffled(64, 8, 16, half).is_ok(), "half a warp that names half a warp");
+    assert_eq!(shuffled(40, 1, 32, Cond::True).unwrap_err().kind, divergent(32), "a warp that is not whole");
+    assert_eq!(shuffled(64, 1, 8, Cond::Lt(t(), c(20))).unwrap_err().kind, divergent(8));
+    assert!(matches!(shuffled(64, 8, 8, Cond::True).unwrap_err().kind, FaultKind::Machine(_)), "beyond the group");
+}

@@ -69,6 +69,10 @@ impl Rule for EnterCta {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Blocks { batch: 0, m: false, n: false }) = (node, state.stage) else { return };
+        // Other tiles are there for tensor cores.
+        if !engine.menu.tile_m.contains(&state.tile.m) || !engine.menu.tile_n.contains(&state.tile.n) {
+            return;
+        }
         let results = state.tile.m * state.tile.n;
         let words = i64::from(engine.contraction.accumulate.bytes().max(4) / 4);
         for threads in engine.menu.threads.clone() {

@@ -8,6 +8,7 @@ mod decompose_reduction;
 mod reorder;
 mod rfactor;
 mod split;
+pub mod tensor;
 mod unroll;
 mod vectorize;
 mod vthread;

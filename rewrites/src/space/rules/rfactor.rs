@@ -14,6 +14,10 @@ impl Rule for SplitK {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Root) = (node, state.stage) else { return };
+        // The kernel that adds the parts has no epilogue: not offered with one.
+        if engine.contraction.epilogue.is_some() {
+            return;
+        }
         let total = state.tile.k;
         let longest = engine.menu.tile_k.iter().copied().max().unwrap_or(1);
         let batch = u8::try_from(engine.contraction.batch().count()).unwrap_or(u8::MAX);

@@ -23,7 +23,7 @@ impl Rule for Vthreads {
         };
         let threads = match state.team {
             Team::Cta(n) | Team::Warp(n) => i64::from(n),
-            Team::Grid | Team::Thread => return,
+            Team::Grid | Team::Warpgroup | Team::Thread => return,
         };
         let total = state.tile.get(axis);
         for extent in engine.menu.vthreads.clone() {

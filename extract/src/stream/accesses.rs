@@ -1,0 +1,95 @@
+//! Sectors and instructions of the accesses that warps make along rows.
+use satune_ir::machine::SECTOR;
+
+/// Instructions of a kernel's accesses to one buffer, and the sectors that they touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Touched {
+    pub instructions: f64,
+    pub sectors: f64,
+}
+
+impl Touched {
+    pub fn times(self, n: f64) -> Touched {
+        Touched { instructions: self.instructions * n, sectors: self.sectors * n }
+    }
+}
+
+/// Sectors of `count` elements of `bytes` from byte `start` on.
+fn run(start: i64, count: i64, bytes: i64) -> i64 {
+    let sector = SECTOR as i64;
+    if count <= 0 {
+        return 0;
+    }
+    (start + count * bytes - 1) / sector - start / sector + 1
+}
+
+/// One row of `columns` elements from byte `base` on, read by warps of 32 lanes, each with `vector` elements, `chunk`
+/// elements at a time where a warp has less than 32 lanes of the row.
+fn row(base: i64, columns: i64, chunk: i64, bytes: i64) -> Touched {
+    let mut out = Touched::default();
+    let mut at = 0;
+    // Runs that begin at whole sectors all touch the same number.
+    if (base % SECTOR as i64, chunk * bytes % SECTOR as i64) == (0, 0) {
+        let whole = columns / chunk;
+        let rest = columns % chunk;
+        out.instructions = whole as f64 + if rest > 0 { 1.0 } else { 0.0 };
+        out.sectors = (whole * run(0, chunk, bytes) + run(0, rest, bytes)) as f64;
+        return out;
+    }
+    while at < columns {
+        out.instructions += 1.0;
+        out.sectors += run(base + at * bytes, chunk.min(columns - at), bytes) as f64;
+        at += chunk;
+    }
+    out
+}
+
+/// `rows` rows of `columns` elements, one after the other in memory, each read once by chunks.
+pub(super) fn rows(rows: i64, columns: i64, chunk: i64, bytes: i64) -> Touched {
+    let sector = SECTOR as i64;
+    let pitch = columns * bytes % sector;
+    if pitch == 0 {
+        return row(0, columns, chunk, bytes).times(rows as f64);
+    }
+    let period = sector / gcd(pitch, sector);
+    let mut out = Touched::default();
+    for residue in 0..period.min(rows) {
+        let count = (rows - residue + period - 1) / period;
+        let one = row(residue * pitch % sector, columns, chunk, bytes).times(count as f64);
+        out.instructions += one.instructions;
+        out.sectors += one.sectors;
+    }
+    out
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 {
+        a
+    } else {
+        gcd(b, a % b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use satune_ir::machine::touched;
+
+    #[test]
+    fn rows_touch_what_the_machine_model_says() {
+        for (m, n, v, bytes) in [(5, 200, 4, 4), (7, 100, 4, 4), (9, 33, 1, 4), (3, 136, 8, 2), (6, 50, 2, 2)] {
+            let mut expected = Touched::default();
+            for r in 0..m {
+                let mut at = 0;
+                while at < n {
+                    let lanes = (0..32).map(|l| at + l * v).filter(|c| *c < n);
+                    let addresses: Vec<u64> = lanes.map(|c| ((r * n + c) * bytes) as u64).collect();
+                    expected.instructions += 1.0;
+                    expected.sectors += f64::from(touched(&addresses, (v * bytes) as u32));
+                    at += 32 * v;
+                }
+            }
+            assert_eq!(rows(m, n, 32 * v, bytes), expected, "{m} {n} {v} {bytes}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The cost of streaming programs, and the k best of them.
+mod accesses;
+mod cost;
+mod tile;
+mod topk;
+mod work;
+
+pub use cost::{stream_cost, KernelCost, StreamCost};
+pub use topk::{best_stream, StreamCandidate, StreamExtraction, StreamQuery};
+pub use work::{kernel_work, stream_work, KernelWork};

@@ -1,0 +1,316 @@
+//! Counts of what the kernels of a streaming plan do. Sectors of global memory equal the simulator's, by a test; what
+//! registers and compilers decide (arithmetic, address computation) is estimated.
+use super::accesses::{rows, Touched};
+use super::tile;
+use satune_ir::term::stream::{
+    Access, AccessForm, BlockKind, FlatPlan, KernelPlan, Place, RowPlan, Shape, Stream, StreamBlock, StreamPlan,
+    Streams,
+};
+
+/// Work of one kernel, all blocks: warp instructions, wavefronts, 32-byte sectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KernelWork {
+    /// Blocks of threads.
+    pub blocks: f64,
+    /// Loads from global memory.
+    pub global_loads: f64,
+    /// Stores to global memory.
+    pub global_stores: f64,
+    /// Sectors read.
+    pub load_sectors: f64,
+    /// Sectors written.
+    pub store_sectors: f64,
+    /// Loads from shared memory.
+    pub shared_loads: f64,
+    /// Stores to shared memory.
+    pub shared_stores: f64,
+    /// Wavefronts of both.
+    pub wavefronts: f64,
+    /// The least for them.
+    pub wavefronts_ideal: f64,
+    /// Arithmetic.
+    pub arithmetic: f64,
+    /// Divisions and functions.
+    pub special: f64,
+    /// Shuffles.
+    pub shuffles: f64,
+    /// Barriers, per warp.
+    pub barriers: f64,
+    /// Iterations of loops that are not unrolled, and rows, per warp.
+    pub iterations: f64,
+    /// Bytes that must pass to or from DRAM: every buffer once.
+    pub least_bytes: f64,
+    /// Bytes that are read again where L2 does not hold them.
+    pub again_bytes: f64,
+    /// Bytes that resident blocks want L2 to hold for that, per row at work.
+    pub again_live: f64,
+    /// Shared memory of a block, bytes.
+    pub shared_bytes: i64,
+    /// Registers of a thread for what it holds, 32 bits each.
+    pub held_registers: i64,
+    /// Clocks of latency of a block's chain of steps, in units of (DRAM, L2, shared memory, arithmetic step).
+    pub chain: [f64; 4],
+}
+
+/// Work of every kernel of a plan. Empty where the plan is of another program.
+pub fn stream_work(plan: &StreamPlan, problem: &Streams) -> Vec<KernelWork> {
+    let Some(stream) = problem.variant(&plan.inlined) else { return Vec::new() };
+    plan.kernels.iter().map(|k| kernel_work(k, stream)).collect()
+}
+
+/// Work of a kernel; nothing where the stream does not have its blocks.
+pub fn kernel_work(kernel: &KernelPlan, stream: &Stream) -> KernelWork {
+    let names = kernel.blocks();
+    let found = stream.blocks.iter().position(|b| Some(b.name.as_str()) == names.first().copied());
+    let Some(from) = found else { return KernelWork::default() };
+    let to = from + names.len();
+    let mut work = match kernel {
+        KernelPlan::Flat(p) => flat(p, stream, &stream.blocks[from]),
+        KernelPlan::Row(p) => match stream.row_shape(from, to) {
+            Some(shape) => Row { plan: p, stream, shape, from, to }.work(),
+            None => KernelWork::default(),
+        },
+        KernelPlan::Tile(p) => tile::work(p, stream, from),
+    };
+    work.least_bytes = least_bytes(stream, from, to);
+    work
+}
+
+/// Every buffer that the kernel shares with others, once.
+fn least_bytes(stream: &Stream, from: usize, to: usize) -> f64 {
+    let blocks = &stream.blocks[from..to];
+    let mut seen = Vec::new();
+    for (i, b) in blocks.iter().enumerate() {
+        let inside = |buffer: usize| blocks[..i].iter().any(|p| p.write.buffer == buffer);
+        seen.extend(b.reads.iter().map(|r| r.buffer).filter(|r| !inside(*r)));
+        if stream.outlives(b.write.buffer, to) {
+            seen.push(b.write.buffer);
+        }
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    seen.iter().map(|b| stream.buffers[*b].bytes() as f64).sum()
+}
+
+pub(super) fn up(x: i64, y: i64) -> i64 {
+    (x + y - 1) / y.max(1)
+}
+
+/// Wavefronts of a warp's access to neighbouring elements in shared memory.
+fn run_wavefronts(bytes_per_lane: i64) -> f64 {
+    (bytes_per_lane as f64 / 4.0).max(1.0)
+}
+
+/// Rows of an access that depend on a part of the row iterators: (different rows, how often each is accessed).
+fn distinct_rows(b: &StreamBlock, access: &Access, row_iters: usize) -> (i64, f64) {
+    let used: i64 = access.dims.iter().flatten().filter(|i| **i < row_iters).map(|i| b.iters[*i].extent).product();
+    let all: i64 = b.iters[..row_iters].iter().map(|i| i.extent).product();
+    (used, all as f64 / used as f64)
+}
+
+fn flat(plan: &FlatPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
+    let inner = b.iters.len() - 1;
+    let columns = b.iters[inner].extent;
+    let all_rows = b.instances() / columns;
+    let chunk = 32 * plan.vector;
+    let tile = plan.steps * plan.threads * plan.vector;
+    let mut work = KernelWork::default();
+    work.blocks = (all_rows / plan.side_by_side.max(1) * up(columns, tile)) as f64;
+    let active = all_rows as f64 * up(columns, chunk) as f64;
+    for (access, store) in b.reads.iter().map(|r| (r, false)).chain([(&b.write, true)]) {
+        let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
+        let touched = if access.dims.contains(&Some(inner)) {
+            let (different, times) = distinct_rows(b, access, inner);
+            rows(different, columns, chunk, bytes).times(times)
+        } else {
+            // One value for all lanes, read for each element of a thread.
+            let each = active * plan.vector as f64;
+            Touched { instructions: each, sectors: each }
+        };
+        work.global(touched, store);
+    }
+    let lanes = active * plan.vector as f64;
+    work.arithmetic = lanes * f64::from(b.arithmetic);
+    work.special = lanes * f64::from(b.special);
+    work.iterations = active / plan.steps as f64;
+    work.held_registers = plan.steps * plan.vector * (b.reads.len() as i64 + 1);
+    work.chain = [1.0, 0.0, 0.0, 8.0];
+    work
+}
+
+impl KernelWork {
+    fn global(&mut self, touched: Touched, store: bool) {
+        if store {
+            self.global_stores += touched.instructions;
+            self.store_sectors += touched.sectors;
+        } else {
+            self.global_loads += touched.instructions;
+            self.load_sectors += touched.sectors;
+        }
+    }
+
+    pub(super) fn accesses(&mut self, touched: Touched, store: bool) {
+        self.global(touched, store);
+    }
+}
+
+struct Row<'a> {
+    plan: &'a RowPlan,
+    stream: &'a Stream,
+    shape: Shape,
+    from: usize,
+    to: usize,
+}
+
+impl Row<'_> {
+    fn bytes(&self, buffer: usize) -> i64 {
+        i64::from(self.stream.buffers[buffer].dtype.bytes())
+    }
+
+    /// Warp accesses along a row, all rows.
+    fn along(&self) -> f64 {
+        self.shape.rows as f64 * up(self.shape.columns, 32 * self.plan.vector) as f64
+    }
+
+    fn work(&self) -> KernelWork {
+        let (plan, shape) = (self.plan, &self.shape);
+        let blocks = &self.stream.blocks[self.from..self.to];
+        let chunk = 32 * plan.vector;
+        let iterations = up(shape.columns, plan.threads * plan.vector) as f64;
+        let warps = (plan.threads / 32) as f64;
+        let rows_all = shape.rows as f64;
+        let mut work = KernelWork::default();
+        work.blocks = (shape.rows / plan.rows_per_block().max(1)) as f64;
+        // What is held.
+        for (buffer, form) in self.stream.held(self.from, self.to, plan.rows_per_block()) {
+            let bytes = self.bytes(buffer);
+            let made = self.stream.made_in(buffer, self.from, self.to);
+            let place = plan.place(&self.stream.buffers[buffer].name);
+            match place {
+                Place::Global => continue,
+                Place::Registers => {
+                    work.held_registers += iterations as i64 * plan.vector * up(bytes, 4);
+                }
+                Place::Shared if form == AccessForm::PerColumn => work.shared_bytes += shape.columns * bytes,
+                Place::Shared => work.shared_bytes += shape.columns * bytes * plan.side_by_side,
+            }
+            if made {
+                continue;
+            }
+            let (copied, times) = match form {
+                AccessForm::PerColumn => (rows(1, shape.columns, chunk, bytes), work.blocks),
+                _ => (rows(shape.rows, shape.columns, chunk, bytes), 1.0),
+            };
+            let copied = copied.times(times);
+            work.global(copied, false);
+            work.chain[0] += if form == AccessForm::PerColumn { 1.0 / plan.serial_rows as f64 } else { 1.0 };
+            if place == Place::Shared {
+                work.shared(copied.instructions, plan.vector * bytes, true);
+                work.barriers += copied.instructions / iterations.max(1.0);
+            }
+        }
+        for (i, b) in blocks.iter().enumerate() {
+            self.stage(i, b, &mut work);
+        }
+        // Rows of a block in turn, one chain after the other.
+        work.chain.iter_mut().for_each(|c| *c *= plan.serial_rows as f64);
+        work.iterations += rows_all * warps * 4.0;
+        work.again_live = (shape.columns * plan.side_by_side) as f64 * 4.0;
+        work
+    }
+
+    /// One block of the kernel.
+    fn stage(&self, number: usize, b: &StreamBlock, work: &mut KernelWork) {
+        let (plan, shape) = (self.plan, &self.shape);
+        let blocks = &self.stream.blocks[self.from..self.to];
+        let last = number + 1 == blocks.len();
+        let has_columns = b.iters.len() > shape.row_iters;
+        let chunk = 32 * plan.vector;
+        let rows_all = shape.rows as f64;
+        let warps = (plan.threads / 32) as f64;
+        let iterations = if has_columns { up(shape.columns, plan.threads * plan.vector) as f64 } else { 1.0 };
+        let unrolled = plan.unroll.get(number) == Some(&true) || iterations == 1.0;
+        let groups = if unrolled { 1.0 } else { iterations };
+        // Instances, as warp instructions.
+        let only_first = last && !has_columns;
+        let instances = match (has_columns, only_first) {
+            (true, _) => self.along() * plan.vector as f64,
+            (false, true) => rows_all,
+            (false, false) => rows_all * warps,
+        };
+        let mut latency = 0;
+        for access in &b.reads {
+            let made = blocks[..number].iter().any(|p| p.write.buffer == access.buffer);
+            let bytes = self.bytes(access.buffer);
+            let place = plan.place(&self.stream.buffers[access.buffer].name);
+            match (b.form(access, shape.row_iters), place) {
+                (AccessForm::Full | AccessForm::PerColumn, Place::Registers) => {}
+                (AccessForm::Full | AccessForm::PerColumn, Place::Shared) => {
+                    work.shared(self.along(), plan.vector * bytes, false);
+                    latency = latency.max(1);
+                }
+                (AccessForm::Full, Place::Global) => {
+                    work.global(rows(shape.rows, shape.columns, chunk, bytes), false);
+                    let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
+                    if before {
+                        work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
+                    }
+                    latency = latency.max(if before { 2 } else { 3 });
+                }
+                (AccessForm::PerColumn, Place::Global) => {
+                    work.global(rows(1, shape.columns, chunk, bytes).times(rows_all), false);
+                    latency = latency.max(2);
+                }
+                (AccessForm::PerRow, _) if made => {}
+                _ => {
+                    work.global(Touched { instructions: instances, sectors: instances }, false);
+                    latency = latency.max(2);
+                }
+            }
+        }
+        match latency {
+            3 => work.chain[0] += groups,
+            2 => work.chain[1] += groups,
+            1 => work.chain[2] += groups,
+            _ => {}
+        }
+        work.arithmetic += instances * f64::from(b.arithmetic);
+        work.special += instances * f64::from(b.special);
+        work.iterations += if unrolled { rows_all * warps } else { rows_all * warps * iterations };
+        work.chain[3] += iterations * plan.vector as f64 * f64::from(b.arithmetic + 4 * b.special).max(1.0);
+        if b.kind == BlockKind::Reduce {
+            let stages = if plan.threads > 32 { 2.0 } else { 1.0 };
+            work.shuffles += rows_all * warps * 5.0 * stages;
+            work.arithmetic += rows_all * warps * 5.0 * stages;
+            work.chain[3] += 5.0 * 6.0 * stages;
+            if stages > 1.0 {
+                work.barriers += 2.0 * rows_all * warps;
+                work.shared(2.0 * rows_all * warps, 4, false);
+                work.chain[2] += 2.0;
+            }
+        }
+        let bytes = self.bytes(b.write.buffer);
+        match b.form(&b.write, shape.row_iters) {
+            AccessForm::Full if last => work.global(rows(shape.rows, shape.columns, chunk, bytes), true),
+            AccessForm::Full if plan.place(&self.stream.buffers[b.write.buffer].name) == Place::Shared => {
+                work.shared(self.along(), plan.vector * bytes, true);
+                work.barriers += rows_all * warps;
+            }
+            AccessForm::PerRow if last => work.global(Touched { instructions: rows_all, sectors: rows_all }, true),
+            _ => {}
+        }
+    }
+}
+
+impl KernelWork {
+    /// Accesses of neighbouring elements in shared memory, which have no conflicts.
+    fn shared(&mut self, instructions: f64, bytes_per_lane: i64, store: bool) {
+        if store {
+            self.shared_stores += instructions;
+        } else {
+            self.shared_loads += instructions;
+        }
+        self.wavefronts += instructions * run_wavefronts(bytes_per_lane);
+        self.wavefronts_ideal += instructions * run_wavefronts(bytes_per_lane);
+    }
+}

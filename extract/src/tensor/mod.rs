@@ -1,0 +1,89 @@
+//! The cost of schedules on tensor cores, and the k best of them.
+//!
+//! [`work`] counts exactly, [`time`] is the formula, [`search`] finds the k best of a space's tensor-core part. The
+//! resources are those of every schedule (issue slots, shared memory's wavefronts, L2, DRAM) and the tensor cores.
+mod search;
+mod time;
+mod work;
+
+pub(crate) use search::search;
+pub use work::{block, Block};
+
+use crate::cost::{Cost, Infeasible};
+use crate::Descriptor;
+use satune_ir::term::tensor::{Gemm, Raster, TensorPlan, WgmmaPlan};
+use satune_ir::term::{Axis, BlockLoop, Contraction};
+
+/// A plan of either kind.
+#[derive(Clone, Copy, Debug)]
+pub enum Kernel<'a> {
+    /// On `mma.sync`.
+    Mma(&'a TensorPlan),
+    /// On `wgmma`.
+    Wgmma(&'a WgmmaPlan),
+}
+
+impl Kernel<'_> {
+    /// Tile of a block.
+    pub fn tile(&self) -> [i64; 3] {
+        match self {
+            Kernel::Mma(plan) => plan.tile,
+            Kernel::Wgmma(plan) => plan.tile,
+        }
+    }
+
+    fn split_k(&self) -> i64 {
+        match self {
+            Kernel::Mma(plan) => plan.split_k,
+            Kernel::Wgmma(plan) => plan.split_k,
+        }
+    }
+
+    /// The loops over blocks (or tiles, of a persistent grid), outermost first.
+    fn loops(&self, gemm: &Gemm) -> Vec<BlockLoop> {
+        let ([m, n, _], split_k) = (self.tile(), self.split_k());
+        let raster = match self {
+            Kernel::Mma(plan) => plan.raster,
+            Kernel::Wgmma(plan) => plan.raster,
+        };
+        let (rows, columns) = (tiles(gemm.m, m), tiles(gemm.n, n));
+        let mut loops = Vec::new();
+        if split_k > 1 {
+            loops.push(BlockLoop { axis: Axis::K, extent: split_k, group: false });
+        }
+        loops.extend(order(raster, rows, columns));
+        loops
+    }
+}
+
+fn order(raster: Raster, rows: i64, columns: i64) -> Vec<BlockLoop> {
+    let (outer, inner) = if raster.columns { (Axis::N, Axis::M) } else { (Axis::M, Axis::N) };
+    let (many, few) = if raster.columns { (columns, rows) } else { (rows, columns) };
+    let of = |axis, extent, group| BlockLoop { axis, extent, group };
+    if raster.group <= 1 {
+        return vec![of(outer, many, false), of(inner, few, false)];
+    }
+    vec![of(outer, tiles(many, raster.group), false), of(inner, few, false), of(outer, raster.group, true)]
+}
+
+/// The number of tiles that cover an extent.
+pub(crate) fn tiles(extent: i64, tile: i64) -> i64 {
+    let tile = tile.max(1);
+    extent / tile + i64::from(extent % tile > 0)
+}
+
+/// Predicts a plan's time.
+///
+/// # Errors
+/// When the GPU cannot run it, or it does not fit the contraction.
+pub fn cost_of(kernel: &Kernel<'_>, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+    let gemm = Gemm::of(contraction).map_err(|e| Infeasible::Tensor(e.to_string()))?;
+    match kernel {
+        Kernel::Mma(plan) => plan.check(&gemm),
+        Kernel::Wgmma(plan) => plan.check(&gemm),
+    }
+    .map_err(|e| Infeasible::Tensor(e.to_string()))?;
+    let inner = time::Inner::of(kernel, &gemm, gpu)?;
+    let outer = time::Outer::of(&kernel.loops(&gemm), &inner, contraction, gpu);
+    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, work::block(kernel, &gemm)))
+}

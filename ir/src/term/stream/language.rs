@@ -1,0 +1,319 @@
+//! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
+//! primitives that only make sense together).
+use super::{FlatState, Place, RowState, Step, StreamState, Streams, TileState};
+use crate::term::{Role, TermLanguage};
+use egg::{Id, Language};
+use std::fmt;
+
+/// A node of a term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StreamTerm {
+    /// What is not scheduled yet. No extracted term holds one.
+    Nest(Box<StreamState>),
+    /// compute_inline or reverse_compute_inline of a block.
+    Inline {
+        /// Number of the block in the source.
+        block: u8,
+        /// Into its producer.
+        reverse: bool,
+        /// Variant before it is inlined.
+        variant: u16,
+        /// Schedule of what is left.
+        body: [Id; 1],
+    },
+    /// A block that is not inlined.
+    Keep {
+        /// Number of the block in the source.
+        block: u8,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// Blocks `from..to` make a kernel, and others follow. Children: the kernel, the rest.
+    Launch {
+        /// First block.
+        from: u8,
+        /// One past the last.
+        to: u8,
+        /// Kernel and rest.
+        children: [Id; 2],
+    },
+    /// Blocks `from..to` make the last kernel.
+    Last {
+        /// First block.
+        from: u8,
+        /// One past the last.
+        to: u8,
+        /// The kernel.
+        body: [Id; 1],
+    },
+    /// A loop of a flat kernel, or over the blocks of a row kernel.
+    Loop {
+        /// What it does to the team.
+        role: Role,
+        /// Number of iterations.
+        extent: i64,
+        /// Elements (or rows) that it covers.
+        total: i64,
+        /// What is repeated.
+        body: [Id; 1],
+    },
+    /// The rows of a block: split into a serial loop and threadIdx.y.
+    Rows {
+        /// One after the other.
+        serial: i64,
+        /// Side by side.
+        side_by_side: i64,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// The columns of every block of the kernel: split, bound to threadIdx.x (a reduction across threads where they are
+    /// reduced over), and accesses vectorized.
+    Columns {
+        /// Threads per row.
+        threads: i64,
+        /// Elements per access.
+        vector: i64,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// Where a buffer is held between the blocks of a row kernel: cache_read or set_scope.
+    Hold {
+        /// Number of the buffer.
+        buffer: u8,
+        /// Where.
+        place: Place,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// The loop over columns of one block of a row kernel (compute_at the row).
+    Stage {
+        /// Number of the block.
+        block: u8,
+        /// Whether it is unrolled.
+        unroll: bool,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// A tile kernel: both axes split, the rest bound to blocks; cache_read to shared memory at the block.
+    Tile {
+        /// Side of the tile.
+        side: i64,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// vectorize of the tile's copy and of its stores.
+    Wide {
+        /// Elements per access.
+        vector: i64,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// Threads of a tile kernel.
+    Team {
+        /// Per block.
+        threads: i64,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// storage_align of the tile, the last decision about it.
+    Pad {
+        /// Elements added to each row.
+        pad: i64,
+        /// What was decided before.
+        state: Box<StreamState>,
+    },
+    /// Nothing is left to decide.
+    Done(Box<StreamState>),
+}
+
+impl Language for StreamTerm {
+    type Discriminant = std::mem::Discriminant<StreamTerm>;
+
+    fn discriminant(&self) -> Self::Discriminant {
+        std::mem::discriminant(self)
+    }
+
+    fn matches(&self, other: &Self) -> bool {
+        let strip = |t: &StreamTerm| {
+            let mut t = t.clone();
+            t.children_mut().iter_mut().for_each(|id| *id = Id::from(0));
+            t
+        };
+        self.discriminant() == other.discriminant() && strip(self) == strip(other)
+    }
+
+    fn children(&self) -> &[Id] {
+        use StreamTerm::*;
+        match self {
+            Nest(_) | Pad { .. } | Done(_) => &[],
+            Launch { children, .. } => children,
+            Inline { body, .. }
+            | Keep { body, .. }
+            | Last { body, .. }
+            | Loop { body, .. }
+            | Rows { body, .. }
+            | Columns { body, .. }
+            | Hold { body, .. }
+            | Stage { body, .. }
+            | Tile { body, .. }
+            | Wide { body, .. }
+            | Team { body, .. } => body,
+        }
+    }
+
+    fn children_mut(&mut self) -> &mut [Id] {
+        use StreamTerm::*;
+        match self {
+            Nest(_) | Pad { .. } | Done(_) => &mut [],
+            Launch { children, .. } => children,
+            Inline { body, .. }
+            | Keep { body, .. }
+            | Last { body, .. }
+            | Loop { body, .. }
+            | Rows { body, .. }
+            | Columns { body, .. }
+            | Hold { body, .. }
+            | Stage { body, .. }
+            | Tile { body, .. }
+            | Wide { body, .. }
+            | Team { body, .. } => body,
+        }
+    }
+}
+
+impl fmt::Display for StreamTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use StreamTerm::*;
+        match self {
+            Nest(state) => write!(f, "nest:{:?}", state.step),
+            Inline { block, reverse, .. } => write!(f, "{}inline:{block}", if *reverse { "reverse-" } else { "" }),
+            Keep { block, .. } => write!(f, "keep:{block}"),
+            Launch { from, to, .. } => write!(f, "kernel:{from}..{to}"),
+            Last { from, to, .. } => write!(f, "last-kernel:{from}..{to}"),
+            Loop { role, extent, .. } => write!(f, "loop:{role}:{extent}"),
+            Rows { serial, side_by_side, .. } => write!(f, "rows:{serial}x{side_by_side}"),
+            Columns { threads, vector, .. } => write!(f, "columns:{threads}x{vector}"),
+            Hold { buffer, place, .. } => write!(f, "hold:{buffer}:{place:?}"),
+            Stage { block, unroll, .. } => write!(f, "stage:{block}{}", if *unroll { ":unroll" } else { "" }),
+            Tile { side, .. } => write!(f, "tile:{side}x{side}"),
+            Wide { vector, .. } => write!(f, "wide:{vector}"),
+            Team { threads, .. } => write!(f, "team:{threads}"),
+            Pad { pad, .. } => write!(f, "pad:{pad}"),
+            Done(_) => f.write_str("done"),
+        }
+    }
+}
+
+/// What stands over a body of `b`; `None` where the node may not.
+fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option<StreamState> {
+    let with = |step: Step| Some(StreamState { step, ..b });
+    let at_kernels = |at: u8| b.step == Step::Inline(at) || b.step == Step::Kernels(0);
+    match (node, b.step) {
+        (StreamTerm::Inline { block, variant, .. }, _) if at_kernels(block + 1) => {
+            (*variant != b.variant).then_some(StreamState { variant: *variant, step: Step::Inline(*block) })
+        }
+        (StreamTerm::Keep { block, .. }, _) if at_kernels(block + 1) => with(Step::Inline(*block)),
+        (StreamTerm::Launch { from, to, .. }, Step::Kernel { from: f, to: t }) if (f, t) == (*from, *to) => {
+            let fits = rest.is_some_and(|r| r.variant == b.variant && r.step == Step::Kernels(*to));
+            if fits {
+                with(Step::Kernels(*from))
+            } else {
+                None
+            }
+        }
+        (StreamTerm::Last { from, to, .. }, Step::Kernel { from: f, to: t }) if (f, t) == (*from, *to) => {
+            with(Step::Kernels(*from))
+        }
+        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Row(from, to, row)) => {
+            let fits = row == RowState { per_block: row.per_block, ..RowState::default() } && row.per_block > 0;
+            (fits && extent.checked_mul(row.per_block) == Some(*total)).then_some(())?;
+            with(Step::Kernel { from, to })
+        }
+        (StreamTerm::Rows { serial, side_by_side, .. }, Step::Row(from, to, row)) => {
+            let below = RowState { per_block: row.per_block, side_by_side: *side_by_side, ..RowState::default() };
+            (row == below && serial.checked_mul(*side_by_side) == Some(row.per_block)).then_some(())?;
+            with(Step::Row(from, to, RowState { side_by_side: 0, ..row }))
+        }
+        (StreamTerm::Columns { threads, vector, .. }, Step::Row(from, to, row)) => {
+            let fits = (row.threads, row.vector) == (*threads, *vector) && row.holds.is_empty() && row.loops == 0;
+            (fits && *threads > 0 && *vector > 0).then_some(())?;
+            with(Step::Row(from, to, RowState { threads: 0, vector: 0, ..row }))
+        }
+        (StreamTerm::Hold { place, .. }, Step::Row(from, to, row)) if row.loops == 0 => {
+            let (holds, last) = row.holds.without_last()?;
+            (last == *place).then_some(())?;
+            with(Step::Row(from, to, RowState { holds, ..row }))
+        }
+        (StreamTerm::Stage { block, .. }, Step::Row(from, to, row)) => {
+            (row.loops > 0 && *block + 1 == from + row.loops && from + row.loops <= to).then_some(())?;
+            with(Step::Row(from, to, RowState { loops: row.loops - 1, ..row }))
+        }
+        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Flat(block, flat)) if flat.done == 0 => {
+            (flat.tile == 0 && extent.checked_mul(flat.side_by_side) == Some(*total)).then_some(())?;
+            with(Step::Kernel { from: block, to: block + 1 })
+        }
+        (StreamTerm::Loop { role, extent, total, .. }, Step::Flat(block, flat)) => {
+            let expected = [Role::Block, Role::Unroll, Role::Thread, Role::Vector];
+            let done = flat.done.checked_sub(1)?;
+            let covered = flat.tile.checked_mul(*extent)?;
+            let exact = *role == Role::Block || covered == *total;
+            (expected.get(usize::from(done)) == Some(role) && exact && covered >= *total).then_some(())?;
+            (covered - flat.tile < *total).then_some(())?;
+            let tile = if *role == Role::Block { 0 } else { *total };
+            with(Step::Flat(block, FlatState { tile, done, ..flat }))
+        }
+        (StreamTerm::Tile { side, .. }, Step::Tile(block, tile)) => {
+            (tile == TileState { side: *side, ..TileState::default() }).then_some(())?;
+            with(Step::Kernel { from: block, to: block + 1 })
+        }
+        (StreamTerm::Wide { vector, .. }, Step::Tile(block, tile)) => {
+            (tile.vector == *vector && tile.threads == 0 && *vector > 0).then_some(())?;
+            with(Step::Tile(block, TileState { vector: 0, ..tile }))
+        }
+        (StreamTerm::Team { threads, .. }, Step::Tile(block, tile)) => {
+            (tile.threads == *threads && tile.vector > 0 && *threads > 0).then_some(())?;
+            with(Step::Tile(block, TileState { threads: 0, ..tile }))
+        }
+        _ => None,
+    }
+}
+
+impl TermLanguage for StreamTerm {
+    type State = StreamState;
+    type Problem = Streams;
+
+    fn plain(state: StreamState) -> StreamTerm {
+        StreamTerm::Nest(Box::new(state))
+    }
+
+    fn is_plain(&self) -> bool {
+        matches!(self, StreamTerm::Nest(_))
+    }
+
+    fn invariant(&self, child: &dyn Fn(Id) -> Option<StreamState>) -> Result<StreamState, String> {
+        let found = match self {
+            StreamTerm::Nest(state) => Some(**state),
+            StreamTerm::Done(state) => match state.step {
+                Step::Row(from, to, row) => (row.loops == to - from && row.vector > 0).then_some(**state),
+                Step::Flat(_, flat) => ((flat.tile, flat.done) == (1, 4)).then_some(**state),
+                _ => None,
+            },
+            StreamTerm::Pad { pad, state } => {
+                matches!(state.step, Step::Tile(_, tile) if tile.threads > 0 && *pad >= 0).then_some(**state)
+            }
+            node => {
+                let body = node.children().first().and_then(|id| child(*id));
+                let rest = node.children().get(1).and_then(|id| child(*id));
+                body.and_then(|b| above(node, b, rest))
+            }
+        };
+        found.ok_or_else(|| {
+            let body = self.children().first().and_then(|id| child(*id));
+            format!("{self} cannot stand over a body in state {body:?}")
+        })
+    }
+
+    fn no_invariant() -> StreamState {
+        StreamState { variant: u16::MAX, step: Step::Inline(u8::MAX) }
+    }
+}

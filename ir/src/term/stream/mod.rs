@@ -1,0 +1,18 @@
+//! Programs of several streaming blocks: elementwise maps, transposes, and reductions of rows. Their schedules as terms,
+//! the invariant of a class, and plans.
+//!
+//! A schedule says which blocks are inlined, which of the others share a kernel, and how each kernel runs: as a map over
+//! all elements (`Flat`), over rows with the row's threads side by side (`Row`), or over tiles through shared memory
+//! (`Tile`).
+mod language;
+mod plan;
+mod problem;
+mod read;
+mod state;
+
+pub use language::StreamTerm;
+pub use plan::{FlatPlan, Held, KernelPlan, RowPlan, StreamPlan, TilePlan};
+pub use problem::{
+    Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams,
+};
+pub use state::{FlatState, Holds, Place, RowState, Step, StreamState, TileState};

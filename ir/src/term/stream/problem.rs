@@ -1,0 +1,299 @@
+//! What a streaming program is: its blocks in order, and for each access which iterator indexes each dimension.
+use crate::DType;
+
+/// An iterator of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamIter {
+    /// Its name in the program.
+    pub name: String,
+    /// Number of values, at least 1.
+    pub extent: i64,
+    /// Whether it is reduced over.
+    pub reduce: bool,
+    /// Number of its axis: iterators that index the same dimensions of the same buffers share one.
+    pub axis: usize,
+}
+
+/// What a block does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockKind {
+    /// One value per instance.
+    Map,
+    /// A reduction over its last iterators.
+    Reduce,
+}
+
+/// An access to a global buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Number of the buffer in [`Stream::buffers`].
+    pub buffer: usize,
+    /// The iterator that indexes each dimension; `None` where the index is 0 and the dimension has one element.
+    pub dims: Vec<Option<usize>>,
+}
+
+/// A block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamBlock {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub kind: BlockKind,
+    /// Its iterators in order, spatial ones first; the loops are a plain nest of them.
+    pub iters: Vec<StreamIter>,
+    /// What it reads, in the order of the block's regions (a reduction's own sum is none of them).
+    pub reads: Vec<Access>,
+    /// What it writes.
+    pub write: Access,
+    /// Additions, multiplications, comparisons and the like per instance.
+    pub arithmetic: u32,
+    /// Divisions and functions per instance.
+    pub special: u32,
+    /// Type of its arithmetic.
+    pub dtype: DType,
+}
+
+/// A buffer of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamBuffer {
+    /// Its name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents, row-major.
+    pub dims: Vec<i64>,
+    /// Whether it is a parameter of the program (else a block writes and others read it).
+    pub param: bool,
+}
+
+impl StreamBuffer {
+    /// Size, bytes.
+    pub fn bytes(&self) -> i64 {
+        self.dims.iter().fold(i64::from(self.dtype.bytes()), |n, d| n.saturating_mul(*d))
+    }
+}
+
+/// A step of inlining.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Inlining {
+    /// The block that goes away.
+    pub block: String,
+    /// Into its producer (`reverse_compute_inline`) rather than into its consumers.
+    pub reverse: bool,
+}
+
+/// The blocks that are left when some are inlined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// How it was made from the source, in order.
+    pub inlined: Vec<Inlining>,
+    /// Blocks in order of execution.
+    pub blocks: Vec<StreamBlock>,
+    /// Buffers.
+    pub buffers: Vec<StreamBuffer>,
+}
+
+/// A streaming program with all ways to inline its blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// Names of the source's blocks, in order: the order in which inlining is decided.
+    pub source: Vec<String>,
+    /// The source first, then what inlining makes of it.
+    pub variants: Vec<Stream>,
+    /// (variant, place of a block in `source`) to the variant where that block is inlined, and whether in reverse.
+    pub inline: Vec<(usize, usize, usize, bool)>,
+}
+
+/// How the blocks of one row kernel see their iterators: rows first, then columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows.
+    pub rows: i64,
+    /// Elements of a row; 1 where every block has rows only.
+    pub columns: i64,
+    /// Row iterators of each block.
+    pub row_iters: usize,
+}
+
+/// How a block of a row kernel, or of a flat one, sees a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AccessForm {
+    /// An element per row and column, contiguous along the columns.
+    Full,
+    /// A value per row.
+    PerRow,
+    /// A value per column, the same in all rows, contiguous.
+    PerColumn,
+    /// One value.
+    Scalar,
+    /// Anything else (strided, for instance).
+    Other,
+}
+
+impl StreamBlock {
+    /// Instances.
+    pub fn instances(&self) -> i64 {
+        self.iters.iter().fold(1, |n, i| n.saturating_mul(i.extent))
+    }
+
+    /// Spatial iterators.
+    pub fn spatial(&self) -> usize {
+        self.iters.iter().filter(|i| !i.reduce).count()
+    }
+
+    /// How an access looks when the first `rows` iterators are rows and the others columns.
+    pub fn form(&self, access: &Access, rows: usize) -> AccessForm {
+        let used: Vec<usize> = access.dims.iter().flatten().copied().collect();
+        let columns: Vec<usize> = (rows..self.iters.len()).collect();
+        let all: Vec<usize> = (0..self.iters.len()).collect();
+        let only_rows: Vec<usize> = (0..rows).collect();
+        if used.is_empty() {
+            AccessForm::Scalar
+        } else if used == all && !columns.is_empty() {
+            AccessForm::Full
+        } else if used == only_rows {
+            AccessForm::PerRow
+        } else if used == columns {
+            AccessForm::PerColumn
+        } else {
+            AccessForm::Other
+        }
+    }
+}
+
+impl Stream {
+    /// Number of a buffer.
+    pub fn buffer(&self, name: &str) -> Option<usize> {
+        self.buffers.iter().position(|b| b.name == name)
+    }
+
+    /// Whether a buffer that the kernel of blocks `from..to` writes is used after it (or by the caller).
+    pub fn outlives(&self, buffer: usize, to: usize) -> bool {
+        self.buffers[buffer].param || self.blocks[to..].iter().any(|b| b.reads.iter().any(|r| r.buffer == buffer))
+    }
+
+    /// The common shape of blocks that can share a row kernel: the rows of a reduction among them are the first iterators
+    /// of all, the columns the others, with the same extents everywhere. `None` where there is none.
+    pub fn row_shape(&self, from: usize, to: usize) -> Option<Shape> {
+        let blocks = self.blocks.get(from..to)?;
+        let first = blocks.iter().find(|b| b.kind == BlockKind::Reduce)?;
+        let row_iters = first.spatial();
+        if row_iters == 0 {
+            return None;
+        }
+        let extents = |b: &StreamBlock, range: std::ops::Range<usize>| -> Vec<i64> {
+            b.iters[range].iter().map(|i| i.extent).collect()
+        };
+        let (rows, columns) = (extents(first, 0..row_iters), extents(first, row_iters..first.iters.len()));
+        let fits = |b: &StreamBlock| {
+            let n = b.iters.len();
+            n >= row_iters
+                && extents(b, 0..row_iters) == rows
+                && (n == row_iters || extents(b, row_iters..n) == columns)
+                && (b.kind == BlockKind::Map || b.spatial() == row_iters)
+        };
+        blocks.iter().all(fits).then(|| Shape {
+            rows: rows.iter().product(),
+            columns: columns.iter().product(),
+            row_iters,
+        })
+    }
+
+    /// Whether blocks `from..to` can run row by row in one kernel: every access has one of the plain forms, what passes
+    /// between them is seen by nobody else, and only the last one writes what outlives the kernel.
+    pub fn fits_row(&self, from: usize, to: usize) -> bool {
+        let Some(shape) = self.row_shape(from, to) else { return false };
+        let blocks = &self.blocks[from..to];
+        blocks.iter().enumerate().all(|(i, b)| {
+            let last = from + i + 1 == to;
+            let own_form = if b.kind == BlockKind::Reduce || b.iters.len() == shape.row_iters {
+                AccessForm::PerRow
+            } else {
+                AccessForm::Full
+            };
+            // A row of one kernel holds what its earlier blocks wrote of the same row, whole.
+            let plain = b.reads.iter().all(|r| {
+                let form = b.form(r, shape.row_iters);
+                let made_here = blocks[..i].iter().any(|p| p.write.buffer == r.buffer);
+                form != AccessForm::Other && (!made_here || matches!(form, AccessForm::Full | AccessForm::PerRow))
+            });
+            plain
+                && b.form(&b.write, shape.row_iters) == own_form
+                && (last || !self.outlives(b.write.buffer, to))
+                && (last || blocks[i + 1..].iter().any(|c| c.reads.iter().any(|r| r.buffer == b.write.buffer)))
+        })
+    }
+
+    /// Whether a block can run as a map over all its elements: every access follows the order of its loops or ignores
+    /// some of them.
+    pub fn fits_flat(&self, block: usize) -> bool {
+        let Some(b) = self.blocks.get(block) else { return false };
+        let ordered = |a: &Access| {
+            let used: Vec<usize> = a.dims.iter().flatten().copied().collect();
+            used.windows(2).all(|w| w[0] < w[1])
+        };
+        let all: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
+        let whole: Vec<Option<usize>> = b.write.dims.iter().filter(|d| d.is_some()).copied().collect();
+        b.kind == BlockKind::Map && whole == all && !b.iters.is_empty() && b.reads.iter().all(ordered)
+    }
+
+    /// For a block that permutes: (iterator that is innermost where it is read, iterator that is innermost where it is
+    /// written, number of the read). `None` where there is no one such read.
+    pub fn transposed(&self, block: usize) -> Option<(usize, usize, usize)> {
+        let b = self.blocks.get(block)?;
+        let all: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
+        if b.kind != BlockKind::Map || b.write.dims != all {
+            return None;
+        }
+        let inner = b.iters.len().checked_sub(1)?;
+        let mut found = None;
+        for (number, read) in b.reads.iter().enumerate() {
+            let uses: Vec<usize> = read.dims.iter().flatten().copied().collect();
+            let permutes = uses.len() == b.iters.len() && read.dims.len() == b.iters.len();
+            match uses.last() {
+                Some(last) if *last != inner && uses.contains(&inner) => {
+                    if !permutes || found.is_some() {
+                        return None;
+                    }
+                    found = Some((*last, inner, number));
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Buffers of a row kernel for which there is something to decide, in order: where the row is held between the blocks
+    /// that read it, and whether values per column are kept for several rows.
+    pub fn held(&self, from: usize, to: usize, rows_per_block: i64) -> Vec<(usize, AccessForm)> {
+        let Some(shape) = self.row_shape(from, to) else { return Vec::new() };
+        let blocks = &self.blocks[from..to];
+        let mut out = Vec::new();
+        for buffer in 0..self.buffers.len() {
+            let readers: Vec<AccessForm> = blocks
+                .iter()
+                .flat_map(|b| b.reads.iter().filter(|r| r.buffer == buffer).map(|r| b.form(r, shape.row_iters)))
+                .collect();
+            let written = blocks.iter().any(|b| b.write.buffer == buffer && !readers.is_empty());
+            let full = readers.iter().filter(|f| **f == AccessForm::Full).count();
+            if full > 1 || (full > 0 && written) {
+                out.push((buffer, AccessForm::Full));
+            } else if readers.contains(&AccessForm::PerColumn) && rows_per_block > 1 {
+                out.push((buffer, AccessForm::PerColumn));
+            }
+        }
+        out
+    }
+
+    /// Whether a buffer is written by a block of `from..to`.
+    pub fn made_in(&self, buffer: usize, from: usize, to: usize) -> bool {
+        self.blocks[from..to].iter().any(|b| b.write.buffer == buffer)
+    }
+}
+
+impl Streams {
+    /// The variant that a list of inlined blocks makes.
+    pub fn variant(&self, inlined: &[Inlining]) -> Option<&Stream> {
+        self.variants.iter().find(|v| v.inlined == inlined)
+    }
+}

@@ -1,0 +1,78 @@
+//! Why a plan has no kernel.
+use crate::DType;
+
+/// Why a plan has no kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    /// A size that is not positive, or beyond 2^31.
+    #[error("{0} is {1}; sizes are 1 to 2^31 - 1")]
+    Size(&'static str, i64),
+    /// The instruction does not take these operands.
+    #[error("{instruction} does not multiply {operand:?}")]
+    OperandType {
+        /// Instruction.
+        instruction: String,
+        /// Operand type.
+        operand: DType,
+    },
+    /// The result cannot have this type.
+    #[error("sums in {accumulator:?} are not stored as {output:?}")]
+    OutputType {
+        /// Type of the sums.
+        accumulator: DType,
+        /// Type of C.
+        output: DType,
+    },
+    /// A tile does not divide.
+    #[error("{what} is {value}; it must be a positive multiple of {of}")]
+    Multiple {
+        /// What.
+        what: &'static str,
+        /// Its value.
+        value: i64,
+        /// What it must be a multiple of.
+        of: i64,
+    },
+    /// Rows of a tile whose 16-byte chunks cannot be xor-ed.
+    #[error("rows of {0}'s tile have {1} 16-byte chunks; a swizzle takes 1, 2, 4 or a multiple of 8")]
+    Swizzle(&'static str, i64),
+    /// Too many threads, or none.
+    #[error("{0} threads per block; a GPU runs 32 to 1024")]
+    Threads(i64),
+    /// The ring is too short or too long.
+    #[error("{0} stages; a ring has 2 to 16")]
+    Stages(u32),
+    /// Too much shared memory.
+    #[error("{bytes} bytes of shared memory per block; at most {most}")]
+    Shared {
+        /// Asked for.
+        bytes: i64,
+        /// Limit.
+        most: i64,
+    },
+    /// The way through shared memory is not open.
+    #[error("C cannot be stored by way of shared memory: {0}")]
+    Store(&'static str),
+    /// `wgmma` reads other types than 16-bit ones along k only.
+    #[error("wgmma reads {operand:?} only along k: {side} is stored across it")]
+    Order {
+        /// Operand type.
+        operand: DType,
+        /// A or B.
+        side: &'static str,
+    },
+    /// More accumulators than registers.
+    #[error("{0} accumulators per thread; at most {1} fit")]
+    Accumulators(i64, i64),
+    /// What the TMA cannot move.
+    #[error("the TMA cannot move {0}: {1}")]
+    TensorMap(&'static str, &'static str),
+    /// More parts than tiles along k.
+    #[error("{parts} parts of {tiles} tiles along k")]
+    Split {
+        /// Parts.
+        parts: i64,
+        /// Tiles.
+        tiles: i64,
+    },
+}

@@ -1,0 +1,267 @@
+//! Schedules on `mma.sync`, and when they fit.
+use super::{multiple, tiles, Gemm, Mma, TensorError, MOST_SHARED};
+use serde::{Deserialize, Serialize};
+
+/// A schedule on `mma.sync`: a ring of tiles in shared memory filled by `cp.async`, fragments by `ldmatrix`, double
+/// buffered along k.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TensorPlan {
+    /// Tile of a block: m, n, k.
+    pub tile: [i64; 3],
+    /// Tile of a warp: m, n.
+    pub warp: [i64; 2],
+    /// Whether warps of neighbouring numbers lie side by side along n (else along m).
+    pub warps_m_outer: bool,
+    /// Instruction; its operand type is the problem's.
+    pub instruction: Mma,
+    /// Order of a warp's instructions.
+    pub order: Order,
+    /// Tiles in the ring, 2 at least.
+    pub stages: u32,
+    /// Whether 16-byte chunks of a tile of A, of B, are xor-ed with the row, which frees `ldmatrix` of bank conflicts.
+    pub swizzle: [bool; 2],
+    /// Order of the blocks.
+    pub raster: Raster,
+    /// Parts of k, summed by a second kernel.
+    pub split_k: i64,
+    /// How C is written.
+    pub store: Store,
+    /// Blocks that are to fit on a multiprocessor at once, where the compiler shall save registers for that.
+    pub min_blocks: Option<u32>,
+}
+
+/// Order in which tiles of C are given to blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Raster {
+    /// Groups are of columns, and go from row to row; else of rows, from column to column.
+    pub columns: bool,
+    /// Rows (columns) of tiles that neighbouring blocks walk down before the next column (row); 1: along rows (columns).
+    pub group: i64,
+}
+
+impl Raster {
+    /// Groups of so many rows.
+    pub fn rows(group: i64) -> Raster {
+        Raster { columns: false, group }
+    }
+}
+
+/// Order of the instructions of a warp's tile in one step along k.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Order {
+    /// Down the columns; else along the rows.
+    pub columns: bool,
+    /// Every other row (column) is walked backwards, so that neighbouring instructions share an operand.
+    pub serpentine: bool,
+}
+
+/// How C is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Store {
+    /// From the fragments.
+    Direct,
+    /// By way of shared memory, 16 bytes per access (types of 16 bits, rows of a multiple of 16 bytes).
+    Shared {
+        /// With `stmatrix` (sm_90).
+        stmatrix: bool,
+    },
+}
+
+impl TensorPlan {
+    /// Whether the plan fits the problem.
+    ///
+    /// # Errors
+    /// The condition that does not hold.
+    pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        problem(gemm)?;
+        operands(gemm, self.instruction)?;
+        warps([self.tile[0], self.tile[1]], self.warp)?;
+        multiple("block tile k", self.tile[2], i64::from(self.instruction.k()))?;
+        multiple("raster group", self.raster.group, 1)?;
+        multiple("split_k", self.split_k, 1)?;
+        threads(self.threads())?;
+        rows(gemm, self.tile, self.swizzle)?;
+        ring(gemm, self.tile, self.stages)?;
+        split(gemm, self.tile[2], self.split_k)?;
+        store(gemm, self.store, self.split_k > 1, self.tile, self.stages)
+    }
+
+    /// Threads per block.
+    pub fn threads(&self) -> i64 {
+        self.tile[0] / self.warp[0].max(1) * (self.tile[1] / self.warp[1].max(1)) * 32
+    }
+
+    /// Shared memory per block, bytes.
+    pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
+        ring_bytes(gemm, self.tile, self.stages)
+    }
+
+    /// Blocks, all parts of k together.
+    pub fn blocks(&self, gemm: &Gemm) -> i64 {
+        tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
+    }
+
+    /// The schedule in a few lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        let [m, n, k] = self.tile;
+        let swizzled = match self.swizzle {
+            [true, true] => "A and B swizzled",
+            [true, false] => "A swizzled",
+            [false, true] => "B swizzled",
+            [false, false] => "not swizzled",
+        };
+        let store = match self.store {
+            Store::Direct => "from the fragments",
+            Store::Shared { stmatrix: true } => "by stmatrix and shared memory",
+            Store::Shared { stmatrix: false } => "by way of shared memory",
+        };
+        let order = match (self.order.columns, self.order.serpentine) {
+            (false, false) => "by rows",
+            (false, true) => "by rows, back and forth",
+            (true, false) => "by columns",
+            (true, true) => "by columns, back and forth",
+        };
+        vec![
+            format!(
+                "mma.sync {:?}, {}{}",
+                self.instruction,
+                self.raster.text(),
+                if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
+            ),
+            format!(
+                "block tile {m}x{n}, k {k} (cp.async, {} stages, {swizzled}), {} threads{}",
+                self.stages,
+                self.threads(),
+                self.min_blocks.map_or(String::new(), |b| format!(", {b} blocks per multiprocessor asked for")),
+            ),
+            format!(
+                "warp tile {}x{}{}, instructions {order}; C {store}",
+                self.warp[0],
+                self.warp[1],
+                if self.warps_m_outer { "" } else { " (n outer)" },
+            ),
+        ]
+    }
+}
+
+impl Raster {
+    pub(super) fn text(self) -> String {
+        let (group, along) = if self.columns { ("columns", "rows") } else { ("rows", "columns") };
+        match self.group {
+            1 if self.columns => "blocks down the columns".into(),
+            1 => "blocks along the rows".into(),
+            g => format!("blocks in groups of {g} {group} over the {along}"),
+        }
+    }
+}
+
+/// Sizes and the result's type.
+pub fn problem(gemm: &Gemm) -> Result<(), TensorError> {
+    gemm.check()
+}
+
+/// The instruction takes the problem's operands.
+pub fn operands(gemm: &Gemm, op: Mma) -> Result<(), TensorError> {
+    if op.operand() == gemm.operand {
+        return Ok(());
+    }
+    Err(TensorError::OperandType { instruction: format!("{op:?}"), operand: gemm.operand })
+}
+
+/// Whole instructions make a warp's tile (m, n), and whole warps a block's.
+pub fn warps(tile: [i64; 2], warp: [i64; 2]) -> Result<(), TensorError> {
+    multiple("warp tile m", warp[0], 16)?;
+    multiple("warp tile n", warp[1], 16)?;
+    multiple("block tile m", tile[0], warp[0])?;
+    multiple("block tile n", tile[1], warp[1])
+}
+
+/// A GPU runs so many threads.
+pub fn threads(threads: i64) -> Result<(), TensorError> {
+    if (32..=1024).contains(&threads) {
+        Ok(())
+    } else {
+        Err(TensorError::Threads(threads))
+    }
+}
+
+/// Rows of both tiles are whole chunks of 16 bytes, of a number that the swizzle takes.
+pub fn rows(gemm: &Gemm, [m, n, k]: [i64; 3], swizzle: [bool; 2]) -> Result<(), TensorError> {
+    let chunk = 16 / i64::from(gemm.operand.bytes());
+    let sides = [("A", if gemm.a_transposed { m } else { k }), ("B", if gemm.b_transposed { k } else { n })];
+    for ((name, columns), swizzled) in sides.into_iter().zip(swizzle) {
+        multiple("a tile's row", columns, chunk)?;
+        let chunks = columns / chunk;
+        if swizzled && !matches!(chunks, 1 | 2 | 4) && chunks % 8 != 0 {
+            return Err(TensorError::Swizzle(name, chunks));
+        }
+    }
+    Ok(())
+}
+
+/// The ring has a length that there is, and fits the largest shared memory.
+pub fn ring(gemm: &Gemm, tile: [i64; 3], stages: u32) -> Result<(), TensorError> {
+    if !(2..=16).contains(&stages) {
+        return Err(TensorError::Stages(stages));
+    }
+    let bytes = ring_bytes(gemm, tile, stages);
+    if bytes > MOST_SHARED {
+        return Err(TensorError::Shared { bytes, most: MOST_SHARED });
+    }
+    Ok(())
+}
+
+fn ring_bytes(gemm: &Gemm, [m, n, k]: [i64; 3], stages: u32) -> i64 {
+    i64::from(stages) * (m + n) * k * i64::from(gemm.operand.bytes())
+}
+
+/// Every part of k has a tile.
+pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
+    let tiles = tiles(gemm.k, tile_k);
+    if parts > tiles {
+        return Err(TensorError::Split { parts, tiles });
+    }
+    Ok(())
+}
+
+/// C can be written so; `is_split`: what is written are sums of a part of k.
+pub fn store(gemm: &Gemm, store: Store, is_split: bool, tile: [i64; 3], stages: u32) -> Result<(), TensorError> {
+    let [m, n, _] = tile;
+    let Store::Shared { .. } = store else { return Ok(()) };
+    let reason = if is_split {
+        "split-K stores its sums at once"
+    } else if gemm.output != gemm.operand || gemm.output.bytes() != 2 {
+        "its type is not the operands' 16-bit type"
+    } else if gemm.n % 8 != 0 {
+        "its rows are not multiples of 16 bytes"
+    } else if m * n * 2 > ring_bytes(gemm, tile, stages) {
+        "its tile is larger than the ring"
+    } else if !matches!(n / 8, 2 | 4) && n % 64 != 0 {
+        "its tile's rows cannot be swizzled"
+    } else {
+        return Ok(());
+    };
+    Err(TensorError::Store(reason))
+}
+
+/// Elements that one copy of an operand's tile moves: 16 bytes where rows in global memory are multiples of that, else
+/// as much as divides them. `along_k`: rows of memory run along k.
+pub fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
+    let pitch = if along_k { gemm.k } else { extent };
+    let mut width = 16 / i64::from(gemm.operand.bytes());
+    while width > 1 && pitch % width != 0 {
+        width /= 2;
+    }
+    width
+}
+
+/// 32-bit registers of a thread, estimated from machine code: sums, two sets of fragments, addresses and counters (40,
+/// and two for each copy of a thread).
+pub fn registers(gemm: &Gemm, tile: [i64; 3], warp: [i64; 2]) -> i64 {
+    let words = |extent: i64| extent / 16 * 4;
+    let threads = (tile[0] / warp[0].max(1) * (tile[1] / warp[1].max(1)) * 32).max(1);
+    let a = copy_width(gemm, !gemm.a_transposed, gemm.m);
+    let b = copy_width(gemm, gemm.b_transposed, gemm.n);
+    let copies = tiles(tile[0] * tile[2] / a, threads) + tiles(tile[1] * tile[2] / b, threads);
+    warp[0] * warp[1] / 32 + 2 * (words(warp[0]) + words(warp[1])) + 40 + 2 * copies
+}

@@ -1,0 +1,48 @@
+//! Schedules on tensor cores: what is computed, the plans with their legality, and their part of the term language.
+//!
+//! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later), [`WgmmaPlan`] how on `wgmma`
+//! (sm_90a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
+mod error;
+mod gemm;
+mod instruction;
+mod mma;
+mod node;
+mod read;
+mod wgmma;
+
+pub use error::TensorError;
+pub use gemm::{Activation, Epilogue, Gemm, NotGemm};
+pub use instruction::Mma;
+pub use mma::{Order, Raster, Store, TensorPlan};
+pub(super) use node::{leaf_state, state_of};
+pub use node::{Kind, Matrix, TensorNode, TensorStage};
+pub use read::TensorSchedule;
+pub use wgmma::{TileStore, WgmmaPlan};
+
+/// The conditions of `mma.sync` plans, one by one.
+pub mod mma_conditions {
+    pub use super::mma::{copy_width, operands, problem, registers, ring, rows, split, store, threads, warps};
+}
+
+/// The conditions of `wgmma` plans, one by one.
+pub mod wgmma_conditions {
+    pub use super::wgmma::{consumers, operands, rows, split, stages, store, sums, tile};
+}
+
+/// Shared memory that a block can have on the largest GPUs, bytes.
+const MOST_SHARED: i64 = 227 * 1024;
+
+/// `value` is a positive multiple of `of`.
+fn multiple(what: &'static str, value: i64, of: i64) -> Result<(), TensorError> {
+    if value > 0 && value % of == 0 {
+        Ok(())
+    } else {
+        Err(TensorError::Multiple { what, value, of })
+    }
+}
+
+/// The number of tiles that cover an extent.
+fn tiles(extent: i64, tile: i64) -> i64 {
+    let tile = tile.max(1);
+    extent / tile + i64::from(extent % tile > 0)
+}

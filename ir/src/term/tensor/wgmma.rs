@@ -1,0 +1,247 @@
+//! Schedules on `wgmma`, and when they fit.
+use super::{multiple, tiles, Gemm, Raster, TensorError, MOST_SHARED};
+use crate::DType;
+use serde::{Deserialize, Serialize};
+
+/// A schedule on `wgmma`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct WgmmaPlan {
+    /// Tile of a block: m, n, k. k takes 128 bytes; n is one instruction's (at most 256).
+    pub tile: [i64; 3],
+    /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of 64.
+    pub consumers: u32,
+    /// Instead, each of two consumers takes whole tiles, in turn: one multiplies while the other stores.
+    pub ping_pong: bool,
+    /// Tiles in the ring, 2 at least.
+    pub stages: u32,
+    /// Whether a consumer's blocks of 64 rows go through all of a tile along k one after the other (else step by step).
+    pub by_rows: bool,
+    /// Whether a consumer waits for a tile's instructions at once and frees its place in the ring (else one tile later).
+    pub eager_release: bool,
+    /// Order of the tiles.
+    pub raster: Raster,
+    /// Blocks, each of which walks over tiles; `None`: one per tile.
+    pub blocks: Option<u32>,
+    /// Parts of k, summed by a second kernel.
+    pub split_k: i64,
+    /// How C is written.
+    pub store: TileStore,
+}
+
+/// How C is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum TileStore {
+    /// From the accumulators.
+    Direct,
+    /// `stmatrix` into shared memory, from there by the TMA (16-bit types).
+    Tma,
+}
+
+/// Threads of a group of four warps.
+const GROUP: i64 = 128;
+
+impl WgmmaPlan {
+    /// Whether the plan fits the problem.
+    ///
+    /// # Errors
+    /// The condition that does not hold.
+    pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        gemm.check()?;
+        operands(gemm)?;
+        consumers(self.consumers, self.ping_pong)?;
+        stages(self.stages)?;
+        tile(gemm, self.tile, self.consumers, self.ping_pong)?;
+        multiple("raster group", self.raster.group, 1)?;
+        multiple("split_k", self.split_k, 1)?;
+        split(gemm, self.tile[2], self.split_k)?;
+        rows(gemm)?;
+        store(gemm, self.store, self.split_k > 1, self.tile[1])?;
+        sums(self.tile, self.consumers, self.ping_pong)?;
+        let bytes = self.shared_bytes(gemm);
+        if bytes > MOST_SHARED {
+            return Err(TensorError::Shared { bytes, most: MOST_SHARED });
+        }
+        Ok(())
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        (self.consumers + 1) * GROUP as u32
+    }
+
+    /// Registers of a producer's and of a consumer's thread, where they part with the launch's.
+    pub fn registers(&self) -> Option<(u32, u32)> {
+        registers(self.consumers)
+    }
+
+    /// Shared memory per block, bytes.
+    pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
+        let [m, n, _] = self.tile;
+        let ring = i64::from(self.stages) * ((m + n) * GROUP + 16) + if self.ping_pong { 16 } else { 0 };
+        ring + if self.store == TileStore::Tma { self.parts() * m * n * i64::from(gemm.output.bytes()) } else { 0 }
+    }
+
+    /// Tiles of C that are in work at once.
+    pub fn parts(&self) -> i64 {
+        parts(self.consumers, self.ping_pong)
+    }
+
+    /// Blocks of 64 rows of a consumer.
+    pub fn row_blocks(&self) -> i64 {
+        self.tile[0] * self.parts() / i64::from(self.consumers) / 64
+    }
+
+    /// Tiles of C, all parts of k together.
+    pub fn tiles(&self, gemm: &Gemm) -> i64 {
+        tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
+    }
+
+    /// Blocks of the launch.
+    pub fn grid(&self, gemm: &Gemm) -> i64 {
+        let total = self.tiles(gemm);
+        self.blocks.map_or(total, |grid| i64::from(grid.max(1)).min(total))
+    }
+
+    /// The schedule in a few lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        let [m, n, k] = self.tile;
+        vec![
+            format!(
+                "wgmma m64n{n}, {}{}{}",
+                self.raster.text(),
+                self.blocks.map_or(String::new(), |b| format!(", {b} blocks walk over the tiles")),
+                if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
+            ),
+            format!(
+                "block tile {m}x{n}, k {k} (TMA, {} stages, freed {}), {} threads",
+                self.stages,
+                if self.eager_release { "at once" } else { "a tile later" },
+                self.threads()
+            ),
+            format!(
+                "{} consumers{} of {} x 64 rows{}; C {}",
+                self.consumers,
+                if self.ping_pong { " in turn" } else { "" },
+                self.row_blocks(),
+                if self.by_rows && self.row_blocks() > 1 { ", one after the other" } else { "" },
+                match self.store {
+                    TileStore::Direct => "from the accumulators",
+                    TileStore::Tma => "by stmatrix and TMA",
+                }
+            ),
+        ]
+    }
+}
+
+fn parts(consumers: u32, ping_pong: bool) -> i64 {
+    if ping_pong {
+        i64::from(consumers)
+    } else {
+        1
+    }
+}
+
+fn registers(consumers: u32) -> Option<(u32, u32)> {
+    match consumers {
+        1 => None,
+        2 => Some((40, 232)),
+        _ => Some((32, 160)),
+    }
+}
+
+/// The instruction takes the problem's operands, in their order of storage.
+pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
+    if !matches!(gemm.operand, DType::F16 | DType::BF16 | DType::F32 | DType::I8) {
+        return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
+    }
+    for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
+        if across && gemm.operand.bytes() != 2 {
+            return Err(TensorError::Order { operand: gemm.operand, side });
+        }
+    }
+    Ok(())
+}
+
+/// One to three consumers; two where they take turns.
+pub fn consumers(consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
+    if !(1..=3).contains(&consumers) || ping_pong && consumers != 2 {
+        return Err(TensorError::Threads((i64::from(consumers) + 1) * GROUP));
+    }
+    Ok(())
+}
+
+/// The ring has a length that there is.
+pub fn stages(stages: u32) -> Result<(), TensorError> {
+    if (2..=16).contains(&stages) {
+        Ok(())
+    } else {
+        Err(TensorError::Stages(stages))
+    }
+}
+
+/// Whole instructions make the tile; the TMA moves it.
+pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
+    multiple("block tile m", m, 64 * i64::from(consumers) / parts(consumers, ping_pong))?;
+    let step = match (gemm.b_transposed, gemm.operand) {
+        (false, _) => 64,
+        (true, DType::I8) if n > 32 => 16,
+        (true, _) => 8,
+    };
+    multiple("block tile n", n, step)?;
+    if m > 256 || n > 256 {
+        return Err(TensorError::TensorMap("the tile", "a box has at most 256 rows"));
+    }
+    let bytes = k * i64::from(gemm.operand.bytes());
+    if bytes != 128 {
+        return Err(TensorError::Multiple { what: "bytes of the tile along k", value: bytes, of: 128 });
+    }
+    Ok(())
+}
+
+/// Every part of k has a tile.
+pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
+    super::mma::split(gemm, tile_k, parts)
+}
+
+/// The TMA takes the operands' rows.
+pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
+    let bytes = i64::from(gemm.operand.bytes());
+    let rows = [
+        ("A", if gemm.a_transposed { gemm.m } else { gemm.k } * bytes),
+        ("B", if gemm.b_transposed { gemm.k } else { gemm.n } * bytes),
+    ];
+    rows.into_iter().try_for_each(|(name, row)| whole_chunks(name, row))
+}
+
+fn whole_chunks(name: &'static str, bytes: i64) -> Result<(), TensorError> {
+    if bytes % 16 == 0 {
+        Ok(())
+    } else {
+        Err(TensorError::TensorMap(name, "its rows are not multiples of 16 bytes"))
+    }
+}
+
+/// C can be written so; `is_split`: what is written are sums of a part of k.
+pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, tile_n: i64) -> Result<(), TensorError> {
+    if store == TileStore::Direct {
+        return Ok(());
+    }
+    if is_split {
+        return Err(TensorError::Store("split-K stores its sums at once"));
+    }
+    whole_chunks("C", gemm.n * i64::from(gemm.output.bytes()))?;
+    if gemm.output.bytes() != 2 || tile_n % 64 != 0 {
+        return Err(TensorError::Store("the TMA stores 16-bit types in boxes of 64 columns"));
+    }
+    Ok(())
+}
+
+/// A consumer's sums fit its registers.
+pub fn sums([m, n, _]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
+    let row_blocks = m * parts(consumers, ping_pong) / i64::from(consumers.max(1)) / 64;
+    let (sums, most) = (row_blocks * n / 2, registers(consumers).map_or(255, |r| i64::from(r.1)) - 40);
+    if sums > most {
+        return Err(TensorError::Accumulators(sums, most));
+    }
+    Ok(())
+}

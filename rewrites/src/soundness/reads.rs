@@ -1,0 +1,98 @@
+//! Rules about what was written before it is read, and about what is written in the end.
+use super::order::At;
+use super::samples::{Instance, Samples};
+use super::search::Found;
+use super::span::span;
+use super::walk::{Access, Walk};
+use super::{unsound, View};
+use crate::arith::constant;
+use crate::schedule::Result;
+use satune_ir::{BufferId, Program};
+
+/// Rule 5, of buffers that are neither opaque nor parameters that hold something at the start.
+pub(super) fn written<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<()> {
+    let walk = at.walk;
+    for (number, read) in walk.accesses.iter().enumerate() {
+        if read.write || walk.opaque.contains(&read.buffer) || holds_something(at, read.buffer) {
+            continue;
+        }
+        for here in samples.of(read).iter() {
+            let now = At { access: number, loops: here.loops.clone() };
+            for place in places(at.program, read, here) {
+                if !written_before(walk, &now, &place) {
+                    let name = &at.program.buffer(read.buffer).name;
+                    let why = format!("{name}{place:?} is read, and nothing before has written it");
+                    return Err(unsound(why, read.block()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An input that is only read, or read before it is written, holds what the caller put there.
+fn holds_something(at: &View, buffer: BufferId) -> bool {
+    let written = || at.walk.accesses.iter().any(|a| a.write && a.buffer == buffer);
+    at.program.params.contains(&buffer)
+        && (at.read_first.contains(&buffer) || !written() || at.walk.written_first(buffer) == Some(false))
+}
+
+/// The element that an instance accesses. Where its index depends on data, the first and the last that it may be.
+fn places(program: &Program, access: &Access, here: &Instance) -> Vec<Vec<i64>> {
+    let shape = &program.buffer(access.buffer).shape;
+    let ends = |last: bool| -> Option<Vec<i64>> {
+        let index = |(e, dim): (&satune_ir::Expr, &satune_ir::Expr)| {
+            let (lo, hi) = span(e, &here.env).unwrap_or((0, i64::MAX));
+            let dim = constant(dim)?;
+            Some(if last { hi.min(dim - 1) } else { lo.max(0) })
+        };
+        access.indices.iter().zip(shape).map(index).collect()
+    };
+    let mut out: Vec<Vec<i64>> = [ends(false), ends(true)].into_iter().flatten().collect();
+    out.dedup();
+    out
+}
+
+fn written_before(walk: &Walk, now: &At, place: &[i64]) -> bool {
+    let buffer = walk.accesses[now.access].buffer;
+    let writers = walk.accesses.iter().enumerate().filter(|(_, w)| w.write && w.buffer == buffer);
+    writers.into_iter().any(|(w, _)| walk.find(w, place, &walk.before(w, now), &|s| s) != Found::Nothing)
+}
+
+/// Rule 3: what the source writes of a parameter is written, and nothing else of it.
+pub(super) fn results(source: &View, scheduled: &View) -> Result<()> {
+    for (before, after) in source.program.params.iter().zip(&scheduled.program.params) {
+        let name = &source.program.buffer(*before).name;
+        let writes = |v: &View, b: BufferId| v.walk.accesses.iter().any(|a| a.write && a.buffer == b);
+        let opaque = source.walk.opaque.contains(before) || scheduled.walk.opaque.contains(after);
+        if !opaque && writes(source, *before) && !writes(scheduled, *after) {
+            return Err(unsound(format!("{name} is no longer written"), None));
+        }
+        if opaque || source.program.buffer(*before).shape != scheduled.program.buffer(*after).shape {
+            continue;
+        }
+        let pairs = [(source, *before, scheduled, *after, true), (scheduled, *after, source, *before, false)];
+        for (from, buffer, to, other, missing) in pairs {
+            let stores = |v: &View, b: BufferId| -> Vec<usize> {
+                (0..v.walk.accesses.len())
+                    .filter(|i| v.walk.accesses[*i].write && v.walk.accesses[*i].buffer == b)
+                    .collect()
+            };
+            for i in stores(from, buffer) {
+                let store = &from.walk.accesses[i];
+                for here in super::samples::of(&store.frames) {
+                    let Some(place) = here.values(store.indices) else { continue };
+                    let all = vec![Vec::new()];
+                    let hit = |w: &usize| to.walk.find(*w, &place, &all, &|s| s) != Found::Nothing;
+                    if stores(to, other).iter().any(hit) {
+                        continue;
+                    }
+                    let what = if missing { "no longer written" } else { "written, which the source does not do" };
+                    let block = if missing { None } else { store.block() };
+                    return Err(unsound(format!("{name}{place:?} is {what}"), block));
+                }
+            }
+        }
+    }
+    Ok(())
+}

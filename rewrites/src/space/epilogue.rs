@@ -1,0 +1,57 @@
+//! The elementwise blocks after a contraction: which of them a write-back of sums can compute.
+use super::stream::read;
+use satune_ir::term::stream::{Access, BlockKind};
+use satune_ir::term::{Axis, Contraction, Epilogue, OperandInfo};
+use satune_ir::{tvmscript, BufferId, Program};
+
+/// Reads the chain after the contraction; returns it with what its last block writes.
+///
+/// # Errors
+/// What does not fit, for people.
+pub(super) fn read(program: &Program, contraction: &Contraction) -> Result<(Epilogue, OperandInfo), String> {
+    let stream = read::stream(program, Vec::new()).map_err(|e| e.to_string())?;
+    let Some((sum, chain)) = stream.blocks.split_first() else { return Err("there is no block".into()) };
+    let dims = &contraction.c.dims;
+    let operand = |access: &Access| -> Result<OperandInfo, String> {
+        let buffer = &stream.buffers[access.buffer];
+        let axes: Option<Vec<Axis>> = access.dims.iter().map(|d| d.and_then(|i| dims.get(i).copied())).collect();
+        let dims = axes.ok_or_else(|| format!("an index of buffer `{}` is a constant", buffer.name))?;
+        let id = program.buffers.iter().position(|b| b.name == buffer.name).unwrap_or_default();
+        let buffer_id = BufferId(u32::try_from(id).unwrap_or_default());
+        Ok(OperandInfo { buffer: buffer_id, name: buffer.name.clone(), dtype: buffer.dtype, index: 0, dims })
+    };
+    let mut before = sum.write.buffer;
+    let mut epilogue =
+        Epilogue { script: tvmscript::print(program), blocks: Vec::new(), between: Vec::new(), reads: Vec::new() };
+    let mut result = None;
+    for (number, b) in chain.iter().enumerate() {
+        let name = &b.name;
+        let plain: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
+        let same = b.iters.iter().map(|i| i.extent).eq(dims.iter().map(|a| contraction.extent(*a)));
+        if b.kind != BlockKind::Map || !same || b.write.dims != plain {
+            return Err(format!("block `{name}` is no map over the elements of the result"));
+        }
+        let between = &stream.buffers[before];
+        let takes = b.reads.iter().any(|r| r.buffer == before && r.dims == plain);
+        let others = stream
+            .blocks
+            .iter()
+            .enumerate()
+            .any(|(i, o)| i != number + 1 && o.reads.iter().any(|r| r.buffer == before));
+        if !takes || others || between.param {
+            return Err(format!("buffer `{}` is not read by block `{name}` alone, element by element", between.name));
+        }
+        epilogue.between.push(between.name.clone());
+        for read in b.reads.iter().filter(|r| r.buffer != before) {
+            epilogue.reads.push(operand(read)?);
+        }
+        epilogue.blocks.push(name.clone());
+        before = b.write.buffer;
+        result = Some(operand(&b.write)?);
+    }
+    let result = result.ok_or("there is no block after it")?;
+    if !stream.buffers[before].param {
+        return Err(format!("buffer `{}` is no parameter of the function", result.name));
+    }
+    Ok((epilogue, result))
+}

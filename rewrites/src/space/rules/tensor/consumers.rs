@@ -1,0 +1,25 @@
+//! `split`, `bind`: a block's tile is dealt out to groups of four warps that use `wgmma`.
+use super::{at, decide, own_rows, stage_of};
+use crate::space::{Engine, Rule};
+use satune_ir::term::tensor::{Kind, TensorNode, TensorStage};
+use satune_ir::term::{Axis, State, Team, Term};
+
+/// `(cta nest) = for m in consumers(c): (warpgroup nest)`, or each of two consumers takes whole tiles in turn. That
+/// the rows are whole instructions was asked for when the block was entered.
+pub struct BindConsumers;
+
+impl Rule for BindConsumers {
+    fn name(&self) -> &'static str {
+        "bind to consumers"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let Some(TensorStage::Deal(kind @ Kind::Wgmma { consumers, ping_pong })) = stage_of(node, state) else {
+            return;
+        };
+        let rows = own_rows(kind, state.tile.m);
+        let below = at(state, TensorStage::Multiply(kind));
+        let below = State { team: Team::Warpgroup, tile: state.tile.with(Axis::M, rows), ..below };
+        decide(engine, TensorNode::Consumers { count: consumers, ping_pong }, below);
+    }
+}

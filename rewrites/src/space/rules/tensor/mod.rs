@@ -1,0 +1,86 @@
+//! Rules of tensor-core schedules. They begin where a block begins, beside `enter block`; the loops over blocks, their
+//! order and split-K are everybody's. Conditions are those of `TensorPlan::check` and `WgmmaPlan::check`, one by one.
+mod blocks;
+mod consumers;
+mod instructions;
+mod menu;
+mod ring;
+mod store;
+mod tensorize;
+mod warps;
+
+pub use menu::{TensorCores, TensorMenu};
+
+use crate::space::{Engine, Rule};
+use satune_ir::term::tensor::{Gemm, Kind, TensorNode, TensorStage};
+use satune_ir::term::{Contraction, Layout, Place, Side, Stage, State, Term};
+use std::sync::Arc;
+
+/// What all these rules know: the matrix product, and the sizes on offer.
+#[derive(Clone, Debug)]
+struct Offer {
+    gemm: Gemm,
+    menu: TensorMenu,
+}
+
+/// The rules for a contraction; none where tensor cores do not take it or the GPU has none.
+pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
+    let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };
+    if !menu.mma && !menu.wgmma {
+        return Vec::new();
+    }
+    let (mma, wgmma) = (menu.mma, menu.wgmma);
+    let offer = Arc::new(Offer { gemm, menu });
+    let mut rules: Vec<Box<dyn Rule>> = vec![Box::new(blocks::TensorBlocks(offer.clone()))];
+    if mma {
+        rules.push(Box::new(tensorize::TensorizeMma(offer.clone())));
+        rules.push(Box::new(store::StoreSums(offer.clone())));
+        rules.push(Box::new(ring::CopyRing(offer.clone())));
+        rules.push(Box::new(warps::BindWarps(offer.clone())));
+        rules.push(Box::new(instructions::MmaOrder));
+    }
+    if wgmma {
+        rules.push(Box::new(tensorize::TensorizeWgmma(offer.clone())));
+        rules.push(Box::new(store::StoreTiles(offer.clone())));
+        rules.push(Box::new(ring::TmaRing(offer.clone())));
+        rules.push(Box::new(consumers::BindConsumers));
+        rules.push(Box::new(instructions::WgmmaOrder));
+    }
+    rules
+}
+
+/// The stage of an unscheduled nest of a block on tensor cores.
+fn stage_of(node: &Term, state: &State) -> Option<TensorStage> {
+    match (node, state.stage) {
+        (Term::Nest(_), Stage::Tensor(stage)) => Some(stage),
+        _ => None,
+    }
+}
+
+/// The tile of an operand in shared memory, as it is in global memory.
+fn shared(gemm: &Gemm, side: Side, swizzle: bool) -> Place {
+    let k_major = match side {
+        Side::A => gemm.a_transposed,
+        Side::B => !gemm.b_transposed,
+    };
+    Place::Shared(Layout { k_major, pad: 0, swizzle })
+}
+
+/// States that the node under consideration equals `node` over what is not decided yet.
+fn decide(engine: &mut Engine<'_>, node: TensorNode, below: State) {
+    let body = engine.nest(below);
+    engine.equals(Term::Tensor { node, body: [body] });
+}
+
+/// The same state with another decision to come.
+fn at(state: &State, stage: TensorStage) -> State {
+    State { stage: Stage::Tensor(stage), ..*state }
+}
+
+/// Rows of the tile that are not yet dealt out by a kind of block.
+fn own_rows(kind: Kind, rows: i64) -> i64 {
+    match kind {
+        Kind::Wgmma { consumers, ping_pong: false } => rows / i64::from(consumers.max(1)),
+        _ => rows,
+    }
+}

@@ -1,0 +1,63 @@
+//! `cache_write` of the sums, and how they leave: straight from registers, or by way of shared memory.
+use super::{at, decide, stage_of, Offer};
+use crate::space::{Condition, Engine, Rule};
+use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, Store, TensorNode, TensorStage, TileStore};
+use satune_ir::term::{Layout, Place, State, Term};
+use std::sync::Arc;
+
+/// A tile of C in shared memory: rows of C, swizzled.
+const STAGED: Place = Place::Shared(Layout { k_major: false, pad: 0, swizzle: true });
+
+/// `(cta nest) = (write C nest)`: warps write their sums.
+///
+/// Side condition: what goes by way of shared memory has 16 bits and whole chunks, and is no partial sum; that it fits
+/// the ring is the ring's condition.
+pub struct StoreSums(pub(super) Arc<Offer>);
+
+impl Rule for StoreSums {
+    fn name(&self) -> &'static str {
+        "cache_write fragments"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let Some(TensorStage::Store(kind @ Kind::Mma(_))) = stage_of(node, state) else { return };
+        let to = state.c;
+        let below = at(state, TensorStage::Ring(kind));
+        decide(engine, TensorNode::Store { store: Store::Direct, to }, State { c: Place::Local, ..below });
+        let variants: &[bool] = if self.0.menu.stmatrix { &[true, false] } else { &[false] };
+        for stmatrix in variants {
+            let store = Store::Shared { stmatrix: *stmatrix };
+            let tile = [state.tile.m, state.tile.n, state.tile.k];
+            let is_split = to == Place::Workspace;
+            // All of k in the ring: its size is not known yet.
+            let fits = mma_conditions::store(&self.0.gemm, store, is_split, tile, 16).is_ok();
+            if engine.holds(Condition::MmaStore, fits) {
+                decide(engine, TensorNode::Store { store, to }, State { c: STAGED, ..below });
+            }
+        }
+    }
+}
+
+/// `(cta nest) = (write C nest)`: consumers write their sums, or the TMA does.
+///
+/// Side condition: what the TMA stores has 16 bits, whole chunks and boxes, and is no partial sum.
+pub struct StoreTiles(pub(super) Arc<Offer>);
+
+impl Rule for StoreTiles {
+    fn name(&self) -> &'static str {
+        "cache_write accumulators"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let Some(TensorStage::Store(kind @ Kind::Wgmma { .. })) = stage_of(node, state) else { return };
+        let to = state.c;
+        let below = at(state, TensorStage::Ring(kind));
+        for (store, c) in [(TileStore::Direct, Place::Local), (TileStore::Tma, STAGED)] {
+            let is_split = to == Place::Workspace;
+            let fits = wgmma_conditions::store(&self.0.gemm, store, is_split, state.tile.n).is_ok();
+            if engine.holds(Condition::WgmmaStore, fits) {
+                decide(engine, TensorNode::StoreTile { store, to }, State { c, ..below });
+            }
+        }
+    }
+}

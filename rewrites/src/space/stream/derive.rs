@@ -1,0 +1,165 @@
+//! From a plan to the trace of primitives that makes it.
+//!
+//! The calls of a kernel come in the one order that TensorIR's conditions allow: caches while the nests are whole, then the
+//! loops of the last block, then the other blocks to the row, consumers before producers (`compute_at` wants every
+//! consumer below the loop), and what is held for all of them last.
+mod flat;
+mod row;
+mod tile;
+
+use super::encode;
+use crate::trace::{Call, Out, Trace};
+use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
+use serde_json::{json, Value};
+
+/// Makes the trace of a plan. A plan of another program (or with blocks that the program does not have) has an empty one.
+pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
+    let Some(stream) = problem.variant(&plan.inlined) else { return Trace::default() };
+    let mut writer = Writer { stream, calls: Vec::new(), fresh: 0 };
+    for inlining in &plan.inlined {
+        writer.calls.extend(encode::calls(inlining));
+    }
+    for kernel in &plan.kernels {
+        match kernel {
+            KernelPlan::Flat(p) => writer.flat(p),
+            KernelPlan::Row(p) => writer.row(p),
+            KernelPlan::Tile(p) => writer.tile(p),
+        }
+    }
+    Trace { calls: writer.calls }
+}
+
+struct Writer<'a> {
+    stream: &'a Stream,
+    calls: Vec<Call>,
+    fresh: u32,
+}
+
+fn var(name: &str) -> Value {
+    json!(format!("${name}"))
+}
+
+/// `name[index]`, counted from the end.
+fn from_end(name: &str, index: usize) -> Value {
+    json!(format!("${name}[-{index}]"))
+}
+
+impl Writer<'_> {
+    fn call(&mut self, op: &str, args: impl IntoIterator<Item = Value>) -> &mut Call {
+        self.calls.push(Call::new(op, args));
+        let last = self.calls.len() - 1;
+        &mut self.calls[last]
+    }
+
+    fn name(&mut self, stem: &str) -> String {
+        self.fresh += 1;
+        format!("{stem}{}", self.fresh)
+    }
+
+    /// A call whose result gets a fresh name.
+    fn bound(&mut self, op: &str, args: impl IntoIterator<Item = Value>, stem: &str) -> String {
+        let name = self.name(stem);
+        self.call(op, args).out = Some(Out::One(name.clone()));
+        name
+    }
+
+    fn block(&mut self, name: &str) -> String {
+        self.bound("get_sblock", [json!(name)], "block")
+    }
+
+    /// Splits a loop; the first part takes what the others leave, and parts of extent 1 are left out (their name is
+    /// empty).
+    fn split(&mut self, target: Value, parts: &[(i64, &str)], first: &str) -> Vec<String> {
+        let mut factors = vec![Value::Null];
+        let mut names = vec![self.name(first)];
+        let mut all = names.clone();
+        for (extent, stem) in parts {
+            if *extent == 1 {
+                all.push(String::new());
+                continue;
+            }
+            let name = self.name(stem);
+            factors.push(json!(extent));
+            names.push(name.clone());
+            all.push(name);
+        }
+        if names.len() == 1 {
+            // The loop as it is, under a name of its own.
+            let whole = target.as_str().map_or_else(String::new, |t| t.trim_start_matches('$').to_string());
+            all[0] = whole;
+            return all;
+        }
+        let call = self.call("split", [target]);
+        call.kwargs.insert("factors".into(), Value::Array(factors));
+        call.out = Some(Out::Many(names));
+        all
+    }
+
+    /// The loops of a block, under fresh names.
+    fn loops(&mut self, block: &str, count: usize) -> Vec<String> {
+        let names: Vec<String> = (0..count).map(|_| self.name("loop")).collect();
+        self.call("get_loops", [var(block)]).out = Some(Out::Many(names.clone()));
+        names
+    }
+
+    /// Several loops as one.
+    fn fused(&mut self, loops: &[String]) -> String {
+        match loops {
+            [one] => one.clone(),
+            many => self.bound("fuse", many.iter().map(|l| var(l)), "fused"),
+        }
+    }
+
+    /// The last `count` loops of a block as one; the loops above stay without names.
+    fn last_fused(&mut self, block: &str, count: usize) -> Value {
+        let all = self.bound("get_loops", [var(block)], "loops");
+        if count == 1 {
+            return from_end(&all, 1);
+        }
+        let fused = self.bound("fuse", (1..=count).rev().map(|i| from_end(&all, i)), "fused");
+        var(&fused)
+    }
+
+    fn bind(&mut self, name: &str, tag: &str) {
+        if !name.is_empty() {
+            self.call("bind", [var(name), json!(tag)]);
+        }
+    }
+
+    fn unroll(&mut self, name: &str) {
+        if !name.is_empty() {
+            self.call("unroll", [var(name)]);
+        }
+    }
+
+    fn vectorize(&mut self, name: &str) {
+        if !name.is_empty() {
+            self.call("vectorize", [var(name)]);
+        }
+    }
+
+    /// Copies of what a block reads into registers, by wide accesses: (copy, ...) for the reads of these numbers.
+    fn fragments(&mut self, block: &str, reads: &[usize]) -> Vec<String> {
+        reads
+            .iter()
+            .map(|r| {
+                let args = [var(block), json!(r), json!("local"), json!([format!("${block}")])];
+                self.bound("cache_read", args, "fragment")
+            })
+            .collect()
+    }
+
+    /// Puts copies, and the computation between them, under the loop over threads.
+    fn at_thread(&mut self, thread: &str, compute: Option<&str>, fragments: &[String]) {
+        if let Some(block) = compute {
+            self.call("compute_at", [var(block), var(thread), json!(true)]);
+            let loops = self.bound("get_loops", [var(block)], "loops");
+            self.call("unroll", [from_end(&loops, 1)]);
+        }
+        for fragment in fragments {
+            self.call("compute_at", [var(fragment), var(thread), json!(true)]);
+            let loops = self.bound("get_loops", [var(fragment)], "loops");
+            self.call("vectorize", [from_end(&loops, 1)]);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The calls of a row kernel.
+use super::{from_end, var, Writer};
+use satune_ir::term::stream::{AccessForm, BlockKind, Place, RowPlan, Shape, StreamBlock};
+use serde_json::json;
+
+/// A block of the kernel and what was made around it.
+#[derive(Clone)]
+struct Made {
+    /// Name of the block's value.
+    block: String,
+    /// The copy of its result from registers, where it has one: then the loops are this block's.
+    written: Option<String>,
+    /// Copies of what it reads.
+    fragments: Vec<String>,
+}
+
+/// A copy that is held for several blocks or rows.
+struct Copy {
+    block: String,
+    form: AccessForm,
+    place: Place,
+}
+
+impl Writer<'_> {
+    pub(super) fn row(&mut self, plan: &RowPlan) {
+        let Some(from) = self.stream.blocks.iter().position(|b| Some(&b.name) == plan.blocks.first()) else { return };
+        let to = from + plan.blocks.len();
+        let Some(shape) = self.stream.row_shape(from, to) else { return };
+        let stream = self.stream;
+        let blocks = &stream.blocks[from..to];
+        let names: Vec<String> = plan.blocks.iter().map(|name| self.block(name)).collect();
+        let copies = self.held(plan, blocks, &names, &shape);
+        let mut made: Vec<Made> = Vec::new();
+        for (i, (b, name)) in blocks.iter().zip(&names).enumerate() {
+            made.push(self.caches(plan, b, name, &shape, i + 1 == blocks.len()));
+        }
+        // The loops of the last block are those of the rows.
+        let Some((last, others)) = made.split_last() else { return };
+        let Some(last_block) = blocks.last() else { return };
+        let anchor = last.written.as_ref().unwrap_or(&last.block).clone();
+        let has_columns = self.has_columns(last_block, &shape) && last_block.kind == BlockKind::Map;
+        let count = if has_columns { last_block.iters.len() } else { shape.row_iters };
+        let loops = self.loops(&anchor, count);
+        let rows = self.fused(&loops[..shape.row_iters]);
+        let parts = [(plan.serial_rows, "turn"), (plan.side_by_side, "row")];
+        let rows = self.split(var(&rows), &parts, "rows");
+        self.bind(&rows[0], "blockIdx.x");
+        self.bind(&rows[2], "threadIdx.y");
+        let row = rows.iter().rev().find(|l| !l.is_empty()).cloned().unwrap_or_default();
+        if has_columns {
+            let columns = self.fused(&loops[shape.row_iters..]);
+            self.columns(plan, last, var(&columns), plan.unroll.last() == Some(&true), true);
+        } else if last.written.is_some() {
+            self.call("compute_at", [var(&last.block), var(&row), json!(true)]);
+            // Its copy is the anchor, which has no columns.
+            let reduction = Made { written: None, ..last.clone() };
+            self.own_columns(plan, &reduction, last_block, &shape, blocks.len() - 1);
+        }
+        for (i, (m, b)) in others.iter().zip(blocks).enumerate().rev() {
+            let place = m.written.as_ref().unwrap_or(&m.block).clone();
+            self.call("compute_at", [var(&place), var(&row), json!(true)]);
+            self.own_columns(plan, m, b, &shape, i);
+        }
+        for copy in &copies {
+            let at = if copy.form == AccessForm::PerColumn { &rows[0] } else { &row };
+            self.call("compute_at", [var(&copy.block), var(at), json!(true)]);
+            self.copy(plan, copy, &shape, blocks);
+        }
+    }
+
+    fn has_columns(&self, b: &StreamBlock, shape: &Shape) -> bool {
+        b.iters.len() > shape.row_iters
+    }
+
+    /// cache_read and set_scope of what is held; returns the copies.
+    fn held(&mut self, plan: &RowPlan, blocks: &[StreamBlock], names: &[String], shape: &Shape) -> Vec<Copy> {
+        let mut copies = Vec::new();
+        for held in &plan.held {
+            let Some(buffer) = self.stream.buffer(&held.buffer) else { continue };
+            let scope = match held.place {
+                Place::Global => continue,
+                Place::Shared => "shared",
+                Place::Registers => "local",
+            };
+            if let Some(writer) = blocks.iter().position(|b| b.write.buffer == buffer) {
+                self.call("set_scope", [var(&names[writer]), json!(0), json!(scope)]);
+                continue;
+            }
+            let readers: Vec<usize> =
+                (0..blocks.len()).filter(|i| blocks[*i].reads.iter().any(|r| r.buffer == buffer)).collect();
+            let Some(first) = readers.first() else { continue };
+            let Some(number) = blocks[*first].reads.iter().position(|r| r.buffer == buffer) else { continue };
+            let form = blocks[*first].form(&blocks[*first].reads[number], shape.row_iters);
+            let consumers: Vec<String> = readers.iter().map(|i| format!("${}", names[*i])).collect();
+            let args = [var(&names[*first]), json!(number), json!(scope), json!(consumers)];
+            copies.push(Copy { block: self.bound("cache_read", args, "held"), form, place: held.place });
+        }
+        copies
+    }
+
+    /// The copies around one block: wide ones of what it reads from memory, and one of its result.
+    fn caches(&mut self, plan: &RowPlan, b: &StreamBlock, name: &str, shape: &Shape, last: bool) -> Made {
+        let wide = plan.vector > 1 && self.has_columns(b, shape);
+        let to_memory = match self.stream.buffers.get(b.write.buffer) {
+            Some(buffer) => last || plan.place(&buffer.name) == Place::Shared,
+            None => last,
+        };
+        let map = b.kind == BlockKind::Map;
+        if !last && b.form(&b.write, shape.row_iters) == AccessForm::PerRow {
+            // Every thread of a row has its value.
+            self.call("set_scope", [var(name), json!(0), json!("local")]);
+        }
+        let copied = if map { wide && to_memory } else { last };
+        let written = copied.then(|| self.bound("cache_write", [var(name), json!(0), json!("local")], "written"));
+        let from_memory = |r: &satune_ir::term::stream::Access| {
+            let along = matches!(b.form(r, shape.row_iters), AccessForm::Full | AccessForm::PerColumn);
+            along && self.stream.buffers.get(r.buffer).is_some_and(|x| plan.place(&x.name) != Place::Registers)
+        };
+        let reads: Vec<usize> = (0..b.reads.len()).filter(|r| wide && from_memory(&b.reads[*r])).collect();
+        let fragments = self.fragments(name, &reads);
+        Made { block: name.into(), written, fragments }
+    }
+
+    /// Schedules the columns of a block that stands at the row, if it has any.
+    fn own_columns(&mut self, plan: &RowPlan, m: &Made, b: &StreamBlock, shape: &Shape, number: usize) {
+        if !self.has_columns(b, shape) {
+            return;
+        }
+        let place = m.written.as_ref().unwrap_or(&m.block).clone();
+        let columns = self.last_fused(&place, b.iters.len() - shape.row_iters);
+        self.columns(plan, m, columns, plan.unroll.get(number) == Some(&true), b.kind == BlockKind::Map);
+    }
+
+    /// Splits the columns into (serial or unrolled, threadIdx.x, vector).
+    fn columns(&mut self, plan: &RowPlan, m: &Made, columns: serde_json::Value, unroll: bool, map: bool) {
+        let parts = self.split(columns, &[(plan.threads, "thread"), (plan.vector, "vector")], "columns");
+        let (outer, thread, vector) = (&parts[0], &parts[1], &parts[2]);
+        self.bind(thread, "threadIdx.x");
+        if unroll {
+            self.unroll(outer);
+        }
+        match &m.written {
+            Some(_) if map => self.vectorize(vector),
+            _ => self.unroll(vector),
+        }
+        let compute = m.written.as_ref().filter(|_| map).map(|_| m.block.as_str());
+        self.at_thread(thread, compute, &m.fragments);
+    }
+
+    /// Schedules a copy that is held for several blocks or rows.
+    fn copy(&mut self, plan: &RowPlan, copy: &Copy, shape: &Shape, blocks: &[StreamBlock]) {
+        let column_iters = blocks.iter().map(|b| b.iters.len() - shape.row_iters).max().unwrap_or(1).max(1);
+        if copy.form == AccessForm::PerColumn {
+            let columns = self.last_fused(&copy.block, column_iters);
+            let parts = [(plan.side_by_side, "copy_row"), (plan.threads, "copy_thread"), (plan.vector, "copy_vector")];
+            let parts = self.split(columns, &parts, "copy");
+            self.bind(&parts[1], "threadIdx.y");
+            self.bind(&parts[2], "threadIdx.x");
+            self.vectorize(&parts[3]);
+            return;
+        }
+        if copy.place == Place::Shared && plan.side_by_side > 1 {
+            // What goes to shared memory at a row is that of all rows side by side, each copied by its own threads.
+            let loops = self.bound("get_loops", [var(&copy.block)], "loops");
+            self.call("bind", [from_end(&loops, 1 + column_iters), json!("threadIdx.y")]);
+        }
+        let columns = self.last_fused(&copy.block, column_iters);
+        let parts = [(plan.threads, "copy_thread"), (plan.vector, "copy_vector")];
+        let parts = self.split(columns, &parts, "copy");
+        self.bind(&parts[1], "threadIdx.x");
+        self.vectorize(&parts[2]);
+        let iterations = crate::space::stream::rules::up(shape.columns, plan.threads * plan.vector);
+        if iterations > 1 && iterations * plan.vector <= UNROLLED {
+            self.unroll(&parts[0]);
+        }
+    }
+}
+
+/// Most iterations, times the width of an access, of a copy's loop that is unrolled.
+const UNROLLED: i64 = 64;

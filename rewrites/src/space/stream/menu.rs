@@ -1,0 +1,43 @@
+//! Sizes on offer for streaming programs.
+
+/// Sizes that the rules offer. A user may narrow or widen each list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamMenu {
+    /// Rows of a block, side by side.
+    pub side_by_side: Vec<i64>,
+    /// Rows of a block, in turn.
+    pub serial_rows: Vec<i64>,
+    /// Threads along a row, multiples of 32.
+    pub threads: Vec<i64>,
+    /// Elements per access.
+    pub vectors: Vec<i64>,
+    /// Unrolled steps of a flat kernel.
+    pub steps: Vec<i64>,
+    /// Sides of a tile.
+    pub tiles: Vec<i64>,
+    /// Threads per block of a tile kernel.
+    pub tile_threads: Vec<i64>,
+    /// Elements added to a tile's rows.
+    pub pads: Vec<i64>,
+    /// Most elements that a thread holds of a row in registers.
+    pub held_elements: i64,
+    /// Most iterations, times the width of an access, of a loop that is unrolled.
+    pub unrolled: i64,
+}
+
+impl Default for StreamMenu {
+    fn default() -> StreamMenu {
+        StreamMenu {
+            side_by_side: vec![1, 2, 4, 8, 16, 32],
+            serial_rows: vec![1, 2, 4, 8, 16],
+            threads: vec![32, 64, 128, 256, 512, 1024],
+            vectors: vec![1, 2, 4, 8],
+            steps: vec![1, 2, 4, 8],
+            tiles: vec![16, 32, 64],
+            tile_threads: vec![64, 128, 256, 512],
+            pads: vec![0, 1, 2, 4, 8],
+            held_elements: 128,
+            unrolled: 64,
+        }
+    }
+}

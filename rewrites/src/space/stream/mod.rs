@@ -1,0 +1,24 @@
+//! The space of streaming programs: encoding, rules, and the trace of a plan.
+mod condition;
+mod derive;
+mod encode;
+mod menu;
+pub(super) mod read;
+pub mod rules;
+
+pub use condition::StreamCondition;
+pub use derive::trace;
+pub use encode::{streams, StreamError};
+pub use menu::StreamMenu;
+
+use super::Explored;
+use satune_ir::term::stream::{Step, StreamState, StreamTerm, Streams};
+
+impl Explored for StreamTerm {
+    type Menu = StreamMenu;
+    type Condition = StreamCondition;
+
+    fn root(_: &Streams) -> StreamState {
+        StreamState { variant: 0, step: Step::Inline(0) }
+    }
+}

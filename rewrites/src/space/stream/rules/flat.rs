@@ -1,0 +1,119 @@
+//! A map over all elements: `split`, `bind`, `unroll`, `vectorize` of one block's loops.
+use super::{up, Engine};
+use crate::space::stream::StreamCondition;
+use crate::space::Rule;
+use satune_ir::term::stream::{FlatState, Step, StreamState, StreamTerm};
+use satune_ir::term::Role;
+
+/// `kernel(rows x columns) = for blocks(rows / y): for blocks(columns / (u t v)): for unroll(u): for threads(t): for
+/// vector(v): done`.
+///
+/// Side conditions: the accesses follow the loops; the rows of a block divide all rows; threads, width as for row kernels.
+pub struct Flat;
+
+impl Rule<StreamTerm> for Flat {
+    fn name(&self) -> &'static str {
+        "split, bind, vectorize (flat)"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
+        let StreamTerm::Nest(_) = node else { return };
+        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
+        let (number, flat) = match state.step {
+            Step::Kernel { from, to } if to == from + 1 => (from, None),
+            Step::Flat(block, flat) => (block, Some(flat)),
+            _ => return,
+        };
+        let block = &stream.blocks[usize::from(number)];
+        let Some(columns) = block.iters.last().map(|i| i.extent) else { return };
+        let rows = block.instances() / columns;
+        let down = |engine: &mut Engine<'_>, role, extent, total, below: FlatState| {
+            let body = engine.nest(StreamState { step: Step::Flat(number, below), ..*state });
+            engine.equals(StreamTerm::Loop { role, extent, total, body: [body] });
+        };
+        let Some(flat) = flat else {
+            let map = block.kind == satune_ir::term::stream::BlockKind::Map;
+            if !map || !engine.holds(StreamCondition::FlatFits, stream.fits_flat(usize::from(number))) {
+                return;
+            }
+            for side_by_side in engine.menu.side_by_side.clone() {
+                let divides = rows % side_by_side == 0;
+                if side_by_side > rows || !engine.holds(StreamCondition::RowsDivide, divides) {
+                    continue;
+                }
+                let below = FlatState { side_by_side, tile: 0, done: 0 };
+                down(engine, Role::Block, up(rows, side_by_side), rows, below);
+            }
+            return;
+        };
+        // The widest element that is accessed along the innermost loop.
+        let inner = block.iters.len() - 1;
+        let bytes = block
+            .reads
+            .iter()
+            .chain([&block.write])
+            .filter(|a| a.dims.last() == Some(&Some(inner)))
+            .map(|a| i64::from(stream.buffers[a.buffer].dtype.bytes()))
+            .max()
+            .unwrap_or(16);
+        let most = i64::from(engine.limits.threads) / flat.side_by_side;
+        let menu = engine.menu;
+        let wide = |engine: &Engine<'_>, v: i64| {
+            engine.holds(StreamCondition::VectorBytes, v * bytes <= 16)
+                && engine.holds(StreamCondition::VectorDivides, columns % v == 0)
+        };
+        match flat.done {
+            0 => {
+                let mut tiles: Vec<i64> = Vec::new();
+                for (u, t, v) in shapes(menu) {
+                    let idle = t * u > 32 && (t * u - 32) * v >= columns;
+                    let fits = engine.holds(StreamCondition::ThreadsFit, t <= most);
+                    if fits && !idle && t * flat.side_by_side >= 32 && wide(engine, v) {
+                        tiles.push(u * t * v);
+                    }
+                }
+                tiles.sort_unstable();
+                tiles.dedup();
+                for tile in tiles {
+                    let below = FlatState { tile, done: 1, ..flat };
+                    down(engine, Role::Block, up(columns, tile), columns, below);
+                }
+            }
+            1 => {
+                for u in &menu.steps {
+                    let below = FlatState { tile: flat.tile / u, done: 2, ..flat };
+                    if flat.tile % u == 0 && shapes(menu).any(|(_, t, v)| t * v == below.tile && wide(engine, v)) {
+                        down(engine, Role::Unroll, *u, flat.tile, below);
+                    }
+                }
+            }
+            2 => {
+                for t in &menu.threads {
+                    let v = flat.tile / t;
+                    let fits = engine.holds(StreamCondition::ThreadsFit, *t <= most);
+                    if fits && flat.tile % t == 0 && menu.vectors.contains(&v) && wide(engine, v) {
+                        down(engine, Role::Thread, *t, flat.tile, FlatState { tile: v, done: 3, ..flat });
+                    }
+                }
+            }
+            3 => {
+                let done = StreamState { step: Step::Flat(number, FlatState { tile: 1, done: 4, ..flat }), ..*state };
+                let body = engine.term(StreamTerm::Done(Box::new(done)));
+                engine.equals(StreamTerm::Loop {
+                    role: Role::Vector,
+                    extent: flat.tile,
+                    total: flat.tile,
+                    body: [body],
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// (unrolled steps, threads, width) on the menu.
+fn shapes(menu: &crate::space::stream::StreamMenu) -> impl Iterator<Item = (i64, i64, i64)> + '_ {
+    menu.steps
+        .iter()
+        .flat_map(move |u| menu.threads.iter().flat_map(move |t| menu.vectors.iter().map(move |v| (*u, *t, *v))))
+}

@@ -1,0 +1,34 @@
+//! Rewrite rules for streaming programs, one file per decision. Each turns a plain nest into terms that mean the same.
+pub mod columns;
+pub mod compute_inline;
+pub mod flat;
+pub mod hold;
+pub mod kernel;
+pub mod rows;
+pub mod stage;
+pub mod tile;
+
+use crate::space::Rule;
+use satune_ir::term::stream::StreamTerm;
+
+/// All rules.
+pub fn all() -> Vec<Box<dyn Rule<StreamTerm>>> {
+    vec![
+        Box::new(compute_inline::Inline),
+        Box::new(kernel::Kernels),
+        Box::new(rows::Rows),
+        Box::new(columns::Columns),
+        Box::new(hold::Hold),
+        Box::new(stage::Stage),
+        Box::new(flat::Flat),
+        Box::new(tile::Tile),
+    ]
+}
+
+/// The rule's view of saturation.
+pub(crate) type Engine<'a> = crate::space::Engine<'a, StreamTerm>;
+
+/// `x / y`, rounded up.
+pub(crate) fn up(x: i64, y: i64) -> i64 {
+    (x + y - 1) / y.max(1)
+}

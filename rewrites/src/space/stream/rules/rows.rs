@@ -1,0 +1,59 @@
+//! `split` and `bind` of the rows of a row kernel: blockIdx.x, a serial loop, threadIdx.y.
+use super::Engine;
+use crate::space::stream::StreamCondition;
+use crate::space::Rule;
+use satune_ir::term::stream::{RowState, Step, StreamState, StreamTerm};
+use satune_ir::term::Role;
+
+/// `kernel(rows) = for blocks(rows / (s y)): rows s x y: nest`.
+///
+/// Side condition: the rows of a block divide all rows, so that no team is without a row.
+pub struct Rows;
+
+impl Rule<StreamTerm> for Rows {
+    fn name(&self) -> &'static str {
+        "split rows, bind"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
+        let StreamTerm::Nest(_) = node else { return };
+        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
+        match state.step {
+            Step::Kernel { from, to } => {
+                let (start, end) = (usize::from(from), usize::from(to));
+                let Some(shape) = stream.row_shape(start, end) else { return };
+                if !engine.holds(StreamCondition::RowFits, stream.fits_row(start, end)) {
+                    return;
+                }
+                let mut sizes: Vec<i64> = Vec::new();
+                for s in &engine.menu.serial_rows {
+                    sizes.extend(engine.menu.side_by_side.iter().map(|y| s * y));
+                }
+                sizes.sort_unstable();
+                sizes.dedup();
+                for per_block in sizes {
+                    let divides = shape.rows % per_block == 0;
+                    if per_block > shape.rows || !engine.holds(StreamCondition::RowsDivide, divides) {
+                        continue;
+                    }
+                    let row = RowState { per_block, ..RowState::default() };
+                    let body = engine.nest(StreamState { step: Step::Row(from, to, row), ..*state });
+                    let extent = super::up(shape.rows, per_block);
+                    engine.equals(StreamTerm::Loop { role: Role::Block, extent, total: shape.rows, body: [body] });
+                }
+            }
+            Step::Row(from, to, row) if row.side_by_side == 0 => {
+                for side_by_side in engine.menu.side_by_side.clone() {
+                    let serial = row.per_block / side_by_side;
+                    if row.per_block % side_by_side != 0 || !engine.menu.serial_rows.contains(&serial) {
+                        continue;
+                    }
+                    let below = RowState { side_by_side, ..row };
+                    let body = engine.nest(StreamState { step: Step::Row(from, to, below), ..*state });
+                    engine.equals(StreamTerm::Rows { serial, side_by_side, body: [body] });
+                }
+            }
+            _ => {}
+        }
+    }
+}

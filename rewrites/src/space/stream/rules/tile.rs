@@ -1,0 +1,88 @@
+//! A transpose through shared memory: `split`, `reorder`, `bind`, `cache_read`, `vectorize`, `storage_align`.
+use super::Engine;
+use crate::space::stream::StreamCondition;
+use crate::space::Rule;
+use satune_ir::term::stream::{Step, StreamState, StreamTerm, TileState};
+
+/// `kernel = tile s x s: wide v: team t: pad p`.
+///
+/// Only where one read permutes the iterators. Side conditions: an access has 16 bytes at most and divides the
+/// rows on both sides; the threads are whole rows of accesses, and the rows divide the tile; the tile fits in shared memory.
+pub struct Tile;
+
+impl Rule<StreamTerm> for Tile {
+    fn name(&self) -> &'static str {
+        "transpose tile (cache_read, storage_align)"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
+        let StreamTerm::Nest(_) = node else { return };
+        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
+        let number = match state.step {
+            Step::Kernel { from, to } if to == from + 1 => from,
+            Step::Tile(block, _) => block,
+            _ => return,
+        };
+        let block = &stream.blocks[usize::from(number)];
+        let Some((read, write, access)) = stream.transposed(usize::from(number)) else { return };
+        let source = i64::from(stream.buffers[block.reads[access].buffer].dtype.bytes());
+        let target = i64::from(stream.buffers[block.write.buffer].dtype.bytes());
+        let (along_read, along_write) = (block.iters[read].extent, block.iters[write].extent);
+        let menu = engine.menu;
+        let nest = |engine: &mut Engine<'_>, tile: TileState| {
+            engine.nest(StreamState { step: Step::Tile(number, tile), ..*state })
+        };
+        match state.step {
+            Step::Kernel { .. } => {
+                for side in &menu.tiles {
+                    let shared = side * side * source;
+                    if engine.holds(StreamCondition::SharedFits, shared <= engine.limits.shared_bytes) {
+                        let body = nest(engine, TileState { side: *side, ..TileState::default() });
+                        engine.equals(StreamTerm::Tile { side: *side, body: [body] });
+                    }
+                }
+            }
+            Step::Tile(_, tile) if tile.vector == 0 => {
+                for vector in &menu.vectors {
+                    let bytes = vector * source.max(target) <= 16;
+                    let divides = along_read % vector == 0 && along_write % vector == 0 && tile.side % vector == 0;
+                    if engine.holds(StreamCondition::VectorBytes, bytes)
+                        && engine.holds(StreamCondition::VectorDivides, divides)
+                    {
+                        let body = nest(engine, TileState { vector: *vector, ..tile });
+                        engine.equals(StreamTerm::Wide { vector: *vector, body: [body] });
+                    }
+                }
+            }
+            Step::Tile(_, tile) if tile.threads == 0 => {
+                for threads in &menu.tile_threads {
+                    let along = tile.side / tile.vector;
+                    let rows = threads / along;
+                    let whole = threads % along == 0 && rows > 0 && tile.side % rows.max(1) == 0;
+                    let fits = *threads <= i64::from(engine.limits.threads);
+                    if engine.holds(StreamCondition::TeamDivides, whole)
+                        && engine.holds(StreamCondition::ThreadsFit, fits)
+                        && rows > 0
+                        && rows <= tile.side
+                    {
+                        let body = nest(engine, TileState { threads: *threads, ..tile });
+                        engine.equals(StreamTerm::Team { threads: *threads, body: [body] });
+                    }
+                }
+            }
+            Step::Tile(_, tile) => {
+                for pad in &menu.pads {
+                    // Rows that keep a part of an access's width would halve the accesses to the source, too.
+                    if pad % tile.vector != 0 && pad % 2 == 0 {
+                        continue;
+                    }
+                    let shared = tile.side * (tile.side + pad) * source;
+                    if engine.holds(StreamCondition::SharedFits, shared <= engine.limits.shared_bytes) {
+                        engine.equals(StreamTerm::Pad { pad: *pad, state: Box::new(*state) });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

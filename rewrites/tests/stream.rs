@@ -1,0 +1,397 @@
+//! The space of streaming programs: random programs of it mean what the source means, through the primitives.
+use egg::{Id, Language, RecExpr};
+use satune_ir::term::stream::{KernelPlan, Place, StreamPlan, StreamTerm, Streams};
+use satune_ir::term::Space;
+use satune_ir::{interp, tvmscript, Program};
+use satune_rewrites::replay::replay_strict;
+use satune_rewrites::space::stream::{rules, streams, trace, StreamCondition, StreamMenu};
+use satune_rewrites::space::{saturate, saturate_without, Fuel, Limits, SaturationError};
+
+const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
+
+/// Function parameters, allocations and nests as a program.
+fn program(params: &str, allocations: &[&str], nests: &[&str]) -> Program {
+    let mut text = format!("@T.prim_func(s_tir=True)\ndef main({params}):\n");
+    for line in allocations {
+        text += &format!("    {line}\n");
+    }
+    for nest in nests {
+        for line in nest.lines() {
+            text += &format!("    {line}\n");
+        }
+    }
+    tvmscript::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// A reduction of rows of `source` into `target`.
+fn reduce(name: &str, m: i64, n: i64, target: &str, init: &str, value: &str) -> String {
+    format!(
+        "for i, k in T.grid({m}, {n}):\n    with T.sblock(\"{name}\"):\n        vi, vj = T.axis.remap(\"SR\", [i, k])\n        with T.init():\n            {target}[vi] = {init}\n        {target}[vi] = {value}"
+    )
+}
+
+fn map(name: &str, m: i64, n: i64, store: &str) -> String {
+    format!(
+        "for i, j in T.grid({m}, {n}):\n    with T.sblock(\"{name}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        {store}"
+    )
+}
+
+fn row_map(name: &str, m: i64, store: &str) -> String {
+    format!(
+        "for i in range({m}):\n    with T.sblock(\"{name}\"):\n        vi = T.axis.spatial({m}, i)\n        {store}"
+    )
+}
+
+fn row_sum(m: i64, n: i64) -> Program {
+    let nest = reduce("sum", m, n, "S", "T.float32(0)", "S[vi] + A[vi, vj]");
+    program(&format!("A: T.Buffer(({m}, {n}), \"float32\"), S: T.Buffer(({m},), \"float32\")"), &[], &[&nest])
+}
+
+fn mean(m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), S: T.Buffer(({m},), \"float32\")");
+    let sum = reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + A[vi, vj]");
+    let divide = row_map("divide", m, &format!("S[vi] = s[vi] / T.float32({n})"));
+    program(&params, &[&format!("s = T.sblock_alloc_buffer(({m},), \"float32\")")], &[&sum, &divide])
+}
+
+fn softmax(m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
+    let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
+    let (x, e, s) = (alloc("x", format!("({m},)")), alloc("e", format!("({m}, {n})")), alloc("s", format!("({m},)")));
+    program(
+        &params,
+        &[&x, &e, &s],
+        &[
+            &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
+            &map("exp", m, n, "e[vi, vj] = T.exp(A[vi, vj] - x[vi])"),
+            &reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + e[vi, vj]"),
+            &map("norm", m, n, "B[vi, vj] = e[vi, vj] / s[vi]"),
+        ],
+    )
+}
+
+/// A mean over the last of three axes, subtracted from what it is of.
+fn heads(h: i64, m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({h}, {m}, {n}), \"float32\"), B: T.Buffer(({h}, {m}, {n}), \"float32\")");
+    let sum = format!(
+        "for i, j, k in T.grid({h}, {m}, {n}):\n    with T.sblock(\"sum\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            s[vi, vj] = T.float32(0)\n        s[vi, vj] = s[vi, vj] + A[vi, vj, vk]"
+    );
+    let less = format!(
+        "for i, j, k in T.grid({h}, {m}, {n}):\n    with T.sblock(\"less\"):\n        vi, vj, vk = T.axis.remap(\"SSS\", [i, j, k])\n        B[vi, vj, vk] = A[vi, vj, vk] - s[vi, vj] * T.float32(0.5)"
+    );
+    program(&params, &[&format!("s = T.sblock_alloc_buffer(({h}, {m}), \"float32\")")], &[&sum, &less])
+}
+
+/// The last two of three axes change places.
+fn permute(h: i64, m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({h}, {n}, {m}), \"float32\"), B: T.Buffer(({h}, {m}, {n}), \"float32\")");
+    let nest = format!(
+        "for i, j, k in T.grid({h}, {m}, {n}):\n    with T.sblock(\"permute\"):\n        vi, vj, vk = T.axis.remap(\"SSS\", [i, j, k])\n        B[vi, vj, vk] = A[vi, vk, vj]"
+    );
+    program(&params, &[], &[&nest])
+}
+
+fn gemv(m: i64, k: i64) -> Program {
+    let params = format!(
+        "A: T.Buffer(({m}, {k}), \"float32\"), x: T.Buffer(({k},), \"float32\"), y: T.Buffer(({m},), \"float32\")"
+    );
+    program(&params, &[], &[&reduce("dot", m, k, "y", "T.float32(0)", "y[vi] + A[vi, vj] * x[vj]")])
+}
+
+fn transpose(m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({n}, {m}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
+    program(&params, &[], &[&map("t", m, n, "B[vi, vj] = A[vj, vi]")])
+}
+
+fn chain(m: i64, n: i64) -> Program {
+    let params = format!(
+        "A: T.Buffer(({m}, {n}), \"float32\"), b: T.Buffer(({n},), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")"
+    );
+    let alloc = |name: &str| format!("{name} = T.sblock_alloc_buffer(({m}, {n}), \"float32\")");
+    program(
+        &params,
+        &[&alloc("p"), &alloc("q")],
+        &[
+            &map("add", m, n, "p[vi, vj] = A[vi, vj] + b[vj]"),
+            &map("twice", m, n, "q[vi, vj] = p[vi, vj] * T.float32(2)"),
+            &map("relu", m, n, "B[vi, vj] = T.max(q[vi, vj], T.float32(0))"),
+        ],
+    )
+}
+
+/// A small generator: tests want the same programs every time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+fn walk(space: &Space<StreamTerm>, class: Id, random: &mut Random, out: &mut RecExpr<StreamTerm>) -> Option<Id> {
+    let choices: Vec<&StreamTerm> = space.choices(space.egraph.find(class)).collect();
+    if choices.is_empty() {
+        return None;
+    }
+    let mut node = choices[random.below(choices.len())].clone();
+    for child in node.children_mut() {
+        *child = walk(space, *child, random, out)?;
+    }
+    Some(out.add(node))
+}
+
+fn space(problem: &Streams, menu: &StreamMenu) -> Space<StreamTerm> {
+    saturate(problem, H200, menu, &rules::all(), Fuel::default()).unwrap().restricted(&|_, _| true)
+}
+
+/// What is wrong with a plan, if anything.
+fn fault(source: &Program, plan: &StreamPlan, problem: &Streams, seed: u64) -> Option<String> {
+    let trace = trace(plan, problem);
+    let (results, schedule) = replay_strict(source, &trace.calls).unwrap();
+    if let Some((i, error)) = results.iter().enumerate().find_map(|(i, r)| Some((i, r.as_ref().err()?))) {
+        let calls: Vec<String> = trace.calls.iter().map(|c| format!("{c:?}")).collect();
+        let script = tvmscript::print(schedule.program());
+        return Some(format!("refused: call {i}: {}\n{}\n{script}", error.detail, calls[i]));
+    }
+    interp::equal_on(source, schedule.program(), seed).err().map(|difference| format!("meaning: {difference}"))
+}
+
+#[test]
+fn random_programs_of_the_space_mean_what_the_source_means() {
+    let menu = StreamMenu {
+        threads: vec![32, 64],
+        side_by_side: vec![1, 2, 4],
+        serial_rows: vec![1, 2],
+        ..StreamMenu::default()
+    };
+    for (name, source) in [
+        ("row sum", row_sum(8, 200)),
+        ("mean", mean(8, 200)),
+        ("softmax", softmax(8, 136)),
+        ("gemv", gemv(8, 200)),
+        ("transpose", transpose(40, 72)),
+        ("chain", chain(12, 200)),
+        ("heads", heads(3, 4, 136)),
+        ("permute", permute(3, 40, 24)),
+    ] {
+        let problem = streams(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let space = space(&problem, &menu);
+        assert!(!space.is_empty(), "{name}");
+        let mut random = Random(7);
+        for seed in 0..40 {
+            let mut term = RecExpr::default();
+            walk(&space, space.root, &mut random, &mut term).unwrap();
+            let plan = StreamPlan::from_term(&term, &problem).unwrap();
+            if let Some(fault) = fault(&source, &plan, &problem, seed) {
+                panic!("{name}: {fault}\n{}", plan.describe().join("\n"));
+            }
+        }
+        println!("{name}: {} nodes, {} variants", space.report.nodes, problem.variants.len());
+    }
+}
+
+/// Every plan of a space.
+fn all_plans(space: &Space<StreamTerm>, problem: &Streams) -> Vec<StreamPlan> {
+    fn terms(space: &Space<StreamTerm>, class: Id) -> Vec<Vec<StreamTerm>> {
+        let mut out = Vec::new();
+        for node in space.choices(space.egraph.find(class)) {
+            let mut partial: Vec<(StreamTerm, Vec<StreamTerm>)> = vec![(node.clone(), Vec::new())];
+            for (i, child) in node.children().iter().enumerate() {
+                let below = terms(space, *child);
+                partial = partial
+                    .into_iter()
+                    .flat_map(|(node, nodes)| {
+                        below.iter().map(move |tail| {
+                            // The child's own ids are moved behind what is there.
+                            let offset = nodes.len();
+                            let mut nodes = nodes.clone();
+                            nodes.extend(tail.iter().map(|n| {
+                                let mut n = n.clone();
+                                n.children_mut().iter_mut().for_each(|id| *id = Id::from(usize::from(*id) + offset));
+                                n
+                            }));
+                            let mut node = node.clone();
+                            node.children_mut()[i] = Id::from(nodes.len() - 1);
+                            (node, nodes)
+                        })
+                    })
+                    .collect();
+            }
+            out.extend(partial.into_iter().map(|(node, mut nodes)| {
+                nodes.push(node);
+                nodes
+            }));
+        }
+        out
+    }
+    let all = terms(space, space.root);
+    all.into_iter().map(|nodes| StreamPlan::from_term(&RecExpr::from(nodes), problem).unwrap()).collect()
+}
+
+/// A menu of few sizes.
+fn few() -> StreamMenu {
+    StreamMenu {
+        side_by_side: vec![1, 2],
+        serial_rows: vec![1],
+        threads: vec![32],
+        vectors: vec![1, 4],
+        steps: vec![1, 2],
+        tiles: vec![16, 32],
+        tile_threads: vec![64],
+        pads: vec![0, 1],
+        ..StreamMenu::default()
+    }
+}
+
+#[test]
+fn every_term_is_another_plan() {
+    for (name, source) in [("softmax", softmax(4, 136)), ("transpose", transpose(40, 72)), ("chain", chain(4, 136))] {
+        let problem = streams(&source).unwrap();
+        let space = space(&problem, &few());
+        let plans = all_plans(&space, &problem);
+        let distinct: std::collections::HashSet<&StreamPlan> = plans.iter().collect();
+        println!("{name}: {} programs", plans.len());
+        assert_eq!(distinct.len(), plans.len(), "{name}");
+    }
+}
+
+/// Whether a plan is beyond what the GPU can run, or what its accesses can be.
+fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'static str> {
+    let stream = problem.variant(&plan.inlined)?;
+    for kernel in &plan.kernels {
+        if kernel.threads() > i64::from(limits.threads) {
+            return Some("threads");
+        }
+        let first = stream.blocks.iter().position(|b| b.name == kernel.blocks()[0])?;
+        let block = &stream.blocks[first];
+        let (vector, columns) = match kernel {
+            KernelPlan::Flat(p) => (p.vector, block.iters.last()?.extent),
+            KernelPlan::Row(p) => (p.vector, stream.row_shape(first, first + p.blocks.len())?.columns),
+            KernelPlan::Tile(p) => (p.vector, block.iters.last()?.extent),
+        };
+        if vector * 4 > 16 {
+            return Some("width");
+        }
+        if columns % vector != 0 {
+            return Some("alignment");
+        }
+        match kernel {
+            KernelPlan::Flat(_) => {
+                let inner = Some(block.iters.len() - 1);
+                let strided = block.reads.iter().any(|r| r.dims.contains(&inner) && r.dims.last() != Some(&inner));
+                if strided {
+                    return Some("strided accesses");
+                }
+            }
+            KernelPlan::Row(p) => {
+                let shared = p.held.iter().filter(|h| h.place == Place::Shared).count() as i64;
+                if shared * columns * 4 * p.side_by_side > limits.shared_bytes {
+                    return Some("shared memory");
+                }
+                let held = p.held.iter().filter(|h| h.place == Place::Registers).count() as i64;
+                if held * columns / p.threads > limits.registers {
+                    return Some("registers");
+                }
+            }
+            KernelPlan::Tile(p) => {
+                if p.side * (p.side + p.pad) * 4 > limits.shared_bytes {
+                    return Some("shared memory");
+                }
+                if p.threads % (p.side / p.vector) != 0 {
+                    return Some("threads that are no whole rows");
+                }
+            }
+        }
+    }
+    None
+}
+
+/// How a rule without a condition is caught.
+fn caught(removed: StreamCondition, source: &Program, menu: &StreamMenu, limits: Limits) -> Option<String> {
+    let problem = streams(source).unwrap();
+    let made = saturate_without(&problem, limits, menu, &rules::all(), Fuel::default(), Some(removed));
+    let space = match made {
+        Err(SaturationError::Unsound { violation, .. }) => return Some(format!("invariant: {violation}")),
+        other => other.unwrap().restricted(&|_, _| true),
+    };
+    let mut random = Random(3);
+    for seed in 0..400 {
+        let mut term = RecExpr::default();
+        walk(&space, space.root, &mut random, &mut term)?;
+        let plan = StreamPlan::from_term(&term, &problem).unwrap();
+        if let Some(what) = beyond(&plan, &problem, &limits) {
+            return Some(format!("limits: {what}"));
+        }
+        if let Some(fault) = fault(source, &plan, &problem, seed) {
+            return Some(fault);
+        }
+    }
+    None
+}
+
+#[test]
+fn every_side_condition_is_needed() {
+    use StreamCondition::*;
+    let small = Limits { threads: 64, shared_bytes: 600, ..H200 };
+    let wide = StreamMenu { vectors: vec![1, 8], ..few() };
+    let tall = StreamMenu { side_by_side: vec![1, 4], ..few() };
+    for condition in StreamCondition::ALL {
+        let (source, menu, limits) = match condition {
+            RowFits => (two_readers(4, 136), few(), H200),
+            FlatFits => (transpose(40, 72), few(), H200),
+            RowsDivide => (row_sum(5, 136), few(), H200),
+            ThreadsFit => (row_sum(8, 136), tall.clone(), small),
+            VectorBytes => (row_sum(4, 136), wide.clone(), H200),
+            VectorDivides => (row_sum(4, 130), few(), H200),
+            SharedFits => (softmax(4, 136), few(), small),
+            RegistersFit => (softmax(4, 32_768), few(), H200),
+            TeamDivides => (transpose(40, 72), StreamMenu { tile_threads: vec![24], ..few() }, H200),
+        };
+        let sound = space(&streams(&source).unwrap(), &menu);
+        let problem = streams(&source).unwrap();
+        // With the condition, the same walk finds nothing.
+        let mut random = Random(3);
+        for seed in 0..12 {
+            let mut term = RecExpr::default();
+            if limits != H200 || walk(&sound, sound.root, &mut random, &mut term).is_none() {
+                break;
+            }
+            let plan = StreamPlan::from_term(&term, &problem).unwrap();
+            assert_eq!(beyond(&plan, &problem, &limits), None, "{condition:?}");
+            if condition != RegistersFit {
+                assert_eq!(fault(&source, &plan, &problem, seed), None, "{condition:?}");
+            }
+        }
+        let caught = caught(condition, &source, &menu, limits);
+        println!("{condition:?}: {}", caught.as_deref().unwrap_or("not caught").lines().next().unwrap_or_default());
+        assert!(caught.is_some(), "{condition:?} is not needed");
+    }
+}
+
+/// A row sum whose result is needed by the caller as well as by the next block: they cannot share a kernel.
+fn two_readers(m: i64, n: i64) -> Program {
+    let params = format!(
+        "A: T.Buffer(({m}, {n}), \"float32\"), S: T.Buffer(({m},), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")"
+    );
+    let sum = reduce("sum", m, n, "S", "T.float32(0)", "S[vi] + A[vi, vj]");
+    program(&params, &[], &[&sum, &map("add", m, n, "B[vi, vj] = A[vi, vj] + S[vi]")])
+}
+
+#[test]
+fn what_does_not_stream_is_refused_with_the_reason() {
+    let gather = program(
+        "A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\")",
+        &[],
+        &[&map("g", 8, 8, "B[vi, vj] = A[vi, (vj * 3) % 8]")],
+    );
+    let product = program(
+        "A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\"), C: T.Buffer((8, 8), \"float32\")",
+        &[],
+        &["for i, j, k in T.grid(8, 8, 8):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            C[vi, vj] = T.float32(0)\n        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]"],
+    );
+    for (source, part) in [(gather, "no bare iterator"), (product, "block `C` fits no kernel")] {
+        let error = streams(&source).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -1,0 +1,243 @@
+//! The rules of tensor-core schedules: every one is needed and fires, every program that they make is one that the
+//! generator takes, and each side condition removed is caught.
+use egg::{Id, Language, RecExpr};
+use satune_ir::term::*;
+use satune_ir::{BlockId, BufferId, DType};
+use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
+use satune_rewrites::space::*;
+
+const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
+const CORES: TensorCores = TensorCores { mma: true, stmatrix: true, wgmma: true, multiprocessors: 2, tf32: false };
+
+fn gemm([m, n, k]: [i64; 3], operand: DType, output: DType, layout: &str) -> Contraction {
+    let info = |name: &str, extent, reduce| AxisInfo { name: name.into(), extent, reduce };
+    let dims = |transposed: bool, [a, b]: [Axis; 2]| if transposed { vec![b, a] } else { vec![a, b] };
+    let of = |id, name: &str, dims: Vec<Axis>, dtype| OperandInfo {
+        buffer: BufferId(id),
+        name: name.into(),
+        dtype,
+        index: usize::from(id == 1),
+        dims,
+    };
+    Contraction {
+        block: BlockId(1),
+        block_name: "C".into(),
+        iters: vec![(Axis::M, info("vi", m, false)), (Axis::N, info("vj", n, false)), (Axis::K, info("vk", k, true))],
+        a: of(0, "A", dims(layout.starts_with('T'), [Axis::M, Axis::K]), operand),
+        b: of(1, "B", dims(layout.ends_with('T'), [Axis::K, Axis::N]), operand),
+        c: of(2, "C", vec![Axis::M, Axis::N], output),
+        accumulate: if operand == DType::I8 { DType::I32 } else { DType::F32 },
+        epilogue: None,
+    }
+}
+
+/// A menu for single threads that fits nothing, so that a space holds tensor-core schedules only.
+fn no_threads() -> Menu {
+    Menu {
+        tile_m: vec![],
+        tile_n: vec![],
+        tile_k: vec![16],
+        threads: vec![],
+        vthreads: vec![1],
+        registers: 8,
+        split_k: vec![2],
+        groups: vec![2],
+        async_stages: vec![],
+    }
+}
+
+fn menu() -> TensorMenu {
+    TensorMenu {
+        mma: true,
+        stmatrix: true,
+        wgmma: true,
+        tile_m: vec![64, 128],
+        tile_n: vec![32, 64],
+        tile_k: vec![32],
+        threads: vec![64, 128],
+        warp: [64, 64],
+        stages: vec![2, 3],
+        swizzles: vec![[true, true], [false, true]],
+        min_blocks: vec![2],
+        consumers: vec![1, 2],
+        grids: vec![2],
+    }
+}
+
+fn make(
+    c: &Contraction,
+    (menu, limits): (&TensorMenu, Limits),
+    removed: Option<Condition>,
+    without: Option<&str>,
+) -> Result<Space, SaturationError> {
+    let mut rules = rules::all();
+    rules.extend(rules::tensor::all(c, menu.clone()));
+    rules.retain(|r| Some(r.name()) != without);
+    saturate_without(c, limits, &no_threads(), &rules, Fuel::default(), removed)
+}
+
+/// Every program of a class.
+fn all(space: &Space, class: Id) -> Vec<RecExpr<Term>> {
+    let mut out = Vec::new();
+    for node in space.choices(space.egraph.find(class)) {
+        let mut partial: Vec<Vec<RecExpr<Term>>> = vec![Vec::new()];
+        for child in node.children() {
+            let below = all(space, *child);
+            partial = partial
+                .iter()
+                .flat_map(|list| below.iter().map(|b| list.iter().cloned().chain([b.clone()]).collect()))
+                .collect();
+        }
+        for children in partial {
+            let mut term = RecExpr::default();
+            let mut ids = Vec::new();
+            for child in children {
+                let offset = term.as_ref().len();
+                for node in child.as_ref() {
+                    term.add(node.clone().map_children(|id| Id::from(usize::from(id) + offset)));
+                }
+                ids.push(Id::from(term.as_ref().len() - 1));
+            }
+            let mut node = node.clone();
+            node.children_mut().copy_from_slice(&ids);
+            term.add(node);
+            out.push(term);
+        }
+    }
+    out
+}
+
+#[test]
+fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_twice() {
+    for (operand, output, layout, shape) in [
+        (DType::BF16, DType::F32, "TN", [256, 128, 512]),
+        (DType::F16, DType::F16, "NT", [256, 128, 256]),
+        (DType::F16, DType::F32, "NN", [200, 72, 131]),
+        (DType::I8, DType::I32, "NT", [256, 128, 512]),
+        (DType::I8, DType::I32, "TN", [256, 100, 512]),
+    ] {
+        let c = gemm(shape, operand, output, layout);
+        let space = make(&c, (&menu(), H200), None, None).unwrap();
+        let terms = all(&space, space.root);
+        let plans: std::collections::HashSet<Schedule> =
+            terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        let kinds = [|s: &Schedule| matches!(s, Schedule::Mma(_)), |s: &Schedule| matches!(s, Schedule::Wgmma(_))];
+        let [mma, wgmma] = kinds.map(|kind| plans.iter().filter(|p| kind(p)).count());
+        println!("{operand:?} {layout} {shape:?}: {} programs, {mma} by mma.sync, {wgmma} by wgmma", terms.len());
+        assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
+        assert_eq!(mma + wgmma, plans.len());
+        assert!(mma > 0);
+        // The TMA wants rows of whole chunks, wgmma takes bytes along k only.
+        assert_eq!(wgmma > 0, shape[2] % 8 == 0 && (operand != DType::I8 || layout == "NT"));
+    }
+}
+
+#[test]
+fn every_rule_is_needed() {
+    let c = gemm([256, 128, 512], DType::F16, DType::F16, "NT");
+    let whole = make(&c, (&menu(), H200), None, None).unwrap();
+    let count = all(&whole, whole.root).len();
+    for rule in rules::tensor::all(&c, menu()).iter().map(|r| r.name()) {
+        let fired = whole.report.firings.iter().find(|f| f.0 == rule).map_or(0, |f| f.1);
+        assert!(fired > 0, "{rule} never fires");
+        let rest = make(&c, (&menu(), H200), None, Some(rule)).unwrap();
+        assert!(all(&rest, rest.root).len() < count, "nothing is missed without {rule}");
+    }
+}
+
+#[test]
+fn tensor_cores_are_offered_where_they_are() {
+    let offered = |operand, cores: &TensorCores| {
+        let c = gemm([256, 256, 256], operand, DType::F32, "NT");
+        let menu = TensorMenu::of(&c, cores);
+        (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
+    };
+    assert_eq!(offered(DType::BF16, &CORES), (true, true, 11));
+    // tf32 rounds its operands: only who asks for it gets it.
+    assert_eq!(offered(DType::F32, &CORES), (false, false, 0));
+    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 11));
+    let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
+    assert_eq!(offered(DType::F16, &ampere), (true, false, 6));
+    assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
+    assert_eq!(offered(DType::F64, &CORES), (false, false, 0));
+}
+
+/// What is wrong with a program of a space without a condition.
+fn wrong(term: &RecExpr<Term>, c: &Contraction, limits: &Limits) -> Option<String> {
+    let schedule = match Schedule::from_term(term, c) {
+        Err(error) => return Some(format!("refused: {error}")),
+        Ok(schedule) => schedule,
+    };
+    let bytes = schedule.shared_bytes(c);
+    if bytes > limits.shared_bytes {
+        return Some(format!("hardware: {bytes} bytes of shared memory"));
+    }
+    let (tile_k, parts) = match &schedule {
+        Schedule::Mma(plan) => {
+            // Sums and both sets of fragments are held at once, whatever else is.
+            let held = plan.warp[0] * plan.warp[1] / 32 + plan.warp[0] / 2 + plan.warp[1] / 2;
+            let left = 65536 / (plan.threads() * i64::from(plan.min_blocks.unwrap_or(1)));
+            if held > left.min(255) {
+                return Some(format!("hardware: {held} registers of {left}"));
+            }
+            (plan.tile[2], plan.split_k)
+        }
+        Schedule::Wgmma(plan) => (plan.tile[2], plan.split_k),
+        Schedule::Cores(_) | Schedule::Stream(_) => return Some("no schedule on tensor cores".into()),
+    };
+    // The kernel's parts are whole tiles; the term's are k / parts.
+    let uneven = parts > 1 && c.extent(Axis::K) % (parts * tile_k) != 0;
+    uneven.then(|| format!("meaning: parts of {tile_k} are not k / {parts}"))
+}
+
+#[test]
+fn a_rule_without_its_side_condition_is_caught() {
+    use Condition::*;
+    type Case = (Condition, [i64; 3], DType, DType, &'static str, fn(&mut TensorMenu));
+    let f = (DType::F16, DType::F16);
+    let cases: Vec<Case> = vec![
+        (MmaRows, [256, 128, 512], f.0, f.1, "NT", |m| (m.wgmma, m.tile_k) = (false, vec![48])),
+        (MmaWarps, [256, 128, 512], f.0, f.1, "NT", |m| (m.wgmma, m.threads) = (false, vec![96])),
+        (MmaRegisters, [256, 128, 512], f.0, f.1, "NT", |m| {
+            (m.wgmma, m.tile_m, m.tile_n, m.threads, m.warp) = (false, vec![128], vec![128], vec![64], [128, 128]);
+        }),
+        (MmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.wgmma = false),
+        (WgmmaOperands, [256, 128, 512], DType::I8, DType::I32, "TN", |m| m.mma = false),
+        (WgmmaRows, [256, 128, 500], f.0, f.1, "NT", |m| m.mma = false),
+        (WgmmaTile, [256, 128, 512], f.0, f.1, "NN", |m| (m.mma, m.tile_n) = (false, vec![32])),
+        (WgmmaSums, [256, 256, 512], f.0, f.1, "NT", |m| {
+            (m.mma, m.tile_m, m.tile_n, m.consumers) = (false, vec![256], vec![256], vec![1]);
+        }),
+        (WgmmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.mma = false),
+        (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.wgmma, m.stages) = (false, vec![40])),
+        (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.mma, m.stages) = (false, vec![16])),
+        (RingParts, [256, 128, 4 * 132], f.0, f.1, "NT", |m| (m.wgmma, m.tile_k) = (false, vec![32])),
+    ];
+    for (removed, shape, operand, output, layout, change) in cases {
+        let c = gemm(shape, operand, output, layout);
+        let mut menu = menu();
+        change(&mut menu);
+        let limits = H200;
+        let sound = make(&c, (&menu, limits), None, None).unwrap();
+        for term in all(&sound, sound.root) {
+            assert_eq!(wrong(&term, &c, &limits), None, "{removed:?}");
+        }
+        let caught = match make(&c, (&menu, limits), Some(removed), None) {
+            Err(SaturationError::Unsound { violation, .. }) => Some(format!("invariant: {violation}")),
+            Err(other) => panic!("{other}"),
+            Ok(space) => all(&space, space.root).iter().find_map(|term| wrong(term, &c, &limits)),
+        };
+        println!("{removed:?}: {caught:?}");
+        assert!(caught.is_some(), "nothing is missed without {removed:?}");
+    }
+}
+
+/// Every rule stands in RULES.md.
+#[test]
+fn the_document_lists_every_rule() {
+    let document = include_str!("../RULES.md");
+    let c = gemm([256, 256, 256], DType::F16, DType::F16, "NT");
+    for rule in rules::tensor::all(&c, menu()) {
+        assert!(document.contains(rule.name()), "RULES.md has no {}", rule.name());
+    }
+}

@@ -1,0 +1,164 @@
+//! How closely the results of a kernel agree with what the program means.
+//!
+//! Bit for bit, as a rule: inputs are small integers, so that sums and products of them are exact in any order, and the
+//! simulator computes each function as the interpreter does, once in `f64`, then rounded to the type. Only where a program
+//! adds up (or multiplies up) values that have been rounded, the results of functions or of divisions, do they depend on the
+//! order, which a schedule changes. Then two results agree when they differ by at most 256 units of roundoff of their type,
+//! relative to the larger one (8 units for types of 16 bits, whose sums are kept in f32): 1.5e-5 for f32.
+use satune_ir::{visit, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt};
+use std::collections::HashSet;
+
+/// Whether results have to agree bit for bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// Bit for bit.
+    Exact,
+    /// Up to roundoff.
+    Roundoff,
+}
+
+impl Agreement {
+    /// What can be asked of the schedules of a program.
+    pub fn of(program: &Program) -> Agreement {
+        let mut search = Search::default();
+        // Once more, for what a loop brings round.
+        for _ in 0..2 {
+            search.realize(&program.body);
+        }
+        if search.depends {
+            Agreement::Roundoff
+        } else {
+            Agreement::Exact
+        }
+    }
+
+    /// Largest difference of two results of a type, relative to the larger one.
+    pub fn tolerance(self, dtype: DType) -> f64 {
+        match (self, dtype) {
+            (Agreement::Exact, _) => 0.0,
+            (_, DType::F64) => 256.0 * f64::EPSILON / 2.0,
+            (_, DType::F32 | DType::TF32) => 256.0 * f64::from(f32::EPSILON) / 2.0,
+            (_, DType::F16) => 8.0 * 2.0_f64.powi(-11),
+            (_, DType::BF16) => 8.0 * 2.0_f64.powi(-8),
+            _ => 0.0,
+        }
+    }
+
+    /// Whether two results of a type agree.
+    pub fn agree(self, a: f64, b: f64, dtype: DType) -> bool {
+        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= self.tolerance(dtype) * a.abs().max(b.abs())
+    }
+}
+
+#[derive(Default)]
+struct Search {
+    /// Buffers that hold rounded values.
+    rounded: HashSet<BufferId>,
+    /// Whether such values are added up.
+    depends: bool,
+}
+
+/// Functions whose values are exact.
+const EXACT: [&str; 7] = ["abs", "fabs", "floor", "ceil", "round", "trunc", "nearbyint"];
+
+impl Search {
+    fn rounds(&self, e: &Expr) -> bool {
+        let mut found = false;
+        visit::walk_expr(e, &mut |e| {
+            found |= match e {
+                Expr::Call(name, ..) => !EXACT.contains(&name.rsplit('.').next().unwrap_or(name)),
+                Expr::Binary(satune_ir::BinOp::Div, ..) => true,
+                Expr::Load(b, _) => self.rounded.contains(b),
+                _ => false,
+            };
+        });
+        found
+    }
+
+    /// The blocks below a statement, in order.
+    fn below(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Realize(r) => self.realize(r),
+            Stmt::For(l) => self.below(&l.body),
+            Stmt::Seq(parts) => parts.iter().for_each(|s| self.below(s)),
+            Stmt::If { then, otherwise, .. } => {
+                self.below(then);
+                otherwise.iter().for_each(|s| self.below(s));
+            }
+            Stmt::Let { body, .. } => self.below(body),
+            Stmt::Store { .. } | Stmt::Evaluate(_) => {}
+        }
+    }
+
+    fn realize(&mut self, r: &BlockRealize) {
+        self.below(&r.block.body);
+        let reduces = r.block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
+        let mut all = Vec::new();
+        own(&r.block.body, &mut all);
+        let bound = all.iter().any(|(b, e)| b.is_none() && self.rounds(e));
+        for (buffer, value) in all.iter().filter_map(|(b, e)| Some((b.as_ref()?, e))) {
+            let ordered = matches!(value, Expr::Binary(satune_ir::BinOp::Min | satune_ir::BinOp::Max, ..));
+            if bound || self.rounds(value) {
+                self.rounded.insert(*buffer);
+                let accumulates = visit::loads(value).iter().any(|(b, _)| b == buffer);
+                self.depends |= (accumulates || reduces) && !ordered;
+            }
+        }
+    }
+}
+
+/// The stores and bound values of a block itself, not of blocks in it. Bound values have no buffer.
+fn own(stmt: &Stmt, out: &mut Vec<(Option<BufferId>, Expr)>) {
+    match stmt {
+        Stmt::Store { buffer, value, .. } => out.push((Some(*buffer), value.clone())),
+        Stmt::Let { value, body, .. } => {
+            out.push((None, value.clone()));
+            own(body, out);
+        }
+        Stmt::For(l) => own(&l.body, out),
+        Stmt::Seq(parts) => parts.iter().for_each(|s| own(s, out)),
+        Stmt::If { then, otherwise, .. } => {
+            own(then, out);
+            otherwise.iter().for_each(|s| own(s, out));
+        }
+        Stmt::Realize(_) | Stmt::Evaluate(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(update: &str, last: &str) -> Agreement {
+        let text = format!(
+            r#"
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
+    S = T.sblock_alloc_buffer((4,))
+    for i, k in T.grid(4, 8):
+        with T.sblock("S"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = {update}
+    for i in range(4):
+        with T.sblock("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = {last}
+"#
+        );
+        Agreement::of(&satune_ir::tvmscript::parse(&text).unwrap())
+    }
+
+    #[test]
+    fn only_sums_of_rounded_values_depend_on_their_order() {
+        assert_eq!(of("S[vi] + A[vi, vk]", "S[vi] / T.float32(3)"), Agreement::Exact);
+        assert_eq!(of("S[vi] + A[vi, vk]", "T.exp(S[vi])"), Agreement::Exact);
+        assert_eq!(of("T.max(S[vi], T.exp(A[vi, vk]))", "S[vi]"), Agreement::Exact);
+        assert_eq!(of("S[vi] + T.exp(A[vi, vk])", "S[vi]"), Agreement::Roundoff);
+        assert_eq!(of("S[vi] + A[vi, vk] / T.float32(3)", "S[vi]"), Agreement::Roundoff);
+        assert!(!Agreement::Exact.agree(1.0, 1.0000001, DType::F32));
+        assert!(Agreement::Roundoff.agree(1.0, 1.0000001, DType::F32));
+        assert!(!Agreement::Roundoff.agree(1.0, 1.0001, DType::F32));
+    }
+}

@@ -1,0 +1,132 @@
+//! A first descriptor of a GPU that has none: what the driver says, what was measured, and the rest from the built-in
+//! descriptor of the most similar GPU, each line with its source.
+use super::{Ceilings, GpuInfo};
+use satune_extract::{Descriptor, DescriptorError};
+
+/// The text of a descriptor, and the built-in one that the estimates are from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// TOML.
+    pub text: String,
+    /// Name of the built-in descriptor.
+    pub similar: &'static str,
+}
+
+/// The number of an architecture: 90 for `sm_90`; 0 where it has none.
+fn number(arch: &str) -> u32 {
+    arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+}
+
+/// The built-in GPU that is most like this one: the same architecture and a similar number of multiprocessors; else the
+/// nearest architecture.
+fn similar(info: &GpuInfo) -> Option<(&'static str, Descriptor)> {
+    Descriptor::names()
+        .filter_map(|name| Some((name, Descriptor::load(name).ok()?)))
+        .min_by_key(|(_, gpu)| (number(&gpu.arch).abs_diff(number(&info.arch)), gpu.sms.abs_diff(info.sms)))
+}
+
+/// Writes a descriptor named `name`.
+///
+/// # Errors
+/// When the driver's numbers make none (a GPU without multiprocessors).
+pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Result<Probed, DescriptorError> {
+    let none = |reason: &str| DescriptorError::Malformed { path: info.name.clone(), reason: reason.into() };
+    let (like, base) = similar(info).ok_or_else(|| none("there is no built-in descriptor to begin with"))?;
+    let source = Descriptor::text(like).ok_or_else(|| none("there is no built-in descriptor to begin with"))?;
+    // (field, value, where it is from); a zero is an answer that an old driver does not have.
+    let mut known: Vec<(&str, String, &str)> = Vec::new();
+    let mut driver = |field, value: u64| {
+        if value > 0 {
+            known.push((field, value.to_string(), "driver"));
+        }
+    };
+    driver("sms", info.sms.into());
+    driver("clock_mhz", info.clock_mhz.into());
+    driver("shared_per_sm", info.shared_per_sm.into());
+    driver("shared_per_block", info.shared_per_block.into());
+    driver("shared_reserved", info.shared_reserved.into());
+    driver("registers_per_sm", info.registers_per_sm.into());
+    driver("threads_per_sm", info.threads_per_sm.into());
+    driver("blocks_per_sm", info.blocks_per_sm.into());
+    driver("l2_bytes", info.l2_bytes);
+    // Two transfers per clock.
+    driver("dram_nominal_gbs", u64::from(info.memory_clock_mhz) * 2 * u64::from(info.bus_bits) / 8 / 1000);
+    for field in ["cp_async", "tma"] {
+        let since = if field == "tma" { 90 } else { 80 };
+        known.push((field, (number(&info.arch) >= since).to_string(), "architecture"));
+    }
+    if let Some(measured) = ceilings {
+        known.push(("dram_gbs", format!("{:.0}", measured.copy_gbs), "measured: a copy"));
+        let peak = 2.0 * f64::from(base.fp32_lanes) * f64::from(info.sms) * f64::from(info.clock_mhz) * 1e-6;
+        if peak > 0.0 {
+            let share = (measured.fma_tflops / peak).clamp(0.05, 1.0);
+            known.push(("issue_efficiency", format!("{share:.3}"), "measured: independent multiply-adds"));
+        }
+    }
+    let mut text = format!(
+        "# {}: made by `satune probe`. A line without a source is an estimate of the descriptor {like}; `satune\n# calibrate` fits the estimates to measurements.\n",
+        info.name
+    );
+    for line in source.lines() {
+        let key = line.split('=').next().unwrap_or("").trim();
+        let value = match key {
+            "name" => Some((format!("{name:?}"), "")),
+            "full_name" => Some((format!("{:?}", info.name), "driver")),
+            "arch" => Some((format!("{:?}", info.arch), "driver")),
+            "arch_features" => {
+                let own = if number(&info.arch) >= 90 { "a" } else { "" };
+                Some((format!("{:?}", format!("{}{own}", info.arch)), "architecture"))
+            }
+            _ => known.iter().find(|k| k.0 == key).map(|k| (k.1.clone(), k.2)),
+        };
+        // The comments are of the other GPU's numbers.
+        match value {
+            Some((value, "")) => text.push_str(&format!("{key} = {value}\n")),
+            Some((value, source)) => text.push_str(&format!("{key} = {value} # {source}\n")),
+            None if line.starts_with('#') || line.is_empty() => {}
+            None => text.push_str(&format!("{line}\n")),
+        }
+    }
+    Descriptor::parse(&text, name)?;
+    Ok(Probed { text, similar: like })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unknown() -> GpuInfo {
+        GpuInfo {
+            name: "Some \"GPU\"".into(),
+            arch: "sm_89".into(),
+            sms: 60,
+            clock_mhz: 2000,
+            memory_clock_mhz: 9000,
+            bus_bits: 256,
+            l2_bytes: 32 << 20,
+            shared_per_block: 101_376,
+            ..GpuInfo::default()
+        }
+    }
+
+    #[test]
+    fn a_descriptor_has_what_was_found_and_estimates_for_the_rest() {
+        let ceilings = Ceilings { copy_gbs: 500.0, fma_tflops: 27.0, matrix_tflops: None };
+        let probed = descriptor("mine", &unknown(), Some(&ceilings)).unwrap();
+        let gpu = Descriptor::parse(&probed.text, "mine").unwrap();
+        assert_eq!((gpu.name.as_str(), gpu.full_name.as_str(), gpu.arch.as_str()), ("mine", "Some \"GPU\"", "sm_89"));
+        assert_eq!((gpu.sms, gpu.clock_mhz, gpu.dram_gbs, gpu.dram_nominal_gbs), (60, 2000.0, 500.0, 576.0));
+        assert!((gpu.issue_efficiency - 27.0 / 30.72).abs() < 1e-3);
+        assert!(gpu.cp_async && !gpu.tma);
+        // The most similar of its architecture.
+        assert_eq!(probed.similar, "l4");
+        let like = Descriptor::load("l4").unwrap();
+        assert_eq!((gpu.latency_dram, gpu.threads_per_sm), (like.latency_dram, like.threads_per_sm));
+    }
+
+    #[test]
+    fn a_driver_without_answers_gives_no_descriptor() {
+        let error = descriptor("x", &GpuInfo { clock_mhz: 200_000, ..unknown() }, None).unwrap_err().to_string();
+        assert!(error.contains("clock_mhz is 200000"), "{error}");
+    }
+}

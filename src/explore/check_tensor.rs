@@ -1,0 +1,84 @@
+//! Tensor-core kernels in the simulator: their tiles and roles on a problem of few blocks and few tiles along k.
+use crate::operators;
+use crate::scheduled::{self, Checked};
+use satune_ir::interp;
+use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
+use satune_ir::term::{Axis, Contraction, Schedule, Side};
+use satune_ir::tvmscript;
+
+/// The same schedule on a problem of two tiles along m and n at most (the second cut where the problem's last one is) and
+/// as many along k as take the ring once around; a persistent grid gets fewer blocks than there are tiles.
+pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Contraction) {
+    let (tile, stages, split_k) = match schedule {
+        Schedule::Mma(plan) => (plan.tile, plan.stages, plan.split_k),
+        Schedule::Wgmma(plan) => (plan.tile, plan.stages, plan.split_k),
+        _ => return (schedule.clone(), contraction.clone()),
+    };
+    let mut small = contraction.clone();
+    // Two parts of k are added as many are.
+    let parts = split_k.min(2);
+    let tiles_k = i64::from(stages) + 2;
+    for (axis, info) in &mut small.iters {
+        let (tile, count) = match axis {
+            Axis::M => (tile[0], 2),
+            Axis::N => (tile[1], 2),
+            _ => (tile[2], tiles_k * parts),
+        };
+        if info.extent > count * tile {
+            let last = if info.extent % tile == 0 { tile } else { info.extent % tile };
+            info.extent = (count - 1) * tile + last;
+        }
+        if *axis == Axis::K && parts > 1 {
+            // Each part keeps a tile.
+            info.extent = info.extent.max(parts * tile);
+        }
+    }
+    let schedule = match schedule {
+        Schedule::Mma(plan) => Schedule::Mma(TensorPlan { split_k: parts, ..plan.clone() }),
+        Schedule::Wgmma(plan) => {
+            let blocks = plan.blocks.map(|b| b.min(3));
+            Schedule::Wgmma(WgmmaPlan { split_k: parts, blocks, ..plan.clone() })
+        }
+        other => other.clone(),
+    };
+    (schedule, small)
+}
+
+/// Generates the kernels of the shrunken problem, runs them in the simulator and compares with the definition: sums of
+/// products of small whole numbers, which are exact in every order.
+///
+/// # Errors
+/// What went wrong, for people.
+pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, String> {
+    let (schedule, small) = shrink(schedule, contraction);
+    let source = tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?;
+    let module = scheduled::generate(&source, &schedule, &small).map_err(|e| e.to_string())?;
+    let inputs = interp::random_inputs(&source, 0x5eed).map_err(|e| e.to_string())?;
+    let inputs: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();
+    let mut expected = inputs.clone();
+    let at = |id| source.params.iter().position(|p| *p == id).ok_or("a parameter is missing");
+    let (a, b, c) = (at(small.a.buffer)?, at(small.b.buffer)?, at(small.c.buffer)?);
+    expected[c] = product(&small, &inputs[a], &inputs[b]);
+    let kernels = scheduled::simulate_module(&module, inputs, &expected, |_, want, got| want == got);
+    let first = kernels.map_err(|e| e.to_string())?.into_iter().next();
+    first.ok_or_else(|| "it has no kernels".into())
+}
+
+/// C = A * B by its definition.
+fn product(contraction: &Contraction, a: &[f64], b: &[f64]) -> Vec<f64> {
+    let extent = |axis| usize::try_from(contraction.extent(axis)).unwrap_or(0);
+    let (m, n, k) = (extent(Axis::M), extent(Axis::N), extent(Axis::K));
+    let along_k = |side: Side| contraction.operand(side).contiguous_along(Axis::K);
+    let (a_k, b_k) = (along_k(Side::A), along_k(Side::B));
+    let mut out = vec![0.0; m * n];
+    for i in 0..m {
+        let row = &mut out[i * n..(i + 1) * n];
+        for kk in 0..k {
+            let x = if a_k { a[i * k + kk] } else { a[kk * m + i] };
+            for (j, sum) in row.iter_mut().enumerate() {
+                *sum += x * if b_k { b[j * k + kk] } else { b[kk * n + j] };
+            }
+        }
+    }
+    out
+}

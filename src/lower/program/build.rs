@@ -1,0 +1,328 @@
+//! From a part of a program to a nest: statement by statement, with the loops and conditions around it.
+use super::allreduce::Reduction;
+use super::error::{LowerError, Place};
+use super::linear::Linear;
+use super::nest::{Kind, Leaf, Loop, Nest, Node, VThread};
+use super::pred::{join, Pred};
+use satune_ir::{
+    visit, Annotations, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var, VarId,
+};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// What surrounds a statement.
+#[derive(Clone, Default)]
+pub(super) struct Around {
+    /// What variables of the program are, in variables of the nest.
+    pub values: HashMap<VarId, Expr>,
+    pub guards: Vec<Pred>,
+    pub vthreads: Vec<VarId>,
+    pub block: String,
+    pub annotations: Arc<Annotations>,
+    /// Whether a loop bound to blockIdx or threadIdx is outside.
+    pub bound: bool,
+}
+
+impl Around {
+    /// The same place, reached by all threads whatever the conditions.
+    pub fn unguarded(&self) -> Around {
+        Around { guards: Vec::new(), annotations: Arc::default(), bound: true, ..self.clone() }
+    }
+}
+
+/// Annotations that lowering follows.
+const FOLLOWED: &[&str] = &[
+    "software_pipeline_stage",
+    "software_pipeline_order",
+    "software_pipeline_async_stages",
+    "pragma_auto_unroll_max_step",
+    "pragma_unroll_explicit",
+    "buffer_dim_align",
+    "tir.manifest_shared_memory_local_stage",
+];
+
+/// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.
+pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result<Nest, LowerError> {
+    let nest = Nest { next_var: program.next_var, ..Nest::default() };
+    let mut builder = Builder { program, nest, reductions, begun: HashSet::new(), partials: HashMap::new() };
+    if !reductions.is_empty() {
+        builder.note_threads(stmt)?;
+    }
+    let body = builder.stmt(stmt, &Around::default())?;
+    let mut nest = builder.nest;
+    nest.body = body;
+    Ok(nest)
+}
+
+pub(super) struct Builder<'p> {
+    pub program: &'p Program,
+    pub nest: Nest,
+    /// Reductions over threads.
+    pub reductions: &'p [Reduction<'p>],
+    /// Those whose loops have begun.
+    pub begun: HashSet<usize>,
+    /// The vthreads that tell the partial results of each apart.
+    pub partials: HashMap<usize, Vec<Expr>>,
+}
+
+impl Builder<'_> {
+    fn stmt(&mut self, stmt: &Stmt, around: &Around) -> Result<Vec<Node>, LowerError> {
+        match stmt {
+            Stmt::For(l) => self.for_loop(l, around),
+            Stmt::Realize(r) => self.realize(r, around),
+            Stmt::Seq(parts) => {
+                let mut nodes = Vec::new();
+                for part in parts {
+                    nodes.extend(self.stmt(part, around)?);
+                }
+                Ok(nodes)
+            }
+            Stmt::Store { buffer, indices, value } => self.store(*buffer, indices, value, around),
+            Stmt::If { cond, then, otherwise } => {
+                let clauses = self.clauses(cond, around)?;
+                let mut inside = around.clone();
+                join(&mut inside.guards, clauses.clone());
+                let mut nodes = self.stmt(then, &inside)?;
+                if let Some(other) = otherwise {
+                    let mut outside = around.clone();
+                    join(&mut outside.guards, Pred::negated(clauses));
+                    nodes.extend(self.stmt(other, &outside)?);
+                }
+                Ok(nodes)
+            }
+            Stmt::Let { var, value, body } => {
+                self.require_independent(var.id, value, body, around)?;
+                let mut inside = around.clone();
+                inside.values.insert(var.id, visit::substitute(value, &around.values));
+                self.stmt(body, &inside)
+            }
+            Stmt::Evaluate(Expr::Int(..)) => Ok(Vec::new()),
+            Stmt::Evaluate(_) => Err(LowerError::Unsupported {
+                what: "a call for its effect (T.evaluate)".into(),
+                place: Place::block(&around.block),
+                remedy: "blocks that are lowered hold plain stores; leave out tensorize".into(),
+            }),
+        }
+    }
+
+    /// A bound value is computed where it is used. So nothing that it reads may be stored before its last use.
+    fn require_independent(&self, var: VarId, value: &Expr, body: &Stmt, around: &Around) -> Result<(), LowerError> {
+        let reads = visit::loads(&visit::substitute(value, &around.values));
+        let (mut stored, mut late) = (HashSet::new(), false);
+        visit::walk_stmt(body, &mut |s| {
+            if let Stmt::Store { buffer, indices, value } = s {
+                let uses = indices.iter().chain([value]).any(|e| visit::uses_var(e, &|v| v == var));
+                late |= uses && reads.iter().any(|(b, _)| stored.contains(b));
+                stored.insert(*buffer);
+            }
+        });
+        if late {
+            return Err(LowerError::Unsupported {
+                what: "a value that is bound before what it reads is stored, and used after".into(),
+                place: Place::block(&around.block),
+                remedy: "reduce one value per block".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Says which annotations change nothing.
+    fn note(&mut self, annotations: &Annotations, of: &str) {
+        for key in annotations.keys().filter(|k| !FOLLOWED.contains(&k.as_str())) {
+            let note = format!("annotation {key} of {of} is ignored");
+            if !self.nest.notes.contains(&note) {
+                self.nest.notes.push(note);
+            }
+        }
+    }
+
+    fn constant(&self, e: &Expr, around: &Around, what: &str) -> Result<i64, LowerError> {
+        Linear::of_expr(&visit::substitute(e, &around.values), &self.nest.ranges)
+            .and_then(|l| l.as_constant())
+            .ok_or_else(|| LowerError::Unsupported {
+                what: format!("{what} that is no constant"),
+                place: Place::block(&around.block),
+                remedy: "give shapes and loops constant extents".into(),
+            })
+    }
+
+    pub fn clauses(&self, cond: &Expr, around: &Around) -> Result<Vec<Pred>, LowerError> {
+        let cond = visit::substitute(cond, &around.values);
+        Pred::clauses(&cond, &self.nest.ranges).ok_or_else(|| LowerError::Unsupported {
+            what: "a condition that depends on data, or is not on integers".into(),
+            place: Place::block(&around.block),
+            remedy: "write it as T.Select on the value".into(),
+        })
+    }
+
+    pub fn for_loop(&mut self, l: &For, around: &Around) -> Result<Vec<Node>, LowerError> {
+        let begins = self.reduction_of_loop(l);
+        if !begins.is_empty() {
+            return self.reduced(l, begins, around);
+        }
+        let extent = self.constant(&l.extent, around, &format!("loop {} with an extent", l.var.name))?;
+        if !(0..1 << 31).contains(&extent) {
+            return Err(LowerError::Overflow { what: format!("loop {}: extent {extent}", l.var.name) });
+        }
+        self.note(&l.annotations, &format!("loop {}", l.var.name));
+        let mut inside = around.clone();
+        let min = visit::substitute(&l.min, &around.values);
+        let mut bind = |v: VarId| {
+            let var = Expr::Var(Var { id: v, name: l.var.name.clone(), dtype: l.var.dtype });
+            let value = match &min {
+                Expr::Int(0, _) => var,
+                min => Expr::Binary(satune_ir::BinOp::Add, Arc::new(min.clone()), Arc::new(var)),
+            };
+            inside.values.insert(l.var.id, value);
+        };
+        match &l.kind {
+            ForKind::ThreadBinding(tag) if tag.starts_with("vthread") || tag == "cthread" => {
+                let v = self.nest.fresh(extent);
+                bind(v);
+                if extent > 1 {
+                    self.nest.vthreads.push(VThread { var: v, name: l.var.name.to_string(), extent });
+                    inside.vthreads.push(v);
+                } else {
+                    inside.values.insert(l.var.id, min);
+                }
+                return self.stmt(&l.body, &inside);
+            }
+            ForKind::ThreadBinding(tag) => {
+                let v = self.thread(tag, extent, &l.var.name)?;
+                bind(v);
+                inside.bound = true;
+                return self.stmt(&l.body, &inside);
+            }
+            ForKind::Parallel => {
+                return Err(LowerError::Unsupported {
+                    what: format!("parallel loop {}", l.var.name),
+                    place: Place::default(),
+                    remedy: "bind it to blockIdx or threadIdx".into(),
+                })
+            }
+            _ if extent == 0 => return Ok(Vec::new()),
+            _ if extent == 1 => {
+                inside.values.insert(l.var.id, min);
+                return self.stmt(&l.body, &inside);
+            }
+            _ => {}
+        }
+        let v = self.nest.fresh(extent);
+        bind(v);
+        let kind = match l.kind {
+            ForKind::Vectorized => Kind::Vectorized,
+            ForKind::Unrolled => Kind::Unrolled,
+            _ => Kind::Serial,
+        };
+        let (mut body, mut child_sizes) = (Vec::new(), Vec::new());
+        let children = match l.body.as_ref() {
+            Stmt::Seq(parts) => parts.iter().collect(),
+            one => vec![one],
+        };
+        for child in children {
+            let nodes = self.stmt(child, &inside)?;
+            child_sizes.push(nodes.len());
+            body.extend(nodes);
+        }
+        let (name, annotations) = (l.var.name.to_string(), l.annotations.clone());
+        Ok(vec![Node::Loop(Loop { var: v, name, extent, kind, annotations, body, child_sizes })])
+    }
+
+    fn realize(&mut self, r: &BlockRealize, around: &Around) -> Result<Vec<Node>, LowerError> {
+        let block = &r.block;
+        self.note(&block.annotations, &format!("block {}", block.name));
+        let mut inside = around.clone();
+        inside.block.clone_from(&block.name);
+        inside.annotations = Arc::new(block.annotations.clone());
+        if !block.match_buffers.is_empty() {
+            return Err(LowerError::Unsupported {
+                what: "match_buffer".into(),
+                place: Place::block(&block.name),
+                remedy: "index the buffer itself".into(),
+            });
+        }
+        join(&mut inside.guards, self.clauses(&r.predicate, around)?);
+        let over_threads = self.reduction_of_block(r);
+        let mut first = Vec::new();
+        for (iv, value) in block.iter_vars.iter().zip(&r.iter_values) {
+            let value = visit::substitute(value, &around.values);
+            if iv.kind == IterKind::Reduce && over_threads.is_none() {
+                if let Some(t) = self.nest.threads.iter().find(|t| visit::uses_var(&value, &|v| v == t.var)) {
+                    let why = format!(
+                        "its reduction iterator {} depends on {} in a way that is not lowered",
+                        iv.var.name, t.tag
+                    );
+                    return Err(LowerError::CrossThread { block: block.name.clone(), why });
+                }
+                if block.init.is_some() {
+                    let at = Linear::of_expr(&value, &self.nest.ranges);
+                    let min = self.constant(&iv.min, around, "an iterator with a first value")?;
+                    let at = at.ok_or_else(|| self.strange_index(&block.name))?;
+                    first.extend(Pred::eq(&at.shifted(-min), &self.nest.ranges));
+                }
+            }
+            inside.values.insert(iv.var.id, value);
+        }
+        if let Some(i) = over_threads {
+            return self.update_partial(i, &inside);
+        }
+        let mut nodes = Vec::new();
+        if let Some(init) = &block.init {
+            let mut at_first = inside.clone();
+            join(&mut at_first.guards, first);
+            nodes.extend(self.stmt(init, &at_first)?);
+        }
+        nodes.extend(self.stmt(&block.body, &inside)?);
+        Ok(nodes)
+    }
+
+    fn strange_index(&self, block: &str) -> LowerError {
+        LowerError::Unsupported {
+            what: "an index that is no integer arithmetic on loop variables".into(),
+            place: Place::block(block),
+            remedy: "indices may use +, -, *, //, %, min, max and bit operations".into(),
+        }
+    }
+
+    pub fn forms(&self, indices: &[Expr], block: &str) -> Result<Vec<Linear>, LowerError> {
+        indices.iter().map(|e| Linear::of_expr(e, &self.nest.ranges).ok_or_else(|| self.strange_index(block))).collect()
+    }
+
+    pub fn store(
+        &mut self,
+        buffer: BufferId,
+        indices: &[Expr],
+        value: &Expr,
+        around: &Around,
+    ) -> Result<Vec<Node>, LowerError> {
+        if around.guards.contains(&Pred::Never) {
+            return Ok(Vec::new());
+        }
+        if !around.bound {
+            return Err(LowerError::NotBound { what: format!("block {}", around.block) });
+        }
+        let indices: Vec<Expr> = indices.iter().map(|e| visit::substitute(e, &around.values)).collect();
+        let value = visit::substitute(value, &around.values);
+        let at = self.forms(&indices, &around.block)?;
+        let mut reads = Vec::new();
+        for (b, idx) in visit::loads(&value) {
+            reads.push((b, self.forms(&idx, &around.block)?));
+        }
+        let known = |b: BufferId| self.program.buffers.get(b.0 as usize).is_some_and(|x| x.dtype != DType::Handle);
+        if !known(buffer) || !reads.iter().all(|(b, _)| known(*b)) {
+            return Err(self.strange_index(&around.block));
+        }
+        self.nest.leaves += 1;
+        Ok(vec![Node::Leaf(Box::new(Leaf {
+            id: self.nest.leaves,
+            block: around.block.clone(),
+            annotations: around.annotations.clone(),
+            guards: around.guards.clone(),
+            target: buffer,
+            at,
+            value,
+            reads,
+            vthreads: around.vthreads.clone(),
+        }))])
+    }
+}

@@ -1,0 +1,73 @@
+//! What a source program means, on inputs whose sums are exact. Candidates of one shape are compared with the same
+//! results, so the last few are kept: interpreting the source takes longer than simulating a candidate.
+use satune_ir::interp::{self, Array, Fault};
+use satune_ir::{tvmscript, Program};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// A program's inputs, and what it makes of them.
+#[derive(Debug)]
+pub struct Reference {
+    /// Every parameter before.
+    pub inputs: Vec<Array>,
+    /// Every parameter after.
+    pub expected: Vec<Array>,
+}
+
+/// Programs whose results are kept. The candidates of an exploration have a handful of shapes.
+const KEPT: usize = 16;
+
+type Slot = Arc<OnceLock<Result<Arc<Reference>, Fault>>>;
+
+static SLOTS: Mutex<Vec<((String, u64), Slot)>> = Mutex::new(Vec::new());
+
+impl Reference {
+    /// Interprets a program on random inputs of a seed, or takes what is known. Threads that ask for the same wait for
+    /// the first one.
+    ///
+    /// # Errors
+    /// What the interpreter finds wrong with the program.
+    pub fn of(source: &Program, seed: u64) -> Result<Arc<Reference>, Fault> {
+        let key = (tvmscript::print(source), seed);
+        let slot = {
+            // A thread that panicked here left a list that is whole.
+            let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = slots.iter().position(|(k, _)| *k == key);
+            // The latest stands last.
+            let entry = known.map_or_else(|| (key, Slot::default()), |at| slots.remove(at));
+            let slot = entry.1.clone();
+            slots.push(entry);
+            let excess = slots.len().saturating_sub(KEPT);
+            slots.drain(..excess);
+            slot
+        };
+        slot.get_or_init(|| {
+            let inputs = interp::random_inputs(source, seed)?;
+            let expected = interp::run(source, &inputs)?;
+            Ok(Arc::new(Reference { inputs, expected }))
+        })
+        .clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_question_gets_the_same_answer_and_another_one_its_own() {
+        let of = |name: &str, seed| {
+            let problem = crate::operators::parse(name).unwrap();
+            Reference::of(&problem.program, seed).unwrap()
+        };
+        let first = of("gemm:3,4,5,f32", 1);
+        assert!(Arc::ptr_eq(&first, &of("gemm:3,4,5,f32", 1)));
+        assert_ne!(first.inputs, of("gemm:3,4,5,f32", 2).inputs);
+        assert_ne!(first.expected[2].to_f64().len(), of("gemm:4,4,5,f32", 1).expected[2].to_f64().len());
+        for k in 1..=KEPT as i64 {
+            of(&format!("gemm:2,2,{k},f32"), 1);
+        }
+        // Forgotten, and made again.
+        let again = of("gemm:3,4,5,f32", 1);
+        assert_eq!(again.expected, first.expected);
+    }
+}

@@ -1,0 +1,108 @@
+//! The loop tree of a schedule on tensor cores.
+use super::tree::{Kind, Line, Team};
+use satune_ir::term::tensor::{Gemm, Order, Store, TileStore};
+use satune_ir::term::{Contraction, Schedule};
+
+struct Tree {
+    lines: Vec<Line>,
+    depth: usize,
+    team: Team,
+}
+
+impl Tree {
+    fn line(&mut self, kind: Kind, text: String, tags: &[&str]) {
+        let tags = tags.iter().filter(|t| !t.is_empty()).map(|t| (*t).to_string()).collect();
+        self.lines.push(Line { depth: self.depth, team: self.team, kind, text, tags });
+    }
+
+    fn inside(&mut self, team: Team) {
+        (self.depth, self.team) = (self.depth + 1, team);
+    }
+}
+
+/// The lines; none where the contraction is no matrix product.
+pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
+    let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };
+    let mut tree = Tree { lines: Vec::new(), depth: 0, team: Team::Grid };
+    let blocks = schedule.block_count(contraction);
+    let described = schedule.describe();
+    let order = described.first().cloned().unwrap_or_default();
+    tree.line(Kind::Work, format!("grid of {blocks} blocks: {order}"), &["blockIdx.x"]);
+    tree.inside(Team::Block);
+    let split_k = match schedule {
+        Schedule::Mma(plan) => {
+            let [m, n, k] = plan.tile;
+            tree.line(Kind::Work, format!("block of {} threads: a tile of {m} x {n}", plan.threads()), &[]);
+            let tiles = parts(gemm.k, k * plan.split_k);
+            let stages = format!("cp.async, {} stages", plan.stages);
+            tree.line(Kind::Loop, format!("for k in {tiles}, a tile of {k}"), &["serial", &stages]);
+            tree.inside(Team::Block);
+            for (name, swizzled, extent) in [("A", plan.swizzle[0], m), ("B", plan.swizzle[1], n)] {
+                let tag = if swizzled { "xor" } else { "" };
+                tree.line(Kind::Stage, format!("{name}: {extent} x {k}"), &["shared", "cp.async", tag]);
+            }
+            let warps = [m / plan.warp[0].max(1), n / plan.warp[1].max(1)];
+            let outer = if plan.warps_m_outer { "m outer" } else { "n outer" };
+            tree.line(Kind::Loop, format!("for m, n in {} x {}", warps[0], warps[1]), &["warps", outer]);
+            tree.inside(Team::Warp);
+            let steps = k / i64::from(plan.instruction.k());
+            tree.line(Kind::Loop, format!("for k in {steps}"), &["unrolled"]);
+            tree.depth += 1;
+            tree.line(Kind::Stage, "A, B: fragments of the next step".into(), &["registers", "ldmatrix"]);
+            let Order { columns, serpentine } = plan.order;
+            let order = if columns { "by columns" } else { "by rows" };
+            let turns = if serpentine { "back and forth" } else { "" };
+            let count = [plan.warp[0] / 16, plan.warp[1] / 8];
+            let text = format!("mma.sync {:?}: {} x {} times", plan.instruction, count[0], count[1]);
+            tree.line(Kind::Work, text, &[order, turns]);
+            (tree.depth, tree.team) = (1, Team::Warp);
+            let way = match plan.store {
+                Store::Direct => "from the fragments",
+                Store::Shared { .. } => "by way of shared memory",
+            };
+            tree.line(Kind::Work, "store C".into(), &[way]);
+            plan.split_k
+        }
+        Schedule::Wgmma(plan) => {
+            let [m, n, k] = plan.tile;
+            if let Some(grid) = plan.blocks {
+                tree.line(
+                    Kind::Loop,
+                    format!("for tile in {}", parts(plan.tiles(&gemm), grid.into())),
+                    &["persistent"],
+                );
+                tree.depth += 1;
+            }
+            tree.line(Kind::Work, format!("block of {} threads: a tile of {m} x {n}", plan.threads()), &[]);
+            let tiles = parts(gemm.k, k * plan.split_k);
+            let stages = format!("{} stages", plan.stages);
+            tree.inside(Team::Block);
+            let outside = tree.depth;
+            tree.line(Kind::Loop, format!("producer: for k in {tiles}, a tile of {k}"), &["TMA", &stages]);
+            tree.line(Kind::Loop, format!("{} consumers: for k in {tiles}", plan.consumers), &["serial"]);
+            tree.inside(Team::Warp);
+            let steps = k * i64::from(gemm.operand.bytes()) / 32;
+            let order = if plan.by_rows { "row block by row block" } else { "step by step" };
+            let text = format!("wgmma m64n{n}: {} x {steps} times", plan.row_blocks());
+            tree.line(Kind::Work, text, &["warpgroup", order]);
+            (tree.depth, tree.team) = (outside, Team::Warp);
+            let way = match plan.store {
+                TileStore::Direct => "from the accumulators",
+                TileStore::Tma => "stmatrix, TMA",
+            };
+            tree.line(Kind::Work, "store C".into(), &[way]);
+            plan.split_k
+        }
+        _ => 1,
+    };
+    if split_k > 1 {
+        (tree.depth, tree.team) = (0, Team::Grid);
+        tree.line(Kind::Work, format!("second kernel: C = sum of {split_k} partial sums"), &[]);
+    }
+    tree.lines
+}
+
+fn parts(extent: i64, of: i64) -> i64 {
+    let of = of.max(1);
+    extent / of + i64::from(extent % of > 0)
+}

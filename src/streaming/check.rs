@@ -1,0 +1,37 @@
+//! Every streaming candidate is run in the simulator before anybody sees it.
+use super::shrink::shrink;
+use crate::lower::program::LowerOptions;
+use crate::scheduled::{self, Checked, Scheduled, ScheduledError};
+use satune_ir::term::stream::{StreamPlan, Streams};
+use satune_ir::Program;
+use satune_rewrites::space::stream::{streams, trace};
+
+/// Kernels of a plan.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn scheduled(
+    source: &Program,
+    plan: &StreamPlan,
+    problem: &Streams,
+    options: &LowerOptions,
+) -> Result<Scheduled, ScheduledError> {
+    scheduled::of_trace(source, trace(plan, problem), options)
+}
+
+/// Runs a plan's kernels on a small problem, and compares with what the source means, as far as its numbers
+/// can agree ([`crate::agreement`]). One result per kernel.
+///
+/// # Errors
+/// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
+pub fn check(
+    source: &Program,
+    plan: &StreamPlan,
+    problem: &Streams,
+    options: &LowerOptions,
+) -> Result<Vec<Checked>, String> {
+    let small = shrink(source, plan, problem);
+    let small_problem = streams(&small).map_err(|e| e.to_string())?;
+    let made = scheduled(&small, plan, &small_problem, options).map_err(|e| e.to_string())?;
+    scheduled::check_each(&small, &made, 0x5eed).map_err(|e| e.to_string())
+}

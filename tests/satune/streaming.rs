@@ -1,0 +1,233 @@
+//! Streaming programs, from the operator to simulated kernels.
+use rand::rngs::StdRng;
+use rand::SeedableRng;
+use satune::{operators, scheduled, streaming};
+use satune_extract::stream::{best_stream, stream_cost, stream_work, StreamQuery};
+use satune_extract::{Counts, Descriptor, Query};
+use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
+use satune_ir::term::{Plan, Schedule, Space};
+use satune_ir::{tvmscript, Program};
+use satune_rewrites::space::stream::{rules, streams, StreamMenu};
+use satune_rewrites::space::{saturate, Fuel};
+use std::time::Duration;
+
+fn problem(operator: &str) -> (Program, Streams) {
+    let program = tvmscript::parse(&streaming::script(operator).unwrap()).unwrap();
+    let problem = streams(&program).unwrap();
+    (program, problem)
+}
+
+fn space(problem: &Streams, gpu: &Descriptor, menu: &StreamMenu) -> Space<StreamTerm> {
+    saturate(problem, satune::explore::limits(gpu), menu, &rules::all(), Fuel::default()).unwrap()
+}
+
+#[test]
+fn random_schedules_run_and_their_sectors_are_counted_exactly() {
+    let gpu = Descriptor::load("h200").unwrap();
+    let options = scheduled::options(&gpu);
+    for operator in [
+        "rowsum:64,1000,f32",
+        "mean:64,4096,f32",
+        "softmax:64,1000,f32",
+        "softmax:64,1024,f16",
+        "gemv:64,2048,f32",
+        "transpose:96,200,f32",
+        "transpose:128,128,f16",
+        "relu_chain:64,1000,f32",
+    ] {
+        let (program, problem) = problem(operator);
+        let space = space(&problem, &gpu, &StreamMenu::default());
+        let counts = Counts::of(&space);
+        let mut random = StdRng::seed_from_u64(1);
+        println!("{operator}: {} schedules", counts.total());
+        let mut failed = Vec::new();
+        for _ in 0..12 {
+            let term = counts.sample(&space, &mut random).unwrap();
+            let plan = StreamPlan::from_term(&term, &problem).unwrap();
+            let small = streaming::shrink(&program, &plan, &problem);
+            let small_problem = streams(&small).unwrap();
+            let text = plan.describe().join("\n");
+            let checked = match streaming::check(&program, &plan, &problem, &options) {
+                Ok(checked) => checked,
+                Err(fault) => {
+                    failed.push(format!("{fault}\n{text}"));
+                    continue;
+                }
+            };
+            let work = stream_work(&plan, &small_problem);
+            assert_eq!(work.len(), checked.len(), "{operator}");
+            for (w, c) in work.iter().zip(&checked) {
+                let expected = (c.total.global_load_sectors as f64, c.total.global_store_sectors as f64);
+                if (w.load_sectors, w.store_sectors) != expected {
+                    failed.push(format!("sectors {:?} {expected:?}\n{text}", (w.load_sectors, w.store_sectors)));
+                }
+            }
+        }
+        assert!(failed.is_empty(), "{operator}: {} of 12:\n{}", failed.len(), failed.join("\n---\n"));
+    }
+}
+
+/// The least that a program must move: every parameter once, bytes.
+fn least_bytes(problem: &Streams) -> f64 {
+    problem.variants[0].buffers.iter().filter(|b| b.param).map(|b| b.bytes() as f64).sum()
+}
+
+#[test]
+fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
+    let gpu = Descriptor::load("h200").unwrap();
+    let options = scheduled::options(&gpu);
+    let query = StreamQuery { k: 2, diverse: false, limit: Duration::from_secs(60) };
+    for operator in [
+        "rowsum:2048,8192,f32",
+        "mean:2048,8192,f32",
+        "softmax:4096,4096,f32",
+        "transpose:8192,8192,f32",
+        "gemv:16384,16384,f32",
+        "relu_chain:4096,4096,f32",
+    ] {
+        let (program, problem) = problem(operator);
+        let menu = StreamMenu { threads: vec![64, 128, 256], ..StreamMenu::default() };
+        let found = best_stream(&space(&problem, &gpu, &menu), &gpu, query);
+        assert!(found.proved, "{operator}");
+        for c in &found.candidates {
+            let text = format!("{operator}: {}", c.plan.describe().join("\n"));
+            assert_eq!(c.plan.kernels.len(), 1, "{text}");
+            let checked = streaming::check(&program, &c.plan, &problem, &options).unwrap();
+            let small = streams(&streaming::shrink(&program, &c.plan, &problem)).unwrap();
+            let least = least_bytes(&small) / 32.0;
+            let sectors = checked[0].total.global_sectors().0 as f64;
+            println!("{text}: {sectors} sectors, least {least}, {:.4} ms", c.cost.ms);
+            assert!(sectors <= 1.02 * least, "{text}: {sectors} {least}");
+            let (taken, ideal) = checked[0].total.shared_wavefronts();
+            assert_eq!(taken, ideal, "{text}");
+            // A launch takes as long whatever it moves; beyond it the time is that of a copy.
+            let copy_ms = least_bytes(&problem) / (gpu.dram_gbs * 1e9) * 1e3;
+            let ms = c.cost.ms - gpu.launch_us * 1e-3;
+            assert!(ms >= copy_ms && ms <= 1.1 * copy_ms, "{text}: {ms} {copy_ms}");
+        }
+    }
+}
+
+/// Every plan of a class, by brute force.
+fn all_terms(space: &Space<StreamTerm>, class: egg::Id) -> Vec<Vec<StreamTerm>> {
+    let mut out = Vec::new();
+    for node in space.choices(space.egraph.find(class)) {
+        let mut partial = vec![(node.clone(), Vec::new())];
+        for (i, child) in egg::Language::children(node).iter().enumerate() {
+            let below = all_terms(space, *child);
+            let mut next = Vec::new();
+            for (node, nodes) in &partial {
+                for tail in &below {
+                    let mut nodes: Vec<StreamTerm> = nodes.clone();
+                    let offset = nodes.len();
+                    nodes.extend(
+                        tail.iter()
+                            .cloned()
+                            .map(|n| egg::Language::map_children(n, |id| egg::Id::from(usize::from(id) + offset))),
+                    );
+                    let mut node: StreamTerm = node.clone();
+                    egg::Language::children_mut(&mut node)[i] = egg::Id::from(nodes.len() - 1);
+                    next.push((node, nodes));
+                }
+            }
+            partial = next;
+        }
+        out.extend(partial.into_iter().map(|(node, mut nodes)| {
+            nodes.push(node);
+            nodes
+        }));
+    }
+    out
+}
+
+#[test]
+fn extraction_and_count_equal_brute_force() {
+    let gpu = Descriptor::load("a100").unwrap();
+    let menu = StreamMenu {
+        side_by_side: vec![1, 2],
+        serial_rows: vec![1],
+        threads: vec![32, 64],
+        vectors: vec![1, 4],
+        steps: vec![2],
+        tiles: vec![16, 32],
+        tile_threads: vec![64],
+        pads: vec![0, 1],
+        ..StreamMenu::default()
+    };
+    for operator in ["softmax:8,256,f32", "transpose:64,64,f32", "relu_chain:8,256,f32"] {
+        let (_, problem) = problem(operator);
+        let space = space(&problem, &gpu, &menu);
+        let terms = all_terms(&space, space.root);
+        assert_eq!(Counts::of(&space).total(), terms.len().into(), "{operator}");
+        let mut times: Vec<f64> = terms
+            .into_iter()
+            .map(|nodes| StreamPlan::from_term(&egg::RecExpr::from(nodes), &problem).unwrap())
+            .filter_map(|plan| stream_cost(&plan, &problem, &gpu).ok())
+            .map(|cost| cost.ms)
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let query = StreamQuery { k: 10, diverse: false, limit: Duration::from_secs(60) };
+        let found = best_stream(&space, &gpu, query);
+        let best: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
+        println!("{operator}: {} programs, best {:?}", times.len(), best.first());
+        assert_eq!(best.len(), 10.min(times.len()), "{operator}");
+        for (a, b) in best.iter().zip(&times) {
+            assert!((a - b).abs() <= 1e-12 * b, "{operator}: {a} {b}");
+        }
+    }
+}
+
+#[test]
+fn an_epilogue_is_computed_in_the_kernel_of_its_contraction() {
+    let gpu = Descriptor::load("h200").unwrap();
+    let options = scheduled::options(&gpu);
+    let problem = operators::parse("gemm_bias_relu:256,192,64,f32").unwrap();
+    let epilogue = problem.contraction.epilogue.as_ref().unwrap();
+    assert_eq!((epilogue.blocks.len(), epilogue.reads.len()), (2, 1));
+    let space = satune::explore::space(&problem, &gpu).unwrap();
+    let counts = Counts::of(&space);
+    let mut random = StdRng::seed_from_u64(3);
+    let mut plans: Vec<Plan> = Vec::new();
+    while plans.len() < 6 {
+        let term = counts.sample(&space, &mut random).unwrap();
+        let plan = Plan::from_term(&term, &problem.contraction).unwrap();
+        if satune_extract::cost(&plan, &problem.contraction, &gpu).is_ok() {
+            plans.push(plan);
+        }
+    }
+    let query = Query { k: 2, diverse: true, limit: Duration::from_secs(30) };
+    let best = satune_extract::best(&space, &gpu, query);
+    plans.extend(best.candidates.iter().filter_map(|c| c.plan.cores().cloned()));
+    for plan in plans {
+        let text = plan.describe().join("\n");
+        let made = scheduled::of_plan(&problem.program, &plan, &problem.contraction, &options);
+        let made = made.unwrap_or_else(|e| panic!("{e}\n{text}"));
+        assert_eq!((made.module.kernels.len(), made.module.workspaces.len()), (1, 0), "{text}");
+        let checked = satune::explore::check(&Schedule::Cores(plan.clone()), &problem.contraction, &options);
+        assert!(checked.is_ok(), "{}\n{text}", checked.unwrap_err());
+    }
+}
+
+#[test]
+fn streaming_programs_are_explored_shown_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_satune")).args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
+    };
+    let explored = run(&["explore", "mean:256,1000,f32", "--gpu", "h200", "--top", "2", "--out", out, "--no-compile"]);
+    assert_eq!(explored.0, Some(0), "{}", explored.1);
+    for (command, part) in
+        [("show", "sum + divide"), ("why", "derivation"), ("check", "equal to the definition"), ("emit", "__global__")]
+    {
+        let (code, text) = run(&[command, "1", "--out", out]);
+        assert_eq!(code, Some(0), "{command}: {text}");
+        assert!(text.contains(part), "{command}: {text}");
+    }
+    let (code, text) = run(&["count", "softmax:64,256,f32", "--gpu", "h200"]);
+    assert!(code == Some(0) && text.contains("schedules"), "{text}");
+    let (code, text) = run(&["why-not", "mean:256,1000,f32", "--gpu", "h200", "threads 64"]);
+    assert!(code == Some(2) && text.contains("streaming blocks"), "{text}");
+}

@@ -1,0 +1,342 @@
+//! Tensor-core schedules in the space: extraction is exact, the model's counts are the simulator's, random schedules and
+//! the best ones are right, and `explore` hands them out.
+use crate::support::gemm;
+use egg::{Id, Language, RecExpr};
+use rand::SeedableRng;
+use satune::explore::{check, explore, shrink_tensor, tensor_cores, Report, Request};
+use satune::lower::program::LowerOptions;
+use satune::operators;
+use satune_extract::{best, predict, tensor, Counts, Descriptor, Query};
+use satune_ir::term::tensor::*;
+use satune_ir::term::*;
+use satune_ir::DType;
+use satune_rewrites::space::rules::tensor::TensorMenu;
+use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+use std::collections::HashSet;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn gpu(name: &str) -> Descriptor {
+    Descriptor::load(name).unwrap()
+}
+
+fn limits(gpu: &Descriptor) -> Limits {
+    satune::explore::limits(gpu)
+}
+
+/// A menu of single threads' schedules: few, or none.
+fn few(tiles: &[i64]) -> Menu {
+    Menu {
+        tile_m: tiles.to_vec(),
+        tile_n: tiles.to_vec(),
+        tile_k: vec![16],
+        threads: vec![64],
+        vthreads: vec![1],
+        registers: 2,
+        split_k: vec![2, 4, 8, 16],
+        groups: vec![2, 4],
+        async_stages: vec![],
+    }
+}
+
+/// Few schedules of either kind.
+fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
+    let offered = TensorMenu {
+        tile_m: vec![64],
+        tile_n: vec![[32, 64, 128][i % 3]],
+        tile_k: vec![32],
+        threads: vec![64, 128],
+        stages: if i % 2 == 0 { vec![2, 3] } else { vec![4] },
+        swizzles: vec![[true; 2], [false, true]],
+        min_blocks: vec![2],
+        consumers: vec![1, 2],
+        grids: vec![2],
+        ..TensorMenu::of(c, &tensor_cores(gpu))
+    };
+    let mut rules = rules::all();
+    // Operands of single threads stay where they are: that leaves few of their schedules.
+    rules.retain(|r| r.name() != "cache_read shared, compute_at k");
+    rules.extend(rules::tensor::all(c, offered));
+    let menu = Menu { split_k: vec![2], groups: vec![2], ..few(&[16]) };
+    saturate(c, limits(gpu), &menu, &rules, Fuel::default()).unwrap()
+}
+
+/// The usual schedules on tensor cores, and no others.
+fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
+    let mut rules = rules::all();
+    rules.extend(rules::tensor::all(c, TensorMenu::of(c, &tensor_cores(gpu))));
+    saturate(c, limits(gpu), &few(&[]), &rules, Fuel::default()).unwrap()
+}
+
+/// Every program of a class.
+fn all(space: &Space, class: Id) -> Vec<RecExpr<Term>> {
+    let mut out = Vec::new();
+    for node in space.choices(space.egraph.find(class)) {
+        let mut partial: Vec<Vec<RecExpr<Term>>> = vec![Vec::new()];
+        for child in node.children() {
+            let below = all(space, *child);
+            partial = partial
+                .iter()
+                .flat_map(|list| below.iter().map(|b| list.iter().cloned().chain([b.clone()]).collect()))
+                .collect();
+        }
+        for children in partial {
+            let mut term = RecExpr::default();
+            let mut ids = Vec::new();
+            for child in children {
+                let offset = term.as_ref().len();
+                for node in child.as_ref() {
+                    term.add(node.clone().map_children(|id| Id::from(usize::from(id) + offset)));
+                }
+                ids.push(Id::from(term.as_ref().len() - 1));
+            }
+            let mut node = node.clone();
+            node.children_mut().copy_from_slice(&ids);
+            term.add(node);
+            out.push(term);
+        }
+    }
+    out
+}
+
+#[test]
+fn extraction_equals_brute_force_with_both_kinds() {
+    let mut kinds = [0; 3];
+    for (i, (name, layout)) in [("h200", "TN"), ("a100", "NT"), ("h200", "NT"), ("v100", "NT")].into_iter().enumerate()
+    {
+        let gpu = gpu(name);
+        let c = gemm(None, 128, [128, 100][i % 2], 256, DType::BF16, DType::F32, layout);
+        let space = small(&c, &gpu, i);
+        let terms = all(&space, space.root);
+        assert_eq!(Counts::of(&space).total(), terms.len().into(), "the count is not the number of programs");
+        let plans: HashSet<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
+        let mut times: Vec<f64> = plans.iter().filter_map(|p| predict(p, &c, &gpu).ok()).map(|c| c.ms).collect();
+        times.sort_by(f64::total_cmp);
+        let found = best(&space, &gpu, Query { k: 7, diverse: false, limit: MINUTE });
+        assert!(found.proved);
+        assert_eq!(found.candidates.len(), times.len().min(7));
+        for (got, want) in found.candidates.iter().zip(&times) {
+            assert!((got.cost.ms - want).abs() <= 1e-12 * want, "{name} {i}: {} is not {want}", got.cost.ms);
+        }
+        let distinct: HashSet<&Schedule> = found.candidates.iter().map(|c| &c.plan).collect();
+        assert_eq!(distinct.len(), found.candidates.len());
+        for plan in &plans {
+            kinds[match plan {
+                Schedule::Cores(_) => 0,
+                Schedule::Mma(_) => 1,
+                Schedule::Wgmma(_) => 2,
+                Schedule::Stream(_) => panic!("a contraction does not stream"),
+            }] += 1;
+        }
+        let on_tensor_cores = plans.iter().any(|p| p.cores().is_none());
+        assert_eq!(on_tensor_cores, name != "v100", "{name}");
+    }
+    println!("{kinds:?} programs of single threads, mma.sync, wgmma");
+    assert!(kinds.iter().all(|n| *n >= 10));
+}
+
+/// A random schedule whose tile is small enough to be simulated quickly.
+fn random(space: &Space, counts: &Counts, rng: &mut rand::rngs::StdRng) -> Schedule {
+    loop {
+        let plan = Schedule::from_term(&counts.sample(space, rng).unwrap(), &space.contraction).unwrap();
+        let tile = match &plan {
+            Schedule::Mma(p) => p.tile,
+            Schedule::Wgmma(p) => p.tile,
+            Schedule::Cores(_) | Schedule::Stream(_) => panic!("no schedule on tensor cores"),
+        };
+        if tile.iter().product::<i64>() <= 64 * 128 * 64 {
+            return plan;
+        }
+    }
+}
+
+#[test]
+fn random_schedules_on_tensor_cores_are_right() {
+    let h200 = gpu("h200");
+    let mut rng = rand::rngs::StdRng::seed_from_u64(23);
+    let mut wgmma = 0;
+    for (shape, operand, sum, layouts) in [
+        ([192, 136, 512], DType::BF16, DType::F32, ["TN", "NT"]),
+        ([96, 131, 259], DType::F16, DType::F32, ["NN", "TT"]),
+        ([128, 128, 512], DType::I8, DType::I32, ["NT", "TN"]),
+    ] {
+        for layout in layouts {
+            let c = gemm(None, shape[0], shape[1], shape[2], operand, sum, layout);
+            let both = tensor_only(&c, &h200);
+            // Few of all schedules use wgmma, so they are drawn by themselves too.
+            let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+            let rest = both.restricted(&|_, node| !is_mma(node));
+            for (space, times) in [(&both, 3), (&rest, if rest.is_empty() { 0 } else { 3 })] {
+                let counts = Counts::of(space);
+                for _ in 0..times {
+                    let plan = random(space, &counts, &mut rng);
+                    wgmma += usize::from(matches!(plan, Schedule::Wgmma(_)));
+                    check(&plan, &c, &LowerOptions::default())
+                        .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
+                }
+            }
+        }
+    }
+    println!("{wgmma} use wgmma");
+    assert!(wgmma >= 9);
+}
+
+#[test]
+fn the_models_counts_are_the_simulators() {
+    let base = TensorPlan {
+        tile: [64, 64, 32],
+        warp: [32, 32],
+        warps_m_outer: true,
+        instruction: Mma::F16,
+        order: Order::default(),
+        stages: 3,
+        swizzle: [true; 2],
+        raster: Raster::rows(1),
+        split_k: 1,
+        store: Store::Direct,
+        min_blocks: None,
+    };
+    let half = |plan: TensorPlan| (plan, DType::F16, DType::F16, DType::F32);
+    let mma = [
+        half(base.clone()),
+        half(TensorPlan { swizzle: [false, true], ..base.clone() }),
+        half(TensorPlan { swizzle: [true, false], tile: [64, 64, 64], ..base.clone() }),
+        half(TensorPlan { tile: [128, 64, 32], warp: [32, 32], split_k: 2, stages: 4, ..base.clone() }),
+        (TensorPlan { instruction: Mma::Tf32, ..base.clone() }, DType::F32, DType::F32, DType::F32),
+        (
+            TensorPlan { instruction: Mma::S8, tile: [128, 128, 64], warp: [64, 64], ..base.clone() },
+            DType::I8,
+            DType::I32,
+            DType::I32,
+        ),
+    ];
+    for (plan, operand, output, sum) in mma {
+        for layout in ["NN", "NT", "TN"] {
+            let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
+            c.c.dtype = if output == DType::F16 { DType::F32 } else { output };
+            let schedule = Schedule::Mma(plan.clone());
+            let simulated = check(&schedule, &c, &LowerOptions::default()).unwrap().total;
+            let (small_plan, small) = shrink_tensor(&schedule, &c);
+            let Schedule::Mma(small_plan) = small_plan else { panic!("another kind") };
+            let g = Gemm::of(&small).unwrap();
+            let mut w = satune_extract::work::Work::default();
+            w.add(&tensor::block(&tensor::Kernel::Mma(&small_plan), &g).total(), small_plan.blocks(&g) as f64);
+            let model = [
+                w.matrix,
+                w.matrix_moves,
+                w.async_copies,
+                w.barriers,
+                w.shared_loads,
+                w.shared_load_wavefronts,
+                w.shared_load_wavefronts_ideal,
+                w.shared_store_wavefronts,
+                w.global_load_sectors,
+                w.global_stores,
+                w.global_store_sectors,
+            ];
+            let counted = [
+                simulated.matrix,
+                simulated.matrix_moves,
+                simulated.async_copies,
+                simulated.barriers,
+                simulated.shared_loads,
+                simulated.shared_load_wavefronts,
+                simulated.shared_load_wavefronts_ideal,
+                simulated.shared_store_wavefronts,
+                simulated.global_load_sectors,
+                simulated.global_stores,
+                simulated.global_store_sectors,
+            ];
+            assert_eq!(model.map(|x| x as u64), counted, "{layout} {operand:?} {plan:#?}");
+        }
+    }
+    let plan = WgmmaPlan {
+        tile: [128, 64, 64],
+        consumers: 2,
+        ping_pong: false,
+        stages: 3,
+        by_rows: false,
+        eager_release: false,
+        raster: Raster::rows(1),
+        blocks: None,
+        split_k: 1,
+        store: TileStore::Direct,
+    };
+    for split_k in [1, 2] {
+        let c = gemm(None, 256, 128, 1024, DType::F16, DType::F32, "NT");
+        let schedule = Schedule::Wgmma(WgmmaPlan { split_k, ..plan.clone() });
+        let simulated = check(&schedule, &c, &LowerOptions::default()).unwrap().total;
+        let (schedule, small) = shrink_tensor(&schedule, &c);
+        let Schedule::Wgmma(plan) = schedule else { panic!("another kind") };
+        let g = Gemm::of(&small).unwrap();
+        let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
+        let blocks = plan.tiles(&g) as f64;
+        let model = [w.matrix, w.global_stores, w.global_store_sectors].map(|x| (x * blocks) as u64);
+        assert_eq!(model, [simulated.matrix, simulated.global_stores, simulated.global_store_sectors]);
+    }
+}
+
+fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
+    let problem = operators::parse(operator).unwrap();
+    let request = Request { gpu: gpu(gpu_name), top, diverse, limit: MINUTE, compile: false };
+    let report = explore(&problem, &request, &satune::progress::Quiet).unwrap();
+    assert!(report.bugs.is_empty(), "{:#?}", report.bugs);
+    assert!(report.proved_optimal);
+    assert_eq!(report.candidates.len(), top);
+    report
+}
+
+#[test]
+fn explore_gives_wgmma_to_an_h200_and_mma_to_an_a100() {
+    let report = explored("gemm:512,512,512,bf16,TN", "h200", 2, true);
+    let uses = |kind: fn(&Schedule) -> bool| report.candidates.iter().filter(|c| kind(&c.plan)).count();
+    let on_tensor_cores = uses(|p| p.cores().is_none());
+    assert_eq!(on_tensor_cores, 2);
+    for c in report.candidates.iter().filter(|c| matches!(c.plan, Schedule::Wgmma(_))) {
+        let maps = &c.kernels[0].tensor_maps;
+        assert_eq!(maps.iter().map(|m| m.buffer.as_str()).collect::<Vec<_>>(), ["A", "B"]);
+    }
+    let tiles: HashSet<[i64; 3]> = report.candidates.iter().map(|c| shape(&c.plan).0).collect();
+    assert_eq!(tiles.len(), 2, "no two share tile and k tile");
+    let report = explored("gemm:256,256,256,f16,TN", "a100", 2, false);
+    for c in &report.candidates {
+        assert!(matches!(c.plan, Schedule::Mma(_)));
+        assert!(c.simulated.matrix > 0 && c.simulated.shared_wavefronts == c.simulated.shared_wavefronts_ideal);
+        let stored = serde_json::to_value(&c.plan).unwrap();
+        assert_eq!(serde_json::from_value::<Schedule>(stored).unwrap(), c.plan, "a stored plan is read again");
+        assert!(!c.derivation.is_empty());
+    }
+}
+
+/// Tile and parts of k.
+fn shape(schedule: &Schedule) -> ([i64; 3], i64) {
+    match schedule {
+        Schedule::Mma(p) => (p.tile, p.split_k),
+        Schedule::Wgmma(p) => (p.tile, p.split_k),
+        Schedule::Cores(p) => ([p.tile.m, p.tile.n, p.k_tile], p.split_k),
+        Schedule::Stream(_) => panic!("a contraction does not stream"),
+    }
+}
+
+#[test]
+fn skewed_shapes_get_their_tiles() {
+    let best_of = |[m, n, k]: [i64; 3], operand, sum, gpu_name: &str| {
+        let c = gemm(None, m, n, k, operand, sum, "NT");
+        let gpu = gpu(gpu_name);
+        let found = best(&tensor_only(&c, &gpu), &gpu, Query { k: 1, diverse: false, limit: MINUTE });
+        assert!(found.proved);
+        let plan = found.candidates[0].plan.clone();
+        println!("{m} x {n} x {k} {operand:?} on {gpu_name}: {:?}", plan.describe());
+        plan
+    };
+    let (bf16, f32) = (DType::BF16, DType::F32);
+    assert!(shape(&best_of([256, 256, 16384], bf16, f32, "h200")).1 > 1, "a long k is split");
+    assert_eq!(shape(&best_of([16, 8192, 8192], bf16, f32, "h200")).0[0], 16, "few rows get a flat tile");
+    assert!(matches!(best_of([4096, 4096, 4096], bf16, f32, "h200"), Schedule::Wgmma(_)));
+    assert!(matches!(best_of([4096, 4096, 4096], DType::I8, DType::I32, "h200"), Schedule::Wgmma(_)));
+    assert!(matches!(best_of([4096, 4096, 4096], bf16, f32, "a100"), Schedule::Mma(_)));
+    // Rows that are no multiples of 16 bytes are not the TMA's.
+    assert!(matches!(best_of([4097, 4095, 4093], bf16, f32, "h200"), Schedule::Mma(_)));
+}
