@@ -5,10 +5,10 @@
 //! `overlap_exponent`), which is near the largest of them. Chip-wide, the time of the multiprocessors is joined the same
 //! way with L2 and DRAM traffic. Every constant is one of the descriptor; none belongs to a kernel.
 use crate::tensor;
-use crate::time::{time, Inner, Outer, Times, BASE_REGISTERS};
+use crate::time::{time, Inner, Outer, Times, Waits, BASE_REGISTERS};
 use crate::work::{self, Work};
 use crate::Descriptor;
-use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule, Side};
+use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule, Side, Way};
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -106,10 +106,12 @@ impl Prepared<'_> {
 
 /// Counts what a plan's time depends on.
 pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a Descriptor) -> Prepared<'a> {
-    let (tile, end) = work::of_block(plan, contraction);
+    let work::BlockWork { begin, tile, end } = work::of_block(plan, contraction);
     let inner = Inner {
+        begin,
         tile,
         end,
+        waits: Waits::of([Side::A, Side::B].map(|side| plan.way(side))),
         fragment_registers: fragment_registers(plan, contraction),
         staged_registers: staged_registers(plan, contraction),
         shared_bytes: plan.shared_bytes(contraction),
@@ -187,20 +189,24 @@ pub(crate) fn staged_of(elements: i64, threads: u32, vector: u32, dtype: DType, 
     (each * i64::from(dtype.bytes()) + 3) / 4
 }
 
+/// Those of the tiles that the k loop copies, or of the strips copied before it, whichever are more.
 fn staged_registers(plan: &Plan, contraction: &Contraction) -> i64 {
-    if matches!(plan.pipe, Pipe::Async(_)) {
-        return 0;
-    }
-    [Side::A, Side::B]
-        .into_iter()
-        .filter_map(|side| {
-            let (_, fill) = plan.staging(side).shared?;
-            let spatial = if side == Side::A { plan.tile.m } else { plan.tile.n };
-            let dtype = contraction.operand(side).dtype;
-            let held = fill.unroll || plan.pipe == Pipe::Registers;
-            Some(staged_of(spatial * plan.k_tile, plan.threads, fill.vector, dtype, held))
-        })
-        .sum()
+    let of = |way: Way, pipe: Pipe| -> i64 {
+        if matches!(pipe, Pipe::Async(_)) {
+            return 0;
+        }
+        [Side::A, Side::B]
+            .into_iter()
+            .filter(|side| plan.way(*side) == way)
+            .filter_map(|side| {
+                let (_, fill) = plan.staging(side).shared?;
+                let elements = plan.spatial(side) * plan.staged_k(side);
+                let held = fill.unroll || pipe == Pipe::Registers;
+                Some(staged_of(elements, plan.threads, fill.vector, contraction.operand(side).dtype, held))
+            })
+            .sum()
+    };
+    of(Way::Tile, plan.pipe).max(of(Way::Strip, Pipe::Plain))
 }
 
 /// Blocks that are resident if only threads and accumulators bound them: what the traffic of a wave is estimated with.
@@ -286,9 +292,13 @@ impl Times {
         parts.insert("dram".into(), self.dram_ms);
         let bottleneck =
             parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or_else(String::new, |(name, _)| name.clone());
-        let ends = self.per_sm * (self.clocks.end + 2.0 * outer.gpu.latency_dram) / hz * 1e3;
+        let around = self.clocks.begin + self.clocks.end;
+        let ends = self.per_sm * (around + 2.0 * outer.gpu.latency_dram) / hz * 1e3;
         parts.insert("latency".into(), (self.sm_ms - of(self.clocks.tile) - ends).max(0.0));
         parts.insert("epilogue".into(), self.per_sm * self.clocks.end / hz * 1e3);
+        if self.clocks.begin > 0.0 {
+            parts.insert("prologue".into(), self.per_sm * self.clocks.begin / hz * 1e3);
+        }
         parts.insert("launch".into(), outer.gpu.launch_us * 1e-3);
         if self.sum_ms > 0.0 {
             parts.insert("add_parts".into(), self.sum_ms);

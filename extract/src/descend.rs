@@ -1,24 +1,38 @@
 //! The search below an outer choice: which operands are staged and how, then, loop by loop, what a block does within a
 //! k tile. At every step the ideals of the class that is entered, and the least of all fills, bound what is below; the
 //! most promising part is entered first.
-use crate::fills::{combinations, floor, floor_of, Combination, FillLabel, Floor};
+use crate::cost::outer_iterations;
+use crate::fills::{combinations, floor, floor_of, Combination, Copied, Floor};
 use crate::inner::{repeats, Flavour, Ideal, Label, Numbers};
 use crate::path::Path;
-use crate::time::{least_ms, time, Inner, Outer};
+use crate::time::{least_ms, time, Inner, Outer, Waits};
 use crate::topk::{Above, Search, Unit};
-use crate::work::{distinct_sectors, epilogue, Work};
+use crate::work::{self, distinct_sectors, epilogue, Work};
 use egg::Id;
-use satune_ir::term::{Pipe, Side, State, Team, Term};
-use std::sync::Arc;
+use satune_ir::term::{Pipe, Side, State, Team, Term, Way};
 
-/// The operands that are staged.
+/// The operands that are staged: strips, then tiles.
 #[derive(Default)]
 struct Staged<'s> {
+    copied: Vec<Copied<'s>>,
+    /// The nodes of the tiles.
     nodes: Vec<&'s Term>,
-    sides: Vec<Side>,
-    fills: Vec<Arc<Vec<FillLabel<'s>>>>,
+}
+
+impl Staged<'_> {
     /// Shared memory that they take, bytes.
-    bytes: i64,
+    fn bytes(&self) -> i64 {
+        self.copied.iter().map(|c| c.bytes).sum()
+    }
+
+    /// Where the k loop finds an operand.
+    fn way(&self, side: Side) -> Way {
+        self.copied.iter().find(|c| c.side == side).map_or(Way::Direct, |c| c.way)
+    }
+
+    fn ways(&self) -> [Way; 2] {
+        [Side::A, Side::B].map(|side| self.way(side))
+    }
 }
 
 /// Everything that is fixed when the loops within a k tile are searched.
@@ -37,35 +51,37 @@ struct Block<'a, 's> {
 impl<'s> Search<'_, 's> {
     /// Looks at every choice below a unit.
     pub(crate) fn look_into(&mut self, unit: &Unit<'s>) {
-        self.stages(unit, unit.staging, &mut Staged::default());
+        let mut staged = Staged::default();
+        for strip in &unit.strips {
+            let fills = self.labels.fills(strip.fill, strip.side, strip.layout, Pipe::Plain);
+            if fills.is_empty() {
+                return;
+            }
+            staged.copied.push(Copied { side: strip.side, way: Way::Strip, fills, bytes: strip.bytes });
+        }
+        self.stages(unit, unit.staging, &mut staged);
     }
 
     fn stages(&mut self, unit: &Unit<'s>, class: Id, staged: &mut Staged<'s>) {
         let space = self.space;
-        let tile = space.state(unit.accumulators).tile;
         for node in space.choices(class) {
             match node {
-                Term::Stage { side, layout, pipe, more, children, .. } => {
+                Term::Stage { side, layout, pipe, more, tile, children, .. } => {
                     let element = i64::from(space.contraction.operand(*side).dtype.bytes());
-                    let elements = layout.elements(tile.get(side.spatial()), unit.k_tile);
-                    let bytes = elements * element * unit.pipe.buffers();
+                    let bytes = layout.elements(tile[0], tile[1]) * element * pipe.buffers();
                     let fills = self.labels.fills(children[0], *side, *layout, *pipe);
                     if fills.is_empty() {
                         continue;
                     }
                     let next = space.egraph.find(children[1]);
                     staged.nodes.push(node);
-                    staged.sides.push(*side);
-                    staged.fills.push(fills);
-                    staged.bytes += bytes;
+                    staged.copied.push(Copied { side: *side, way: Way::Tile, fills, bytes });
                     if *more {
                         self.stages(unit, next, staged);
                     } else {
                         self.enter(unit, next, staged, None);
                     }
-                    staged.bytes -= bytes;
-                    staged.fills.pop();
-                    staged.sides.pop();
+                    staged.copied.pop();
                     staged.nodes.pop();
                 }
                 Term::Direct { body, .. } => self.enter(unit, space.egraph.find(body[0]), staged, Some(node)),
@@ -76,21 +92,11 @@ impl<'s> Search<'_, 's> {
 
     fn enter(&mut self, unit: &Unit<'s>, class: Id, staged: &Staged<'s>, direct: Option<&'s Term>) {
         let state = *self.space.state(unit.accumulators);
-        let floor = floor(&staged.fills);
+        let rounds = outer_iterations(&self.space.contraction);
+        let floor = floor(&staged.copied, rounds);
         // Without the ideals, which may have to be made: is it worth a look?
         let Some(outer) = self.least_outer(unit) else { return };
-        let mut least = self.least(unit, staged.nodes.len());
-        least.shared_bytes = staged.bytes;
-        if staged.nodes.len() == 2 {
-            let (fma, loads) = (least.tile.fma, least.tile.shared_loads);
-            least.tile = Work { fma, shared_loads: loads, shared_load_wavefronts: loads, ..Work::default() };
-            least.tile.add(&floor.work, 1.0);
-        }
-        let hopeless = |rolled: f64| {
-            let inner = Inner { rolled_steps: rolled, ..least };
-            self.hopeless(least_ms(&outer, &inner, None))
-        };
-        if hopeless(0.0) && hopeless(1.0) {
+        if self.hopeless(self.least(unit, &outer, staged.ways(), staged.bytes(), Some(&floor))) {
             return;
         }
         let contexts = self.contexts(unit);
@@ -106,11 +112,12 @@ impl<'s> Search<'_, 's> {
             return;
         }
         parts.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let all = combinations(&staged.fills, self.query.k);
+        let all = combinations(&staged.copied, rounds, self.query.k);
         for (_, ideal) in parts {
             // Fills that cannot win even with the ideal are left out: the floor of the others is higher.
             let left = all.iter().filter_map(|fills| {
-                let inner = self.summary(&block, &ideal.least(), ideal.flavour, &fills.work, fills.registers);
+                let work = [&fills.work.tile, &fills.work.begin];
+                let inner = self.summary(&block, &ideal.least(), ideal.flavour, work, fills.work.registers());
                 let outer = &block.contexts.first()?.0;
                 let most = inner.fragment_registers + inner.staged_registers;
                 (!self.hopeless(least_ms(outer, &inner, Some(most)))).then_some(fills)
@@ -128,7 +135,8 @@ impl<'s> Search<'_, 's> {
     fn bound_with(&self, block: &Block<'_, 's>, numbers: &Numbers, flavour: Flavour) -> f64 {
         let Some((outer, _)) = block.contexts.first() else { return f64::INFINITY };
         let [least_registers, most_registers] = block.floor.registers;
-        let inner = self.summary(block, numbers, flavour, &block.floor.work, least_registers);
+        let work = [&block.floor.tile, &block.floor.begin];
+        let inner = self.summary(block, numbers, flavour, work, least_registers);
         least_ms(outer, &inner, Some(inner.fragment_registers + most_registers))
     }
 
@@ -180,7 +188,8 @@ impl<'s> Search<'_, 's> {
         }
         let key = (block.state.tile.m, block.state.tile.n, block.unit.k_tile);
         for fills in &block.fills {
-            let inner = self.summary(block, &numbers, label.flavour, &fills.work, fills.registers);
+            let work = [&fills.work.tile, &fills.work.begin];
+            let inner = self.summary(block, &numbers, label.flavour, work, fills.work.registers());
             for (outer, around) in &block.contexts {
                 let Ok(found) = time(outer, &inner) else { break };
                 if self.hopeless(found.ms) {
@@ -190,10 +199,15 @@ impl<'s> Search<'_, 's> {
                 for path in self.labels.paths(class, label) {
                     let path = above.iter().rev().fold(path, |path, node| Path::over(node, path, None));
                     let path = block.direct.iter().fold(path, |path, node| Path::over(node, path, None));
-                    let staged = block.staged.nodes.iter().zip(&fills.paths).rev();
+                    let (strips, tiles) = fills.paths.split_at(block.unit.strips.len());
+                    let staged = block.staged.nodes.iter().zip(tiles).rev();
                     let path = staged.fold(path, |path, (node, fill)| Path::over(node, path, Some(fill.clone())));
+                    let mut strips = strips.iter().rev();
                     let outside = around.iter().chain(&block.unit.above).rev();
-                    let path = outside.fold(path, |path, (node, side)| Path::over(node, path, side.clone()));
+                    let path = outside.fold(path, |path, (node, side)| {
+                        let side = if let Term::Strip { .. } = node { strips.next() } else { side.as_ref() };
+                        Path::over(node, path, side.cloned())
+                    });
                     self.offer(found.ms, key, path);
                 }
             }
@@ -206,7 +220,7 @@ impl<'s> Search<'_, 's> {
         block: &Block<'_, 's>,
         numbers: &Numbers,
         flavour: Flavour,
-        fills: &Work,
+        [copied, begin]: [&Work; 2],
         staged_registers: i64,
     ) -> Inner {
         let contraction = &self.space.contraction;
@@ -215,12 +229,12 @@ impl<'s> Search<'_, 's> {
         let warps = f64::from(threads / 32);
         let mut tile = Work { fma: (state.tile.m * state.tile.n * unit.k_tile) as f64 / 32.0, ..Work::default() };
         let mut end = Work::default();
-        tile.add(fills, 1.0);
+        tile.add(copied, 1.0);
         let mut registers = 0.0;
         for side in [Side::A, Side::B] {
             let [loads, wavefronts, sectors, l1, held] = numbers.side(side);
             registers += held;
-            if block.staged.sides.contains(&side) {
+            if block.staged.way(side) != Way::Direct {
                 tile.shared_loads += loads * warps;
                 tile.shared_load_wavefronts += wavefronts * warps;
             } else {
@@ -247,23 +261,17 @@ impl<'s> Search<'_, 's> {
             end.l2_sectors = store_sectors * warps;
             end.add(&epilogue(contraction, stores * warps, store_sectors * warps), 1.0);
         }
-        if !block.staged.nodes.is_empty() {
-            let tiles = ((state.tile.k + unit.k_tile - 1) / unit.k_tile) as f64;
-            end.barriers = warps
-                * match unit.pipe {
-                    Pipe::Plain if tiles > 1.0 => 2.0 * tiles,
-                    Pipe::Plain => 1.0,
-                    Pipe::Registers if tiles > 1.0 => tiles + 1.0,
-                    Pipe::Registers => 1.0,
-                    Pipe::Async(_) => tiles,
-                };
-        }
+        let tiles = (state.tile.k + unit.k_tile - 1) / unit.k_tile;
+        let ways = block.staged.ways();
+        end.barriers = warps * work::barriers(unit.pipe, tiles, ways) as f64;
         Inner {
+            begin: *begin,
             tile,
             end,
+            waits: Waits::of(ways),
             fragment_registers: if flavour.direct { 4 } else { registers as i64 },
             staged_registers,
-            shared_bytes: block.staged.bytes,
+            shared_bytes: block.staged.bytes(),
             rolled_steps: numbers.rolled(),
             init_inside: unit.in_place,
         }

@@ -1,10 +1,10 @@
 //! The ways to copy an operand's tile to shared memory that can be among the k best.
 use crate::dominance::{keep, Weighed};
-use crate::inner::{look_up, store, Labels};
+use crate::inner::{look_up, store, Fills, Labels};
 use crate::path::Path;
 use crate::work::{self, Work};
 use egg::Id;
-use satune_ir::term::{Fill, Layout, Pipe, Role, Side, Team, Term};
+use satune_ir::term::{Fill, Layout, Pipe, Role, Side, Team, Term, Way};
 use std::sync::Arc;
 
 /// One way to copy a tile.
@@ -21,43 +21,87 @@ fn components(w: &Work) -> [f64; 6] {
     [w.global_loads, w.async_copies, w.shared_stores, w.shared_store_wavefronts, w.global_load_sectors, w.l1_bytes]
 }
 
+/// Ways to copy an operand that is staged, and where the copy stands.
+#[derive(Clone)]
+pub(crate) struct Copied<'s> {
+    pub side: Side,
+    /// A tile or a strip.
+    pub way: Way,
+    pub fills: Fills<'s>,
+    /// Shared memory that it takes with its buffers, bytes.
+    pub bytes: i64,
+}
+
+/// Work of copies: of those that a k tile makes and of those before the k loop, and the registers that they hold on
+/// their way.
+#[derive(Clone, Copy)]
+pub(crate) struct CopyWork {
+    pub tile: Work,
+    pub begin: Work,
+    /// Of tiles, and of strips.
+    held: [i64; 2],
+}
+
+impl CopyWork {
+    const NONE: CopyWork = CopyWork { tile: Work::NONE, begin: Work::NONE, held: [0, 0] };
+
+    /// With one more copy; `rounds`: how often a strip is filled.
+    fn with(mut self, way: Way, work: &Work, registers: i64, rounds: f64) -> CopyWork {
+        if way == Way::Strip {
+            self.begin.add(work, rounds);
+            self.held[1] += registers;
+        } else {
+            self.tile.add(work, 1.0);
+            self.held[0] += registers;
+        }
+        self
+    }
+
+    /// Tiles and strips are not on their way at the same time.
+    pub fn registers(&self) -> i64 {
+        self.held[0].max(self.held[1])
+    }
+}
+
 /// One way to copy every operand that is staged.
 pub(crate) struct Combination<'s> {
-    pub work: Work,
-    pub registers: i64,
+    pub work: CopyWork,
     /// In the order of the operands.
     pub paths: Vec<Arc<Path<'s>>>,
 }
 
 /// Of all combinations of fills those that k others do not dominate. Only those of the same registers are compared, as
 /// the time is not monotone in registers.
-pub(crate) fn combinations<'s>(staged: &[Arc<Vec<FillLabel<'s>>>], k: usize) -> Vec<Combination<'s>> {
-    let mut all = vec![Combination { work: Work::default(), registers: 0, paths: Vec::new() }];
-    for fills in staged {
+pub(crate) fn combinations<'s>(copied: &[Copied<'s>], rounds: f64, k: usize) -> Vec<Combination<'s>> {
+    let mut all = vec![Combination { work: CopyWork::NONE, paths: Vec::new() }];
+    for Copied { way, fills, .. } in copied {
         let longer = |c: &Combination<'s>, fill: &FillLabel<'s>| {
-            let mut work = c.work;
-            work.add(&fill.work, 1.0);
             let paths = c.paths.iter().chain([&fill.path]).cloned().collect();
-            Combination { work, registers: c.registers + fill.registers, paths }
+            Combination { work: c.work.with(*way, &fill.work, fill.registers, rounds), paths }
         };
         all = all.iter().flat_map(|c| fills.iter().map(move |fill| longer(c, fill))).collect();
     }
+    let numbers = |c: &Combination<'s>| {
+        let [tile, begin] = [&c.work.tile, &c.work.begin].map(components);
+        std::array::from_fn::<f64, 12, _>(|i| if i < 6 { tile[i] } else { begin[i - 6] })
+    };
     let weighed: Vec<_> =
-        all.iter().map(|c| Weighed { numbers: components(&c.work), group: c.registers, ways: 1 }).collect();
+        all.iter().map(|c| Weighed { numbers: numbers(c), group: c.work.registers(), ways: 1 }).collect();
     let mut kept: Vec<Option<Combination<'s>>> = all.into_iter().map(Some).collect();
     keep(&weighed, k).into_iter().filter_map(|i| kept[i].take()).collect()
 }
 
 /// The least work of any of some combinations, component by component, and the least and most of their registers.
 pub(crate) struct Floor {
-    pub work: Work,
+    pub tile: Work,
+    pub begin: Work,
     pub registers: [i64; 2],
 }
 
-/// The least of several works and their registers.
-fn least<'w>(works: impl Iterator<Item = (&'w Work, i64)> + Clone) -> Floor {
-    let by = |f: fn(&Work) -> f64| works.clone().map(|(w, _)| f(w)).fold(f64::INFINITY, f64::min);
-    let work = Work {
+/// The least of several works.
+fn least<'w>(works: impl Iterator<Item = &'w Work> + Clone) -> Work {
+    let by = |f: fn(&Work) -> f64| works.clone().map(f).fold(f64::INFINITY, f64::min);
+    Work {
         global_loads: by(|w| w.global_loads),
         async_copies: by(|w| w.async_copies),
         shared_stores: by(|w| w.shared_stores),
@@ -66,30 +110,34 @@ fn least<'w>(works: impl Iterator<Item = (&'w Work, i64)> + Clone) -> Floor {
         l2_sectors: by(|w| w.l2_sectors),
         l1_bytes: by(|w| w.l1_bytes),
         ..Work::default()
-    };
-    let registers = works.map(|(_, r)| r);
-    Floor { work, registers: [registers.clone().min().unwrap_or(0), registers.max().unwrap_or(0)] }
+    }
 }
 
 /// Over everything that can be combined.
-pub(crate) fn floor(staged: &[Arc<Vec<FillLabel<'_>>>]) -> Floor {
-    let mut sum = Floor { work: Work::default(), registers: [0, 0] };
-    for fills in staged {
-        let least = least(fills.iter().map(|l| (&l.work, l.registers)));
-        sum.work.add(&least.work, 1.0);
-        sum.registers = [sum.registers[0] + least.registers[0], sum.registers[1] + least.registers[1]];
+pub(crate) fn floor(copied: &[Copied<'_>], rounds: f64) -> Floor {
+    let (mut fewest, mut most) = (CopyWork::NONE, CopyWork::NONE);
+    for Copied { way, fills, .. } in copied {
+        let work = least(fills.iter().map(|l| &l.work));
+        let registers = fills.iter().map(|l| l.registers);
+        fewest = fewest.with(*way, &work, registers.clone().min().unwrap_or(0), rounds);
+        most = most.with(*way, &work, registers.max().unwrap_or(0), rounds);
     }
-    sum
+    Floor { tile: fewest.tile, begin: fewest.begin, registers: [fewest.registers(), most.registers()] }
 }
 
 /// Over some combinations, one at least.
 pub(crate) fn floor_of(combinations: &[&Combination<'_>]) -> Floor {
-    least(combinations.iter().map(|c| (&c.work, c.registers)))
+    let registers = combinations.iter().map(|c| c.work.registers());
+    Floor {
+        tile: least(combinations.iter().map(|c| &c.work.tile)),
+        begin: least(combinations.iter().map(|c| &c.work.begin)),
+        registers: [registers.clone().min().unwrap_or(0), registers.max().unwrap_or(0)],
+    }
 }
 
 impl<'s> Labels<'_, 's> {
     /// Ways to fill a tile: (fill class, overlap).
-    pub fn fills(&self, class: Id, side: Side, layout: Layout, pipe: Pipe) -> Arc<Vec<FillLabel<'s>>> {
+    pub fn fills(&self, class: Id, side: Side, layout: Layout, pipe: Pipe) -> Fills<'s> {
         let class = self.space.egraph.find(class);
         // The size of a ring changes nothing.
         let pipe = if let Pipe::Async(_) = pipe { Pipe::Async(2) } else { pipe };

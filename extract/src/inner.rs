@@ -6,7 +6,7 @@ use crate::fills::FillLabel;
 use crate::path::Path;
 use crate::work::{self, LaneGrid, Work};
 use egg::Id;
-use satune_ir::term::{Axis, Layout, Pair, Pipe, Role, Side, Space, Stage, State, Term};
+use satune_ir::term::{Axis, Layout, Pair, Pipe, Place, Role, Side, Space, Stage, State, Term};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -162,8 +162,8 @@ struct Lanes<'s> {
 }
 
 /// What the loads of a fragment by one warp depend on: operand, lanes, whether m is the outer loop, registers along the
-/// operand's axis, layout, k tile, k step, elements per access.
-type FragmentKey = (Side, Pair, bool, i64, Option<Layout>, i64, i64, u32);
+/// operand's axis, layout and the k values that it is for, k tile, k step, elements per access.
+type FragmentKey = (Side, Pair, bool, i64, Option<(Layout, i64)>, i64, i64, u32);
 
 /// Operand, k step, elements per access.
 type PieceKey = (Side, i64, Option<u32>);
@@ -352,14 +352,19 @@ impl<'k, 's> Labels<'k, 's> {
         let contraction = &self.space.contraction;
         let access = config.vectors[side as usize];
         let vector = access.unwrap_or(1);
-        let layout = state.place(side).layout();
+        // The pitch of rows along k is that of the k tile, or one as good as that of the strip.
+        let layout = match state.place(side) {
+            Place::Shared(layout) => Some((layout, state.tile.k)),
+            Place::Strip(layout, k) => Some((layout, k)),
+            _ => None,
+        };
         let (own, other) = match side {
             Side::A => (state.tile.m, state.tile.n),
             Side::B => (state.tile.n, state.tile.m),
         };
         let key = (side, grid.lanes, grid.m_outer, own, layout, state.tile.k, config.k_step, vector);
         let [loads, wavefronts, sectors, l1] = look_up(&self.known.fragments, &key).unwrap_or_else(|| {
-            // The pitch of rows along k is that of the k tile; that of rows along the spatial axis does not matter.
+            // The pitch of rows along the spatial axis does not matter.
             let size = (256, state.tile.k, config.k_step);
             let read = work::fragment(contraction, side, grid, layout, size, vector);
             let made = [read.loads, read.wavefronts.0, read.sectors, read.l1_bytes];

@@ -1,87 +1,153 @@
 //! What no program of an outer choice can beat, before anything below it has been looked at.
-use crate::time::{least_ms, Inner};
+use crate::cost;
+use crate::fills::Floor;
+use crate::time::{least_ms, Inner, Outer, Waits};
 use crate::topk::{Search, Unit};
 use crate::work::Work;
-use satune_ir::term::{Pipe, Side, Team};
+use satune_ir::term::{Pipe, Side, Way};
 
 impl<'s> Search<'_, 's> {
-    /// The least work that any program of a unit can do that stages so many operands, as an [`Inner`].
-    pub(crate) fn least(&self, unit: &Unit<'s>, staged: usize) -> Inner {
-        let contraction = &self.space.contraction;
-        let state = self.space.state(unit.accumulators);
-        let threads = if let Team::Cta(t) = state.team { t } else { 1 };
-        let warps = f64::from(threads / 32);
-        let results = (state.tile.m * state.tile.n) as f64 / f64::from(threads);
-        let k = unit.k_tile as f64;
-        let bytes = |side: Side| f64::from(contraction.operand(side).dtype.bytes());
-        let narrow = bytes(Side::A).min(bytes(Side::B));
-        let mut tile = Work { fma: results * k * warps, ..Work::default() };
-        // A thread's results are a grid of rows and columns; it reads at least rows + columns >= 2 sqrt(results) factors
-        // per k value: from shared memory 16 bytes at a time, from global memory one by one.
-        let factors = 2.0 * results.sqrt() * k * warps;
-        let mut fragments = 2.0 * results.sqrt();
-        match staged {
-            2 => {
-                tile.shared_loads = factors * narrow / 16.0;
-                for side in [Side::A, Side::B] {
-                    let moved = state.tile.get(side.spatial()) as f64 * k * bytes(side);
-                    tile.l2_sectors += moved / 32.0;
-                    tile.shared_store_wavefronts += moved / 128.0;
-                    if matches!(unit.pipe, Pipe::Async(_)) {
-                        tile.async_copies += moved / 512.0;
-                    } else {
-                        tile.global_loads += moved / 512.0;
-                        tile.shared_stores += moved / 512.0;
-                    }
-                    tile.l1_bytes += moved;
-                }
-            }
-            1 => {
-                // One factor per k value at least comes from global memory, and one from shared.
-                tile.global_loads = k * warps;
-                tile.l1_bytes = k * warps * 64.0;
-                tile.shared_loads = ((factors - results * k * warps).max(k * warps)) * narrow / 16.0;
-                fragments = 2.0;
-            }
-            _ => {
-                tile.global_loads = factors;
-                tile.l1_bytes = factors * 64.0;
-                fragments = 4.0;
-            }
-        }
-        tile.shared_load_wavefronts = tile.shared_loads;
-        if unit.in_place {
-            tile.global_loads = 2.0 * tile.fma;
-        }
-        Inner {
-            tile,
-            end: Work::default(),
-            fragment_registers: if unit.in_place { 2 } else { fragments as i64 },
-            staged_registers: 0,
-            shared_bytes: 0,
-            rolled_steps: 0.0,
-            init_inside: unit.in_place,
-        }
-    }
-
     /// A time that no program of a unit beats; infinite where none fits the GPU.
     pub(crate) fn bound(&self, unit: &Unit<'s>) -> f64 {
         let Some(outer) = self.least_outer(unit) else { return f64::INFINITY };
-        // What is overlapped has both operands staged.
-        let cases: &[usize] = match (unit.pipe, unit.in_place) {
-            (Pipe::Plain, true) => &[0],
-            (Pipe::Plain, false) => &[0, 1, 2],
-            _ => &[2],
-        };
         let mut least = f64::INFINITY;
-        for staged in cases {
-            let mut inner = self.least(unit, *staged);
-            // The inner k loop is expanded, or has a step at least.
-            for rolled in [0.0, 1.0] {
-                inner.rolled_steps = rolled;
-                least = least.min(least_ms(&outer, &inner, None));
+        let ways = |side: Side| -> &[Way] {
+            if unit.strip(side).is_some() {
+                &[Way::Strip]
+            } else if unit.in_place {
+                &[Way::Direct]
+            } else {
+                &[Way::Tile, Way::Direct]
+            }
+        };
+        for a in ways(Side::A) {
+            for b in ways(Side::B) {
+                if unit.pipe == Pipe::Plain || [*a, *b].contains(&Way::Tile) {
+                    let bytes = unit.strips.iter().map(|s| s.bytes).sum();
+                    least = least.min(self.least(unit, &outer, [*a, *b], bytes, None));
+                }
             }
         }
         least
+    }
+
+    /// A time that no program of a unit beats that finds its operands there and takes so much shared memory at least;
+    /// `copies`: the least work of its copies, where it is known.
+    pub(crate) fn least(
+        &self,
+        unit: &Unit<'s>,
+        outer: &Outer<'_>,
+        ways: [Way; 2],
+        shared_bytes: i64,
+        copies: Option<&Floor>,
+    ) -> f64 {
+        let contraction = &self.space.contraction;
+        let state = self.space.state(unit.accumulators);
+        let warps = f64::from(outer.threads / 32);
+        let results = (state.tile.m * state.tile.n) as f64 / f64::from(outer.threads);
+        let k = unit.k_tile as f64;
+        let mut inner = Inner {
+            begin: Work::NONE,
+            tile: Work { fma: results * k * warps, ..Work::NONE },
+            end: Work::NONE,
+            waits: Waits::of(ways),
+            fragment_registers: 2,
+            staged_registers: 0,
+            shared_bytes,
+            rolled_steps: 0.0,
+            init_inside: unit.in_place,
+        };
+        for (side, way) in [Side::A, Side::B].into_iter().zip(ways) {
+            let bytes = f64::from(contraction.operand(side).dtype.bytes());
+            let row = state.tile.get(side.spatial()) as f64 * bytes;
+            match way {
+                Way::Direct => inner.tile.l2_sectors += row * k / 32.0,
+                _ if copies.is_some() => {}
+                Way::Tile => inner.tile.add(&copied(row * k, unit.pipe), 1.0),
+                Way::Strip => {
+                    let rounds = cost::outer_iterations(contraction);
+                    inner.begin.add(&copied(row * state.tile.k as f64, Pipe::Plain), rounds);
+                }
+            }
+        }
+        if let Some(floor) = copies {
+            inner.tile.add(&floor.tile, 1.0);
+            inner.begin.add(&floor.begin, 1.0);
+        }
+        if unit.in_place {
+            inner.tile.global_loads = 2.0 * inner.tile.fma;
+        }
+        let steps = k * warps;
+        let mut least = f64::INFINITY;
+        for reads in self.reads(results, ways) {
+            let mut inner = inner;
+            inner.tile.shared_loads += reads.shared * steps;
+            inner.tile.shared_load_wavefronts += reads.shared * steps;
+            inner.tile.l1_bytes += reads.global * steps * 64.0;
+            if !unit.in_place {
+                inner.tile.global_loads += reads.global * steps;
+                inner.fragment_registers = reads.registers as i64;
+            }
+            // The inner k loop is expanded, or has a step at least.
+            for rolled in [0.0, 1.0] {
+                inner.rolled_steps = rolled;
+                least = least.min(least_ms(outer, &inner, None));
+            }
+        }
+        least
+    }
+
+    /// What a thread reads per k value at least: its results are a grid of rows and columns, and it needs a factor for
+    /// each row and for each column: from shared memory 16 bytes at a time, from global memory one by one. Several, where
+    /// no one is the least: every program does at least as much as one of them.
+    fn reads(&self, results: f64, ways: [Way; 2]) -> Vec<Reads> {
+        let contraction = &self.space.contraction;
+        let [a, b] = [Side::A, Side::B].map(|side| f64::from(contraction.operand(side).dtype.bytes()) / 16.0);
+        // x y = results, so a x + b y is at least 2 sqrt(a b results).
+        let both = 2.0 * results.sqrt();
+        let (weight, direct) = match ways {
+            // Operands read where they are used take 4 registers.
+            [Way::Direct, Way::Direct] => {
+                return vec![Reads { shared: 0.0, global: both, registers: both.min(4.0) }];
+            }
+            [Way::Direct, _] => (b, true),
+            [_, Way::Direct] => (a, true),
+            _ => (0.0, false),
+        };
+        if !direct {
+            return vec![Reads { shared: both * (a * b).sqrt(), global: 0.0, registers: both }];
+        }
+        // From `least` to four times as many factors come from global memory; the other side has results / factors.
+        let mut out = Vec::new();
+        let mut least = 1.0;
+        while least <= results.max(1.0) {
+            let other = (results / (4.0 * least)).max(1.0);
+            out.push(Reads { shared: weight * other, global: least, registers: least + other });
+            least *= 4.0;
+        }
+        out
+    }
+}
+
+/// Factors that a thread reads per k value, as accesses.
+struct Reads {
+    shared: f64,
+    global: f64,
+    /// Registers that hold them.
+    registers: f64,
+}
+
+/// The least work of copying so many bytes to shared memory.
+fn copied(bytes: f64, pipe: Pipe) -> Work {
+    let accesses = bytes / 512.0;
+    let (copies, loads) = if let Pipe::Async(_) = pipe { (accesses, 0.0) } else { (0.0, accesses) };
+    Work {
+        async_copies: copies,
+        global_loads: loads,
+        shared_stores: loads,
+        shared_store_wavefronts: bytes / 128.0,
+        l1_bytes: bytes,
+        l2_sectors: bytes / 32.0,
+        ..Work::NONE
     }
 }

@@ -39,7 +39,7 @@ impl<'s> Path<'s> {
         let side = self.side.as_ref().map(|p| p.add_to(out));
         let mut node = self.node.clone();
         let order = match node {
-            Term::Stage { .. } => [side, main],
+            Term::Stage { .. } | Term::Strip { .. } => [side, main],
             _ => [main, side],
         };
         for (child, id) in node.children_mut().iter_mut().zip(order.into_iter().flatten()) {

@@ -3,7 +3,7 @@
 use crate::cost::Infeasible;
 use crate::work::Work;
 use crate::Descriptor;
-use satune_ir::term::{Contraction, Pipe};
+use satune_ir::term::{Contraction, Pipe, Way};
 use satune_ir::DType;
 
 /// Instructions of a warp that a k tile costs beyond what is counted: loop, addresses, ring arithmetic (estimate from
@@ -20,10 +20,14 @@ const MOST_REGISTERS: i64 = 255;
 /// the inner loop is expanded, the time is monotone in every component.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inner {
+    /// Per block, once, before its k loop.
+    pub begin: Work,
     /// Per k tile and block.
     pub tile: Work,
     /// Per block, once.
     pub end: Work,
+    /// What a k tile waits for.
+    pub waits: Waits,
     /// Registers that fragments take.
     pub fragment_registers: i64,
     /// Registers that hold tiles on their way.
@@ -34,6 +38,25 @@ pub(crate) struct Inner {
     pub rolled_steps: f64,
     /// Whether the clearing of the sums is inside the loop.
     pub init_inside: bool,
+}
+
+/// What a k tile waits for; it follows from where the operands are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// It copies an operand to shared memory.
+    fills: bool,
+    /// It reads an operand from global memory.
+    direct: bool,
+    /// The block has copied strips before.
+    strips: bool,
+}
+
+impl Waits {
+    /// Of a loop that finds its operands there.
+    pub fn of(ways: [Way; 2]) -> Waits {
+        let any = |way: Way| ways.contains(&way);
+        Waits { fills: any(Way::Tile), direct: any(Way::Direct), strips: any(Way::Strip) }
+    }
 }
 
 /// What of a plan is fixed when its block begins.
@@ -116,7 +139,11 @@ pub(crate) struct Clocks {
     pub tile: f64,
     /// What a group of resident blocks needs for a k tile at least.
     arrives: f64,
+    /// Once per block: the strips, and the stores.
+    pub begin: f64,
     pub end: f64,
+    /// Latency of the strips, once for all blocks that are resident together.
+    strips: f64,
 }
 
 impl Clocks {
@@ -137,13 +164,26 @@ impl Clocks {
         // What one block needs for a tile when it is alone: its chain of steps, and the latency that nothing covers.
         let per_warp = parts[0] / warps * 4.0;
         let chain = per_warp + inner.rolled_steps * (gpu.latency_shared + 4.0);
+        let busy = chain.max(tile);
+        let waits = inner.waits;
         let arrives = match outer.pipe {
-            Pipe::Plain => gpu.latency_dram + 2.0 * gpu.latency_shared + chain.max(tile),
-            Pipe::Registers => chain.max(tile).max(gpu.latency_dram),
-            Pipe::Async(stages) => chain.max(tile).max(gpu.latency_dram / f64::from(stages.max(2) - 1)),
+            // All that it needs is on the chip.
+            Pipe::Plain if !waits.fills && !waits.direct => busy,
+            Pipe::Plain => gpu.latency_dram + 2.0 * gpu.latency_shared + busy,
+            // What the overlap does not copy is waited for.
+            _ if waits.direct => gpu.latency_dram + busy,
+            Pipe::Registers => busy.max(gpu.latency_dram),
+            Pipe::Async(stages) => busy.max(gpu.latency_dram / f64::from(stages.max(2) - 1)),
+        };
+        // A strip is filled like a tile that nothing overlaps.
+        let (begin, strips) = if waits.strips {
+            let filling = norm(&clocks(outer, &inner.begin, warps * TILE_OVERHEAD), p);
+            (filling + inner.begin.shared_store_wavefronts, gpu.latency_dram + 2.0 * gpu.latency_shared)
+        } else {
+            (0.0, 0.0)
         };
         let end = norm(&clocks(outer, &inner.end, warps * 32.0), p);
-        Clocks { parts, tile, arrives, end }
+        Clocks { parts, tile, arrives, begin, end, strips }
     }
 
     /// With so many resident blocks: time of the multiprocessors, ms, and blocks that one of them runs.
@@ -158,7 +198,8 @@ impl Clocks {
                 return 0.0;
             }
             let b = blocks as f64;
-            outer.k_tiles * (b * self.tile).max(self.arrives) + b * self.end + gpu.latency_dram * 2.0
+            let ends = b * (self.begin + self.end) + self.strips + gpu.latency_dram * 2.0;
+            outer.k_tiles * (b * self.tile).max(self.arrives) + ends
         };
         let clocks = full as f64 * group(resident) + group(last);
         (clocks / (gpu.clock_mhz * 1e6) * 1e3, full * resident + last)
@@ -168,7 +209,8 @@ impl Clocks {
 /// Bytes from and to L2, and the time that they take.
 fn l2(outer: &Outer<'_>, inner: &Inner) -> (f64, f64) {
     let gpu = outer.gpu;
-    let bytes = outer.blocks as f64 * (outer.k_tiles * inner.tile.l2_sectors + inner.end.l2_sectors) * 32.0;
+    let once = inner.begin.l2_sectors + inner.end.l2_sectors;
+    let bytes = outer.blocks as f64 * (outer.k_tiles * inner.tile.l2_sectors + once) * 32.0;
     (bytes, bytes / gpu.l2_bytes_per_clock / (gpu.clock_mhz * 1e6) * 1e3)
 }
 

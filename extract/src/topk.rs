@@ -13,7 +13,9 @@ use crate::time::Outer;
 use crate::Descriptor;
 use egg::{Id, Language, RecExpr};
 use rayon::prelude::*;
-use satune_ir::term::{Axis, BlockLoop, Contraction, Pair, Pipe, Plan, Role, Schedule, Space, State, Team, Term};
+use satune_ir::term::{
+    Axis, BlockLoop, Contraction, Layout, Pair, Pipe, Plan, Role, Schedule, Side, Space, State, Team, Term,
+};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -75,10 +77,30 @@ pub(crate) struct Unit<'s> {
     /// From the block's class down to, and with, the k loop.
     pub above: Above<'s>,
     pub in_place: bool,
+    /// Operands that are copied whole before the k loop.
+    pub strips: Vec<Strip>,
     pub pipe: Pipe,
     pub k_tile: i64,
     pub staging: Id,
     pub bound: f64,
+}
+
+/// A strip that is copied before the k loop.
+#[derive(Clone, Copy)]
+pub(crate) struct Strip {
+    pub side: Side,
+    pub layout: Layout,
+    /// The class of its copy.
+    pub fill: Id,
+    /// Shared memory that it takes.
+    pub bytes: i64,
+}
+
+impl Unit<'_> {
+    /// The strip of an operand.
+    pub fn strip(&self, side: Side) -> Option<&Strip> {
+        self.strips.iter().find(|s| s.side == side)
+    }
 }
 
 struct Found<'s> {
@@ -300,27 +322,36 @@ impl<'k, 's> Search<'k, 's> {
                 };
                 let in_place = matches!(node, Term::InPlace(_));
                 let next = space.egraph.find(node.children()[0]);
-                self.reduce(*class, next, vec![(node, side)], in_place, &mut units);
+                self.reduce((*class, in_place), next, vec![(node, side)], Vec::new(), &mut units);
             }
         }
         units
     }
 
-    fn reduce(&self, accumulators: Id, class: Id, above: Above<'s>, in_place: bool, units: &mut Vec<Unit<'s>>) {
+    /// `block`: the class of the accumulators, and whether the sums are kept in place.
+    fn reduce(&self, block: (Id, bool), class: Id, above: Above<'s>, strips: Vec<Strip>, units: &mut Vec<Unit<'s>>) {
         let space = self.space;
+        let (accumulators, in_place) = block;
         for node in space.choices(class) {
-            let mut above = above.clone();
+            let (mut above, mut strips) = (above.clone(), strips.clone());
             above.push((node, None));
-            let staging = space.egraph.find(node.children()[0]);
-            if let Term::Loop { role: Role::Pipeline(pipe), .. } = node {
-                let k_tile = space.state(staging).tile.k;
-                let mut unit = Unit { accumulators, above, in_place, pipe: *pipe, k_tile, staging, bound: 0.0 };
-                unit.bound = self.bound(&unit);
-                if unit.bound.is_finite() {
-                    units.push(unit);
+            let first = space.egraph.find(node.children()[0]);
+            match node {
+                Term::Loop { role: Role::Pipeline(pipe), .. } => {
+                    let (pipe, k_tile, staging) = (*pipe, space.state(first).tile.k, first);
+                    let mut unit = Unit { accumulators, above, in_place, strips, pipe, k_tile, staging, bound: 0.0 };
+                    unit.bound = self.bound(&unit);
+                    if unit.bound.is_finite() {
+                        units.push(unit);
+                    }
                 }
-            } else {
-                self.reduce(accumulators, staging, above, in_place, units);
+                Term::Strip { side, layout, tile, children } => {
+                    let element = i64::from(space.contraction.operand(*side).dtype.bytes());
+                    let bytes = layout.elements(tile[0], tile[1]) * element;
+                    strips.push(Strip { side: *side, layout: *layout, fill: first, bytes });
+                    self.reduce(block, space.egraph.find(children[1]), above, strips, units);
+                }
+                _ => self.reduce(block, first, above, strips, units),
             }
         }
     }

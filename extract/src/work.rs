@@ -1,7 +1,8 @@
 //! Exact counts of what a plan's kernel does, per block: instructions, wavefronts, sectors. They equal what the
 //! simulator counts on the kernel, by a test; both use the machine model of `satune_ir::machine`.
+use crate::cost::outer_iterations;
 use satune_ir::machine::{touched, wavefronts};
-use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
+use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side, Way};
 use serde::{Deserialize, Serialize};
 
 /// Work of one block, warp instructions, wavefronts, 32-byte sectors.
@@ -48,6 +49,27 @@ pub struct Work {
 }
 
 impl Work {
+    /// Nothing.
+    pub const NONE: Work = Work {
+        matrix: 0.0,
+        matrix_moves: 0.0,
+        fma: 0.0,
+        shared_loads: 0.0,
+        shared_stores: 0.0,
+        global_loads: 0.0,
+        global_stores: 0.0,
+        async_copies: 0.0,
+        barriers: 0.0,
+        shared_load_wavefronts: 0.0,
+        shared_load_wavefronts_ideal: 0.0,
+        shared_store_wavefronts: 0.0,
+        shared_store_wavefronts_ideal: 0.0,
+        global_load_sectors: 0.0,
+        global_store_sectors: 0.0,
+        l1_bytes: 0.0,
+        l2_sectors: 0.0,
+    };
+
     /// Component-wise sum of this and `times` times the other.
     pub fn add(&mut self, o: &Work, times: f64) {
         self.fma += o.fma * times;
@@ -208,13 +230,14 @@ pub struct Loads {
     pub l1_bytes: f64,
 }
 
-/// Loads of one piece of a fragment by one warp, over all of a k tile. From shared memory in `layout`, or from global memory where there is none (then there are sectors and no
-/// wavefronts).
+/// Loads of one piece of a fragment by one warp, over all of a k tile: from shared memory in a layout for so many k
+/// values, or from global memory (then there are sectors and no wavefronts). In a strip every k tile costs the same: that
+/// it begins elsewhere adds a constant to all addresses, or to all of a swizzle's chunks.
 pub fn fragment(
     contraction: &Contraction,
     side: Side,
     grid: &LaneGrid,
-    layout: Option<Layout>,
+    layout: Option<(Layout, i64)>,
     (spatial, k_tile, k_step): (i64, i64, i64),
     vector: u32,
 ) -> Loads {
@@ -222,10 +245,10 @@ pub fn fragment(
     let axis = side.spatial();
     let registers = grid.registers_along(axis);
     let v = i64::from(vector);
-    let along_k = layout.is_some_and(|l| !l.k_major);
+    let along_k = layout.is_some_and(|(l, _)| !l.k_major);
     let (r_width, k_width) = if along_k { (1, v) } else { (v, 1) };
     let count = (registers / r_width) * (k_step / k_width) * (k_tile / k_step);
-    let Some(layout) = layout else {
+    let Some((layout, staged_k)) = layout else {
         let (stride_x, stride_k) = strides(contraction, side);
         let mut result = Loads { loads: count as f64, ..Loads::default() };
         for r in 0..registers {
@@ -249,7 +272,7 @@ pub fn fragment(
         let addresses: Vec<(u32, u64)> = (0..32)
             .map(|lane| {
                 let x = grid.along(lane, axis) * registers + r;
-                (lane as u32, (layout.offset(x, k, spatial, k_tile, bytes) * bytes) as u64)
+                (lane as u32, (layout.offset(x, k, spatial, staged_k, bytes) * bytes) as u64)
             })
             .collect();
         wavefronts(&addresses, (v * bytes) as u32)
@@ -322,26 +345,62 @@ pub fn distinct_sectors(contraction: &Contraction, side: Side, spatial: i64, k_t
     (spatial * k_tile) as f64 * f64::from(contraction.operand(side).dtype.bytes()) / 32.0
 }
 
-/// Work of one k tile of a block (fills and arithmetic), and of its end (stores, and what happens once).
-pub fn of_block(plan: &Plan, contraction: &Contraction) -> (Work, Work) {
+/// Work of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BlockWork {
+    /// Before the k loop: fills of strips.
+    pub begin: Work,
+    /// Of one k tile: fills and arithmetic.
+    pub tile: Work,
+    /// After it: stores, and all barriers.
+    pub end: Work,
+}
+
+/// Barriers of each thread of a block, where shared memory passes between threads, given where the k loop of so many
+/// tiles finds its operands.
+pub fn barriers(pipe: Pipe, tiles: i64, ways: [Way; 2]) -> i64 {
+    let (filled, strips) = (ways.contains(&Way::Tile), ways.contains(&Way::Strip));
+    if tiles == 1 {
+        // No loop is left.
+        return i64::from(filled || strips);
+    }
+    let in_loop = match (filled, pipe) {
+        (false, _) => 0,
+        (true, Pipe::Plain) => 2 * tiles,
+        (true, Pipe::Registers) => tiles + 1,
+        (true, Pipe::Async(_)) => tiles,
+    };
+    in_loop + i64::from(strips)
+}
+
+/// Work of a block: before its k loop, per k tile, and after it.
+pub fn of_block(plan: &Plan, contraction: &Contraction) -> BlockWork {
     let warps = f64::from(plan.threads / 32);
     let grid = LaneGrid { lanes: plan.lanes, m_outer: plan.lanes_m_outer, registers: plan.registers };
-    let mut tile = Work::default();
-    let mut end = Work::default();
+    let BlockWork { mut begin, mut tile, mut end } = BlockWork::default();
     let pieces =
         Pair { m: plan.vthread_outer.m * plan.vthread_inner.m, n: plan.vthread_outer.n * plan.vthread_inner.n };
     tile.fma = (plan.results_per_thread() * plan.k_tile) as f64 * warps;
     for side in [Side::A, Side::B] {
-        let (spatial, count, other) = match side {
-            Side::A => (plan.tile.m, pieces.m, pieces.n * plan.registers.n),
-            Side::B => (plan.tile.n, pieces.n, pieces.m * plan.registers.m),
+        let spatial = plan.spatial(side);
+        let (count, other) = match side {
+            Side::A => (pieces.m, pieces.n * plan.registers.n),
+            Side::B => (pieces.n, pieces.m * plan.registers.m),
         };
         let staging = plan.staging(side);
+        let staged_k = plan.staged_k(side);
         if let Some(shared) = staging.shared {
-            let work = fill(contraction, side, (spatial, plan.k_tile), plan.threads, plan.pipe, shared);
-            tile.add(&work, 1.0);
+            let pipe = if plan.way(side) == Way::Strip { Pipe::Plain } else { plan.pipe };
+            let work = fill(contraction, side, (spatial, staged_k), plan.threads, pipe, shared);
+            // A strip is filled again for each value of the reduction axes around it.
+            let (part, times) = if plan.way(side) == Way::Strip {
+                (&mut begin, outer_iterations(contraction))
+            } else {
+                (&mut tile, 1.0)
+            };
+            part.add(&work, times);
         }
-        let layout = staging.shared.map(|s| s.0);
+        let layout = staging.shared.map(|s| (s.0, staged_k));
         // An operand that is read where it is used is read once per multiply-add.
         let repeats = if staging.local.is_some() { 1.0 } else { other as f64 };
         let vector = staging.local.unwrap_or(1);
@@ -375,18 +434,8 @@ pub fn of_block(plan: &Plan, contraction: &Contraction) -> (Work, Work) {
         tile.global_load_sectors += stores.1 * times * k;
         tile.l1_bytes += 2.0 * stores.0 * times * k * 32.0 * f64::from(contraction.c.dtype.bytes());
     }
-    let tiles = k_tiles(plan) as f64;
-    if plan.a.shared.is_some() || plan.b.shared.is_some() {
-        end.barriers = warps
-            * match plan.pipe {
-                Pipe::Plain if tiles > 1.0 => 2.0 * tiles,
-                Pipe::Plain => 1.0,
-                Pipe::Registers if tiles > 1.0 => tiles + 1.0,
-                Pipe::Registers => 1.0,
-                Pipe::Async(_) => tiles,
-            };
-    }
-    (tile, end)
+    end.barriers = warps * barriers(plan.pipe, k_tiles(plan), [Side::A, Side::B].map(|s| plan.way(s))) as f64;
+    BlockWork { begin, tile, end }
 }
 
 /// Iterations of the block's k loop.
@@ -396,8 +445,9 @@ pub fn k_tiles(plan: &Plan) -> i64 {
 
 /// Work of the whole main kernel: all blocks.
 pub fn total(plan: &Plan, contraction: &Contraction) -> Work {
-    let (tile, end) = of_block(plan, contraction);
+    let BlockWork { begin, tile, end } = of_block(plan, contraction);
     let mut sum = end;
+    sum.add(&begin, 1.0);
     sum.add(&tile, k_tiles(plan) as f64);
     let mut all = Work::default();
     all.add(&sum, plan.block_count() as f64);

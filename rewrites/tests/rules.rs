@@ -82,7 +82,14 @@ const BASE: [&str; 12] = [
     "unroll registers",
 ];
 const SUMS: [&str; 2] = ["cache_write, reverse_compute_at", "decompose_reduction"];
-const COPY: [&str; 5] = ["cache_read shared, compute_at k", "fuse copy", "split copy", "bind copy", "vectorize copy"];
+const COPY: [&str; 6] = [
+    "cache_read shared, compute_at k",
+    "cache_read shared, compute_at above k",
+    "fuse copy",
+    "split copy",
+    "bind copy",
+    "vectorize copy",
+];
 
 /// What a rule needs beside itself.
 fn needs(rule: &str) -> Vec<&'static str> {
@@ -265,6 +272,9 @@ fn beyond_hardware(plan: &Plan, c: &Contraction, limits: &Limits) -> Option<Stri
         let aligned = of.iter().all(|length| length % width == 0);
         (width > 1 && (width * i64::from(size) > 16 || !aligned)).then(|| format!("{what} of {width} in {of:?}"))
     };
+    if plan.pipe != Pipe::Plain && [Side::A, Side::B].iter().all(|side| plan.way(*side) != Way::Tile) {
+        return Some("an overlapped loop copies nothing".into());
+    }
     for side in [Side::A, Side::B] {
         let (operand, staging) = (c.operand(side), plan.staging(side));
         let (spatial, registers) = match side {
@@ -273,20 +283,15 @@ fn beyond_hardware(plan: &Plan, c: &Contraction, limits: &Limits) -> Option<Stri
         };
         let size = operand.dtype.bytes();
         let along_k = operand.contiguous_along(Axis::K);
-        let Some((layout, fill)) = staging.shared else {
-            if plan.pipe != Pipe::Plain {
-                return Some(format!("{side} is read from global memory in an overlapped loop"));
-            }
-            continue;
-        };
+        let Some((layout, fill)) = staging.shared else { continue };
         let width = i64::from(fill.vector);
-        let run = if along_k { plan.k_tile } else { spatial };
+        let run = if along_k { plan.staged_k(side) } else { spatial };
         let row = c.extent(if along_k { Axis::K } else { side.spatial() });
         let contiguous = if fill.coalesced { run } else { 1 };
         if let Some(text) = access(format!("copy of {side}"), width, size, &[row, run, contiguous]) {
             return Some(text);
         }
-        if matches!(plan.pipe, Pipe::Async(_)) {
+        if matches!(plan.pipe, Pipe::Async(_)) && plan.way(side) == Way::Tile {
             if width * i64::from(size) < 4 {
                 return Some(format!("cp.async of {} bytes", width * i64::from(size)));
             }
@@ -328,6 +333,7 @@ fn a_rule_without_its_side_condition_is_caught() {
     let few = Limits { registers: 48, ..H200 };
     for mutant in [
         mutant(SharedFits, |m| m.limits = tight),
+        mutant(StripFits, |m| m.limits = tight),
         mutant(AccumulatorsFit, |m| (m.limits, m.menu.tile_m, m.menu.tile_n) = (few, vec![32], vec![32])),
         mutant(OverlapStaged, |_| ()),
         mutant(AsyncBytes, |m| m.half = true),

@@ -23,6 +23,9 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
         Pipe::Async(stages) => i64::from(stages) + 2,
         _ => 4,
     };
+    // A swizzled strip has rows of a power of two.
+    let strips = plan.a.hoisted || plan.b.hoisted;
+    let tiles = if strips { (tiles as u64).next_power_of_two() as i64 } else { tiles };
     let part = if plan.k_part <= tiles * plan.k_tile {
         plan.k_part
     } else {

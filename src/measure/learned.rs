@@ -46,19 +46,19 @@ impl<'s> Learned<'s> {
 }
 
 /// Decisions as a point: what makes schedules behave differently.
-fn point(schedule: &Schedule) -> [f64; 10] {
+fn point(schedule: &Schedule) -> [f64; 11] {
     let log = |n: i64| (n.max(1) as f64).log2();
     // Kinds lie apart: nothing is near that multiplies by another unit.
     let tensor = |tile: &[i64; 3], threads: i64, split_k: i64, stages: u32, kind: f64| {
         let [m, n, k] = tile.map(log);
-        [m, n, k, log(threads), log(split_k), 0.0, 0.0, f64::from(stages), kind, 0.0]
+        [m, n, k, log(threads), log(split_k), 0.0, 0.0, f64::from(stages), kind, 0.0, 0.0]
     };
     let plan = match schedule {
         Schedule::Cores(plan) => plan,
         Schedule::Mma(p) => return tensor(&p.tile, p.threads(), p.split_k, p.stages, 50.0),
         Schedule::Wgmma(p) => return tensor(&p.tile, p.threads().into(), p.split_k, p.stages, 100.0),
         // Streaming programs are not measured by this strategy.
-        Schedule::Stream(_) => return [0.0; 10],
+        Schedule::Stream(_) => return [0.0; 11],
     };
     let stages = match plan.pipe {
         Pipe::Plain => 0.0,
@@ -75,11 +75,12 @@ fn point(schedule: &Schedule) -> [f64; 10] {
         log(plan.registers.n),
         stages,
         f64::from(u8::from(plan.a.shared.is_some())) + f64::from(u8::from(plan.b.shared.is_some())),
+        f64::from(u8::from(plan.a.hoisted)) + f64::from(u8::from(plan.b.hoisted)),
         f64::from(u8::from(plan.unroll_k)),
     ]
 }
 
-fn distance(a: &[f64; 10], b: &[f64; 10]) -> f64 {
+fn distance(a: &[f64; 11], b: &[f64; 11]) -> f64 {
     a.iter().zip(b).map(|(x, y)| (x - y).abs()).sum()
 }
 
@@ -114,7 +115,7 @@ impl Strategy for Learned<'_> {
         // The order of the pool decides among equals.
         open.sort_by(|a, b| a.0.total_cmp(&b.0));
         let Some(fastest) = open.first().map(|(ms, _)| *ms) else { return Vec::new() };
-        let mut met: Vec<[f64; 10]> = known.iter().map(|t| point(&t.candidate.plan)).collect();
+        let mut met: Vec<[f64; 11]> = known.iter().map(|t| point(&t.candidate.plan)).collect();
         let unlike = ((most as f64 * EXPLORE).round() as usize).min(most);
         let mut chosen = Vec::new();
         // Predicted fastest first; twins of what is chosen (less than a doubling apart) wait.

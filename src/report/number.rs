@@ -99,6 +99,7 @@ pub(super) fn part(name: &str) -> &str {
         "l2" => "L2",
         "dram" => "DRAM",
         "latency" => "uncovered latency",
+        "prologue" => "copies above the k loop",
         "epilogue" => "epilogue",
         "launch" => "launch",
         "add_parts" => "adding the parts of k",

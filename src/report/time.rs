@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const MOST_ROWS: usize = 10;
 
 /// Parts that add to the others; all the rest overlap.
-const ADDED: [&str; 4] = ["latency", "epilogue", "launch", "add_parts"];
+const ADDED: [&str; 5] = ["latency", "prologue", "epilogue", "launch", "add_parts"];
 
 /// Shares of the predicted time, ms. Resources that overlap share what the added parts leave by the p-th power of
 /// their own times, which is how a p-norm weighs them.
@@ -85,7 +85,7 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
             h3 { "Time" span.quiet { (number::ms(c.predicted_ms)) " predicted" } }
             (stack(&shares, total, total))
             p.note {
-                "Below, what each would take alone; the line is the predicted time. In the bar above, resources that overlap have shares by the power " (format!("{p}")) " of their own times, as the model's norm weighs them; latency, epilogue and launch are added."
+                "Below, what each would take alone; the line is the predicted time. In the bar above, resources that overlap have shares by the power " (format!("{p}")) " of their own times, as the model's norm weighs them; latency, what a block does before and after its k loop, and launch are added."
             }
             div.bars {
                 @for (name, ms) in alone {

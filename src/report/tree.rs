@@ -1,5 +1,5 @@
 //! The loop tree of a plan: who executes what, from the outside in.
-use satune_ir::term::{Axis, Contraction, Fill, Layout, Pipe, Plan, Schedule, Side};
+use satune_ir::term::{Axis, Contraction, Fill, Layout, Pipe, Plan, Schedule, Side, Way};
 
 /// Who executes a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,7 @@ impl Tree<'_> {
         for (axis, extent) in outer {
             self.enter(&axis, extent, &["serial"]);
         }
+        self.fills(Way::Strip);
         let tiles = (plan.k_part + plan.k_tile - 1) / plan.k_tile;
         let pipe = match plan.pipe {
             Pipe::Plain => "no overlap".to_string(),
@@ -143,11 +144,7 @@ impl Tree<'_> {
         };
         self.line(Kind::Loop, format!("for k in {tiles}, a tile of {}", plan.k_tile), &["serial", &pipe]);
         self.depth += 1;
-        for side in [Side::A, Side::B] {
-            if let Some(shared) = plan.staging(side).shared {
-                self.fill(side, shared);
-            }
-        }
+        self.fills(Way::Tile);
         self.warps();
         (self.depth, self.team) = (outside, Team::Thread);
         if plan.accumulators {
@@ -156,25 +153,35 @@ impl Tree<'_> {
         }
     }
 
+    /// The copies to shared memory of the operands that come this way.
+    fn fills(&mut self, way: Way) {
+        for side in [Side::A, Side::B] {
+            if let Some(shared) = self.plan.staging(side).shared.filter(|_| self.plan.way(side) == way) {
+                self.fill(side, shared);
+            }
+        }
+    }
+
     fn fill(&mut self, side: Side, (layout, fill): (Layout, Fill)) {
         let plan = self.plan;
-        let spatial = if side == Side::A { plan.tile.m } else { plan.tile.n };
-        let bytes = layout.elements(spatial, plan.k_tile) * i64::from(self.contraction.operand(side).dtype.bytes());
-        let buffers = plan.pipe.buffers();
+        let (spatial, k) = (plan.spatial(side), plan.staged_k(side));
+        let bytes = layout.elements(spatial, k) * i64::from(self.contraction.operand(side).dtype.bytes());
+        let pipe = if plan.way(side) == Way::Strip { Pipe::Plain } else { plan.pipe };
+        let buffers = pipe.buffers();
         let text = format!(
-            "{side} to shared: {spatial} x {}, {}{}",
-            plan.k_tile,
+            "{side} to shared{}: {spatial} x {k}, {}{}",
+            if plan.way(side) == Way::Strip { ", all that the k loop reads" } else { "" },
             super::number::kib(bytes),
             if buffers > 1 { format!(" x {buffers} buffers") } else { String::new() }
         );
         self.line(Kind::Stage, text, &[&layout.to_string()]);
         self.depth += 1;
         let step = i64::from(plan.threads) * i64::from(fill.vector);
-        let serial = (spatial * plan.k_tile + step - 1) / step;
+        let serial = (spatial * k + step - 1) / step;
         let depth = self.depth;
         self.enter("copy", serial, &[if fill.unroll { "unrolled" } else { "serial" }]);
         self.team = Team::Thread;
-        let how = if matches!(plan.pipe, Pipe::Async(_)) { "cp.async" } else { "" };
+        let how = if matches!(pipe, Pipe::Async(_)) { "cp.async" } else { "" };
         let order = if fill.coalesced { "along rows" } else { "along columns" };
         let vector = if fill.vector > 1 { format!("vectors of {}", fill.vector) } else { String::new() };
         self.line(Kind::Work, format!("copy by {} threads", plan.threads), &[order, &vector, how]);

@@ -35,7 +35,11 @@ pub fn classic(contraction: &Contraction) -> Plan {
     plan.pipe = Pipe::Registers;
     let stage = |pad| {
         let layout = Layout { k_major: true, pad, swizzle: false };
-        Staging { shared: Some((layout, Fill { coalesced: true, vector: 4, unroll: true })), local: Some(4) }
+        Staging {
+            shared: Some((layout, Fill { coalesced: true, vector: 4, unroll: true })),
+            local: Some(4),
+            ..Staging::default()
+        }
     };
     (plan.a, plan.b) = (stage(4), stage(0));
     plan.warps = Pair { m: 4, n: 2 };

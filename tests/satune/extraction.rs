@@ -64,8 +64,8 @@ fn small_menu(i: i64) -> Menu {
 #[test]
 fn extraction_equals_brute_force_on_small_spaces() {
     let gpus = ["h200", "rtx3090", "v100"].map(|n| Descriptor::load(n).unwrap());
-    let mut tried = 0;
-    for i in 0..60 {
+    let (mut tried, mut strips) = (0, 0);
+    for i in 0..90 {
         let c = gemm(None, 8 + 8 * (i % 3), 16, 16, DType::F64, DType::F64, ["TN", "TN", "TN", "NN"][i as usize % 4]);
         let space = saturate(&c, H200, &small_menu(i), &rules::all(), Fuel::default()).unwrap();
         let counted: u64 = Counts::of(&space).total().try_into().unwrap_or(u64::MAX);
@@ -75,6 +75,7 @@ fn extraction_equals_brute_force_on_small_spaces() {
         let gpu = &gpus[i as usize % 3];
         let terms = all(&space, space.root);
         assert_eq!(terms.len() as u64, counted, "the count is not the number of programs");
+        strips += usize::from(terms.iter().any(|t| t.as_ref().iter().any(|n| matches!(n, Term::Strip { .. }))));
         let plans: HashSet<Plan> = terms.iter().map(|t| Plan::from_term(t, &c).unwrap()).collect();
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         let mut times: Vec<f64> = plans.iter().filter_map(|p| cost(p, &c, gpu).ok()).map(|c| c.ms).collect();
@@ -90,8 +91,8 @@ fn extraction_equals_brute_force_on_small_spaces() {
         assert_eq!(distinct.len(), found.candidates.len());
         tried += 1;
     }
-    println!("{tried} spaces");
-    assert!(tried >= 20, "only {tried} spaces were small enough");
+    println!("{tried} spaces, {strips} of them with strips");
+    assert!(tried >= 20 && strips >= 10, "only {tried} spaces were small enough, {strips} of them with strips");
 }
 
 #[test]
@@ -110,6 +111,22 @@ fn a_large_gemm_is_extracted_and_proved() {
     assert_eq!(plans(&found), plans(&again), "two runs differ");
 }
 
+/// Parts of a space by a condition on nodes.
+type Keep = fn(&State, &Term) -> bool;
+
+/// Operands that are strips; one operand alone copied in an overlapped loop.
+const RARE: [Keep; 2] = [
+    |state, node| {
+        let first = state.stage == Stage::Reduce(0) && state.a == Place::Global && state.b == Place::Global;
+        !first || matches!(node, Term::Strip { .. })
+    },
+    |_, node| match node {
+        Term::Stage { side, pipe, more, .. } => *pipe != Pipe::Plain && (*side == Side::A) == *more,
+        Term::Direct { pipe, .. } => *pipe != Pipe::Plain,
+        _ => true,
+    },
+];
+
 #[test]
 fn the_models_counts_are_the_simulators() {
     let gpu = Descriptor::load("h200").unwrap();
@@ -121,8 +138,15 @@ fn the_models_counts_are_the_simulators() {
         let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: MINUTE / 20 });
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(11);
-        let random = (found.candidates.len()..12)
-            .map(|_| Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap());
+        let mut random: Vec<Plan> = (found.candidates.len()..12)
+            .map(|_| Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap())
+            .collect();
+        // And some of those decisions that few programs have.
+        for keep in RARE {
+            let part = space.restricted(&|class, node| keep(space.state(class), node));
+            let counts = Counts::of(&part);
+            random.extend((0..4).map(|_| Plan::from_term(&counts.sample(&part, &mut rng).unwrap(), &c).unwrap()));
+        }
         for plan in found.candidates.iter().filter_map(|c| c.plan.cores().cloned()).chain(random) {
             let simulated = check(&plan.clone().into(), &c, &h200()).unwrap().total;
             let (plan, small) = shrink(&plan, &c);

@@ -22,8 +22,8 @@ pub fn schedules() -> Vec<(&'static str, &'static str, Plan)> {
         let fill = Fill { coalesced: true, vector: 1, unroll: false };
         let a_rows = if c.a.contiguous_along(Axis::K) { by_rows } else { plain };
         (p.a, p.b) = (
-            Staging { shared: Some((a_rows, fill)), local: Some(1) },
-            Staging { shared: Some((plain, fill)), local: Some(1) },
+            Staging { shared: Some((a_rows, fill)), local: Some(1), ..Staging::default() },
+            Staging { shared: Some((plain, fill)), local: Some(1), ..Staging::default() },
         );
         p.pipe = Pipe::Plain;
         p.warps = Pair { m: 8, n: 1 };

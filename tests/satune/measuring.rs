@@ -52,8 +52,8 @@ fn three_strategies_search_one_space() {
     ];
     for (name, strategy) in &strategies {
         let measured = run(&problem, &mut *strategy(), &mut Simulator::of(&truth), settings);
-        // What the lowering refuses is not measured, and reported.
         assert_eq!(measured.trials.len(), 32, "{name}");
+        assert!(measured.bugs.is_empty(), "{name}: {:?}", measured.bugs);
         let so_far: Vec<f64> = measured.log.iter().map(|s| s.best_ms.unwrap()).collect();
         assert!(so_far.windows(2).all(|w| w[1] <= w[0]));
         assert_eq!(measured.ranking[0].ms, *so_far.last().unwrap());

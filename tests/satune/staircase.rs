@@ -25,8 +25,12 @@ fn tiled(c: &Contraction, vthreads: Pair, registers: Pair, vector: u32) -> Plan 
     let fill = Fill { coalesced: true, vector, unroll: true };
     let layout = |k_major| Layout { k_major, pad: 0, swizzle: false };
     let a_rows = !c.a.contiguous_along(Axis::K);
-    p.a = Staging { shared: Some((layout(a_rows), fill)), local: Some(if a_rows { vector } else { 1 }) };
-    p.b = Staging { shared: Some((layout(true), fill)), local: Some(vector) };
+    p.a = Staging {
+        shared: Some((layout(a_rows), fill)),
+        local: Some(if a_rows { vector } else { 1 }),
+        ..Staging::default()
+    };
+    p.b = Staging { shared: Some((layout(true), fill)), local: Some(vector), ..Staging::default() };
     (p.accumulators, p.init_hoisted, p.unroll_k, p.store_vector) = (true, true, true, vector);
     p
 }

@@ -38,7 +38,8 @@ fn question(plan: &Plan) -> String {
         let shared = match staging.shared {
             None => "global".into(),
             Some((l, f)) => format!(
-                "{} {} fill {} {} {}",
+                "{} {} {} fill {} {} {}",
+                if staging.hoisted { "above-k" } else { "at-k" },
                 if l.k_major { "k-major" } else { "x-major" },
                 if l.swizzle { "xor".into() } else { format!("pad {}", l.pad) },
                 f.vector,
@@ -160,7 +161,7 @@ fn an_illegal_question_names_the_condition_with_its_numbers() {
         ("block 16x16, threads 512", "256 results of the block tile do not divide among 512 threads"),
         (
             "block 256x256, k 64, stages 5",
-            "A 65536 and B 65536 bytes times 5 buffers are 655360 bytes; a block has 232448",
+            "A's tile with 65536 in 5 buffers are 327680 bytes; a block has 232448",
         ),
         (
             "block 128x128, registers 8x8, vthreads 2x2, threads 16x16",
@@ -174,10 +175,18 @@ fn an_illegal_question_names_the_condition_with_its_numbers() {
         ("B x-major", "B runs along n in global memory"),
         ("B xor", "xor is offered for operands that run along k; B runs along n"),
         ("A pad 3", "pad 3 of A; rows are padded by 16 bytes, 4 elements, or not"),
-        ("A k-major fill 4, stages 3", "4 elements of A at once need them side by side in shared memory too"),
+        ("A at-k k-major fill 4, stages 3", "4 elements of A at once need them side by side in shared memory too"),
         ("registers 2x2, store 4", "a store of 4 does not divide the 2 neighbouring results of a thread"),
         ("store 8", "a store of 8 takes 32 bytes"),
-        ("stages registers, A global", "A has no shared copy to overlap"),
+        ("stages registers, A global, B global", "neither A nor B is copied to shared memory in the k loop"),
+        ("stages registers, A above-k, B global", "neither A nor B is copied to shared memory in the k loop"),
+        (
+            "block 256x128, A above-k, B at-k, k 16, stages 3, split 1",
+            "A's strip of 256 x 256 with 262144 and B's tile with 8192 in 3 buffers are 286720 bytes; a block has 232448",
+        ),
+        ("B above-k pad 4", "a strip of B has rows along n, as in global memory, plain"),
+        ("A above-k k-major plain", "a strip of A is x-major xor where its length is a power of two, else k-major"),
+        ("split 2, k 64, A above-k, B above-k, block 256x256", "A's strip of 256 x 128 with 131072 and B's strip"),
         ("stages 2, accumulators global", "sums in global memory leave nothing to overlap"),
         ("init hoisted, accumulators global", "sums in global memory inside it"),
         ("block 128x128, group m 2", "group m 2 of 2 blocks along m and 2 across"),

@@ -39,6 +39,7 @@ fn plan(c: &Contraction, rng: &mut StdRng) -> Plan {
     let split_k = pick(rng, &[1, 1, 1, 4]);
     let vector = |most: i64| u32::try_from(most.min(4)).unwrap_or(1);
     let staging = |rng: &mut StdRng, along: i64| Staging {
+        hoisted: false,
         shared: rng.gen_bool(0.85).then(|| {
             let layout = Layout { k_major: true, pad: rng.gen_range(0..2) * 4, swizzle: false };
             (layout, Fill { coalesced: true, vector: 4, unroll: rng.gen_bool(0.5) })

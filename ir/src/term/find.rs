@@ -1,5 +1,5 @@
 //! Whether a space holds a given schedule.
-use super::{Axis, Pair, Plan, Role, Side, Space, Stage, Term};
+use super::{Axis, Pair, Plan, Role, Side, Space, Stage, State, Term};
 use egg::Id;
 
 /// The first decision of a plan that a space does not offer.
@@ -37,12 +37,12 @@ impl Finder<'_> {
         let mut offered = Vec::new();
         for node in self.space.choices(class) {
             offered.push(node.to_string());
-            if !self.fits(node, stage, blocks) {
+            if !self.fits(node, self.space.state(class), blocks) {
                 continue;
             }
             let next = match node {
                 Term::Multiply(_) => return Ok(()),
-                Term::Stage { children, side, .. } => {
+                Term::Stage { children, side, .. } | Term::Strip { children, side, .. } => {
                     if !self.fill_fits(self.space.egraph.find(children[0]), *side) {
                         continue;
                     }
@@ -68,7 +68,8 @@ impl Finder<'_> {
         Err(deepest.unwrap_or((0, NotInSpace { wanted, offered: offered.join(", ") })))
     }
 
-    fn fits(&self, node: &Term, stage: Stage, blocks: usize) -> bool {
+    fn fits(&self, node: &Term, state: &State, blocks: usize) -> bool {
+        let stage = state.stage;
         let p = self.plan;
         match node {
             Term::Split(_) => p.split_k > 1,
@@ -77,8 +78,15 @@ impl Finder<'_> {
             Term::Write(_) => p.accumulators,
             Term::InPlace(_) => !p.accumulators,
             Term::Init(_) => p.init_hoisted,
-            Term::Stage { side, layout, .. } => p.staging(*side).shared.is_some_and(|(l, _)| l == *layout),
-            Term::Direct { .. } => p.a.shared.is_none() || p.b.shared.is_none(),
+            Term::Stage { side, layout, .. } => {
+                !p.staging(*side).hoisted && p.staging(*side).shared.is_some_and(|(l, _)| l == *layout)
+            }
+            Term::Strip { side, layout, .. } => {
+                p.staging(*side).hoisted && p.staging(*side).shared.is_some_and(|(l, _)| l == *layout)
+            }
+            Term::Direct { .. } => [Side::A, Side::B]
+                .into_iter()
+                .all(|side| p.staging(side).shared.is_some() == state.place(side).layout().is_some()),
             Term::Fragment { side, vector, .. } => p.staging(*side).local == Some(*vector),
             Term::Operands(_) => p.a.local.is_none() || p.b.local.is_none(),
             Term::Loop { axis, role, extent, total, .. } => {

@@ -1,10 +1,9 @@
 //! The terms: chains without names and without strides. A loop says which axis it runs over and how often; its stride
 //! is the tile that its body covers, so a term's meaning does not depend on what stands around it.
 use super::tensor::{self, Matrix, TensorNode};
-use super::{Axis, Layout, Pipe, Place, Side, Stage, State, Team};
+use super::{Axis, Layout, Pipe, Place, Side, Stage, State, Strips, Team};
 use egg::{Id, Language};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// What a loop does to the team that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -60,6 +59,17 @@ pub enum Term {
     Write([Id; 2]),
     /// decompose_reduction: accumulators are cleared, then the body only updates.
     Init([Id; 1]),
+    /// cache_read to shared memory above the k loop: the whole strip that the loop runs along. Children: fill, body.
+    Strip {
+        /// Which operand.
+        side: Side,
+        /// Layout of the strip.
+        layout: Layout,
+        /// Extents of the strip along its spatial axis and k.
+        tile: [i64; 2],
+        /// Fill and body.
+        children: [Id; 2],
+    },
     /// cache_read to shared memory inside the k loop. Children: fill, body.
     Stage {
         /// Which operand.
@@ -68,6 +78,8 @@ pub enum Term {
         layout: Layout,
         /// Overlap of the k loop around it.
         pipe: Pipe,
+        /// Operands that stand above it.
+        strips: Strips,
         /// Whether the body still may stage (false after the last operand).
         more: bool,
         /// Extents of the copied tile along its spatial axis and k.
@@ -75,10 +87,12 @@ pub enum Term {
         /// Fill and body.
         children: [Id; 2],
     },
-    /// The operands not staged are read from global memory directly.
+    /// Nothing more is staged: operands that are in shared memory by now are read there, the others from global memory.
     Direct {
         /// Overlap of the k loop around it.
         pipe: Pipe,
+        /// Operands that stand above it.
+        strips: Strips,
         /// The body.
         body: [Id; 1],
     },
@@ -166,7 +180,7 @@ impl Language for Term {
             | Term::Fuse { body, .. } => body,
             Term::Init(body) | Term::Operands(body) | Term::Grid(body) | Term::InPlace(body) => body,
             Term::Write(children) | Term::Split(children) => children,
-            Term::Stage { children, .. } => children,
+            Term::Stage { children, .. } | Term::Strip { children, .. } => children,
         }
     }
 
@@ -182,93 +196,7 @@ impl Language for Term {
             | Term::Fuse { body, .. } => body,
             Term::Init(body) | Term::Operands(body) | Term::Grid(body) | Term::InPlace(body) => body,
             Term::Write(children) | Term::Split(children) => children,
-            Term::Stage { children, .. } => children,
-        }
-    }
-}
-
-impl fmt::Display for Axis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Axis::M => f.write_str("m"),
-            Axis::N => f.write_str("n"),
-            Axis::K => f.write_str("k"),
-            Axis::Batch(i) => write!(f, "batch{i}"),
-            Axis::Outer(i) => write!(f, "outer{i}"),
-        }
-    }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Side::A => "A",
-            Side::B => "B",
-        })
-    }
-}
-
-impl fmt::Display for Pipe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Pipe::Plain => f.write_str("serial"),
-            Pipe::Registers => f.write_str("double-buffered through registers"),
-            Pipe::Async(stages) => write!(f, "cp.async, {stages} stages"),
-        }
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.k_major { "[k][x]" } else { "[x][k]" })?;
-        if self.pad > 0 {
-            write!(f, "+{}", self.pad)?;
-        }
-        if self.swizzle {
-            f.write_str(" xor")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Role::Block => f.write_str("block"),
-            Role::Group => f.write_str("block-group"),
-            Role::Serial => f.write_str("serial"),
-            Role::Pipeline(pipe) => write!(f, "pipeline({pipe})"),
-            Role::Vthread => f.write_str("vthread"),
-            Role::Warp => f.write_str("warp"),
-            Role::Thread => f.write_str("thread"),
-            Role::Unroll => f.write_str("unroll"),
-            Role::Vector => f.write_str("vector"),
-        }
-    }
-}
-
-impl fmt::Display for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Term::Nest(state) => write!(f, "nest:{:?}", state.stage),
-            Term::Loop { axis, role, extent, .. } => write!(f, "loop:{axis}:{role}:{extent}"),
-            Term::Cta { threads, .. } => write!(f, "cta:{threads}"),
-            Term::Write(_) => f.write_str("write:C:local"),
-            Term::Init(_) => f.write_str("init"),
-            Term::Stage { side, layout, .. } => write!(f, "read:{side}:shared:{layout}"),
-            Term::Direct { .. } => f.write_str("direct"),
-            Term::Fragment { side, vector, .. } => write!(f, "read:{side}:local:x{vector}"),
-            Term::Operands(_) => f.write_str("operands"),
-            Term::Grid(_) => f.write_str("grid"),
-            Term::InPlace(_) => f.write_str("in-place"),
-            Term::Fuse { coalesced, .. } => write!(f, "fuse:{}", if *coalesced { "coalesced" } else { "strided" }),
-            Term::CopyElement(_) => f.write_str("do:copy"),
-            Term::Store(_) => f.write_str("do:store"),
-            Term::Multiply(_) => f.write_str("do:multiply-add"),
-            Term::Split(_) => f.write_str("split-k"),
-            Term::AddParts(_) => f.write_str("add-parts"),
-            Term::Tensor { node, .. } => node.fmt(f),
-            Term::Matrix { matrix, .. } => matrix.fmt(f),
+            Term::Stage { children, .. } | Term::Strip { children, .. } => children,
         }
     }
 }
@@ -309,7 +237,7 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
             if *extent < 1 || (*extent - 1) * tile >= *total || *extent * tile < *total {
                 return Err(ill());
             }
-            let (team, stage) = over_loop(*axis, *role, *extent, &b).ok_or_else(ill)?;
+            let (team, stage) = over_loop(*axis, *role, (*extent, *total), &b).ok_or_else(ill)?;
             Ok(State { team, stage, tile: b.tile.with(*axis, *total), ..b })
         }
         Term::Cta { threads, .. } => {
@@ -337,7 +265,26 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
                 _ => Err(ill()),
             }
         }
-        Term::Stage { side, layout, pipe, more, tile, children } => {
+        Term::Strip { side, layout, tile, children } => {
+            let fill = child(children[0]).ok_or_else(ill)?;
+            let b = child(children[1]).ok_or_else(ill)?;
+            let spatial = b.tile.get(side.spatial());
+            let fits = fill.team == b.team
+                && fill.stage == (Stage::Copy { side: *side, asynchronous: false })
+                && fill.place(*side) == Place::Shared(*layout)
+                && *tile == [spatial, b.tile.k]
+                && [fill.tile.m, fill.tile.k] == *tile
+                && b.place(*side) == Place::strip(*layout, b.tile.k)
+                && b.stage == Stage::Reduce(0)
+                && b.c == Place::Local
+                // A comes before B.
+                && (*side == Side::B || b.b == Place::Global);
+            if !fits {
+                return Err(ill());
+            }
+            Ok(b.with_place(*side, Place::Global))
+        }
+        Term::Stage { side, layout, pipe, strips, more, tile, children } => {
             let fill = child(children[0]).ok_or_else(ill)?;
             let b = child(children[1]).ok_or_else(ill)?;
             let asynchronous = matches!(pipe, Pipe::Async(_));
@@ -348,18 +295,19 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
                 && *tile == [spatial, b.tile.k]
                 && [fill.tile.m, fill.tile.k] == *tile
                 && b.place(*side) == Place::Shared(*layout)
-                && b.stage == if *more { Stage::Staging(*pipe) } else { Stage::CtaVthread { m: true } };
+                && !strips.has(*side)
+                && b.stage == if *more { staging(*pipe, *strips) } else { Stage::CtaVthread { m: true } };
             if !fits {
                 return Err(ill());
             }
-            Ok(State { stage: Stage::Staging(*pipe), ..b.with_place(*side, Place::Global) })
+            Ok(State { stage: staging(*pipe, *strips), ..b.with_place(*side, Place::Global) })
         }
-        Term::Direct { pipe, .. } => {
+        Term::Direct { pipe, strips, .. } => {
             let b = body()?;
             if b.stage != (Stage::CtaVthread { m: true }) {
                 return Err(ill());
             }
-            Ok(State { stage: Stage::Staging(*pipe), ..b })
+            Ok(State { stage: staging(*pipe, *strips), ..b })
         }
         Term::Fragment { side, from, .. } => {
             let b = body()?;
@@ -416,8 +364,12 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
     }
 }
 
+fn staging(pipe: Pipe, strips: Strips) -> Stage {
+    Stage::Staging { pipe, strips }
+}
+
 /// Team and stage above a loop, given what its body is.
-fn over_loop(axis: Axis, role: Role, extent: i64, b: &State) -> Option<(Team, Stage)> {
+fn over_loop(axis: Axis, role: Role, (extent, total): (i64, i64), b: &State) -> Option<(Team, Stage)> {
     let scale = |threads: u32| u32::try_from(i64::from(threads).checked_mul(extent)?).ok();
     Some(match (role, axis, b.stage, b.team) {
         (Role::Block, Axis::M, Stage::Blocks { batch: 0, m: false, n }, team) => {
@@ -446,7 +398,20 @@ fn over_loop(axis: Axis, role: Role, extent: i64, b: &State) -> Option<(Team, St
             (team, stage)
         }
         (Role::Serial, Axis::Outer(_), Stage::Reduce(left), team) => (team, Stage::Reduce(left + 1)),
-        (Role::Pipeline(pipe), Axis::K, Stage::Staging(inner), team) if inner == pipe => (team, Stage::Reduce(0)),
+        (Role::Pipeline(pipe), Axis::K, Stage::Staging { pipe: inner, strips }, team) if inner == pipe => {
+            // In shared memory are by now the strips, each as long as the loop, and nothing else.
+            let stands = |side: Side| match b.place(side) {
+                Place::Strip(layout, _) | Place::Shared(layout) => {
+                    strips.has(side) && b.place(side) == Place::strip(layout, total)
+                }
+                _ => !strips.has(side),
+            };
+            let length = if strips.a || strips.b { total } else { 0 };
+            if !stands(Side::A) || !stands(Side::B) || strips.k != length {
+                return None;
+            }
+            (team, Stage::Reduce(0))
+        }
         (Role::Vthread, Axis::N, Stage::Warps { m: true, n: true }, team) => (team, Stage::CtaVthread { m: false }),
         (Role::Vthread, Axis::M, Stage::CtaVthread { m: false }, team) => (team, Stage::CtaVthread { m: true }),
         (Role::Warp, Axis::M, Stage::Warps { m: false, n }, Team::Cta(t)) => {

@@ -1,6 +1,7 @@
 //! The term languages: a contraction's schedules as e-graph terms, the invariant of a class, and the space; programs of
 //! several streaming blocks in [`stream`].
 mod contraction;
+mod display;
 mod find;
 mod language;
 mod plan;
@@ -15,8 +16,8 @@ pub mod tensor;
 pub use contraction::{Axis, AxisInfo, Contraction, Epilogue, OperandInfo, Side};
 pub use find::NotInSpace;
 pub use language::{state_of, IllFormed, Role, Term};
-pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging};
+pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging, Way};
 pub use read::Incomplete;
 pub use schedule::{Schedule, Summary};
 pub use space::{Invariants, SaturationReport, Space, StoppedBy, TermLanguage};
-pub use state::{Place, Stage, State, Team, Tile};
+pub use state::{Place, Stage, State, Strips, Team, Tile};

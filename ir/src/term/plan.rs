@@ -50,13 +50,28 @@ pub struct Fill {
 }
 
 /// An operand's way from global memory to the arithmetic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Staging {
-    /// cache_read to shared memory at the k loop: its layout and copy.
+    /// cache_read to shared memory: its layout and copy.
     pub shared: Option<(Layout, Fill)>,
+    /// Where that copy stands. False: in the k loop, a k tile per iteration. True: above it, the whole strip (block tile
+    /// by `k_part`) at once, in one buffer whatever the overlap.
+    #[serde(default)]
+    pub hoisted: bool,
     /// cache_read to registers at the inner k loop: elements per access (16 bytes at most). The access runs along the
     /// row of what it reads: along the spatial axis where rows are `[k][spatial]`, else along k.
     pub local: Option<u32>,
+}
+
+/// Where the k loop finds an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Way {
+    /// In global memory.
+    Direct,
+    /// In a tile that it copies to shared memory.
+    Tile,
+    /// In a strip that was copied to shared memory before it.
+    Strip,
 }
 
 /// A pair of numbers, for m and for n.
@@ -153,18 +168,41 @@ impl Plan {
         self.vthread_outer.product() * self.vthread_inner.product() * self.registers.product()
     }
 
-    /// Shared memory of one block, bytes: every staged operand's tile with its padding, times the buffers.
+    /// What the block computes along an operand's spatial axis.
+    pub fn spatial(&self, side: Side) -> i64 {
+        match side {
+            Side::A => self.tile.m,
+            Side::B => self.tile.n,
+        }
+    }
+
+    /// k values of an operand that are in shared memory at a time: those of a k tile, or of the whole strip.
+    pub fn staged_k(&self, side: Side) -> i64 {
+        match self.way(side) {
+            Way::Strip => self.k_part,
+            _ => self.k_tile,
+        }
+    }
+
+    /// Where the k loop finds an operand.
+    pub fn way(&self, side: Side) -> Way {
+        match self.staging(side) {
+            Staging { shared: None, .. } => Way::Direct,
+            Staging { hoisted: false, .. } => Way::Tile,
+            Staging { hoisted: true, .. } => Way::Strip,
+        }
+    }
+
+    /// Shared memory of one block, bytes: every staged operand's tile with its padding, times the buffers of the k loop
+    /// where it is copied there.
     pub fn shared_bytes(&self, contraction: &Contraction) -> i64 {
         [Side::A, Side::B]
             .into_iter()
             .filter_map(|side| {
                 let (layout, _) = self.staging(side).shared?;
-                let spatial = match side {
-                    Side::A => self.tile.m,
-                    Side::B => self.tile.n,
-                };
                 let element = contraction.operand(side).dtype.bytes() as i64;
-                Some(layout.elements(spatial, self.k_tile) * element * self.pipe.buffers())
+                let buffers = if self.way(side) == Way::Tile { self.pipe.buffers() } else { 1 };
+                Some(layout.elements(self.spatial(side), self.staged_k(side)) * element * buffers)
             })
             .sum()
     }
@@ -241,7 +279,8 @@ impl Plan {
             let staging = self.staging(side);
             let shared = match staging.shared {
                 Some((layout, fill)) => format!(
-                    "shared {layout}, filled by {} of {}{}",
+                    "shared {layout}{}, filled by {} of {}{}",
+                    if staging.hoisted { " above the k loop" } else { "" },
                     if fill.coalesced { "rows" } else { "columns" },
                     fill.vector,
                     if fill.unroll { ", unrolled" } else { "" }

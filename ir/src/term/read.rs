@@ -1,5 +1,5 @@
 //! From a term to the plan that it stands for.
-use super::{Axis, BlockLoop, Contraction, Fill, Layout, Pair, Pipe, Place, Plan, Role, Side, Staging, Term};
+use super::{Axis, BlockLoop, Contraction, Fill, Layout, Pair, Pipe, Plan, Role, Side, Staging, Term};
 use egg::{Id, Language, RecExpr};
 
 /// A term that is not a complete schedule of the contraction.
@@ -11,7 +11,7 @@ impl Plan {
     /// A plan with nothing decided: one block, one thread, no staging.
     pub fn naive(contraction: &Contraction) -> Plan {
         let one = Pair { m: 1, n: 1 };
-        let none = Staging { shared: None, local: None };
+        let none = Staging::default();
         Plan {
             blocks: Vec::new(),
             split_k: 1,
@@ -124,6 +124,11 @@ impl<'a> Reader<'a, '_> {
                     self.plan.k_tile = tile[1];
                     1
                 }
+                Term::Strip { side, layout, .. } => {
+                    let fill = self.fill(self.child(current, 0)?)?;
+                    self.stage(*side, *layout, fill).hoisted = true;
+                    1
+                }
                 Term::Fragment { side, vector, .. } => {
                     match side {
                         Side::A => self.plan.a.local = Some(*vector),
@@ -141,11 +146,13 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn stage(&mut self, side: Side, layout: Layout, fill: Fill) {
-        match side {
-            Side::A => self.plan.a.shared = Some((layout, fill)),
-            Side::B => self.plan.b.shared = Some((layout, fill)),
-        }
+    fn stage(&mut self, side: Side, layout: Layout, fill: Fill) -> &mut Staging {
+        let staging = match side {
+            Side::A => &mut self.plan.a,
+            Side::B => &mut self.plan.b,
+        };
+        staging.shared = Some((layout, fill));
+        staging
     }
 
     fn one_loop(&mut self, axis: Axis, role: Role, extent: i64, total: i64) {
@@ -218,16 +225,6 @@ impl<'a> Reader<'a, '_> {
                 other => return Err(Incomplete(format!("{other} has no place in a copy"))),
             }
             current = self.child(current, 0)?;
-        }
-    }
-}
-
-impl Place {
-    /// The layout, where the place is shared memory.
-    pub fn layout(self) -> Option<Layout> {
-        match self {
-            Place::Shared(layout) => Some(layout),
-            _ => None,
         }
     }
 }

@@ -25,10 +25,56 @@ pub enum Place {
     Global,
     /// Partial sums, one slice per part of the reduction (split-K).
     Workspace,
-    /// In a tile in shared memory.
+    /// In a tile in shared memory. Where its rows run along the spatial axis it may as well be a strip: neither the
+    /// length of a row nor what an access of a warp touches depends on how many rows there are.
     Shared(Layout),
+    /// In a strip in shared memory whose rows run along k and are as good as ones of this many k values
+    /// ([`Place::strip`]).
+    Strip(Layout, i64),
     /// In registers.
     Local,
+}
+
+impl Place {
+    /// The place of a strip of so many k values. The banks of shared memory repeat after 128 bytes, so rows whose lengths
+    /// differ by a multiple of 128 elements cost the same to read: one length stands for all of them. It is 128 at least,
+    /// lest neighbouring rows overlap.
+    pub fn strip(layout: Layout, k: i64) -> Place {
+        match layout.k_major {
+            true => Place::Shared(layout),
+            false if k < 128 => Place::Strip(layout, k),
+            false => Place::Strip(layout, 128 + k % 128),
+        }
+    }
+
+    /// The layout, where the place is shared memory.
+    pub fn layout(self) -> Option<Layout> {
+        match self {
+            Place::Shared(layout) | Place::Strip(layout, _) => Some(layout),
+            _ => None,
+        }
+    }
+}
+
+/// Which operands stand in shared memory as whole strips before the k loop begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Strips {
+    /// A does.
+    pub a: bool,
+    /// B does.
+    pub b: bool,
+    /// k values of a strip; 0 where there is none.
+    pub k: i64,
+}
+
+impl Strips {
+    /// Whether an operand does.
+    pub fn has(self, side: Side) -> bool {
+        match side {
+            Side::A => self.a,
+            Side::B => self.b,
+        }
+    }
 }
 
 /// How far the team has come in the one canonical order of its decisions; it says which nodes may come next.
@@ -56,10 +102,15 @@ pub enum Stage {
     Accumulators,
     /// Accumulators exist and are not yet cleared.
     Clear,
-    /// This many outer reduction loops are still to come, then the k loop.
+    /// This many outer reduction loops are still to come, then strips of operands, then the k loop.
     Reduce(u8),
-    /// Inside the k loop: operands may be staged; the loop's overlap decides the number of buffers.
-    Staging(Pipe),
+    /// Inside the k loop: operands that are no strips may be staged; the loop's overlap decides the number of buffers.
+    Staging {
+        /// Overlap of the k loop.
+        pipe: Pipe,
+        /// Operands that are strips.
+        strips: Strips,
+    },
     /// Virtual threads of the block along m, then n.
     CtaVthread {
         /// The m loop is still to come (else only n).

@@ -16,6 +16,7 @@ pub enum Condition {
     ReorderRoles,
     ReorderGrouped,
     GroupDivides,
+    StripFits,
     SharedFits,
     SwizzleRows,
     OverlapStaged,
@@ -45,7 +46,7 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 36] = [
+    pub const ALL: [Condition; 37] = [
         Condition::ThreadsDivide,
         Condition::AccumulatorsFit,
         Condition::WarpsDivide,
@@ -57,6 +58,7 @@ impl Condition {
         Condition::ReorderRoles,
         Condition::ReorderGrouped,
         Condition::GroupDivides,
+        Condition::StripFits,
         Condition::SharedFits,
         Condition::SwizzleRows,
         Condition::OverlapStaged,
@@ -98,9 +100,10 @@ impl Condition {
             Condition::ReorderRoles => "only loops over blocks, warps, lanes and registers change places",
             Condition::ReorderGrouped => "loops around a group stay as they are",
             Condition::GroupDivides => "the group divides the blocks along its axis",
+            Condition::StripFits => "the strips fit in shared memory",
             Condition::SharedFits => "what is staged fits in shared memory with all its buffers",
             Condition::SwizzleRows => "a swizzled row has a power of two of 16-byte chunks, two at least",
-            Condition::OverlapStaged => "an overlapped k loop has every operand in shared memory",
+            Condition::OverlapStaged => "an overlapped k loop copies tiles to shared memory",
             Condition::AsyncBytes => "cp.async moves 4 bytes at least",
             Condition::AsyncRows => "what cp.async moves at once is contiguous in shared memory too",
             Condition::CopyBytes => "an access of a copy has 16 bytes at most",

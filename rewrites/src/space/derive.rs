@@ -87,7 +87,9 @@ impl Writer<'_> {
         let (m, n) = (self.split_axis(Axis::M), self.split_axis(Axis::N));
         let (k_outer, k_inner, k_step) = self.split_k();
         let (thread, k_loops) = self.nest(&m, &n, [&k_outer, &k_inner, &k_step]);
-        self.place(&thread, &k_outer, &k_inner);
+        // The innermost loop above the k loop.
+        let innermost = self.contraction.outer_reduce().last().map(|(axis, _)| format!("l_{axis}"));
+        self.place(&thread, [&innermost.unwrap_or_else(|| thread.clone()), &k_outer, &k_inner]);
         if plan.split_k > 1 {
             // Before layouts: that a swizzled copy covers what is read from it is not proved by regions.
             self.finish();
@@ -236,7 +238,7 @@ impl Writer<'_> {
     }
 
     /// Caches go to their loops, consumers before producers.
-    fn place(&mut self, thread: &str, k_outer: &str, k_inner: &str) {
+    fn place(&mut self, thread: &str, [above_k, k_outer, k_inner]: [&str; 3]) {
         if self.plan.accumulators {
             self.call("reverse_compute_at", [var("c_local"), var(thread), json!(true)]);
         }
@@ -246,8 +248,10 @@ impl Writer<'_> {
             }
         }
         for side in [Side::A, Side::B] {
-            if self.plan.staging(side).shared.is_some() {
-                self.call("compute_at", [var(&shared_name(side)), var(k_outer), json!(true)]);
+            let staging = self.plan.staging(side);
+            if staging.shared.is_some() {
+                let at = if staging.hoisted { above_k } else { k_outer };
+                self.call("compute_at", [var(&shared_name(side)), var(at), json!(true)]);
             }
         }
     }
@@ -258,6 +262,9 @@ impl Writer<'_> {
             if let Some((layout, fill)) = self.plan.staging(side).shared {
                 self.fill(side, fill);
                 self.layout(side, layout);
+                if self.plan.staging(side).hoisted {
+                    continue;
+                }
                 if self.plan.pipe == Pipe::Registers {
                     let block = shared_name(side);
                     self.call("annotate", [var(&block), json!("tir.manifest_shared_memory_local_stage"), json!(1)]);
@@ -315,10 +322,7 @@ impl Writer<'_> {
     /// transform_layout and storage_align of a tile in shared memory.
     fn layout(&mut self, side: Side, layout: Layout) {
         let operand = self.contraction.operand(side);
-        let (spatial, tile) = match side {
-            Side::A => (Axis::M, self.plan.tile.m),
-            Side::B => (Axis::N, self.plan.tile.n),
-        };
+        let (spatial, tile) = (side.spatial(), self.plan.spatial(side));
         let rank = operand.dims.len();
         let column = if layout.k_major { spatial } else { Axis::K };
         let row = if layout.k_major { Axis::K } else { spatial };
@@ -328,7 +332,7 @@ impl Writer<'_> {
         let mut target: Vec<String> =
             operand.dims.iter().filter(|d| **d != row && **d != column).map(|d| name_of(*d)).collect();
         target.push(name_of(row));
-        let pitch = layout.pitch(tile, self.plan.k_tile);
+        let pitch = layout.pitch(tile, self.plan.staged_k(side));
         let chunk = i64::from((16 / operand.dtype.bytes()).max(1));
         let chunks = (pitch / chunk).clamp(1, 8);
         let plain_column = name_of(column);

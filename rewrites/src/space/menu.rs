@@ -25,7 +25,7 @@ pub struct Fuel {
 
 impl Default for Fuel {
     fn default() -> Fuel {
-        Fuel { nodes: 2_000_000, time: std::time::Duration::from_secs(60) }
+        Fuel { nodes: 3_000_000, time: std::time::Duration::from_secs(60) }
     }
 }
 
@@ -61,8 +61,12 @@ fn next_power(x: i64) -> i64 {
     p
 }
 
+/// Most sizes along an axis that are no powers of two: the nodes of a space grow with the square of the sizes.
+const ODD_SIZES: usize = 2;
+
 /// Powers of two from `low` to `high`, cut at the first that covers `extent`; then divisors of the extent between
-/// them that are a small odd number times a power of two, so that 96 or 40 is tried where it leaves no tail.
+/// them that are a small odd number times a power of two, so that 96 or 40 is tried where it leaves no tail: those with
+/// the largest power of two, which warps and lanes divide best.
 fn tiles(extent: i64, low: i64, high: i64) -> Vec<i64> {
     let cover = next_power(extent);
     let mut sizes = Vec::new();
@@ -71,15 +75,18 @@ fn tiles(extent: i64, low: i64, high: i64) -> Vec<i64> {
         sizes.push(size);
         size *= 2;
     }
+    let mut others = Vec::new();
     for odd in [3, 5, 7, 9, 15] {
         let mut size = odd;
         while size <= high.min(extent) {
             if size >= low && extent % size == 0 {
-                sizes.push(size);
+                others.push(size);
             }
             size *= 2;
         }
     }
+    others.sort_unstable_by_key(|size: &i64| std::cmp::Reverse((size.trailing_zeros(), *size)));
+    sizes.extend(others.into_iter().take(ODD_SIZES));
     sizes.sort_unstable();
     sizes.dedup();
     sizes

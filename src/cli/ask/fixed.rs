@@ -1,12 +1,14 @@
 //! What a question fixes, and which programs of a space keep to it.
 use egg::{Id, Language};
-use satune_ir::term::{Axis, Fill, Layout, Pair, Pipe, Place, Plan, Role, Side, Space, Stage, Term};
+use satune_ir::term::{Axis, Fill, Layout, Pair, Pipe, Plan, Role, Side, Space, Stage, Term};
 
 /// What is fixed of an operand's way to the arithmetic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Operand {
     /// Copied to shared memory or not.
     pub shared: Option<bool>,
+    /// Copied above the k loop, or in it.
+    pub hoisted: Option<bool>,
     /// Rows along k.
     pub k_major: Option<bool>,
     pub pad: Option<u32>,
@@ -23,6 +25,7 @@ impl Operand {
     /// Whether it has to be in shared memory.
     pub fn staged(&self) -> bool {
         self.shared == Some(true)
+            || self.hoisted.is_some()
             || self.k_major.is_some()
             || self.pad.is_some()
             || self.swizzle.is_some()
@@ -88,6 +91,7 @@ impl Fixed {
             let mut fixed =
                 Operand { shared: Some(staging.shared.is_some()), local: Some(staging.local), ..Operand::default() };
             if let Some((layout, Fill { coalesced, vector, unroll })) = staging.shared {
+                fixed.hoisted = Some(staging.hoisted);
                 fixed.k_major = Some(layout.k_major);
                 fixed.pad = Some(layout.pad);
                 fixed.swizzle = Some(layout.swizzle);
@@ -163,7 +167,7 @@ impl Fixed {
     pub fn keeps(&self, space: &Space, class: Id, node: &Term) -> bool {
         let state = space.state(class);
         let below = |index: usize| node.children().get(index).map(|id| space.state(space.egraph.find(*id)));
-        let in_shared = matches!(state.a, Place::Shared(_));
+        let stands = |side: Side| state.place(side).layout().is_some();
         match node {
             Term::Split(_) => self.split.is_none_or(|s| s > 1),
             Term::Grid(_) => self.split.is_none_or(|s| s == 1),
@@ -174,9 +178,19 @@ impl Fixed {
             Term::Write(_) => self.accumulators != Some(false) && self.init_hoisted != Some(false),
             Term::InPlace(_) => self.accumulators != Some(true) && self.init_hoisted != Some(true),
             Term::Stage { side, layout, .. } => {
-                self.operand(*side).layout_fits(*layout) && (*side == Side::A || in_shared || !self.a.staged())
+                let asked = self.operand(*side);
+                asked.hoisted != Some(true)
+                    && asked.layout_fits(*layout)
+                    // A comes before B.
+                    && (*side == Side::A || stands(Side::A) || !self.a.staged())
             }
-            Term::Direct { .. } => !self.b.staged() && (in_shared || !self.a.staged()),
+            Term::Strip { side, layout, .. } => {
+                let asked = self.operand(*side);
+                asked.hoisted != Some(false)
+                    && asked.layout_fits(*layout)
+                    && (*side == Side::A || stands(Side::A) || self.a.hoisted != Some(true))
+            }
+            Term::Direct { .. } => [Side::A, Side::B].into_iter().all(|s| stands(s) || !self.operand(s).staged()),
             Term::Fragment { side, vector, .. } => self.operand(*side).local.is_none_or(|l| l == Some(*vector)),
             Term::Operands(_) => [&self.a, &self.b].iter().all(|o| !matches!(o.local, Some(Some(_)))),
             Term::Fuse { side, coalesced, .. } => self.operand(*side).coalesced.is_none_or(|c| c == *coalesced),
@@ -184,7 +198,10 @@ impl Fixed {
                 let Some(body) = below(0) else { return true };
                 match role {
                     Role::Pipeline(pipe) => {
-                        self.stages.is_none_or(|p| p == *pipe) && self.k.is_none_or(|k| k == body.tile.k)
+                        let strips = [Side::A, Side::B];
+                        self.stages.is_none_or(|p| p == *pipe)
+                            && self.k.is_none_or(|k| k == body.tile.k)
+                            && strips.into_iter().all(|s| stands(s) || self.operand(s).hoisted != Some(true))
                     }
                     _ => self.keeps_loop((*axis, *role), (*extent, *total), state.stage, body.stage),
                 }

@@ -1,6 +1,6 @@
 //! What keeps decisions out of a space: a menu without the size, or a condition of a rule, with its numbers. The rules
 //! decide; this only says why, so everything here is asked after the space has said no, or is about menus.
-use super::fixed::Fixed;
+use super::fixed::{Fixed, Operand};
 use satune_ir::term::{Axis, Contraction, Layout, Pair, Pipe, Side};
 use satune_rewrites::space::{Limits, Menu};
 
@@ -69,9 +69,10 @@ pub(super) fn outside(fixed: &Fixed, menu: &Menu) -> Vec<String> {
 pub(super) fn broken(fixed: &Fixed, c: &Contraction, limits: &Limits, menu: &Menu) -> Vec<String> {
     let mut out = Vec::new();
     threads(fixed, c, limits, &mut out);
-    shared(fixed, c, limits, &mut out);
+    shared(fixed, c, limits, menu, &mut out);
+    let strip = strip_length(fixed, c, menu);
     for side in [Side::A, Side::B] {
-        operand(fixed, c, side, &mut out);
+        operand(fixed, c, (side, strip), &mut out);
     }
     if let Some(parts) = fixed.split.filter(|s| *s > 1) {
         let k = c.extent(Axis::K);
@@ -202,8 +203,17 @@ fn threads(fixed: &Fixed, c: &Contraction, limits: &Limits, out: &mut Vec<String
     }
 }
 
+/// k values of a strip: of all of k, or of the smallest part that k may be split into.
+fn strip_length(fixed: &Fixed, c: &Contraction, menu: &Menu) -> i64 {
+    let k = c.extent(Axis::K);
+    let longest = menu.tile_k.iter().copied().max().unwrap_or(1);
+    let may_split = |s: i64| k % s == 0 && k / s >= 2 * longest && c.outer_reduce().count() == 0;
+    let most = menu.split_k.iter().copied().filter(|s| may_split(*s)).max().unwrap_or(1);
+    k / fixed.split.unwrap_or(most).max(1)
+}
+
 /// Overlap and shared memory.
-fn shared(fixed: &Fixed, c: &Contraction, limits: &Limits, out: &mut Vec<String>) {
+fn shared(fixed: &Fixed, c: &Contraction, limits: &Limits, menu: &Menu, out: &mut Vec<String>) {
     let pipe = fixed.stages.unwrap_or(Pipe::Plain);
     if let Pipe::Async(stages) = pipe {
         if !limits.cp_async {
@@ -212,56 +222,80 @@ fn shared(fixed: &Fixed, c: &Contraction, limits: &Limits, out: &mut Vec<String>
             ));
         }
     }
+    let sides = [Side::A, Side::B].map(|side| (side, fixed.operand(side)));
+    let never = |o: &Operand| o.shared == Some(false) || o.hoisted == Some(true);
     if pipe != Pipe::Plain {
         if fixed.accumulators == Some(false) {
             out.push(format!("software_pipeline ({pipe}): sums in global memory leave nothing to overlap"));
         }
-        for (o, name) in [(&fixed.a, "A"), (&fixed.b, "B")] {
-            if o.shared == Some(false) {
-                out.push(format!("software_pipeline ({pipe}): {name} has no shared copy to overlap"));
-            }
-        }
-    }
-    for (o, name) in [(&fixed.a, "A"), (&fixed.b, "B")] {
-        if o.staged() && fixed.accumulators == Some(false) {
-            out.push(format!("cache_read shared: {name} is staged only where sums are kept in registers"));
-        }
-    }
-    if let (Some(block), Some(k)) = (fixed.block, fixed.k) {
-        // Unless the question says otherwise an overlapped loop has both operands in shared memory.
-        let staged = |o: &super::fixed::Operand| o.staged() || pipe != Pipe::Plain;
-        let mut bytes = 0;
-        let mut parts = Vec::new();
-        for (side, spatial) in [(Side::A, block.m), (Side::B, block.n)] {
-            let o = fixed.operand(side);
-            if !staged(o) {
-                continue;
-            }
-            let layout = Layout {
-                k_major: o.k_major.unwrap_or(true),
-                pad: o.pad.unwrap_or(0),
-                swizzle: o.swizzle == Some(true),
-            };
-            let element = i64::from(c.operand(side).dtype.bytes());
-            let tile = layout.elements(spatial, k) * element;
-            parts.push(format!("{side} {tile}"));
-            bytes += tile * pipe.buffers();
-        }
-        if bytes > limits.shared_bytes {
+        if sides.iter().all(|(_, o)| never(o)) {
             out.push(format!(
-                "cache_read shared: tiles of {} bytes times {} buffer{} are {bytes} bytes; a block has {} bytes of shared memory",
-                parts.join(" and "),
-                pipe.buffers(),
-                if pipe.buffers() == 1 { "" } else { "s" },
-                limits.shared_bytes
+                "software_pipeline ({pipe}): neither A nor B is copied to shared memory in the k loop, so there is no copy to \
+                 overlap"
             ));
         }
+    }
+    let strip = strip_length(fixed, c, menu);
+    for (side, o) in sides {
+        if o.staged() && fixed.accumulators == Some(false) {
+            out.push(format!("cache_read shared: {side} is staged only where sums are kept in registers"));
+        }
+        if let Some(k) = fixed.k.filter(|k| o.hoisted == Some(true) && *k >= strip) {
+            out.push(format!(
+                "compute_at above k: with k tiles of {k} a block has the whole of its {strip} k values in one, so the copy of \
+                 {side} in the k loop is the same program"
+            ));
+        }
+    }
+    let Some(block) = fixed.block else { return };
+    let mut tiles = Vec::new();
+    let (mut bytes, mut parts) = (0, Vec::new());
+    for (side, o) in sides {
+        let spatial = if side == Side::A { block.m } else { block.n };
+        let layout =
+            Layout { k_major: o.k_major.unwrap_or(true), pad: o.pad.unwrap_or(0), swizzle: o.swizzle == Some(true) };
+        let taken = |k: i64| layout.elements(spatial, k) * i64::from(c.operand(side).dtype.bytes());
+        if o.hoisted == Some(true) {
+            bytes += taken(strip);
+            parts.push(format!("{side}'s strip of {spatial} x {strip} with {}", taken(strip)));
+        } else if let Some(k) = fixed.k {
+            // Where a copy stands that is only said to be shared is open; the tile is the smaller one.
+            tiles.push((side, taken(k), o.staged(), never(o)));
+        }
+    }
+    let mut copied: Vec<_> = tiles.iter().filter(|t| t.2).collect();
+    if copied.is_empty() && pipe != Pipe::Plain {
+        // One of them is copied in the loop: the smaller one at least.
+        copied.extend(tiles.iter().filter(|t| !t.3).min_by_key(|t| t.1));
+    }
+    for (side, taken, ..) in copied {
+        let buffers = if fixed.operand(*side).hoisted == Some(false) || !fixed.operand(*side).staged() {
+            pipe.buffers()
+        } else {
+            1
+        };
+        bytes += taken * buffers;
+        parts.push(format!("{side}'s tile with {taken} in {buffers} buffer{}", if buffers == 1 { "" } else { "s" }));
+    }
+    if bytes > limits.shared_bytes {
+        out.push(format!(
+            "cache_read shared: {} are {bytes} bytes; a block has {} bytes of shared memory",
+            parts.join(" and "),
+            limits.shared_bytes
+        ));
     }
 }
 
 /// Layout, copy and fragments of one operand.
-fn operand(fixed: &Fixed, c: &Contraction, side: Side, out: &mut Vec<String>) {
+/// `strip`: k values of a strip.
+fn operand(fixed: &Fixed, c: &Contraction, (side, strip): (Side, i64), out: &mut Vec<String>) {
     let o = fixed.operand(side);
+    // What is copied along k, where the question says it.
+    let k = match o.hoisted {
+        Some(true) => Some(strip).filter(|_| fixed.split.is_some()),
+        Some(false) => fixed.k,
+        None => fixed.k.filter(|_| o.shared != Some(false)),
+    };
     let info = c.operand(side);
     let bytes = info.dtype.bytes();
     let along_k = info.contiguous_along(Axis::K);
@@ -271,17 +305,41 @@ fn operand(fixed: &Fixed, c: &Contraction, side: Side, out: &mut Vec<String>) {
         Side::A => (fixed.block.map(|b| b.m), "m"),
         Side::B => (fixed.block.map(|b| b.n), "n"),
     };
-    let global_run = if along_k { fixed.k } else { spatial };
+    let global_run = if along_k { k } else { spatial };
     if o.k_major == Some(false) && !along_k {
         out.push(format!(
             "transform_layout: {name} runs along {axis} in global memory; a tile with rows along k is not offered"
         ));
     }
+    if o.hoisted == Some(true) {
+        let row = Some(strip).filter(|_| fixed.split.is_some());
+        let offered = |k_major: bool, pad: u32, swizzle: bool| {
+            o.k_major.is_none_or(|k| k == k_major)
+                && o.pad.is_none_or(|p| p == pad)
+                && o.swizzle.is_none_or(|s| s == swizzle)
+        };
+        let (one, other) = (offered(false, 0, true), offered(true, chunk, false));
+        let fits = match (along_k, row.map(|r| r.count_ones() == 1 && r >= 2 * i64::from(chunk))) {
+            (false, _) => offered(true, 0, false),
+            (true, Some(xor)) => (one && xor) || (other && !xor),
+            (true, None) => one || other,
+        };
+        if !fits {
+            out.push(format!(
+                "cache_read shared above k: a strip of {name} {}; no other layout is offered",
+                if along_k {
+                    "is x-major xor where its length is a power of two, else k-major and padded".into()
+                } else {
+                    format!("has rows along {axis}, as in global memory, plain")
+                }
+            ));
+        }
+    }
     if let Some(pad) = o.pad.filter(|p| *p != 0 && *p != chunk) {
         out.push(format!("storage_align: pad {pad} of {name}; rows are padded by 16 bytes, {chunk} elements, or not"));
     }
     if o.swizzle == Some(true) {
-        let row = if o.k_major == Some(true) { spatial } else { fixed.k };
+        let row = if o.k_major == Some(true) { spatial } else { k };
         if !along_k {
             out.push(format!(
                 "transform_layout: xor is offered for operands that run along k; {name} runs along {axis}"
@@ -318,7 +376,7 @@ fn operand(fixed: &Fixed, c: &Contraction, side: Side, out: &mut Vec<String>) {
             ));
         }
         let threads = fixed.threads.map(i64::from).or(fixed.thread_grid.map(Pair::product));
-        if let (Some(spatial), Some(k), Some(t)) = (spatial, fixed.k, threads) {
+        if let (Some(spatial), Some(k), Some(t)) = (spatial, k, threads) {
             if vector > 1 && wide * t > spatial * k {
                 out.push(format!(
                     "split copy: {t} threads times {vector} elements are {}; the tile of {name} has {}",
@@ -327,7 +385,7 @@ fn operand(fixed: &Fixed, c: &Contraction, side: Side, out: &mut Vec<String>) {
                 ));
             }
         }
-        if let Some(Pipe::Async(_)) = fixed.stages {
+        if let Some(Pipe::Async(_)) = fixed.stages.filter(|_| o.hoisted != Some(true)) {
             if vector * bytes < 4 {
                 out.push(format!(
                     "cp.async: {vector} elements of {name} are {} bytes; it moves 4 at least",

@@ -5,7 +5,7 @@ use satune_ir::term::{Axis, Contraction, Pair, Pipe, Side};
 /// What the language knows, for help and error messages.
 pub(super) const WORDS: &str = "block MxN, k K, step S, threads T or MxN, warps MxN [m outer|n outer], lanes MxN [...], \
 vthreads [outside|inside] MxN, registers MxN [...], stages serial|registers|N, split S, order m n, group m G|none, \
-A and B: global|shared, k-major|x-major|row|transposed, pad P, xor, plain, fill V, rows|columns, fill-unrolled|fill-rolled, \
+A and B: global|shared, above-k|at-k, k-major|x-major|row|transposed, pad P, xor, plain, fill V, rows|columns, fill-unrolled|fill-rolled, \
 local V|in-place, unroll yes|no, store V, init hoisted|inside, accumulators registers|global";
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
@@ -109,6 +109,8 @@ fn operand(slot: &mut Operand, word: &str, words: &mut Words, along_k: bool) -> 
     match word {
         "global" => slot.shared = Some(false),
         "shared" => slot.shared = Some(true),
+        "above-k" => slot.hoisted = Some(true),
+        "at-k" => slot.hoisted = Some(false),
         "k-major" => slot.k_major = Some(true),
         "x-major" => slot.k_major = Some(false),
         // Rows as in global memory: those along k are rows of one m or n.

@@ -11,7 +11,7 @@ fn read(text: &str) -> Result<Fixed, String> {
 fn every_decision_has_a_word() {
     let f = read(
         "block 128x64, k 8, step 2, threads 16x16, vthreads 2x1, registers 8x4 n outer, stages async 3, split 4, \
-         order n m, group m 4, A transposed pad 4 fill 4 rows fill-unrolled local 2, B row xor in-place, unroll no, \
+         order n m, group m 4, A above-k transposed pad 4 fill 4 rows fill-unrolled local 2, B at-k row xor in-place, unroll no, \
          store 4, init hoisted, accumulators registers, warps 4x2 n outer, lanes 4x8 m outer",
     )
     .unwrap();
@@ -20,6 +20,7 @@ fn every_decision_has_a_word() {
     assert_eq!((f.stages, f.group), (Some(Pipe::Async(3)), Some(Some((Axis::M, 4)))));
     assert_eq!((f.a.k_major, f.a.pad, f.a.swizzle), (Some(true), Some(4), Some(false)));
     assert_eq!((f.a.fill, f.a.coalesced, f.a.fill_unroll, f.a.local), (Some(4), Some(true), Some(true), Some(Some(2))));
+    assert_eq!((f.a.hoisted, f.b.hoisted), (Some(true), Some(false)));
     assert_eq!((f.b.k_major, f.b.swizzle, f.b.local), (Some(true), Some(true), Some(None)));
     assert_eq!((f.unroll, f.init_hoisted, f.accumulators), (Some(false), Some(true), Some(true)));
     assert_eq!((f.blocks_m_outer, f.warps_m_outer, f.lanes_m_outer), (Some(false), Some(false), Some(true)));

@@ -4,7 +4,7 @@ use super::linear::Linear;
 use super::pred::Pred;
 use super::value::zero;
 use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll, Value};
-use crate::lower::index::c;
+use crate::lower::index::{add, c, mul};
 use satune_ir::VarId;
 
 /// A copy of one element, or of those of a vectorized loop.
@@ -40,10 +40,11 @@ impl Emitter<'_> {
         }
         let (width, sides) = self.width(m, x, extent);
         if extent == width {
-            return self.with(x, c(0), |this| this.vector(m, sides, width, Some(x)));
+            return self.with(x, c(0), |this| this.vector(m, sides, width, Some((x, c(0)))));
         }
         let var = self.fresh();
-        let body = self.with(x, Index::Var(var), |this| this.vector(m, sides, width, Some(x)));
+        let number = Index::Var(var);
+        let body = self.with(x, number.clone(), |this| this.vector(m, sides, width, Some((x, number))));
         vec![Stmt::For { var, name: "v".into(), start: c(0), extent: c(extent / width), unroll: Unroll::Full, body }]
     }
 
@@ -55,12 +56,11 @@ impl Emitter<'_> {
         let takes = |form: &Linear, w: i64| form.split_var(x).is_some_and(|(k, rest)| k == 1 && rest.multiple_of(w));
         let uniform = |w: i64| m.when.iter().chain(&m.zero).all(|p| uniform(p, x, w));
         let memory = |a: ArrayId| self.array(a).space != Space::Register;
-        let linear = [&m.dst_form, &m.src_form].into_iter().all(|f| f.split_var(x).is_some());
         let both = widths().find(|w| takes(&m.dst_form, *w) && takes(&m.src_form, *w) && uniform(*w));
         if let Some(w) = both {
             return (w, Sides::Both);
         }
-        if linear && !m.asynchronous {
+        if !m.asynchronous {
             for w in widths().filter(|w| uniform(*w)) {
                 if takes(&m.src_form, w) && memory(m.src) {
                     return (w, Sides::Source);
@@ -73,9 +73,10 @@ impl Emitter<'_> {
         (1, Sides::Both)
     }
 
-    /// One access of `width` elements, the vector's number being what `x` is bound to.
-    fn vector(&mut self, m: &Move, sides: Sides, width: i64, x: Option<VarId>) -> Vec<Stmt> {
-        let lane = |form: &Linear, j: i64| match x.filter(|_| width > 1) {
+    /// One access of `width` elements, the vector's number being what the variable is bound to.
+    fn vector(&mut self, m: &Move, sides: Sides, width: i64, number: Option<(VarId, Index)>) -> Vec<Stmt> {
+        let x = number.as_ref().map(|(x, _)| *x).filter(|_| width > 1);
+        let lane = |form: &Linear, j: i64| match x {
             Some(x) => form.split_var(x).map_or_else(
                 || form.clone(),
                 |(k, rest)| rest.plus(&Linear::var(x), k.saturating_mul(width)).shifted(k.saturating_mul(j)),
@@ -109,18 +110,36 @@ impl Emitter<'_> {
             let from = self.index(src, &lane(&m.src_form, 0), "from");
             body.push(wide(between, c(0), src, from, zero_unless));
             for j in 0..width {
-                let to = self.index(dst, &lane(&m.dst_form, j), "to");
+                let to = self.lane_of((dst, &m.dst_form), &lane(&m.dst_form, j), (width, j), (&number, "to"));
                 body.push(self.one_copy((dst, to), (between, c(j)), 1, Cond::True, false));
             }
         } else {
             for j in 0..width {
-                let from = self.index(src, &lane(&m.src_form, j), "from");
+                let from = self.lane_of((src, &m.src_form), &lane(&m.src_form, j), (width, j), (&number, "from"));
                 body.push(self.one_copy((between, c(j)), (src, from), 1, zero_unless.clone(), false));
             }
             let to = self.index(dst, &lane(&m.dst_form, 0), "to");
             body.push(wide(dst, to, between, c(0), Cond::True));
         }
         guarded(cond, body)
+    }
+
+    /// Position of a vector's element: `linear`, where that is a linear function of the lane, which in a swizzled tile it
+    /// is not.
+    fn lane_of(
+        &mut self,
+        (array, form): (ArrayId, &Linear),
+        linear: &Linear,
+        (width, lane): (i64, i64),
+        (number, role): (&Option<(VarId, Index)>, &str),
+    ) -> Index {
+        match number {
+            Some((x, number)) if form.split_var(*x).is_none() => {
+                let element = add(mul(number.clone(), width), c(lane));
+                self.with(*x, element, |this| this.index(array, form, role))
+            }
+            _ => self.index(array, linear, role),
+        }
     }
 
     fn one_copy(

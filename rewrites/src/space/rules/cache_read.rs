@@ -1,4 +1,4 @@
-//! `cache_read` with `compute_at`: operands to shared memory at the k loop, to registers at the inner k loop.
+//! `cache_read` with `compute_at`: operands to shared memory above or in the k loop, to registers at the inner k loop.
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Layout, Pipe, Place, Side, Stage, State, Term, Tile};
 
@@ -30,7 +30,74 @@ fn layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout>
     list
 }
 
-/// `(for k body)` has been entered: `nest = (read X shared fill nest')`, A before B.
+/// The layout that a strip of an operand takes; one, to keep the space small. Rows along the spatial axis in global memory
+/// stay as they are. Rows along k, which threads read across, are swizzled where they can be; else the strip is transposed
+/// and padded.
+fn strip_layout(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Option<Layout> {
+    let list = layouts(engine, side, spatial, k);
+    if !engine.contraction.operand(side).contiguous_along(Axis::K) {
+        return list.first().copied();
+    }
+    let swizzled = list.iter().find(|l| !l.k_major && l.swizzle);
+    swizzled.or_else(|| list.iter().find(|l| l.k_major && l.pad > 0)).copied()
+}
+
+/// Bytes of the strips of a state that has not entered its k loop.
+pub(super) fn strip_bytes(engine: &Engine<'_>, state: &State) -> i64 {
+    [Side::A, Side::B].into_iter().map(|side| staged_bytes(engine, state, side, state.tile.k)).sum()
+}
+
+/// Bytes of an operand's copy of so many k values; 0 where it is not in shared memory.
+fn staged_bytes(engine: &Engine<'_>, state: &State, side: Side, k: i64) -> i64 {
+    state.place(side).layout().map_or(0, |layout| copied_bytes(engine, state, side, layout, k))
+}
+
+fn copied_bytes(engine: &Engine<'_>, state: &State, side: Side, layout: Layout, k: i64) -> i64 {
+    layout.elements(state.tile.get(side.spatial()), k) * i64::from(engine.contraction.operand(side).dtype.bytes())
+}
+
+/// The k loop is still to come: `nest = (read X shared-strip fill nest')`, A before B. The copy stands above the loop and
+/// holds all that the loop will read of the operand.
+///
+/// Side condition: what is staged by now fits in shared memory. (A loop over one tile would be the same program as with
+/// the copy inside; [`super::split::KLoop`] leaves it out.)
+pub struct SharedStrip;
+
+impl Rule for SharedStrip {
+    fn name(&self) -> &'static str {
+        "cache_read shared, compute_at above k"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let (Term::Nest(_), Stage::Reduce(0)) = (node, state.stage) else { return };
+        if state.c != Place::Local {
+            return;
+        }
+        let k = state.tile.k;
+        let taken = strip_bytes(engine, state);
+        // Some k tile has to leave more than one iteration.
+        if engine.menu.tile_k.iter().all(|size| *size >= k) {
+            return;
+        }
+        for side in [Side::A, Side::B] {
+            if state.b != Place::Global || state.place(side) != Place::Global {
+                continue;
+            }
+            let spatial = state.tile.get(side.spatial());
+            let Some(layout) = strip_layout(engine, side, spatial, k) else { continue };
+            let bytes = taken + copied_bytes(engine, state, side, layout, k);
+            if !engine.holds(Condition::StripFits, bytes <= engine.limits.shared_bytes) {
+                continue;
+            }
+            let tile = [spatial, k];
+            let fill = engine.nest(copy_state(state, side, layout, tile, false));
+            let body = engine.nest(state.with_place(side, Place::strip(layout, k)));
+            engine.equals(Term::Strip { side, layout, tile, children: [fill, body] });
+        }
+    }
+}
+
+/// `(for k body)` has been entered: `nest = (read X shared fill nest')`, A before B, for operands that are no strips.
 ///
 /// Side condition: what is staged by now fits in shared memory with the buffers of the k loop's overlap; cp.async moves
 /// at least 4 bytes at a time.
@@ -42,47 +109,39 @@ impl Rule for Shared {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (Term::Nest(_), Stage::Staging(pipe)) = (node, state.stage) else { return };
+        let (Term::Nest(_), Stage::Staging { pipe, strips }) = (node, state.stage) else { return };
         if state.c != Place::Local {
             return;
         }
-        let staged: i64 = match state.a {
-            Place::Shared(layout) => {
-                layout.elements(state.tile.m, state.tile.k) * i64::from(engine.contraction.a.dtype.bytes())
+        let taken: i64 = [Side::A, Side::B]
+            .into_iter()
+            .map(|side| match strips.has(side) {
+                true => staged_bytes(engine, state, side, strips.k),
+                false => staged_bytes(engine, state, side, state.tile.k) * pipe.buffers(),
+            })
+            .sum();
+        for side in [Side::A, Side::B] {
+            // Only A can have been staged by now; B is the last.
+            if strips.has(side) || state.place(side) != Place::Global {
+                continue;
             }
-            _ => 0,
-        };
-        // (which operand, whether another may follow). B alone is staged only where nothing is overlapped.
-        let choices: &[(Side, bool)] = match (state.a, pipe) {
-            (Place::Shared(_), _) => &[(Side::B, false)],
-            (_, Pipe::Plain) => &[(Side::A, true), (Side::B, false)],
-            _ => &[(Side::A, true)],
-        };
-        for (side, more) in choices {
+            let more = side == Side::A && !strips.b;
             let spatial = state.tile.get(side.spatial());
-            let bytes = i64::from(engine.contraction.operand(*side).dtype.bytes());
-            for layout in layouts(engine, *side, spatial, state.tile.k) {
-                let total = (staged + layout.elements(spatial, state.tile.k) * bytes) * pipe.buffers();
+            let bytes = i64::from(engine.contraction.operand(side).dtype.bytes());
+            for layout in layouts(engine, side, spatial, state.tile.k) {
+                let total = taken + copied_bytes(engine, state, side, layout, state.tile.k) * pipe.buffers();
                 let asynchronous = matches!(pipe, Pipe::Async(_));
-                let same_rows = engine.contraction.operand(*side).contiguous_along(Axis::K) != layout.k_major;
+                let same_rows = engine.contraction.operand(side).contiguous_along(Axis::K) != layout.k_major;
                 let fits = engine.holds(Condition::SharedFits, total <= engine.limits.shared_bytes);
                 let moves = engine.holds(Condition::AsyncBytes, !asynchronous || bytes >= 4 || same_rows);
                 if !fits || !moves {
                     continue;
                 }
-                let copied = [spatial, state.tile.k];
-                let fill = engine.nest(copy_state(state, *side, layout, copied, asynchronous));
-                let stage = if *more { Stage::Staging(pipe) } else { Stage::CtaVthread { m: true } };
-                let below = State { stage, ..*state }.with_place(*side, Place::Shared(layout));
-                let body = engine.nest(below);
-                engine.equals(Term::Stage {
-                    side: *side,
-                    layout,
-                    pipe,
-                    more: *more,
-                    tile: copied,
-                    children: [fill, body],
-                });
+                let tile = [spatial, state.tile.k];
+                let fill = engine.nest(copy_state(state, side, layout, tile, asynchronous));
+                let stage = if more { state.stage } else { Stage::CtaVthread { m: true } };
+                let body = engine.nest(State { stage, ..*state }.with_place(side, Place::Shared(layout)));
+                engine.equals(Term::Stage { side, layout, pipe, strips, more, tile, children: [fill, body] });
             }
         }
     }
@@ -96,9 +155,10 @@ fn copy_state(state: &State, side: Side, layout: Layout, tile: [i64; 2], asynchr
         .with_place(side, Place::Shared(layout))
 }
 
-/// What is not staged is read from global memory directly: `nest = (direct nest')`.
+/// Nothing more is staged: `nest = (direct nest')`. What is in shared memory by now, as a strip or a tile, is read there,
+/// the rest from global memory.
 ///
-/// Side condition: nothing is overlapped (there would be nothing to overlap).
+/// Side condition: an overlapped loop copies an operand's tiles; else there would be nothing to overlap.
 pub struct Direct;
 
 impl Rule for Direct {
@@ -107,12 +167,13 @@ impl Rule for Direct {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (Term::Nest(_), Stage::Staging(pipe)) = (node, state.stage) else { return };
-        if !engine.holds(Condition::OverlapStaged, pipe == Pipe::Plain) {
+        let (Term::Nest(_), Stage::Staging { pipe, strips }) = (node, state.stage) else { return };
+        let copied = [Side::A, Side::B].iter().any(|s| !strips.has(*s) && state.place(*s).layout().is_some());
+        if !engine.holds(Condition::OverlapStaged, pipe == Pipe::Plain || copied) {
             return;
         }
         let body = engine.nest(State { stage: Stage::CtaVthread { m: true }, ..*state });
-        engine.equals(Term::Direct { pipe, body: [body] });
+        engine.equals(Term::Direct { pipe, strips, body: [body] });
     }
 }
 
@@ -137,6 +198,8 @@ impl Rule for Fragments {
             let (run, pad) = match state.place(side) {
                 Place::Shared(layout) if layout.k_major => (spatial, i64::from(layout.pad)),
                 Place::Shared(layout) => (state.tile.k, i64::from(layout.pad)),
+                // All rows begin where an access may.
+                Place::Strip(layout, k) => (state.tile.k, k + i64::from(layout.pad)),
                 _ => (1, 0),
             };
             for vector in [1_i64, 2, 4, 8] {
@@ -152,7 +215,7 @@ impl Rule for Fragments {
         }
         // Without fragments only where nothing is in shared memory: a register copy of a shared element costs the same
         // load and saves the repeated ones.
-        let direct = ![state.a, state.b].iter().any(|p| matches!(p, Place::Shared(_))) && a;
+        let direct = ![state.a, state.b].iter().any(|p| p.layout().is_some()) && a;
         if direct {
             let body = engine.nest(State { stage: Stage::Registers { m: true, n: true }, ..*state });
             engine.equals(Term::Operands([body]));

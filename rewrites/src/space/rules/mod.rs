@@ -41,6 +41,7 @@ pub fn staging() -> Vec<Box<dyn Rule>> {
         Box::new(cache_write::Accumulators),
         Box::new(cache_write::InPlace),
         Box::new(decompose_reduction::Clear),
+        Box::new(cache_read::SharedStrip),
         Box::new(cache_read::Shared),
         Box::new(cache_read::Direct),
         Box::new(cache_read::Fragments),

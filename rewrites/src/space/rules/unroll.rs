@@ -1,6 +1,6 @@
 //! `unroll` and the loops that a thread runs itself: the inner k loop and the register tile.
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
+use satune_ir::term::{Axis, Role, Stage, State, Term};
 
 /// `nest(k) = for k in serial or unroll (k / step): nest(step)`. Steps of more than one k value are offered where an
 /// operand's rows run along k, so that a fragment is read along k.
@@ -13,7 +13,7 @@ impl Rule for Steps {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Steps) = (node, state.stage) else { return };
-        let along_k = [state.a, state.b].into_iter().any(|p| matches!(p, Place::Shared(l) if !l.k_major));
+        let along_k = [state.a, state.b].into_iter().any(|p| p.layout().is_some_and(|l| !l.k_major));
         let steps: &[i64] = if along_k { &[1, 2, 4] } else { &[1] };
         let total = state.tile.k;
         for step in steps {
