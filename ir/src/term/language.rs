@@ -208,7 +208,7 @@ pub struct IllFormed {
     /// The node.
     pub node: String,
     /// State of its (first) child.
-    pub body: Option<State>,
+    pub body: Option<Box<State>>,
 }
 
 /// The state of a node, from the states of its children. This is the meaning of well-formedness.
@@ -217,7 +217,7 @@ pub struct IllFormed {
 /// When the node may not stand over such children.
 pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<State, IllFormed> {
     let first = node.children().first().and_then(|id| child(*id));
-    let ill = || IllFormed { node: node.to_string(), body: first };
+    let ill = || IllFormed { node: node.to_string(), body: first.map(Box::new) };
     let body = || first.ok_or_else(ill);
     match node {
         Term::Tensor { node, .. } => tensor::state_of(node, &body()?).ok_or_else(ill),
