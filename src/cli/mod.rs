@@ -213,7 +213,7 @@ impl From<ExploreError> for Failure {
     fn from(error: ExploreError) -> Failure {
         match error {
             ExploreError::Space(_) => Failure::Internal(error.to_string()),
-            ExploreError::Nothing(_) => Failure::Nothing(error.to_string()),
+            ExploreError::Nothing(_) | ExploreError::Limit { .. } => Failure::Nothing(error.to_string()),
             ExploreError::Measure(error) => error.into(),
         }
     }

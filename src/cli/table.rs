@@ -68,7 +68,7 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
         "overlap",
         "regs",
         "spill",
-        "FFMA",
+        "math",
         "simulated",
     ]);
     let mut rows = table(&header);

@@ -54,6 +54,14 @@ pub enum ExploreError {
     /// Nothing fits.
     #[error("no schedule of {0} fits the GPU: every one needs more registers or shared memory than there are")]
     Nothing(String),
+    /// Saturation ended before any schedule was whole.
+    #[error("the space of {operator} outgrew its limit ({limit}) before any schedule was complete; a smaller or rounder shape has fewer tilings")]
+    Limit {
+        /// As asked.
+        operator: String,
+        /// Name and value.
+        limit: String,
+    },
     /// Measuring came to a halt.
     #[error(transparent)]
     Measure(#[from] crate::measure::MeasureError),
@@ -131,6 +139,9 @@ pub fn explore_on(
     let query = Query { k, diverse: request.diverse, limit: request.limit };
     let extraction = best_while(&space, &request.gpu, query, &|| !progress.stopped());
     if extraction.candidates.is_empty() {
+        if let StoppedBy::Limit(limit) = &space.report.stopped_by {
+            return Err(ExploreError::Limit { operator: problem.name.clone(), limit: limit.clone() });
+        }
         return Err(ExploreError::Nothing(problem.name.clone()));
     }
     let found = match search {
@@ -142,7 +153,7 @@ pub fn explore_on(
     progress.begin("lowering and simulating", found.candidates.len());
     let checking = Instant::now();
     let any_right = AtomicBool::new(false);
-    let subjects = found.subjects;
+    let (subjects, measured_s) = (found.subjects, found.simulate_s);
     let checked: Vec<(Candidate, Option<MeasuredReport>, Verdict)> = found
         .candidates
         .into_par_iter()
@@ -159,7 +170,7 @@ pub fn explore_on(
             Some((candidate, measured, result))
         })
         .collect();
-    let simulate_s = checking.elapsed().as_secs_f64();
+    let simulate_s = measured_s + checking.elapsed().as_secs_f64();
     let mut report = Report {
         program: problem.script.clone(),
         operator: problem.name.clone(),

@@ -33,6 +33,8 @@ pub(super) struct Found {
     pub candidates: Vec<(Candidate, Option<MeasuredReport>)>,
     /// Of those, what was made and simulated when they were measured, by the hash of their trace.
     pub subjects: HashMap<String, Subject>,
+    /// Time that it took to make and simulate those, s.
+    pub simulate_s: f64,
     pub proved: bool,
     pub bound_ms: f64,
     pub extract_s: f64,
@@ -45,6 +47,7 @@ impl Found {
         Found {
             candidates: extraction.candidates.into_iter().map(|c| (c, None)).collect(),
             subjects: HashMap::new(),
+            simulate_s: 0.0,
             proved: extraction.proved,
             bound_ms: extraction.bound_ms,
             extract_s: extraction.time.as_secs_f64(),
@@ -127,7 +130,7 @@ impl Search<'_> {
             // Told to end before anything was measured: the best under the model is what there is.
             found.candidates.extend(first.map(|c| (c, None)));
         }
-        found.subjects = measured.subjects;
+        (found.subjects, found.simulate_s) = (measured.subjects, measured.simulate_s);
         found.bugs = measured.bugs;
         found.report = Some(SearchReport {
             kind: identity.kind,

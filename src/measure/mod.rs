@@ -20,7 +20,7 @@ use crate::store::{hash, now, Key, Row, Step, Store, StoreError, Timing, Verdict
 use rayon::prelude::*;
 use satune_extract::{Candidate, Descriptor};
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,8 @@ pub struct Measured {
     pub reused: usize,
     /// The fastest of those that were simulated in this run, by the hash of their trace: twice as many as are kept.
     pub subjects: HashMap<String, Subject>,
+    /// Time that lowering and simulation took, s.
+    pub simulate_s: f64,
     /// Candidates that the simulator refused, which no device saw: bugs of Satune.
     pub bugs: Vec<String>,
     /// Time around the device's own work, per candidate that was measured, ms: store, bookkeeping.
@@ -122,6 +124,7 @@ pub fn measure(
             log: Vec::new(),
             reused: 0,
             subjects: HashMap::new(),
+            simulate_s: 0.0,
             bugs: Vec::new(),
             overhead_ms: 0.0,
         },
@@ -211,6 +214,7 @@ impl Run<'_> {
         let fresh = turns.iter().filter(|(_, _, t)| t.is_none()).count();
         progress.begin("simulating", fresh);
         let (problem, gpu) = (self.problem, self.gpu);
+        let simulating = Instant::now();
         turns.par_iter_mut().filter(|(_, _, turn)| turn.is_none()).for_each(|(candidate, _, turn)| {
             *turn = Some(match Subject::of(candidate, problem, gpu) {
                 Ok(subject) => Turn::Ready(Box::new(subject)),
@@ -218,6 +222,7 @@ impl Run<'_> {
             });
             progress.advance();
         });
+        self.out.simulate_s += simulating.elapsed().as_secs_f64();
         let ready: Vec<&Subject> = turns
             .iter()
             .filter_map(|(_, _, turn)| match turn {
@@ -326,7 +331,7 @@ impl Run<'_> {
     ) -> Result<(), MeasureError> {
         let ask = Ask { cut_off_ms: self.limit(), ..self.settings.ask };
         let verdict = device.measure(self.problem, &subject, &ask)?;
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let step = self.step(&subject.trace, &candidate, &verdict, false);
         let row = self.row(self.key(&subject.trace, device), &candidate, verdict.clone());
         record.store.put_with(&row, Some((record.run, &step)))?;
