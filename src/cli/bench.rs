@@ -1,6 +1,6 @@
 //! `bench`: measured times in a table, beside the vendor's library.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print, print_json, table, watch::Watch, Failure, Outcome};
+use super::{print, print_json, report, table, watch::Watch, Failure, Outcome};
 use crate::device::{Ask, Kind};
 use crate::explore::Request;
 use crate::measure::bench::{bench, regressions, Benchmark, Wanted};
@@ -44,7 +44,10 @@ pub(super) struct Bench {
     /// Longest time for one candidate on the device, seconds
     #[arg(long, default_value_t = 20)]
     timeout: u64,
-    /// File that remembers what was measured [default: satune-out/store.db]
+    /// Folder for report.html
+    #[arg(long, default_value = "satune-out")]
+    out: PathBuf,
+    /// File that remembers what was measured [default: store.db in the output folder]
     #[arg(long)]
     store: Option<PathBuf>,
     /// An earlier `bench --json`; what is slower than there is a regression (exit code 1)
@@ -93,7 +96,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
     };
     let mut device = open(args.device, &gpu, args.script.as_deref())?
         .ok_or_else(|| Failure::Input("--device none measures nothing; choose simulator or cuda".into()))?;
-    let mut store = open_store(&store_path(args.store.as_deref(), std::path::Path::new("satune-out")))?;
+    let mut store = open_store(&store_path(args.store.as_deref(), &args.out))?;
     let request = Request {
         gpu,
         top: args.top as usize,
@@ -106,6 +109,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
     let watch = Watch::new();
     let result = bench(&problems, &wanted, &mut *device, &mut store, &watch)?;
     let interrupted = watch.finish();
+    report::write_bench(&result, &problems, &wanted.request.gpu, &notes(&result), &args.out)?;
     if args.json {
         print_json(&result)?;
     } else {
@@ -129,21 +133,28 @@ pub(super) fn run(args: &Bench) -> Outcome {
     Ok(())
 }
 
-fn text(result: &Benchmark) -> String {
-    let simulated = result.kind != Kind::Cuda;
-    let mut out = format!("{} ({}), predictions by the descriptor {}\n", result.device, result.toolchain, result.gpu);
-    if simulated {
-        out.push_str(
-            "not measured on a GPU: times are predictions of the model, results were checked in the simulator\n",
+/// The conditions of a benchmark, in sentences.
+fn notes(result: &Benchmark) -> Vec<String> {
+    let mut out =
+        vec![format!("{} ({}), predictions by the descriptor {}", result.device, result.toolchain, result.gpu)];
+    if result.kind != Kind::Cuda {
+        out.push(
+            "not measured on a GPU: times are predictions of the model, results were checked in the simulator".into(),
         );
     }
     if let Some(c) = result.ceilings {
         let matrix = c.matrix_tflops.map_or("no cuBLAS".into(), |t| format!("{t:.1} TFLOP/s"));
-        out.push_str(&format!(
-            "ceilings measured in this run: copy {:.0} GB/s, multiply-adds {:.1} TFLOP/s, f16 matrix products {matrix}\n",
+        out.push(format!(
+            "ceilings measured in this run: copy {:.0} GB/s, multiply-adds {:.1} TFLOP/s, f16 matrix products {matrix}",
             c.copy_gbs, c.fma_tflops
         ));
     }
+    out
+}
+
+fn text(result: &Benchmark) -> String {
+    let simulated = result.kind != Kind::Cuda;
+    let mut out: String = notes(result).iter().map(|note| format!("{note}\n")).collect();
     let time = if simulated { "ms (predicted)" } else { "ms" };
     let header =
         ["program", time, "spread", "TFLOP/s", "of peak", "predicted ms", "model's first", "cuBLAS ms", "vs cuBLAS"];

@@ -2,8 +2,9 @@
 use super::{print, stored, Failure, Outcome};
 use crate::device::Kind;
 use crate::explore::Report;
+use crate::measure::bench::Benchmark;
 use crate::operators::Problem;
-use crate::report::{Measured, Page};
+use crate::report::{Baseline, Measured, Page, Row};
 use crate::source;
 use satune_extract::Descriptor;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ pub(super) struct Args {
     gpu: Option<String>,
 }
 
-/// Writes the page of an exploration into its folder.
-pub(super) fn write(report: &Report, problem: &Problem, gpu: &Descriptor, folder: &Path) -> Outcome {
+/// The page of an exploration.
+fn page<'a>(report: &'a Report, problem: &'a Problem, gpu: &'a Descriptor) -> Page<'a> {
     let mut page = Page::of(report, &problem.contraction, gpu);
     // A simulator's times are the predictions, which the page has anyway.
     if let Some(search) = report.measured.as_ref().filter(|m| m.kind != Kind::Simulator) {
@@ -31,8 +32,54 @@ pub(super) fn write(report: &Report, problem: &Problem, gpu: &Descriptor, folder
         }
         page.trials = search.log.iter().filter_map(|s| Some((u64::from(s.number), s.best_ms?))).collect();
     }
+    page
+}
+
+/// Writes the page of an exploration into its folder.
+pub(super) fn write(report: &Report, problem: &Problem, gpu: &Descriptor, folder: &Path) -> Outcome {
+    let mut page = page(report, problem, gpu);
     page.read_sources(folder);
     crate::report::write(&page, folder).map_err(|e| Failure::Environment(e.to_string()))
+}
+
+/// Writes the pages of a benchmark as one file.
+pub(super) fn write_bench(
+    result: &Benchmark,
+    problems: &[Problem],
+    gpu: &Descriptor,
+    notes: &[String],
+    folder: &Path,
+) -> Outcome {
+    let anchor = |at: usize| format!("p{}", at + 1);
+    let rows: Vec<Row> = result
+        .rows
+        .iter()
+        .enumerate()
+        .map(|(at, r)| Row {
+            program: r.program.clone(),
+            anchor: anchor(at),
+            ms: r.ms,
+            predicted_ms: r.predicted_ms,
+            tflops: r.tflops,
+            fraction_of_peak: r.fraction_of_peak,
+            library_ms: r.library_ms,
+            ratio: r.ratio,
+        })
+        .collect();
+    let pages: Vec<Page<'_>> = result
+        .reports
+        .iter()
+        .zip(problems)
+        .enumerate()
+        .map(|(at, (report, problem))| {
+            let mut page = page(report, problem, gpu);
+            page.anchor = anchor(at);
+            page.baseline = result.rows[at].library_ms.map(|ms| Baseline { name: "cuBLAS".into(), ms });
+            page
+        })
+        .collect();
+    let text = crate::report::render_all(&format!("Benchmark on {}", result.device), &rows, notes, &pages);
+    crate::explore::write_whole(folder, "report.html", &text).map_err(|e| Failure::Environment(e.to_string()))
 }
 
 /// `report`.

@@ -26,6 +26,9 @@ pub struct Benchmark {
     pub rows: Vec<BenchRow>,
     /// Geometric mean of the ratios to the library, where there are any.
     pub mean_ratio: Option<f64>,
+    /// The exploration of each program, for its page.
+    #[serde(skip)]
+    pub reports: Vec<Report>,
 }
 
 /// A problem's result.
@@ -109,21 +112,37 @@ pub fn bench(
     let Identity { kind, device: name, toolchain, .. } = device.identity().clone();
     progress.begin("measuring ceilings", 0);
     let ceilings = device.ceilings().map_err(MeasureError::from)?;
-    let mut rows = Vec::new();
+    let (mut rows, mut reports) = (Vec::new(), Vec::new());
     for problem in problems {
         if progress.stopped() {
             break;
         }
         progress.begin(&problem.name, 0);
-        rows.push(one(problem, wanted, device, store)?);
+        let (row, report) = one(problem, wanted, device, store)?;
+        rows.push(row);
+        reports.push(report);
     }
     let ratios: Vec<f64> = rows.iter().filter_map(|r| r.ratio).collect();
     let mean_ratio =
         (!ratios.is_empty()).then(|| (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp());
-    Ok(Benchmark { kind, device: name, toolchain, gpu: wanted.request.gpu.name.clone(), ceilings, rows, mean_ratio })
+    Ok(Benchmark {
+        kind,
+        device: name,
+        toolchain,
+        gpu: wanted.request.gpu.name.clone(),
+        ceilings,
+        rows,
+        mean_ratio,
+        reports,
+    })
 }
 
-fn one(problem: &Problem, wanted: &Wanted, device: &mut dyn Device, store: &mut Store) -> Result<BenchRow, BenchError> {
+fn one(
+    problem: &Problem,
+    wanted: &Wanted,
+    device: &mut dyn Device,
+    store: &mut Store,
+) -> Result<(BenchRow, Report), BenchError> {
     let run = store.begin_run(&format!("bench {}", problem.name)).map_err(MeasureError::from)?;
     let search = Search {
         device: &mut *device,
@@ -154,7 +173,7 @@ fn one(problem: &Problem, wanted: &Wanted, device: &mut dyn Device, store: &mut 
     let flops = 2.0 * problem.contraction.iters.iter().map(|(_, i)| i.extent as f64).product::<f64>();
     let tflops = flops / measured.ms / 1e9;
     let first = report.measured.as_ref().and_then(|m| m.log.first()).and_then(|s| s.ms);
-    Ok(BenchRow {
+    let row = BenchRow {
         program: problem.name.clone(),
         id: candidate.id.clone(),
         predicted_ms: candidate.predicted_ms,
@@ -167,7 +186,8 @@ fn one(problem: &Problem, wanted: &Wanted, device: &mut dyn Device, store: &mut 
         ratio: library_ms.map(|l| l / measured.ms),
         library_missing,
         candidates: (tried, rejected.values().sum()),
-    })
+    };
+    Ok((row, report))
 }
 
 /// The problems that became slower than a baseline by more than a fraction, in words.

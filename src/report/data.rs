@@ -70,6 +70,8 @@ pub struct Page<'a> {
     pub baseline: Option<Baseline>,
     /// Best measured time after each trial: (trial, ms). Empty where nothing was measured.
     pub trials: Vec<(u64, f64)>,
+    /// Begins the names of places on the page, where it is one of several in a file.
+    pub anchor: String,
 }
 
 /// Rates that bound every kernel of a GPU, FLOP/s and bytes/s.
@@ -106,7 +108,7 @@ impl<'a> Page<'a> {
                     .collect(),
             })
             .collect();
-        Page { report, contraction, gpu, candidates, baseline: None, trials: Vec::new() }
+        Page { report, contraction, gpu, candidates, baseline: None, trials: Vec::new(), anchor: String::new() }
     }
 
     /// Takes the sources of stored candidates from their folder; what is missing there is missing on the page.

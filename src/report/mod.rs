@@ -1,5 +1,6 @@
 //! The report for people: one HTML file that holds all it needs (styles, figures, sources; no script), so that it can
 //! be mailed and opened offline. One file per section, each a pure function from [`Page`] to markup.
+mod bench;
 mod data;
 mod derivation;
 mod header;
@@ -16,6 +17,7 @@ mod time;
 mod traffic;
 mod tree;
 
+pub use bench::Row;
 pub use data::{Baseline, Ceilings, Entry, Measured, Page, Source};
 pub use loops::loop_tree;
 pub use source::hot_loop;
@@ -29,6 +31,27 @@ const STYLE: &str = include_str!("style.css");
 
 /// The page as HTML.
 pub fn render(page: &Page<'_>) -> String {
+    let title = format!("{} on {} - Satune", page.report.operator, page.gpu.full_name);
+    document(&title, &html! { (body(page, true)) (footer(page)) })
+}
+
+/// A benchmark's pages as one file: a table of all programs, then each program's page, folded.
+pub fn render_all(title: &str, rows: &[Row], notes: &[String], pages: &[Page<'_>]) -> String {
+    let folded = html! {
+        (bench::section(title, rows, notes))
+        @for page in pages {
+            details.program id={ (page.anchor) } {
+                summary { h2 { code { (page.report.operator) } } }
+                (body(page, false))
+            }
+        }
+        @if let Some(page) = pages.first() { (footer(page)) }
+    };
+    document(&format!("{title} - Satune"), &folded)
+}
+
+/// A file that needs nothing else.
+fn document(title: &str, content: &Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -36,34 +59,36 @@ pub fn render(page: &Page<'_>) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (page.report.operator) " on " (page.gpu.full_name) " - Satune" }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                main {
-                    (header::section(page))
-                    (ranking::section(page))
-                    div.figures {
-                        (roofline::overview(page))
-                        (progress::section(page))
-                        (time::overview(page))
-                    }
-                    @for (at, entry) in page.candidates.iter().enumerate() {
-                        (candidate(page, entry, at == 0))
-                    }
-                    (footer(page))
-                }
-            }
+            body { main { (content) } }
         }
     }
     .into_string()
+}
+
+/// All about one exploration; its first candidate unfolded, if so wished.
+fn body(page: &Page<'_>, open: bool) -> Markup {
+    html! {
+        (header::section(page))
+        (ranking::section(page))
+        div.figures {
+            (roofline::overview(page))
+            (progress::section(page))
+            (time::overview(page))
+        }
+        @for (at, entry) in page.candidates.iter().enumerate() {
+            (candidate(page, entry, open && at == 0))
+        }
+    }
 }
 
 /// All about one candidate; only the first is unfolded.
 fn candidate(page: &Page<'_>, entry: &Entry<'_>, open: bool) -> Markup {
     let c = entry.report;
     html! {
-        details.candidate id={ "c" (c.rank) } open[open] {
+        details.candidate id={ (page.anchor) "c" (c.rank) } open[open] {
             summary {
                 h2 { "#" (c.rank) " " code { (c.id) } }
                 span.big { (number::ms(c.predicted_ms)) " predicted" }

@@ -38,7 +38,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                             @let shape = c.plan.summary();
                             tr {
                                 td.n { (c.rank) }
-                                td { a href={ "#c" (c.rank) } { code { (c.id) } } }
+                                td { a href={ "#" (page.anchor) "c" (c.rank) } { code { (c.id) } } }
                                 td.n { (number::ms(c.predicted_ms)) }
                                 @if any {
                                     td.n { @match e.measured { Some(m) => (number::ms(m.ms)), None => "-" } }

@@ -61,7 +61,7 @@ pub(super) fn overview(page: &Page<'_>) -> Markup {
             h2 { "Predicted time by part" }
             div.bars.tall {
                 @for (e, shares) in &rows {
-                    a href={ "#c" (e.report.rank) } { "#" (e.report.rank) }
+                    a href={ "#" (page.anchor) "c" (e.report.rank) } { "#" (e.report.rank) }
                     (stack(shares, e.report.predicted_ms, longest))
                     span.n { (number::ms(e.report.predicted_ms)) }
                 }

@@ -190,6 +190,20 @@ fn a_benchmark_says_what_it_measured_and_what_became_slower() {
     let table = on(&["simulator"], &["--vs", "cublas"]);
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
     assert!(table.contains("not measured on a GPU") && table.contains("cuBLAS not measured"), "{table}");
+    // One file with all programs, each at a place of its own, that refers to nothing elsewhere.
+    let page = std::fs::read_to_string(folder.path().join("satune-out/report.html")).unwrap();
+    for part in [
+        "gemm:16,16,16,f32",
+        "bmm:2,8,8,8,f16",
+        "not measured on a GPU",
+        "href=\"#p2\"",
+        "id=\"p2\"",
+        "href=\"#p2c1\"",
+        "id=\"p2c1\"",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("https://"));
     // What was faster once is a regression now.
     let mut before = result.clone();
     before["rows"][1]["ms"] = (before["rows"][1]["ms"].as_f64().unwrap() / 1.2).into();
