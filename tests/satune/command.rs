@@ -59,6 +59,18 @@ fn explore_writes_candidates_and_the_rest_reads_them() {
 }
 
 #[test]
+fn problems_of_one_result_have_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for operator in ["gemm:1,1,1,f32", "gemm:1,1,300,f32,TN", "bmm:3,1,1,7,f16"] {
+        let run = satune(&["explore", operator, "--top", "3", "--out", out, "--no-compile", "--json"]);
+        assert!(run.status.success() && stderr(&run).is_empty(), "{operator}: {}", stderr(&run));
+        let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+        assert_eq!(report["candidates"].as_array().unwrap().len(), 3, "{operator}");
+    }
+}
+
+#[test]
 fn bad_input_gets_one_message_and_exit_code_2() {
     let parentheses = format!("gemm:{},1,1,f32", "(".repeat(100_000));
     let cases: Vec<(Vec<&str>, i32, &str)> = vec![

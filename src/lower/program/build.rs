@@ -1,7 +1,7 @@
 //! From a part of a program to a nest: statement by statement, with the loops and conditions around it.
 use super::allreduce::Reduction;
 use super::error::{LowerError, Place};
-use super::linear::Linear;
+use super::linear::{Linear, Ranges};
 use super::nest::{Kind, Leaf, Loop, Nest, Node, VThread};
 use super::pred::{join, Pred};
 use satune_ir::{
@@ -312,6 +312,11 @@ impl Builder<'_> {
         if !known(buffer) || !reads.iter().all(|(b, _)| known(*b)) {
             return Err(self.strange_index(&around.block));
         }
+        let pinned = |forms: Vec<Linear>| -> Vec<Linear> {
+            forms.into_iter().map(|form| pinned(form, &around.guards, &self.nest.ranges)).collect()
+        };
+        let at = pinned(at);
+        let reads = reads.into_iter().map(|(b, at)| (b, pinned(at))).collect();
         self.nest.leaves += 1;
         Ok(vec![Node::Leaf(Box::new(Leaf {
             id: self.nest.leaves,
@@ -325,4 +330,20 @@ impl Builder<'_> {
             vthreads: around.vthreads.clone(),
         }))])
     }
+}
+
+/// An index that a guard leaves one value, as that value: an axis of extent 1 that is tiled wider is indexed by the
+/// thread here, and by 0 there, behind the same guard.
+fn pinned(form: Linear, guards: &[Pred], ranges: &Ranges) -> Linear {
+    for guard in guards {
+        let Pred::Lt(e, bound) = guard else { continue };
+        let least = e.range(ranges).0;
+        if least != bound - 1 {
+            continue;
+        }
+        if let Some(rest) = form.plus(e, -1).as_constant() {
+            return Linear::of(least.saturating_add(rest));
+        }
+    }
+    form
 }

@@ -326,7 +326,7 @@ impl OneKernel<'_> {
                     })
                 }
             };
-            if !(0..1 << 40).contains(&layout.len) {
+            if !(0..=1 << 40).contains(&layout.len) {
                 return Err(LowerError::Overflow { what: format!("the size of buffer {}", buffer.name) });
             }
             out.insert(*id, layout);
