@@ -188,16 +188,11 @@ pub(crate) fn blockized(s: &mut Schedule, plan: &Plan, preserve_unit_iters: bool
         iter_values: parts.outer_values,
         predicate: plan.division.outer_predicate.clone(),
         block: Block {
-            id,
-            name: format!("{name}_o"),
             iter_vars: parts.outer_vars,
             reads,
             writes,
             init,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Default::default(),
-            body: Box::new(nest(Stmt::Realize(Box::new(parts.inner)), &loops)),
+            ..Block::plain(id, format!("{name}_o"), nest(Stmt::Realize(Box::new(parts.inner)), &loops))
         },
     })
 }
@@ -319,16 +314,9 @@ fn outer_init(s: &mut Schedule, init: Stmt, inner: &BlockRealize, loops: &[For],
     let id = s.program_mut().fresh_block();
     let rename = &mut |e: &Expr| visit::substitute(e, &map);
     let block = Block {
-        id,
-        name,
         iter_vars,
-        reads: Vec::new(),
         writes: inner.block.writes.iter().map(|w| visit::map_region(w, rename)).collect(),
-        init: None,
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
-        annotations: Default::default(),
-        body: Box::new(visit::map_stmt_exprs(&init, rename)),
+        ..Block::plain(id, name, visit::map_stmt_exprs(&init, rename))
     };
     let iter_values = kept.iter().map(|(_, e)| rename(e)).collect();
     let predicate = rename(&inner.predicate);

@@ -347,16 +347,10 @@ fn copy(s: &mut Schedule, buffer: BufferId, padded: BufferId, read: bool) -> (Bl
             };
         }
         let block = Block {
-            id,
-            name: new.name.clone(),
             iter_vars,
             reads: vec![point(from, &indices)],
             writes: vec![point(to, &indices)],
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Default::default(),
-            body: Box::new(Stmt::Store { buffer: to, indices, value }),
+            ..Block::plain(id, new.name.clone(), Stmt::Store { buffer: to, indices, value })
         };
         Stmt::Realize(Box::new(BlockRealize { iter_values: loops.to_vec(), predicate: int(1, DType::Bool), block }))
     });

@@ -300,16 +300,10 @@ fn copy_nest(s: &mut Schedule, kind: Kind, plan: &Plan, copy: BufferId) -> (Bloc
             Kind::Write => (copy, own, plan.buffer, other),
         };
         let block = Block {
-            id,
-            name,
             iter_vars,
             reads: vec![cache_common::point(from, &source)],
             writes: vec![cache_common::point(to, &target)],
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Default::default(),
-            body: Box::new(Stmt::Store { buffer: to, indices: target, value: Expr::Load(from, source) }),
+            ..Block::plain(id, name, Stmt::Store { buffer: to, indices: target, value: Expr::Load(from, source) })
         };
         Stmt::Realize(Box::new(BlockRealize { iter_values: loops.to_vec(), predicate: int(1, DType::Bool), block }))
     });

@@ -94,19 +94,7 @@ fn shown(block: &Block, view: Option<&BufferId>) -> Option<BufferId> {
 
 /// A root block around a statement, which declares nothing.
 fn bare(body: Stmt) -> BlockRealize {
-    let block = Block {
-        id: satune_ir::BlockId(0),
-        name: "root".into(),
-        iter_vars: Vec::new(),
-        reads: Vec::new(),
-        writes: Vec::new(),
-        init: None,
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
-        annotations: Default::default(),
-        body: Box::new(body),
-    };
-    BlockRealize { iter_values: Vec::new(), predicate: Expr::Int(1, DType::Bool), block }
+    BlockRealize::single(Block::plain(BlockId(0), "root", body))
 }
 
 fn has_blocks(s: &Stmt) -> bool {
