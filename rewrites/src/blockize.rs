@@ -18,6 +18,7 @@
 use crate::arith::{add, int, mul, Domains};
 use crate::iter_map::{self, subspace};
 use crate::linear::Interval;
+use crate::loop_checks::only_child;
 use crate::schedule::{Result, Schedule};
 use crate::simplify::simplified_realize;
 use crate::tree::{LoopId, Node};
@@ -47,19 +48,6 @@ pub fn legal(s: &Schedule, target: LoopId, preserve_unit_iters: bool) -> Result<
     let loops = s.loops_of(block)?;
     let from = loops.iter().position(|l| *l == target).unwrap_or(0);
     divide(s, block, &loops[from..], preserve_unit_iters)
-}
-
-/// The block below a loop, if it is the only one.
-pub(crate) fn only_child(s: &Schedule, target: LoopId) -> Result<BlockId> {
-    match s.child_blocks(Node::Loop(target))?[..] {
-        [block] => Ok(block),
-        _ => Err(ScheduleError::refused(
-            "The loop is required to have only one child block",
-            format!("The loop {} is required to have only one child block", s.get_loop(target)?.var.name),
-        )
-        .at_loop(target)
-        .remedy("choose a loop further in, above one of the blocks only")),
-    }
 }
 
 fn not_divisible(s: &Schedule, block: BlockId, top: Option<LoopId>, remedy: &str) -> ScheduleError {

@@ -21,7 +21,7 @@ use crate::schedule::{Result, Schedule};
 use crate::tree::{self, LoopId, Node};
 use crate::ScheduleError;
 use satune_ir::{
-    visit, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Range, Region, Stmt, VarId,
+    visit, Block, BlockRealize, BufferId, Expr, For, ForKind, IterKind, Program, Range, Region, Stmt, VarId,
 };
 use std::collections::HashMap;
 

@@ -50,8 +50,7 @@ pub struct Plan {
 pub fn legal(s: &Schedule, block: BlockId, padding: &[i64]) -> Result<Plan> {
     let realize = s.realize(block)?;
     let b = &realize.block;
-    let scope_id = s.scope_of(Node::Block(block))?;
-    scope::require_stage_pipeline(s, scope_id)?;
+    let scope_id = scope::pipeline_of(s, block)?;
     if padding.len() != b.iter_vars.len() || padding.iter().any(|p| *p <= 0) {
         let list: Vec<String> = padding.iter().map(i64::to_string).collect();
         return Err(ScheduleError::refused(

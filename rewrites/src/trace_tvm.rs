@@ -45,6 +45,10 @@ const KINDS: &[Kind] = &[
     kind("CacheRead", "cache_read", &["block", "consumer_blocks"], &["read_buffer_index", "storage_scope"]),
     kind("CacheWrite", "cache_write", &["block", "consumer_blocks"], &["write_buffer_index", "storage_scope"]),
     kind("ReIndex", "reindex", &["block"], &["buffer"]),
+    kind("ReindexCacheRead", "reindex_cache_read", &["block", "index_map"], &["read_buffer_index", "storage_scope"]),
+    kind("ReindexCacheWrite", "reindex_cache_write", &["block", "index_map"], &["write_buffer_index", "storage_scope"]),
+    kind("CacheInplace", "cache_inplace", &["block"], &["read_buffer_index", "storage_scope"]),
+    kind("CacheIndex", "cache_index", &["block"], &["storage_scope", "cse_thresh"]),
     kind("ComputeAt", "compute_at", &["block", "loop"], &["preserve_unit_loops", "index"]),
     kind("ReverseComputeAt", "reverse_compute_at", &["block", "loop"], &["preserve_unit_loops", "index"]),
     kind("ComputeInline", "compute_inline", &["block"], &[]),
@@ -77,6 +81,8 @@ const LISTS: &[&str] = &[
     "get_output_blocks",
     "split",
     "loop_partition",
+    "cache_inplace",
+    "cache_index",
     "sample_perfect_tile",
 ];
 

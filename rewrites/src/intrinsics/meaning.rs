@@ -1,7 +1,7 @@
 //! The meaning of a program with tensor intrinsics: the same program, with what each of them computes in its place.
 //! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
 use super::{get, names, Instance, Intrinsic, Lie};
-use satune_ir::{structural, Block, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use satune_ir::{structural, Block, BlockId, BlockRealize, BufferId, Program, Stmt};
 use std::collections::HashMap;
 use std::sync::Arc;
 
