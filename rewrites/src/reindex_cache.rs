@@ -9,8 +9,8 @@ use crate::schedule::{Result, Schedule};
 use crate::tree::Node;
 use crate::{iter_map, regions, scope, ScheduleError};
 use satune_ir::{
-    visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, For, IterKind, IterVar, Range, Region, Stmt,
-    VarId,
+    visit, BinOp, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, For, IterKind, IterVar, Range, Region,
+    Stmt, VarId,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -115,6 +115,9 @@ fn mapped(block: &Block, map: &IndexMap) -> Result<(Vec<Expr>, Vec<i64>)> {
         ))
         .at_block(block.id)
     })?;
+    // Terms in TVM's order.
+    let ordered = |e: Expr| Linear::of(&e, &Domains::new()).map_or(e, |l| l.sorted().expr());
+    let new = new.into_iter().map(ordered).collect();
     let extents: Option<Vec<i64>> = block.iter_vars.iter().map(|iv| constant(&iv.extent)).collect();
     let shape = extents.and_then(|extents| extents_of(map, &extents)).ok_or_else(|| {
         ScheduleError::internal(format!(
@@ -135,7 +138,12 @@ fn extents_of(map: &IndexMap, extents: &[i64]) -> Option<Vec<i64>> {
     let extent = |(k, e): (usize, &Expr)| {
         if let Some(map) = &taken {
             // As in TVM, `15 - i` starts with 15.
-            return map.extent_of(k).filter(|_| map.base_of(k) == Some(0));
+            let extent = map.extent_of(k).filter(|_| map.base_of(k) == Some(0))?;
+            // A remainder has all its values, even where the divisor is larger than what is divided.
+            return Some(match e {
+                Expr::Binary(BinOp::FloorMod, _, c) => extent.max(constant(c)?),
+                _ => extent,
+            });
         }
         let interval = Interval::of(e, &domains, &none)?;
         interval.lo.as_constant().filter(|lo| *lo == 0)?;
@@ -203,7 +211,8 @@ fn require_told_apart(
         return Err(refused(s, block.id, buffer, "its iterators do not start with 0")?);
     }
     let extents: Option<Vec<i64>> = block.iter_vars.iter().map(|iv| constant(&iv.extent)).collect();
-    if old.iter().all(|e| new.contains(e)) || extents.is_some_and(|e| map.is_injective(&e)) {
+    let fixed = |e: &Expr| !visit::uses_var(e, &|v| block.iter_vars.iter().any(|iv| iv.var.id == v));
+    if old.iter().all(|e| fixed(e) || new.contains(e)) || extents.is_some_and(|e| map.is_injective(&e)) {
         return Ok(());
     }
     let why = format!("the map {map} may take several of its elements to one place");
