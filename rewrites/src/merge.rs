@@ -16,13 +16,14 @@
 //!
 //! Legal when: 1 there are two loops or more; 2 none of these loops has an annotation or a thread binding, and all start with
 //! 0; 3 each is the only child of the one above; 4 all lie in one scope; 5 the nests are equally deep; 6 with equal extents;
-//! and, what TVM does not ask (and crashes): 7 no loop is given twice. TVM does not ask what the nests exchange. A strict
-//! replay does: [`require_kept_order`], and then [`crate::soundness`].
+//! and, what TVM does not ask: 7 no loop is given twice (it crashes); 8 what a nest reads, overwrites or is moved behind is
+//! written by one block before anybody reads it; 9 then [`soundness`] finds no read that comes too early. TVM asks
+//! nothing of what the nests exchange.
 use crate::arith::int;
 use crate::loop_checks::{require_only_child, require_plain, require_zero_start};
 use crate::schedule::{Result, Schedule};
 use crate::tree::{self, LoopId, Node};
-use crate::{ErrorClass, ScheduleError};
+use crate::{soundness, ErrorClass, ScheduleError};
 use satune_ir::{visit, BlockId, BufferId, Expr, For, ForKind, Stmt};
 use std::collections::{HashMap, HashSet};
 
@@ -35,7 +36,7 @@ pub struct Plan {
     pub nests: Vec<Vec<LoopId>>,
 }
 
-/// Conditions 1 to 7, in TVM's order.
+/// Conditions 1 to 8, in TVM's order.
 pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Plan> {
     let Some((&first, rest)) = loops.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Err(ScheduleError::value("'merge' requires at least 2 loop(s)"));
@@ -71,7 +72,9 @@ pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Plan> {
         error.loops = loops.to_vec();
         return Err(error);
     }
-    Ok(Plan { above, nests })
+    let plan = Plan { above, nests };
+    require_kept_order(s, &plan)?;
+    Ok(plan)
 }
 
 fn refused(fast: &str, detail: String) -> ScheduleError {
@@ -113,15 +116,10 @@ fn require_alike(s: &Schedule, first: LoopId, others: &[LoopId], id: LoopId, nes
     Ok(())
 }
 
-/// Refuses a merge that may change which values are read, as far as [`crate::soundness`] cannot see it: that looks for reads
-/// of elements which nobody has written yet, and takes every element that somebody has written for the right one. So of what
-/// the nests, and those between them, exchange, nothing may be written that an earlier block of the scope accesses, but by
-/// the one block that writes it at all.
-///
-/// # Errors
-/// Names the two blocks and the buffer.
-pub fn require_kept_order(s: &Schedule, loops: &[LoopId]) -> Result<()> {
-    let plan = legal(s, loops).map_err(|e| e.within("merge"))?;
+/// Condition 8. [`soundness`] looks for reads of elements which nobody has written yet, and takes every element that
+/// somebody has written for the right one. So of what the nests, and those between them, exchange, nothing may be written
+/// that an earlier block of the scope accesses, but by the one block that writes it at all.
+fn require_kept_order(s: &Schedule, plan: &Plan) -> Result<()> {
     let entries = tree::entries(s.body_of(plan.above)?);
     // Which entry of the body above each nest is, or stands in.
     let places: Vec<usize> = plan
@@ -132,7 +130,10 @@ pub fn require_kept_order(s: &Schedule, loops: &[LoopId]) -> Result<()> {
     let (Some(&from), Some(&to)) = (places.iter().min(), places.iter().max()) else { return Ok(()) };
     let moved: Vec<(usize, BlockId)> =
         (from..=to).flat_map(|k| tree::child_realizes(&entries[k]).into_iter().map(move |r| (k, r.block.id))).collect();
-    let scope_id = s.scope_of(Node::Loop(loops[0]))?;
+    let scope_id = match plan.above {
+        Node::Block(id) => id,
+        loop_ => s.scope_of(loop_)?,
+    };
     let scope = s.scope(scope_id)?;
     let own = |b: BufferId| scope_id == s.root() || scope.allocated.contains(&b);
     for (at, &(here, earlier)) in moved.iter().enumerate() {
@@ -163,7 +164,6 @@ pub fn require_kept_order(s: &Schedule, loops: &[LoopId]) -> Result<()> {
                         s.block(later)?.name
                     ),
                 )
-                .within("merge")
                 .at_block(earlier)
                 .at_block(later)
                 .remedy("compute_at and reverse_compute_at join nests and check what they must"));
@@ -176,7 +176,13 @@ pub fn require_kept_order(s: &Schedule, loops: &[LoopId]) -> Result<()> {
 /// The primitive. Returns the innermost of the new loops.
 pub fn merge(s: &mut Schedule, loops: &[LoopId]) -> Result<LoopId> {
     let plan = legal(s, loops).map_err(|e| e.within("merge"))?;
-    apply(s, &plan).map_err(|e| e.within("merge"))
+    // Condition 9 is asked of the result.
+    let before = s.clone();
+    let done = apply(s, &plan).and_then(|id| soundness::check(before.program(), s.program()).map(|()| id));
+    done.map_err(|e| {
+        *s = before;
+        e.within("merge").remedy("give the nests in the order in which they stand, and shift neither against the other")
+    })
 }
 
 fn apply(s: &mut Schedule, plan: &Plan) -> Result<LoopId> {
@@ -394,33 +400,39 @@ for i in range(16):
     }
 
     #[test]
-    fn keeps_an_order_that_the_check_of_programs_can_judge() {
-        // Each element is written by one block, before it is read: reads that come too early are found.
-        for index in ["vi, vj", "15 - vi, vj"] {
-            let s = chained(index);
-            assert!(require_kept_order(&s, &pair(&s, 0)).is_ok());
+    fn refuses_what_would_read_something_else() {
+        // Each element is written by one block, before it is read.
+        let mut s = chained("vi, vj");
+        let [c, d] = pair(&s, 0);
+        merge(&mut s, &[c, d]).unwrap();
+        let early = "ScheduleError: The program would mean something else";
+        for (index, reversed) in [("15 - vi, vj", false), ("vi, vj", true)] {
+            let mut s = chained(index);
+            let [c, d] = pair(&s, 0);
+            assert_eq!(refusal(&mut s, |s| merge(s, &if reversed { [d, c] } else { [c, d] })), early, "{index}");
         }
-        let exchange = "ScheduleError: The nests to be merged exchange a buffer in a way that merging may change";
-        // The second overwrites what the first reads.
-        let mut s =
-            schedule(&func(PARAMS, &(nest("C", "16, 16", "A[15 - vi, vj]") + &nest("A", "16, 16", "T.float32(0)"))));
-        let pair = [loops(&s, "C")[0], loops(&s, "A")[0]];
-        assert_eq!(refusal(&mut s, |s| require_kept_order(s, &pair)), exchange);
-        // Two writers.
-        let twice =
-            nest("C", "16, 16", "A[vi, vj]") + &nest("D", "16, 16", "A[vj, vi]").replace("D[vi, vj]", "C[15 - vi, vj]");
-        let mut s = schedule(&func(PARAMS, &twice));
-        let pair = [loops(&s, "C")[0], loops(&s, "D")[0]];
-        assert_eq!(refusal(&mut s, |s| require_kept_order(s, &pair)), exchange);
-        // A block in between that the nest is moved behind.
-        let three =
-            nest("C", "16, 16", "D[vi, vj]") + &nest("D", "16, 16", "A[vi, vj]") + &nest("A", "16, 16", "T.float32(0)");
-        let mut s = schedule(&func(PARAMS, &three));
-        let pair = [loops(&s, "C")[0], loops(&s, "A")[0]];
-        assert_eq!(refusal(&mut s, |s| require_kept_order(s, &pair)), exchange);
         // Under a loop that both have.
-        let s = joined();
-        let pair = [loops(&s, "B")[1], loops(&s, "C")[1]];
-        assert!(require_kept_order(&s, &pair).is_ok());
+        let mut s = joined();
+        let both = [loops(&s, "B")[1], loops(&s, "C")[1]];
+        merge(&mut s, &both).unwrap();
+    }
+
+    #[test]
+    fn refuses_what_is_written_anew() {
+        let exchange = "ScheduleError: The nests to be merged exchange a buffer in a way that merging may change";
+        let overwrites = nest("A", "16, 16", "T.float32(0)");
+        let second = nest("D", "16, 16", "A[vj, vi]").replace("D[vi, vj]", "C[15 - vi, vj]");
+        for (body, other) in [
+            // The second overwrites what the first reads.
+            (nest("C", "16, 16", "A[15 - vi, vj]") + &overwrites, "A"),
+            // Two writers.
+            (nest("C", "16, 16", "A[vi, vj]") + &second, "D"),
+            // A nest in between, behind which the first is moved.
+            (nest("C", "16, 16", "T.float32(1)") + &nest("D", "16, 16", "A[vi, vj]") + &overwrites, "A"),
+        ] {
+            let mut s = schedule(&func(PARAMS, &body));
+            let pair = [loops(&s, "C")[0], loops(&s, other)[0]];
+            assert_eq!(refusal(&mut s, |s| merge(s, &pair)), exchange, "{other}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! verdicts, programs and traces, compared with TVM on a few hundred small cases where it is installed.
 //!
 //! Where TVM accepts and Satune refuses, TVM's program must be wrong; where both accept and the programs differ, too. What
-//! Satune accepts must mean what its source means; of merged nests that is what a strict replay promises.
+//! Satune accepts must mean what its source means.
 mod ask;
 
 use ask::ask;
@@ -461,28 +461,22 @@ fn plain(text: &str) -> String {
     text.replace(", strides=(1,)", "")
 }
 
-/// What a plain replay accepts means what its source means; merged nests where a strict replay accepts them.
+/// What is accepted means what its source means, and a strict replay accepts it, too.
 #[test]
 fn accepted_calls_keep_the_meaning() {
-    let (mut accepted, mut wrong, mut strict_only) = (0, Vec::new(), 0);
+    let mut accepted = 0;
     for case in &cases() {
         let seen = Seen::of(case);
-        let done = seen.results.iter().all(Result::is_ok);
-        let (strict, program) = replay_strict(&seen.source, &case.calls).expect("a schedule");
-        let kept = strict.iter().all(Result::is_ok);
-        assert!(done || !kept, "{}: only the strict replay accepts it", case.name);
-        let means = seen.keeps_the_meaning(&seen.ours);
-        if done && (!means || !kept) {
-            assert!(case.name.contains("merge"), "{}: {kept} {means}\n{}", case.name, tvmscript::print(&seen.ours));
-            strict_only += 1;
+        if seen.results.iter().any(Result::is_err) {
+            continue;
         }
-        if kept && !seen.keeps_the_meaning(program.program()) {
-            wrong.push(case.name.clone());
-        }
-        accepted += usize::from(done);
+        accepted += 1;
+        assert!(seen.keeps_the_meaning(&seen.ours), "{}\n{}", case.name, tvmscript::print(&seen.ours));
+        let (strict, _) = replay_strict(&seen.source, &case.calls).expect("a schedule");
+        assert!(strict.iter().all(Result::is_ok), "{}: {:?}", case.name, strict.last());
     }
-    println!("{accepted} cases are accepted, {strict_only} of them not by a strict replay");
-    assert!(accepted > 100 && strict_only > 0 && wrong.is_empty(), "{accepted}, {strict_only}: {wrong:?}");
+    println!("{accepted} cases are accepted");
+    assert!(accepted > 80, "{accepted}");
 }
 
 #[test]
