@@ -128,7 +128,6 @@ fn tvm_makes_the_same_programs() {
         "padded",
         "plain",
         "registers Some(true)",
-        "registers None",
         "split k",
         "vthreads of the block",
         "vthreads of a warp",
