@@ -189,7 +189,7 @@ pub fn new_nest(
         values.push(value);
     }
     realize.iter_values = values;
-    realize.predicate = all(clauses);
+    realize.predicate = all(guards::together(clauses));
     Ok(crate::split::serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize))))
 }
 

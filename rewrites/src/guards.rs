@@ -93,6 +93,36 @@ fn undivided(terms: &Linear, bound: i64, domains: &Domains) -> Option<(Linear, i
     Some((out, bound.checked_sub(1)?.div_euclid(common).checked_add(1)?))
 }
 
+/// Conditions that hold together, in order. As in TVM, the second one narrows the first where it bounds a remainder of the
+/// same index: `x < 20` before `x % 4 < 3` is `x < 19`.
+pub fn together(mut clauses: Vec<Expr>) -> Vec<Expr> {
+    if let [first, second, ..] = clauses.as_mut_slice() {
+        if let Some(narrower) = narrowed(first, second) {
+            *first = narrower;
+        }
+    }
+    clauses
+}
+
+/// `x < bound` where `x % modulus < limit`: the last round of the remainder ends at its limit.
+fn narrowed(upper: &Expr, digit: &Expr) -> Option<Expr> {
+    let less = |e: &Expr| match e {
+        Expr::Binary(BinOp::Lt, x, c) => Some((x.as_ref().clone(), constant(c).filter(|c| *c >= 0)?)),
+        _ => None,
+    };
+    let ((x, bound), (remainder, limit)) = (less(upper)?, less(digit)?);
+    let modulus = match &remainder {
+        Expr::Binary(BinOp::FloorMod, y, c) if **y == x => constant(c).filter(|c| *c > 0 && limit <= *c)?,
+        _ => return None,
+    };
+    let end = match bound % modulus {
+        0 => bound - modulus + limit,
+        last if last > limit => bound - last + limit,
+        _ => return None,
+    };
+    Some(compare(BinOp::Lt, x, int(end, DType::I32)))
+}
+
 /// A comparison with a constant, its linear side in normal form.
 pub fn simplified(clause: &Expr) -> Expr {
     let none = Domains::new();
@@ -213,6 +243,38 @@ mod tests {
             ("i*4 - k*2 - y < 8", "i * 4 - y - k * 2 < 8"),
         ] {
             assert_eq!(normal(given), tvm, "{given}");
+        }
+    }
+
+    #[test]
+    fn remainders_narrow_the_bound_before_them() {
+        let lt = |e: Expr, c: i64| compare(BinOp::Lt, e, int(c, DType::I32));
+        let digit = |m| floor_mod(var(3), m, DType::I32);
+        // What TVM 0.27's analyzer makes of `x < bound and x % 4 < limit`.
+        let tvm = [
+            (20, 3, 19),
+            (21, 3, 21),
+            (22, 3, 22),
+            (23, 3, 23),
+            (24, 3, 23),
+            (23, 2, 22),
+            (23, 1, 21),
+            (22, 1, 21),
+            (21, 1, 21),
+        ];
+        for (bound, limit, end) in tvm {
+            let got = together(vec![lt(var(3), bound), lt(digit(4), limit)]);
+            assert_eq!(got, [lt(var(3), end), lt(digit(4), limit)], "{bound} {limit}");
+        }
+        let other = vec![lt(digit(4), 3), lt(var(3), 20)];
+        assert_eq!(together(other.clone()), other, "only the one before");
+        for (bound, modulus, limit) in (0..30).flat_map(|b| (1..9).flat_map(move |m| (0..12).map(move |l| (b, m, l)))) {
+            let clauses = vec![lt(var(3), bound), lt(digit(modulus), limit)];
+            let got = together(clauses.clone());
+            for x in 0..64 {
+                let holds = |list: &[Expr]| list.iter().all(|e| eval(e, &[0, 0, 0, x, 0, 0]) == 1);
+                assert_eq!(holds(&got), holds(&clauses), "{bound} {modulus} {limit}: {x}");
+            }
         }
     }
 

@@ -286,6 +286,12 @@ impl IterMap {
                 let extent = t.extent.min(limit.checked_add(t.scale - 1)? / t.scale);
                 if t.lower != 1 || t.extent != self.marks[t.mark].extent {
                     self.digits.push((t.clone(), extent));
+                    // `i < 19` and `i % 4 < 3` hold where `i < 20` and `i % 4 < 3` do.
+                    let mark = &mut self.marks[t.mark];
+                    let whole = mark.extent.checked_add(t.extent - extent)?;
+                    if t.lower == 1 && whole % t.extent == 0 && (mark.extent..=whole).contains(&mark.padded) {
+                        (mark.extent, mark.padded) = (whole, whole);
+                    }
                     return Some(());
                 }
                 self.marks[t.mark].extent = extent;

@@ -26,6 +26,7 @@ fn eval(e: &Expr, point: &[i64]) -> i64 {
                 BinOp::FloorDiv => a.div_euclid(b),
                 BinOp::FloorMod => a.rem_euclid(b),
                 BinOp::Lt => i64::from(a < b),
+                BinOp::And => a & b,
                 other => panic!("{other:?}"),
             }
         }
@@ -70,6 +71,9 @@ fn sees_through_guards() {
     let map = detect(&parts(2), &d, &guard, true).unwrap();
     assert_eq!(map.indices(), parts(2));
     assert!(detect(&parts(4), &d, &guard, true).is_none());
+    let both = crate::arith::and(lt(var(0), int(19, DType::I32)), lt(digit(4), int(3, DType::I32)));
+    let pair = [floor_div(var(0), 4, DType::I32), digit(4)];
+    assert_eq!(detect(&pair, &d, &both, true).unwrap().indices(), pair);
     // What says nothing of the variables.
     assert!(detect(&parts(4), &d, &lt(var(7), int(3, DType::I32)), true).is_some());
 }
@@ -102,7 +106,8 @@ proptest! {
         let d = domains(&extents);
         let first = lt(indices[0].clone(), int(guard, DType::I32));
         let digit = lt(floor_mod(indices[0].clone(), modulus, DType::I32), int(guard.min(modulus), DType::I32));
-        for (keep, predicate) in [(true, &yes), (false, &yes), (true, &first), (true, &digit)] {
+        let both = crate::arith::and(first.clone(), digit.clone());
+        for (keep, predicate) in [(true, &yes), (false, &yes), (true, &first), (true, &digit), (true, &both)] {
             let Some(map) = detect(&indices, &d, predicate, keep) else { continue };
             let normal = map.indices();
             let mut image: HashMap<usize, BTreeSet<i64>> = HashMap::new();
