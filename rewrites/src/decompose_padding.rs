@@ -44,7 +44,7 @@ pub struct Plan {
 fn no_pattern(s: &Schedule, block: BlockId, reason: &str) -> ScheduleError {
     let name = s.block(block).map_or_else(|_| String::new(), |b| b.name.clone());
     ScheduleError::refused(
-        "decompose_padding expect the block to match padding pattern",
+        format!("decompose_padding expect the block to match padding pattern\n  {reason}"),
         format!("ScheduleError: decompose_padding expect the block {name} to match padding pattern\n  {reason}"),
     )
     .at_block(block)
@@ -392,8 +392,8 @@ for i in range(16):
             let mut s = padded(value);
             let (b, i) = (block(&s, "B"), loops(&s, "B")[0]);
             let error = decompose_padding(&mut s, b, i).unwrap_err();
-            assert_eq!(error.fast, "ScheduleError: decompose_padding expect the block to match padding pattern");
-            assert!(error.detail.ends_with(reason), "{value}: {}", error.detail);
+            let message = "ScheduleError: decompose_padding expect the block to match padding pattern";
+            assert_eq!(error.fast, format!("{message}\n  {reason}"), "{value}");
         }
         let mut s = chain();
         let (b, i) = (block(&s, "B"), loops(&s, "C")[0]);

@@ -212,6 +212,8 @@ impl IterMap {
 
     /// The sum with all its terms fused into one, in mixed radix. None where they are not such.
     fn fused(&mut self, mut sum: Sum) -> Option<Sum> {
+        // First of all: a guard of `f // 3` says nothing about a sum of `f // 3 * 3 + f % 3`, which is f.
+        join_parts(&mut sum.terms)?;
         for i in 0..self.constraints.len() {
             self.use_constraint(self.constraints[i], &mut sum.terms)?;
         }

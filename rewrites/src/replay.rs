@@ -12,7 +12,7 @@ use crate::{
     storage_align, tensorize, transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
 };
 use args::Args;
-use satune_ir::{BlockId, Program};
+use satune_ir::{BlockId, Expr, Program};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -182,6 +182,18 @@ const KEEP_THE_MEANING: [&str; 12] = [
 fn wrong(call: &Call, what: impl std::fmt::Display) -> ScheduleError {
     let message = format!("{}: {what}", call.op);
     ScheduleError::of(ErrorClass::TypeError, message.clone(), message)
+}
+
+/// A number as an element of a block's buffer: a trace says whether it is whole, and not how many bits it has.
+fn of_buffer(s: &Schedule, block: BlockId, (write, index): (bool, i64), value: Expr) -> Expr {
+    let Ok(block) = s.block(block) else { return value };
+    let regions = if write { &block.writes } else { &block.reads };
+    let region = usize::try_from(index).ok().and_then(|i| regions.get(i));
+    match (value, region.map(|r| s.program().buffer(r.buffer).dtype)) {
+        (Expr::Int(v, _), Some(dtype)) if !dtype.is_float() => Expr::Int(v, dtype),
+        (Expr::Float(bits, _), Some(dtype)) if dtype.is_float() => Expr::Float(bits, dtype),
+        (value, _) => value,
+    }
 }
 
 /// The names that [`replay`] knows, in the order of the manual.
@@ -367,7 +379,8 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         "transform_layout" => {
             let (block, (write, index)) = (args.block(s, 0, "block")?, args.buffer(1, "buffer")?);
-            let (map, value) = (args.index_map(2, "index_map")?, args.constant(3, "pad_value")?);
+            let map = args.index_map(2, "index_map")?;
+            let value = args.constant(3, "pad_value")?.map(|value| of_buffer(s, block, (write, index), value));
             let pad = match &value {
                 Some(value) => transform_layout::Padding::Value(value),
                 None if args.flag(4, "assume_injective_transform", false)? => transform_layout::Padding::Unused,
