@@ -35,3 +35,14 @@ pub fn check(
     let made = scheduled(&small, plan, &small_problem, options).map_err(|e| e.to_string())?;
     scheduled::check_each(&small, &made, 0x5eed).map_err(|e| e.to_string())
 }
+
+/// What all kernels of a module did.
+pub fn together(kernels: &[Checked]) -> Checked {
+    let mut all = Checked { total: Default::default(), hot_loop: Default::default(), blocks: 0 };
+    for k in kernels {
+        all.total += k.total;
+        all.hot_loop += k.hot_loop;
+        all.blocks += k.blocks;
+    }
+    all
+}

@@ -24,10 +24,14 @@ pub struct KernelWork {
     pub shared_loads: f64,
     /// Stores to shared memory.
     pub shared_stores: f64,
-    /// Wavefronts of both.
-    pub wavefronts: f64,
+    /// Wavefronts of loads from shared memory.
+    pub load_wavefronts: f64,
     /// The least for them.
-    pub wavefronts_ideal: f64,
+    pub load_wavefronts_ideal: f64,
+    /// Wavefronts of stores to shared memory.
+    pub store_wavefronts: f64,
+    /// The least for them.
+    pub store_wavefronts_ideal: f64,
     /// Arithmetic.
     pub arithmetic: f64,
     /// Divisions and functions.
@@ -305,12 +309,14 @@ impl Row<'_> {
 impl KernelWork {
     /// Accesses of neighbouring elements in shared memory, which have no conflicts.
     fn shared(&mut self, instructions: f64, bytes_per_lane: i64, store: bool) {
-        if store {
-            self.shared_stores += instructions;
+        let wavefronts = instructions * run_wavefronts(bytes_per_lane);
+        let [count, taken, least] = if store {
+            [&mut self.shared_stores, &mut self.store_wavefronts, &mut self.store_wavefronts_ideal]
         } else {
-            self.shared_loads += instructions;
-        }
-        self.wavefronts += instructions * run_wavefronts(bytes_per_lane);
-        self.wavefronts_ideal += instructions * run_wavefronts(bytes_per_lane);
+            [&mut self.shared_loads, &mut self.load_wavefronts, &mut self.load_wavefronts_ideal]
+        };
+        *count += instructions;
+        *taken += wavefronts;
+        *least += wavefronts;
     }
 }

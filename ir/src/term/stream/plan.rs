@@ -117,6 +117,7 @@ impl KernelPlan {
     pub fn tile_text(&self) -> String {
         match self {
             KernelPlan::Flat(p) => format!("{}x{}", p.side_by_side, p.steps * p.threads * p.vector),
+            KernelPlan::Row(p) if p.rows_per_block() == 1 => "1 row".into(),
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
             KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
         }
