@@ -4,7 +4,7 @@ use crate::lower::program::LowerOptions;
 use crate::scheduled::{self, Checked, Scheduled, ScheduledError};
 use satune_ir::term::stream::{StreamPlan, Streams};
 use satune_ir::Program;
-use satune_rewrites::space::stream::{streams, trace};
+use satune_rewrites::space::stream::{streams_of, trace};
 
 /// Kernels of a plan.
 ///
@@ -30,9 +30,9 @@ pub fn check(
     problem: &Streams,
     options: &LowerOptions,
 ) -> Result<Vec<Checked>, String> {
-    let small = shrink(source, plan, problem);
-    let small_problem = streams(&small).map_err(|e| e.to_string())?;
-    let made = scheduled(&small, plan, &small_problem, options).map_err(|e| e.to_string())?;
+    let (small, plan) = shrink(source, plan, problem);
+    let small_problem = streams_of(&small, &plan).map_err(|e| e.to_string())?;
+    let made = scheduled(&small, &plan, &small_problem, options).map_err(|e| e.to_string())?;
     scheduled::check_each(&small, &made, 0x5eed).map_err(|e| e.to_string())
 }
 

@@ -7,7 +7,7 @@ use satune_extract::{Counts, Descriptor, Query};
 use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
 use satune_ir::term::{Plan, Schedule, Space};
 use satune_ir::{tvmscript, Program};
-use satune_rewrites::space::stream::{rules, streams, StreamMenu};
+use satune_rewrites::space::stream::{rules, streams, streams_of, StreamMenu};
 use satune_rewrites::space::{saturate, Fuel};
 use std::time::Duration;
 
@@ -34,6 +34,10 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         "transpose:96,200,f32",
         "transpose:128,128,f16",
         "relu_chain:64,1000,f32",
+        "rowsum:4,4194304,f32",
+        "mean:2,1000000,f16",
+        "softmax:4,262144,f32",
+        "gemv:2,1048576,f32",
     ] {
         let (program, problem) = problem(operator);
         let space = space(&problem, &gpu, &StreamMenu::default());
@@ -44,8 +48,8 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         for _ in 0..12 {
             let term = counts.sample(&space, &mut random).unwrap();
             let plan = StreamPlan::from_term(&term, &problem).unwrap();
-            let small = streaming::shrink(&program, &plan, &problem);
-            let small_problem = streams(&small).unwrap();
+            let (small, small_plan) = streaming::shrink(&program, &plan, &problem);
+            let small_problem = streams_of(&small, &small_plan).unwrap();
             let text = plan.describe().join("\n");
             let checked = match streaming::check(&program, &plan, &problem, &options) {
                 Ok(checked) => checked,
@@ -54,7 +58,7 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
                     continue;
                 }
             };
-            let work = stream_work(&plan, &small_problem);
+            let work = stream_work(&small_plan, &small_problem);
             assert_eq!(work.len(), checked.len(), "{operator}");
             for (w, c) in work.iter().zip(&checked) {
                 let expected = (c.total.global_load_sectors as f64, c.total.global_store_sectors as f64);
@@ -94,7 +98,7 @@ fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
             let Schedule::Stream(plan) = &c.plan else { panic!("{text}") };
             assert_eq!(plan.kernels.len(), 1, "{text}");
             let checked = streaming::check(&program, plan, &problem, &options).unwrap();
-            let small = streams(&streaming::shrink(&program, plan, &problem)).unwrap();
+            let small = streams(&streaming::shrink(&program, plan, &problem).0).unwrap();
             let least = least_bytes(&small) / 32.0;
             let sectors = checked[0].total.global_sectors().0 as f64;
             println!("{text}: {sectors} sectors, least {least}, {:.4} ms", c.cost.ms);

@@ -123,7 +123,7 @@ fn norm(parts: &[f64], p: f64) -> f64 {
 /// When the GPU cannot run one of its kernels.
 pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Result<StreamCost, Infeasible> {
     let mut kernels = Vec::new();
-    if let Some(stream) = problem.variant(&plan.inlined) {
+    if let Some(stream) = problem.of_plan(plan) {
         for kernel in &plan.kernels {
             kernels.push(kernel_cost(kernel, stream, gpu)?);
         }

@@ -58,7 +58,7 @@ pub struct KernelWork {
 
 /// Work of every kernel of a plan. Empty where the plan is of another program.
 pub fn stream_work(plan: &StreamPlan, problem: &Streams) -> Vec<KernelWork> {
-    let Some(stream) = problem.variant(&plan.inlined) else { return Vec::new() };
+    let Some(stream) = problem.of_plan(plan) else { return Vec::new() };
     plan.kernels.iter().map(|k| kernel_work(k, stream)).collect()
 }
 
@@ -260,6 +260,12 @@ impl Row<'_> {
                         work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
                     }
                     latency = latency.max(if before { 2 } else { 3 });
+                }
+                (AccessForm::SharedRow, _) => {
+                    // Rows that others have read, too, come from L2.
+                    let (different, times) = distinct_rows(b, access, shape.row_iters);
+                    work.global(rows(different, shape.columns, chunk, bytes).times(times), false);
+                    latency = latency.max(if times > 1.0 { 2 } else { 3 });
                 }
                 (AccessForm::PerColumn, Place::Global) => {
                     work.global(rows(1, shape.columns, chunk, bytes).times(rows_all), false);

@@ -60,13 +60,13 @@ impl KernelPlan {
 
 /// Blocks of threads of the largest kernel; 0 where the plan is of another program.
 pub fn stream_blocks(plan: &StreamPlan, problem: &Streams) -> i64 {
-    let Some(stream) = problem.variant(&plan.inlined) else { return 0 };
+    let Some(stream) = problem.of_plan(plan) else { return 0 };
     plan.kernels.iter().map(|k| k.thread_blocks(stream)).max().unwrap_or(0)
 }
 
 /// Shared memory of a block of the kernel that takes the most, bytes; 0 where the plan is of another program.
 pub fn stream_shared_bytes(plan: &StreamPlan, problem: &Streams) -> i64 {
-    let Some(stream) = problem.variant(&plan.inlined) else { return 0 };
+    let Some(stream) = problem.of_plan(plan) else { return 0 };
     plan.kernels.iter().map(|k| k.shared_bytes(stream)).max().unwrap_or(0)
 }
 

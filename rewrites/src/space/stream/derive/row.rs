@@ -113,7 +113,8 @@ impl Writer<'_> {
         let copied = if map { wide && to_memory } else { last };
         let written = copied.then(|| self.bound("cache_write", [var(name), json!(0), json!("local")], "written"));
         let from_memory = |r: &satune_ir::term::stream::Access| {
-            let along = matches!(b.form(r, shape.row_iters), AccessForm::Full | AccessForm::PerColumn);
+            let along =
+                matches!(b.form(r, shape.row_iters), AccessForm::Full | AccessForm::PerColumn | AccessForm::SharedRow);
             along && self.stream.buffers.get(r.buffer).is_some_and(|x| plan.place(&x.name) != Place::Registers)
         };
         let reads: Vec<usize> = (0..b.reads.len()).filter(|r| wide && from_memory(&b.reads[*r])).collect();
