@@ -68,8 +68,10 @@ pub struct StreamBlock {
     pub name: String,
     /// What it does.
     pub kind: BlockKind,
-    /// Its iterators in order, spatial ones first; the loops are a plain nest of them.
+    /// Its iterators in the order of their loops, spatial ones first; the loops are a plain nest.
     pub iters: Vec<StreamIter>,
+    /// The place of each of them among the block's own iterators: what `compute_at` makes loops for comes in that order.
+    pub places: Vec<usize>,
     /// What it reads, in the order of the block's regions (a reduction's own sum is none of them).
     pub reads: Vec<Access>,
     /// What it writes.

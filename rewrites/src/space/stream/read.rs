@@ -191,7 +191,15 @@ fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Resu
     count(value, &mut arithmetic, &mut special);
     let dtype = buffers.program.buffer(*target).dtype;
     let kind = if reduces { BlockKind::Reduce } else { BlockKind::Map };
-    Ok(StreamBlock { name: block.name.clone(), kind, iters, reads, write, arithmetic, special, dtype })
+    let places = order.to_vec();
+    // The loops that `compute_at` makes are in the order of the iterators.
+    let reduced: Vec<usize> = places.iter().zip(&iters).filter(|(_, i)| i.reduce).map(|(p, _)| *p).collect();
+    let adjacent = reduced.windows(2).all(|w| w[1] == w[0] + 1);
+    let in_order = places.windows(2).all(|w| w[0] < w[1]);
+    if !(if reduces { adjacent } else { in_order }) {
+        return Err("its loops are not in the order of its iterators".into());
+    }
+    Ok(StreamBlock { name: block.name.clone(), kind, iters, places, reads, write, arithmetic, special, dtype })
 }
 
 /// Counts the operations of an expression.
