@@ -31,8 +31,7 @@ pub struct Placement {
 /// The conditions that both share, in TVM's order, and the placement.
 pub fn legal(s: &Schedule, block: BlockId, target: LoopId, index: i64, direction: Direction) -> Result<Placement> {
     s.get_loop(target)?;
-    let scope_id = s.scope_of(Node::Block(block))?;
-    scope::require_stage_pipeline(s, scope_id)?;
+    let scope_id = scope::pipeline_of(s, block)?;
     let graph = s.scope(scope_id)?;
     scope::require_complete_or_reduction(s, block, &graph)?;
     require_same_scope(s, block, target, scope_id)?;

@@ -232,20 +232,17 @@ fn fill(s: &mut Schedule, realize: &BlockRealize, loops: &[LoopId], plan: &Plan)
     let id = s.program_mut().fresh_block();
     let rename = &mut |e: &Expr| visit::substitute(e, &map);
     let block = Block {
-        id,
-        name: format!("{}_pad_const", realize.block.name),
         iter_vars,
-        reads: Vec::new(),
         writes: realize.block.writes.iter().map(|w| visit::map_region(w, rename)).collect(),
-        init: None,
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
-        annotations: Default::default(),
-        body: Box::new(Stmt::Store {
-            buffer: plan.buffer,
-            indices: plan.indices.iter().map(&mut *rename).collect(),
-            value: plan.padding.clone(),
-        }),
+        ..Block::plain(
+            id,
+            format!("{}_pad_const", realize.block.name),
+            Stmt::Store {
+                buffer: plan.buffer,
+                indices: plan.indices.iter().map(&mut *rename).collect(),
+                value: plan.padding.clone(),
+            },
+        )
     };
     // The loops further out are known here; those of the copy are new.
     let all = s.loops_of(realize.block.id)?;

@@ -146,7 +146,8 @@ pub fn threads_share(scope: &str, tag: &str) -> bool {
     storage <= thread
 }
 
-fn bound_region(realize: &BlockRealize, region: &Region) -> Vec<Range> {
+/// A region of a block, in the variables of its loops.
+pub fn bound_region(realize: &BlockRealize, region: &Region) -> Vec<Range> {
     let map: HashMap<_, _> =
         realize.block.iter_vars.iter().zip(&realize.iter_values).map(|(iv, e)| (iv.var.id, e.clone())).collect();
     visit::map_region(region, &mut |e| visit::substitute(e, &map)).ranges

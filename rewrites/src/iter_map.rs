@@ -101,6 +101,11 @@ impl IterMap {
         sum.terms.iter().try_fold(1i64, |most, t| Some(most.max(t.extent.checked_mul(t.scale)?)))
     }
 
+    /// The constant part of an index, where it is a number.
+    pub fn base_of(&self, index: usize) -> Option<i64> {
+        constant(&self.sums.get(index)?.base)
+    }
+
     /// The indices in normal form.
     pub fn indices(&self) -> Vec<Expr> {
         self.sums.iter().map(|s| self.expr(s)).collect()

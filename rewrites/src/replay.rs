@@ -6,8 +6,9 @@ use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
 use crate::tree::LoopId;
 use crate::{
-    add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
-    decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
+    add_unit_loop, annotate, bind, blockize, cache_index, cache_inplace, cache_read, cache_write, compute_at,
+    compute_inline, decompose_padding, decompose_reduction, fuse, loop_partition, merge, normalize_prim_func,
+    pad_einsum, parallel, queries, reindex, reindex_cache_read, reindex_cache_write, reorder, reverse_compute_at,
     reverse_compute_inline, rfactor, sample_categorical, sample_perfect_tile, set_scope, soundness, split,
     storage_align, tensorize, transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
 };
@@ -207,6 +208,7 @@ pub const PRIMITIVES: &[&str] = &[
     "get_output_blocks",
     "split",
     "fuse",
+    "merge",
     "reorder",
     "bind",
     "vectorize",
@@ -217,6 +219,8 @@ pub const PRIMITIVES: &[&str] = &[
     "add_unit_loop",
     "cache_read",
     "cache_write",
+    "cache_inplace",
+    "cache_index",
     "compute_at",
     "reverse_compute_at",
     "decompose_reduction",
@@ -226,6 +230,8 @@ pub const PRIMITIVES: &[&str] = &[
     "compute_inline",
     "reverse_compute_inline",
     "reindex",
+    "reindex_cache_read",
+    "reindex_cache_write",
     "blockize",
     "tensorize",
     "pad_einsum",
@@ -233,6 +239,7 @@ pub const PRIMITIVES: &[&str] = &[
     "loop_partition",
     "transform_layout",
     "transform_block_layout",
+    "normalize_prim_func",
     "sample_perfect_tile",
     "sample_categorical",
     "enter_postproc",
@@ -304,6 +311,7 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         "fuse" => {
             fuse::fuse(s, &args.all_loops()?, args.flag(usize::MAX, "preserve_unit_iters", true)?).map(Handle::Loop)
         }
+        "merge" => merge::merge(s, &args.all_loops()?).map(Handle::Loop),
         "reorder" => reorder::reorder(s, &args.all_loops()?).map(done),
         "bind" => bind::bind(s, args.loop_(0, "loop")?, args.text(1, "thread_axis")?).map(done),
         "vectorize" => vectorize::vectorize(s, args.loop_(0, "loop")?).map(done),
@@ -356,6 +364,25 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             let kind = if write { reindex::Kind::Write } else { reindex::Kind::Read };
             reindex::reindex(s, args.block(s, 0, "block")?, kind, index).map(Handle::Block)
         }
+        "reindex_cache_read" | "reindex_cache_write" => {
+            let write = call.op == "reindex_cache_write";
+            let cache =
+                if write { reindex_cache_write::reindex_cache_write } else { reindex_cache_read::reindex_cache_read };
+            let index = args.int(1, if write { "write_buffer_index" } else { "read_buffer_index" })?;
+            let (block, memory) = (args.block(s, 0, "block")?, args.text(2, "storage_scope")?);
+            cache(s, block, index, memory, &args.index_map(3, "index_map")?).map(Handle::Block)
+        }
+        "cache_inplace" => {
+            let (block, index) = (args.block(s, 0, "block")?, args.int(1, "read_buffer_index")?);
+            cache_inplace::cache_inplace(s, block, index, args.text(2, "storage_scope")?)
+                .map(|blocks| Handle::from(blocks.to_vec()))
+        }
+        "cache_index" => {
+            let (block, memory) = (args.block(s, 0, "block")?, args.text(1, "storage_scope")?);
+            cache_index::cache_index(s, block, memory, args.int_or(2, "cse_thresh", 0)?).map(Handle::from)
+        }
+        "normalize_prim_func" => normalize_prim_func::normalize_prim_func(s)
+            .map(|infos| Handle::from(infos.into_iter().map(|info| info.block).collect::<Vec<_>>())),
         "blockize" => {
             let preserve = args.flag(1, "preserve_unit_iters", true)?;
             match args.required(0, "target")? {
@@ -394,12 +421,6 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         // Says where TVM's postprocessors begin; changes nothing.
         "enter_postproc" => Ok(Handle::None),
-        "merge" => Err(ScheduleError::refused(
-            "The loops cannot be merged without a proof that their nests are independent",
-            "merge runs the iterations of several nests together and proves nothing about their dependences",
-        )
-        .within("merge")
-        .remedy("compute_at and reverse_compute_at join nests and check what they must")),
         other => Err(ScheduleError::value(format!("`{other}` is no primitive that Satune has"))),
     }
 }
