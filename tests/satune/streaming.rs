@@ -91,8 +91,7 @@ fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
         "relu_chain:4096,4096,f32",
     ] {
         let (program, problem) = problem(operator);
-        let menu = StreamMenu { threads: vec![64, 128, 256], ..StreamMenu::default() };
-        let found = best_stream(&space(&problem, &gpu, &menu), &gpu, query);
+        let found = best_stream(&space(&problem, &gpu, &StreamMenu::default()), &gpu, query);
         assert!(found.proved, "{operator}");
         for c in &found.candidates {
             let text = format!("{operator}: {}", c.plan.describe().join("\n"));

@@ -4,7 +4,7 @@ use super::fixed::{Fixed, Kernel, Kind};
 use crate::explore::limits;
 use crate::streaming::StreamProblem;
 use satune_extract::Descriptor;
-use satune_ir::term::stream::{AccessForm, Place, Stream};
+use satune_ir::term::stream::{AccessForm, Place, Stream, Streams};
 use satune_rewrites::space::stream::{why_not_inlined, why_not_parted, StreamCondition, StreamMenu};
 
 /// Decisions that no menu offers.
@@ -36,6 +36,31 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
     out
 }
 
+/// Kinds of kernels that are asked for and that no block of the program can be.
+pub(super) fn impossible(fixed: &Fixed, streams: &Streams) -> Vec<String> {
+    let some = |able: &dyn Fn(&Stream, usize) -> bool| {
+        streams.variants.iter().any(|v| (0..v.blocks.len()).any(|block| able(v, block)))
+    };
+    let mut out = Vec::new();
+    for kind in fixed.kernels.iter().filter_map(|(_, kernel)| kernel.implied()) {
+        let (possible, why) = match kind {
+            Kind::Tile => (
+                some(&|v, block| v.transposed(block).is_some()),
+                "no block of the program is a transpose of one buffer, which tiles are for",
+            ),
+            Kind::Rows => (
+                some(&|v, block| v.fits_row(block, block + 1)),
+                "no block of the program reduces rows: it has no kernel of rows",
+            ),
+            Kind::Flat => (some(&|v, block| v.fits_flat(block)), "no block of the program is a map over all elements"),
+        };
+        if !possible && !out.iter().any(|o| o == why) {
+            out.push(why.to_string());
+        }
+    }
+    out
+}
+
 /// Conditions of the rules that what is fixed breaks, with their numbers; empty where it takes more than a look at one or
 /// two decisions to see it.
 pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -> Vec<String> {
@@ -60,7 +85,11 @@ pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -
         whole(stream, (0, stream.blocks.len()), &mut out);
     }
     for (name, kernel) in &fixed.kernels {
-        of_kernel(name.as_deref(), kernel, (stream, gpu), &mut out);
+        let ranges = match (fixed.one, &kernel.blocks) {
+            (true, None) => vec![(0, stream.blocks.len())],
+            _ => ranges(name.as_deref(), kernel, stream),
+        };
+        of_kernel(ranges, kernel, (stream, gpu), &mut out);
     }
     out.sort();
     out.dedup();
@@ -104,8 +133,12 @@ fn ranges(name: Option<&str>, kernel: &Kernel, stream: &Stream) -> Vec<(usize, u
     }
 }
 
-fn of_kernel(name: Option<&str>, kernel: &Kernel, (stream, gpu): (&Stream, &Descriptor), out: &mut Vec<String>) {
-    let ranges = ranges(name, kernel, stream);
+fn of_kernel(
+    ranges: Vec<(usize, usize)>,
+    kernel: &Kernel,
+    (stream, gpu): (&Stream, &Descriptor),
+    out: &mut Vec<String>,
+) {
     if let (Some(blocks), []) = (&kernel.blocks, ranges.as_slice()) {
         out.push(format!("{} do not follow each other among the blocks that are left", blocks.join(" + ")));
     }

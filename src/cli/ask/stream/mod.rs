@@ -32,7 +32,9 @@ impl Askable for StreamProblem {
     }
 
     fn outside(&self, fixed: &Fixed, _: &Descriptor) -> Vec<String> {
-        legal::outside(fixed, &streaming::menu())
+        let mut out = legal::outside(fixed, &streaming::menu());
+        out.extend(legal::impossible(fixed, &self.streams));
+        out
     }
 
     fn broken(&self, fixed: &Fixed, gpu: &Descriptor) -> Vec<String> {
