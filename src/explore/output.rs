@@ -165,10 +165,12 @@ pub struct TensorMapReport {
     pub buffer: String,
     /// Element type.
     pub dtype: DType,
-    /// Elements of a row, rows.
-    pub dims: [u64; 2],
-    /// Elements of a box's row, rows of a box.
-    pub tile: [u32; 2],
+    /// Elements along each dimension, the contiguous one first.
+    pub dims: Vec<u64>,
+    /// Bytes from one element to the next along each dimension but the first.
+    pub strides: Vec<u64>,
+    /// Elements of a box along each dimension.
+    pub tile: Vec<u32>,
     /// 128-byte swizzle.
     pub swizzle: bool,
 }
@@ -263,8 +265,8 @@ pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
         let args: Vec<String> = args.iter().map(|a| argument_name(*a, program, &module.workspaces)).collect();
         let launch = Launch::of(kernel, &args);
         let tensor_maps = launch.arguments.iter().filter_map(|a| {
-            let Map { dtype, dims, tile, swizzle } = a.map.clone()?;
-            Some(TensorMapReport { buffer: a.name.clone(), dtype, dims, tile, swizzle })
+            let Map { dtype, dims, strides, tile, swizzle } = a.map.clone()?;
+            Some(TensorMapReport { buffer: a.name.clone(), dtype, dims, strides, tile, swizzle })
         });
         kernels.push(KernelReport {
             name: kernel.name.clone(),

@@ -92,10 +92,16 @@ pub enum BenchError {
     },
 }
 
-/// Arithmetic that a GPU can do, TFLOP/s, without tensor cores.
-fn peak(gpu: &Descriptor, dtype: DType) -> f64 {
-    let lanes = if dtype == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes };
-    2.0 * f64::from(lanes) * f64::from(gpu.sms) * gpu.clock_mhz * 1e-6
+/// Arithmetic that a GPU can do on operands of a type, TFLOP/s: that of its tensor cores where the type has them without
+/// rounding, else of single threads in the type of the sums.
+fn peak(gpu: &Descriptor, operand: DType, sum: DType) -> f64 {
+    let flop_per_clock = match (operand, gpu.tensor) {
+        (DType::F32 | DType::F64, _) | (_, None) => {
+            2.0 * f64::from(if sum == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes })
+        }
+        (operand, Some(rates)) => rates.of(operand),
+    };
+    flop_per_clock * f64::from(gpu.sms) * gpu.clock_mhz * 1e-6
 }
 
 /// Measures problems, one after the other, now: what the store knows is not taken for an answer.
@@ -180,7 +186,8 @@ fn one(
         ms: measured.ms,
         spread: measured.spread,
         tflops,
-        fraction_of_peak: tflops / peak(&wanted.request.gpu, problem.contraction.accumulate),
+        fraction_of_peak: tflops
+            / peak(&wanted.request.gpu, problem.contraction.a.dtype, problem.contraction.accumulate),
         first_ms: first,
         library_ms,
         ratio: library_ms.map(|l| l / measured.ms),

@@ -9,15 +9,19 @@ pub use support::text as support_text;
 
 use super::exclusive::{self, Exclusive};
 use super::protocol::{
-    ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, ProductJob, Said, What, REDUCE, SPATIAL,
+    ArgumentJob, ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, ProductJob, Said, What, REDUCE, SPATIAL,
 };
 use super::worker::Supervised;
 use super::{Ask, Ceilings, Device, DeviceError, Identity, Kind, Subject};
+use crate::agreement::Rounding;
 use crate::compile::{CompileError, Compiler, Job};
-use crate::cuda::print;
+use crate::cuda::{function_name, print};
+use crate::host::Map;
+use crate::kernel::{Array, ArrayId, Kernel};
+use crate::lower::program::Argument;
 use crate::operators::Problem;
 use crate::store::{Reason, Verdict};
-use satune_ir::term::{Axis, Contraction, OperandInfo};
+use satune_ir::term::{Axis, Contraction, OperandInfo, Schedule};
 use satune_ir::DType;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -104,14 +108,30 @@ impl Cuda {
     }
 
     /// A time that no kernel for the problem can be under, ms: twice the arithmetic rate that the driver's figures allow.
-    fn floor_ms(&self, job: &MeasureJob) -> f64 {
-        // Lanes per multiprocessor: the most that any architecture has, tensor cores counted for half precision.
-        let lanes = if job.contraction.a.dtype == DType::F16 { 4096.0 } else { 256.0 };
+    fn floor_ms(&self, job: &MeasureJob, on_tensor_cores: bool) -> f64 {
+        // Multiply-adds per clock and multiprocessor: the most that any architecture has, tensor cores counted where the
+        // type has them (for f32 only where the kernel uses them).
+        let lanes = match job.contraction.a.dtype {
+            DType::F16 | DType::BF16 => 4096.0,
+            DType::I8 | DType::U8 => 8192.0,
+            DType::F32 if on_tensor_cores => 2048.0,
+            _ => 256.0,
+        };
         let rate = 2.0 * lanes * f64::from(self.info.sms) * f64::from(self.info.clock_mhz) * 1e6;
         if rate > 0.0 {
             job.contraction.flops() / (2.0 * rate) * 1e3
         } else {
             0.0
+        }
+    }
+
+    /// The architecture to compile a kernel for: `wgmma`, `setmaxnreg` and with them all kernels that take tensor maps are
+    /// features of the very chip.
+    fn arch_of(&self, kernel: &Kernel) -> String {
+        if kernel.tensor_maps.is_empty() {
+            self.info.arch.clone()
+        } else {
+            format!("{}a", self.info.arch)
         }
     }
 
@@ -138,14 +158,16 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
     let c = &problem.contraction;
     let at = |o: &OperandInfo| problem.program.params.iter().position(|id| *id == o.buffer);
     let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
-    // One buffer in two places would need inputs of its own.
-    if params[0] == params[1] || problem.program.params.len() != params.len() {
+    // One buffer in two places would need inputs of its own, and the reference is the product alone.
+    if params[0] == params[1] || problem.program.params.len() != params.len() || c.epilogue.is_some() {
         return None;
     }
+    let contraction = contraction(c)?;
+    let terms = contraction.terms();
     let mut job = MeasureJob {
         trace: String::new(),
         predicted_ms: 0.0,
-        contraction: contraction(c)?,
+        contraction,
         kernels: Vec::new(),
         workspaces: Vec::new(),
         params,
@@ -154,6 +176,14 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
         most_repeats: ask.most_repeats,
         seconds: ask.timeout.as_secs_f64() / 4.0,
         floor_ms: 0.0,
+        tolerance: Rounding {
+            factor: c.a.dtype,
+            sum: c.accumulate,
+            result: c.c.dtype,
+            terms,
+            tensor_cores: subject.is_some_and(on_tensor_cores),
+        }
+        .tolerance(),
     };
     if let Some(subject) = subject {
         let module = &subject.made.module;
@@ -165,28 +195,36 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
             .iter()
             .zip(&module.args)
             .map(|(kernel, args)| KernelJob {
-                name: kernel.name.clone(),
+                name: function_name(&kernel.name),
                 grid: kernel.grid,
                 block: kernel.block,
                 dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
-                args: args.clone(),
+                args: kernel
+                    .params()
+                    .zip(args)
+                    .map(|((id, array), buffer)| argument(kernel, id, array, buffer))
+                    .collect(),
             })
             .collect();
     }
     Some(job)
 }
 
+/// Whether a candidate multiplies on tensor cores.
+fn on_tensor_cores(subject: &Subject) -> bool {
+    matches!(subject.plan, Schedule::Mma(_) | Schedule::Wgmma(_))
+}
+
+fn argument(kernel: &Kernel, id: ArrayId, array: &Array, buffer: &Argument) -> ArgumentJob {
+    let map = kernel.tensor_maps.iter().find(|m| m.array == id);
+    ArgumentJob { buffer: *buffer, map: map.map(|m| Map::of(m, array.dtype)) }
+}
+
 /// The verdict on a problem that no worker takes.
 pub(super) fn too_many_axes() -> Verdict {
     let detail = format!(
-        "not measured: a worker takes products of two buffers, of at most {SPATIAL} axes of results and {REDUCE} reductions"
+        "not measured: a worker takes products of two buffers without an epilogue, of at most {SPATIAL} axes of results and {REDUCE} reductions"
     );
-    Verdict::Rejected { reason: Reason::CompileError, detail }
-}
-
-/// The verdict on a kernel that no worker can launch.
-fn tensor_maps() -> Verdict {
-    let detail = "not measured: workers do not make tensor maps yet; `emit --as c` writes a launcher that does".into();
     Verdict::Rejected { reason: Reason::CompileError, detail }
 }
 
@@ -235,7 +273,7 @@ impl Device for Cuda {
         let jobs: Vec<Job> = fresh
             .iter()
             .flat_map(|s| &s.made.module.kernels)
-            .map(|kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: self.info.arch.clone() })
+            .map(|kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: self.arch_of(kernel) })
             .collect();
         let mut results = self.compiler.compile_many(&jobs).into_iter();
         for subject in fresh {
@@ -247,9 +285,6 @@ impl Device for Cuda {
 
     fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
         let c = &problem.contraction;
-        if subject.made.module.kernels.iter().any(|k| !k.tensor_maps.is_empty()) {
-            return Ok(tensor_maps());
-        }
         let Some(mut job) = job(problem, Some(subject), ask) else { return Ok(too_many_axes()) };
         if !self.compiled.contains_key(&subject.trace) {
             self.prepare(problem, &[subject]);
@@ -263,7 +298,7 @@ impl Device for Cuda {
             Ok(support) => support,
             Err(verdict) => return Ok(verdict),
         };
-        job.floor_ms = self.floor_ms(&job);
+        job.floor_ms = self.floor_ms(&job, on_tensor_cores(subject));
         let blobs: Vec<&[u8]> = std::iter::once(&support).chain(&cubins).map(Vec::as_slice).collect();
         let timeout = Cuda::timeout(&job, ask);
         Ok(Cuda::finish(self.supervised.ask(&What::Measure(Box::new(job)), &blobs, timeout)?))
@@ -280,7 +315,7 @@ impl Device for Cuda {
             Ok(support) => support,
             Err(verdict) => return Ok(Some(verdict)),
         };
-        job.floor_ms = self.floor_ms(&job);
+        job.floor_ms = self.floor_ms(&job, false);
         let timeout = Cuda::timeout(&job, ask);
         let answer = self.supervised.ask(&What::Library(Box::new(job)), &[&support], timeout)?;
         Ok(Some(Cuda::finish(answer)))
