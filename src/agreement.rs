@@ -40,6 +40,8 @@ impl Agreement {
             (_, DType::F32 | DType::TF32) => 256.0 * f64::from(f32::EPSILON) / 2.0,
             (_, DType::F16) => 8.0 * 2.0_f64.powi(-11),
             (_, DType::BF16) => 8.0 * 2.0_f64.powi(-8),
+            (_, DType::F8E4M3) => 2.0_f64.powi(-3),
+            (_, DType::F8E5M2) => 2.0_f64.powi(-2),
             _ => 0.0,
         }
     }
@@ -81,6 +83,7 @@ impl Rounding {
         let terms = self.terms as f64;
         let sums = match (self.factor, self.sum) {
             (_, DType::F64) => 1e-15 * growth(terms),
+            (DType::F8E4M3 | DType::F8E5M2, _) if self.tensor_cores => 2.0_f64.powi(-13) * growth(terms / 32.0),
             (DType::F32, _) if self.tensor_cores => 2.0_f64.powi(-9) + 1e-6 * growth(terms),
             _ => 1e-6 * growth(terms),
         };
@@ -198,9 +201,10 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
         let of = |factor, sum, result, terms, tensor_cores| {
             Rounding { factor, sum, result, terms, tensor_cores }.tolerance()
         };
-        use DType::{BF16, F16, F32, F64, I32, I8};
+        use DType::{BF16, F16, F32, F64, F8E4M3, I32, I8};
         assert_eq!(of(I8, I32, I32, 4096, true), 0.0);
         assert_eq!(of(F64, F64, F64, 4, false), 4e-15);
+        assert!(of(F8E4M3, F32, F32, 4096, true) > 1e-3 && of(F8E4M3, F32, F32, 4096, false) < 1e-4);
         assert_eq!(of(F32, F32, F32, 4096, false), 64e-6);
         assert_eq!(of(BF16, F32, F32, 4096, true), 64e-6);
         // A product of tf32 passes as such and not as one of f32; results in 16 bits pass as they are rounded.

@@ -179,6 +179,8 @@ fn name_of(dtype: DType) -> &'static str {
         DType::U16 => "uint16",
         DType::U32 => "uint32",
         DType::U64 => "uint64",
+        DType::F8E4M3 => "float8_e4m3fn",
+        DType::F8E5M2 => "float8_e5m2",
         DType::F16 => "float16",
         DType::BF16 => "bfloat16",
         DType::TF32 => "tf32",

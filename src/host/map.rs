@@ -68,7 +68,7 @@ impl Map {
     /// not have are moved as whole numbers of their size: the TMA does not look into them.
     pub fn element(&self) -> (u32, &'static str) {
         match self.dtype {
-            DType::I8 | DType::U8 | DType::Bool => (0, "UINT8"),
+            DType::I8 | DType::U8 | DType::Bool | DType::F8E4M3 | DType::F8E5M2 => (0, "UINT8"),
             DType::I16 | DType::U16 => (1, "UINT16"),
             DType::U32 => (2, "UINT32"),
             DType::I32 => (3, "INT32"),

@@ -131,9 +131,9 @@ fn a_driver_that_goes_wrong_gives_reasons_and_no_times() {
     }
 }
 
-/// A product whose best schedules are on wgmma.
+/// A product whose best schedules are on wgmma, however small it is: no other tensor-core instruction takes fp8 here.
 const WGMMA: [&str; 9] =
-    ["explore", "gemm:1024,1024,1024,bf16,NT", "--device", "cuda", "--top", "1", "--no-compile", "--json", "--timeout"];
+    ["explore", "gemm:64,64,256,e4m3,NT", "--device", "cuda", "--top", "1", "--no-compile", "--json", "--timeout"];
 
 #[test]
 fn kernels_with_tensor_maps_are_launched() {
@@ -155,15 +155,15 @@ fn kernels_with_tensor_maps_are_launched() {
         let numbers =
             |field: &str| -> Vec<u64> { map[field].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect() };
         let (dims, strides, tile) = (numbers("dims"), numbers("strides"), numbers("tile"));
-        let kind = if map["dtype"] == "BF16" { 9 } else { 7 };
+        assert_eq!(map["dtype"], "F8E4M3");
         assert_eq!(
             **line,
             format!(
-                "map: type {kind}, rank 2, dims {} {}, strides {}, box {} by 1 {} by 1, interleave 0, swizzle 3, promotion 3, fill 0",
+                "map: type 0, rank 2, dims {} {}, strides {}, box {} by 1 {} by 1, interleave 0, swizzle 3, promotion 3, fill 0",
                 dims[0], dims[1], strides[0], tile[0], tile[1]
             )
         );
-        assert_eq!((dims[0], strides[0] % 16), (1024, 0));
+        assert_eq!((dims[0], dims[1], strides[0]), (256, 64, 256));
     }
     // The launch: its shared memory asked for, its grid and threads, maps where it takes maps.
     let shared = kernel["dynamic_shared_bytes"].as_u64().unwrap();
@@ -181,7 +181,6 @@ fn faults_of_kernels_with_tensor_maps_have_reasons() {
     for (driver, mode, reason, part) in [
         (&folder, "refuses", "crash", "cuTensorMapEncodeTiled refuses"),
         (&folder, "illegal", "crash", "ILLEGAL_ADDRESS"),
-        (&folder, "wrong", "wrong", "beyond the tolerance"),
         (&folder, "hang", "timeout", "no answer within"),
         (&old, "old", "compile_error", "this driver (of CUDA 11.8) makes no tensor maps"),
     ] {

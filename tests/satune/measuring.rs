@@ -255,7 +255,7 @@ fn commands_of_measuring_refuse_bad_input_with_the_remedy() {
 #[test]
 fn the_reference_kernels_compute_what_they_say() {
     let folder = tempfile::tempdir().unwrap();
-    let head = "#include <cmath>\n#include <cstdio>\n#define __device__ static\n#define __global__\n#define __shared__ static\nstruct Dim { int x; };\nstatic Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};\nstatic void __syncthreads() {}\nstatic long long clock64() { static long long c = 0; return c += 10; }\n#define asm(...) ((void)0)\n";
+    let head = "#include <cmath>\n#include <cstdio>\n#define __device__ static\n#define __global__\n#define __shared__ static\nstruct Dim { int x; };\nstatic Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};\nstatic void __syncthreads() {}\nstatic long long clock64() { static long long c = 0; return c += 10; }\n#define asm(...) ((void)0)\n#include <cstring>\nstatic unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }\nstatic float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }\n";
     // C[b, m, n] = sum of A[b, m, k] B[b, n, k] over k, with A stored as b, k, m.
     let main = r#"
 int main()
@@ -267,14 +267,14 @@ int main()
     fill(a, B * K * M, 1);
     fill(b, B * N * K, 2);
     for (int p = 0; p < B; ++p) for (int i = 0; i < M; ++i) for (int j = 0; j < N; ++j) for (int k = 0; k < K; ++k)
-        plain[(p * M + i) * N + j] += (double)a[(p * K + k) * M + i] * (double)b[(p * N + j) * K + k];
+        plain[(p * M + i) * N + j] += load(a[(p * K + k) * M + i]) * load(b[(p * N + j) * K + k]);
     reference(a, b, expected, B, K * M, N * K, M * N, M, 1, 0, N, N, 0, K, 1, 1, 0, 0, 0, K, M, 1, 1, 0, 0, 1, 0, 0);
     for (int i = 0; i < B * M * N; ++i) {
         if (fabs(expected[i] - plain[i]) > 1e-12) return printf("reference %d: %g, not %g\n", i, expected[i], plain[i]);
         c[i] = expected[i];
     }
     bool varied = a[0] != a[1] && a[0] != b[0];
-    for (int i = 0; i < B * K * M; ++i) varied = varied && a[i] >= -1 && a[i] < 1;
+    for (int i = 0; i < B * K * M; ++i) varied = varied && load(a[i]) >= -LIMIT && load(a[i]) <= LIMIT;
     if (!varied) return printf("fill\n");
     compare(c, expected, sums, B * M * N, 1e-5);
     if (sums[2] != 0 || sums[0] > 1e-12 || !(sums[1] > 0)) return printf("equal: %g %g %g\n", sums[0], sums[1], sums[2]);
@@ -285,7 +285,13 @@ int main()
     return 0;
 }
 "#;
-    for (factor, result) in [(DType::F32, DType::F32), (DType::F64, DType::F64)] {
+    for (factor, result, limit) in [
+        (DType::F32, DType::F32, 1),
+        (DType::F64, DType::F64, 1),
+        (DType::BF16, DType::F32, 1),
+        (DType::I8, DType::I32, 128),
+    ] {
+        let head = format!("{head}#define LIMIT {limit}\n");
         let text = support_text(factor, result).replace("asm volatile(", "asm(");
         let source = folder.path().join("support.cpp");
         std::fs::write(&source, format!("{head}{text}{main}")).unwrap();

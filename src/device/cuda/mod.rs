@@ -3,6 +3,8 @@
 mod driver;
 mod server;
 mod support;
+#[cfg(test)]
+mod tests;
 
 pub(super) use server::Server;
 pub use support::text as support_text;
@@ -113,7 +115,7 @@ impl Cuda {
         // type has them (for f32 only where the kernel uses them).
         let lanes = match job.contraction.a.dtype {
             DType::F16 | DType::BF16 => 4096.0,
-            DType::I8 | DType::U8 => 8192.0,
+            DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => 8192.0,
             DType::F32 if on_tensor_cores => 2048.0,
             _ => 256.0,
         };

@@ -1,5 +1,6 @@
 //! Kernels around the candidates: inputs, reference in double precision, comparison, ceilings, clock. Header-free, and
 //! every parameter is 8 bytes wide.
+use crate::cuda::fp8;
 use satune_ir::DType;
 
 /// Threads per block of all of them.
@@ -24,6 +25,8 @@ fn element(dtype: DType) -> Element {
         DType::F64 => of("double", "x", "x"),
         DType::F16 => of("unsigned short", "half_to_float(x)", "float_to_half((float)x)"),
         DType::BF16 => of("unsigned short", "bf16_to_float(x)", "float_to_bf16((float)x)"),
+        DType::F8E4M3 => of("unsigned char", "e4m3_to_float(x)", "float_to_e4m3((float)x)"),
+        DType::F8E5M2 => of("unsigned char", "e5m2_to_float(x)", "float_to_e5m2((float)x)"),
         // All values of a byte are as likely.
         DType::I8 => of("signed char", "x", "(signed char)floor(x * 128.0)"),
         DType::U8 => of("unsigned char", "x", "(unsigned char)floor((x + 1.0) * 128.0)"),
@@ -37,6 +40,9 @@ pub fn text(factor: DType, result: DType) -> String {
     let (factor, result) = (element(factor), element(result));
     let mut text = format!("typedef {} factor_t;\ntypedef {} result_t;\n", factor.c_type, result.c_type);
     text.push_str(CONVERSIONS);
+    for e4m3 in [true, false] {
+        text.push_str(&format!("__device__ {}\n\n__device__ {}\n\n", fp8::to_float(e4m3), fp8::from_float(e4m3)));
+    }
     text.push_str(&format!("__device__ double load(factor_t x) {{ return {}; }}\n", factor.load));
     text.push_str(&format!("__device__ factor_t store(double x) {{ return {}; }}\n", factor.store));
     text.push_str(&format!("__device__ double load_result(result_t x) {{ return {}; }}\n", result.load));
