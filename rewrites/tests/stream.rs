@@ -191,44 +191,6 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
     }
 }
 
-/// Every plan of a space.
-fn all_plans(space: &Space<StreamTerm>, problem: &Streams) -> Vec<StreamPlan> {
-    fn terms(space: &Space<StreamTerm>, class: Id) -> Vec<Vec<StreamTerm>> {
-        let mut out = Vec::new();
-        for node in space.choices(space.egraph.find(class)) {
-            let mut partial: Vec<(StreamTerm, Vec<StreamTerm>)> = vec![(node.clone(), Vec::new())];
-            for (i, child) in node.children().iter().enumerate() {
-                let below = terms(space, *child);
-                partial = partial
-                    .into_iter()
-                    .flat_map(|(node, nodes)| {
-                        below.iter().map(move |tail| {
-                            // The child's own ids are moved behind what is there.
-                            let offset = nodes.len();
-                            let mut nodes = nodes.clone();
-                            nodes.extend(tail.iter().map(|n| {
-                                let mut n = n.clone();
-                                n.children_mut().iter_mut().for_each(|id| *id = Id::from(usize::from(*id) + offset));
-                                n
-                            }));
-                            let mut node = node.clone();
-                            node.children_mut()[i] = Id::from(nodes.len() - 1);
-                            (node, nodes)
-                        })
-                    })
-                    .collect();
-            }
-            out.extend(partial.into_iter().map(|(node, mut nodes)| {
-                nodes.push(node);
-                nodes
-            }));
-        }
-        out
-    }
-    let all = terms(space, space.root);
-    all.into_iter().map(|nodes| StreamPlan::from_term(&RecExpr::from(nodes), problem).unwrap()).collect()
-}
-
 /// A menu of few sizes.
 fn few() -> StreamMenu {
     StreamMenu {
@@ -254,7 +216,8 @@ fn every_term_is_another_plan() {
             [("softmax", 2), ("transpose", 1), ("chain", 4)].iter().find(|x| x.0 == name).unwrap().1
         );
         let space = space(&problem, &few());
-        let plans = all_plans(&space, &problem);
+        let plans: Vec<StreamPlan> =
+            space.programs(space.root).iter().map(|t| StreamPlan::from_term(t, &problem).unwrap()).collect();
         let distinct: std::collections::HashSet<&StreamPlan> = plans.iter().collect();
         println!("{name}: {} programs", plans.len());
         assert_eq!(distinct.len(), plans.len(), "{name}");

@@ -138,6 +138,24 @@ fn tvm_verdicts() {
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Cases of one's own (`scripts/tvm_cases.py` makes them where TVM is installed), judged like the shared ones.
+#[test]
+#[ignore = "SATUNE_CASES names a file of cases"]
+fn other_cases() {
+    let path = std::env::var("SATUNE_CASES").expect("SATUNE_CASES names a file");
+    let text = std::fs::read_to_string(path).expect("the file");
+    let (mut agree, mut failures) = (0, Vec::new());
+    for line in text.lines() {
+        let case: Case = serde_json::from_str(line).expect("a case");
+        match judge(&case) {
+            Ok(()) => agree += 1,
+            Err(why) => failures.push(format!("{}: {why}", case.name)),
+        }
+    }
+    println!("{agree} of {} cases agree", agree + failures.len());
+    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
+
 /// The check refuses TVM's wrong programs and ours like them, and no others; a strict replay never makes them.
 #[test]
 fn wrong_programs_are_found() {

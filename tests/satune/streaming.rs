@@ -110,38 +110,6 @@ fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
     }
 }
 
-/// Every plan of a class, by brute force.
-fn all_terms(space: &Space<StreamTerm>, class: egg::Id) -> Vec<Vec<StreamTerm>> {
-    let mut out = Vec::new();
-    for node in space.choices(space.egraph.find(class)) {
-        let mut partial = vec![(node.clone(), Vec::new())];
-        for (i, child) in egg::Language::children(node).iter().enumerate() {
-            let below = all_terms(space, *child);
-            let mut next = Vec::new();
-            for (node, nodes) in &partial {
-                for tail in &below {
-                    let mut nodes: Vec<StreamTerm> = nodes.clone();
-                    let offset = nodes.len();
-                    nodes.extend(
-                        tail.iter()
-                            .cloned()
-                            .map(|n| egg::Language::map_children(n, |id| egg::Id::from(usize::from(id) + offset))),
-                    );
-                    let mut node: StreamTerm = node.clone();
-                    egg::Language::children_mut(&mut node)[i] = egg::Id::from(nodes.len() - 1);
-                    next.push((node, nodes));
-                }
-            }
-            partial = next;
-        }
-        out.extend(partial.into_iter().map(|(node, mut nodes)| {
-            nodes.push(node);
-            nodes
-        }));
-    }
-    out
-}
-
 #[test]
 fn extraction_and_count_equal_brute_force() {
     let gpu = Descriptor::load("a100").unwrap();
@@ -159,11 +127,11 @@ fn extraction_and_count_equal_brute_force() {
     for operator in ["softmax:8,256,f32", "transpose:64,64,f32", "relu_chain:8,256,f32"] {
         let (_, problem) = problem(operator);
         let space = space(&problem, &gpu, &menu);
-        let terms = all_terms(&space, space.root);
+        let terms = space.programs(space.root);
         assert_eq!(Counts::of(&space).total(), terms.len().into(), "{operator}");
         let mut times: Vec<f64> = terms
             .into_iter()
-            .map(|nodes| StreamPlan::from_term(&egg::RecExpr::from(nodes), &problem).unwrap())
+            .map(|term| StreamPlan::from_term(&term, &problem).unwrap())
             .filter_map(|plan| stream_cost(&plan, &problem, &gpu).ok())
             .map(|cost| cost.ms)
             .collect();

@@ -1,5 +1,6 @@
 //! From the blocks of a program to what the space knows of them.
 use super::StreamError;
+use satune_ir::affine::constant;
 use satune_ir::term::stream::{Access, BlockKind, Inlining, Stream, StreamBlock, StreamBuffer, StreamIter};
 use satune_ir::{BinOp, Block, BlockRealize, BufferId, Expr, IterKind, Program, Region, Stmt};
 
@@ -30,13 +31,6 @@ pub(in crate::space) fn stream(program: &Program, inlined: Vec<Inlining>) -> Res
     check_extents(&stream)?;
     axes(&mut stream);
     Ok(stream)
-}
-
-fn constant(expr: &Expr) -> Option<i64> {
-    match expr {
-        Expr::Int(value, _) => Some(*value),
-        _ => None,
-    }
 }
 
 type Loops = Vec<(satune_ir::VarId, i64)>;

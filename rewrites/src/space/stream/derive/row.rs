@@ -1,5 +1,5 @@
 //! The calls of a row kernel.
-use super::{from_end, var, Writer};
+use super::{from_end, var, TraceWriter, Writer};
 use satune_ir::term::stream::{AccessForm, BlockKind, Place, RowPlan, Shape, StreamBlock};
 use serde_json::json;
 
