@@ -57,12 +57,31 @@ pub struct SearchReport {
     pub reused: usize,
     /// Number of those without a time, by reason.
     pub rejected: BTreeMap<String, usize>,
+    /// What was said about the first of each.
+    #[serde(default)]
+    pub rejections: BTreeMap<String, String>,
     /// Time around the device's own work, per measured candidate, ms.
     pub overhead_ms: f64,
     /// The run's number in the store.
     pub run: i64,
     /// Best so far after each turn.
     pub log: Vec<crate::store::Step>,
+}
+
+impl SearchReport {
+    /// How many have no time and why, in words: the first detail of each reason.
+    pub fn rejected_text(&self) -> String {
+        let said = |(reason, n): (&String, &usize)| match self.rejections.get(reason) {
+            Some(detail) => format!("{n} {reason} ({})", detail.lines().next().unwrap_or_default()),
+            None => format!("{n} {reason}"),
+        };
+        let list: Vec<String> = self.rejected.iter().map(said).collect();
+        if list.is_empty() {
+            "none rejected".into()
+        } else {
+            list.join(", ")
+        }
+    }
 }
 
 /// A candidate's times on a device.

@@ -216,6 +216,40 @@ fn a_benchmark_says_what_it_measured_and_what_became_slower() {
 }
 
 #[test]
+fn a_program_that_fails_costs_a_benchmark_no_other() {
+    let (folder, _, _) = scripted(&[ScriptedOutcome::Near]);
+    // No worker takes an epilogue.
+    let programs = ["gemm:16,16,16,f32", "gemm_bias_relu:16,16,16,f32", "gemm:8,8,8,bf16,NT"];
+    let args = [&["bench", "--top", "1", "--device", "scripted", "--script", "script.json", "--json"], &programs[..]];
+    let run = satune(folder.path(), &args.concat());
+    assert_eq!(run.status.code(), Some(1));
+    let said = stderr(&run);
+    assert!(said.contains("1 of 3 programs have no result") && said.contains("without an epilogue"), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let names: Vec<&serde_json::Value> = result["rows"].as_array().unwrap().iter().map(|r| &r["program"]).collect();
+    assert_eq!(names, [programs[0], programs[2]]);
+    assert_eq!((&result["failed"][0]["program"], &result["lost"]), (&programs[1].into(), &false.into()));
+    let file = std::fs::read_to_string(folder.path().join("satune-out/bench.json")).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&file).unwrap(), result);
+    let page = std::fs::read_to_string(folder.path().join("satune-out/report.html")).unwrap();
+    assert!(page.contains("href=\"#p2\"") && page.contains("gemm:8,8,8,bf16,NT") && !page.contains("bias_relu"));
+}
+
+#[test]
+fn the_committed_suites_are_read() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/suites");
+    let mut lines = 0;
+    for entry in std::fs::read_dir(root).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for line in text.lines().map(|l| l.split('#').next().unwrap().trim()).filter(|l| !l.is_empty()) {
+            satune::operators::parse(line).unwrap_or_else(|e| panic!("{e}"));
+            lines += 1;
+        }
+    }
+    assert!(lines >= 7 + 11 + 32);
+}
+
+#[test]
 fn commands_of_measuring_refuse_bad_input_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("suite.txt"), "gemm:1,1,1,f32\ngemm:0,1,1,f32\n").unwrap();
