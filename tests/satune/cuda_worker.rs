@@ -227,3 +227,23 @@ fn the_library_is_asked_for_the_same_product_in_every_order() {
     assert!(missing.contains("cuBLAS does not have this product"), "{missing}");
     assert!((report["mean_ratio"].as_f64().unwrap() - 1.0).abs() < 1e-6);
 }
+
+#[test]
+fn a_program_that_fails_costs_a_benchmark_no_other() {
+    let Some(folder) = driver("a_program_that_fails_costs_a_benchmark_no_other") else { return };
+    // No worker takes an epilogue.
+    let programs = ["gemm:16,16,16,f32", "gemm_bias_relu:16,16,16,f32", "gemm:8,8,8,f16,NT"];
+    let run =
+        satune(folder.path(), "", &[&["bench", "--top", "1", "--device", "cuda", "--json"], &programs[..]].concat());
+    assert_eq!(run.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(said.contains("1 of 3 programs have no result") && said.contains("without an epilogue"), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let names: Vec<&serde_json::Value> = result["rows"].as_array().unwrap().iter().map(|r| &r["program"]).collect();
+    assert_eq!(names, [programs[0], programs[2]]);
+    assert_eq!((&result["failed"][0]["program"], &result["lost"]), (&programs[1].into(), &false.into()));
+    let at = |name: &str| std::fs::read_to_string(folder.path().join("satune-out").join(name)).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&at("bench.json")).unwrap(), result);
+    let page = at("report.html");
+    assert!(page.contains("href=\"#p2\"") && page.contains("gemm:8,8,8,f16,NT") && !page.contains("bias_relu"));
+}

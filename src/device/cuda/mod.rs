@@ -21,8 +21,8 @@ use crate::cuda::{function_name, print};
 use crate::host::Map;
 use crate::kernel::{Array, ArrayId, Kernel};
 use crate::lower::program::Argument;
-use crate::operators::Problem;
 use crate::store::{Reason, Verdict};
+use crate::workload::Workload;
 use satune_ir::term::{Axis, Contraction, OperandInfo, Schedule};
 use satune_ir::DType;
 use std::collections::HashMap;
@@ -113,15 +113,15 @@ impl Cuda {
     fn floor_ms(&self, job: &MeasureJob, on_tensor_cores: bool) -> f64 {
         // Multiply-adds per clock and multiprocessor: the most that any architecture has, tensor cores counted where the
         // type has them (for f32 only where the kernel uses them).
-        let lanes = match job.contraction.a.dtype {
-            DType::F16 | DType::BF16 => 4096.0,
-            DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => 8192.0,
-            DType::F32 if on_tensor_cores => 2048.0,
+        let lanes = match job.contraction.as_ref().map(|c| c.a.dtype) {
+            Some(DType::F16 | DType::BF16) => 4096.0,
+            Some(DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2) => 8192.0,
+            Some(DType::F32) if on_tensor_cores => 2048.0,
             _ => 256.0,
         };
         let rate = 2.0 * lanes * f64::from(self.info.sms) * f64::from(self.info.clock_mhz) * 1e6;
         if rate > 0.0 {
-            job.contraction.flops() / (2.0 * rate) * 1e3
+            job.flops() / (2.0 * rate) * 1e3
         } else {
             0.0
         }
@@ -139,7 +139,7 @@ impl Cuda {
 
     /// Longest time: what was asked for, and the reference in double precision at a rate that every GPU exceeds.
     fn timeout(job: &MeasureJob, ask: &Ask) -> Duration {
-        ask.timeout + Duration::from_secs_f64((job.contraction.flops() / 5e10).min(3600.0))
+        ask.timeout + Duration::from_secs_f64((job.flops() / 5e10).min(3600.0))
     }
 }
 
@@ -154,18 +154,23 @@ fn rejected(error: &CompileError) -> Verdict {
     Verdict::Rejected { reason, detail: error.to_string() }
 }
 
-/// A problem, and a candidate of it, in a worker's terms; none for a problem of other buffers than
-/// A, B and C, or of more axes than the reference takes.
-pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Option<MeasureJob> {
-    let c = &problem.contraction;
-    let at = |o: &OperandInfo| problem.program.params.iter().position(|id| *id == o.buffer);
-    let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
-    // One buffer in two places would need inputs of its own, and the reference is the product alone.
-    if params[0] == params[1] || problem.program.params.len() != params.len() || c.epilogue.is_some() {
-        return None;
-    }
-    let contraction = contraction(c)?;
-    let terms = contraction.terms();
+/// A problem, and a candidate of it, in a worker's terms. Without a contraction where it is none, has other buffers than A,
+/// B and C, or more axes than the reference takes: then no GPU's results could be checked.
+pub(super) fn job(problem: &dyn Workload, subject: Option<&Subject>, ask: &Ask) -> MeasureJob {
+    let product = problem.contraction().and_then(|c| {
+        let known = &problem.program().params;
+        let at = |o: &OperandInfo| known.iter().position(|id| *id == o.buffer);
+        let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
+        // One buffer in two places would need inputs of its own, and the reference is the product alone.
+        let plain = params[0] != params[1] && known.len() == params.len() && c.epilogue.is_none();
+        Some((contraction(c)?, params)).filter(|_| plain)
+    });
+    let (contraction, params) = product.map_or((None, [0, 1, 2]), |(c, params)| (Some(c), params));
+    let tolerance = problem.contraction().zip(contraction.as_ref()).map_or(0.0, |(c, job)| {
+        let tensor_cores = subject.is_some_and(on_tensor_cores);
+        let (factor, sum, result, terms) = (c.a.dtype, c.accumulate, c.c.dtype, job.terms());
+        Rounding { factor, sum, result, terms, tensor_cores }.tolerance()
+    });
     let mut job = MeasureJob {
         trace: String::new(),
         predicted_ms: 0.0,
@@ -178,14 +183,7 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
         most_repeats: ask.most_repeats,
         seconds: ask.timeout.as_secs_f64() / 4.0,
         floor_ms: 0.0,
-        tolerance: Rounding {
-            factor: c.a.dtype,
-            sum: c.accumulate,
-            result: c.c.dtype,
-            terms,
-            tensor_cores: subject.is_some_and(on_tensor_cores),
-        }
-        .tolerance(),
+        tolerance,
     };
     if let Some(subject) = subject {
         let module = &subject.made.module;
@@ -209,7 +207,7 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
             })
             .collect();
     }
-    Some(job)
+    job
 }
 
 /// Whether a candidate multiplies on tensor cores.
@@ -223,7 +221,7 @@ fn argument(kernel: &Kernel, id: ArrayId, array: &Array, buffer: &Argument) -> A
 }
 
 /// The verdict on a problem that no worker takes.
-pub(super) fn too_many_axes() -> Verdict {
+fn too_many_axes() -> Verdict {
     let detail = format!(
         "not measured: a worker takes products of two buffers without an epilogue, of at most {SPATIAL} axes of results and {REDUCE} reductions"
     );
@@ -269,7 +267,7 @@ impl Device for Cuda {
         &self.identity
     }
 
-    fn prepare(&mut self, _problem: &Problem, subjects: &[&Subject]) {
+    fn prepare(&mut self, _problem: &dyn Workload, subjects: &[&Subject]) {
         self.compiled.retain(|trace, _| subjects.iter().any(|s| s.trace == *trace));
         let fresh: Vec<&&Subject> = subjects.iter().filter(|s| !self.compiled.contains_key(&s.trace)).collect();
         let jobs: Vec<Job> = fresh
@@ -285,9 +283,12 @@ impl Device for Cuda {
         }
     }
 
-    fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
-        let c = &problem.contraction;
-        let Some(mut job) = job(problem, Some(subject), ask) else { return Ok(too_many_axes()) };
+    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
+        let Some(c) = problem.contraction() else { return Ok(too_many_axes()) };
+        let mut job = job(problem, Some(subject), ask);
+        if job.contraction.is_none() {
+            return Ok(too_many_axes());
+        }
         if !self.compiled.contains_key(&subject.trace) {
             self.prepare(problem, &[subject]);
         }
@@ -306,13 +307,15 @@ impl Device for Cuda {
         Ok(Cuda::finish(self.supervised.ask(&What::Measure(Box::new(job)), &blobs, timeout)?))
     }
 
-    fn library(&mut self, problem: &Problem, ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
+    fn library(&mut self, problem: &dyn Workload, ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
         if self.info.libraries.cublas.is_none() {
             return Ok(None);
         }
-        let c = &problem.contraction;
-        let job = job(problem, None, &Ask { cut_off_ms: None, ..*ask });
-        let Some(mut job) = job.filter(|j| j.contraction.product.is_some()) else { return Ok(None) };
+        let Some(c) = problem.contraction() else { return Ok(None) };
+        let mut job = job(problem, None, &Ask { cut_off_ms: None, ..*ask });
+        if job.contraction.as_ref().is_none_or(|c| c.product.is_none()) {
+            return Ok(None);
+        }
         let support = match self.support(c.a.dtype, c.c.dtype) {
             Ok(support) => support,
             Err(verdict) => return Ok(Some(verdict)),
