@@ -177,12 +177,19 @@ pub struct KernelReport {
     pub file: String,
     pub grid: [u32; 3],
     pub block: [u32; 3],
+    /// Blocks of a cluster, along x; 1: none. The kernel's text says so too, so that a launch need not.
+    #[serde(default = "alone")]
+    pub cluster: u32,
     pub dynamic_shared_bytes: u32,
     /// Buffers in order.
     pub args: Vec<String>,
     /// Arguments that are tensor maps on a buffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tensor_maps: Vec<TensorMapReport>,
+}
+
+fn alone() -> u32 {
+    1
 }
 
 /// A tensor map: what `cuTensorMapEncodeTiled` is to be told.
@@ -307,6 +314,7 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
             file,
             grid: kernel.grid,
             block: kernel.block,
+            cluster: kernel.cluster,
             dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
             tensor_maps: tensor_maps.collect(),
             args,

@@ -26,6 +26,7 @@ fn plan(stages: u32, split_k: i64) -> WgmmaPlan {
         blocks: None,
         split_k,
         store: TileStore::Direct,
+        cluster: [1, 1],
     }
 }
 
