@@ -187,7 +187,7 @@ pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
     if parts == 1 || offered(stream).contains(&parts) {
         return None;
     }
-    if parts < 1 || parts > MOST_PARTS || parts & (parts - 1) != 0 {
+    if !(1..=MOST_PARTS).contains(&parts) || parts & (parts - 1) != 0 {
         return Some(format!("rows are split into a power of two of parts, {MOST_PARTS} at most; {parts} is none"));
     }
     let Some((block, rows, columns)) = reductions(stream).max_by_key(|(_, rows, columns)| (*columns % parts, *rows))
@@ -217,13 +217,13 @@ pub(super) fn part_calls(stream: &Stream, parts: i64) -> Vec<Call> {
     for (number, (block, _, _)) in reductions(stream).enumerate() {
         let name = |stem: &str| format!("{stem}_{number}");
         let var = |stem: &str| json!(format!("${}", name(stem)));
-        out.push(Call::new("get_sblock", [json!(block.name)]).into_name(&name("whole")));
-        out.push(Call::new("get_loops", [var("whole")]).into_name(&name("row_loops")));
+        out.push(Call::new("get_sblock", [json!(block.name)]).into_name(name("whole")));
+        out.push(Call::new("get_loops", [var("whole")]).into_name(name("row_loops")));
         let mut split = Call::new("split", [json!(format!("${}[-1]", name("row_loops")))]);
         split.kwargs.insert("factors".into(), Value::Array(vec![json!(parts), Value::Null]));
         split.out = Some(Out::Many(vec![name("part"), name("in_part")]));
         out.push(split);
-        out.push(Call::new("rfactor", [var("part"), json!(-1)]).into_name(&name("partial")));
+        out.push(Call::new("rfactor", [var("part"), json!(-1)]).into_name(name("partial")));
     }
     out
 }
