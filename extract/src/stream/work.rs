@@ -1,6 +1,6 @@
 //! Counts of what the kernels of a streaming plan do. Sectors of global memory equal the simulator's, by a test; what
 //! registers and compilers decide (arithmetic, address computation) is estimated.
-use super::accesses::{rows, Touched};
+use super::accesses::{rows, Parted, Touched};
 use super::tile;
 use satune_ir::term::stream::{
     Access, AccessForm, BlockKind, FlatPlan, KernelPlan, Place, RowPlan, Shape, Stream, StreamBlock, StreamPlan,
@@ -254,7 +254,14 @@ impl Row<'_> {
                     latency = latency.max(1);
                 }
                 (AccessForm::Full, Place::Global) => {
-                    work.global(rows(shape.rows, shape.columns, chunk, bytes), false);
+                    let tile = plan.threads * plan.vector;
+                    let parts = access.split.and_then(|at| access.dims[at]).map(|i| b.iters[i].extent);
+                    let touched = match parts.filter(|_| plan.vector > 1) {
+                        Some(parts) => Parted { rows: shape.rows / parts, parts, length: shape.columns, tile }
+                            .touched(chunk, bytes),
+                        None => rows(shape.rows, shape.columns, chunk, bytes),
+                    };
+                    work.global(touched, false);
                     let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
                     if before {
                         work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
