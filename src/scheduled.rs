@@ -12,6 +12,7 @@ use satune_extract::Descriptor;
 use satune_ir::interp::{self, Array};
 use satune_ir::term::{Contraction, Plan, Schedule};
 use satune_ir::Program;
+use satune_rewrites::gpu_check::{self, GpuLimits};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space;
 use satune_rewrites::{ScheduleError, Trace};
@@ -32,6 +33,9 @@ pub enum ScheduledError {
     /// The source program is refused.
     #[error("the source program is refused: {}", .0.detail)]
     Source(ScheduleError),
+    /// The scheduled program is none that the GPU can run.
+    #[error("the scheduled program cannot run on the GPU: {}{}", .0.detail, remedy(.0))]
+    Limits(ScheduleError),
     /// The program cannot be lowered.
     #[error(transparent)]
     Lower(#[from] LowerError),
@@ -70,9 +74,22 @@ pub fn options(gpu: &Descriptor) -> LowerOptions {
     let target = LowerTarget {
         max_shared_bytes: u64::from(gpu.shared_per_block),
         has_cp_async: gpu.cp_async,
-        max_threads: 1024,
+        max_threads: i64::from(gpu.threads_per_block),
     };
     LowerOptions { target, ..LowerOptions::default() }
+}
+
+/// What the check of a scheduled program asks for a target; what differs between GPUs is the threads of a block, and shared
+/// memory, which lowering checks once buffers have their sizes.
+pub fn limits(target: &LowerTarget) -> GpuLimits {
+    GpuLimits { threads_per_block: target.max_threads, ..GpuLimits::default() }
+}
+
+fn remedy(error: &ScheduleError) -> String {
+    if error.remedy.is_empty() {
+        return String::new();
+    }
+    format!("; {}", error.remedy)
 }
 
 /// The trace of a schedule; empty for one on tensor cores, which a generator lowers.
@@ -117,7 +134,7 @@ pub fn of_plan(
     of_trace(source, space::trace(plan, contraction), options)
 }
 
-/// Replays a trace on its source program and lowers the result.
+/// Replays a trace on its source program, checks that a GPU can run the result ([`gpu_check`]), and lowers it.
 ///
 /// # Errors
 /// See [`ScheduledError`].
@@ -128,6 +145,7 @@ pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Resul
         return Err(ScheduledError::Refused { index, op, detail: error.detail.clone() });
     }
     let program = schedule.program().clone();
+    gpu_check::check(&program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
     let module = lower(&program, options)?;
     Ok(Scheduled { trace, program, module })
 }

@@ -6,6 +6,7 @@ mod cuda_worker;
 mod extraction;
 mod faults;
 mod files;
+mod fp8;
 mod fused;
 mod hopper;
 mod host;
