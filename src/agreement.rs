@@ -4,7 +4,9 @@
 //! simulator computes each function as the interpreter does, once in `f64`, then rounded to the type. Only where a program
 //! adds up (or multiplies up) values that have been rounded, the results of functions or of divisions, do they depend on the
 //! order, which a schedule changes. Then two results agree when they differ by at most 256 units of roundoff of their type,
-//! relative to the larger one (8 units for types of 16 bits, whose sums are kept in f32): 1.5e-5 for f32.
+//! relative to the larger one (8 units for types of 16 bits, whose sums are kept in f32): 1.5e-5 for f32. The error of a long
+//! sum grows as the square root of its length when roundings are independent: of n values, 8 sqrt(n) units are allowed where
+//! these are more (n above 1024).
 use satune_ir::{visit, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt};
 use std::collections::HashSet;
 
@@ -65,8 +67,40 @@ impl Agreement {
 
     /// Whether two results of a type agree.
     pub fn agree(self, a: f64, b: f64, dtype: DType) -> bool {
-        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= self.tolerance(dtype) * a.abs().max(b.abs())
+        self.agree_over(a, b, dtype, 0)
     }
+
+    /// Whether two results of a type agree that are made of sums of up to so many values (see [`terms`]).
+    pub fn agree_over(self, a: f64, b: f64, dtype: DType, terms: u64) -> bool {
+        let longer = (8.0 * (terms as f64).sqrt() / 256.0).max(1.0);
+        let tolerance = longer * self.tolerance(dtype);
+        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * a.abs().max(b.abs())
+    }
+}
+
+/// The most values that a block of a program adds up into one.
+pub fn terms(program: &Program) -> u64 {
+    let mut most = 0;
+    let mut todo: Vec<&Stmt> = vec![&program.body.block.body];
+    while let Some(stmt) = todo.pop() {
+        match stmt {
+            Stmt::Realize(r) => {
+                let reduced = r.block.iter_vars.iter().filter(|iv| iv.kind == IterKind::Reduce);
+                let extent = |e: &Expr| if let Expr::Int(n, _) = e { n.unsigned_abs() } else { 1 };
+                most = most.max(reduced.fold(1, |n: u64, iv| n.saturating_mul(extent(&iv.extent))));
+                todo.push(&r.block.body);
+            }
+            Stmt::For(l) => todo.push(&l.body),
+            Stmt::Seq(parts) => todo.extend(parts),
+            Stmt::If { then, otherwise, .. } => {
+                todo.push(then);
+                todo.extend(otherwise.iter().map(|s| &**s));
+            }
+            Stmt::Let { body, .. } => todo.push(body),
+            Stmt::Store { .. } | Stmt::Evaluate(_) => {}
+        }
+    }
+    most
 }
 
 /// How a product is computed on a GPU, as far as its rounding depends on it.
@@ -241,5 +275,11 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
         assert!(!Agreement::Exact.agree(1.0, 1.0000001, DType::F32));
         assert!(Agreement::Roundoff.agree(1.0, 1.0000001, DType::F32));
         assert!(!Agreement::Roundoff.agree(1.0, 1.0001, DType::F32));
+        // A sum of a million values may be further off, and an exact one may not.
+        assert!(Agreement::Roundoff.agree_over(1.0, 1.0001, DType::F32, 1 << 20));
+        assert!(!Agreement::Roundoff.agree_over(1.0, 1.001, DType::F32, 1 << 20));
+        assert!(!Agreement::Exact.agree_over(1.0, 1.0000001, DType::F32, 1 << 20));
+        let softmax = crate::streaming::StreamProblem::operator("softmax:2,300,f32").unwrap();
+        assert_eq!(terms(&softmax.program), 300);
     }
 }

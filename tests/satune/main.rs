@@ -19,6 +19,7 @@ mod reductions;
 mod staircase;
 mod store;
 mod streaming;
+mod streaming_command;
 mod support;
 mod tensor;
 mod tensor_space;
