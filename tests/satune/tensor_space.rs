@@ -51,7 +51,7 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         swizzles: vec![[true; 2], [false, true]],
         min_blocks: vec![2],
         consumers: vec![1, 2],
-        grids: vec![2],
+        grids: vec![2 + i as u32 % 2],
         clusters: vec![[2, 1]],
         ..TensorMenu::of(c, &tensor_cores(gpu))
     };
@@ -264,6 +264,7 @@ fn the_models_counts_are_the_simulators() {
         blocks: None,
         cluster: [1, 1],
         split_k: 1,
+        stream_k: false,
         store: TileStore::Direct,
     };
     for (split_k, cluster, layout) in
@@ -325,6 +326,7 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
         blocks: Some(2),
         cluster: [1, 2],
         split_k: 1,
+        stream_k: false,
         store: TileStore::Tma,
     };
     let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
