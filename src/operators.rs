@@ -1,7 +1,7 @@
 //! Contractions by name: `gemm:M,N,K,dtype[,layout]`, `bmm:B,M,N,K,dtype[,layout]` and
 //! `gemm_bias_relu:M,N,K,dtype[,layout]`; [`crate::streaming`] has the operators that stream.
-use satune_ir::term::{Axis, AxisInfo, Contraction, OperandInfo};
-use satune_ir::{tvmscript, BlockId, BufferId, DType, Program};
+use satune_ir::term::{Axis, Contraction, OperandInfo};
+use satune_ir::{tvmscript, DType, Program};
 
 /// A problem: its text as TVMScript, and the contraction that it is.
 #[derive(Clone, Debug)]
@@ -85,7 +85,8 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         ));
     }
     let batch = if count == 4 { Some(extents.remove(0)) } else { None };
-    let contraction = contraction(batch, [extents[0], extents[1], extents[2]], input, sum, layout);
+    let transposed = [layout.starts_with('T'), layout.ends_with('T')];
+    let contraction = Contraction::gemm(batch, [extents[0], extents[1], extents[2]], input, sum, transposed);
     let script = script(&contraction);
     let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
     Ok(Problem { name: text.into(), script, program, contraction })
@@ -126,36 +127,6 @@ fn clip(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.into(),
-    }
-}
-
-fn contraction(batch: Option<i64>, [m, n, k]: [i64; 3], input: DType, sum: DType, layout: &str) -> Contraction {
-    let info = |name: &str, extent, reduce| AxisInfo { name: name.into(), extent, reduce };
-    let mut iters =
-        vec![(Axis::M, info("vi", m, false)), (Axis::N, info("vj", n, false)), (Axis::K, info("vk", k, true))];
-    if let Some(b) = batch {
-        iters.insert(0, (Axis::Batch(0), info("vb", b, false)));
-    }
-    let dims = |transposed: bool, dims: [Axis; 2]| -> Vec<Axis> {
-        let dims = if transposed { [dims[1], dims[0]] } else { dims };
-        batch.map(|_| Axis::Batch(0)).into_iter().chain(dims).collect()
-    };
-    let operand = |id: u32, name: &str, dims: Vec<Axis>, dtype| OperandInfo {
-        buffer: BufferId(id),
-        name: name.into(),
-        dtype,
-        index: usize::from(id == 1),
-        dims,
-    };
-    Contraction {
-        block: BlockId(1),
-        block_name: "C".into(),
-        a: operand(0, "A", dims(layout.starts_with('T'), [Axis::M, Axis::K]), input),
-        b: operand(1, "B", dims(layout.ends_with('T'), [Axis::K, Axis::N]), input),
-        c: operand(2, "C", dims(false, [Axis::M, Axis::N]), sum),
-        iters,
-        accumulate: sum,
-        epilogue: None,
     }
 }
 

@@ -1,27 +1,10 @@
 //! The space of a contraction: it saturates, every rule fires, and it is large.
 use satune_ir::term::*;
-use satune_ir::{BlockId, BufferId, DType};
+use satune_ir::DType;
 use satune_rewrites::space::*;
 
 fn gemm(m: i64, n: i64, k: i64) -> Contraction {
-    let info = |name: &str, extent, reduce| AxisInfo { name: name.into(), extent, reduce };
-    let operand = |id, name: &str, dims: &[Axis]| OperandInfo {
-        buffer: BufferId(id),
-        name: name.into(),
-        dtype: DType::F32,
-        index: usize::from(id == 1),
-        dims: dims.to_vec(),
-    };
-    Contraction {
-        block: BlockId(1),
-        block_name: "C".into(),
-        iters: vec![(Axis::M, info("vi", m, false)), (Axis::N, info("vj", n, false)), (Axis::K, info("vk", k, true))],
-        a: operand(0, "A", &[Axis::M, Axis::K]),
-        b: operand(1, "B", &[Axis::K, Axis::N]),
-        c: operand(2, "C", &[Axis::M, Axis::N]),
-        accumulate: DType::F32,
-        epilogue: None,
-    }
+    Contraction::gemm(None, [m, n, k], DType::F32, DType::F32, [false; 2])
 }
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };

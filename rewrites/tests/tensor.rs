@@ -1,34 +1,18 @@
 //! The rules of tensor-core schedules: every one is needed and fires, every program that they make is one that the
 //! generator takes, and each side condition removed is caught.
-use egg::{Id, Language, RecExpr};
+use egg::RecExpr;
 use satune_ir::term::*;
-use satune_ir::{BlockId, BufferId, DType};
+use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::*;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
 const CORES: TensorCores = TensorCores { mma: true, stmatrix: true, wgmma: true, multiprocessors: 2, tf32: false };
 
-fn gemm([m, n, k]: [i64; 3], operand: DType, output: DType, layout: &str) -> Contraction {
-    let info = |name: &str, extent, reduce| AxisInfo { name: name.into(), extent, reduce };
-    let dims = |transposed: bool, [a, b]: [Axis; 2]| if transposed { vec![b, a] } else { vec![a, b] };
-    let of = |id, name: &str, dims: Vec<Axis>, dtype| OperandInfo {
-        buffer: BufferId(id),
-        name: name.into(),
-        dtype,
-        index: usize::from(id == 1),
-        dims,
-    };
-    Contraction {
-        block: BlockId(1),
-        block_name: "C".into(),
-        iters: vec![(Axis::M, info("vi", m, false)), (Axis::N, info("vj", n, false)), (Axis::K, info("vk", k, true))],
-        a: of(0, "A", dims(layout.starts_with('T'), [Axis::M, Axis::K]), operand),
-        b: of(1, "B", dims(layout.ends_with('T'), [Axis::K, Axis::N]), operand),
-        c: of(2, "C", vec![Axis::M, Axis::N], output),
-        accumulate: if operand == DType::I8 { DType::I32 } else { DType::F32 },
-        epilogue: None,
-    }
+fn gemm(extents: [i64; 3], operand: DType, output: DType, layout: &str) -> Contraction {
+    let sum = if operand == DType::I8 { DType::I32 } else { DType::F32 };
+    let product = Contraction::gemm(None, extents, operand, sum, [layout.starts_with('T'), layout.ends_with('T')]);
+    Contraction { c: OperandInfo { dtype: output, ..product.c.clone() }, ..product }
 }
 
 /// A menu for single threads that fits nothing, so that a space holds tensor-core schedules only.
@@ -77,37 +61,6 @@ fn make(
     saturate_without(c, limits, &no_threads(), &rules, Fuel::default(), removed)
 }
 
-/// Every program of a class.
-fn all(space: &Space, class: Id) -> Vec<RecExpr<Term>> {
-    let mut out = Vec::new();
-    for node in space.choices(space.egraph.find(class)) {
-        let mut partial: Vec<Vec<RecExpr<Term>>> = vec![Vec::new()];
-        for child in node.children() {
-            let below = all(space, *child);
-            partial = partial
-                .iter()
-                .flat_map(|list| below.iter().map(|b| list.iter().cloned().chain([b.clone()]).collect()))
-                .collect();
-        }
-        for children in partial {
-            let mut term = RecExpr::default();
-            let mut ids = Vec::new();
-            for child in children {
-                let offset = term.as_ref().len();
-                for node in child.as_ref() {
-                    term.add(node.clone().map_children(|id| Id::from(usize::from(id) + offset)));
-                }
-                ids.push(Id::from(term.as_ref().len() - 1));
-            }
-            let mut node = node.clone();
-            node.children_mut().copy_from_slice(&ids);
-            term.add(node);
-            out.push(term);
-        }
-    }
-    out
-}
-
 #[test]
 fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_twice() {
     for (operand, output, layout, shape) in [
@@ -119,7 +72,7 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
     ] {
         let c = gemm(shape, operand, output, layout);
         let space = make(&c, (&menu(), H200), None, None).unwrap();
-        let terms = all(&space, space.root);
+        let terms = space.programs(space.root);
         let plans: std::collections::HashSet<Schedule> =
             terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
         let kinds = [|s: &Schedule| matches!(s, Schedule::Mma(_)), |s: &Schedule| matches!(s, Schedule::Wgmma(_))];
@@ -137,12 +90,12 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
 fn every_rule_is_needed() {
     let c = gemm([256, 128, 512], DType::F16, DType::F16, "NT");
     let whole = make(&c, (&menu(), H200), None, None).unwrap();
-    let count = all(&whole, whole.root).len();
+    let count = whole.programs(whole.root).len();
     for rule in rules::tensor::all(&c, menu()).iter().map(|r| r.name()) {
         let fired = whole.report.firings.iter().find(|f| f.0 == rule).map_or(0, |f| f.1);
         assert!(fired > 0, "{rule} never fires");
         let rest = make(&c, (&menu(), H200), None, Some(rule)).unwrap();
-        assert!(all(&rest, rest.root).len() < count, "nothing is missed without {rule}");
+        assert!(rest.programs(rest.root).len() < count, "nothing is missed without {rule}");
     }
 }
 
@@ -226,13 +179,13 @@ fn a_rule_without_its_side_condition_is_caught() {
         change(&mut menu);
         let limits = H200;
         let sound = make(&c, (&menu, limits), None, None).unwrap();
-        for term in all(&sound, sound.root) {
+        for term in sound.programs(sound.root) {
             assert_eq!(wrong(&term, &c, &limits), None, "{removed:?}");
         }
         let caught = match make(&c, (&menu, limits), Some(removed), None) {
             Err(SaturationError::Unsound { violation, .. }) => Some(format!("invariant: {violation}")),
             Err(other) => panic!("{other}"),
-            Ok(space) => all(&space, space.root).iter().find_map(|term| wrong(term, &c, &limits)),
+            Ok(space) => space.programs(space.root).iter().find_map(|term| wrong(term, &c, &limits)),
         };
         println!("{removed:?}: {caught:?}");
         assert!(caught.is_some(), "nothing is missed without {removed:?}");

@@ -2,7 +2,7 @@
 use crate::compiles::classic;
 use crate::known;
 use crate::support::*;
-use egg::{Id, Language, RecExpr};
+use egg::RecExpr;
 use rand::SeedableRng;
 use satune::explore::{check, shrink};
 use satune_extract::{best, cost, work, Counts, Descriptor, Query};
@@ -13,38 +13,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// Every program of a class.
-fn all(space: &Space, class: Id) -> Vec<RecExpr<Term>> {
-    let mut out = Vec::new();
-    for node in space.choices(space.egraph.find(class)) {
-        let mut partial: Vec<Vec<RecExpr<Term>>> = vec![Vec::new()];
-        for child in node.children() {
-            let below = all(space, *child);
-            partial = partial
-                .iter()
-                .flat_map(|list| below.iter().map(|b| list.iter().cloned().chain([b.clone()]).collect()))
-                .collect();
-        }
-        for children in partial {
-            let mut term = RecExpr::default();
-            let mut ids = Vec::new();
-            for child in children {
-                let offset = term.as_ref().len();
-                for node in child.as_ref() {
-                    let node = node.clone().map_children(|id| Id::from(usize::from(id) + offset));
-                    term.add(node);
-                }
-                ids.push(Id::from(term.as_ref().len() - 1));
-            }
-            let mut node = node.clone();
-            node.children_mut().copy_from_slice(&ids);
-            term.add(node);
-            out.push(term);
-        }
-    }
-    out
-}
 
 /// Small menus, by number.
 fn small_menu(i: i64) -> Menu {
@@ -73,7 +41,7 @@ fn extraction_equals_brute_force_on_small_spaces() {
             continue;
         }
         let gpu = &gpus[i as usize % 3];
-        let terms = all(&space, space.root);
+        let terms = space.programs(space.root);
         assert_eq!(terms.len() as u64, counted, "the count is not the number of programs");
         strips += usize::from(terms.iter().any(|t| t.as_ref().iter().any(|n| matches!(n, Term::Strip { .. }))));
         let plans: HashSet<Plan> = terms.iter().map(|t| Plan::from_term(t, &c).unwrap()).collect();
@@ -144,13 +112,11 @@ fn the_models_counts_are_the_simulators() {
     for (m, n, k, layout) in [(1024, 1024, 1024, "NN"), (512, 2048, 256, "NT"), (256, 256, 4096, "TN")] {
         let c = gemm(None, m, n, k, DType::F32, DType::F32, layout);
         let space = space(&c);
-        // Eight good ones do; that they are the best is shown by another test. A slow machine finds fewer in the time,
-        // and takes more random ones instead.
-        let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: MINUTE / 20 });
+        let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: MINUTE });
+        assert_eq!(found.candidates.len(), 8);
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(11);
-        let mut random: Vec<Plan> =
-            (found.candidates.len()..10).map(|_| quick(|| counts.sample(&space, &mut rng), &c)).collect();
+        let mut random: Vec<Plan> = (0..2).map(|_| quick(|| counts.sample(&space, &mut rng), &c)).collect();
         // And some of those decisions that few programs have.
         for keep in RARE {
             let part = space.restricted(&|class, node| keep(space.state(class), node));

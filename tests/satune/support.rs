@@ -1,34 +1,11 @@
 //! What several tests need.
 use satune_ir::term::*;
-use satune_ir::{BlockId, BufferId, DType};
+use satune_ir::DType;
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
 
 /// A GEMM or batched GEMM, operands of type `input`, sums of type `sum`.
 pub fn gemm(batch: Option<i64>, m: i64, n: i64, k: i64, input: DType, sum: DType, layout: &str) -> Contraction {
-    let info = |name: &str, extent, reduce| AxisInfo { name: name.into(), extent, reduce };
-    let operand = |id, name: &str, dims: [Axis; 2], dtype| OperandInfo {
-        buffer: BufferId(id),
-        name: name.into(),
-        dtype,
-        index: usize::from(id == 1),
-        dims: batch.map(|_| Axis::Batch(0)).into_iter().chain(dims).collect(),
-    };
-    let ordered = |transposed: bool, dims: [Axis; 2]| if transposed { [dims[1], dims[0]] } else { dims };
-    let mut iters =
-        vec![(Axis::M, info("vi", m, false)), (Axis::N, info("vj", n, false)), (Axis::K, info("vk", k, true))];
-    if let Some(b) = batch {
-        iters.insert(0, (Axis::Batch(0), info("vb", b, false)));
-    }
-    Contraction {
-        block: BlockId(1),
-        block_name: "C".into(),
-        iters,
-        a: operand(0, "A", ordered(&layout[..1] == "T", [Axis::M, Axis::K]), input),
-        b: operand(1, "B", ordered(&layout[1..] == "T", [Axis::K, Axis::N]), input),
-        c: operand(2, "C", [Axis::M, Axis::N], sum),
-        accumulate: sum,
-        epilogue: None,
-    }
+    Contraction::gemm(batch, [m, n, k], input, sum, [layout.starts_with('T'), layout.ends_with('T')])
 }
 
 pub const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };

@@ -1,7 +1,6 @@
 //! Tensor-core schedules in the space: extraction is exact, the model's counts are the simulator's, random schedules and
 //! the best ones are right, and `explore` hands them out.
 use crate::support::gemm;
-use egg::{Id, Language, RecExpr};
 use rand::SeedableRng;
 use satune::explore::{check, explore, shrink_tensor, tensor_cores, Report, Request};
 use satune::lower::program::LowerOptions;
@@ -70,37 +69,6 @@ fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
     saturate(c, limits(gpu), &few(&[]), &rules, Fuel::default()).unwrap()
 }
 
-/// Every program of a class.
-fn all(space: &Space, class: Id) -> Vec<RecExpr<Term>> {
-    let mut out = Vec::new();
-    for node in space.choices(space.egraph.find(class)) {
-        let mut partial: Vec<Vec<RecExpr<Term>>> = vec![Vec::new()];
-        for child in node.children() {
-            let below = all(space, *child);
-            partial = partial
-                .iter()
-                .flat_map(|list| below.iter().map(|b| list.iter().cloned().chain([b.clone()]).collect()))
-                .collect();
-        }
-        for children in partial {
-            let mut term = RecExpr::default();
-            let mut ids = Vec::new();
-            for child in children {
-                let offset = term.as_ref().len();
-                for node in child.as_ref() {
-                    term.add(node.clone().map_children(|id| Id::from(usize::from(id) + offset)));
-                }
-                ids.push(Id::from(term.as_ref().len() - 1));
-            }
-            let mut node = node.clone();
-            node.children_mut().copy_from_slice(&ids);
-            term.add(node);
-            out.push(term);
-        }
-    }
-    out
-}
-
 #[test]
 fn extraction_equals_brute_force_with_both_kinds() {
     let mut kinds = [0; 3];
@@ -109,7 +77,7 @@ fn extraction_equals_brute_force_with_both_kinds() {
         let gpu = gpu(name);
         let c = gemm(None, 128, [128, 100][i % 2], 256, DType::BF16, DType::F32, layout);
         let space = small(&c, &gpu, i);
-        let terms = all(&space, space.root);
+        let terms = space.programs(space.root);
         assert_eq!(Counts::of(&space).total(), terms.len().into(), "the count is not the number of programs");
         let plans: HashSet<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");

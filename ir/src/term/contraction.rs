@@ -81,6 +81,42 @@ pub struct Epilogue {
 }
 
 impl Contraction {
+    /// A matrix product of m x n x k, or `batch` of them: operands A and B of type `input`, result C and sums of type
+    /// `sum`. Layout: `N` or `T` for A and for B; T means that A is stored as k x m, or B as n x k.
+    pub fn gemm(
+        batch: Option<i64>,
+        [m, n, k]: [i64; 3],
+        input: DType,
+        sum: DType,
+        [a_transposed, b_transposed]: [bool; 2],
+    ) -> Contraction {
+        let info = |name: &str, extent, reduce| AxisInfo { name: name.into(), extent, reduce };
+        let operand = |id: u32, name: &str, transposed: bool, [row, column]: [Axis; 2], dtype| OperandInfo {
+            buffer: BufferId(id),
+            name: name.into(),
+            dtype,
+            index: usize::from(id == 1),
+            dims: batch
+                .map(|_| Axis::Batch(0))
+                .into_iter()
+                .chain(if transposed { [column, row] } else { [row, column] })
+                .collect(),
+        };
+        let batched = batch.map(|b| (Axis::Batch(0), info("vb", b, false)));
+        let product =
+            [(Axis::M, info("vi", m, false)), (Axis::N, info("vj", n, false)), (Axis::K, info("vk", k, true))];
+        Contraction {
+            block: BlockId(1),
+            block_name: "C".into(),
+            iters: batched.into_iter().chain(product).collect(),
+            a: operand(0, "A", a_transposed, [Axis::M, Axis::K], input),
+            b: operand(1, "B", b_transposed, [Axis::K, Axis::N], input),
+            c: operand(2, "C", false, [Axis::M, Axis::N], sum),
+            accumulate: sum,
+            epilogue: None,
+        }
+    }
+
     /// Extent of an axis; 1 for an axis that the contraction does not have.
     pub fn extent(&self, axis: Axis) -> i64 {
         self.iters.iter().find(|(a, _)| *a == axis).map_or(1, |(_, info)| info.extent)

@@ -2,6 +2,7 @@
 //! several streaming blocks in [`stream`].
 mod contraction;
 mod display;
+mod enumerate;
 mod find;
 mod language;
 mod plan;

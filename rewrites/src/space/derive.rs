@@ -4,31 +4,28 @@
 //! The calls come in the one order that TensorIR's conditions allow: caches while the nest is whole, then the loops,
 //! then the caches to their loops (innermost first: a copy moves only after its consumers did), then the schedules of the
 //! copies, and decompose_reduction last, since nothing above the update can be bound after it.
-use crate::trace::{Call, Trace};
+use super::writer::{from_end, var, Draft, TraceWriter};
+use crate::trace::Trace;
 use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
 use serde_json::{json, Value};
 
 /// Makes the trace of a plan.
 pub fn trace(plan: &Plan, contraction: &Contraction) -> Trace {
-    let mut writer = Writer { plan, contraction, calls: Vec::new(), fresh: 0 };
+    let mut writer = Writer { plan, contraction, draft: Draft::default() };
     writer.write();
-    Trace { calls: writer.calls }
+    writer.draft.finish()
 }
 
 struct Writer<'a> {
     plan: &'a Plan,
     contraction: &'a Contraction,
-    calls: Vec<Call>,
-    fresh: u32,
+    draft: Draft,
 }
 
-fn var(name: &str) -> Value {
-    json!(format!("${name}"))
-}
-
-/// `name[index]`, counted from the end.
-fn from_end(name: &str, index: usize) -> Value {
-    json!(format!("${name}[-{index}]"))
+impl TraceWriter for Writer<'_> {
+    fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
 }
 
 /// Loops that one axis was split into, by what they are for; an empty name is a loop that is not there.
@@ -44,21 +41,6 @@ struct AxisLoops {
 }
 
 impl Writer<'_> {
-    fn call(&mut self, op: &str, args: impl IntoIterator<Item = Value>) -> &mut Call {
-        self.calls.push(Call::new(op, args));
-        let last = self.calls.len() - 1;
-        &mut self.calls[last]
-    }
-
-    fn name(&mut self, stem: &str) -> String {
-        self.fresh += 1;
-        format!("{stem}{}", self.fresh)
-    }
-
-    fn bound(&mut self, op: &str, args: impl IntoIterator<Item = Value>, name: &str) {
-        self.call(op, args).out = Some(crate::trace::Out::One(name.to_string()));
-    }
-
     fn split(&mut self, target: Value, factors: Vec<Value>, names: &[String]) {
         let call = self.call("split", [target]);
         call.kwargs.insert("factors".into(), Value::Array(factors));
@@ -67,13 +49,13 @@ impl Writer<'_> {
 
     fn write(&mut self) {
         let (plan, contraction) = (self.plan, self.contraction);
-        self.bound("get_sblock", [json!(contraction.block_name)], "block");
+        self.named("get_sblock", [json!(contraction.block_name)], "block");
         let mut loops: Vec<String> = contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
         let main = if plan.split_k > 1 {
             let (part, rest) = ("k_part".to_string(), "l_k_rest".to_string());
             self.split(var("l_k"), vec![json!(plan.split_k), Value::Null], &[part.clone(), rest.clone()]);
-            self.bound("rfactor", [var(&part), json!(0)], "partial");
+            self.named("rfactor", [var(&part), json!(0)], "partial");
             // The partial block has the same loops, with k split.
             let at = loops.iter().position(|l| l == "l_k").unwrap_or(loops.len() - 1);
             loops.splice(at..=at, [part, "l_k".to_string()]);
@@ -101,16 +83,12 @@ impl Writer<'_> {
             self.store("c_local");
         }
         if plan.init_hoisted {
-            self.bound("decompose_reduction", [var(main), var(&k_loops)], "clear");
+            self.named("decompose_reduction", [var(main), var(&k_loops)], "clear");
         }
         if plan.split_k > 1 {
             // Last of all: it looks at every block of the scope anew, and proves less of guarded ones than is known.
-            self.bound("decompose_reduction", [var("block"), var("f_part")], "f_clear");
+            self.named("decompose_reduction", [var("block"), var("f_part")], "f_clear");
         }
-    }
-
-    fn loops_of(&mut self, block: &str, names: &[String]) {
-        self.call("get_loops", [var(block)]).out = Some(crate::trace::Out::Many(names.to_vec()));
     }
 
     /// The elementwise blocks after the contraction go into the last of them, and that one into the write-back of the sums.
@@ -118,25 +96,25 @@ impl Writer<'_> {
         let Some(epilogue) = self.contraction.epilogue.as_ref().filter(|_| self.plan.accumulators) else { return };
         let Some((last, others)) = epilogue.blocks.split_last() else { return };
         for name in others {
-            self.bound("get_sblock", [json!(name)], "inlined");
+            self.named("get_sblock", [json!(name)], "inlined");
             self.call("compute_inline", [var("inlined")]);
         }
-        self.bound("get_sblock", [json!(last)], "epilogue");
+        self.named("get_sblock", [json!(last)], "epilogue");
         self.call("reverse_compute_inline", [var("epilogue")]);
     }
 
     fn caches(&mut self, main: &str) {
         if self.plan.accumulators {
-            self.bound("cache_write", [var(main), json!(0), json!("local")], "c_local");
+            self.named("cache_write", [var(main), json!(0), json!("local")], "c_local");
         }
         for side in [Side::A, Side::B] {
             let index = self.contraction.operand(side).index;
             let staging = *self.plan.staging(side);
             if staging.shared.is_some() {
-                self.bound("cache_read", [var(main), json!(index), json!("shared")], &shared_name(side));
+                self.named("cache_read", [var(main), json!(index), json!("shared")], &shared_name(side));
             }
             if staging.local.is_some() {
-                self.bound("cache_read", [var(main), json!(index), json!("local")], &local_name(side));
+                self.named("cache_read", [var(main), json!(index), json!("local")], &local_name(side));
             }
         }
     }
@@ -231,7 +209,7 @@ impl Writer<'_> {
         match loops {
             [one] => one.clone(),
             many => {
-                self.bound("fuse", many.iter().map(|l| var(l)), name);
+                self.named("fuse", many.iter().map(|l| var(l)), name);
                 name.to_string()
             }
         }
@@ -291,7 +269,7 @@ impl Writer<'_> {
     fn fill(&mut self, side: Side, fill: Fill) {
         let rank = self.contraction.operand(side).dims.len();
         let loops = self.name("copy_loops");
-        self.bound("get_loops", [var(&shared_name(side))], &loops);
+        self.named("get_loops", [var(&shared_name(side))], &loops);
         let mut order: Vec<Value> = (1..=rank).rev().map(|i| from_end(&loops, i)).collect();
         if !fill.coalesced && rank > 1 {
             order.rotate_right(1);
@@ -299,7 +277,7 @@ impl Writer<'_> {
         }
         let fused = if rank > 1 {
             let fused = self.name("copy_fused");
-            self.bound("fuse", order, &fused);
+            self.named("fuse", order, &fused);
             var(&fused)
         } else {
             from_end(&loops, 1)
@@ -337,8 +315,9 @@ impl Writer<'_> {
         let chunks = (pitch / chunk).clamp(1, 8);
         let plain_column = name_of(column);
         target.push(if layout.swizzle && chunks > 1 {
-            let r = name_of(row);
-            format!("({plain_column} // {chunk} ^ {r} % {chunks}) * {chunk} + {plain_column} % {chunk}")
+            // The remainder bounds the xor, of which TVM knows nothing.
+            let (c, r, run) = (plain_column, name_of(row), chunk * chunks);
+            format!("{c} // {run} * {run} + ({c} // {chunk} ^ {r}) % {chunks} * {chunk} + {c} % {chunk}")
         } else {
             plain_column
         });
@@ -376,7 +355,7 @@ impl Writer<'_> {
             let rank = dims.len();
             let position = dims.iter().position(|d| *d == axis).unwrap_or(rank - 1);
             let loops = self.name("fragment_loops");
-            self.bound("get_loops", [var(&local_name(side))], &loops);
+            self.named("get_loops", [var(&local_name(side))], &loops);
             let mut target = from_end(&loops, rank - position);
             if run > i64::from(vector) {
                 let (outer, inner) = (self.name("fragment_outer"), self.name("fragment_vector"));
@@ -410,7 +389,7 @@ impl Writer<'_> {
             return;
         }
         let loops = self.name("store_loops");
-        self.bound("get_loops", [var(block)], &loops);
+        self.named("get_loops", [var(block)], &loops);
         let mut target = from_end(&loops, 1);
         if self.plan.registers.n > width {
             let (outer, inner) = (self.name("store_outer"), self.name("store_vector"));
@@ -430,7 +409,7 @@ impl Writer<'_> {
             .map(|(axis, _)| format!("f_{axis}"))
             .collect();
         let names = [spatial.clone(), vec!["f_part".to_string()]].concat();
-        self.bound("cache_write", [var("block"), json!(0), json!("local")], "f_local");
+        self.named("cache_write", [var("block"), json!(0), json!("local")], "f_local");
         self.loops_of("block", &names);
         let fused = self.fused(&spatial, "f_fused");
         self.split(var(&fused), vec![Value::Null, json!(256)], &["f_block".to_string(), "f_thread".to_string()]);

@@ -1,4 +1,5 @@
 //! From a program to the contraction that it computes.
+use satune_ir::affine::constant;
 use satune_ir::term::{Axis, AxisInfo, Contraction, OperandInfo};
 use satune_ir::{BinOp, Block, BufferId, Expr, IterKind, Program, Stmt, VarId};
 
@@ -237,11 +238,4 @@ fn bare(indices: &[Expr]) -> Result<Vec<VarId>, String> {
             _ => Err("an index is not a bare iterator".to_string()),
         })
         .collect()
-}
-
-fn constant(expr: &Expr) -> Option<i64> {
-    match expr {
-        Expr::Int(value, _) => Some(*value),
-        _ => None,
-    }
 }

@@ -7,6 +7,7 @@ mod epilogue;
 mod menu;
 pub mod rules;
 pub mod stream;
+mod writer;
 
 pub use condition::Condition;
 pub use derive::trace;

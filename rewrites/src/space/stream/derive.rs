@@ -8,16 +8,20 @@ mod row;
 mod tile;
 
 use super::encode;
-use crate::trace::{Call, Out, Trace};
+use crate::space::writer::{from_end, var, Draft, TraceWriter};
+use crate::trace::{Out, Trace};
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
 use serde_json::{json, Value};
 
 /// Makes the trace of a plan. A plan of another program (or with blocks that the program does not have) has an empty one.
 pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
-    let Some(stream) = problem.variant(&plan.inlined) else { return Trace::default() };
-    let mut writer = Writer { stream, calls: Vec::new(), fresh: 0 };
+    let Some(stream) = problem.of_plan(plan) else { return Trace::default() };
+    let mut writer = Writer { stream, draft: Draft::default() };
     for inlining in &plan.inlined {
-        writer.calls.extend(encode::calls(inlining));
+        writer.draft.extend(encode::calls(inlining));
+    }
+    if let Some(whole) = problem.variant(&plan.inlined, 1).filter(|_| plan.parts > 1) {
+        writer.draft.extend(encode::part_calls(whole, plan.parts));
     }
     for kernel in &plan.kernels {
         match kernel {
@@ -26,43 +30,21 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
             KernelPlan::Tile(p) => writer.tile(p),
         }
     }
-    Trace { calls: writer.calls }
+    writer.draft.finish()
 }
 
 struct Writer<'a> {
     stream: &'a Stream,
-    calls: Vec<Call>,
-    fresh: u32,
+    draft: Draft,
 }
 
-fn var(name: &str) -> Value {
-    json!(format!("${name}"))
-}
-
-/// `name[index]`, counted from the end.
-fn from_end(name: &str, index: usize) -> Value {
-    json!(format!("${name}[-{index}]"))
+impl TraceWriter for Writer<'_> {
+    fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
 }
 
 impl Writer<'_> {
-    fn call(&mut self, op: &str, args: impl IntoIterator<Item = Value>) -> &mut Call {
-        self.calls.push(Call::new(op, args));
-        let last = self.calls.len() - 1;
-        &mut self.calls[last]
-    }
-
-    fn name(&mut self, stem: &str) -> String {
-        self.fresh += 1;
-        format!("{stem}{}", self.fresh)
-    }
-
-    /// A call whose result gets a fresh name.
-    fn bound(&mut self, op: &str, args: impl IntoIterator<Item = Value>, stem: &str) -> String {
-        let name = self.name(stem);
-        self.call(op, args).out = Some(Out::One(name.clone()));
-        name
-    }
-
     fn block(&mut self, name: &str) -> String {
         self.bound("get_sblock", [json!(name)], "block")
     }
@@ -98,7 +80,7 @@ impl Writer<'_> {
     /// The loops of a block, under fresh names.
     fn loops(&mut self, block: &str, count: usize) -> Vec<String> {
         let names: Vec<String> = (0..count).map(|_| self.name("loop")).collect();
-        self.call("get_loops", [var(block)]).out = Some(Out::Many(names.clone()));
+        self.loops_of(block, &names);
         names
     }
 

@@ -1,5 +1,5 @@
 //! The calls of a flat kernel.
-use super::{var, Writer};
+use super::{var, TraceWriter, Writer};
 use satune_ir::term::stream::FlatPlan;
 use serde_json::json;
 

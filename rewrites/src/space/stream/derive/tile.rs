@@ -1,5 +1,5 @@
 //! The calls of a tile kernel.
-use super::{from_end, var, Writer};
+use super::{from_end, var, TraceWriter, Writer};
 use satune_ir::term::stream::TilePlan;
 use serde_json::json;
 
