@@ -45,6 +45,7 @@ impl Pipeline<'_> {
     pub(super) fn for_each_piece(
         &mut self,
         stream: &StreamK,
+        is_consumer: bool,
         code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>,
     ) -> Vec<Stmt> {
         let block = Index::BlockIdx(Dim::X);
@@ -62,8 +63,12 @@ impl Pipeline<'_> {
         let stop = Index::Min(Box::new(end.clone()), Box::new(add(of_tile.clone(), c(stream.steps))));
         let extent = b.bind(&mut body, "steps", minus(stop, begin.clone()));
         let done = b.bind(&mut body, "steps_done", minus(begin.clone(), start));
-        let from = b.bind(&mut body, "step_of_tile", minus(begin, of_tile));
-        let part = b.bind(&mut body, "part", minus(block, parts(stream, &tile).1));
+        // The producer loads steps of k, a consumer stores a part.
+        let (from, part) = (minus(begin, of_tile), minus(block, parts(stream, &tile).1));
+        let (from, part) = match is_consumer {
+            true => (from, b.bind(&mut body, "part", part)),
+            false => (b.bind(&mut body, "step_of_tile", from), part),
+        };
         let (row, column) = place(&tile, self.tiles[0], self.tiles[1], self.plan.raster);
         let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
         let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));

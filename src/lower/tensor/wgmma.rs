@@ -221,9 +221,10 @@ impl<'p> Pipeline<'p> {
             first_warp: 4,
             warps: 4,
             instances: plan.consumers,
-            number: Some(number),
+            number: (plan.consumers > 1).then_some(number),
             registers: registers.map(|r| r.1),
-            body: self.consumer(&Index::Var(number)),
+            // The only one is number 0: that its descriptors are constants, the compiler does not see by itself.
+            body: self.consumer(&if plan.consumers > 1 { Index::Var(number) } else { c(0) }),
         };
         let mut roles = vec![producer, consumer];
         if is_cluster {
@@ -254,7 +255,7 @@ impl<'p> Pipeline<'p> {
         code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>,
     ) -> Vec<Stmt> {
         if let Some(stream) = StreamK::of(self.plan, self.gemm) {
-            return self.for_each_piece(&stream, code);
+            return self.for_each_piece(&stream, consumer.is_some(), code);
         }
         let total = self.total;
         let (grid, raster) = (self.grid, self.plan.raster);
