@@ -194,6 +194,8 @@ fn operand(dtype: DType) -> &'static str {
         DType::F16 => "f16",
         DType::BF16 => "bf16",
         DType::I8 => "s8",
+        DType::F8E4M3 => "e4m3",
+        DType::F8E5M2 => "e5m2",
         _ => "tf32",
     }
 }

@@ -6,6 +6,7 @@
 mod bounds;
 mod descriptor;
 mod expression;
+pub(crate) mod fp8;
 mod hopper;
 mod instructions;
 mod names;
@@ -74,10 +75,10 @@ fn comment(text: &str) -> Vec<String> {
     text.lines().map(|l| format!("// {}", l.trim_end_matches([' ', '\\'])).trim_end().to_string()).collect()
 }
 
-/// The C type that holds an element. Half types are held as their bits.
+/// The C type that holds an element. Floats of 16 and 8 bits are held as their bits.
 pub(crate) fn c_type(dtype: DType) -> &'static str {
     match dtype {
-        DType::Bool | DType::U8 => "unsigned char",
+        DType::Bool | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => "unsigned char",
         DType::I8 => "signed char",
         DType::I16 => "short",
         DType::U16 | DType::F16 | DType::BF16 => "unsigned short",

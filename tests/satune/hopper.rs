@@ -54,6 +54,14 @@ fn layouts_types_and_schedules_are_exact() {
         ),
         (WgmmaPlan { tile: [64, 32, 32], ..base.clone() }, DType::F32, DType::F32, &["NT"], [70, 36, 100]),
         (WgmmaPlan { tile: [64, 32, 128], ..base.clone() }, DType::I8, DType::I32, &["NT"], [66, 48, 400]),
+        (WgmmaPlan { tile: [64, 40, 128], ..base.clone() }, DType::F8E4M3, DType::F32, &["NT"], [66, 56, 400]),
+        (
+            WgmmaPlan { tile: [128, 32, 128], split_k: 2, ..small(2, 32) },
+            DType::F8E5M2,
+            DType::F16,
+            &["NT"],
+            [130, 48, 784],
+        ),
         (
             WgmmaPlan { tile: [128, 64, 64], stages: 4, ..base.clone() },
             DType::F16,
@@ -480,6 +488,14 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
             DType::I8,
             DType::I32,
             WgmmaPlan { tile: [128, 128, 128], store: TileStore::Direct, ..base.clone() },
+        ),
+        ("wgmma_e4m3", "NT", DType::F8E4M3, DType::BF16, WgmmaPlan { tile: [128, 256, 128], ..base.clone() }),
+        (
+            "wgmma_e5m2",
+            "NT",
+            DType::F8E5M2,
+            DType::F32,
+            WgmmaPlan { tile: [128, 128, 128], ping_pong: true, store: TileStore::Direct, ..base.clone() },
         ),
     ] {
         let g = Gemm::plain(name, [4096, 4096, 4096], operand, output, layout);

@@ -190,9 +190,15 @@ fn registers(consumers: u32) -> Option<(u32, u32)> {
     }
 }
 
+/// Whether `wgmma` multiplies operands of a type.
+pub fn multiplies(operand: DType) -> bool {
+    use DType::{BF16, F16, F32, F8E4M3, F8E5M2, I8};
+    matches!(operand, F16 | BF16 | F32 | I8 | F8E4M3 | F8E5M2)
+}
+
 /// The instruction takes the problem's operands, in their order of storage.
 pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
-    if !matches!(gemm.operand, DType::F16 | DType::BF16 | DType::F32 | DType::I8) {
+    if !multiplies(gemm.operand) {
         return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
     }
     for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
