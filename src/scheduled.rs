@@ -207,7 +207,9 @@ pub(crate) fn simulate_module(
             .collect();
         let report =
             simulate::run(kernel, &mut buffers, &Options::default()).map_err(|fault| wrong(fault.to_string()))?;
-        if report.unwritten > 0 {
+        // A workspace may have room that a problem does not need: it is NaN, and would be missed in the results.
+        let mut written = kernel.params().zip(args).filter(|((_, array), _)| array.written);
+        if report.unwritten > 0 && written.any(|(_, a)| matches!(a, Argument::Param(_))) {
             return Err(wrong(format!("{} results are not written", report.unwritten)));
         }
         checked.push(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });

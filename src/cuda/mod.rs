@@ -4,6 +4,7 @@
 //! arrays that share bytes of shared memory are carved from one; the helper functions that a kernel uses, and no
 //! others, stand before it.
 mod bounds;
+mod descriptor;
 mod expression;
 pub(crate) mod fp8;
 mod hopper;
@@ -18,7 +19,7 @@ mod warp;
 
 pub use names::function_name;
 
-use crate::kernel::{Array, ArrayId, Dim, Index, Kernel, LocalVar, Space, Stmt};
+use crate::kernel::{Array, ArrayId, Descriptor, Dim, Index, Kernel, LocalVar, Space, Stmt};
 use expression::{position, Integer, Text};
 use names::Names;
 use prelude::Helper;
@@ -45,6 +46,7 @@ pub fn print(kernel: &Kernel) -> String {
         renamed_places: BTreeSet::new(),
         aligned: BTreeSet::new(),
         helpers: BTreeSet::new(),
+        descriptors: Vec::new(),
     };
     printer.name_places();
     printer.list(&kernel.body);
@@ -108,6 +110,8 @@ struct Printer<'k> {
     /// Register arrays that are accessed as vectors.
     aligned: BTreeSet<ArrayId>,
     helpers: BTreeSet<Helper>,
+    /// Descriptors of the role that is printed, with their names.
+    descriptors: Vec<(Descriptor, String)>,
 }
 
 impl Printer<'_> {

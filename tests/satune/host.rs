@@ -76,6 +76,7 @@ fn tensor_maps_and_launches_are_what_the_kernel_needs() {
         blocks: Some(132),
         cluster: [1, 1],
         split_k: 1,
+        stream_k: false,
         store: TileStore::Tma,
     };
     let g = Gemm::plain("gemm", [4096, 8192, 2048], DType::BF16, DType::BF16, "NT");

@@ -25,6 +25,7 @@ fn plan(stages: u32, split_k: i64) -> WgmmaPlan {
         raster: Raster::rows(1),
         blocks: None,
         split_k,
+        stream_k: false,
         store: TileStore::Direct,
         cluster: [1, 1],
     }
