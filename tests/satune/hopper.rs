@@ -203,7 +203,8 @@ fn every_missing_synchronisation_of_shared_steps_is_found() {
     let g = Gemm::plain("gemm", [128, 128, 320], DType::F16, DType::F16, "NT");
     let module = lower_wgmma(&g, &WgmmaPlan { stages: 2, ..stream(1, 3) }).unwrap();
     run(&g, &module).unwrap();
-    let drops: [(&str, fn(&GroupOp) -> bool); 4] = [
+    type Drop = fn(&GroupOp) -> bool;
+    let drops: [(&str, Drop); 4] = [
         ("waits for phases", |op| matches!(op, GroupOp::WaitPhase { .. })),
         ("arrivals", |op| matches!(op, GroupOp::Arrive { .. })),
         ("matrix wait 1", |op| matches!(op, GroupOp::MatrixWait(1))),
