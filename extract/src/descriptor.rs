@@ -79,7 +79,7 @@ pub struct TensorRates {
     pub f16: f64,
     /// Operands in tf32.
     pub tf32: f64,
-    /// Operands in i8, sums in i32.
+    /// Operands in i8, sums in i32; in fp8, sums in f32.
     pub i8: f64,
     /// Share that `mma.sync` sustains.
     pub mma_share: f64,
@@ -91,7 +91,7 @@ impl TensorRates {
     /// FLOP per clock and multiprocessor for operands of a type.
     pub fn of(&self, operand: satune_ir::DType) -> f64 {
         match operand {
-            satune_ir::DType::I8 => self.i8,
+            satune_ir::DType::I8 | satune_ir::DType::F8E4M3 | satune_ir::DType::F8E5M2 => self.i8,
             satune_ir::DType::F32 => self.tf32,
             _ => self.f16,
         }

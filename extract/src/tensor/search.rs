@@ -73,7 +73,8 @@ pub(crate) fn search<'s>(
                 TensorNode::Wgmma { .. } => rates.wgmma_share,
                 _ => rates.mma_share,
             };
-            units.push(Unit { class: *class, node, bound: search.bound(*class, share) });
+            let shares_steps = matches!(kind, TensorNode::Wgmma { stream_k: true, .. });
+            units.push(Unit { class: *class, node, bound: search.bound(*class, share, shares_steps) });
         }
     }
     // The sort is stable: the order depends on the space alone.
@@ -125,8 +126,8 @@ impl<'s> Search<'_, 's> {
     }
 
     /// What the tensor cores of the busiest multiprocessor take at least for a class's blocks, with their waves: with
-    /// whole tiles, and the sums of parts added.
-    fn bound(&self, class: Id, share: f64) -> f64 {
+    /// whole tiles, and the sums of parts added; `even`: steps along k are dealt out, not tiles.
+    fn bound(&self, class: Id, share: f64, even: bool) -> f64 {
         let tile = self.space.state(class).tile;
         let blocks: i64 =
             self.ways.get(&class).and_then(|w| w.first()).map_or(1, |w| w.loops.iter().map(|l| l.extent).product());
@@ -136,7 +137,7 @@ impl<'s> Search<'_, 's> {
         // One tile on one multiprocessor.
         let one = (Inner::least_ms(&whole, self.gpu, share) - launch) * sms as f64;
         // Rounding: the formula joins more than this by a norm.
-        one * tiles(blocks, sms) as f64 * (1.0 - 1e-9) + launch
+        one * if even { blocks as f64 / sms as f64 } else { tiles(blocks, sms) as f64 } * (1.0 - 1e-9) + launch
     }
 
     fn worst(&self) -> f64 {

@@ -8,6 +8,7 @@ mod instruction;
 mod mma;
 mod node;
 mod read;
+mod stream_k;
 mod wgmma;
 
 pub use error::TensorError;
@@ -17,6 +18,7 @@ pub use mma::{Order, Raster, Store, TensorPlan};
 pub(super) use node::{leaf_state, state_of};
 pub use node::{Kind, Matrix, TensorNode, TensorStage};
 pub use read::TensorSchedule;
+pub use stream_k::StreamK;
 pub use wgmma::{TileStore, WgmmaPlan};
 
 /// The conditions of `mma.sync` plans, one by one.
@@ -26,7 +28,8 @@ pub mod mma_conditions {
 
 /// The conditions of `wgmma` plans, one by one.
 pub mod wgmma_conditions {
-    pub use super::wgmma::{cluster, consumers, operands, rows, split, stages, store, sums, tile};
+    pub use super::stream_k::stream_k;
+    pub use super::wgmma::{cluster, consumers, multiplies, operands, rows, split, stages, store, sums, tile};
 }
 
 /// Shared memory that a block can have on the largest GPUs, bytes.
