@@ -2,6 +2,7 @@
 //!
 //! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later), [`WgmmaPlan`] how on `wgmma`
 //! (sm_90a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
+mod epilogue;
 mod error;
 mod gemm;
 mod instruction;
