@@ -1,6 +1,7 @@
 //! The rules of tensor-core schedules: every one is needed and fires, every program that they make is one that the
 //! generator takes, and each side condition removed is caught.
 use egg::RecExpr;
+use satune_ir::term::tensor::{CopyOrder, TileLayout};
 use satune_ir::term::*;
 use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
@@ -41,7 +42,16 @@ fn menu() -> TensorMenu {
         threads: vec![64, 128],
         warp: [64, 64],
         stages: vec![2, 3],
-        swizzles: vec![[true, true], [false, true]],
+        slack: vec![0, 1],
+        loops: vec![false],
+        descending: vec![false],
+        layouts: vec![TileLayout::Xor(8), TileLayout::Plain],
+        copy_bytes: vec![16],
+        copy_orders: vec![CopyOrder::Rows],
+        copy_loops: vec![false],
+        copy_steps: 1,
+        matrices: vec![4, 2],
+        sets: vec![2],
         min_blocks: vec![2],
         consumers: vec![1, 2],
         grids: vec![2],

@@ -47,7 +47,17 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         tile_k: vec![32],
         threads: vec![64, 128],
         stages: if i % 2 == 0 { vec![2, 3] } else { vec![4] },
-        swizzles: vec![[true; 2], [false, true]],
+        // Some decisions are offered in one space, some in another, so that each has few programs.
+        slack: vec![0, 1],
+        loops: if i == 1 { vec![false, true] } else { vec![false] },
+        descending: vec![false],
+        layouts: if i == 0 { vec![TileLayout::Xor(8), TileLayout::Plain] } else { vec![TileLayout::Rotate(4)] },
+        copy_bytes: if i == 2 { vec![16, 4] } else { vec![16] },
+        copy_orders: if i == 2 { vec![CopyOrder::Rows, CopyOrder::Own] } else { vec![CopyOrder::Rows] },
+        copy_loops: if i == 1 { vec![false, true] } else { vec![false] },
+        copy_steps: 1,
+        matrices: if i == 0 { vec![4, 1] } else { vec![4] },
+        sets: if i == 2 { vec![2] } else { vec![2, 1] },
         min_blocks: vec![2],
         consumers: vec![1, 2],
         grids: vec![2],
@@ -160,17 +170,31 @@ fn the_models_counts_are_the_simulators() {
         instruction: Mma::F16,
         order: Order::default(),
         stages: 3,
-        swizzle: [true; 2],
+        slack: 0,
+        rolled: false,
+        operands: [OperandPlan::default(); 2],
         raster: Raster::rows(1),
         split_k: 1,
         store: Store::Direct,
         min_blocks: None,
     };
+    let plain = OperandPlan { layout: TileLayout::Plain, ..OperandPlan::default() };
+    let across = OperandPlan { order: CopyOrder::Columns, bytes: 8, matrices: 2, sets: 1, ..plain };
+    let own = OperandPlan {
+        layout: TileLayout::Rotate(4),
+        order: CopyOrder::Own,
+        bytes: 4,
+        rolled: true,
+        matrices: 1,
+        ..plain
+    };
     let half = |plan: TensorPlan| (plan, DType::F16, DType::F16, DType::F32);
     let mma = [
         half(base.clone()),
-        half(TensorPlan { swizzle: [false, true], ..base.clone() }),
-        half(TensorPlan { swizzle: [true, false], tile: [64, 64, 64], ..base.clone() }),
+        half(TensorPlan { operands: [plain, OperandPlan::default()], ..base.clone() }),
+        half(TensorPlan { operands: [OperandPlan::default(), plain], tile: [64, 64, 64], ..base.clone() }),
+        half(TensorPlan { operands: [across, own], tile: [64, 64, 64], slack: 1, ..base.clone() }),
+        half(TensorPlan { operands: [own, across], rolled: true, ..base.clone() }),
         half(TensorPlan { tile: [128, 64, 32], warp: [32, 32], split_k: 2, stages: 4, ..base.clone() }),
         (TensorPlan { instruction: Mma::Tf32, ..base.clone() }, DType::F32, DType::F32, DType::F32),
         (

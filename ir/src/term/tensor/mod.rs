@@ -8,6 +8,7 @@ mod gemm;
 mod instruction;
 mod mma;
 mod node;
+mod operand;
 mod read;
 mod wgmma;
 
@@ -15,14 +16,18 @@ pub use error::TensorError;
 pub use gemm::{Activation, Epilogue, Gemm, NotGemm};
 pub use instruction::Mma;
 pub use mma::{Order, Raster, Store, TensorPlan};
-pub(super) use node::{leaf_state, state_of};
-pub use node::{Kind, Matrix, TensorNode, TensorStage};
+pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};
+pub use node::{Kind, Matrix, MmaLoop, TensorNode, TensorStage};
+pub use operand::{CopyOrder, OperandPlan, TileLayout, Turn};
 pub use read::TensorSchedule;
 pub use wgmma::{TileStore, WgmmaPlan};
 
 /// The conditions of `mma.sync` plans, one by one.
 pub mod mma_conditions {
-    pub use super::mma::{copy_width, operands, problem, registers, ring, rows, split, store, threads, warps};
+    pub use super::mma::{k_loop, operands, problem, registers, ring, rows, sets, split, store, threads, warps};
+    pub use super::operand::{
+        copies, copy_elements, copy_registers, hangs_over, layout, matrices, rows_along_k, steps, tile_rows, way,
+    };
 }
 
 /// The conditions of `wgmma` plans, one by one.
