@@ -9,7 +9,8 @@ use satune_ir::{visit, BlockRealize, BufferId, DType, Expr, IterKind, Program, S
 use std::collections::HashSet;
 
 /// Whether results have to agree bit for bit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Agreement {
     /// Bit for bit.
     Exact,
@@ -29,6 +30,22 @@ impl Agreement {
             Agreement::Roundoff
         } else {
             Agreement::Exact
+        }
+    }
+
+    /// In a table: `exact`, or `to roundoff`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Agreement::Exact => "exact",
+            Agreement::Roundoff => "to roundoff",
+        }
+    }
+
+    /// In a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Agreement::Exact => "bit for bit",
+            Agreement::Roundoff => "up to roundoff",
         }
     }
 

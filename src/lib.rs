@@ -22,3 +22,4 @@ pub mod source;
 pub mod store;
 pub mod streaming;
 mod worker_process;
+pub mod workload;

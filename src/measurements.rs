@@ -8,7 +8,7 @@
 use crate::{operators, source};
 use satune_extract::calibrate::Measurement;
 use satune_extract::Descriptor;
-use satune_ir::term::Plan;
+use satune_ir::term::{Plan, Schedule};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -81,10 +81,23 @@ pub fn read(text: &str, gpu: &Descriptor) -> Result<Measurements, MeasurementErr
                 continue;
             }
             // A column of a table holds it as text.
-            Some(Value::String(text)) => serde_json::from_str::<Plan>(text),
-            Some(value) => Plan::deserialize(value),
+            Some(Value::String(text)) => serde_json::from_str::<Value>(text),
+            Some(value) => Ok(value.clone()),
         }
         .map_err(|e| error(format!("plan: {e}")))?;
+        let plan = match Schedule::deserialize(&plan) {
+            Ok(Schedule::Cores(plan)) => plan,
+            Ok(Schedule::Stream(_)) => {
+                skip("of a streaming program: the fit takes contractions on single threads".into());
+                continue;
+            }
+            Ok(Schedule::Mma(_) | Schedule::Wgmma(_)) => {
+                skip("on tensor cores: the fit takes contractions on single threads".into());
+                continue;
+            }
+            // The error that names a field is that of the plan that it is not.
+            Err(_) => Plan::deserialize(&plan).map_err(|e| error(format!("plan: {e}")))?,
+        };
         let Some(operator) = text_of(&["operator"]) else {
             skip("no operator".into());
             continue;

@@ -1,6 +1,9 @@
 //! What a command is asked to work on: an operator by name, or a PrimFunc in a file.
+use crate::explore::{self, ExploreError, Report, Request, Search};
 use crate::operators::{self, OperatorError, Problem, MOST};
+use crate::progress::Progress;
 use crate::streaming::{self, NotStreaming, StreamProblem};
+use crate::workload::Workload;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
 use satune_rewrites::space::{contraction, EncodeError};
@@ -93,6 +96,41 @@ pub enum Work {
     Contraction(Box<Problem>),
     /// Streaming blocks.
     Streams(Box<StreamProblem>),
+}
+
+impl Work {
+    /// What is asked of a problem of any kind.
+    pub fn workload(&self) -> &dyn Workload {
+        match self {
+            Work::Contraction(problem) => &**problem,
+            Work::Streams(problem) => &**problem,
+        }
+    }
+
+    /// [`explore::explore_on`].
+    ///
+    /// # Errors
+    /// See [`ExploreError`].
+    pub fn explore_on(
+        &self,
+        request: &Request,
+        search: Option<Search<'_>>,
+        progress: &dyn Progress,
+    ) -> Result<Report, ExploreError> {
+        match self {
+            Work::Contraction(problem) => explore::explore_on(&**problem, request, search, progress),
+            Work::Streams(problem) => explore::explore_on(&**problem, request, search, progress),
+        }
+    }
+}
+
+/// Whether a text is an operator, of which a store need not keep the program.
+pub fn is_operator(text: &str) -> bool {
+    if streaming::names(text) {
+        streaming::script(text).is_ok()
+    } else {
+        operators::parse(text).is_ok()
+    }
 }
 
 /// [`load`], for programs of any kind.

@@ -4,7 +4,7 @@
 //! those are fitted, and all kernels share them: a mechanism that the model misses stays visible as an error. Errors are
 //! logarithms of predicted over measured time, under Huber's loss, so that a few wild measurements do not pull the fit.
 //! Each scalar is held near its starting value by a weak prior; what the measurements say nothing about keeps it and is
-//! reported as such. `latency_l2` is not among them: the cost does not read it.
+//! reported as such. `latency_l2` is not among them: the cost of contractions does not read it.
 mod fit;
 mod quality;
 mod text;
@@ -14,9 +14,11 @@ pub use quality::{kendall, spearman, Quality};
 pub use text::descriptor_text;
 
 use crate::cost::{prepare, Prepared};
-use crate::Descriptor;
+use crate::stream::stream_cost;
+use crate::{Descriptor, Infeasible};
 use fit::Problem;
 use rayon::prelude::*;
+use satune_ir::term::stream::{StreamPlan, Streams};
 use satune_ir::term::{Contraction, Plan};
 use serde::Serialize;
 
@@ -119,8 +121,24 @@ type Predicted<'a> = (&'a str, f64, f64);
 /// A measurement ready to be predicted again and again.
 struct Row<'a> {
     shape: &'a str,
-    prepared: Prepared<'a>,
+    prepared: Model<'a>,
     ms: f64,
+}
+
+/// What predicts a measurement.
+enum Model<'a> {
+    Contraction(Prepared<'a>),
+    Stream(&'a StreamPlan, &'a Streams),
+}
+
+impl Model<'_> {
+    /// The time under the rates of a descriptor, ms.
+    fn ms(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
+        match self {
+            Model::Contraction(prepared) => prepared.ms(gpu),
+            Model::Stream(plan, problem) => stream_cost(plan, problem, gpu).map(|cost| cost.ms),
+        }
+    }
 }
 
 /// Fits a descriptor to measurements. Deterministic.
@@ -135,10 +153,31 @@ pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calib
     }
     let rows: Vec<Row<'_>> = measurements
         .par_iter()
-        .map(|m| Row { shape: &m.shape, prepared: prepare(&m.plan, &m.contraction, gpu), ms: m.ms })
-        .filter(|row| row.prepared.ms(gpu).is_ok())
+        .map(|m| {
+            let prepared = Model::Contraction(prepare(&m.plan, &m.contraction, gpu));
+            Row { shape: &m.shape, prepared, ms: m.ms }
+        })
         .collect();
-    let infeasible = measurements.len() - rows.len();
+    of_rows(gpu, rows)
+}
+
+/// [`calibrate`], with measurements of schedules of one streaming program, ms each.
+///
+/// # Errors
+/// See [`CalibrateError`].
+pub fn calibrate_streams(
+    gpu: &Descriptor,
+    problem: &Streams,
+    measured: &[(&StreamPlan, f64)],
+) -> Result<Calibration, CalibrateError> {
+    let rows = measured.iter().filter(|(_, ms)| ms.is_finite() && *ms > 0.0);
+    of_rows(gpu, rows.map(|(plan, ms)| Row { shape: "", prepared: Model::Stream(plan, problem), ms: *ms }).collect())
+}
+
+fn of_rows(gpu: &Descriptor, all: Vec<Row<'_>>) -> Result<Calibration, CalibrateError> {
+    let count = all.len();
+    let rows: Vec<Row<'_>> = all.into_iter().filter(|row| row.prepared.ms(gpu).is_ok()).collect();
+    let infeasible = count - rows.len();
     if rows.len() < LEAST {
         return Err(CalibrateError::Few { found: rows.len(), infeasible, gpu: gpu.name.clone() });
     }

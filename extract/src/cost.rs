@@ -41,7 +41,9 @@ pub enum Infeasible {
         threads: u32,
     },
     /// The schedule belongs to another kind of problem.
-    #[error("the schedule is one of streaming blocks, and the problem a contraction")]
+    #[error(
+        "the schedule is one of another kind of problem: streaming blocks and contractions have schedules of their own"
+    )]
     Kind,
     /// No tensor cores, or none with the instruction.
     #[error("{instruction} needs {needs}; this GPU is {arch}")]
@@ -85,8 +87,21 @@ pub struct Cost {
     pub dram_bytes: f64,
     /// Bytes from and to L2.
     pub l2_bytes: f64,
-    /// Work of the whole main kernel.
+    /// Work of the whole main kernel; of streaming programs that of all kernels, without arithmetic.
     pub work: Work,
+}
+
+impl Cost {
+    /// The part of the predicted time that launching takes, ms. The launch of a second kernel that adds the parts of split k
+    /// is in `add_parts`.
+    pub fn launch_ms(&self) -> f64 {
+        self.parts.get("launch").copied().unwrap_or(0.0)
+    }
+
+    /// The predicted time of the kernels alone, without their launches, ms.
+    pub fn kernel_ms(&self) -> f64 {
+        self.ms - self.launch_ms()
+    }
 }
 
 /// A plan with all counted that its time depends on. The counts read a descriptor's limits, not its rates, so the time

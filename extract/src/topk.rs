@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An extracted program.
+/// An extracted program, a term of language `T`.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub struct Candidate<T = Term> {
     /// Its term.
-    pub term: RecExpr<Term>,
+    pub term: RecExpr<T>,
     /// Its decisions.
     pub plan: Schedule,
     /// Its predicted time and parts.
@@ -37,7 +37,8 @@ pub struct Candidate {
 pub struct Query {
     /// How many.
     pub k: usize,
-    /// No two of them share block tile and k tile.
+    /// No two of them share block tile and k tile; of streaming programs, kernel by kernel, what a block covers and its
+    /// threads.
     pub diverse: bool,
     /// Longest time.
     pub limit: Duration,
@@ -45,14 +46,14 @@ pub struct Query {
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub struct Extraction {
+pub struct Extraction<T = Term> {
     /// Best first.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<Candidate<T>>,
     /// Whether they are proved to be the k best.
     pub proved: bool,
     /// No program of the space that is not among them is faster than this, ms.
     pub bound_ms: f64,
-    /// Outer choices in all, and those that had to be looked into.
+    /// Outer choices in all, and those that had to be looked into; of streaming programs the kernels' schedules.
     pub outer: (usize, usize),
     /// Wall-clock time.
     pub time: Duration,

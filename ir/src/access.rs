@@ -1,6 +1,6 @@
 //! What a block's body reads and writes, where its text does not say (TVMScript's `T.reads` and `T.writes` are optional), and
 //! after its body was changed.
-use crate::affine::linear::Interval;
+use crate::affine::linear::{has_bits, Interval};
 use crate::affine::{constant, int, Domains};
 use crate::{visit, Buffer, BufferId, DType, Expr, Range, Region, Stmt, VarId};
 use std::collections::HashMap;
@@ -111,7 +111,7 @@ impl Walk {
         let map = |e: &Expr| visit::substitute(e, &self.lets);
         let range = Range { min: map(&r.min), extent: map(&r.extent) };
         let moves = |e: &Expr| visit::uses_var(e, &|v| self.loops.contains_key(&v));
-        if !moves(&range.min) && !moves(&range.extent) {
+        if !moves(&range.min) && !moves(&range.extent) && !has_bits(&range.min) {
             return Dim::Fixed(range);
         }
         Interval::of_range(&range, &self.loops, &Domains::new()).map_or(Dim::Any, Dim::Joined)

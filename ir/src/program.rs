@@ -255,6 +255,31 @@ impl Program {
     }
 }
 
+impl Block {
+    /// A block around a statement that has no iterators and declares nothing.
+    pub fn plain(id: BlockId, name: impl Into<String>, body: Stmt) -> Block {
+        Block {
+            id,
+            name: name.into(),
+            iter_vars: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            init: None,
+            alloc_buffers: Vec::new(),
+            match_buffers: Vec::new(),
+            annotations: Annotations::new(),
+            body: Box::new(body),
+        }
+    }
+}
+
+impl BlockRealize {
+    /// The one instance of a block without iterators.
+    pub fn single(block: Block) -> BlockRealize {
+        BlockRealize { iter_values: Vec::new(), predicate: Expr::Int(1, DType::Bool), block }
+    }
+}
+
 impl Stmt {
     /// Statements in order, flattened; a single one stands alone.
     pub fn seq(parts: Vec<Stmt>) -> Stmt {

@@ -52,6 +52,17 @@ pub fn uses_var(expr: &Expr, pred: &dyn Fn(VarId) -> bool) -> bool {
     found
 }
 
+/// Replaces the loads of one buffer by what `with` makes of their indices. `A.data` and its like stay.
+pub fn replace_loads(expr: &Expr, buffer: BufferId, with: &mut dyn FnMut(Vec<Expr>) -> Expr) -> Expr {
+    let mut names = 0;
+    // `A.data` holds its buffer without indices.
+    walk_expr(expr, &mut |e| names += usize::from(crate::fields::is_field(e)));
+    map_expr(expr, &mut |e| match e {
+        Expr::Load(b, list) if b == buffer && (names == 0 || !list.is_empty()) => with(list),
+        other => other,
+    })
+}
+
 /// Replaces variables by expressions, everywhere at once.
 pub fn substitute(expr: &Expr, map: &HashMap<VarId, Expr>) -> Expr {
     map_expr(expr, &mut |e| match &e {

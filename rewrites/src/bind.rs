@@ -143,6 +143,33 @@ for i in range(16):
     }
 
     #[test]
+    fn two_writers_take_threads_where_each_has_elements_of_its_own() {
+        let twice = |index: &str| {
+            let body = format!(
+                r#"
+for i in range(16):
+    with T.sblock("B1"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = A[vi]
+    with T.sblock("B2"):
+        vi = T.axis.spatial(16, {index})
+        B[vi] = A[vi] * T.float32(2)
+"#
+            );
+            schedule(&func("A: T.Buffer((16,), \"float32\"), B: T.Buffer((16,), \"float32\")", &body))
+        };
+        let mut s = twice("i");
+        let i = loops(&s, "B1")[0];
+        bind(&mut s, i, "threadIdx.x").unwrap();
+        let mut s = twice("15 - i");
+        let i = loops(&s, "B1")[0];
+        assert_eq!(
+            refusal(&mut s, |s| bind(s, i, "threadIdx.x")),
+            "ScheduleError: The \"bind\" cannot be fulfilled because two blocks under the loop write one buffer"
+        );
+    }
+
+    #[test]
     fn a_cooperative_copy_uses_the_threads_anew() {
         let script = |index: &str| {
             func(

@@ -18,6 +18,7 @@
 use crate::arith::{add, int, mul, Domains};
 use crate::iter_map::{self, subspace};
 use crate::linear::Interval;
+use crate::loop_checks::only_child;
 use crate::schedule::{Result, Schedule};
 use crate::simplify::simplified_realize;
 use crate::tree::{LoopId, Node};
@@ -47,19 +48,6 @@ pub fn legal(s: &Schedule, target: LoopId, preserve_unit_iters: bool) -> Result<
     let loops = s.loops_of(block)?;
     let from = loops.iter().position(|l| *l == target).unwrap_or(0);
     divide(s, block, &loops[from..], preserve_unit_iters)
-}
-
-/// The block below a loop, if it is the only one.
-pub(crate) fn only_child(s: &Schedule, target: LoopId) -> Result<BlockId> {
-    match s.child_blocks(Node::Loop(target))?[..] {
-        [block] => Ok(block),
-        _ => Err(ScheduleError::refused(
-            "The loop is required to have only one child block",
-            format!("The loop {} is required to have only one child block", s.get_loop(target)?.var.name),
-        )
-        .at_loop(target)
-        .remedy("choose a loop further in, above one of the blocks only")),
-    }
 }
 
 fn not_divisible(s: &Schedule, block: BlockId, top: Option<LoopId>, remedy: &str) -> ScheduleError {
@@ -188,16 +176,11 @@ pub(crate) fn blockized(s: &mut Schedule, plan: &Plan, preserve_unit_iters: bool
         iter_values: parts.outer_values,
         predicate: plan.division.outer_predicate.clone(),
         block: Block {
-            id,
-            name: format!("{name}_o"),
             iter_vars: parts.outer_vars,
             reads,
             writes,
             init,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Default::default(),
-            body: Box::new(nest(Stmt::Realize(Box::new(parts.inner)), &loops)),
+            ..Block::plain(id, format!("{name}_o"), nest(Stmt::Realize(Box::new(parts.inner)), &loops))
         },
     })
 }
@@ -319,16 +302,9 @@ fn outer_init(s: &mut Schedule, init: Stmt, inner: &BlockRealize, loops: &[For],
     let id = s.program_mut().fresh_block();
     let rename = &mut |e: &Expr| visit::substitute(e, &map);
     let block = Block {
-        id,
-        name,
         iter_vars,
-        reads: Vec::new(),
         writes: inner.block.writes.iter().map(|w| visit::map_region(w, rename)).collect(),
-        init: None,
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
-        annotations: Default::default(),
-        body: Box::new(visit::map_stmt_exprs(&init, rename)),
+        ..Block::plain(id, name, visit::map_stmt_exprs(&init, rename))
     };
     let iter_values = kept.iter().map(|(_, e)| rename(e)).collect();
     let predicate = rename(&inner.predicate);

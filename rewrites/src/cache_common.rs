@@ -134,16 +134,14 @@ pub fn copy_nest(s: &mut Schedule, copy: &Copy, around: &Domains) -> (BlockId, S
         }
         let (read, write) = if copy.cache == copy.from { (part, whole) } else { (whole, part) };
         let block = Block {
-            id,
-            name,
             iter_vars,
             reads: vec![point(copy.from, &read)],
             writes: vec![point(copy.to, &write)],
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Default::default(),
-            body: Box::new(Stmt::Store { buffer: copy.to, indices: write, value: Expr::Load(copy.from, read) }),
+            ..Block::plain(
+                id,
+                name,
+                Stmt::Store { buffer: copy.to, indices: write, value: Expr::Load(copy.from, read) },
+            )
         };
         Stmt::Realize(Box::new(BlockRealize { iter_values, predicate: all(guards), block }))
     });

@@ -98,7 +98,7 @@ fn require_reader(s: &Schedule, consumer: BlockId, writer: Option<BlockId>, buff
 }
 
 /// Refuses a buffer of which a child block of the scope reads more than is written before.
-fn require_region_cover(s: &Schedule, graph: &crate::Scope, region: &Region) -> Result<()> {
+pub(crate) fn require_region_cover(s: &Schedule, graph: &crate::Scope, region: &Region) -> Result<()> {
     match graph.readers_of(region.buffer).iter().find(|b| !s.flags(**b).region_cover) {
         None => Ok(()),
         Some(&b) => Err(ScheduleError::refused(

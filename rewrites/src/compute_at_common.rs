@@ -1,14 +1,14 @@
 //! What compute_at and reverse_compute_at share: where a block goes under a loop, and over which domain it runs there.
 use crate::arith::{self, add, constant, int, Domains};
 use crate::compute_domain::{self, Domain};
+use crate::guards;
 use crate::linear::{all, Linear};
 use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::scope::{self, Scope};
 use crate::tree::{self, LoopId, Node};
 use crate::ScheduleError;
-use satune_ir::{BinOp, BlockId, BlockRealize, DType, Expr, Stmt};
-use std::sync::Arc;
+use satune_ir::{BlockId, BlockRealize, DType, Expr, Stmt};
 
 /// Which way a block moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,7 @@ pub struct Placement {
 /// The conditions that both share, in TVM's order, and the placement.
 pub fn legal(s: &Schedule, block: BlockId, target: LoopId, index: i64, direction: Direction) -> Result<Placement> {
     s.get_loop(target)?;
-    let scope_id = s.scope_of(Node::Block(block))?;
-    scope::require_stage_pipeline(s, scope_id)?;
+    let scope_id = scope::pipeline_of(s, block)?;
     let graph = s.scope(scope_id)?;
     scope::require_complete_or_reduction(s, block, &graph)?;
     require_same_scope(s, block, target, scope_id)?;
@@ -164,7 +163,7 @@ pub fn new_nest(
     let mut known = regions::domains_to(s, Node::Loop(target))?;
     let mut realize: BlockRealize = s.realize(block)?.clone();
     let mut loops = Vec::new();
-    let mut guards = Vec::new();
+    let mut clauses = Vec::new();
     let mut values = Vec::new();
     for domain in &placement.domains {
         let extent = domain.extent;
@@ -179,19 +178,17 @@ pub fn new_nest(
         if let Some((lo, hi)) = domain.guard {
             let overflow = || ScheduleError::value("A bound of a block is too large").at_block(block);
             let linear = Linear::of(&value, &known).ok_or_else(overflow)?;
-            let simple = linear.expr();
-            let compare = |op: BinOp, c: i64| Expr::Binary(op, Arc::new(simple.clone()), Arc::new(int(c, DType::I32)));
             if !Linear::constant(lo).at_most(&linear, &known) {
-                guards.push(compare(BinOp::Ge, lo));
+                clauses.push(guards::at_least(&linear, lo));
             }
             if !linear.at_most(&Linear::constant(hi), &known) {
-                guards.push(compare(BinOp::Lt, hi.checked_add(1).ok_or_else(overflow)?));
+                clauses.push(guards::below(&linear, hi.checked_add(1).ok_or_else(overflow)?, &known));
             }
         }
         values.push(value);
     }
     realize.iter_values = values;
-    realize.predicate = all(guards);
+    realize.predicate = all(guards::together(clauses));
     Ok(crate::split::serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize))))
 }
 

@@ -20,7 +20,6 @@ use crate::iter_map;
 use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::scope;
-use crate::tree::Node;
 use crate::ScheduleError;
 use satune_ir::{visit, Block, BlockId, BufferId, DType, Expr, Stmt, Var, VarId};
 use std::collections::HashMap;
@@ -43,8 +42,7 @@ pub fn legal(s: &Schedule, block: BlockId) -> Result<Plan> {
     let b = s.block(block)?;
     common::require_no_init(b)?;
     let buffer = single_write(b)?;
-    let scope_id = s.scope_of(Node::Block(block))?;
-    scope::require_stage_pipeline(s, scope_id)?;
+    let scope_id = scope::pipeline_of(s, block)?;
     let graph = s.scope(scope_id)?;
     scope::require_not_output(s, block, &graph)?;
     scope::require_complete(s, block, &graph)?;
@@ -133,11 +131,8 @@ pub fn compute_inline(s: &mut Schedule, block: BlockId) -> Result<()> {
 fn apply(s: &mut Schedule, block: BlockId, plan: &Plan) -> Result<()> {
     s.remove_leaf(block)?;
     let inline = |e: &Expr| {
-        visit::map_expr(e, &mut |e| match e {
-            Expr::Load(b, indices) if b == plan.buffer => {
-                visit::substitute(&plan.value, &plan.indices.iter().copied().zip(indices).collect())
-            }
-            other => other,
+        visit::replace_loads(e, plan.buffer, &mut |indices| {
+            visit::substitute(&plan.value, &plan.indices.iter().copied().zip(indices).collect())
         })
     };
     s.update_block(plan.scope, |b| *b.body = visit::map_stmt_exprs(&b.body, &mut |e| inline(e)))?;

@@ -44,7 +44,7 @@ pub struct Plan {
 fn no_pattern(s: &Schedule, block: BlockId, reason: &str) -> ScheduleError {
     let name = s.block(block).map_or_else(|_| String::new(), |b| b.name.clone());
     ScheduleError::refused(
-        "decompose_padding expect the block to match padding pattern",
+        format!("decompose_padding expect the block to match padding pattern\n  {reason}"),
         format!("ScheduleError: decompose_padding expect the block {name} to match padding pattern\n  {reason}"),
     )
     .at_block(block)
@@ -232,20 +232,17 @@ fn fill(s: &mut Schedule, realize: &BlockRealize, loops: &[LoopId], plan: &Plan)
     let id = s.program_mut().fresh_block();
     let rename = &mut |e: &Expr| visit::substitute(e, &map);
     let block = Block {
-        id,
-        name: format!("{}_pad_const", realize.block.name),
         iter_vars,
-        reads: Vec::new(),
         writes: realize.block.writes.iter().map(|w| visit::map_region(w, rename)).collect(),
-        init: None,
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
-        annotations: Default::default(),
-        body: Box::new(Stmt::Store {
-            buffer: plan.buffer,
-            indices: plan.indices.iter().map(&mut *rename).collect(),
-            value: plan.padding.clone(),
-        }),
+        ..Block::plain(
+            id,
+            format!("{}_pad_const", realize.block.name),
+            Stmt::Store {
+                buffer: plan.buffer,
+                indices: plan.indices.iter().map(&mut *rename).collect(),
+                value: plan.padding.clone(),
+            },
+        )
     };
     // The loops further out are known here; those of the copy are new.
     let all = s.loops_of(realize.block.id)?;
@@ -392,8 +389,8 @@ for i in range(16):
             let mut s = padded(value);
             let (b, i) = (block(&s, "B"), loops(&s, "B")[0]);
             let error = decompose_padding(&mut s, b, i).unwrap_err();
-            assert_eq!(error.fast, "ScheduleError: decompose_padding expect the block to match padding pattern");
-            assert!(error.detail.ends_with(reason), "{value}: {}", error.detail);
+            let message = "ScheduleError: decompose_padding expect the block to match padding pattern";
+            assert_eq!(error.fast, format!("{message}\n  {reason}"), "{value}");
         }
         let mut s = chain();
         let (b, i) = (block(&s, "B"), loops(&s, "C")[0]);

@@ -106,16 +106,14 @@ fn apply(s: &mut Schedule, block: BlockId, target: LoopId) -> Result<BlockId> {
         iter_values: spatial.iter().map(|(_, e)| rename(e, &outer)).collect(),
         predicate: rename(&predicate, &outer),
         block: Block {
-            id,
-            name: format!("{}_init", realize.block.name),
             iter_vars,
-            reads: Vec::new(),
             writes: realize.block.writes.iter().map(|w| visit::map_region(w, &mut |e| rename(e, &inner))).collect(),
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
             annotations: realize.block.annotations.clone(),
-            body: Box::new(visit::map_stmt_exprs(init, &mut |e| rename(e, &inner))),
+            ..Block::plain(
+                id,
+                format!("{}_init", realize.block.name),
+                visit::map_stmt_exprs(init, &mut |e| rename(e, &inner)),
+            )
         },
     };
     let nest = kept.iter().zip(vars).rev().fold(Stmt::Realize(Box::new(new)), |body, (l, var)| {

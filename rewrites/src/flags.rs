@@ -5,7 +5,7 @@ use crate::linear::{all, conjuncts};
 use crate::schedule::{Result, Schedule};
 use crate::scope::{declares_nothing, touched, DepKind, Scope};
 use crate::tree::{LoopId, Node};
-use satune_ir::{access, visit, Block, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region};
+use satune_ir::{visit, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region};
 use std::collections::HashMap;
 
 /// Whether the block's iterators are an affine map, onto their domain, of the loops above it.
@@ -35,27 +35,7 @@ pub fn scope_flags(s: &Schedule, scope: BlockId) -> (bool, Vec<(BlockId, bool)>)
         graph.children.iter().map(|&c| (c, region_cover(s, &graph, c).unwrap_or(false))).collect();
     let ordered = graph.deps.iter().all(|d| d.kind != DepKind::War);
     let covered = covers.iter().all(|(_, cover)| *cover);
-    let exact = graph.children.iter().all(|&c| s.block(c).is_ok_and(|b| !declares_more(s, b)));
-    (ordered && covered && exact, covers)
-}
-
-/// Whether a block declares that it writes more than it does, as the parts of a partitioned loop do: nothing can be moved
-/// by such regions. TVM does not ask.
-fn declares_more(s: &Schedule, block: &Block) -> bool {
-    if !crate::tree::child_realizes(&block.body).is_empty() || block.init.is_some() {
-        return false;
-    }
-    let touched = access::of_block(None, &block.body, &[], &s.program().buffers);
-    block.writes.iter().any(|w| {
-        let found = touched.writes.iter().find(|x| x.buffer == w.buffer);
-        found.is_some_and(|x| {
-            let larger = |(a, b): (&Range, &Range)| match (constant(&a.extent), constant(&b.extent)) {
-                (Some(declared), Some(written)) => declared > written,
-                _ => false,
-            };
-            w.ranges.iter().zip(&x.ranges).any(larger)
-        })
-    })
+    (ordered && covered, covers)
 }
 
 /// Whether everything that `consumer` reads from producers in its scope is written by them: for every set of producers
@@ -167,7 +147,8 @@ pub fn threads_share(scope: &str, tag: &str) -> bool {
     storage <= thread
 }
 
-fn bound_region(realize: &BlockRealize, region: &Region) -> Vec<Range> {
+/// A region of a block, in the variables of its loops.
+pub fn bound_region(realize: &BlockRealize, region: &Region) -> Vec<Range> {
     let map: HashMap<_, _> =
         realize.block.iter_vars.iter().zip(&realize.iter_values).map(|(iv, e)| (iv.var.id, e.clone())).collect();
     visit::map_region(region, &mut |e| visit::substitute(e, &map)).ranges

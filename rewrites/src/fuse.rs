@@ -9,7 +9,7 @@
 //! Legal when, for each loop: 1 it has neither annotations nor a thread binding; 2 it starts with 0; 3 its parent is the
 //! loop before it; 4 and it is that loop's only child; 5 its extent uses none of the loops before it. Kinds are dropped.
 use crate::arith::{self, floor_div, floor_mod, int};
-use crate::loop_checks::{constant_extent, require_plain, require_zero_start};
+use crate::loop_checks::{constant_extent, require_only_child, require_plain, require_zero_start};
 use crate::schedule::{Result, Schedule};
 use crate::split::serial_nest;
 use crate::tree::{LoopId, Node};
@@ -29,27 +29,18 @@ pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Vec<i64>> {
         require_zero_start(l)?;
         if let Some(&outer) = i.checked_sub(1).and_then(|i| loops.get(i)) {
             let outer_loop = s.get_loop(outer)?;
-            let names = |text: &str| text.replace("{0}", &outer_loop.var.name).replace("{1}", &l.var.name);
             if s.parent(Node::Loop(id))? != Some(Node::Loop(outer)) {
                 return Err(ScheduleError::refused(
                     "The outer loop is not the parent of the inner loop",
-                    names(
-                        "The loops can't be fused because the outer loop {0} is not the parent of the inner loop {1}",
+                    format!(
+                        "The loops can't be fused because the outer loop {} is not the parent of the inner loop {}",
+                        outer_loop.var.name, l.var.name
                     ),
                 )
                 .at_loop(outer)
                 .at_loop(id));
             }
-            if Node::of(&outer_loop.body) != Some(Node::Loop(id)) {
-                return Err(ScheduleError::refused(
-                    "The inner loop is not the only child of outer loop",
-                    names(
-                        "The loops can't be fused because the inner loop {1} is not the only child of outer loop {0}.",
-                    ),
-                )
-                .at_loop(outer)
-                .at_loop(id));
-            }
+            require_only_child(s, outer, id)?;
         }
         if visit::uses_var(&l.extent, &|v| loops[..i].contains(&v)) {
             return Err(dependent(

@@ -221,6 +221,22 @@ impl Parser<'_> {
         out
     }
 
+    /// A constant of a type, after `T.`.
+    fn typed(&mut self) -> Result<Expr, ParseError> {
+        let dtype = match self.word().as_deref() {
+            Some("int32") => DType::I32,
+            Some("int64") => DType::I64,
+            _ => return self.fail("expected `int32` or `int64`"),
+        };
+        self.expect("(")?;
+        let inner = self.level(0)?;
+        self.expect(")")?;
+        match inner {
+            Expr::Int(v, _) => Ok(Expr::Int(v, dtype)),
+            _ => self.fail("expected a number"),
+        }
+    }
+
     fn atom(&mut self) -> Result<Expr, ParseError> {
         self.space();
         if self.eat("(") {
@@ -250,6 +266,8 @@ impl Parser<'_> {
             };
         }
         match self.word() {
+            // `T.int64(0)`, as TVM prints constants of other widths.
+            Some(name) if name == "T" && !self.params.contains(&name) && self.eat(".") => self.typed(),
             Some(name) => match self.params.iter().position(|p| *p == name) {
                 Some(k) => Ok(Expr::Var(Var { id: VarId(k as u32), name: name.as_str().into(), dtype: DType::I32 })),
                 None => self.fail(format!("`{name}` is no parameter")),

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 mod inverse;
 pub mod subspace;
+#[cfg(test)]
+mod tests;
 
 /// `scale · ((mark // lower) % extent)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ struct Mark {
 pub struct IterMap {
     marks: Vec<Mark>,
     constraints: Vec<usize>,
+    /// Digits of a mark that a predicate bounds: `i % 32 < 30`.
+    digits: Vec<(Term, i64)>,
     sums: Vec<Sum>,
     keep_unit: bool,
 }
@@ -57,7 +61,8 @@ pub fn detect(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: 
 
 /// The same for indices that need not be independent of each other.
 pub fn taken_apart(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_unit: bool) -> Option<IterMap> {
-    let mut map = IterMap { marks: Vec::new(), constraints: Vec::new(), sums: Vec::new(), keep_unit };
+    let mut map =
+        IterMap { marks: Vec::new(), constraints: Vec::new(), digits: Vec::new(), sums: Vec::new(), keep_unit };
     map.constrain(predicate, domains)?;
     for e in indices {
         let sum = map.rewrite(e, domains)?;
@@ -65,6 +70,18 @@ pub fn taken_apart(indices: &[Expr], domains: &Domains, predicate: &Expr, keep_u
         map.sums.push(sum);
     }
     Some(map)
+}
+
+/// Whether a part of a mark takes all its values beside all of the digit's others, where the digit is less than `limit`: of
+/// `i % 32 < 30` the parts `i % 32 // 2` and `i % 2` do, and `i % 32 // 4` does not.
+fn whole_parts(digit: &Term, limit: i64, part: &Term) -> bool {
+    let end = |t: &Term| t.lower.saturating_mul(t.extent);
+    if part.mark != digit.mark || part.extent == 1 || end(part) <= digit.lower || end(digit) <= part.lower {
+        return true;
+    }
+    let inside = part.lower % digit.lower == 0 && end(part) <= end(digit);
+    let below = if end(part) == end(digit) { part.lower } else { end(part) };
+    inside && limit % (below / digit.lower) == 0
 }
 
 impl IterMap {
@@ -82,6 +99,11 @@ impl IterMap {
     pub fn extent_of(&self, index: usize) -> Option<i64> {
         let sum = self.sums.get(index)?;
         sum.terms.iter().try_fold(1i64, |most, t| Some(most.max(t.extent.checked_mul(t.scale)?)))
+    }
+
+    /// The constant part of an index, where it is a number.
+    pub fn base_of(&self, index: usize) -> Option<i64> {
+        constant(&self.sums.get(index)?.base)
     }
 
     /// The indices in normal form.
@@ -195,6 +217,8 @@ impl IterMap {
 
     /// The sum with all its terms fused into one, in mixed radix. None where they are not such.
     fn fused(&mut self, mut sum: Sum) -> Option<Sum> {
+        // First of all: a guard of `f // 3` says nothing about a sum of `f // 3 * 3 + f % 3`, which is f.
+        join_parts(&mut sum.terms)?;
         for i in 0..self.constraints.len() {
             self.use_constraint(self.constraints[i], &mut sum.terms)?;
         }
@@ -244,10 +268,12 @@ impl IterMap {
         Some(())
     }
 
-    /// Takes a conjunction of `sum < constant` into account, smaller sums first. None for other predicates.
+    /// Takes a conjunction of `sum < constant` into account, smaller sums first. None for other predicates; conditions on
+    /// none of the variables let all of them run, or none.
     fn constrain(&mut self, predicate: &Expr, domains: &Domains) -> Option<()> {
         let mut clauses = Vec::new();
         conjuncts(predicate, &mut clauses);
+        clauses.retain(|e| visit::uses_var(e, &|v| domains.contains_key(&v)));
         clauses.sort_by_key(|e| size(e));
         clauses.into_iter().try_for_each(|e| self.constrain_one(e, domains))
     }
@@ -261,10 +287,20 @@ impl IterMap {
                 let limit = constant(b)?.checked_sub(constant(&sum.base)?)?;
                 let limit = if *op == BinOp::Le { limit.checked_add(1)? } else { limit };
                 let Some(t) = sum.terms.first() else { return Some(()) };
-                if t.lower != 1 || t.extent != self.marks[t.mark].extent || limit <= 0 {
+                if limit <= 0 {
                     return None;
                 }
                 let extent = t.extent.min(limit.checked_add(t.scale - 1)? / t.scale);
+                if t.lower != 1 || t.extent != self.marks[t.mark].extent {
+                    self.digits.push((t.clone(), extent));
+                    // `i < 19` and `i % 4 < 3` hold where `i < 20` and `i % 4 < 3` do.
+                    let mark = &mut self.marks[t.mark];
+                    let whole = mark.extent.checked_add(t.extent - extent)?;
+                    if t.lower == 1 && whole % t.extent == 0 && (mark.extent..=whole).contains(&mark.padded) {
+                        (mark.extent, mark.padded) = (whole, whole);
+                    }
+                    return Some(());
+                }
                 self.marks[t.mark].extent = extent;
                 self.marks[t.mark].padded = extent;
                 if !self.constraints.contains(&t.mark) {
@@ -289,6 +325,9 @@ impl IterMap {
                     todo.extend(parts.iter().cloned());
                 }
             }
+        }
+        if !self.digits.iter().all(|(digit, limit)| used.iter().all(|t| whole_parts(digit, *limit, t))) {
+            return false;
         }
         (0..self.marks.len()).all(|m| {
             let mut parts: Vec<&Term> = used.iter().filter(|t| t.mark == m && t.extent != 1).collect();
@@ -392,122 +431,4 @@ fn size(e: &Expr) -> usize {
     let mut count = 0;
     visit::walk_expr(e, &mut |_| count += 1);
     count
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::arith::lt;
-    use proptest::prelude::*;
-    use satune_ir::{Var, VarId};
-    use std::collections::{BTreeSet, HashMap};
-
-    fn var(id: u32) -> Expr {
-        Expr::Var(Var { id: VarId(id), name: format!("x{id}").into(), dtype: DType::I32 })
-    }
-
-    fn domains(extents: &[i64]) -> Domains {
-        let range = |e: i64| Range { min: int(0, DType::I32), extent: int(e, DType::I32) };
-        extents.iter().enumerate().map(|(i, e)| (VarId(i as u32), range(*e))).collect()
-    }
-
-    fn eval(e: &Expr, point: &[i64]) -> i64 {
-        match e {
-            Expr::Int(v, _) => *v,
-            Expr::Var(v) => point[v.id.0 as usize],
-            Expr::Binary(op, a, b) => {
-                let (a, b) = (eval(a, point), eval(b, point));
-                match op {
-                    BinOp::Add => a + b,
-                    BinOp::Mul => a * b,
-                    BinOp::FloorDiv => a.div_euclid(b),
-                    BinOp::FloorMod => a.rem_euclid(b),
-                    BinOp::Lt => i64::from(a < b),
-                    other => panic!("{other:?}"),
-                }
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn points(extents: &[i64]) -> Vec<Vec<i64>> {
-        extents.iter().fold(vec![Vec::new()], |all, &e| {
-            all.into_iter().flat_map(|p| (0..e).map(move |v| [p.clone(), vec![v]].concat())).collect()
-        })
-    }
-
-    #[test]
-    fn accepts_mixed_radix_only() {
-        let (d, yes) = (domains(&[4, 8]), int(1, DType::Bool));
-        let affine = |e: &[Expr]| detect(e, &d, &yes, true).is_some_and(|m| m.has_unit_strides());
-        let nested = add(mul(var(0), int(8, DType::I32)), var(1));
-        assert!(affine(std::slice::from_ref(&nested)));
-        assert!(affine(&[floor_div(nested.clone(), 4, DType::I32), floor_mod(nested.clone(), 4, DType::I32)]));
-        assert!(!affine(&[add(var(0), var(1))]), "overlapping");
-        assert!(!affine(&[mul(var(0), int(2, DType::I32))]), "strided");
-        assert!(!affine(&[var(0), var(0)]), "diagonal");
-        assert!(!affine(&[mul(var(0), var(1))]), "a product");
-        assert!(affine(&[floor_div(var(1), 4, DType::I32)]), "a part may stay unused");
-    }
-
-    #[test]
-    fn sees_through_guards() {
-        let d = domains(&[7, 5]);
-        let sum = add(mul(var(0), int(5, DType::I32)), var(1));
-        let guard = lt(sum.clone(), int(32, DType::I32));
-        let map = detect(&[floor_mod(sum.clone(), 32, DType::I32)], &d, &guard, true).unwrap();
-        assert_eq!(map.indices(), vec![sum.clone()]);
-        assert!(detect(&[var(0), var(1)], &d, &guard, true).is_none(), "a guarded box is no box");
-        assert!(detect(&[var(0)], &d, &guard, true).is_some());
-    }
-
-    proptest! {
-        /// Splits and fusions of loops, at random: the normal form has the same values, and what is accepted fills its box.
-        #[test]
-        fn normal_forms_keep_values(
-            extents in prop::collection::vec(1i64..6, 1..4),
-            steps in prop::collection::vec((0usize..4, 0usize..4, 1i64..7), 0..5),
-            guard in 1i64..60,
-        ) {
-            let yes = int(1, DType::Bool);
-            let mut values: Vec<(Expr, i64)> = extents.iter().enumerate().map(|(i, e)| (var(i as u32), *e)).collect();
-            for (kind, at, factor) in steps {
-                let at = at % values.len();
-                if kind < 2 && values.len() > 1 {
-                    let (b, be) = values.remove((at + 1) % values.len());
-                    let at = at % values.len();
-                    let (a, ae) = values[at].clone();
-                    values[at] = (add(mul(a, int(be, DType::I32)), b), ae * be);
-                } else {
-                    let (a, e) = values.remove(at);
-                    values.push((floor_div(a.clone(), factor, DType::I32), (e + factor - 1) / factor));
-                    values.push((floor_mod(a, factor, DType::I32), factor.min(e)));
-                }
-            }
-            let indices: Vec<Expr> = values.iter().map(|(e, _)| e.clone()).collect();
-            let d = domains(&extents);
-            let first = lt(indices[0].clone(), int(guard, DType::I32));
-            for (keep, predicate) in [(true, &yes), (false, &yes), (true, &first)] {
-                let Some(map) = detect(&indices, &d, predicate, keep) else { continue };
-                let normal = map.indices();
-                let mut image: HashMap<usize, BTreeSet<i64>> = HashMap::new();
-                let mut all = BTreeSet::new();
-                for p in points(&extents).iter().filter(|p| eval(predicate, p) == 1) {
-                    let got: Vec<i64> = normal.iter().map(|e| eval(e, p)).collect();
-                    let want: Vec<i64> = indices.iter().map(|e| eval(e, p)).collect();
-                    prop_assert_eq!(&got, &want, "{:?} for {:?}", normal, indices);
-                    want.iter().enumerate().for_each(|(i, v)| { image.entry(i).or_default().insert(*v); });
-                    all.insert(want);
-                }
-                if map.has_unit_strides() {
-                    let sizes: usize = image.values().map(BTreeSet::len).product();
-                    prop_assert_eq!(sizes, all.len(), "no box: {:?}", indices);
-                    for set in image.values() {
-                        let span = set.last().unwrap() - set.first().unwrap() + 1;
-                        prop_assert_eq!(span as usize, set.len(), "gaps: {:?}", indices);
-                    }
-                }
-            }
-        }
-    }
 }

@@ -1,9 +1,12 @@
 //! What `parallel`, `vectorize` and `bind` ask of a loop.
+use crate::arith::{constant, Domains};
+use crate::flags::bound_region;
+use crate::linear::Linear;
 use crate::schedule::{Result, Schedule};
 use crate::scope::require_compact_dataflow;
 use crate::tree::{self, LoopId, Node};
 use crate::ScheduleError;
-use satune_ir::{visit, BufferId, IterKind};
+use satune_ir::{visit, BufferId, Expr, For, IterKind, Range};
 use std::collections::HashMap;
 
 /// Which of the three.
@@ -74,13 +77,39 @@ pub fn require_parallelizable(s: &Schedule, id: LoopId, what: What<'_>) -> Resul
     Ok(())
 }
 
+/// Where an iteration of a loop writes: at `scale` times its number plus `offset` of dimension `dim`, and fewer than `scale`
+/// elements further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Own {
+    dim: usize,
+    scale: i64,
+    offset: i64,
+}
+
+/// The first dimension that keeps iterations of a loop apart.
+fn own_elements(l: &For, ranges: &[Range]) -> Option<Own> {
+    ranges.iter().enumerate().find_map(|(dim, range)| {
+        let at = Linear::of(&range.min, &Domains::new())?;
+        let extent = constant(&range.extent)?;
+        match at.terms() {
+            [(Expr::Var(v), scale)] if v.id == l.var.id && extent <= *scale => {
+                Some(Own { dim, scale: *scale, offset: at.offset() })
+            }
+            _ => None,
+        }
+    })
+}
+
 /// Refuses a loop with two child blocks that write one buffer: TVM accepts them, and iterations may overtake each other.
+/// Threads may run them where each iteration writes elements of its own.
 pub fn require_one_writer_each(s: &Schedule, id: LoopId, what: What<'_>) -> Result<()> {
     let l = s.get_loop(id)?;
-    let mut writers: HashMap<BufferId, &satune_ir::Block> = HashMap::new();
+    let mut writers: HashMap<BufferId, (&satune_ir::Block, Option<Own>)> = HashMap::new();
     for r in tree::child_realizes(&l.body) {
         for w in &r.block.writes {
-            if let Some(first) = writers.insert(w.buffer, &r.block).filter(|first| first.id != r.block.id) {
+            let own = own_elements(l, &bound_region(r, w)).filter(|_| matches!(what, What::Bind(_)));
+            let before = writers.insert(w.buffer, (&r.block, own));
+            if let Some((first, _)) = before.filter(|(b, o)| b.id != r.block.id && (own.is_none() || own != *o)) {
                 let name = what.name();
                 return Err(ScheduleError::refused(
                     format!("The \"{name}\" cannot be fulfilled because two blocks under the loop write one buffer"),

@@ -21,7 +21,7 @@ use crate::schedule::{Result, Schedule};
 use crate::tree::{self, LoopId, Node};
 use crate::ScheduleError;
 use satune_ir::{
-    visit, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Range, Region, Stmt, VarId,
+    visit, Block, BlockRealize, BufferId, Expr, For, ForKind, IterKind, Program, Range, Region, Stmt, VarId,
 };
 use std::collections::HashMap;
 
@@ -148,19 +148,7 @@ fn apply(s: &mut Schedule, id: LoopId, ends: &[i64]) -> Result<Vec<LoopId>> {
 
 /// A block without iterators or declared accesses.
 fn plain_block(program: &mut Program, name: String, body: Stmt) -> Stmt {
-    let block = Block {
-        id: program.fresh_block(),
-        name,
-        iter_vars: Vec::new(),
-        reads: Vec::new(),
-        writes: Vec::new(),
-        init: None,
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
-        annotations: Default::default(),
-        body: Box::new(body),
-    };
-    Stmt::Realize(Box::new(BlockRealize { iter_values: Vec::new(), predicate: int(1, DType::Bool), block }))
+    Stmt::Realize(Box::new(BlockRealize::single(Block::plain(program.fresh_block(), name, body))))
 }
 
 /// A run of iterations.

@@ -50,8 +50,7 @@ pub struct Plan {
 pub fn legal(s: &Schedule, block: BlockId, padding: &[i64]) -> Result<Plan> {
     let realize = s.realize(block)?;
     let b = &realize.block;
-    let scope_id = s.scope_of(Node::Block(block))?;
-    scope::require_stage_pipeline(s, scope_id)?;
+    let scope_id = scope::pipeline_of(s, block)?;
     if padding.len() != b.iter_vars.len() || padding.iter().any(|p| *p <= 0) {
         let list: Vec<String> = padding.iter().map(i64::to_string).collect();
         return Err(ScheduleError::refused(
@@ -347,16 +346,10 @@ fn copy(s: &mut Schedule, buffer: BufferId, padded: BufferId, read: bool) -> (Bl
             };
         }
         let block = Block {
-            id,
-            name: new.name.clone(),
             iter_vars,
             reads: vec![point(from, &indices)],
             writes: vec![point(to, &indices)],
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Default::default(),
-            body: Box::new(Stmt::Store { buffer: to, indices, value }),
+            ..Block::plain(id, new.name.clone(), Stmt::Store { buffer: to, indices, value })
         };
         Stmt::Realize(Box::new(BlockRealize { iter_values: loops.to_vec(), predicate: int(1, DType::Bool), block }))
     });

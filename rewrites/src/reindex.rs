@@ -20,12 +20,12 @@ use crate::arith::{self, add, constant, int, Domains};
 use crate::cache_common;
 use crate::guards::always;
 use crate::linear::{all, conjuncts, Linear};
+use crate::reindex_common::{self as common, refused};
 use crate::schedule::{BlockFlags, Result, Schedule};
-use crate::tree::{self, Node};
+use crate::tree::Node;
 use crate::{iter_map, regions, scope, ScheduleError};
 use satune_ir::{
-    visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, For, IterKind, IterVar, Range, Region, Stmt,
-    Var, VarId,
+    visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, For, IterKind, IterVar, Range, Stmt, VarId,
 };
 use std::collections::HashMap;
 
@@ -56,76 +56,22 @@ pub struct Plan {
 /// Conditions 1 to 8.
 pub fn legal(s: &Schedule, block: BlockId, kind: Kind, index: i64) -> Result<Plan> {
     let region = regions::access(s, block, index, kind == Kind::Write)?;
-    let scope_id = s.scope_of(Node::Block(block))?;
-    scope::require_stage_pipeline(s, scope_id)?;
+    let scope_id = scope::pipeline_of(s, block)?;
     let realize = s.realize(block)?;
     let b = &realize.block;
-    let written = one_place(s, b, region.buffer)?;
+    let written = common::one_place(s, b, region.buffer)?;
     let domains = regions::iter_domains(b);
-    let indices: Vec<Expr> = written.iter().map(|e| simplified(e, &domains)).collect();
+    let indices: Vec<Expr> = written.iter().map(|e| common::simplified(e, &domains)).collect();
     let covers = |iv: &&IterVar| indices.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
     let iterators: Vec<IterVar> = b.iter_vars.iter().filter(covers).cloned().collect();
     let top = require_chain(s, block)?;
-    require_one_way(s, b, region.buffer, kind)?;
+    common::require_one_way(s, b, region.buffer, kind == Kind::Write)?;
     require_no_exchange(s, block, top, region.buffer)?;
-    require_in_bounds(s, b, region.buffer, &indices)?;
+    common::require_in_bounds(s, b, region.buffer, &indices)?;
     if kind == Kind::Write {
         require_whole_writes(s, realize, region.buffer, &indices, &iterators)?;
     }
     Ok(Plan { scope: scope_id, buffer: region.buffer, indices, iterators, top })
-}
-
-/// An index as far as it can be simplified; a constant stays an expression of iterators.
-fn simplified(e: &Expr, domains: &Domains) -> Expr {
-    match Linear::of(e, domains) {
-        Some(l) if l.as_constant().is_none() => l.expr(),
-        _ => e.clone(),
-    }
-}
-
-/// The indices with which the block accesses a buffer. Refused where there are several, or none.
-fn one_place(s: &Schedule, block: &Block, buffer: BufferId) -> Result<Vec<Expr>> {
-    if !tree::child_realizes(&block.body).is_empty() {
-        return Err(ScheduleError::refused(
-            "The target block is not a leaf block.",
-            format!("The target block {} is not a leaf block.", block.name),
-        )
-        .at_block(block.id)
-        .remedy("name the innermost block that accesses the buffer"));
-    }
-    let mut places: Vec<Vec<Expr>> = Vec::new();
-    let mut note = |stmt: &Stmt| {
-        visit::map_stmt_exprs(stmt, &mut |e| {
-            places.extend(visit::loads(e).into_iter().filter(|(b, _)| *b == buffer).map(|(_, i)| i));
-            e.clone()
-        });
-        visit::walk_stmt(stmt, &mut |s| match s {
-            Stmt::Store { buffer: b, indices, .. } if *b == buffer => places.push(indices.clone()),
-            _ => {}
-        });
-    };
-    note(&block.body);
-    if let Some(init) = &block.init {
-        note(init);
-    }
-    let why = match places.split_first() {
-        None => "No buffer accesses found.",
-        Some((first, rest)) if rest.iter().all(|i| i == first) => return Ok(first.clone()),
-        Some(_) => "Multiple buffer accesses have non-unique indices.",
-    };
-    Err(ScheduleError::refused(
-        // The mixed names are TVM 0.27's.
-        "The target buffer should be accessed via TensorLoad or BufferStore. The indices should be the same if there are \
-         multiple accesses to the target buffer.",
-        format!(
-            "The target buffer {} should be accessed in the leaf block {} via BufferLoad or BufferStore. The indices should \
-             be the same if there are multiple accesses to the target buffer. {why}",
-            s.program().buffer(buffer).name,
-            block.name
-        ),
-    )
-    .at_block(block.id)
-    .remedy("cache_read copies a buffer that is read at several places"))
 }
 
 /// The outermost loop above the block (or the block, where there is none). Refused where a loop holds more than the next.
@@ -147,27 +93,6 @@ fn require_chain(s: &Schedule, block: BlockId) -> Result<Node> {
     Ok(loops.first().map_or(Node::Block(block), |l| Node::Loop(*l)))
 }
 
-fn refused(s: &Schedule, block: BlockId, buffer: BufferId, why: impl std::fmt::Display) -> Result<ScheduleError> {
-    let (name, buffer) = (&s.block(block)?.name, &s.program().buffer(buffer).name);
-    Ok(ScheduleError::refused(
-        "The copy would not hold what the block exchanges with others",
-        format!("The block {name} cannot access a copy of {buffer}: {why}"),
-    )
-    .at_block(block))
-}
-
-/// Condition 5: an update in place goes both ways, the copy only one.
-fn require_one_way(s: &Schedule, block: &Block, buffer: BufferId, kind: Kind) -> Result<()> {
-    let reads = block.reads.iter().any(|r| r.buffer == buffer);
-    let writes = block.writes.iter().any(|w| w.buffer == buffer);
-    if writes && (reads || kind == Kind::Read) {
-        return Err(
-            refused(s, block.id, buffer, "it is updated in place")?.remedy("reindex before decompose_reduction")
-        );
-    }
-    Ok(())
-}
-
 /// Condition 6: the copy stands outside of the nest, so nothing inside may be between it and the block.
 fn require_no_exchange(s: &Schedule, block: BlockId, top: Node, buffer: BufferId) -> Result<()> {
     let Node::Loop(_) = top else { return Ok(()) };
@@ -180,33 +105,6 @@ fn require_no_exchange(s: &Schedule, block: BlockId, top: Node, buffer: BufferId
         }
     }
     Ok(())
-}
-
-/// Condition 7: what a condition inside the block kept from being accessed, the copy would access.
-fn require_in_bounds(s: &Schedule, block: &Block, buffer: BufferId, indices: &[Expr]) -> Result<()> {
-    let mut domains = Domains::new();
-    for node in s.path(Node::Block(block.id))? {
-        match node {
-            Node::Block(id) => domains.extend(regions::iter_domains(s.block(id)?)),
-            Node::Loop(id) => domains.extend(arith::domains(&[s.get_loop(id)?])),
-        }
-    }
-    let shape = &s.program().buffer(buffer).shape;
-    for (e, dim) in indices.iter().zip(shape) {
-        if !in_bounds(e, dim, &domains) {
-            let why = format!("index {} may lie outside of it", crate::text::expr(e));
-            return Err(refused(s, block.id, buffer, why)?);
-        }
-    }
-    Ok(())
-}
-
-/// Whether an index stays inside `[0, dim)`.
-fn in_bounds(index: &Expr, dim: &Expr, domains: &Domains) -> bool {
-    match (Linear::of(index, domains).map(|l| l.ends(domains)), constant(dim)) {
-        (Some((Some(lo), Some(hi))), Some(dim)) => lo >= 0 && hi < dim,
-        _ => false,
-    }
 }
 
 /// Condition 8: the copy writes every element, in an order of its own.
@@ -266,7 +164,8 @@ fn apply(s: &mut Schedule, block: BlockId, kind: Kind, plan: &Plan) -> Result<Bl
     let new = Buffer { name: format!("{}_reindex", old.name), shape, strides: Vec::new(), ..old.clone() };
     let copy = s.program_mut().add_buffer(new);
     let (id, nest) = copy_nest(s, kind, plan, copy);
-    s.update_realize(block, |r| redirect(r, plan, copy))?;
+    let indices: Vec<Expr> = plan.iterators.iter().map(|iv| Expr::Var(iv.var.clone())).collect();
+    s.update_block(block, |b| common::redirect(b, plan.buffer, copy, &indices))?;
     s.replace(plan.top, |old| Stmt::seq(if kind == Kind::Read { vec![nest, old] } else { vec![old, nest] }))?;
     s.update_block(plan.scope, |b| b.alloc_buffers.push(copy))?;
     s.set_flags(id, BlockFlags { affine_binding: false, region_cover: true, stage_pipeline: true });
@@ -300,64 +199,14 @@ fn copy_nest(s: &mut Schedule, kind: Kind, plan: &Plan, copy: BufferId) -> (Bloc
             Kind::Write => (copy, own, plan.buffer, other),
         };
         let block = Block {
-            id,
-            name,
             iter_vars,
             reads: vec![cache_common::point(from, &source)],
             writes: vec![cache_common::point(to, &target)],
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Default::default(),
-            body: Box::new(Stmt::Store { buffer: to, indices: target, value: Expr::Load(from, source) }),
+            ..Block::plain(id, name, Stmt::Store { buffer: to, indices: target, value: Expr::Load(from, source) })
         };
         Stmt::Realize(Box::new(BlockRealize { iter_values: loops.to_vec(), predicate: int(1, DType::Bool), block }))
     });
     (id, nest)
-}
-
-/// Makes the block access the copy.
-fn redirect(r: &mut BlockRealize, plan: &Plan, copy: BufferId) {
-    let vars: Vec<Var> = plan.iterators.iter().map(|iv| iv.var.clone()).collect();
-    let indices: Vec<Expr> = vars.into_iter().map(Expr::Var).collect();
-    let load = |e: &Expr| {
-        visit::map_expr(e, &mut |e| match e {
-            Expr::Load(b, _) if b == plan.buffer => Expr::Load(copy, indices.clone()),
-            other => other,
-        })
-    };
-    let block = &mut r.block;
-    for stmt in [Some(&mut block.body), block.init.as_mut()].into_iter().flatten() {
-        **stmt = visit::map_stmt_exprs(stmt, &mut |e| load(e));
-        stores(stmt, plan.buffer, copy, &indices);
-    }
-    let point = cache_common::point(copy, &indices);
-    let region = |x: &mut Region| {
-        if x.buffer == plan.buffer {
-            *x = point.clone();
-        }
-    };
-    block.reads.iter_mut().for_each(region);
-    block.writes.iter_mut().for_each(region);
-}
-
-fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId, at: &[Expr]) {
-    match stmt {
-        Stmt::Store { buffer, indices, .. } if *buffer == from => {
-            *buffer = to;
-            *indices = at.to_vec();
-        }
-        Stmt::For(l) => stores(&mut l.body, from, to, at),
-        Stmt::Seq(parts) => parts.iter_mut().for_each(|s| stores(s, from, to, at)),
-        Stmt::If { then, otherwise, .. } => {
-            stores(then, from, to, at);
-            if let Some(s) = otherwise {
-                stores(s, from, to, at);
-            }
-        }
-        Stmt::Let { body, .. } => stores(body, from, to, at),
-        Stmt::Store { .. } | Stmt::Realize(_) | Stmt::Evaluate(_) => {}
-    }
 }
 
 #[cfg(test)]
@@ -460,7 +309,7 @@ for i, j in T.grid(8, 16):
         let mut s = one("vi, vj", "A[vi, vj]");
         let root = s.root();
         let message = "ScheduleError: The primitive does not operate on the root block";
-        s.update_block(root, |b| b.reads.push(Region { buffer: BufferId(0), ranges: Vec::new() })).unwrap();
+        s.update_block(root, |b| b.reads.push(satune_ir::Region { buffer: BufferId(0), ranges: Vec::new() })).unwrap();
         assert_eq!(refusal(&mut s, |s| reindex(s, root, Kind::Read, 0)), message);
     }
 

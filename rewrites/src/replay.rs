@@ -6,13 +6,14 @@ use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
 use crate::tree::LoopId;
 use crate::{
-    add_unit_loop, annotate, bind, blockize, cache_read, cache_write, compute_at, compute_inline, decompose_padding,
-    decompose_reduction, fuse, loop_partition, pad_einsum, parallel, queries, reindex, reorder, reverse_compute_at,
+    add_unit_loop, annotate, bind, blockize, cache_index, cache_inplace, cache_read, cache_write, compute_at,
+    compute_inline, decompose_padding, decompose_reduction, fuse, loop_partition, merge, normalize_prim_func,
+    pad_einsum, parallel, queries, reindex, reindex_cache_read, reindex_cache_write, reorder, reverse_compute_at,
     reverse_compute_inline, rfactor, sample_categorical, sample_perfect_tile, set_scope, soundness, split,
     storage_align, tensorize, transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
 };
 use args::Args;
-use satune_ir::{BlockId, Program};
+use satune_ir::{BlockId, Expr, Program};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -184,6 +185,18 @@ fn wrong(call: &Call, what: impl std::fmt::Display) -> ScheduleError {
     ScheduleError::of(ErrorClass::TypeError, message.clone(), message)
 }
 
+/// A number as an element of a block's buffer: a trace says whether it is whole, and not how many bits it has.
+fn of_buffer(s: &Schedule, block: BlockId, (write, index): (bool, i64), value: Expr) -> Expr {
+    let Ok(block) = s.block(block) else { return value };
+    let regions = if write { &block.writes } else { &block.reads };
+    let region = usize::try_from(index).ok().and_then(|i| regions.get(i));
+    match (value, region.map(|r| s.program().buffer(r.buffer).dtype)) {
+        (Expr::Int(v, _), Some(dtype)) if !dtype.is_float() => Expr::Int(v, dtype),
+        (Expr::Float(bits, _), Some(dtype)) if dtype.is_float() => Expr::Float(bits, dtype),
+        (value, _) => value,
+    }
+}
+
 /// The names that [`replay`] knows, in the order of the manual.
 pub const PRIMITIVES: &[&str] = &[
     "get_sblock",
@@ -195,6 +208,7 @@ pub const PRIMITIVES: &[&str] = &[
     "get_output_blocks",
     "split",
     "fuse",
+    "merge",
     "reorder",
     "bind",
     "vectorize",
@@ -205,6 +219,8 @@ pub const PRIMITIVES: &[&str] = &[
     "add_unit_loop",
     "cache_read",
     "cache_write",
+    "cache_inplace",
+    "cache_index",
     "compute_at",
     "reverse_compute_at",
     "decompose_reduction",
@@ -214,6 +230,8 @@ pub const PRIMITIVES: &[&str] = &[
     "compute_inline",
     "reverse_compute_inline",
     "reindex",
+    "reindex_cache_read",
+    "reindex_cache_write",
     "blockize",
     "tensorize",
     "pad_einsum",
@@ -221,6 +239,7 @@ pub const PRIMITIVES: &[&str] = &[
     "loop_partition",
     "transform_layout",
     "transform_block_layout",
+    "normalize_prim_func",
     "sample_perfect_tile",
     "sample_categorical",
     "enter_postproc",
@@ -292,6 +311,7 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         "fuse" => {
             fuse::fuse(s, &args.all_loops()?, args.flag(usize::MAX, "preserve_unit_iters", true)?).map(Handle::Loop)
         }
+        "merge" => merge::merge(s, &args.all_loops()?).map(Handle::Loop),
         "reorder" => reorder::reorder(s, &args.all_loops()?).map(done),
         "bind" => bind::bind(s, args.loop_(0, "loop")?, args.text(1, "thread_axis")?).map(done),
         "vectorize" => vectorize::vectorize(s, args.loop_(0, "loop")?).map(done),
@@ -344,6 +364,25 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             let kind = if write { reindex::Kind::Write } else { reindex::Kind::Read };
             reindex::reindex(s, args.block(s, 0, "block")?, kind, index).map(Handle::Block)
         }
+        "reindex_cache_read" | "reindex_cache_write" => {
+            let write = call.op == "reindex_cache_write";
+            let cache =
+                if write { reindex_cache_write::reindex_cache_write } else { reindex_cache_read::reindex_cache_read };
+            let index = args.int(1, if write { "write_buffer_index" } else { "read_buffer_index" })?;
+            let (block, memory) = (args.block(s, 0, "block")?, args.text(2, "storage_scope")?);
+            cache(s, block, index, memory, &args.index_map(3, "index_map")?).map(Handle::Block)
+        }
+        "cache_inplace" => {
+            let (block, index) = (args.block(s, 0, "block")?, args.int(1, "read_buffer_index")?);
+            cache_inplace::cache_inplace(s, block, index, args.text(2, "storage_scope")?)
+                .map(|blocks| Handle::from(blocks.to_vec()))
+        }
+        "cache_index" => {
+            let (block, memory) = (args.block(s, 0, "block")?, args.text(1, "storage_scope")?);
+            cache_index::cache_index(s, block, memory, args.int_or(2, "cse_thresh", 0)?).map(Handle::from)
+        }
+        "normalize_prim_func" => normalize_prim_func::normalize_prim_func(s)
+            .map(|infos| Handle::from(infos.into_iter().map(|info| info.block).collect::<Vec<_>>())),
         "blockize" => {
             let preserve = args.flag(1, "preserve_unit_iters", true)?;
             match args.required(0, "target")? {
@@ -367,7 +406,8 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         "transform_layout" => {
             let (block, (write, index)) = (args.block(s, 0, "block")?, args.buffer(1, "buffer")?);
-            let (map, value) = (args.index_map(2, "index_map")?, args.constant(3, "pad_value")?);
+            let map = args.index_map(2, "index_map")?;
+            let value = args.constant(3, "pad_value")?.map(|value| of_buffer(s, block, (write, index), value));
             let pad = match &value {
                 Some(value) => transform_layout::Padding::Value(value),
                 None if args.flag(4, "assume_injective_transform", false)? => transform_layout::Padding::Unused,
@@ -381,12 +421,6 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         // Says where TVM's postprocessors begin; changes nothing.
         "enter_postproc" => Ok(Handle::None),
-        "merge" => Err(ScheduleError::refused(
-            "The loops cannot be merged without a proof that their nests are independent",
-            "merge runs the iterations of several nests together and proves nothing about their dependences",
-        )
-        .within("merge")
-        .remedy("compute_at and reverse_compute_at join nests and check what they must")),
         other => Err(ScheduleError::value(format!("`{other}` is no primitive that Satune has"))),
     }
 }

@@ -25,7 +25,7 @@ use crate::linear::{all, conjuncts, Linear};
 use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::scope::{self, Scope};
-use crate::tree::{self, Node};
+use crate::tree;
 use crate::ScheduleError;
 use satune_ir::{visit, Block, BlockId, BlockRealize, BufferId, DType, Expr, IterVar, Stmt, VarId};
 use std::collections::HashMap;
@@ -51,8 +51,7 @@ pub fn legal(s: &Schedule, block: BlockId) -> Result<Plan> {
     let realize = s.realize(block)?;
     let b = &realize.block;
     common::require_no_init(b)?;
-    let scope_id = s.scope_of(Node::Block(block))?;
-    scope::require_stage_pipeline(s, scope_id)?;
+    let scope_id = scope::pipeline_of(s, block)?;
     let graph = s.scope(scope_id)?;
     let buffer = single_read(b, &graph)?;
     scope::require_complete(s, block, &graph)?;
@@ -270,12 +269,9 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan) -> Result<()> {
             r.predicate = all(kept.into_iter().chain(bound));
         }
         let store = |old: &Expr| {
+            // The iterators first: the producer's value has iterators of its own.
             let here = |e: &Expr| {
-                visit::map_expr(e, &mut |e| match e {
-                    Expr::Load(b, _) if b == plan.buffer => old.clone(),
-                    Expr::Var(ref v) => plan.iterators.get(&v.id).cloned().unwrap_or(e),
-                    other => other,
-                })
+                visit::replace_loads(&visit::substitute(e, &plan.iterators), plan.buffer, &mut |_| old.clone())
             };
             Stmt::Store { buffer: target, indices: indices.iter().map(here).collect(), value: here(&value) }
         };

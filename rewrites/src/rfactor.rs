@@ -22,6 +22,7 @@
 use crate::arith::constant;
 use crate::guards::always;
 use crate::linear::conjuncts;
+use crate::loop_checks::only_child;
 use crate::reducer::{self, Reduction};
 use crate::schedule::{Result, Schedule};
 use crate::scope;
@@ -52,8 +53,7 @@ pub struct Plan {
 /// Conditions 1 to 8, in TVM's order.
 pub fn legal(s: &Schedule, target: LoopId, axis: i64) -> Result<Plan> {
     let block = only_child(s, target)?;
-    let scope_id = s.scope_of(Node::Block(block))?;
-    scope::require_stage_pipeline(s, scope_id)?;
+    let scope_id = scope::pipeline_of(s, block)?;
     scope::require_reduction(s, block, &s.scope(scope_id)?)?;
     require_serial(s.get_loop(target)?)?;
     let loops = s.loops_of(block)?;
@@ -63,27 +63,6 @@ pub fn legal(s: &Schedule, target: LoopId, axis: i64) -> Result<Plan> {
     let axis = require_axis(s.program().buffer(reduction.buffers[0]), block, axis)?;
     require_initialized(s, realize, &loops, &reduction_loops, target)?;
     Ok(Plan { block, scope: scope_id, loops, reduction_loops, reduction, axis })
-}
-
-/// The block under a loop. Refused where there are several.
-fn only_child(s: &Schedule, id: LoopId) -> Result<BlockId> {
-    match s.child_blocks(Node::Loop(id))?.as_slice() {
-        [one] => Ok(*one),
-        many => {
-            let mut error = ScheduleError::refused(
-                "The loop is required to have only one child block",
-                format!(
-                    "The loop {} is required to have only one child block, but it has {}",
-                    s.get_loop(id)?.var.name,
-                    many.len()
-                ),
-            )
-            .at_loop(id)
-            .remedy("rfactor before other blocks are moved under the loop");
-            error.blocks = many.to_vec();
-            Err(error)
-        }
-    }
 }
 
 fn require_serial(l: &For) -> Result<()> {

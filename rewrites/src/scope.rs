@@ -303,6 +303,13 @@ pub fn require_stage_pipeline(s: &Schedule, scope: BlockId) -> Result<()> {
     Err(ScheduleError::refused("The scope root is not a stage pipeline", detail).at_block(scope))
 }
 
+/// The scope in which a block stands. Refused where it is not a stage pipeline.
+pub fn pipeline_of(s: &Schedule, block: BlockId) -> Result<BlockId> {
+    let scope = s.scope_of(Node::Block(block))?;
+    require_stage_pipeline(s, scope)?;
+    Ok(scope)
+}
+
 /// Refuses a block that writes a buffer of an outer scope.
 pub fn require_not_output(s: &Schedule, block: BlockId, scope: &Scope) -> Result<()> {
     let b = s.block(block)?;

@@ -46,6 +46,11 @@ pub fn allocation(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<Bloc
 /// The primitive.
 pub fn set_scope(s: &mut Schedule, block: BlockId, index: i64, memory: &str) -> Result<()> {
     let buffer = legal(s, block, index, memory).map_err(|e| e.within("set_scope"))?;
-    s.program_mut().buffer_mut(buffer).scope = memory.to_string();
+    let buffer = s.program_mut().buffer_mut(buffer);
+    if buffer.scope != memory {
+        // Blocks that are made from it later are named after it.
+        buffer.name = format!("{}_{memory}", buffer.name).into();
+        buffer.scope = memory.to_string();
+    }
     Ok(())
 }

@@ -139,12 +139,23 @@ impl Trace {
                     format!("{}{comma} = ", names.join(", "))
                 }
             };
+            if op == NORMALIZE {
+                // No method of a schedule.
+                let _ = writeln!(out, "    from tvm.s_tir.dlight import {NORMALIZE}");
+                let _ = writeln!(out, "    {target}{NORMALIZED}sch)]");
+                continue;
+            }
             // Writing to a string cannot fail.
             let _ = writeln!(out, "    {target}sch.{op}({})", args.join(", "));
         }
         out
     }
 }
+
+/// The one primitive that TVM has as a function of a schedule.
+pub(crate) const NORMALIZE: &str = "normalize_prim_func";
+/// How its blocks are had in Python, up to the schedule's name.
+pub(crate) const NORMALIZED: &str = "[info.block_rv for info in normalize_prim_func(";
 
 /// A name that Python accepts.
 fn identifier(name: &str) -> String {

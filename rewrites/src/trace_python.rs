@@ -3,7 +3,7 @@
 //! Of Python, this is: a `def` with one parameter, and lines `a, b = sch.split(loop=l, factors=[2, None])`, where arguments
 //! are constants, names, elements of names, lists, tuples, dictionaries and lambdas.
 use crate::index_map::IndexMap;
-use crate::trace::{Call, Out, Trace, TraceError};
+use crate::trace::{Call, Out, Trace, TraceError, NORMALIZE, NORMALIZED};
 use serde_json::{json, Map, Number, Value};
 use std::collections::HashSet;
 
@@ -139,6 +139,10 @@ impl<'a> Reader<'a> {
                 [one] if !several => Out::One(one.clone()),
                 _ => Out::Many(names),
             });
+            self.space();
+            if self.eat(NORMALIZED) {
+                return self.normalized(out).map(Some);
+            }
             self.name()?
         } else {
             words[0]
@@ -170,13 +174,29 @@ impl<'a> Reader<'a> {
             call.args.push(value);
             self.comma(")")?;
         }
+        Ok(Some(self.bound(call, out)))
+    }
+
+    /// The rest of a call of `normalize_prim_func`.
+    fn normalized(&mut self, out: Option<Out>) -> Result<Call, TraceError> {
+        let object = self.name()?;
+        if self.schedule.get_or_insert_with(|| object.to_string()) != object {
+            return self.fail(format!("`{object}` is not the schedule"));
+        }
+        self.expect(")")?;
+        self.expect("]")?;
+        Ok(self.bound(Call::new(NORMALIZE, []), out))
+    }
+
+    /// A call with the names of its results, which are known from here on.
+    fn bound(&mut self, mut call: Call, out: Option<Out>) -> Call {
         match &out {
             Some(Out::One(name)) => drop(self.names.insert(name.clone())),
             Some(Out::Many(names)) => self.names.extend(names.iter().cloned()),
             None => {}
         }
         call.out = out;
-        Ok(Some(call))
+        call
     }
 
     fn close(&mut self, token: &str) -> Result<bool, TraceError> {

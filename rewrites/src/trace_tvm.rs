@@ -45,6 +45,10 @@ const KINDS: &[Kind] = &[
     kind("CacheRead", "cache_read", &["block", "consumer_blocks"], &["read_buffer_index", "storage_scope"]),
     kind("CacheWrite", "cache_write", &["block", "consumer_blocks"], &["write_buffer_index", "storage_scope"]),
     kind("ReIndex", "reindex", &["block"], &["buffer"]),
+    kind("ReindexCacheRead", "reindex_cache_read", &["block", "index_map"], &["read_buffer_index", "storage_scope"]),
+    kind("ReindexCacheWrite", "reindex_cache_write", &["block", "index_map"], &["write_buffer_index", "storage_scope"]),
+    kind("CacheInplace", "cache_inplace", &["block"], &["read_buffer_index", "storage_scope"]),
+    kind("CacheIndex", "cache_index", &["block"], &["storage_scope", "cse_thresh"]),
     kind("ComputeAt", "compute_at", &["block", "loop"], &["preserve_unit_loops", "index"]),
     kind("ReverseComputeAt", "reverse_compute_at", &["block", "loop"], &["preserve_unit_loops", "index"]),
     kind("ComputeInline", "compute_inline", &["block"], &[]),
@@ -77,6 +81,8 @@ const LISTS: &[&str] = &[
     "get_output_blocks",
     "split",
     "loop_partition",
+    "cache_inplace",
+    "cache_index",
     "sample_perfect_tile",
 ];
 
@@ -162,7 +168,12 @@ fn call(instruction: &Value, names: &mut HashSet<String>) -> Result<Call, TraceE
             continue;
         }
         let Some(value) = rest.next() else { return fail(format!("{name} lacks its input `{parameter}`")) };
-        call.kwargs.insert((*parameter).into(), input(value, names)?);
+        let value = match value.as_str() {
+            // Else a map to a constant would be the constant.
+            Some(text) if *parameter == "index_map" && text.starts_with('{') => map(text)?,
+            _ => input(value, names)?,
+        };
+        call.kwargs.insert((*parameter).into(), value);
     }
     let mut attributes = attributes.iter();
     for parameter in kind.attributes {
@@ -175,7 +186,8 @@ fn call(instruction: &Value, names: &mut HashSet<String>) -> Result<Call, TraceE
                 json!([if of == 0 { "read" } else { "write" }, value])
             }
             "index_map" | "pad_value" => match value.as_str() {
-                Some(text) => index_map(text)?,
+                Some(text) if *parameter == "index_map" => map(text)?,
+                Some(text) => constant(text)?,
                 None => value.clone(),
             },
             flag if FLAGS.contains(&flag) => match value.as_i64() {
@@ -209,7 +221,7 @@ fn input(value: &Value, names: &HashSet<String>) -> Result<Value, TraceError> {
             Ok(text) => text.into(),
             Err(error) => return fail(format!("{text} is no text: {error}")),
         },
-        Value::String(text) if text.starts_with('{') => index_map(text)?,
+        Value::String(text) if text.starts_with('{') => constant(text)?,
         Value::String(text) => return fail(format!("`{text}` is not bound to anything")),
         Value::Array(items) => items.iter().map(|v| input(v, names)).collect::<Result<_, _>>()?,
         Value::Object(map) => {
@@ -220,13 +232,22 @@ fn input(value: &Value, names: &HashSet<String>) -> Result<Value, TraceError> {
     })
 }
 
-/// An index map that TVM saved: as a lambda, or as a number where it is a constant.
-fn index_map(text: &str) -> Result<Value, TraceError> {
+/// An index map that TVM saved, as a lambda.
+fn map(text: &str) -> Result<Value, TraceError> {
+    Graph::of(&graph(text)?)?.map()
+}
+
+/// The same, or the number where it is a constant.
+fn constant(text: &str) -> Result<Value, TraceError> {
+    Graph::of(&graph(text)?)?.root()
+}
+
+fn graph(text: &str) -> Result<Value, TraceError> {
     let value: Value = serde_json::from_str(text)?;
     if !is_graph(&value) {
         return fail("an index map is a graph of nodes");
     }
-    Graph::of(&value)?.root()
+    Ok(value)
 }
 
 /// Most levels of a graph.
@@ -302,14 +323,38 @@ impl<'a> Graph<'a> {
                         return self.value(one, depth + 1);
                     }
                 }
-                let params = self.list(self.field(data, "initial_indices")?, depth + 1)?;
-                let names: Vec<String> = (0..params.len()).map(|k| format!("i{k}")).collect();
-                let outputs: Vec<String> =
-                    outputs.iter().map(|i| self.expression(i, params, depth + 1)).collect::<Result<_, _>>()?;
-                json!({"index_map": format!("lambda {}: [{}]", names.join(", "), outputs.join(", "))})
+                self.lambda(data, depth)?
             }
             (other, _) => return fail(format!("a node of type {other} is no part of a trace that Satune reads")),
         })
+    }
+
+    /// The graph's root, an index map, as a lambda.
+    fn map(&mut self) -> Result<Value, TraceError> {
+        match self.node(self.root, 0)? {
+            ("tirx.IndexMap", data) => self.lambda(data, 0),
+            (other, _) => fail(format!("an index map is expected, not {other}")),
+        }
+    }
+
+    fn lambda(&mut self, data: &'a Value, depth: usize) -> Result<Value, TraceError> {
+        let outputs = self.list(self.field(data, "final_indices")?, depth + 1)?;
+        let params = self.list(self.field(data, "initial_indices")?, depth + 1)?;
+        let names: Vec<String> = (0..params.len()).map(|k| format!("i{k}")).collect();
+        let mut texts = Vec::with_capacity(outputs.len());
+        for index in outputs {
+            let text = self.expression(index, params, depth + 1)?;
+            texts.push(if self.is_wide(index, depth + 1)? { format!("T.int64({text})") } else { text });
+        }
+        Ok(json!({"index_map": format!("lambda {}: [{}]", names.join(", "), texts.join(", "))}))
+    }
+
+    /// Whether a node is a constant of 64 bits: where a map puts one in front of the iterators, the new one is as wide.
+    fn is_wide(&mut self, index: &Value, depth: usize) -> Result<bool, TraceError> {
+        let ("ir.IntImm", data) = self.node(index, depth)? else { return Ok(false) };
+        let Some(of) = data.get("ty") else { return Ok(false) };
+        let (_, of) = self.node(of, depth + 1)?;
+        Ok(of.get("dtype").and_then(Value::as_str) == Some("int64"))
     }
 
     /// An index as Python text; `params` are the nodes of the parameters.

@@ -10,9 +10,8 @@
 //! many parameters as the block has iterators; 4 no output mixes data-parallel and reduction iterators; 5 the map is
 //! bijective. The order in which a reduction runs may change, as with `reorder`. Kinds and annotations of loops are dropped.
 use crate::arith::{constant, int, Domains};
-use crate::blockize::only_child;
 use crate::index_map::{IndexMap, Layout};
-use crate::loop_checks::require_zero_start;
+use crate::loop_checks::{only_child, require_zero_start};
 use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
 use crate::tree::Node;
@@ -135,16 +134,24 @@ fn kind_of(output: &Expr, iters: &[IterVar]) -> Option<IterKind> {
 /// The primitive.
 pub fn transform_block_layout(s: &mut Schedule, block: BlockId, map: &IndexMap) -> Result<()> {
     let (layout, kinds) = legal(s, block, map).map_err(|e| e.within("transform_block_layout"))?;
-    apply(s, block, &layout, &kinds).map_err(|e| e.within("transform_block_layout"))
+    let types: Vec<DType> = map
+        .outputs
+        .iter()
+        .map(|e| match e {
+            Expr::Int(_, t) => *t,
+            _ => DType::I32,
+        })
+        .collect();
+    apply(s, block, &layout, &kinds, &types).map_err(|e| e.within("transform_block_layout"))
 }
 
-fn apply(s: &mut Schedule, block: BlockId, layout: &Layout, kinds: &[IterKind]) -> Result<()> {
+fn apply(s: &mut Schedule, block: BlockId, layout: &Layout, kinds: &[IterKind], types: &[DType]) -> Result<()> {
     let loops = s.loops_of(block)?;
     let old = s.realize(block)?.clone();
     let mut iter_vars = Vec::new();
-    for (k, (extent, kind)) in layout.shape.iter().zip(kinds).enumerate() {
-        let var = s.program_mut().fresh_var(format!("v{k}"), DType::I32);
-        iter_vars.push(IterVar { var, min: int(0, DType::I32), extent: int(*extent, DType::I32), kind: *kind });
+    for (k, ((extent, kind), dtype)) in layout.shape.iter().zip(kinds).zip(types).enumerate() {
+        let var = s.program_mut().fresh_var(format!("v{k}"), *dtype);
+        iter_vars.push(IterVar { var, min: int(0, *dtype), extent: int(*extent, *dtype), kind: *kind });
     }
     let axes: Vec<Expr> = iter_vars.iter().map(|iv| Expr::Var(iv.var.clone())).collect();
     let inverse = layout.inverse_at(&axes).ok_or_else(|| ScheduleError::internal("the map has no inverse"))?;

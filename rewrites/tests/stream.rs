@@ -70,6 +70,23 @@ fn softmax(m: i64, n: i64) -> Program {
     )
 }
 
+/// Blocks as those of a softmax, whose sums are exact in any order.
+fn centered(m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
+    let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
+    let (x, e, s) = (alloc("x", format!("({m},)")), alloc("e", format!("({m}, {n})")), alloc("s", format!("({m},)")));
+    program(
+        &params,
+        &[&x, &e, &s],
+        &[
+            &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
+            &map("less", m, n, "e[vi, vj] = A[vi, vj] - x[vi]"),
+            &reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + e[vi, vj]"),
+            &map("norm", m, n, "B[vi, vj] = e[vi, vj] - s[vi]"),
+        ],
+    )
+}
+
 /// A mean over the last of three axes, subtracted from what it is of.
 fn heads(h: i64, m: i64, n: i64) -> Program {
     let params = format!("A: T.Buffer(({h}, {m}, {n}), \"float32\"), B: T.Buffer(({h}, {m}, {n}), \"float32\")");
@@ -174,19 +191,27 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
         ("chain", chain(12, 200)),
         ("heads", heads(3, 4, 136)),
         ("permute", permute(3, 40, 24)),
+        ("long rows", row_sum(2, 2048)),
+        ("long mean", mean(2, 1024)),
+        ("long softmax", centered(2, 1024)),
+        ("long gemv", gemv(2, 1024)),
+        ("long heads", heads(1, 2, 1024)),
     ] {
         let problem = streams(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
         let space = space(&problem, &menu);
         assert!(!space.is_empty(), "{name}");
         let mut random = Random(7);
+        let mut parted = 0;
         for seed in 0..40 {
             let mut term = RecExpr::default();
             walk(&space, space.root, &mut random, &mut term).unwrap();
             let plan = StreamPlan::from_term(&term, &problem).unwrap();
+            parted += usize::from(plan.parts > 1);
             if let Some(fault) = fault(&source, &plan, &problem, seed) {
                 panic!("{name}: {fault}\n{}", plan.describe().join("\n"));
             }
         }
+        assert_eq!(parted > 0, name.starts_with("long"), "{name}: {parted}");
         println!("{name}: {} nodes, {} variants", space.report.nodes, problem.variants.len());
     }
 }
@@ -226,7 +251,7 @@ fn every_term_is_another_plan() {
 
 /// Whether a plan is beyond what the GPU can run, or what its accesses can be.
 fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'static str> {
-    let stream = problem.variant(&plan.inlined)?;
+    let stream = problem.of_plan(plan)?;
     for kernel in &plan.kernels {
         if kernel.threads() > i64::from(limits.threads) {
             return Some("threads");

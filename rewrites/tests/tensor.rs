@@ -55,6 +55,7 @@ fn menu() -> TensorMenu {
         min_blocks: vec![2],
         consumers: vec![1, 2],
         grids: vec![2],
+        clusters: vec![[2, 1]],
     }
 }
 
@@ -115,10 +116,10 @@ fn tensor_cores_are_offered_where_they_are() {
         let menu = TensorMenu::of(&c, cores);
         (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
     };
-    assert_eq!(offered(DType::BF16, &CORES), (true, true, 11));
+    assert_eq!(offered(DType::BF16, &CORES), (true, true, 12));
     // tf32 rounds its operands: only who asks for it gets it.
     assert_eq!(offered(DType::F32, &CORES), (false, false, 0));
-    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 11));
+    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 12));
     let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
     assert_eq!(offered(DType::F16, &ampere), (true, false, 6));
     assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
@@ -171,6 +172,8 @@ fn a_rule_without_its_side_condition_is_caught() {
         (WgmmaSums, [256, 256, 512], f.0, f.1, "NT", |m| {
             (m.mma, m.tile_m, m.tile_n, m.consumers) = (false, vec![256], vec![256], vec![1]);
         }),
+        // Three tiles along m: no pairs.
+        (WgmmaCluster, [384, 128, 512], f.0, f.1, "NT", |m| (m.mma, m.tile_m) = (false, vec![128])),
         (WgmmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.mma = false),
         (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.wgmma, m.stages) = (false, vec![40])),
         (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.mma, m.stages) = (false, vec![16])),

@@ -1,11 +1,10 @@
 //! `bench`: measured times in a table, beside the vendor's library.
-use super::devices::{open, open_store, store_path, Choice};
+use super::devices::{open_for, open_store, store_path, Choice};
 use super::{print, print_json, report, table, watch::Watch, Failure, Outcome};
 use crate::device::{Ask, Kind};
 use crate::explore::Request;
-use crate::measure::bench::{bench, regressions, Benchmark, Wanted};
-use crate::operators::Problem;
-use crate::source;
+use crate::measure::bench::{bench, regressions, BenchRow, Benchmark, Wanted};
+use crate::source::{self, Work};
 use clap::ValueEnum;
 use satune_extract::Descriptor;
 use std::path::PathBuf;
@@ -64,7 +63,7 @@ pub(super) struct Bench {
     json: bool,
 }
 
-fn problems(args: &Bench) -> Result<Vec<Problem>, Failure> {
+fn problems(args: &Bench) -> Result<Vec<Work>, Failure> {
     let mut names: Vec<(String, String)> = args.programs.iter().map(|p| (p.clone(), String::new())).collect();
     if let Some(suite) = &args.suite {
         let path = suite.display();
@@ -79,7 +78,7 @@ fn problems(args: &Bench) -> Result<Vec<Problem>, Failure> {
     if names.is_empty() {
         return Err(Failure::Input("nothing to measure; name a program, or a file of them with --suite".into()));
     }
-    names.iter().map(|(p, at)| source::load(p).map_err(|e| Failure::Input(format!("{at}{e}")))).collect()
+    names.iter().map(|(p, at)| source::load_work(p).map_err(|e| Failure::Input(format!("{at}{e}")))).collect()
 }
 
 /// `bench`.
@@ -94,7 +93,8 @@ pub(super) fn run(args: &Bench) -> Outcome {
             Some(serde_json::from_str(&text).map_err(|e| wrong(format!("not what `bench --json` prints: {e}")))?)
         }
     };
-    let mut device = open(args.device, &gpu, args.script.as_deref())?
+    let all: Vec<&Work> = problems.iter().collect();
+    let mut device = open_for(&all, args.device, &gpu, args.script.as_deref())?
         .ok_or_else(|| Failure::Input("--device none measures nothing; choose simulator or cuda".into()))?;
     let mut store = open_store(&store_path(args.store.as_deref(), &args.out))?;
     let request = Request {
@@ -133,6 +133,14 @@ pub(super) fn run(args: &Bench) -> Outcome {
     Ok(())
 }
 
+/// A program's speed in its unit.
+fn rate(row: &BenchRow) -> String {
+    match row.unit.as_str() {
+        "B/s" => format!("{:.0} GB/s", row.rate * 1e-9),
+        _ => format!("{:.2} TFLOP/s", row.tflops),
+    }
+}
+
 /// The conditions of a benchmark, in sentences.
 fn notes(result: &Benchmark) -> Vec<String> {
     let mut out =
@@ -157,7 +165,7 @@ fn text(result: &Benchmark) -> String {
     let mut out: String = notes(result).iter().map(|note| format!("{note}\n")).collect();
     let time = if simulated { "ms (predicted)" } else { "ms" };
     let header =
-        ["program", time, "spread", "TFLOP/s", "of peak", "predicted ms", "model's first", "cuBLAS ms", "vs cuBLAS"];
+        ["program", time, "spread", "rate", "of peak", "predicted ms", "model's first", "cuBLAS ms", "vs cuBLAS"];
     let mut rows = table::table(&header);
     let dash = || "-".to_string();
     for r in &result.rows {
@@ -165,7 +173,7 @@ fn text(result: &Benchmark) -> String {
             r.program.clone(),
             format!("{:.4}", r.ms),
             format!("{:.1}%", 100.0 * r.spread),
-            format!("{:.2}", r.tflops),
+            rate(r),
             format!("{:.0}%", 100.0 * r.fraction_of_peak),
             format!("{:.4}", r.predicted_ms),
             r.first_ms.map_or_else(dash, |ms| format!("{:.2}x", r.ms / ms)),

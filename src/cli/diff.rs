@@ -100,6 +100,11 @@ fn counts(a: &CandidateReport, b: &CandidateReport) -> Vec<Row> {
     row("static shared bytes", &|c| c.compiled.as_ref().map(|m| f64::from(m.static_shared_bytes)));
     row("hot loop instructions", &|c| Some(f64::from(c.compiled.as_ref()?.hot_loop.as_ref()?.instructions)));
     row("hot loop arithmetic", &|c| Some(f64::from(c.compiled.as_ref()?.hot_loop.as_ref()?.math)));
+    let over = |taken: u64, least: u64| (least > 0).then(|| taken as f64 / least as f64);
+    row("shared wavefronts over the least", &|c| {
+        over(c.simulated.shared_wavefronts, c.simulated.shared_wavefronts_ideal)
+    });
+    row("global sectors over the least", &|c| over(c.simulated.global_sectors, c.simulated.global_sectors_ideal));
     // The simulated problems may differ in size; per multiply-add they can be compared.
     let mut per_fma = |name: &str, of: fn(&SimulatedReport) -> u64| {
         row(&format!("{name} per 1000 multiply-adds"), &|c| {

@@ -1,12 +1,10 @@
 //! `explore` and `resume`.
-use super::devices::{open, open_store, store_path, Choice};
+use super::devices::{open_for, open_store, store_path, Choice};
 use super::{print, print_json, report, table, watch::Watch, work, Failure, Outcome, Target};
 use crate::device::Ask;
 use crate::explore::{self, Request, Search};
 use crate::measure::{Record, StrategyKind};
-use crate::source::Work;
 use crate::store::Store;
-use crate::streaming::{self, StreamProblem};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,52 +93,13 @@ fn folder(args: &Explore) -> Outcome {
         .map_err(|e| Failure::Environment(format!("output folder {}: {e}", args.out.display())))
 }
 
-/// A program of streaming blocks: nothing is measured.
-fn streams(args: &Explore, problem: &StreamProblem, gpu: satune_extract::Descriptor) -> Outcome {
-    if !matches!(args.device, Choice::Auto | Choice::None | Choice::Simulator) {
-        return Err(Failure::Input(
-            "programs of streaming blocks are not measured on a device yet; leave --device out, or give none".into(),
-        ));
-    }
-    folder(args)?;
-    let request = Request {
-        gpu,
-        top: args.top as usize,
-        diverse: args.diverse,
-        limit: Duration::from_secs(args.time_limit),
-        compile: !args.no_compile,
-    };
-    let watch = Watch::new();
-    let report = streaming::explore(problem, &request, &watch)?;
-    let interrupted = watch.finish();
-    explore::write(&report, &args.out).map_err(|e| Failure::Environment(e.to_string()))?;
-    for bug in &report.bugs {
-        eprintln!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}");
-    }
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(&table::candidates(&report, &args.out))?;
-    }
-    if interrupted {
-        return Err(Failure::Interrupted);
-    }
-    if report.candidates.is_empty() {
-        return Err(Failure::Internal("the simulator refused every candidate".into()));
-    }
-    Ok(())
-}
-
 fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
-    let (problem, gpu) = match work(&args.target)? {
-        (Work::Contraction(problem), gpu) => (*problem, gpu),
-        (Work::Streams(problem), gpu) => return streams(args, &problem, gpu),
-    };
+    let (work, gpu) = work(&args.target)?;
     if !(args.timeout > 0.0 && args.timeout <= 86_400.0) {
         return Err(Failure::Input(format!("--timeout {}: give seconds, more than 0, up to a day", args.timeout)));
     }
     folder(args)?;
-    let mut device = open(args.device, &gpu, args.script.as_deref())?;
+    let mut device = open_for(&[&work], args.device, &gpu, args.script.as_deref())?;
     let request = Request {
         gpu,
         top: args.top as usize,
@@ -172,9 +131,9 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         _ => None,
     };
     let gpu = request.gpu.clone();
-    let report = explore::explore_on(&problem, &request, search, &watch)?;
+    let report = work.explore_on(&request, search, &watch)?;
     let interrupted = watch.finish();
-    report::write(&report, &problem, &gpu, &args.out)?;
+    report::write(&report, work.workload(), &gpu, &args.out)?;
     explore::write(&report, &args.out).map_err(|e| Failure::Environment(e.to_string()))?;
     for bug in &report.bugs {
         eprintln!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}");

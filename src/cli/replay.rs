@@ -81,7 +81,7 @@ fn program_of(name: &str) -> Result<Program, Failure> {
         let text = source::read(std::path::Path::new(name)).map_err(|e| Failure::Input(e.to_string()))?;
         return parse(name, &text);
     }
-    source::load(name).map(|p| p.program).map_err(|e| Failure::Input(e.to_string()))
+    source::load_work(name).map(|w| w.workload().program().clone()).map_err(|e| Failure::Input(e.to_string()))
 }
 
 fn parse(name: &str, script: &str) -> Result<Program, Failure> {

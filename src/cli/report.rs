@@ -3,9 +3,9 @@ use super::{print, stored, Failure, Outcome};
 use crate::device::Kind;
 use crate::explore::Report;
 use crate::measure::bench::Benchmark;
-use crate::operators::Problem;
 use crate::report::{Baseline, Measured, Page, Row};
-use crate::source;
+use crate::source::{self, Work};
+use crate::workload::Workload;
 use satune_extract::Descriptor;
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,8 @@ pub(super) struct Args {
 }
 
 /// The page of an exploration.
-fn page<'a>(report: &'a Report, problem: &'a Problem, gpu: &'a Descriptor) -> Page<'a> {
-    let mut page = Page::of(report, &problem.contraction, gpu);
+fn page<'a>(report: &'a Report, problem: &'a dyn Workload, gpu: &'a Descriptor) -> Page<'a> {
+    let mut page = Page::of(report, problem, gpu);
     // A simulator's times are the predictions, which the page has anyway.
     if let Some(search) = report.measured.as_ref().filter(|m| m.kind != Kind::Simulator) {
         for candidate in &report.candidates {
@@ -36,7 +36,7 @@ fn page<'a>(report: &'a Report, problem: &'a Problem, gpu: &'a Descriptor) -> Pa
 }
 
 /// Writes the page of an exploration into its folder.
-pub(super) fn write(report: &Report, problem: &Problem, gpu: &Descriptor, folder: &Path) -> Outcome {
+pub(super) fn write(report: &Report, problem: &dyn Workload, gpu: &Descriptor, folder: &Path) -> Outcome {
     let mut page = page(report, problem, gpu);
     page.read_sources(folder);
     crate::report::write(&page, folder).map_err(|e| Failure::Environment(e.to_string()))
@@ -45,7 +45,7 @@ pub(super) fn write(report: &Report, problem: &Problem, gpu: &Descriptor, folder
 /// Writes the pages of a benchmark as one file.
 pub(super) fn write_bench(
     result: &Benchmark,
-    problems: &[Problem],
+    problems: &[Work],
     gpu: &Descriptor,
     notes: &[String],
     folder: &Path,
@@ -60,7 +60,8 @@ pub(super) fn write_bench(
             anchor: anchor(at),
             ms: r.ms,
             predicted_ms: r.predicted_ms,
-            tflops: r.tflops,
+            rate: r.rate,
+            unit: r.unit.clone(),
             fraction_of_peak: r.fraction_of_peak,
             library_ms: r.library_ms,
             ratio: r.ratio,
@@ -72,7 +73,7 @@ pub(super) fn write_bench(
         .zip(problems)
         .enumerate()
         .map(|(at, (report, problem))| {
-            let mut page = page(report, problem, gpu);
+            let mut page = page(report, problem.workload(), gpu);
             page.anchor = anchor(at);
             page.baseline = result.rows[at].library_ms.map(|ms| Baseline { name: "cuBLAS".into(), ms });
             page
@@ -85,8 +86,8 @@ pub(super) fn write_bench(
 /// `report`.
 pub(super) fn run(args: &Args) -> Outcome {
     let report = stored::report(&args.out)?;
-    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(args.gpu.as_ref().unwrap_or(&report.gpu)).map_err(|e| Failure::Input(e.to_string()))?;
-    write(&report, &problem, &gpu, &args.out)?;
+    write(&report, work.workload(), &gpu, &args.out)?;
     print(&format!("{}\n", args.out.join("report.html").display()))
 }

@@ -10,16 +10,21 @@ pub(super) fn run(pick: &stored::Pick) -> Outcome {
         return print_json(&c);
     }
     let mut out = format!(
-        "{}, rank {}, of {} on {}: predicted {:.4} ms, bound by {}\n",
-        c.id, c.rank, report.operator, report.gpu, c.predicted_ms, c.bottleneck
+        "{}, rank {}, of {} on {}: predicted {}, bound by {}\n",
+        c.id,
+        c.rank,
+        report.operator,
+        report.gpu,
+        stored::predicted(&c),
+        c.bottleneck
     );
     for line in &c.schedule {
         out.push_str(&format!("  {line}\n"));
     }
     // A program that this version does not read has no loop tree, and the rest all the same.
-    if let Ok(problem) = source::of_script(&report.operator, &report.program) {
+    if let Ok(work) = source::work_of_script(&report.operator, &report.program) {
         out.push_str("loops:\n");
-        out.push_str(&report::loop_tree(&c.plan, &problem.contraction));
+        out.push_str(&report::loop_tree(&c.plan, work.workload()));
     }
     out.push_str("time, each part alone:\n");
     out.push_str(&stored::parts(&c));
@@ -31,8 +36,9 @@ pub(super) fn run(pick: &stored::Pick) -> Outcome {
     ));
     let s = &c.simulated;
     out.push_str(&format!(
-        "simulated {} blocks: shared wavefronts {} (least {}), global sectors {} (least {}), {}, {} barriers\n",
+        "simulated {} blocks, equal {}: shared wavefronts {} (least {}), global sectors {} (least {}), {}, {} barriers\n",
         s.blocks,
+        s.agreement.words(),
         s.shared_wavefronts,
         s.shared_wavefronts_ideal,
         s.global_sectors,

@@ -1,13 +1,12 @@
 //! Commands on candidates that `explore` has written.
 use super::{print, print_json, torch, Failure, Outcome};
-use crate::agreement::Agreement;
-use crate::explore::{check as simulate, CandidateReport, Report};
+use crate::explore::{CandidateReport, Report};
 use crate::host::Launch;
+use crate::lower::program::LowerOptions;
+use crate::scheduled;
 use crate::scheduled::Scheduled;
 use crate::source::{self, Work};
-use crate::{scheduled, streaming};
 use satune_extract::Descriptor;
-use satune_ir::term::Schedule;
 use std::path::{Path, PathBuf};
 
 /// Which candidate.
@@ -58,6 +57,18 @@ pub(super) fn find<'a>(report: &'a Report, id: &str) -> Result<&'a CandidateRepo
     }
 }
 
+/// The predicted time, and what of it is the kernels' and what their launches'.
+pub(super) fn predicted(c: &CandidateReport) -> String {
+    let kernels = if c.kernels.len() == 1 { "the kernel" } else { "the kernels" };
+    match c.launch_ms > 0.0 {
+        true => {
+            format!("{:.4} ms ({kernels} {:.4}, launching {:.4})", c.predicted_ms, c.predicted_kernel_ms, c.launch_ms)
+        }
+        // Stored by a version that did not tell them apart.
+        false => format!("{:.4} ms", c.predicted_ms),
+    }
+}
+
 /// Bars of the time's parts.
 pub(super) fn parts(c: &CandidateReport) -> String {
     let longest = c.parts.values().copied().fold(0.0, f64::max).max(1e-12);
@@ -75,16 +86,17 @@ pub(super) fn why(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
     if pick.json {
         return print_json(&serde_json::json!({
-            "id": c.id, "predicted_ms": c.predicted_ms, "parts": c.parts, "bottleneck": c.bottleneck,
+            "id": c.id, "predicted_ms": c.predicted_ms, "predicted_kernel_ms": c.predicted_kernel_ms,
+            "launch_ms": c.launch_ms, "parts": c.parts, "bottleneck": c.bottleneck,
             "occupancy": c.occupancy, "derivation": c.derivation,
         }));
     }
     let mut out = format!(
-        "{} of {} on {}: predicted {:.4} ms, bound by {}. What each resource alone would take:\n{}",
+        "{} of {} on {}: predicted {}, bound by {}. What each resource alone would take:\n{}",
         c.id,
         report.operator,
         report.gpu,
-        c.predicted_ms,
+        predicted(&c),
         c.bottleneck,
         parts(&c)
     );
@@ -124,15 +136,16 @@ pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
 
 /// A candidate's kernels, made again.
 fn made(report: &Report, c: &CandidateReport) -> Result<Scheduled, Failure> {
+    let (work, options) = again(report)?;
+    let made = work.workload().scheduled(&c.plan, &options);
+    made.map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))
+}
+
+/// The problem of a stored exploration, and what its GPU lets kernels have.
+fn again(report: &Report) -> Result<(Work, LowerOptions), Failure> {
     let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    let options = scheduled::options(&gpu);
-    let made = match (&work, &c.plan) {
-        (Work::Streams(p), Schedule::Stream(plan)) => streaming::scheduled(&p.program, plan, &p.streams, &options),
-        (Work::Contraction(p), plan) => scheduled::of_schedule(&p.program, plan, &p.contraction, &options),
-        _ => Err(scheduled::ScheduledError::Kind),
-    };
-    made.map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))
+    Ok((work, scheduled::options(&gpu)))
 }
 
 /// A C header that launches the candidate's kernels.
@@ -147,21 +160,9 @@ fn c_header(c: &CandidateReport, made: &Scheduled) -> String {
 /// `check`.
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
-    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
-    let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    let options = scheduled::options(&gpu);
-    let (checked, within) = match (&work, &c.plan) {
-        (Work::Streams(problem), Schedule::Stream(plan)) => {
-            let kernels = streaming::check(&problem.program, plan, &problem.streams, &options);
-            let within = match Agreement::of(&problem.program) {
-                Agreement::Exact => "bit for bit".to_string(),
-                Agreement::Roundoff => "up to roundoff".to_string(),
-            };
-            (kernels.map(|k| streaming::together(&k)), within)
-        }
-        (Work::Contraction(problem), plan) => (simulate(plan, &problem.contraction, &options), "bit for bit".into()),
-        _ => (Err(scheduled::ScheduledError::Kind.to_string()), String::new()),
-    };
+    let (work, options) = again(&report)?;
+    let within = work.workload().agreement().words();
+    let checked = work.workload().check(&c.plan, &options);
     let checked = checked.map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
     if pick.json {
         return print_json(&checked.total);

@@ -61,6 +61,7 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
     header.extend(timed.then_some("measured ms"));
     header.extend([
         "predicted ms",
+        "launch",
         "bound by",
         "block",
         "k",
@@ -78,11 +79,12 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
         let loop_math =
             compiled.and_then(|m| m.hot_loop.as_ref()).map_or_else(dash, |m| format!("{:.1}%", 100.0 * m.share));
         let s = &c.simulated;
+        let agrees = s.agreement.word();
         let clean = if s.shared_wavefronts == s.shared_wavefronts_ideal && s.global_sectors == s.global_sectors_ideal {
-            "exact, no conflicts".to_string()
+            format!("{agrees}, no conflicts")
         } else {
             format!(
-                "exact, {:.2}x wavefronts, {:.2}x sectors",
+                "{agrees}, {:.2}x wavefronts, {:.2}x sectors",
                 s.shared_wavefronts as f64 / s.shared_wavefronts_ideal.max(1) as f64,
                 s.global_sectors as f64 / s.global_sectors_ideal.max(1) as f64
             )
@@ -94,6 +96,7 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
         cells.extend(timed.then(|| times.map_or_else(dash, |m| format!("{:.4}", m.ms))));
         cells.extend([
             format!("{:.4}", c.predicted_ms),
+            format!("{:.4}", c.launch_ms),
             c.bottleneck.clone(),
             shape.tile,
             shape.step,
@@ -106,17 +109,14 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
         ]);
         rows.add_row(cells);
     }
-    let numbers = [2, 5, 6, 8, 9, 10].map(|column| column + usize::from(timed));
+    let numbers = [2, 3, 6, 7, 9, 10, 11].map(|column| column + usize::from(timed));
     right(&mut rows, &numbers);
     right(&mut rows, if timed { &[0, 2] } else { &[0] });
     out.push_str(&format!("{rows}\n"));
     if let Some(reason) = &report.not_compiled {
         out.push_str(&format!("not compiled: {reason}\n"));
     }
-    // Streaming programs have no page yet.
-    let page = if report.candidates.iter().any(|c| c.plan.cores().is_some()) { " report.html" } else { "" };
-    let traces = if page.is_empty() { "traces" } else { "traces," };
-    out.push_str(&format!("kernels, {traces}{page} and candidates.json are in {}\n", folder.display()));
+    out.push_str(&format!("kernels, traces, report.html and candidates.json are in {}\n", folder.display()));
     out
 }
 

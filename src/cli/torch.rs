@@ -14,10 +14,11 @@ pub(super) fn extension(
     c: &CandidateReport,
     made: &Scheduled,
 ) -> Result<String, Failure> {
-    let problem = source::of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
+    let program = work.workload().program();
     let mut tensors = Vec::new();
-    for (number, id) in problem.program.params.iter().enumerate() {
-        let buffer = problem.program.buffer(*id);
+    for (number, id) in program.params.iter().enumerate() {
+        let buffer = program.buffer(*id);
         let written = made.module.kernels.iter().zip(&made.module.args).any(|(kernel, args)| {
             kernel.params().zip(args).any(|((_, array), a)| array.written && *a == Argument::Param(number))
         });

@@ -10,9 +10,12 @@ pub(super) enum GroupHelper {
     Initialise,
     FenceInitialised,
     Arrive,
+    ArriveRemote,
     ArriveExpect,
+    ClusterBarrier,
     WaitPhase,
     LoadTile,
+    LoadTileMulticast,
     StoreTile,
     StoreCommit,
     StoreWait,
@@ -35,6 +38,9 @@ impl GroupHelper {
             GroupHelper::Initialise => "barrier_init".into(),
             GroupHelper::FenceInitialised => "barrier_init_fence".into(),
             GroupHelper::Arrive => "barrier_arrive".into(),
+            GroupHelper::ArriveRemote => "barrier_arrive_remote".into(),
+            GroupHelper::ClusterBarrier => "cluster_barrier".into(),
+            GroupHelper::LoadTileMulticast => "load_tile_multicast".into(),
             GroupHelper::ArriveExpect => "barrier_arrive_expect".into(),
             GroupHelper::WaitPhase => "barrier_wait".into(),
             GroupHelper::LoadTile => "load_tile".into(),
@@ -93,6 +99,30 @@ impl GroupHelper {
 {
     asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\"
                  :: \"r\"((unsigned int)__cvta_generic_to_shared(barrier)) : \"memory\");
+}",
+            ),
+            GroupHelper::ArriveRemote => function(
+                "(unsigned long long* barrier, int rank)
+{
+    asm volatile(\"{\\n.reg .b32 remote;\\n\"
+                 \"mapa.shared::cluster.u32 remote, %0, %1;\\n\"
+                 \"mbarrier.arrive.shared::cluster.b64 _, [remote];\\n}\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"r\"(rank) : \"memory\");
+}",
+            ),
+            GroupHelper::ClusterBarrier => function(
+                "()
+{
+    asm volatile(\"barrier.cluster.arrive.release;\\nbarrier.cluster.wait.acquire;\" ::: \"memory\");
+}",
+            ),
+            GroupHelper::LoadTileMulticast => function(
+                "(void* to, const TensorMap& map, int x, int y, unsigned long long* barrier, int blocks)
+{
+    asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster\"
+                 \" [%0], [%1, {%2, %3}], [%4], %5;\"
+                 :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(&map), \"r\"(x), \"r\"(y),
+                    \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"h\"((unsigned short)blocks) : \"memory\");
 }",
             ),
             GroupHelper::ArriveExpect => function(

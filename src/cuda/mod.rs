@@ -183,7 +183,11 @@ impl Printer<'_> {
                 format!("{constant}{}* __restrict__ {}", c_type(a.dtype), self.arrays[id.0 as usize])
             })
             .collect();
-        let head = format!("extern \"C\" __global__ void __launch_bounds__({bounds})\n");
+        let cluster = match self.kernel.cluster {
+            0 | 1 => String::new(),
+            blocks => format!(" __cluster_dims__({blocks}, 1, 1)"),
+        };
+        let head = format!("extern \"C\" __global__ void{cluster} __launch_bounds__({bounds})\n");
         let name = function_name(&self.kernel.name);
         let one_line = format!("{name}({})\n", params.join(", "));
         if one_line.len() <= MARGIN {

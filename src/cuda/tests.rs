@@ -15,6 +15,7 @@ fn kernel(arrays: Vec<Array>, body: Vec<Stmt>) -> Kernel {
         block: [32, 1, 1],
         shared_bytes: 0,
         min_blocks_per_sm: None,
+        cluster: 1,
         tensor_maps: vec![],
         body,
     }

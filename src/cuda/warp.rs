@@ -49,7 +49,7 @@ impl Printer<'_> {
     }
 
     pub(super) fn group_helper(&mut self, helper: GroupHelper) -> String {
-        if matches!(helper, GroupHelper::LoadTile | GroupHelper::StoreTile) {
+        if matches!(helper, GroupHelper::LoadTile | GroupHelper::LoadTileMulticast | GroupHelper::StoreTile) {
             self.helper(Helper::Group(GroupHelper::TensorMapType));
         }
         self.helper(Helper::Group(helper))
@@ -108,6 +108,11 @@ impl Printer<'_> {
                 let at = self.at(barrier);
                 call(self, GroupHelper::Arrive, at);
             }
+            GroupOp::ArriveRemote { barrier, rank } => {
+                let arguments = format!("{}, {}", self.at(barrier), self.integer(rank).text.text);
+                call(self, GroupHelper::ArriveRemote, arguments);
+            }
+            GroupOp::ClusterBarrier => call(self, GroupHelper::ClusterBarrier, String::new()),
             GroupOp::ArriveExpect { barrier, bytes } => {
                 let arguments = format!("{}, {bytes}", self.at(barrier));
                 call(self, GroupHelper::ArriveExpect, arguments);
@@ -116,10 +121,17 @@ impl Printer<'_> {
                 let arguments = format!("{}, {}", self.at(barrier), self.integer(parity).text.text);
                 call(self, GroupHelper::WaitPhase, arguments);
             }
-            GroupOp::LoadTile { dst, dst_index, map, x, y, barrier } => {
+            GroupOp::LoadTile { dst, dst_index, map, x, y, barrier, multicast } => {
                 let (to, map) = (self.pointer(*dst, dst_index).text, self.map_name(*map));
                 let (x, y, at) = (self.integer(x).text.text, self.integer(y).text.text, self.at(barrier));
-                call(self, GroupHelper::LoadTile, format!("{to}, {map}, {x}, {y}, {at}"));
+                match multicast {
+                    None => call(self, GroupHelper::LoadTile, format!("{to}, {map}, {x}, {y}, {at}")),
+                    Some(blocks) => {
+                        let blocks = self.integer(blocks).text.text;
+                        let arguments = format!("{to}, {map}, {x}, {y}, {at}, {blocks}");
+                        call(self, GroupHelper::LoadTileMulticast, arguments);
+                    }
+                }
             }
             GroupOp::StoreTile { map, x, y, src, src_index } => {
                 let (from, map) = (self.pointer(*src, src_index).text, self.map_name(*map));

@@ -17,9 +17,9 @@ pub use simulator::Simulator;
 pub use worker::worker_main;
 
 use crate::explore::Checked;
-use crate::operators::Problem;
 use crate::scheduled::{self, Scheduled};
 use crate::store::Verdict;
+use crate::workload::Workload;
 use satune_extract::{Candidate, Cost, Descriptor};
 use satune_ir::term::Schedule;
 use std::time::Duration;
@@ -69,11 +69,10 @@ impl Subject {
     ///
     /// # Errors
     /// What is wrong with it: a bug of Satune.
-    pub fn of(candidate: &Candidate, problem: &Problem, gpu: &Descriptor) -> Result<Subject, String> {
+    pub fn of<T>(candidate: &Candidate<T>, problem: &dyn Workload, gpu: &Descriptor) -> Result<Subject, String> {
         let options = scheduled::options(gpu);
-        let made = scheduled::of_schedule(&problem.program, &candidate.plan, &problem.contraction, &options)
-            .map_err(|e| e.to_string())?;
-        let checked = crate::explore::check(&candidate.plan, &problem.contraction, &options)?;
+        let made = problem.scheduled(&candidate.plan, &options).map_err(|e| e.to_string())?;
+        let checked = problem.check(&candidate.plan, &options)?;
         let trace = crate::explore::trace_hash(&candidate.plan, problem);
         Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, made, checked })
     }
@@ -133,19 +132,19 @@ pub trait Device {
     fn identity(&self) -> &Identity;
 
     /// Told what will be measured next, so that it can compile all of it at once.
-    fn prepare(&mut self, _problem: &Problem, _subjects: &[&Subject]) {}
+    fn prepare(&mut self, _problem: &dyn Workload, _subjects: &[&Subject]) {}
 
     /// Measures a candidate.
     ///
     /// # Errors
     /// When the device is gone. Whatever is wrong with the candidate is a [`Verdict`].
-    fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError>;
+    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError>;
 
     /// Times the vendor's library on the same inputs, where there is one.
     ///
     /// # Errors
     /// When the device is gone.
-    fn library(&mut self, _problem: &Problem, _ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
+    fn library(&mut self, _problem: &dyn Workload, _ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
         Ok(None)
     }
 

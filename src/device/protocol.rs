@@ -34,11 +34,12 @@ pub(crate) struct MeasureJob {
     pub trace: String,
     /// Predicted time, ms.
     pub predicted_ms: f64,
-    pub contraction: ContractionJob,
+    /// What is computed, where it is a contraction: what a GPU's results are compared with.
+    pub contraction: Option<ContractionJob>,
     pub kernels: Vec<KernelJob>,
     /// Bytes of each buffer between the kernels.
     pub workspaces: Vec<u64>,
-    /// Which of the program's parameters A, B and C are.
+    /// Which of the program's parameters a contraction's A, B and C are.
     pub params: [usize; 3],
     pub cut_off_ms: Option<f64>,
     pub settle: f64,
@@ -47,6 +48,13 @@ pub(crate) struct MeasureJob {
     pub seconds: f64,
     /// A time below this is faster than the machine can compute, ms.
     pub floor_ms: f64,
+}
+
+impl MeasureJob {
+    /// Additions and multiplications of a contraction.
+    pub fn flops(&self) -> f64 {
+        self.contraction.as_ref().map_or(0.0, ContractionJob::flops)
+    }
 }
 
 /// The problem for a worker: sums of products over axes, each with its extent and the operands' strides along it.

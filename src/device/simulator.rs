@@ -1,8 +1,8 @@
 //! The simulator as a device: right or wrong is found by simulation, the time is what the model predicts.
 use super::{Ask, Device, DeviceError, Identity, Kind, Subject};
-use crate::operators::Problem;
 use crate::store::{hash, Reason, Timing, Verdict};
-use satune_extract::{predict, Descriptor};
+use crate::workload::Workload;
+use satune_extract::Descriptor;
 
 /// A GPU that exists as a descriptor.
 #[derive(Clone, Debug)]
@@ -30,9 +30,9 @@ impl Device for Simulator {
         &self.identity
     }
 
-    fn measure(&mut self, problem: &Problem, subject: &Subject, _ask: &Ask) -> Result<Verdict, DeviceError> {
+    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, _ask: &Ask) -> Result<Verdict, DeviceError> {
         // The subject was simulated when it was made.
-        Ok(match predict(&subject.plan, &problem.contraction, &self.gpu) {
+        Ok(match problem.predict(&subject.plan, &self.gpu) {
             Ok(cost) => Verdict::Measured(Timing {
                 times_ms: vec![cost.ms],
                 rounds: 1,

@@ -8,12 +8,13 @@ use satune_ir::term::tensor::{Activation, Gemm, TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, Contraction, Schedule, Side};
 use satune_ir::{tvmscript, DType};
 
-/// The same schedule on a problem of two tiles along m and n at most (the second cut where the problem's last one is) and
-/// as many along k as take the ring once around; a persistent grid gets fewer blocks than there are tiles.
+/// The same schedule on a problem of two tiles along m and n at most, or a cluster's (the last cut where the problem's
+/// last one is), and as many along k as take the ring once around; a persistent grid gets fewer blocks than there are
+/// tiles.
 pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Contraction) {
-    let (tile, stages, split_k) = match schedule {
-        Schedule::Mma(plan) => (plan.tile, plan.stages, plan.split_k),
-        Schedule::Wgmma(plan) => (plan.tile, plan.stages, plan.split_k),
+    let (tile, stages, split_k, cluster) = match schedule {
+        Schedule::Mma(plan) => (plan.tile, plan.stages, plan.split_k, [1, 1]),
+        Schedule::Wgmma(plan) => (plan.tile, plan.stages, plan.split_k, plan.cluster.map(i64::from)),
         _ => return (schedule.clone(), contraction.clone()),
     };
     let mut small = contraction.clone();
@@ -22,8 +23,8 @@ pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Cont
     let tiles_k = i64::from(stages) + 2;
     for (axis, info) in &mut small.iters {
         let (tile, count) = match axis {
-            Axis::M => (tile[0], 2),
-            Axis::N => (tile[1], 2),
+            Axis::M => (tile[0], cluster[0].max(2)),
+            Axis::N => (tile[1], cluster[1].max(2)),
             _ => (tile[2], tiles_k * parts),
         };
         if info.extent > count * tile {
@@ -38,7 +39,8 @@ pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Cont
     let schedule = match schedule {
         Schedule::Mma(plan) => Schedule::Mma(TensorPlan { split_k: parts, ..plan.clone() }),
         Schedule::Wgmma(plan) => {
-            let blocks = plan.blocks.map(|b| b.min(3));
+            let few = if plan.cluster_size() > 1 { plan.cluster_size() } else { 3 };
+            let blocks = plan.blocks.map(|b| b.min(few));
             Schedule::Wgmma(WgmmaPlan { split_k: parts, blocks, ..plan.clone() })
         }
         other => other.clone(),

@@ -1,8 +1,8 @@
 //! The main job: a problem in, checked kernels of its best schedules out.
 mod check;
 mod check_tensor;
-pub(crate) mod derivation;
-pub(crate) mod output;
+mod derivation;
+mod output;
 mod search;
 
 pub use crate::scheduled::Checked;
@@ -19,10 +19,11 @@ use crate::device::Subject;
 use crate::lower::program::{Argument, Workspace};
 use crate::operators::Problem;
 use crate::progress::Progress;
-use crate::scheduled::{self, Scheduled};
+use crate::scheduled::Scheduled;
+use crate::workload::{Explorable, Workload};
 use crate::{compile, cuda};
 use rayon::prelude::*;
-use satune_extract::{best_while, Candidate, Counts, Descriptor, Query};
+use satune_extract::{Candidate, Counts, Descriptor, Query, Searched};
 use satune_ir::term::{Schedule, Space, StoppedBy};
 use satune_ir::Program;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
@@ -90,8 +91,8 @@ pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
 
 /// The hash that the store knows a schedule of a problem by: its canonical trace, and the plan, which also holds what is
 /// no primitive.
-pub fn trace_hash(plan: &Schedule, problem: &Problem) -> String {
-    let trace = scheduled::trace(plan, &problem.contraction).to_json().unwrap_or_default();
+pub fn trace_hash(plan: &Schedule, problem: &dyn Workload) -> String {
+    let trace = problem.trace(plan).to_json().unwrap_or_default();
     let plan = serde_json::to_string(plan).unwrap_or_default();
     crate::store::hash(&format!("{trace}\n{plan}"))
 }
@@ -116,7 +117,7 @@ type Verdict = Result<(Scheduled, Checked), String>;
 ///
 /// # Errors
 /// See [`ExploreError`].
-pub fn explore(problem: &Problem, request: &Request, progress: &dyn Progress) -> Result<Report, ExploreError> {
+pub fn explore<W: Explorable>(problem: &W, request: &Request, progress: &dyn Progress) -> Result<Report, ExploreError> {
     explore_on(problem, request, None, progress)
 }
 
@@ -124,25 +125,25 @@ pub fn explore(problem: &Problem, request: &Request, progress: &dyn Progress) ->
 ///
 /// # Errors
 /// See [`ExploreError`]. What was measured before is in the store.
-pub fn explore_on(
-    problem: &Problem,
+pub fn explore_on<W: Explorable>(
+    problem: &W,
     request: &Request,
     search: Option<Search<'_>>,
     progress: &dyn Progress,
 ) -> Result<Report, ExploreError> {
     progress.begin("saturating", 0);
     let start = Instant::now();
-    let space = space(problem, &request.gpu)?;
+    let space = problem.space(&request.gpu)?;
     let saturate_s = start.elapsed().as_secs_f64();
     progress.begin("extracting", 0);
     let k = search.as_ref().map_or(request.top, |s| s.to_extract(request.top));
     let query = Query { k, diverse: request.diverse, limit: request.limit };
-    let extraction = best_while(&space, &request.gpu, query, &|| !progress.stopped());
+    let extraction = W::Term::best_while(&space, &request.gpu, query, &|| !progress.stopped());
     if extraction.candidates.is_empty() {
         if let StoppedBy::Limit(limit) = &space.report.stopped_by {
-            return Err(ExploreError::Limit { operator: problem.name.clone(), limit: limit.clone() });
+            return Err(ExploreError::Limit { operator: problem.name().into(), limit: limit.clone() });
         }
-        return Err(ExploreError::Nothing(problem.name.clone()));
+        return Err(ExploreError::Nothing(problem.name().into()));
     }
     let found = match search {
         None => search::Found::unmeasured(extraction),
@@ -154,7 +155,7 @@ pub fn explore_on(
     let checking = Instant::now();
     let any_right = AtomicBool::new(false);
     let (subjects, measured_s) = (found.subjects, found.simulate_s);
-    let checked: Vec<(Candidate, Option<MeasuredReport>, Verdict)> = found
+    let checked: Vec<(Candidate<W::Term>, Option<MeasuredReport>, Verdict)> = found
         .candidates
         .into_par_iter()
         .filter_map(|(candidate, measured)| {
@@ -172,8 +173,8 @@ pub fn explore_on(
         .collect();
     let simulate_s = measured_s + checking.elapsed().as_secs_f64();
     let mut report = Report {
-        program: problem.script.clone(),
-        operator: problem.name.clone(),
+        program: problem.script().into(),
+        operator: problem.name().into(),
         gpu: request.gpu.name.clone(),
         space: SpaceReport {
             schedules,
@@ -196,6 +197,7 @@ pub fn explore_on(
         not_compiled: None,
         measured: found.report,
     };
+    let agreement = problem.agreement();
     let mut sources = Vec::new();
     for (candidate, measured, result) in checked {
         match result {
@@ -205,14 +207,14 @@ pub fn explore_on(
                 let rank = report.candidates.len() + 1;
                 let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
                 let parts = output::Parts {
-                    script: &problem.script,
-                    program: &problem.program,
+                    problem,
                     scheduled: &scheduled,
                     texts: &texts,
                     checked: &checked,
+                    agreement,
                     derivation,
                 };
-                let mut entry = output::candidate(rank, &candidate, parts);
+                let mut entry = output::candidate(rank, (&candidate.plan, &candidate.cost), parts);
                 entry.measured = measured;
                 report.candidates.push(entry);
                 sources.push(texts);
@@ -229,7 +231,7 @@ pub fn explore_on(
     Ok(report)
 }
 
-pub(crate) fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
+fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
     let compiler = match Compiler::of_this_program() {
         Ok(compiler) => compiler,
         Err(error) => {
@@ -241,11 +243,12 @@ pub(crate) fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &De
         .candidates
         .iter()
         .zip(sources)
-        .map(|(c, texts)| {
+        .filter_map(|(c, texts)| {
             // wgmma is a feature of the very chip.
             let own = matches!(c.plan, Schedule::Wgmma(_));
             let arch = if own { &gpu.arch_features } else { &gpu.arch };
-            Job { name: c.id.clone(), source: texts[0].clone(), arch: arch.clone() }
+            // Of several kernels the first, which a contraction's work is in.
+            Some(Job { name: c.id.clone(), source: texts.first()?.clone(), arch: arch.clone() })
         })
         .collect();
     for (candidate, result) in report.candidates.iter_mut().zip(compiler.compile_many(&jobs)) {
@@ -278,7 +281,7 @@ fn warnings(log: &str) -> Vec<String> {
 }
 
 /// Most memory that this process has used, bytes; 0 where the system does not say.
-pub(crate) fn peak_bytes() -> u64 {
+fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
         .lines()

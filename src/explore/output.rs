@@ -1,11 +1,13 @@
 //! What `explore` writes: `candidates.json` and the files that it names.
 use super::{argument_name, Checked};
+use crate::agreement::Agreement;
 use crate::compile::Mix;
 use crate::host::{Launch, Map};
 use crate::scheduled::Scheduled;
-use satune_extract::Candidate;
+use crate::workload::Workload;
+use satune_extract::Cost;
 use satune_ir::term::Schedule;
-use satune_ir::{tvmscript, DType, Program};
+use satune_ir::{tvmscript, DType};
 use satune_rewrites::Call;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -108,8 +110,14 @@ pub struct CandidateReport {
     pub id: String,
     /// 1 is the best.
     pub rank: usize,
-    /// Predicted time, ms.
+    /// Predicted time, ms: what candidates are ranked by.
     pub predicted_ms: f64,
+    /// The part of it that the kernels take without their launches, ms.
+    #[serde(default)]
+    pub predicted_kernel_ms: f64,
+    /// The part of it that launching takes, ms.
+    #[serde(default)]
+    pub launch_ms: f64,
     /// What each resource alone would take, ms.
     pub parts: BTreeMap<String, f64>,
     /// The largest.
@@ -150,12 +158,19 @@ pub struct KernelReport {
     pub file: String,
     pub grid: [u32; 3],
     pub block: [u32; 3],
+    /// Blocks of a cluster, along x; 1: none. The kernel's text says so too, so that a launch need not.
+    #[serde(default = "alone")]
+    pub cluster: u32,
     pub dynamic_shared_bytes: u32,
     /// Buffers in order.
     pub args: Vec<String>,
     /// Arguments that are tensor maps on a buffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tensor_maps: Vec<TensorMapReport>,
+}
+
+fn alone() -> u32 {
+    1
 }
 
 /// A tensor map: what `cuTensorMapEncodeTiled` is to be told.
@@ -178,6 +193,9 @@ pub struct TensorMapReport {
 #[allow(missing_docs)]
 pub struct SimulatedReport {
     pub ok: bool,
+    /// How closely results agree with the definition: bit for bit, or up to roundoff where rounded values are added up.
+    #[serde(default = "exact")]
+    pub agreement: Agreement,
     pub shared_wavefronts: u64,
     pub shared_wavefronts_ideal: u64,
     pub global_sectors: u64,
@@ -193,6 +211,10 @@ pub struct SimulatedReport {
     pub matrix: u64,
     pub barriers: u64,
     pub blocks: u64,
+}
+
+fn exact() -> Agreement {
+    Agreement::Exact
 }
 
 /// The compiler's findings.
@@ -218,11 +240,11 @@ fn short_hash(text: &str) -> String {
 
 /// What a candidate's report is made of, beside the candidate.
 pub(crate) struct Parts<'a> {
-    pub script: &'a str,
-    pub program: &'a Program,
+    pub problem: &'a dyn Workload,
     pub scheduled: &'a Scheduled,
     pub texts: &'a [String],
     pub checked: &'a Checked,
+    pub agreement: Agreement,
     pub derivation: Vec<String>,
 }
 
@@ -239,18 +261,18 @@ struct TraceFile<'a> {
 }
 
 /// The report of a candidate.
-pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> CandidateReport {
-    let Parts { script, program, scheduled, texts, checked, derivation } = parts;
+pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts: Parts) -> CandidateReport {
+    let Parts { problem, scheduled, texts, checked, agreement, derivation } = parts;
     let (trace, module) = (&scheduled.trace, &scheduled.module);
-    let generator = match &candidate.plan {
+    let generator = match schedule {
         Schedule::Cores(_) | Schedule::Stream(_) => None,
         Schedule::Mma(_) => Some("tensor cores, mma.sync: the kernels are not made by primitive calls"),
         Schedule::Wgmma(_) => Some("tensor cores, wgmma: the kernels are not made by primitive calls"),
     };
-    let plan = generator.is_some().then_some(&candidate.plan);
-    let file = TraceFile { program: script, calls: &trace.calls, generator, plan };
+    let plan = generator.is_some().then_some(schedule);
+    let file = TraceFile { program: problem.script(), calls: &trace.calls, generator, plan };
     let json = serde_json::to_string_pretty(&file).unwrap_or_default();
-    let id = short_hash(&format!("{json}{:?}", candidate.plan));
+    let id = short_hash(&format!("{json}{schedule:?}"));
     let mut files = vec![
         (format!("{id}.trace.json"), json),
         (format!("{id}.tvm.py"), trace.to_python("schedule")),
@@ -260,7 +282,7 @@ pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
     for ((kernel, args), text) in module.kernels.iter().zip(&module.args).zip(texts) {
         let file = if module.kernels.len() == 1 { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
         files.push((file.clone(), text.clone()));
-        let args: Vec<String> = args.iter().map(|a| argument_name(*a, program, &module.workspaces)).collect();
+        let args: Vec<String> = args.iter().map(|a| argument_name(*a, problem.program(), &module.workspaces)).collect();
         let launch = Launch::of(kernel, &args);
         let tensor_maps = launch.arguments.iter().filter_map(|a| {
             let Map { dtype, dims, tile, swizzle } = a.map.clone()?;
@@ -271,19 +293,21 @@ pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
             file,
             grid: kernel.grid,
             block: kernel.block,
+            cluster: kernel.cluster,
             dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
             tensor_maps: tensor_maps.collect(),
             args,
         });
     }
     let (total, hot) = (&checked.total, &checked.hot_loop);
-    let cost = &candidate.cost;
     CandidateReport {
         rank,
         predicted_ms: cost.ms,
+        predicted_kernel_ms: cost.kernel_ms(),
+        launch_ms: cost.launch_ms(),
         parts: cost.parts.clone(),
         bottleneck: cost.bottleneck.clone(),
-        schedule: candidate.plan.describe(),
+        schedule: schedule.describe(),
         occupancy: (cost.resident_blocks, cost.occupancy_limit.clone()),
         trace: format!("{id}.trace.json"),
         scheduled: format!("{id}.program.py"),
@@ -291,6 +315,7 @@ pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
         kernels,
         simulated: SimulatedReport {
             ok: true,
+            agreement,
             shared_wavefronts: total.shared_wavefronts().0,
             shared_wavefronts_ideal: total.shared_wavefronts().1,
             global_sectors: total.global_sectors().0,
@@ -307,7 +332,7 @@ pub(crate) fn candidate(rank: usize, candidate: &Candidate, parts: Parts) -> Can
         compiled: None,
         measured: None,
         derivation,
-        plan: candidate.plan.clone(),
+        plan: schedule.clone(),
         files,
         id,
     }

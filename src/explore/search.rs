@@ -3,9 +3,9 @@ use super::output::{MeasuredReport, SearchReport};
 use super::Request;
 use crate::device::{Ask, Device, Subject};
 use crate::measure::{measure, Learned, MeasureError, Random, Record, Settings, Strategy, StrategyKind, TopK};
-use crate::operators::Problem;
 use crate::progress::Progress;
 use crate::store::Verdict;
+use crate::workload::Explorable;
 use satune_extract::{Candidate, Extraction};
 use satune_ir::term::Space;
 use std::collections::{BTreeMap, HashMap};
@@ -29,8 +29,8 @@ pub struct Search<'a> {
 }
 
 /// Candidates, best first, and what is known about them and the rest.
-pub(super) struct Found {
-    pub candidates: Vec<(Candidate, Option<MeasuredReport>)>,
+pub(super) struct Found<T> {
+    pub candidates: Vec<(Candidate<T>, Option<MeasuredReport>)>,
     /// Of those, what was made and simulated when they were measured, by the hash of their trace.
     pub subjects: HashMap<String, Subject>,
     /// Time that it took to make and simulate those, s.
@@ -42,8 +42,8 @@ pub(super) struct Found {
     pub report: Option<SearchReport>,
 }
 
-impl Found {
-    pub fn unmeasured(extraction: Extraction) -> Found {
+impl<T> Found<T> {
+    pub fn unmeasured(extraction: Extraction<T>) -> Found<T> {
         Found {
             candidates: extraction.candidates.into_iter().map(|c| (c, None)).collect(),
             subjects: HashMap::new(),
@@ -66,14 +66,14 @@ impl Search<'_> {
         }
     }
 
-    pub(super) fn run(
+    pub(super) fn run<W: Explorable>(
         mut self,
-        problem: &Problem,
+        problem: &W,
         request: &Request,
-        space: &Space,
-        extraction: Extraction,
+        space: &Space<W::Term>,
+        extraction: Extraction<W::Term>,
         progress: &dyn Progress,
-    ) -> Result<Found, MeasureError> {
+    ) -> Result<Found<W::Term>, MeasureError> {
         let mut found = Found::unmeasured(extraction);
         let analytical = self.strategy == StrategyKind::Analytical;
         if !analytical {
@@ -81,9 +81,9 @@ impl Search<'_> {
             let first = found.candidates.first().map_or(f64::INFINITY, |(c, _)| c.cost.ms);
             (found.bound_ms, found.proved) = (found.bound_ms.min(first), false);
         }
-        let list: Vec<Candidate> = std::mem::take(&mut found.candidates).into_iter().map(|(c, _)| c).collect();
+        let list: Vec<Candidate<W::Term>> = std::mem::take(&mut found.candidates).into_iter().map(|(c, _)| c).collect();
         let first = list.first().cloned();
-        let mut strategy: Box<dyn Strategy> = match self.strategy {
+        let mut strategy: Box<dyn Strategy<W::Term> + '_> = match self.strategy {
             StrategyKind::Analytical => Box::new(TopK::of(list)),
             StrategyKind::Random => Box::new(Random::of(space, &request.gpu, self.seed)),
             StrategyKind::Learned => Box::new(Learned::of(space, &request.gpu, self.seed, request.limit)),

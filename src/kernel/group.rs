@@ -107,6 +107,15 @@ pub enum GroupOp {
         /// Barrier.
         barrier: (ArrayId, Index),
     },
+    /// `mbarrier.arrive` on a barrier of a block of the cluster.
+    ArriveRemote {
+        /// The barrier, as the thread's own block has it.
+        barrier: (ArrayId, Index),
+        /// The block's number in the cluster.
+        rank: Index,
+    },
+    /// `barrier.cluster`: all threads of all blocks of the cluster that have not ended.
+    ClusterBarrier,
     /// `mbarrier.arrive.expect_tx`: announces bytes of this phase, and arrives.
     ArriveExpect {
         /// Barrier.
@@ -135,6 +144,9 @@ pub enum GroupOp {
         y: Index,
         /// Barrier.
         barrier: (ArrayId, Index),
+        /// To each block of the cluster whose bit is set, at the same place, and its bytes at that block's barrier;
+        /// otherwise to the thread's own.
+        multicast: Option<Index>,
     },
     /// TMA: a box from shared to global memory, as far as it does not hang over.
     StoreTile {

@@ -328,6 +328,9 @@ pub struct Kernel {
     pub grid: [u32; 3],
     /// Threads per block.
     pub block: [u32; 3],
+    /// Neighbouring blocks along x that form a cluster: they run at once and reach each other's shared memory. 1: none.
+    #[serde(default = "alone")]
+    pub cluster: u32,
     /// Bytes of shared memory per block, all arrays together after reuse. Beyond 48 KiB it is dynamic.
     pub shared_bytes: u32,
     /// Second argument of `__launch_bounds__`, where given.
@@ -336,6 +339,11 @@ pub struct Kernel {
     pub tensor_maps: Vec<TensorMap>,
     /// The code.
     pub body: Vec<Stmt>,
+}
+
+/// No cluster.
+fn alone() -> u32 {
+    1
 }
 
 impl Kernel {

@@ -1,12 +1,10 @@
 //! `bench`: the best of the k best of each problem, beside the vendor's library, in one run.
 use super::{MeasureError, Record, StrategyKind};
 use crate::device::{Ask, Ceilings, Device, Identity, Kind};
-use crate::explore::{explore_on, ExploreError, Report, Request, Search};
-use crate::operators::Problem;
+use crate::explore::{ExploreError, Report, Request, Search};
 use crate::progress::{Progress, Quiet};
+use crate::source::Work;
 use crate::store::{Store, Verdict};
-use satune_extract::Descriptor;
-use satune_ir::DType;
 use serde::{Deserialize, Serialize};
 
 /// A benchmark of several problems.
@@ -46,7 +44,16 @@ pub struct BenchRow {
     pub spread: f64,
     /// Useful arithmetic over time.
     pub tflops: f64,
-    /// Part of the arithmetic that the descriptor allows.
+    /// Bytes of all parameters over time, GB/s.
+    #[serde(default)]
+    pub gbs: f64,
+    /// What the program's speed is told in, per second: operations, or for streaming programs bytes.
+    #[serde(default)]
+    pub rate: f64,
+    /// Its unit.
+    #[serde(default)]
+    pub unit: String,
+    /// Part of that rate that the descriptor allows: of its arithmetic (without tensor cores), or of its copy bandwidth.
     pub fraction_of_peak: f64,
     /// Median of the candidate that the model takes for best, ms, if it was measured.
     pub first_ms: Option<f64>,
@@ -92,18 +99,12 @@ pub enum BenchError {
     },
 }
 
-/// Arithmetic that a GPU can do, TFLOP/s, without tensor cores.
-fn peak(gpu: &Descriptor, dtype: DType) -> f64 {
-    let lanes = if dtype == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes };
-    2.0 * f64::from(lanes) * f64::from(gpu.sms) * gpu.clock_mhz * 1e-6
-}
-
 /// Measures problems, one after the other, now: what the store knows is not taken for an answer.
 ///
 /// # Errors
 /// When the device or the store fails, or nothing of a problem runs.
 pub fn bench(
-    problems: &[Problem],
+    problems: &[Work],
     wanted: &Wanted,
     device: &mut dyn Device,
     store: &mut Store,
@@ -117,7 +118,7 @@ pub fn bench(
         if progress.stopped() {
             break;
         }
-        progress.begin(&problem.name, 0);
+        progress.begin(problem.workload().name(), 0);
         let (row, report) = one(problem, wanted, device, store)?;
         rows.push(row);
         reports.push(report);
@@ -138,12 +139,14 @@ pub fn bench(
 }
 
 fn one(
-    problem: &Problem,
+    problem: &Work,
     wanted: &Wanted,
     device: &mut dyn Device,
     store: &mut Store,
 ) -> Result<(BenchRow, Report), BenchError> {
-    let run = store.begin_run(&format!("bench {}", problem.name)).map_err(MeasureError::from)?;
+    let workload = problem.workload();
+    let name = workload.name().to_string();
+    let run = store.begin_run(&format!("bench {name}")).map_err(MeasureError::from)?;
     let search = Search {
         device: &mut *device,
         record: Record { store, run },
@@ -153,34 +156,37 @@ fn one(
         fresh: true,
         ask: wanted.ask,
     };
-    let report: Report = explore_on(problem, &wanted.request, Some(search), &Quiet)
-        .map_err(|e| BenchError::Explore(problem.name.clone(), e))?;
+    let report: Report =
+        problem.explore_on(&wanted.request, Some(search), &Quiet).map_err(|e| BenchError::Explore(name.clone(), e))?;
     let (tried, rejected) =
         report.measured.as_ref().map_or((0, Default::default()), |m| (m.trials, m.rejected.clone()));
     let best = report.candidates.first().and_then(|c| Some((c, c.measured.as_ref()?)));
     let Some((candidate, measured)) = best else {
         let reasons: Vec<String> = rejected.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        return Err(BenchError::Nothing { program: problem.name.clone(), tried, reasons: reasons.join(", ") });
+        return Err(BenchError::Nothing { program: name, tried, reasons: reasons.join(", ") });
     };
     let (mut library_ms, mut library_missing) = (None, None);
     if wanted.library {
-        match device.library(problem, &wanted.ask).map_err(MeasureError::from)? {
+        match device.library(workload, &wanted.ask).map_err(MeasureError::from)? {
             Some(Verdict::Measured(timing)) => library_ms = Some(timing.median_ms()),
             Some(Verdict::Rejected { reason, detail }) => library_missing = Some(format!("{reason}: {detail}")),
             None => library_missing = Some("no cuBLAS on this device".into()),
         }
     }
-    let flops = 2.0 * problem.contraction.iters.iter().map(|(_, i)| i.extent as f64).product::<f64>();
-    let tflops = flops / measured.ms / 1e9;
+    let seconds = measured.ms * 1e-3;
+    let yardstick = workload.yardstick();
     let first = report.measured.as_ref().and_then(|m| m.log.first()).and_then(|s| s.ms);
     let row = BenchRow {
-        program: problem.name.clone(),
+        program: name,
         id: candidate.id.clone(),
         predicted_ms: candidate.predicted_ms,
         ms: measured.ms,
         spread: measured.spread,
-        tflops,
-        fraction_of_peak: tflops / peak(&wanted.request.gpu, problem.contraction.accumulate),
+        tflops: workload.flops() / seconds * 1e-12,
+        gbs: workload.least_bytes() / seconds * 1e-9,
+        rate: yardstick.amount() / seconds,
+        unit: yardstick.unit().into(),
+        fraction_of_peak: yardstick.amount() / seconds / yardstick.peak(&wanted.request.gpu),
         first_ms: first,
         library_ms,
         ratio: library_ms.map(|l| l / measured.ms),

@@ -2,9 +2,10 @@
 //! takes for fastest, and what is unlike everything measured so far.
 use super::strategy::{Random, Strategy};
 use super::Trial;
-use satune_extract::calibrate::{calibrate, variants, Measurement};
-use satune_extract::{best, predict, Candidate, Descriptor, Query};
-use satune_ir::term::{Pipe, Schedule, Space};
+use satune_extract::calibrate::variants;
+use satune_extract::{Candidate, Descriptor, Query, Searched};
+use satune_ir::term::stream::{KernelPlan, Place, StreamPlan};
+use satune_ir::term::{Pipe, Schedule, Space, Term, TermLanguage};
 use std::time::Duration;
 
 /// Random samples in the pool.
@@ -17,17 +18,17 @@ const EXPLORE: f64 = 0.25;
 const WORTH: f64 = 2.0;
 
 /// The strategy.
-pub struct Learned<'s> {
-    space: &'s Space,
+pub struct Learned<'s, T: TermLanguage = Term> {
+    space: &'s Space<T>,
     base: &'s Descriptor,
-    random: Random<'s>,
-    pool: Vec<Candidate>,
+    random: Random<'s, T>,
+    pool: Vec<Candidate<T>>,
     limit: Duration,
 }
 
-impl<'s> Learned<'s> {
+impl<'s, T: Searched> Learned<'s, T> {
     /// On a space, from a descriptor, by a seed; `limit` is the longest time of one extraction.
-    pub fn of(space: &'s Space, base: &'s Descriptor, seed: u64, limit: Duration) -> Learned<'s> {
+    pub fn of(space: &'s Space<T>, base: &'s Descriptor, seed: u64, limit: Duration) -> Learned<'s, T> {
         Learned { space, base, random: Random::of(space, base, seed), pool: Vec::new(), limit }
     }
 
@@ -36,7 +37,8 @@ impl<'s> Learned<'s> {
     fn extract(&mut self, gpu: &Descriptor, most: usize) {
         let asked = std::iter::once((gpu.clone(), most.max(8))).chain(variants(gpu).into_iter().map(|g| (g, VARIANT)));
         for (gpu, k) in asked {
-            for found in best(self.space, &gpu, Query { k, diverse: false, limit: self.limit }).candidates {
+            let query = Query { k, diverse: false, limit: self.limit };
+            for found in T::best_while(self.space, &gpu, query, &|| true).candidates {
                 if !self.pool.iter().any(|c| c.plan == found.plan) {
                     self.pool.push(found);
                 }
@@ -57,8 +59,7 @@ fn point(schedule: &Schedule) -> [f64; 11] {
         Schedule::Cores(plan) => plan,
         Schedule::Mma(p) => return tensor(&p.tile, p.threads(), p.split_k, p.stages, 50.0),
         Schedule::Wgmma(p) => return tensor(&p.tile, p.threads().into(), p.split_k, p.stages, 100.0),
-        // Streaming programs are not measured by this strategy.
-        Schedule::Stream(_) => return [0.0; 11],
+        Schedule::Stream(plan) => return stream_point(plan),
     };
     let stages = match plan.pipe {
         Pipe::Plain => 0.0,
@@ -84,22 +85,56 @@ fn distance(a: &[f64; 11], b: &[f64; 11]) -> f64 {
     a.iter().zip(b).map(|(x, y)| (x - y).abs()).sum()
 }
 
-impl Learned<'_> {
-    /// The descriptor fitted to what was measured; as it is while that is too little.
-    fn fitted(&self, known: &[Trial]) -> Descriptor {
-        let measured = |t: &Trial| {
-            let plan = t.candidate.plan.cores()?.clone();
-            let (shape, contraction) = (String::new(), self.space.contraction.clone());
-            Some(Measurement { shape, contraction, plan, ms: t.verdict.median_ms()? })
+/// The decisions of a streaming program as a point: means over its kernels, and how many there are.
+fn stream_point(plan: &StreamPlan) -> [f64; 11] {
+    let log = |n: i64| (n.max(1) as f64).log2();
+    let kernels = plan.kernels.len().max(1) as f64;
+    let mut sum = [0.0; 9];
+    for kernel in &plan.kernels {
+        let held =
+            |p: &satune_ir::term::stream::RowPlan, place| p.held.iter().filter(|h| h.place == place).count() as f64;
+        let own = match kernel {
+            KernelPlan::Flat(p) => {
+                [log(p.threads), log(p.side_by_side), log(p.vector), log(p.steps), 0.0, 0.0, 0.0, 0.0]
+            }
+            KernelPlan::Row(p) => [
+                log(p.threads),
+                log(p.side_by_side),
+                log(p.vector),
+                log(p.serial_rows),
+                held(p, Place::Shared),
+                held(p, Place::Registers),
+                p.unroll.iter().filter(|u| **u).count() as f64,
+                0.0,
+            ],
+            KernelPlan::Tile(p) => [log(p.threads), 0.0, log(p.vector), log(p.side), 0.0, 0.0, 0.0, log(p.pad + 1)],
         };
-        let rows: Vec<Measurement> = known.iter().filter_map(measured).collect();
-        calibrate(self.base, &rows).map_or_else(|_| self.base.clone(), |fitted| fitted.descriptor)
+        // Kinds lie apart.
+        let kind = match kernel {
+            KernelPlan::Flat(_) => 0.0,
+            KernelPlan::Row(_) => 50.0,
+            KernelPlan::Tile(_) => 100.0,
+        };
+        for (to, value) in sum.iter_mut().zip(own.into_iter().chain([kind])) {
+            *to += value / kernels;
+        }
+    }
+    let [a, b, c, d, e, f, g, h, kind] = sum;
+    [a, b, c, d, e, f, g, h, kind, 4.0 * kernels, 4.0 * plan.inlined.len() as f64]
+}
+
+impl<T: Searched> Learned<'_, T> {
+    /// The descriptor fitted to what was measured; as it is while that is too little.
+    fn fitted(&self, known: &[Trial<T>]) -> Descriptor {
+        let measured: Vec<(&Schedule, f64)> =
+            known.iter().filter_map(|t| Some((&t.candidate.plan, t.verdict.median_ms()?))).collect();
+        T::fitted(self.base, self.space.problem(), &measured)
     }
 }
 
-impl Strategy for Learned<'_> {
-    fn next(&mut self, known: &[Trial], most: usize) -> Vec<Candidate> {
-        let contraction = &self.space.contraction;
+impl<T: Searched> Strategy<T> for Learned<'_, T> {
+    fn next(&mut self, known: &[Trial<T>], most: usize) -> Vec<Candidate<T>> {
+        let problem = self.space.problem();
         let gpu = self.fitted(known);
         self.extract(&gpu, most);
         if known.is_empty() {
@@ -110,7 +145,7 @@ impl Strategy for Learned<'_> {
             .pool
             .iter()
             .enumerate()
-            .filter_map(|(i, c)| Some((predict(&c.plan, contraction, &gpu).ok()?.ms, i)))
+            .filter_map(|(i, c)| Some((T::predict(&c.plan, problem, &gpu).ok()?.ms, i)))
             .collect();
         // The order of the pool decides among equals.
         open.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -140,8 +175,8 @@ impl Strategy for Learned<'_> {
             chosen.push(*next);
         }
         // Predictions are the descriptor's own, so that rows of one program compare.
-        let told = |c: &Candidate| Candidate {
-            cost: predict(&c.plan, contraction, self.base).unwrap_or_else(|_| c.cost.clone()),
+        let told = |c: &Candidate<T>| Candidate {
+            cost: T::predict(&c.plan, problem, self.base).unwrap_or_else(|_| c.cost.clone()),
             ..c.clone()
         };
         chosen.into_iter().map(|i| told(&self.pool[i])).collect()

@@ -14,11 +14,13 @@ pub use strategy::{Random, Strategy, StrategyKind, TopK};
 
 use crate::device::{Ask, Device, DeviceError, Subject};
 use crate::explore::trace_hash;
-use crate::operators::{self, Problem};
 use crate::progress::Progress;
+use crate::source;
 use crate::store::{hash, now, Key, Row, Step, Store, StoreError, Timing, Verdict};
+use crate::workload::Workload;
 use rayon::prelude::*;
 use satune_extract::{Candidate, Descriptor};
+use satune_ir::term::{Term, TermLanguage};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -60,9 +62,9 @@ pub enum MeasureError {
 
 /// A candidate that had its turn.
 #[derive(Clone, Debug)]
-pub struct Trial {
+pub struct Trial<T = Term> {
     /// The candidate.
-    pub candidate: Candidate,
+    pub candidate: Candidate<T>,
     /// Hash of its trace.
     pub trace: String,
     /// What came of it.
@@ -73,9 +75,9 @@ pub struct Trial {
 
 /// What a run came to.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct Measured<T = Term> {
     /// In the order of their turns.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<Trial<T>>,
     /// The measured ones, fastest first, with ties.
     pub ranking: Vec<Ranked>,
     /// Best so far after each turn.
@@ -104,19 +106,19 @@ pub struct Record<'s> {
 ///
 /// # Errors
 /// When the device or the store fails; not when a candidate does.
-pub fn measure(
-    problem: &Problem,
+pub fn measure<T: TermLanguage>(
+    problem: &dyn Workload,
     gpu: &Descriptor,
-    strategy: &mut dyn Strategy,
+    strategy: &mut dyn Strategy<T>,
     device: &mut dyn Device,
     record: &mut Record<'_>,
     settings: &Settings,
     progress: &dyn Progress,
-) -> Result<Measured, MeasureError> {
+) -> Result<Measured<T>, MeasureError> {
     let mut run = Run {
         problem,
         gpu,
-        program: hash(&problem.script),
+        program: hash(problem.script()),
         settings,
         out: Measured {
             trials: Vec::new(),
@@ -152,12 +154,12 @@ pub fn measure(
     Ok(run.out)
 }
 
-struct Run<'a> {
-    problem: &'a Problem,
+struct Run<'a, T> {
+    problem: &'a dyn Workload,
     gpu: &'a Descriptor,
     program: String,
     settings: &'a Settings,
-    out: Measured,
+    out: Measured<T>,
     seen: HashSet<String>,
     /// Time spent on store and bookkeeping.
     around: Duration,
@@ -170,7 +172,7 @@ enum Turn {
     Refused(String),
 }
 
-impl Run<'_> {
+impl<T: TermLanguage> Run<'_, T> {
     fn key(&self, trace: &str, device: &dyn Device) -> Key {
         let identity = device.identity();
         Key {
@@ -181,11 +183,11 @@ impl Run<'_> {
         }
     }
 
-    fn row(&self, key: Key, candidate: &Candidate, verdict: Verdict) -> Row {
+    fn row(&self, key: Key, candidate: &Candidate<T>, verdict: Verdict) -> Row {
         Row {
             key,
-            operator: self.problem.name.clone(),
-            script: operators::parse(&self.problem.name).is_err().then(|| self.problem.script.clone()),
+            operator: self.problem.name().into(),
+            script: (!source::is_operator(self.problem.name())).then(|| self.problem.script().into()),
             gpu: self.gpu.name.clone(),
             predicted_ms: candidate.cost.ms,
             plan: candidate.plan.clone(),
@@ -196,12 +198,12 @@ impl Run<'_> {
 
     fn batch(
         &mut self,
-        chosen: Vec<Candidate>,
+        chosen: Vec<Candidate<T>>,
         device: &mut dyn Device,
         record: &mut Record<'_>,
         progress: &dyn Progress,
     ) -> Result<(), MeasureError> {
-        let mut turns: Vec<(Candidate, String, Option<Turn>)> = Vec::with_capacity(chosen.len());
+        let mut turns: Vec<(Candidate<T>, String, Option<Turn>)> = Vec::with_capacity(chosen.len());
         for candidate in chosen {
             let trace = trace_hash(&candidate.plan, self.problem);
             if !self.seen.insert(trace.clone()) {
@@ -289,7 +291,7 @@ impl Run<'_> {
         }
     }
 
-    fn step(&self, trace: &str, candidate: &Candidate, verdict: &Verdict, reused: bool) -> Step {
+    fn step(&self, trace: &str, candidate: &Candidate<T>, verdict: &Verdict, reused: bool) -> Step {
         let best = self.out.log.last().and_then(|s| s.best_ms);
         let ms = verdict.median_ms();
         let best_ms = match (best, ms) {
@@ -309,7 +311,7 @@ impl Run<'_> {
 
     fn reuse(
         &mut self,
-        candidate: Candidate,
+        candidate: Candidate<T>,
         trace: String,
         verdict: Verdict,
         record: &mut Record<'_>,
@@ -324,7 +326,7 @@ impl Run<'_> {
 
     fn take(
         &mut self,
-        candidate: Candidate,
+        candidate: Candidate<T>,
         subject: Subject,
         device: &mut dyn Device,
         record: &mut Record<'_>,
@@ -352,7 +354,7 @@ impl Run<'_> {
     ) -> Result<(), MeasureError> {
         for round in 1..self.settings.rounds {
             let blurred = rank::blurred(&self.out.trials, self.settings.keep);
-            let due = |t: &Trial| matches!(&t.verdict, Verdict::Measured(timing) if timing.rounds <= round);
+            let due = |t: &Trial<T>| matches!(&t.verdict, Verdict::Measured(timing) if timing.rounds <= round);
             let due: Vec<usize> = blurred.into_iter().filter(|i| due(&self.out.trials[*i])).collect();
             for at in due {
                 if progress.stopped() {

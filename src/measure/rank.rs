@@ -28,7 +28,7 @@ fn noise(timing: &Timing) -> f64 {
     }
 }
 
-fn measured(trials: &[Trial]) -> Vec<(usize, &Timing)> {
+fn measured<T>(trials: &[Trial<T>]) -> Vec<(usize, &Timing)> {
     let mut list: Vec<(usize, &Timing)> = trials
         .iter()
         .enumerate()
@@ -50,7 +50,7 @@ fn same(a: &Timing, b: &Timing) -> bool {
 }
 
 /// The measured trials, fastest first. A place is shared with the first one that noise does not tell it apart from.
-pub fn rank(trials: &[Trial]) -> Vec<Ranked> {
+pub fn rank<T>(trials: &[Trial<T>]) -> Vec<Ranked> {
     let list = measured(trials);
     let mut out: Vec<Ranked> = Vec::with_capacity(list.len());
     let mut leader: Option<(&Timing, usize)> = None;
@@ -70,7 +70,7 @@ pub fn rank(trials: &[Trial]) -> Vec<Ranked> {
 
 /// Trials among the first `keep`, or next behind them, that are within noise of a neighbour. Two percent or three
 /// spreads, whichever is more: what a second visit at another clock may differ by.
-pub(super) fn blurred(trials: &[Trial], keep: usize) -> Vec<usize> {
+pub(super) fn blurred<T>(trials: &[Trial<T>], keep: usize) -> Vec<usize> {
     let list = measured(trials);
     let close =
         |a: &Timing, b: &Timing| b.median_ms() / a.median_ms() - 1.0 <= (3.0 * a.spread().max(b.spread())).max(0.02);

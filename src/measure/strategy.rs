@@ -1,8 +1,8 @@
 //! Search strategies: which candidates are measured next. All work on one space, through one device interface.
 use super::Trial;
 use rand::SeedableRng;
-use satune_extract::{predict, Candidate, Counts, Descriptor};
-use satune_ir::term::{Schedule, Space};
+use satune_extract::{Candidate, Counts, Descriptor, Searched};
+use satune_ir::term::{Schedule, Space, Term, TermLanguage};
 use std::collections::HashSet;
 
 /// The strategies by name.
@@ -32,25 +32,25 @@ impl std::str::FromStr for StrategyKind {
 
 /// Chooses candidates. Depends on nothing but its seed and what came of the earlier ones, so that a resumed run goes the
 /// same way.
-pub trait Strategy {
+pub trait Strategy<T = Term> {
     /// At most `most` new candidates; none when it has no more.
-    fn next(&mut self, known: &[Trial], most: usize) -> Vec<Candidate>;
+    fn next(&mut self, known: &[Trial<T>], most: usize) -> Vec<Candidate<T>>;
 }
 
 /// A fixed list, best first.
-pub struct TopK {
-    rest: std::vec::IntoIter<Candidate>,
+pub struct TopK<T = Term> {
+    rest: std::vec::IntoIter<Candidate<T>>,
 }
 
-impl TopK {
+impl<T> TopK<T> {
     /// Of what extraction found.
-    pub fn of(candidates: Vec<Candidate>) -> TopK {
+    pub fn of(candidates: Vec<Candidate<T>>) -> TopK<T> {
         TopK { rest: candidates.into_iter() }
     }
 }
 
-impl Strategy for TopK {
-    fn next(&mut self, _known: &[Trial], most: usize) -> Vec<Candidate> {
+impl<T> Strategy<T> for TopK<T> {
+    fn next(&mut self, _known: &[Trial<T>], most: usize) -> Vec<Candidate<T>> {
         self.rest.by_ref().take(most).collect()
     }
 }
@@ -59,31 +59,31 @@ impl Strategy for TopK {
 const IN_VAIN: usize = 2000;
 
 /// Uniform samples of a space, without repetition; those that the GPU cannot run are passed over.
-pub struct Random<'s> {
-    space: &'s Space,
+pub struct Random<'s, T: TermLanguage = Term> {
+    space: &'s Space<T>,
     gpu: &'s Descriptor,
     counts: Counts,
     rng: rand::rngs::StdRng,
     seen: HashSet<Schedule>,
 }
 
-impl<'s> Random<'s> {
+impl<'s, T: Searched> Random<'s, T> {
     /// Samples of a space, by a seed.
-    pub fn of(space: &'s Space, gpu: &'s Descriptor, seed: u64) -> Random<'s> {
+    pub fn of(space: &'s Space<T>, gpu: &'s Descriptor, seed: u64) -> Random<'s, T> {
         let rng = rand::rngs::StdRng::seed_from_u64(seed);
         Random { space, gpu, counts: Counts::of(space), rng, seen: HashSet::new() }
     }
 
     /// One more that was not seen before.
-    pub(super) fn draw(&mut self) -> Option<Candidate> {
+    pub(super) fn draw(&mut self) -> Option<Candidate<T>> {
         for _ in 0..IN_VAIN {
             let term = self.counts.sample(self.space, &mut self.rng)?;
-            let Ok(plan) = Schedule::from_term(&term, &self.space.contraction) else { continue };
+            let Ok(plan) = T::schedule(&term, self.space.problem()) else { continue };
             if self.seen.contains(&plan) {
                 continue;
             }
             self.seen.insert(plan.clone());
-            if let Ok(cost) = predict(&plan, &self.space.contraction, self.gpu) {
+            if let Ok(cost) = T::predict(&plan, self.space.problem(), self.gpu) {
                 return Some(Candidate { term, plan, cost });
             }
         }
@@ -91,8 +91,8 @@ impl<'s> Random<'s> {
     }
 }
 
-impl Strategy for Random<'_> {
-    fn next(&mut self, _known: &[Trial], most: usize) -> Vec<Candidate> {
+impl<T: Searched> Strategy<T> for Random<'_, T> {
+    fn next(&mut self, _known: &[Trial<T>], most: usize) -> Vec<Candidate<T>> {
         std::iter::from_fn(|| self.draw()).take(most).collect()
     }
 }

@@ -13,9 +13,11 @@ pub struct Row {
     pub ms: f64,
     /// Predicted, ms.
     pub predicted_ms: f64,
-    /// Useful arithmetic over time.
-    pub tflops: f64,
-    /// Of the arithmetic that the descriptor allows.
+    /// Useful work over time, per second.
+    pub rate: f64,
+    /// Its unit: operations, or for streaming programs bytes.
+    pub unit: String,
+    /// Of the rate that the descriptor allows.
     pub fraction_of_peak: f64,
     /// The vendor's library, ms.
     pub library_ms: Option<f64>,
@@ -49,7 +51,7 @@ pub(super) fn section(title: &str, rows: &[Row], notes: &[String]) -> Markup {
                                 td { a href={ "#" (r.anchor) } { code { (r.program) } } }
                                 td.n { (number::ms(r.ms)) }
                                 td.n { (number::ms(r.predicted_ms)) }
-                                td.n { (number::scaled(r.tflops * 1e12, "FLOP/s")) }
+                                td.n { (number::scaled(r.rate, &r.unit)) }
                                 td.n { (format!("{:.1}%", 100.0 * r.fraction_of_peak)) }
                                 @if library {
                                     td.n { @match r.library_ms { Some(ms) => (number::ms(ms)), None => "-" } }

@@ -1,7 +1,8 @@
 //! What the sections read: the exploration, and what follows from it and the GPU's descriptor.
 use crate::explore::{CandidateReport, Report};
-use satune_extract::{predict, Cost, Descriptor};
-use satune_ir::term::{Axis, Contraction, Schedule, Side};
+use crate::workload::{Workload, Yardstick};
+use satune_extract::{Cost, Descriptor};
+use satune_ir::term::Schedule;
 use satune_ir::DType;
 use std::path::Path;
 
@@ -56,12 +57,12 @@ impl Entry<'_> {
 }
 
 /// Everything on the page.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Page<'a> {
     /// The exploration.
     pub report: &'a Report,
     /// The problem.
-    pub contraction: &'a Contraction,
+    pub problem: &'a dyn Workload,
     /// The GPU.
     pub gpu: &'a Descriptor,
     /// Best first.
@@ -91,14 +92,14 @@ pub struct Ceilings {
 
 impl<'a> Page<'a> {
     /// The page of an exploration; sources are those that it still holds (see [`Page::read_sources`]).
-    pub fn of(report: &'a Report, contraction: &'a Contraction, gpu: &'a Descriptor) -> Page<'a> {
+    pub fn of(report: &'a Report, problem: &'a dyn Workload, gpu: &'a Descriptor) -> Page<'a> {
         let candidates = report
             .candidates
             .iter()
             .map(|c| Entry {
                 report: c,
-                cost: predict(&c.plan, contraction, gpu).ok(),
-                shared_bytes: c.plan.shared_bytes(contraction),
+                cost: problem.predict(&c.plan, gpu).ok(),
+                shared_bytes: problem.shared_bytes(&c.plan),
                 measured: None,
                 sources: c
                     .files
@@ -108,7 +109,7 @@ impl<'a> Page<'a> {
                     .collect(),
             })
             .collect();
-        Page { report, contraction, gpu, candidates, baseline: None, trials: Vec::new(), anchor: String::new() }
+        Page { report, problem, gpu, candidates, baseline: None, trials: Vec::new(), anchor: String::new() }
     }
 
     /// Takes the sources of stored candidates from their folder; what is missing there is missing on the page.
@@ -135,31 +136,57 @@ impl<'a> Page<'a> {
 
     /// Floating-point operations of the problem.
     pub fn flops(&self) -> f64 {
-        2.0 * self.contraction.iters.iter().map(|(_, info)| info.extent as f64).product::<f64>()
+        self.problem.flops()
     }
 
-    /// Bytes of A, B and C: what must pass DRAM at least.
+    /// Bytes of all parameters: what must pass DRAM at least.
     pub fn least_bytes(&self) -> f64 {
-        let size = |dims: &[Axis], dtype: DType| {
-            dims.iter().map(|a| self.contraction.extent(*a) as f64).product::<f64>() * f64::from(dtype.bytes())
-        };
-        let c = self.contraction;
-        [Side::A, Side::B].map(|s| size(&c.operand(s).dims, c.operand(s).dtype)).iter().sum::<f64>()
-            + size(&c.c.dims, c.c.dtype)
+        self.problem.least_bytes()
+    }
+
+    /// Names of the parameters: `A, B and C`.
+    pub fn parameters(&self) -> String {
+        let program = self.problem.program();
+        let names: Vec<&str> = program.params.iter().map(|id| program.buffer(*id).name.as_str()).collect();
+        match names.split_last() {
+            Some((last, [])) => (*last).to_string(),
+            Some((last, others)) => format!("{} and {last}", others.join(", ")),
+            None => "no parameters".into(),
+        }
+    }
+
+    /// What the problem's speed is told in.
+    pub fn yardstick(&self) -> Yardstick {
+        self.problem.yardstick()
+    }
+
+    /// What the rate is compared with, per second, and its name: the peak of the units that do the arithmetic, or of a copy.
+    pub fn peak(&self) -> (f64, String) {
+        match self.yardstick() {
+            Yardstick::Arithmetic { .. } => {
+                let ceilings = self.ceilings();
+                (ceilings.peak, format!("{} peak", ceilings.units))
+            }
+            yardstick @ Yardstick::Bytes(_) => (yardstick.peak(self.gpu), "a copy in DRAM".into()),
+        }
     }
 
     /// The GPU's rates for this problem's arithmetic.
     pub fn ceilings(&self) -> Ceilings {
         let gpu = self.gpu;
         let hz = gpu.clock_mhz * 1e6;
-        let (units, lanes) =
-            if self.contraction.accumulate == DType::F64 { ("f64", gpu.fp64_lanes) } else { ("f32", gpu.fp32_lanes) };
-        let mut peak = 2.0 * f64::from(lanes) * f64::from(gpu.sms) * hz;
-        let (mut units, mut share) = (units, gpu.issue_efficiency);
+        let sums = match self.yardstick() {
+            Yardstick::Arithmetic { sums, .. } => sums,
+            Yardstick::Bytes(_) => DType::F32,
+        };
+        let mut peak = Yardstick::Arithmetic { flops: 0.0, sums }.peak(gpu);
+        let mut units = if sums == DType::F64 { "f64" } else { "f32" };
+        let mut share = gpu.issue_efficiency;
         let on_tensor_cores = |e: &Entry<'_>| matches!(e.report.plan, Schedule::Mma(_) | Schedule::Wgmma(_));
+        let factors = self.problem.contraction().map_or(DType::F32, |c| c.a.dtype);
         if let Some(rates) = gpu.tensor.filter(|_| self.candidates.iter().any(on_tensor_cores)) {
             units = "tensor cores";
-            peak = rates.of(self.contraction.a.dtype) * f64::from(gpu.sms) * hz;
+            peak = rates.of(factors) * f64::from(gpu.sms) * hz;
             share = rates.mma_share.max(rates.wgmma_share);
         }
         Ceilings {
@@ -173,10 +200,10 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// FLOP/s of a time in ms.
+    /// The problem's rate at a time in ms, in the yardstick's unit.
     pub fn rate(&self, ms: f64) -> f64 {
         if ms > 0.0 {
-            self.flops() / (ms * 1e-3)
+            self.yardstick().amount() / (ms * 1e-3)
         } else {
             0.0
         }

@@ -8,8 +8,8 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
     let gpu = page.gpu;
     let space = &report.space;
     let (mantissa, power) = number::large(&space.schedules);
-    let ceilings = page.ceilings();
-    let peak = ceilings.peak;
+    let (peak, units) = page.peak();
+    let unit = page.yardstick().unit();
     let best = report.candidates.first().map(|c| c.predicted_ms);
     let measured = page.candidates.iter().filter_map(|e| e.measured).map(|m| m.ms).min_by(f64::total_cmp);
     html! {
@@ -43,7 +43,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                     @if let Some(ms) = best {
                         span.value { (number::ms(ms)) }
                         span.note {
-                            (number::scaled(page.rate(ms), "FLOP/s")) ", " (format!("{:.0}%", 100.0 * page.rate(ms) / peak)) " of " (ceilings.units) " peak"
+                            (number::scaled(page.rate(ms), unit)) ", " (format!("{:.0}%", 100.0 * page.rate(ms) / peak)) " of " (units)
                         }
                     } @else {
                         span.value { "-" }
@@ -54,7 +54,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                     @if let Some(ms) = measured {
                         span.value { (number::ms(ms)) }
                         span.note {
-                            (number::scaled(page.rate(ms), "FLOP/s"))
+                            (number::scaled(page.rate(ms), unit))
                             @if let Some(b) = &page.baseline { ", " (format!("{:.2}", b.ms / ms)) "x " (b.name) }
                         }
                     } @else {

@@ -1,11 +1,12 @@
 //! The loop tree, coloured by team and stage.
 use super::tree::{self, Kind, Team};
 use super::{Entry, Page};
+use crate::workload::Workload;
 use maud::{html, Markup};
-use satune_ir::term::{Contraction, Schedule};
+use satune_ir::term::Schedule;
 
 pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
-    let lines = tree::of(&e.report.plan, page.contraction);
+    let lines = tree::of(&e.report.plan, page.problem);
     html! {
         section {
             h3 { "Loop tree" }
@@ -43,8 +44,8 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
 }
 
 /// The loop tree as text.
-pub fn loop_tree(plan: &Schedule, contraction: &Contraction) -> String {
-    tree::of(plan, contraction)
+pub fn loop_tree(plan: &Schedule, problem: &dyn Workload) -> String {
+    tree::of(plan, problem)
         .iter()
         .map(|l| {
             let tags = if l.tags.is_empty() { String::new() } else { format!("  [{}]", l.tags.join(", ")) };

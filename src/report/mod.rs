@@ -11,6 +11,7 @@ mod progress;
 mod ranking;
 mod roofline;
 mod source;
+mod stream_tree;
 mod svg;
 mod tensor_tree;
 mod time;
@@ -92,6 +93,7 @@ fn candidate(page: &Page<'_>, entry: &Entry<'_>, open: bool) -> Markup {
             summary {
                 h2 { "#" (c.rank) " " code { (c.id) } }
                 span.big { (number::ms(c.predicted_ms)) " predicted" }
+                @if c.launch_ms > 0.0 { span.quiet { (number::ms(c.launch_ms)) " of it to launch" } }
                 @match &entry.measured {
                     Some(m) => span.big.measured { (number::ms(m.ms)) " measured" },
                     None => span.quiet { "not measured" },
@@ -126,7 +128,7 @@ fn footer(page: &Page<'_>) -> Markup {
                 } @else {
                     "; measured times are marked as such."
                 }
-                " Every candidate was run in the simulator on a problem with its tiles and few blocks, and equals the definition bit for bit."
+                " Every candidate was run in the simulator on a problem with its tiles and few blocks, and equals the definition " (page.problem.agreement().words()) "."
             }
         }
     }

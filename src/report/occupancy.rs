@@ -75,7 +75,7 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
                 "Registers are the model's estimate"
                 @if let Some(c) = &e.report.compiled { "; the compiler uses " (c.registers) ", " (c.spill_bytes) " bytes spilled" }
                 "."
-                @if let Some(cost) = &e.cost { " " (e.report.plan.block_count(page.contraction)) " blocks are " (format!("{:.2}", cost.waves)) " waves." }
+                @if let Some(cost) = &e.cost { " " (page.problem.block_count(&e.report.plan)) " blocks are " (format!("{:.2}", cost.waves)) " waves." }
             }
         }
     }

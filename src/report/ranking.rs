@@ -5,7 +5,8 @@ use maud::{html, Markup};
 pub(super) fn section(page: &Page<'_>) -> Markup {
     let any = page.candidates.iter().any(|e| e.measured.is_some());
     let compiled = page.candidates.iter().any(|e| e.report.compiled.is_some());
-    let peak = page.ceilings().peak;
+    let (peak, _) = page.peak();
+    let unit = page.yardstick().unit();
     html! {
         section {
             h2 { "Candidates" }
@@ -16,6 +17,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                             th.n { "#" }
                             th { "id" }
                             th.n { "predicted" }
+                            th.n { "launch" }
                             @if any { th.n { "measured" } th.n { "ratio" } }
                             th.n { "rate" }
                             th.n { "of peak" }
@@ -40,11 +42,12 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                                 td.n { (c.rank) }
                                 td { a href={ "#" (page.anchor) "c" (c.rank) } { code { (c.id) } } }
                                 td.n { (number::ms(c.predicted_ms)) }
+                                td.n { (number::ms(c.launch_ms)) }
                                 @if any {
                                     td.n { @match e.measured { Some(m) => (number::ms(m.ms)), None => "-" } }
                                     td.n { @match e.measured { Some(m) => (format!("{:.2}", m.ms / c.predicted_ms)), None => "-" } }
                                 }
-                                td.n { (number::scaled(page.rate(shown(e)), "FLOP/s")) }
+                                td.n { (number::scaled(page.rate(shown(e)), unit)) }
                                 td.n { (format!("{:.1}%", 100.0 * page.rate(shown(e)) / peak)) }
                                 td { (number::part(&c.bottleneck)) }
                                 td { (shape.tile.replace('x', " × ")) }
@@ -71,6 +74,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                 } @else {
                     "The rate is of the predicted time."
                 }
+                " Launching is a part of the predicted time that does not depend on what a kernel does."
                 @if compiled { " Registers, spills and the share of arithmetic in the hot loop are the compiler's." }
             }
         }
@@ -84,14 +88,15 @@ fn shown(e: &Entry<'_>) -> f64 {
 
 fn simulated(e: &Entry<'_>) -> String {
     let s = &e.report.simulated;
+    let agrees = s.agreement.word();
     let ratio = |taken: u64, ideal: u64| taken as f64 / ideal.max(1) as f64;
     if !s.ok {
         "refused".into()
     } else if s.shared_wavefronts == s.shared_wavefronts_ideal && s.global_sectors == s.global_sectors_ideal {
-        "exact, no conflicts".into()
+        format!("{agrees}, no conflicts")
     } else {
         format!(
-            "exact, {:.2}x wavefronts, {:.2}x sectors",
+            "{agrees}, {:.2}x wavefronts, {:.2}x sectors",
             ratio(s.shared_wavefronts, s.shared_wavefronts_ideal),
             ratio(s.global_sectors, s.global_sectors_ideal)
         )

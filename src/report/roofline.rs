@@ -24,6 +24,10 @@ struct Slope {
 
 /// All candidates.
 pub(super) fn overview(page: &Page<'_>) -> Markup {
+    if page.problem.contraction().is_none() {
+        // A streaming program does hardly any arithmetic with what it moves: all of it lies on DRAM's slope.
+        return html! {};
+    }
     let mut points = Vec::new();
     for e in &page.candidates {
         let Some(cost) = &e.cost else { continue };
@@ -76,7 +80,7 @@ pub(super) fn overview(page: &Page<'_>) -> Markup {
 
 /// One candidate, its rate over the intensity of each level.
 pub(super) fn of_candidate(page: &Page<'_>, e: &Entry<'_>) -> Markup {
-    let Some(cost) = &e.cost else { return html! {} };
+    let Some(cost) = e.cost.as_ref().filter(|_| page.problem.contraction().is_some()) else { return html! {} };
     let ceilings = page.ceilings();
     let shared = e.shared_traffic().unwrap_or(0.0);
     let levels = [

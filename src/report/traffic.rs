@@ -25,7 +25,7 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
                 }
             }
             p.note {
-                "A, B and C are " (number::bytes(page.least_bytes())) ", so DRAM carries "
+                (page.parameters()) " are " (number::bytes(page.least_bytes())) ", so DRAM carries "
                 (format!("{:.2}", cost.dram_bytes / page.least_bytes().max(1.0))) "x the least. "
                 "Shared memory counts 128 bytes for each wavefront."
             }

@@ -1,4 +1,5 @@
 //! The loop tree of a plan: who executes what, from the outside in.
+use crate::workload::{self, Workload};
 use satune_ir::term::{Axis, Contraction, Fill, Layout, Pipe, Plan, Schedule, Side, Way};
 
 /// Who executes a line.
@@ -53,11 +54,14 @@ struct Tree<'a> {
 }
 
 /// The loop tree of a schedule.
-pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
-    let plan = match schedule {
-        Schedule::Cores(plan) => plan,
-        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::tensor_tree::of(schedule, contraction),
-        Schedule::Stream(_) => return Vec::new(),
+pub(super) fn of(schedule: &Schedule, problem: &dyn Workload) -> Vec<Line> {
+    let (plan, contraction) = match (schedule, problem.kind()) {
+        (Schedule::Cores(plan), workload::Kind::Contraction(contraction)) => (plan, contraction),
+        (Schedule::Mma(_) | Schedule::Wgmma(_), workload::Kind::Contraction(contraction)) => {
+            return super::tensor_tree::of(schedule, contraction)
+        }
+        (Schedule::Stream(plan), workload::Kind::Streams(streams)) => return super::stream_tree::of(plan, streams),
+        _ => return Vec::new(),
     };
     let mut tree = Tree { plan, contraction, lines: Vec::new(), depth: 0, team: Team::Grid };
     tree.grid();

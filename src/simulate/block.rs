@@ -1,9 +1,11 @@
-//! Execution of one block: all threads together, statement by statement.
+//! Execution of a block, or of a cluster's blocks: all threads together, statement by statement.
+mod cluster;
 mod evaluate;
 mod matrix;
 mod overlap;
 mod phases;
 mod roles;
+mod traffic;
 mod warp;
 
 use super::memory::{round, Access, Order, Tracked};
@@ -52,11 +54,15 @@ struct Context {
     matrix: matrix::Flights,
 }
 
-/// Runs blocks one after the other over one memory.
+/// Runs clusters one after the other over one memory.
 pub(super) struct Runner<'k> {
     kernel: &'k Kernel,
     threads: usize,
     memory: Vec<Option<Tracked>>,
+    /// What the cluster's blocks have of their own; that of the current one is in the runner's own fields.
+    blocks: Vec<cluster::Own>,
+    /// The current block's number in its cluster.
+    rank: usize,
     /// Register arrays: `element * threads + thread`.
     registers: Vec<Vec<f64>>,
     known: Vec<Vec<bool>>,
@@ -90,27 +96,10 @@ impl<'k> Runner<'k> {
             thread_index,
             totals: HashMap::new(),
             phases: phases::Phases::new(threads),
+            blocks: cluster::Own::of(kernel, &sizes),
+            rank: 0,
             overlaps: overlap::Overlaps::of(kernel)?,
         })
-    }
-
-    pub fn run_block(&mut self, number: u32, index: [u32; 3]) -> Result<(), Fault> {
-        self.block = number;
-        self.block_index = index;
-        self.now = Context::default();
-        self.phases = phases::Phases::new(self.threads);
-        self.known.iter_mut().for_each(|k| k.fill(false));
-        for (array, memory) in self.kernel.arrays.iter().zip(&mut self.memory) {
-            match (array.space, memory) {
-                (Space::Shared, Some(m)) => m.clear(),
-                (Space::Global, Some(m)) => m.next_block(),
-                _ => {}
-            }
-        }
-        let kernel = self.kernel;
-        let everyone = Rc::new(vec![true; self.threads]);
-        self.list(&kernel.body, &everyone)?;
-        self.end_of_block()
     }
 
     /// (whole kernel, hot loop, its iterations).
@@ -133,13 +122,19 @@ impl<'k> Runner<'k> {
     }
 
     fn who(&self, thread: usize) -> Access {
+        let id = self.id(thread);
         Access {
             block: self.block,
-            thread: thread as u32,
+            thread: id as u32,
             epoch: self.now.epoch,
             order: self.now.order.clone(),
-            fences: self.phases.fences.get(thread).copied().unwrap_or(0),
+            fences: self.phases.fences.get(id).copied().unwrap_or(0),
         }
+    }
+
+    /// The thread's number in the cluster.
+    fn id(&self, thread: usize) -> usize {
+        self.rank * self.threads + thread
     }
 
     fn warps(&self, mask: &Mask) -> u64 {
@@ -252,7 +247,8 @@ impl<'k> Runner<'k> {
             }
             Stmt::Warp(op) => self.warp_op(op, mask),
             Stmt::Group(op) => self.group_op(op, mask),
-            Stmt::Roles(roles) => self.roles(roles, mask),
+            // The blocks of a cluster come there together.
+            Stmt::Roles(_) => Err(self.machine("warps part where not all of them are".into())),
             Stmt::Comment(_) => Ok(()),
         }
     }

@@ -132,6 +132,9 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
     if kernel.threads() == 0 || kernel.threads() > 1024 {
         return Err(machine(format!("{} threads per block; a GPU runs 1 to 1024", kernel.threads())));
     }
+    if kernel.cluster > 8 || kernel.grid[0] % kernel.cluster.max(1) != 0 {
+        return Err(machine(format!("clusters of {} of {} blocks along x", kernel.cluster, kernel.grid[0])));
+    }
     let mut shared_end = 0;
     let mut memory: Vec<Option<Tracked>> = Vec::new();
     let mut next = 0;
@@ -164,12 +167,13 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
         machine(format!("shared array {array} overlaps another in a kernel with roles or tensor maps"))
     })?;
     let [gx, gy, gz] = kernel.grid;
+    let cluster = kernel.cluster.max(1);
     let mut number = 0;
     for z in 0..gz {
         for y in 0..gy {
-            for x in 0..gx {
-                runner.run_block(number, [x, y, z])?;
-                number += 1;
+            for x in (0..gx).step_by(cluster as usize) {
+                runner.run_cluster((number, [x, y, z]))?;
+                number += cluster;
             }
         }
     }

@@ -17,6 +17,7 @@ fn kernel(threads: u32, arrays: Vec<Array>, body: Vec<Stmt>) -> Kernel {
         block: [threads, 1, 1],
         shared_bytes: 8192,
         min_blocks_per_sm: None,
+        cluster: 1,
         tensor_maps: vec![],
         body,
     }

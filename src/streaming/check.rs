@@ -4,7 +4,7 @@ use crate::lower::program::LowerOptions;
 use crate::scheduled::{self, Checked, Scheduled, ScheduledError};
 use satune_ir::term::stream::{StreamPlan, Streams};
 use satune_ir::Program;
-use satune_rewrites::space::stream::{streams, trace};
+use satune_rewrites::space::stream::{streams_of, trace};
 
 /// Kernels of a plan.
 ///
@@ -30,8 +30,19 @@ pub fn check(
     problem: &Streams,
     options: &LowerOptions,
 ) -> Result<Vec<Checked>, String> {
-    let small = shrink(source, plan, problem);
-    let small_problem = streams(&small).map_err(|e| e.to_string())?;
-    let made = scheduled(&small, plan, &small_problem, options).map_err(|e| e.to_string())?;
+    let (small, plan) = shrink(source, plan, problem);
+    let small_problem = streams_of(&small, &plan).map_err(|e| e.to_string())?;
+    let made = scheduled(&small, &plan, &small_problem, options).map_err(|e| e.to_string())?;
     scheduled::check_each(&small, &made, 0x5eed).map_err(|e| e.to_string())
+}
+
+/// What all kernels of a module did.
+pub fn together(kernels: &[Checked]) -> Checked {
+    let mut all = Checked { total: Default::default(), hot_loop: Default::default(), blocks: 0 };
+    for k in kernels {
+        all.total += k.total;
+        all.hot_loop += k.hot_loop;
+        all.blocks += k.blocks;
+    }
+    all
 }

@@ -1,5 +1,6 @@
 //! Streaming operators by name, as TVMScript.
-use crate::operators::{OperatorError, MOST};
+use super::problem::{LONGEST, MOST_INSTANCES};
+use crate::operators::OperatorError;
 
 /// The operators with their arguments.
 const KNOWN: [(&str, &[&str]); 6] = [
@@ -19,7 +20,7 @@ pub fn names(text: &str) -> bool {
 /// The program of an operator as TVMScript.
 ///
 /// # Errors
-/// Unknown types, extents that are not whole numbers from 1 to 2^20, wrong number of arguments.
+/// Unknown types, extents that are not whole numbers from 1 to 2^28 with a product up to 2^40, wrong number of arguments.
 pub fn script(text: &str) -> Result<String, OperatorError> {
     let error = |reason: String, remedy: &str| OperatorError {
         text: text.chars().take(60).collect(),
@@ -36,14 +37,18 @@ pub fn script(text: &str) -> Result<String, OperatorError> {
     }
     let mut extents = Vec::new();
     for (part, arg) in parts.iter().zip(*args) {
-        let range = "give a whole number from 1 to 1048576";
+        let range = "give a whole number from 1 to 268435456";
         let value: i64 = part.parse().map_err(|_| {
             error(format!("{arg} is `{}`, not a whole number", part.chars().take(60).collect::<String>()), range)
         })?;
-        if !(1..=MOST).contains(&value) {
+        if !(1..=LONGEST).contains(&value) {
             return Err(error(format!("{arg} is {value}"), range));
         }
         extents.push(value);
+    }
+    if extents[0].saturating_mul(extents[1]) > MOST_INSTANCES {
+        let remedy = format!("their product is at most {MOST_INSTANCES}");
+        return Err(error(format!("{} is {} and {} is {}", args[0], extents[0], args[1], extents[1]), &remedy));
     }
     let dtype = match parts[args.len()] {
         "f32" => "float32",

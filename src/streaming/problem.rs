@@ -1,9 +1,14 @@
 //! A streaming problem, from an operator's name or the text of a PrimFunc.
 use super::operators;
-use crate::operators::{OperatorError, MOST};
+use crate::operators::OperatorError;
 use satune_ir::term::stream::Streams;
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{streams, StreamError};
+
+/// Longest axis.
+pub const LONGEST: i64 = 1 << 28;
+/// Most instances of a block: those of the largest matrix of axes that contractions take.
+pub const MOST_INSTANCES: i64 = 1 << 40;
 
 /// A problem: its text as TVMScript, and the blocks that it is made of.
 #[derive(Clone, Debug)]
@@ -25,12 +30,20 @@ pub enum NotStreaming {
     #[error(transparent)]
     Blocks(#[from] StreamError),
     /// An axis is too long.
-    #[error("axis {axis} has {extent} iterations; at most {most} are explored", most = MOST)]
+    #[error("axis {axis} has {extent} iterations; at most {most} are explored", most = LONGEST)]
     Extent {
         /// Name of the iterator.
         axis: String,
         /// Its extent.
         extent: i64,
+    },
+    /// A block has too many instances.
+    #[error("block {block} has {instances} instances; at most {most} are explored", most = MOST_INSTANCES)]
+    Instances {
+        /// Its name.
+        block: String,
+        /// How many.
+        instances: i64,
     },
 }
 
@@ -57,8 +70,12 @@ impl StreamProblem {
     pub fn of_program(name: &str, program: Program) -> Result<StreamProblem, NotStreaming> {
         let streams = streams(&program)?;
         let iters = streams.variants.iter().take(1).flat_map(|v| &v.blocks).flat_map(|b| &b.iters);
-        if let Some(long) = iters.into_iter().find(|i| i.extent > MOST) {
+        if let Some(long) = iters.into_iter().find(|i| i.extent > LONGEST) {
             return Err(NotStreaming::Extent { axis: long.name.clone(), extent: long.extent });
+        }
+        let blocks = streams.variants.iter().take(1).flat_map(|v| &v.blocks);
+        if let Some(large) = blocks.into_iter().find(|b| b.instances() > MOST_INSTANCES) {
+            return Err(NotStreaming::Instances { block: large.name.clone(), instances: large.instances() });
         }
         Ok(StreamProblem { name: name.into(), script: tvmscript::print(&program), program, streams })
     }

@@ -1,5 +1,5 @@
 //! The same schedule on a problem of few blocks and few iterations, for the simulator.
-use satune_ir::term::stream::{KernelPlan, Stream, StreamIter, StreamPlan, Streams};
+use satune_ir::term::stream::{KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams};
 use satune_ir::{BlockRealize, DType, Expr, Program, Stmt};
 use std::collections::BTreeMap;
 
@@ -34,12 +34,14 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                 let Some(shape) = stream.row_shape(from, from + names.len()) else { continue };
                 let tile = p.threads * p.vector;
                 for b in blocks {
-                    for (i, iter) in b.iters.iter().enumerate() {
-                        if i + 1 == shape.row_iters {
-                            want(iter.axis, 2 * p.rows_per_block(), p.rows_per_block());
-                        } else if i < shape.row_iters {
-                            want(iter.axis, 1, 1);
-                        } else if b.iters.len() == shape.row_iters + 1 {
+                    // Rows of two blocks, from the innermost row iterator outwards.
+                    let (mut rows, mut multiple) = (2 * p.rows_per_block(), p.rows_per_block());
+                    for iter in b.iters[..shape.row_iters].iter().rev() {
+                        want(iter.axis, rows, multiple);
+                        (rows, multiple) = (up(rows, iter.extent), multiple / gcd(multiple, iter.extent));
+                    }
+                    for iter in &b.iters[shape.row_iters..] {
+                        if b.iters.len() == shape.row_iters + 1 {
                             want(iter.axis, tile + cut(iter.extent, tile), p.vector);
                         } else {
                             want(iter.axis, iter.extent, 1);
@@ -73,34 +75,104 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
     wants
 }
 
-/// The source program with fewer values along its axes; the plan is one of it, too.
-pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> Program {
-    let Some(stream) = problem.variant(&plan.inlined) else { return program.clone() };
+/// A row that is split, as one kernel wants it.
+struct Parted<'a> {
+    /// The source's iterator.
+    row: &'a StreamIter,
+    /// Parts at least.
+    parts: i64,
+    /// Their number is a multiple of this.
+    multiple: i64,
+    /// Length of a part at least, and what it is a multiple of.
+    place: (i64, i64),
+}
+
+/// The source program with fewer values along its axes, and the plan on it, which differs in the number of parts that rows
+/// are split into, if in anything.
+pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Program, StreamPlan) {
+    let Some(stream) = problem.of_plan(plan) else { return (program.clone(), plan.clone()) };
     let source = &problem.variants[0];
     // Axes are numbered anew when blocks go; iterators of one name and block are the same.
     let wants = wanted(plan, stream);
-    let mut extents: BTreeMap<usize, i64> = BTreeMap::new();
+    let size = |iter: &StreamIter| {
+        let w = wants.get(&iter.axis)?;
+        Some(up(w.size, w.multiple) * w.multiple).filter(|size| *size < iter.extent)
+    };
+    let multiple = |iter: &StreamIter| wants.get(&iter.axis).map_or(1, |w| w.multiple);
+    // Of each axis of the source the size, and what it is a multiple of.
+    let mut extents: BTreeMap<usize, (i64, i64)> = BTreeMap::new();
+    let mut least = |axis: usize, size: i64, multiple: i64| {
+        let known = extents.entry(axis).or_insert((size, multiple));
+        *known = (known.0.max(size), known.1.max(multiple));
+    };
+    let mut parted: Vec<Parted<'_>> = Vec::new();
     for b in &stream.blocks {
-        let Some(original) = source.blocks.iter().find(|o| o.name == b.name) else { continue };
+        let Some(original) = source.blocks.iter().find(|o| o.name == b.name.trim_end_matches("_rf")) else { continue };
+        if plan.parts > 1 && b.name.ends_with("_rf") && original.name != b.name {
+            // Its iterators are those of the original, the last one as a part and a place in it.
+            let ([.., part, place], Some(row)) = (b.iters.as_slice(), original.iters.last()) else { continue };
+            parted.push(Parted {
+                row,
+                parts: size(part).unwrap_or(part.extent),
+                multiple: multiple(part),
+                place: (size(place).unwrap_or(place.extent), multiple(place)),
+            });
+            for (iter, old) in b.iters[..b.iters.len() - 2].iter().zip(&original.iters) {
+                least(old.axis, size(iter).unwrap_or(iter.extent), 1);
+            }
+            continue;
+        }
+        let whole = |other: &&StreamBlock| other.name == format!("{}_rf", b.name);
+        let adds_parts = plan.parts > 1 && stream.blocks.iter().any(|other| whole(&other));
         for (iter, old) in b.iters.iter().zip(&original.iters) {
-            let Some(w) = wants.get(&iter.axis) else { continue };
-            let size = (w.size + w.multiple - 1) / w.multiple * w.multiple;
-            if size < iter.extent {
-                let known = extents.entry(old.axis).or_insert(size);
-                *known = (*known).max(size);
+            // What is reduced over there are the parts.
+            if !(adds_parts && iter.reduce) {
+                least(old.axis, size(iter).unwrap_or(iter.extent), multiple(iter));
             }
         }
     }
-    let new = |i: &StreamIter| extents.get(&i.axis).copied().unwrap_or(i.extent);
+    let mut small = plan.clone();
+    if let Some(most) = parted.iter().map(|p| p.parts).max() {
+        // All rows have as many parts.
+        let multiple = parted.iter().map(|p| p.multiple).max().unwrap_or(1);
+        small.parts = (up(most, multiple) * multiple).min(plan.parts);
+    }
+    for Parted { row, place, .. } in &parted {
+        least(row.axis, small.parts * place.0, place.1);
+    }
+    let whole_again = parted.iter().any(|p| {
+        let (size, multiple) = extents.get(&p.row.axis).copied().unwrap_or((p.row.extent, 1));
+        up(size, small.parts * multiple) * small.parts * multiple >= p.row.extent
+    });
+    if whole_again {
+        small.parts = plan.parts;
+    }
+    for Parted { row, .. } in &parted {
+        let Some((size, multiple)) = extents.get_mut(&row.axis) else { continue };
+        let whole = small.parts * *multiple;
+        *size = if whole_again { row.extent } else { up(*size, whole) * whole };
+    }
+    let new = |i: &StreamIter| extents.get(&i.axis).map_or(i.extent, |(size, _)| *size).min(i.extent);
     let nests: Vec<Vec<i64>> = source.blocks.iter().map(|b| b.iters.iter().map(new).collect()).collect();
     let mut shapes = BTreeMap::new();
     for b in &source.blocks {
         for access in b.reads.iter().chain([&b.write]) {
-            let dims = access.dims.iter().map(|d| d.map_or(1, |i| new(&b.iters[i]))).collect();
-            shapes.insert(source.buffers[access.buffer].name.clone(), dims);
+            shapes.insert(source.buffers[access.buffer].name.clone(), access.reach(&|i| new(&b.iters[i])));
         }
     }
-    resized(program, &nests, &shapes)
+    (resized(program, &nests, &shapes), small)
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 {
+        a
+    } else {
+        gcd(b, a % b)
+    }
+}
+
+fn up(x: i64, y: i64) -> i64 {
+    (x + y - 1) / y.max(1)
 }
 
 fn integer(value: i64) -> Expr {

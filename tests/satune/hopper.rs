@@ -2,7 +2,7 @@
 use crate::compiles::compile;
 use crate::tensor::{check, run};
 use satune::compile::{hot_loop_mix, Job};
-use satune::kernel::{GroupOp, Stmt};
+use satune::kernel::{Dim, GroupOp, Index, Stmt};
 use satune::lower::tensor::*;
 use satune_ir::DType;
 
@@ -17,6 +17,7 @@ fn small(consumers: u32, n: i64) -> WgmmaPlan {
         eager_release: false,
         raster: Raster::rows(2),
         blocks: Some(2),
+        cluster: [1, 1],
         split_k: 1,
         store: TileStore::Direct,
     }
@@ -100,6 +101,162 @@ fn consumers_in_turn_are_exact_and_need_their_order() {
     let drop = |s: &Stmt| matches!(s, Stmt::Group(GroupOp::WaitPhase { barrier, .. }) if barrier.0 .0 == order);
     assert_eq!(without(&mut broken.kernels[0].body, &drop), 1);
     assert!(run(&g, &broken).map_or(true, |r| r.0 != run(&g, &module).unwrap().0));
+}
+
+/// Clusters along m, along n, and along both.
+fn clustered(cluster: [u32; 2]) -> WgmmaPlan {
+    WgmmaPlan { cluster, blocks: Some(cluster[0] * cluster[1]), ..small(1, 64) }
+}
+
+#[test]
+fn clusters_with_multicast_are_exact() {
+    let cases = [
+        (clustered([2, 1]), ["NT", "TN"].as_slice(), [256, 128, 320]),
+        (clustered([1, 2]), &["NT", "TN"], [128, 256, 320]),
+        (WgmmaPlan { blocks: Some(8), raster: Raster::rows(4), ..clustered([2, 2]) }, &["NN", "TT"], [256, 256, 256]),
+        (WgmmaPlan { blocks: None, stages: 2, ..clustered([4, 1]) }, &["NT"], [250, 64, 200]),
+        (WgmmaPlan { blocks: None, eager_release: true, ..clustered([1, 4]) }, &["NT"], [64, 256, 256]),
+        (WgmmaPlan { split_k: 2, blocks: None, ..clustered([2, 1]) }, &["NT"], [128, 64, 512]),
+        (
+            WgmmaPlan { store: TileStore::Tma, consumers: 2, tile: [128, 64, 64], ..clustered([1, 2]) },
+            &["NT"],
+            [256, 256, 256],
+        ),
+        (
+            WgmmaPlan {
+                ping_pong: true,
+                consumers: 2,
+                raster: Raster { columns: true, group: 2 },
+                ..clustered([2, 1])
+            },
+            &["NT"],
+            [256, 128, 256],
+        ),
+    ];
+    for (plan, layouts, shape) in cases {
+        for layout in layouts {
+            let g = Gemm::plain("gemm", shape, DType::F16, DType::F16, layout);
+            let module = lower_wgmma(&g, &plan).unwrap();
+            let shared = check(&g, &module);
+            // Alone, each block reads all of its tiles.
+            let alone = WgmmaPlan { cluster: [1, 1], ..plan.clone() };
+            let alone = check(&g, &lower_wgmma(&g, &alone).unwrap());
+            let part = 1.0 / f64::from(plan.cluster[0]) + 1.0 / f64::from(plan.cluster[1]);
+            let read = |r: &satune::simulate::Report| r.total.global_load_sectors as f64;
+            if shape[0] % 64 == 0 && shape[2] % 64 == 0 && plan.tile[0] == plan.tile[1] && plan.split_k == 1 {
+                assert_eq!(read(&shared), read(&alone) * part / 2.0, "{layout} {:?}", plan.cluster);
+            } else {
+                assert!(read(&shared) < read(&alone), "{layout} {:?}", plan.cluster);
+            }
+            assert_eq!(shared.total.shared_wavefronts().0, shared.total.shared_wavefronts().1);
+        }
+    }
+}
+
+#[test]
+fn clusters_that_do_not_fit_are_refused() {
+    let g = Gemm::plain("gemm", [384, 192, 256], DType::F16, DType::F16, "NT");
+    let refused = |plan: &WgmmaPlan| lower_wgmma(&g, plan).map(|_| ()).unwrap_err().to_string();
+    assert!(lower_wgmma(&g, &clustered([2, 1])).is_ok());
+    for (plan, why) in [
+        (clustered([1, 2]), "do not divide the tiles"),
+        (clustered([4, 1]), "do not divide the tiles"),
+        (WgmmaPlan { blocks: Some(3), ..clustered([2, 1]) }, "do not divide the grid"),
+        (clustered([3, 1]), "1, 2, 4 or 8"),
+        (clustered([4, 4]), "1, 2, 4 or 8"),
+        (WgmmaPlan { tile: [64, 24, 64], ..clustered([2, 1]) }, "eight rows"),
+    ] {
+        let text = refused(&plan);
+        assert!(text.contains(why), "{text}");
+    }
+}
+
+#[test]
+fn every_missing_synchronisation_of_a_cluster_is_found() {
+    let g = Gemm::plain("gemm", [256, 128, 320], DType::F16, DType::F16, "NT");
+    let plan = WgmmaPlan { stages: 2, ..clustered([2, 1]) };
+    let module = lower_wgmma(&g, &plan).unwrap();
+    run(&g, &module).unwrap();
+    let meets = |s: &Stmt| matches!(s, Stmt::Group(GroupOp::ClusterBarrier));
+    let fails = |name: &str, change: &dyn Fn(&mut Vec<Stmt>)| {
+        let mut broken = module.clone();
+        change(&mut broken.kernels[0].body);
+        assert_ne!(broken, module, "{name}");
+        match run(&g, &broken) {
+            Err(fault) => println!("{name}: {fault}"),
+            Ok(_) => panic!("nothing is missed: {name}"),
+        }
+    };
+    fails("no cluster barrier at the start", &|body| {
+        // The block's own barrier is not enough.
+        let at = body.iter().position(meets).unwrap();
+        body[at] = Stmt::Barrier;
+    });
+    fails("no cluster barrier at the end", &|body| {
+        let Some(Stmt::Roles(roles)) = body.last_mut() else { panic!("no roles") };
+        roles.iter_mut().for_each(|r| r.body.retain(|s| !meets(s)));
+    });
+    fails("no init fence", &|body| {
+        without(body, &|s| matches!(s, Stmt::Group(GroupOp::FenceBarrierInit)));
+    });
+    fails("no remote arrivals", &|body| {
+        without(body, &|s| matches!(s, Stmt::Group(GroupOp::ArriveRemote { .. })));
+    });
+    let each = |body: &mut Vec<Stmt>, change: &dyn Fn(&mut GroupOp)| every(body, change);
+    fails("arrivals at the own block only", &|body| {
+        each(body, &|op| {
+            if let GroupOp::ArriveRemote { rank, .. } = op {
+                *rank = Index::Mod(Box::new(Index::BlockIdx(Dim::X)), Box::new(Index::Const(2)));
+            }
+        });
+    });
+    fails("arrivals beyond the cluster", &|body| {
+        each(body, &|op| {
+            if let GroupOp::ArriveRemote { rank, .. } = op {
+                *rank = Index::Const(2);
+            }
+        });
+    });
+    fails("empty barriers that count the own consumers only", &|body| {
+        each(body, &|op| {
+            if let GroupOp::BarrierInit { arrivals, .. } = op {
+                *arrivals = 1;
+            }
+        });
+    });
+    for (name, mask) in [("of nobody", 0), ("of the first", 1), ("of the second", 2), ("of three", 7)] {
+        fails(&format!("a mask {name}"), &|body| {
+            each(body, &|op| {
+                if let GroupOp::LoadTile { multicast: Some(blocks), .. } = op {
+                    *blocks = Index::Const(mask);
+                }
+            });
+        });
+    }
+    fails("no multicast", &|body| {
+        each(body, &|op| {
+            if let GroupOp::LoadTile { multicast, .. } = op {
+                *multicast = None;
+            }
+        });
+    });
+    fails("no wait for the empty stage", &|body| {
+        let is_empty = |a: &satune::kernel::ArrayId| module.kernels[0].array(*a).name == "empty";
+        without(body, &|s| matches!(s, Stmt::Group(GroupOp::WaitPhase { barrier, .. }) if is_empty(&barrier.0)));
+    });
+}
+
+/// Changes each operation.
+fn every(body: &mut [Stmt], change: &dyn Fn(&mut GroupOp)) {
+    for s in body {
+        match s {
+            Stmt::For { body, .. } => every(body, change),
+            Stmt::If { then, .. } => every(then, change),
+            Stmt::Roles(roles) => roles.iter_mut().for_each(|r| every(&mut r.body, change)),
+            Stmt::Group(op) => change(op),
+            _ => {}
+        }
+    }
 }
 
 /// Removes what `drop` says; counts it.
@@ -194,6 +351,7 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
         eager_release: false,
         raster: Raster::rows(16),
         blocks: Some(132),
+        cluster: [1, 1],
         split_k: 1,
         store: TileStore::Tma,
     };
@@ -229,6 +387,22 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
             DType::BF16,
             DType::BF16,
             WgmmaPlan { tile: [128, 128, 64], ping_pong: true, stages: 4, ..base.clone() },
+        ),
+        ("wgmma_pair_m", "NT", DType::BF16, DType::BF16, WgmmaPlan { cluster: [2, 1], ..base.clone() }),
+        ("wgmma_pair_n", "TN", DType::BF16, DType::BF16, WgmmaPlan { cluster: [1, 2], ..base.clone() }),
+        (
+            "wgmma_four",
+            "NN",
+            DType::BF16,
+            DType::F32,
+            WgmmaPlan { cluster: [2, 2], store: TileStore::Direct, stages: 4, ..base.clone() },
+        ),
+        (
+            "wgmma_ping_pong_pair",
+            "NT",
+            DType::BF16,
+            DType::BF16,
+            WgmmaPlan { tile: [128, 128, 64], ping_pong: true, stages: 4, cluster: [2, 1], ..base.clone() },
         ),
         (
             "wgmma_tf32",

@@ -73,6 +73,7 @@ fn tensor_maps_and_launches_are_what_the_kernel_needs() {
         eager_release: false,
         raster: Raster::rows(16),
         blocks: Some(132),
+        cluster: [1, 1],
         split_k: 1,
         store: TileStore::Tma,
     };

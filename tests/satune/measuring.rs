@@ -7,6 +7,7 @@ use satune::measure::{measure, Learned, Measured, Random, Record, Settings, Stra
 use satune::operators::{parse, Problem};
 use satune::progress::Quiet;
 use satune::store::{Store, Timing, Verdict};
+use satune::workload::Workload;
 use satune_extract::{best, Descriptor, Query};
 use satune_ir::DType;
 use std::path::Path;
@@ -91,7 +92,7 @@ impl Device for Fake {
         &self.identity
     }
 
-    fn measure(&mut self, _: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
+    fn measure(&mut self, _: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
         self.asked.push(ask.cut_off_ms);
         let ms = subject.cost.ms;
         let cut_off = ask.cut_off_ms.is_some_and(|limit| ms > limit);

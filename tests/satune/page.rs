@@ -18,7 +18,7 @@ fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
 
 /// The page with times that stand for measured ones, to see all sections.
 fn page<'a>(report: &'a Report, problem: &'a Problem, gpu: &'a Descriptor) -> Page<'a> {
-    let mut page = Page::of(report, &problem.contraction, gpu);
+    let mut page = Page::of(report, problem, gpu);
     for (i, c) in report.candidates.iter().take(4).enumerate() {
         page.measured(&c.id, Measured { ms: c.predicted_ms * (1.05 + 0.04 * i as f64), spread: Some(0.01) });
     }
@@ -122,7 +122,7 @@ fn the_report_is_whole_and_laid_out() {
     for elsewhere in ["<script", "<link", "<img", "src=", "@import", "url(", "http:", "https:"] {
         assert!(!html.contains(elsewhere), "the page refers to elsewhere: {elsewhere}");
     }
-    let unmeasured = render(&Page::of(&report, &problem.contraction, &gpu));
+    let unmeasured = render(&Page::of(&report, &problem, &gpu));
     assert!(unmeasured.contains("nothing on this page was measured on a GPU"));
     assert!(!unmeasured.contains("Best so far"));
     for c in &report.candidates {
@@ -143,7 +143,7 @@ fn the_report_is_whole_and_laid_out() {
     // Split k, two kernels; L2 and shared memory carry nearly the same.
     let (report, problem, gpu) = exploration("gemm:64,64,16384,f64,TN", "v100");
     let other = folder.path().join("other.html");
-    let html_other = render(&Page::of(&report, &problem.contraction, &gpu)).replace("</body>", PROBE);
+    let html_other = render(&Page::of(&report, &problem, &gpu)).replace("</body>", PROBE);
     std::fs::write(&other, html_other.replace("<details class=\"", "<details open class=\"")).unwrap();
     let found = probed(&browser, folder.path(), &other, 1366);
     assert_eq!(found["bad"].as_array().unwrap().len(), 0, "split k: {:#}", found["bad"]);

@@ -61,6 +61,7 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         min_blocks: vec![2],
         consumers: vec![1, 2],
         grids: vec![2],
+        clusters: vec![[2, 1]],
         ..TensorMenu::of(c, &tensor_cores(gpu))
     };
     let mut rules = rules::all();
@@ -253,21 +254,74 @@ fn the_models_counts_are_the_simulators() {
         eager_release: false,
         raster: Raster::rows(1),
         blocks: None,
+        cluster: [1, 1],
         split_k: 1,
         store: TileStore::Direct,
     };
-    for split_k in [1, 2] {
-        let c = gemm(None, 256, 128, 1024, DType::F16, DType::F32, "NT");
-        let schedule = Schedule::Wgmma(WgmmaPlan { split_k, ..plan.clone() });
+    for (split_k, cluster, layout) in
+        [(1, [1, 1], "NT"), (2, [1, 1], "TN"), (1, [2, 1], "TN"), (1, [1, 2], "NT"), (2, [2, 2], "NT")]
+    {
+        let c = gemm(None, 256, 128, 1024, DType::F16, DType::F32, layout);
+        let schedule = Schedule::Wgmma(WgmmaPlan { split_k, cluster, ..plan.clone() });
         let simulated = check(&schedule, &c, &LowerOptions::default()).unwrap().total;
         let (schedule, small) = shrink_tensor(&schedule, &c);
         let Schedule::Wgmma(plan) = schedule else { panic!("another kind") };
         let g = Gemm::of(&small).unwrap();
         let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
         let blocks = plan.tiles(&g) as f64;
-        let model = [w.matrix, w.global_stores, w.global_store_sectors].map(|x| (x * blocks) as u64);
-        assert_eq!(model, [simulated.matrix, simulated.global_stores, simulated.global_store_sectors]);
+        assert_wgmma_counts(&w, blocks, &simulated);
     }
+}
+
+/// The counts of a kernel on `wgmma`: what the TMA and `wgmma` do to shared memory among them.
+fn assert_wgmma_counts(w: &satune_extract::work::Work, tiles: f64, simulated: &satune::simulate::Counts) {
+    let model = [
+        w.matrix,
+        w.matrix_moves,
+        w.async_copies,
+        w.shared_load_wavefronts,
+        w.shared_load_wavefronts_ideal,
+        w.shared_store_wavefronts,
+        w.shared_store_wavefronts_ideal,
+        w.global_load_sectors,
+        w.global_stores,
+        w.global_store_sectors,
+    ];
+    let counted = [
+        simulated.matrix,
+        simulated.matrix_moves,
+        simulated.async_copies,
+        simulated.shared_load_wavefronts,
+        simulated.shared_load_wavefronts_ideal,
+        simulated.shared_store_wavefronts,
+        simulated.shared_store_wavefronts_ideal,
+        simulated.global_load_sectors,
+        simulated.global_stores,
+        simulated.global_store_sectors,
+    ];
+    assert_eq!(model.map(|x| (x * tiles) as u64), counted);
+    assert!(simulated.shared_load_wavefronts > 0 && simulated.shared_store_wavefronts > 0);
+}
+
+#[test]
+fn the_models_counts_are_the_simulators_where_the_tma_stores() {
+    let g = Gemm::plain("gemm", [256, 256, 512], DType::F16, DType::F16, "NN");
+    let plan = WgmmaPlan {
+        tile: [128, 128, 64],
+        consumers: 2,
+        ping_pong: false,
+        stages: 2,
+        by_rows: true,
+        eager_release: false,
+        raster: Raster::rows(1),
+        blocks: Some(2),
+        cluster: [1, 2],
+        split_k: 1,
+        store: TileStore::Tma,
+    };
+    let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
+    let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
+    assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
 }
 
 fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {

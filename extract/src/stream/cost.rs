@@ -3,9 +3,11 @@
 //! The constants are those of the GPU's descriptor, as in the cost of contractions; resources that overlap are joined by
 //! the same p-norm.
 use super::work::{kernel_work, KernelWork};
-use crate::cost::Infeasible;
+use crate::cost::{Cost, Infeasible};
+use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
+use satune_ir::term::Schedule;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -37,6 +39,8 @@ pub struct KernelCost {
     pub dram_bytes: f64,
     /// Sectors of global memory.
     pub sectors: f64,
+    /// What its accesses and barriers come to.
+    pub work: Work,
 }
 
 /// Predicted time of a plan.
@@ -50,6 +54,59 @@ pub struct StreamCost {
     pub bottleneck: String,
     /// Kernel by kernel.
     pub kernels: Vec<KernelCost>,
+}
+
+/// The cost of a schedule of a streaming program.
+///
+/// # Errors
+/// When the GPU cannot run it, or the schedule is of another kind of problem.
+pub fn predict_stream(schedule: &Schedule, problem: &Streams, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+    match schedule {
+        Schedule::Stream(plan) => Ok(stream_cost(plan, problem, gpu)?.whole()),
+        _ => Err(Infeasible::Kind),
+    }
+}
+
+impl StreamCost {
+    /// The cost as candidates carry it: times and traffic are those of all kernels, occupancy is that of the slowest.
+    pub fn whole(&self) -> Cost {
+        let slowest = self.kernels.iter().max_by(|a, b| a.ms.total_cmp(&b.ms));
+        let mut work = Work::NONE;
+        self.kernels.iter().for_each(|k| work.add(&k.work, 1.0));
+        Cost {
+            ms: self.ms,
+            parts: self.parts.clone(),
+            bottleneck: self.bottleneck.clone(),
+            resident_blocks: slowest.map_or(0, |k| k.resident.0),
+            occupancy_limit: slowest.map_or_else(String::new, |k| k.resident.1.clone()),
+            registers: slowest.map_or(0, |k| k.registers),
+            waves: slowest.map_or(0.0, |k| k.waves),
+            dram_bytes: self.kernels.iter().map(|k| k.dram_bytes).sum(),
+            l2_bytes: self.kernels.iter().map(|k| k.sectors * 32.0).sum(),
+            work,
+        }
+    }
+}
+
+/// A kernel's accesses in the terms of every cost.
+fn counted(work: &KernelWork) -> Work {
+    let sectors = work.load_sectors + work.store_sectors;
+    Work {
+        shared_loads: work.shared_loads,
+        shared_stores: work.shared_stores,
+        global_loads: work.global_loads,
+        global_stores: work.global_stores,
+        barriers: work.barriers,
+        shared_load_wavefronts: work.load_wavefronts,
+        shared_load_wavefronts_ideal: work.load_wavefronts_ideal,
+        shared_store_wavefronts: work.store_wavefronts,
+        shared_store_wavefronts_ideal: work.store_wavefronts_ideal,
+        global_load_sectors: work.load_sectors,
+        global_store_sectors: work.store_sectors,
+        l1_bytes: sectors * 32.0,
+        l2_sectors: sectors,
+        ..Work::NONE
+    }
 }
 
 fn norm(parts: &[f64], p: f64) -> f64 {
@@ -66,7 +123,7 @@ fn norm(parts: &[f64], p: f64) -> f64 {
 /// When the GPU cannot run one of its kernels.
 pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Result<StreamCost, Infeasible> {
     let mut kernels = Vec::new();
-    if let Some(stream) = problem.variant(&plan.inlined) {
+    if let Some(stream) = problem.of_plan(plan) {
         for kernel in &plan.kernels {
             kernels.push(kernel_cost(kernel, stream, gpu)?);
         }
@@ -100,7 +157,7 @@ pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor
         + work.barriers
         + work.iterations * ITERATION_SLOTS;
     let issue = slots / blocks / 4.0 / gpu.issue_efficiency;
-    let shared = (work.wavefronts + work.shuffles) / blocks;
+    let shared = (work.load_wavefronts + work.store_wavefronts + work.shuffles) / blocks;
     let l1 = (work.load_sectors + work.store_sectors) * 32.0 / blocks / gpu.l1_bytes_per_clock;
     let busy = norm(&[issue, shared, l1], p);
     // What a block takes when it is alone.
@@ -139,6 +196,7 @@ pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor
         waves: blocks / slots_all,
         dram_bytes,
         sectors: work.load_sectors + work.store_sectors,
+        work: counted(&work),
     })
 }
 

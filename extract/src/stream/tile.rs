@@ -45,8 +45,8 @@ pub(super) fn work(plan: &TilePlan, stream: &Stream, block: usize) -> KernelWork
     let instances = tiles * (plan.side * plan.side) as f64 / 32.0;
     work.shared_stores = instances / if filled.2 { plan.vector as f64 } else { 1.0 };
     work.shared_loads = instances;
-    work.wavefronts = tiles * (filled.0 + read_back.0);
-    work.wavefronts_ideal = tiles * (filled.1 + read_back.1);
+    (work.store_wavefronts, work.store_wavefronts_ideal) = (tiles * filled.0, tiles * filled.1);
+    (work.load_wavefronts, work.load_wavefronts_ideal) = (tiles * read_back.0, tiles * read_back.1);
     work.arithmetic = instances * f64::from(b.arithmetic);
     work.special = instances * f64::from(b.special);
     work.barriers = tiles * (plan.threads / 32) as f64;

@@ -1,49 +1,14 @@
 //! The k best programs of a space of streaming schedules, exactly: the time is a sum over kernels, and every kernel's
 //! schedules are looked at, one by one; the best sums are merged from the bottom up. What the k best of a whole need of a
 //! part are its k best, so nothing is left out.
-use super::cost::{kernel_cost, stream_cost, StreamCost};
-use crate::Descriptor;
+use super::cost::{kernel_cost, stream_cost};
+use crate::{Candidate, Descriptor, Extraction, Query};
 use egg::{Id, Language, RecExpr};
 use satune_ir::term::stream::{KernelPlan, Step, StreamPlan, StreamTerm};
-use satune_ir::term::Space;
+use satune_ir::term::{Schedule, Space};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// An extracted program.
-#[derive(Clone, Debug)]
-pub struct StreamCandidate {
-    /// Its term.
-    pub term: RecExpr<StreamTerm>,
-    /// Its plan.
-    pub plan: StreamPlan,
-    /// Its predicted time and parts.
-    pub cost: StreamCost,
-}
-
-/// What was asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamQuery {
-    /// How many.
-    pub k: usize,
-    /// No two of them share, kernel by kernel, blocks and shape: threads and what a block covers.
-    pub diverse: bool,
-    /// Longest time.
-    pub limit: Duration,
-}
-
-/// What was found.
-#[derive(Clone, Debug)]
-pub struct StreamExtraction {
-    /// Best first.
-    pub candidates: Vec<StreamCandidate>,
-    /// Whether they are proved to be the k best.
-    pub proved: bool,
-    /// No program of the space that is not among them is faster than this, ms; 0 where time ran out.
-    pub bound_ms: f64,
-    /// Wall-clock time.
-    pub time: Duration,
-}
+use std::time::Instant;
 
 /// A term, shared between the wholes that it is part of.
 enum Tree {
@@ -73,33 +38,49 @@ type Ranked = Vec<(f64, Arc<Tree>)>;
 struct Search<'s> {
     space: &'s Space<StreamTerm>,
     gpu: &'s Descriptor,
-    query: StreamQuery,
+    query: Query,
     start: Instant,
+    go_on: &'s (dyn Fn() -> bool + Sync),
     known: HashMap<Id, Arc<Ranked>>,
+    /// Schedules of kernels, and those whose time was predicted.
+    looked: (usize, usize),
     stopped: bool,
 }
 
 /// Finds the k best programs of a space on a GPU.
-pub fn best_stream(space: &Space<StreamTerm>, gpu: &Descriptor, query: StreamQuery) -> StreamExtraction {
+pub fn best_stream(space: &Space<StreamTerm>, gpu: &Descriptor, query: Query) -> Extraction<StreamTerm> {
+    best_stream_while(space, gpu, query, &|| true)
+}
+
+/// [`best_stream`], ended early when `go_on` says so: then as if the time were over. Some program is found all the same:
+/// of a kernel that was not looked at by then, the first schedule that the GPU can run.
+pub fn best_stream_while(
+    space: &Space<StreamTerm>,
+    gpu: &Descriptor,
+    query: Query,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Extraction<StreamTerm> {
     let start = Instant::now();
     // One more than asked for bounds the others.
-    let wanted = StreamQuery { k: query.k + 1, ..query };
-    let mut search = Search { space, gpu, query: wanted, start, known: HashMap::new(), stopped: false };
+    let wanted = Query { k: query.k + 1, ..query };
+    let known = HashMap::new();
+    let mut search = Search { space, gpu, query: wanted, start, go_on, known, looked: (0, 0), stopped: false };
     let ranked = search.whole(space.egraph.find(space.root));
     let next = ranked.get(query.k).map(|r| r.0);
-    let candidates: Vec<StreamCandidate> = ranked
+    let candidates: Vec<Candidate<StreamTerm>> = ranked
         .iter()
         .take(query.k)
         .filter_map(|(_, tree)| {
             let term = tree.term();
             let plan = StreamPlan::from_term(&term, space.problem()).ok()?;
-            let cost = stream_cost(&plan, space.problem(), gpu).ok()?;
-            Some(StreamCandidate { term, plan, cost })
+            let cost = stream_cost(&plan, space.problem(), gpu).ok()?.whole();
+            Some(Candidate { term, plan: Schedule::Stream(plan), cost })
         })
         .collect();
     let last = candidates.last().map_or(f64::INFINITY, |c| c.cost.ms);
     let bound_ms = if search.stopped { 0.0 } else { next.unwrap_or(last) };
-    StreamExtraction { candidates, proved: !search.stopped, bound_ms, time: start.elapsed() }
+    let outer = search.looked;
+    Extraction { candidates, proved: !search.stopped, bound_ms, outer, time: start.elapsed() }
 }
 
 impl Search<'_> {
@@ -115,10 +96,12 @@ impl Search<'_> {
             let mut shapes: HashMap<(String, i64), (f64, Arc<Tree>)> = HashMap::new();
             let space = self.space;
             each_term(space, class, &mut |tree| {
-                if self.stopped || self.start.elapsed() > self.query.limit {
-                    self.stopped = true;
+                self.looked.0 += 1;
+                self.stopped |= self.start.elapsed() > self.query.limit || !(self.go_on)();
+                if self.stopped && !(out.is_empty() && shapes.is_empty()) {
                     return;
                 }
+                self.looked.1 += 1;
                 let Ok(plan) = KernelPlan::from_term(&tree.term(), stream, (from, to)) else { return };
                 let Ok(cost) = kernel_cost(&plan, stream, self.gpu) else { return };
                 if self.query.diverse {

@@ -24,10 +24,14 @@ pub struct KernelWork {
     pub shared_loads: f64,
     /// Stores to shared memory.
     pub shared_stores: f64,
-    /// Wavefronts of both.
-    pub wavefronts: f64,
+    /// Wavefronts of loads from shared memory.
+    pub load_wavefronts: f64,
     /// The least for them.
-    pub wavefronts_ideal: f64,
+    pub load_wavefronts_ideal: f64,
+    /// Wavefronts of stores to shared memory.
+    pub store_wavefronts: f64,
+    /// The least for them.
+    pub store_wavefronts_ideal: f64,
     /// Arithmetic.
     pub arithmetic: f64,
     /// Divisions and functions.
@@ -54,7 +58,7 @@ pub struct KernelWork {
 
 /// Work of every kernel of a plan. Empty where the plan is of another program.
 pub fn stream_work(plan: &StreamPlan, problem: &Streams) -> Vec<KernelWork> {
-    let Some(stream) = problem.variant(&plan.inlined) else { return Vec::new() };
+    let Some(stream) = problem.of_plan(plan) else { return Vec::new() };
     plan.kernels.iter().map(|k| kernel_work(k, stream)).collect()
 }
 
@@ -257,6 +261,12 @@ impl Row<'_> {
                     }
                     latency = latency.max(if before { 2 } else { 3 });
                 }
+                (AccessForm::SharedRow, _) => {
+                    // Rows that others have read, too, come from L2.
+                    let (different, times) = distinct_rows(b, access, shape.row_iters);
+                    work.global(rows(different, shape.columns, chunk, bytes).times(times), false);
+                    latency = latency.max(if times > 1.0 { 2 } else { 3 });
+                }
                 (AccessForm::PerColumn, Place::Global) => {
                     work.global(rows(1, shape.columns, chunk, bytes).times(rows_all), false);
                     latency = latency.max(2);
@@ -305,12 +315,14 @@ impl Row<'_> {
 impl KernelWork {
     /// Accesses of neighbouring elements in shared memory, which have no conflicts.
     fn shared(&mut self, instructions: f64, bytes_per_lane: i64, store: bool) {
-        if store {
-            self.shared_stores += instructions;
+        let wavefronts = instructions * run_wavefronts(bytes_per_lane);
+        let [count, taken, least] = if store {
+            [&mut self.shared_stores, &mut self.store_wavefronts, &mut self.store_wavefronts_ideal]
         } else {
-            self.shared_loads += instructions;
-        }
-        self.wavefronts += instructions * run_wavefronts(bytes_per_lane);
-        self.wavefronts_ideal += instructions * run_wavefronts(bytes_per_lane);
+            [&mut self.shared_loads, &mut self.load_wavefronts, &mut self.load_wavefronts_ideal]
+        };
+        *count += instructions;
+        *taken += wavefronts;
+        *least += wavefronts;
     }
 }

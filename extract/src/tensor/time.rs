@@ -22,6 +22,13 @@ const MMA_OVERHEAD: f64 = 16.0;
 const WGMMA_OVERHEAD: f64 = 24.0;
 /// Clocks from the issue of a consumer's last `wgmma` to its results (estimate).
 const DRAIN: f64 = 64.0;
+/// Clocks until a block of a cluster knows that the others have read a stage: an arrival at a barrier of another
+/// multiprocessor (estimate).
+const CLUSTER_SIGNAL: f64 = 200.0;
+/// Clocks for the blocks of a cluster to meet, at the start and at the end (estimate).
+const CLUSTER_MEETING: f64 = 400.0;
+/// Multiprocessors of a graphics processing cluster, which holds whole clusters only; at least so many of them.
+const SMS_OF_GPC: i64 = 16;
 /// Clocks that an instruction takes longer when it shares no operand with the one before: another read of the register
 /// file (estimate).
 const OPERAND_CHANGE: f64 = 0.02;
@@ -51,6 +58,9 @@ pub(super) struct Inner {
     split_k: i64,
     walk: Walk,
     k_part: i64,
+    /// Multiprocessors that have blocks, and clocks to begin and end.
+    sms: i64,
+    meeting: f64,
 }
 
 /// How tiles come to blocks.
@@ -144,7 +154,7 @@ impl Inner {
 
     /// Clocks of one multiprocessor for so many tiles of C, the blocks of one launch.
     fn clocks(&self, outer: &Outer, gpu: &Descriptor) -> (f64, f64) {
-        let sms = i64::from(gpu.sms);
+        let sms = self.sms;
         match self.walk {
             Walk::One => {
                 let slots = self.resident * sms;
@@ -155,7 +165,10 @@ impl Inner {
                         return 0.0;
                     }
                     let b = blocks as f64;
-                    self.k_tiles * (b * self.step).max(self.arrives) + b * self.end + 2.0 * gpu.latency_dram
+                    self.k_tiles * (b * self.step).max(self.arrives)
+                        + b * self.end
+                        + 2.0 * gpu.latency_dram
+                        + self.meeting
                 };
                 (full as f64 * group(self.resident) + group(last), (full * self.resident + last) as f64)
             }
@@ -166,7 +179,8 @@ impl Inner {
                 let each = if in_turn { main.max((main + self.end) / 2.0) } else { main + self.end };
                 let last = if in_turn { self.end } else { 0.0 };
                 let blocks_per_sm = tiles(grid, sms) as f64;
-                (blocks_per_sm * (per_block * each + last) + 2.0 * gpu.latency_dram, blocks_per_sm * per_block)
+                let ends = 2.0 * gpu.latency_dram + self.meeting;
+                (blocks_per_sm * (per_block * each + last) + ends, blocks_per_sm * per_block)
             }
         }
     }
@@ -312,6 +326,8 @@ pub(super) fn with_share(
         split_k: plan.split_k,
         walk: Walk::One,
         k_part: tiles(gemm.k, plan.split_k),
+        sms: gpu.sms.into(),
+        meeting: 0.0,
     })
 }
 
@@ -354,7 +370,8 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor
     let chain = step / at_once + stalls;
     // A tile's place in the ring is freed with the tile, or one later.
     let ahead = f64::from(plan.stages) - if plan.eager_release { 1.0 } else { 2.0 };
-    let arrives = norm(&[chain.max(step), gpu.latency_dram / ahead.max(0.5)], gpu.overlap_exponent);
+    let signal = if plan.cluster_size() > 1 { CLUSTER_SIGNAL } else { 0.0 };
+    let arrives = norm(&[chain.max(step), (gpu.latency_dram + signal) / ahead.max(0.5)], gpu.overlap_exponent);
     let walk = match plan.blocks {
         Some(_) => Walk::Persistent { grid: plan.grid(gemm), in_turn: plan.ping_pong },
         None => Walk::One,
@@ -374,7 +391,19 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor
         split_k: plan.split_k,
         walk,
         k_part: tiles(gemm.k, plan.split_k),
+        sms: usable(gpu, plan.cluster_size().into()),
+        meeting: if plan.cluster_size() > 1 { CLUSTER_MEETING } else { 0.0 },
     })
+}
+
+/// Multiprocessors that clusters of so many blocks can fill: pairs are neighbours everywhere; of larger ones the last
+/// multiprocessors of a graphics processing cluster may hold none.
+fn usable(gpu: &Descriptor, cluster: i64) -> i64 {
+    let sms = i64::from(gpu.sms);
+    match cluster {
+        ..=2 => sms,
+        _ => (sms / (SMS_OF_GPC + 2) * SMS_OF_GPC).max(cluster.min(sms)),
+    }
 }
 
 /// Clocks to store a tile of C: issue slots (a store, its address, its conversion), what passes L1, shared memory.
@@ -437,7 +466,7 @@ impl Times {
         let mut work = Work::default();
         work.add(&block.total(), outer.tiles as f64);
         let slots = match inner.walk {
-            Walk::One => inner.resident * i64::from(gpu.sms),
+            Walk::One => inner.resident * inner.sms,
             Walk::Persistent { grid, .. } => grid,
         };
         Cost {

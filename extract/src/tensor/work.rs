@@ -82,15 +82,20 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
     let [m, n, k] = plan.tile;
     let steps = (k * i64::from(gemm.operand.bytes()) / 32) as f64;
     let row_blocks = (m / 64) as f64;
+    // What blocks of a cluster share, each brings a part of.
+    let [along_m, along_n] = plan.cluster.map(i64::from);
+    let brought = ((m / along_n + n / along_m) * 128) as f64;
+    let boxes = |across: bool, extent: i64| if across { extent / 64 } else { 1 };
     // Once per warp; shared memory: what the TMA writes, and A's 64 rows and B's columns of each instruction.
     let tile = Work {
+        async_copies: (boxes(gemm.a_transposed, m) + boxes(!gemm.b_transposed, n)) as f64,
         matrix: row_blocks * steps * 4.0,
         shared_load_wavefronts: row_blocks * (64 + n) as f64,
         shared_load_wavefronts_ideal: row_blocks * (64 + n) as f64,
         shared_store_wavefronts: (m + n) as f64,
         shared_store_wavefronts_ideal: (m + n) as f64,
-        l2_sectors: ((m + n) * 128) as f64 / 32.0,
-        global_load_sectors: ((m + n) * 128) as f64 / 32.0,
+        l2_sectors: brought / 32.0,
+        global_load_sectors: brought / 32.0,
         ..Work::default()
     };
     let end = match plan.store {
@@ -98,6 +103,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         TileStore::Tma => {
             let moved = (m * n) as f64 * 2.0;
             Work {
+                async_copies: (m / 64 * (n / 64)) as f64,
                 matrix_moves: (m * n / 256) as f64,
                 shared_store_wavefronts: moved / 128.0,
                 shared_store_wavefronts_ideal: moved / 128.0,

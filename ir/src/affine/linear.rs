@@ -19,7 +19,8 @@ impl Linear {
         Linear { terms: Vec::new(), constant: value }
     }
 
-    fn atom(e: Expr) -> Linear {
+    /// An expression that is not taken apart.
+    pub fn atom(e: Expr) -> Linear {
         Linear { terms: vec![(e, 1)], constant: 0 }
     }
 
@@ -251,9 +252,13 @@ impl Linear {
         Linear::atom(atom).scale(g)
     }
 
-    /// The same with larger coefficients first, as TVM writes a sum that it simplified.
+    /// The same with larger coefficients first, then larger divisors, then larger moduli, as TVM writes a sum that it
+    /// simplified.
     pub fn sorted(mut self) -> Linear {
-        self.terms.sort_by_key(|(_, c)| std::cmp::Reverse(*c));
+        self.terms.sort_by_cached_key(|(atom, c)| {
+            let digit = Digit::of(atom);
+            std::cmp::Reverse((*c, digit.divisor, digit.modulus.unwrap_or(i64::MAX)))
+        });
         self
     }
 
@@ -280,6 +285,32 @@ impl Linear {
                 Expr::Binary(BinOp::Sub, Arc::new(sum), Arc::new(offset))
             }
             Some(sum) => add(sum, int(self.constant, DType::I32)),
+        }
+    }
+}
+
+/// An atom as a digit of an index, `index % modulus // divisor`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Digit {
+    /// Of which it is a digit.
+    pub index: Expr,
+    /// 1 where there is none.
+    pub divisor: i64,
+    /// Where there is one.
+    pub modulus: Option<i64>,
+}
+
+impl Digit {
+    /// An atom taken apart; what is neither quotient nor remainder is a digit of itself.
+    pub fn of(atom: &Expr) -> Digit {
+        let by = |op: BinOp, e: &Expr| match e {
+            Expr::Binary(o, x, c) if *o == op => Some((x.as_ref().clone(), constant(c).filter(|c| *c > 0)?)),
+            _ => None,
+        };
+        let (inner, divisor) = by(BinOp::FloorDiv, atom).unwrap_or_else(|| (atom.clone(), 1));
+        match by(BinOp::FloorMod, &inner) {
+            Some((index, modulus)) => Digit { index, divisor, modulus: Some(modulus) },
+            None => Digit { index: inner, divisor, modulus: None },
         }
     }
 }
@@ -320,12 +351,14 @@ fn larger(a: Option<i64>, b: Option<i64>) -> Option<i64> {
     a.into_iter().chain(b).max()
 }
 
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 {
-        a
-    } else {
-        gcd(b, a % b)
+/// The greatest common divisor, never negative; of 0 and a number that number.
+pub fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        // The remainder of the smallest number by -1 does not fit.
+        (a, b) = (b, a.wrapping_rem(b));
     }
+    a.saturating_abs()
 }
 
 /// Consecutive values, both ends included.
@@ -371,15 +404,23 @@ impl Interval {
     }
 
     /// An interval that holds the values of an expression while the variables of `relaxed` run. Others stay symbols; those
-    /// of `outer` have a known domain.
+    /// of `outer` have a known domain. Of bitwise operations nothing is known, even where nothing runs (as in TVM).
     pub fn of(e: &Expr, relaxed: &Domains, outer: &Domains) -> Option<Interval> {
-        if !visit::uses_var(e, &|v| relaxed.contains_key(&v)) {
+        if !visit::uses_var(e, &|v| relaxed.contains_key(&v)) && !has_bits(e) {
             return Linear::of(e, outer).map(Interval::point);
         }
         match e {
             Expr::Var(v) => {
                 let (lo, hi) = ends(relaxed.get(&v.id)?)?;
                 Some(Interval::constant(lo, hi))
+            }
+            Expr::Binary(BinOp::FloorMod, a, c) => {
+                let c = constant(c).filter(|c| *c > 0)?;
+                match Interval::of(a, relaxed, outer) {
+                    Some(x) => x.rem(c, outer),
+                    // Whatever it is.
+                    None => Some(Interval::constant(0, c - 1)),
+                }
             }
             Expr::Binary(op, a, b) => {
                 let (x, y) = (Interval::of(a, relaxed, outer)?, Interval::of(b, relaxed, outer)?);
@@ -396,7 +437,6 @@ impl Interval {
                         _ => None,
                     },
                     BinOp::FloorDiv => x.div(c.filter(|c| *c > 0)?, outer),
-                    BinOp::FloorMod => x.rem(c.filter(|c| *c > 0)?, outer),
                     BinOp::Min => Some(Interval { lo: x.lo.min(&y.lo, outer), hi: x.hi.min(&y.hi, outer) }),
                     BinOp::Max => Some(Interval { lo: x.lo.max(&y.lo, outer), hi: x.hi.max(&y.hi, outer) }),
                     _ => None,
@@ -428,6 +468,13 @@ impl Interval {
         let (lo, hi) = (self.lo.scale(c)?, self.hi.scale(c)?);
         Some(if c >= 0 { Interval { lo, hi } } else { Interval { lo: hi, hi: lo } })
     }
+}
+
+/// Whether an expression has bitwise operations.
+pub fn has_bits(e: &Expr) -> bool {
+    let mut found = false;
+    visit::walk_expr(e, &mut |e| found |= matches!(e, Expr::Binary(BinOp::BitXor | BinOp::BitAnd | BinOp::BitOr, ..)));
+    found
 }
 
 /// The conjuncts of a condition, in order.

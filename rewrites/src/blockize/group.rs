@@ -93,16 +93,10 @@ fn group(s: &mut Schedule, blocks: &[BlockId], preserve_unit_iters: bool) -> Res
         iter_values,
         predicate: plans[0].division.outer_predicate.clone(),
         block: Block {
-            id,
-            name,
             iter_vars,
             reads: united(reads)?,
             writes: united(writes)?,
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Default::default(),
-            body: Box::new(Stmt::seq(body)),
+            ..Block::plain(id, name, Stmt::seq(body))
         },
     };
     s.update_body(at, |old| {

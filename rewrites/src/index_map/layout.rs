@@ -7,7 +7,7 @@ use crate::arith::{add, constant, int, Domains};
 use crate::iter_map;
 use crate::linear::{Interval, Linear};
 use satune_ir::{visit, BinOp, DType, Expr, Range, Var, VarId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Largest box on which a map is tried index by index.
@@ -132,6 +132,25 @@ impl IndexMap {
             }
         }
         Some(Layout { shape: extents, inverse: Some(inverse), padding, axes: axes.to_vec() })
+    }
+
+    /// Whether indices of the box `[0, shape)` that differ in a parameter which the map uses have different images. A map
+    /// that is not in mixed radix is tried on every index; where these are more than 2^16, it is taken not to be injective.
+    pub fn is_injective(&self, shape: &[i64]) -> bool {
+        const MOST: i64 = 1 << 16;
+        let used = self.by_first_use();
+        let shape: Vec<i64> = shape.iter().enumerate().map(|(k, e)| if used.contains(&k) { *e } else { 1 }).collect();
+        let range = |e: &i64| Range { min: int(0, DType::I32), extent: int(*e, DType::I32) };
+        let domains: Domains = shape.iter().enumerate().map(|(k, e)| (VarId(k as u32), range(e))).collect();
+        let radix = iter_map::detect(&self.outputs, &domains, &int(1, DType::Bool), true);
+        if radix.is_some_and(|m| m.is_injective(&domains)) {
+            return true;
+        }
+        let count = shape.iter().try_fold(1i64, |p, e| p.checked_mul(*e));
+        let mut seen = HashSet::new();
+        let image = |at: Vec<i64>| self.outputs.iter().map(|e| value(e, &at)).collect::<Option<Vec<i64>>>();
+        count.is_some_and(|c| (1..=MOST).contains(&c))
+            && Odometer::new(&shape).all(|at| image(at).is_some_and(|image| seen.insert(image)))
     }
 
     /// The parameters in the order in which the outputs use them.

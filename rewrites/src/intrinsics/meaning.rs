@@ -1,7 +1,7 @@
 //! The meaning of a program with tensor intrinsics: the same program, with what each of them computes in its place.
 //! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
 use super::{get, names, Instance, Intrinsic, Lie};
-use satune_ir::{structural, Block, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use satune_ir::{structural, Block, BlockId, BlockRealize, BufferId, Program, Stmt};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -94,19 +94,7 @@ fn shown(block: &Block, view: Option<&BufferId>) -> Option<BufferId> {
 
 /// A root block around a statement, which declares nothing.
 fn bare(body: Stmt) -> BlockRealize {
-    let block = Block {
-        id: satune_ir::BlockId(0),
-        name: "root".into(),
-        iter_vars: Vec::new(),
-        reads: Vec::new(),
-        writes: Vec::new(),
-        init: None,
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
-        annotations: Default::default(),
-        body: Box::new(body),
-    };
-    BlockRealize { iter_values: Vec::new(), predicate: Expr::Int(1, DType::Bool), block }
+    BlockRealize::single(Block::plain(BlockId(0), "root", body))
 }
 
 fn has_blocks(s: &Stmt) -> bool {

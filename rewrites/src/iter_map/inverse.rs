@@ -26,7 +26,7 @@ impl IterMap {
             let out = Interval { lo: out.lo.plus(&base.hi, -1)?, hi: out.hi.plus(&base.lo, -1)? };
             let Some(t) = sum.terms.first() else { continue };
             let part = out.div(t.scale, outer)?;
-            accumulate(&mut values[t.mark], &part.times(t.lower)?)?;
+            accumulate(&mut values[t.mark], &part.times(t.lower)?, outer)?;
         }
         // A fused mark is made after the marks of its parts.
         for m in (0..self.marks.len()).rev() {
@@ -35,7 +35,7 @@ impl IterMap {
             for (i, p) in parts.iter().enumerate() {
                 let quotient = value.div(p.scale, outer)?;
                 let part = if i == 0 { quotient } else { quotient.rem(p.extent, outer)? };
-                accumulate(&mut values[p.mark], &part.times(p.lower)?)?;
+                accumulate(&mut values[p.mark], &part.times(p.lower)?, outer)?;
             }
         }
         let mut out = HashMap::new();
@@ -153,10 +153,12 @@ fn sub(a: Expr, b: Expr) -> Expr {
     }
 }
 
-fn accumulate(slot: &mut Option<Interval>, part: &Interval) -> Option<()> {
+fn accumulate(slot: &mut Option<Interval>, part: &Interval, outer: &Domains) -> Option<()> {
+    // Read again, `i // 4 * 4 + i % 4` is `i`.
+    let sum = |a: &Linear, b: &Linear| Linear::of(&a.plus(b, 1)?.expr(), outer);
     *slot = Some(match slot.take() {
         None => part.clone(),
-        Some(old) => Interval { lo: old.lo.plus(&part.lo, 1)?, hi: old.hi.plus(&part.hi, 1)? },
+        Some(old) => Interval { lo: sum(&old.lo, &part.lo)?, hi: sum(&old.hi, &part.hi)? },
     });
     Some(())
 }

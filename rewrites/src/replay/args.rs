@@ -213,7 +213,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Factors; `null` and -1 are to be inferred.
+    /// Factors; `null` is to be inferred.
     pub fn factors(&self, position: usize, name: &str) -> Result<Vec<Option<i64>>> {
         let value = self.required(position, name)?;
         let items = value.as_object().and_then(|map| map.get("factors")).unwrap_or(value);
@@ -221,7 +221,7 @@ impl<'a> Args<'a> {
             .iter()
             .map(|v| match v {
                 Value::Null => Ok(None),
-                _ => self.int_of(name, v).map(|f| (f != -1).then_some(f)),
+                _ => self.int_of(name, v).map(Some),
             })
             .collect()
     }

@@ -119,16 +119,12 @@ fn first_step(
     let (init, body) = update(s, &plan.reduction, partial, &indices, &operands, &iter_vars);
     let id = s.program_mut().fresh_block();
     let block = Block {
-        id,
-        name: format!("{}_rf", old.block.name),
         iter_vars,
         reads,
         writes,
         init: init.map(Box::new),
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
         annotations: old.block.annotations.clone(),
-        body: Box::new(body),
+        ..Block::plain(id, format!("{}_rf", old.block.name), body)
     };
     // The nest stands beside the old one, so its loops are new.
     let vars: Vec<Var> = loops.iter().map(|l| s.program_mut().fresh_var(l.var.name.clone(), l.var.dtype)).collect();
@@ -167,16 +163,12 @@ fn second_step(s: &mut Schedule, plan: &Plan, old: &BlockRealize, along: &For, p
     let gone = |c: &Expr| visit::uses_var(c, &|v| plan.reduction_loops.contains(&v));
     let predicate = all(conjuncts(&old.predicate).into_iter().filter(|c| !gone(c)));
     let block = Block {
-        id: plan.block,
-        name: old.block.name.clone(),
         iter_vars,
         reads,
         writes,
         init: init.map(Box::new),
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
         annotations: old.block.annotations.clone(),
-        body: Box::new(body),
+        ..Block::plain(plan.block, old.block.name.clone(), body)
     };
     BlockRealize { iter_values, predicate, block }
 }

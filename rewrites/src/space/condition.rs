@@ -39,6 +39,7 @@ pub enum Condition {
     WgmmaRows,
     WgmmaTile,
     WgmmaSums,
+    WgmmaCluster,
     WgmmaStore,
     RingFits,
     RingParts,
@@ -46,7 +47,7 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 37] = [
+    pub const ALL: [Condition; 38] = [
         Condition::ThreadsDivide,
         Condition::AccumulatorsFit,
         Condition::WarpsDivide,
@@ -81,6 +82,7 @@ impl Condition {
         Condition::WgmmaRows,
         Condition::WgmmaTile,
         Condition::WgmmaSums,
+        Condition::WgmmaCluster,
         Condition::WgmmaStore,
         Condition::RingFits,
         Condition::RingParts,
@@ -125,6 +127,7 @@ impl Condition {
             Condition::WgmmaRows => "the TMA takes the operands' rows",
             Condition::WgmmaTile => "whole wgmma instructions make the tile, and the TMA moves it",
             Condition::WgmmaSums => "a consumer's sums fit its registers",
+            Condition::WgmmaCluster => "clusters divide tiles and grid, and their blocks what they share",
             Condition::WgmmaStore => "what the TMA stores has 16 bits, whole chunks and boxes, and is no partial sum",
             Condition::RingFits => "the ring fits in shared memory",
             Condition::RingParts => "a part of k has whole tiles of the ring",

@@ -315,8 +315,9 @@ impl Writer<'_> {
         let chunks = (pitch / chunk).clamp(1, 8);
         let plain_column = name_of(column);
         target.push(if layout.swizzle && chunks > 1 {
-            let r = name_of(row);
-            format!("({plain_column} // {chunk} ^ {r} % {chunks}) * {chunk} + {plain_column} % {chunk}")
+            // The remainder bounds the xor, of which TVM knows nothing.
+            let (c, r, run) = (plain_column, name_of(row), chunk * chunks);
+            format!("{c} // {run} * {run} + ({c} // {chunk} ^ {r}) % {chunks} * {chunk} + {c} % {chunk}")
         } else {
             plain_column
         });

@@ -184,26 +184,11 @@ fn own_block(program: &mut Program, plan: &Plan, name: &str, make: impl FnOnce(&
     nest(plan, loops, Stmt::Realize(Box::new(BlockRealize { iter_values: values, predicate, block })))
 }
 
-fn empty_block(body: Stmt) -> Block {
-    Block {
-        id: BlockId(0),
-        name: String::new(),
-        iter_vars: Vec::new(),
-        reads: Vec::new(),
-        writes: Vec::new(),
-        init: None,
-        alloc_buffers: Vec::new(),
-        match_buffers: Vec::new(),
-        annotations: Default::default(),
-        body: Box::new(body),
-    }
-}
-
 /// A block that writes the padding.
 fn filler(program: &mut Program, plan: &Plan, value: &Expr) -> Stmt {
     own_block(program, plan, "padding", |indices| {
         let store = Stmt::Store { buffer: plan.buffer, indices: indices.to_vec(), value: value.clone() };
-        (Block { writes: vec![point(plan.buffer, indices)], ..empty_block(store) }, true)
+        (Block { writes: vec![point(plan.buffer, indices)], ..Block::plain(BlockId(0), "", store) }, true)
     })
 }
 
@@ -215,7 +200,7 @@ fn assumption(program: &mut Program, plan: &Plan, value: &Expr) -> Stmt {
         let equal = Expr::Binary(satune_ir::BinOp::Eq, Arc::new(load), Arc::new(value.clone()));
         let claim = Expr::Binary(satune_ir::BinOp::Or, Arc::new(Expr::Not(Arc::new(inside))), Arc::new(equal));
         let assume = Stmt::Evaluate(Expr::Call("assume".into(), vec![claim], DType::Bool));
-        (Block { reads: vec![point(plan.buffer, indices)], ..empty_block(assume) }, false)
+        (Block { reads: vec![point(plan.buffer, indices)], ..Block::plain(BlockId(0), "", assume) }, false)
     })
 }
 

@@ -32,7 +32,7 @@ fn pick<'a, T: ?Sized>(list: &[&'a T], by: u8) -> &'a T {
 }
 
 /// The number of kinds of calls, those that come several times counted as often.
-const KINDS: u8 = 45;
+const KINDS: u8 = 52;
 
 /// The call that a choice stands for, where the first block has `loops` loops and the second one `others`.
 fn call(choice: Choice, loops: usize, others: usize) -> Call {
@@ -121,7 +121,28 @@ fn call(choice: Choice, loops: usize, others: usize) -> Call {
         42 => made("add_unit_loop", vec![if y % 2 == 0 { block() } else { one(x) }]),
         43 if y % 2 == 0 => made("annotate", vec![one(x), json!("pragma_unroll"), json!(z)]),
         43 => made("unannotate", vec![one(x), json!("pragma_unroll")]),
-        _ => made("tensorize", vec![one(x), json!("dp4a_s8s8s32")]),
+        44 => made("tensorize", vec![one(x), json!("dp4a_s8s8s32")]),
+        45 | 46 => {
+            let op = if y % 2 == 0 { "reindex_cache_read" } else { "reindex_cache_write" };
+            let index = if y % 2 == 0 { json!(y / 2 % 2) } else { json!(0) };
+            let map = pick(
+                &[
+                    "lambda i, j: (j, i)",
+                    "lambda i, j: (i // 2, j, i % 2)",
+                    "lambda i: (i,)",
+                    "lambda i, j, k: (i, k)",
+                    "lambda i, j, k: (k, j)",
+                    "lambda i, j, k: (j, i)",
+                    "lambda i, j: (i + j,)",
+                ],
+                x,
+            );
+            made(op, vec![block(), index, scope(), json!({ "index_map": map })])
+        }
+        47 => made("cache_inplace", vec![block(), index, scope()]),
+        48 => made("cache_index", vec![block(), scope(), json!(x % 3)]),
+        49 | 50 => made("merge", vec![one(x), other(y)]),
+        _ => made("normalize_prim_func", vec![]),
     }
 }
 

@@ -15,8 +15,8 @@ use super::worker::Supervised;
 use super::{Ask, Ceilings, Device, DeviceError, Identity, Kind, Subject};
 use crate::compile::{CompileError, Compiler, Job};
 use crate::cuda::print;
-use crate::operators::Problem;
 use crate::store::{Reason, Verdict};
+use crate::workload::Workload;
 use satune_ir::term::{Axis, Contraction, OperandInfo};
 use satune_ir::DType;
 use std::collections::HashMap;
@@ -106,10 +106,11 @@ impl Cuda {
     /// A time that no kernel for the problem can be under, ms: twice the arithmetic rate that the driver's figures allow.
     fn floor_ms(&self, job: &MeasureJob) -> f64 {
         // Lanes per multiprocessor: the most that any architecture has, tensor cores counted for half precision.
-        let lanes = if job.contraction.a.dtype == DType::F16 { 4096.0 } else { 256.0 };
+        let half = job.contraction.as_ref().is_some_and(|c| c.a.dtype == DType::F16);
+        let lanes = if half { 4096.0 } else { 256.0 };
         let rate = 2.0 * lanes * f64::from(self.info.sms) * f64::from(self.info.clock_mhz) * 1e6;
         if rate > 0.0 {
-            job.contraction.flops() / (2.0 * rate) * 1e3
+            job.flops() / (2.0 * rate) * 1e3
         } else {
             0.0
         }
@@ -117,7 +118,7 @@ impl Cuda {
 
     /// Longest time: what was asked for, and the reference in double precision at a rate that every GPU exceeds.
     fn timeout(job: &MeasureJob, ask: &Ask) -> Duration {
-        ask.timeout + Duration::from_secs_f64((job.contraction.flops() / 5e10).min(3600.0))
+        ask.timeout + Duration::from_secs_f64((job.flops() / 5e10).min(3600.0))
     }
 }
 
@@ -132,20 +133,22 @@ fn rejected(error: &CompileError) -> Verdict {
     Verdict::Rejected { reason, detail: error.to_string() }
 }
 
-/// A problem, and a candidate of it, in a worker's terms; none for a problem of other buffers than
-/// A, B and C, or of more axes than the reference takes.
-pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Option<MeasureJob> {
-    let c = &problem.contraction;
-    let at = |o: &OperandInfo| problem.program.params.iter().position(|id| *id == o.buffer);
-    let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
-    // One buffer in two places would need inputs of its own.
-    if params[0] == params[1] || problem.program.params.len() != params.len() {
-        return None;
-    }
+/// A problem, and a candidate of it, in a worker's terms. Without a contraction where it is none, has other buffers than A,
+/// B and C, or more axes than the reference takes: then no GPU's results could be checked.
+pub(super) fn job(problem: &dyn Workload, subject: Option<&Subject>, ask: &Ask) -> MeasureJob {
+    let product = problem.contraction().and_then(|c| {
+        let known = &problem.program().params;
+        let at = |o: &OperandInfo| known.iter().position(|id| *id == o.buffer);
+        let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
+        // One buffer in two places would need inputs of its own.
+        let plain = params[0] != params[1] && known.len() == params.len();
+        Some((contraction(c)?, params)).filter(|_| plain)
+    });
+    let (contraction, params) = product.map_or((None, [0, 1, 2]), |(c, params)| (Some(c), params));
     let mut job = MeasureJob {
         trace: String::new(),
         predicted_ms: 0.0,
-        contraction: contraction(c)?,
+        contraction,
         kernels: Vec::new(),
         workspaces: Vec::new(),
         params,
@@ -173,11 +176,11 @@ pub(super) fn job(problem: &Problem, subject: Option<&Subject>, ask: &Ask) -> Op
             })
             .collect();
     }
-    Some(job)
+    job
 }
 
 /// The verdict on a problem that no worker takes.
-pub(super) fn too_many_axes() -> Verdict {
+fn too_many_axes() -> Verdict {
     let detail = format!(
         "not measured: a worker takes products of two buffers, of at most {SPATIAL} axes of results and {REDUCE} reductions"
     );
@@ -229,7 +232,7 @@ impl Device for Cuda {
         &self.identity
     }
 
-    fn prepare(&mut self, _problem: &Problem, subjects: &[&Subject]) {
+    fn prepare(&mut self, _problem: &dyn Workload, subjects: &[&Subject]) {
         self.compiled.retain(|trace, _| subjects.iter().any(|s| s.trace == *trace));
         let fresh: Vec<&&Subject> = subjects.iter().filter(|s| !self.compiled.contains_key(&s.trace)).collect();
         let jobs: Vec<Job> = fresh
@@ -245,12 +248,15 @@ impl Device for Cuda {
         }
     }
 
-    fn measure(&mut self, problem: &Problem, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
-        let c = &problem.contraction;
+    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
+        let Some(c) = problem.contraction() else { return Ok(too_many_axes()) };
         if subject.made.module.kernels.iter().any(|k| !k.tensor_maps.is_empty()) {
             return Ok(tensor_maps());
         }
-        let Some(mut job) = job(problem, Some(subject), ask) else { return Ok(too_many_axes()) };
+        let mut job = job(problem, Some(subject), ask);
+        if job.contraction.is_none() {
+            return Ok(too_many_axes());
+        }
         if !self.compiled.contains_key(&subject.trace) {
             self.prepare(problem, &[subject]);
         }
@@ -269,13 +275,15 @@ impl Device for Cuda {
         Ok(Cuda::finish(self.supervised.ask(&What::Measure(Box::new(job)), &blobs, timeout)?))
     }
 
-    fn library(&mut self, problem: &Problem, ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
+    fn library(&mut self, problem: &dyn Workload, ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
         if self.info.libraries.cublas.is_none() {
             return Ok(None);
         }
-        let c = &problem.contraction;
-        let job = job(problem, None, &Ask { cut_off_ms: None, ..*ask });
-        let Some(mut job) = job.filter(|j| j.contraction.product.is_some()) else { return Ok(None) };
+        let Some(c) = problem.contraction() else { return Ok(None) };
+        let mut job = job(problem, None, &Ask { cut_off_ms: None, ..*ask });
+        if job.contraction.as_ref().is_none_or(|c| c.product.is_none()) {
+            return Ok(None);
+        }
         let support = match self.support(c.a.dtype, c.c.dtype) {
             Ok(support) => support,
             Err(verdict) => return Ok(Some(verdict)),

@@ -55,6 +55,11 @@ impl Serve for Server {
     }
 }
 
+/// What results are compared with.
+fn checked(job: &MeasureJob) -> Result<&ContractionJob, Error> {
+    job.contraction.as_ref().ok_or_else(|| Error::Missing("there is no reference for what is no contraction".into()))
+}
+
 impl Server {
     fn answer(&mut self, what: &What, blobs: &[Vec<u8>]) -> Result<Said, Trouble> {
         let gpu = match &self.gpu {
@@ -66,14 +71,14 @@ impl Server {
         match what {
             What::Hello => Ok(Said::Hello(gpu.info()?)),
             What::Measure(job) => {
-                let bench = self.bench(&gpu, &job.contraction, support)?;
+                let bench = self.bench(&gpu, checked(job)?, support)?;
                 Ok(Said::Measured(bench.candidate(&gpu, job, blobs.get(1..).unwrap_or_default())?))
             }
             What::Library(job) => {
                 if self.blas.is_none() {
                     self.blas = Blas::open(&gpu)?;
                 }
-                self.bench(&gpu, &job.contraction, support)?;
+                self.bench(&gpu, checked(job)?, support)?;
                 match (&self.blas, &mut self.bench) {
                     (Some(blas), Some(bench)) => Ok(Said::Measured(bench.library(&gpu, job, blas)?)),
                     _ => Err(Error::Missing("cuBLAS is not to be found".into()).into()),

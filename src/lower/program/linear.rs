@@ -311,10 +311,13 @@ impl Linear {
         if let Some((g, high, low)) = rest.low_part(d, ranges) {
             return high.remainder(d / g, ranges).scaled(g).plus(&low, 1);
         }
-        if let ([(Atom::Mod(inner, first), 1)], 0) = (rest.terms.as_slice(), rest.constant) {
-            if first % d == 0 {
-                return inner.remainder(d, ranges);
+        match (rest.terms.as_slice(), rest.constant) {
+            ([(Atom::Mod(inner, first), 1)], 0) if first % d == 0 => return inner.remainder(d, ranges),
+            // The low bits of an xor are the xor of the low bits.
+            ([(Atom::Other(Op::Xor, a, b), 1)], 0) if d.count_ones() == 1 => {
+                return combine(Op::Xor, a.remainder(d, ranges), b.remainder(d, ranges), ranges);
             }
+            _ => {}
         }
         Linear::atom(Atom::Mod(Box::new(rest), d))
     }
@@ -468,5 +471,10 @@ mod tests {
         let e = combine(Op::Xor, v(0).scaled(4).plus(&v(2), 1), v(1).scaled(4), &ranges);
         let (coefficient, rest) = e.split_var(VarId(2)).unwrap();
         assert_eq!((coefficient, rest.multiple_of(4)), (1, true));
+        // `(x ^ y) % 4` of `x < 8` and `y < 8` is what is known of two bits of each.
+        let low = combine(Op::Xor, v(0), v(1), &ranges).remainder(4, &ranges);
+        let bits = |i| v(i).remainder(4, &ranges);
+        assert_eq!(low, combine(Op::Xor, bits(0), bits(1), &ranges));
+        assert_eq!(low.range(&ranges), (0, 3));
     }
 }

@@ -283,6 +283,7 @@ impl OneKernel<'_> {
             block,
             shared_bytes,
             min_blocks_per_sm: None,
+            cluster: 1,
             tensor_maps: vec![],
             body,
         })

@@ -84,6 +84,7 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64) -> (Kernel, Vec<Operand>) {
         block: [256, 1, 1],
         shared_bytes: 0,
         min_blocks_per_sm: None,
+        cluster: 1,
         tensor_maps: vec![],
         body,
     };

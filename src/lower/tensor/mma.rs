@@ -153,26 +153,16 @@ impl<'p> Mainloop<'p> {
         body.extend(store);
         let [m, n, _] = plan.tile;
         let blocks = (gemm.m + m - 1) / m * ((gemm.n + n - 1) / n);
-        let letter = |t: bool| if t { 'T' } else { 'N' };
-        let mut notes = vec![format!(
-            "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
-            gemm.m,
-            gemm.n,
-            gemm.output,
-            gemm.k,
-            gemm.operand,
-            letter(gemm.a_transposed),
-            letter(gemm.b_transposed)
-        )];
-        notes.extend(plan.describe());
+        let (name, notes) = title(gemm, plan.split_k, plan.describe());
         let kernel = Kernel {
-            name: if plan.split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() },
+            name,
             notes,
             arrays: self.builder.arrays,
             grid: [blocks as u32, 1, plan.split_k as u32],
             block: [self.threads as u32, 1, 1],
             shared_bytes: self.builder.shared_bytes,
             min_blocks_per_sm: plan.min_blocks,
+            cluster: 1,
             tensor_maps: vec![],
             body,
         };

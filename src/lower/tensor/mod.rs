@@ -65,6 +65,16 @@ pub fn lower_wgmma(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tensor
     wgmma::lower(gemm, plan)
 }
 
+/// A kernel's name, and the lines at its head: what it computes, then its schedule.
+fn title(gemm: &Gemm, split_k: i64, schedule: Vec<String>) -> (String, Vec<String>) {
+    let letter = |t: bool| if t { 'T' } else { 'N' };
+    let (a, b) = (letter(gemm.a_transposed), letter(gemm.b_transposed));
+    let Gemm { m, n, k, operand, output, .. } = gemm;
+    let product = format!("C ({m} x {n}, {output:?}) = A * B, k {k}, {operand:?}, {a}{b}");
+    let name = if split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() };
+    (name, [vec![product], schedule].concat())
+}
+
 /// What both generators need to build a kernel.
 struct Builder {
     arrays: Vec<Array>,

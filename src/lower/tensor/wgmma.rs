@@ -3,6 +3,9 @@
 //!
 //! Every tile begins at stage 0 of the ring, so that stages are constants; the parity of a stage's barriers follows from
 //! how often the tiles before used it.
+//!
+//! Blocks of a cluster compute neighbouring tiles. What several of them read, each brings a part of, to all of them; so a
+//! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
 
@@ -23,13 +26,36 @@ pub(super) struct Side {
     across: bool,
     /// Rows of A, columns of B.
     extent: i64,
+    /// Blocks of a cluster that share it.
+    sharing: i64,
+    /// Which of them this block is, and one bit for each, by their numbers in the cluster.
+    member: Index,
+    mask: Index,
+}
+
+/// One box that the producer brings.
+struct Piece {
+    /// Position across k and along k.
+    across: Index,
+    along: Index,
+    /// First element within the stage.
+    element: Index,
 }
 
 impl Side {
-    /// Boxes of a stage: (first row or column, first element).
-    fn boxes(&self, k: i64) -> Vec<(i64, i64)> {
+    /// The block's boxes of a stage.
+    fn boxes(&self, k: i64) -> Vec<Piece> {
         let step = if self.across { 64 } else { self.extent };
-        (0..self.extent / step).map(|i| (i * step, self.offset + i * step * k)).collect()
+        // Of a shared box each block brings some rows: of the tile, or along k.
+        let (rows, row) = if self.across { (k / self.sharing, 64) } else { (step / self.sharing, k) };
+        let first = mul(self.member.clone(), rows);
+        (0..self.extent / step)
+            .map(|i| Piece {
+                across: if self.across { c(i * step) } else { add(first.clone(), c(i * step)) },
+                along: if self.across { first.clone() } else { c(0) },
+                element: add(mul(first.clone(), row), c(self.offset + i * step * k)),
+            })
+            .collect()
     }
 
     /// Elements from a row (column) of 64 to an instruction's step along k.
@@ -91,29 +117,36 @@ impl<'p> Pipeline<'p> {
         let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);
         let order = plan.ping_pong.then(|| b.array("order", DType::U64, 2, Space::Shared, 8));
         let sums = b.array("sums", gemm.accumulator(), plan.row_blocks() * n / 2, Space::Register, 16);
+        let [share_b, share_a] = plan.cluster.map(i64::from);
         let map = |array, dims: [i64; 2], tile: [i64; 2]| TensorMap {
             array,
             dims: dims.map(|d| d as u64),
             tile: tile.map(|t| t as u32),
             swizzle: true,
         };
-        let side = |array, across: bool, extent: i64, tile: i64| match across {
-            true => map(array, [extent, gemm.k], [64, k]),
-            false => map(array, [gemm.k, extent], [k, tile]),
+        let side = |array, across: bool, extent: i64, tile: i64, sharing: i64| match across {
+            true => map(array, [extent, gemm.k], [64, k / sharing]),
+            false => map(array, [gemm.k, extent], [k, tile / sharing]),
         };
         let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
-        let mut maps = vec![side(params.a, a_across, gemm.m, m), side(params.b, b_across, gemm.n, n)];
+        let mut maps = vec![side(params.a, a_across, gemm.m, m, share_a), side(params.b, b_across, gemm.n, n, share_b)];
         if is_tma {
             maps.push(map(params.out, [gemm.n, gemm.m], [64, 64]));
         }
+        // Numbers in a cluster run along n first: A's sharers are neighbours.
+        let rank = rem(Index::BlockIdx(Dim::X), plan.cluster_size().into());
+        let (row, column) = (div(rank.clone(), share_a), rem(rank, share_a));
+        let shift = |bits: i64, by: Index| Index::Shl(Box::new(c(bits)), Box::new(by));
+        let neighbours = shift((1 << share_a) - 1, mul(row.clone(), share_a));
+        let stacked = shift((0..share_b).map(|i| 1 << (i * share_a)).sum(), column.clone());
         Pipeline {
             gemm,
             plan,
             params,
             maps,
             sides: [
-                Side { offset: 0, across: a_across, extent: m },
-                Side { offset: m * k, across: b_across, extent: n },
+                Side { offset: 0, across: a_across, extent: m, sharing: share_a, member: column, mask: neighbours },
+                Side { offset: m * k, across: b_across, extent: n, sharing: share_b, member: row, mask: stacked },
             ],
             ring,
             staging,
@@ -135,7 +168,7 @@ impl<'p> Pipeline<'p> {
         let stages = i64::from(plan.stages);
         let (full, empty) = (self.full, self.empty);
         let mut make = self.builder.repeat("stage", (0, stages), Unroll::Full, |_, s| {
-            [(full, 1), (empty, if plan.ping_pong { 1 } else { plan.consumers })]
+            [(full, 1), (empty, plan.cluster_size() * if plan.ping_pong { 1 } else { plan.consumers })]
                 .map(|(array, arrivals)| Stmt::Group(GroupOp::BarrierInit { barrier: (array, s.clone()), arrivals }))
                 .to_vec()
         });
@@ -144,7 +177,10 @@ impl<'p> Pipeline<'p> {
         }
         make.push(Stmt::Group(GroupOp::FenceBarrierInit));
         let mut body = guarded(Cond::Eq(thread(), c(0)), make);
-        body.push(Stmt::Barrier);
+        // In a cluster nobody reaches another's barriers before they are made.
+        let is_cluster = plan.cluster_size() > 1;
+        let meet = Stmt::Group(GroupOp::ClusterBarrier);
+        body.push(if is_cluster { meet.clone() } else { Stmt::Barrier });
         let registers = plan.registers();
         let producer = Role {
             name: "producer".into(),
@@ -165,27 +201,22 @@ impl<'p> Pipeline<'p> {
             registers: registers.map(|r| r.1),
             body: self.consumer(&Index::Var(number)),
         };
-        body.push(Stmt::Roles(vec![producer, consumer]));
-        let letter = |t: bool| if t { 'T' } else { 'N' };
-        let mut notes = vec![format!(
-            "C ({} x {}, {:?}) = A * B, k {}, {:?}, {}{}",
-            gemm.m,
-            gemm.n,
-            gemm.output,
-            gemm.k,
-            gemm.operand,
-            letter(gemm.a_transposed),
-            letter(gemm.b_transposed)
-        )];
-        notes.extend(plan.describe());
+        let mut roles = vec![producer, consumer];
+        if is_cluster {
+            // Nobody leaves whose barriers another may still arrive at.
+            roles.iter_mut().for_each(|role| role.body.push(meet.clone()));
+        }
+        body.push(Stmt::Roles(roles));
+        let (name, notes) = title(gemm, plan.split_k, plan.describe());
         let kernel = Kernel {
-            name: if plan.split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() },
+            name,
             notes,
             arrays: self.builder.arrays,
             grid: [self.grid as u32, 1, 1],
             block: [plan.threads(), 1, 1],
             shared_bytes: self.builder.shared_bytes,
             min_blocks_per_sm: Some(1),
+            cluster: plan.cluster_size(),
             tensor_maps: self.maps,
             body,
         };
@@ -200,7 +231,12 @@ impl<'p> Pipeline<'p> {
     ) -> Vec<Stmt> {
         let total = self.total;
         let (grid, raster) = (self.grid, self.plan.raster);
-        let block = Index::BlockIdx(Dim::X);
+        let cluster = self.plan.cluster.map(i64::from);
+        let size = cluster[0] * cluster[1];
+        // Clusters walk over the tiles: of what follows, all is counted in clusters.
+        let (total, grid) = (total / size, grid / size);
+        let tiles = [self.tiles[0] / cluster[0], self.tiles[1] / cluster[1]];
+        let block = div(Index::BlockIdx(Dim::X), size);
         let every_other = consumer.filter(|_| self.plan.ping_pong);
         let var = self.builder.fresh();
         let is_loop = total > grid || every_other.is_some();
@@ -209,13 +245,18 @@ impl<'p> Pipeline<'p> {
         let number = add(block.clone(), mul(turn.clone(), grid));
         let mut body = Vec::new();
         let number = self.builder.bind(&mut body, "tile", number);
-        let per_part = self.tiles[0] * self.tiles[1];
+        let per_part = tiles[0] * tiles[1];
         let (part, number) = match self.plan.split_k {
             1 => (c(0), number),
             _ => (div(number.clone(), per_part), rem(number, per_part)),
         };
         let part = self.builder.bind(&mut body, "part", part);
-        let (row, column) = place(&number, self.tiles[0], self.tiles[1], raster);
+        let along = cluster[usize::from(raster.columns)];
+        let raster = Raster { group: (raster.group + along - 1) / along, ..raster };
+        let (row, column) = place(&number, tiles[0], tiles[1], raster);
+        // The block's place in its cluster.
+        let row = add(mul(row, cluster[0]), self.sides[1].member.clone());
+        let column = add(mul(column, cluster[1]), self.sides[0].member.clone());
         let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
         let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
         body.extend(code(self, &Work { m0, n0, part, turn, own_turn }));
@@ -271,16 +312,18 @@ impl<'p> Pipeline<'p> {
                 let at_k = add(mul(work.part.clone(), this.steps * k), mul(round.clone(), stages * k));
                 let at_k = add(at_k, c(stage * k));
                 for (map, (side, first)) in this.sides.iter().zip([&work.m0, &work.n0]).enumerate() {
-                    for (offset, element) in side.boxes(k) {
-                        let along = add(first.clone(), c(offset));
-                        let (x, y) = if side.across { (along, at_k.clone()) } else { (at_k.clone(), along) };
+                    for piece in side.boxes(k) {
+                        let across = add(first.clone(), piece.across);
+                        let along = add(at_k.clone(), piece.along);
+                        let (x, y) = if side.across { (across, along) } else { (along, across) };
                         list.push(GroupOp::LoadTile {
                             dst: this.ring,
-                            dst_index: c(stage * (m + n) * k + element),
+                            dst_index: add(piece.element, c(stage * (m + n) * k)),
                             map: map as u32,
                             x,
                             y,
                             barrier: barrier.clone(),
+                            multicast: (side.sharing > 1).then(|| side.mask.clone()),
                         });
                     }
                 }
@@ -315,10 +358,16 @@ impl<'p> Pipeline<'p> {
         let (sums, sum_type) = (self.sums, self.op.accumulator());
         let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
         let release = {
-            let (empty, first) = (self.empty, first.clone());
+            let (empty, first, member) = (self.empty, first.clone(), member.clone());
+            let size = i64::from(self.plan.cluster_size());
             move |stage: i64, also: Cond| {
-                let arrive = Stmt::Group(GroupOp::Arrive { barrier: (empty, c(stage)) });
-                guarded(both(first.clone(), also), vec![arrive])
+                let barrier = (empty, c(stage));
+                let (who, arrive) = match size {
+                    1 => (first.clone(), GroupOp::Arrive { barrier }),
+                    // A thread for each block.
+                    _ => (less(true, &member, size), GroupOp::ArriveRemote { barrier, rank: member.clone() }),
+                };
+                guarded(both(who, also), vec![Stmt::Group(arrive)])
             }
         };
         let body = self.for_each_tile(Some(number), |this, work| {

@@ -1,5 +1,6 @@
 //! `wgmma`: reads its operands and writes its accumulators as late as the model allows, at the wait that covers it.
 use super::phases::swizzled;
+use super::traffic::{chunks, operand_chunks};
 use super::warp::tf32;
 use super::{Fault, FaultKind, Mask, Runner};
 use crate::kernel::{ArrayId, Descriptor, GroupOp, Space, Wgmma};
@@ -82,8 +83,15 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Elements of an operand, row by row (A) or column by column (B).
-    fn operand(&self, op: Wgmma, d: &Descriptor, rows: u32, transposed: bool, t: usize) -> Result<Vec<usize>, Fault> {
+    /// Elements of an operand, row by row (A) or column by column (B); counts its wavefronts.
+    fn operand(
+        &mut self,
+        op: Wgmma,
+        d: &Descriptor,
+        rows: u32,
+        transposed: bool,
+        t: usize,
+    ) -> Result<Vec<usize>, Fault> {
         let a = self.kernel.array(d.array);
         if a.space != Space::Shared || a.dtype != op.operand || transposed && a.dtype.bytes() != 2 {
             return Err(
@@ -98,15 +106,22 @@ impl Runner<'_> {
         if first % 16 != 0 || leading % 16 != 0 || stride % 16 != 0 || base % 1024 != 0 {
             return Err(self.machine("a descriptor that is not aligned".into()));
         }
+        let place = |r: u64, k: u64| {
+            let at = if transposed {
+                r / 64 * leading + k / 8 * stride + k % 8 * 128 + r % 64 * bytes
+            } else {
+                r / 8 * stride + r % 8 * 128 + k * bytes
+            };
+            swizzled(first + at)
+        };
+        let (taken, least) = chunks(&operand_chunks(rows.into(), op.k().into(), bytes, transposed, place));
+        let counts = self.here();
+        counts.shared_load_wavefronts += taken;
+        counts.shared_load_wavefronts_ideal += least;
         let mut list = Vec::new();
         for r in 0..u64::from(rows) {
             for k in 0..u64::from(op.k()) {
-                let at = if transposed {
-                    r / 64 * leading + k / 8 * stride + k % 8 * 128 + r % 64 * bytes
-                } else {
-                    r / 8 * stride + r % 8 * 128 + k * bytes
-                };
-                let element = (swizzled(first + at) - base) / bytes;
+                let element = (place(r, k) - base) / bytes;
                 if element >= a.len {
                     let (array, kind) = (a.name.clone(), FaultKind::OutOfBounds { len: a.len });
                     return Err(Fault { kind, array, index: element as i64, block: self.block, thread: t as u32 });
@@ -164,8 +179,9 @@ impl Runner<'_> {
     fn finish(&mut self, flight: Flight, done: bool) -> Result<(), Fault> {
         let Flight { op, first, d, a, b, sums } = flight;
         let who = self.who(first);
-        // What follows on any path from here happens after the reads.
-        let epoch = self.now.epoch.saturating_sub(1);
+        // What follows on any path from here happens after the reads: they count as what the whole role knows.
+        let known = self.now.order.as_ref().and_then(|o| o.horizon.get(who.thread as usize).copied());
+        let epoch = known.unwrap_or(self.now.epoch).saturating_sub(1);
         let mut values = |(array, list): &(ArrayId, Vec<usize>)| -> Result<Vec<f64>, Fault> {
             let mut out = Vec::new();
             for i in list {

@@ -1,15 +1,15 @@
 //! Barriers with phases, and copies by the TMA, which arrive as late as the model allows: when someone waits for the
-//! phase that counts their bytes, and everybody it counts has arrived.
-use super::{Fault, FaultKind, Ints, Mask, Runner};
+//! phase that counts their bytes, and everybody it counts has arrived. Threads are numbered through the cluster here.
+use super::{Counts, Fault, FaultKind, Ints, Mask, Runner};
 use crate::kernel::{ArrayId, GroupOp, Index, Space};
 use satune_ir::DType;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// An element of an array in memory.
 type Element = (ArrayId, usize);
 
 /// An element in shared memory, and its place in global memory, unless it lies beyond the matrix.
-type Move = (Element, Option<Element>);
+pub(super) type Move = (Element, Option<Element>);
 
 /// One barrier.
 struct Barrier {
@@ -39,15 +39,22 @@ struct Stored {
     values: Option<Vec<f64>>,
 }
 
-/// All barriers and stores of a block.
+/// A barrier of one of the cluster's blocks.
+type Name = (usize, ArrayId, i64);
+
+/// All barriers and stores of a cluster.
 pub(super) struct Phases {
-    barriers: HashMap<(ArrayId, i64), Barrier>,
+    barriers: HashMap<Name, Barrier>,
     /// Fences for asynchronous readers, per thread.
     pub fences: Vec<u32>,
     /// Fences after barriers were made, per thread.
     made_fences: Vec<u32>,
     open: HashMap<usize, Vec<Stored>>,
     groups: HashMap<usize, VecDeque<Vec<Stored>>>,
+    /// What the blocks knew of each thread when they last met.
+    pub met: Vec<u32>,
+    /// The last arrival of each thread at a barrier of each other block.
+    pub visits: BTreeMap<(usize, usize), u32>,
 }
 
 impl Phases {
@@ -58,6 +65,8 @@ impl Phases {
             made_fences: vec![0; threads],
             open: HashMap::new(),
             groups: HashMap::new(),
+            met: vec![0; threads],
+            visits: BTreeMap::new(),
         }
     }
 
@@ -70,6 +79,7 @@ impl Phases {
 impl Runner<'_> {
     pub(super) fn group_op(&mut self, op: &GroupOp, mask: &Mask) -> Result<(), Fault> {
         let threads: Vec<usize> = (0..self.threads).filter(|t| mask[*t]).collect();
+        let base = self.id(0);
         match op {
             GroupOp::BarrierInit { barrier, arrivals } => {
                 let index = self.index(&barrier.1)?;
@@ -79,27 +89,34 @@ impl Runner<'_> {
                 Ok(())
             }
             GroupOp::FenceBarrierInit => {
-                threads.into_iter().for_each(|t| self.phases.made_fences[t] += 1);
+                threads.into_iter().for_each(|t| self.phases.made_fences[base + t] += 1);
                 Ok(())
             }
-            GroupOp::Arrive { barrier } | GroupOp::ArriveExpect { barrier, .. } => {
-                let bytes = if let GroupOp::ArriveExpect { bytes, .. } = op { *bytes } else { 0 };
-                let index = self.index(&barrier.1)?;
-                threads.into_iter().try_for_each(|t| self.arrive((barrier.0, index.get(t)), bytes, t))
+            GroupOp::Arrive { .. } | GroupOp::ArriveExpect { .. } | GroupOp::ArriveRemote { .. } => {
+                self.arrivals(op, &threads)?;
+                // What the role does from here on, nobody knows by these arrivals.
+                self.now.epoch += u32::from(self.now.order.is_some());
+                Ok(())
             }
+            GroupOp::ClusterBarrier => Err(self.machine("a cluster's blocks meet in part of their code".into())),
             GroupOp::WaitPhase { .. } => Err(self.machine("a wait for a phase outside of roles".into())),
-            GroupOp::LoadTile { dst, dst_index, map, x, y, barrier } => {
+            GroupOp::LoadTile { dst, dst_index, map, x, y, barrier, multicast } => {
                 let at = [self.index(dst_index)?, self.index(x)?, self.index(y)?, self.index(&barrier.1)?];
-                threads.into_iter().try_for_each(|t| self.load_tile(*dst, *map, barrier.0, &at, t))
+                let blocks = multicast.as_ref().map(|mask| self.index(mask)).transpose()?;
+                for t in threads {
+                    let mask = blocks.as_ref().map_or(1 << self.rank, |mask| mask.get(t));
+                    self.load_tile(*dst, *map, barrier.0, &at, mask, t)?;
+                }
+                Ok(())
             }
             GroupOp::StoreTile { map, x, y, src, src_index } => {
                 let at = [self.index(src_index)?, self.index(x)?, self.index(y)?];
                 threads.into_iter().try_for_each(|t| self.store_tile(*src, *map, &at, t))
             }
             GroupOp::StoreCommit => {
-                for t in threads {
-                    let group = self.phases.open.remove(&t).unwrap_or_default();
-                    self.phases.groups.entry(t).or_default().push_back(group);
+                for id in threads.into_iter().map(|t| base + t) {
+                    let group = self.phases.open.remove(&id).unwrap_or_default();
+                    self.phases.groups.entry(id).or_default().push_back(group);
                 }
                 Ok(())
             }
@@ -107,7 +124,7 @@ impl Runner<'_> {
                 threads.into_iter().try_for_each(|t| self.store_wait(t, *latest as usize, *read))
             }
             GroupOp::FenceAsync => {
-                threads.into_iter().for_each(|t| self.phases.fences[t] += 1);
+                threads.into_iter().for_each(|t| self.phases.fences[base + t] += 1);
                 Ok(())
             }
             GroupOp::NamedBarrier { threads: count, .. } => {
@@ -128,6 +145,20 @@ impl Runner<'_> {
         }
     }
 
+    fn arrivals(&mut self, op: &GroupOp, threads: &[usize]) -> Result<(), Fault> {
+        let (barrier, bytes) = match op {
+            GroupOp::Arrive { barrier } | GroupOp::ArriveRemote { barrier, .. } => (barrier, 0),
+            GroupOp::ArriveExpect { barrier, bytes } => (barrier, *bytes),
+            _ => return Ok(()),
+        };
+        let index = self.index(&barrier.1)?;
+        let ranks = if let GroupOp::ArriveRemote { rank, .. } = op { Some(self.index(rank)?) } else { None };
+        threads.iter().try_for_each(|t| match &ranks {
+            Some(ranks) => self.arrive_remote(barrier.0, index.get(*t), ranks.get(*t), *t),
+            None => self.arrive((self.rank, barrier.0, index.get(*t)), bytes, *t),
+        })
+    }
+
     fn make_barrier(&mut self, array: ArrayId, index: i64, arrivals: u32, t: usize) -> Result<(), Fault> {
         let a = self.kernel.array(array);
         let fits = a.space == Space::Shared && a.dtype == DType::U64 && index >= 0 && (index as u64) < a.len;
@@ -137,7 +168,8 @@ impl Runner<'_> {
             ));
         }
         let writer = self.phases.writers() as u32;
-        let made = (t, self.now.epoch, self.phases.made_fences[t]);
+        let id = self.id(t);
+        let made = (id, self.now.epoch, self.phases.made_fences[id]);
         let barrier = Barrier {
             arrivals,
             missing: arrivals,
@@ -149,17 +181,17 @@ impl Runner<'_> {
             flights: Vec::new(),
             bytes: 0,
         };
-        if self.phases.barriers.insert((array, index), barrier).is_some() {
+        if self.phases.barriers.insert((self.rank, array, index), barrier).is_some() {
             return Err(self.machine("a barrier is made twice".into()));
         }
         Ok(())
     }
 
     /// The barrier, if the thread may know of it; `tma`: and the TMA.
-    fn barrier(&mut self, at: (ArrayId, i64), t: usize, tma: bool) -> Result<&mut Barrier, Fault> {
+    fn barrier(&mut self, at: Name, t: usize, tma: bool) -> Result<&mut Barrier, Fault> {
         let who = self.who(t);
-        let name = self.kernel.array(at.0).name.clone();
-        let fault = |kind| Fault { kind, array: name.clone(), index: at.1, block: who.block, thread: who.thread };
+        let name = self.kernel.array(at.1).name.clone();
+        let fault = |kind| Fault { kind, array: name.clone(), index: at.2, block: who.block, thread: who.thread };
         let Some(barrier) = self.phases.barriers.get_mut(&at) else { return Err(fault(FaultKind::Unwritten)) };
         let (maker, epoch, fences) = barrier.made;
         if !who.is_after(maker as u32, epoch) {
@@ -171,14 +203,14 @@ impl Runner<'_> {
         Ok(barrier)
     }
 
-    fn arrive(&mut self, at: (ArrayId, i64), bytes: u32, t: usize) -> Result<(), Fault> {
+    fn arrive(&mut self, at: Name, bytes: u32, t: usize) -> Result<(), Fault> {
         let mut horizon = self.now.order.as_ref().map(|o| o.horizon.clone()).unwrap_or_default();
-        if let Some(own) = horizon.get_mut(t) {
+        if let Some(own) = horizon.get_mut(self.id(t)) {
             *own = self.now.epoch + 1;
         }
         let message = "more arrivals than a phase takes, before its bytes have landed";
         let late = self.machine(message.into());
-        let barrier = self.barrier(at, t, bytes > 0)?;
+        let barrier = self.barrier(at, t, bytes > 0 || at.0 != self.rank)?;
         if barrier.missing == 0 {
             return Err(late);
         }
@@ -191,6 +223,19 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// An arrival at a barrier of a block of the cluster.
+    fn arrive_remote(&mut self, array: ArrayId, index: i64, rank: i64, t: usize) -> Result<(), Fault> {
+        let target = usize::try_from(rank).ok().filter(|r| *r < self.blocks.len());
+        let Some(target) = target else {
+            return Err(self.machine(format!("an arrival at block {rank} of a cluster of {}", self.blocks.len())));
+        };
+        if target != self.rank {
+            let visit = self.phases.visits.entry((target, self.id(t))).or_default();
+            *visit = (*visit).max(self.now.epoch);
+        }
+        self.arrive((target, array, index), 0, t)
+    }
+
     /// Whether the phase of the parity is complete; then the role knows what happened before.
     pub(super) fn try_wait(
         &mut self,
@@ -201,8 +246,8 @@ impl Runner<'_> {
     ) -> Result<bool, Fault> {
         let (index, parity) = (self.index(index)?, self.index(parity)?);
         let Some(t) = mask.iter().position(|m| *m) else { return Ok(true) };
-        let at = (array, index.get(t));
-        if (0..self.threads).any(|u| mask[u] && (index.get(u), parity.get(u)) != (at.1, parity.get(t))) {
+        let at = (self.rank, array, index.get(t));
+        if (0..self.threads).any(|u| mask[u] && (index.get(u), parity.get(u)) != (at.2, parity.get(t))) {
             return Err(self.machine("threads of a role wait for different barriers".into()));
         }
         self.land(at, t)?;
@@ -218,7 +263,7 @@ impl Runner<'_> {
     }
 
     /// Lets the copies arrive that a phase waits for, where nothing else is missing.
-    fn land(&mut self, at: (ArrayId, i64), t: usize) -> Result<(), Fault> {
+    fn land(&mut self, at: Name, t: usize) -> Result<(), Fault> {
         let barrier = self.barrier(at, t, false)?;
         if barrier.missing > 0 || barrier.announced == 0 || barrier.announced != barrier.bytes {
             return Ok(());
@@ -272,20 +317,41 @@ impl Runner<'_> {
         Err(self.machine(reason.into()))
     }
 
-    fn load_tile(&mut self, dst: ArrayId, map: u32, barriers: ArrayId, at: &[Ints; 4], t: usize) -> Result<(), Fault> {
+    /// `mask`: the blocks of the cluster that receive the box, one bit for each.
+    fn load_tile(
+        &mut self,
+        dst: ArrayId,
+        map: u32,
+        barriers: ArrayId,
+        at: &[Ints; 4],
+        mask: i64,
+        t: usize,
+    ) -> Result<(), Fault> {
         let [first, x, y, index] = at.each_ref().map(|i| i.get(t));
         let elements = self.tile_elements((dst, first), map, (x, y))?;
-        let barrier = self.barrier((barriers, index), t, true)?;
-        let (writer, phase) = (barrier.writer, barrier.phase);
-        let who = self.who(t);
-        for ((_, element), _) in &elements {
-            self.tracked(dst)?.begin_landing(&who, *element, writer, phase)?;
-        }
         let bytes = elements.len() as u64 * u64::from(self.kernel.array(dst).dtype.bytes());
-        let barrier = self.barrier((barriers, index), t, true)?;
-        barrier.bytes += bytes;
-        barrier.flights.extend(elements);
-        self.here().async_copies += 1;
+        let blocks = self.blocks.len();
+        if mask <= 0 || mask >> blocks != 0 {
+            return Err(self.machine(format!("a copy to the blocks {mask:#b} of a cluster of {blocks}")));
+        }
+        let (home, who) = (self.rank, self.who(t));
+        let mut traffic = self.tile_traffic(&elements, map, false);
+        traffic.async_copies = 1;
+        for rank in (0..blocks).filter(|rank| mask >> rank & 1 == 1) {
+            let barrier = self.barrier((rank, barriers, index), t, true)?;
+            let (writer, phase) = (barrier.writer, barrier.phase);
+            barrier.bytes += bytes;
+            barrier.flights.extend(&elements);
+            self.enter(rank);
+            let begun = elements
+                .iter()
+                .try_for_each(|((_, element), _)| self.tracked(dst)?.begin_landing(&who, *element, writer, phase));
+            self.enter(home);
+            begun?;
+            *self.here() += traffic;
+            // Global memory is read once, whoever receives it.
+            traffic = Counts { global_load_sectors: 0, global_load_sectors_ideal: 0, async_copies: 0, ..traffic };
+        }
         Ok(())
     }
 
@@ -299,13 +365,15 @@ impl Runner<'_> {
                 self.tracked(*array)?.begin(&who, *i)?;
             }
         }
-        self.phases.open.entry(t).or_default().push(Stored { moves: elements, values: None });
-        self.here().async_copies += 1;
+        let mut traffic = self.tile_traffic(&elements, map, true);
+        traffic.async_copies = 1;
+        *self.here() += traffic;
+        self.phases.open.entry(self.id(t)).or_default().push(Stored { moves: elements, values: None });
         Ok(())
     }
 
     fn store_wait(&mut self, t: usize, latest: usize, read: bool) -> Result<(), Fault> {
-        let mut groups = self.phases.groups.remove(&t).unwrap_or_default();
+        let mut groups = self.phases.groups.remove(&self.id(t)).unwrap_or_default();
         let done = groups.len().saturating_sub(latest);
         let (who, epoch) = (self.who(t), self.now.epoch);
         for stored in groups.iter_mut().take(done).flatten() {
@@ -328,12 +396,12 @@ impl Runner<'_> {
         if !read {
             groups.drain(..done);
         }
-        self.phases.groups.insert(t, groups);
+        self.phases.groups.insert(self.id(t), groups);
         Ok(())
     }
 
-    /// What must not be under way when the block ends; stores that have read become complete.
-    pub(super) fn end_of_block(&mut self) -> Result<(), Fault> {
+    /// What must not be under way when the blocks end; stores that have read become complete.
+    pub(super) fn end_of_cluster(&mut self) -> Result<(), Fault> {
         if self.phases.barriers.values().any(|b| !b.flights.is_empty()) {
             return Err(self.machine("the block ends while the TMA still writes its shared memory".into()));
         }
@@ -344,7 +412,10 @@ impl Runner<'_> {
         }
         let mut threads: Vec<usize> = self.phases.groups.keys().copied().collect();
         threads.sort_unstable();
-        threads.into_iter().try_for_each(|t| self.store_wait(t, 0, false))
+        threads.into_iter().try_for_each(|id| {
+            self.enter(id / self.threads);
+            self.store_wait(id % self.threads, 0, false)
+        })
     }
 }
 

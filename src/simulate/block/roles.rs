@@ -21,35 +21,39 @@ struct Repeat {
     key: Option<usize>,
 }
 
-/// One instance of a role.
-struct Agent<'k> {
+/// One instance of a role of one block.
+pub(super) struct Agent<'k> {
     name: &'k str,
     frames: Vec<Frame<'k>>,
-    context: Context,
+    pub context: Context,
+    /// Its block's number in the cluster.
+    pub rank: usize,
+    /// It stands at the cluster's barrier.
+    pub meets: bool,
 }
 
 enum Step {
     Moved,
     Blocked,
+    Meets,
     Done,
 }
 
 impl<'k> Runner<'k> {
-    pub(super) fn roles(&mut self, roles: &'k [Role], mask: &Mask) -> Result<(), Fault> {
-        if mask.iter().any(|m| !*m) || self.now.order.is_some() {
-            return Err(self.machine("warps part where not all of them are".into()));
-        }
-        let mut agents = self.part(roles)?;
-        let shared = self.memory.iter_mut().flatten();
-        let count = agents.len();
-        shared.for_each(|m| m.part(count));
+    /// Runs the roles of all blocks to their end.
+    pub(super) fn run_agents(&mut self, mut agents: Vec<Agent<'k>>) -> Result<(), Fault> {
         loop {
             let (mut moved, mut done) = (false, 0);
             for agent in &mut agents {
+                self.enter(agent.rank);
                 std::mem::swap(&mut self.now, &mut agent.context);
                 let result = loop {
+                    if agent.meets {
+                        break Ok(Step::Blocked);
+                    }
                     match self.step(&mut agent.frames) {
                         Ok(Step::Moved) => moved = true,
+                        Ok(Step::Meets) => (agent.meets, moved) = (true, true),
                         other => break other,
                     }
                 };
@@ -62,9 +66,12 @@ impl<'k> Runner<'k> {
                 done += usize::from(is_over);
             }
             if done == agents.len() {
-                return Ok(());
+                return self.check_visits(&agents);
             }
-            if !moved {
+            let meeting = agents.iter().filter(|a| a.meets).count();
+            if meeting > 0 && meeting + done == agents.len() {
+                self.meet(&mut agents);
+            } else if !moved {
                 let waiting: Vec<&str> = agents.iter().filter(|a| !a.frames.is_empty()).map(|a| a.name).collect();
                 let kind = FaultKind::Deadlock(format!("{} wait for each other", waiting.join(", ")));
                 return Err(Fault { kind, array: self.kernel.name.clone(), index: 0, block: self.block, thread: 0 });
@@ -72,46 +79,63 @@ impl<'k> Runner<'k> {
         }
     }
 
-    fn part(&mut self, roles: &'k [Role]) -> Result<Vec<Agent<'k>>, Fault> {
-        let mut ranges = Vec::new();
+    /// The warps of all blocks part.
+    pub(super) fn part(&mut self, roles: &'k [Role]) -> Result<Vec<Agent<'k>>, Fault> {
+        let mut own = Vec::new();
         let mut registers = 0;
         for role in roles {
             for i in 0..role.instances.max(1) {
                 let first = (role.first_warp + i * role.warps) * 32;
-                ranges.push((first, first + role.warps * 32));
+                own.push((first, first + role.warps * 32));
             }
             registers += u64::from(role.registers.unwrap_or(0)) * u64::from(role.warps * role.instances.max(1) * 32);
             if role.registers.is_some_and(|r| r % 8 != 0 || !(24..=256).contains(&r) || role.warps % 4 != 0) {
                 return Err(self.machine("setmaxnreg of other than 24 to 256 by 8, or of part of four warps".into()));
             }
         }
-        let covered = ranges.iter().map(|(a, b)| b - a).sum::<u32>() as usize == self.threads;
-        let in_order = ranges.first().is_some_and(|r| r.0 == 0) && ranges.windows(2).all(|w| w[0].1 == w[1].0);
+        let covered = own.iter().map(|(a, b)| b - a).sum::<u32>() as usize == self.threads;
+        let in_order = own.first().is_some_and(|r| r.0 == 0) && own.windows(2).all(|w| w[0].1 == w[1].0);
         if !covered || !in_order {
             return Err(self.machine("roles that are not the block's warps in order".into()));
         }
         if registers > 65536 {
             return Err(self.machine(format!("roles with {registers} registers; an SM has 65536")));
         }
+        let (count, threads) = (self.blocks.len(), self.threads as u32);
+        let ranges: Vec<(u32, u32)> = (0..count as u32)
+            .flat_map(|rank| own.iter().map(move |(a, b)| (rank * threads + a, rank * threads + b)))
+            .collect();
         let ranges = Rc::new(ranges);
-        let epoch = self.now.epoch;
-        // Of what happened before, all that a barrier of the block stands behind.
-        let mut horizon = vec![epoch; self.threads];
-        horizon.resize(self.phases.writers(), 0);
         let mut agents = Vec::new();
-        for role in roles {
-            for i in 0..role.instances.max(1) {
-                let number = agents.len();
-                let (first, end) = ranges[number];
-                let mask = (0..self.threads as u32).map(|t| (first..end).contains(&t)).collect::<Vec<_>>();
-                let order = Order { role: number, roles: ranges.clone(), horizon: horizon.clone() };
-                let mut context =
-                    Context { vars: self.now.vars.clone(), epoch, order: Some(Rc::new(order)), ..Context::default() };
-                if let Some(var) = role.number {
-                    context.vars.insert(var, Ints::Same(i64::from(i)));
+        for rank in 0..count {
+            self.enter(rank);
+            self.memory.iter_mut().flatten().for_each(|m| m.part(ranges.len()));
+            let epoch = self.now.epoch;
+            // Of what happened before, all that a barrier of the block stands behind; of other blocks, of the cluster.
+            let mut horizon = self.phases.met.clone();
+            let first = self.id(0);
+            horizon[first..first + self.threads].fill(epoch);
+            horizon.resize(self.phases.writers(), 0);
+            let mut place = 0;
+            for role in roles {
+                for i in 0..role.instances.max(1) {
+                    let number = agents.len();
+                    let (first, end) = own[place];
+                    place += 1;
+                    let mask = (0..threads).map(|t| (first..end).contains(&t)).collect::<Vec<_>>();
+                    let order = Order { role: number, roles: ranges.clone(), horizon: horizon.clone() };
+                    let mut context = Context {
+                        vars: self.now.vars.clone(),
+                        epoch,
+                        order: Some(Rc::new(order)),
+                        ..Context::default()
+                    };
+                    if let Some(var) = role.number {
+                        context.vars.insert(var, Ints::Same(i64::from(i)));
+                    }
+                    let frame = Frame { list: &role.body, at: 0, mask: Rc::new(mask), repeat: None };
+                    agents.push(Agent { name: &role.name, frames: vec![frame], context, rank, meets: false });
                 }
-                let frame = Frame { list: &role.body, at: 0, mask: Rc::new(mask), repeat: None };
-                agents.push(Agent { name: &role.name, frames: vec![frame], context });
             }
         }
         Ok(agents)
@@ -195,6 +219,16 @@ impl<'k> Runner<'k> {
                     return Ok(Step::Blocked);
                 }
                 frame.at += 1;
+            }
+            Stmt::Group(GroupOp::ClusterBarrier) => {
+                frame.at += 1;
+                let role = self.now.order.as_ref().and_then(|o| o.roles.get(o.role).copied());
+                let threads = mask.iter().filter(|m| **m).count();
+                if role.map(|(first, end)| (end - first) as usize) != Some(threads) {
+                    return Err(self.machine("a cluster's barrier that part of a role reaches".into()));
+                }
+                self.here().barriers += self.warps(&mask);
+                return Ok(Step::Meets);
             }
             other => {
                 frame.at += 1;

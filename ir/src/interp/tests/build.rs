@@ -79,18 +79,7 @@ impl Build {
     }
 
     pub fn empty(id: crate::BlockId, name: &str) -> Block {
-        Block {
-            id,
-            name: name.into(),
-            iter_vars: Vec::new(),
-            reads: Vec::new(),
-            writes: Vec::new(),
-            init: None,
-            alloc_buffers: Vec::new(),
-            match_buffers: Vec::new(),
-            annotations: Annotations::new(),
-            body: Box::new(Stmt::Seq(Vec::new())),
-        }
+        Block::plain(id, name, Stmt::Seq(Vec::new()))
     }
 
     pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[i64]) -> BufferId {

@@ -28,6 +28,15 @@ pub enum StreamTerm {
         /// The rest.
         body: [Id; 1],
     },
+    /// rfactor of every reduction over long rows; 1 part where rows stay whole.
+    Parts {
+        /// Parts of a row.
+        parts: i64,
+        /// Variant before.
+        variant: u16,
+        /// Schedule of what is left.
+        body: [Id; 1],
+    },
     /// Blocks `from..to` make a kernel, and others follow. Children: the kernel, the rest.
     Launch {
         /// First block.
@@ -149,6 +158,7 @@ impl Language for StreamTerm {
             Launch { children, .. } => children,
             Inline { body, .. }
             | Keep { body, .. }
+            | Parts { body, .. }
             | Last { body, .. }
             | Loop { body, .. }
             | Rows { body, .. }
@@ -168,6 +178,7 @@ impl Language for StreamTerm {
             Launch { children, .. } => children,
             Inline { body, .. }
             | Keep { body, .. }
+            | Parts { body, .. }
             | Last { body, .. }
             | Loop { body, .. }
             | Rows { body, .. }
@@ -188,6 +199,7 @@ impl fmt::Display for StreamTerm {
             Nest(state) => write!(f, "nest:{:?}", state.step),
             Inline { block, reverse, .. } => write!(f, "{}inline:{block}", if *reverse { "reverse-" } else { "" }),
             Keep { block, .. } => write!(f, "keep:{block}"),
+            Parts { parts, .. } => write!(f, "parts:{parts}"),
             Launch { from, to, .. } => write!(f, "kernel:{from}..{to}"),
             Last { from, to, .. } => write!(f, "last-kernel:{from}..{to}"),
             Loop { role, extent, .. } => write!(f, "loop:{role}:{extent}"),
@@ -207,12 +219,17 @@ impl fmt::Display for StreamTerm {
 /// What stands over a body of `b`; `None` where the node may not.
 fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option<StreamState> {
     let with = |step: Step| Some(StreamState { step, ..b });
-    let at_kernels = |at: u8| b.step == Step::Inline(at) || b.step == Step::Kernels(0);
+    let at_kernels = |at: u8| b.step == Step::Inline(at) || b.step == Step::Parts;
     match (node, b.step) {
         (StreamTerm::Inline { block, variant, .. }, _) if at_kernels(block + 1) => {
             (*variant != b.variant).then_some(StreamState { variant: *variant, step: Step::Inline(*block) })
         }
         (StreamTerm::Keep { block, .. }, _) if at_kernels(block + 1) => with(Step::Inline(*block)),
+        (StreamTerm::Parts { parts, variant, .. }, Step::Kernels(0)) => {
+            // Whole rows are those of the same variant.
+            ((*parts == 1) == (*variant == b.variant) && *parts > 0).then_some(())?;
+            Some(StreamState { variant: *variant, step: Step::Parts })
+        }
         (StreamTerm::Launch { from, to, .. }, Step::Kernel { from: f, to: t }) if (f, t) == (*from, *to) => {
             let fits = rest.is_some_and(|r| r.variant == b.variant && r.step == Step::Kernels(*to));
             if fits {

@@ -8,6 +8,7 @@ mod language;
 mod plan;
 mod problem;
 mod read;
+mod size;
 mod state;
 
 pub use language::StreamTerm;
@@ -15,4 +16,5 @@ pub use plan::{FlatPlan, Held, KernelPlan, RowPlan, StreamPlan, TilePlan};
 pub use problem::{
     Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams,
 };
+pub use size::{stream_blocks, stream_shared_bytes};
 pub use state::{FlatState, Holds, Place, RowState, Step, StreamState, TileState};

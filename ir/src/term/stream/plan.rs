@@ -7,8 +7,19 @@ use serde::{Deserialize, Serialize};
 pub struct StreamPlan {
     /// Blocks that are inlined, in order.
     pub inlined: Vec<Inlining>,
+    /// Parts that each row of a reduction is split into: one kernel reduces the parts, another adds these up (`rfactor`).
+    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    pub parts: i64,
     /// Kernels in order; together they have every block that is left, once.
     pub kernels: Vec<KernelPlan>,
+}
+
+fn whole() -> i64 {
+    1
+}
+
+fn is_whole(parts: &i64) -> bool {
+    *parts == 1
 }
 
 /// A kernel.
@@ -117,6 +128,7 @@ impl KernelPlan {
     pub fn tile_text(&self) -> String {
         match self {
             KernelPlan::Flat(p) => format!("{}x{}", p.side_by_side, p.steps * p.threads * p.vector),
+            KernelPlan::Row(p) if p.rows_per_block() == 1 => "1 row".into(),
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
             KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
         }
@@ -176,6 +188,9 @@ impl StreamPlan {
         let mut lines = Vec::new();
         if !inlined.is_empty() {
             lines.push(format!("inlined: {}", inlined.join(", ")));
+        }
+        if self.parts > 1 {
+            lines.push(format!("rows in {} parts, added up by another kernel", self.parts));
         }
         lines.extend(self.kernels.iter().map(KernelPlan::describe));
         lines

@@ -1,4 +1,5 @@
 //! What a streaming program is: its blocks in order, and for each access which iterator indexes each dimension.
+use super::StreamPlan;
 use crate::DType;
 
 /// An iterator of a block.
@@ -30,6 +31,34 @@ pub struct Access {
     pub buffer: usize,
     /// The iterator that indexes each dimension; `None` where the index is 0 and the dimension has one element.
     pub dims: Vec<Option<usize>>,
+    /// Where two iterators index one dimension of the buffer, the outer one times the inner one's extent, plus the inner
+    /// one: the place of the outer one in `dims`, where the two stand as if the dimension were two.
+    pub split: Option<usize>,
+}
+
+impl Access {
+    /// The buffer's dimension that a place in `dims` belongs to, and which part of it: 0 the whole, 1 the outer part, 2 the
+    /// inner one.
+    pub fn dimension(&self, place: usize) -> (usize, u8) {
+        match self.split {
+            Some(at) if place == at => (at, 1),
+            Some(at) if place > at => (place - 1, if place == at + 1 { 2 } else { 0 }),
+            _ => (place, 0),
+        }
+    }
+
+    /// Extents of the buffer's dimensions, as far as the access reaches, from those of the iterators.
+    pub fn reach(&self, extent: &dyn Fn(usize) -> i64) -> Vec<i64> {
+        let mut out: Vec<i64> = Vec::with_capacity(self.dims.len());
+        for (place, dim) in self.dims.iter().enumerate() {
+            let here = dim.map_or(1, extent);
+            match (self.dimension(place), out.last_mut()) {
+                ((_, 2), Some(outer)) => *outer = outer.saturating_mul(here),
+                _ => out.push(here),
+            }
+        }
+        out
+    }
 }
 
 /// A block.
@@ -39,8 +68,10 @@ pub struct StreamBlock {
     pub name: String,
     /// What it does.
     pub kind: BlockKind,
-    /// Its iterators in order, spatial ones first; the loops are a plain nest of them.
+    /// Its iterators in the order of their loops, spatial ones first; the loops are a plain nest.
     pub iters: Vec<StreamIter>,
+    /// The place of each of them among the block's own iterators: what `compute_at` makes loops for comes in that order.
+    pub places: Vec<usize>,
     /// What it reads, in the order of the block's regions (a reduction's own sum is none of them).
     pub reads: Vec<Access>,
     /// What it writes.
@@ -87,6 +118,8 @@ pub struct Inlining {
 pub struct Stream {
     /// How it was made from the source, in order.
     pub inlined: Vec<Inlining>,
+    /// Parts that each row of a reduction is split into, to be added up by another kernel; 1 where it is whole.
+    pub parts: i64,
     /// Blocks in order of execution.
     pub blocks: Vec<StreamBlock>,
     /// Buffers.
@@ -102,6 +135,8 @@ pub struct Streams {
     pub variants: Vec<Stream>,
     /// (variant, place of a block in `source`) to the variant where that block is inlined, and whether in reverse.
     pub inline: Vec<(usize, usize, usize, bool)>,
+    /// (variant, parts, the variant in which the rows of reductions are split into so many).
+    pub parted: Vec<(usize, i64, usize)>,
 }
 
 /// How the blocks of one row kernel see their iterators: rows first, then columns.
@@ -122,6 +157,11 @@ pub enum AccessForm {
     Full,
     /// A value per row.
     PerRow,
+    /// A value that several rows share: some of the row iterators index it.
+    SomeRows,
+    /// An element per column that several rows share: the columns and some of the row iterators, contiguous along the
+    /// columns.
+    SharedRow,
     /// A value per column, the same in all rows, contiguous.
     PerColumn,
     /// One value.
@@ -155,6 +195,10 @@ impl StreamBlock {
             AccessForm::PerRow
         } else if used == columns {
             AccessForm::PerColumn
+        } else if used.iter().all(|i| *i < rows) && used.windows(2).all(|w| w[0] < w[1]) {
+            AccessForm::SomeRows
+        } else if used.ends_with(&columns) && !columns.is_empty() && used.windows(2).all(|w| w[0] < w[1]) {
+            AccessForm::SharedRow
         } else {
             AccessForm::Other
         }
@@ -292,8 +336,13 @@ impl Stream {
 }
 
 impl Streams {
-    /// The variant that a list of inlined blocks makes.
-    pub fn variant(&self, inlined: &[Inlining]) -> Option<&Stream> {
-        self.variants.iter().find(|v| v.inlined == inlined)
+    /// The variant that a list of inlined blocks makes, with the rows of reductions in so many parts.
+    pub fn variant(&self, inlined: &[Inlining], parts: i64) -> Option<&Stream> {
+        self.variants.iter().find(|v| v.inlined == inlined && v.parts == parts)
+    }
+
+    /// The variant that a plan schedules.
+    pub fn of_plan(&self, plan: &StreamPlan) -> Option<&Stream> {
+        self.variant(&plan.inlined, plan.parts)
     }
 }

@@ -15,6 +15,7 @@ impl StreamPlan {
         let node = |id: Id| nodes.get(usize::from(id)).ok_or_else(|| Incomplete("a child outside the term".into()));
         let mut current = nodes.last().ok_or_else(|| Incomplete("an empty term".into()))?;
         let mut inlined = Vec::new();
+        let mut parts = 1;
         loop {
             match current {
                 StreamTerm::Inline { block, reverse, body, .. } => {
@@ -24,10 +25,15 @@ impl StreamPlan {
                     current = node(body[0])?;
                 }
                 StreamTerm::Keep { body, .. } => current = node(body[0])?,
+                StreamTerm::Parts { parts: n, body, .. } => {
+                    parts = *n;
+                    current = node(body[0])?;
+                }
                 _ => break,
             }
         }
-        let stream = problem.variant(&inlined).ok_or_else(|| Incomplete("blocks are inlined that cannot be".into()))?;
+        let stream = problem.variant(&inlined, parts);
+        let stream = stream.ok_or_else(|| Incomplete("blocks are inlined or rows split that cannot be".into()))?;
         let mut kernels = Vec::new();
         loop {
             match current {
@@ -37,7 +43,7 @@ impl StreamPlan {
                 }
                 StreamTerm::Last { from, to, body } => {
                     kernels.push(KernelPlan::from_nodes(node(body[0])?, &node, stream, (*from, *to))?);
-                    return Ok(StreamPlan { inlined, kernels });
+                    return Ok(StreamPlan { inlined, parts, kernels });
                 }
                 other => return Err(Incomplete(format!("{other} has no place between kernels"))),
             }

@@ -106,6 +106,8 @@ pub struct TileState {
 pub enum Step {
     /// Whether the source's block of this number is inlined.
     Inline(u8),
+    /// Into how many parts the rows of reductions are split.
+    Parts,
     /// Which blocks, from this one on, make the next kernel.
     Kernels(u8),
     /// How blocks `from..to` run as one kernel.
@@ -126,7 +128,7 @@ pub enum Step {
 /// The invariant of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamState {
-    /// Number of the variant: what is inlined.
+    /// Number of the variant: what is inlined, and into how many parts rows are split.
     pub variant: u16,
     /// What comes next.
     pub step: Step,

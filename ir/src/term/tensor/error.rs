@@ -73,6 +73,14 @@ pub enum TensorError {
     /// What the TMA cannot move.
     #[error("the TMA cannot move {0}: {1}")]
     TensorMap(&'static str, &'static str),
+    /// Blocks that cannot form such clusters.
+    #[error("clusters of {} x {} blocks: {why}", .cluster[0], .cluster[1])]
+    Cluster {
+        /// Blocks along m and n.
+        cluster: [u32; 2],
+        /// What forbids them.
+        why: &'static str,
+    },
     /// More parts than tiles along k.
     #[error("{parts} parts of {tiles} tiles along k")]
     Split {

@@ -32,7 +32,7 @@ pub mod mma_conditions {
 
 /// The conditions of `wgmma` plans, one by one.
 pub mod wgmma_conditions {
-    pub use super::wgmma::{consumers, operands, rows, split, stages, store, sums, tile};
+    pub use super::wgmma::{cluster, consumers, operands, rows, split, stages, store, sums, tile};
 }
 
 /// Shared memory that a block can have on the largest GPUs, bytes.

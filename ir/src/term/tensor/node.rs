@@ -28,6 +28,8 @@ pub enum TensorNode {
         ping_pong: bool,
         /// Blocks that walk over the tiles; `None`: one per tile.
         blocks: Option<u32>,
+        /// Tiles along m and n whose blocks form a cluster.
+        cluster: [u32; 2],
     },
     /// How warps write C.
     Store {
@@ -312,8 +314,11 @@ impl fmt::Display for TensorNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TensorNode::Mma { op } => write!(f, "cta:mma:{op:?}"),
-            TensorNode::Wgmma { consumers, ping_pong, blocks } => {
+            TensorNode::Wgmma { consumers, ping_pong, blocks, cluster } => {
                 write!(f, "cta:wgmma:{consumers}{}", if *ping_pong { ":in-turn" } else { "" })?;
+                if *cluster != [1, 1] {
+                    write!(f, ":cluster:{}x{}", cluster[0], cluster[1])?;
+                }
                 blocks.map_or(Ok(()), |b| write!(f, ":persistent:{b}"))
             }
             TensorNode::Store { store, .. } => write!(f, "store:{store:?}"),

@@ -22,6 +22,10 @@ pub struct WgmmaPlan {
     pub raster: Raster,
     /// Blocks, each of which walks over tiles; `None`: one per tile.
     pub blocks: Option<u32>,
+    /// Neighbouring tiles along m and n whose blocks form a cluster: the TMA brings what they share once, to all of them.
+    /// A's tile is shared by those along n, B's by those along m.
+    #[serde(default = "alone")]
+    pub cluster: [u32; 2],
     /// Parts of k, summed by a second kernel.
     pub split_k: i64,
     /// How C is written.
@@ -40,6 +44,14 @@ pub enum TileStore {
 /// Threads of a group of four warps.
 const GROUP: i64 = 128;
 
+/// Blocks of a cluster that every GPU with clusters runs, at most.
+const MOST_CLUSTER: u32 = 8;
+
+/// No cluster: how plans were before there were any.
+fn alone() -> [u32; 2] {
+    [1, 1]
+}
+
 impl WgmmaPlan {
     /// Whether the plan fits the problem.
     ///
@@ -57,6 +69,7 @@ impl WgmmaPlan {
         rows(gemm)?;
         store(gemm, self.store, self.split_k > 1, self.tile[1])?;
         sums(self.tile, self.consumers, self.ping_pong)?;
+        cluster(gemm, self.tile, self.cluster, self.blocks)?;
         let bytes = self.shared_bytes(gemm);
         if bytes > MOST_SHARED {
             return Err(TensorError::Shared { bytes, most: MOST_SHARED });
@@ -79,6 +92,11 @@ impl WgmmaPlan {
         let [m, n, _] = self.tile;
         let ring = i64::from(self.stages) * ((m + n) * GROUP + 16) + if self.ping_pong { 16 } else { 0 };
         ring + if self.store == TileStore::Tma { self.parts() * m * n * i64::from(gemm.output.bytes()) } else { 0 }
+    }
+
+    /// Blocks of a cluster.
+    pub fn cluster_size(&self) -> u32 {
+        self.cluster[0].saturating_mul(self.cluster[1])
     }
 
     /// Tiles of C that are in work at once.
@@ -107,8 +125,12 @@ impl WgmmaPlan {
         let [m, n, k] = self.tile;
         vec![
             format!(
-                "wgmma m64n{n}, {}{}{}",
+                "wgmma m64n{n}, {}{}{}{}",
                 self.raster.text(),
+                match self.cluster {
+                    [1, 1] => String::new(),
+                    [m, n] => format!(", clusters of {m}x{n} tiles"),
+                },
                 self.blocks.map_or(String::new(), |b| format!(", {b} blocks walk over the tiles")),
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
@@ -194,6 +216,36 @@ pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], consumers: u32, ping_pong: bool) -
     let bytes = k * i64::from(gemm.operand.bytes());
     if bytes != 128 {
         return Err(TensorError::Multiple { what: "bytes of the tile along k", value: bytes, of: 128 });
+    }
+    Ok(())
+}
+
+/// Whole clusters make the grid, and each block brings an equal part of what it shares: whole atoms of eight rows.
+pub fn cluster(
+    gemm: &Gemm,
+    [m, n, k]: [i64; 3],
+    [along_m, along_n]: [u32; 2],
+    blocks: Option<u32>,
+) -> Result<(), TensorError> {
+    let refuse = |why| Err(TensorError::Cluster { cluster: [along_m, along_n], why });
+    let is_size = |extent: u32| extent.is_power_of_two() && extent <= MOST_CLUSTER;
+    if !is_size(along_m) || !is_size(along_n) || along_m * along_n > MOST_CLUSTER {
+        return refuse("a cluster has 1, 2, 4 or 8 blocks");
+    }
+    let (rows, columns) = (tiles(gemm.m, m), tiles(gemm.n, n));
+    if rows % i64::from(along_m) != 0 || columns % i64::from(along_n) != 0 {
+        return refuse("clusters do not divide the tiles");
+    }
+    if blocks.is_some_and(|b| b % (along_m * along_n) != 0) {
+        return refuse("clusters do not divide the grid");
+    }
+    // Stored across k, a box is split along k.
+    let whole = |across: bool, extent: i64, sharing: u32| {
+        let box_rows = if across { k } else { extent };
+        box_rows % (8 * i64::from(sharing)) == 0
+    };
+    if !whole(gemm.a_transposed, m, along_n) || !whole(!gemm.b_transposed, n, along_m) {
+        return refuse("a block's part of a shared tile is no multiple of eight rows");
     }
     Ok(())
 }

@@ -26,10 +26,7 @@ impl Reader {
                 if frame.init.is_some() {
                     return Err(Fail::on(c, "a block has one T.init"));
                 }
-                if !frame.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce) {
-                    return Err(Fail::on(c, "T.init stands in a block without a reduction iterator")
-                        .help("declare one with T.axis.reduce or R in T.axis.remap, before T.init"));
-                }
+                // Without a reduction iterator it runs each time: so it is with a sum over one value, normalized.
                 frame.init = Some(body.ok_or_else(|| Fail::on(c, "T.init has no statements"))?);
                 Ok(None)
             }

@@ -15,10 +15,13 @@ use serde_json::{json, Value};
 
 /// Makes the trace of a plan. A plan of another program (or with blocks that the program does not have) has an empty one.
 pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
-    let Some(stream) = problem.variant(&plan.inlined) else { return Trace::default() };
+    let Some(stream) = problem.of_plan(plan) else { return Trace::default() };
     let mut writer = Writer { stream, draft: Draft::default() };
     for inlining in &plan.inlined {
         writer.draft.extend(encode::calls(inlining));
+    }
+    if let Some(whole) = problem.variant(&plan.inlined, 1).filter(|_| plan.parts > 1) {
+        writer.draft.extend(encode::part_calls(whole, plan.parts));
     }
     for kernel in &plan.kernels {
         match kernel {

@@ -1,10 +1,11 @@
 //! From a program to the streaming blocks that it is made of, and to what inlining makes of it.
 use super::read;
 use crate::replay::Replay;
+use crate::trace::Out;
 use crate::Call;
-use satune_ir::term::stream::{Inlining, Stream, StreamBlock, Streams};
+use satune_ir::term::stream::{BlockKind, Inlining, Stream, StreamBlock, StreamPlan, Streams};
 use satune_ir::Program;
-use serde_json::json;
+use serde_json::{json, Value};
 
 /// Why a program has no space of streaming schedules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,13 +46,20 @@ pub enum StreamError {
 const MOST_VARIANTS: usize = 512;
 const MOST_BLOCKS: usize = 24;
 
+/// Parts that rows are split into: powers of two up to this.
+const MOST_PARTS: i64 = 4096;
+/// Rows, times the parts of each: beyond, whole rows have work for every multiprocessor of any GPU.
+const MOST_ROWS: i64 = 4096;
+/// Least elements of a part: shorter rows are done before a second kernel is launched.
+const LEAST_PART: i64 = 256;
+
 /// Reads a program whose blocks are maps, transposes and reductions of rows; each way to inline blocks is tried with the
 /// primitive itself.
 ///
 /// # Errors
 /// When the program is something else; the message says what does not fit.
 pub fn streams(program: &Program) -> Result<Streams, StreamError> {
-    let first = read::stream(program, Vec::new())?;
+    let first = source(program)?;
     if first.blocks.is_empty() || first.blocks.len() > MOST_BLOCKS {
         return Err(StreamError::Program {
             reason: format!("it has {} blocks, 1 to {MOST_BLOCKS} are taken", first.blocks.len()),
@@ -78,9 +86,106 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
             states.push(state);
         }
     }
-    let streams = Streams { source, variants, inline };
+    let mut parted = Vec::new();
+    for variant in 0..states.len() {
+        for parts in offered(&variants[variant]) {
+            let Some(next) = split_rows(&states[variant], &variants[variant], parts) else { continue };
+            if first_uncovered(&next).is_none() && variants.len() < MOST_VARIANTS {
+                parted.push((variant, parts, variants.len()));
+                variants.push(next);
+            }
+        }
+    }
+    let streams = Streams { source, variants, inline, parted };
     covered(&streams)?;
     Ok(streams)
+}
+
+/// The program with the variant that one plan schedules, whether its rows and parts are on offer or not: for the same plan on
+/// a program of other extents.
+///
+/// # Errors
+/// When the program is none of streaming blocks, or a primitive refuses a step of the plan.
+pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, StreamError> {
+    let first = source(program)?;
+    let names: Vec<String> = first.blocks.iter().map(|b| b.name.clone()).collect();
+    let refused = |reason: String| StreamError::Program { reason };
+    let mut state = Replay::strict(program).map_err(|e| refused(e.detail.clone()))?;
+    let mut variants = vec![first];
+    for inlining in plan.inlined.iter() {
+        for call in calls(inlining) {
+            state.call(&call).map_err(|e| refused(e.detail.clone()))?;
+        }
+    }
+    if !plan.inlined.is_empty() {
+        variants.push(read::stream(state.schedule.program(), plan.inlined.clone())?);
+    }
+    if plan.parts > 1 {
+        let whole = variants.last().and_then(|v| split_rows(&state, v, plan.parts));
+        variants.push(whole.ok_or_else(|| refused(format!("its rows do not split into {} parts", plan.parts)))?);
+    }
+    Ok(Streams { source: names, variants, inline: Vec::new(), parted: Vec::new() })
+}
+
+/// The blocks of a source program. A dimension that is indexed as a whole is not indexed by parts, too.
+fn source(program: &Program) -> Result<Stream, StreamError> {
+    let stream = read::stream(program, Vec::new())?;
+    let accesses = || stream.blocks.iter().flat_map(|b| b.reads.iter().chain([&b.write]));
+    for access in accesses().filter(|a| a.split.is_some()) {
+        if accesses().any(|a| a.buffer == access.buffer && a.split != access.split) {
+            let name = &stream.buffers[access.buffer].name;
+            let reason = format!("buffer `{name}` is read by whole rows and by parts of rows");
+            return Err(StreamError::Program { reason });
+        }
+    }
+    Ok(stream)
+}
+
+/// Reductions whose rows can be split: one iterator is reduced over, and indexes a buffer.
+fn reductions(stream: &Stream) -> impl Iterator<Item = (&StreamBlock, i64, i64)> {
+    stream.blocks.iter().filter(|b| b.kind == BlockKind::Reduce).filter_map(|b| {
+        let (last, rows) = b.iters.split_last()?;
+        let one = last.reduce && rows.iter().all(|i| !i.reduce);
+        one.then(|| (b, rows.iter().map(|i| i.extent).product(), last.extent))
+    })
+}
+
+/// Numbers of parts that the rows of a program's reductions are split into.
+fn offered(stream: &Stream) -> Vec<i64> {
+    let fits = |parts: &i64| {
+        let mut all = reductions(stream).peekable();
+        all.peek().is_some()
+            && all.all(|(_, rows, columns)| {
+                columns % parts == 0 && columns / parts >= LEAST_PART && rows.saturating_mul(*parts) <= MOST_ROWS
+            })
+    };
+    std::iter::successors(Some(2), |parts| Some(2 * parts)).take_while(|p| *p <= MOST_PARTS).filter(fits).collect()
+}
+
+/// The program with the rows of all reductions split, as the primitives make it.
+fn split_rows(state: &Replay, stream: &Stream, parts: i64) -> Option<Stream> {
+    let mut next = state.clone();
+    part_calls(stream, parts).iter().all(|call| next.call(call).is_ok()).then_some(())?;
+    let mut made = read::stream(next.schedule.program(), stream.inlined.clone()).ok()?;
+    made.parts = parts;
+    Some(made)
+}
+
+/// The calls that split the rows of every reduction and add the parts up in a block of their own.
+pub(super) fn part_calls(stream: &Stream, parts: i64) -> Vec<Call> {
+    let mut out = Vec::new();
+    for (number, (block, _, _)) in reductions(stream).enumerate() {
+        let name = |stem: &str| format!("{stem}_{number}");
+        let var = |stem: &str| json!(format!("${}", name(stem)));
+        out.push(Call::new("get_sblock", [json!(block.name)]).into_name(&name("whole")));
+        out.push(Call::new("get_loops", [var("whole")]).into_name(&name("row_loops")));
+        let mut split = Call::new("split", [json!(format!("${}[-1]", name("row_loops")))]);
+        split.kwargs.insert("factors".into(), Value::Array(vec![json!(parts), Value::Null]));
+        split.out = Some(Out::Many(vec![name("part"), name("in_part")]));
+        out.push(split);
+        out.push(Call::new("rfactor", [var("part"), json!(-1)]).into_name(&name("partial")));
+    }
+    out
 }
 
 /// The calls that inline a block.

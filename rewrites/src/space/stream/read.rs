@@ -20,11 +20,11 @@ pub(in crate::space) fn stream(program: &Program, inlined: Vec<Inlining>) -> Res
         if blocks.iter().any(|b| b.name == block.name) {
             return Err(fail("another block has its name".into()));
         }
-        plain(&loops, realize).map_err(fail)?;
-        blocks.push(read_block(block, &mut buffers).map_err(fail)?);
+        let order = plain(&loops, realize).map_err(fail)?;
+        blocks.push(read_block(block, &order, &mut buffers).map_err(fail)?);
     }
     let known = buffers.known;
-    let mut stream = Stream { inlined, blocks, buffers: Vec::with_capacity(known.len()) };
+    let mut stream = Stream { inlined, parts: 1, blocks, buffers: Vec::with_capacity(known.len()) };
     for id in known {
         stream.buffers.push(buffer(program, id).map_err(|reason| StreamError::Program { reason })?);
     }
@@ -60,17 +60,20 @@ fn nest(stmt: &Stmt) -> Result<(Loops, &BlockRealize), StreamError> {
     }
 }
 
-/// The loops are one per iterator, in the iterators' order, over the whole of it.
-fn plain(loops: &Loops, r: &BlockRealize) -> Result<(), String> {
+/// The loops are one per iterator, each over the whole of it. Returns the iterators in the order of their loops.
+fn plain(loops: &Loops, r: &BlockRealize) -> Result<Vec<usize>, String> {
     let iters = &r.block.iter_vars;
-    let same = r.iter_values.len() == loops.len()
-        && r.iter_values.iter().zip(iters).zip(loops).all(|((value, iter), (var, extent))| {
+    let of_loop = |(var, extent): &(satune_ir::VarId, i64)| {
+        r.iter_values.iter().zip(iters).position(|(value, iter)| {
             matches!(value, Expr::Var(v) if v.id == *var) && constant(&iter.extent) == Some(*extent)
-        });
+        })
+    };
+    let order: Option<Vec<usize>> = loops.iter().map(of_loop).collect();
+    let order = order.filter(|o| o.len() == iters.len() && r.iter_values.len() == iters.len());
     let unconditional = matches!(&r.predicate, Expr::Int(1, _));
-    match (same, unconditional) {
-        (true, true) => Ok(()),
-        (false, _) => Err("its loops are not one per iterator, in the same order".into()),
+    match (order, unconditional) {
+        (Some(order), true) => Ok(order),
+        (None, _) => Err("its loops are not one per iterator".into()),
         (_, false) => Err("it runs under a condition".into()),
     }
 }
@@ -88,26 +91,45 @@ impl Buffers<'_> {
         })
     }
 
-    fn access(&mut self, block: &Block, region: &Region) -> Result<Access, String> {
+    /// `order` names the block's iterators in the order of its loops.
+    fn access(&mut self, block: &Block, order: &[usize], region: &Region) -> Result<Access, String> {
         let name = &self.program.buffer(region.buffer).name;
-        let dims = region
-            .ranges
-            .iter()
-            .map(|range| match (&range.min, constant(&range.extent)) {
-                (Expr::Var(v), Some(1)) => match block.iter_vars.iter().position(|iv| iv.var.id == v.id) {
-                    Some(i) => Ok(Some(i)),
-                    None => Err(format!("an index of buffer `{name}` is no iterator")),
-                },
-                (Expr::Int(0, _), Some(1)) => Ok(None),
-                _ => Err(format!("an index of buffer `{name}` is no bare iterator")),
-            })
-            .collect::<Result<Vec<_>, String>>()?;
+        let number = |v: &satune_ir::Var| {
+            let place = block.iter_vars.iter().position(|iv| iv.var.id == v.id);
+            let place = place.and_then(|p| order.iter().position(|o| *o == p));
+            place.ok_or_else(|| format!("an index of buffer `{name}` is no iterator"))
+        };
+        let reduces = block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
+        let (mut dims, mut split) = (Vec::new(), None);
+        for range in &region.ranges {
+            match (&range.min, constant(&range.extent)) {
+                (Expr::Var(v), Some(1)) => dims.push(Some(number(v)?)),
+                (Expr::Int(0, _), Some(1)) => dims.push(None),
+                // A part of a row, and a place in it.
+                (Expr::Binary(BinOp::Add, outer, inner), Some(1)) if reduces && split.is_none() => {
+                    let parts = part_of(outer, inner, block);
+                    let (outer, inner) =
+                        parts.ok_or_else(|| format!("an index of buffer `{name}` is no bare iterator"))?;
+                    split = Some(dims.len());
+                    dims.extend([Some(number(outer)?), Some(number(inner)?)]);
+                }
+                _ => return Err(format!("an index of buffer `{name}` is no bare iterator")),
+            }
+        }
         let used: Vec<usize> = dims.iter().flatten().copied().collect();
         if (1..used.len()).any(|i| used[..i].contains(&used[i])) {
             return Err(format!("an iterator indexes two dimensions of buffer `{name}`"));
         }
-        Ok(Access { buffer: self.number(region.buffer), dims })
+        Ok(Access { buffer: self.number(region.buffer), dims, split })
     }
+}
+
+/// The iterators of an index `outer * extent of inner + inner`.
+fn part_of<'e>(outer: &'e Expr, inner: &'e Expr, block: &Block) -> Option<(&'e satune_ir::Var, &'e satune_ir::Var)> {
+    let (Expr::Binary(BinOp::Mul, part, length), Expr::Var(inner)) = (outer, inner) else { return None };
+    let (Expr::Var(part), Expr::Int(length, _)) = (&**part, &**length) else { return None };
+    let extent = block.iter_vars.iter().find(|iv| iv.var.id == inner.id).and_then(|iv| constant(&iv.extent));
+    (extent == Some(*length) && *length > 1).then_some((part, inner))
 }
 
 fn buffer(program: &Program, id: BufferId) -> Result<StreamBuffer, String> {
@@ -120,9 +142,9 @@ fn buffer(program: &Program, id: BufferId) -> Result<StreamBuffer, String> {
     Ok(StreamBuffer { name: b.name.clone(), dtype: b.dtype, dims, param: program.params.contains(&id) })
 }
 
-fn read_block(block: &Block, buffers: &mut Buffers<'_>) -> Result<StreamBlock, String> {
+fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Result<StreamBlock, String> {
     let mut iters = Vec::new();
-    for iter in &block.iter_vars {
+    for iter in order.iter().map(|i| &block.iter_vars[*i]) {
         let extent = constant(&iter.extent).filter(|e| *e >= 1 && constant(&iter.min) == Some(0));
         let extent = extent.ok_or_else(|| format!("iterator `{}` has no constant range from 0", iter.var.name))?;
         let reduce = match iter.kind {
@@ -151,10 +173,10 @@ fn read_block(block: &Block, buffers: &mut Buffers<'_>) -> Result<StreamBlock, S
         return Err("it has buffers of its own".into());
     }
     let [write] = block.writes.as_slice() else { return Err("it does not write one buffer".into()) };
-    let write = buffers.access(block, write)?;
+    let write = buffers.access(block, order, write)?;
     let mut reads = Vec::new();
     for region in &block.reads {
-        reads.push(buffers.access(block, region)?);
+        reads.push(buffers.access(block, order, region)?);
     }
     if reads.iter().any(|r| r.buffer == write.buffer) {
         return Err("it reads what it writes".into());
@@ -169,7 +191,15 @@ fn read_block(block: &Block, buffers: &mut Buffers<'_>) -> Result<StreamBlock, S
     count(value, &mut arithmetic, &mut special);
     let dtype = buffers.program.buffer(*target).dtype;
     let kind = if reduces { BlockKind::Reduce } else { BlockKind::Map };
-    Ok(StreamBlock { name: block.name.clone(), kind, iters, reads, write, arithmetic, special, dtype })
+    let places = order.to_vec();
+    // The loops that `compute_at` makes are in the order of the iterators.
+    let reduced: Vec<usize> = places.iter().zip(&iters).filter(|(_, i)| i.reduce).map(|(p, _)| *p).collect();
+    let adjacent = reduced.windows(2).all(|w| w[1] == w[0] + 1);
+    let in_order = places.windows(2).all(|w| w[0] < w[1]);
+    if !(if reduces { adjacent } else { in_order }) {
+        return Err("its loops are not in the order of its iterators".into());
+    }
+    Ok(StreamBlock { name: block.name.clone(), kind, iters, places, reads, write, arithmetic, special, dtype })
 }
 
 /// Counts the operations of an expression.
@@ -200,17 +230,19 @@ fn count(e: &Expr, arithmetic: &mut u32, special: &mut u32) {
     }
 }
 
-/// Every buffer is as large as what is accessed.
+/// Every buffer is as large as what is accessed, and the parts of its rows have one length.
 fn check_extents(stream: &Stream) -> Result<(), StreamError> {
     for b in &stream.blocks {
         for access in b.reads.iter().chain([&b.write]) {
             let buffer = &stream.buffers[access.buffer];
-            let fits = access.dims.len() == buffer.dims.len()
-                && access.dims.iter().zip(&buffer.dims).all(|(iter, dim)| match iter {
-                    Some(i) => b.iters[*i].extent == *dim,
-                    None => *dim == 1,
-                });
-            if !fits {
+            let length = |b: &StreamBlock, a: &Access| a.split.and_then(|at| a.dims[at + 1]).map(|i| b.iters[i].extent);
+            let others = stream.blocks.iter().flat_map(|b| b.reads.iter().chain([&b.write]).map(move |a| (b, a)));
+            let mut same = others.filter(|(_, a)| a.buffer == access.buffer && a.split == access.split);
+            if access.split.is_some() && !same.all(|(other, a)| length(other, a) == length(b, access)) {
+                let reason = format!("the parts of rows of buffer `{}` have several lengths", buffer.name);
+                return Err(StreamError::Block { block: b.name.clone(), reason });
+            }
+            if access.reach(&|i| b.iters[i].extent) != buffer.dims {
                 let reason = format!("buffer `{}` is larger or smaller than what is accessed", buffer.name);
                 return Err(StreamError::Block { block: b.name.clone(), reason });
             }
@@ -231,14 +263,18 @@ fn axes(stream: &mut Stream) {
     loop {
         let mut changed = false;
         for buffer in 0..stream.buffers.len() {
-            for dim in 0..stream.buffers[buffer].dims.len() {
+            let places = (0..stream.buffers[buffer].dims.len()).flat_map(|dim| (0..3).map(move |part| (dim, part)));
+            for place in places {
                 let members: Vec<usize> = stream
                     .blocks
                     .iter()
                     .zip(&starts)
                     .flat_map(|(b, start)| b.reads.iter().chain([&b.write]).map(move |a| (a, start)))
                     .filter(|(a, _)| a.buffer == buffer)
-                    .filter_map(|(a, start)| a.dims[dim].map(|i| start + i))
+                    .filter_map(|(a, start)| {
+                        let at = (0..a.dims.len()).find(|at| a.dimension(*at) == place)?;
+                        a.dims[at].map(|i| start + i)
+                    })
                     .collect();
                 let Some(least) = members.iter().map(|m| of[*m]).min() else { continue };
                 for m in members {

@@ -65,6 +65,8 @@ pub struct TensorMenu {
     pub consumers: Vec<u32>,
     /// Blocks of a persistent grid.
     pub grids: Vec<u32>,
+    /// Tiles along m and n whose blocks form a cluster.
+    pub clusters: Vec<[u32; 2]>,
 }
 
 /// Sizes up to the first that covers an extent.
@@ -113,6 +115,7 @@ impl TensorMenu {
             min_blocks: vec![2, 3, 4],
             consumers: vec![1, 2, 3],
             grids: vec![cores.multiprocessors],
+            clusters: vec![[2, 1], [1, 2], [2, 2]],
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Rules of tensor-core schedules. They begin where a block begins, beside `enter block`; the loops over blocks, their
 //! order and split-K are everybody's. Conditions are those of `TensorPlan::check` and `WgmmaPlan::check`, one by one.
 mod blocks;
+mod cluster;
 mod consumers;
 mod instructions;
 mod menu;
@@ -46,6 +47,7 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     }
     if wgmma {
         rules.push(Box::new(tensorize::TensorizeWgmma(offer.clone())));
+        rules.push(Box::new(cluster::BindCluster(offer.clone())));
         rules.push(Box::new(store::StoreTiles(offer.clone())));
         rules.push(Box::new(ring::TmaRing(offer.clone())));
         rules.push(Box::new(consumers::BindConsumers));

@@ -2,7 +2,7 @@
 use super::{at, decide, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, Mma, TensorNode, TensorStage};
-use satune_ir::term::{Place, Stage, State, Team, Term};
+use satune_ir::term::{self, Place, Stage, State, Term};
 use std::sync::Arc;
 
 /// Whether the node is an unscheduled block, whose tile is one of the menu's.
@@ -43,45 +43,62 @@ impl Rule for TensorizeWgmma {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
-        if !is_block(&self.0, node, state) {
-            return;
-        }
-        let rows = engine.holds(Condition::WgmmaRows, wgmma_conditions::rows(gemm).is_ok());
-        let operands = engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm).is_ok());
-        if !rows || !operands {
-            return;
-        }
-        let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
-        let along = |extent: i64, tile: i64| extent / tile + i64::from(extent % tile > 0);
-        let parts = if state.c == Place::Workspace { gemm.k / state.tile.k } else { 1 };
-        let tiles = along(gemm.m, tile[0]) * along(gemm.n, tile[1]) * parts;
-        let grids: Vec<Option<u32>> = [None]
-            .into_iter()
-            // A grid of as many blocks as tiles is that of one block per tile.
-            .chain(menu.grids.iter().copied().filter(|g| i64::from(*g) < tiles).map(Some))
-            .collect();
-        for consumers in &menu.consumers {
-            for ping_pong in [false, true] {
-                let made = wgmma_conditions::consumers(*consumers, ping_pong).is_ok();
-                let whole = wgmma_conditions::tile(gemm, tile, *consumers, ping_pong).is_ok();
-                let fits = wgmma_conditions::sums(tile, *consumers, ping_pong).is_ok();
-                let (whole, fits) =
-                    (engine.holds(Condition::WgmmaTile, whole), engine.holds(Condition::WgmmaSums, fits));
-                if !made || !whole || !fits {
-                    continue;
-                }
-                let kind = Kind::Wgmma { consumers: *consumers, ping_pong };
-                let team = Team::Cta((consumers + 1) * 128);
-                for blocks in &grids {
-                    // Who takes turns needs more than one tile.
-                    if ping_pong && blocks.is_none() {
-                        continue;
-                    }
-                    let below = State { team, ..at(state, TensorStage::Store(kind)) };
-                    decide(engine, TensorNode::Wgmma { consumers: *consumers, ping_pong, blocks: *blocks }, below);
-                }
-            }
+        for Team { consumers, ping_pong, blocks } in teams(&self.0, engine, node, state) {
+            enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster: [1, 1] });
         }
     }
+}
+
+/// Who computes a tile of a block, by `wgmma`.
+pub(super) struct Team {
+    pub consumers: u32,
+    pub ping_pong: bool,
+    /// Blocks that walk over the tiles.
+    pub blocks: Option<u32>,
+}
+
+/// The node under consideration begins such a block.
+pub(super) fn enter(engine: &mut Engine<'_>, state: &State, node: TensorNode) {
+    let TensorNode::Wgmma { consumers, ping_pong, .. } = node else { return };
+    let kind = Kind::Wgmma { consumers, ping_pong };
+    let team = term::Team::Cta((consumers + 1) * 128);
+    decide(engine, node, State { team, ..at(state, TensorStage::Store(kind)) });
+}
+
+/// What may compute the tiles of an unscheduled block.
+pub(super) fn teams(offer: &Offer, engine: &mut Engine<'_>, node: &Term, state: &State) -> Vec<Team> {
+    let (gemm, menu) = (&offer.gemm, &offer.menu);
+    let mut list = Vec::new();
+    if !is_block(offer, node, state) {
+        return list;
+    }
+    let rows = engine.holds(Condition::WgmmaRows, wgmma_conditions::rows(gemm).is_ok());
+    let operands = engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm).is_ok());
+    if !rows || !operands {
+        return list;
+    }
+    let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
+    let along = |extent: i64, tile: i64| extent / tile + i64::from(extent % tile > 0);
+    let parts = if state.c == Place::Workspace { gemm.k / state.tile.k } else { 1 };
+    let tiles = along(gemm.m, tile[0]) * along(gemm.n, tile[1]) * parts;
+    let grids: Vec<Option<u32>> = [None]
+        .into_iter()
+        // A grid of as many blocks as tiles is that of one block per tile.
+        .chain(menu.grids.iter().copied().filter(|g| i64::from(*g) < tiles).map(Some))
+        .collect();
+    for consumers in menu.consumers.iter().copied() {
+        for ping_pong in [false, true] {
+            let made = wgmma_conditions::consumers(consumers, ping_pong).is_ok();
+            let whole = wgmma_conditions::tile(gemm, tile, consumers, ping_pong).is_ok();
+            let fits = wgmma_conditions::sums(tile, consumers, ping_pong).is_ok();
+            let (whole, fits) = (engine.holds(Condition::WgmmaTile, whole), engine.holds(Condition::WgmmaSums, fits));
+            if !made || !whole || !fits {
+                continue;
+            }
+            // Who takes turns needs more than one tile.
+            let grids = grids.iter().copied().filter(|blocks| !ping_pong || blocks.is_some());
+            list.extend(grids.map(|blocks| Team { consumers, ping_pong, blocks }));
+        }
+    }
+    list
 }

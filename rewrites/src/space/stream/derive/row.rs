@@ -113,7 +113,8 @@ impl Writer<'_> {
         let copied = if map { wide && to_memory } else { last };
         let written = copied.then(|| self.bound("cache_write", [var(name), json!(0), json!("local")], "written"));
         let from_memory = |r: &satune_ir::term::stream::Access| {
-            let along = matches!(b.form(r, shape.row_iters), AccessForm::Full | AccessForm::PerColumn);
+            let along =
+                matches!(b.form(r, shape.row_iters), AccessForm::Full | AccessForm::PerColumn | AccessForm::SharedRow);
             along && self.stream.buffers.get(r.buffer).is_some_and(|x| plan.place(&x.name) != Place::Registers)
         };
         let reads: Vec<usize> = (0..b.reads.len()).filter(|r| wide && from_memory(&b.reads[*r])).collect();
@@ -126,9 +127,24 @@ impl Writer<'_> {
         if !self.has_columns(b, shape) {
             return;
         }
-        let place = m.written.as_ref().unwrap_or(&m.block).clone();
-        let columns = self.last_fused(&place, b.iters.len() - shape.row_iters);
+        let columns = match &m.written {
+            Some(copy) => self.last_fused(copy, b.iters.len() - shape.row_iters),
+            None => self.own_fused(&m.block, b, shape.row_iters),
+        };
         self.columns(plan, m, columns, plan.unroll.get(number) == Some(&true), b.kind == BlockKind::Map);
+    }
+
+    /// The column loops of a block that stands at the row, as one: they come in the order of its iterators.
+    fn own_fused(&mut self, block: &str, b: &StreamBlock, row_iters: usize) -> serde_json::Value {
+        let all = self.bound("get_loops", [var(block)], "loops");
+        let columns: Vec<_> = b.places[row_iters..].iter().map(|p| from_end(&all, b.places.len() - p)).collect();
+        match columns.as_slice() {
+            [one] => one.clone(),
+            _ => {
+                let fused = self.bound("fuse", columns, "fused");
+                var(&fused)
+            }
+        }
     }
 
     /// Splits the columns into (serial or unrolled, threadIdx.x, vector).

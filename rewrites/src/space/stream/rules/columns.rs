@@ -30,7 +30,9 @@ impl Rule<StreamTerm> for Columns {
         let bytes = blocks
             .iter()
             .flat_map(|b| b.reads.iter().chain([&b.write]).map(move |a| (b, a)))
-            .filter(|(b, a)| matches!(b.form(a, shape.row_iters), AccessForm::Full | AccessForm::PerColumn))
+            .filter(|(b, a)| {
+                matches!(b.form(a, shape.row_iters), AccessForm::Full | AccessForm::PerColumn | AccessForm::SharedRow)
+            })
             .map(|(_, a)| i64::from(stream.buffers[a.buffer].dtype.bytes()))
             .max()
             .unwrap_or(16);

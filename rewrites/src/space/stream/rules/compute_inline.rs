@@ -17,7 +17,7 @@ impl Rule<StreamTerm> for Inline {
         let (StreamTerm::Nest(_), Step::Inline(block)) = (node, state.step) else { return };
         let problem = engine.problem();
         let last = usize::from(block) + 1 == problem.source.len();
-        let step = if last { Step::Kernels(0) } else { Step::Inline(block + 1) };
+        let step = if last { Step::Parts } else { Step::Inline(block + 1) };
         let body = engine.nest(StreamState { step, ..*state });
         engine.equals(StreamTerm::Keep { block, body: [body] });
         for (from, number, to, reverse) in &problem.inline {

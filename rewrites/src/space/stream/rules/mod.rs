@@ -4,6 +4,7 @@ pub mod compute_inline;
 pub mod flat;
 pub mod hold;
 pub mod kernel;
+pub mod rfactor;
 pub mod rows;
 pub mod stage;
 pub mod tile;
@@ -15,6 +16,7 @@ use satune_ir::term::stream::StreamTerm;
 pub fn all() -> Vec<Box<dyn Rule<StreamTerm>>> {
     vec![
         Box::new(compute_inline::Inline),
+        Box::new(rfactor::Rfactor),
         Box::new(kernel::Kernels),
         Box::new(rows::Rows),
         Box::new(columns::Columns),

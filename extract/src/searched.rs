@@ -1,0 +1,87 @@
+//! Term languages whose spaces can be searched for the fastest programs: what is above extraction (measuring, strategies,
+//! reports) is written once for all of them.
+use crate::calibrate::{calibrate, calibrate_streams, Measurement};
+use crate::stream::{best_stream_while, predict_stream};
+use crate::{best_while, predict, Cost, Descriptor, Extraction, Infeasible, Query};
+use egg::RecExpr;
+use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
+use satune_ir::term::{Contraction, Incomplete, Schedule, Space, Term, TermLanguage};
+
+/// A language of schedules with a cost and a search.
+pub trait Searched: TermLanguage {
+    /// Reads the decisions off a complete term.
+    ///
+    /// # Errors
+    /// When something of the term is not scheduled, or the term is none of a program.
+    fn schedule(term: &RecExpr<Self>, problem: &Self::Problem) -> Result<Schedule, Incomplete>;
+
+    /// Predicts the time of a schedule.
+    ///
+    /// # Errors
+    /// When the GPU cannot run it, or the schedule is of another language.
+    fn predict(schedule: &Schedule, problem: &Self::Problem, gpu: &Descriptor) -> Result<Cost, Infeasible>;
+
+    /// The k best programs of a space on a GPU; ended early when `go_on` says so, then as if the time were over.
+    fn best_while(
+        space: &Space<Self>,
+        gpu: &Descriptor,
+        query: Query,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Extraction<Self>;
+
+    /// The descriptor fitted to what schedules of one problem took, ms; as it is where that is too little.
+    fn fitted(gpu: &Descriptor, problem: &Self::Problem, measured: &[(&Schedule, f64)]) -> Descriptor;
+}
+
+impl Searched for Term {
+    fn schedule(term: &RecExpr<Term>, problem: &Contraction) -> Result<Schedule, Incomplete> {
+        Schedule::from_term(term, problem)
+    }
+
+    fn predict(schedule: &Schedule, problem: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+        predict(schedule, problem, gpu)
+    }
+
+    fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn() -> bool + Sync)) -> Extraction {
+        best_while(space, gpu, query, go_on)
+    }
+
+    fn fitted(gpu: &Descriptor, problem: &Contraction, measured: &[(&Schedule, f64)]) -> Descriptor {
+        let row = |(schedule, ms): &(&Schedule, f64)| {
+            let (shape, contraction) = (String::new(), problem.clone());
+            Some(Measurement { shape, contraction, plan: schedule.cores()?.clone(), ms: *ms })
+        };
+        let rows: Vec<Measurement> = measured.iter().filter_map(row).collect();
+        calibrate(gpu, &rows).map_or_else(|_| gpu.clone(), |fitted| fitted.descriptor)
+    }
+}
+
+impl Searched for StreamTerm {
+    fn schedule(term: &RecExpr<StreamTerm>, problem: &Streams) -> Result<Schedule, Incomplete> {
+        StreamPlan::from_term(term, problem).map(Schedule::Stream)
+    }
+
+    fn predict(schedule: &Schedule, problem: &Streams, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+        predict_stream(schedule, problem, gpu)
+    }
+
+    fn best_while(
+        space: &Space<StreamTerm>,
+        gpu: &Descriptor,
+        query: Query,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Extraction<StreamTerm> {
+        best_stream_while(space, gpu, query, go_on)
+    }
+
+    fn fitted(gpu: &Descriptor, problem: &Streams, measured: &[(&Schedule, f64)]) -> Descriptor {
+        let rows: Vec<(&StreamPlan, f64)> = measured
+            .iter()
+            .filter_map(|(schedule, ms)| match *schedule {
+                Schedule::Stream(plan) => Some((plan, *ms)),
+                _ => None,
+            })
+            .collect();
+        calibrate_streams(gpu, problem, &rows).map_or_else(|_| gpu.clone(), |fitted| fitted.descriptor)
+    }
+}

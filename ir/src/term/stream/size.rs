@@ -1,0 +1,90 @@
+//! Sizes that follow from a plan and its program: blocks of threads, shared memory, bytes and operations of the program.
+use super::{AccessForm, BlockKind, KernelPlan, Place, Stream, StreamPlan, Streams};
+
+fn up(x: i64, y: i64) -> i64 {
+    (x + y - 1) / y.max(1)
+}
+
+impl KernelPlan {
+    /// Numbers of its blocks in a stream, from and to; `None` where the stream does not have them.
+    pub fn range(&self, stream: &Stream) -> Option<(usize, usize)> {
+        let names = self.blocks();
+        let from = stream.blocks.iter().position(|b| Some(b.name.as_str()) == names.first().copied())?;
+        let to = from + names.len();
+        let same = stream.blocks.get(from..to)?.iter().zip(&names).all(|(b, name)| b.name == *name);
+        same.then_some((from, to))
+    }
+
+    /// Blocks of threads.
+    pub fn thread_blocks(&self, stream: &Stream) -> i64 {
+        let Some((from, to)) = self.range(stream) else { return 0 };
+        let block = &stream.blocks[from];
+        match self {
+            KernelPlan::Row(p) => stream.row_shape(from, to).map_or(0, |s| s.rows / p.rows_per_block().max(1)),
+            KernelPlan::Flat(p) => {
+                let columns = block.iters.last().map_or(1, |i| i.extent);
+                let rows = block.instances() / columns.max(1);
+                rows / p.side_by_side.max(1) * up(columns, p.steps * p.threads * p.vector)
+            }
+            KernelPlan::Tile(p) => stream.transposed(from).map_or(0, |(read, write, _)| {
+                let (a, b) = (block.iters[read].extent, block.iters[write].extent);
+                up(a, p.side) * up(b, p.side) * (block.instances() / a / b)
+            }),
+        }
+    }
+
+    /// Shared memory of a block for what it holds, bytes; what a reduction over several warps exchanges is not counted.
+    pub fn shared_bytes(&self, stream: &Stream) -> i64 {
+        let Some((from, to)) = self.range(stream) else { return 0 };
+        match self {
+            KernelPlan::Row(p) => {
+                let columns = stream.row_shape(from, to).map_or(0, |s| s.columns);
+                let held = stream.held(from, to, p.rows_per_block());
+                let in_shared = |b: &usize| p.place(&stream.buffers[*b].name) == Place::Shared;
+                held.iter()
+                    .filter(|(buffer, _)| in_shared(buffer))
+                    .map(|(buffer, form)| {
+                        let side_by_side = if *form == AccessForm::PerColumn { 1 } else { p.side_by_side };
+                        columns * i64::from(stream.buffers[*buffer].dtype.bytes()) * side_by_side
+                    })
+                    .sum()
+            }
+            KernelPlan::Flat(_) => 0,
+            KernelPlan::Tile(p) => stream.transposed(from).map_or(0, |(_, _, read)| {
+                let buffer = stream.blocks[from].reads[read].buffer;
+                p.side * (p.side + p.pad) * i64::from(stream.buffers[buffer].dtype.bytes())
+            }),
+        }
+    }
+}
+
+/// Blocks of threads of the largest kernel; 0 where the plan is of another program.
+pub fn stream_blocks(plan: &StreamPlan, problem: &Streams) -> i64 {
+    let Some(stream) = problem.of_plan(plan) else { return 0 };
+    plan.kernels.iter().map(|k| k.thread_blocks(stream)).max().unwrap_or(0)
+}
+
+/// Shared memory of a block of the kernel that takes the most, bytes; 0 where the plan is of another program.
+pub fn stream_shared_bytes(plan: &StreamPlan, problem: &Streams) -> i64 {
+    let Some(stream) = problem.of_plan(plan) else { return 0 };
+    plan.kernels.iter().map(|k| k.shared_bytes(stream)).max().unwrap_or(0)
+}
+
+impl Streams {
+    /// Bytes of all parameters: what must pass DRAM at least.
+    pub fn least_bytes(&self) -> i64 {
+        let params = self.variants.iter().take(1).flat_map(|v| &v.buffers).filter(|b| b.param);
+        params.fold(0, |sum, b| sum.saturating_add(b.bytes()))
+    }
+
+    /// Arithmetic of the source: what each instance computes, and for a reduction the sum (which is among it).
+    pub fn operations(&self) -> f64 {
+        let blocks = self.variants.iter().take(1).flat_map(|v| &v.blocks);
+        blocks.map(|b| b.instances() as f64 * f64::from((b.arithmetic + b.special).max(least(b.kind)))).sum()
+    }
+}
+
+/// A reduction does something with each element, even where its expression shows no operation.
+fn least(kind: BlockKind) -> u32 {
+    u32::from(kind == BlockKind::Reduce)
+}

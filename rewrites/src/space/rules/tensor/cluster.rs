@@ -1,0 +1,32 @@
+//! `bind` to clusters, with multicast: blocks of neighbouring tiles bring what they share once.
+use super::tensorize::{enter, teams, Team};
+use super::Offer;
+use crate::space::{Condition, Engine, Rule};
+use satune_ir::term::tensor::{wgmma_conditions, TensorNode};
+use satune_ir::term::{State, Term};
+use std::sync::Arc;
+
+/// `(grid nest) = (cluster (cta producer and consumers nest))`. A's tile does not depend on n, so that blocks along n
+/// share it, and B's those along m.
+///
+/// Side condition: clusters divide the tiles and a persistent grid, and each block brings whole atoms of eight rows.
+pub struct BindCluster(pub(super) Arc<Offer>);
+
+impl Rule for BindCluster {
+    fn name(&self) -> &'static str {
+        "bind to clusters, multicast"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
+        for Team { consumers, ping_pong, blocks } in teams(&self.0, engine, node, state) {
+            for cluster in menu.clusters.iter().copied() {
+                let whole = wgmma_conditions::cluster(gemm, tile, cluster, blocks).is_ok();
+                if engine.holds(Condition::WgmmaCluster, whole) {
+                    enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster });
+                }
+            }
+        }
+    }
+}

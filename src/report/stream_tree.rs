@@ -1,0 +1,139 @@
+//! The loop tree of a streaming schedule: its kernels one after the other.
+use super::tree::{Kind, Line, Team};
+use satune_ir::term::stream::{
+    AccessForm, BlockKind, FlatPlan, KernelPlan, Place, RowPlan, Stream, StreamBlock, StreamPlan, Streams, TilePlan,
+};
+
+struct Tree<'a> {
+    stream: &'a Stream,
+    lines: Vec<Line>,
+    depth: usize,
+    team: Team,
+}
+
+/// The lines; none where the plan is of another program.
+pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
+    let Some(stream) = problem.of_plan(plan) else { return Vec::new() };
+    let mut tree = Tree { stream, lines: Vec::new(), depth: 0, team: Team::Grid };
+    for kernel in &plan.kernels {
+        let Some((from, to)) = kernel.range(stream) else { continue };
+        (tree.depth, tree.team) = (0, Team::Grid);
+        let blocks = kernel.thread_blocks(stream);
+        let many =
+            if plan.kernels.len() > 1 { format!("kernel of {}: ", kernel.blocks().join(", ")) } else { String::new() };
+        let plural = if blocks == 1 { "" } else { "s" };
+        tree.line(Kind::Loop, format!("{many}grid of {blocks} block{plural}"), &["blockIdx"]);
+        tree.inside(Team::Block);
+        tree.line(Kind::Work, format!("block of {} threads", kernel.threads()), &[]);
+        tree.depth += 1;
+        match kernel {
+            KernelPlan::Row(p) => tree.row(p, from, to),
+            KernelPlan::Flat(p) => tree.flat(p, &stream.blocks[from]),
+            KernelPlan::Tile(p) => tree.tile(p, from),
+        }
+    }
+    tree.lines
+}
+
+fn wide(vector: i64) -> String {
+    if vector > 1 {
+        format!("vectors of {vector}")
+    } else {
+        String::new()
+    }
+}
+
+impl Tree<'_> {
+    fn line(&mut self, kind: Kind, text: String, tags: &[&str]) {
+        let tags = tags.iter().filter(|t| !t.is_empty()).map(|t| (*t).to_string()).collect();
+        self.lines.push(Line { depth: self.depth, team: self.team, kind, text, tags });
+    }
+
+    fn inside(&mut self, team: Team) {
+        (self.depth, self.team) = (self.depth + 1, team);
+    }
+
+    /// A loop, and what follows is inside it; a loop of one iteration is left out.
+    fn enter(&mut self, what: &str, extent: i64, tags: &[&str]) {
+        if extent > 1 {
+            self.line(Kind::Loop, format!("for {what} in {extent}"), tags);
+            self.depth += 1;
+        }
+    }
+
+    fn row(&mut self, p: &RowPlan, from: usize, to: usize) {
+        let Some(shape) = self.stream.row_shape(from, to) else { return };
+        let columns = (shape.columns + p.threads * p.vector - 1) / (p.threads * p.vector).max(1);
+        let held = self.stream.held(from, to, p.rows_per_block());
+        let copied = |form: AccessForm| {
+            let stream = self.stream;
+            held.iter()
+                .filter(|(b, f)| *f == form && !stream.made_in(*b, from, to))
+                .map(|(b, _)| (stream.buffers[*b].name.clone(), p.place(&stream.buffers[*b].name)))
+                .filter(|(_, place)| *place != Place::Global)
+                .collect::<Vec<_>>()
+        };
+        let (per_column, per_row) = (copied(AccessForm::PerColumn), copied(AccessForm::Full));
+        for (buffer, _) in per_column {
+            self.line(
+                Kind::Stage,
+                format!("{buffer}: {} values for all rows", shape.columns),
+                &["shared", &wide(p.vector)],
+            );
+        }
+        self.enter("row", p.serial_rows, &["serial"]);
+        self.enter("row", p.side_by_side, &["threadIdx.y"]);
+        for (buffer, place) in per_row {
+            let place = if place == Place::Shared { "shared" } else { "registers" };
+            self.line(Kind::Stage, format!("{buffer}: the row of {} values", shape.columns), &[place, &wide(p.vector)]);
+        }
+        let outside = self.depth;
+        for (i, b) in self.stream.blocks[from..to].iter().enumerate() {
+            self.depth = outside;
+            if b.iters.len() > shape.row_iters {
+                let unrolled = if p.unroll.get(i) == Some(&true) { "unrolled" } else { "serial" };
+                self.enter("column", columns, &[unrolled]);
+                self.enter("column", p.threads, &["threadIdx.x"]);
+                self.team = Team::Thread;
+            }
+            self.work(b, &wide(p.vector));
+            if b.kind == BlockKind::Reduce {
+                self.depth = outside;
+                let how = if p.threads > 32 { "shuffles, then through shared memory" } else { "shuffles" };
+                self.line(Kind::Work, format!("{}: combine over {} threads", b.name, p.threads), &[how]);
+            }
+            self.team = Team::Block;
+        }
+    }
+
+    fn flat(&mut self, p: &FlatPlan, b: &StreamBlock) {
+        self.enter("row", p.side_by_side, &["threadIdx.y"]);
+        self.enter("column", p.steps, &["unrolled"]);
+        self.enter("column", p.threads, &["threadIdx.x"]);
+        self.team = Team::Thread;
+        self.work(b, &wide(p.vector));
+    }
+
+    fn tile(&mut self, p: &TilePlan, from: usize) {
+        let Some((_, _, read)) = self.stream.transposed(from) else { return };
+        let b = &self.stream.blocks[from];
+        let along = p.side / p.vector.max(1);
+        let source = self.stream.buffers[b.reads[read].buffer].name.clone();
+        let pad = if p.pad > 0 { format!("rows padded by {}", p.pad) } else { String::new() };
+        self.line(Kind::Stage, format!("{source}: a tile of {0} x {0}", p.side), &["shared", &wide(p.vector), &pad]);
+        let rows = p.threads / along.max(1);
+        self.enter("row", p.side / rows.max(1), &["unrolled"]);
+        self.enter("row", rows, &["threadIdx.y"]);
+        self.enter("column", along, &["threadIdx.x"]);
+        self.team = Team::Thread;
+        self.work(b, &wide(p.vector));
+    }
+
+    fn work(&mut self, b: &StreamBlock, wide: &str) {
+        let target = &self.stream.buffers[b.write.buffer].name;
+        let reads: Vec<&str> = b.reads.iter().map(|r| self.stream.buffers[r.buffer].name.as_str()).collect();
+        let from = if reads.is_empty() { String::new() } else { format!(" from {}", reads.join(", ")) };
+        let kind = if b.kind == BlockKind::Reduce { "reduce" } else { "compute" };
+        self.line(Kind::Work, format!("{}: {kind} {target}{from}", b.name), &[wide]);
+    }
+}

@@ -1,0 +1,269 @@
+//! What is explored, measured and reported: a program, and the kind of problem that it is. Everything around a schedule
+//! (its trace, its kernels, their check, its predicted time) is asked of the workload, which knows its kind; measuring,
+//! devices, stores and reports do not.
+use crate::agreement::Agreement;
+use crate::explore::{self, ExploreError};
+use crate::lower::program::LowerOptions;
+use crate::scheduled::{self, Checked, Scheduled, ScheduledError};
+use crate::streaming;
+use satune_extract::{Cost, Descriptor, Infeasible, Searched};
+use satune_ir::term::stream::{stream_blocks, stream_shared_bytes, Streams};
+use satune_ir::term::{Axis, Contraction, Schedule, Side, Space, TermLanguage};
+use satune_ir::{DType, Program};
+use satune_rewrites::space::stream::trace as stream_trace;
+use satune_rewrites::Trace;
+
+/// The kind of a problem, and what it is made of.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind<'a> {
+    /// A sum of products.
+    Contraction(&'a Contraction),
+    /// Streaming blocks.
+    Streams(&'a Streams),
+}
+
+/// What a problem's speed is told in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Yardstick {
+    /// Floating-point operations, in sums of this type.
+    Arithmetic {
+        /// Operations.
+        flops: f64,
+        /// Type of the sums.
+        sums: DType,
+    },
+    /// Bytes of the parameters, each moved once: programs that do little with each element are as fast as a copy.
+    Bytes(f64),
+}
+
+impl Yardstick {
+    /// What there is to do, in operations or bytes.
+    pub fn amount(&self) -> f64 {
+        match self {
+            Yardstick::Arithmetic { flops, .. } => *flops,
+            Yardstick::Bytes(bytes) => *bytes,
+        }
+    }
+
+    /// Its unit, per second.
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Yardstick::Arithmetic { .. } => "FLOP/s",
+            Yardstick::Bytes(_) => "B/s",
+        }
+    }
+
+    /// What the descriptor allows, per second: all lanes in every clock (without tensor cores), or a copy in DRAM.
+    pub fn peak(&self, gpu: &Descriptor) -> f64 {
+        match self {
+            Yardstick::Arithmetic { sums, .. } => {
+                let lanes = if *sums == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes };
+                2.0 * f64::from(lanes) * f64::from(gpu.sms) * gpu.clock_mhz * 1e6
+            }
+            Yardstick::Bytes(_) => gpu.dram_gbs * 1e9,
+        }
+    }
+}
+
+/// A program to be scheduled.
+pub trait Workload: Sync {
+    /// As it was asked for.
+    fn name(&self) -> &str;
+
+    /// TVMScript of the source program.
+    fn script(&self) -> &str;
+
+    /// The source program.
+    fn program(&self) -> &Program;
+
+    /// What it is.
+    fn kind(&self) -> Kind<'_>;
+
+    /// The contraction, where it is one.
+    fn contraction(&self) -> Option<&Contraction> {
+        match self.kind() {
+            Kind::Contraction(contraction) => Some(contraction),
+            Kind::Streams(_) => None,
+        }
+    }
+
+    /// The primitive calls of a schedule; none where a generator makes its kernels, or it is of another kind.
+    fn trace(&self, schedule: &Schedule) -> Trace {
+        match (self.kind(), schedule) {
+            (Kind::Contraction(contraction), _) => scheduled::trace(schedule, contraction),
+            (Kind::Streams(streams), Schedule::Stream(plan)) => stream_trace(plan, streams),
+            (Kind::Streams(_), _) => Trace::default(),
+        }
+    }
+
+    /// A schedule's kernels.
+    ///
+    /// # Errors
+    /// See [`ScheduledError`].
+    fn scheduled(&self, schedule: &Schedule, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
+        match (self.kind(), schedule) {
+            (Kind::Contraction(contraction), _) => {
+                scheduled::of_schedule(self.program(), schedule, contraction, options)
+            }
+            (Kind::Streams(streams), Schedule::Stream(plan)) => {
+                streaming::scheduled(self.program(), plan, streams, options)
+            }
+            (Kind::Streams(_), _) => Err(ScheduledError::Kind),
+        }
+    }
+
+    /// Runs a schedule's kernels in the simulator, on a problem of few blocks, and compares with what the source means, as
+    /// far as [`Workload::agreement`] lets results agree.
+    ///
+    /// # Errors
+    /// What went wrong, for people.
+    fn check(&self, schedule: &Schedule, options: &LowerOptions) -> Result<Checked, String> {
+        match (self.kind(), schedule) {
+            (Kind::Contraction(contraction), _) => explore::check(schedule, contraction, options),
+            (Kind::Streams(streams), Schedule::Stream(plan)) => {
+                let kernels = streaming::check(self.program(), plan, streams, options)?;
+                Ok(streaming::together(&kernels))
+            }
+            (Kind::Streams(_), _) => Err(ScheduledError::Kind.to_string()),
+        }
+    }
+
+    /// Predicts the time of a schedule.
+    ///
+    /// # Errors
+    /// When the GPU cannot run it.
+    fn predict(&self, schedule: &Schedule, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+        match self.kind() {
+            Kind::Contraction(contraction) => satune_extract::predict(schedule, contraction, gpu),
+            Kind::Streams(streams) => satune_extract::stream::predict_stream(schedule, streams, gpu),
+        }
+    }
+
+    /// How closely results agree when the order of sums changes.
+    fn agreement(&self) -> Agreement {
+        Agreement::of(self.program())
+    }
+
+    /// Bytes of all parameters: what must pass DRAM at least.
+    fn least_bytes(&self) -> f64 {
+        match self.kind() {
+            Kind::Contraction(c) => {
+                let size = |dims: &[Axis], dtype: DType| {
+                    dims.iter().map(|a| c.extent(*a) as f64).product::<f64>() * f64::from(dtype.bytes())
+                };
+                [Side::A, Side::B].map(|s| size(&c.operand(s).dims, c.operand(s).dtype)).iter().sum::<f64>()
+                    + size(&c.c.dims, c.c.dtype)
+            }
+            Kind::Streams(streams) => streams.least_bytes() as f64,
+        }
+    }
+
+    /// Floating-point operations.
+    fn flops(&self) -> f64 {
+        match self.kind() {
+            Kind::Contraction(c) => 2.0 * c.iters.iter().map(|(_, i)| i.extent as f64).product::<f64>(),
+            Kind::Streams(streams) => streams.operations(),
+        }
+    }
+
+    /// What its speed is told in.
+    fn yardstick(&self) -> Yardstick {
+        match self.kind() {
+            Kind::Contraction(c) => Yardstick::Arithmetic { flops: self.flops(), sums: c.accumulate },
+            Kind::Streams(_) => Yardstick::Bytes(self.least_bytes()),
+        }
+    }
+
+    /// Shared memory of a block, bytes; of several kernels the most.
+    fn shared_bytes(&self, schedule: &Schedule) -> i64 {
+        match (self.kind(), schedule) {
+            (Kind::Contraction(contraction), _) => schedule.shared_bytes(contraction),
+            (Kind::Streams(streams), Schedule::Stream(plan)) => stream_shared_bytes(plan, streams),
+            (Kind::Streams(_), _) => 0,
+        }
+    }
+
+    /// Blocks of threads; of several kernels the most.
+    fn block_count(&self, schedule: &Schedule) -> i64 {
+        match (self.kind(), schedule) {
+            (Kind::Contraction(contraction), _) => schedule.block_count(contraction),
+            (Kind::Streams(streams), Schedule::Stream(plan)) => stream_blocks(plan, streams),
+            (Kind::Streams(_), _) => 0,
+        }
+    }
+}
+
+/// A workload with the space of its schedules.
+pub trait Explorable: Workload {
+    /// The language of its schedules.
+    type Term: Searched;
+
+    /// What is scheduled.
+    fn problem(&self) -> &<Self::Term as TermLanguage>::Problem;
+
+    /// The space of its schedules on a GPU.
+    ///
+    /// # Errors
+    /// When a rule is unsound, which is a bug, or nothing fits the GPU.
+    fn space(&self, gpu: &Descriptor) -> Result<Space<Self::Term>, ExploreError>;
+}
+
+impl Workload for crate::operators::Problem {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn script(&self) -> &str {
+        &self.script
+    }
+
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Contraction(&self.contraction)
+    }
+}
+
+impl Explorable for crate::operators::Problem {
+    type Term = satune_ir::term::Term;
+
+    fn problem(&self) -> &Contraction {
+        &self.contraction
+    }
+
+    fn space(&self, gpu: &Descriptor) -> Result<Space, ExploreError> {
+        explore::space(self, gpu)
+    }
+}
+
+impl Workload for streaming::StreamProblem {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn script(&self) -> &str {
+        &self.script
+    }
+
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Streams(&self.streams)
+    }
+}
+
+impl Explorable for streaming::StreamProblem {
+    type Term = satune_ir::term::stream::StreamTerm;
+
+    fn problem(&self) -> &Streams {
+        &self.streams
+    }
+
+    fn space(&self, gpu: &Descriptor) -> Result<Space<Self::Term>, ExploreError> {
+        streaming::space(self, gpu)
+    }
+}
