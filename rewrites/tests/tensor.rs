@@ -50,6 +50,8 @@ fn menu() -> TensorMenu {
         copy_orders: vec![CopyOrder::Rows],
         copy_loops: vec![false],
         copy_steps: 1,
+        prefetch: vec![0],
+        pairs: vec![false],
         matrices: vec![4, 2],
         sets: vec![2],
         min_blocks: vec![2],
@@ -116,12 +118,12 @@ fn tensor_cores_are_offered_where_they_are() {
         let menu = TensorMenu::of(&c, cores);
         (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
     };
-    assert_eq!(offered(DType::BF16, &CORES), (true, true, 12));
+    assert_eq!(offered(DType::BF16, &CORES), (true, true, 16));
     // tf32 rounds its operands: only who asks for it gets it.
     assert_eq!(offered(DType::F32, &CORES), (false, false, 0));
-    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 12));
+    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 16));
     let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
-    assert_eq!(offered(DType::F16, &ampere), (true, false, 6));
+    assert_eq!(offered(DType::F16, &ampere), (true, false, 10));
     assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
     assert_eq!(offered(DType::F64, &CORES), (false, false, 0));
 }
@@ -138,8 +140,9 @@ fn wrong(term: &RecExpr<Term>, c: &Contraction, limits: &Limits) -> Option<Strin
     }
     let (tile_k, parts) = match &schedule {
         Schedule::Mma(plan) => {
-            // Sums and both sets of fragments are held at once, whatever else is.
-            let held = plan.warp[0] * plan.warp[1] / 32 + plan.warp[0] / 2 + plan.warp[1] / 2;
+            // Sums and all sets of fragments are held at once, whatever else is.
+            let sets = plan.operands.map(|o| i64::from(o.sets));
+            let held = plan.warp[0] * plan.warp[1] / 32 + sets[0] * plan.warp[0] / 4 + sets[1] * plan.warp[1] / 4;
             let left = 65536 / (plan.threads() * i64::from(plan.min_blocks.unwrap_or(1)));
             if held > left.min(255) {
                 return Some(format!("hardware: {held} registers of {left}"));

@@ -164,6 +164,7 @@ const PLAIN: OperandPlan = OperandPlan {
     bytes: 16,
     order: CopyOrder::Rows,
     rolled: false,
+    prefetch: 0,
     step: 0,
     matrices: 4,
     sets: 2,
@@ -213,7 +214,7 @@ fn random_plans_on_random_shapes_are_exact() {
         let (group, split_k) = (times(&[1, 2, 3]), times(&[1, 1, 2, 3]));
         let mut yes = |share: f64| rng.gen_bool(share);
         let raster = Raster { columns: yes(0.5), group };
-        let order = Order { columns: yes(0.5), serpentine: yes(0.5), descending: yes(0.3) };
+        let order = Order { columns: yes(0.5), serpentine: yes(0.5), pairs: yes(0.3), descending: yes(0.3) };
         let rolled = yes(0.3);
         let warps_m_outer = yes(0.5);
         let stages = rng.gen_range(2..6);
@@ -228,6 +229,7 @@ fn random_plans_on_random_shapes_are_exact() {
                 bytes: of(&[16, 16, 8, 4]),
                 order: [CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own][of(&[0, 1, 2]) as usize],
                 rolled: of(&[0, 0, 1]) == 1,
+                prefetch: of(&[0, 0, 0, 128, 256]),
                 step: of(&[0, 0, 1, 2]),
                 matrices: of(&[4, 4, 2, 1]),
                 sets: of(&[1, 2]),

@@ -4,7 +4,7 @@ use crate::support::gemm;
 use rand::SeedableRng;
 use satune::explore::{check, explore, shrink_tensor, tensor_cores, Report, Request};
 use satune::lower::program::LowerOptions;
-use satune::operators;
+use satune::{operators, scheduled};
 use satune_extract::{best, predict, tensor, Counts, Descriptor, Query};
 use satune_ir::term::tensor::*;
 use satune_ir::term::*;
@@ -56,6 +56,8 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         copy_orders: if i == 2 { vec![CopyOrder::Rows, CopyOrder::Own] } else { vec![CopyOrder::Rows] },
         copy_loops: if i == 1 { vec![false, true] } else { vec![false] },
         copy_steps: 1,
+        prefetch: if i == 3 { vec![0, 128] } else { vec![0] },
+        pairs: if i == 1 { vec![false, true] } else { vec![false] },
         matrices: if i == 0 { vec![4, 1] } else { vec![4] },
         sets: if i == 2 { vec![2] } else { vec![2, 1] },
         min_blocks: vec![2],
@@ -385,4 +387,42 @@ fn skewed_shapes_get_their_tiles() {
     assert!(matches!(best_of([4096, 4096, 4096], bf16, f32, "a100"), Schedule::Mma(_)));
     // Rows that are no multiples of 16 bytes are not the TMA's.
     assert!(matches!(best_of([4097, 4095, 4093], bf16, f32, "h200"), Schedule::Mma(_)));
+}
+
+/// What elementwise blocks mean, from the interpreter, is what the generator fuses.
+#[test]
+fn epilogues_that_operators_spell_are_fused() {
+    for options in ["out=bf16", "bias,relu", "out=bf16,alpha=0.5,bias,gelu,residual", "out=bf16,silu", "residual"] {
+        let problem = operators::parse(&format!("gemm:48,72,64,bf16,NT,{options}")).unwrap();
+        let plan = TensorPlan {
+            tile: [32, 32, 32],
+            warp: [16, 32],
+            warps_m_outer: true,
+            instruction: Mma::Bf16,
+            order: Order::default(),
+            stages: 2,
+            slack: 0,
+            rolled: false,
+            operands: [OperandPlan::default(); 2],
+            raster: Raster::rows(1),
+            split_k: 1,
+            store: Store::Direct,
+            min_blocks: None,
+        };
+        let (schedule, c) = (Schedule::Mma(plan), &problem.contraction);
+        let made = scheduled::of_schedule(&problem.program, &schedule, c, &LowerOptions::default()).unwrap();
+        scheduled::check(&problem.program, &made, 7).unwrap_or_else(|e| panic!("{options}: {e}"));
+    }
+    // Another function of the sums stays with single threads.
+    let odd = operators::parse("gemm:64,64,64,bf16,NT,relu").unwrap();
+    let script = odd.script.replace("T.float32(0)", "T.float32(1)");
+    let program = satune_ir::tvmscript::parse(&script.replace("C[vi, vj] = T.float32(1)", "C[vi, vj] = T.float32(0)"));
+    let c = satune_rewrites::space::contraction(&program.unwrap()).unwrap();
+    assert!(Gemm::of(&c).unwrap_err().to_string().contains("none of the epilogues"));
+}
+
+#[test]
+fn explore_gives_tensor_cores_to_products_with_epilogues() {
+    let report = explored("gemm:256,256,256,bf16,TN,out=bf16,bias,gelu", "a100", 2, true);
+    assert!(report.candidates.iter().all(|c| matches!(c.plan, Schedule::Mma(_))));
 }

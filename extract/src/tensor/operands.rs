@@ -66,9 +66,9 @@ pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Ve
 }
 
 /// How many of a way's decisions are not the usual ones.
-fn unusual(plan: &OperandPlan) -> (bool, bool, bool, u32) {
+fn unusual(plan: &OperandPlan) -> (bool, bool, bool, u32, u32) {
     let usual = OperandPlan::default();
-    (plan.rolled, plan.order != usual.order, !matches!(plan.layout, TileLayout::Xor(_)), plan.step)
+    (plan.rolled, plan.order != usual.order, !matches!(plan.layout, TileLayout::Xor(_)), plan.step, plan.prefetch)
 }
 
 /// The leaves of a class.
@@ -80,7 +80,7 @@ fn apply(plan: OperandPlan, leaf: &Term) -> OperandPlan {
     let Term::Matrix { matrix, .. } = leaf else { return plan };
     match *matrix {
         Matrix::Copy { bytes, order } => OperandPlan { bytes, order, ..plan },
-        Matrix::Issue { rolled, step } => OperandPlan { rolled, step, ..plan },
+        Matrix::Issue { rolled, step, prefetch } => OperandPlan { rolled, step, prefetch, ..plan },
         Matrix::Load { matrices } => OperandPlan { matrices, ..plan },
         Matrix::Mma(_) | Matrix::Wgmma { .. } => plan,
     }

@@ -1,8 +1,10 @@
 //! The k best schedules on tensor cores of a space, exactly.
 //!
 //! The ways down to a block (split-K, tiles, order of blocks) meet what the block does in the block's class. Of the
-//! former a time depends on by traffic alone: a block that is too slow without any is too slow in any order. What blocks do is enumerated, a class at a time, the most promising first under a bound that the
-//! tensor cores alone set; the order of a warp's instructions is looked at only where the rest is fast enough.
+//! former a time depends on by traffic alone: a block that is too slow without any is too slow in any order. What blocks
+//! do is enumerated, the most promising first: on `wgmma` under a bound that the tensor cores alone set, on `mma.sync` each
+//! way to deal a tile out to warps, under a bound with the best of all that is decided besides. Operands' ways and loops
+//! are looked at only where that is fast enough.
 use super::operands::{self, Way};
 use super::time::{self, Inner, Outer, Share};
 use super::work::{self, Block};
@@ -58,6 +60,17 @@ struct Unit<'s> {
     bound: f64,
 }
 
+/// A tile on `mma.sync` that is dealt out to warps in one way.
+struct Deal<'s> {
+    /// The block's class.
+    class: Id,
+    node: &'s Term,
+    /// The decisions between the two, each way that there is: the store and the ring. Long rings first.
+    chains: Arc<Vec<Vec<&'s Term>>>,
+    /// What any of these takes at least, ms.
+    bound: f64,
+}
+
 /// Registers of both operands' copies, at most: beyond that no plan has room for sums.
 const MOST_COPY_REGISTERS: i64 = 160;
 
@@ -74,19 +87,21 @@ pub(crate) fn search<'s>(
         Search { space, gpu, gemm, ways: BTreeMap::new(), k, diverse, best: Vec::new(), operands: BTreeMap::new() };
     search.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
     let mut units = Vec::new();
+    let mut deals = Vec::new();
     for class in search.ways.keys() {
         for node in space.choices(*class) {
             let Term::Tensor { node: kind, .. } = node else { continue };
-            let share = match kind {
-                TensorNode::Wgmma { .. } => rates.wgmma_share,
-                _ => rates.mma_share,
-            };
-            units.push(Unit { class: *class, node, bound: search.bound(*class, share) });
+            match kind {
+                TensorNode::Wgmma { .. } => {
+                    units.push(Unit { class: *class, node, bound: search.bound(*class, rates.wgmma_share) });
+                }
+                _ => search.deals(*class, node, &mut deals),
+            }
         }
     }
     // The sort is stable: the order depends on the space alone.
     units.sort_by(|a, b| a.bound.total_cmp(&b.bound));
-    outcome.looked.0 = units.len();
+    outcome.looked.0 = units.len() + deals.len();
     for unit in &units {
         if unit.bound >= search.worst() {
             break;
@@ -98,6 +113,21 @@ pub(crate) fn search<'s>(
         outcome.looked.1 += 1;
         let body = space.egraph.find(unit.node.children()[0]);
         search.block(unit.class, body, &mut vec![unit.node]);
+    }
+    deals.retain(|d| d.bound < search.worst());
+    deals.sort_by(|a, b| a.bound.total_cmp(&b.bound));
+    for deal in &deals {
+        if deal.bound >= search.worst() {
+            break;
+        }
+        if !go_on() {
+            outcome.left = outcome.left.min(deal.bound);
+            break;
+        }
+        outcome.looked.1 += 1;
+        for chain in deal.chains.iter() {
+            search.dealt(deal.class, deal.node, chain);
+        }
     }
     outcome.found = search.best;
     outcome
@@ -164,13 +194,92 @@ impl<'s> Search<'_, 's> {
             return;
         }
         for node in space.choices(below) {
-            if let Term::Dealt { .. } = node {
-                self.dealt(class, node, chain);
-                continue;
-            }
             chain.push(node);
             self.block(class, space.egraph.find(node.children()[0]), chain);
             chain.pop();
+        }
+    }
+
+    /// The ways in which a block's tile is dealt out to warps, with bounds.
+    fn deals(&self, class: Id, begin: &'s Term, out: &mut Vec<Deal<'s>>) {
+        let space = self.space;
+        let body = |node: &Term| space.egraph.find(node.children()[0]);
+        let mut by_class: BTreeMap<Id, Vec<Vec<&'s Term>>> = BTreeMap::new();
+        for store in space.choices(body(begin)) {
+            for ring in space.choices(body(store)) {
+                by_class.entry(body(ring)).or_default().push(vec![begin, store, ring]);
+            }
+        }
+        let slack = |chain: &[&Term]| match chain.last() {
+            Some(Term::Tensor { node: TensorNode::Ring { stages, slack, .. }, .. }) => (*slack, u32::MAX - stages),
+            _ => (0, 0),
+        };
+        for (below, mut chains) in by_class {
+            chains.sort_by_key(|chain| slack(chain));
+            let chains = Arc::new(chains);
+            for node in space.choices(below) {
+                let bound = self.least_of_deal(class, node, &chains);
+                if bound.is_finite() {
+                    out.push(Deal { class, node, chains: chains.clone(), bound });
+                }
+            }
+        }
+    }
+
+    /// What a deal takes at least, whichever its store, its ring, its operands' ways and its resident blocks: each of
+    /// them taken as the best.
+    fn least_of_deal(&self, class: Id, node: &'s Term, chains: &[Vec<&'s Term>]) -> f64 {
+        let none = f64::INFINITY;
+        let (Some(reach), Some(chain)) = (self.ways.get(&class).and_then(|w| w.first()), chains.first()) else {
+            return none;
+        };
+        let Some((plan, _)) = self.plan_of(reach, chain, node) else { return none };
+        let Some(tensor) = time::tensor_clocks(&plan, &self.gemm, self.gpu) else { return none };
+        let least = self.least_share(&plan);
+        // The longest ring waits least, the shortest leaves most room.
+        let shortest = TensorPlan { stages: 2, slack: 0, ..plan.clone() };
+        let mut stores: Vec<&TensorNode> = Vec::new();
+        for chain in chains {
+            if let Some(Term::Tensor { node, .. }) = chain.get(1) {
+                if !stores.contains(&node) {
+                    stores.push(node);
+                }
+            }
+        }
+        let mut best = none;
+        for store in stores {
+            let TensorNode::Store { store, .. } = store else { continue };
+            let with = |plan: &TensorPlan| TensorPlan { store: *store, ..plan.clone() };
+            let counts = work::without_operands(&with(&plan), &self.gemm);
+            let of =
+                |plan: &TensorPlan| time::with_share(plan, &self.gemm, self.gpu, (&counts, tensor), &least, 0.0).ok();
+            let (Some(longest), Some(shortest)) = (of(&with(&plan)), of(&with(&shortest))) else { continue };
+            for resident in 1..=shortest.resident {
+                let mut inner = longest;
+                inner.resident = resident;
+                let outer = Outer::without_traffic(&reach.loops, &inner, &self.space.contraction, self.gpu);
+                best = best.min(time::time(&outer, &inner, self.gpu).ms);
+            }
+        }
+        // Rounding: parts are added in another order.
+        best * (1.0 - 1e-9)
+    }
+
+    /// The least that ways of a plan's operands add, each quantity by itself.
+    fn least_share(&self, plan: &TensorPlan) -> Share {
+        time::places(plan).iter().fold(Share::default(), |least, place| least.plus(&place.least(&self.gemm)))
+    }
+
+    /// The plan of a deal with the usual ways of operands and the first of its loops, and these loops.
+    fn plan_of(&self, reach: &Reach<'s>, chain: &[&'s Term], node: &'s Term) -> Option<(TensorPlan, Vec<&'s Term>)> {
+        let Term::Dealt { children, .. } = node else { return None };
+        let leaves = operands::leaves(self.space, children[2]);
+        let leaf = leaves.first().copied()?;
+        let above = reach.above.iter().map(|(n, _)| *n);
+        let nodes: Vec<&Term> = above.chain(chain.iter().copied()).chain([node, leaf]).collect();
+        match TensorSchedule::from_chain_of(&nodes, &self.gemm) {
+            Ok(TensorSchedule::Mma(plan)) => Some((plan, leaves)),
+            _ => None,
         }
     }
 
@@ -188,11 +297,7 @@ impl<'s> Search<'_, 's> {
         let Term::Dealt { children, .. } = node else { return };
         let Some(reach) = self.ways.get(&class).and_then(|w| w.first()) else { return };
         let mut loops: Vec<(&'s Term, f64)> = Vec::new();
-        let leaves = operands::leaves(space, children[2]);
-        let Some(leaf) = leaves.first().copied() else { return };
-        let nodes: Vec<&Term> =
-            reach.above.iter().map(|(n, _)| *n).chain(chain.iter().copied()).chain([node, leaf]).collect();
-        let Ok(TensorSchedule::Mma(plan)) = TensorSchedule::from_chain_of(&nodes, &self.gemm) else { return };
+        let Some((plan, leaves)) = self.plan_of(reach, chain, node) else { return };
         let Some(tensor) = time::tensor_clocks(&plan, &self.gemm, self.gpu) else { return };
         let block_loops = reach.loops.clone();
         let counts = work::without_operands(&plan, &self.gemm);
@@ -239,11 +344,7 @@ impl<'s> Search<'_, 's> {
     /// Whether a plan could be fast enough whose operands' ways add as little as there is, with any number of resident
     /// blocks that their registers (of which 8 at a time are given) leave.
     fn hopeful(&self, plan: &TensorPlan, (counts, tensor): (&Block, f64), in_loop: f64, loops: &[BlockLoop]) -> bool {
-        let [a, b] = time::places(plan);
-        let mut least = Share::default();
-        for place in [a, b] {
-            least = least.plus(&place.least(&self.gemm));
-        }
+        let least = self.least_share(plan);
         (0..=MOST_COPY_REGISTERS).step_by(8).any(|registers| {
             let share = Share { registers, ..least };
             let inner = time::with_share(plan, &self.gemm, self.gpu, (counts, tensor), &share, in_loop);

@@ -306,7 +306,7 @@ pub(super) fn with_share(
     // A warp alone has a quarter of the multiprocessor's tensor cores; at the barrier it waits for its first fragments,
     // and at every step for those that have one set.
     let steps = (plan.tile[2] / i64::from(plan.instruction.k())) as f64;
-    let single = if sets == [2, 2] { 0.0 } else { (steps - 1.0).max(0.0) };
+    let single = if sets == [2, 2] { 0.0 } else { steps };
     let chain = tensor * 4.0 / warps + (2.0 + single) * gpu.latency_shared;
     let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
     let waits = gpu.latency_dram / ahead.max(0.5);
@@ -343,6 +343,10 @@ pub(super) fn tensor_clocks(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor) ->
 fn changes(plan: &TensorPlan) -> f64 {
     if plan.order.serpentine {
         return 0.0;
+    }
+    if plan.order.pairs {
+        // Two share one; then both change.
+        return 0.5;
     }
     let inner = if plan.order.columns { plan.warp[0] / 16 } else { plan.warp[1] / 8 };
     1.0 / inner.max(1) as f64

@@ -140,7 +140,10 @@ impl Loader {
         for part in 0..4 / count {
             let lane = self.lane.clone();
             // The number of the lane's matrix.
-            let matrix = add(rem(div(lane.clone(), 8), count), c(part * count));
+            let matrix = match count {
+                4 => div(lane.clone(), 8),
+                _ => add(rem(div(lane.clone(), 8), count), c(part * count)),
+            };
             let (low, middle, high) = match count {
                 1 => (rem(lane, 8), c(part % 2), c(part / 2)),
                 _ => (rem(lane, 8), rem(matrix.clone(), 2), div(matrix, 2)),

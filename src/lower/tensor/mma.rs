@@ -102,6 +102,7 @@ impl<'p> Mainloop<'p> {
             width: mma_conditions::copy_elements(gemm, side, plan.bytes),
             order: plan.order,
             rolled: plan.rolled,
+            prefetch: plan.prefetch,
         };
         let a_source = source(params.a, "a", a_rows, &m0, gemm.m, term::Side::A, &plan.operands[0]);
         let b_source = source(params.b, "b", b_rows, &n0, gemm.n, term::Side::B, &plan.operands[1]);
@@ -336,10 +337,19 @@ impl<'p> Mainloop<'p> {
             let d = (sums, add(mul(row.clone(), 4 * columns), mul(column.clone(), 4)));
             Stmt::Warp(WarpOp::Mma { op, d, a: at(&a, row, 1), b: at(&b, column, 2) })
         };
-        if self.plan.order.serpentine {
-            let turned = |i: i64, j: i64| if i % 2 == 0 { j } else { inner - 1 - j };
-            let all = (0..outer * inner).map(|at| (at / inner, at % inner));
-            return all.map(|(i, j)| multiply(c(i), c(turned(i, j)))).collect();
+        let order = self.plan.order;
+        if order.serpentine || order.pairs {
+            // Lines that are walked at once; back and forth goes from one walk to the next, and within one from step to step.
+            let lines = if order.pairs { 2 } else { 1 };
+            let back = |odd: bool, at: i64, of: i64| if odd && order.serpentine { of - 1 - at } else { at };
+            let places = (0..outer / lines)
+                .flat_map(|walk| (0..inner).flat_map(move |step| (0..lines).map(move |line| (walk, step, line))));
+            return places
+                .map(|(walk, step, line)| {
+                    let i = walk * lines + back(step % 2 == 1, line, lines);
+                    multiply(c(i), c(back(walk % 2 == 1, step, inner)))
+                })
+                .collect();
         }
         self.builder.repeat("i", (0, outer), Unroll::Full, |builder, i| {
             builder.repeat("j", (0, inner), Unroll::Full, |_, j| vec![multiply(i.clone(), j)])

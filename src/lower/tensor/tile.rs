@@ -144,6 +144,7 @@ pub(super) struct Source {
     pub width: i64,
     pub order: CopyOrder,
     pub rolled: bool,
+    pub prefetch: u32,
 }
 
 impl Source {
@@ -303,9 +304,9 @@ impl Filler {
         let zero_unless = less(guard, &sum(copy.k.clone(), scaled(number, source.tile_k)), source.k);
         let (dst, dst_index) = (self.tile.array, add(copy.to.clone(), at.clone()));
         let (src, src_index) = (source.array, sum(copy.from.clone(), scaled(number, self.step)));
-        let width = source.width as u32;
+        let (width, prefetch) = (source.width as u32, source.prefetch);
         let statement = match self.is_async() {
-            true => Stmt::AsyncCopy { dst, dst_index, src, src_index, width, zero_unless },
+            true => Stmt::AsyncCopy { dst, dst_index, src, src_index, width, prefetch, zero_unless },
             false => Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless },
         };
         super::guarded(copy.exists.clone(), vec![statement])

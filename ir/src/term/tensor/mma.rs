@@ -59,6 +59,8 @@ pub struct Order {
     pub columns: bool,
     /// Every other row (column) is walked backwards, so that neighbouring instructions share an operand.
     pub serpentine: bool,
+    /// Two rows (columns) are walked at once, so that each operand of the other side serves two instructions.
+    pub pairs: bool,
     /// Steps of a tile along k are taken from the last to the first.
     pub descending: bool,
 }
@@ -93,6 +95,7 @@ impl TensorPlan {
         for (side, plan) in [Side::A, Side::B].into_iter().zip(&self.operands) {
             operand::way(gemm, side, self.instruction, self.tile[2], plan)?;
         }
+        instructions(self.warp, self.order)?;
         k_loop(self.instruction, self.tile[2], (self.stages, self.slack), self.rolled, sets(&self.operands))?;
         split(gemm, self.tile[2], self.split_k)?;
         store(gemm, self.store, self.split_k > 1, self.tile, self.stages)
@@ -150,7 +153,12 @@ impl TensorPlan {
                 self.warp[0],
                 self.warp[1],
                 if self.warps_m_outer { "" } else { " (n outer)" },
-                if self.order.descending { ", k downwards" } else { "" },
+                match (self.order.pairs, self.order.descending) {
+                    (true, true) => ", two at once, k downwards",
+                    (true, false) => ", two at once",
+                    (false, true) => ", k downwards",
+                    (false, false) => "",
+                },
             ),
         ];
         lines.extend(["A", "B"].iter().zip(&self.operands).map(|(name, plan)| format!("{name}: {}", plan.text())));
@@ -203,6 +211,15 @@ pub fn threads(threads: i64) -> Result<(), TensorError> {
 pub fn rows(gemm: &Gemm, [m, n, k]: [i64; 3], operands: [OperandPlan; 2]) -> Result<(), TensorError> {
     operand::layout(gemm, Side::A, [m, k], operands[0].layout)?;
     operand::layout(gemm, Side::B, [n, k], operands[1].layout)
+}
+
+/// Rows (columns) of instructions are walked two at once only where their number is even.
+pub fn instructions(warp: [i64; 2], order: Order) -> Result<(), TensorError> {
+    let lines = if order.columns { warp[1] / 8 } else { warp[0] / 16 };
+    if order.pairs && lines % 2 != 0 {
+        return Err(TensorError::Loop("rows of instructions are walked two at once only where their number is even"));
+    }
+    Ok(())
 }
 
 /// Sets of fragments of A and B.
@@ -319,9 +336,13 @@ impl OperandPlan {
         };
         let loops = if self.rolled { ", rolled" } else { "" };
         format!(
-            "copies of {} bytes {order}{loops}, at step {}; {layout}; ldmatrix x{}, {} of fragments",
+            "copies of {} bytes {order}{loops}, at step {}{}; {layout}; ldmatrix x{}, {} of fragments",
             self.bytes,
             self.step,
+            match self.prefetch {
+                0 => String::new(),
+                bytes => format!(", {bytes} bytes to L2"),
+            },
             self.matrices,
             if self.sets == 2 { "two sets" } else { "one set" }
         )

@@ -24,9 +24,12 @@ pub use wgmma::{TileStore, WgmmaPlan};
 
 /// The conditions of `mma.sync` plans, one by one.
 pub mod mma_conditions {
-    pub use super::mma::{k_loop, operands, problem, registers, ring, rows, sets, split, store, threads, warps};
+    pub use super::mma::{
+        instructions, k_loop, operands, problem, registers, ring, rows, sets, split, store, threads, warps,
+    };
     pub use super::operand::{
-        copies, copy_elements, copy_registers, hangs_over, layout, matrices, rows_along_k, steps, tile_rows, way,
+        copies, copy_elements, copy_registers, hangs_over, is_async, layout, matrices, rows_along_k, steps, tile_rows,
+        way,
     };
 }
 

@@ -103,6 +103,8 @@ pub enum Matrix {
         rolled: bool,
         /// Step along k.
         step: u32,
+        /// Bytes that L2 is asked to fetch.
+        prefetch: u32,
     },
     /// The loads of an operand's fragments.
     Load {
@@ -150,6 +152,8 @@ pub enum TensorStage {
         several: bool,
         /// They can be unrolled.
         unrolls: bool,
+        /// They are `cp.async`.
+        asynchronous: bool,
     },
     /// The loads of a warp's fragments. The tile: the warp's extent, 1, k.
     Load(Mma, Side, TileLayout),
@@ -202,8 +206,10 @@ pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<Stat
                 && (grid || way.m_outer)
         }
         (Matrix::Copy { bytes, .. }, TensorStage::Copy(..)) => block && matches!(bytes, 4 | 8 | 16),
-        (Matrix::Issue { rolled, step }, TensorStage::Issue { op, several, unrolls }) => {
-            (if *rolled { several } else { unrolls }) && super::operand::steps(op, state.tile.k).contains(step)
+        (Matrix::Issue { rolled, step, prefetch }, TensorStage::Issue { op, several, unrolls, asynchronous }) => {
+            (asynchronous || *prefetch == 0)
+                && (if *rolled { several } else { unrolls })
+                && super::operand::steps(op, state.tile.k).contains(step)
         }
         (Matrix::Load { matrices }, TensorStage::Load(..)) => {
             state.team == Team::Warp(32) && matches!(matrices, 1 | 2 | 4)
@@ -338,11 +344,18 @@ impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Matrix::Copy { bytes, order } => write!(f, "copy:{bytes}:{order:?}"),
-            Matrix::Issue { rolled, step } => write!(f, "at:{step}{}", if *rolled { ":rolled" } else { "" }),
+            Matrix::Issue { rolled, step, prefetch } => {
+                write!(f, "at:{step}{}", if *rolled { ":rolled" } else { "" })?;
+                if *prefetch > 0 {
+                    write!(f, ":l2:{prefetch}")?;
+                }
+                Ok(())
+            }
             Matrix::Load { matrices } => write!(f, "ldmatrix:x{matrices}"),
             Matrix::Mma(MmaLoop { order, rolled, m_outer }) => {
                 f.write_str(if *rolled { "rolled:" } else { "" })?;
                 f.write_str(if *m_outer { "" } else { "n-outer:" })?;
+                f.write_str(if order.pairs { "pairs:" } else { "" })?;
                 f.write_str(if order.descending { "k-down:" } else { "" })?;
                 f.write_str(if order.columns { "do:mma:columns" } else { "do:mma:rows" })?;
                 f.write_str(if order.serpentine { ":serpentine" } else { "" })

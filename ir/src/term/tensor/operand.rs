@@ -14,6 +14,8 @@ pub struct OperandPlan {
     pub order: CopyOrder,
     /// A thread's copies are a loop, which computes each address anew (else unrolled).
     pub rolled: bool,
+    /// Bytes around a copy's that L2 is asked to fetch from memory: 0 (its own sectors), 128 or 256.
+    pub prefetch: u32,
     /// Step along k of a tile at which copies of a later one are started.
     pub step: u32,
     /// 8 x 8 matrices that one `ldmatrix` loads: 4, 2 or 1.
@@ -29,6 +31,7 @@ impl Default for OperandPlan {
             bytes: 16,
             order: CopyOrder::Rows,
             rolled: false,
+            prefetch: 0,
             step: 0,
             matrices: 4,
             sets: 2,
@@ -133,6 +136,11 @@ pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
     widest.min(i64::from((bytes / gemm.operand.bytes()).max(1)))
 }
 
+/// Whether `cp.async` copies an operand: it moves 4 bytes at least.
+pub fn is_async(gemm: &Gemm, side: Side, bytes: u32) -> bool {
+    copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
+}
+
 /// Copies of a thread per tile.
 pub fn copies(gemm: &Gemm, side: Side, [extent, k]: [i64; 2], threads: i64, bytes: u32) -> i64 {
     super::tiles(extent * k / copy_elements(gemm, side, bytes), threads.max(1))
@@ -175,6 +183,12 @@ pub fn layout(gemm: &Gemm, side: Side, tile: [i64; 2], layout: TileLayout) -> Re
 pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) -> Result<(), TensorError> {
     if !matches!(plan.bytes, 4 | 8 | 16) {
         return Err(TensorError::Operand("a copy has 4, 8 or 16 bytes"));
+    }
+    if !matches!(plan.prefetch, 0 | 128 | 256) {
+        return Err(TensorError::Operand("L2 is asked for 128 or 256 bytes, or for nothing"));
+    }
+    if plan.prefetch > 0 && !is_async(gemm, side, plan.bytes) {
+        return Err(TensorError::Operand("only cp.async asks L2 for more than it copies"));
     }
     if !steps(op, tile_k).contains(&plan.step) {
         return Err(TensorError::Operand("copies begin at a step before the last one"));

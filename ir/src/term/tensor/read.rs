@@ -78,9 +78,9 @@ impl TensorSchedule {
                     let operand = parts.operand();
                     (operand.bytes, operand.order) = (*bytes, *order);
                 }
-                Term::Matrix { matrix: Matrix::Issue { rolled, step }, .. } => {
+                Term::Matrix { matrix: Matrix::Issue { rolled, step, prefetch }, .. } => {
                     let operand = parts.operand();
-                    (operand.rolled, operand.step) = (*rolled, *step);
+                    (operand.rolled, operand.step, operand.prefetch) = (*rolled, *step, *prefetch);
                 }
                 Term::Matrix { matrix: Matrix::Load { matrices }, .. } => parts.operand().matrices = *matrices,
                 Term::Matrix { matrix, state } => parts.leaf = Some((*matrix, **state)),

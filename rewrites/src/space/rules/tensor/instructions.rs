@@ -1,7 +1,7 @@
 //! `reorder`: the order of a team's instructions within a tile along k.
 use super::{stage_of, Offer};
 use crate::space::{Engine, Rule};
-use satune_ir::term::tensor::{Kind, Matrix, MmaLoop, Order, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Kind, Matrix, MmaLoop, Order, TensorStage};
 use satune_ir::term::{State, Term};
 use std::sync::Arc;
 
@@ -24,9 +24,14 @@ impl Rule for MmaOrder {
         let rolled = self.0.menu.loops.iter().copied().filter(|r| rolls || !r);
         let numbers: &[bool] = if grid { &[true, false] } else { &[true] };
         for (descending, rolled) in down.flat_map(|d| rolled.clone().map(move |r| (d, r))) {
-            for (columns, serpentine) in both.iter().flat_map(|c| both.iter().map(|s| (*c, *s))) {
+            let pairs = &self.0.menu.pairs;
+            let orders = both.iter().flat_map(|c| both.iter().map(move |s| (*c, *s)));
+            for (columns, serpentine, pairs) in orders.flat_map(|(c, s)| pairs.iter().map(move |p| (c, s, *p))) {
+                let order = Order { columns, serpentine, pairs, descending };
+                if mma_conditions::instructions([state.tile.m, state.tile.n], order).is_err() {
+                    continue;
+                }
                 for m_outer in numbers.iter().copied() {
-                    let order = Order { columns, serpentine, descending };
                     let matrix = Matrix::Mma(MmaLoop { order, rolled, m_outer });
                     engine.equals(Term::Matrix { matrix, state: Box::new(*state) });
                 }

@@ -55,6 +55,10 @@ pub struct TensorMenu {
     pub copy_loops: Vec<bool>,
     /// Copies are started at one of so many first steps.
     pub copy_steps: u32,
+    /// Bytes that L2 is asked to fetch around a copy's; 0: its own.
+    pub prefetch: Vec<u32>,
+    /// Two rows (columns) of instructions at once (true).
+    pub pairs: Vec<bool>,
     /// Matrices that an `ldmatrix` loads.
     pub matrices: Vec<u32>,
     /// Sets of fragments.
@@ -110,6 +114,8 @@ impl TensorMenu {
             copy_orders: vec![CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own],
             copy_loops: vec![false, true],
             copy_steps: u32::MAX,
+            prefetch: vec![0, 128, 256],
+            pairs: vec![false, true],
             matrices: vec![4, 2, 1],
             sets: vec![2, 1],
             min_blocks: vec![2, 3, 4],

@@ -27,6 +27,7 @@ impl Rule for LayoutTile {
         // Addresses beyond the edge are looked up one by one: they must fit registers, or be computed in the loop.
         let few = count <= 4 || !mma_conditions::hangs_over(gemm, side, extent);
         let unrolls = !several || few && menu.copy_loops.contains(&false);
+        let asynchronous = mma_conditions::is_async(gemm, side, widest);
         let chunks = mma_conditions::tile_rows(gemm, side, extent, k).1 * i64::from(gemm.operand.bytes()) / 16;
         for layout in menu.layouts.iter().copied() {
             let fits = mma_conditions::layout(gemm, side, [extent, k], layout).is_ok();
@@ -49,7 +50,7 @@ impl Rule for LayoutTile {
                 ..*state
             };
             let copy = engine.nest(at(TensorStage::Copy(op, side, layout), extent));
-            let issue = State { team: Team::Grid, ..at(TensorStage::Issue { op, several, unrolls }, 1) };
+            let issue = State { team: Team::Grid, ..at(TensorStage::Issue { op, several, unrolls, asynchronous }, 1) };
             let issue = engine.nest(issue);
             let load = State { team: Team::Warp(32), ..at(TensorStage::Load(op, side, layout), own) };
             let load = engine.nest(load);
@@ -102,7 +103,8 @@ impl Rule for CopyTile {
     }
 }
 
-/// `(when nest) = copies started at a step along k, as a loop or unrolled`.
+/// `(when nest) = copies started at a step along k, as a loop or unrolled, L2 asked for 128 or 256 bytes around each or
+/// not`: cp.async only.
 pub struct IssueCopies(pub(super) Arc<Offer>);
 
 impl Rule for IssueCopies {
@@ -111,12 +113,14 @@ impl Rule for IssueCopies {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Issue { op, several, unrolls }) = stage_of(node, state) else { return };
+        let Some(TensorStage::Issue { op, several, unrolls, asynchronous }) = stage_of(node, state) else { return };
         let steps = mma_conditions::steps(op, state.tile.k).filter(|s| *s < self.0.menu.copy_steps);
         for step in steps {
             for rolled in [unrolls.then_some(false), several.then_some(true)].into_iter().flatten() {
-                let matrix = Matrix::Issue { rolled, step };
-                engine.equals(Term::Matrix { matrix, state: Box::new(*state) });
+                for prefetch in self.0.menu.prefetch.iter().copied().filter(|p| asynchronous || *p == 0) {
+                    let matrix = Matrix::Issue { rolled, step, prefetch };
+                    engine.equals(Term::Matrix { matrix, state: Box::new(*state) });
+                }
             }
         }
     }

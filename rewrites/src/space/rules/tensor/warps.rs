@@ -35,7 +35,7 @@ impl Rule for BindWarps {
                 let whole = mma_conditions::warps([tile.m, tile.n], warp).is_ok();
                 let offered = warp[0] <= menu.warp[0] && warp[1] <= menu.warp[1];
                 let exact = warp[0] * m == tile.m && warp[1] * n == tile.n;
-                if engine.holds(Condition::MmaWarps, whole && exact) && exact && offered {
+                if engine.holds(Condition::MmaWarps, whole && exact) && offered {
                     self.deal(engine, state, threads, [m, n], op);
                 }
             }
