@@ -141,8 +141,7 @@ fn wrong(term: &RecExpr<Term>, c: &Contraction, limits: &Limits) -> Option<Strin
     let (tile_k, parts) = match &schedule {
         Schedule::Mma(plan) => {
             // Sums and all sets of fragments are held at once, whatever else is.
-            let sets = plan.operands.map(|o| i64::from(o.sets));
-            let held = plan.warp[0] * plan.warp[1] / 32 + sets[0] * plan.warp[0] / 4 + sets[1] * plan.warp[1] / 4;
+            let held = plan.warp[0] * plan.warp[1] / 32 + plan.warp[0] / 2 + plan.warp[1] / 2;
             let left = 65536 / (plan.threads() * i64::from(plan.min_blocks.unwrap_or(1)));
             if held > left.min(255) {
                 return Some(format!("hardware: {held} registers of {left}"));

@@ -89,17 +89,22 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
 /// The results of sums by the epilogue's definition.
 fn finished(gemm: &Gemm, sums: Vec<f64>, [bias, residual]: [&[f64]; 2]) -> Vec<f64> {
     let (epilogue, columns) = (&gemm.epilogue, usize::try_from(gemm.n).unwrap_or(1).max(1));
+    // As kernels do: in f32, step by step.
+    let f32 = |x: f64| Scalar::float(x, DType::F32).as_f64();
     let one = |(at, sum): (usize, f64)| {
-        let x = epilogue.alpha * sum + bias.get(at % columns).copied().unwrap_or(0.0);
+        let x = f32(f32(epilogue.alpha) * sum);
+        let x = f32(x + bias.get(at % columns).copied().unwrap_or(0.0));
         let x = match epilogue.activation {
             Activation::None => x,
             Activation::Relu => x.max(0.0),
-            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Silu => f32(x * f32(1.0 / (1.0 + (-x).exp()))),
             Activation::Gelu => {
-                0.5 * x * (1.0 + (std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044715 * x * x * x)).tanh())
+                let inner = f32(x + f32(f32(f32(x * x) * x) * f32(0.044715)));
+                let bent = f32(f32(inner * f32(std::f64::consts::FRAC_2_PI.sqrt())).tanh());
+                f32(f32(x * 0.5) * f32(bent + 1.0))
             }
         };
-        let x = x + epilogue.residual.map_or(0.0, |f| f * residual.get(at).copied().unwrap_or(0.0));
+        let x = x + epilogue.residual.map_or(0.0, |f| f32(f * residual.get(at).copied().unwrap_or(0.0)));
         match gemm.output {
             DType::I32 => x,
             output => Scalar::float(x, output).as_f64(),

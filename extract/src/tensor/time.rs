@@ -291,7 +291,7 @@ pub(super) fn with_share(
     let threads = plan.threads();
     let warps = (threads / 32) as f64;
     let sets = mma_conditions::sets(&plan.operands);
-    let mut registers = mma_conditions::registers(plan.warp, sets, share.registers);
+    let mut registers = mma_conditions::registers(plan.warp, share.registers);
     registers = (registers + 7) / 8 * 8;
     let left = i64::from(gpu.registers_per_sm) / (threads * i64::from(plan.min_blocks.unwrap_or(1).max(1))) / 8 * 8;
     let most = left.min(255);

@@ -303,12 +303,12 @@ pub fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
     width
 }
 
-/// 32-bit registers of a thread, estimated from machine code: sums, sets of fragments, 40 for addresses and counters, and
-/// those of copies.
-pub fn registers(warp: [i64; 2], sets: [u32; 2], copies: i64) -> i64 {
+/// 32-bit registers of a thread, estimated from machine code: sums, two sets of fragments, 40 for addresses and counters,
+/// and those of copies. Where the kernel has one set of fragments the compiler still loads ahead: warps of 64 x 80 with one
+/// set need more than 255 registers.
+pub fn registers(warp: [i64; 2], copies: i64) -> i64 {
     let words = |extent: i64| extent / 16 * 4;
-    let fragments = i64::from(sets[0]) * words(warp[0]) + i64::from(sets[1]) * words(warp[1]);
-    warp[0] * warp[1] / 32 + fragments + 40 + copies
+    warp[0] * warp[1] / 32 + 2 * (words(warp[0]) + words(warp[1])) + 40 + copies
 }
 
 impl TensorPlan {
@@ -317,7 +317,7 @@ impl TensorPlan {
         let [m, n, k] = self.tile;
         let of = |side, extent, plan| operand::copy_registers(gemm, side, [extent, k], self.threads(), plan);
         let copies = of(Side::A, m, &self.operands[0]) + of(Side::B, n, &self.operands[1]);
-        registers(self.warp, sets(&self.operands), copies)
+        registers(self.warp, copies)
     }
 }
 

@@ -153,10 +153,13 @@ pub fn hangs_over(gemm: &Gemm, side: Side, extent: i64) -> bool {
 }
 
 /// 32-bit registers of a thread that an operand's copies take: an address for each where it is looked up, else one for
-/// all, from which they differ by constants.
+/// all, from which they differ by constants. What passes through registers, for want of 4 bytes that `cp.async` could
+/// move, is loaded several at a time (estimate).
 pub fn copy_registers(gemm: &Gemm, side: Side, tile: [i64; 2], threads: i64, plan: &OperandPlan) -> i64 {
     let count = copies(gemm, side, tile, threads, plan.bytes);
-    if plan.rolled {
+    if !is_async(gemm, side, plan.bytes) {
+        32 + if plan.rolled { 0 } else { 2 * count }
+    } else if plan.rolled {
         6
     } else if hangs_over(gemm, side, tile[0]) {
         2 * count + 2

@@ -65,11 +65,16 @@ impl BindWarps {
         let least = |side, extent| {
             let bytes = self.0.copy_bytes(side).first().copied().unwrap_or(16);
             let many = mma_conditions::copies(gemm, side, [extent, tile.k], threads.into(), bytes);
-            (2 * many).min(6)
+            let through_registers = !mma_conditions::is_async(gemm, side, bytes);
+            if through_registers {
+                32
+            } else {
+                (2 * many).min(6)
+            }
         };
         let copies = least(Side::A, tile.m) + least(Side::B, tile.n);
+        let registers = mma_conditions::registers(warp, copies);
         for sets in menu.sets.iter().flat_map(|a| menu.sets.iter().map(|b| [*a, *b])) {
-            let registers = mma_conditions::registers(warp, sets, copies);
             let even = tile.k / i64::from(op.k()) % 2 == 0;
             let rolls = menu.loops.contains(&true) && (even || sets == [1, 1]);
             let grid = count[0] > 1 && count[1] > 1;
