@@ -1,14 +1,15 @@
 //! Host code for compiled kernels: a C header on the CUDA driver API, with a function that launches them, and a PyTorch
 //! extension.
+mod map;
 mod torch;
 
+pub use map::{Map, MapError};
 pub use torch::{torch_extension, Extension, Tensor, TorchError};
 
 use crate::cuda::function_name;
 use crate::kernel::Kernel;
 use crate::lower::safe;
 use crate::lower::tensor::{Operand, TensorModule};
-use satune_ir::DType;
 use std::fmt::Write;
 
 /// How a kernel is launched.
@@ -35,19 +36,6 @@ pub struct Argument {
     pub map: Option<Map>,
 }
 
-/// What `cuTensorMapEncodeTiled` needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Map {
-    /// Element type.
-    pub dtype: DType,
-    /// Elements of a row, rows.
-    pub dims: [u64; 2],
-    /// Elements of a box's row, rows of a box.
-    pub tile: [u32; 2],
-    /// 128-byte swizzle.
-    pub swizzle: bool,
-}
-
 impl Launch {
     /// The launch of a kernel with arguments of the names.
     pub fn of(kernel: &Kernel, names: &[String]) -> Launch {
@@ -56,12 +44,7 @@ impl Launch {
             .zip(names)
             .map(|((id, array), name)| Argument {
                 name: name.clone(),
-                map: kernel.tensor_maps.iter().find(|m| m.array == id).map(|m| Map {
-                    dtype: array.dtype,
-                    dims: m.dims,
-                    tile: m.tile,
-                    swizzle: m.swizzle,
-                }),
+                map: kernel.tensor_maps.iter().find(|m| m.array == id).map(|m| Map::of(m, array.dtype)),
             })
             .collect();
         Launch {
@@ -182,28 +165,21 @@ fn launched(launches: &[Launch], module: impl Fn(usize) -> String) -> String {
 }
 
 fn encoded(pointer: &str, map: &Map) -> String {
-    let dtype = match map.dtype {
-        DType::F16 => "FLOAT16",
-        DType::BF16 => "BFLOAT16",
-        DType::F32 | DType::TF32 => "FLOAT32",
-        DType::F64 => "FLOAT64",
-        DType::I32 => "INT32",
-        DType::U32 => "UINT32",
-        DType::I16 | DType::U16 => "UINT16",
-        DType::I64 => "INT64",
-        DType::U64 | DType::Handle => "UINT64",
-        DType::I8 | DType::U8 | DType::Bool => "UINT8",
-    };
-    let ([columns, rows], [width, height]) = (map.dims, map.tile);
-    let pitch = columns * u64::from(map.dtype.bytes());
+    let (_, dtype) = map.element();
+    let list = |numbers: Vec<String>| numbers.join(", ");
+    let dims = list(map.dims.iter().map(u64::to_string).collect());
+    let pitch = list(map.strides.iter().map(u64::to_string).collect());
+    let tile = list(map.tile.iter().map(u32::to_string).collect());
+    let steps = vec!["1"; map.dims.len()].join(", ");
+    let rank = map.dims.len();
     let swizzle = if map.swizzle { "128B" } else { "NONE" };
     format!(
         "        CUtensorMap {pointer}_map;
-        const cuuint64_t {pointer}_dims[] = {{{columns}, {rows}}};
+        const cuuint64_t {pointer}_dims[] = {{{dims}}};
         const cuuint64_t {pointer}_pitch[] = {{{pitch}}};
-        const cuuint32_t {pointer}_box[] = {{{width}, {height}}};
-        const cuuint32_t {pointer}_steps[] = {{1, 1}};
-        result = cuTensorMapEncodeTiled(&{pointer}_map, CU_TENSOR_MAP_DATA_TYPE_{dtype}, 2, (void*){pointer},
+        const cuuint32_t {pointer}_box[] = {{{tile}}};
+        const cuuint32_t {pointer}_steps[] = {{{steps}}};
+        result = cuTensorMapEncodeTiled(&{pointer}_map, CU_TENSOR_MAP_DATA_TYPE_{dtype}, {rank}, (void*){pointer},
                                         {pointer}_dims, {pointer}_pitch, {pointer}_box, {pointer}_steps,
                                         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_{swizzle},
                                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

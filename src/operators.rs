@@ -70,11 +70,13 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         "f64" => (DType::F64, DType::F64),
         "f16" => (DType::F16, DType::F32),
         "bf16" => (DType::BF16, DType::F32),
+        "e4m3" => (DType::F8E4M3, DType::F32),
+        "e5m2" => (DType::F8E5M2, DType::F32),
         "i8" => (DType::I8, DType::I32),
         other => {
             return Err(error(
                 format!("unknown type `{}`", clip(other)),
-                "types are f32, f64, f16 and bf16 (sums in f32, result too unless out= says otherwise), and i8 (sums and result in i32)",
+                "types are f32, f64, f16, bf16, e4m3 and e5m2 (sums in f32, result too unless out= says otherwise), and i8 (sums and result in i32)",
             ))
         }
     };

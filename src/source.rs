@@ -52,12 +52,6 @@ pub enum SourceError {
         /// Why it does not stream.
         streaming: NotStreaming,
     },
-    /// The command takes contractions only.
-    #[error("{path} is a program of streaming blocks, which `explore --device none`, `count`, `show`, `why`, `emit` and `check` take; measuring, `bench`, `why-not` and the HTML report take contractions (gemm, bmm)")]
-    Streaming {
-        /// As asked.
-        path: String,
-    },
     /// An axis is too long.
     #[error("{path}: axis {axis} has {extent} iterations; at most {most} are explored", most = MOST)]
     Extent {
@@ -72,22 +66,6 @@ pub enum SourceError {
 
 /// Longest file, bytes: what the reader of programs takes.
 const LONGEST: u64 = 4 << 20;
-
-/// An operator (`gemm:M,N,K,dtype`), or the path of a file with a PrimFunc.
-///
-/// # Errors
-/// See [`SourceError`].
-pub fn load(text: &str) -> Result<Problem, SourceError> {
-    let path = Path::new(text);
-    let named = path.extension().is_some_and(|e| e == "py") || path.is_file();
-    if !named {
-        if streaming::names(text) {
-            return Err(SourceError::Streaming { path: text.into() });
-        }
-        return Ok(operators::parse(text)?);
-    }
-    of_script(text, &read(path)?)
-}
 
 /// What can be explored.
 #[derive(Clone, Debug)]
@@ -133,7 +111,7 @@ pub fn is_operator(text: &str) -> bool {
     }
 }
 
-/// [`load`], for programs of any kind.
+/// An operator (`gemm:M,N,K,dtype`), or the path of a file with a PrimFunc.
 ///
 /// # Errors
 /// See [`SourceError`].

@@ -29,6 +29,8 @@ pub enum Yardstick {
     Arithmetic {
         /// Operations.
         flops: f64,
+        /// Type of the factors.
+        factors: DType,
         /// Type of the sums.
         sums: DType,
     },
@@ -53,12 +55,17 @@ impl Yardstick {
         }
     }
 
-    /// What the descriptor allows, per second: all lanes in every clock (without tensor cores), or a copy in DRAM.
+    /// What the descriptor allows, per second: its tensor cores where they take the factors without rounding, else all lanes,
+    /// in every clock; or a copy in DRAM.
     pub fn peak(&self, gpu: &Descriptor) -> f64 {
         match self {
-            Yardstick::Arithmetic { sums, .. } => {
-                let lanes = if *sums == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes };
-                2.0 * f64::from(lanes) * f64::from(gpu.sms) * gpu.clock_mhz * 1e6
+            Yardstick::Arithmetic { factors, sums, .. } => {
+                let lanes = f64::from(if *sums == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes });
+                let flop_per_clock = match (factors, gpu.tensor) {
+                    (DType::F32 | DType::F64, _) | (_, None) => 2.0 * lanes,
+                    (factors, Some(rates)) => rates.of(*factors),
+                };
+                flop_per_clock * f64::from(gpu.sms) * gpu.clock_mhz * 1e6
             }
             Yardstick::Bytes(_) => gpu.dram_gbs * 1e9,
         }
@@ -169,7 +176,9 @@ pub trait Workload: Sync {
     /// What its speed is told in.
     fn yardstick(&self) -> Yardstick {
         match self.kind() {
-            Kind::Contraction(c) => Yardstick::Arithmetic { flops: self.flops(), sums: c.accumulate },
+            Kind::Contraction(c) => {
+                Yardstick::Arithmetic { flops: self.flops(), factors: c.a.dtype, sums: c.accumulate }
+            }
             Kind::Streams(_) => Yardstick::Bytes(self.least_bytes()),
         }
     }

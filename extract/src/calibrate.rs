@@ -127,7 +127,7 @@ struct Row<'a> {
 
 /// What predicts a measurement.
 enum Model<'a> {
-    Contraction(Prepared<'a>),
+    Contraction(Box<Prepared<'a>>),
     Stream(&'a StreamPlan, &'a Streams),
 }
 
@@ -154,7 +154,7 @@ pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calib
     let rows: Vec<Row<'_>> = measurements
         .par_iter()
         .map(|m| {
-            let prepared = Model::Contraction(prepare(&m.plan, &m.contraction, gpu));
+            let prepared = Model::Contraction(Box::new(prepare(&m.plan, &m.contraction, gpu)));
             Row { shape: &m.shape, prepared, ms: m.ms }
         })
         .collect();

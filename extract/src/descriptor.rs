@@ -28,6 +28,10 @@ pub struct Descriptor {
     pub shared_per_sm: u32,
     /// Shared memory per block, bytes.
     pub shared_per_block: u32,
+    /// Threads that a block can have: 1024 on every GPU so far (CUDA C++ Programming Guide, technical specifications per
+    /// compute capability), where a file does not say.
+    #[serde(default = "threads_per_block", skip_serializing_if = "is_usual")]
+    pub threads_per_block: u32,
     /// Shared memory that the system takes per resident block, bytes.
     pub shared_reserved: u32,
     /// Registers per multiprocessor.
@@ -75,7 +79,7 @@ pub struct TensorRates {
     pub f16: f64,
     /// Operands in tf32.
     pub tf32: f64,
-    /// Operands in i8, sums in i32.
+    /// Operands in i8, sums in i32; in fp8, sums in f32.
     pub i8: f64,
     /// Share that `mma.sync` sustains.
     pub mma_share: f64,
@@ -87,11 +91,21 @@ impl TensorRates {
     /// FLOP per clock and multiprocessor for operands of a type.
     pub fn of(&self, operand: satune_ir::DType) -> f64 {
         match operand {
-            satune_ir::DType::I8 => self.i8,
+            satune_ir::DType::I8 | satune_ir::DType::F8E4M3 | satune_ir::DType::F8E5M2 => self.i8,
             satune_ir::DType::F32 => self.tf32,
             _ => self.f16,
         }
     }
+}
+
+const THREADS_PER_BLOCK: u32 = 1024;
+
+fn threads_per_block() -> u32 {
+    THREADS_PER_BLOCK
+}
+
+fn is_usual(threads: &u32) -> bool {
+    *threads == THREADS_PER_BLOCK
 }
 
 /// Why there is no descriptor.
@@ -212,6 +226,7 @@ impl Descriptor {
             ("shared_per_block", f64::from(self.shared_per_block), 1024.0, 1e9, "at least 1024"),
             ("registers_per_sm", f64::from(self.registers_per_sm), 1024.0, 1e9, "at least 1024"),
             ("threads_per_sm", f64::from(self.threads_per_sm), 32.0, 1e6, "32 to 1000000"),
+            ("threads_per_block", f64::from(self.threads_per_block), 1.0, 1024.0, "1 to 1024"),
             ("blocks_per_sm", f64::from(self.blocks_per_sm), 1.0, 1e6, "1 to 1000000"),
             ("l2_bytes", self.l2_bytes as f64, 1024.0, 1e12, "at least 1024"),
             ("l2_bytes_per_clock", self.l2_bytes_per_clock, 1.0, 1e6, "1 to 1000000"),

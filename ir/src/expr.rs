@@ -16,6 +16,10 @@ pub enum DType {
     U16,
     U32,
     U64,
+    /// Eight bits, four of them exponent.
+    F8E4M3,
+    /// Eight bits, five of them exponent.
+    F8E5M2,
     F16,
     BF16,
     TF32,
@@ -26,7 +30,7 @@ pub enum DType {
 }
 
 /// Every type with its name in TVMScript.
-const NAMES: [(DType, &str); 15] = [
+const NAMES: [(DType, &str); 17] = [
     (DType::Bool, "bool"),
     (DType::I8, "int8"),
     (DType::I16, "int16"),
@@ -36,6 +40,8 @@ const NAMES: [(DType, &str); 15] = [
     (DType::U16, "uint16"),
     (DType::U32, "uint32"),
     (DType::U64, "uint64"),
+    (DType::F8E4M3, "float8_e4m3fn"),
+    (DType::F8E5M2, "float8_e5m2"),
     (DType::F16, "float16"),
     (DType::BF16, "bfloat16"),
     (DType::TF32, "tfloat32"),

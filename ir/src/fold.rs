@@ -63,7 +63,7 @@ pub fn cast(expr: Expr, to: DType, buffers: &[Buffer]) -> Option<Expr> {
 
 /// The type in which two operands meet; `None` where they have none (a handle, signed and unsigned of 64 bits).
 pub fn common_type(a: DType, b: DType) -> Option<DType> {
-    use DType::{Handle, BF16, F16, F32, I16, I32, I64, U64};
+    use DType::{Handle, BF16, F16, F32, F8E4M3, F8E5M2, I16, I32, I64, U64};
     if a == b {
         return Some(a);
     }
@@ -73,6 +73,7 @@ pub fn common_type(a: DType, b: DType) -> Option<DType> {
     match (a.is_float(), b.is_float()) {
         (true, true) => match (a, b) {
             (F16, BF16) | (BF16, F16) => Some(F32),
+            (F8E4M3, F8E5M2) | (F8E5M2, F8E4M3) => Some(F16),
             _ => Some(if a.bytes() >= b.bytes() { a } else { b }),
         },
         (true, false) => Some(a),

@@ -8,6 +8,7 @@ pub mod affine;
 mod expr;
 pub mod fields;
 pub mod fold;
+pub mod fp8;
 pub mod interp;
 pub mod machine;
 mod program;

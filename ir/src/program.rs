@@ -303,7 +303,7 @@ impl crate::DType {
     pub fn bytes(self) -> u32 {
         use crate::DType::*;
         match self {
-            Bool | I8 | U8 => 1,
+            Bool | I8 | U8 | F8E4M3 | F8E5M2 => 1,
             I16 | U16 | F16 | BF16 => 2,
             I32 | U32 | F32 | TF32 => 4,
             I64 | U64 | F64 | Handle => 8,
@@ -313,6 +313,6 @@ impl crate::DType {
     /// Whether arithmetic in it rounds.
     pub fn is_float(self) -> bool {
         use crate::DType::*;
-        matches!(self, F16 | BF16 | TF32 | F32 | F64)
+        matches!(self, F8E4M3 | F8E5M2 | F16 | BF16 | TF32 | F32 | F64)
     }
 }

@@ -1,11 +1,10 @@
 //! What is known of blocks, computed from the program: affine bindings, covered reads, stage pipelines.
 use crate::arith::{self, constant, Domains};
-use crate::bounds::{bounds_of_range, Interval};
-use crate::linear::{all, conjuncts};
+use crate::linear::{all, conjuncts, has_bits, Interval};
 use crate::schedule::{Result, Schedule};
 use crate::scope::{declares_nothing, touched, DepKind, Scope};
 use crate::tree::{LoopId, Node};
-use satune_ir::{visit, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region};
+use satune_ir::{visit, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region, Stmt};
 use std::collections::HashMap;
 
 /// Whether the block's iterators are an affine map, onto their domain, of the loops above it.
@@ -171,15 +170,27 @@ fn region_written(
     if ranges.iter().any(|r| constant(&r.extent).is_none()) || !arith::fills_boxes(&ranges, &loops, &predicate) {
         return Ok(None);
     }
-    Ok(ranges.iter().map(|r| bounds_of_range(r, &loops)).collect())
+    // The region of a permuted index is where it may be.
+    let mut permuted = false;
+    visit::walk_stmt(&writer.block.body, &mut |s| {
+        if let Stmt::Store { buffer, indices, .. } = s {
+            permuted |= *buffer == region.buffer && indices.iter().any(has_bits);
+        }
+    });
+    if permuted {
+        return Ok(None);
+    }
+    let symbols = Domains::new();
+    Ok(ranges.iter().map(|r| Interval::of_range(r, &loops, &symbols)).collect())
 }
 
 /// A box that holds everything read below `at`.
 fn region_read(s: &Schedule, reader: &BlockRealize, region: &Region, at: Node, shape: &[i64]) -> Result<Vec<Interval>> {
     let loops = relaxed(s, reader.block.id, at, region.buffer)?;
     let ranges = bound_region(reader, region);
-    let bounds = ranges.iter().zip(shape);
-    Ok(bounds.map(|(r, &dim)| bounds_of_range(r, &loops).unwrap_or_else(|| Interval::whole(dim))).collect())
+    let symbols = Domains::new();
+    let of = |(r, &dim)| Interval::of_range(r, &loops, &symbols).unwrap_or_else(|| Interval::whole(dim));
+    Ok(ranges.iter().zip(shape).map(of).collect())
 }
 
 #[cfg(test)]

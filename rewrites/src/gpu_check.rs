@@ -196,7 +196,7 @@ fn check_vectors(program: &Program, kernel: &Stmt, limits: &GpuLimits) -> Result
 
 fn bytes(dtype: DType) -> i64 {
     match dtype {
-        DType::Bool | DType::I8 | DType::U8 => 1,
+        DType::Bool | DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => 1,
         DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
         DType::I32 | DType::U32 | DType::TF32 | DType::F32 => 4,
         DType::I64 | DType::U64 | DType::F64 | DType::Handle => 8,

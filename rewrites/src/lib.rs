@@ -3,7 +3,6 @@
 
 mod access_regions;
 pub mod arith;
-mod bounds;
 mod cache_common;
 mod compute_at_common;
 mod compute_domain;

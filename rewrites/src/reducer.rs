@@ -236,6 +236,8 @@ fn limits(dtype: DType) -> (Expr, Expr) {
         DType::U32 => ints(0, u32::MAX.into()),
         // Larger ones are no constants of this language.
         DType::U64 => ints(0, i64::MAX),
+        DType::F8E4M3 => float(448.0),
+        DType::F8E5M2 => float(57344.0),
         DType::F16 => float(65504.0),
         // 8 and 11 bits of significand, the exponents of f32.
         DType::BF16 => float(f64::from(f32::from_bits(0x7f7f_0000))),

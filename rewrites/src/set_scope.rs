@@ -49,7 +49,7 @@ pub fn set_scope(s: &mut Schedule, block: BlockId, index: i64, memory: &str) -> 
     let buffer = s.program_mut().buffer_mut(buffer);
     if buffer.scope != memory {
         // Blocks that are made from it later are named after it.
-        buffer.name = format!("{}_{memory}", buffer.name).into();
+        buffer.name = format!("{}_{memory}", buffer.name);
         buffer.scope = memory.to_string();
     }
     Ok(())

@@ -154,7 +154,7 @@ fn require_padding_type(s: &Schedule, block: BlockId, buffer: BufferId, value: &
     if dtype == old.dtype {
         return Ok(());
     }
-    let (own, given) = (name_of(old.dtype), name_of(dtype));
+    let (own, given) = (old.dtype.name(), dtype.name());
     Err(ScheduleError::refused(
         format!("Type mismatch T.{own} vs {given}"),
         format!(
@@ -166,26 +166,6 @@ fn require_padding_type(s: &Schedule, block: BlockId, buffer: BufferId, value: &
     )
     .at_block(block)
     .remedy("give the padding in the type of the buffer: 0.0 instead of 0 for floats"))
-}
-
-fn name_of(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "bool",
-        DType::I8 => "int8",
-        DType::I16 => "int16",
-        DType::I32 => "int32",
-        DType::I64 => "int64",
-        DType::U8 => "uint8",
-        DType::U16 => "uint16",
-        DType::U32 => "uint32",
-        DType::U64 => "uint64",
-        DType::F16 => "float16",
-        DType::BF16 => "bfloat16",
-        DType::TF32 => "tf32",
-        DType::F32 => "float32",
-        DType::F64 => "float64",
-        DType::Handle => "handle",
-    }
 }
 
 /// Conditions 4 and 5, where the map cannot be used at all. TVM fails an internal check for most of them.

@@ -56,7 +56,7 @@ fn menu() -> TensorMenu {
         sets: vec![2],
         min_blocks: vec![2],
         consumers: vec![1, 2],
-        grids: vec![2],
+        grids: vec![3],
         clusters: vec![[2, 1]],
     }
 }
@@ -118,10 +118,10 @@ fn tensor_cores_are_offered_where_they_are() {
         let menu = TensorMenu::of(&c, cores);
         (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
     };
-    assert_eq!(offered(DType::BF16, &CORES), (true, true, 16));
+    assert_eq!(offered(DType::BF16, &CORES), (true, true, 17));
     // tf32 rounds its operands: only who asks for it gets it.
     assert_eq!(offered(DType::F32, &CORES), (false, false, 0));
-    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 16));
+    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 17));
     let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
     assert_eq!(offered(DType::F16, &ampere), (true, false, 10));
     assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
@@ -176,6 +176,10 @@ fn a_rule_without_its_side_condition_is_caught() {
         }),
         // Three tiles along m: no pairs.
         (WgmmaCluster, [384, 128, 512], f.0, f.1, "NT", |m| (m.mma, m.tile_m) = (false, vec![128])),
+        // Two tiles of eight steps: fewer than blocks.
+        (WgmmaStream, [256, 128, 512], f.0, f.1, "NT", |m| {
+            (m.mma, m.tile_m, m.tile_n, m.grids) = (false, vec![128], vec![64, 128], vec![40]);
+        }),
         (WgmmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.mma = false),
         (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.wgmma, m.stages) = (false, vec![40])),
         (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.mma, m.stages) = (false, vec![16])),

@@ -2,7 +2,7 @@
 use super::devices::{open_for, open_store, store_path, Choice};
 use super::{print, print_json, report, table, watch::Watch, Failure, Outcome};
 use crate::device::{Ask, Kind};
-use crate::explore::Request;
+use crate::explore::{write_whole, Request};
 use crate::measure::bench::{bench, regressions, BenchRow, Benchmark, Wanted};
 use crate::source::{self, Work};
 use clap::ValueEnum;
@@ -107,7 +107,14 @@ pub(super) fn run(args: &Bench) -> Outcome {
     let ask = Ask { timeout: Duration::from_secs(args.timeout.max(1)), ..Ask::default() };
     let wanted = Wanted { request, library: args.vs.is_some(), ask };
     let watch = Watch::new();
-    let result = bench(&problems, &wanted, &mut *device, &mut store, &watch)?;
+    // A run that is killed leaves the rows that it had.
+    let mut unwritten = None;
+    let mut so_far = |result: &Benchmark| {
+        let text = serde_json::to_string_pretty(result).map_err(|e| e.to_string());
+        let written = text.and_then(|t| write_whole(&args.out, "bench.json", &t).map_err(|e| e.to_string()));
+        unwritten = written.err();
+    };
+    let result = bench(&problems, &wanted, &mut *device, &mut store, &watch, &mut so_far)?;
     let interrupted = watch.finish();
     report::write_bench(&result, &problems, &wanted.request.gpu, &notes(&result), &args.out)?;
     if args.json {
@@ -115,8 +122,19 @@ pub(super) fn run(args: &Bench) -> Outcome {
     } else {
         print(&text(&result))?;
     }
+    if let Some(reason) = unwritten {
+        return Err(Failure::Environment(reason));
+    }
     if interrupted {
         return Err(Failure::Interrupted);
+    }
+    if let Some(last) = result.failed.last() {
+        let list: Vec<String> = result.failed.iter().map(|f| format!("{}: {}", f.program, f.reason)).collect();
+        let said = format!("{} of {} programs have no result:\n{}", list.len(), problems.len(), list.join("\n"));
+        return Err(match result.lost {
+            true => Failure::Environment(format!("{said}\nwhat stands behind {} was not tried", last.program)),
+            false => Failure::Nothing(said),
+        });
     }
     if let Some(before) = before {
         if before.device != result.device {

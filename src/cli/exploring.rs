@@ -149,8 +149,9 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
     match &report.measured {
         _ if !report.candidates.is_empty() => Ok(()),
         Some(m) if m.trials > 0 => Err(Failure::Nothing(format!(
-            "none of {} candidates ran and was right: {:?}; `satune db export` has each one's reason",
-            m.trials, m.rejected
+            "none of {} candidates ran and was right: {}; `satune db export` has each one's reason",
+            m.trials,
+            m.rejected_text()
         ))),
         _ => Err(Failure::Internal("the simulator refused every candidate".into())),
     }

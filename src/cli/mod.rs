@@ -18,7 +18,6 @@ mod torch;
 mod watch;
 
 use crate::explore::{self, ExploreError};
-use crate::operators::Problem;
 use crate::source::{self, Work};
 use crate::streaming;
 use clap::{Parser, Subcommand};
@@ -195,12 +194,6 @@ pub fn main() -> i32 {
             failure.code()
         }
     }
-}
-
-fn problem(target: &Target) -> Result<(Problem, Descriptor), Failure> {
-    let problem = source::load(&target.program).map_err(|e| Failure::Input(e.to_string()))?;
-    let gpu = Descriptor::load(&target.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    Ok((problem, gpu))
 }
 
 fn work(target: &Target) -> Result<(Work, Descriptor), Failure> {

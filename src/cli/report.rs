@@ -70,13 +70,15 @@ pub(super) fn write_bench(
     let pages: Vec<Page<'_>> = result
         .reports
         .iter()
-        .zip(problems)
+        .zip(&result.rows)
         .enumerate()
-        .map(|(at, (report, problem))| {
+        .filter_map(|(at, (report, row))| {
+            // Some problems have no result.
+            let problem = problems.iter().find(|p| p.workload().name() == row.program)?;
             let mut page = page(report, problem.workload(), gpu);
             page.anchor = anchor(at);
-            page.baseline = result.rows[at].library_ms.map(|ms| Baseline { name: "cuBLAS".into(), ms });
-            page
+            page.baseline = row.library_ms.map(|ms| Baseline { name: "cuBLAS".into(), ms });
+            Some(page)
         })
         .collect();
     let text = crate::report::render_all(&format!("Benchmark on {}", result.device), &rows, notes, &pages);

@@ -47,8 +47,7 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
         },
     );
     if let Some(m) = &report.measured {
-        let rejected: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        let rejected = if rejected.is_empty() { "none rejected".into() } else { rejected.join(", ") };
+        let rejected = m.rejected_text();
         let note = if m.kind == Kind::Simulator { "; its times are predictions, not measured on a GPU" } else { "" };
         out.push_str(&format!(
             "{} candidates on {} ({}{note}); {} known from the store, {rejected}\n",

@@ -170,11 +170,11 @@ impl GroupHelper {
             GroupHelper::RegistersUp => template("setmaxnreg.inc.sync.aligned.u32"),
             GroupHelper::RegistersDown => template("setmaxnreg.dec.sync.aligned.u32"),
             GroupHelper::Descriptor => {
-                "// Of a matrix in 128-byte swizzled shared memory; all in bytes, the offset from the start.
-__device__ __forceinline__ unsigned long long matrix_descriptor(const void* start, int offset, int leading, int stride)
+                "// Of a matrix in 128-byte swizzled shared memory; strides in bytes. What is added moves it, in 16 bytes.
+__device__ __forceinline__ unsigned long long matrix_descriptor(const void* start, int leading, int stride)
 {
     const unsigned int address = (unsigned int)__cvta_generic_to_shared(start);
-    const unsigned int low = ((address & 0x3ffffu) >> 4) + (offset >> 4) + ((leading >> 4) << 16);
+    const unsigned int low = ((address & 0x3ffffu) >> 4) + ((leading >> 4) << 16);
     const unsigned int high = (1u << 30) | (stride >> 4);
     return (unsigned long long)high << 32 | low;
 }
@@ -194,6 +194,8 @@ fn operand(dtype: DType) -> &'static str {
         DType::F16 => "f16",
         DType::BF16 => "bf16",
         DType::I8 => "s8",
+        DType::F8E4M3 => "e4m3",
+        DType::F8E5M2 => "e5m2",
         _ => "tf32",
     }
 }

@@ -4,7 +4,9 @@
 //! arrays that share bytes of shared memory are carved from one; the helper functions that a kernel uses, and no
 //! others, stand before it.
 mod bounds;
+mod descriptor;
 mod expression;
+pub(crate) mod fp8;
 mod hopper;
 mod instructions;
 mod names;
@@ -17,7 +19,7 @@ mod warp;
 
 pub use names::function_name;
 
-use crate::kernel::{Array, ArrayId, Dim, Index, Kernel, LocalVar, Space, Stmt};
+use crate::kernel::{Array, ArrayId, Descriptor, Dim, Index, Kernel, LocalVar, Space, Stmt};
 use expression::{position, Integer, Text};
 use names::Names;
 use prelude::Helper;
@@ -44,6 +46,7 @@ pub fn print(kernel: &Kernel) -> String {
         renamed_places: BTreeSet::new(),
         aligned: BTreeSet::new(),
         helpers: BTreeSet::new(),
+        descriptors: Vec::new(),
     };
     printer.name_places();
     printer.list(&kernel.body);
@@ -72,10 +75,10 @@ fn comment(text: &str) -> Vec<String> {
     text.lines().map(|l| format!("// {}", l.trim_end_matches([' ', '\\'])).trim_end().to_string()).collect()
 }
 
-/// The C type that holds an element. Half types are held as their bits.
+/// The C type that holds an element. Floats of 16 and 8 bits are held as their bits.
 pub(crate) fn c_type(dtype: DType) -> &'static str {
     match dtype {
-        DType::Bool | DType::U8 => "unsigned char",
+        DType::Bool | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => "unsigned char",
         DType::I8 => "signed char",
         DType::I16 => "short",
         DType::U16 | DType::F16 | DType::BF16 => "unsigned short",
@@ -107,6 +110,8 @@ struct Printer<'k> {
     /// Register arrays that are accessed as vectors.
     aligned: BTreeSet<ArrayId>,
     helpers: BTreeSet<Helper>,
+    /// Descriptors of the role that is printed, with their names.
+    descriptors: Vec<(Descriptor, String)>,
 }
 
 impl Printer<'_> {

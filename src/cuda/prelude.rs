@@ -1,6 +1,7 @@
 //! Helper functions of the CUDA text: arithmetic of half types and asynchronous copies, as inline PTX. Numbers of half
 //! types are held as their 16 bits, because their own types need a header.
 
+use super::fp8;
 use super::hopper::GroupHelper;
 use super::instructions::WarpHelper;
 
@@ -18,7 +19,10 @@ pub(super) enum Helper {
     FloatToBf16,
     DoubleToBf16,
     Bf16Fma,
-    /// Bytes; whether it may write zeros instead.
+    /// Of e4m3; else of e5m2. The same below.
+    Fp8ToFloat(bool),
+    FloatToFp8(bool),
+    DoubleToFp8(bool),
     /// Bytes, whether zeros are written under a condition, bytes that L2 is asked to fetch.
     CopyAsync(u32, bool, u32),
     CopyAsyncCommit,
@@ -32,6 +36,8 @@ impl Helper {
     pub fn needs(self) -> &'static [Helper] {
         match self {
             Helper::DoubleToBf16 => &[Helper::FloatToBf16],
+            Helper::DoubleToFp8(true) => &[Helper::FloatToFp8(true)],
+            Helper::DoubleToFp8(false) => &[Helper::FloatToFp8(false)],
             Helper::Bf16Fma => &[Helper::Bf16ToFloat, Helper::FloatToBf16],
             _ => &[],
         }
@@ -51,6 +57,9 @@ impl Helper {
             Helper::FloatToBf16 => "float_to_bf16".into(),
             Helper::DoubleToBf16 => "double_to_bf16".into(),
             Helper::Bf16Fma => "bf16_fma".into(),
+            Helper::Fp8ToFloat(e4m3) => format!("{}_to_float", fp8::name(e4m3)),
+            Helper::FloatToFp8(e4m3) => format!("float_to_{}", fp8::name(e4m3)),
+            Helper::DoubleToFp8(e4m3) => format!("double_to_{}", fp8::name(e4m3)),
             Helper::CopyAsync(bytes, or_zero, prefetch) => {
                 let or_zero = if or_zero { "_or_zero" } else { "" };
                 let prefetch = if prefetch > 0 { format!("_l2_{prefetch}") } else { String::new() };
@@ -134,6 +143,9 @@ impl Helper {
 #endif
 }"
             .into(),
+            Helper::Fp8ToFloat(e4m3) => fp8::to_float(e4m3),
+            Helper::FloatToFp8(e4m3) => fp8::from_float(e4m3),
+            Helper::DoubleToFp8(e4m3) => fp8::from_double(e4m3),
             Helper::CopyAsync(bytes, or_zero, prefetch) => copy_async(bytes, or_zero, prefetch),
             Helper::Warp(w) => w.text(),
             Helper::Group(g) => return g.text(),

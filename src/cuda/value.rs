@@ -4,11 +4,15 @@ use super::expression::Text;
 use super::prelude::Helper;
 use super::{c_type, Printer};
 use crate::kernel::{Arith, Comparison, Index, Value};
-use satune_ir::DType;
+use satune_ir::{fp8, DType};
 
-/// Whether elements of the type are held as their bits.
+/// Whether elements of the type are held as their bits; arithmetic on them is done in f32.
 fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
+    matches!(dtype, DType::F16 | DType::BF16) || is_fp8(dtype)
+}
+
+fn is_fp8(dtype: DType) -> bool {
+    fp8::Format::of(dtype).is_some()
 }
 
 fn is_float(dtype: DType) -> bool {
@@ -46,6 +50,12 @@ impl Printer<'_> {
                     DType::F64 => call("fma"),
                     DType::F16 => call(&self.helper(Helper::HalfFma)),
                     DType::BF16 => call(&self.helper(Helper::Bf16Fma)),
+                    DType::F8E4M3 | DType::F8E5M2 => {
+                        // f32 holds the product of two of them exactly, so that only the sum is rounded before the result is.
+                        let [a, b, c] = [a, b, c].map(|v| self.convert(v, *dtype, DType::F32).text);
+                        let sum = Text::atom(format!("fmaf({a}, {b}, {c})"));
+                        self.convert(sum, DType::F32, *dtype)
+                    }
                     _ => Text::new(format!("{} * {} + {}", a.within(MUL), b.within(MUL + 1), c.within(ADD + 1)), ADD),
                 }
             }
@@ -153,11 +163,17 @@ impl Printer<'_> {
             (from, to) if from == to => return text,
             (DType::F16, _) => Helper::HalfToFloat,
             (DType::BF16, _) => Helper::Bf16ToFloat,
+            (DType::F8E4M3, _) => Helper::Fp8ToFloat(true),
+            (DType::F8E5M2, _) => Helper::Fp8ToFloat(false),
+            (DType::F64, DType::F8E4M3) => Helper::DoubleToFp8(true),
+            (DType::F64, DType::F8E5M2) => Helper::DoubleToFp8(false),
+            (_, DType::F8E4M3) if float => Helper::FloatToFp8(true),
+            (_, DType::F8E5M2) if float => Helper::FloatToFp8(false),
             (DType::F64, DType::F16) => Helper::DoubleToHalf,
             (DType::F64, DType::BF16) => Helper::DoubleToBf16,
             (_, DType::F16) if float => Helper::FloatToHalf,
             (_, DType::BF16) if float => Helper::FloatToBf16,
-            (_, DType::F16 | DType::BF16) => {
+            (_, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2) => {
                 let text = self.convert(text, from, DType::F32);
                 return self.convert(text, DType::F32, to);
             }
@@ -199,6 +215,8 @@ pub(super) fn float_constant(value: f64, dtype: DType) -> Text {
     match dtype {
         DType::F16 => Text::atom(bits(half::f16::from_f64(value).to_bits())),
         DType::BF16 => Text::atom(bits(half::bf16::from_f64(value).to_bits())),
+        DType::F8E4M3 => Text::atom(bits(fp8::E4M3.bits(value).into())),
+        DType::F8E5M2 => Text::atom(bits(fp8::E5M2.bits(value).into())),
         DType::F64 if value.is_finite() => signed(format!("{value:?}")),
         DType::F64 => Text::atom(format!("__longlong_as_double({:#018x}LL)", value.to_bits())),
         _ => {

@@ -6,7 +6,7 @@ use super::hopper::GroupHelper;
 use super::instructions::WarpHelper;
 use super::prelude::Helper;
 use super::{Printer, MARGIN};
-use crate::kernel::{ArrayId, Descriptor, GroupOp, Index, Role, Space, WarpOp};
+use crate::kernel::{ArrayId, GroupOp, Index, Role, Space, WarpOp};
 use satune_ir::DType;
 
 /// `index / by`, where every term is a multiple of `by`; a division elsewhere.
@@ -170,22 +170,6 @@ impl Printer<'_> {
         }
     }
 
-    fn descriptor(&mut self, d: &Descriptor) -> String {
-        let name = self.group_helper(GroupHelper::Descriptor);
-        // What is constant is added to the descriptor, not to the address.
-        let (start, constant) = match &d.index {
-            Index::Const(v) => (Index::Const(0), *v),
-            Index::Add(a, b) => match b.as_ref() {
-                Index::Const(v) => (a.as_ref().clone(), *v),
-                _ => (d.index.clone(), 0),
-            },
-            index => (index.clone(), 0),
-        };
-        let offset = constant * i64::from(self.kernel.array(d.array).dtype.bytes());
-        let at = self.pointer(d.array, &start).text;
-        format!("{name}({at}, {offset}, {}, {})", d.leading, d.stride)
-    }
-
     fn map_name(&self, map: u32) -> String {
         let array = self.kernel.tensor_maps.get(map as usize).map_or(0, |m| m.array.0 as usize);
         self.arrays.get(array).cloned().unwrap_or_default()
@@ -219,7 +203,9 @@ impl Printer<'_> {
                 self.line(&format!("const int {name} = {from} / {};", role.warps));
                 self.variables.insert(number, Integer { text: Text::new(name, ATOM), wide: false, range });
             }
+            self.name_descriptors(&role.body, role.number);
             self.list(&role.body);
+            self.descriptors.clear();
             self.depth -= 1;
             self.names = names;
         }

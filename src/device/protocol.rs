@@ -1,5 +1,6 @@
 //! What passes between the command and a worker process: a line of JSON each way, and behind a request's line the bytes
 //! that it announces.
+use crate::host::Map;
 use crate::lower::program::Argument;
 use crate::store::{Reason, Timing};
 use satune_ir::DType;
@@ -48,6 +49,8 @@ pub(crate) struct MeasureJob {
     pub seconds: f64,
     /// A time below this is faster than the machine can compute, ms.
     pub floor_ms: f64,
+    /// Largest relative error of the result, by the root of the sum of squares; 0: exact.
+    pub tolerance: f64,
 }
 
 impl MeasureJob {
@@ -116,7 +119,15 @@ pub(crate) struct KernelJob {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub dynamic_shared_bytes: u32,
-    pub args: Vec<Argument>,
+    pub args: Vec<ArgumentJob>,
+}
+
+/// An argument of a launch: a buffer's address, or a tensor map on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ArgumentJob {
+    pub buffer: Argument,
+    /// The map, where the kernel takes one.
+    pub map: Option<Map>,
 }
 
 /// What a worker answers.

@@ -59,12 +59,31 @@ pub struct SearchReport {
     pub reused: usize,
     /// Number of those without a time, by reason.
     pub rejected: BTreeMap<String, usize>,
+    /// What was said about the first of each.
+    #[serde(default)]
+    pub rejections: BTreeMap<String, String>,
     /// Time around the device's own work, per measured candidate, ms.
     pub overhead_ms: f64,
     /// The run's number in the store.
     pub run: i64,
     /// Best so far after each turn.
     pub log: Vec<crate::store::Step>,
+}
+
+impl SearchReport {
+    /// How many have no time and why, in words: the first detail of each reason.
+    pub fn rejected_text(&self) -> String {
+        let said = |(reason, n): (&String, &usize)| match self.rejections.get(reason) {
+            Some(detail) => format!("{n} {reason} ({})", detail.lines().next().unwrap_or_default()),
+            None => format!("{n} {reason}"),
+        };
+        let list: Vec<String> = self.rejected.iter().map(said).collect();
+        if list.is_empty() {
+            "none rejected".into()
+        } else {
+            list.join(", ")
+        }
+    }
 }
 
 /// A candidate's times on a device.
@@ -180,10 +199,12 @@ pub struct TensorMapReport {
     pub buffer: String,
     /// Element type.
     pub dtype: DType,
-    /// Elements of a row, rows.
-    pub dims: [u64; 2],
-    /// Elements of a box's row, rows of a box.
-    pub tile: [u32; 2],
+    /// Elements along each dimension, the contiguous one first.
+    pub dims: Vec<u64>,
+    /// Bytes from one element to the next along each dimension but the first.
+    pub strides: Vec<u64>,
+    /// Elements of a box along each dimension.
+    pub tile: Vec<u32>,
     /// 128-byte swizzle.
     pub swizzle: bool,
 }
@@ -285,8 +306,8 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
         let args: Vec<String> = args.iter().map(|a| argument_name(*a, problem.program(), &module.workspaces)).collect();
         let launch = Launch::of(kernel, &args);
         let tensor_maps = launch.arguments.iter().filter_map(|a| {
-            let Map { dtype, dims, tile, swizzle } = a.map.clone()?;
-            Some(TensorMapReport { buffer: a.name.clone(), dtype, dims, tile, swizzle })
+            let Map { dtype, dims, strides, tile, swizzle } = a.map.clone()?;
+            Some(TensorMapReport { buffer: a.name.clone(), dtype, dims, strides, tile, swizzle })
         });
         kernels.push(KernelReport {
             name: kernel.name.clone(),

@@ -99,9 +99,11 @@ impl Search<'_> {
         let measured =
             measure(problem, &request.gpu, &mut *strategy, self.device, &mut self.record, &settings, progress)?;
         let mut rejected: BTreeMap<String, usize> = BTreeMap::new();
+        let mut rejections: BTreeMap<String, String> = BTreeMap::new();
         for trial in &measured.trials {
-            if let Verdict::Rejected { reason, .. } = &trial.verdict {
+            if let Verdict::Rejected { reason, detail } = &trial.verdict {
                 *rejected.entry(reason.name().into()).or_default() += 1;
+                rejections.entry(reason.name().into()).or_insert_with(|| detail.clone());
             }
         }
         found.candidates = measured
@@ -140,6 +142,7 @@ impl Search<'_> {
             trials: measured.trials.len(),
             reused: measured.reused,
             rejected,
+            rejections,
             overhead_ms: measured.overhead_ms,
             run: self.record.run,
             log: measured.log,

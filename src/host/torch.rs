@@ -51,6 +51,8 @@ pub enum TorchError {
 
 fn torch_type(tensor: &Tensor) -> Result<&'static str, TorchError> {
     Ok(match tensor.dtype {
+        DType::F8E4M3 => "torch::kFloat8_e4m3fn",
+        DType::F8E5M2 => "torch::kFloat8_e5m2",
         DType::F16 => "torch::kFloat16",
         DType::BF16 => "torch::kBFloat16",
         DType::F32 => "torch::kFloat32",

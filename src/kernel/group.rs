@@ -35,7 +35,7 @@ impl TensorMap {
 pub struct Wgmma {
     /// Columns: 8 to 256 by 8.
     pub n: u32,
-    /// Type of A's and B's elements: f16, bf16, f32 (read as tf32), i8.
+    /// Type of A's and B's elements: f16, bf16, f32 (read as tf32), i8, fp8.
     pub operand: DType,
     /// A is stored with rows along memory (16-bit types only).
     pub a_transposed: bool,

@@ -22,11 +22,26 @@ pub struct Benchmark {
     pub ceilings: Option<Ceilings>,
     /// One for each problem.
     pub rows: Vec<BenchRow>,
+    /// Those that have no result.
+    #[serde(default)]
+    pub failed: Vec<Failed>,
+    /// The device or the store was lost with the last of [`Benchmark::failed`], and the problems behind it were not tried.
+    #[serde(default)]
+    pub lost: bool,
     /// Geometric mean of the ratios to the library, where there are any.
     pub mean_ratio: Option<f64>,
     /// The exploration of each program, for its page.
     #[serde(skip)]
     pub reports: Vec<Report>,
+}
+
+/// A problem without a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// As it was asked for.
+    pub program: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// A problem's result.
@@ -94,48 +109,76 @@ pub enum BenchError {
         program: String,
         /// How many were tried.
         tried: usize,
-        /// Reasons and how often.
+        /// Reasons, how often, and what was said first.
         reasons: String,
     },
 }
 
-/// Measures problems, one after the other, now: what the store knows is not taken for an answer.
+/// Measures problems, one after the other, now: what the store knows is not taken for an answer. One that fails costs the
+/// others nothing; when the device is lost, what was measured before is the result. `so_far` is called after each problem.
 ///
 /// # Errors
-/// When the device or the store fails, or nothing of a problem runs.
+/// When the device or the store fails before there is a result, or the only problem fails.
 pub fn bench(
     problems: &[Work],
     wanted: &Wanted,
     device: &mut dyn Device,
     store: &mut Store,
     progress: &dyn Progress,
+    so_far: &mut dyn FnMut(&Benchmark),
 ) -> Result<Benchmark, BenchError> {
     let Identity { kind, device: name, toolchain, .. } = device.identity().clone();
     progress.begin("measuring ceilings", 0);
     let ceilings = device.ceilings().map_err(MeasureError::from)?;
-    let (mut rows, mut reports) = (Vec::new(), Vec::new());
-    for problem in problems {
-        if progress.stopped() {
-            break;
-        }
-        progress.begin(problem.workload().name(), 0);
-        let (row, report) = one(problem, wanted, device, store)?;
-        rows.push(row);
-        reports.push(report);
-    }
-    let ratios: Vec<f64> = rows.iter().filter_map(|r| r.ratio).collect();
-    let mean_ratio =
-        (!ratios.is_empty()).then(|| (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp());
-    Ok(Benchmark {
+    let mut result = Benchmark {
         kind,
         device: name,
         toolchain,
         gpu: wanted.request.gpu.name.clone(),
         ceilings,
-        rows,
-        mean_ratio,
-        reports,
-    })
+        rows: Vec::new(),
+        failed: Vec::new(),
+        lost: false,
+        mean_ratio: None,
+        reports: Vec::new(),
+    };
+    for problem in problems {
+        if progress.stopped() {
+            break;
+        }
+        progress.begin(problem.workload().name(), 0);
+        match one(problem, wanted, device, store) {
+            Ok((row, report)) => {
+                result.rows.push(row);
+                result.reports.push(report);
+            }
+            Err(error) if problems.len() == 1 => return Err(error),
+            Err(error) => {
+                result.lost =
+                    matches!(error, BenchError::Measure(_) | BenchError::Explore(_, ExploreError::Measure(_)));
+                if result.lost && result.rows.is_empty() {
+                    return Err(error);
+                }
+                let reason = match &error {
+                    // The program is named beside it.
+                    BenchError::Explore(_, error) => error.to_string(),
+                    BenchError::Nothing { tried, reasons, .. } => {
+                        format!("none of {tried} candidates ran and was right ({reasons})")
+                    }
+                    BenchError::Measure(error) => error.to_string(),
+                };
+                result.failed.push(Failed { program: problem.workload().name().into(), reason });
+            }
+        }
+        let ratios: Vec<f64> = result.rows.iter().filter_map(|r| r.ratio).collect();
+        let mean = || (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        result.mean_ratio = (!ratios.is_empty()).then(mean);
+        so_far(&result);
+        if result.lost {
+            break;
+        }
+    }
+    Ok(result)
 }
 
 fn one(
@@ -158,12 +201,11 @@ fn one(
     };
     let report: Report =
         problem.explore_on(&wanted.request, Some(search), &Quiet).map_err(|e| BenchError::Explore(name.clone(), e))?;
-    let (tried, rejected) =
-        report.measured.as_ref().map_or((0, Default::default()), |m| (m.trials, m.rejected.clone()));
+    let (tried, rejected) = report.measured.as_ref().map_or((0, 0), |m| (m.trials, m.rejected.values().sum::<usize>()));
     let best = report.candidates.first().and_then(|c| Some((c, c.measured.as_ref()?)));
     let Some((candidate, measured)) = best else {
-        let reasons: Vec<String> = rejected.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        return Err(BenchError::Nothing { program: name, tried, reasons: reasons.join(", ") });
+        let reasons = report.measured.as_ref().map_or_else(String::new, |m| m.rejected_text());
+        return Err(BenchError::Nothing { program: name, tried, reasons });
     };
     let (mut library_ms, mut library_missing) = (None, None);
     if wanted.library {
@@ -191,7 +233,7 @@ fn one(
         library_ms,
         ratio: library_ms.map(|l| l / measured.ms),
         library_missing,
-        candidates: (tried, rejected.values().sum()),
+        candidates: (tried, rejected),
     };
     Ok((row, report))
 }

@@ -179,7 +179,7 @@ impl<'a> Page<'a> {
             Yardstick::Arithmetic { sums, .. } => sums,
             Yardstick::Bytes(_) => DType::F32,
         };
-        let mut peak = Yardstick::Arithmetic { flops: 0.0, sums }.peak(gpu);
+        let mut peak = Yardstick::Arithmetic { flops: 0.0, factors: sums, sums }.peak(gpu);
         let mut units = if sums == DType::F64 { "f64" } else { "f32" };
         let mut share = gpu.issue_efficiency;
         let on_tensor_cores = |e: &Entry<'_>| matches!(e.report.plan, Schedule::Mma(_) | Schedule::Wgmma(_));

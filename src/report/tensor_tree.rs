@@ -1,6 +1,6 @@
 //! The loop tree of a schedule on tensor cores.
 use super::tree::{Kind, Line, Team};
-use satune_ir::term::tensor::{Gemm, Order, Store, TileLayout, TileStore};
+use satune_ir::term::tensor::{Gemm, Order, Store, StreamK, TileLayout, TileStore};
 use satune_ir::term::{Contraction, Schedule};
 
 struct Tree {
@@ -71,19 +71,23 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
         Schedule::Wgmma(plan) => {
             let [m, n, k] = plan.tile;
             if let Some(grid) = plan.blocks {
-                tree.line(
-                    Kind::Loop,
-                    format!("for tile in {}", parts(plan.tiles(&gemm), grid.into())),
-                    &["persistent"],
-                );
+                let (text, tag) = match StreamK::of(plan, &gemm) {
+                    Some(stream) => (format!("for tile in its {} steps along k", stream.each().0), "stream-K"),
+                    None => (format!("for tile in {}", parts(plan.tiles(&gemm), grid.into())), "persistent"),
+                };
+                tree.line(Kind::Loop, text, &[tag]);
                 tree.depth += 1;
             }
             tree.line(Kind::Work, format!("block of {} threads: a tile of {m} x {n}", plan.threads()), &[]);
             let tiles = parts(gemm.k, k * plan.split_k);
             let stages = format!("{} stages", plan.stages);
+            let multicast = match plan.cluster {
+                [1, 1] => String::new(),
+                [m, n] => format!("multicast, cluster {m} x {n}"),
+            };
             tree.inside(Team::Block);
             let outside = tree.depth;
-            tree.line(Kind::Loop, format!("producer: for k in {tiles}, a tile of {k}"), &["TMA", &stages]);
+            tree.line(Kind::Loop, format!("producer: for k in {tiles}, a tile of {k}"), &["TMA", &stages, &multicast]);
             tree.line(Kind::Loop, format!("{} consumers: for k in {tiles}", plan.consumers), &["serial"]);
             tree.inside(Team::Warp);
             let steps = k * i64::from(gemm.operand.bytes()) / 32;
@@ -96,13 +100,14 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
                 TileStore::Tma => "stmatrix, TMA",
             };
             tree.line(Kind::Work, "store C".into(), &[way]);
-            plan.split_k
+            plan.sums_of_result(&gemm)
         }
         _ => 1,
     };
     if split_k > 1 {
         (tree.depth, tree.team) = (0, Team::Grid);
-        tree.line(Kind::Work, format!("second kernel: C = sum of {split_k} partial sums"), &[]);
+        let most = if matches!(schedule, Schedule::Wgmma(p) if p.stream_k) { "up to " } else { "" };
+        tree.line(Kind::Work, format!("second kernel: C = sum of {most}{split_k} partial sums"), &[]);
     }
     tree.lines
 }

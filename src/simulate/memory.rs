@@ -2,7 +2,7 @@
 use super::{Fault, FaultKind};
 use crate::kernel::{Array, Space};
 use satune_ir::interp::Scalar;
-use satune_ir::DType;
+use satune_ir::{fp8, DType};
 use std::rc::Rc;
 
 /// No thread (or block).
@@ -20,7 +20,7 @@ pub fn round(dtype: DType, value: f64) -> f64 {
         DType::I8 | DType::I16 | DType::I32 | DType::U8 | DType::U16 | DType::U32 => {
             Scalar::int(value as i64, dtype).as_f64()
         }
-        _ => value,
+        other => fp8::Format::of(other).map_or(value, |format| format.round(value)),
     }
 }
 

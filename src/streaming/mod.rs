@@ -11,4 +11,4 @@ pub use operators::{names, script};
 pub use problem::{NotStreaming, StreamProblem};
 pub(crate) use shrink::resized;
 pub use shrink::shrink;
-pub use space::space;
+pub use space::{menu, space};

@@ -12,5 +12,10 @@ use satune_rewrites::space::{saturate, Fuel};
 /// # Errors
 /// When a rule is unsound, which is a bug.
 pub fn space(problem: &StreamProblem, gpu: &Descriptor) -> Result<Space<StreamTerm>, ExploreError> {
-    Ok(saturate(&problem.streams, limits(gpu), &StreamMenu::default(), &rules::all(), Fuel::default())?)
+    Ok(saturate(&problem.streams, limits(gpu), &menu(), &rules::all(), Fuel::default())?)
+}
+
+/// The sizes that its rules offer.
+pub fn menu() -> StreamMenu {
+    StreamMenu::default()
 }

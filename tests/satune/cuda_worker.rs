@@ -6,6 +6,11 @@ use std::process::{Command, Output};
 
 /// A folder with the driver, or none where there is no C compiler or no NVRTC.
 fn driver(test: &str) -> Option<tempfile::TempDir> {
+    libraries(test, &[("fake_driver.c", "libcuda.so", &[])])
+}
+
+/// A folder with libraries: source, name, flags of the compiler.
+fn libraries(test: &str, list: &[(&str, &str, &[&str])]) -> Option<tempfile::TempDir> {
     let skip = |why: &str| {
         println!("skipped: {test} ({why})");
         None
@@ -14,18 +19,19 @@ fn driver(test: &str) -> Option<tempfile::TempDir> {
         return skip("there is a real driver");
     }
     let folder = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/satune/fake_driver.c");
-    let library = folder.path().join("libcuda.so");
-    let compiled =
-        Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(library).arg(source).arg("-lm").output();
-    let Ok(compiled) = compiled else { return skip("no C compiler") };
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    for (source, name, flags) in list {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/satune").join(source);
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-w", "-o"]).arg(folder.path().join(name)).arg(source).args(*flags).arg("-lm");
+        let Ok(compiled) = cc.output() else { return skip("no C compiler") };
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    }
     let doctor = satune(folder.path(), "", &["doctor", "--json"]);
     let doctor: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
     if doctor["nvrtc"]["ok"] != true {
         return skip("NVRTC is not to be had here");
     }
-    assert!(doctor["driver"]["what"].as_str().unwrap().starts_with("CUDA 13.0"), "{doctor}");
+    assert!(doctor["driver"]["what"].as_str().unwrap().starts_with("CUDA 1"), "{doctor}");
     assert!(doctor["gpu"]["what"].as_str().unwrap().starts_with("Fake GPU: sm_90, 132 multiprocessors, 1500 MHz"));
     assert!(doctor["descriptor"]["what"].is_string(), "{doctor}");
     Some(folder)
@@ -38,6 +44,7 @@ fn satune(folder: &Path, mode: &str, args: &[&str]) -> Output {
         .current_dir(folder)
         .env("LD_LIBRARY_PATH", format!("{}:{old}", folder.display()))
         .env("SATUNE_FAKE", mode)
+        .env("SATUNE_FAKE_LOG", folder.join("log.txt"))
         // Its lock is its own: tests run side by side.
         .env("TMPDIR", folder)
         .output()
@@ -122,4 +129,121 @@ fn a_driver_that_goes_wrong_gives_reasons_and_no_times() {
         assert_eq!(run.status.code(), Some(3), "{mode}: {said}");
         assert!(said.contains(part) && said.contains("use --device simulator"), "{mode}: {said}");
     }
+}
+
+/// A product whose best schedules are on wgmma, however small it is: no other tensor-core instruction takes fp8 here.
+const WGMMA: [&str; 9] =
+    ["explore", "gemm:64,64,256,e4m3,NT", "--device", "cuda", "--top", "1", "--no-compile", "--json", "--timeout"];
+
+#[test]
+fn kernels_with_tensor_maps_are_launched() {
+    let Some(folder) = driver("kernels_with_tensor_maps_are_launched") else { return };
+    let run = satune(folder.path(), "", &[&WGMMA[..], &["10"]].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let candidate = &report["candidates"][0];
+    assert!((candidate["measured"]["ms"].as_f64().unwrap() - 0.05).abs() < 1e-6, "{candidate}");
+    let kernel = &candidate["kernels"][0];
+    let maps = kernel["tensor_maps"].as_array().unwrap();
+    assert!(maps.len() >= 2, "{kernel}");
+    let log = std::fs::read_to_string(folder.path().join("log.txt")).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    // Each map once, as the launcher's header says it.
+    let asked: Vec<&&str> = lines.iter().filter(|l| l.starts_with("map: ")).collect();
+    assert_eq!(asked.len(), maps.len(), "{log}");
+    for (map, line) in maps.iter().zip(asked) {
+        let numbers =
+            |field: &str| -> Vec<u64> { map[field].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect() };
+        let (dims, strides, tile) = (numbers("dims"), numbers("strides"), numbers("tile"));
+        assert_eq!(map["dtype"], "F8E4M3");
+        assert_eq!(
+            **line,
+            format!(
+                "map: type 0, rank 2, dims {} {}, strides {}, box {} by 1 {} by 1, interleave 0, swizzle 3, promotion 3, fill 0",
+                dims[0], dims[1], strides[0], tile[0], tile[1]
+            )
+        );
+        assert_eq!((dims[0], dims[1], strides[0]), (256, 64, 256));
+    }
+    // The launch: its shared memory asked for, its grid and threads, maps where it takes maps.
+    let shared = kernel["dynamic_shared_bytes"].as_u64().unwrap();
+    assert!(shared > 48 << 10 && lines.contains(&format!("gemm: attribute 8 = {shared}").as_str()), "{log}");
+    let (grid, block) = (&kernel["grid"], &kernel["block"]);
+    let third = if maps.len() == 3 { "map" } else { "pointer" };
+    let launch = format!("gemm<<<{} 1 1, {}, {shared}>>> map map {third}", grid[0], block[0]);
+    assert!(lines.iter().filter(|l| **l == launch).count() > 10, "{launch} is not in\n{log}");
+}
+
+#[test]
+fn faults_of_kernels_with_tensor_maps_have_reasons() {
+    let Some(folder) = driver("faults_of_kernels_with_tensor_maps_have_reasons") else { return };
+    let old = libraries("an old driver", &[("fake_driver.c", "libcuda.so", &["-DOLD"])]).unwrap();
+    for (driver, mode, reason, part) in [
+        (&folder, "refuses", "crash", "cuTensorMapEncodeTiled refuses"),
+        (&folder, "illegal", "crash", "ILLEGAL_ADDRESS"),
+        (&folder, "hang", "timeout", "no answer within"),
+        (&old, "old", "compile_error", "this driver (of CUDA 11.8) makes no tensor maps"),
+    ] {
+        let store = format!("{mode}.db");
+        let run = satune(driver.path(), mode, &[&WGMMA[..], &["1", "--store", &store]].concat());
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(1), "{mode}: {said}");
+        let rows = satune(driver.path(), "", &["db", "export", "--store", &store]);
+        let rows = String::from_utf8_lossy(&rows.stdout).into_owned();
+        assert_eq!(rows.matches(&format!("\"reason\":\"{reason}\"")).count(), 1, "{mode}: {rows}");
+        assert!(rows.contains(part), "{mode}: {rows}");
+    }
+}
+
+#[test]
+fn the_library_is_asked_for_the_same_product_in_every_order() {
+    let list: [(&str, &str, &[&str]); 2] = [("fake_driver.c", "libcuda.so", &[]), ("fake_blas.c", "libcublas.so", &[])];
+    let Some(folder) = libraries("the_library_is_asked_for_the_same_product_in_every_order", &list) else { return };
+    // (problem, what a column-major library must be asked for: B' A', so n, m, k)
+    let cases = [
+        ("gemm:16,32,64,bf16", "NN 32 x 16 x 64, types 14 14 0, leading 32 64 32, compute 68"),
+        ("gemm:16,32,64,f16,NT", "TN 32 x 16 x 64, types 2 2 0, leading 64 64 32, compute 68"),
+        ("gemm:16,32,64,bf16,TN", "NT 32 x 16 x 64, types 14 14 0, leading 32 16 32, compute 68"),
+        ("gemm:16,32,64,f16,TT", "TT 32 x 16 x 64, types 2 2 0, leading 64 16 32, compute 68"),
+        ("gemm:16,32,64,i8,NT", "TN 32 x 16 x 64, types 3 3 10, leading 64 64 32, compute 72"),
+        ("gemm:16,32,64,f32", "NN 32 x 16 x 64, types 0 0 0, leading 32 64 32, compute 68"),
+        ("gemm:16,32,64,f64", "NN 32 x 16 x 64, types 1 1 1, leading 32 64 32, compute 70"),
+    ];
+    let mut args = vec!["bench", "--device", "cuda", "--top", "1", "--vs", "cublas", "--json"];
+    args.extend(cases.iter().map(|c| c.0));
+    // One that the library does not have.
+    args.push("gemm:16,32,33,i8,NT");
+    let run = satune(folder.path(), "", &args);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let log = std::fs::read_to_string(folder.path().join("log.txt")).unwrap();
+    for ((problem, asked), row) in cases.iter().zip(rows) {
+        assert_eq!(row["program"], *problem);
+        assert!((row["ratio"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{row}");
+        assert!(log.contains(&format!("blas: {asked}, scalars 1 0\n")), "{asked} is not in\n{log}");
+    }
+    let missing = rows[cases.len()]["library_missing"].as_str().unwrap();
+    assert!(missing.contains("cuBLAS does not have this product"), "{missing}");
+    assert!((report["mean_ratio"].as_f64().unwrap() - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_program_that_fails_costs_a_benchmark_no_other() {
+    let Some(folder) = driver("a_program_that_fails_costs_a_benchmark_no_other") else { return };
+    // No worker takes an epilogue.
+    let programs = ["gemm:16,16,16,f32", "gemm_bias_relu:16,16,16,f32", "gemm:8,8,8,f16,NT"];
+    let run =
+        satune(folder.path(), "", &[&["bench", "--top", "1", "--device", "cuda", "--json"], &programs[..]].concat());
+    assert_eq!(run.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(said.contains("1 of 3 programs have no result") && said.contains("without an epilogue"), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let names: Vec<&serde_json::Value> = result["rows"].as_array().unwrap().iter().map(|r| &r["program"]).collect();
+    assert_eq!(names, [programs[0], programs[2]]);
+    assert_eq!((&result["failed"][0]["program"], &result["lost"]), (&programs[1].into(), &false.into()));
+    let at = |name: &str| std::fs::read_to_string(folder.path().join("satune-out").join(name)).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&at("bench.json")).unwrap(), result);
+    let page = at("report.html");
+    assert!(page.contains("href=\"#p2\"") && page.contains("gemm:8,8,8,f16,NT") && !page.contains("bias_relu"));
 }

@@ -206,18 +206,13 @@ fn a_compiler_that_hangs_crashes_or_raves_costs_its_kernel() {
 }
 
 fn explore(folder: &Path, trials: u32) -> Command {
+    explore_of("gemm:16,16,16,f32", folder, trials)
+}
+
+fn explore_of(program: &str, folder: &Path, trials: u32) -> Command {
     let mut command = Command::new(SATUNE);
     command
-        .args([
-            "explore",
-            "gemm:16,16,16,f32",
-            "--device",
-            "scripted",
-            "--strategy",
-            "random",
-            "--no-compile",
-            "--json",
-        ])
+        .args(["explore", program, "--device", "scripted", "--strategy", "random", "--no-compile", "--json"])
         .args(["--trials", &trials.to_string(), "--script"])
         .arg(folder.join("script.json"))
         .arg("--out")
@@ -245,13 +240,28 @@ fn alive(process: &str) -> bool {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_interrupted_run_keeps_the_best_so_far_and_can_be_resumed() {
+    interrupted("gemm:16,16,16,f32");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupted_run_of_a_streaming_program_does_so_too() {
+    interrupted("softmax:8,64,f32");
+}
+
+#[cfg(target_os = "linux")]
+fn interrupted(program: &str) {
     use std::os::unix::process::CommandExt;
     let (folder, path, mut script) = scripted(&[Outcome::Near]);
     script.delay_ms = 20;
     std::fs::write(path, serde_json::to_string(&script).unwrap()).unwrap();
     let file = folder.path().join("store.db");
-    let child =
-        explore(folder.path(), 60).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = explore_of(program, folder.path(), 60)
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let rows = || Store::existing(&file).and_then(|s| s.len()).unwrap_or(0);
     let deadline = Instant::now() + Duration::from_secs(60);
     while rows() < 10 {
@@ -276,7 +286,7 @@ fn an_interrupted_run_keeps_the_best_so_far_and_can_be_resumed() {
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     let (again, _, _) = scripted(&[Outcome::Near]);
     std::fs::write(again.path().join("script.json"), serde_json::to_string(&script).unwrap()).unwrap();
-    assert_eq!(top(&resumed.stdout), top(&explore(again.path(), 60).output().unwrap().stdout));
+    assert_eq!(top(&resumed.stdout), top(&explore_of(program, again.path(), 60).output().unwrap().stdout));
 }
 
 /// Kills runs at random moments; `SATUNE_KILLS` sets how often (40 by default, 200 for the figure in GUARANTEES.md).

@@ -123,3 +123,78 @@ fn files_that_are_no_programs_get_place_and_remedy() {
     let run = satune(&["replay", &trace, "--program", "gemm:16,16,16,f32"]);
     assert_eq!(run.status.code(), Some(1), "{}", text(&run.stderr));
 }
+
+/// A program, a trace of TVM 0.27 on it as `Trace.as_json` gives it, and the same as TVM prints it.
+const TVM_PROGRAM: &str = r#"@T.prim_func(s_tir=True)
+def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32"), C: T.Buffer((16, 16), "float32")):
+    for i, j, k in T.grid(16, 16, 16):
+        with T.sblock("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"#;
+const TVM_JSON: &str = include_str!("tvm_trace.json");
+const TVM_TEXT: &str = r#"# from tvm import s_tir
+def apply_trace(sch: s_tir.Schedule) -> None:
+  b0 = sch.get_sblock(name="C", func_name="main")
+  l1, l2, l3 = sch.get_loops(block=b0)
+  v4, v5 = sch.sample_perfect_tile(loop=l1, n=2, max_innermost_factor=8, decision=[4, 4])
+  l6, l7 = sch.split(loop=l1, factors=[v4, v5], preserve_unit_iters=True, disable_predication=False)
+  b8 = sch.reindex_cache_read(block=b0, read_buffer_index=1, storage_scope="shared", index_map=lambda i, j, k: (j, k,))
+  sch.bind(loop=l6, thread_axis="blockIdx.x")
+  b9 = sch.reindex_cache_write(block=b0, write_buffer_index=0, storage_scope="local", index_map=lambda i, j, k: (i, j,))
+  sch.transform_layout(block=b9, buffer=("read", 0), index_map=lambda a, b: (b, a,), pad_value=None, assume_injective_transform=False)
+"#;
+/// What TVM makes of it.
+const TVM_RESULT: &str = r#"@T.prim_func(s_tir=True)
+def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32"), C: T.Buffer((16, 16), "float32")):
+    B_shared = T.sblock_alloc_buffer((16, 16), scope="shared")
+    C_local = T.sblock_alloc_buffer((16, 16), scope="local")
+    for j, k in T.grid(16, 16):
+        with T.sblock("B_shared"):
+            vj, vk = T.axis.remap("SS", [j, k])
+            B_shared[vj, vk] = B[vk, vj]
+    for i_0 in T.thread_binding(4, thread="blockIdx.x"):
+        for i_1, j, k in T.grid(4, 16, 16):
+            with T.sblock("C"):
+                vi = T.axis.spatial(16, i_0 * 4 + i_1)
+                vj, vk = T.axis.remap("SR", [j, k])
+                T.reads(A[vi, vk], B_shared[vj, vk])
+                T.writes(C_local[vj, vi])
+                with T.init():
+                    C_local[vj, vi] = T.float32(0)
+                C_local[vj, vi] = C_local[vj, vi] + A[vi, vk] * B_shared[vj, vk]
+    for i_0, i_1, j in T.grid(4, 4, 16):
+        with T.sblock("C_local"):
+            vi = T.axis.spatial(16, i_0 * 4 + i_1)
+            vj = T.axis.spatial(16, j)
+            C[vi, vj] = C_local[vj, vi]
+"#;
+
+#[test]
+fn traces_that_tvm_writes_are_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = put(folder.path(), "program.py", TVM_PROGRAM);
+    let parsed = |text: &str| satune_ir::tvmscript::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    for (name, trace) in [("trace.json", TVM_JSON), ("trace.py", TVM_TEXT)] {
+        let path = put(folder.path(), name, trace);
+        let run = satune(&["replay", &path, "--program", &program]);
+        assert!(run.status.success(), "{name}: {}", text(&run.stderr));
+        let (ours, theirs) = (parsed(&text(&run.stdout)), parsed(TVM_RESULT));
+        satune_ir::structural::equal(&ours, &theirs).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        // The same with a call that is refused: which one, where, and why.
+        let path = put(folder.path(), name, &trace.replace("blockIdx.x", "blockIdx.q"));
+        let run = satune(&["replay", &path, "--program", &program]);
+        let told = text(&run.stderr);
+        assert_eq!((run.status.code(), text(&run.stdout).as_str()), (Some(1), ""), "{told}");
+        assert!(told.contains("call 5 (bind) is refused") && told.contains("blockIdx.q"), "{told}");
+    }
+    // What TVM has and Satune does not is named.
+    let path = put(folder.path(), "unknown.json", &TVM_JSON.replace("\"Bind\"", "\"RollingBuffer\""));
+    let told = text(&satune(&["replay", &path, "--program", &program]).stderr);
+    assert!(told.contains("instruction 5: `RollingBuffer` is no instruction that Satune has"), "{told}");
+    let path = put(folder.path(), "cut.py", &TVM_TEXT[..TVM_TEXT.len() - 30]);
+    let told = text(&satune(&["replay", &path, "--program", &program]).stderr);
+    assert!(told.contains("cut.py: line 10"), "{told}");
+}

@@ -19,6 +19,7 @@ fn small(consumers: u32, n: i64) -> WgmmaPlan {
         blocks: Some(2),
         cluster: [1, 1],
         split_k: 1,
+        stream_k: false,
         store: TileStore::Direct,
     }
 }
@@ -53,6 +54,14 @@ fn layouts_types_and_schedules_are_exact() {
         ),
         (WgmmaPlan { tile: [64, 32, 32], ..base.clone() }, DType::F32, DType::F32, &["NT"], [70, 36, 100]),
         (WgmmaPlan { tile: [64, 32, 128], ..base.clone() }, DType::I8, DType::I32, &["NT"], [66, 48, 400]),
+        (WgmmaPlan { tile: [64, 40, 128], ..base.clone() }, DType::F8E4M3, DType::F32, &["NT"], [66, 56, 400]),
+        (
+            WgmmaPlan { tile: [128, 32, 128], split_k: 2, ..small(2, 32) },
+            DType::F8E5M2,
+            DType::F16,
+            &["NT"],
+            [130, 48, 784],
+        ),
         (
             WgmmaPlan { tile: [128, 64, 64], stages: 4, ..base.clone() },
             DType::F16,
@@ -150,6 +159,60 @@ fn clusters_with_multicast_are_exact() {
             }
             assert_eq!(shared.total.shared_wavefronts().0, shared.total.shared_wavefronts().1);
         }
+    }
+}
+
+fn stream(consumers: u32, blocks: u32) -> WgmmaPlan {
+    WgmmaPlan { stream_k: true, blocks: Some(blocks), ..small(consumers, 64) }
+}
+
+#[test]
+fn shared_steps_are_exact() {
+    let cases = [
+        // Tiles shared by two blocks, by all of them, and by none; more blocks than tiles; a grid that divides the steps.
+        (stream(1, 3), "NT", [128, 128, 320], DType::F32),
+        (stream(1, 5), "TN", [64, 64, 64 * 17], DType::F16),
+        (stream(2, 4), "NN", [256, 128, 256], DType::F16),
+        (WgmmaPlan { eager_release: true, stages: 2, ..stream(1, 7) }, "NT", [72, 136, 200], DType::F32),
+        (WgmmaPlan { raster: Raster { columns: true, group: 2 }, ..stream(1, 3) }, "NT", [192, 136, 192], DType::F16),
+        (stream(1, 1), "NT", [64, 64, 128], DType::F32),
+    ];
+    for (plan, layout, shape, output) in cases {
+        let mut g = Gemm::plain("gemm", shape, DType::F16, output, layout);
+        check(&g, &lower_wgmma(&g, &plan).unwrap());
+        g.epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(1.0) };
+        check(&g, &lower_wgmma(&g, &plan).unwrap());
+    }
+    let g = Gemm::plain("gemm", [128, 128, 320], DType::F16, DType::F16, "NT");
+    let refused = |plan: WgmmaPlan| lower_wgmma(&g, &plan).map(|_| ()).unwrap_err().to_string();
+    for (plan, why) in [
+        (WgmmaPlan { blocks: None, ..stream(1, 3) }, "a fixed grid"),
+        (WgmmaPlan { split_k: 2, ..stream(1, 3) }, "split already"),
+        (WgmmaPlan { cluster: [2, 1], ..stream(1, 4) }, "cluster"),
+        (WgmmaPlan { ping_pong: true, tile: [64, 64, 64], ..stream(2, 3) }, "turns"),
+        (stream(1, 21), "fewer steps"),
+        (WgmmaPlan { store: TileStore::Tma, ..stream(1, 3) }, "split-K stores"),
+    ] {
+        let text = refused(plan);
+        assert!(text.contains(why), "{text}");
+    }
+}
+
+#[test]
+fn every_missing_synchronisation_of_shared_steps_is_found() {
+    let g = Gemm::plain("gemm", [128, 128, 320], DType::F16, DType::F16, "NT");
+    let module = lower_wgmma(&g, &WgmmaPlan { stages: 2, ..stream(1, 3) }).unwrap();
+    run(&g, &module).unwrap();
+    let drops: [(&str, fn(&GroupOp) -> bool); 4] = [
+        ("waits for phases", |op| matches!(op, GroupOp::WaitPhase { .. })),
+        ("arrivals", |op| matches!(op, GroupOp::Arrive { .. })),
+        ("matrix wait 1", |op| matches!(op, GroupOp::MatrixWait(1))),
+        ("matrix wait 0", |op| matches!(op, GroupOp::MatrixWait(0))),
+    ];
+    for (name, drop) in drops {
+        let mut broken = module.clone();
+        assert!(without(&mut broken.kernels[0].body, &|s| matches!(s, Stmt::Group(op) if drop(op))) > 0, "{name}");
+        assert!(run(&g, &broken).is_err(), "{name}");
     }
 }
 
@@ -353,6 +416,7 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
         blocks: Some(132),
         cluster: [1, 1],
         split_k: 1,
+        stream_k: false,
         store: TileStore::Tma,
     };
     for (name, layout, operand, output, plan) in [
@@ -405,6 +469,13 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
             WgmmaPlan { tile: [128, 128, 64], ping_pong: true, stages: 4, cluster: [2, 1], ..base.clone() },
         ),
         (
+            "wgmma_stream",
+            "NT",
+            DType::BF16,
+            DType::F32,
+            WgmmaPlan { store: TileStore::Direct, stages: 4, stream_k: true, ..base.clone() },
+        ),
+        (
             "wgmma_tf32",
             "NT",
             DType::F32,
@@ -417,6 +488,14 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
             DType::I8,
             DType::I32,
             WgmmaPlan { tile: [128, 128, 128], store: TileStore::Direct, ..base.clone() },
+        ),
+        ("wgmma_e4m3", "NT", DType::F8E4M3, DType::BF16, WgmmaPlan { tile: [128, 256, 128], ..base.clone() }),
+        (
+            "wgmma_e5m2",
+            "NT",
+            DType::F8E5M2,
+            DType::F32,
+            WgmmaPlan { tile: [128, 128, 128], ping_pong: true, store: TileStore::Direct, ..base.clone() },
         ),
     ] {
         let g = Gemm::plain(name, [4096, 4096, 4096], operand, output, layout);

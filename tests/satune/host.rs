@@ -17,7 +17,8 @@ typedef struct mod *CUmodule;
 typedef struct str *CUstream;
 typedef struct { _Alignas(64) uint64_t opaque[16]; } CUtensorMap;
 enum { CUDA_SUCCESS, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES };
-enum { CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT32 };
+enum { CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    CU_TENSOR_MAP_DATA_TYPE_UINT8 };
 enum { CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_128B };
 enum { CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE };
 static CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) { (void)m; *f = name; return 0; }
@@ -75,6 +76,7 @@ fn tensor_maps_and_launches_are_what_the_kernel_needs() {
         blocks: Some(132),
         cluster: [1, 1],
         split_k: 1,
+        stream_k: false,
         store: TileStore::Tma,
     };
     let g = Gemm::plain("gemm", [4096, 8192, 2048], DType::BF16, DType::BF16, "NT");
@@ -86,6 +88,18 @@ map 1 of 1: 4096 x 2048, pitch 4096, box 128 x 64 by 2, swizzle 1
 map 2 of 1: 8192 x 2048, pitch 4096, box 256 x 64 by 2, swizzle 1
 map 3 of 1: 4096 x 8192, pitch 16384, box 64 x 64 by 2, swizzle 1
 gemm<<<132 1 1, 384 1 1, 213040>>> 1
+"
+    );
+    // The driver has no type for fp8: its bytes are moved as such.
+    let plan = WgmmaPlan { tile: [128, 256, 128], store: TileStore::Direct, ..plan };
+    let g = Gemm::plain("gemm", [256, 512, 1024], DType::F8E4M3, DType::F32, "NT");
+    let Some(text) = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3") else { return };
+    assert_eq!(
+        text,
+        "gemm shared 147504
+map 1 of 3: 256 x 1024, pitch 1024, box 128 x 128 by 2, swizzle 1
+map 2 of 3: 512 x 1024, pitch 1024, box 256 x 128 by 2, swizzle 1
+gemm<<<4 1 1, 384 1 1, 147504>>> 1
 "
     );
 }
@@ -122,7 +136,8 @@ const TORCH: &str = r#"
 #include <vector>
 namespace at { struct IntArrayRef { IntArrayRef(std::initializer_list<int64_t>) {} bool operator==(IntArrayRef) const { return true; } }; }
 namespace torch {
-enum Type { kFloat16, kBFloat16, kFloat32, kFloat64, kInt8, kUInt8, kInt16, kInt32, kInt64, kBool };
+enum Type { kFloat16, kBFloat16, kFloat32, kFloat64, kInt8, kUInt8, kInt16, kInt32, kInt64, kBool,
+  kFloat8_e4m3fn };
 struct Device { bool operator==(Device) const { return true; } };
 const Device kCUDA;
 struct TensorOptions { TensorOptions dtype(Type) const { return *this; } TensorOptions device(Device) const { return *this; } };
@@ -170,7 +185,8 @@ fn pytorch_extensions_compile_against_the_interfaces_that_they_use() {
         String::from_utf8(run.stdout).unwrap()
     };
     // Two kernels and a workspace, and one kernel.
-    for (operator, kernels) in [("gemm:16,16,8192,f32", 2), ("gemm:32,48,16,f16,NT", 1)] {
+    for (operator, kernels) in [("gemm:16,16,8192,f32", 2), ("gemm:32,48,16,f16,NT", 1), ("gemm:64,64,256,e4m3,NT", 1)]
+    {
         satune(&["explore", operator, "--top", "1", "--no-compile", "--device", "none"]);
         let text = satune(&["emit", "1", "--as", "torch"]);
         assert_eq!(text.matches("R\"CUDA(").count(), kernels, "{text}");

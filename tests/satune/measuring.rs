@@ -217,6 +217,20 @@ fn a_benchmark_says_what_it_measured_and_what_became_slower() {
 }
 
 #[test]
+fn the_committed_suites_are_read() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/suites");
+    let mut lines = 0;
+    for entry in std::fs::read_dir(root).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for line in text.lines().map(|l| l.split('#').next().unwrap().trim()).filter(|l| !l.is_empty()) {
+            satune::operators::parse(line).unwrap_or_else(|e| panic!("{e}"));
+            lines += 1;
+        }
+    }
+    assert!(lines >= 7 + 11 + 32);
+}
+
+#[test]
 fn commands_of_measuring_refuse_bad_input_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("suite.txt"), "gemm:1,1,1,f32\ngemm:0,1,1,f32\n").unwrap();
@@ -256,7 +270,7 @@ fn commands_of_measuring_refuse_bad_input_with_the_remedy() {
 #[test]
 fn the_reference_kernels_compute_what_they_say() {
     let folder = tempfile::tempdir().unwrap();
-    let head = "#include <cmath>\n#include <cstdio>\n#define __device__ static\n#define __global__\n#define __shared__ static\nstruct Dim { int x; };\nstatic Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};\nstatic void __syncthreads() {}\nstatic long long clock64() { static long long c = 0; return c += 10; }\n#define asm(...) ((void)0)\n";
+    let head = "#include <cmath>\n#include <cstdio>\n#define __device__ static\n#define __global__\n#define __shared__ static\nstruct Dim { int x; };\nstatic Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};\nstatic void __syncthreads() {}\nstatic long long clock64() { static long long c = 0; return c += 10; }\n#define asm(...) ((void)0)\n#include <cstring>\nstatic unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }\nstatic float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }\n";
     // C[b, m, n] = sum of A[b, m, k] B[b, n, k] over k, with A stored as b, k, m.
     let main = r#"
 int main()
@@ -268,14 +282,14 @@ int main()
     fill(a, B * K * M, 1);
     fill(b, B * N * K, 2);
     for (int p = 0; p < B; ++p) for (int i = 0; i < M; ++i) for (int j = 0; j < N; ++j) for (int k = 0; k < K; ++k)
-        plain[(p * M + i) * N + j] += (double)a[(p * K + k) * M + i] * (double)b[(p * N + j) * K + k];
+        plain[(p * M + i) * N + j] += load(a[(p * K + k) * M + i]) * load(b[(p * N + j) * K + k]);
     reference(a, b, expected, B, K * M, N * K, M * N, M, 1, 0, N, N, 0, K, 1, 1, 0, 0, 0, K, M, 1, 1, 0, 0, 1, 0, 0);
     for (int i = 0; i < B * M * N; ++i) {
         if (fabs(expected[i] - plain[i]) > 1e-12) return printf("reference %d: %g, not %g\n", i, expected[i], plain[i]);
         c[i] = expected[i];
     }
     bool varied = a[0] != a[1] && a[0] != b[0];
-    for (int i = 0; i < B * K * M; ++i) varied = varied && a[i] >= -1 && a[i] < 1;
+    for (int i = 0; i < B * K * M; ++i) varied = varied && load(a[i]) >= -LIMIT && load(a[i]) <= LIMIT;
     if (!varied) return printf("fill\n");
     compare(c, expected, sums, B * M * N, 1e-5);
     if (sums[2] != 0 || sums[0] > 1e-12 || !(sums[1] > 0)) return printf("equal: %g %g %g\n", sums[0], sums[1], sums[2]);
@@ -286,7 +300,13 @@ int main()
     return 0;
 }
 "#;
-    for (factor, result) in [(DType::F32, DType::F32), (DType::F64, DType::F64)] {
+    for (factor, result, limit) in [
+        (DType::F32, DType::F32, 1),
+        (DType::F64, DType::F64, 1),
+        (DType::BF16, DType::F32, 1),
+        (DType::I8, DType::I32, 128),
+    ] {
+        let head = format!("{head}#define LIMIT {limit}\n");
         let text = support_text(factor, result).replace("asm volatile(", "asm(");
         let source = folder.path().join("support.cpp");
         std::fs::write(&source, format!("{head}{text}{main}")).unwrap();

@@ -1,6 +1,7 @@
 //! Streaming programs, from the operator to simulated kernels.
 use rand::rngs::StdRng;
 use rand::SeedableRng;
+use satune::streaming::StreamProblem;
 use satune::{operators, scheduled, streaming};
 use satune_extract::stream::{best_stream, stream_cost, stream_work};
 use satune_extract::{Counts, Descriptor, Query};
@@ -34,10 +35,10 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         "transpose:96,200,f32",
         "transpose:128,128,f16",
         "relu_chain:64,1000,f32",
-        "rowsum:4,4194304,f32",
-        "mean:2,1000000,f16",
-        "softmax:4,262144,f32",
-        "gemv:2,1048576,f32",
+        "rowsum:4,16384,f32",
+        "mean:2,10000,f16",
+        "softmax:4,8192,f32",
+        "gemv:2,16384,f32",
     ] {
         let (program, problem) = problem(operator);
         let space = space(&problem, &gpu, &StreamMenu::default());
@@ -90,8 +91,7 @@ fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
         "relu_chain:4096,4096,f32",
     ] {
         let (program, problem) = problem(operator);
-        let menu = StreamMenu { threads: vec![64, 128, 256], ..StreamMenu::default() };
-        let found = best_stream(&space(&problem, &gpu, &menu), &gpu, query);
+        let found = best_stream(&space(&problem, &gpu, &StreamMenu::default()), &gpu, query);
         assert!(found.proved, "{operator}");
         for c in &found.candidates {
             let text = format!("{operator}: {}", c.plan.describe().join("\n"));
@@ -204,6 +204,40 @@ fn streaming_programs_are_explored_shown_and_checked() {
     }
     let (code, text) = run(&["count", "softmax:64,256,f32", "--gpu", "h200"]);
     assert!(code == Some(0) && text.contains("schedules"), "{text}");
-    let (code, text) = run(&["why-not", "mean:256,1000,f32", "--gpu", "h200", "threads 64"]);
-    assert!(code == Some(2) && text.contains("streaming blocks"), "{text}");
+    for (question, part) in [("kernels 1, threads 64", "in the space: "), ("threads 96", "96 threads (the menu is")] {
+        let (code, text) = run(&["why-not", "mean:256,1000,f32", "--gpu", "h200", question]);
+        assert!(code == Some(0) && text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn few_long_rows_are_reduced_in_parts_by_two_kernels() {
+    let gpu = Descriptor::load("h200").unwrap();
+    let problem = StreamProblem::operator("rowsum:4,16777216,f32").unwrap();
+    let space = streaming::space(&problem, &gpu).unwrap();
+    let query = Query { k: 1, diverse: false, limit: Duration::from_secs(60) };
+    let best = best_stream(&space, &gpu, query).candidates.remove(0);
+    let Schedule::Stream(plan) = &best.plan else { panic!() };
+    assert!(plan.parts > 1 && plan.kernels.len() == 2, "{}", plan.describe().join("\n"));
+    let copy_ms = problem.streams.least_bytes() as f64 / (gpu.dram_gbs * 1e9) * 1e3;
+    assert!(best.cost.kernel_ms() <= 1.1 * copy_ms, "{} {copy_ms}", best.cost.kernel_ms());
+    // Whole rows keep four blocks busy.
+    let whole = space.restricted(&|_, node| !matches!(node, StreamTerm::Parts { parts, .. } if *parts > 1));
+    let slow = best_stream(&whole, &gpu, query).candidates.remove(0);
+    assert!(slow.cost.ms > 10.0 * best.cost.ms, "{} {}", slow.cost.ms, best.cost.ms);
+    // Other rows, of no power of two, of some that are more: each in parts, and right.
+    let options = scheduled::options(&gpu);
+    for operator in ["rowsum:3,1000000,f32", "mean:16,65536,f16", "gemv:2,262144,f32", "softmax:2,65536,f32"] {
+        let problem = StreamProblem::operator(operator).unwrap();
+        let space = streaming::space(&problem, &gpu).unwrap();
+        let parted = space.restricted(&|_, node| !matches!(node, StreamTerm::Parts { parts: 1, .. }));
+        let found = best_stream(&parted, &gpu, query).candidates.remove(0);
+        let Schedule::Stream(plan) = &found.plan else { panic!() };
+        let text = format!("{operator}: {}", plan.describe().join("\n"));
+        assert!(plan.parts > 1, "{text}");
+        let checked = streaming::check(&problem.program, plan, &problem.streams, &options);
+        let (taken, least) =
+            streaming::together(&checked.unwrap_or_else(|e| panic!("{text}: {e}"))).total.shared_wavefronts();
+        assert_eq!(taken, least, "{text}");
+    }
 }

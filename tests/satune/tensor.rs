@@ -67,7 +67,8 @@ pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simula
             })
             .collect();
         let r = simulate::run(kernel, &mut values, &Options::default())?;
-        assert_eq!(r.unwritten, 0);
+        // Workspaces may have room that is not used.
+        assert!(r.unwritten == 0 || !operands.contains(&Operand::C));
         report.get_or_insert(r);
         for (o, value) in operands.iter().zip(values) {
             match o {

@@ -62,7 +62,7 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         sets: if i == 2 { vec![2] } else { vec![2, 1] },
         min_blocks: vec![2],
         consumers: vec![1, 2],
-        grids: vec![2],
+        grids: vec![2 + i as u32 % 2],
         clusters: vec![[2, 1]],
         ..TensorMenu::of(c, &tensor_cores(gpu))
     };
@@ -258,6 +258,7 @@ fn the_models_counts_are_the_simulators() {
         blocks: None,
         cluster: [1, 1],
         split_k: 1,
+        stream_k: false,
         store: TileStore::Direct,
     };
     for (split_k, cluster, layout) in
@@ -319,6 +320,7 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
         blocks: Some(2),
         cluster: [1, 2],
         split_k: 1,
+        stream_k: false,
         store: TileStore::Tma,
     };
     let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
@@ -380,9 +382,15 @@ fn skewed_shapes_get_their_tiles() {
         plan
     };
     let (bf16, f32) = (DType::BF16, DType::F32);
-    assert!(shape(&best_of([256, 256, 16384], bf16, f32, "h200")).1 > 1, "a long k is split");
+    let long = best_of([256, 256, 16384], bf16, f32, "h200");
+    let shares = matches!(&long, Schedule::Wgmma(p) if p.stream_k);
+    assert!(shape(&long).1 > 1 || shares, "a long k is split");
+    // 257 steps along k have no equal parts.
+    let odd = best_of([384, 384, 64 * 257], bf16, f32, "h200");
+    assert!(matches!(&odd, Schedule::Wgmma(p) if p.stream_k), "nine tiles are shared by all blocks");
     assert_eq!(shape(&best_of([16, 8192, 8192], bf16, f32, "h200")).0[0], 16, "few rows get a flat tile");
-    assert!(matches!(best_of([4096, 4096, 4096], bf16, f32, "h200"), Schedule::Wgmma(_)));
+    let Schedule::Wgmma(plan) = best_of([4096, 4096, 4096], bf16, f32, "h200") else { panic!("no wgmma") };
+    assert!(plan.cluster_size() > 1, "what L2 must give is halved by pairs");
     assert!(matches!(best_of([4096, 4096, 4096], DType::I8, DType::I32, "h200"), Schedule::Wgmma(_)));
     assert!(matches!(best_of([4096, 4096, 4096], bf16, f32, "a100"), Schedule::Mma(_)));
     // Rows that are no multiples of 16 bytes are not the TMA's.

@@ -60,3 +60,40 @@ fn random_schedules_of_a_batch_are_right() {
 fn random_schedules_of_a_long_reduction_are_right() {
     samples(&gemm(None, 16, 16, 512, DType::F32, DType::F32, "TN"), 100);
 }
+
+/// Matmul with its rows and columns bound; `threads` of a block along the columns.
+fn bound(threads: i64) -> satune_rewrites::Trace {
+    let text = format!(
+        "def schedule(sch):
+    c = sch.get_sblock(\"C\")
+    i, j, k = sch.get_loops(c)
+    jo, ji = sch.split(j, [None, {threads}])
+    sch.bind(i, \"blockIdx.y\")
+    sch.bind(jo, \"blockIdx.x\")
+    sch.bind(ji, \"threadIdx.x\")
+"
+    );
+    satune_rewrites::Trace::read(&text).unwrap()
+}
+
+#[test]
+fn schedules_beyond_the_limits_of_the_gpu_are_refused() {
+    let contraction = gemm(None, 64, 2048, 32, DType::F32, DType::F32, "NN");
+    let source = source(&contraction);
+    let mut gpu = satune_extract::Descriptor::load("h200").unwrap();
+    let refusal = |trace, gpu: &_| match scheduled::of_trace(&source, trace, &scheduled::options(gpu)) {
+        Err(error @ scheduled::ScheduledError::Limits(_)) => error.to_string(),
+        Err(other) => panic!("{other}"),
+        Ok(_) => "none".into(),
+    };
+    assert_eq!(refusal(bound(1024), &gpu), "none");
+    let many = refusal(bound(2048), &gpu);
+    assert!(many.contains("extent of threadIdx.x (2048) is greater than the allowed maximum (1024)"), "{many}");
+    let unbound = refusal(satune_rewrites::Trace::default(), &gpu);
+    assert!(unbound.contains("Block C runs outside of every kernel") && unbound.contains("; bind one of"), "{unbound}");
+    // The descriptor's own limit.
+    gpu.threads_per_block = 512;
+    assert_eq!(refusal(bound(512), &gpu), "none");
+    let many = refusal(bound(1024), &gpu);
+    assert!(many.contains("threads per block (1024) is greater than the allowed maximum (512)"), "{many}");
+}

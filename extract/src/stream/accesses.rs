@@ -62,6 +62,49 @@ pub(super) fn rows(rows: i64, columns: i64, chunk: i64, bytes: i64) -> Touched {
     out
 }
 
+/// Rows that are read in parts, each by wide copies of whole tiles: what lies beyond a part is read too, as far as the row goes
+/// (it is there, and nobody uses it).
+pub(super) struct Parted {
+    pub rows: i64,
+    pub parts: i64,
+    /// Elements of a part.
+    pub length: i64,
+    /// Elements that a team reads at once.
+    pub tile: i64,
+}
+
+impl Parted {
+    /// The accesses, by chunks as of [`rows`].
+    pub fn touched(&self, chunk: i64, bytes: i64) -> Touched {
+        let sector = SECTOR as i64;
+        let Parted { rows, parts, length, tile } = *self;
+        let columns = parts * length;
+        let reach = (length + tile - 1) / tile * tile;
+        let mut out = Touched::default();
+        // Where parts and rows begin within a sector repeats.
+        let period = |pitch: i64| sector / gcd(pitch * bytes % sector, sector);
+        for first_row in 0..period(columns).min(rows) {
+            let alike_rows = (rows - first_row + period(columns) - 1) / period(columns);
+            let base = |part: i64| (first_row * columns + part * length) * bytes % sector;
+            let mut add = |part: i64, count: i64| {
+                let one = row(base(part), reach.min(columns - part * length), chunk, bytes);
+                let all = one.times((count * alike_rows) as f64);
+                out.instructions += all.instructions;
+                out.sectors += all.sectors;
+            };
+            // The last few end with the row, the others are alike.
+            let inside = (parts - (reach + length - 1) / length + 1).max(0);
+            for part in 0..period(length).min(inside) {
+                add(part, (inside - part + period(length) - 1) / period(length));
+            }
+            for part in inside..parts {
+                add(part, 1);
+            }
+        }
+        out
+    }
+}
+
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 {
         a

@@ -1,6 +1,6 @@
 //! Counts of what the kernels of a streaming plan do. Sectors of global memory equal the simulator's, by a test; what
 //! registers and compilers decide (arithmetic, address computation) is estimated.
-use super::accesses::{rows, Touched};
+use super::accesses::{rows, Parted, Touched};
 use super::tile;
 use satune_ir::term::stream::{
     Access, AccessForm, BlockKind, FlatPlan, KernelPlan, Place, RowPlan, Shape, Stream, StreamBlock, StreamPlan,
@@ -176,6 +176,20 @@ impl Row<'_> {
         self.shape.rows as f64 * up(self.shape.columns, 32 * self.plan.vector) as f64
     }
 
+    /// What reading so many rows touches.
+    fn row_reads(&self, b: &StreamBlock, access: &Access, count: i64) -> Touched {
+        let (plan, length) = (self.plan, self.shape.columns);
+        let (chunk, bytes) = (32 * plan.vector, self.bytes(access.buffer));
+        let parts = access.split.and_then(|at| access.dims[at]).map(|i| b.iters[i].extent);
+        match parts.filter(|_| plan.vector > 1) {
+            Some(parts) => {
+                let tile = plan.threads * plan.vector;
+                Parted { rows: count / parts, parts, length, tile }.touched(chunk, bytes)
+            }
+            None => rows(count, length, chunk, bytes),
+        }
+    }
+
     fn work(&self) -> KernelWork {
         let (plan, shape) = (self.plan, &self.shape);
         let blocks = &self.stream.blocks[self.from..self.to];
@@ -254,7 +268,7 @@ impl Row<'_> {
                     latency = latency.max(1);
                 }
                 (AccessForm::Full, Place::Global) => {
-                    work.global(rows(shape.rows, shape.columns, chunk, bytes), false);
+                    work.global(self.row_reads(b, access, shape.rows), false);
                     let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
                     if before {
                         work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
@@ -264,7 +278,8 @@ impl Row<'_> {
                 (AccessForm::SharedRow, _) => {
                     // Rows that others have read, too, come from L2.
                     let (different, times) = distinct_rows(b, access, shape.row_iters);
-                    work.global(rows(different, shape.columns, chunk, bytes).times(times), false);
+                    let touched = self.row_reads(b, access, different);
+                    work.global(touched.times(times), false);
                     latency = latency.max(if times > 1.0 { 2 } else { 3 });
                 }
                 (AccessForm::PerColumn, Place::Global) => {

@@ -92,8 +92,9 @@ pub(crate) fn search<'s>(
         for node in space.choices(*class) {
             let Term::Tensor { node: kind, .. } = node else { continue };
             match kind {
-                TensorNode::Wgmma { .. } => {
-                    units.push(Unit { class: *class, node, bound: search.bound(*class, rates.wgmma_share) });
+                TensorNode::Wgmma { stream_k, .. } => {
+                    let bound = search.bound(*class, rates.wgmma_share, *stream_k);
+                    units.push(Unit { class: *class, node, bound });
                 }
                 _ => search.deals(*class, node, &mut deals),
             }
@@ -163,8 +164,8 @@ impl<'s> Search<'_, 's> {
     }
 
     /// What the tensor cores of the busiest multiprocessor take at least for a class's blocks, with their waves: with
-    /// whole tiles, and the sums of parts added.
-    fn bound(&self, class: Id, share: f64) -> f64 {
+    /// whole tiles, and the sums of parts added; `even`: steps along k are dealt out, not tiles.
+    fn bound(&self, class: Id, share: f64, even: bool) -> f64 {
         let tile = self.space.state(class).tile;
         let blocks: i64 =
             self.ways.get(&class).and_then(|w| w.first()).map_or(1, |w| w.loops.iter().map(|l| l.extent).product());
@@ -174,7 +175,7 @@ impl<'s> Search<'_, 's> {
         // One tile on one multiprocessor.
         let one = (Inner::least_ms(&whole, self.gpu, share) - launch) * sms as f64;
         // Rounding: the formula joins more than this by a norm.
-        one * tiles(blocks, sms) as f64 * (1.0 - 1e-9) + launch
+        one * if even { blocks as f64 / sms as f64 } else { tiles(blocks, sms) as f64 } * (1.0 - 1e-9) + launch
     }
 
     fn worst(&self) -> f64 {

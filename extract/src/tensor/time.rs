@@ -11,7 +11,7 @@ use crate::cost::{panels, Cost, Infeasible};
 use crate::time::{add_parts_ms, norm};
 use crate::work::Work;
 use crate::Descriptor;
-use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, OperandPlan, TensorPlan, WgmmaPlan};
+use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, OperandPlan, StreamK, TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, BlockLoop, Contraction, Side};
 use std::collections::BTreeMap;
 
@@ -56,6 +56,8 @@ pub(super) struct Inner {
     /// Bytes from and to L2, of a tile of C.
     l2_bytes: f64,
     split_k: i64,
+    /// Partial sums of a result, on average.
+    sums: f64,
     walk: Walk,
     k_part: i64,
     /// Multiprocessors that have blocks, and clocks to begin and end.
@@ -70,6 +72,8 @@ enum Walk {
     One,
     /// So many blocks walk over the tiles; their consumers take turns or not.
     Persistent { grid: i64, in_turn: bool },
+    /// So many blocks share the tiles' steps along k: the most steps of one, and the most parts of tiles.
+    Stream { grid: i64, steps: f64, pieces: f64 },
 }
 
 /// What of a plan's time depends on the order of its blocks.
@@ -90,9 +94,8 @@ impl Outer {
         let (m, n, k) = (extent(Axis::M), extent(Axis::N), extent(Axis::K));
         let out = m * n * f64::from(contraction.c.dtype.bytes());
         let least = (m + n) * k * bytes;
-        let parts = inner.split_k as f64;
-        let stored = if inner.split_k > 1 { (2.0 * parts + 1.0) * out } else { out };
-        let sum_ms = add_parts_ms(contraction, gpu, inner.split_k);
+        let stored = if inner.is_partial() { (2.0 * inner.sums + 1.0) * out } else { out };
+        let sum_ms = inner.sum_ms(contraction, gpu);
         let dram_bytes = if least <= 0.8 * gpu.l2_bytes as f64 {
             least + stored
         } else {
@@ -108,7 +111,7 @@ impl Outer {
     /// The same without traffic: no order of blocks makes a plan faster.
     pub fn without_traffic(loops: &[BlockLoop], inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
         let tiles = loops.iter().map(|l| l.extent).product();
-        Outer { tiles, dram_bytes: 0.0, sum_ms: add_parts_ms(contraction, gpu, inner.split_k) }
+        Outer { tiles, dram_bytes: 0.0, sum_ms: inner.sum_ms(contraction, gpu) }
     }
 }
 
@@ -145,6 +148,19 @@ impl Inner {
         }
     }
 
+    /// Whether a second kernel adds what this one writes.
+    fn is_partial(&self) -> bool {
+        self.split_k > 1 || matches!(self.walk, Walk::Stream { .. })
+    }
+
+    fn sum_ms(&self, contraction: &Contraction, gpu: &Descriptor) -> f64 {
+        match self.is_partial() {
+            false => 0.0,
+            // Also where each result has but one.
+            true => add_parts_ms(contraction, gpu, (self.sums.ceil() as i64).max(2)),
+        }
+    }
+
     /// The least that any plan with this tile and split takes on a tile's instruction alone, ms.
     pub fn least_ms(gemm: &Gemm, gpu: &Descriptor, share: f64) -> f64 {
         let rate = gpu.tensor.map_or(1.0, |t| t.of(gemm.operand)) * share;
@@ -171,6 +187,12 @@ impl Inner {
                         + self.meeting
                 };
                 (full as f64 * group(self.resident) + group(last), (full * self.resident + last) as f64)
+            }
+            Walk::Stream { grid, steps, pieces } => {
+                // The producer is ahead of the stores here too.
+                let blocks_per_sm = tiles(grid, sms) as f64;
+                let each = steps * self.step.max(self.arrives) + pieces * (DRAIN + self.end);
+                (blocks_per_sm * each + 2.0 * gpu.latency_dram, blocks_per_sm * steps / self.k_tiles.max(1.0))
             }
             Walk::Persistent { grid, in_turn } => {
                 // Each block has its multiprocessor; the producer is ahead of the stores, so only the first tile waits.
@@ -324,6 +346,7 @@ pub(super) fn with_share(
         end,
         l2_bytes: counts.end.l2_sectors * 32.0 + counts.k_tiles as f64 * share.l2_bytes,
         split_k: plan.split_k,
+        sums: plan.split_k as f64,
         walk: Walk::One,
         k_part: tiles(gemm.k, plan.split_k),
         sms: gpu.sms.into(),
@@ -376,7 +399,12 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor
     let ahead = f64::from(plan.stages) - if plan.eager_release { 1.0 } else { 2.0 };
     let signal = if plan.cluster_size() > 1 { CLUSTER_SIGNAL } else { 0.0 };
     let arrives = norm(&[chain.max(step), (gpu.latency_dram + signal) / ahead.max(0.5)], gpu.overlap_exponent);
+    let stream = StreamK::of(plan, gemm);
     let walk = match plan.blocks {
+        _ if stream.is_some() => stream.map_or(Walk::One, |s| {
+            let (each, more) = s.each();
+            Walk::Stream { grid: s.blocks, steps: (each + more.min(1)) as f64, pieces: s.pieces().1 as f64 }
+        }),
         Some(_) => Walk::Persistent { grid: plan.grid(gemm), in_turn: plan.ping_pong },
         None => Walk::One,
     };
@@ -393,6 +421,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor
         end,
         l2_bytes: counts.total().l2_sectors * 32.0,
         split_k: plan.split_k,
+        sums: stream.map_or(plan.split_k as f64, |s| s.pieces().0 as f64 / s.tiles as f64),
         walk,
         k_part: tiles(gemm.k, plan.split_k),
         sms: usable(gpu, plan.cluster_size().into()),
@@ -471,7 +500,7 @@ impl Times {
         work.add(&block.total(), outer.tiles as f64);
         let slots = match inner.walk {
             Walk::One => inner.resident * inner.sms,
-            Walk::Persistent { grid, .. } => grid,
+            Walk::Persistent { grid, .. } | Walk::Stream { grid, .. } => grid,
         };
         Cost {
             ms: self.ms,

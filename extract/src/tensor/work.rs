@@ -99,7 +99,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         ..Work::default()
     };
     let end = match plan.store {
-        TileStore::Direct => direct(gemm, plan.split_k > 1, [m, n], false),
+        TileStore::Direct => direct(gemm, plan.partial(), [m, n], false),
         TileStore::Tma => {
             let moved = (m * n) as f64 * 2.0;
             Work {

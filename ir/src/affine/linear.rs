@@ -3,8 +3,10 @@
 //! `i_0 * 128 + i_1 * 8 + 3` is a list of coefficients in the order in which the atoms first occur, so that a simplified
 //! expression reads like the one that was written.
 use crate::affine::{add, and, constant, ends, int, mul, Domains};
-use crate::{visit, BinOp, DType, Expr, Range};
+use crate::{BinOp, DType, Expr};
 use std::sync::Arc;
+
+pub use super::interval::{has_bits, Interval};
 
 /// `constant + Σ coefficient · atom`.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +104,7 @@ impl Linear {
     }
 
     /// Puts `(x // c) * c + x % c` together again.
-    fn joined(self, domains: &Domains) -> Option<Linear> {
+    pub(super) fn joined(self, domains: &Domains) -> Option<Linear> {
         for (atom, k) in &self.terms {
             let Expr::Binary(BinOp::FloorMod, x, c) = atom else { continue };
             let Some(c) = constant(c) else { continue };
@@ -359,122 +361,6 @@ pub fn gcd(a: i64, b: i64) -> i64 {
         (a, b) = (b, a.wrapping_rem(b));
     }
     a.saturating_abs()
-}
-
-/// Consecutive values, both ends included.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Interval {
-    /// Smallest value.
-    pub lo: Linear,
-    /// Largest value.
-    pub hi: Linear,
-}
-
-impl Interval {
-    /// One value.
-    pub fn point(l: Linear) -> Interval {
-        Interval { lo: l.clone(), hi: l }
-    }
-
-    /// Constant ends.
-    pub fn constant(lo: i64, hi: i64) -> Interval {
-        Interval { lo: Linear::constant(lo), hi: Linear::constant(hi) }
-    }
-
-    /// Number of values.
-    pub fn extent(&self, domains: &Domains) -> Option<Linear> {
-        self.hi.plus(&self.lo, -1)?.shifted(1)?.joined(domains)
-    }
-
-    /// The smallest interval that holds both.
-    pub fn union(&self, other: &Interval, domains: &Domains) -> Interval {
-        Interval { lo: self.lo.min(&other.lo, domains), hi: self.hi.max(&other.hi, domains) }
-    }
-
-    /// What both hold.
-    pub fn intersection(&self, other: &Interval, domains: &Domains) -> Interval {
-        Interval { lo: self.lo.max(&other.lo, domains), hi: self.hi.min(&other.hi, domains) }
-    }
-
-    /// `v, v + 1, ... v + extent - 1` for the values of an index while the variables of `relaxed` run.
-    pub fn of_range(range: &Range, relaxed: &Domains, outer: &Domains) -> Option<Interval> {
-        let start = Interval::of(&range.min, relaxed, outer)?;
-        let extent = Interval::of(&range.extent, relaxed, outer)?;
-        Some(Interval { lo: start.lo, hi: start.hi.plus(&extent.hi, 1)?.shifted(-1)? })
-    }
-
-    /// An interval that holds the values of an expression while the variables of `relaxed` run. Others stay symbols; those
-    /// of `outer` have a known domain. Of bitwise operations nothing is known, even where nothing runs (as in TVM).
-    pub fn of(e: &Expr, relaxed: &Domains, outer: &Domains) -> Option<Interval> {
-        if !visit::uses_var(e, &|v| relaxed.contains_key(&v)) && !has_bits(e) {
-            return Linear::of(e, outer).map(Interval::point);
-        }
-        match e {
-            Expr::Var(v) => {
-                let (lo, hi) = ends(relaxed.get(&v.id)?)?;
-                Some(Interval::constant(lo, hi))
-            }
-            Expr::Binary(BinOp::FloorMod, a, c) => {
-                let c = constant(c).filter(|c| *c > 0)?;
-                match Interval::of(a, relaxed, outer) {
-                    Some(x) => x.rem(c, outer),
-                    // Whatever it is.
-                    None => Some(Interval::constant(0, c - 1)),
-                }
-            }
-            Expr::Binary(op, a, b) => {
-                let (x, y) = (Interval::of(a, relaxed, outer)?, Interval::of(b, relaxed, outer)?);
-                let c = y.lo.as_constant().filter(|_| y.lo == y.hi);
-                match op {
-                    BinOp::Add => {
-                        let sum = |p: &Linear, q: &Linear| p.plus(q, 1).and_then(|l| l.joined(outer));
-                        Some(Interval { lo: sum(&x.lo, &y.lo)?, hi: sum(&x.hi, &y.hi)? })
-                    }
-                    BinOp::Sub => Some(Interval { lo: x.lo.plus(&y.hi, -1)?, hi: x.hi.plus(&y.lo, -1)? }),
-                    BinOp::Mul => match (c, x.lo.as_constant().filter(|_| x.lo == x.hi)) {
-                        (Some(c), _) => x.times(c),
-                        (None, Some(c)) => y.times(c),
-                        _ => None,
-                    },
-                    BinOp::FloorDiv => x.div(c.filter(|c| *c > 0)?, outer),
-                    BinOp::Min => Some(Interval { lo: x.lo.min(&y.lo, outer), hi: x.hi.min(&y.hi, outer) }),
-                    BinOp::Max => Some(Interval { lo: x.lo.max(&y.lo, outer), hi: x.hi.max(&y.hi, outer) }),
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-
-    /// `self // c`, for a positive `c`.
-    pub fn div(&self, c: i64, outer: &Domains) -> Option<Interval> {
-        Some(Interval { lo: self.lo.div(c, outer)?, hi: self.hi.div(c, outer)? })
-    }
-
-    /// `self % c`, for a positive `c`.
-    pub fn rem(&self, c: i64, outer: &Domains) -> Option<Interval> {
-        if self.lo == self.hi {
-            return self.lo.rem(c, outer).map(Interval::point);
-        }
-        let (low, high) = (self.lo.div(c, outer)?, self.hi.div(c, outer)?);
-        if low == high {
-            return Some(Interval { lo: self.lo.plus(&low, -c)?, hi: self.hi.plus(&low, -c)? });
-        }
-        Some(Interval::constant(0, c - 1))
-    }
-
-    /// `self · c`.
-    pub fn times(&self, c: i64) -> Option<Interval> {
-        let (lo, hi) = (self.lo.scale(c)?, self.hi.scale(c)?);
-        Some(if c >= 0 { Interval { lo, hi } } else { Interval { lo: hi, hi: lo } })
-    }
-}
-
-/// Whether an expression has bitwise operations.
-pub fn has_bits(e: &Expr) -> bool {
-    let mut found = false;
-    visit::walk_expr(e, &mut |e| found |= matches!(e, Expr::Binary(BinOp::BitXor | BinOp::BitAnd | BinOp::BitOr, ..)));
-    found
 }
 
 /// The conjuncts of a condition, in order.

@@ -4,6 +4,7 @@ use crate::{BinOp, DType, Expr, Range, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub mod interval;
 pub mod linear;
 
 /// Values that variables take.

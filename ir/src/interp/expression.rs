@@ -46,6 +46,7 @@ fn promote(a: DType, b: DType) -> DType {
     };
     match (a, b) {
         (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => DType::F32,
+        (DType::F8E4M3, DType::F8E5M2) | (DType::F8E5M2, DType::F8E4M3) => DType::F16,
         _ if rank(b) > rank(a) => b,
         _ => a,
     }

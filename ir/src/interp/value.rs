@@ -5,7 +5,7 @@
 //! and `f32`, rounding the `f64` result once more gives what the operation in the type itself gives, since `f64` is
 //! more than twice as precise.
 use super::Fault;
-use crate::DType;
+use crate::{fp8, DType};
 use half::{bf16, f16};
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub(super) fn round(value: f64, dtype: DType) -> f64 {
         DType::F16 => f16::from_f64(value).to_f64(),
         DType::BF16 => bf16::from_f64(value).to_f64(),
         DType::TF32 => round_tf32(value),
-        _ => value,
+        other => fp8::Format::of(other).map_or(value, |format| format.round(value)),
     }
 }
 
@@ -318,6 +318,7 @@ mod tests {
         assert_eq!(round(2049.0, DType::F16), 2048.0);
         assert_eq!(round(2051.0, DType::F16), 2052.0);
         assert_eq!(round(65520.0, DType::F16), f64::INFINITY);
+        assert_eq!((round(500.0, DType::F8E4M3), round(-1e9, DType::F8E5M2)), (448.0, -57344.0));
         assert_eq!(round(257.0, DType::BF16), 256.0);
         assert_eq!(round(259.0, DType::BF16), 260.0);
         assert_eq!(round(0.1, DType::F32), f64::from(0.1f32));

@@ -86,10 +86,15 @@ impl Schedule {
                 tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
                 step: plan.tile[2].to_string(),
                 overlap: format!(
-                    "wgmma, TMA, {} stages, {} consumers{}",
+                    "wgmma, TMA, {} stages, {} consumers{}{}{}",
                     plan.stages,
                     plan.consumers,
-                    if plan.ping_pong { " in turn" } else { "" }
+                    if plan.ping_pong { " in turn" } else { "" },
+                    match plan.cluster {
+                        [1, 1] => String::new(),
+                        [m, n] => format!(", cluster {m}x{n}"),
+                    },
+                    if plan.stream_k { ", stream-K" } else { "" }
                 ),
             },
         }

@@ -5,7 +5,7 @@ use super::search::{Found, Search};
 use super::walk::{Access, Walk};
 use super::{unsound, View};
 use crate::schedule::Result;
-use satune_ir::{BinOp, BufferId, Expr};
+use satune_ir::{BinOp, BufferId, Expr, Program};
 
 /// Buffers through which a value is followed to see whether it matters.
 const FAR: usize = 4;
@@ -83,30 +83,42 @@ fn target(walk: &Walk, at: usize) -> Option<usize> {
     walk.accesses.iter().enumerate().skip(at).find(|(_, a)| a.write && part(a)).map(|(store, _)| store)
 }
 
-/// Whether what is stored at a moment is never seen: it is overwritten before anything reads it, or only read for what is
-/// never seen either, over at most `far` buffers.
-fn unseen(walk: &Walk, at: &At, far: usize) -> bool {
+/// Whether what is stored at a moment is never seen: nothing reads it until it is overwritten, or at all where it is no
+/// parameter; or it is only read for what is never seen either, over at most `far` buffers.
+fn unseen(program: &Program, walk: &Walk, at: &At, far: usize) -> bool {
     let store = &walk.accesses[at.access];
+    if walk.opaque.contains(&store.buffer) {
+        return false;
+    }
     let Some(place) = Instance::of(&store.frames, at.loops.clone()).values(store.indices) else { return false };
     let same = |write: bool| {
         let of = move |(_, a): &(usize, &Access)| a.buffer == store.buffer && a.write == write;
         walk.accesses.iter().enumerate().filter(of).map(|(i, _)| i)
     };
-    let over = same(true).filter(|w| !walk.accesses[*w].updates()).find_map(|w| {
+    let (mut end, mut sure) = (None, true);
+    for w in same(true).filter(|w| !walk.accesses[*w].updates()) {
         match walk.find(w, &place, &walk.after(w, at), &|s| s.earliest()) {
-            Found::Instance(loops) => Some(At { access: w, loops }),
-            _ => None,
+            Found::Instance(loops) => {
+                end = Some(At { access: w, loops });
+                break;
+            }
+            Found::Nothing => {}
+            Found::Unknown | Found::Data => sure = false,
         }
-    });
-    let Some(end) = over else { return false };
+    }
+    if end.is_none() && (!sure || program.params.contains(&store.buffer)) {
+        return false;
+    }
     same(false).filter(|r| !own(walk, *r)).all(|r| {
         // Of several readers the first and the last are looked at.
         [false, true].iter().all(|last| {
             let one = |s| if *last { Search::latest(s) } else { Search::earliest(s) };
-            match walk.find(r, &place, &walk.between(r, at, Some(&end)), &one) {
+            match walk.find(r, &place, &walk.between(r, at, end.as_ref()), &one) {
                 Found::Nothing => true,
                 Found::Unknown | Found::Data => false,
-                Found::Instance(loops) => far > 0 && result(walk, r, loops).is_some_and(|s| unseen(walk, &s, far - 1)),
+                Found::Instance(loops) => {
+                    far > 0 && result(walk, r, loops).is_some_and(|s| unseen(program, walk, &s, far - 1))
+                }
             }
         })
     })
@@ -183,7 +195,7 @@ pub(super) fn once<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<(
                 let now = At { access: at, loops: here.loops.clone() };
                 let Last::At(before) = last_before(walk, &u, &now, &place, Some(&now)) else { continue };
                 let set = u.set_between(walk, &place, &before, Some(&now));
-                if set == Found::Nothing && !unseen(walk, &now, FAR) {
+                if set == Found::Nothing && !unseen(program, walk, &now, FAR) {
                     let name = &program.buffer(u.buffer).name;
                     let why = format!("{name}{place:?} is updated twice with the same values");
                     return Err(unsound(why, update.block()));
@@ -205,7 +217,7 @@ pub(super) fn whole<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<
                 let Some(place) = here.values(read.indices) else { continue };
                 let now = At { access: at, loops: here.loops.clone() };
                 if !all_before(walk, &u, &place, Some(&now)) {
-                    if result(walk, at, here.loops.clone()).is_some_and(|s| unseen(walk, &s, FAR)) {
+                    if result(walk, at, here.loops.clone()).is_some_and(|s| unseen(program, walk, &s, FAR)) {
                         continue;
                     }
                     return Err(unsound(format!("{name}{place:?} is read before it is complete"), read.block()));

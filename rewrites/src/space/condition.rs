@@ -40,6 +40,7 @@ pub enum Condition {
     WgmmaTile,
     WgmmaSums,
     WgmmaCluster,
+    WgmmaStream,
     WgmmaStore,
     RingFits,
     RingParts,
@@ -47,7 +48,7 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 38] = [
+    pub const ALL: [Condition; 39] = [
         Condition::ThreadsDivide,
         Condition::AccumulatorsFit,
         Condition::WarpsDivide,
@@ -83,6 +84,7 @@ impl Condition {
         Condition::WgmmaTile,
         Condition::WgmmaSums,
         Condition::WgmmaCluster,
+        Condition::WgmmaStream,
         Condition::WgmmaStore,
         Condition::RingFits,
         Condition::RingParts,
@@ -127,6 +129,7 @@ impl Condition {
             Condition::WgmmaRows => "the TMA takes the operands' rows",
             Condition::WgmmaTile => "whole wgmma instructions make the tile, and the TMA moves it",
             Condition::WgmmaSums => "a consumer's sums fit its registers",
+            Condition::WgmmaStream => "no block of stream-K is idle, and k is not split otherwise",
             Condition::WgmmaCluster => "clusters divide tiles and grid, and their blocks what they share",
             Condition::WgmmaStore => "what the TMA stores has 16 bits, whole chunks and boxes, and is no partial sum",
             Condition::RingFits => "the ring fits in shared memory",

@@ -1,11 +1,7 @@
 //! Answers: in the space or not, reached or not, how good at best, and where the time goes.
-use super::fixed::Fixed;
-use super::{legal, Failure, Question};
-use crate::explore::limits;
-use crate::operators::Problem;
-use satune_extract::{best, Candidate, Counts, Descriptor, Extraction, Query};
-use satune_ir::term::{Plan, Schedule, Space, StoppedBy};
-use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+use super::{Askable, Failure, Fixes, Question};
+use satune_extract::{Candidate, Counts, Descriptor, Extraction, Query, Searched};
+use satune_ir::term::{Schedule, Space, StoppedBy};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +45,7 @@ struct Shown {
     term: String,
 }
 
-fn shown(candidate: &Candidate) -> Shown {
+fn shown<T: Searched>(candidate: &Candidate<T>) -> Shown {
     Shown {
         predicted_ms: candidate.cost.ms,
         bottleneck: candidate.cost.bottleneck.clone(),
@@ -61,29 +57,24 @@ fn shown(candidate: &Candidate) -> Shown {
 }
 
 /// A space that questions are asked about; it and its best are made when they are first needed, once.
-pub(super) struct Asked<'a> {
-    problem: &'a Problem,
+pub(super) struct Asked<'a, W: Askable> {
+    problem: &'a W,
     gpu: &'a Descriptor,
-    limits: Limits,
-    menu: Menu,
-    time: Duration,
-    space: Option<Space>,
-    top: Option<Extraction>,
+    query: Query,
+    space: Option<Space<W::Term>>,
+    top: Option<Extraction<W::Term>>,
 }
 
-impl<'a> Asked<'a> {
-    pub fn new(problem: &'a Problem, gpu: &'a Descriptor, time: Duration) -> Asked<'a> {
-        let limits = limits(gpu);
-        let menu = Menu::of(&problem.contraction, &limits);
-        Asked { problem, gpu, limits, menu, time, space: None, top: None }
+impl<'a, W: Askable> Asked<'a, W> {
+    pub fn new(problem: &'a W, gpu: &'a Descriptor, limit: Duration) -> Asked<'a, W> {
+        Asked { problem, gpu, query: Query { k: 1, diverse: false, limit }, space: None, top: None }
     }
 
-    pub fn answer(&mut self, question: &Question) -> Result<Answer, Failure> {
-        let contraction = &self.problem.contraction;
+    pub fn answer(&mut self, question: &Question<W::Fixed>) -> Result<Answer, Failure> {
         let mut answer = Answer {
             question: question.name.clone(),
             in_space: false,
-            reasons: legal::outside(&question.fixed, &self.menu),
+            reasons: self.problem.outside(&question.fixed, self.gpu),
             members: "0".into(),
             stopped_by: None,
             asked: None,
@@ -95,40 +86,43 @@ impl<'a> Asked<'a> {
         if !answer.reasons.is_empty() {
             return Ok(answer);
         }
-        self.make()?;
-        let gpu = self.gpu;
+        if self.space.is_none() {
+            self.space = Some(self.problem.asked_space(self.gpu)?);
+        }
+        let (problem, gpu, query) = (self.problem, self.gpu, self.query);
         let Some(space) = &self.space else { return Ok(answer) };
         if let StoppedBy::Limit(limit) = &space.report.stopped_by {
             answer.stopped_by = Some(limit.clone());
         }
         let parts = parts(space, &question.fixed);
-        let missing = question.plan.as_ref().and_then(|plan| space.contains(plan).err());
+        let missing = question.plan.as_ref().and_then(|plan| problem.missing(space, plan));
         if parts.is_empty() || missing.is_some() {
-            answer.reasons = legal::broken(&question.fixed, contraction, &self.limits, &self.menu);
+            answer.reasons = problem.broken(&question.fixed, gpu);
             if answer.reasons.is_empty() {
                 answer.reasons = conflict(space, &question.fixed);
             }
-            answer.reasons.extend(missing.map(|m| m.to_string()));
+            answer.reasons.extend(missing);
             return Ok(answer);
         }
         answer.in_space = true;
         answer.members = parts.iter().map(|p| Counts::of(p).total()).sum::<num_bigint::BigUint>().to_string();
-        let query = Query { k: 1, diverse: false, limit: self.time };
-        let mut found: Vec<Candidate> = parts.iter().flat_map(|part| best(part, gpu, query).candidates).collect();
+        let of_part = |part: &Space<W::Term>| W::Term::best_while(part, gpu, query, &|| true).candidates;
+        let mut found: Vec<Candidate<W::Term>> = parts.iter().flat_map(of_part).collect();
         found.sort_by(|a, b| a.cost.ms.total_cmp(&b.cost.ms));
         let Some(asked) = found.first() else {
-            let why = question
-                .plan
-                .clone()
-                .or_else(|| parts.first().and_then(any))
-                .and_then(|plan| satune_extract::cost(&plan, contraction, gpu).err());
+            let plan = question.plan.clone().or_else(|| parts.first().and_then(any));
+            let why = plan.and_then(|plan| problem.predict(&plan, gpu).err());
             answer.reasons.push(match why {
                 Some(infeasible) => format!("{} cannot run it: {infeasible}", gpu.name),
                 None => format!("none of them was found to run on {}", gpu.name),
             });
             return Ok(answer);
         };
-        let top = self.top()?;
+        if self.top.is_none() {
+            let query = Query { k: TOP, ..query };
+            self.top = Some(W::Term::best_while(space, gpu, query, &|| true));
+        }
+        let Some(top) = &self.top else { return Ok(answer) };
         answer.asked = Some(shown(asked));
         answer.best_proved = top.proved;
         answer.rank = top.candidates.iter().position(|c| asked.cost.ms <= c.cost.ms).map(|i| i + 1);
@@ -138,29 +132,11 @@ impl<'a> Asked<'a> {
         }
         Ok(answer)
     }
-
-    fn make(&mut self) -> Result<(), Failure> {
-        if self.space.is_none() {
-            let made = saturate(&self.problem.contraction, self.limits, &self.menu, &rules::all(), Fuel::default())
-                .map_err(|e| Failure::Internal(e.to_string()))?;
-            self.space = Some(made);
-        }
-        Ok(())
-    }
-
-    /// The best of all.
-    fn top(&mut self) -> Result<&Extraction, Failure> {
-        if self.top.is_none() {
-            let query = Query { k: TOP, diverse: false, limit: self.time };
-            self.top = self.space.as_ref().map(|space| best(space, self.gpu, query));
-        }
-        self.top.as_ref().ok_or_else(|| Failure::Internal("there is no space".into()))
-    }
 }
 
 /// The programs that keep to a question, in parts that do not overlap; parts without programs are left out.
-fn parts(space: &Space, fixed: &Fixed) -> Vec<Space> {
-    let part = |fixed: Fixed| space.restricted(&|class, node| fixed.keeps(space, class, node));
+fn parts<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> Vec<Space<F::Term>> {
+    let part = |fixed: F| space.restricted(&|class, node| fixed.keeps(space, class, node));
     // What single nodes say comes first: it leaves little for the products.
     let variants = fixed.variants();
     if variants.len() < 2 {
@@ -178,44 +154,18 @@ fn parts(space: &Space, fixed: &Fixed) -> Vec<Space> {
 }
 
 /// Any program of a space.
-fn any(space: &Space) -> Option<Plan> {
+fn any<T: Searched>(space: &Space<T>) -> Option<Schedule> {
     let mut rng = <rand::rngs::StdRng as rand::SeedableRng>::seed_from_u64(0);
-    Plan::from_term(&Counts::of(space).sample(space, &mut rng)?, &space.contraction).ok()
+    T::schedule(&Counts::of(space).sample(space, &mut rng)?, space.problem()).ok()
 }
 
-/// Leaves a decision free.
-type Release = fn(&mut Fixed);
-
 /// Decisions of which any one left free would do: what is fixed contradicts itself there.
-fn conflict(space: &Space, fixed: &Fixed) -> Vec<String> {
-    let free: [(&str, Release); 18] = [
-        ("block", |f| f.block = None),
-        ("k", |f| f.k = None),
-        ("step", |f| f.step = None),
-        ("threads", |f| (f.threads, f.thread_grid) = (None, None)),
-        ("warps", |f| (f.warps, f.warps_m_outer) = (None, None)),
-        ("lanes", |f| (f.lanes, f.lanes_m_outer) = (None, None)),
-        ("vthreads", |f| (f.vthreads, f.vthreads_outside, f.vthreads_inside) = (None, None, None)),
-        ("registers", |f| (f.registers, f.registers_m_outer) = (None, None)),
-        ("stages", |f| f.stages = None),
-        ("split", |f| f.split = None),
-        ("order", |f| f.blocks_m_outer = None),
-        ("group", |f| f.group = None),
-        ("A", |f| f.a = Default::default()),
-        ("B", |f| f.b = Default::default()),
-        ("unroll", |f| f.unroll = None),
-        ("store", |f| f.store = None),
-        ("init", |f| f.init_hoisted = None),
-        ("accumulators", |f| f.accumulators = None),
-    ];
-    let enough: Vec<&str> = free
-        .iter()
-        .filter(|(_, release)| {
-            let mut freer = fixed.clone();
-            release(&mut freer);
-            freer != *fixed && !parts(space, &freer).is_empty()
-        })
-        .map(|(name, _)| *name)
+fn conflict<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> Vec<String> {
+    let enough: Vec<String> = fixed
+        .freer()
+        .into_iter()
+        .filter(|(_, freer)| freer != fixed && !parts(space, freer).is_empty())
+        .map(|(name, _)| name)
         .collect();
     if enough.is_empty() {
         return vec!["what is fixed contradicts itself in more than one decision".into()];
@@ -227,7 +177,7 @@ fn conflict(space: &Space, fixed: &Fixed) -> Vec<String> {
 }
 
 /// The part of the time that is longer than the best schedule's by most.
-fn worst_part(asked: &Candidate, winner: &Candidate) -> Option<String> {
+fn worst_part<T>(asked: &Candidate<T>, winner: &Candidate<T>) -> Option<String> {
     let other = |name: &String| winner.cost.parts.get(name).copied().unwrap_or(0.0);
     let (name, more) = asked
         .cost

@@ -1,16 +1,19 @@
 //! `why-not`: what stands between a schedule and the top.
 mod answer;
+mod contraction;
 mod fixed;
 mod legal;
 mod parse;
+mod stream;
 #[cfg(test)]
 mod tests;
 
-use super::{print, print_json, problem, stored, Failure, Outcome, Target};
+use super::{print, print_json, stored, work, Failure, Outcome, Target};
 use crate::explore::Report;
-use crate::operators::Problem;
-use fixed::Fixed;
-use satune_ir::term::{Plan, Schedule};
+use crate::source::Work;
+use crate::workload::Explorable;
+use satune_extract::{Descriptor, Searched};
+use satune_ir::term::{Plan, Schedule, Space};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +23,7 @@ pub(super) struct Args {
     #[command(flatten)]
     target: Target,
     /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1"
-    #[arg(long_help = format!("Questions, each what is fixed of a schedule; the rest is free. Known: {}", parse::WORDS))]
+    #[arg(long_help = format!("Questions, each what is fixed of a schedule; the rest is free. Known of products: {}. Known of streaming programs: {}", parse::WORDS, stream::WORDS))]
     schedules: Vec<String>,
     /// A trace that `explore` wrote (NAME.trace.json beside its candidates.json)
     #[arg(long)]
@@ -37,18 +40,75 @@ pub(super) struct Args {
 }
 
 /// A question and where it came from.
-struct Question {
+struct Question<F> {
     name: String,
-    fixed: Fixed,
+    fixed: F,
     /// Where every decision is given.
-    plan: Option<Plan>,
+    plan: Option<Schedule>,
+}
+
+/// What a question fixes of a schedule.
+trait Fixes: Clone + PartialEq {
+    /// The language of the schedules.
+    type Term: Searched;
+
+    /// Questions whose answers together are this one's, and do not overlap.
+    fn variants(&self) -> Vec<Self> {
+        vec![self.clone()]
+    }
+
+    /// Whether a program with this node can keep to what is fixed.
+    fn keeps(&self, space: &Space<Self::Term>, class: egg::Id, node: &Self::Term) -> bool;
+
+    /// The question with one decision left free, for each decision.
+    fn freer(&self) -> Vec<(String, Self)>;
+}
+
+/// A problem that questions are asked about.
+trait Askable: Explorable {
+    /// What a question fixes.
+    type Fixed: Fixes<Term = Self::Term>;
+
+    /// Reads a question.
+    ///
+    /// # Errors
+    /// Says which word is not understood.
+    fn question(&self, text: &str) -> Result<Self::Fixed, String>;
+
+    /// The question that fixes every decision of a schedule.
+    ///
+    /// # Errors
+    /// When the schedule is of another kind.
+    fn fixed_of(&self, plan: &Schedule) -> Result<Self::Fixed, String>;
+
+    /// The space that is asked.
+    ///
+    /// # Errors
+    /// When a rule is unsound, which is a bug.
+    fn asked_space(&self, gpu: &Descriptor) -> Result<Space<Self::Term>, Failure>;
+
+    /// Decisions that no menu offers.
+    fn outside(&self, fixed: &Self::Fixed, gpu: &Descriptor) -> Vec<String>;
+
+    /// Conditions of the rules that what is fixed breaks, with their numbers.
+    fn broken(&self, fixed: &Self::Fixed, gpu: &Descriptor) -> Vec<String>;
+
+    /// Where a whole schedule is not in the space.
+    fn missing(&self, space: &Space<Self::Term>, plan: &Schedule) -> Option<String>;
 }
 
 /// Runs `why-not`.
 pub(super) fn run(args: &Args) -> Outcome {
-    let (problem, gpu) = problem(&args.target)?;
-    let questions = questions(args, &problem)?;
-    let mut asked = answer::Asked::new(&problem, &gpu, Duration::from_secs(args.time_limit));
+    let (work, gpu) = work(&args.target)?;
+    match &work {
+        Work::Contraction(problem) => ask(args, &**problem, &gpu),
+        Work::Streams(problem) => ask(args, &**problem, &gpu),
+    }
+}
+
+fn ask<W: Askable>(args: &Args, problem: &W, gpu: &Descriptor) -> Outcome {
+    let questions = questions(args, problem)?;
+    let mut asked = answer::Asked::new(problem, gpu, Duration::from_secs(args.time_limit));
     let mut answers = Vec::new();
     for question in &questions {
         let answer = asked.answer(question)?;
@@ -67,17 +127,21 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-fn questions(args: &Args, problem: &Problem) -> Result<Vec<Question>, Failure> {
+fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fixed>>, Failure> {
     let mut out = Vec::new();
     for text in &args.schedules {
-        let fixed = parse::parse(text, &problem.contraction)
+        let fixed = problem
+            .question(text)
             .map_err(|e| Failure::Input(format!("schedule \"{}\": {e}", text.chars().take(80).collect::<String>())))?;
         out.push(Question { name: text.clone(), fixed, plan: None });
     }
-    for (paths, read) in [(&args.plan, plan_file as fn(&Path) -> Result<Plan, Failure>), (&args.trace, traced_plan)] {
+    type Reader = fn(&Path) -> Result<Schedule, Failure>;
+    for (paths, read) in [(&args.plan, plan_file as Reader), (&args.trace, traced_plan)] {
         for path in paths {
             let plan = read(path)?;
-            out.push(Question { name: path.display().to_string(), fixed: Fixed::of(&plan), plan: Some(plan) });
+            let named = |e: String| Failure::Input(format!("{}: {e}", path.display()));
+            let fixed = problem.fixed_of(&plan).map_err(named)?;
+            out.push(Question { name: path.display().to_string(), fixed, plan: Some(plan) });
         }
     }
     if out.is_empty() {
@@ -86,30 +150,19 @@ fn questions(args: &Args, problem: &Problem) -> Result<Vec<Question>, Failure> {
     Ok(out)
 }
 
-fn plan_file(path: &Path) -> Result<Plan, Failure> {
+fn plan_file(path: &Path) -> Result<Schedule, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
-    // Of another kind of schedule the error would be that of the plan that it is not.
-    if let Ok(schedule) = serde_json::from_str::<Schedule>(&text) {
-        return on_threads(path, &schedule);
-    }
-    serde_json::from_str(&text).map_err(|e| {
-        Failure::Input(format!("{}: {e}; it is not the `plan` of a candidate in candidates.json", path.display()))
-    })
-}
-
-/// The plan on single threads that is asked about.
-fn on_threads(path: &Path, schedule: &Schedule) -> Result<Plan, Failure> {
-    schedule.cores().cloned().ok_or_else(|| {
-        Failure::Input(format!(
-            "{}: the schedule uses tensor cores; why-not answers for schedules on single threads, `satune why ID` shows the parts of this one's time",
-            path.display()
-        ))
-    })
+    // Of no kind: the error that names a field is that of a plan on single threads.
+    serde_json::from_str::<Schedule>(&text)
+        .or_else(|_| serde_json::from_str::<Plan>(&text).map(Schedule::Cores))
+        .map_err(|e| {
+            Failure::Input(format!("{}: {e}; it is not the `plan` of a candidate in candidates.json", path.display()))
+        })
 }
 
 /// The plan of a stored candidate, by its trace's file: a trace says what is done, not which decision each call is, so the
 /// exploration that wrote it is asked.
-fn traced_plan(path: &Path) -> Result<Plan, Failure> {
+fn traced_plan(path: &Path) -> Result<Schedule, Failure> {
     let trace = std::fs::read_to_string(path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let report: Report = stored::report(parent)?;
@@ -121,5 +174,5 @@ fn traced_plan(path: &Path) -> Result<Plan, Failure> {
             parent.join("candidates.json").display()
         ))
     })?;
-    on_threads(path, &found.plan)
+    Ok(found.plan.clone())
 }

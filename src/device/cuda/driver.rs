@@ -4,6 +4,7 @@
 //! Handles are made here, given back when dropped, and used from the one thread that made them. What a kernel writes in
 //! device memory is the kernel's affair; host memory is only touched through slices of known size.
 use super::super::protocol::{GpuInfo, Libraries};
+use crate::host::Map;
 use cudarc::cublas::{result as blas, sys as blas_sys};
 use cudarc::driver::{result, sys};
 use satune_ir::DType;
@@ -15,6 +16,9 @@ use std::rc::Rc;
 pub(super) enum Error {
     #[error("{0}")]
     Missing(String),
+    /// What was asked for is not to be had of this driver or library; nothing else is wrong.
+    #[error("{0}")]
+    Unsupported(String),
     #[error("out of device memory ({0})")]
     Memory(String),
     /// The driver reports it; what runs afterwards in this process cannot be trusted.
@@ -36,6 +40,9 @@ impl From<blas::CublasError> for Error {
     fn from(error: blas::CublasError) -> Error {
         match error.0 {
             blas_sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => Error::Memory(format!("cuBLAS: {error:?}")),
+            blas_sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => {
+                Error::Unsupported("cuBLAS does not have this product (CUBLAS_STATUS_NOT_SUPPORTED)".into())
+            }
             _ => Error::Driver(format!("cuBLAS: {error:?}")),
         }
     }
@@ -75,9 +82,6 @@ impl Gpu {
         let asked = |what| number(what).unwrap_or(0);
         let major = number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-        let mut version = 0;
-        // SAFETY: `version` outlives the call.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result()?;
         // SAFETY: the device is from `get`.
         let memory_bytes = unsafe { result::device::total_mem(device) }? as u64;
         Ok(GpuInfo {
@@ -101,11 +105,7 @@ impl Gpu {
                 asked(Is::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
                 asked(Is::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
             ),
-            libraries: Libraries {
-                driver: format!("{}.{}", version / 1000, version % 1000 / 10),
-                nvrtc: None,
-                cublas: Blas::version(),
-            },
+            libraries: Libraries { driver: self.version()?, nvrtc: None, cublas: Blas::version() },
         })
     }
 
@@ -132,12 +132,85 @@ impl Gpu {
         Ok(Module { module, _gpu: self.clone() })
     }
 
+    /// A tensor map on a buffer.
+    pub fn tensor_map(&self, buffer: &Buffer, map: &Map) -> Result<TensorMap, Error> {
+        map.check(buffer.bytes()).map_err(|e| Error::Unsupported(format!("not launched: {e}")))?;
+        // SAFETY: the driver's library is loaded, and only looked into.
+        let known = unsafe { sys::culib().get::<*const c_void>(b"cuTensorMapEncodeTiled\0") }.is_ok();
+        if !known {
+            let version = self.version()?;
+            return Err(Error::Unsupported(format!(
+                "not launched: this driver (of CUDA {version}) makes no tensor maps, which the kernel takes; install a driver of CUDA 12 or later"
+            )));
+        }
+        let mut encoded = Box::new(sys::CUtensorMap { opaque: [0; 16] });
+        let steps = vec![1_u32; map.dims.len()];
+        let data_type = data_type(map.element().0)?;
+        let swizzle = match map.swizzle {
+            true => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            false => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+        };
+        // SAFETY: the library has the function; `check` says that sizes, strides, box and steps are as many as the rank
+        // says (strides one fewer), and all outlive the call; the map is aligned as its type is; the address is only
+        // written down.
+        let made = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut *encoded,
+                data_type,
+                map.dims.len() as u32,
+                buffer.pointer as *mut c_void,
+                map.dims.as_ptr(),
+                map.strides.as_ptr(),
+                map.tile.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        match made.result() {
+            Ok(()) => Ok(TensorMap(encoded)),
+            Err(error) => Err(Error::Driver(format!("cuTensorMapEncodeTiled refuses {map:?}: {error:?}"))),
+        }
+    }
+
+    /// The version of CUDA that the driver knows.
+    fn version(&self) -> Result<String, Error> {
+        let mut version = 0;
+        // SAFETY: `version` outlives the call.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result()?;
+        Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+    }
+
     /// A mark in the stream of work.
     pub fn event(&self) -> Result<Event, Error> {
         let event = result::event::create(sys::CUevent_flags_enum::CU_EVENT_DEFAULT)?;
         Ok(Event { event, _gpu: self.clone() })
     }
 }
+
+/// The driver's name of a number of [`Map::element`].
+fn data_type(number: u32) -> Result<sys::CUtensorMapDataType, Error> {
+    use sys::CUtensorMapDataType as Is;
+    let all = [
+        Is::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        Is::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+        Is::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+        Is::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        Is::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        Is::CU_TENSOR_MAP_DATA_TYPE_INT64,
+        Is::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        Is::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        Is::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+        Is::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    ];
+    let found = all.into_iter().find(|is| *is as u32 == number);
+    found.ok_or_else(|| Error::Unsupported(format!("the driver has no element type {number} of tensor maps")))
+}
+
+/// A tensor map, as the driver encodes it.
+pub(super) struct TensorMap(Box<sys::CUtensorMap>);
 
 /// Device memory.
 pub(super) struct Buffer {
@@ -227,12 +300,13 @@ pub(super) struct Kernel<'m> {
 #[derive(Clone, Copy)]
 pub(super) enum Arg<'b> {
     Buffer(&'b Buffer),
+    Map(&'b TensorMap),
     Int(i64),
     Double(f64),
 }
 
 impl Kernel<'_> {
-    /// Queues a launch. Every parameter of the kernel is 8 bytes wide: a pointer, a `long long` or a `double`.
+    /// Queues a launch. A parameter of the kernel is 8 bytes wide (a pointer, a `long long` or a `double`) or a tensor map.
     pub fn launch(&self, grid: [u32; 3], block: [u32; 3], arguments: &[Arg<'_>]) -> Result<(), Error> {
         let mut values: Vec<u64> = arguments
             .iter()
@@ -240,9 +314,18 @@ impl Kernel<'_> {
                 Arg::Buffer(buffer) => buffer.pointer,
                 Arg::Int(value) => *value as u64,
                 Arg::Double(value) => value.to_bits(),
+                Arg::Map(_) => 0,
             })
             .collect();
-        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let mut pointers: Vec<*mut c_void> = values
+            .iter_mut()
+            .zip(arguments)
+            .map(|(v, a)| match a {
+                // The driver reads it and writes nothing.
+                Arg::Map(map) => std::ptr::from_ref(&*map.0).cast_mut().cast(),
+                _ => std::ptr::from_mut(v).cast(),
+            })
+            .collect();
         let (grid, block) = ((grid[0], grid[1], grid[2]), (block[0], block[1], block[2]));
         // SAFETY: the function is of a loaded module; the driver copies the parameters before it returns, and reads as
         // many as the kernel has, which the caller gives; device memory out of bounds is the candidate's fault and ends
@@ -349,21 +432,28 @@ impl Blas {
         let operation = |t: bool| if t { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N };
         let data = |dtype| match dtype {
             DType::F16 => Ok(Data::CUDA_R_16F),
+            DType::BF16 => Ok(Data::CUDA_R_16BF),
             DType::F32 => Ok(Data::CUDA_R_32F),
             DType::F64 => Ok(Data::CUDA_R_64F),
-            other => Err(Error::Missing(format!("cuBLAS is not asked for products of {other:?}"))),
+            DType::I8 => Ok(Data::CUDA_R_8I),
+            DType::I32 => Ok(Data::CUDA_R_32I),
+            other => Err(Error::Unsupported(format!("cuBLAS is not asked for products of {other:?}"))),
         };
         let [factor, sum] = [data(gemm.dtypes[0])?, data(gemm.dtypes[1])?];
-        let double = gemm.dtypes[1] == DType::F64;
-        let (one64, zero64, one32, zero32) = (1.0_f64, 0.0_f64, 1.0_f32, 0.0_f32);
-        let scalar = |wide: &f64, narrow: &f32| -> *const c_void {
-            if double {
-                std::ptr::from_ref(wide).cast()
-            } else {
-                std::ptr::from_ref(narrow).cast()
+        // Sums, and the scalars, in the type that the problem asks for: f32 for 16-bit types.
+        let compute = match gemm.dtypes {
+            [DType::I8, _] => Compute::CUBLAS_COMPUTE_32I,
+            [_, DType::F64] => Compute::CUBLAS_COMPUTE_64F,
+            _ => Compute::CUBLAS_COMPUTE_32F,
+        };
+        let (one64, zero64, one32, zero32, one, zero) = (1.0_f64, 0.0_f64, 1.0_f32, 0.0_f32, 1_i32, 0_i32);
+        let scalar = |wide: &f64, narrow: &f32, whole: &i32| -> *const c_void {
+            match compute {
+                Compute::CUBLAS_COMPUTE_64F => std::ptr::from_ref(wide).cast(),
+                Compute::CUBLAS_COMPUTE_32I => std::ptr::from_ref(whole).cast(),
+                _ => std::ptr::from_ref(narrow).cast(),
             }
         };
-        let compute = if double { Compute::CUBLAS_COMPUTE_64F } else { Compute::CUBLAS_COMPUTE_32F };
         let [a, b, c] = gemm.operands;
         let [m, n, k] = gemm.shape;
         // SAFETY: the handle lives; the scalars outlive the call; the buffers hold the matrices that shape, leading
@@ -376,7 +466,7 @@ impl Blas {
                 m,
                 n,
                 k,
-                scalar(&one64, &one32),
+                scalar(&one64, &one32, &one),
                 a.0.pointer as *const c_void,
                 factor,
                 a.1,
@@ -385,7 +475,7 @@ impl Blas {
                 factor,
                 b.1,
                 b.2,
-                scalar(&zero64, &zero32),
+                scalar(&zero64, &zero32, &zero),
                 c.0.pointer as *mut c_void,
                 sum,
                 c.1,

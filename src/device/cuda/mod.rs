@@ -3,21 +3,27 @@
 mod driver;
 mod server;
 mod support;
+#[cfg(test)]
+mod tests;
 
 pub(super) use server::Server;
 pub use support::text as support_text;
 
 use super::exclusive::{self, Exclusive};
 use super::protocol::{
-    ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, ProductJob, Said, What, REDUCE, SPATIAL,
+    ArgumentJob, ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, ProductJob, Said, What, REDUCE, SPATIAL,
 };
 use super::worker::Supervised;
 use super::{Ask, Ceilings, Device, DeviceError, Identity, Kind, Subject};
+use crate::agreement::Rounding;
 use crate::compile::{CompileError, Compiler, Job};
-use crate::cuda::print;
+use crate::cuda::{function_name, print};
+use crate::host::Map;
+use crate::kernel::{Array, ArrayId, Kernel};
+use crate::lower::program::Argument;
 use crate::store::{Reason, Verdict};
 use crate::workload::Workload;
-use satune_ir::term::{Axis, Contraction, OperandInfo};
+use satune_ir::term::{Axis, Contraction, OperandInfo, Schedule};
 use satune_ir::DType;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -104,15 +110,30 @@ impl Cuda {
     }
 
     /// A time that no kernel for the problem can be under, ms: twice the arithmetic rate that the driver's figures allow.
-    fn floor_ms(&self, job: &MeasureJob) -> f64 {
-        // Lanes per multiprocessor: the most that any architecture has, tensor cores counted for half precision.
-        let half = job.contraction.as_ref().is_some_and(|c| c.a.dtype == DType::F16);
-        let lanes = if half { 4096.0 } else { 256.0 };
+    fn floor_ms(&self, job: &MeasureJob, on_tensor_cores: bool) -> f64 {
+        // Multiply-adds per clock and multiprocessor: the most that any architecture has, tensor cores counted where the
+        // type has them (for f32 only where the kernel uses them).
+        let lanes = match job.contraction.as_ref().map(|c| c.a.dtype) {
+            Some(DType::F16 | DType::BF16) => 4096.0,
+            Some(DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2) => 8192.0,
+            Some(DType::F32) if on_tensor_cores => 2048.0,
+            _ => 256.0,
+        };
         let rate = 2.0 * lanes * f64::from(self.info.sms) * f64::from(self.info.clock_mhz) * 1e6;
         if rate > 0.0 {
             job.flops() / (2.0 * rate) * 1e3
         } else {
             0.0
+        }
+    }
+
+    /// The architecture to compile a kernel for: `wgmma`, `setmaxnreg` and with them all kernels that take tensor maps are
+    /// features of the very chip.
+    fn arch_of(&self, kernel: &Kernel) -> String {
+        if kernel.tensor_maps.is_empty() {
+            self.info.arch.clone()
+        } else {
+            format!("{}a", self.info.arch)
         }
     }
 
@@ -140,11 +161,16 @@ pub(super) fn job(problem: &dyn Workload, subject: Option<&Subject>, ask: &Ask) 
         let known = &problem.program().params;
         let at = |o: &OperandInfo| known.iter().position(|id| *id == o.buffer);
         let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
-        // One buffer in two places would need inputs of its own.
-        let plain = params[0] != params[1] && known.len() == params.len();
+        // One buffer in two places would need inputs of its own, and the reference is the product alone.
+        let plain = params[0] != params[1] && known.len() == params.len() && c.epilogue.is_none();
         Some((contraction(c)?, params)).filter(|_| plain)
     });
     let (contraction, params) = product.map_or((None, [0, 1, 2]), |(c, params)| (Some(c), params));
+    let tolerance = problem.contraction().zip(contraction.as_ref()).map_or(0.0, |(c, job)| {
+        let tensor_cores = subject.is_some_and(on_tensor_cores);
+        let (factor, sum, result, terms) = (c.a.dtype, c.accumulate, c.c.dtype, job.terms());
+        Rounding { factor, sum, result, terms, tensor_cores }.tolerance()
+    });
     let mut job = MeasureJob {
         trace: String::new(),
         predicted_ms: 0.0,
@@ -157,6 +183,7 @@ pub(super) fn job(problem: &dyn Workload, subject: Option<&Subject>, ask: &Ask) 
         most_repeats: ask.most_repeats,
         seconds: ask.timeout.as_secs_f64() / 4.0,
         floor_ms: 0.0,
+        tolerance,
     };
     if let Some(subject) = subject {
         let module = &subject.made.module;
@@ -168,28 +195,36 @@ pub(super) fn job(problem: &dyn Workload, subject: Option<&Subject>, ask: &Ask) 
             .iter()
             .zip(&module.args)
             .map(|(kernel, args)| KernelJob {
-                name: kernel.name.clone(),
+                name: function_name(&kernel.name),
                 grid: kernel.grid,
                 block: kernel.block,
                 dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
-                args: args.clone(),
+                args: kernel
+                    .params()
+                    .zip(args)
+                    .map(|((id, array), buffer)| argument(kernel, id, array, buffer))
+                    .collect(),
             })
             .collect();
     }
     job
 }
 
+/// Whether a candidate multiplies on tensor cores.
+fn on_tensor_cores(subject: &Subject) -> bool {
+    matches!(subject.plan, Schedule::Mma(_) | Schedule::Wgmma(_))
+}
+
+fn argument(kernel: &Kernel, id: ArrayId, array: &Array, buffer: &Argument) -> ArgumentJob {
+    let map = kernel.tensor_maps.iter().find(|m| m.array == id);
+    ArgumentJob { buffer: *buffer, map: map.map(|m| Map::of(m, array.dtype)) }
+}
+
 /// The verdict on a problem that no worker takes.
 fn too_many_axes() -> Verdict {
     let detail = format!(
-        "not measured: a worker takes products of two buffers, of at most {SPATIAL} axes of results and {REDUCE} reductions"
+        "not measured: a worker takes products of two buffers without an epilogue, of at most {SPATIAL} axes of results and {REDUCE} reductions"
     );
-    Verdict::Rejected { reason: Reason::CompileError, detail }
-}
-
-/// The verdict on a kernel that no worker can launch.
-fn tensor_maps() -> Verdict {
-    let detail = "not measured: workers do not make tensor maps yet; `emit --as c` writes a launcher that does".into();
     Verdict::Rejected { reason: Reason::CompileError, detail }
 }
 
@@ -238,7 +273,7 @@ impl Device for Cuda {
         let jobs: Vec<Job> = fresh
             .iter()
             .flat_map(|s| &s.made.module.kernels)
-            .map(|kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: self.info.arch.clone() })
+            .map(|kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: self.arch_of(kernel) })
             .collect();
         let mut results = self.compiler.compile_many(&jobs).into_iter();
         for subject in fresh {
@@ -250,9 +285,6 @@ impl Device for Cuda {
 
     fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
         let Some(c) = problem.contraction() else { return Ok(too_many_axes()) };
-        if subject.made.module.kernels.iter().any(|k| !k.tensor_maps.is_empty()) {
-            return Ok(tensor_maps());
-        }
         let mut job = job(problem, Some(subject), ask);
         if job.contraction.is_none() {
             return Ok(too_many_axes());
@@ -269,7 +301,7 @@ impl Device for Cuda {
             Ok(support) => support,
             Err(verdict) => return Ok(verdict),
         };
-        job.floor_ms = self.floor_ms(&job);
+        job.floor_ms = self.floor_ms(&job, on_tensor_cores(subject));
         let blobs: Vec<&[u8]> = std::iter::once(&support).chain(&cubins).map(Vec::as_slice).collect();
         let timeout = Cuda::timeout(&job, ask);
         Ok(Cuda::finish(self.supervised.ask(&What::Measure(Box::new(job)), &blobs, timeout)?))
@@ -288,7 +320,7 @@ impl Device for Cuda {
             Ok(support) => support,
             Err(verdict) => return Ok(Some(verdict)),
         };
-        job.floor_ms = self.floor_ms(&job);
+        job.floor_ms = self.floor_ms(&job, false);
         let timeout = Cuda::timeout(&job, ask);
         let answer = self.supervised.ask(&What::Library(Box::new(job)), &[&support], timeout)?;
         Ok(Some(Cuda::finish(answer)))

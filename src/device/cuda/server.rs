@@ -41,6 +41,9 @@ impl Serve for Server {
             Ok(said) => said,
             Err(Trouble::Wrong(detail)) => Said::Rejected { reason: Reason::Wrong, detail, poisoned: false },
             Err(Trouble::Machine(Error::Missing(what))) => Said::Missing { what, remedy: remedy.into() },
+            Err(Trouble::Machine(Error::Unsupported(detail))) => {
+                Said::Rejected { reason: Reason::CompileError, detail, poisoned: false }
+            }
             Err(Trouble::Machine(error @ Error::Memory(_))) => {
                 Said::Rejected { reason: Reason::Oom, detail: error.to_string(), poisoned: true }
             }
@@ -122,7 +125,6 @@ struct Bench {
     events: Vec<(Event, Event)>,
     /// Root mean square of the reference.
     size: f64,
-    tolerance: f64,
 }
 
 fn bytes(operand: &OperandJob) -> u64 {
@@ -133,6 +135,16 @@ fn blocks(elements: u64) -> [u32; 3] {
     [u32::try_from(elements.div_ceil(u64::from(THREADS))).unwrap_or(u32::MAX).clamp(1, 1 << 20), 1, 1]
 }
 
+/// A byte that results are filled with before a run: repeated, it is no number in any floating type; in integer types it is
+/// one that no sum of fewer than 130,560 products of bytes reaches.
+fn poison(result: DType) -> u8 {
+    if result.is_float() {
+        0xff
+    } else {
+        0x80
+    }
+}
+
 impl Bench {
     fn new(gpu: &Gpu, problem: &ContractionJob, support: &[u8]) -> Result<Bench, Trouble> {
         let info = gpu.info()?;
@@ -141,7 +153,6 @@ impl Bench {
         for _ in 0..BATCH {
             events.push((gpu.event()?, gpu.event()?));
         }
-        let unit = if problem.c.dtype == DType::F64 { 1e-15 } else { 1e-6 };
         let mut bench = Bench {
             support: gpu.load(support)?,
             a: gpu.alloc(bytes(&problem.a))?,
@@ -153,8 +164,6 @@ impl Bench {
             clock: gpu.alloc(16)?,
             events,
             size: 0.0,
-            // Rounding of a sum of k terms grows as its square root.
-            tolerance: unit * (problem.terms() as f64).sqrt().max(4.0),
             problem: problem.clone(),
         };
         // A new seed for each worker: no candidate is ever checked on one set of inputs only.
@@ -175,6 +184,20 @@ impl Bench {
         Ok(bench)
     }
 
+    /// The buffer that an argument names.
+    fn buffer<'b>(
+        &'b self,
+        argument: &Argument,
+        params: &[usize; 3],
+        workspaces: &'b [Buffer],
+    ) -> Result<&'b Buffer, Error> {
+        let found = match argument {
+            Argument::Param(i) => params.iter().position(|p| p == i).map(|p| [&self.a, &self.b, &self.c][p]),
+            Argument::Workspace(i) => workspaces.get(*i),
+        };
+        found.ok_or_else(|| Error::Unsupported(format!("not launched: there is no buffer for argument {argument:?}")))
+    }
+
     /// Squared distance, squared size, results out of bounds.
     fn sums(&self, bound: f64) -> Result<(f64, f64, f64), Error> {
         let arguments = [
@@ -191,22 +214,23 @@ impl Bench {
     }
 
     /// Runs once on poisoned results and compares; the relative error.
-    fn verify(&mut self, run: &mut dyn FnMut(&mut Bench) -> Result<(), Error>, gpu: &Gpu) -> Result<f64, Trouble> {
-        // All bits set is no number in any floating type.
-        self.c.set(0xff)?;
+    fn verify(
+        &mut self,
+        run: &mut dyn FnMut(&mut Bench) -> Result<(), Error>,
+        gpu: &Gpu,
+        tolerance: f64,
+    ) -> Result<f64, Trouble> {
+        self.c.set(poison(self.problem.c.dtype))?;
         run(self)?;
         gpu.synchronize()?;
         // Eight times the tolerance for a single result: the largest of many is a few deviations off.
-        let (distance, size, bad) = self.sums(8.0 * self.tolerance * self.size.max(f64::MIN_POSITIVE))?;
+        let (distance, size, bad) = self.sums(8.0 * tolerance * self.size.max(f64::MIN_POSITIVE))?;
         let error = (distance / size.max(f64::MIN_POSITIVE)).sqrt();
         if bad > 0.0 {
-            return Err(Trouble::Wrong(format!(
-                "{bad} results are unwritten or beyond the tolerance {:.1e}",
-                self.tolerance
-            )));
+            return Err(Trouble::Wrong(format!("{bad} results are unwritten or beyond the tolerance {tolerance:.1e}")));
         }
-        if error > self.tolerance {
-            return Err(Trouble::Wrong(format!("relative error {error:.2e}, tolerance {:.1e}", self.tolerance)));
+        if error > tolerance {
+            return Err(Trouble::Wrong(format!("relative error {error:.2e}, tolerance {tolerance:.1e}")));
         }
         Ok(error)
     }
@@ -223,20 +247,25 @@ impl Bench {
             .zip(&modules)
             .map(|(k, m)| m.kernel(&k.name, k.dynamic_shared_bytes))
             .collect::<Result<Vec<Kernel<'_>>, Error>>()?;
+        // Buffers stay where they are while this candidate is measured, so its maps are made once.
+        let mut maps = Vec::new();
+        for argument in job.kernels.iter().flat_map(|k| &k.args) {
+            let made = match &argument.map {
+                Some(map) => Some(gpu.tensor_map(self.buffer(&argument.buffer, &job.params, &workspaces)?, map)?),
+                None => None,
+            };
+            maps.push(made);
+        }
         let mut run = |bench: &mut Bench| -> Result<(), Error> {
+            let mut made = maps.iter();
             for (kernel, launch) in kernels.iter().zip(&job.kernels) {
-                let argument = |a: &Argument| {
-                    let buffer = match a {
-                        Argument::Param(i) if *i == job.params[0] => Some(&bench.a),
-                        Argument::Param(i) if *i == job.params[1] => Some(&bench.b),
-                        Argument::Param(i) if *i == job.params[2] => Some(&bench.c),
-                        Argument::Param(_) => None,
-                        Argument::Workspace(i) => workspaces.get(*i),
-                    };
-                    let unknown = || Error::Missing(format!("there is no buffer for argument {a:?}"));
-                    buffer.map(Arg::Buffer).ok_or_else(unknown)
-                };
-                let arguments = launch.args.iter().map(argument).collect::<Result<Vec<Arg<'_>>, Error>>()?;
+                let mut arguments: Vec<Arg<'_>> = Vec::with_capacity(launch.args.len());
+                for (argument, map) in launch.args.iter().zip(made.by_ref()) {
+                    arguments.push(match map {
+                        Some(map) => Arg::Map(map),
+                        None => Arg::Buffer(bench.buffer(&argument.buffer, &job.params, &workspaces)?),
+                    });
+                }
                 kernel.launch(launch.grid, launch.block, &arguments)?;
             }
             Ok(())
@@ -246,12 +275,12 @@ impl Bench {
 
     fn library(&mut self, gpu: &Gpu, job: &MeasureJob, blas: &Blas) -> Result<Timing, Trouble> {
         let Some(product) = self.problem.product.clone() else {
-            return Err(Error::Missing("the problem is no batch of matrix products".into()).into());
+            return Err(Error::Unsupported("the problem is no batch of matrix products".into()).into());
         };
         let [batch, m, n, k] = product.extents;
         let [a, b, c] = product.strides;
         let dtypes = [self.problem.a.dtype, self.problem.c.dtype];
-        let int = |v: i64| i32::try_from(v).map_err(|_| Error::Missing(format!("cuBLAS takes no extent of {v}")));
+        let int = |v: i64| i32::try_from(v).map_err(|_| Error::Unsupported(format!("cuBLAS takes no extent of {v}")));
         // Our row-major C = A B is its column-major C' = B' A'.
         let plain =
             |fast: i64, slow: i64, extent: i64| if fast == 1 && slow >= extent { (false, slow) } else { (true, fast) };
@@ -278,7 +307,7 @@ impl Bench {
         job: &MeasureJob,
         run: &mut dyn FnMut(&mut Bench) -> Result<(), Error>,
     ) -> Result<Timing, Trouble> {
-        let mut error = self.verify(run, gpu)?;
+        let mut error = self.verify(run, gpu, job.tolerance)?;
         let start = Instant::now();
         let mut timing =
             Timing { times_ms: Vec::new(), rounds: 1, cut_off: false, clock_mhz: None, relative_error: None };
@@ -305,7 +334,7 @@ impl Bench {
         }
         timing.clock_mhz = Some(self.clock_mhz(run)?);
         if !timing.cut_off {
-            error = error.max(self.verify(run, gpu)?);
+            error = error.max(self.verify(run, gpu, job.tolerance)?);
         }
         timing.relative_error = Some(error);
         if timing.median_ms() < job.floor_ms {

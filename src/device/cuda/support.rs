@@ -1,5 +1,6 @@
 //! Kernels around the candidates: inputs, reference in double precision, comparison, ceilings, clock. Header-free, and
 //! every parameter is 8 bytes wide.
+use crate::cuda::fp8;
 use satune_ir::DType;
 
 /// Threads per block of all of them.
@@ -11,37 +12,69 @@ pub(super) const FMA_CHAINS: u64 = 8 * 16;
 /// Clocks that `clock_rate` waits.
 pub(super) const CLOCKS: i64 = 1_000_000;
 
+/// How an element is held, read as a number, and made from a number x in [-1, 1).
+struct Element {
+    c_type: &'static str,
+    load: &'static str,
+    store: &'static str,
+}
+
+fn element(dtype: DType) -> Element {
+    let of = |c_type, load, store| Element { c_type, load, store };
+    match dtype {
+        DType::F64 => of("double", "x", "x"),
+        DType::F16 => of("unsigned short", "half_to_float(x)", "float_to_half((float)x)"),
+        DType::BF16 => of("unsigned short", "bf16_to_float(x)", "float_to_bf16((float)x)"),
+        DType::F8E4M3 => of("unsigned char", "e4m3_to_float(x)", "float_to_e4m3((float)x)"),
+        DType::F8E5M2 => of("unsigned char", "e5m2_to_float(x)", "float_to_e5m2((float)x)"),
+        // All values of a byte are as likely.
+        DType::I8 => of("signed char", "x", "(signed char)floor(x * 128.0)"),
+        DType::U8 => of("unsigned char", "x", "(unsigned char)floor((x + 1.0) * 128.0)"),
+        DType::I32 => of("int", "x", "(int)floor(x * 128.0)"),
+        _ => of("float", "x", "(float)x"),
+    }
+}
+
 /// The text of the kernels around the candidates, for factors and results of these types.
 pub fn text(factor: DType, result: DType) -> String {
-    let (factor_type, load, store) = match factor {
-        DType::F64 => ("double", "x", "x"),
-        DType::F16 => ("unsigned short", "half_to_float(x)", "float_to_half((float)x)"),
-        _ => ("float", "x", "(float)x"),
-    };
-    let result_type = if result == DType::F64 { "double" } else { "float" };
-    format!(
-        "typedef {factor_type} factor_t;
-typedef {result_type} result_t;
+    let (factor, result) = (element(factor), element(result));
+    let mut text = format!("typedef {} factor_t;\ntypedef {} result_t;\n", factor.c_type, result.c_type);
+    text.push_str(CONVERSIONS);
+    for e4m3 in [true, false] {
+        text.push_str(&format!("__device__ {}\n\n__device__ {}\n\n", fp8::to_float(e4m3), fp8::from_float(e4m3)));
+    }
+    text.push_str(&format!("__device__ double load(factor_t x) {{ return {}; }}\n", factor.load));
+    text.push_str(&format!("__device__ factor_t store(double x) {{ return {}; }}\n", factor.store));
+    text.push_str(&format!("__device__ double load_result(result_t x) {{ return {}; }}\n", result.load));
+    text.push_str(BODY);
+    text
+}
 
+const CONVERSIONS: &str = r#"
 __device__ float half_to_float(unsigned short h)
-{{
+{
     float f;
-    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h));
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
     return f;
-}}
+}
 
 __device__ unsigned short float_to_half(float f)
-{{
+{
     unsigned short h;
-    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(f));
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return h;
-}}
-
-__device__ double load(factor_t x) {{ return {load}; }}
-__device__ factor_t store(double x) {{ return {store}; }}
-{BODY}"
-    )
 }
+
+__device__ float bf16_to_float(unsigned short h) { return __uint_as_float((unsigned int)h << 16); }
+
+// To nearest, ties to even; of numbers.
+__device__ unsigned short float_to_bf16(float f)
+{
+    const unsigned int u = __float_as_uint(f);
+    return (unsigned short)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+"#;
 
 const BODY: &str = r#"
 // Uniform in [-1, 1), by splitmix64.
@@ -89,7 +122,7 @@ extern "C" __global__ void compare(
     double distance = 0.0, size = 0.0, bad = 0.0;
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < all; i += (long long)gridDim.x * blockDim.x) {
         double r = expected[i];
-        double d = (double)c[i] - r;
+        double d = load_result(c[i]) - r;
         size += r * r;
         if (d <= bound && d >= -bound) {
             distance += d * d;

@@ -1,7 +1,9 @@
 //! What is done with the sums before they are stored, and the kernel that adds the parts of split-K.
-use super::{c, guarded, thread, Activation, Builder, Cond, Epilogue, Gemm, Operand, Params};
+use super::{both, c, div, guarded, less, rem, stream_k, thread};
+use super::{place as tile_place, Activation, Builder, Cond, Epilogue, Gemm, Operand, Params, WgmmaPlan};
 use crate::kernel::{Arith, ArrayId, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, mul};
+use satune_ir::term::tensor::StreamK;
 use satune_ir::DType;
 
 /// The value stored for a sum at a place of C. The sums of split-K are stored as they are (`split`).
@@ -49,8 +51,9 @@ pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, row: 
     Value::Cast(gemm.output, Box::new(x))
 }
 
-/// Adds the parts of each result: one thread per result.
-pub(super) fn sum_kernel(gemm: &Gemm, parts: i64) -> (Kernel, Vec<Operand>) {
+/// Adds the parts of each result, one thread per result; those of stream-K tile by tile, since tiles have different
+/// numbers of parts.
+pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &WgmmaPlan)>) -> (Kernel, Vec<Operand>) {
     let mut builder = Builder::new();
     let results = gemm.m * gemm.n;
     let dtype = gemm.accumulator();
@@ -63,24 +66,50 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64) -> (Kernel, Vec<Operand>) {
     let params = Params { a: ArrayId(0), b: ArrayId(0), bias, residual, out, operands };
     let sum = builder.array("sum", dtype, 1, Space::Register, 16);
     let mut body = Vec::new();
-    let i = builder.bind(&mut body, "i", add(mul(Index::BlockIdx(Dim::X), 256), thread()));
+    let by_256 = |extent: i64| (extent + 255) / 256;
+    let (blocks, place, count) = match stream {
+        None => {
+            let i = builder.bind(&mut body, "i", add(mul(Index::BlockIdx(Dim::X), 256), thread()));
+            let row = Index::Div(Box::new(i.clone()), Box::new(c(gemm.n)));
+            let column = Index::Mod(Box::new(i.clone()), Box::new(c(gemm.n)));
+            (by_256(results), (Cond::Lt(i.clone(), c(results)), i, row, column), c(parts))
+        }
+        Some((stream, plan)) => {
+            let [m, n, _] = plan.tile;
+            let per_tile = by_256(m * n);
+            let tile = builder.bind(&mut body, "tile", div(Index::BlockIdx(Dim::X), per_tile));
+            let (row, column) = tile_place(&tile, tiles(gemm.m, m), tiles(gemm.n, n), plan.raster);
+            let within = add(mul(rem(Index::BlockIdx(Dim::X), per_tile), 256), thread());
+            let within = builder.bind(&mut body, "place", within);
+            let row = builder.bind(&mut body, "row", add(mul(row, m), div(within.clone(), n)));
+            let column = builder.bind(&mut body, "column", add(mul(column, n), rem(within.clone(), n)));
+            let whole = less(m * n % 256 != 0, &within, m * n);
+            let inside = both(less(gemm.m % m != 0, &row, gemm.m), less(gemm.n % n != 0, &column, gemm.n));
+            let i = builder.bind(&mut body, "i", add(mul(row.clone(), gemm.n), column.clone()));
+            let count = builder.bind(&mut body, "parts", stream_k::parts(&stream, &tile).0);
+            (stream.tiles * per_tile, (both(whole, inside), i, row, column), count)
+        }
+    };
+    let (exists, i, row, column) = place;
     let zero = if dtype == DType::I32 { Value::Int(0, dtype) } else { Value::Float(0.0, dtype) };
     let mut then = vec![Stmt::Store { array: sum, index: c(0), value: zero }];
-    then.extend(builder.repeat("part", (0, parts), Unroll::By(4), |_, part| {
-        let load = Value::Load(partial, add(mul(part, results), i.clone()));
-        let value = Value::Binary(Arith::Add, dtype, Box::new(Value::Load(sum, c(0))), Box::new(load));
-        vec![Stmt::Store { array: sum, index: c(0), value }]
-    }));
-    let row = Index::Div(Box::new(i.clone()), Box::new(c(gemm.n)));
-    let column = Index::Mod(Box::new(i.clone()), Box::new(c(gemm.n)));
+    let part = builder.fresh();
+    let load = Value::Load(partial, add(mul(Index::Var(part), results), i.clone()));
+    let more = Value::Binary(Arith::Add, dtype, Box::new(Value::Load(sum, c(0))), Box::new(load));
+    let add_part = vec![Stmt::Store { array: sum, index: c(0), value: more }];
+    let (name, start, unroll) = ("part".into(), c(0), Unroll::By(4));
+    then.push(Stmt::For { var: part, name, start, extent: count, unroll, body: add_part });
     let value = value(gemm, &params, false, Value::Load(sum, c(0)), &row, &column);
     then.push(Stmt::Store { array: out, index: i.clone(), value });
-    body.extend(guarded(Cond::Lt(i, c(results)), then));
+    body.extend(guarded(exists, then));
     let kernel = Kernel {
         name: format!("{}_sum", gemm.name),
-        notes: vec![format!("adds the {parts} partial sums of each result")],
+        notes: vec![match stream {
+            None => format!("adds the {parts} partial sums of each result"),
+            Some(_) => "adds the partial sums that blocks have of each tile, in the order of k".into(),
+        }],
         arrays: builder.arrays,
-        grid: [(results as u64).div_ceil(256) as u32, 1, 1],
+        grid: [blocks as u32, 1, 1],
         block: [256, 1, 1],
         shared_bytes: 0,
         min_blocks_per_sm: None,
@@ -89,4 +118,8 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64) -> (Kernel, Vec<Operand>) {
         body,
     };
     (kernel, params.operands)
+}
+
+fn tiles(extent: i64, tile: i64) -> i64 {
+    (extent + tile - 1) / tile
 }

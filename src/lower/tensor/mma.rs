@@ -9,20 +9,26 @@ use super::tile::{Filler, Source, Tile};
 use super::*;
 use crate::kernel::{Value, WarpOp};
 use satune_ir::term;
-use satune_ir::term::tensor::{mma_conditions, Turn};
+use satune_ir::term::tensor::{mma_conditions, StreamK, Turn};
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
     let (kernel, operands) = Mainloop::new(gemm, plan).kernel();
-    Ok(module(gemm, plan.split_k, kernel, operands))
+    Ok(module(gemm, (plan.split_k, None), kernel, operands))
 }
 
-/// The kernel, and the one that adds the parts where k is split.
-pub(super) fn module(gemm: &Gemm, split: i64, kernel: Kernel, operands: Vec<Operand>) -> TensorModule {
+/// The kernel, and the one that adds the sums that a result has, where the kernel writes such; the tiles of stream-K have
+/// different numbers of them.
+pub(super) fn module(
+    gemm: &Gemm,
+    (split, stream): (i64, Option<(StreamK, &WgmmaPlan)>),
+    kernel: Kernel,
+    operands: Vec<Operand>,
+) -> TensorModule {
     let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspace: (0, gemm.accumulator()) };
     if split > 1 {
         module.workspace.0 = (gemm.m * gemm.n * split) as u64;
-        let (kernel, operands) = epilogue::sum_kernel(gemm, split);
+        let (kernel, operands) = epilogue::sum_kernel(gemm, split, stream);
         module.kernels.push(kernel);
         module.args.push(operands);
     }
@@ -154,7 +160,7 @@ impl<'p> Mainloop<'p> {
         body.extend(store);
         let [m, n, _] = plan.tile;
         let blocks = (gemm.m + m - 1) / m * ((gemm.n + n - 1) / n);
-        let (name, notes) = title(gemm, plan.split_k, plan.describe());
+        let (name, notes) = title(gemm, plan.split_k > 1, plan.describe());
         let kernel = Kernel {
             name,
             notes,

@@ -7,6 +7,7 @@ mod epilogue;
 mod fragments;
 mod mma;
 mod mma_store;
+mod stream_k;
 mod tile;
 mod wgmma;
 mod wgmma_store;
@@ -66,12 +67,12 @@ pub fn lower_wgmma(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tensor
 }
 
 /// A kernel's name, and the lines at its head: what it computes, then its schedule.
-fn title(gemm: &Gemm, split_k: i64, schedule: Vec<String>) -> (String, Vec<String>) {
+fn title(gemm: &Gemm, is_partial: bool, schedule: Vec<String>) -> (String, Vec<String>) {
     let letter = |t: bool| if t { 'T' } else { 'N' };
     let (a, b) = (letter(gemm.a_transposed), letter(gemm.b_transposed));
     let Gemm { m, n, k, operand, output, .. } = gemm;
     let product = format!("C ({m} x {n}, {output:?}) = A * B, k {k}, {operand:?}, {a}{b}");
-    let name = if split_k > 1 { format!("{}_partial", gemm.name) } else { gemm.name.clone() };
+    let name = if is_partial { format!("{}_partial", gemm.name) } else { gemm.name.clone() };
     (name, [vec![product], schedule].concat())
 }
 

@@ -8,11 +8,13 @@
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
+use satune_ir::term::tensor::StreamK;
 
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
     let (kernel, operands) = Pipeline::new(gemm, plan).kernel();
-    Ok(mma::module(gemm, plan.split_k, kernel, operands))
+    let sums = plan.sums_of_result(gemm);
+    Ok(mma::module(gemm, (sums, StreamK::of(plan, gemm).map(|s| (s, plan))), kernel, operands))
 }
 
 /// Threads of a group of four warps.
@@ -34,7 +36,7 @@ pub(super) struct Side {
 }
 
 /// One box that the producer brings.
-struct Piece {
+struct Carton {
     /// Position across k and along k.
     across: Index,
     along: Index,
@@ -44,13 +46,13 @@ struct Piece {
 
 impl Side {
     /// The block's boxes of a stage.
-    fn boxes(&self, k: i64) -> Vec<Piece> {
+    fn boxes(&self, k: i64) -> Vec<Carton> {
         let step = if self.across { 64 } else { self.extent };
         // Of a shared box each block brings some rows: of the tile, or along k.
         let (rows, row) = if self.across { (k / self.sharing, 64) } else { (step / self.sharing, k) };
         let first = mul(self.member.clone(), rows);
         (0..self.extent / step)
-            .map(|i| Piece {
+            .map(|i| Carton {
                 across: if self.across { c(i * step) } else { add(first.clone(), c(i * step)) },
                 along: if self.across { first.clone() } else { c(0) },
                 element: add(mul(first.clone(), row), c(self.offset + i * step * k)),
@@ -75,6 +77,28 @@ pub(super) struct Work {
     /// Its number among the block's, and among the role's.
     pub turn: Index,
     pub own_turn: Index,
+    /// Of stream-K: the steps that are the block's.
+    pub piece: Option<Piece>,
+}
+
+/// Steps along k of a tile.
+pub(super) struct Piece {
+    /// The block's steps before them.
+    pub done: Index,
+    /// The first, counted in the tile, and how many there are.
+    pub from: Index,
+    pub extent: Index,
+}
+
+/// A step along k.
+pub(super) struct Step {
+    /// Place in the ring, and parity of its use.
+    pub stage: Index,
+    pub parity: Index,
+    /// First k within the part of k.
+    pub at_k: Index,
+    /// The place of the step before, and when there is one.
+    pub before: Option<(Index, Cond)>,
 }
 
 pub(super) struct Pipeline<'p> {
@@ -105,7 +129,7 @@ impl<'p> Pipeline<'p> {
     fn new(gemm: &'p Gemm, plan: &'p WgmmaPlan) -> Pipeline<'p> {
         let mut builder = Builder::new();
         let b = &mut builder;
-        let params = b.params(gemm, plan.split_k);
+        let params = b.params(gemm, plan.sums_of_result(gemm));
         let [m, n, k] = plan.tile;
         let tiles = [(gemm.m + m - 1) / m, (gemm.n + n - 1) / n];
         let total = plan.tiles(gemm);
@@ -197,9 +221,10 @@ impl<'p> Pipeline<'p> {
             first_warp: 4,
             warps: 4,
             instances: plan.consumers,
-            number: Some(number),
+            number: (plan.consumers > 1).then_some(number),
             registers: registers.map(|r| r.1),
-            body: self.consumer(&Index::Var(number)),
+            // The only one is number 0: that its descriptors are constants, the compiler does not see by itself.
+            body: self.consumer(&if plan.consumers > 1 { Index::Var(number) } else { c(0) }),
         };
         let mut roles = vec![producer, consumer];
         if is_cluster {
@@ -207,7 +232,7 @@ impl<'p> Pipeline<'p> {
             roles.iter_mut().for_each(|role| role.body.push(meet.clone()));
         }
         body.push(Stmt::Roles(roles));
-        let (name, notes) = title(gemm, plan.split_k, plan.describe());
+        let (name, notes) = title(gemm, plan.partial(), plan.describe());
         let kernel = Kernel {
             name,
             notes,
@@ -229,6 +254,9 @@ impl<'p> Pipeline<'p> {
         consumer: Option<&Index>,
         code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>,
     ) -> Vec<Stmt> {
+        if let Some(stream) = StreamK::of(self.plan, self.gemm) {
+            return self.for_each_piece(&stream, consumer.is_some(), code);
+        }
         let total = self.total;
         let (grid, raster) = (self.grid, self.plan.raster);
         let cluster = self.plan.cluster.map(i64::from);
@@ -259,7 +287,7 @@ impl<'p> Pipeline<'p> {
         let column = add(mul(column, cluster[1]), self.sides[0].member.clone());
         let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
         let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
-        body.extend(code(self, &Work { m0, n0, part, turn, own_turn }));
+        body.extend(code(self, &Work { m0, n0, part, turn, own_turn, piece: None }));
         if !is_loop {
             return body;
         }
@@ -272,19 +300,31 @@ impl<'p> Pipeline<'p> {
         vec![Stmt::For { var, name: "turn".into(), start: c(0), extent, unroll: Unroll::No, body }]
     }
 
-    /// The code for each step along k, unrolled by the ring: from the round, the stage, and the parity of the stage's
-    /// use. `after` says what has gone before: nothing (no), something (yes), or something unless the round is 0.
-    fn for_each_step(&mut self, turn: &Index, code: impl Fn(&mut Self, &Index, i64, &Index) -> Vec<Stmt>) -> Vec<Stmt> {
-        let stages = i64::from(self.plan.stages);
+    /// The code for each step along k; where they are the tile's, unrolled by the ring.
+    fn for_each_step(&mut self, work: &Work, code: impl Fn(&mut Self, &Step) -> Vec<Stmt>) -> Vec<Stmt> {
+        if let Some(piece) = &work.piece {
+            return self.for_each_step_of(piece, code);
+        }
+        let (stages, k, turn) = (i64::from(self.plan.stages), self.plan.tile[2], &work.turn);
         let (rounds, rest) = (self.steps / stages, self.steps % stages);
         let uses = |stage: i64| rounds + i64::from(stage < rest);
         let parity = |stage: i64, round: &Index| rem(add(mul(turn.clone(), uses(stage) % 2), round.clone()), 2);
+        let step = |stage: i64, round: &Index| Step {
+            stage: c(stage),
+            parity: parity(stage, round),
+            at_k: add(mul(round.clone(), stages * k), c(stage * k)),
+            before: match (stage, round) {
+                (0, Index::Const(0)) => None,
+                (0, Index::Var(_)) => Some((c(stages - 1), Cond::Lt(c(0), round.clone()))),
+                _ => Some((c((stage + stages - 1) % stages), Cond::True)),
+            },
+        };
         let var = self.builder.fresh();
         let round = if rounds == 1 { c(0) } else { Index::Var(var) };
         let mut body: Vec<Stmt> = Vec::new();
         if rounds > 0 {
             for stage in 0..stages {
-                body.extend(code(self, &round, stage, &parity(stage, &round)));
+                body.extend(code(self, &step(stage, &round)));
             }
         }
         if rounds > 1 {
@@ -292,25 +332,25 @@ impl<'p> Pipeline<'p> {
             body = vec![Stmt::For { var, name, start: c(0), extent, unroll: Unroll::No, body }];
         }
         for stage in 0..rest {
-            body.extend(code(self, &c(rounds), stage, &parity(stage, &c(rounds))));
+            body.extend(code(self, &step(stage, &c(rounds))));
         }
         body
     }
 
     fn producer(&mut self) -> Vec<Stmt> {
         let [m, n, k] = self.plan.tile;
-        let stages = i64::from(self.plan.stages);
         let body = self.for_each_tile(None, |this, work| {
-            this.for_each_step(&work.turn, |this, round, stage, parity| {
-                let barrier = (this.full, c(stage));
+            let first_k = if work.piece.is_some() { c(0) } else { mul(work.part.clone(), this.steps * k) };
+            this.for_each_step(work, |this, at| {
+                let barrier = (this.full, at.stage.clone());
                 let bytes = ((m + n) * 128) as u32;
                 let free = GroupOp::WaitPhase {
-                    barrier: (this.empty, c(stage)),
-                    parity: crate::lower::index::xor(parity.clone(), c(1)),
+                    barrier: (this.empty, at.stage.clone()),
+                    parity: crate::lower::index::xor(at.parity.clone(), c(1)),
                 };
                 let mut list = vec![free, GroupOp::ArriveExpect { barrier: barrier.clone(), bytes }];
-                let at_k = add(mul(work.part.clone(), this.steps * k), mul(round.clone(), stages * k));
-                let at_k = add(at_k, c(stage * k));
+                let at_k = add(first_k.clone(), at.at_k.clone());
+                let stage = mul(at.stage.clone(), (m + n) * k);
                 for (map, (side, first)) in this.sides.iter().zip([&work.m0, &work.n0]).enumerate() {
                     for piece in side.boxes(k) {
                         let across = add(first.clone(), piece.across);
@@ -318,7 +358,7 @@ impl<'p> Pipeline<'p> {
                         let (x, y) = if side.across { (across, along) } else { (along, across) };
                         list.push(GroupOp::LoadTile {
                             dst: this.ring,
-                            dst_index: add(piece.element, c(stage * (m + n) * k)),
+                            dst_index: add(stage.clone(), piece.element),
                             map: map as u32,
                             x,
                             y,
@@ -360,8 +400,8 @@ impl<'p> Pipeline<'p> {
         let release = {
             let (empty, first, member) = (self.empty, first.clone(), member.clone());
             let size = i64::from(self.plan.cluster_size());
-            move |stage: i64, also: Cond| {
-                let barrier = (empty, c(stage));
+            move |stage: Index, also: Cond| {
+                let barrier = (empty, stage);
                 let (who, arrive) = match size {
                     1 => (first.clone(), GroupOp::Arrive { barrier }),
                     // A thread for each block.
@@ -379,10 +419,10 @@ impl<'p> Pipeline<'p> {
                 let parity = rem(add(add(work.own_turn.clone(), number.clone()), c(1)), 2);
                 list.push(Stmt::Group(GroupOp::WaitPhase { barrier: (order, number.clone()), parity }));
             }
-            list.extend(this.for_each_step(&work.turn, |this, round, stage, parity| {
-                let at = stage * (m + n) * k;
-                let barrier = (this.full, c(stage));
-                let mut list = vec![GroupOp::WaitPhase { barrier, parity: parity.clone() }, GroupOp::MatrixFence];
+            list.extend(this.for_each_step(work, |this, at| {
+                let stage = mul(at.stage.clone(), (m + n) * k);
+                let (barrier, parity) = ((this.full, at.stage.clone()), at.parity.clone());
+                let mut list = vec![GroupOp::WaitPhase { barrier, parity }, GroupOp::MatrixFence];
                 let steps = k / i64::from(op.k());
                 for number_of in 0..steps * blocks {
                     let (step, block) = match by_rows {
@@ -392,14 +432,19 @@ impl<'p> Pipeline<'p> {
                     {
                         let [a, b] = [0, 1].map(|i| {
                             let side = &this.sides[i];
-                            let constant = at + side.step(step, i64::from(op.k()));
+                            let constant = side.step(step, i64::from(op.k()));
                             // A's rows of 64 elements by k, whichever way they are stored.
                             let (own, constant) = match i {
                                 0 => (mul(this.first_block(number), 64 * k), constant + block * 64 * k),
                                 _ => (c(0), constant),
                             };
                             let leading = if side.across { 64 * k as u32 * 2 } else { 16 };
-                            Descriptor { array: this.ring, index: add(own, c(constant)), leading, stride: 1024 }
+                            Descriptor {
+                                array: this.ring,
+                                index: add(add(own, stage.clone()), c(constant)),
+                                leading,
+                                stride: 1024,
+                            }
                         });
                         list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a, b });
                     }
@@ -407,14 +452,10 @@ impl<'p> Pipeline<'p> {
                 list.extend([GroupOp::MatrixCommit, GroupOp::MatrixWait(u32::from(!eager))]);
                 let mut list: Vec<Stmt> = list.into_iter().map(Stmt::Group).collect();
                 if eager {
-                    list.extend(release(stage, Cond::True));
-                    return list;
-                }
-                // The step before has been read.
-                match (stage, round) {
-                    (0, Index::Const(0)) => {}
-                    (0, Index::Var(_)) => list.extend(release(stages - 1, Cond::Lt(c(0), round.clone()))),
-                    _ => list.extend(release((stage + stages - 1) % stages, Cond::True)),
+                    list.extend(release(at.stage.clone(), Cond::True));
+                } else if let Some((stage, exists)) = &at.before {
+                    // The step before has been read.
+                    list.extend(release(stage.clone(), exists.clone()));
                 }
                 list
             }));
@@ -425,7 +466,14 @@ impl<'p> Pipeline<'p> {
             }
             list.push(Stmt::Group(GroupOp::MatrixWait(0)));
             if !eager {
-                list.extend(release((this.steps - 1) % stages, Cond::True));
+                let last = match &work.piece {
+                    None => c((this.steps - 1) % stages),
+                    Some(piece) => {
+                        let done = add(piece.done.clone(), piece.extent.clone());
+                        rem(Index::Sub(Box::new(done), Box::new(c(1))), stages)
+                    }
+                };
+                list.extend(release(last, Cond::True));
             }
             list.extend(this.store(number, &member, work));
             list

@@ -10,7 +10,7 @@ impl Pipeline<'_> {
     /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows.
     fn value(&self, (block, j, e): (i64, i64, i64), row: &Index, column: &Index) -> Value {
         let sum = Value::Load(self.sums, c(block * self.plan.tile[1] / 2 + 4 * j + e));
-        epilogue::value(self.gemm, &self.params, self.plan.split_k > 1, sum, row, column)
+        epilogue::value(self.gemm, &self.params, self.plan.partial(), sum, row, column)
     }
 
     pub(super) fn store(&mut self, number: &Index, member: &Index, work: &Work) -> Vec<Stmt> {

@@ -5,6 +5,7 @@ use super::warp::tf32;
 use super::{Fault, FaultKind, Mask, Runner};
 use crate::kernel::{ArrayId, Descriptor, GroupOp, Space, Wgmma};
 use crate::simulate::memory::round;
+use satune_ir::term::tensor::wgmma_conditions;
 use satune_ir::DType;
 use std::collections::VecDeque;
 
@@ -140,7 +141,7 @@ impl Runner<'_> {
         b: &Descriptor,
         first: usize,
     ) -> Result<(), Fault> {
-        let known = matches!(op.operand, DType::F16 | DType::BF16 | DType::F32 | DType::I8);
+        let known = wgmma_conditions::multiplies(op.operand);
         if op.n % 8 != 0 || op.n == 0 || op.n > 256 || !known || self.kernel.array(d.0).dtype != op.accumulator() {
             return Err(self.machine("a wgmma that the machine does not have".into()));
         }

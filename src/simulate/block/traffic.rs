@@ -44,7 +44,7 @@ impl Runner<'_> {
         for row in elements.chunks(map.tile[0] as usize) {
             let mut inside = row.iter().filter_map(|(_, global)| global.map(|(_, i)| i as u64 * bytes));
             let Some(first) = inside.next() else { continue };
-            let end = inside.last().unwrap_or(first) + bytes;
+            let end = inside.next_back().unwrap_or(first) + bytes;
             touched += (end - 1) / 32 - first / 32 + 1;
             ideal += (end - first).div_ceil(32);
         }

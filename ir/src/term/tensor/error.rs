@@ -81,6 +81,9 @@ pub enum TensorError {
         /// What forbids them.
         why: &'static str,
     },
+    /// Steps along k that cannot be dealt out evenly.
+    #[error("stream-K: {0}")]
+    StreamK(&'static str),
     /// More parts than tiles along k.
     #[error("{parts} parts of {tiles} tiles along k")]
     Split {

@@ -15,7 +15,7 @@ pub struct Gemm {
     pub n: i64,
     /// Extent of the sum.
     pub k: i64,
-    /// Type of A's and B's elements: f16, bf16, f32 (multiplied as tf32), i8.
+    /// Type of A's and B's elements: f16, bf16, f32 (multiplied as tf32), i8; fp8 on `wgmma`.
     pub operand: DType,
     /// Type of C's elements.
     pub output: DType,
@@ -102,7 +102,7 @@ impl Gemm {
         let epilogue = super::epilogue::recognized(contraction).map_err(NotGemm)?;
         let name = contraction.block_name.clone();
         let gemm = Gemm { name, m, n, k, operand, output, a_transposed, b_transposed, epilogue };
-        if !matches!(operand, DType::F16 | DType::BF16 | DType::F32 | DType::I8) {
+        if !super::wgmma::multiplies(operand) {
             return no(&format!("no instruction multiplies {operand:?}"));
         }
         if gemm.accumulator() != contraction.accumulate {

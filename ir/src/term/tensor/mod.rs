@@ -10,6 +10,7 @@ mod mma;
 mod node;
 mod operand;
 mod read;
+mod stream_k;
 mod wgmma;
 
 pub use error::TensorError;
@@ -20,6 +21,7 @@ pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};
 pub use node::{Kind, Matrix, MmaLoop, TensorNode, TensorStage};
 pub use operand::{CopyOrder, OperandPlan, TileLayout, Turn};
 pub use read::TensorSchedule;
+pub use stream_k::StreamK;
 pub use wgmma::{TileStore, WgmmaPlan};
 
 /// The conditions of `mma.sync` plans, one by one.
@@ -35,7 +37,8 @@ pub mod mma_conditions {
 
 /// The conditions of `wgmma` plans, one by one.
 pub mod wgmma_conditions {
-    pub use super::wgmma::{cluster, consumers, operands, rows, split, stages, store, sums, tile};
+    pub use super::stream_k::stream_k;
+    pub use super::wgmma::{cluster, consumers, multiplies, operands, rows, split, stages, store, sums, tile};
 }
 
 /// Shared memory that a block can have on the largest GPUs, bytes.

@@ -30,6 +30,8 @@ pub enum TensorNode {
         blocks: Option<u32>,
         /// Tiles along m and n whose blocks form a cluster.
         cluster: [u32; 2],
+        /// The blocks share the tiles' steps along k evenly, and a second kernel adds their sums.
+        stream_k: bool,
     },
     /// How warps write C.
     Store {
@@ -277,12 +279,19 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             (*op == o && b.team == Team::Grid && in_memory(b.c)).then_some(grid)
         }
         (
-            TensorNode::Wgmma { consumers, ping_pong, .. },
+            TensorNode::Wgmma { consumers, ping_pong, stream_k, .. },
             TensorStage::Store(_),
             Kind::Wgmma { consumers: c, ping_pong: p },
         ) => {
             let team = Team::Cta((c + 1) * 128);
-            (*consumers == c && *ping_pong == p && b.team == team && in_memory(b.c)).then_some(grid)
+            let fits = *consumers == c && *ping_pong == p && b.team == team && in_memory(b.c);
+            // With stream-K the blocks write partial sums of what is, as a whole, C.
+            let c = match (stream_k, b.c) {
+                (false, c) => c,
+                (true, Place::Workspace) => Place::Global,
+                (true, _) => return None,
+            };
+            fits.then_some(State { c, ..grid })
         }
         (TensorNode::Store { store, to }, TensorStage::Ring(_), Kind::Mma(_)) => {
             stored(*store != Store::Direct, *to).then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
@@ -320,11 +329,12 @@ impl fmt::Display for TensorNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TensorNode::Mma { op } => write!(f, "cta:mma:{op:?}"),
-            TensorNode::Wgmma { consumers, ping_pong, blocks, cluster } => {
+            TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k } => {
                 write!(f, "cta:wgmma:{consumers}{}", if *ping_pong { ":in-turn" } else { "" })?;
                 if *cluster != [1, 1] {
                     write!(f, ":cluster:{}x{}", cluster[0], cluster[1])?;
                 }
+                f.write_str(if *stream_k { ":stream-k" } else { "" })?;
                 blocks.map_or(Ok(()), |b| write!(f, ":persistent:{b}"))
             }
             TensorNode::Store { store, .. } => write!(f, "store:{store:?}"),

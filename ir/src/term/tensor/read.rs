@@ -120,7 +120,7 @@ impl TensorSchedule {
                 Stage::Tensor(TensorStage::Multiply(Kind::Wgmma { consumers, ping_pong })),
             ) => {
                 let own = if ping_pong { 1 } else { i64::from(consumers) };
-                let (grid, cluster) = parts.grid.ok_or_else(|| wrong("it has no blocks"))?;
+                let (grid, cluster, stream_k) = parts.grid.ok_or_else(|| wrong("it has no blocks"))?;
                 let plan = WgmmaPlan {
                     tile: [tile.m * own, tile.n, tile.k],
                     consumers,
@@ -132,6 +132,7 @@ impl TensorSchedule {
                     blocks: grid,
                     cluster,
                     split_k,
+                    stream_k,
                     store: parts.store_tile.ok_or_else(|| wrong("C is not stored"))?,
                 };
                 plan.check(gemm).map_err(|e| Incomplete(e.to_string()))?;
@@ -151,7 +152,7 @@ struct Parts {
     warps: Option<([i64; 2], [u32; 2], Option<u32>)>,
     side: Side,
     operands: [OperandPlan; 2],
-    grid: Option<(Option<u32>, [u32; 2])>,
+    grid: Option<(Option<u32>, [u32; 2], bool)>,
     leaf: Option<(Matrix, crate::term::State)>,
 }
 
@@ -166,7 +167,7 @@ impl Parts {
     fn take(&mut self, node: &TensorNode) {
         match *node {
             TensorNode::Mma { .. } | TensorNode::Consumers { .. } => {}
-            TensorNode::Wgmma { blocks, cluster, .. } => self.grid = Some((blocks, cluster)),
+            TensorNode::Wgmma { blocks, cluster, stream_k, .. } => self.grid = Some((blocks, cluster, stream_k)),
             TensorNode::Store { store, .. } => self.store = Some(store),
             TensorNode::StoreTile { store, .. } => self.store_tile = Some(store),
             TensorNode::Ring { stages, slack, .. } => (self.stages, self.slack) = (Some(stages), slack),

@@ -1,5 +1,5 @@
 //! Schedules on `wgmma`, and when they fit.
-use super::{multiple, tiles, Gemm, Raster, TensorError, MOST_SHARED};
+use super::{multiple, stream_k, tiles, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
 use crate::DType;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,10 @@ pub struct WgmmaPlan {
     pub cluster: [u32; 2],
     /// Parts of k, summed by a second kernel.
     pub split_k: i64,
+    /// Instead of tiles, the steps along k of all tiles are dealt out to the blocks evenly; a second kernel adds what
+    /// several blocks have of a tile. See [`StreamK`].
+    #[serde(default)]
+    pub stream_k: bool,
     /// How C is written.
     pub store: TileStore,
 }
@@ -67,9 +71,10 @@ impl WgmmaPlan {
         multiple("split_k", self.split_k, 1)?;
         split(gemm, self.tile[2], self.split_k)?;
         rows(gemm)?;
-        store(gemm, self.store, self.split_k > 1, self.tile[1])?;
+        store(gemm, self.store, self.partial(), self.tile[1])?;
         sums(self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
+        stream_k::stream_k(self, gemm)?;
         let bytes = self.shared_bytes(gemm);
         if bytes > MOST_SHARED {
             return Err(TensorError::Shared { bytes, most: MOST_SHARED });
@@ -99,6 +104,16 @@ impl WgmmaPlan {
         self.cluster[0].saturating_mul(self.cluster[1])
     }
 
+    /// Whether the kernel writes partial sums, which a second one adds.
+    pub fn partial(&self) -> bool {
+        self.split_k > 1 || self.stream_k
+    }
+
+    /// Partial sums that a result may have.
+    pub fn sums_of_result(&self, gemm: &Gemm) -> i64 {
+        StreamK::of(self, gemm).map_or(self.split_k, |stream| stream.parts().max(2))
+    }
+
     /// Tiles of C that are in work at once.
     pub fn parts(&self) -> i64 {
         parts(self.consumers, self.ping_pong)
@@ -116,7 +131,7 @@ impl WgmmaPlan {
 
     /// Blocks of the launch.
     pub fn grid(&self, gemm: &Gemm) -> i64 {
-        let total = self.tiles(gemm);
+        let total = if self.stream_k { i64::MAX } else { self.tiles(gemm) };
         self.blocks.map_or(total, |grid| i64::from(grid.max(1)).min(total))
     }
 
@@ -131,7 +146,11 @@ impl WgmmaPlan {
                     [1, 1] => String::new(),
                     [m, n] => format!(", clusters of {m}x{n} tiles"),
                 },
-                self.blocks.map_or(String::new(), |b| format!(", {b} blocks walk over the tiles")),
+                self.blocks.map_or(String::new(), |b| {
+                    let what =
+                        if self.stream_k { "share the tiles' steps along k evenly" } else { "walk over the tiles" };
+                    format!(", {b} blocks {what}")
+                }),
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
             format!(
@@ -171,9 +190,15 @@ fn registers(consumers: u32) -> Option<(u32, u32)> {
     }
 }
 
+/// Whether `wgmma` multiplies operands of a type.
+pub fn multiplies(operand: DType) -> bool {
+    use DType::{BF16, F16, F32, F8E4M3, F8E5M2, I8};
+    matches!(operand, F16 | BF16 | F32 | I8 | F8E4M3 | F8E5M2)
+}
+
 /// The instruction takes the problem's operands, in their order of storage.
 pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
-    if !matches!(gemm.operand, DType::F16 | DType::BF16 | DType::F32 | DType::I8) {
+    if !multiplies(gemm.operand) {
         return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
     }
     for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {

@@ -2,7 +2,7 @@
 use super::super::error::{Fail, Res};
 use super::{call, elements, Args, Name, Reader};
 use crate::fold::{self, boolean, float, int32};
-use crate::{BinOp, BufferId, DType, Expr};
+use crate::{fp8, BinOp, BufferId, DType, Expr};
 use ruff_python_ast as ast;
 use std::sync::Arc;
 
@@ -408,6 +408,8 @@ fn limit(t: DType, largest: bool) -> Expr {
         DType::F16 => 65504.0,
         DType::BF16 => f64::from(half::bf16::MAX.to_f32()),
         DType::F64 => f64::MAX,
+        DType::F8E4M3 => fp8::E4M3.largest,
+        DType::F8E5M2 => fp8::E5M2.largest,
         _ => f64::from(f32::MAX),
     };
     float(if largest { value } else { -value }, t)

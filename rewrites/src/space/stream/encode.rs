@@ -171,19 +171,59 @@ fn split_rows(state: &Replay, stream: &Stream, parts: i64) -> Option<Stream> {
     Some(made)
 }
 
+/// Why a block of a program is not inlined, in the primitives' words; `None` where it could be.
+pub fn why_not_inlined(program: &Program, block: &str) -> Option<String> {
+    let state = Replay::strict(program).ok()?;
+    let refusal = |reverse: bool| {
+        let mut next = state.clone();
+        let all = calls(&Inlining { block: block.into(), reverse });
+        all.iter().find_map(|call| next.call(call).err()).map(|e| e.detail.clone())
+    };
+    Some(format!("{}; into its producer: {}", refusal(false)?, refusal(true)?))
+}
+
+/// Why the rows of a program's reductions are not split into so many parts; `None` where they can be.
+pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
+    if parts == 1 || offered(stream).contains(&parts) {
+        return None;
+    }
+    if !(1..=MOST_PARTS).contains(&parts) || parts & (parts - 1) != 0 {
+        return Some(format!("rows are split into a power of two of parts, {MOST_PARTS} at most; {parts} is none"));
+    }
+    let Some((block, rows, columns)) = reductions(stream).max_by_key(|(_, rows, columns)| (*columns % parts, *rows))
+    else {
+        return Some("no block reduces over one iterator: there are no rows to split".into());
+    };
+    Some(if columns % parts != 0 {
+        format!("{parts} parts do not divide the {columns} columns of {}", block.name)
+    } else if columns / parts < LEAST_PART {
+        format!(
+            "{parts} parts of a row of {} have {} elements each; {LEAST_PART} are the least",
+            block.name,
+            columns / parts
+        )
+    } else {
+        format!(
+            "{rows} rows of {} in {parts} parts are {}; up to {MOST_ROWS} are split, for more give every multiprocessor work as they are",
+            block.name,
+            rows.saturating_mul(parts)
+        )
+    })
+}
+
 /// The calls that split the rows of every reduction and add the parts up in a block of their own.
 pub(super) fn part_calls(stream: &Stream, parts: i64) -> Vec<Call> {
     let mut out = Vec::new();
     for (number, (block, _, _)) in reductions(stream).enumerate() {
         let name = |stem: &str| format!("{stem}_{number}");
         let var = |stem: &str| json!(format!("${}", name(stem)));
-        out.push(Call::new("get_sblock", [json!(block.name)]).into_name(&name("whole")));
-        out.push(Call::new("get_loops", [var("whole")]).into_name(&name("row_loops")));
+        out.push(Call::new("get_sblock", [json!(block.name)]).into_name(name("whole")));
+        out.push(Call::new("get_loops", [var("whole")]).into_name(name("row_loops")));
         let mut split = Call::new("split", [json!(format!("${}[-1]", name("row_loops")))]);
         split.kwargs.insert("factors".into(), Value::Array(vec![json!(parts), Value::Null]));
         split.out = Some(Out::Many(vec![name("part"), name("in_part")]));
         out.push(split);
-        out.push(Call::new("rfactor", [var("part"), json!(-1)]).into_name(&name("partial")));
+        out.push(Call::new("rfactor", [var("part"), json!(-1)]).into_name(name("partial")));
     }
     out
 }

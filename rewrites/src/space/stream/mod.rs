@@ -8,7 +8,7 @@ pub mod rules;
 
 pub use condition::StreamCondition;
 pub use derive::trace;
-pub use encode::{streams, streams_of, StreamError};
+pub use encode::{streams, streams_of, why_not_inlined, why_not_parted, StreamError};
 pub use menu::StreamMenu;
 
 use super::Explored;

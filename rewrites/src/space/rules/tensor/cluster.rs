@@ -24,7 +24,7 @@ impl Rule for BindCluster {
             for cluster in menu.clusters.iter().copied() {
                 let whole = wgmma_conditions::cluster(gemm, tile, cluster, blocks).is_ok();
                 if engine.holds(Condition::WgmmaCluster, whole) {
-                    enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster });
+                    enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k: false });
                 }
             }
         }

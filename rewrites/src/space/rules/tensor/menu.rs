@@ -85,7 +85,7 @@ impl TensorMenu {
         let operand = contraction.a.dtype;
         let bytes = i64::from(operand.bytes()).max(1);
         let allowed = match operand {
-            DType::F16 | DType::BF16 | DType::I8 => true,
+            DType::F16 | DType::BF16 | DType::I8 | DType::F8E4M3 | DType::F8E5M2 => true,
             DType::F32 => cores.tf32,
             _ => false,
         };

@@ -8,6 +8,7 @@ mod menu;
 mod operand;
 mod ring;
 mod store;
+mod stream_k;
 mod tensorize;
 mod warps;
 
@@ -48,6 +49,7 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     if wgmma {
         rules.push(Box::new(tensorize::TensorizeWgmma(offer.clone())));
         rules.push(Box::new(cluster::BindCluster(offer.clone())));
+        rules.push(Box::new(stream_k::ShareSteps(offer.clone())));
         rules.push(Box::new(store::StoreTiles(offer.clone())));
         rules.push(Box::new(ring::TmaRing(offer.clone())));
         rules.push(Box::new(consumers::BindConsumers));

@@ -44,7 +44,7 @@ impl Rule for TensorizeWgmma {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         for Team { consumers, ping_pong, blocks } in teams(&self.0, engine, node, state) {
-            enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster: [1, 1] });
+            enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster: [1, 1], stream_k: false });
         }
     }
 }
@@ -59,10 +59,11 @@ pub(super) struct Team {
 
 /// The node under consideration begins such a block.
 pub(super) fn enter(engine: &mut Engine<'_>, state: &State, node: TensorNode) {
-    let TensorNode::Wgmma { consumers, ping_pong, .. } = node else { return };
+    let TensorNode::Wgmma { consumers, ping_pong, stream_k, .. } = node else { return };
     let kind = Kind::Wgmma { consumers, ping_pong };
     let team = term::Team::Cta((consumers + 1) * 128);
-    decide(engine, node, State { team, ..at(state, TensorStage::Store(kind)) });
+    let c = if stream_k { Place::Workspace } else { state.c };
+    decide(engine, node, State { team, c, ..at(state, TensorStage::Store(kind)) });
 }
 
 /// What may compute the tiles of an unscheduled block.

@@ -1,0 +1,57 @@
+//! Stream-K: blocks of a fixed grid share the steps along k of all tiles evenly.
+use super::tensorize::{enter, Team};
+use super::Offer;
+use crate::space::{Condition, Engine, Rule};
+use satune_ir::term::tensor::{wgmma_conditions, StreamK, TensorNode, WgmmaPlan};
+use satune_ir::term::tensor::{Raster, TileStore};
+use satune_ir::term::{Place, State, Term};
+use std::sync::Arc;
+
+/// `(grid nest) = (steps of (cta producer and consumers nest), and their sums added)`. Sums may be added in any order, and
+/// are in that of k.
+///
+/// Side condition: k is not split, consumers work on a tile together, and no block is idle. That its tiles alone do not
+/// fill the grid evenly is no condition, but what makes it worth a place in the space.
+pub struct ShareSteps(pub(super) Arc<Offer>);
+
+impl Rule for ShareSteps {
+    fn name(&self) -> &'static str {
+        "split, bind to blocks evenly (stream-K)"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
+        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        if state.c != Place::Global {
+            return;
+        }
+        let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
+        for Team { consumers, ping_pong, blocks } in super::tensorize::teams(&self.0, engine, node, state) {
+            // One of the teams stands for all grids, some of which have more blocks than there are tiles.
+            if blocks.is_some() {
+                continue;
+            }
+            for grid in menu.grids.iter().copied() {
+                let plan = WgmmaPlan {
+                    tile,
+                    consumers,
+                    ping_pong,
+                    stages: 2,
+                    by_rows: false,
+                    eager_release: false,
+                    raster: Raster::rows(1),
+                    blocks: Some(grid),
+                    cluster: [1, 1],
+                    split_k: 1,
+                    stream_k: true,
+                    store: TileStore::Direct,
+                };
+                let even = StreamK::of(&plan, gemm).is_some_and(|s| s.tiles % s.blocks == 0);
+                let shared = wgmma_conditions::stream_k(&plan, gemm).is_ok();
+                if engine.holds(Condition::WgmmaStream, shared) && !even {
+                    let (blocks, cluster) = (Some(grid), [1, 1]);
+                    enter(engine, state, TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k: true });
+                }
+            }
+        }
+    }
+}

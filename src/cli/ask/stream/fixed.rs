@@ -1,0 +1,245 @@
+//! What a question fixes of a streaming schedule, and which programs of a space keep to it.
+use crate::cli::ask::Fixes;
+use egg::{Id, RecExpr};
+use satune_extract::Counts;
+use satune_ir::term::stream::{KernelPlan, Place, Step, Stream, StreamPlan, StreamTerm};
+use satune_ir::term::{Role, Space};
+
+/// How a kernel runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli::ask) enum Kind {
+    Rows,
+    Flat,
+    Tile,
+}
+
+/// What is fixed of kernels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::cli::ask) struct Kernel {
+    /// The blocks of the kernel, all of them.
+    pub blocks: Option<Vec<String>>,
+    pub kind: Option<Kind>,
+    /// Rows of a block of threads.
+    pub rows: Option<i64>,
+    pub side_by_side: Option<i64>,
+    pub threads: Option<i64>,
+    pub vector: Option<i64>,
+    /// Unrolled steps of a flat kernel.
+    pub steps: Option<i64>,
+    pub tile: Option<i64>,
+    pub pad: Option<i64>,
+    /// Where buffers are held.
+    pub held: Vec<(String, Place)>,
+    /// Whether the loops of blocks are unrolled.
+    pub unroll: Vec<(String, bool)>,
+}
+
+/// What a question fixes; the rest is free.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::cli::ask) struct Fixed {
+    /// Blocks, and whether they are inlined.
+    pub inlined: Vec<(String, bool)>,
+    /// Parts that rows are split into.
+    pub parts: Option<i64>,
+    /// Whether there is one kernel only.
+    pub one: bool,
+    /// The kernel that has a block, or every one.
+    pub kernels: Vec<(Option<String>, Kernel)>,
+}
+
+/// The range of blocks that a state is about.
+fn range(step: Step) -> Option<(usize, usize)> {
+    let (from, to) = match step {
+        Step::Kernel { from, to } | Step::Row(from, to, _) => (from, to),
+        Step::Flat(block, _) | Step::Tile(block, _) => (block, block + 1),
+        Step::Inline(_) | Step::Parts | Step::Kernels(_) => return None,
+    };
+    Some((usize::from(from), usize::from(to)))
+}
+
+impl Kernel {
+    /// How the kernel must run for its words to mean something.
+    pub fn implied(&self) -> Option<Kind> {
+        let rows = self.rows.is_some() || !self.held.is_empty() || !self.unroll.is_empty();
+        if self.tile.is_some() || self.pad.is_some() {
+            Some(Kind::Tile)
+        } else if rows {
+            Some(Kind::Rows)
+        } else if self.steps.is_some() {
+            Some(Kind::Flat)
+        } else {
+            self.kind
+        }
+    }
+
+    fn keeps(&self, node: &StreamTerm, step: Step, stream: &Stream, named: bool) -> bool {
+        let Some((from, to)) = range(step) else { return true };
+        let same = |fixed: Option<i64>, value: i64| fixed.is_none_or(|f| f == value);
+        let kind = match (node, step) {
+            (StreamTerm::Tile { .. }, _) => Some(Kind::Tile),
+            (StreamTerm::Loop { .. }, Step::Kernel { .. }) => {
+                Some(if stream.row_shape(from, to).is_some() { Kind::Rows } else { Kind::Flat })
+            }
+            _ => None,
+        };
+        if let (Some(kind), Some(wanted)) = (kind, self.implied()) {
+            let able = match wanted {
+                Kind::Rows => stream.fits_row(from, to),
+                Kind::Flat => to == from + 1 && stream.fits_flat(from),
+                Kind::Tile => to == from + 1 && stream.transposed(from).is_some(),
+            };
+            // A word about kernels of one kind says nothing of those that cannot be of it, unless they are named.
+            if kind != wanted && (able || named) {
+                return false;
+            }
+        }
+        match (node, step) {
+            (StreamTerm::Tile { side, .. }, _) => same(self.tile, *side),
+            (StreamTerm::Wide { vector, .. }, _) => same(self.vector, *vector),
+            (StreamTerm::Team { threads, .. }, _) => same(self.threads, *threads),
+            (StreamTerm::Pad { pad, .. }, _) => same(self.pad, *pad),
+            (StreamTerm::Loop { extent, total, .. }, Step::Kernel { .. }) => {
+                // Of a row kernel the loop over blocks; of a flat one the rows side by side.
+                let rows = total / (*extent).max(1);
+                if kind == Some(Kind::Rows) {
+                    same(self.rows, rows)
+                } else {
+                    same(self.side_by_side, rows)
+                }
+            }
+            (StreamTerm::Loop { role: Role::Unroll, extent, .. }, _) => same(self.steps, *extent),
+            (StreamTerm::Loop { role: Role::Thread, extent, .. }, _) => same(self.threads, *extent),
+            (StreamTerm::Loop { role: Role::Vector, extent, .. }, _) => same(self.vector, *extent),
+            (StreamTerm::Rows { side_by_side, .. }, _) => same(self.side_by_side, *side_by_side),
+            (StreamTerm::Columns { threads, vector, .. }, _) => {
+                same(self.threads, *threads) && same(self.vector, *vector)
+            }
+            (StreamTerm::Hold { buffer, place, .. }, _) => {
+                let name = stream.buffers.get(usize::from(*buffer)).map(|b| b.name.as_str());
+                self.held.iter().all(|(b, p)| Some(b.as_str()) != name || p == place)
+            }
+            (StreamTerm::Stage { block, unroll, .. }, _) => {
+                let name = stream.blocks.get(usize::from(*block)).map(|b| b.name.as_str());
+                self.unroll.iter().all(|(b, u)| Some(b.as_str()) != name || u == unroll)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Fixed {
+    /// Every decision of a plan.
+    pub fn of(plan: &StreamPlan) -> Fixed {
+        let mut fixed = Fixed { parts: Some(plan.parts), one: plan.kernels.len() == 1, ..Fixed::default() };
+        fixed.inlined = plan.inlined.iter().map(|i| (i.block.clone(), true)).collect();
+        for kernel in &plan.kernels {
+            let blocks: Vec<String> = kernel.blocks().into_iter().map(String::from).collect();
+            let parted = |name: &String| name.trim_end_matches("_rf").to_string();
+            fixed.inlined.extend(blocks.iter().map(|b| (if plan.parts > 1 { parted(b) } else { b.clone() }, false)));
+            let first = blocks.first().cloned();
+            let mut own = Kernel { blocks: Some(blocks), ..Kernel::default() };
+            match kernel {
+                KernelPlan::Row(p) => {
+                    own.kind = Some(Kind::Rows);
+                    own.rows = Some(p.rows_per_block());
+                    (own.side_by_side, own.threads, own.vector) =
+                        (Some(p.side_by_side), Some(p.threads), Some(p.vector));
+                    own.held = p.held.iter().map(|h| (h.buffer.clone(), h.place)).collect();
+                    own.unroll = p.blocks.iter().cloned().zip(p.unroll.iter().copied()).collect();
+                }
+                KernelPlan::Flat(p) => {
+                    own.kind = Some(Kind::Flat);
+                    (own.side_by_side, own.threads, own.vector) =
+                        (Some(p.side_by_side), Some(p.threads), Some(p.vector));
+                    own.steps = Some(p.steps);
+                }
+                KernelPlan::Tile(p) => {
+                    own.kind = Some(Kind::Tile);
+                    (own.tile, own.threads, own.vector, own.pad) =
+                        (Some(p.side), Some(p.threads), Some(p.vector), Some(p.pad));
+                }
+            }
+            fixed.kernels.push((first, own));
+        }
+        fixed
+    }
+
+    /// A program that keeps to the question, where there is one.
+    pub fn only(&self, space: &Space<StreamTerm>) -> Option<RecExpr<StreamTerm>> {
+        let part = space.restricted(&|class, node| self.keeps(space, class, node));
+        let mut rng = <rand::rngs::StdRng as rand::SeedableRng>::seed_from_u64(0);
+        Counts::of(&part).sample(&part, &mut rng)
+    }
+}
+
+impl Fixes for Fixed {
+    type Term = StreamTerm;
+
+    fn keeps(&self, space: &Space<StreamTerm>, class: Id, node: &StreamTerm) -> bool {
+        let state = space.state(class);
+        let problem = space.problem();
+        let decided = |block: u8, inlined: bool| {
+            let name = problem.source.get(usize::from(block));
+            self.inlined.iter().all(|(b, i)| Some(b) != name || *i == inlined)
+        };
+        let Some(stream) = problem.variants.get(usize::from(state.variant)) else { return true };
+        match node {
+            StreamTerm::Inline { block, .. } => return decided(*block, true),
+            StreamTerm::Keep { block, .. } => return decided(*block, false),
+            StreamTerm::Parts { parts, .. } => return self.parts.is_none_or(|p| p == *parts),
+            StreamTerm::Launch { from, to, .. } | StreamTerm::Last { from, to, .. } => {
+                let (from, to) = (usize::from(*from), usize::from(*to));
+                let names: Vec<&str> = stream.blocks[from..to].iter().map(|b| b.name.as_str()).collect();
+                let together = self.kernels.iter().filter_map(|(_, k)| k.blocks.as_ref()).all(|wanted| {
+                    // The kernel that has one of them has them all, and no other.
+                    !wanted.iter().any(|w| names.contains(&w.as_str())) || names == *wanted
+                });
+                return together && !(self.one && matches!(node, StreamTerm::Launch { .. }));
+            }
+            _ => {}
+        }
+        let Some((from, to)) = range(state.step) else { return true };
+        self.kernels.iter().all(|(name, kernel)| {
+            let mine = name.as_ref().is_none_or(|n| stream.blocks[from..to].iter().any(|b| b.name == *n));
+            !mine || kernel.keeps(node, state.step, stream, name.is_some())
+        })
+    }
+
+    fn freer(&self) -> Vec<(String, Fixed)> {
+        let mut out: Vec<(String, Fixed)> = Vec::new();
+        let mut without = |name: String, change: &dyn Fn(&mut Fixed)| {
+            let mut freer = self.clone();
+            change(&mut freer);
+            out.push((name, freer));
+        };
+        for (at, (block, inlined)) in self.inlined.iter().enumerate() {
+            let word = if *inlined { "inline" } else { "keep" };
+            without(format!("{word} {block}"), &|f| {
+                f.inlined.remove(at);
+            });
+        }
+        without("parts".into(), &|f| f.parts = None);
+        without("one kernel".into(), &|f| f.one = false);
+        type Change = fn(&mut Kernel);
+        let words: [(&str, Change); 11] = [
+            ("kernel", |k| k.blocks = None),
+            ("as", |k| k.kind = None),
+            ("rows", |k| k.rows = None),
+            ("side by side", |k| k.side_by_side = None),
+            ("threads", |k| k.threads = None),
+            ("vector", |k| k.vector = None),
+            ("steps", |k| k.steps = None),
+            ("tile", |k| k.tile = None),
+            ("pad", |k| k.pad = None),
+            ("hold", |k| k.held.clear()),
+            ("unroll", |k| k.unroll.clear()),
+        ];
+        for (at, (block, _)) in self.kernels.iter().enumerate() {
+            for (word, change) in words {
+                let of = block.as_ref().map_or_else(String::new, |b| format!("{b}: "));
+                without(format!("{of}{word}"), &|f| change(&mut f.kernels[at].1));
+            }
+        }
+        out
+    }
+}

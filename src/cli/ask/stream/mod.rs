@@ -1,0 +1,52 @@
+//! Questions about the schedules of a streaming program.
+mod fixed;
+mod legal;
+mod parse;
+
+pub(super) use parse::WORDS;
+
+use super::{Askable, Failure};
+use crate::streaming::{self, StreamProblem};
+use crate::workload::Explorable;
+use fixed::Fixed;
+use satune_extract::Descriptor;
+use satune_ir::term::stream::{StreamPlan, StreamTerm};
+use satune_ir::term::{Schedule, Space};
+
+impl Askable for StreamProblem {
+    type Fixed = Fixed;
+
+    fn question(&self, text: &str) -> Result<Fixed, String> {
+        parse::parse(text, &self.streams)
+    }
+
+    fn fixed_of(&self, plan: &Schedule) -> Result<Fixed, String> {
+        match plan {
+            Schedule::Stream(plan) => Ok(Fixed::of(plan)),
+            _ => Err("the schedule is one of a product, and the program one of streaming blocks".into()),
+        }
+    }
+
+    fn asked_space(&self, gpu: &Descriptor) -> Result<Space<StreamTerm>, Failure> {
+        Ok(self.space(gpu)?)
+    }
+
+    fn outside(&self, fixed: &Fixed, _: &Descriptor) -> Vec<String> {
+        let mut out = legal::outside(fixed, &streaming::menu());
+        out.extend(legal::impossible(fixed, &self.streams));
+        out
+    }
+
+    fn broken(&self, fixed: &Fixed, gpu: &Descriptor) -> Vec<String> {
+        legal::broken(fixed, self, gpu)
+    }
+
+    fn missing(&self, space: &Space<StreamTerm>, plan: &Schedule) -> Option<String> {
+        // Everything that a plan says is fixed, so what is left is the plan or nothing.
+        let Schedule::Stream(plan) = plan else { return None };
+        let known = self.streams.of_plan(plan).is_some();
+        let term = Fixed::of(plan).only(space);
+        let found = term.and_then(|term| StreamPlan::from_term(&term, &self.streams).ok());
+        (!known || found.as_ref() != Some(plan)).then(|| "the space does not hold this very schedule".to_string())
+    }
+}

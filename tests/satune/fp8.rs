@@ -1,0 +1,181 @@
+//! Floats of 8 bits: from the operator to kernels. The kernels on `wgmma` themselves are in `hopper`.
+use crate::compiles::compile;
+use crate::support::{gemm, h200};
+use satune::compile::Job;
+use satune::device::cuda::support_text;
+use satune::explore::check;
+use satune::operators;
+use satune_extract::{best, Counts, Descriptor, Query};
+use satune_ir::fp8::{Format, E4M3, E5M2};
+use satune_ir::interp::{self, Array};
+use satune_ir::term::tensor::{Gemm, TensorError, WgmmaPlan};
+use satune_ir::term::{Plan, Schedule};
+use satune_ir::{tvmscript, DType};
+use std::process::Command;
+use std::time::Duration;
+
+/// The conversions of the CUDA text without the newer GPUs' instructions, compiled as C++: every number to f32, and every
+/// f32 from a comb of them, as the interpreter converts.
+#[test]
+fn conversions_bit_by_bit_are_the_interpreters() {
+    let head = r#"
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+#define __device__ static
+#define __global__
+#define __shared__ static
+struct Dim { int x; };
+static Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};
+static void __syncthreads() {}
+static long long clock64() { return 0; }
+static unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
+static float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
+static float half_value(unsigned short h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    float f = e == 31 ? (m ? NAN : INFINITY) : e ? ldexpf(1024 + m, e - 25) : ldexpf(m, -24);
+    return h & 0x8000 ? -f : f;
+}
+#define asm(...) ((void)0)
+"#;
+    let main = r#"
+int main()
+{
+    for (int b = 0; b < 256; ++b) printf("%a\n", load((factor_t)b));
+    // Over all exponents that matter: numbers in between, then every tie.
+    for (unsigned step : {0x1ffffu, 0x80000u}) for (unsigned u = 0x36000000u; u < 0x48000000u; u += step)
+        for (unsigned s = 0; s < 2; ++s) printf("%08x %02x\n", u | s << 31, (unsigned)store(__uint_as_float(u | s << 31)));
+    for (unsigned u : {0u, 0x80000000u, 0x7f800000u, 0xff800000u, 0x7fc00000u, 0x42e40000u, 0x00000001u})
+        printf("%08x %02x\n", u, (unsigned)store(__uint_as_float(u)));
+    return 0;
+}
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    for (dtype, format) in [(DType::F8E4M3, E4M3), (DType::F8E5M2, E5M2)] {
+        let text = support_text(dtype, DType::F32)
+            .replace("asm volatile(", "asm(")
+            .replace("asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(half));", "f = half_value(half);");
+        let (source, program) = (folder.path().join("fp8.cpp"), folder.path().join("fp8"));
+        std::fs::write(&source, format!("{head}{text}{main}")).unwrap();
+        let Ok(compiled) = Command::new("c++").args(["-O1", "-w", "-o"]).arg(&program).arg(&source).output() else {
+            println!("skipped: conversions_bit_by_bit_are_the_interpreters (no C++ compiler)");
+            return;
+        };
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let run = Command::new(&program).output().unwrap();
+        assert!(run.status.success());
+        let out = String::from_utf8(run.stdout).unwrap();
+        let lines: Vec<&str> = out.lines().collect();
+        assert!(lines.len() > 2000);
+        for (bits, line) in (0..=255_u8).zip(&lines) {
+            assert_eq!(
+                hexadecimal(line).to_bits(),
+                canonical(format.value(bits)).to_bits(),
+                "{dtype:?} {bits:#x}: {line}"
+            );
+        }
+        for line in &lines[256..] {
+            let (from, to) = line.split_once(' ').unwrap();
+            let value = f64::from(f32::from_bits(u32::from_str_radix(from, 16).unwrap()));
+            assert_eq!(u8::from_str_radix(to, 16).unwrap(), bits_of(format, value), "{dtype:?} {value}");
+        }
+    }
+}
+
+fn bits_of(format: Format, value: f64) -> u8 {
+    format.bits(value)
+}
+
+fn canonical(value: f64) -> f64 {
+    if value.is_nan() {
+        f64::NAN
+    } else {
+        value
+    }
+}
+
+/// What `%a` writes.
+fn hexadecimal(text: &str) -> f64 {
+    let (sign, rest) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
+    if rest == "nan" {
+        return f64::NAN;
+    }
+    if rest == "inf" {
+        return sign * f64::INFINITY;
+    }
+    let (mantissa, exponent) = rest.trim_start_matches("0x").split_once('p').unwrap();
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let value = u64::from_str_radix(&digits, 16).unwrap() as f64;
+    sign * value * 2_f64.powi(exponent.parse::<i32>().unwrap() - 4 * fraction.len() as i32)
+}
+
+#[test]
+fn operators_and_scripts_name_the_types() {
+    for (name, dtype, script) in [("e4m3", DType::F8E4M3, "float8_e4m3fn"), ("e5m2", DType::F8E5M2, "float8_e5m2")] {
+        let problem = operators::parse(&format!("gemm:4,6,8,{name},NT")).unwrap();
+        let c = &problem.contraction;
+        assert_eq!((c.a.dtype, c.accumulate, c.c.dtype), (dtype, DType::F32, DType::F32));
+        assert!(problem.script.contains(&format!("A: T.Buffer((4, 8), \"{script}\")")), "{}", problem.script);
+        let printed = tvmscript::print(&problem.program);
+        assert_eq!(tvmscript::print(&tvmscript::parse(&printed).unwrap()), printed);
+        // What does not fit is the nearest number, the largest beyond it.
+        let program = format!(
+            "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((4,), \"float32\"), B: T.Buffer((4,), \"{script}\")):\n    for i in range(4):\n        with T.sblock(\"B\"):\n            vi = T.axis.spatial(4, i)\n            B[vi] = T.Cast(\"{script}\", A[vi])\n"
+        );
+        let program = tvmscript::parse(&program).unwrap();
+        let input = Array::from_f64(DType::F32, &[4], &[1.05, -17.0, 1e6, 2.0_f64.powi(-30)]).unwrap();
+        let output = Array::unwritten(dtype, &[4]).unwrap();
+        let results = interp::run(&program, &[input, output]).unwrap();
+        let largest = if name == "e4m3" { 448.0 } else { 57344.0 };
+        assert_eq!(results[1].to_f64(), [1.0, -16.0, largest, 0.0], "{name}");
+    }
+}
+
+#[test]
+fn wgmma_takes_fp8_along_k_only() {
+    let gpu = Descriptor::load("h200").unwrap();
+    let query = Query { k: 1, diverse: false, limit: Duration::from_secs(60) };
+    let problem = operators::parse("gemm:64,64,256,e4m3,NT").unwrap();
+    let space = satune::explore::space(&problem, &gpu).unwrap();
+    let found = best(&space, &gpu, query);
+    let Schedule::Wgmma(plan) = &found.candidates[0].plan else { panic!("{:?}", found.candidates[0].plan) };
+    check(&found.candidates[0].plan, &problem.contraction, &h200()).unwrap();
+    for layout in ["NN", "TT", "TN"] {
+        let across = gemm(None, 64, 64, 256, DType::F8E4M3, DType::F32, layout);
+        let refused = plan.check(&Gemm::of(&across).unwrap()).unwrap_err();
+        assert!(matches!(refused, TensorError::Order { operand: DType::F8E4M3, .. }), "{layout}: {refused}");
+        assert!(refused.to_string().contains("only along k"), "{refused}");
+    }
+    // Nothing on tensor cores is left where an operand is stored across k, or the GPU has none for fp8.
+    for (operator, gpu_name) in [("gemm:64,64,256,e5m2,NN", "h200"), ("gemm:64,64,256,e5m2,NT", "a100")] {
+        let (problem, gpu) = (operators::parse(operator).unwrap(), Descriptor::load(gpu_name).unwrap());
+        let space = satune::explore::space(&problem, &gpu).unwrap();
+        let found = best(&space, &gpu, query);
+        assert!(matches!(found.candidates[0].plan, Schedule::Cores(_)), "{operator} on {gpu_name}");
+        check(&found.candidates[0].plan, &problem.contraction, &h200()).unwrap();
+    }
+    let wide = WgmmaPlan { tile: [64, 64, 64], ..plan.clone() };
+    assert!(wide.check(&Gemm::of(&problem.contraction).unwrap()).is_err(), "a tile has 128 bytes along k");
+}
+
+#[test]
+fn kernels_of_single_threads_compile_everywhere() {
+    use rand::SeedableRng;
+    let mut jobs = Vec::new();
+    let mut rng = rand::rngs::StdRng::seed_from_u64(5);
+    for (dtype, arch) in [(DType::F8E4M3, "sm_75"), (DType::F8E5M2, "sm_90")] {
+        let c = gemm(None, 48, 64, 32, dtype, DType::F32, "NN");
+        let space = crate::support::space(&c);
+        let plan = Plan::from_term(&Counts::of(&space).sample(&space, &mut rng).unwrap(), &c).unwrap();
+        check(&plan.clone().into(), &c, &h200()).unwrap();
+        for kernel in crate::support::kernels_of(&plan, &c).kernels {
+            jobs.push(Job { name: "k".into(), source: satune::cuda::print(&kernel), arch: arch.into() });
+        }
+    }
+    if let Some(compiled) = compile(&jobs, "kernels_of_single_threads_compile_everywhere") {
+        assert!(compiled.iter().all(|c| !c.cubin.is_empty()));
+    }
+}
