@@ -1,5 +1,6 @@
 //! Contractions by name: `gemm:M,N,K,dtype[,layout]`, `bmm:B,M,N,K,dtype[,layout]` and
-//! `gemm_bias_relu:M,N,K,dtype[,layout]`; [`crate::streaming`] has the operators that stream.
+//! `gemm_bias_relu:M,N,K,dtype[,layout]`, with options after the layout for what is done with the sums (`out=bf16`,
+//! `alpha=0.5`, `bias`, `relu`, `gelu`, `silu`, `residual`); [`crate::streaming`] has the operators that stream.
 use satune_ir::term::{Axis, Contraction, OperandInfo};
 use satune_ir::{tvmscript, DType, Program};
 
@@ -40,7 +41,7 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     if let Some(rest) = text.strip_prefix("gemm_bias_relu:") {
         return gemm_bias_relu(text, rest);
     }
-    let form = "write gemm:M,N,K,dtype[,layout] or bmm:B,M,N,K,dtype[,layout], for instance gemm:4096,4096,4096,f32,NN, or one of gemm_bias_relu, rowsum, mean, softmax, transpose, gemv, relu_chain";
+    let form = "write gemm:M,N,K,dtype[,layout][,options] or bmm:B,M,N,K,dtype[,layout][,options], for instance gemm:4096,4096,4096,bf16,TN,out=bf16, or one of gemm_bias_relu, rowsum, mean, softmax, transpose, gemv, relu_chain";
     let Some((operator, rest)) = text.split_once(':') else {
         return Err(error("there is no `:` after the operator's name".into(), form));
     };
@@ -50,7 +51,7 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         other => return Err(error(format!("unknown operator `{}`", clip(other)), form)),
     };
     let parts: Vec<&str> = rest.split(',').map(str::trim).collect();
-    if parts.len() != count + 1 && parts.len() != count + 2 {
+    if parts.len() <= count {
         return Err(error(format!("{} arguments where {} or {} belong", parts.len(), count + 1, count + 2), form));
     }
     let mut extents = Vec::new();
@@ -72,54 +73,172 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         "e4m3" => (DType::F8E4M3, DType::F32),
         "e5m2" => (DType::F8E5M2, DType::F32),
         "i8" => (DType::I8, DType::I32),
-        other => return Err(error(
-            format!("unknown type `{}`", clip(other)),
-            "types are f32, f64, f16, bf16, e4m3 and e5m2 (sums and result in f32), and i8 (sums and result in i32)",
-        )),
+        other => {
+            return Err(error(
+                format!("unknown type `{}`", clip(other)),
+                "types are f32, f64, f16, bf16, e4m3 and e5m2 (sums in f32, result too unless out= says otherwise), and i8 (sums and result in i32)",
+            ))
+        }
     };
-    let layout = parts.get(count + 1).copied().unwrap_or("NN");
+    let is_layout = |part: &&str| part.len() == 2 && part.chars().all(|c| c.is_ascii_uppercase());
+    let named = parts.get(count + 1).copied().filter(is_layout);
+    let layout = named.unwrap_or("NN");
     if !["NN", "NT", "TN", "TT"].contains(&layout) {
         return Err(error(
             format!("unknown layout `{}`", clip(layout)),
             "layouts are NN, NT, TN and TT (NT: B is stored as N x K)",
         ));
     }
+    let rest = &parts[count + 1 + usize::from(named.is_some())..];
+    let options = Options::read(rest, sum).map_err(|reason| error(reason, OPTIONS))?;
     let batch = if count == 4 { Some(extents.remove(0)) } else { None };
     let transposed = [layout.starts_with('T'), layout.ends_with('T')];
     let contraction = Contraction::gemm(batch, [extents[0], extents[1], extents[2]], input, sum, transposed);
+    if options != Options::default() {
+        let script = epilogue_script(&contraction, &options);
+        let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
+        let contraction = satune_rewrites::space::contraction(&program);
+        let contraction = contraction.map_err(|e| error(e.to_string(), "please report this operator"))?;
+        return Ok(Problem { name: text.into(), script, program, contraction });
+    }
     let script = script(&contraction);
     let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
     Ok(Problem { name: text.into(), script, program, contraction })
 }
 
-/// `gemm_bias_relu:M,N,K,dtype[,layout]`: a product, a bias per column, and the larger of that and 0.
+/// `gemm_bias_relu:M,N,K,dtype[,layout][,out=dtype]`: a product, a bias per column, and the larger of that and 0.
 fn gemm_bias_relu(text: &str, rest: &str) -> Result<Problem, OperatorError> {
-    let plain = parse(&format!("gemm:{rest}")).map_err(|e| OperatorError { text: clip(text), ..e })?;
-    let script = epilogue_script(&plain.contraction);
-    let failed =
-        |reason: String| OperatorError { text: clip(text), reason, remedy: "please report this operator".into() };
-    let program = tvmscript::parse(&script).map_err(|e| failed(e.to_string()))?;
-    let contraction = satune_rewrites::space::contraction(&program).map_err(|e| failed(e.to_string()))?;
-    Ok(Problem { name: text.into(), script, program, contraction })
+    let of_text = |e: OperatorError| OperatorError { text: clip(text), ..e };
+    parse(&format!("gemm:{rest},bias,relu")).map(|p| Problem { name: text.into(), ..p }).map_err(of_text)
 }
 
-/// The contraction with bias and relu as TVMScript: the sums go to a buffer of their own first.
-fn epilogue_script(c: &Contraction) -> String {
-    let (m, n, dtype) = (c.extent(Axis::M), c.extent(Axis::N), c.accumulate.name());
-    let result = format!("({m}, {n}), \"{dtype}\"");
-    let map = |name: &str, store: &str| {
-        format!("    for i, j in T.grid({m}, {n}):\n        with T.sblock(\"{name}\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            {store}\n")
+/// What the options after the layout say: `out=dtype`, `alpha=x`, `bias`, `relu`, `gelu`, `silu`, `residual`.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Options {
+    out: Option<DType>,
+    alpha: Option<f32>,
+    bias: bool,
+    activation: Option<&'static str>,
+    residual: bool,
+}
+
+const OPTIONS: &str =
+    "options after the layout are out=f32, out=f16, out=bf16, alpha=x, bias, one of relu, gelu and silu, and residual";
+
+impl Options {
+    /// Reads them; the error says what is wrong.
+    fn read(parts: &[&str], sum: DType) -> Result<Options, String> {
+        let mut options = Options::default();
+        for part in parts {
+            let activation = ["relu", "gelu", "silu"].into_iter().find(|name| name == part);
+            let is_new = match (*part, activation, part.split_once('=')) {
+                ("bias", ..) => !std::mem::replace(&mut options.bias, true),
+                ("residual", ..) => !std::mem::replace(&mut options.residual, true),
+                (_, Some(name), _) => options.activation.replace(name).is_none(),
+                (.., Some(("out", name))) => {
+                    let out = match name {
+                        "f32" => DType::F32,
+                        "f16" => DType::F16,
+                        "bf16" => DType::BF16,
+                        _ => return Err(format!("unknown result type `{}`", clip(name))),
+                    };
+                    options.out.replace(out).is_none()
+                }
+                (.., Some(("alpha", number))) => {
+                    let alpha: f32 = number.parse().ok().filter(|x: &f32| x.is_finite()).ok_or("alpha is no number")?;
+                    options.alpha.replace(alpha).is_none()
+                }
+                _ => return Err(format!("unknown option `{}`", clip(part))),
+            };
+            if !is_new {
+                return Err(format!("option `{}` is given twice", clip(part)));
+            }
+        }
+        // A result of the sums' type needs no conversion.
+        options.out = options.out.filter(|out| *out != sum);
+        if options != Options::default() && sum != DType::F32 {
+            return Err(format!("sums in {} have no options", sum.name()));
+        }
+        Ok(options)
+    }
+}
+
+/// The contraction with elementwise blocks after it as TVMScript: the sums go to a buffer of their own first.
+fn epilogue_script(c: &Contraction, options: &Options) -> String {
+    let dims: Vec<Axis> = c.c.dims.clone();
+    let extents: Vec<String> = dims.iter().map(|a| c.extent(*a).to_string()).collect();
+    let (shape, columns) = (extents.join(", "), c.extent(Axis::N));
+    let loops: Vec<&str> = if dims.len() == 3 { vec!["b", "i", "j"] } else { vec!["i", "j"] };
+    let iters: Vec<String> = loops.iter().map(|l| format!("v{l}")).collect();
+    let (loops, at) = (loops.join(", "), iters.join(", "));
+    let (sum, out) = (c.accumulate.name(), options.out.unwrap_or(c.accumulate).name());
+    let read = |buffer: &str, index: &str| match out == sum {
+        true => format!("{buffer}[{index}]"),
+        false => format!("T.Cast(\"{sum}\", {buffer}[{index}])"),
     };
+    // Block, the buffer that it writes unless it is the last, and its value from the one before it.
+    type Value = Box<dyn Fn(&str) -> String>;
+    let mut blocks: Vec<(&str, &str, Value)> = Vec::new();
+    if let Some(alpha) = options.alpha {
+        blocks.push(("scale", "scaled", Box::new(move |x| format!("{x} * T.{sum}({alpha:?})"))));
+    }
+    if options.bias {
+        let bias = read("bias", "vj");
+        blocks.push(("add", "shifted", Box::new(move |x| format!("{x} + {bias}"))));
+    }
+    match options.activation {
+        Some("relu") => blocks.push(("relu", "bent", Box::new(move |x| format!("T.max({x}, T.{sum}(0))")))),
+        Some("silu") => blocks.push(("silu", "bent", Box::new(|x| format!("{x} * T.sigmoid({x})")))),
+        Some(_) => blocks.push((
+            "gelu",
+            "bent",
+            Box::new(move |x| {
+                let inner = format!("{x} + {x} * {x} * {x} * T.{sum}(0.044715)");
+                let scale = std::f64::consts::FRAC_2_PI.sqrt();
+                format!("{x} * T.{sum}(0.5) * (T.tanh(({inner}) * T.{sum}({scale})) + T.{sum}(1))")
+            }),
+        )),
+        None => {}
+    }
+    if options.residual {
+        let residual = read("residual", &at);
+        blocks.push(("add_residual", "added", Box::new(move |x| format!("{x} + {residual}"))));
+    }
+    if blocks.is_empty() {
+        blocks.push(("cast", "D", Box::new(|x| x.to_string())));
+    }
+    let (kinds, mut before, mut maps, mut between) = ("S".repeat(dims.len()), "C", String::new(), vec!["C"]);
+    let last = blocks.len() - 1;
+    for (number, (name, buffer, value)) in blocks.iter().enumerate() {
+        let value = value(&format!("{before}[{at}]"));
+        let (buffer, value) = match (number == last, out == sum) {
+            (true, false) => ("D", format!("T.Cast(\"{out}\", {value})")),
+            (true, true) => ("D", value),
+            (false, _) => (*buffer, value),
+        };
+        maps += &format!("    for {loops} in T.grid({shape}):\n        with T.sblock(\"{name}\"):\n            {at} = T.axis.remap(\"{kinds}\", [{loops}])\n            {buffer}[{at}] = {value}\n");
+        if number != last {
+            between.push(buffer);
+        }
+        before = buffer;
+    }
     let plain = script(c);
     // The result of the product is no parameter here.
-    let parameter = format!(", C: T.Buffer({result})");
-    let parameters = format!(", bias: T.Buffer(({n},), \"{dtype}\"), D: T.Buffer({result})");
+    let parameter = format!(", C: T.Buffer(({shape}), \"{sum}\")");
+    let mut parameters = String::new();
+    if options.bias {
+        parameters += &format!(", bias: T.Buffer(({columns},), \"{out}\")");
+    }
+    if options.residual {
+        parameters += &format!(", residual: T.Buffer(({shape}), \"{out}\")");
+    }
+    parameters += &format!(", D: T.Buffer(({shape}), \"{out}\")");
     let attribute = "    T.func_attr({\"tirx.noalias\": True})\n";
-    let allocations =
-        format!("{attribute}    C = T.sblock_alloc_buffer({result})\n    shifted = T.sblock_alloc_buffer({result})\n");
-    plain.replacen(&parameter, &parameters, 1).replacen(attribute, &allocations, 1)
-        + &map("add", "shifted[vi, vj] = C[vi, vj] + bias[vj]")
-        + &map("relu", &format!("D[vi, vj] = T.max(shifted[vi, vj], T.{dtype}(0))"))
+    let mut allocations = attribute.to_string();
+    for name in between {
+        allocations += &format!("    {name} = T.sblock_alloc_buffer(({shape}), \"{sum}\")\n");
+    }
+    plain.replacen(&parameter, &parameters, 1).replacen(attribute, &allocations, 1) + &maps
 }
 
 /// The beginning of a text that may be very long.
@@ -180,6 +299,24 @@ mod tests {
     }
 
     #[test]
+    fn tensor_cores_take_what_options_spell() {
+        use satune_ir::term::tensor::{Activation, Epilogue, Gemm};
+        let mut epilogue = Epilogue { alpha: 0.5, bias: true, activation: Activation::Gelu, residual: Some(1.0) };
+        for (name, activation) in
+            [("gelu", Activation::Gelu), ("silu", Activation::Silu), ("relu", Activation::Relu), ("", Activation::None)]
+        {
+            let text = format!("gemm:64,64,64,bf16,NT,out=bf16,alpha=0.5,bias,{name},residual").replace(",,", ",");
+            let gemm = Gemm::of(&parse(&text).unwrap().contraction).unwrap();
+            epilogue.activation = activation;
+            assert_eq!((gemm.output, &gemm.epilogue), (DType::BF16, &epilogue), "{text}");
+        }
+        let plain = Gemm::of(&parse("gemm:64,64,64,f16,NT,out=f16").unwrap().contraction).unwrap();
+        assert_eq!((plain.output, plain.epilogue), (DType::F16, Epilogue::default()));
+        let relu = Gemm::of(&parse("gemm_bias_relu:64,64,64,bf16,NT").unwrap().contraction).unwrap();
+        assert_eq!((relu.output, relu.epilogue.activation), (DType::F32, Activation::Relu));
+    }
+
+    #[test]
     fn bad_operators_are_refused_with_the_remedy() {
         for (text, part) in [
             ("gemm", "there is no `:`"),
@@ -191,6 +328,10 @@ mod tests {
             ("gemm:1048577,1,1,f32", "M is 1048577"),
             ("gemm:1,1,1,f8", "unknown type `f8`"),
             ("gemm:1,1,1,f32,XY", "unknown layout `XY`"),
+            ("gemm:1,1,1,f32,NN,sum", "unknown option `sum`"),
+            ("gemm:1,1,1,f32,out=i8", "unknown result type `i8`"),
+            ("gemm:1,1,1,bf16,relu,gelu", "option `gelu` is given twice"),
+            ("gemm:1,1,1,i8,relu", "sums in int32 have no options"),
             ("gemm:1,1,f32", "3 arguments where 4 or 5 belong"),
         ] {
             let error = parse(text).unwrap_err().to_string();

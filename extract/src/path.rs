@@ -7,14 +7,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct Path<'s> {
     node: &'s Term,
-    main: Option<Arc<Path<'s>>>,
-    side: Option<Arc<Path<'s>>>,
+    /// In the order of the node's children.
+    children: Vec<Arc<Path<'s>>>,
 }
 
 impl<'s> Path<'s> {
     /// A leaf.
     pub fn leaf(node: &'s Term) -> Arc<Path<'s>> {
-        Arc::new(Path { node, main: None, side: None })
+        Arc::new(Path { node, children: Vec::new() })
     }
 
     /// A leaf under a chain of nodes, given from the outside in.
@@ -24,7 +24,16 @@ impl<'s> Path<'s> {
 
     /// A node over a chain and, where it has two children, over the other one.
     pub fn over(node: &'s Term, main: Arc<Path<'s>>, side: Option<Arc<Path<'s>>>) -> Arc<Path<'s>> {
-        Arc::new(Path { node, main: Some(main), side })
+        let children = match node {
+            Term::Stage { .. } | Term::Strip { .. } => side.into_iter().chain([main]).collect(),
+            _ => [main].into_iter().chain(side).collect(),
+        };
+        Path::with(node, children)
+    }
+
+    /// A node over what was chosen for each of its children.
+    pub fn with(node: &'s Term, children: Vec<Arc<Path<'s>>>) -> Arc<Path<'s>> {
+        Arc::new(Path { node, children })
     }
 
     /// The term.
@@ -35,14 +44,9 @@ impl<'s> Path<'s> {
     }
 
     fn add_to(&self, out: &mut RecExpr<Term>) -> Id {
-        let main = self.main.as_ref().map(|p| p.add_to(out));
-        let side = self.side.as_ref().map(|p| p.add_to(out));
+        let ids: Vec<Id> = self.children.iter().map(|p| p.add_to(out)).collect();
         let mut node = self.node.clone();
-        let order = match node {
-            Term::Stage { .. } | Term::Strip { .. } => [side, main],
-            _ => [main, side],
-        };
-        for (child, id) in node.children_mut().iter_mut().zip(order.into_iter().flatten()) {
+        for (child, id) in node.children_mut().iter_mut().zip(ids) {
             *child = id;
         }
         out.add(node)

@@ -1,6 +1,7 @@
 //! The rules of tensor-core schedules: every one is needed and fires, every program that they make is one that the
 //! generator takes, and each side condition removed is caught.
 use egg::RecExpr;
+use satune_ir::term::tensor::{CopyOrder, TileLayout};
 use satune_ir::term::*;
 use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
@@ -41,7 +42,18 @@ fn menu() -> TensorMenu {
         threads: vec![64, 128],
         warp: [64, 64],
         stages: vec![2, 3],
-        swizzles: vec![[true, true], [false, true]],
+        slack: vec![0, 1],
+        loops: vec![false],
+        descending: vec![false],
+        layouts: vec![TileLayout::Xor(8), TileLayout::Plain],
+        copy_bytes: vec![16],
+        copy_orders: vec![CopyOrder::Rows],
+        copy_loops: vec![false],
+        copy_steps: 1,
+        prefetch: vec![0],
+        pairs: vec![false],
+        matrices: vec![4, 2],
+        sets: vec![2],
         min_blocks: vec![2],
         consumers: vec![1, 2],
         grids: vec![3],
@@ -106,12 +118,12 @@ fn tensor_cores_are_offered_where_they_are() {
         let menu = TensorMenu::of(&c, cores);
         (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
     };
-    assert_eq!(offered(DType::BF16, &CORES), (true, true, 13));
+    assert_eq!(offered(DType::BF16, &CORES), (true, true, 17));
     // tf32 rounds its operands: only who asks for it gets it.
     assert_eq!(offered(DType::F32, &CORES), (false, false, 0));
-    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 13));
+    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 17));
     let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
-    assert_eq!(offered(DType::F16, &ampere), (true, false, 6));
+    assert_eq!(offered(DType::F16, &ampere), (true, false, 10));
     assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
     assert_eq!(offered(DType::F64, &CORES), (false, false, 0));
 }
@@ -128,7 +140,7 @@ fn wrong(term: &RecExpr<Term>, c: &Contraction, limits: &Limits) -> Option<Strin
     }
     let (tile_k, parts) = match &schedule {
         Schedule::Mma(plan) => {
-            // Sums and both sets of fragments are held at once, whatever else is.
+            // Sums and all sets of fragments are held at once, whatever else is.
             let held = plan.warp[0] * plan.warp[1] / 32 + plan.warp[0] / 2 + plan.warp[1] / 2;
             let left = 65536 / (plan.threads() * i64::from(plan.min_blocks.unwrap_or(1)));
             if held > left.min(255) {

@@ -23,8 +23,8 @@ pub(super) enum Helper {
     Fp8ToFloat(bool),
     FloatToFp8(bool),
     DoubleToFp8(bool),
-    /// Bytes; whether it may write zeros instead.
-    CopyAsync(u32, bool),
+    /// Bytes, whether zeros are written under a condition, bytes that L2 is asked to fetch.
+    CopyAsync(u32, bool, u32),
     CopyAsyncCommit,
     CopyAsyncWait,
     Warp(WarpHelper),
@@ -60,8 +60,11 @@ impl Helper {
             Helper::Fp8ToFloat(e4m3) => format!("{}_to_float", fp8::name(e4m3)),
             Helper::FloatToFp8(e4m3) => format!("float_to_{}", fp8::name(e4m3)),
             Helper::DoubleToFp8(e4m3) => format!("double_to_{}", fp8::name(e4m3)),
-            Helper::CopyAsync(bytes, false) => format!("copy_async_{bytes}"),
-            Helper::CopyAsync(bytes, true) => format!("copy_async_{bytes}_or_zero"),
+            Helper::CopyAsync(bytes, or_zero, prefetch) => {
+                let or_zero = if or_zero { "_or_zero" } else { "" };
+                let prefetch = if prefetch > 0 { format!("_l2_{prefetch}") } else { String::new() };
+                format!("copy_async_{bytes}{or_zero}{prefetch}")
+            }
             Helper::CopyAsyncCommit => "copy_async_commit".into(),
             Helper::CopyAsyncWait => "copy_async_wait".into(),
             Helper::Warp(w) => w.name(),
@@ -143,7 +146,7 @@ impl Helper {
             Helper::Fp8ToFloat(e4m3) => fp8::to_float(e4m3),
             Helper::FloatToFp8(e4m3) => fp8::from_float(e4m3),
             Helper::DoubleToFp8(e4m3) => fp8::from_double(e4m3),
-            Helper::CopyAsync(bytes, or_zero) => copy_async(bytes, or_zero),
+            Helper::CopyAsync(bytes, or_zero, prefetch) => copy_async(bytes, or_zero, prefetch),
             Helper::Warp(w) => w.text(),
             Helper::Group(g) => return g.text(),
             Helper::CopyAsyncCommit => "void copy_async_commit()
@@ -177,16 +180,17 @@ fn half_operation(operation: &str) -> String {
     )
 }
 
-fn copy_async(bytes: u32, or_zero: bool) -> String {
+fn copy_async(bytes: u32, or_zero: bool, prefetch: u32) -> String {
     // Only copies of 16 bytes can pass by L1.
     let cache = if bytes == 16 { "cg" } else { "ca" };
-    let name = Helper::CopyAsync(bytes, or_zero).name();
+    let level = if prefetch > 0 { format!(".L2::{prefetch}B") } else { String::new() };
+    let name = Helper::CopyAsync(bytes, or_zero, prefetch).name();
     let (parameter, size, operand) =
         if or_zero { (", bool read", ", %2", format!(", \"r\"(read ? {bytes} : 0)")) } else { ("", "", String::new()) };
     format!(
         "void {name}(void* to, const void* from{parameter})
 {{
-    asm volatile(\"cp.async.{cache}.shared.global [%0], [%1], {bytes}{size};\"
+    asm volatile(\"cp.async.{cache}.shared.global{level} [%0], [%1], {bytes}{size};\"
                  :: \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from){operand} : \"memory\");
 }}"
     )

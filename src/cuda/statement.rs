@@ -64,8 +64,8 @@ impl Printer<'_> {
                 self.copy((*dst, dst_index), (*src, src_index), *width, zero_unless);
             }
             Stmt::Barrier => self.line("__syncthreads();"),
-            Stmt::AsyncCopy { dst, dst_index, src, src_index, width, zero_unless } => {
-                self.async_copy((*dst, dst_index), (*src, src_index), *width, zero_unless);
+            Stmt::AsyncCopy { dst, dst_index, src, src_index, width, prefetch, zero_unless } => {
+                self.async_copy((*dst, dst_index), (*src, src_index), (*width, *prefetch), zero_unless);
             }
             Stmt::AsyncCommit => {
                 let name = self.helper(Helper::CopyAsyncCommit);
@@ -199,14 +199,14 @@ impl Printer<'_> {
         }
     }
 
-    fn async_copy(&mut self, dst: Side, src: Side, width: u32, zero_unless: &Cond) {
+    fn async_copy(&mut self, dst: Side, src: Side, (width, prefetch): (u32, u32), zero_unless: &Cond) {
         let bytes = width * self.kernel.array(dst.0).dtype.bytes();
         if !matches!(bytes, 4 | 8 | 16) {
             // The machine has no such instruction; an ordinary copy is complete no later.
             return self.copy(dst, src, width, zero_unless);
         }
         let guarded = *zero_unless != Cond::True;
-        let name = self.helper(Helper::CopyAsync(bytes, guarded));
+        let name = self.helper(Helper::CopyAsync(bytes, guarded, prefetch));
         let (to, from) = (self.pointer(dst.0, dst.1).text, self.pointer(src.0, src.1).text);
         if !guarded {
             return self.line(&format!("{name}({to}, {from});"));

@@ -311,6 +311,7 @@ fn asynchronous_copies_and_their_groups() {
         src: ArrayId(0),
         src_index: mul(thread(), c(4)),
         width,
+        prefetch: 0,
         zero_unless,
     };
     let k = kernel(

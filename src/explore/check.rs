@@ -80,7 +80,7 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOpti
 }
 
 /// The source program of a contraction with an epilogue, with the contraction's extents.
-fn with_epilogue(epilogue: &Epilogue, small: &Contraction) -> Result<Program, String> {
+pub(super) fn with_epilogue(epilogue: &Epilogue, small: &Contraction) -> Result<Program, String> {
     let program = tvmscript::parse(&epilogue.script).map_err(|e| e.to_string())?;
     let extents = |dims: &[Axis]| -> Vec<i64> { dims.iter().map(|a| small.extent(*a)).collect() };
     let result = extents(&small.c.dims);

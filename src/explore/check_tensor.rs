@@ -1,10 +1,12 @@
 //! Tensor-core kernels in the simulator: their tiles and roles on a problem of few blocks and few tiles along k.
+use crate::agreement::Agreement;
 use crate::operators;
 use crate::scheduled::{self, Checked};
 use satune_ir::interp;
-use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
+use satune_ir::interp::Scalar;
+use satune_ir::term::tensor::{Activation, Gemm, TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, Contraction, Schedule, Side};
-use satune_ir::tvmscript;
+use satune_ir::{tvmscript, DType};
 
 /// The same schedule on a problem of two tiles along m and n at most, or a cluster's (the last cut where the problem's
 /// last one is), and as many along k as take the ring once around; a persistent grid gets fewer blocks than there are
@@ -53,17 +55,62 @@ pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Cont
 /// What went wrong, for people.
 pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, String> {
     let (schedule, small) = shrink(schedule, contraction);
-    let source = tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?;
+    let source = match &small.epilogue {
+        Some(epilogue) => super::check::with_epilogue(epilogue, &small)?,
+        None => tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?,
+    };
     let module = scheduled::generate(&source, &schedule, &small).map_err(|e| e.to_string())?;
     let inputs = interp::random_inputs(&source, 0x5eed).map_err(|e| e.to_string())?;
     let inputs: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();
     let mut expected = inputs.clone();
     let at = |id| source.params.iter().position(|p| *p == id).ok_or("a parameter is missing");
     let (a, b, c) = (at(small.a.buffer)?, at(small.b.buffer)?, at(small.c.buffer)?);
-    expected[c] = product(&small, &inputs[a], &inputs[b]);
-    let kernels = scheduled::simulate_module(&module, inputs, &expected, |_, want, got| want == got);
+    let sums = product(&small, &inputs[a], &inputs[b]);
+    let gemm = Gemm::of(&small).map_err(|e| e.to_string())?;
+    let reads = small.epilogue.as_ref().map_or(&[][..], |e| &e.reads);
+    let mut added: [&[f64]; 2] = [&[], &[]];
+    for (values, number) in added.iter_mut().zip(Gemm::added(&small)) {
+        if let Some(read) = number.and_then(|n| reads.get(n)) {
+            *values = &inputs[at(read.buffer)?];
+        }
+    }
+    expected[c] = finished(&gemm, sums, added);
+    // Functions are rounded; everything else is exact.
+    let agreement = match gemm.epilogue.activation {
+        Activation::Gelu | Activation::Silu => Agreement::Roundoff,
+        Activation::None | Activation::Relu => Agreement::Exact,
+    };
+    let agree = |_, want, got| agreement.agree(want, got, gemm.output);
+    let kernels = scheduled::simulate_module(&module, inputs, &expected, agree);
     let first = kernels.map_err(|e| e.to_string())?.into_iter().next();
     first.ok_or_else(|| "it has no kernels".into())
+}
+
+/// The results of sums by the epilogue's definition.
+fn finished(gemm: &Gemm, sums: Vec<f64>, [bias, residual]: [&[f64]; 2]) -> Vec<f64> {
+    let (epilogue, columns) = (&gemm.epilogue, usize::try_from(gemm.n).unwrap_or(1).max(1));
+    // As kernels do: in f32, step by step.
+    let f32 = |x: f64| Scalar::float(x, DType::F32).as_f64();
+    let one = |(at, sum): (usize, f64)| {
+        let x = f32(f32(epilogue.alpha) * sum);
+        let x = f32(x + bias.get(at % columns).copied().unwrap_or(0.0));
+        let x = match epilogue.activation {
+            Activation::None => x,
+            Activation::Relu => x.max(0.0),
+            Activation::Silu => f32(x * f32(1.0 / (1.0 + (-x).exp()))),
+            Activation::Gelu => {
+                let inner = f32(x + f32(f32(f32(x * x) * x) * f32(0.044715)));
+                let bent = f32(f32(inner * f32(std::f64::consts::FRAC_2_PI.sqrt())).tanh());
+                f32(f32(x * 0.5) * f32(bent + 1.0))
+            }
+        };
+        let x = x + epilogue.residual.map_or(0.0, |f| f32(f * residual.get(at).copied().unwrap_or(0.0)));
+        match gemm.output {
+            DType::I32 => x,
+            output => Scalar::float(x, output).as_f64(),
+        }
+    };
+    sums.into_iter().enumerate().map(one).collect()
 }
 
 /// C = A * B by its definition.

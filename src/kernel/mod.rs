@@ -288,6 +288,8 @@ pub enum Stmt {
         src_index: Index,
         /// Elements.
         width: u32,
+        /// Bytes around them that L2 is asked to fetch from memory: 0, 128 or 256. No value depends on it.
+        prefetch: u32,
         /// Where it does not hold, zeros are written.
         zero_unless: Cond,
     },

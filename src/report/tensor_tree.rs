@@ -1,6 +1,6 @@
 //! The loop tree of a schedule on tensor cores.
 use super::tree::{Kind, Line, Team};
-use satune_ir::term::tensor::{Gemm, Order, Store, StreamK, TileStore};
+use satune_ir::term::tensor::{Gemm, Order, Store, StreamK, TileLayout, TileStore};
 use satune_ir::term::{Contraction, Schedule};
 
 struct Tree {
@@ -37,9 +37,14 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             let stages = format!("cp.async, {} stages", plan.stages);
             tree.line(Kind::Loop, format!("for k in {tiles}, a tile of {k}"), &["serial", &stages]);
             tree.inside(Team::Block);
-            for (name, swizzled, extent) in [("A", plan.swizzle[0], m), ("B", plan.swizzle[1], n)] {
-                let tag = if swizzled { "xor" } else { "" };
-                tree.line(Kind::Stage, format!("{name}: {extent} x {k}"), &["shared", "cp.async", tag]);
+            for (name, operand, extent) in [("A", plan.operands[0], m), ("B", plan.operands[1], n)] {
+                let tag = match operand.layout {
+                    TileLayout::Plain => "",
+                    TileLayout::Xor(_) => "xor",
+                    TileLayout::Rotate(_) => "rotated",
+                };
+                let bytes = format!("{} bytes", operand.bytes);
+                tree.line(Kind::Stage, format!("{name}: {extent} x {k}"), &["shared", "cp.async", &bytes, tag]);
             }
             let warps = [m / plan.warp[0].max(1), n / plan.warp[1].max(1)];
             let outer = if plan.warps_m_outer { "m outer" } else { "n outer" };
@@ -49,7 +54,7 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             tree.line(Kind::Loop, format!("for k in {steps}"), &["unrolled"]);
             tree.depth += 1;
             tree.line(Kind::Stage, "A, B: fragments of the next step".into(), &["registers", "ldmatrix"]);
-            let Order { columns, serpentine } = plan.order;
+            let Order { columns, serpentine, .. } = plan.order;
             let order = if columns { "by columns" } else { "by rows" };
             let turns = if serpentine { "back and forth" } else { "" };
             let count = [plan.warp[0] / 16, plan.warp[1] / 8];

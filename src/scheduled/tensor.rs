@@ -38,17 +38,26 @@ pub fn generate(source: &Program, schedule: &Schedule, contraction: &Contraction
         position.ok_or_else(|| GenerateError::Parameter(operand.name.clone()))
     };
     let params = [at(&contraction.a)?, at(&contraction.b)?, at(&contraction.c)?];
-    module(made, params)
+    let reads = contraction.epilogue.as_ref().map_or(&[][..], |e| &e.reads);
+    let mut added = [None; 2];
+    for (place, number) in added.iter_mut().zip(Gemm::added(contraction)) {
+        *place = number.and_then(|n| reads.get(n)).map(at).transpose()?;
+    }
+    module(made, params, added)
 }
 
-fn module(made: TensorModule, [a, b, c]: [usize; 3]) -> Result<Module, GenerateError> {
+fn module(
+    made: TensorModule,
+    [a, b, c]: [usize; 3],
+    [bias, residual]: [Option<usize>; 2],
+) -> Result<Module, GenerateError> {
     let argument = |operand: &Operand| match operand {
         Operand::A => Ok(Argument::Param(a)),
         Operand::B => Ok(Argument::Param(b)),
         Operand::C => Ok(Argument::Param(c)),
         Operand::Workspace => Ok(Argument::Workspace(0)),
-        Operand::Bias => Err(GenerateError::Parameter("bias".into())),
-        Operand::Residual => Err(GenerateError::Parameter("residual".into())),
+        Operand::Bias => bias.map(Argument::Param).ok_or_else(|| GenerateError::Parameter("bias".into())),
+        Operand::Residual => residual.map(Argument::Param).ok_or_else(|| GenerateError::Parameter("residual".into())),
     };
     let args = made.args.iter().map(|list| list.iter().map(argument).collect()).collect::<Result<_, _>>()?;
     let (elements, dtype) = made.workspace;

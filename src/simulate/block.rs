@@ -202,7 +202,7 @@ impl<'k> Runner<'k> {
             Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless } => {
                 self.copy((*dst, dst_index), (*src, src_index), *width, zero_unless, mask)
             }
-            Stmt::AsyncCopy { dst, dst_index, src, src_index, width, zero_unless } => {
+            Stmt::AsyncCopy { dst, dst_index, src, src_index, width, zero_unless, prefetch: _ } => {
                 self.async_copy((*dst, dst_index), (*src, src_index), *width, zero_unless, mask)
             }
             Stmt::Barrier => {

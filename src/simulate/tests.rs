@@ -133,6 +133,7 @@ fn asynchronous_data_needs_a_wait_and_others_a_barrier() {
                 src: ArrayId(0),
                 src_index: t(),
                 width: 1,
+                prefetch: 0,
                 zero_unless: Cond::True,
             },
             Stmt::AsyncCommit,

@@ -107,7 +107,9 @@ fn small(instruction: Mma) -> TensorPlan {
         warp,
         instruction,
         stages,
-        swizzle: [true; 2],
+        slack: 0,
+        rolled: false,
+        operands: [OperandPlan::default(); 2],
         warps_m_outer: true,
         order: Order::default(),
         raster: Raster::rows(2),
@@ -157,13 +159,25 @@ fn ragged_shapes_are_guarded() {
     }
 }
 
+/// Chunks in order: bank conflicts.
+const PLAIN: OperandPlan = OperandPlan {
+    layout: TileLayout::Plain,
+    bytes: 16,
+    order: CopyOrder::Rows,
+    rolled: false,
+    prefetch: 0,
+    step: 0,
+    matrices: 4,
+    sets: 2,
+};
+
 #[test]
 fn schedules_of_other_forms_are_exact() {
     let base = small(Mma::F16);
     let plans = [
         TensorPlan { stages: 2, raster: Raster::rows(1), ..base.clone() },
         TensorPlan { stages: 5, tile: [64, 64, 16], ..base.clone() },
-        TensorPlan { stages: 4, tile: [64, 32, 48], swizzle: [false; 2], warp: [16, 32], ..base.clone() },
+        TensorPlan { stages: 4, tile: [64, 32, 48], operands: [PLAIN; 2], warp: [16, 32], ..base.clone() },
         TensorPlan { split_k: 3, ..base.clone() },
         TensorPlan { split_k: 2, raster: Raster::rows(8), tile: [32, 64, 64], warp: [32, 16], ..base.clone() },
         TensorPlan { store: Store::Shared { stmatrix: false }, ..base.clone() },
@@ -173,7 +187,7 @@ fn schedules_of_other_forms_are_exact() {
         for shape in [[128, 192, 448], [136, 72, 200]] {
             let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
             let report = check(&g, &lower_mma(&g, &plan).unwrap());
-            if plan.swizzle[0] {
+            if plan.operands[0] != PLAIN {
                 let total = report.total;
                 assert_eq!(total.shared_load_wavefronts, total.shared_load_wavefronts_ideal, "{plan:?}");
             }
@@ -200,13 +214,30 @@ fn random_plans_on_random_shapes_are_exact() {
         };
         let (group, split_k) = (times(&[1, 2, 3]), times(&[1, 1, 2, 3]));
         let mut yes = |share: f64| rng.gen_bool(share);
-        let swizzle = [yes(0.7), yes(0.7)];
         let raster = Raster { columns: yes(0.5), group };
-        let order = Order { columns: yes(0.5), serpentine: yes(0.5) };
+        let order = Order { columns: yes(0.5), serpentine: yes(0.5), pairs: yes(0.3), descending: yes(0.3) };
+        let rolled = yes(0.3);
         let warps_m_outer = yes(0.5);
         let stages = rng.gen_range(2..6);
         let base = small(op);
-        let plan = TensorPlan { tile, warp, stages, swizzle, raster, split_k, store, order, warps_m_outer, ..base };
+        let slack = rng.gen_range(0..2);
+        let operands = [0, 1].map(|_| {
+            let mut of = |list: &[u32]| *list.choose(&mut rng).unwrap();
+            let span = of(&[2, 4, 8]) as u8;
+            OperandPlan {
+                layout: [TileLayout::Plain, TileLayout::Xor(span), TileLayout::Rotate(span)]
+                    [of(&[0, 1, 1, 2]) as usize],
+                bytes: of(&[16, 16, 8, 4]),
+                order: [CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own][of(&[0, 1, 2]) as usize],
+                rolled: of(&[0, 0, 1]) == 1,
+                prefetch: of(&[0, 0, 0, 128, 256]),
+                step: of(&[0, 0, 1, 2]),
+                matrices: of(&[4, 4, 2, 1]),
+                sets: of(&[1, 2]),
+            }
+        });
+        let plan = TensorPlan { tile, warp, stages, slack, rolled, operands, raster, split_k, store, order, ..base };
+        let plan = TensorPlan { warps_m_outer, ..plan };
         let layout = *["NN", "NT", "TN", "TT"].choose(&mut rng).unwrap();
         let extent = |rng: &mut rand::rngs::StdRng, most: i64| match rng.gen_bool(0.5) {
             true => 8 * rng.gen_range(1..most / 8),

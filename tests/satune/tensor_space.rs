@@ -4,7 +4,7 @@ use crate::support::gemm;
 use rand::SeedableRng;
 use satune::explore::{check, explore, shrink_tensor, tensor_cores, Report, Request};
 use satune::lower::program::LowerOptions;
-use satune::operators;
+use satune::{operators, scheduled};
 use satune_extract::{best, predict, tensor, Counts, Descriptor, Query};
 use satune_ir::term::tensor::*;
 use satune_ir::term::*;
@@ -47,7 +47,19 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         tile_k: vec![32],
         threads: vec![64, 128],
         stages: if i % 2 == 0 { vec![2, 3] } else { vec![4] },
-        swizzles: vec![[true; 2], [false, true]],
+        // Some decisions are offered in one space, some in another, so that each has few programs.
+        slack: vec![0, 1],
+        loops: if i == 1 { vec![false, true] } else { vec![false] },
+        descending: vec![false],
+        layouts: if i == 0 { vec![TileLayout::Xor(8), TileLayout::Plain] } else { vec![TileLayout::Rotate(4)] },
+        copy_bytes: if i == 2 { vec![16, 4] } else { vec![16] },
+        copy_orders: if i == 2 { vec![CopyOrder::Rows, CopyOrder::Own] } else { vec![CopyOrder::Rows] },
+        copy_loops: if i == 1 { vec![false, true] } else { vec![false] },
+        copy_steps: 1,
+        prefetch: if i == 3 { vec![0, 128] } else { vec![0] },
+        pairs: if i == 1 { vec![false, true] } else { vec![false] },
+        matrices: if i == 0 { vec![4, 1] } else { vec![4] },
+        sets: if i == 2 { vec![2] } else { vec![2, 1] },
         min_blocks: vec![2],
         consumers: vec![1, 2],
         grids: vec![2 + i as u32 % 2],
@@ -161,17 +173,31 @@ fn the_models_counts_are_the_simulators() {
         instruction: Mma::F16,
         order: Order::default(),
         stages: 3,
-        swizzle: [true; 2],
+        slack: 0,
+        rolled: false,
+        operands: [OperandPlan::default(); 2],
         raster: Raster::rows(1),
         split_k: 1,
         store: Store::Direct,
         min_blocks: None,
     };
+    let plain = OperandPlan { layout: TileLayout::Plain, ..OperandPlan::default() };
+    let across = OperandPlan { order: CopyOrder::Columns, bytes: 8, matrices: 2, sets: 1, ..plain };
+    let own = OperandPlan {
+        layout: TileLayout::Rotate(4),
+        order: CopyOrder::Own,
+        bytes: 4,
+        rolled: true,
+        matrices: 1,
+        ..plain
+    };
     let half = |plan: TensorPlan| (plan, DType::F16, DType::F16, DType::F32);
     let mma = [
         half(base.clone()),
-        half(TensorPlan { swizzle: [false, true], ..base.clone() }),
-        half(TensorPlan { swizzle: [true, false], tile: [64, 64, 64], ..base.clone() }),
+        half(TensorPlan { operands: [plain, OperandPlan::default()], ..base.clone() }),
+        half(TensorPlan { operands: [OperandPlan::default(), plain], tile: [64, 64, 64], ..base.clone() }),
+        half(TensorPlan { operands: [across, own], tile: [64, 64, 64], slack: 1, ..base.clone() }),
+        half(TensorPlan { operands: [own, across], rolled: true, ..base.clone() }),
         half(TensorPlan { tile: [128, 64, 32], warp: [32, 32], split_k: 2, stages: 4, ..base.clone() }),
         (TensorPlan { instruction: Mma::Tf32, ..base.clone() }, DType::F32, DType::F32, DType::F32),
         (
@@ -369,4 +395,42 @@ fn skewed_shapes_get_their_tiles() {
     assert!(matches!(best_of([4096, 4096, 4096], bf16, f32, "a100"), Schedule::Mma(_)));
     // Rows that are no multiples of 16 bytes are not the TMA's.
     assert!(matches!(best_of([4097, 4095, 4093], bf16, f32, "h200"), Schedule::Mma(_)));
+}
+
+/// What elementwise blocks mean, from the interpreter, is what the generator fuses.
+#[test]
+fn epilogues_that_operators_spell_are_fused() {
+    for options in ["out=bf16", "bias,relu", "out=bf16,alpha=0.5,bias,gelu,residual", "out=bf16,silu", "residual"] {
+        let problem = operators::parse(&format!("gemm:48,72,64,bf16,NT,{options}")).unwrap();
+        let plan = TensorPlan {
+            tile: [32, 32, 32],
+            warp: [16, 32],
+            warps_m_outer: true,
+            instruction: Mma::Bf16,
+            order: Order::default(),
+            stages: 2,
+            slack: 0,
+            rolled: false,
+            operands: [OperandPlan::default(); 2],
+            raster: Raster::rows(1),
+            split_k: 1,
+            store: Store::Direct,
+            min_blocks: None,
+        };
+        let (schedule, c) = (Schedule::Mma(plan), &problem.contraction);
+        let made = scheduled::of_schedule(&problem.program, &schedule, c, &LowerOptions::default()).unwrap();
+        scheduled::check(&problem.program, &made, 7).unwrap_or_else(|e| panic!("{options}: {e}"));
+    }
+    // Another function of the sums stays with single threads.
+    let odd = operators::parse("gemm:64,64,64,bf16,NT,relu").unwrap();
+    let script = odd.script.replace("T.float32(0)", "T.float32(1)");
+    let program = satune_ir::tvmscript::parse(&script.replace("C[vi, vj] = T.float32(1)", "C[vi, vj] = T.float32(0)"));
+    let c = satune_rewrites::space::contraction(&program.unwrap()).unwrap();
+    assert!(Gemm::of(&c).unwrap_err().to_string().contains("none of the epilogues"));
+}
+
+#[test]
+fn explore_gives_tensor_cores_to_products_with_epilogues() {
+    let report = explored("gemm:256,256,256,bf16,TN,out=bf16,bias,gelu", "a100", 2, true);
+    assert!(report.candidates.iter().all(|c| matches!(c.plan, Schedule::Mma(_))));
 }

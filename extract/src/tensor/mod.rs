@@ -2,6 +2,7 @@
 //!
 //! [`work`] counts exactly, [`time`] is the formula, [`search`] finds the k best of a space's tensor-core part. The
 //! resources are those of every schedule (issue slots, shared memory's wavefronts, L2, DRAM) and the tensor cores.
+mod operands;
 mod search;
 mod time;
 mod work;

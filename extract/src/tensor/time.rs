@@ -5,14 +5,14 @@
 //! a tile from below. Latencies vary, so the copies' is joined by the norm too: a longer ring is a little better even
 //! where a shorter one hides the usual latency. Chip-wide the time is joined with L2 and DRAM. Every rate is the descriptor's; the constants here
 //! are properties of the generator's code, or estimates of latencies that no descriptor has, and say so.
-use super::work::{self, Block};
+use super::work::{self, Block, Operand};
 use super::{tiles, Kernel};
 use crate::cost::{panels, Cost, Infeasible};
 use crate::time::{add_parts_ms, norm};
 use crate::work::Work;
 use crate::Descriptor;
-use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, StreamK, TensorPlan, WgmmaPlan};
-use satune_ir::term::{Axis, BlockLoop, Contraction};
+use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, OperandPlan, StreamK, TensorPlan, WgmmaPlan};
+use satune_ir::term::{Axis, BlockLoop, Contraction, Side};
 use std::collections::BTreeMap;
 
 /// Instructions of a warp per tile along k beyond what is counted, in kernels on `mma.sync`: 63 of 4 k steps of a loop of
@@ -32,6 +32,10 @@ const SMS_OF_GPC: i64 = 16;
 /// Clocks that an instruction takes longer when it shares no operand with the one before: another read of the register
 /// file (estimate).
 const OPERAND_CHANGE: f64 = 0.02;
+/// Instructions per copy of a loop beyond the copy: its address in either memory, its condition (estimate).
+const ROLLED_COPY: f64 = 8.0;
+/// Instructions of a warp per tile of a loop that is not unrolled by the ring's length: the stage's place (estimate).
+const ROLLED_RING: f64 = 12.0;
 
 /// What a block does, whatever the order of blocks.
 #[derive(Clone, Copy, Debug)]
@@ -215,13 +219,101 @@ pub(super) fn time(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> Times {
     Times { ms, sm_ms, l2_ms, dram_ms, per_sm }
 }
 
+/// What an operand's way adds to a tile along k, and takes of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Share {
+    /// Instructions of warps.
+    pub issued: f64,
+    /// Wavefronts of shared memory.
+    pub shared: f64,
+    /// Bytes from L2.
+    pub l2_bytes: f64,
+    /// Tiles by which copies are started later than at the first step.
+    pub late: f64,
+    /// Registers of its copies.
+    pub registers: i64,
+}
+
+impl Share {
+    /// Of an operand's plan.
+    pub fn of(place: &Operand, gemm: &Gemm, plan: &OperandPlan) -> Share {
+        Share::counted(place, gemm, plan, &place.copies(gemm, plan), &place.loads(gemm, plan))
+    }
+
+    /// The same from its counts.
+    pub fn counted(place: &Operand, gemm: &Gemm, plan: &OperandPlan, copies: &Work, loads: &Work) -> Share {
+        // Bytes and words that `ldmatrix` does not bring in order cost a permutation each.
+        let bytes_across = place.op == Mma::S8 && mma_conditions::rows_along_k(gemm, place.side);
+        let permuted = if bytes_across { 4.0 * loads.matrix_moves } else { 0.0 };
+        let started = copies.async_copies + copies.global_loads + copies.shared_stores;
+        // A loop computes each address, and itself.
+        let loops = if plan.rolled { ROLLED_COPY * (copies.async_copies + copies.global_loads) } else { 0.0 };
+        let steps = (place.k / i64::from(place.op.k())).max(1) as f64;
+        // Shared memory has nothing to do meanwhile where one set of fragments is waited for.
+        Share {
+            issued: loads.matrix_moves + permuted + loads.shared_loads + started + loops,
+            shared: loads.shared_load_wavefronts + copies.shared_store_wavefronts,
+            l2_bytes: copies.l2_sectors * 32.0,
+            late: f64::from(plan.step) / steps / 2.0,
+            registers: mma_conditions::copy_registers(gemm, place.side, [place.extent, place.k], place.threads, plan),
+        }
+    }
+
+    /// Both operands'.
+    pub fn plus(&self, other: &Share) -> Share {
+        Share {
+            issued: self.issued + other.issued,
+            shared: self.shared + other.shared,
+            l2_bytes: self.l2_bytes + other.l2_bytes,
+            late: self.late + other.late,
+            registers: self.registers + other.registers,
+        }
+    }
+}
+
+/// The operands of a plan.
+pub(super) fn places(plan: &TensorPlan) -> [Operand; 2] {
+    let ([m, n, k], op, threads) = (plan.tile, plan.instruction, plan.threads());
+    [(Side::A, m, plan.warp[0]), (Side::B, n, plan.warp[1])].map(|(side, extent, own)| Operand {
+        side,
+        op,
+        extent,
+        own,
+        k,
+        threads,
+    })
+}
+
+/// What the loop over k adds to a tile's instructions.
+pub(super) fn loop_issue(plan: &TensorPlan, matrix: f64) -> f64 {
+    // A rolled loop computes stages and addresses anew.
+    let rolled = if plan.rolled { ROLLED_RING * (plan.threads() / 32) as f64 } else { 0.0 };
+    rolled + changes(plan) * matrix * OPERAND_CHANGE
+}
+
 fn mma(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor: f64) -> Result<Inner, Infeasible> {
+    let [a, b] = places(plan);
+    let share = Share::of(&a, gemm, &plan.operands[0]).plus(&Share::of(&b, gemm, &plan.operands[1]));
+    with_share(plan, gemm, gpu, (counts, tensor), &share, loop_issue(plan, counts.tile.matrix))
+}
+
+/// A plan on `mma.sync`, whose operands' ways are given by what they add, and its loop by its instructions; of `counts`
+/// what is stored at the end, the multiplications and barriers are read.
+pub(super) fn with_share(
+    plan: &TensorPlan,
+    gemm: &Gemm,
+    gpu: &Descriptor,
+    (counts, tensor): (&Block, f64),
+    share: &Share,
+    in_loop: f64,
+) -> Result<Inner, Infeasible> {
     if !gpu.cp_async {
         return Err(Infeasible::CpAsync { arch: gpu.arch.clone() });
     }
     let threads = plan.threads();
     let warps = (threads / 32) as f64;
-    let mut registers = mma_conditions::registers(gemm, plan.tile, plan.warp);
+    let sets = mma_conditions::sets(&plan.operands);
+    let mut registers = mma_conditions::registers(plan.warp, share.registers);
     registers = (registers + 7) / 8 * 8;
     let left = i64::from(gpu.registers_per_sm) / (threads * i64::from(plan.min_blocks.unwrap_or(1).max(1))) / 8 * 8;
     let most = left.min(255);
@@ -229,19 +321,17 @@ fn mma(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor:
         return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
     }
     let (resident, limit) = residency(gpu, threads, registers, plan.shared_bytes(gemm))?;
-    // Bytes and words that `ldmatrix` does not bring in order cost a permutation each.
-    let bytes_across = plan.instruction == Mma::S8 && (gemm.a_transposed || !gemm.b_transposed);
-    let permuted = if bytes_across { 4.0 * counts.tile.matrix_moves } else { 0.0 };
-    let work = &counts.tile;
-    let issued = work.matrix + work.matrix_moves + permuted + work.shared_loads + work.async_copies + work.barriers;
-    let issued = issued + work.global_loads + work.shared_stores + warps * MMA_OVERHEAD;
-    let issue = (issued + changes(plan) * work.matrix * OPERAND_CHANGE) / 4.0 / gpu.issue_efficiency;
-    let shared = work.shared_load_wavefronts + work.shared_store_wavefronts;
-    let parts = [tensor, issue, shared];
+    let issued = counts.tile.matrix + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
+    let issue = issued / 4.0 / gpu.issue_efficiency;
+    let parts = [tensor, issue, share.shared];
     let step = norm(&parts, gpu.overlap_exponent);
-    // A warp alone has a quarter of the multiprocessor's tensor cores; at the barrier it waits for its first fragments.
-    let chain = tensor * 4.0 / warps + 2.0 * gpu.latency_shared;
-    let waits = gpu.latency_dram / f64::from(plan.stages - 1);
+    // A warp alone has a quarter of the multiprocessor's tensor cores; at the barrier it waits for its first fragments,
+    // and at every step for those that have one set.
+    let steps = (plan.tile[2] / i64::from(plan.instruction.k())) as f64;
+    let single = if sets == [2, 2] { 0.0 } else { steps };
+    let chain = tensor * 4.0 / warps + (2.0 + single) * gpu.latency_shared;
+    let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
+    let waits = gpu.latency_dram / ahead.max(0.5);
     let arrives = norm(&[chain.max(step), waits], gpu.overlap_exponent);
     let end = end_clocks(&counts.end, gpu) + warps * 32.0 / 4.0;
     Ok(Inner {
@@ -254,7 +344,7 @@ fn mma(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor:
         step,
         arrives,
         end,
-        l2_bytes: counts.total().l2_sectors * 32.0,
+        l2_bytes: counts.end.l2_sectors * 32.0 + counts.k_tiles as f64 * share.l2_bytes,
         split_k: plan.split_k,
         sums: plan.split_k as f64,
         walk: Walk::One,
@@ -264,11 +354,22 @@ fn mma(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor:
     })
 }
 
+/// Clocks of the tensor cores per tile along k.
+pub(super) fn tensor_clocks(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor) -> Option<f64> {
+    let rates = gpu.tensor?;
+    let [m, n, k] = plan.tile;
+    Some((2 * m * n * k) as f64 / (rates.of(gemm.operand) * rates.mma_share))
+}
+
 /// Of a warp's instructions, the share that has neither operand from the one before: one at each turn of the inner loop,
 /// none where it goes back and forth.
 fn changes(plan: &TensorPlan) -> f64 {
     if plan.order.serpentine {
         return 0.0;
+    }
+    if plan.order.pairs {
+        // Two share one; then both change.
+        return 0.5;
     }
     let inner = if plan.order.columns { plan.warp[0] / 16 } else { plan.warp[1] / 8 };
     1.0 / inner.max(1) as f64

@@ -3,7 +3,9 @@ use super::Kernel;
 use crate::tensor::tiles;
 use crate::work::Work;
 use satune_ir::machine::wavefronts;
-use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, Store, TensorPlan, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{
+    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan, TileLayout, TileStore, Turn, WgmmaPlan,
+};
 use satune_ir::term::Side;
 
 /// Work of one tile of C.
@@ -35,33 +37,21 @@ pub fn block(kernel: &Kernel<'_>, gemm: &Gemm) -> Block {
 }
 
 fn mma(plan: &TensorPlan, gemm: &Gemm) -> Block {
+    let mut block = without_operands(plan, gemm);
+    for (place, operand) in super::time::places(plan).iter().zip(&plan.operands) {
+        block.tile.add(&place.copies(gemm, operand), 1.0);
+        block.tile.add(&place.loads(gemm, operand), 1.0);
+    }
+    block
+}
+
+/// The counts of a block but for those that the ways of its operands decide.
+pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
     let [m, n, k] = plan.tile;
     let threads = plan.threads();
     let warps = threads / 32;
     let op = plan.instruction;
-    let steps = k / i64::from(op.k());
-    let mut tile = Work { barriers: warps as f64, ..Work::default() };
-    tile.matrix = (warps * steps * (plan.warp[0] / 16) * (plan.warp[1] / 8)) as f64;
-    for (side, extent, warp, swizzled) in
-        [(Side::A, m, plan.warp[0], plan.swizzle[0]), (Side::B, n, plan.warp[1], plan.swizzle[1])]
-    {
-        let k_rows = rows_along_k(gemm, side);
-        let blocks = (warps * steps * (warp / 16)) as f64;
-        let columns = if k_rows { extent } else { k };
-        if k_rows && op == Mma::Tf32 {
-            // Four words of a fragment one by one: four lanes' rows, eight columns.
-            tile.shared_loads += 4.0 * blocks;
-            let each = if swizzled { 1.0 } else { quad_wavefronts(columns) };
-            tile.shared_load_wavefronts += 4.0 * blocks * each;
-            tile.shared_load_wavefronts_ideal += 4.0 * blocks;
-        } else {
-            tile.matrix_moves += blocks;
-            let each = if swizzled { 4.0 } else { matrix_wavefronts(op, k_rows, columns, gemm) };
-            tile.shared_load_wavefronts += blocks * each;
-            tile.shared_load_wavefronts_ideal += 4.0 * blocks;
-        }
-        fill(&mut tile, gemm, side, [extent, k], threads);
-    }
+    let tile = multiplied(op, [m, n, k], threads);
     let end = match plan.store {
         Store::Direct => direct(gemm, plan.split_k > 1, [m, n], op == Mma::S8 && !gemm.b_transposed),
         Store::Shared { stmatrix } => {
@@ -133,42 +123,153 @@ pub(super) fn k_tiles(extent: i64, tile: i64, parts: i64) -> i64 {
     tiles(extent, tile * parts)
 }
 
-fn rows_along_k(gemm: &Gemm, side: Side) -> bool {
-    match side {
-        Side::A => gemm.a_transposed,
-        Side::B => !gemm.b_transposed,
-    }
+/// What warps do per tile along k whatever the ways of the operands are.
+pub(super) fn multiplied(op: Mma, [m, n, k]: [i64; 3], threads: i64) -> Work {
+    let matrix = m / 16 * (n / 8) * (k / i64::from(op.k()));
+    Work { matrix: matrix as f64, barriers: (threads / 32) as f64, ..Work::default() }
 }
 
-/// The copies of one operand's tile.
-fn fill(work: &mut Work, gemm: &Gemm, side: Side, [extent, k]: [i64; 2], threads: i64) {
-    let bytes = i64::from(gemm.operand.bytes());
-    let k_rows = rows_along_k(gemm, side);
-    let along = if side == Side::A { gemm.m } else { gemm.n };
-    let (rows, columns, pitch) = if k_rows { (k, extent, along) } else { (extent, k, gemm.k) };
-    let vector = mma_conditions::copy_width(gemm, !k_rows, along);
-    let total = rows * columns / vector;
-    // Warps that have an active lane.
-    let copies = (total / threads * (threads / 32) + tiles(total % threads, 32)) as f64;
-    let moved = (rows * columns * bytes) as f64;
-    let wavefronts = if vector * bytes >= 4 { moved / 128.0 } else { copies };
-    if vector * bytes >= 4 {
-        work.async_copies += copies;
-    } else {
-        work.global_loads += copies;
-        work.shared_stores += copies;
+/// An operand of a block: its extent, a warp's part of it, k of a tile, threads of the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Operand {
+    pub side: Side,
+    pub op: Mma,
+    pub extent: i64,
+    pub own: i64,
+    pub k: i64,
+    pub threads: i64,
+}
+
+impl Operand {
+    /// Rows of the tile, and elements of a row.
+    fn rows(&self, gemm: &Gemm) -> (i64, i64) {
+        mma_conditions::tile_rows(gemm, self.side, self.extent, self.k)
     }
-    work.shared_store_wavefronts += wavefronts;
-    work.shared_store_wavefronts_ideal += wavefronts;
-    // Rows that are not whole sectors touch one more each.
-    let sectors = if pitch * bytes % 32 == 0 && columns * bytes % 32 == 0 {
-        moved / 32.0
-    } else {
-        rows as f64 * ((columns * bytes) as f64 / 32.0 + 1.0)
-    };
-    work.global_load_sectors += sectors;
-    work.l2_sectors += sectors;
-    work.l1_bytes += moved;
+
+    /// Where a chunk stands in the tile, in elements.
+    fn chunk(&self, gemm: &Gemm, layout: TileLayout, row: i64, chunk: i64) -> i64 {
+        let elements = 16 / i64::from(gemm.operand.bytes());
+        let (_, columns) = self.rows(gemm);
+        let chunks = columns / elements;
+        let turn = Turn::of(self.op, mma_conditions::rows_along_k(gemm, self.side)).of_row(row, layout.span(chunks));
+        row * columns + layout.place(chunks, turn, chunk) * elements
+    }
+
+    /// No way adds less than this of anything; it says nothing of registers.
+    pub fn least(&self, gemm: &Gemm) -> super::time::Share {
+        let bytes = i64::from(gemm.operand.bytes());
+        let blocks = (self.threads / 32 * (self.k / i64::from(self.op.k())) * (self.own / 16)) as f64;
+        let moved = (self.extent * self.k * bytes) as f64;
+        let widest = mma_conditions::copy_elements(gemm, self.side, 16) * bytes;
+        super::time::Share {
+            issued: blocks + moved / (32.0 * widest as f64),
+            shared: 4.0 * blocks + moved / 128.0,
+            l2_bytes: moved,
+            ..super::time::Share::default()
+        }
+    }
+
+    /// The loads of fragments per tile along k.
+    pub fn loads(&self, gemm: &Gemm, plan: &OperandPlan) -> Work {
+        let mut work = Work::default();
+        let steps = self.k / i64::from(self.op.k());
+        let blocks = (self.threads / 32 * steps * (self.own / 16)) as f64;
+        let turn = Turn::of(self.op, mma_conditions::rows_along_k(gemm, self.side));
+        let bytes = i64::from(gemm.operand.bytes());
+        let (per_chunk, (_, columns)) = (16 / bytes, self.rows(gemm));
+        // The first of all: the others differ in whole periods of the layout.
+        let address = |row: i64, chunk: i64, within: i64| {
+            let span = plan.layout.span(columns / per_chunk);
+            (self.chunk(gemm, plan.layout, row, chunk % span.max(1)) + within) * bytes
+        };
+        if turn == Turn::Quads {
+            // Four words of a fragment one by one: four lanes' rows, eight columns.
+            let lanes: Vec<(u32, u64)> = (0..32_u32)
+                .map(|lane| {
+                    let (group, member) = (i64::from(lane / 4), i64::from(lane % 4));
+                    (lane, address(member, group / 4, group % 4) as u64)
+                })
+                .collect();
+            work.shared_loads = 4.0 * blocks;
+            work.shared_load_wavefronts = 4.0 * blocks * f64::from(wavefronts(&lanes, 4).0);
+            work.shared_load_wavefronts_ideal = 4.0 * blocks;
+            return work;
+        }
+        let rows: Vec<i64> = match turn {
+            // Bytes stored across k: rows 4 i and 4 i + 1, the same of every four.
+            Turn::Bytes => (0..8).map(|r| 4 * (r / 2) + r % 2).collect(),
+            _ => (0..8).collect(),
+        };
+        let lanes: Vec<(u32, u64)> =
+            rows.iter().zip(0..).map(|(row, lane)| (lane, address(*row, 0, 0) as u64)).collect();
+        work.matrix_moves = blocks * f64::from(4 / plan.matrices.clamp(1, 4));
+        // Each matrix after the other.
+        work.shared_load_wavefronts = blocks * 4.0 * f64::from(wavefronts(&lanes, 16).0);
+        work.shared_load_wavefronts_ideal = 4.0 * blocks;
+        work
+    }
+
+    /// The copies per tile along k, each access of each warp.
+    pub fn copies(&self, gemm: &Gemm, plan: &OperandPlan) -> Work {
+        let mut work = Work::default();
+        let bytes = i64::from(gemm.operand.bytes());
+        let vector = mma_conditions::copy_elements(gemm, self.side, plan.bytes);
+        let (rows, columns) = self.rows(gemm);
+        let k_rows = mma_conditions::rows_along_k(gemm, self.side);
+        let along = if self.side == Side::A { gemm.m } else { gemm.n };
+        let pitch = if k_rows { along } else { gemm.k };
+        let (per_row, per_chunk) = (columns / vector, 16 / bytes);
+        let total = rows * per_row;
+        let count = tiles(total, self.threads);
+        let (mut accesses, mut stored, mut sectors) = (0_i64, 0_u64, 0_i64);
+        let mut lanes: Vec<(u32, u64)> = Vec::with_capacity(32);
+        let mut touched: Vec<i64> = Vec::with_capacity(32);
+        for (i, warp) in (0..count).flat_map(|i| (0..self.threads / 32).map(move |w| (i, w))) {
+            lanes.clear();
+            touched.clear();
+            for lane in 0..32_u32 {
+                let thread = warp * 32 + i64::from(lane);
+                let number = match plan.order {
+                    CopyOrder::Own => thread * count + i,
+                    CopyOrder::Rows | CopyOrder::Columns => thread + i * self.threads,
+                };
+                if number >= total {
+                    continue;
+                }
+                let (row, column) = match plan.order {
+                    CopyOrder::Columns => (number % rows, number / rows * vector),
+                    CopyOrder::Rows | CopyOrder::Own => (number / per_row, number % per_row * vector),
+                };
+                let at = self.chunk(gemm, plan.layout, row, column / per_chunk) + column % per_chunk;
+                lanes.push((lane, (at * bytes) as u64));
+                touched.push((row * pitch + column) * bytes / 32);
+            }
+            if lanes.is_empty() {
+                continue;
+            }
+            accesses += 1;
+            stored += u64::from(wavefronts(&lanes, (vector * bytes) as u32).0);
+            touched.sort_unstable();
+            touched.dedup();
+            sectors += touched.len() as i64;
+        }
+        let (accesses, moved) = (accesses as f64, (rows * columns * bytes) as f64);
+        if vector * bytes >= 4 {
+            work.async_copies = accesses;
+        } else {
+            work.global_loads = accesses;
+            work.shared_stores = accesses;
+        }
+        work.shared_store_wavefronts = stored as f64;
+        work.shared_store_wavefronts_ideal = if vector * bytes >= 4 { moved / 128.0 } else { accesses };
+        // Rows that are not whole sectors touch one more each.
+        let whole = pitch * bytes % 32 == 0 && columns * bytes % 32 == 0;
+        let sectors = sectors as f64 + if whole { 0.0 } else { rows as f64 };
+        work.global_load_sectors = sectors;
+        work.l2_sectors = sectors;
+        work.l1_bytes = moved;
+        work
+    }
 }
 
 /// Sums leave from registers: four lanes write neighbouring pairs, in eight rows. `apart`: each lane's columns are not
@@ -187,23 +288,4 @@ fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], apart: bool) -> Work {
         l1_bytes: stores * 64.0 * f64::from(bytes),
         ..Work::default()
     }
-}
-
-/// Wavefronts of an `ldmatrix` of four matrices from rows that are not swizzled, each row one after the other.
-fn matrix_wavefronts(op: Mma, k_rows: bool, columns: i64, gemm: &Gemm) -> f64 {
-    let pitch = columns * i64::from(gemm.operand.bytes());
-    let rows: Vec<i64> = match (k_rows, op) {
-        // Bytes stored across k: rows 4 i and 4 i + 1, the same of every four.
-        (true, Mma::S8) => (0..8).map(|r| 4 * (r / 2) + r % 2).collect(),
-        _ => (0..8).collect(),
-    };
-    let addresses: Vec<(u32, u64)> = rows.iter().zip(0..).map(|(row, lane)| (lane, (row * pitch) as u64)).collect();
-    4.0 * f64::from(wavefronts(&addresses, 16).0)
-}
-
-/// Wavefronts of 32 words of four rows, eight neighbours each, that are not swizzled.
-fn quad_wavefronts(columns: i64) -> f64 {
-    let addresses: Vec<(u32, u64)> =
-        (0..32_u32).map(|lane| (lane, ((i64::from(lane % 4) * columns + i64::from(lane / 4)) * 4) as u64)).collect();
-    f64::from(wavefronts(&addresses, 4).0)
 }

@@ -84,6 +84,8 @@ impl fmt::Display for Term {
             Term::Split(_) => f.write_str("split-k"),
             Term::AddParts(_) => f.write_str("add-parts"),
             Term::Tensor { node, .. } => node.fmt(f),
+            Term::Dealt { node, .. } => node.fmt(f),
+            Term::Operand { side, layout, .. } => write!(f, "tile:{side}:{layout:?}"),
             Term::Matrix { matrix, .. } => matrix.fmt(f),
         }
     }

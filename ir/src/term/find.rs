@@ -92,7 +92,7 @@ impl Finder<'_> {
             Term::Loop { axis, role, extent, total, .. } => {
                 self.loop_fits(*axis, *role, *extent, *total, stage, blocks)
             }
-            Term::Tensor { .. } | Term::Matrix { .. } => false,
+            Term::Tensor { .. } | Term::Dealt { .. } | Term::Operand { .. } | Term::Matrix { .. } => false,
             _ => true,
         }
     }

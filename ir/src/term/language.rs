@@ -143,6 +143,22 @@ pub enum Term {
         /// What is decided after it.
         body: [Id; 1],
     },
+    /// A tile on tensor cores is dealt out to warps. Children: the ways of A and B to them, and a warp's part.
+    Dealt {
+        /// The decision.
+        node: TensorNode,
+        /// A, B, warp.
+        children: [Id; 3],
+    },
+    /// The way of an operand to the warps. Children: its copies to the ring, when they are started, loads of fragments.
+    Operand {
+        /// Which operand.
+        side: Side,
+        /// Where chunks of its tile stand.
+        layout: tensor::TileLayout,
+        /// Copies, when, loads.
+        children: [Id; 3],
+    },
     /// The instructions of a warp's or consumer's tile on tensor cores.
     Matrix {
         /// Which, in what order.
@@ -181,6 +197,7 @@ impl Language for Term {
             Term::Init(body) | Term::Operands(body) | Term::Grid(body) | Term::InPlace(body) => body,
             Term::Write(children) | Term::Split(children) => children,
             Term::Stage { children, .. } | Term::Strip { children, .. } => children,
+            Term::Dealt { children, .. } | Term::Operand { children, .. } => children,
         }
     }
 
@@ -197,6 +214,7 @@ impl Language for Term {
             Term::Init(body) | Term::Operands(body) | Term::Grid(body) | Term::InPlace(body) => body,
             Term::Write(children) | Term::Split(children) => children,
             Term::Stage { children, .. } | Term::Strip { children, .. } => children,
+            Term::Dealt { children, .. } | Term::Operand { children, .. } => children,
         }
     }
 }
@@ -221,6 +239,14 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
     let body = || first.ok_or_else(ill);
     match node {
         Term::Tensor { node, .. } => tensor::state_of(node, &body()?).ok_or_else(ill),
+        Term::Dealt { node, children } => {
+            let [a, b, warp] = three(children, &child).ok_or_else(ill)?;
+            tensor::dealt_state(node, [&a, &b, &warp]).ok_or_else(ill)
+        }
+        Term::Operand { side, layout, children } => {
+            let [copy, issue, load] = three(children, &child).ok_or_else(ill)?;
+            tensor::operand_state(*side, *layout, [&copy, &issue, &load]).ok_or_else(ill)
+        }
         Term::Matrix { matrix, state } => tensor::leaf_state(matrix, state).ok_or_else(ill),
         Term::Nest(state) | Term::CopyElement(state) | Term::Multiply(state) | Term::AddParts(state) => Ok(**state),
         Term::Store(place) => Ok(State {
@@ -362,6 +388,10 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
             }
         }
     }
+}
+
+fn three(children: &[Id; 3], child: &impl Fn(Id) -> Option<State>) -> Option<[State; 3]> {
+    Some([child(children[0])?, child(children[1])?, child(children[2])?])
 }
 
 fn staging(pipe: Pipe, strips: Strips) -> Stage {

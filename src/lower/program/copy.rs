@@ -156,7 +156,7 @@ impl Emitter<'_> {
         let width_u32 = width as u32;
         if asynchronous && (to, from) == (Space::Shared, Space::Global) {
             if matches!(bytes, 4 | 8 | 16) {
-                return Stmt::AsyncCopy { dst, dst_index, src, src_index, width: width_u32, zero_unless };
+                return Stmt::AsyncCopy { dst, dst_index, src, src_index, width: width_u32, prefetch: 0, zero_unless };
             }
             let note = format!("{} is copied {bytes} bytes at a time: not asynchronously", self.array(src).name);
             if !self.notes.contains(&note) {

@@ -1,6 +1,6 @@
 //! Loads of `mma` fragments from tiles in shared memory, for either order of storage and all types.
-use super::tile::{Place, Swizzle, Tile};
-use super::{add, c, div, mul, rem, Builder, Index};
+use super::tile::{Place, Tile};
+use super::{add, c, div, mul, rem, Builder, Index, OperandPlan};
 use crate::kernel::{ArrayId, Cond, Mma, Stmt, WarpOp};
 
 /// Which operand.
@@ -17,7 +17,7 @@ pub(super) struct Loader {
     tile: Tile,
     /// Rows of the tile run along k.
     k_rows: bool,
-    /// Fragment array: two sets of `blocks` fragments.
+    /// Fragment array: one or two sets of `blocks` fragments.
     pub fragments: ArrayId,
     /// Words of `ldmatrix` before their bytes are permuted.
     words: Option<ArrayId>,
@@ -27,15 +27,10 @@ pub(super) struct Loader {
     pub blocks: i64,
     bases: Vec<(i64, i64, Index)>,
     name: &'static str,
-}
-
-/// How a tile is to be swizzled so that its fragments are read without conflicts.
-pub(super) fn swizzle(op: Mma, k_rows: bool) -> Swizzle {
-    match (k_rows, op) {
-        (true, Mma::Tf32) => Swizzle::Quads,
-        (true, Mma::S8) => Swizzle::Bytes,
-        _ => Swizzle::Rows,
-    }
+    /// Matrices that one `ldmatrix` loads.
+    matrices: i64,
+    /// Sets of fragments: one is loaded where it is multiplied, two in turn a step ahead.
+    pub sets: i64,
 }
 
 /// Whether two neighbouring rows of A (columns of B) of 16 stand where rows g and g + 8 (columns g of two blocks) are
@@ -51,14 +46,30 @@ impl Loader {
         op: Mma,
         (tile, k_rows): (Tile, bool),
         (first, extent, lane): (Index, i64, Index),
+        plan: &OperandPlan,
     ) -> Loader {
         use crate::kernel::Space::Fragment;
         let blocks = extent / 16;
-        let len = 2 * blocks * 4 * i64::from(op.word());
+        let (sets, matrices) = (i64::from(plan.sets), i64::from(plan.matrices));
+        let len = sets * blocks * 4 * i64::from(op.word());
         let fragments = builder.array(&format!("{name}_fragments"), op.operand(), len, Fragment, 16);
         let words =
             is_interleaved(op, k_rows).then(|| builder.array(&format!("{name}_words"), op.operand(), 16, Fragment, 16));
-        Loader { side, op, tile, k_rows, fragments, words, first, lane, blocks, bases: Vec::new(), name }
+        Loader {
+            side,
+            op,
+            tile,
+            k_rows,
+            fragments,
+            words,
+            first,
+            lane,
+            blocks,
+            bases: Vec::new(),
+            name,
+            matrices,
+            sets,
+        }
     }
 
     /// Elements of a block of 16: a fragment of A, or two of B.
@@ -75,20 +86,26 @@ impl Loader {
         step: i64,
         set: &Index,
     ) -> Vec<Stmt> {
-        let set = mul(set.clone(), self.blocks * self.block_len());
+        let set = mul(self.set(set), self.blocks * self.block_len());
         (0..self.blocks)
             .flat_map(|block| {
                 let to = add(set.clone(), c(block * self.block_len()));
                 match (self.k_rows, self.op) {
                     (true, Mma::Tf32) => self.words_one_by_one(builder, head, at, step, block, &to),
                     (true, Mma::S8) => self.bytes(builder, head, at, step, block, &to),
-                    _ => {
-                        let from = self.matrices(builder, head, at, step, block);
-                        vec![self.load_four(self.fragments, to, from, self.k_rows)]
-                    }
+                    _ => self.matrices(builder, head, at, step, block, &to),
                 }
             })
             .collect()
+    }
+
+    /// The set that is in use where two would be at `set`.
+    pub fn set(&self, set: &Index) -> Index {
+        if self.sets == 1 {
+            c(0)
+        } else {
+            set.clone()
+        }
     }
 
     fn load_four(&self, dst: ArrayId, dst_index: Index, src_index: Index, transposed: bool) -> Stmt {
@@ -107,24 +124,53 @@ impl Loader {
         add(add(base, c(constant)), at.clone())
     }
 
-    /// Where the lane's row is, of four matrices: fragments stored along k as they are, 16-bit ones stored across it
+    /// Four matrices, by one instruction or several: fragments stored along k as they are, 16-bit ones stored across it
     /// transposed.
-    fn matrices(&mut self, builder: &mut Builder, head: &mut Vec<Stmt>, at: &Index, step: i64, block: i64) -> Index {
-        let lane = self.lane.clone();
-        let (low, middle, high) = (rem(lane.clone(), 8), rem(div(lane.clone(), 8), 2), div(lane.clone(), 16));
-        // Matrix q of A: rows 8 (q % 2), k 8 (q / 2). Of B: columns 8 (q / 2), k 8 (q % 2).
-        let (across, along) = if self.side == Side::A { (middle, high) } else { (high, middle) };
-        let sixteen = self.side == Side::A;
-        let place = if self.k_rows {
-            let row = if sixteen { add(low, mul(along, 8)) } else { rem(lane, 16) };
-            let chunk = add(div(self.first.clone(), 8), across);
-            Place { row, chunk, within: c(0), rows: 16 * step, chunks: 2 * block }
-        } else {
-            let row = if sixteen { rem(lane, 16) } else { add(low, mul(across, 8)) };
-            let row = add(self.first.clone(), row);
-            Place { row, chunk: along, within: c(0), rows: 16 * block, chunks: 2 * step }
-        };
-        self.index(builder, head, 0, &place, at)
+    fn matrices(
+        &mut self,
+        builder: &mut Builder,
+        head: &mut Vec<Stmt>,
+        at: &Index,
+        step: i64,
+        block: i64,
+        to: &Index,
+    ) -> Vec<Stmt> {
+        let count = self.matrices;
+        let mut list = Vec::new();
+        for part in 0..4 / count {
+            let lane = self.lane.clone();
+            // The number of the lane's matrix.
+            let matrix = match count {
+                4 => div(lane.clone(), 8),
+                _ => add(rem(div(lane.clone(), 8), count), c(part * count)),
+            };
+            let (low, middle, high) = match count {
+                1 => (rem(lane, 8), c(part % 2), c(part / 2)),
+                _ => (rem(lane, 8), rem(matrix.clone(), 2), div(matrix, 2)),
+            };
+            // Matrix q of A: rows 8 (q % 2), k 8 (q / 2). Of B: columns 8 (q / 2), k 8 (q % 2).
+            let (across, along) = if self.side == Side::A { (middle, high) } else { (high, middle) };
+            let place = if self.k_rows {
+                let chunk = add(div(self.first.clone(), 8), across);
+                Place { row: add(low, mul(along, 8)), chunk, within: c(0), rows: 16 * step, chunks: 2 * block }
+            } else {
+                let row = add(self.first.clone(), add(low, mul(across, 8)));
+                Place { row, chunk: along, within: c(0), rows: 16 * block, chunks: 2 * step }
+            };
+            let src_index = self.index(builder, head, part, &place, at);
+            let dst_index = add(to.clone(), c(part * count * i64::from(self.op.word())));
+            let (src, transposed) = (self.tile.array, self.k_rows);
+            let count = count as u32;
+            list.push(Stmt::Warp(WarpOp::LoadMatrix {
+                dst: self.fragments,
+                dst_index,
+                src,
+                src_index,
+                count,
+                transposed,
+            }));
+        }
+        list
     }
 
     /// Bytes stored across k: matrices of 8 k, two by two, give words of two columns and two k; permuted to one column

@@ -4,11 +4,12 @@
 //! addresses are computed before it. The loop runs as long as all its copies are whole; what is left, with the end of k,
 //! stands unrolled after it. Per tile and step along k: the next step's fragments are loaded while this one's are
 //! multiplied.
-use super::fragments::{swizzle, Loader, Side};
-use super::tile::{Filler, Source, Swizzle, Tile};
+use super::fragments::{Loader, Side};
+use super::tile::{Filler, Source, Tile};
 use super::*;
 use crate::kernel::{Value, WarpOp};
-use satune_ir::term::tensor::{mma_conditions, StreamK};
+use satune_ir::term;
+use satune_ir::term::tensor::{mma_conditions, StreamK, Turn};
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
@@ -88,14 +89,14 @@ impl<'p> Mainloop<'p> {
         let warp_m = b.bind(&mut head, "m_warp", mul(row, plan.warp[0]));
         let warp_n = b.bind(&mut head, "n_warp", mul(column, plan.warp[1]));
         let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 128);
-        let tile = |k_rows: bool, offset: i64, extent: i64, swizzled: bool| {
+        let tile = |k_rows: bool, offset: i64, extent: i64, layout: TileLayout| {
             let (rows, columns) = if k_rows { (k, extent) } else { (extent, k) };
-            let swizzle = if swizzled { swizzle(op, k_rows) } else { Swizzle::None };
-            Tile { array: ring, offset, rows, columns, dtype: gemm.operand, swizzle }
+            Tile { array: ring, offset, rows, columns, dtype: gemm.operand, layout, turn: Turn::of(op, k_rows) }
         };
         let (a_rows, b_rows) = (gemm.a_transposed, !gemm.b_transposed);
-        let (a_tile, b_tile) = (tile(a_rows, 0, m, plan.swizzle[0]), tile(b_rows, m * k, n, plan.swizzle[1]));
-        let source = |array, name, k_rows, first: &Index, extent| Source {
+        let (a_tile, b_tile) =
+            (tile(a_rows, 0, m, plan.operands[0].layout), tile(b_rows, m * k, n, plan.operands[1].layout));
+        let source = |array, name, k_rows, first: &Index, extent, side, plan: &OperandPlan| Source {
             array,
             name,
             k_rows,
@@ -104,19 +105,22 @@ impl<'p> Mainloop<'p> {
             k_first: k0.clone(),
             k: gemm.k,
             tile_k: k,
-            width: mma_conditions::copy_width(gemm, !k_rows, extent),
+            width: mma_conditions::copy_elements(gemm, side, plan.bytes),
+            order: plan.order,
+            rolled: plan.rolled,
+            prefetch: plan.prefetch,
         };
-        let a_source = source(params.a, "a", a_rows, &m0, gemm.m);
-        let b_source = source(params.b, "b", b_rows, &n0, gemm.n);
+        let a_source = source(params.a, "a", a_rows, &m0, gemm.m, term::Side::A, &plan.operands[0]);
+        let b_source = source(params.b, "b", b_rows, &n0, gemm.n, term::Side::B, &plan.operands[1]);
         let fillers = [
-            Filler::new(b, &mut head, a_tile, &a_source, threads),
-            Filler::new(b, &mut head, b_tile, &b_source, threads),
+            Filler::new(b, &mut head, a_tile, a_source, threads),
+            Filler::new(b, &mut head, b_tile, b_source, threads),
         ];
         let a_first = (warp_m.clone(), plan.warp[0], lane.clone());
         let b_first = (warp_n.clone(), plan.warp[1], lane.clone());
         let loaders = [
-            Loader::new(b, (Side::A, "a"), op, (a_tile, a_rows), a_first),
-            Loader::new(b, (Side::B, "b"), op, (b_tile, b_rows), b_first),
+            Loader::new(b, (Side::A, "a"), op, (a_tile, a_rows), a_first, &plan.operands[0]),
+            Loader::new(b, (Side::B, "b"), op, (b_tile, b_rows), b_first, &plan.operands[1]),
         ];
         let sums = b.array("sums", gemm.accumulator(), plan.warp[0] * plan.warp[1] / 32, Space::Register, 16);
         let guard_all = plan.split_k > 1 && per_part * k * plan.split_k != gemm.k;
@@ -178,15 +182,20 @@ impl<'p> Mainloop<'p> {
     }
 
     fn fill(&self, stage: Index, number: &Index, guard: bool) -> Vec<Stmt> {
-        let at = self.at(stage);
-        self.fillers.iter().flat_map(|f| f.fill(&at, number, guard)).collect()
+        (0..2).flat_map(|side| self.fill_one(side, stage.clone(), number, guard)).collect()
     }
 
-    /// Loads both operands' fragments.
-    fn fragments(&mut self, stage: Index, step: i64, set: &Index) -> Vec<Stmt> {
+    /// Copies one operand's tile.
+    fn fill_one(&self, side: usize, stage: Index, number: &Index, guard: bool) -> Vec<Stmt> {
+        self.fillers[side].fill(&self.at(stage), number, guard)
+    }
+
+    /// Loads the fragments of those operands that have so many sets.
+    fn fragments(&mut self, stage: Index, step: i64, set: &Index, sets: i64) -> Vec<Stmt> {
         let at = self.at(stage);
+        let step = if self.plan.order.descending { self.steps() - 1 - step } else { step };
         let mut list = Vec::new();
-        for loader in &mut self.loaders {
+        for loader in self.loaders.iter_mut().filter(|l| l.sets == sets) {
             list.extend(loader.load(&mut self.builder, &mut self.head, &at, step, set));
         }
         list
@@ -199,8 +208,12 @@ impl<'p> Mainloop<'p> {
     fn k_loop(&mut self) -> Vec<Stmt> {
         let stages = i64::from(self.plan.stages);
         let (tiles, ahead, steps) = (self.tiles, stages - 1, self.steps());
-        // As many tiles as bring stages and fragment sets back to where they were.
-        let round = if stages * steps % 2 == 0 { stages } else { 2 * stages };
+        // As many tiles as bring stages and fragment sets back to where they were; one where neither is a constant.
+        let round = match (self.plan.rolled, stages * steps % 2) {
+            (true, _) => 1,
+            (false, 0) => stages,
+            (false, _) => 2 * stages,
+        };
         let (guard_all, guard_last) = (self.guard_all, self.guard_last);
         let sum_type = self.gemm.accumulator();
         let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
@@ -214,21 +227,26 @@ impl<'p> Mainloop<'p> {
             }
             body.push(Stmt::AsyncCommit);
         }
-        body.push(Stmt::AsyncWait(stages as u32 - 2));
+        body.push(Stmt::AsyncWait(self.under_way()));
         body.push(Stmt::Barrier);
-        body.extend(self.fragments(c(0), 0, &c(0)));
+        body.extend(self.fragments(c(0), 0, &c(0), 2));
         let whole = (tiles - ahead - i64::from(guard_last && !guard_all)).max(0) / round;
         let (outer, inner) = (self.builder.fresh(), self.builder.fresh());
         if whole > 0 {
             let tile = add(mul(Index::Var(outer), round), Index::Var(inner));
-            let code = self.tile(&Index::Var(inner), &add(tile, c(ahead)), Some(guard_all), None);
-            let stage = Stmt::For {
-                var: inner,
-                name: "tile".into(),
-                start: c(0),
-                extent: c(round),
-                unroll: Unroll::Full,
-                body: code,
+            let body_of_round = if self.plan.rolled {
+                let number = Index::Var(outer);
+                self.tile(&number, &add(number.clone(), c(ahead)), Some(guard_all), None)
+            } else {
+                let code = self.tile(&Index::Var(inner), &add(tile, c(ahead)), Some(guard_all), None);
+                vec![Stmt::For {
+                    var: inner,
+                    name: "tile".into(),
+                    start: c(0),
+                    extent: c(round),
+                    unroll: Unroll::Full,
+                    body: code,
+                }]
             };
             body.push(Stmt::For {
                 var: outer,
@@ -236,7 +254,7 @@ impl<'p> Mainloop<'p> {
                 start: c(0),
                 extent: c(whole),
                 unroll: Unroll::No,
-                body: vec![stage],
+                body: body_of_round,
             });
         }
         let first = whole * round;
@@ -266,57 +284,78 @@ impl<'p> Mainloop<'p> {
             _ => rem(add(mul(number.clone(), steps), c(step)), 2),
         };
         let mut body = Vec::new();
-        let fill = {
-            let mut list = match guard {
-                Some(guard) => {
-                    let copies = self.fill(stage(stages - 1), next, guard);
-                    guarded(last.map_or(Cond::True, |tiles| Cond::Lt(next.clone(), c(tiles))), copies)
+        let begins: [i64; 2] = [0, 1].map(|side| i64::from(self.plan.operands[side].step));
+        // The copies that are started at a step, and the end of their group.
+        let fill_at = |this: &Self, step: i64| {
+            let mut list = Vec::new();
+            if let Some(guard) = guard {
+                let sides = (0..2).filter(|side| begins[*side] == step);
+                let copies: Vec<Stmt> = sides.flat_map(|s| this.fill_one(s, stage(stages - 1), next, guard)).collect();
+                if !copies.is_empty() {
+                    list = guarded(last.map_or(Cond::True, |tiles| Cond::Lt(next.clone(), c(tiles))), copies);
                 }
-                None => Vec::new(),
-            };
-            list.push(Stmt::AsyncCommit);
+            }
+            if begins.iter().max() == Some(&step) {
+                list.push(Stmt::AsyncCommit);
+            }
             list
         };
         for step in 0..steps {
             let is_last = step + 1 == steps;
+            // Those of one set, while the tile may be read: before the barrier after which it is overwritten.
+            body.extend(self.fragments(stage(0), step, &set(step), 1));
             if is_last && steps == 1 {
-                body.extend(fill.clone());
+                body.extend(fill_at(self, step));
             }
             let next_fragments = if is_last {
                 // The next tile must have landed before its first fragments are read.
-                let mut list = vec![Stmt::AsyncWait(stages as u32 - 2), Stmt::Barrier];
-                list.extend(self.fragments(stage(1), 0, &set(steps)));
+                let mut list = vec![Stmt::AsyncWait(self.under_way()), Stmt::Barrier];
+                list.extend(self.fragments(stage(1), 0, &set(steps), 2));
                 guarded(last.map_or(Cond::True, |tiles| Cond::Lt(number.clone(), c(tiles - 1))), list)
             } else {
-                self.fragments(stage(0), step + 1, &set(step + 1))
+                self.fragments(stage(0), step + 1, &set(step + 1), 2)
             };
             body.extend(next_fragments);
-            if step == 0 && !is_last {
-                body.extend(fill.clone());
+            if !is_last {
+                body.extend(fill_at(self, step));
             }
             body.extend(self.multiply(&set(step)));
         }
         body
     }
 
+    /// Tiles whose copies may be under way at a barrier.
+    fn under_way(&self) -> u32 {
+        self.plan.stages - 2 - self.plan.slack
+    }
+
     fn multiply(&mut self, set: &Index) -> Vec<Stmt> {
         let (op, sums) = (self.plan.instruction, self.sums);
-        let [a, b] = [&self.loaders[0], &self.loaders[1]].map(|l| (l.fragments, l.blocks, l.block_len()));
+        let [a, b] = [&self.loaders[0], &self.loaders[1]].map(|l| (l.fragments, l.blocks, l.block_len(), l.set(set)));
         let columns = 2 * b.1;
-        let at = |(array, blocks, len): (ArrayId, i64, i64), i: Index, part: i64| {
-            (array, add(mul(set.clone(), blocks * len), mul(i, len / part)))
+        let at = |(array, blocks, len, set): &(ArrayId, i64, i64, Index), i: Index, part: i64| {
+            (*array, add(mul(set.clone(), blocks * len), mul(i, len / part)))
         };
         let by_columns = self.plan.order.columns;
         let (outer, inner) = if by_columns { (columns, a.1) } else { (a.1, columns) };
         let multiply = |i: Index, j: Index| {
             let (row, column) = if by_columns { (j, i) } else { (i, j) };
             let d = (sums, add(mul(row.clone(), 4 * columns), mul(column.clone(), 4)));
-            Stmt::Warp(WarpOp::Mma { op, d, a: at(a, row, 1), b: at(b, column, 2) })
+            Stmt::Warp(WarpOp::Mma { op, d, a: at(&a, row, 1), b: at(&b, column, 2) })
         };
-        if self.plan.order.serpentine {
-            let turned = |i: i64, j: i64| if i % 2 == 0 { j } else { inner - 1 - j };
-            let all = (0..outer * inner).map(|at| (at / inner, at % inner));
-            return all.map(|(i, j)| multiply(c(i), c(turned(i, j)))).collect();
+        let order = self.plan.order;
+        if order.serpentine || order.pairs {
+            // Lines that are walked at once; back and forth goes from one walk to the next, and within one from step to step.
+            let lines = if order.pairs { 2 } else { 1 };
+            let back = |odd: bool, at: i64, of: i64| if odd && order.serpentine { of - 1 - at } else { at };
+            let places = (0..outer / lines)
+                .flat_map(|walk| (0..inner).flat_map(move |step| (0..lines).map(move |line| (walk, step, line))));
+            return places
+                .map(|(walk, step, line)| {
+                    let i = walk * lines + back(step % 2 == 1, line, lines);
+                    multiply(c(i), c(back(walk % 2 == 1, step, inner)))
+                })
+                .collect();
         }
         self.builder.repeat("i", (0, outer), Unroll::Full, |builder, i| {
             builder.repeat("j", (0, inner), Unroll::Full, |_, j| vec![multiply(i.clone(), j)])

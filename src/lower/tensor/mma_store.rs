@@ -1,9 +1,10 @@
 //! How the kernel on `mma.sync` writes C: from the fragments, or by way of shared memory.
 use super::fragments::is_interleaved;
 use super::mma::Mainloop;
-use super::tile::{Place, Swizzle, Tile};
+use super::tile::{Place, Tile};
 use super::*;
 use crate::kernel::{Value, WarpOp};
+use satune_ir::term::tensor::{TileLayout, Turn};
 
 impl Mainloop<'_> {
     /// Row and column within the block's tile, from the thread's, of sum `e` of block (i, j).
@@ -117,8 +118,15 @@ impl Mainloop<'_> {
     pub(super) fn store_shared(&mut self, stmatrix: bool) -> Vec<Stmt> {
         let (gemm, plan) = (self.gemm, self.plan);
         let [m, n, _] = plan.tile;
-        let tile =
-            Tile { array: self.ring, offset: 0, rows: m, columns: n, dtype: gemm.output, swizzle: Swizzle::Rows };
+        let tile = Tile {
+            array: self.ring,
+            offset: 0,
+            rows: m,
+            columns: n,
+            dtype: gemm.output,
+            layout: TileLayout::Xor(8),
+            turn: Turn::Rows,
+        };
         let words = self.builder.array("words", gemm.output, 8, Space::Fragment, 16);
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
         let mut head = Vec::new();

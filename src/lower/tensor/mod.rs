@@ -14,7 +14,8 @@ mod wgmma_store;
 
 pub use crate::kernel::Mma;
 pub use satune_ir::term::tensor::{
-    Activation, Epilogue, Gemm, Order, Raster, Store, TensorError, TensorPlan, TileStore, WgmmaPlan,
+    Activation, CopyOrder, Epilogue, Gemm, OperandPlan, Order, Raster, Store, TensorError, TensorPlan, TileLayout,
+    TileStore, WgmmaPlan,
 };
 
 use super::index::{add, all, c, div, mul, rem};

@@ -1,21 +1,9 @@
 //! A tile in shared memory: where its elements are, and how the block fills it.
-use super::{add, c, div, less, mul, rem, thread, Builder, Cond, Index};
+use super::{add, c, div, less, mul, rem, thread, Builder, Cond, Index, LocalVar, Unroll};
 use crate::kernel::{ArrayId, Stmt};
 use crate::lower::index::xor;
+use satune_ir::term::tensor::{CopyOrder, TileLayout, Turn};
 use satune_ir::DType;
-
-/// Which 16-byte chunk of a row holds which elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Swizzle {
-    /// In order.
-    None,
-    /// Any 8 neighbouring rows hold a chunk in 8 different bank groups: `ldmatrix`.
-    Rows,
-    /// Four neighbouring rows, two chunks each: words of 4 x 8 elements, one per lane.
-    Quads,
-    /// Rows whose numbers agree in bit 1, eight of sixteen: `ldmatrix` of bytes, two rows in four.
-    Bytes,
-}
 
 /// One stage of one operand's ring.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +18,9 @@ pub(super) struct Tile {
     pub columns: i64,
     /// Element type.
     pub dtype: DType,
-    /// Order of chunks.
-    pub swizzle: Swizzle,
+    /// Where chunks stand in a row, and what the row gives for that.
+    pub layout: TileLayout,
+    pub turn: Turn,
 }
 
 /// A place in a tile: what differs between threads, and what does not.
@@ -55,62 +44,90 @@ impl Tile {
         self.columns / self.chunk()
     }
 
-    /// Chunks that a swizzle exchanges with each other.
+    /// Chunks that the layout exchanges with each other.
     fn span(&self) -> i64 {
-        self.chunks().min(8)
+        self.layout.span(self.chunks())
     }
 
-    /// Rows after which the swizzle repeats.
+    /// Rows after which the layout repeats.
     pub fn period(&self) -> i64 {
-        match self.swizzle {
-            Swizzle::None => 1,
-            Swizzle::Rows => 8,
-            Swizzle::Quads => 4,
-            Swizzle::Bytes => 16,
+        match (self.layout, self.turn) {
+            (TileLayout::Plain, _) => 1,
+            (_, Turn::Rows) => 8,
+            (_, Turn::Quads) => 4,
+            (_, Turn::Bytes) => 16,
         }
     }
 
-    /// What the chunk's number in a row is xor-ed with.
-    fn mask(&self, row: &Index) -> Index {
+    /// What the row gives, below the span: [`Turn::of_row`] of an expression.
+    fn turned(&self, row: &Index) -> Index {
         let span = self.span();
         let low = |a: Index| rem(a, span);
-        match self.swizzle {
-            Swizzle::None => c(0),
-            // Rows of 128 bytes or more fill the banks alone, shorter ones 2, 4 or 8 together.
-            Swizzle::Rows => low(div(row.clone(), 8 / span)),
-            Swizzle::Quads => low(mul(rem(row.clone(), 4), 2)),
-            Swizzle::Bytes => low(add(rem(row.clone(), 2), mul(rem(div(row.clone(), 4), 4), 2))),
+        match self.turn {
+            Turn::Rows => low(div(row.clone(), 8 / span)),
+            Turn::Quads => low(mul(rem(row.clone(), 4), 2)),
+            Turn::Bytes => low(add(rem(row.clone(), 2), mul(rem(div(row.clone(), 4), 4), 2))),
+        }
+    }
+
+    /// Where a chunk of a row stands: [`TileLayout::place`] of expressions.
+    fn stands(&self, row: &Index, chunk: Index) -> Index {
+        let span = self.span();
+        match self.layout {
+            TileLayout::Plain => chunk,
+            TileLayout::Xor(_) => xor(chunk, self.turned(row)),
+            TileLayout::Rotate(_) if span == 1 => chunk,
+            TileLayout::Rotate(_) if span == self.chunks() => rem(add(chunk, self.turned(row)), span),
+            TileLayout::Rotate(_) => {
+                let first = mul(div(chunk.clone(), span), span);
+                add(first, rem(add(chunk, self.turned(row)), span))
+            }
         }
     }
 
     /// (number of the base, base, constant): the place's element is `base + constant`; places of equal number, row,
     /// chunk and element have equal bases.
     pub fn address(&self, place: &Place) -> (i64, Index, i64) {
-        let span = if self.swizzle == Swizzle::None { 1 } else { self.span() };
+        let span = self.span();
         let key = place.chunks % span;
-        let chunk = xor(add(place.chunk.clone(), c(key)), self.mask(&place.row));
+        let chunk = self.stands(&place.row, add(place.chunk.clone(), c(key)));
         let row = mul(place.row.clone(), self.columns);
         let base = add(add(row, mul(chunk, self.chunk())), place.within.clone());
         (key, base, self.offset + place.rows * self.columns + (place.chunks - key) * self.chunk())
+    }
+
+    /// The element at a row and column.
+    fn element(&self, row: &Index, column: &Index) -> Index {
+        let within = rem(column.clone(), self.chunk());
+        let chunk = self.stands(row, div(column.clone(), self.chunk()));
+        add(add(add(mul(row.clone(), self.columns), mul(chunk, self.chunk())), within), c(self.offset))
     }
 }
 
 /// Copies one operand's tiles from global memory.
 pub(super) struct Filler {
     tile: Tile,
-    from: ArrayId,
-    /// Elements per copy.
-    vector: i64,
-    /// Per copy of a thread: index in global memory at the first tile, index in the tile, position along k, whether the
-    /// copy exists for the thread.
-    copies: Vec<(Index, Index, Index, Cond)>,
+    source: Source,
+    threads: i64,
+    /// What is not copied in a loop, per copy of a thread.
+    copies: Vec<Copy>,
+    /// Else the loop: its counter, the number of its copies.
+    rolled: Option<(LocalVar, i64)>,
     /// Elements of global memory from one tile along k to the next.
     step: i64,
-    tile_k: i64,
-    k: i64,
 }
 
-/// What a tile of an operand covers.
+/// A copy of a thread: index in global memory at the first tile, index in the tile, position along k, whether it exists for
+/// the thread.
+struct Copy {
+    from: Index,
+    to: Index,
+    k: Index,
+    exists: Cond,
+}
+
+/// What a tile of an operand covers, and how it is copied.
+#[derive(Clone)]
 pub(super) struct Source {
     pub array: ArrayId,
     pub name: &'static str,
@@ -125,86 +142,174 @@ pub(super) struct Source {
     pub tile_k: i64,
     /// Elements per copy.
     pub width: i64,
+    pub order: CopyOrder,
+    pub rolled: bool,
+    pub prefetch: u32,
+}
+
+impl Source {
+    /// Elements of a row in global memory.
+    fn pitch(&self) -> i64 {
+        if self.k_rows {
+            self.extent
+        } else {
+            self.k
+        }
+    }
 }
 
 impl Filler {
-    pub fn new(builder: &mut Builder, body: &mut Vec<Stmt>, tile: Tile, source: &Source, threads: i64) -> Filler {
-        // Elements of a row in global memory.
-        let pitch = if source.k_rows { source.extent } else { source.k };
-        let vector = source.width;
-        let per_row = tile.columns / vector;
-        let total = tile.rows * per_row;
+    pub fn new(builder: &mut Builder, body: &mut Vec<Stmt>, tile: Tile, source: Source, threads: i64) -> Filler {
+        let total = tile.rows * (tile.columns / source.width);
         let count = (total + threads - 1) / threads;
-        let mut copies = Vec::new();
-        let mut bases: Vec<(i64, Index)> = Vec::new();
-        let along = threads % per_row == 0;
-        let (row0, column0) = (div(thread(), per_row), mul(rem(thread(), per_row), vector));
-        let row0 = if along { builder.bind(body, &format!("{}_row", source.name), row0) } else { row0 };
-        let column0 = if along { builder.bind(body, &format!("{}_column", source.name), column0) } else { column0 };
-        for i in 0..count {
-            let exists = less((i + 1) * threads > total, &add(thread(), c(i * threads)), total);
-            let number = add(thread(), c(i * threads));
-            let (row, column, rows) = if along {
-                (row0.clone(), column0.clone(), i * (threads / per_row))
-            } else {
-                (div(number.clone(), per_row), mul(rem(number, per_row), vector), 0)
-            };
-            // Position in the tile: one base for all copies whose rows the swizzle treats alike.
-            let turn = rows % tile.period();
-            let chunk = div(column.clone(), tile.chunk());
-            let within = if vector == tile.chunk() { c(0) } else { rem(column.clone(), tile.chunk()) };
-            let place = Place { row: add(row.clone(), c(turn)), chunk, within, rows: rows - turn, chunks: 0 };
-            let (_, base, constant) = tile.address(&place);
-            let known = bases.iter().find(|(t, _)| along && *t == turn).map(|(_, b)| b.clone());
-            let base = known.unwrap_or_else(|| {
-                let base = builder.bind(body, &format!("{}_to", source.name), base);
-                bases.push((turn, base.clone()));
-                base
-            });
-            // Position in global memory. Beyond the edge something that exists is read; its results are not stored.
-            let row = add(row, c(rows));
-            let clamp = |at: Index, most: i64, needed: bool| match needed {
-                true => Index::Min(Box::new(at), Box::new(c(most))),
-                false => at,
-            };
-            let (from, at_k) = if source.k_rows {
-                let over = source.extent % tile.columns != 0;
-                let column = clamp(add(source.first.clone(), column), source.extent - vector, over);
-                let k = add(source.k_first.clone(), row);
-                (add(mul(k.clone(), pitch), column), k)
-            } else {
-                let over = source.extent % tile.rows != 0;
-                let row = clamp(add(source.first.clone(), row), source.extent - 1, over);
-                let k = add(source.k_first.clone(), column);
-                (add(mul(row, pitch), k.clone()), k)
-            };
-            let from = builder.bind(body, &format!("{}_from", source.name), from);
-            copies.push((from, add(base, c(constant)), at_k, exists));
+        let step = source.tile_k * if source.k_rows { source.pitch() } else { 1 };
+        let rolled = (source.rolled && count > 1).then(|| (builder.fresh(), count));
+        let mut filler = Filler { tile, source, threads, copies: Vec::new(), rolled, step };
+        if rolled.is_none() {
+            filler.copies = filler.unrolled(builder, body, (total, count));
         }
-        let step = source.tile_k * if source.k_rows { pitch } else { 1 };
-        Filler { tile, from: source.array, vector, copies, step, tile_k: source.tile_k, k: source.k }
+        filler
+    }
+
+    /// Whether the tile hangs over the edge of the problem.
+    fn hangs_over(&self) -> bool {
+        self.source.extent % if self.source.k_rows { self.tile.columns } else { self.tile.rows } != 0
+    }
+
+    /// (row, column) within the tile of a thread's copy.
+    fn place(&self, i: &Index, count: i64) -> (Index, Index, Index) {
+        let (width, rows, threads) = (self.source.width, self.tile.rows, self.threads);
+        let per_row = self.tile.columns / width;
+        let number = match self.source.order {
+            CopyOrder::Own => add(mul(thread(), count), i.clone()),
+            CopyOrder::Rows | CopyOrder::Columns => add(thread(), scaled(i, threads)),
+        };
+        let (row, column) = match self.source.order {
+            CopyOrder::Columns => (rem(number.clone(), rows), div(number.clone(), rows)),
+            CopyOrder::Rows | CopyOrder::Own => (div(number.clone(), per_row), rem(number.clone(), per_row)),
+        };
+        (row, mul(column, width), number)
+    }
+
+    /// (index in global memory at the first tile, position along k) of a place. Beyond the edge something that exists is
+    /// read; its results are not stored.
+    fn global(&self, row: Index, column: Index) -> (Index, Index) {
+        let (source, over) = (&self.source, self.hangs_over());
+        let clamp = |at: Index, most: i64| match over {
+            true => Index::Min(Box::new(at), Box::new(c(most))),
+            false => at,
+        };
+        if source.k_rows {
+            let column = clamp(add(source.first.clone(), column), source.extent - source.width);
+            let k = add(source.k_first.clone(), row);
+            (add(mul(k.clone(), source.pitch()), column), k)
+        } else {
+            let row = clamp(add(source.first.clone(), row), source.extent - 1);
+            let k = add(source.k_first.clone(), column);
+            (add(mul(row, source.pitch()), k.clone()), k)
+        }
+    }
+
+    /// Each copy's addresses, computed before the loop over k. What two copies share is computed once; within the problem
+    /// all addresses in global memory differ from the first one's by constants.
+    fn unrolled(&self, builder: &mut Builder, body: &mut Vec<Stmt>, (total, count): (i64, i64)) -> Vec<Copy> {
+        let (tile, source, threads) = (&self.tile, &self.source, self.threads);
+        let (width, per_row) = (source.width, tile.columns / source.width);
+        let label = |part: &str| format!("{}_{part}", source.name);
+        // Rows and columns that a thread's copies are apart, where that is the same for all.
+        let apart = match source.order {
+            CopyOrder::Rows if threads % per_row == 0 => Some((threads / per_row, 0)),
+            CopyOrder::Columns if threads % tile.rows == 0 => Some((0, threads / tile.rows * width)),
+            CopyOrder::Own if per_row % count == 0 && total % threads == 0 => Some((0, width)),
+            _ => None,
+        };
+        let mut copies: Vec<Copy> = Vec::new();
+        let mut bases: Vec<((i64, i64), Index)> = Vec::new();
+        let mut first: Option<(Index, Index, Index, Index)> = None;
+        for i in 0..count {
+            let (row, column, number) = self.place(&c(i), count);
+            let may_miss = match source.order {
+                CopyOrder::Own => threads * count > total,
+                CopyOrder::Rows | CopyOrder::Columns => (i + 1) * threads > total,
+            };
+            let exists = less(may_miss, &number, total);
+            let Some((rows, columns)) = apart.map(|(r, c)| (r * i, c * i)) else {
+                let to = builder.bind(body, &label("to"), tile.element(&row, &column));
+                let (from, k) = self.global(row, column);
+                let from = builder.bind(body, &label("from"), from);
+                copies.push(Copy { from, to, k, exists });
+                continue;
+            };
+            let (row0, column0, from0, k0) = first.clone().unwrap_or_else(|| {
+                let row = builder.bind(body, &label("row"), row);
+                let column = builder.bind(body, &label("column"), column);
+                let (from, k) = self.global(row.clone(), column.clone());
+                let from = builder.bind(body, &label("from"), from);
+                (row, column, from, k)
+            });
+            first = Some((row0.clone(), column0.clone(), from0.clone(), k0.clone()));
+            // Position in the tile: one base for all copies that the layout treats alike.
+            let turn = rows % tile.period();
+            let (chunks, within) = (columns / tile.chunk(), columns % tile.chunk());
+            let whole = columns == 0 || width == tile.chunk();
+            let to = if whole {
+                let inside = if width == tile.chunk() { c(0) } else { rem(column0.clone(), tile.chunk()) };
+                let chunk = div(column0.clone(), tile.chunk());
+                let place = Place { row: add(row0.clone(), c(turn)), chunk, within: inside, rows: rows - turn, chunks };
+                let (key, base, constant) = tile.address(&place);
+                let known = bases.iter().find(|(k, _)| *k == (turn, key)).map(|(_, b)| b.clone());
+                let base = known.unwrap_or_else(|| {
+                    let base = builder.bind(body, &label("to"), base);
+                    bases.push(((turn, key), base.clone()));
+                    base
+                });
+                add(base, c(constant))
+            } else {
+                debug_assert!(within % width == 0);
+                builder.bind(body, &label("to"), tile.element(&row0, &add(column0.clone(), c(columns))))
+            };
+            let (from, k) = if self.hangs_over() && i > 0 {
+                let (from, k) = self.global(add(row0, c(rows)), add(column0, c(columns)));
+                (builder.bind(body, &label("from"), from), k)
+            } else {
+                let k = add(k0, c(if source.k_rows { rows } else { columns }));
+                (add(from0, c(rows * source.pitch() + columns)), k)
+            };
+            copies.push(Copy { from, to, k, exists });
+        }
+        copies
     }
 
     /// Whether `cp.async` can move its chunks.
     fn is_async(&self) -> bool {
-        self.vector * i64::from(self.tile.dtype.bytes()) >= 4
+        self.source.width * i64::from(self.tile.dtype.bytes()) >= 4
     }
 
     /// Fills a stage (`at`: its first element) with tile `number` along k; `guard`: it may lie beyond the end of k.
     pub fn fill(&self, at: &Index, number: &Index, guard: bool) -> Vec<Stmt> {
-        let mut list = Vec::new();
-        for (from, to, k, exists) in &self.copies {
-            let zero_unless = less(guard, &sum(k.clone(), scaled(number, self.tile_k)), self.k);
-            let (dst, dst_index) = (self.tile.array, add(to.clone(), at.clone()));
-            let (src, src_index) = (self.from, sum(from.clone(), scaled(number, self.step)));
-            let width = self.vector as u32;
-            let copy = match self.is_async() {
-                true => Stmt::AsyncCopy { dst, dst_index, src, src_index, width, zero_unless },
-                false => Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless },
-            };
-            list.extend(super::guarded(exists.clone(), vec![copy]));
-        }
-        list
+        let Some((var, count)) = self.rolled else {
+            return self.copies.iter().flat_map(|copy| self.copy(copy, at, number, guard)).collect();
+        };
+        let total = self.tile.rows * (self.tile.columns / self.source.width);
+        let (row, column, own) = self.place(&Index::Var(var), count);
+        let (from, k) = self.global(row.clone(), column.clone());
+        let exists = less(count * self.threads > total, &own, total);
+        let body = self.copy(&Copy { from, to: self.tile.element(&row, &column), k, exists }, at, number, guard);
+        let name = format!("{}_copy", self.source.name);
+        vec![Stmt::For { var, name, start: c(0), extent: c(count), unroll: Unroll::No, body }]
+    }
+
+    fn copy(&self, copy: &Copy, at: &Index, number: &Index, guard: bool) -> Vec<Stmt> {
+        let source = &self.source;
+        let zero_unless = less(guard, &sum(copy.k.clone(), scaled(number, source.tile_k)), source.k);
+        let (dst, dst_index) = (self.tile.array, add(copy.to.clone(), at.clone()));
+        let (src, src_index) = (source.array, sum(copy.from.clone(), scaled(number, self.step)));
+        let (width, prefetch) = (source.width as u32, source.prefetch);
+        let statement = match self.is_async() {
+            true => Stmt::AsyncCopy { dst, dst_index, src, src_index, width, prefetch, zero_unless },
+            false => Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless },
+        };
+        super::guarded(copy.exists.clone(), vec![statement])
     }
 }
 

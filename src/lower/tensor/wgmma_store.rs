@@ -1,9 +1,10 @@
 //! How the kernel on `wgmma` writes C: from the accumulators, or by way of shared memory and the TMA.
 use super::mma_store::uncast;
-use super::tile::{Place, Swizzle, Tile};
+use super::tile::{Place, Tile};
 use super::wgmma::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
+use satune_ir::term::tensor::Turn;
 
 impl Pipeline<'_> {
     /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows.
@@ -103,8 +104,15 @@ impl Pipeline<'_> {
             body.extend(guarded(member, vec![read]));
             body.push(self.meet(own));
         }
-        let tile =
-            Tile { array: staging, offset: 0, rows: 64, columns: 64, dtype: gemm.output, swizzle: Swizzle::Rows };
+        let tile = Tile {
+            array: staging,
+            offset: 0,
+            rows: 64,
+            columns: 64,
+            dtype: gemm.output,
+            layout: TileLayout::Xor(8),
+            turn: Turn::Rows,
+        };
         let mut bases: Vec<(i64, Index)> = Vec::new();
         for block in 0..blocks {
             for j in (0..n / 8).step_by(2) {

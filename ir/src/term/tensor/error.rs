@@ -36,6 +36,12 @@ pub enum TensorError {
     /// Rows of a tile whose 16-byte chunks cannot be xor-ed.
     #[error("rows of {0}'s tile have {1} 16-byte chunks; a swizzle takes 1, 2, 4 or a multiple of 8")]
     Swizzle(&'static str, i64),
+    /// An operand's way to the fragments.
+    #[error("an operand cannot be brought so: {0}")]
+    Operand(&'static str),
+    /// The loop over k.
+    #[error("the loop over k cannot be so: {0}")]
+    Loop(&'static str),
     /// Too many threads, or none.
     #[error("{0} threads per block; a GPU runs 32 to 1024")]
     Threads(i64),

@@ -81,9 +81,6 @@ impl Gemm {
         if contraction.batch().count() > 0 || contraction.outer_reduce().count() > 0 {
             return no("it has axes beside m, n and k");
         }
-        if contraction.epilogue.is_some() {
-            return no("elementwise blocks come after it, which only kernels of single threads compute");
-        }
         if contraction.a.dtype != contraction.b.dtype {
             return no("its operands have different types");
         }
@@ -102,7 +99,7 @@ impl Gemm {
         };
         let [m, n, k] = [Axis::M, Axis::N, Axis::K].map(|axis| contraction.extent(axis));
         let (operand, output) = (contraction.a.dtype, contraction.c.dtype);
-        let epilogue = Epilogue::default();
+        let epilogue = super::epilogue::recognized(contraction).map_err(NotGemm)?;
         let name = contraction.block_name.clone();
         let gemm = Gemm { name, m, n, k, operand, output, a_transposed, b_transposed, epilogue };
         if !super::wgmma::multiplies(operand) {
@@ -113,6 +110,11 @@ impl Gemm {
         }
         gemm.check().map_err(|e| NotGemm(e.to_string()))?;
         Ok(gemm)
+    }
+
+    /// The operands of the contraction's epilogue that are added per column and per result, by number.
+    pub fn added(contraction: &Contraction) -> [Option<usize>; 2] {
+        [super::epilogue::bias(contraction), super::epilogue::residual(contraction)].map(|r| r.ok().flatten())
     }
 
     /// Type in which the sums are held.

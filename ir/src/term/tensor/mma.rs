@@ -1,5 +1,6 @@
 //! Schedules on `mma.sync`, and when they fit.
-use super::{multiple, tiles, Gemm, Mma, TensorError, MOST_SHARED};
+use super::{multiple, operand, tiles, Gemm, Mma, OperandPlan, TensorError, TileLayout, MOST_SHARED};
+use crate::term::Side;
 use serde::{Deserialize, Serialize};
 
 /// A schedule on `mma.sync`: a ring of tiles in shared memory filled by `cp.async`, fragments by `ldmatrix`, double
@@ -18,8 +19,13 @@ pub struct TensorPlan {
     pub order: Order,
     /// Tiles in the ring, 2 at least.
     pub stages: u32,
-    /// Whether 16-byte chunks of a tile of A, of B, are xor-ed with the row, which frees `ldmatrix` of bank conflicts.
-    pub swizzle: [bool; 2],
+    /// Tiles whose copies could still be under way at a barrier, and are waited for all the same: 0 waits for as few as
+    /// possible, `stages - 2` for all.
+    pub slack: u32,
+    /// The loop over k is a loop of single tiles (else as many tiles are unrolled as the ring has).
+    pub rolled: bool,
+    /// The ways of A and B.
+    pub operands: [OperandPlan; 2],
     /// Order of the blocks.
     pub raster: Raster,
     /// Parts of k, summed by a second kernel.
@@ -53,6 +59,10 @@ pub struct Order {
     pub columns: bool,
     /// Every other row (column) is walked backwards, so that neighbouring instructions share an operand.
     pub serpentine: bool,
+    /// Two rows (columns) are walked at once, so that each operand of the other side serves two instructions.
+    pub pairs: bool,
+    /// Steps of a tile along k are taken from the last to the first.
+    pub descending: bool,
 }
 
 /// How C is written.
@@ -80,8 +90,13 @@ impl TensorPlan {
         multiple("raster group", self.raster.group, 1)?;
         multiple("split_k", self.split_k, 1)?;
         threads(self.threads())?;
-        rows(gemm, self.tile, self.swizzle)?;
+        rows(gemm, self.tile, self.operands)?;
         ring(gemm, self.tile, self.stages)?;
+        for (side, plan) in [Side::A, Side::B].into_iter().zip(&self.operands) {
+            operand::way(gemm, side, self.instruction, self.tile[2], plan)?;
+        }
+        instructions(self.warp, self.order)?;
+        k_loop(self.instruction, self.tile[2], (self.stages, self.slack), self.rolled, sets(&self.operands))?;
         split(gemm, self.tile[2], self.split_k)?;
         store(gemm, self.store, self.split_k > 1, self.tile, self.stages)
     }
@@ -104,12 +119,6 @@ impl TensorPlan {
     /// The schedule in a few lines for people.
     pub fn describe(&self) -> Vec<String> {
         let [m, n, k] = self.tile;
-        let swizzled = match self.swizzle {
-            [true, true] => "A and B swizzled",
-            [true, false] => "A swizzled",
-            [false, true] => "B swizzled",
-            [false, false] => "not swizzled",
-        };
         let store = match self.store {
             Store::Direct => "from the fragments",
             Store::Shared { stmatrix: true } => "by stmatrix and shared memory",
@@ -121,7 +130,7 @@ impl TensorPlan {
             (true, false) => "by columns",
             (true, true) => "by columns, back and forth",
         };
-        vec![
+        let mut lines = vec![
             format!(
                 "mma.sync {:?}, {}{}",
                 self.instruction,
@@ -129,18 +138,31 @@ impl TensorPlan {
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
             format!(
-                "block tile {m}x{n}, k {k} (cp.async, {} stages, {swizzled}), {} threads{}",
+                "block tile {m}x{n}, k {k} (cp.async, {} stages{}{}), {} threads{}",
                 self.stages,
+                match self.slack {
+                    0 => String::new(),
+                    n => format!(", waits for {n} more"),
+                },
+                if self.rolled { ", rolled" } else { "" },
                 self.threads(),
                 self.min_blocks.map_or(String::new(), |b| format!(", {b} blocks per multiprocessor asked for")),
             ),
             format!(
-                "warp tile {}x{}{}, instructions {order}; C {store}",
+                "warp tile {}x{}{}, instructions {order}{}; C {store}",
                 self.warp[0],
                 self.warp[1],
                 if self.warps_m_outer { "" } else { " (n outer)" },
+                match (self.order.pairs, self.order.descending) {
+                    (true, true) => ", two at once, k downwards",
+                    (true, false) => ", two at once",
+                    (false, true) => ", k downwards",
+                    (false, false) => "",
+                },
             ),
-        ]
+        ];
+        lines.extend(["A", "B"].iter().zip(&self.operands).map(|(name, plan)| format!("{name}: {}", plan.text())));
+        lines
     }
 }
 
@@ -185,16 +207,42 @@ pub fn threads(threads: i64) -> Result<(), TensorError> {
     }
 }
 
-/// Rows of both tiles are whole chunks of 16 bytes, of a number that the swizzle takes.
-pub fn rows(gemm: &Gemm, [m, n, k]: [i64; 3], swizzle: [bool; 2]) -> Result<(), TensorError> {
-    let chunk = 16 / i64::from(gemm.operand.bytes());
-    let sides = [("A", if gemm.a_transposed { m } else { k }), ("B", if gemm.b_transposed { k } else { n })];
-    for ((name, columns), swizzled) in sides.into_iter().zip(swizzle) {
-        multiple("a tile's row", columns, chunk)?;
-        let chunks = columns / chunk;
-        if swizzled && !matches!(chunks, 1 | 2 | 4) && chunks % 8 != 0 {
-            return Err(TensorError::Swizzle(name, chunks));
-        }
+/// Rows of both tiles are whole chunks of 16 bytes, of a number that the layout takes.
+pub fn rows(gemm: &Gemm, [m, n, k]: [i64; 3], operands: [OperandPlan; 2]) -> Result<(), TensorError> {
+    operand::layout(gemm, Side::A, [m, k], operands[0].layout)?;
+    operand::layout(gemm, Side::B, [n, k], operands[1].layout)
+}
+
+/// Rows (columns) of instructions are walked two at once only where their number is even.
+pub fn instructions(warp: [i64; 2], order: Order) -> Result<(), TensorError> {
+    let lines = if order.columns { warp[1] / 8 } else { warp[0] / 16 };
+    if order.pairs && lines % 2 != 0 {
+        return Err(TensorError::Loop("rows of instructions are walked two at once only where their number is even"));
+    }
+    Ok(())
+}
+
+/// Sets of fragments of A and B.
+pub fn sets(operands: &[OperandPlan; 2]) -> [u32; 2] {
+    [operands[0].sets, operands[1].sets]
+}
+
+/// No more tiles are waited for than are under way; a rolled loop takes an even number of steps, where sets of fragments
+/// alternate.
+pub fn k_loop(
+    op: Mma,
+    tile_k: i64,
+    (stages, slack): (u32, u32),
+    rolled: bool,
+    sets: [u32; 2],
+) -> Result<(), TensorError> {
+    if slack > stages.saturating_sub(2) {
+        return Err(TensorError::Loop("it cannot wait for more tiles than are under way"));
+    }
+    if rolled && sets != [1, 1] && tile_k / i64::from(op.k()) % 2 != 0 {
+        return Err(TensorError::Loop(
+            "two sets of fragments alternate in a rolled loop only where its steps are even",
+        ));
     }
     Ok(())
 }
@@ -255,13 +303,48 @@ pub fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
     width
 }
 
-/// 32-bit registers of a thread, estimated from machine code: sums, two sets of fragments, addresses and counters (40,
-/// and two for each copy of a thread).
-pub fn registers(gemm: &Gemm, tile: [i64; 3], warp: [i64; 2]) -> i64 {
+/// 32-bit registers of a thread, estimated from machine code: sums, two sets of fragments, 40 for addresses and counters,
+/// and those of copies. Where the kernel has one set of fragments the compiler still loads ahead: warps of 64 x 80 with one
+/// set need more than 255 registers.
+pub fn registers(warp: [i64; 2], copies: i64) -> i64 {
     let words = |extent: i64| extent / 16 * 4;
-    let threads = (tile[0] / warp[0].max(1) * (tile[1] / warp[1].max(1)) * 32).max(1);
-    let a = copy_width(gemm, !gemm.a_transposed, gemm.m);
-    let b = copy_width(gemm, gemm.b_transposed, gemm.n);
-    let copies = tiles(tile[0] * tile[2] / a, threads) + tiles(tile[1] * tile[2] / b, threads);
-    warp[0] * warp[1] / 32 + 2 * (words(warp[0]) + words(warp[1])) + 40 + 2 * copies
+    warp[0] * warp[1] / 32 + 2 * (words(warp[0]) + words(warp[1])) + 40 + copies
+}
+
+impl TensorPlan {
+    /// [`registers`] of the plan.
+    pub fn registers(&self, gemm: &Gemm) -> i64 {
+        let [m, n, k] = self.tile;
+        let of = |side, extent, plan| operand::copy_registers(gemm, side, [extent, k], self.threads(), plan);
+        let copies = of(Side::A, m, &self.operands[0]) + of(Side::B, n, &self.operands[1]);
+        registers(self.warp, copies)
+    }
+}
+
+impl OperandPlan {
+    fn text(&self) -> String {
+        let layout = match self.layout {
+            TileLayout::Plain => "not swizzled".into(),
+            TileLayout::Xor(8) => "swizzled".into(),
+            TileLayout::Xor(span) => format!("swizzled in spans of {span}"),
+            TileLayout::Rotate(span) => format!("rotated in spans of {span}"),
+        };
+        let order = match self.order {
+            operand::CopyOrder::Rows => "along rows",
+            operand::CopyOrder::Columns => "across rows",
+            operand::CopyOrder::Own => "each thread its own",
+        };
+        let loops = if self.rolled { ", rolled" } else { "" };
+        format!(
+            "copies of {} bytes {order}{loops}, at step {}{}; {layout}; ldmatrix x{}, {} of fragments",
+            self.bytes,
+            self.step,
+            match self.prefetch {
+                0 => String::new(),
+                bytes => format!(", {bytes} bytes to L2"),
+            },
+            self.matrices,
+            if self.sets == 2 { "two sets" } else { "one set" }
+        )
+    }
 }

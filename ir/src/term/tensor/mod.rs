@@ -2,11 +2,13 @@
 //!
 //! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later), [`WgmmaPlan`] how on `wgmma`
 //! (sm_90a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
+mod epilogue;
 mod error;
 mod gemm;
 mod instruction;
 mod mma;
 mod node;
+mod operand;
 mod read;
 mod stream_k;
 mod wgmma;
@@ -15,15 +17,22 @@ pub use error::TensorError;
 pub use gemm::{Activation, Epilogue, Gemm, NotGemm};
 pub use instruction::Mma;
 pub use mma::{Order, Raster, Store, TensorPlan};
-pub(super) use node::{leaf_state, state_of};
-pub use node::{Kind, Matrix, TensorNode, TensorStage};
+pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};
+pub use node::{Kind, Matrix, MmaLoop, TensorNode, TensorStage};
+pub use operand::{CopyOrder, OperandPlan, TileLayout, Turn};
 pub use read::TensorSchedule;
 pub use stream_k::StreamK;
 pub use wgmma::{TileStore, WgmmaPlan};
 
 /// The conditions of `mma.sync` plans, one by one.
 pub mod mma_conditions {
-    pub use super::mma::{copy_width, operands, problem, registers, ring, rows, split, store, threads, warps};
+    pub use super::mma::{
+        instructions, k_loop, operands, problem, registers, ring, rows, sets, split, store, threads, warps,
+    };
+    pub use super::operand::{
+        copies, copy_elements, copy_registers, hangs_over, is_async, layout, matrices, rows_along_k, steps, tile_rows,
+        way,
+    };
 }
 
 /// The conditions of `wgmma` plans, one by one.

@@ -2,23 +2,23 @@
 //! of blocks are those of every schedule.
 //!
 //! ```text
-//! mma.sync:  block(threads)  ->  store  ->  ring(stages, k)  ->  warps  ->  instructions
+//! mma.sync:  block  ->  store  ->  ring(stages, k, slack)  ->  warps(count, sets)  ->  A: layout (copies, when, loads)
+//!                                                                              ->  B: the same
+//!                                                                              ->  loop, order of instructions
 //! wgmma:     block(consumers, grid)  ->  store  ->  ring(stages)  ->  consumers  ->  instructions
 //! ```
-use super::{Mma, Order, Store, TileStore};
-use crate::term::{Place, Stage, State, Team};
+use super::{CopyOrder, Mma, Order, Store, TileLayout, TileStore};
+use crate::term::{Place, Side, Stage, State, Team, Tile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A decision about a block on tensor cores; the body is what is decided after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TensorNode {
-    /// The grid is made of blocks of this many threads, whose warps multiply by `mma.sync`.
+    /// The grid is made of blocks whose warps multiply by `mma.sync`; how many is decided when the tile is dealt out.
     Mma {
         /// Instruction.
         op: Mma,
-        /// Threads per block.
-        threads: u32,
     },
     /// The grid is made of blocks of a producer and some consumers, four warps each, which multiply by `wgmma`.
     Wgmma {
@@ -53,13 +53,17 @@ pub enum TensorNode {
         stages: u32,
         /// Values of k that the loop covers; the last tile may hang over.
         total: i64,
+        /// Tiles that are waited for though they might still be under way.
+        slack: u32,
+        /// Where the sums go from the team that holds them.
+        c: Place,
     },
-    /// The block's tile is dealt out to warps; fragments are read ahead by one step.
+    /// The block's tile is dealt out to warps.
     Warps {
         /// Warps along m and n.
         count: [i64; 2],
-        /// Warps of neighbouring numbers lie side by side along n.
-        m_outer: bool,
+        /// Sets of fragments of A and B.
+        sets: [u32; 2],
         /// Blocks that are to fit on a multiprocessor at once.
         min_blocks: Option<u32>,
     },
@@ -72,11 +76,43 @@ pub enum TensorNode {
     },
 }
 
+/// The loop over k of a block's warps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MmaLoop {
+    /// Order of a warp's instructions.
+    pub order: Order,
+    /// A loop of single tiles.
+    pub rolled: bool,
+    /// Warps of neighbouring numbers lie side by side along n.
+    pub m_outer: bool,
+}
+
 /// The instructions of a team's tile: a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Matrix {
     /// `mma.sync` of a warp.
-    Mma(Order),
+    Mma(MmaLoop),
+    /// The copies of an operand's tile.
+    Copy {
+        /// Most bytes of one.
+        bytes: u32,
+        /// Which chunks neighbouring threads copy.
+        order: CopyOrder,
+    },
+    /// When and how copies are started.
+    Issue {
+        /// A loop, which computes addresses anew.
+        rolled: bool,
+        /// Step along k.
+        step: u32,
+        /// Bytes that L2 is asked to fetch.
+        prefetch: u32,
+    },
+    /// The loads of an operand's fragments.
+    Load {
+        /// Matrices that an `ldmatrix` loads.
+        matrices: u32,
+    },
     /// `wgmma` of a group of four warps.
     Wgmma {
         /// Blocks of 64 rows go through all of a tile along k one after the other.
@@ -95,8 +131,34 @@ pub enum TensorStage {
     Ring(Kind),
     /// The tile of a step along k, to be dealt out to warps or consumers.
     Deal(Kind),
-    /// A warp's or consumer's part of it.
+    /// A consumer's part of it.
     Multiply(Kind),
+    /// A warp's part of it.
+    Warp {
+        /// Instruction.
+        op: Mma,
+        /// There are several warps along both axes.
+        grid: bool,
+        /// A loop of single tiles is possible.
+        rolls: bool,
+    },
+    /// An operand's way to the warps. The tile: the block's extent, a warp's extent, k.
+    Operand(Mma, Side),
+    /// The copies of an operand. The tile: the block's extent, 1, k.
+    Copy(Mma, Side, TileLayout),
+    /// When an operand is copied. The tile: 1, 1, k.
+    Issue {
+        /// Instruction.
+        op: Mma,
+        /// There are several copies per thread.
+        several: bool,
+        /// They can be unrolled.
+        unrolls: bool,
+        /// They are `cp.async`.
+        asynchronous: bool,
+    },
+    /// The loads of a warp's fragments. The tile: the warp's extent, 1, k.
+    Load(Mma, Side, TileLayout),
 }
 
 /// Which instruction a block uses, and how it is made up for that.
@@ -116,29 +178,88 @@ pub enum Kind {
 impl Kind {
     fn of(stage: Stage) -> Option<(TensorStage, Kind)> {
         let Stage::Tensor(stage) = stage else { return None };
-        let (TensorStage::Store(kind)
-        | TensorStage::Ring(kind)
-        | TensorStage::Deal(kind)
-        | TensorStage::Multiply(kind)) = stage;
+        let kind = match stage {
+            TensorStage::Store(kind)
+            | TensorStage::Ring(kind)
+            | TensorStage::Deal(kind)
+            | TensorStage::Multiply(kind) => kind,
+            TensorStage::Operand(op, _)
+            | TensorStage::Copy(op, ..)
+            | TensorStage::Load(op, ..)
+            | TensorStage::Issue { op, .. }
+            | TensorStage::Warp { op, .. } => Kind::Mma(op),
+        };
         Some((stage, kind))
     }
 }
 
 /// The state of a leaf: it is one only of the team that executes such instructions.
 pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<State> {
-    let (TensorStage::Multiply(kind), _) = Kind::of(state.stage)? else { return None };
-    let fits = match (matrix, kind) {
-        (Matrix::Mma(_), Kind::Mma(op)) => {
+    let (stage, _) = Kind::of(state.stage)?;
+    let in_shared = |place| matches!(place, Place::Shared(_));
+    let block = matches!(state.team, Team::Cta(_));
+    let fits = match (matrix, stage) {
+        (Matrix::Mma(way), TensorStage::Warp { op, grid, rolls }) => {
             state.team == Team::Warp(32)
                 && state.tile.m % 16 == 0
                 && state.tile.n % 16 == 0
                 && state.tile.k % i64::from(op.k()) == 0
+                && (rolls || !way.rolled)
+                && (grid || way.m_outer)
         }
-        (Matrix::Wgmma { .. }, Kind::Wgmma { .. }) => state.team == Team::Warpgroup && state.tile.m % 64 == 0,
+        (Matrix::Copy { bytes, .. }, TensorStage::Copy(..)) => block && matches!(bytes, 4 | 8 | 16),
+        (Matrix::Issue { rolled, step, prefetch }, TensorStage::Issue { op, several, unrolls, asynchronous }) => {
+            (asynchronous || *prefetch == 0)
+                && (if *rolled { several } else { unrolls })
+                && super::operand::steps(op, state.tile.k).contains(step)
+        }
+        (Matrix::Load { matrices }, TensorStage::Load(..)) => {
+            state.team == Team::Warp(32) && matches!(matrices, 1 | 2 | 4)
+        }
+        (Matrix::Wgmma { .. }, TensorStage::Multiply(Kind::Wgmma { .. })) => {
+            state.team == Team::Warpgroup && state.tile.m % 64 == 0 && in_shared(state.a) && in_shared(state.b)
+        }
         _ => false,
     };
-    let shared = |place| matches!(place, Place::Shared(_));
-    (fits && shared(state.a) && shared(state.b)).then_some(*state)
+    fits.then_some(*state)
+}
+
+/// The state of a tile that is dealt out to warps, from the ways of A and B and a warp's part.
+pub(in crate::term) fn dealt_state(node: &TensorNode, [a, b, warp]: [&State; 3]) -> Option<State> {
+    let TensorNode::Warps { count: [m, n], .. } = node else { return None };
+    let Stage::Tensor(TensorStage::Warp { op, grid, .. }) = warp.stage else { return None };
+    let warps = m.checked_mul(*n).filter(|w| (1..=32).contains(w) && *m >= 1)?;
+    let team = Team::Cta(u32::try_from(warps * 32).ok()?);
+    let tile = Tile { m: warp.tile.m.checked_mul(*m)?, n: warp.tile.n.checked_mul(*n)?, k: warp.tile.k };
+    let of = |side, extent, own| State {
+        team,
+        stage: Stage::Tensor(TensorStage::Operand(op, side)),
+        tile: Tile { m: extent, n: own, k: tile.k },
+        ..*warp
+    };
+    let fits = warp.team == Team::Warp(32)
+        && grid == (*m > 1 && *n > 1)
+        && *a == of(Side::A, tile.m, warp.tile.m)
+        && *b == of(Side::B, tile.n, warp.tile.n);
+    fits.then_some(State { team: Team::Grid, stage: Stage::Tensor(TensorStage::Deal(Kind::Mma(op))), tile, ..*warp })
+}
+
+/// The state of an operand's way, from its copies, their time, and the loads of fragments.
+pub(in crate::term) fn operand_state(
+    side: Side,
+    layout: TileLayout,
+    [copy, issue, load]: [&State; 3],
+) -> Option<State> {
+    let Stage::Tensor(TensorStage::Copy(op, s, l)) = copy.stage else { return None };
+    let fits = s == side
+        && l == layout
+        && load.stage == Stage::Tensor(TensorStage::Load(op, side, layout))
+        && matches!(issue.stage, Stage::Tensor(TensorStage::Issue { op: o, .. }) if o == op)
+        && issue.tile.k == copy.tile.k
+        && load.tile.k == copy.tile.k
+        && copy.tile.m % load.tile.m.max(1) == 0;
+    let tile = Tile { n: load.tile.m, ..copy.tile };
+    fits.then_some(State { stage: Stage::Tensor(TensorStage::Operand(op, side)), tile, ..*copy })
 }
 
 /// The state of a node over a body, if it may stand there.
@@ -154,8 +275,8 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         _ => false,
     };
     match (node, stage, kind) {
-        (TensorNode::Mma { op, threads }, TensorStage::Store(_), Kind::Mma(o)) => {
-            (*op == o && b.team == Team::Cta(*threads) && in_memory(b.c)).then_some(grid)
+        (TensorNode::Mma { op }, TensorStage::Store(_), Kind::Mma(o)) => {
+            (*op == o && b.team == Team::Grid && in_memory(b.c)).then_some(grid)
         }
         (
             TensorNode::Wgmma { consumers, ping_pong, stream_k, .. },
@@ -178,18 +299,17 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         (TensorNode::StoreTile { store, to }, TensorStage::Ring(_), Kind::Wgmma { .. }) => {
             stored(*store == TileStore::Tma, *to).then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
-        (TensorNode::Ring { stages, total }, TensorStage::Deal(_), _) => {
+        (TensorNode::Ring { stages, total, slack, c }, TensorStage::Deal(_), _) => {
             let shared = |place| matches!(place, Place::Shared(_));
-            let fits = (2..=16).contains(stages) && *total >= 1 && shared(b.a) && shared(b.b);
+            let whole = (2..=16).contains(stages) && *total >= 1 && *slack <= stages - 2;
+            // Warps' sums are in registers; whether they go from there by way of shared memory is the ring's matter.
+            let fits = match kind {
+                Kind::Mma(_) => b.c == Place::Local && !in_memory(*c),
+                Kind::Wgmma { .. } => b.c == *c && *slack == 0 && shared(b.a) && shared(b.b),
+            };
             let state = next(TensorStage::Ring(kind));
-            let tile = crate::term::Tile { k: *total, ..b.tile };
-            fits.then_some(State { tile, a: Place::Global, b: Place::Global, ..state })
-        }
-        (TensorNode::Warps { count: [m, n], .. }, TensorStage::Multiply(_), Kind::Mma(_)) => {
-            let warps = m.checked_mul(*n).filter(|w| (1..=32).contains(w) && *m >= 1)?;
-            let tile = crate::term::Tile { m: b.tile.m.checked_mul(*m)?, n: b.tile.n.checked_mul(*n)?, ..b.tile };
-            let team = Team::Cta(u32::try_from(warps * 32).ok()?);
-            (b.team == Team::Warp(32)).then_some(State { team, tile, ..next(TensorStage::Deal(kind)) })
+            let tile = Tile { k: *total, ..b.tile };
+            (whole && fits).then_some(State { tile, a: Place::Global, b: Place::Global, c: *c, ..state })
         }
         (
             TensorNode::Consumers { count, ping_pong },
@@ -197,7 +317,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             Kind::Wgmma { consumers, ping_pong: p },
         ) => {
             let own = if *ping_pong { 1 } else { i64::from(*count) };
-            let tile = crate::term::Tile { m: b.tile.m.checked_mul(own)?, ..b.tile };
+            let tile = Tile { m: b.tile.m.checked_mul(own)?, ..b.tile };
             let fits = *count == consumers && *ping_pong == p && b.team == Team::Warpgroup;
             fits.then_some(State { team: Team::Cta((count + 1) * 128), tile, ..next(TensorStage::Deal(kind)) })
         }
@@ -208,7 +328,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
 impl fmt::Display for TensorNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TensorNode::Mma { op, threads } => write!(f, "cta:{threads}:mma:{op:?}"),
+            TensorNode::Mma { op } => write!(f, "cta:mma:{op:?}"),
             TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k } => {
                 write!(f, "cta:wgmma:{consumers}{}", if *ping_pong { ":in-turn" } else { "" })?;
                 if *cluster != [1, 1] {
@@ -219,9 +339,10 @@ impl fmt::Display for TensorNode {
             }
             TensorNode::Store { store, .. } => write!(f, "store:{store:?}"),
             TensorNode::StoreTile { store, .. } => write!(f, "store:{store:?}"),
-            TensorNode::Ring { stages, .. } => write!(f, "ring:{stages}"),
-            TensorNode::Warps { count: [m, n], m_outer, min_blocks } => {
-                write!(f, "warps:{m}x{n}{}", if *m_outer { "" } else { ":n-outer" })?;
+            TensorNode::Ring { stages, slack: 0, .. } => write!(f, "ring:{stages}"),
+            TensorNode::Ring { stages, slack, .. } => write!(f, "ring:{stages}:slack:{slack}"),
+            TensorNode::Warps { count: [m, n], sets: [a, b], min_blocks } => {
+                write!(f, "warps:{m}x{n}:sets:{a}:{b}")?;
                 min_blocks.map_or(Ok(()), |b| write!(f, ":min-blocks:{b}"))
             }
             TensorNode::Consumers { count, .. } => write!(f, "consumers:{count}"),
@@ -232,7 +353,20 @@ impl fmt::Display for TensorNode {
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Matrix::Mma(order) => {
+            Matrix::Copy { bytes, order } => write!(f, "copy:{bytes}:{order:?}"),
+            Matrix::Issue { rolled, step, prefetch } => {
+                write!(f, "at:{step}{}", if *rolled { ":rolled" } else { "" })?;
+                if *prefetch > 0 {
+                    write!(f, ":l2:{prefetch}")?;
+                }
+                Ok(())
+            }
+            Matrix::Load { matrices } => write!(f, "ldmatrix:x{matrices}"),
+            Matrix::Mma(MmaLoop { order, rolled, m_outer }) => {
+                f.write_str(if *rolled { "rolled:" } else { "" })?;
+                f.write_str(if *m_outer { "" } else { "n-outer:" })?;
+                f.write_str(if order.pairs { "pairs:" } else { "" })?;
+                f.write_str(if order.descending { "k-down:" } else { "" })?;
                 f.write_str(if order.columns { "do:mma:columns" } else { "do:mma:rows" })?;
                 f.write_str(if order.serpentine { ":serpentine" } else { "" })
             }

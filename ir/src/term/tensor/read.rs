@@ -1,8 +1,8 @@
 //! From a term to the tensor plan that it stands for.
 use super::node::{Kind, Matrix, TensorNode, TensorStage};
-use super::{Gemm, Mma, Raster, Store, TensorPlan, TileStore, WgmmaPlan};
-use crate::term::{Axis, BlockLoop, Contraction, Incomplete, Place, Role, Stage, Term};
-use egg::{Id, Language, RecExpr};
+use super::{Gemm, Mma, OperandPlan, Raster, Store, TensorPlan, TileLayout, TileStore, WgmmaPlan};
+use crate::term::{Axis, BlockLoop, Contraction, Incomplete, Role, Side, Stage, Term};
+use egg::{Language, RecExpr};
 
 /// A plan on tensor cores.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,35 +20,69 @@ impl TensorSchedule {
     /// When something is not scheduled, or the term is no chain of the term language.
     pub fn from_term(term: &RecExpr<Term>, contraction: &Contraction) -> Result<Option<TensorSchedule>, Incomplete> {
         let nodes = term.as_ref();
-        let node = |id: Id| nodes.get(usize::from(id));
+        // Each node before what is below it.
         let mut chain: Vec<&Term> = Vec::new();
-        let mut current = nodes.last();
-        while let Some(term) = current {
+        let mut left: Vec<&Term> = nodes.last().into_iter().collect();
+        while let Some(term) = left.pop() {
             chain.push(term);
-            current = term.children().first().and_then(|id| node(*id));
+            left.extend(term.children().iter().rev().filter_map(|id| nodes.get(usize::from(*id))));
         }
-        if !matches!(chain.last(), Some(Term::Matrix { .. })) {
+        let on_tensor_cores = |t: &&Term| matches!(t, Term::Tensor { .. } | Term::Matrix { .. });
+        if !chain.iter().any(on_tensor_cores) {
             return Ok(None);
         }
         TensorSchedule::from_chain(&chain, contraction).map(Some)
     }
 
-    /// Reads the nodes from the root down to the instructions.
+    /// Reads the nodes, each before what is below it.
     ///
     /// # Errors
     /// As [`TensorSchedule::from_term`].
     pub fn from_chain(chain: &[&Term], contraction: &Contraction) -> Result<TensorSchedule, Incomplete> {
-        let wrong = |what: &str| Incomplete(what.to_string());
         let gemm = Gemm::of(contraction).map_err(|e| Incomplete(e.to_string()))?;
+        TensorSchedule::from_chain_of(chain, &gemm)
+    }
+
+    /// The same for a matrix product that was read off its contraction before. Operands' ways may be missing: then they
+    /// are the usual ones.
+    ///
+    /// # Errors
+    /// As [`TensorSchedule::from_term`].
+    pub fn from_chain_of(chain: &[&Term], gemm: &Gemm) -> Result<TensorSchedule, Incomplete> {
+        let wrong = |what: &str| Incomplete(what.to_string());
         let mut blocks = Vec::new();
-        let mut parts = Parts::default();
+        let mut parts = Parts {
+            store: None,
+            store_tile: None,
+            stages: None,
+            slack: 0,
+            warps: None,
+            side: Side::A,
+            operands: [OperandPlan { layout: TileLayout::Plain, ..OperandPlan::default() }; 2],
+            grid: None,
+            leaf: None,
+        };
         for term in chain {
             match term {
-                Term::Split(_) | Term::Grid(_) => {}
+                Term::Split(_) | Term::Grid(_) | Term::AddParts(_) => {}
                 Term::Loop { axis, role: role @ (Role::Block | Role::Group), extent, .. } => {
                     blocks.push(BlockLoop { axis: *axis, extent: *extent, group: *role == Role::Group });
                 }
                 Term::Tensor { node, .. } => parts.take(node),
+                Term::Dealt { node, .. } => parts.take(node),
+                Term::Operand { side, layout, .. } => {
+                    parts.side = *side;
+                    parts.operand().layout = *layout;
+                }
+                Term::Matrix { matrix: Matrix::Copy { bytes, order }, .. } => {
+                    let operand = parts.operand();
+                    (operand.bytes, operand.order) = (*bytes, *order);
+                }
+                Term::Matrix { matrix: Matrix::Issue { rolled, step, prefetch }, .. } => {
+                    let operand = parts.operand();
+                    (operand.rolled, operand.step, operand.prefetch) = (*rolled, *step, *prefetch);
+                }
+                Term::Matrix { matrix: Matrix::Load { matrices }, .. } => parts.operand().matrices = *matrices,
                 Term::Matrix { matrix, state } => parts.leaf = Some((*matrix, **state)),
                 other => return Err(Incomplete(format!("{other} has no place in a block on tensor cores"))),
             }
@@ -59,23 +93,26 @@ impl TensorSchedule {
         let stages = parts.stages.ok_or_else(|| wrong("it has no ring"))?;
         let tile = state.tile;
         match (matrix, state.stage) {
-            (Matrix::Mma(order), Stage::Tensor(TensorStage::Multiply(Kind::Mma(instruction)))) => {
-                let ([m, n], m_outer, min_blocks) = parts.warps.ok_or_else(|| wrong("it has no warps"))?;
-                let swizzled = |place| matches!(place, Place::Shared(layout) if layout.swizzle);
+            (Matrix::Mma(way), Stage::Tensor(TensorStage::Warp { op: instruction, .. })) => {
+                let ([m, n], sets, min_blocks) = parts.warps.ok_or_else(|| wrong("it has no warps"))?;
+                let mut operands = parts.operands;
+                (operands[0].sets, operands[1].sets) = (sets[0], sets[1]);
                 let plan = TensorPlan {
                     tile: [tile.m * m, tile.n * n, tile.k],
                     warp: [tile.m, tile.n],
-                    warps_m_outer: m_outer,
+                    warps_m_outer: way.m_outer,
                     instruction,
-                    order,
+                    order: way.order,
                     stages,
-                    swizzle: [swizzled(state.a), swizzled(state.b)],
+                    slack: parts.slack,
+                    rolled: way.rolled,
+                    operands,
                     raster,
                     split_k,
                     store: parts.store.ok_or_else(|| wrong("C is not stored"))?,
                     min_blocks,
                 };
-                plan.check(&gemm).map_err(|e| Incomplete(e.to_string()))?;
+                plan.check(gemm).map_err(|e| Incomplete(e.to_string()))?;
                 Ok(TensorSchedule::Mma(plan))
             }
             (
@@ -98,7 +135,7 @@ impl TensorSchedule {
                     stream_k,
                     store: parts.store_tile.ok_or_else(|| wrong("C is not stored"))?,
                 };
-                plan.check(&gemm).map_err(|e| Incomplete(e.to_string()))?;
+                plan.check(gemm).map_err(|e| Incomplete(e.to_string()))?;
                 Ok(TensorSchedule::Wgmma(plan))
             }
             _ => Err(wrong("its instructions are not those of its blocks")),
@@ -107,25 +144,34 @@ impl TensorSchedule {
 }
 
 /// What the nodes say, one by one.
-#[derive(Default)]
 struct Parts {
     store: Option<Store>,
     store_tile: Option<TileStore>,
     stages: Option<u32>,
-    warps: Option<([i64; 2], bool, Option<u32>)>,
+    slack: u32,
+    warps: Option<([i64; 2], [u32; 2], Option<u32>)>,
+    side: Side,
+    operands: [OperandPlan; 2],
     grid: Option<(Option<u32>, [u32; 2], bool)>,
     leaf: Option<(Matrix, crate::term::State)>,
 }
 
 impl Parts {
+    fn operand(&mut self) -> &mut OperandPlan {
+        match self.side {
+            Side::A => &mut self.operands[0],
+            Side::B => &mut self.operands[1],
+        }
+    }
+
     fn take(&mut self, node: &TensorNode) {
         match *node {
             TensorNode::Mma { .. } | TensorNode::Consumers { .. } => {}
             TensorNode::Wgmma { blocks, cluster, stream_k, .. } => self.grid = Some((blocks, cluster, stream_k)),
             TensorNode::Store { store, .. } => self.store = Some(store),
             TensorNode::StoreTile { store, .. } => self.store_tile = Some(store),
-            TensorNode::Ring { stages, .. } => self.stages = Some(stages),
-            TensorNode::Warps { count, m_outer, min_blocks } => self.warps = Some((count, m_outer, min_blocks)),
+            TensorNode::Ring { stages, slack, .. } => (self.stages, self.slack) = (Some(stages), slack),
+            TensorNode::Warps { count, sets, min_blocks } => self.warps = Some((count, sets, min_blocks)),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! `reorder`: the order of a team's instructions within a tile along k.
-use super::stage_of;
+use super::{stage_of, Offer};
 use crate::space::{Engine, Rule};
-use satune_ir::term::tensor::{Kind, Matrix, Order, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Kind, Matrix, MmaLoop, Order, TensorStage};
 use satune_ir::term::{State, Term};
+use std::sync::Arc;
 
-/// `nest = mma by rows or columns`, each of them straight or back and forth. The sums are different ones, so any order
-/// means the same.
-pub struct MmaOrder;
+/// `nest = mma by rows or columns`, each of them straight or back and forth, steps along k upwards or downwards; tiles
+/// along k in a loop that is unrolled by the ring's length, or one by one; warps numbered along m or n. The sums are
+/// different ones, and those of steps are added in any order, so any order means the same.
+pub struct MmaOrder(pub(super) Arc<Offer>);
 
 impl Rule for MmaOrder {
     fn name(&self) -> &'static str {
@@ -14,13 +16,25 @@ impl Rule for MmaOrder {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Multiply(Kind::Mma(_))) = stage_of(node, state) else { return };
-        // One row of instructions has one order.
+        let Some(TensorStage::Warp { op, grid, rolls }) = stage_of(node, state) else { return };
+        // One row of instructions has one order, and so has one step.
         let both: &[bool] = if state.tile.m > 16 { &[false, true] } else { &[false] };
-        for columns in both {
-            for serpentine in both {
-                let matrix = Matrix::Mma(Order { columns: *columns, serpentine: *serpentine });
-                engine.equals(Term::Matrix { matrix, state: Box::new(*state) });
+        let several = state.tile.k > i64::from(op.k());
+        let down = self.0.menu.descending.iter().copied().filter(|d| several || !d);
+        let rolled = self.0.menu.loops.iter().copied().filter(|r| rolls || !r);
+        let numbers: &[bool] = if grid { &[true, false] } else { &[true] };
+        for (descending, rolled) in down.flat_map(|d| rolled.clone().map(move |r| (d, r))) {
+            let pairs = &self.0.menu.pairs;
+            let orders = both.iter().flat_map(|c| both.iter().map(move |s| (*c, *s)));
+            for (columns, serpentine, pairs) in orders.flat_map(|(c, s)| pairs.iter().map(move |p| (c, s, *p))) {
+                let order = Order { columns, serpentine, pairs, descending };
+                if mma_conditions::instructions([state.tile.m, state.tile.n], order).is_err() {
+                    continue;
+                }
+                for m_outer in numbers.iter().copied() {
+                    let matrix = Matrix::Mma(MmaLoop { order, rolled, m_outer });
+                    engine.equals(Term::Matrix { matrix, state: Box::new(*state) });
+                }
             }
         }
     }

@@ -1,4 +1,5 @@
 //! What the rules of tensor-core schedules offer.
+use satune_ir::term::tensor::{CopyOrder, TileLayout};
 use satune_ir::term::{Axis, Contraction};
 use satune_ir::DType;
 
@@ -38,8 +39,30 @@ pub struct TensorMenu {
     pub warp: [i64; 2],
     /// Tiles in the ring.
     pub stages: Vec<u32>,
-    /// Swizzled or plain tiles; plain ones bring bank conflicts and are there to be compared.
-    pub swizzles: Vec<[bool; 2]>,
+    /// Tiles that are waited for at a barrier though they might still be under way.
+    pub slack: Vec<u32>,
+    /// Loops over k: unrolled by the ring's length, or of single tiles (true).
+    pub loops: Vec<bool>,
+    /// Steps of a tile upwards, or downwards (true).
+    pub descending: Vec<bool>,
+    /// Layouts of operands' tiles; plain ones bring bank conflicts and are there to be compared.
+    pub layouts: Vec<TileLayout>,
+    /// Most bytes of a copy, the most first.
+    pub copy_bytes: Vec<u32>,
+    /// Which chunks neighbouring threads copy.
+    pub copy_orders: Vec<CopyOrder>,
+    /// Copies of a thread unrolled, or as a loop (true).
+    pub copy_loops: Vec<bool>,
+    /// Copies are started at one of so many first steps.
+    pub copy_steps: u32,
+    /// Bytes that L2 is asked to fetch around a copy's; 0: its own.
+    pub prefetch: Vec<u32>,
+    /// Two rows (columns) of instructions at once (true).
+    pub pairs: Vec<bool>,
+    /// Matrices that an `ldmatrix` loads.
+    pub matrices: Vec<u32>,
+    /// Sets of fragments.
+    pub sets: Vec<u32>,
     /// Blocks per multiprocessor that the compiler may be asked for.
     pub min_blocks: Vec<u32>,
     /// Groups of four warps that multiply.
@@ -66,18 +89,35 @@ impl TensorMenu {
             DType::F32 => cores.tf32,
             _ => false,
         };
-        let all = [true, false];
         TensorMenu {
             mma: cores.mma && allowed,
             stmatrix: cores.stmatrix,
             wgmma: cores.wgmma && allowed,
-            tile_m: covering(contraction.extent(Axis::M), &[16, 32, 64, 96, 128, 192, 256]),
-            tile_n: covering(contraction.extent(Axis::N), &[16, 32, 64, 96, 128, 160, 192, 224, 256]),
-            tile_k: covering(contraction.extent(Axis::K), &[32, 64, 128, 256].map(|row| row / bytes)),
+            tile_m: covering(contraction.extent(Axis::M), &[16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256]),
+            tile_n: covering(contraction.extent(Axis::N), &[16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256]),
+            tile_k: covering(contraction.extent(Axis::K), &[32, 64, 96, 128, 192, 256].map(|row| row / bytes)),
             threads: vec![32, 64, 96, 128, 192, 256, 384, 512],
             warp: [128, 128],
             stages: (2..=8).collect(),
-            swizzles: all.into_iter().flat_map(|a| all.map(|b| [a, b])).collect(),
+            slack: (0..=6).collect(),
+            loops: vec![false, true],
+            descending: vec![false, true],
+            layouts: vec![
+                TileLayout::Xor(8),
+                TileLayout::Xor(4),
+                TileLayout::Xor(2),
+                TileLayout::Rotate(8),
+                TileLayout::Rotate(4),
+                TileLayout::Plain,
+            ],
+            copy_bytes: vec![16, 8, 4],
+            copy_orders: vec![CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own],
+            copy_loops: vec![false, true],
+            copy_steps: u32::MAX,
+            prefetch: vec![0, 128, 256],
+            pairs: vec![false, true],
+            matrices: vec![4, 2, 1],
+            sets: vec![2, 1],
             min_blocks: vec![2, 3, 4],
             consumers: vec![1, 2, 3],
             grids: vec![cores.multiprocessors],

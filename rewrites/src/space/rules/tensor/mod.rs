@@ -5,6 +5,7 @@ mod cluster;
 mod consumers;
 mod instructions;
 mod menu;
+mod operand;
 mod ring;
 mod store;
 mod stream_k;
@@ -14,7 +15,7 @@ mod warps;
 pub use menu::{TensorCores, TensorMenu};
 
 use crate::space::{Engine, Rule};
-use satune_ir::term::tensor::{Gemm, Kind, TensorNode, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Gemm, Kind, TensorNode, TensorStage};
 use satune_ir::term::{Contraction, Layout, Place, Side, Stage, State, Term};
 use std::sync::Arc;
 
@@ -39,7 +40,11 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
         rules.push(Box::new(store::StoreSums(offer.clone())));
         rules.push(Box::new(ring::CopyRing(offer.clone())));
         rules.push(Box::new(warps::BindWarps(offer.clone())));
-        rules.push(Box::new(instructions::MmaOrder));
+        rules.push(Box::new(operand::LayoutTile(offer.clone())));
+        rules.push(Box::new(operand::CopyTile(offer.clone())));
+        rules.push(Box::new(operand::IssueCopies(offer.clone())));
+        rules.push(Box::new(operand::LoadFragments(offer.clone())));
+        rules.push(Box::new(instructions::MmaOrder(offer.clone())));
     }
     if wgmma {
         rules.push(Box::new(tensorize::TensorizeWgmma(offer.clone())));
@@ -62,12 +67,9 @@ fn stage_of(node: &Term, state: &State) -> Option<TensorStage> {
 }
 
 /// The tile of an operand in shared memory, as it is in global memory.
-fn shared(gemm: &Gemm, side: Side, swizzle: bool) -> Place {
-    let k_major = match side {
-        Side::A => gemm.a_transposed,
-        Side::B => !gemm.b_transposed,
-    };
-    Place::Shared(Layout { k_major, pad: 0, swizzle })
+fn shared(gemm: &Gemm, side: Side) -> Place {
+    let k_major = mma_conditions::rows_along_k(gemm, side);
+    Place::Shared(Layout { k_major, pad: 0, swizzle: true })
 }
 
 /// States that the node under consideration equals `node` over what is not decided yet.

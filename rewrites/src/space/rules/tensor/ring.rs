@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// `nest(K) = (ring S (for k in ceil(K / t): nest(t)))`, filled by cp.async.
 ///
-/// Side conditions: rows are whole chunks of 16 bytes, of a number that the swizzle takes; the ring fits in shared
-/// memory, and C's tile in the ring where it goes that way; a part of k has whole tiles.
+/// Side conditions: the ring fits in shared memory, and C's tile in the ring where it goes that way; a part of k has whole
+/// tiles.
 pub struct CopyRing(pub(super) Arc<Offer>);
 
 impl Rule for CopyRing {
@@ -34,12 +34,10 @@ impl Rule for CopyRing {
                 if !engine.holds(Condition::RingFits, fits) || !engine.holds(Condition::MmaStore, holds_c) {
                     continue;
                 }
-                for swizzle in menu.swizzles.iter().copied() {
-                    let rows = mma_conditions::rows(gemm, tile, swizzle).is_ok();
-                    if engine.holds(Condition::MmaRows, rows) {
-                        let below = staged(gemm, state, kind, k, swizzle);
-                        decide(engine, TensorNode::Ring { stages, total }, below);
-                    }
+                let below =
+                    State { c: Place::Local, tile: state.tile.with(Axis::K, k), ..at(state, TensorStage::Deal(kind)) };
+                for slack in menu.slack.iter().copied().filter(|s| s + 2 <= stages) {
+                    decide(engine, TensorNode::Ring { stages, total, slack, c: state.c }, below);
                 }
             }
         }
@@ -76,7 +74,8 @@ impl Rule for TmaRing {
             let bytes = i64::from(stages) * (ring_stage(gemm, tile) + 16) + staging + if ping_pong { 16 } else { 0 };
             let fits = wgmma_conditions::stages(stages).is_ok() && bytes <= engine.limits.shared_bytes;
             if engine.holds(Condition::RingFits, fits) {
-                decide(engine, TensorNode::Ring { stages, total }, staged(gemm, state, kind, k, [true; 2]));
+                let node = TensorNode::Ring { stages, total, slack: 0, c: state.c };
+                decide(engine, node, staged(gemm, state, kind, k));
             }
         }
     }
@@ -92,8 +91,8 @@ fn whole_parts(gemm: &Gemm, total: i64, k: i64) -> bool {
     total == gemm.k || total % k == 0
 }
 
-fn staged(gemm: &Gemm, state: &State, kind: Kind, k: i64, swizzle: [bool; 2]) -> State {
+fn staged(gemm: &Gemm, state: &State, kind: Kind, k: i64) -> State {
     let below = at(state, TensorStage::Deal(kind));
-    let (a, b) = (shared(gemm, Side::A, swizzle[0]), shared(gemm, Side::B, swizzle[1]));
+    let (a, b) = (shared(gemm, Side::A), shared(gemm, Side::B));
     State { a, b, tile: state.tile.with(Axis::K, k), ..below }
 }

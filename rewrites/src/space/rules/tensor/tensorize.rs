@@ -11,10 +11,9 @@ fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
     open && offer.menu.tile_m.contains(&state.tile.m) && offer.menu.tile_n.contains(&state.tile.n)
 }
 
-/// `(grid nest) = (cta T nest)`, whose warps will use `mma.sync`.
+/// `(grid nest) = (block nest)`, whose warps will use `mma.sync`.
 ///
-/// It needs an instruction for the operands' type, and threads that a GPU runs; both are the menu's matter, and more
-/// threads would have too few registers below.
+/// It needs an instruction for the operands' type; how many warps there are is decided with their tiles.
 pub struct TensorizeMma(pub(super) Arc<Offer>);
 
 impl Rule for TensorizeMma {
@@ -23,18 +22,10 @@ impl Rule for TensorizeMma {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
         let whole = state.tile.m % 16 == 0 && state.tile.n % 16 == 0;
-        let Some(op) = Mma::of(gemm.operand).filter(|_| whole && is_block(&self.0, node, state)) else { return };
-        let takes = mma_conditions::operands(gemm, op).is_ok();
-        for threads in &menu.threads {
-            let runs = mma_conditions::threads((*threads).into()).is_ok();
-            // More warps than there are parts of 16 x 16 have nothing to do.
-            let busy = i64::from(threads / 32) * 256 <= state.tile.m * state.tile.n;
-            if takes && runs && busy {
-                let below = State { team: term::Team::Cta(*threads), ..at(state, TensorStage::Store(Kind::Mma(op))) };
-                decide(engine, TensorNode::Mma { op, threads: *threads }, below);
-            }
+        let Some(op) = Mma::of(self.0.gemm.operand).filter(|_| whole && is_block(&self.0, node, state)) else { return };
+        if mma_conditions::operands(&self.0.gemm, op).is_ok() {
+            decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(Kind::Mma(op))));
         }
     }
 }

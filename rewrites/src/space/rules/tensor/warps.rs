@@ -1,15 +1,15 @@
 //! `split`, `bind`: a block's tile is dealt out to warps that use `mma.sync`.
-use super::{at, decide, stage_of, Offer};
+use super::{stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, Kind, TensorNode, TensorStage};
-use satune_ir::term::{Axis, State, Team, Term};
+use satune_ir::term::{Side, Stage, State, Team, Term, Tile};
 use std::sync::Arc;
 
 /// Most registers of a thread that a kernel is planned with: the estimate may be a few short of the compiler's 255.
 const MOST_REGISTERS: i64 = 248;
 
-/// `(cta T nest) = for m in warps(w): for n in warps(T / 32 / w): (warp nest)`, in either order of numbers, for any
-/// number of blocks that shall be resident.
+/// `(block nest) = for m in warps(a): for n in warps(b): (warp nest)` with the ways of A and B to them, for any number of
+/// warps, one or two sets of fragments of each operand, and any number of blocks that shall be resident.
 ///
 /// Side conditions: whole instructions make a warp's tile, and whole warps the block's; sums, fragments and addresses
 /// fit the registers that so many resident blocks leave.
@@ -21,23 +21,66 @@ impl Rule for BindWarps {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Deal(kind @ Kind::Mma(_))) = stage_of(node, state) else { return };
-        let Team::Cta(threads) = state.team else { return };
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
-        let (tile, warps) = (state.tile, i64::from(threads / 32));
-        for m in (1..=warps).filter(|m| warps % m == 0) {
-            let n = warps / m;
-            let warp = [tile.m / m, tile.n / n];
-            let whole =
-                mma_conditions::warps([tile.m, tile.n], warp).is_ok() && warp[0] * m == tile.m && warp[1] * n == tile.n;
-            let offered = warp[0] <= menu.warp[0] && warp[1] <= menu.warp[1];
-            if !engine.holds(Condition::MmaWarps, whole) || !offered {
+        let Some(TensorStage::Deal(Kind::Mma(op))) = stage_of(node, state) else { return };
+        let menu = &self.0.menu;
+        for threads in menu.threads.iter().copied() {
+            let warps = i64::from(threads / 32);
+            // More warps than there are parts of 16 x 16 have nothing to do.
+            if mma_conditions::threads(threads.into()).is_err() || warps * 256 > state.tile.m * state.tile.n {
                 continue;
             }
-            let registers = mma_conditions::registers(gemm, [tile.m, tile.n, tile.k], warp);
-            let below = at(state, TensorStage::Multiply(kind));
-            let below = State { tile: tile.with(Axis::M, warp[0]).with(Axis::N, warp[1]), ..below };
-            let below = State { team: Team::Warp(32), ..below };
+            for m in (1..=warps).filter(|m| warps % m == 0) {
+                let (n, tile) = (warps / m, state.tile);
+                let warp = [tile.m / m, tile.n / n];
+                let whole = mma_conditions::warps([tile.m, tile.n], warp).is_ok();
+                let offered = warp[0] <= menu.warp[0] && warp[1] <= menu.warp[1];
+                let exact = warp[0] * m == tile.m && warp[1] * n == tile.n;
+                if engine.holds(Condition::MmaWarps, whole && exact) && offered {
+                    self.deal(engine, state, threads, [m, n], op);
+                }
+            }
+        }
+    }
+}
+
+impl BindWarps {
+    fn deal(
+        &self,
+        engine: &mut Engine<'_>,
+        state: &State,
+        threads: u32,
+        count: [i64; 2],
+        op: satune_ir::term::tensor::Mma,
+    ) {
+        let (gemm, menu, tile) = (&self.0.gemm, &self.0.menu, state.tile);
+        let warp = [tile.m / count[0], tile.n / count[1]];
+        let team = Team::Cta(threads);
+        let way = |engine: &mut Engine<'_>, side, extent, own| {
+            let stage = Stage::Tensor(TensorStage::Operand(op, side));
+            engine.nest(State { team, stage, tile: Tile { m: extent, n: own, k: tile.k }, ..*state })
+        };
+        let a = way(engine, Side::A, tile.m, warp[0]);
+        let b = way(engine, Side::B, tile.n, warp[1]);
+        // The least that copies take; those that take more are left to the cost.
+        let least = |side, extent| {
+            let bytes = self.0.copy_bytes(side).first().copied().unwrap_or(16);
+            let many = mma_conditions::copies(gemm, side, [extent, tile.k], threads.into(), bytes);
+            let through_registers = !mma_conditions::is_async(gemm, side, bytes);
+            if through_registers {
+                32
+            } else {
+                (2 * many).min(6)
+            }
+        };
+        let copies = least(Side::A, tile.m) + least(Side::B, tile.n);
+        let registers = mma_conditions::registers(warp, copies);
+        for sets in menu.sets.iter().flat_map(|a| menu.sets.iter().map(|b| [*a, *b])) {
+            let even = tile.k / i64::from(op.k()) % 2 == 0;
+            let rolls = menu.loops.contains(&true) && (even || sets == [1, 1]);
+            let grid = count[0] > 1 && count[1] > 1;
+            let stage = Stage::Tensor(TensorStage::Warp { op, grid, rolls });
+            let own = Tile { m: warp[0], n: warp[1], k: tile.k };
+            let mut body = None;
             for min_blocks in [None].into_iter().chain(menu.min_blocks.iter().copied().map(Some)) {
                 let resident = i64::from(min_blocks.unwrap_or(1).max(1));
                 // Of 65536 registers, in steps of 8 per thread.
@@ -46,11 +89,10 @@ impl Rule for BindWarps {
                 if !engine.holds(Condition::MmaRegisters, registers <= most) {
                     continue;
                 }
-                // One warp along an axis has no neighbours there.
-                let orders: &[bool] = if m > 1 && n > 1 { &[true, false] } else { &[true] };
-                for m_outer in orders {
-                    decide(engine, TensorNode::Warps { count: [m, n], m_outer: *m_outer, min_blocks }, below);
-                }
+                let nest = State { team: Team::Warp(32), stage, tile: own, ..*state };
+                let warp = *body.get_or_insert_with(|| engine.nest(nest));
+                let node = TensorNode::Warps { count, sets, min_blocks };
+                engine.equals(Term::Dealt { node, children: [a, b, warp] });
             }
         }
     }

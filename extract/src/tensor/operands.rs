@@ -1,0 +1,95 @@
+//! What is chosen independently of each other below a tile that is dealt out to warps: the ways of A and of B, and the loop.
+//!
+//! Each way adds to the same few quantities ([`Share`]), in all of which the time grows, but for registers, which only
+//! decide how many blocks are resident. So a way is no part of the k best where k others with as many registers add no
+//! more of anything; what is left of A, of B and of the loops is tried together.
+use super::time::Share;
+use super::work::Operand;
+use crate::path::Path;
+use egg::Id;
+use satune_ir::term::tensor::{Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout};
+use satune_ir::term::{Space, Stage, Team, Term};
+use std::sync::Arc;
+
+/// A way of an operand.
+pub(super) struct Way<'s> {
+    pub share: Share,
+    pub path: Arc<Path<'s>>,
+}
+
+/// The ways of a class that can be among the k best, those that add the least first.
+pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Vec<Way<'s>> {
+    let state = space.state(class);
+    let (Stage::Tensor(TensorStage::Operand(op, side)), Team::Cta(threads)) = (state.stage, state.team) else {
+        return Vec::new();
+    };
+    let tile = state.tile;
+    let place = Operand { side, op, extent: tile.m, own: tile.n, k: tile.k, threads: threads.into() };
+    let mut all = Vec::new();
+    for node in space.choices(class) {
+        let Term::Operand { layout, children, .. } = node else { continue };
+        let [copies, issues, loads] = children.map(|c| leaves(space, c));
+        let of = |plan: OperandPlan| OperandPlan { layout: *layout, ..plan };
+        let start = of(OperandPlan::default());
+        let loads: Vec<_> = loads.into_iter().map(|l| (l, place.loads(gemm, &apply(start, l)))).collect();
+        for copy in copies {
+            let with_copy = apply(start, copy);
+            let copied = place.copies(gemm, &with_copy);
+            for issue in &issues {
+                for (load, loaded) in &loads {
+                    let plan = apply(apply(with_copy, issue), load);
+                    let share = Share::counted(&place, gemm, &plan, &copied, loaded);
+                    all.push((node, [copy, issue, load], plan, share));
+                }
+            }
+        }
+    }
+    // Those that add less stand first, the usual ones among equals; no later one adds less of everything.
+    let weight = |s: &Share| s.issued + s.shared + s.l2_bytes / 64.0 + s.late;
+    all.sort_by(|(_, _, p, s), (_, _, q, t)| weight(s).total_cmp(&weight(t)).then_with(|| unusual(p).cmp(&unusual(q))));
+    let mut kept: Vec<Way<'s>> = Vec::new();
+    for (node, parts, _, share) in all {
+        let no_worse = |way: &&Way| {
+            let s = &way.share;
+            s.registers == share.registers
+                && s.issued <= share.issued
+                && s.shared <= share.shared
+                && s.l2_bytes <= share.l2_bytes
+                && s.late <= share.late
+        };
+        if kept.iter().filter(no_worse).count() < k {
+            let path = Path::with(node, parts.into_iter().map(Path::leaf).collect());
+            kept.push(Way { share, path });
+        }
+    }
+    kept
+}
+
+/// How many of a way's decisions are not the usual ones.
+fn unusual(plan: &OperandPlan) -> (bool, bool, bool, u32, u32) {
+    let usual = OperandPlan::default();
+    (plan.rolled, plan.order != usual.order, !matches!(plan.layout, TileLayout::Xor(_)), plan.step, plan.prefetch)
+}
+
+/// The leaves of a class.
+pub(super) fn leaves(space: &Space, class: Id) -> Vec<&Term> {
+    space.choices(space.egraph.find(class)).collect()
+}
+
+fn apply(plan: OperandPlan, leaf: &Term) -> OperandPlan {
+    let Term::Matrix { matrix, .. } = leaf else { return plan };
+    match *matrix {
+        Matrix::Copy { bytes, order } => OperandPlan { bytes, order, ..plan },
+        Matrix::Issue { rolled, step, prefetch } => OperandPlan { rolled, step, prefetch, ..plan },
+        Matrix::Load { matrices } => OperandPlan { matrices, ..plan },
+        Matrix::Mma(_) | Matrix::Wgmma { .. } => plan,
+    }
+}
+
+/// The loop that a leaf is.
+pub(super) fn loop_of(leaf: &Term) -> Option<MmaLoop> {
+    match leaf {
+        Term::Matrix { matrix: Matrix::Mma(way), .. } => Some(*way),
+        _ => None,
+    }
+}
