@@ -11,10 +11,13 @@ use satune_ir::{BinOp, BufferId, Expr, Program};
 const FAR: usize = 4;
 
 /// Instances of an access that are looked at: each of them takes several searches.
-const FEW: usize = 12;
+const FEW: usize = 16;
 
+/// From all kinds of instances (ends of the loops, random ones, those near the start of a loop): the first half as they
+/// come, the others spread.
 fn few(all: &[Instance]) -> impl Iterator<Item = &Instance> {
-    all.iter().take(FEW)
+    let (first, rest) = all.split_at(all.len().min(FEW / 2));
+    first.iter().chain(rest.iter().step_by(rest.len().div_ceil(FEW / 2).max(1)))
 }
 
 /// The accesses of a buffer that is updated somewhere, by their numbers.
