@@ -7,13 +7,11 @@ them, each call with TVM's verdict, and TVM's final program. Judge them with
 
 TVM crashes on a few sequences: those are left out, and so are errors that are not ScheduleErrors.
 """
-import importlib.util
 import json
 import os
 import random
 import subprocess
 import sys
-import tempfile
 
 TVM, PROGRAMS, OUT, SEED, COUNT = sys.argv[1:6]
 # How often a primitive is tried.
@@ -36,24 +34,6 @@ MAPS = {
 # Primitives that take a block and no loop.
 OF_BLOCKS = {"cache_write", "cache_read", "reverse_compute_inline", "compute_inline", "storage_align", "reindex", "set_scope",
              "pad_einsum", "transform_layout"}
-
-
-def load(text, count=[0]):
-    """A text as a program; from a file, since TVM's parser reads the source."""
-    count[0] += 1
-    name = f"case_{os.getpid()}_{count[0]}"
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, name + ".py")
-        with open(path, "w") as file:
-            file.write("from tvm.script import tirx as T\nfrom tvm.script import ir as I\n" + text)
-        spec = importlib.util.spec_from_file_location(name, path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            del sys.modules[name]
-    return [v for v in vars(module).values() if isinstance(v, (tvm.IRModule, tirx.PrimFunc))][-1]
 
 
 def block_names(node):
@@ -233,7 +213,7 @@ def child(start):
         for entry in map(json.loads, lines):
             key = entry["name"]
             scripts.setdefault(key if key.startswith("hand") else key.split("-")[0], entry["script"])
-    programs = {name: (script, load(script)) for name, script in scripts.items()}
+    programs = {name: (script, program(script, (tvm.IRModule, tirx.PrimFunc))) for name, script in scripts.items()}
     with open(OUT, "a") as out:
         for i in range(start, int(COUNT)):
             print(i, flush=True)
@@ -248,6 +228,7 @@ if "SATUNE_START" in os.environ:
     sys.path.insert(0, TVM)
     import tvm
     from tvm import s_tir, tirx
+    from tvm_source import program
 
     child(int(os.environ["SATUNE_START"]))
 else:

@@ -7,44 +7,21 @@ Trace.as_json, "graph": the same in TVM's own serialization) and as Python ("tex
 null where TVM cannot print it), and the program as TVM prints it ("final"). With "verdict": true instead of "expect",
 nothing is compared: "error" is TVM's short message, "class" the name of the exception.
 """
-import importlib.util
 import json
-import os
 import sys
-import tempfile
 
 sys.path.insert(0, sys.argv[1])
 
 import tvm  # noqa: E402
 from tvm import s_tir, tirx  # noqa: E402
-
-HEADER = "from tvm.script import tirx as T\nfrom tvm.script import ir as I\n"
-
-
-def load(text, count=[0]):
-    """A text as a Python module; from a file, since TVM's parser reads the source."""
-    count[0] += 1
-    name = f"program_{count[0]}"
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, name + ".py")
-        with open(path, "w") as file:
-            file.write(HEADER + text)
-        spec = importlib.util.spec_from_file_location(name, path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            del sys.modules[name]
-    return module
+from tvm_source import load, program  # noqa: E402
 
 
 def parse(text):
-    found = [v for v in vars(load(text)).values() if isinstance(v, (tvm.IRModule, tirx.PrimFunc))]
-    program = found[-1]
-    if isinstance(program, tirx.PrimFunc):
-        program = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
-    return program
+    found = program(text, (tvm.IRModule, tirx.PrimFunc))
+    if isinstance(found, tirx.PrimFunc):
+        found = tvm.IRModule({"main": found.with_attr("global_symbol", "main")})
+    return found
 
 
 def plain(value):

@@ -54,7 +54,8 @@ fn mean(m: i64, n: i64) -> Program {
     program(&params, &[&format!("s = T.sblock_alloc_buffer(({m},), \"float32\")")], &[&sum, &divide])
 }
 
-fn softmax(m: i64, n: i64) -> Program {
+/// The largest of a row, something of each element and it, the sum of those, something of each and that.
+fn four_stages(m: i64, n: i64, less: &str, norm: &str) -> Program {
     let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
     let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
     let (x, e, s) = (alloc("x", format!("({m},)")), alloc("e", format!("({m}, {n})")), alloc("s", format!("({m},)")));
@@ -63,28 +64,20 @@ fn softmax(m: i64, n: i64) -> Program {
         &[&x, &e, &s],
         &[
             &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
-            &map("exp", m, n, "e[vi, vj] = T.exp(A[vi, vj] - x[vi])"),
+            &map("less", m, n, &format!("e[vi, vj] = {less}")),
             &reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + e[vi, vj]"),
-            &map("norm", m, n, "B[vi, vj] = e[vi, vj] / s[vi]"),
+            &map("norm", m, n, &format!("B[vi, vj] = {norm}")),
         ],
     )
 }
 
+fn softmax(m: i64, n: i64) -> Program {
+    four_stages(m, n, "T.exp(A[vi, vj] - x[vi])", "e[vi, vj] / s[vi]")
+}
+
 /// Blocks as those of a softmax, whose sums are exact in any order.
 fn centered(m: i64, n: i64) -> Program {
-    let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
-    let alloc = |name: &str, shape: String| format!("{name} = T.sblock_alloc_buffer({shape}, \"float32\")");
-    let (x, e, s) = (alloc("x", format!("({m},)")), alloc("e", format!("({m}, {n})")), alloc("s", format!("({m},)")));
-    program(
-        &params,
-        &[&x, &e, &s],
-        &[
-            &reduce("max", m, n, "x", "T.min_value(\"float32\")", "T.max(x[vi], A[vi, vj])"),
-            &map("less", m, n, "e[vi, vj] = A[vi, vj] - x[vi]"),
-            &reduce("sum", m, n, "s", "T.float32(0)", "s[vi] + e[vi, vj]"),
-            &map("norm", m, n, "B[vi, vj] = e[vi, vj] - s[vi]"),
-        ],
-    )
+    four_stages(m, n, "A[vi, vj] - x[vi]", "e[vi, vj] - s[vi]")
 }
 
 /// A mean over the last of three axes, subtracted from what it is of.
