@@ -1,28 +1,13 @@
 //! Replays TVM's verdicts and compares: outcome of every call, class and short message of refusals, final program.
-use satune_ir::{interp, structural, tvmscript};
+mod judged;
+
+use judged::{judge, Case, Expected};
+use satune_ir::{interp, tvmscript};
 use satune_rewrites::gpu_check::{self, GpuLimits};
 use satune_rewrites::replay::{replay, replay_strict, PRIMITIVES};
-use satune_rewrites::{soundness, Call, Trace};
-use serde::Deserialize;
+use satune_rewrites::{soundness, Trace};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-#[derive(Deserialize)]
-struct Case {
-    name: String,
-    script: String,
-    calls: Vec<Call>,
-    #[serde(default)]
-    expected: Vec<Expected>,
-    final_script: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Expected {
-    ok: bool,
-    error_class: Option<String>,
-    fast: Option<String>,
-}
 
 fn cases() -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/cases");
@@ -32,35 +17,6 @@ fn cases() -> Option<PathBuf> {
 fn read(file: &str) -> Option<Vec<Case>> {
     let text = std::fs::read_to_string(cases()?.join(file)).ok()?;
     Some(text.lines().map(|l| serde_json::from_str(l).expect("a case")).collect())
-}
-
-/// What differs from TVM, if anything.
-fn judge(case: &Case) -> Result<(), String> {
-    let program = tvmscript::parse(&case.script).map_err(|e| format!("source does not parse: {e}"))?;
-    let (results, schedule) = replay(&program, &case.calls).map_err(|e| e.to_string())?;
-    for ((call, expected), result) in case.calls.iter().zip(&case.expected).zip(&results) {
-        match (expected.ok, result) {
-            (true, Ok(())) => {}
-            (true, Err(e)) => return Err(format!("{}: TVM accepts, we refuse: {}", call.op, e.detail)),
-            (false, Ok(())) => {
-                return Err(format!("{}: we accept, TVM refuses: {}", call.op, expected.fast.as_deref().unwrap_or("")))
-            }
-            (false, Err(e)) => {
-                let (class, fast) = (expected.error_class.as_deref(), expected.fast.as_deref());
-                if class.is_some_and(|c| c != e.class.to_string()) || fast.is_some_and(|f| f != e.fast) {
-                    return Err(format!("{}: TVM says {class:?} {fast:?}, we say {} {:?}", call.op, e.class, e.fast));
-                }
-            }
-        }
-    }
-    if results.len() != case.expected.len() {
-        return Err(format!("{} calls made, TVM made {}", results.len(), case.expected.len()));
-    }
-    let Some(text) = &case.final_script else { return Ok(()) };
-    let theirs = tvmscript::parse(text).map_err(|e| format!("TVM's program does not parse: {e}"))?;
-    structural::equal(schedule.program(), &theirs).map_err(|e| {
-        format!("final program differs: {e:?}\n{}\n--- TVM's\n{text}", tvmscript::print(schedule.program()))
-    })
 }
 
 /// Cases where TVM's program is wrong, and ours differs from it on purpose: with a word of what differs.
