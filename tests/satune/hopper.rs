@@ -8,20 +8,7 @@ use satune_ir::DType;
 
 fn small(consumers: u32, n: i64) -> WgmmaPlan {
     let tile = [64 * i64::from(consumers), n, 64];
-    WgmmaPlan {
-        tile,
-        consumers,
-        ping_pong: false,
-        stages: 3,
-        by_rows: false,
-        eager_release: false,
-        raster: Raster::rows(2),
-        blocks: Some(2),
-        cluster: [1, 1],
-        split_k: 1,
-        stream_k: false,
-        store: TileStore::Direct,
-    }
+    WgmmaPlan { raster: Raster::rows(2), blocks: Some(2), ..WgmmaPlan::plain(tile, consumers, 3) }
 }
 
 #[test]
@@ -407,18 +394,10 @@ fn the_named_barriers_are_each_needed() {
 fn the_large_tile_compiles_without_spills_or_warnings() {
     let mut jobs = Vec::new();
     let base = WgmmaPlan {
-        tile: [128, 256, 64],
-        consumers: 2,
-        ping_pong: false,
-        stages: 3,
-        by_rows: false,
-        eager_release: false,
         raster: Raster::rows(16),
         blocks: Some(132),
-        cluster: [1, 1],
-        split_k: 1,
-        stream_k: false,
         store: TileStore::Tma,
+        ..WgmmaPlan::plain([128, 256, 64], 2, 3)
     };
     for (name, layout, operand, output, plan) in [
         ("wgmma_nt", "NT", DType::BF16, DType::BF16, base.clone()),

@@ -64,20 +64,11 @@ fn asked(module: &TensorModule, pointers: &str) -> Option<String> {
 
 #[test]
 fn tensor_maps_and_launches_are_what_the_kernel_needs() {
-    let tile = [128, 256, 64];
     let plan = WgmmaPlan {
-        tile,
-        consumers: 2,
-        ping_pong: false,
-        stages: 3,
-        by_rows: false,
-        eager_release: false,
         raster: Raster::rows(16),
         blocks: Some(132),
-        cluster: [1, 1],
-        split_k: 1,
-        stream_k: false,
         store: TileStore::Tma,
+        ..WgmmaPlan::plain([128, 256, 64], 2, 3)
     };
     let g = Gemm::plain("gemm", [4096, 8192, 2048], DType::BF16, DType::BF16, "NT");
     let Some(text) = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3") else { return };
@@ -106,21 +97,7 @@ gemm<<<4 1 1, 384 1 1, 147504>>> 1
 
 #[test]
 fn kernels_of_split_k_follow_each_other() {
-    let plan = TensorPlan {
-        tile: [64, 64, 32],
-        warp: [32, 32],
-        instruction: satune::kernel::Mma::F16,
-        warps_m_outer: true,
-        order: Order::default(),
-        stages: 3,
-        slack: 0,
-        rolled: false,
-        operands: [OperandPlan::default(); 2],
-        raster: Raster::rows(1),
-        split_k: 2,
-        store: Store::Direct,
-        min_blocks: None,
-    };
+    let plan = TensorPlan { split_k: 2, ..TensorPlan::plain([64, 64, 32], [32, 32], satune::kernel::Mma::F16, 3) };
     let g = Gemm::plain("gemm", [64, 128, 512], DType::F16, DType::F16, "NN");
     let Some(text) = asked(&lower_mma(&g, &plan).unwrap(), "1, 2, 3, 4") else { return };
     assert_eq!(text, "gemm_partial<<<2 1 2, 128 1 1, 0>>> 1\ngemm_sum<<<32 1 1, 256 1 1, 0>>> 3\n");

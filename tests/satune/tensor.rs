@@ -101,22 +101,7 @@ const TYPES: [(Mma, DType, DType); 4] = [
 
 fn small(instruction: Mma) -> TensorPlan {
     let k = i64::from(2 * instruction.k());
-    let (tile, warp, stages) = ([64, 64, k], [32, 32], 3);
-    TensorPlan {
-        tile,
-        warp,
-        instruction,
-        stages,
-        slack: 0,
-        rolled: false,
-        operands: [OperandPlan::default(); 2],
-        warps_m_outer: true,
-        order: Order::default(),
-        raster: Raster::rows(2),
-        split_k: 1,
-        store: Store::Direct,
-        min_blocks: None,
-    }
+    TensorPlan { raster: Raster::rows(2), ..TensorPlan::plain([64, 64, k], [32, 32], instruction, 3) }
 }
 
 #[test]

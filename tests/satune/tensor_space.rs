@@ -166,21 +166,7 @@ fn random_schedules_on_tensor_cores_are_right() {
 
 #[test]
 fn the_models_counts_are_the_simulators() {
-    let base = TensorPlan {
-        tile: [64, 64, 32],
-        warp: [32, 32],
-        warps_m_outer: true,
-        instruction: Mma::F16,
-        order: Order::default(),
-        stages: 3,
-        slack: 0,
-        rolled: false,
-        operands: [OperandPlan::default(); 2],
-        raster: Raster::rows(1),
-        split_k: 1,
-        store: Store::Direct,
-        min_blocks: None,
-    };
+    let base = TensorPlan::plain([64, 64, 32], [32, 32], Mma::F16, 3);
     let plain = OperandPlan { layout: TileLayout::Plain, ..OperandPlan::default() };
     let across = OperandPlan { order: CopyOrder::Columns, bytes: 8, matrices: 2, sets: 1, ..plain };
     let own = OperandPlan {
@@ -247,20 +233,7 @@ fn the_models_counts_are_the_simulators() {
             assert_eq!(model.map(|x| x as u64), counted, "{layout} {operand:?} {plan:#?}");
         }
     }
-    let plan = WgmmaPlan {
-        tile: [128, 64, 64],
-        consumers: 2,
-        ping_pong: false,
-        stages: 3,
-        by_rows: false,
-        eager_release: false,
-        raster: Raster::rows(1),
-        blocks: None,
-        cluster: [1, 1],
-        split_k: 1,
-        stream_k: false,
-        store: TileStore::Direct,
-    };
+    let plan = WgmmaPlan::plain([128, 64, 64], 2, 3);
     for (split_k, cluster, layout) in
         [(1, [1, 1], "NT"), (2, [1, 1], "TN"), (1, [2, 1], "TN"), (1, [1, 2], "NT"), (2, [2, 2], "NT")]
     {
@@ -310,18 +283,11 @@ fn assert_wgmma_counts(w: &satune_extract::work::Work, tiles: f64, simulated: &s
 fn the_models_counts_are_the_simulators_where_the_tma_stores() {
     let g = Gemm::plain("gemm", [256, 256, 512], DType::F16, DType::F16, "NN");
     let plan = WgmmaPlan {
-        tile: [128, 128, 64],
-        consumers: 2,
-        ping_pong: false,
-        stages: 2,
         by_rows: true,
-        eager_release: false,
-        raster: Raster::rows(1),
         blocks: Some(2),
         cluster: [1, 2],
-        split_k: 1,
-        stream_k: false,
         store: TileStore::Tma,
+        ..WgmmaPlan::plain([128, 128, 64], 2, 2)
     };
     let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
     let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
@@ -402,21 +368,7 @@ fn skewed_shapes_get_their_tiles() {
 fn epilogues_that_operators_spell_are_fused() {
     for options in ["out=bf16", "bias,relu", "out=bf16,alpha=0.5,bias,gelu,residual", "out=bf16,silu", "residual"] {
         let problem = operators::parse(&format!("gemm:48,72,64,bf16,NT,{options}")).unwrap();
-        let plan = TensorPlan {
-            tile: [32, 32, 32],
-            warp: [16, 32],
-            warps_m_outer: true,
-            instruction: Mma::Bf16,
-            order: Order::default(),
-            stages: 2,
-            slack: 0,
-            rolled: false,
-            operands: [OperandPlan::default(); 2],
-            raster: Raster::rows(1),
-            split_k: 1,
-            store: Store::Direct,
-            min_blocks: None,
-        };
+        let plan = TensorPlan::plain([32, 32, 32], [16, 32], Mma::Bf16, 2);
         let (schedule, c) = (Schedule::Mma(plan), &problem.contraction);
         let made = scheduled::of_schedule(&problem.program, &schedule, c, &LowerOptions::default()).unwrap();
         scheduled::check(&problem.program, &made, 7).unwrap_or_else(|e| panic!("{options}: {e}"));

@@ -2,7 +2,7 @@ use super::*;
 use crate::device::protocol::{encode, read_request, Request};
 use crate::operators::{self, Problem};
 use satune_extract::{predict, Candidate, Descriptor};
-use satune_ir::term::tensor::{Raster, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::WgmmaPlan;
 use satune_ir::term::Term;
 
 /// A candidate on `wgmma`, as it comes to a device.
@@ -15,20 +15,7 @@ fn subject(problem: &Problem, plan: WgmmaPlan) -> Subject {
 }
 
 fn plan(stages: u32, split_k: i64) -> WgmmaPlan {
-    WgmmaPlan {
-        tile: [128, 64, 64],
-        consumers: 2,
-        ping_pong: false,
-        stages,
-        by_rows: false,
-        eager_release: false,
-        raster: Raster::rows(1),
-        blocks: None,
-        split_k,
-        stream_k: false,
-        store: TileStore::Direct,
-        cluster: [1, 1],
-    }
+    WgmmaPlan { split_k, ..WgmmaPlan::plain([128, 64, 64], 2, stages) }
 }
 
 #[test]

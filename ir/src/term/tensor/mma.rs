@@ -78,6 +78,25 @@ pub enum Store {
 }
 
 impl TensorPlan {
+    /// A plan without any refinement: swizzled tiles, blocks in rows, sums stored from the fragments.
+    pub fn plain(tile: [i64; 3], warp: [i64; 2], instruction: Mma, stages: u32) -> TensorPlan {
+        TensorPlan {
+            tile,
+            warp,
+            warps_m_outer: true,
+            instruction,
+            order: Order::default(),
+            stages,
+            slack: 0,
+            rolled: false,
+            operands: [OperandPlan::default(); 2],
+            raster: Raster::rows(1),
+            split_k: 1,
+            store: Store::Direct,
+            min_blocks: None,
+        }
+    }
+
     /// Whether the plan fits the problem.
     ///
     /// # Errors

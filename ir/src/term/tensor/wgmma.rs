@@ -57,6 +57,24 @@ fn alone() -> [u32; 2] {
 }
 
 impl WgmmaPlan {
+    /// A plan without any refinement: a block per tile, in rows, which stores its sums itself.
+    pub fn plain(tile: [i64; 3], consumers: u32, stages: u32) -> WgmmaPlan {
+        WgmmaPlan {
+            tile,
+            consumers,
+            ping_pong: false,
+            stages,
+            by_rows: false,
+            eager_release: false,
+            raster: Raster::rows(1),
+            blocks: None,
+            cluster: alone(),
+            split_k: 1,
+            stream_k: false,
+            store: TileStore::Direct,
+        }
+    }
+
     /// Whether the plan fits the problem.
     ///
     /// # Errors

@@ -3,7 +3,6 @@ use super::tensorize::{enter, Team};
 use super::Offer;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{wgmma_conditions, StreamK, TensorNode, WgmmaPlan};
-use satune_ir::term::tensor::{Raster, TileStore};
 use satune_ir::term::{Place, State, Term};
 use std::sync::Arc;
 
@@ -31,20 +30,8 @@ impl Rule for ShareSteps {
                 continue;
             }
             for grid in menu.grids.iter().copied() {
-                let plan = WgmmaPlan {
-                    tile,
-                    consumers,
-                    ping_pong,
-                    stages: 2,
-                    by_rows: false,
-                    eager_release: false,
-                    raster: Raster::rows(1),
-                    blocks: Some(grid),
-                    cluster: [1, 1],
-                    split_k: 1,
-                    stream_k: true,
-                    store: TileStore::Direct,
-                };
+                let plan =
+                    WgmmaPlan { ping_pong, blocks: Some(grid), stream_k: true, ..WgmmaPlan::plain(tile, consumers, 2) };
                 let even = StreamK::of(&plan, gemm).is_some_and(|s| s.tiles % s.blocks == 0);
                 let shared = wgmma_conditions::stream_k(&plan, gemm).is_ok();
                 if engine.holds(Condition::WgmmaStream, shared) && !even {
