@@ -15,6 +15,8 @@ pub struct Problem {
     pub program: Program,
     /// What it computes.
     pub contraction: Contraction,
+    /// Operands in f32 may be rounded to tf32, the type that tensor cores multiply.
+    pub tf32: bool,
 }
 
 /// Why a text names no operator.
@@ -66,7 +68,7 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         extents.push(value);
     }
     let (input, sum) = match parts[count] {
-        "f32" => (DType::F32, DType::F32),
+        "f32" | "tf32" => (DType::F32, DType::F32),
         "f64" => (DType::F64, DType::F64),
         "f16" => (DType::F16, DType::F32),
         "bf16" => (DType::BF16, DType::F32),
@@ -76,10 +78,11 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         other => {
             return Err(error(
                 format!("unknown type `{}`", clip(other)),
-                "types are f32, f64, f16, bf16, e4m3 and e5m2 (sums in f32, result too unless out= says otherwise), and i8 (sums and result in i32)",
+                "types are f32, tf32 (f32 that tensor cores may round), f64, f16, bf16, e4m3 and e5m2 (sums in f32, result too unless out= says otherwise), and i8 (sums and result in i32)",
             ))
         }
     };
+    let tf32 = parts[count] == "tf32";
     let is_layout = |part: &&str| part.len() == 2 && part.chars().all(|c| c.is_ascii_uppercase());
     let named = parts.get(count + 1).copied().filter(is_layout);
     let layout = named.unwrap_or("NN");
@@ -99,11 +102,11 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
         let contraction = satune_rewrites::space::contraction(&program);
         let contraction = contraction.map_err(|e| error(e.to_string(), "please report this operator"))?;
-        return Ok(Problem { name: text.into(), script, program, contraction });
+        return Ok(Problem { name: text.into(), script, program, contraction, tf32 });
     }
     let script = script(&contraction);
     let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
-    Ok(Problem { name: text.into(), script, program, contraction })
+    Ok(Problem { name: text.into(), script, program, contraction, tf32 })
 }
 
 /// `gemm_bias_relu:M,N,K,dtype[,layout][,out=dtype]`: a product, a bias per column, and the larger of that and 0.

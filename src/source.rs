@@ -166,7 +166,7 @@ pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
     if let Some((_, info)) = long {
         return Err(SourceError::Extent { path: name.into(), axis: info.name.clone(), extent: info.extent });
     }
-    Ok(Problem { name: name.into(), script: tvmscript::print(&program), program, contraction })
+    Ok(Problem { name: name.into(), script: tvmscript::print(&program), program, contraction, tf32: false })
 }
 
 /// The error with the line and what would make it right.

@@ -78,7 +78,7 @@ pub fn limits(gpu: &Descriptor) -> Limits {
     }
 }
 
-/// The tensor cores of a GPU that schedules are made for. f32 operands are not rounded to tf32.
+/// The tensor cores of a GPU that schedules are made for. f32 operands are not rounded to tf32 unless a problem allows it.
 pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
     TensorCores {
         mma: gpu.tensor.is_some() && gpu.cp_async,
@@ -105,7 +105,8 @@ pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError>
     let limits = limits(gpu);
     let menu = Menu::of(&problem.contraction, &limits);
     let mut rules = rules::all();
-    let tensor = TensorMenu::of(&problem.contraction, &tensor_cores(gpu));
+    let cores = TensorCores { tf32: problem.tf32, ..tensor_cores(gpu) };
+    let tensor = TensorMenu::of(&problem.contraction, &cores);
     rules.extend(rules::tensor::all(&problem.contraction, tensor));
     Ok(saturate(&problem.contraction, limits, &menu, &rules, Fuel::default())?)
 }

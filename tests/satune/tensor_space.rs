@@ -304,6 +304,18 @@ fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report
     report
 }
 
+/// Nobody's f32 operands are rounded without being asked.
+#[test]
+fn tf32_is_an_operand_type_that_is_asked_for() {
+    for (name, layout) in [("h200", "NT"), ("a100", "TN")] {
+        let on_cores = explored(&format!("gemm:256,256,256,f32,{layout}"), name, 1, false);
+        assert!(on_cores.candidates[0].plan.cores().is_some(), "{name}");
+        let rounded = explored(&format!("gemm:256,256,256,tf32,{layout}"), name, 1, false);
+        assert!(rounded.candidates[0].plan.cores().is_none(), "{name}");
+        assert!(rounded.candidates[0].predicted_ms < on_cores.candidates[0].predicted_ms, "{name}");
+    }
+}
+
 #[test]
 fn explore_gives_wgmma_to_an_h200_and_mma_to_an_a100() {
     let report = explored("gemm:512,512,512,bf16,TN", "h200", 2, true);
