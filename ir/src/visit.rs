@@ -3,22 +3,27 @@ use crate::{Block, BlockRealize, BufferId, Expr, For, Range, Region, Stmt, VarId
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Rebuilds an expression bottom-up: `f` is called on every node after its children were rebuilt.
-pub fn map_expr(expr: &Expr, f: &mut dyn FnMut(Expr) -> Expr) -> Expr {
-    let node = match expr {
+/// The same node over other children: `f` of each of them.
+pub fn map_children(expr: &Expr, f: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
+    match expr {
         Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) => expr.clone(),
-        Expr::Binary(op, a, b) => Expr::Binary(*op, Arc::new(map_expr(a, f)), Arc::new(map_expr(b, f))),
-        Expr::Not(a) => Expr::Not(Arc::new(map_expr(a, f))),
-        Expr::Cast(t, a) => Expr::Cast(*t, Arc::new(map_expr(a, f))),
+        Expr::Binary(op, a, b) => Expr::Binary(*op, Arc::new(f(a)), Arc::new(f(b))),
+        Expr::Not(a) => Expr::Not(Arc::new(f(a))),
+        Expr::Cast(t, a) => Expr::Cast(*t, Arc::new(f(a))),
         Expr::Select { lazy, cond, then, otherwise } => Expr::Select {
             lazy: *lazy,
-            cond: Arc::new(map_expr(cond, f)),
-            then: Arc::new(map_expr(then, f)),
-            otherwise: Arc::new(map_expr(otherwise, f)),
+            cond: Arc::new(f(cond)),
+            then: Arc::new(f(then)),
+            otherwise: Arc::new(f(otherwise)),
         },
-        Expr::Load(b, idx) => Expr::Load(*b, idx.iter().map(|e| map_expr(e, f)).collect()),
-        Expr::Call(n, args, t) => Expr::Call(n.clone(), args.iter().map(|e| map_expr(e, f)).collect(), *t),
-    };
+        Expr::Load(b, idx) => Expr::Load(*b, idx.iter().map(f).collect()),
+        Expr::Call(n, args, t) => Expr::Call(n.clone(), args.iter().map(f).collect(), *t),
+    }
+}
+
+/// Rebuilds an expression bottom-up: `f` is called on every node after its children were rebuilt.
+pub fn map_expr(expr: &Expr, f: &mut dyn FnMut(Expr) -> Expr) -> Expr {
+    let node = map_children(expr, &mut |e| map_expr(e, f));
     f(node)
 }
 

@@ -33,7 +33,6 @@ use crate::ScheduleError;
 use satune_ir::{fold, interp, visit};
 use satune_ir::{Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Stmt, Var, VarId};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// What is computed beforehand.
 #[derive(Clone, Debug)]
@@ -341,19 +340,7 @@ fn replaced(e: &Expr, wanted: &Expr, load: &Expr) -> Expr {
     if normal(e) == *wanted {
         return load.clone();
     }
-    let again = |e: &Expr| Arc::new(replaced(e, wanted, load));
-    let list = |list: &[Expr]| list.iter().map(|e| replaced(e, wanted, load)).collect();
-    match e {
-        Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) => e.clone(),
-        Expr::Binary(op, a, b) => Expr::Binary(*op, again(a), again(b)),
-        Expr::Not(a) => Expr::Not(again(a)),
-        Expr::Cast(t, a) => Expr::Cast(*t, again(a)),
-        Expr::Select { lazy, cond, then, otherwise } => {
-            Expr::Select { lazy: *lazy, cond: again(cond), then: again(then), otherwise: again(otherwise) }
-        }
-        Expr::Load(b, args) => Expr::Load(*b, list(args)),
-        Expr::Call(name, args, t) => Expr::Call(name.clone(), list(args), *t),
-    }
+    visit::map_children(e, &mut |e| replaced(e, wanted, load))
 }
 
 #[cfg(test)]

@@ -3,27 +3,13 @@
 use crate::arith::Domains;
 use crate::linear::Linear;
 use satune_ir::{visit, BinOp, BlockRealize, DType, Expr};
-use std::sync::Arc;
 
 /// An expression with all its index arithmetic simplified.
 pub fn simplified(e: &Expr, domains: &Domains) -> Expr {
     if is_index(e) {
         return Linear::of(e, domains).map_or_else(|| e.clone(), |l| l.expr());
     }
-    let again = |e: &Expr| Arc::new(simplified(e, domains));
-    match e {
-        Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) => e.clone(),
-        Expr::Binary(op, a, b) => Expr::Binary(*op, again(a), again(b)),
-        Expr::Not(a) => Expr::Not(again(a)),
-        Expr::Cast(t, a) => Expr::Cast(*t, again(a)),
-        Expr::Select { lazy, cond, then, otherwise } => {
-            Expr::Select { lazy: *lazy, cond: again(cond), then: again(then), otherwise: again(otherwise) }
-        }
-        Expr::Load(b, list) => Expr::Load(*b, list.iter().map(|e| simplified(e, domains)).collect()),
-        Expr::Call(name, list, t) => {
-            Expr::Call(name.clone(), list.iter().map(|e| simplified(e, domains)).collect(), *t)
-        }
-    }
+    visit::map_children(e, &mut |e| simplified(e, domains))
 }
 
 /// Every expression of a block simplified, those of blocks inside it too.

@@ -145,16 +145,7 @@ fn ragged_shapes_are_guarded() {
 }
 
 /// Chunks in order: bank conflicts.
-const PLAIN: OperandPlan = OperandPlan {
-    layout: TileLayout::Plain,
-    bytes: 16,
-    order: CopyOrder::Rows,
-    rolled: false,
-    prefetch: 0,
-    step: 0,
-    matrices: 4,
-    sets: 2,
-};
+const PLAIN: OperandPlan = OperandPlan { layout: TileLayout::Plain, ..OperandPlan::USUAL };
 
 #[test]
 fn schedules_of_other_forms_are_exact() {

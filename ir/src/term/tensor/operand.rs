@@ -24,18 +24,23 @@ pub struct OperandPlan {
     pub sets: u32,
 }
 
+impl OperandPlan {
+    /// The usual way, free of bank conflicts: swizzled, by wide copies that are started with the tile, double buffered.
+    pub const USUAL: OperandPlan = OperandPlan {
+        layout: TileLayout::Xor(8),
+        bytes: 16,
+        order: CopyOrder::Rows,
+        rolled: false,
+        prefetch: 0,
+        step: 0,
+        matrices: 4,
+        sets: 2,
+    };
+}
+
 impl Default for OperandPlan {
     fn default() -> OperandPlan {
-        OperandPlan {
-            layout: TileLayout::Xor(8),
-            bytes: 16,
-            order: CopyOrder::Rows,
-            rolled: false,
-            prefetch: 0,
-            step: 0,
-            matrices: 4,
-            sets: 2,
-        }
+        OperandPlan::USUAL
     }
 }
 
