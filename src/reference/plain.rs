@@ -1,12 +1,14 @@
 //! Plain kernels of a program, made from the program itself: of each block one thread per spatial instance, with its
 //! reductions one after the other. Nothing of it is quick; everything of it is easy to believe: it is made by `reorder`,
 //! `fuse`, `split`, `bind` and `decompose_reduction`, and lowered as every scheduled program is.
-use super::wide::widen;
 use crate::lower::program::{lower, LowerError, LowerOptions, Module};
-use satune_ir::{visit, BlockId, Expr, IterKind, Program};
+use satune_ir::interp::{first_uses, in_double, FirstUse};
+use satune_ir::{visit, BlockId, BufferId, DType, Expr, IterKind, Program, Stmt};
 use satune_rewrites::tree::child_realizes;
 use satune_rewrites::{add_unit_loop, bind, decompose_reduction, fuse, reorder, split};
 use satune_rewrites::{LoopId, Node, Schedule, ScheduleError};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Threads of a block of the plain kernels.
 const THREADS: i64 = 256;
@@ -82,6 +84,39 @@ impl Plain {
         let module = lower(&program, &LowerOptions::default())?;
         Ok(Plain { program, written, module, instances, serial })
     }
+}
+
+/// The program in double precision, and of each parameter whether the program writes it.
+///
+/// Parameters that it only reads keep their type, so that the reference reads the very bits that a candidate reads; all
+/// else is [`in_double`]: roundings of the source (a cast to f16 between two blocks) are a part of what a candidate may
+/// be off by. Whole numbers stay as they are: their arithmetic is exact in any order, wrapping round included, and in a
+/// wider type the reference would not wrap where the program does.
+fn widen(source: &Program) -> Result<(Program, Vec<bool>), PlainError> {
+    let mut stored: HashSet<BufferId> = HashSet::new();
+    visit::walk_stmt(&source.body.block.body, &mut |s| {
+        if let Stmt::Store { buffer, .. } = s {
+            stored.insert(*buffer);
+        }
+    });
+    let written: Vec<bool> = source.params.iter().map(|id| stored.contains(id)).collect();
+    for ((id, first), written) in source.params.iter().zip(first_uses(source)).zip(&written) {
+        if *written && first == Some(FirstUse::Read) {
+            return Err(PlainError::InPlace { buffer: source.buffer(*id).name.clone() });
+        }
+    }
+    let mut wide = in_double(source);
+    let inputs = source.params.iter().copied().filter(|id| !stored.contains(id));
+    let inputs: Vec<BufferId> = inputs.filter(|id| source.buffer(*id).dtype.is_float()).collect();
+    for id in &inputs {
+        wide.buffer_mut(*id).dtype = source.buffer(*id).dtype;
+    }
+    let mut widened = |e: Expr| match e {
+        Expr::Load(id, _) if inputs.contains(&id) => Expr::Cast(DType::F64, Arc::new(e)),
+        other => other,
+    };
+    wide.body = visit::map_realize_exprs(&wide.body, &mut |e| visit::map_expr(e, &mut widened));
+    Ok((wide, written))
 }
 
 /// Binds the loops of a block. Returns the number of threads that it has work for, and of instances that each runs.
