@@ -48,7 +48,7 @@ pub(super) struct Inner {
     /// Partial sums of a result, on average.
     sums: f64,
     walk: Walk,
-    k_part: i64,
+    pub k_part: i64,
     /// Multiprocessors that have blocks, and clocks to begin and end.
     sms: i64,
     meeting: f64,
@@ -65,7 +65,7 @@ enum Walk {
     Stream { grid: i64, steps: f64, pieces: f64 },
 }
 
-/// What of a plan's time depends on the order of its blocks.
+/// What of a plan's time depends on all its blocks together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outer {
     pub tiles: i64,
@@ -74,34 +74,42 @@ pub(super) struct Outer {
 }
 
 impl Outer {
-    /// The traffic of blocks in the order of `loops`: every wave reads the panels that its tiles need, once; what fits
-    /// in L2 is read once in all.
-    pub fn of(loops: &[BlockLoop], inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
-        let count: i64 = loops.iter().map(|l| l.extent).product();
+    /// Of blocks that move so many bytes of the operands from DRAM; see [`moved`].
+    pub fn moving(moved: f64, tiles: i64, inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
         let extent = |axis: Axis| contraction.extent(axis) as f64;
-        let bytes = f64::from(contraction.a.dtype.bytes());
-        let (m, n, k) = (extent(Axis::M), extent(Axis::N), extent(Axis::K));
-        let out = m * n * f64::from(contraction.c.dtype.bytes());
-        let least = (m + n) * k * bytes;
+        let out = extent(Axis::M) * extent(Axis::N) * f64::from(contraction.c.dtype.bytes());
         let stored = if inner.is_partial() { (2.0 * inner.sums + 1.0) * out } else { out };
-        let sum_ms = inner.sum_ms(contraction, gpu);
-        let dram_bytes = if least <= 0.8 * gpu.l2_bytes as f64 {
-            least + stored
-        } else {
-            let slots = (inner.resident * i64::from(gpu.sms)).min(count);
-            let (a, b) = panels(loops, slots);
-            let per = |panels: usize, tile: i64| panels as f64 * tile as f64 * inner.k_part as f64 * bytes;
-            let waves = count as f64 / slots as f64;
-            (waves * (per(a, inner.tile[0]) + per(b, inner.tile[1]))).max(least) + stored
-        };
-        Outer { tiles: count, dram_bytes, sum_ms }
+        Outer { tiles, dram_bytes: moved + stored, sum_ms: inner.sum_ms(contraction, gpu) }
     }
+}
 
-    /// The same without traffic: no order of blocks makes a plan faster.
-    pub fn without_traffic(loops: &[BlockLoop], inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
-        let tiles = loops.iter().map(|l| l.extent).product();
-        Outer { tiles, dram_bytes: 0.0, sum_ms: inner.sum_ms(contraction, gpu) }
+/// Bytes of both operands.
+pub(super) fn least_moved(contraction: &Contraction) -> f64 {
+    let extent = |axis: Axis| contraction.extent(axis) as f64;
+    (extent(Axis::M) + extent(Axis::N)) * extent(Axis::K) * f64::from(contraction.a.dtype.bytes())
+}
+
+/// Bytes of the operands from DRAM, for tiles of m x n over a part of k in the order of `loops`, so many of them
+/// `resident` on each multiprocessor: every wave reads the panels that its tiles need, once; what fits in L2 is read once
+/// in all.
+pub(super) fn moved(
+    loops: &[BlockLoop],
+    ([m, n, _], k_part): ([i64; 3], i64),
+    resident: i64,
+    contraction: &Contraction,
+    gpu: &Descriptor,
+) -> f64 {
+    let least = least_moved(contraction);
+    if least <= 0.8 * gpu.l2_bytes as f64 {
+        return least;
     }
+    let count: i64 = loops.iter().map(|l| l.extent).product();
+    let slots = (resident * i64::from(gpu.sms)).min(count);
+    let (a, b) = panels(loops, slots);
+    let bytes = f64::from(contraction.a.dtype.bytes());
+    let per = |panels: usize, tile: i64| panels as f64 * tile as f64 * k_part as f64 * bytes;
+    let waves = count as f64 / slots as f64;
+    (waves * (per(a, m) + per(b, n))).max(least)
 }
 
 /// A time with what its parts are made from.
@@ -193,13 +201,6 @@ impl Inner {
         }
     }
 
-    /// The least that any plan with this tile and split takes on a tile's instruction alone, ms.
-    pub fn least_ms(gemm: &Gemm, gpu: &Descriptor, share: f64) -> f64 {
-        let rate = gpu.tensor.map_or(1.0, |t| t.of(gemm.operand)) * share;
-        let flop = 2.0 * gemm.m as f64 * gemm.n as f64 * gemm.k as f64;
-        flop / rate / f64::from(gpu.sms) / (gpu.clock_mhz * 1e6) * 1e3 + gpu.launch_us * 1e-3
-    }
-
     /// Clocks of one multiprocessor for so many tiles of C, the blocks of one launch.
     fn clocks(&self, outer: &Outer, gpu: &Descriptor) -> (f64, f64) {
         let sms = self.sms;
@@ -286,6 +287,22 @@ fn residency(
         return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
     }
     Ok((resident, limit))
+}
+
+/// What `waves` tiles take at least one after the other: their instructions alone, at a share of the tensor cores' rate,
+/// and the operands' bytes from DRAM, ms.
+pub(super) fn least_ms(
+    [m, n, k]: [i64; 3],
+    waves: f64,
+    (gemm, share): (&Gemm, f64),
+    contraction: &Contraction,
+    gpu: &Descriptor,
+) -> f64 {
+    let rate = gpu.tensor.map_or(1.0, |t| t.of(gemm.operand)) * share;
+    let flop = 2.0 * m as f64 * n as f64 * k as f64;
+    let sm_ms = waves * flop / rate / (gpu.clock_mhz * 1e6) * 1e3;
+    let dram_ms = least_moved(contraction) / (gpu.dram_gbs * 1e9) * 1e3;
+    norm(&[sm_ms, dram_ms], gpu.overlap_exponent) + gpu.launch_us * 1e-3
 }
 
 impl Times {

@@ -56,4 +56,23 @@ impl Share {
             registers: self.registers + other.registers,
         }
     }
+
+    /// Whether this adds no more than another of anything; of registers it says nothing.
+    pub fn adds_no_more(&self, other: &Share) -> bool {
+        self.issued <= other.issued
+            && self.shared <= other.shared
+            && self.l2_bytes <= other.l2_bytes
+            && self.late <= other.late
+    }
+
+    /// The least of each quantity, of two ways.
+    pub fn least(&self, other: &Share) -> Share {
+        Share {
+            issued: self.issued.min(other.issued),
+            shared: self.shared.min(other.shared),
+            l2_bytes: self.l2_bytes.min(other.l2_bytes),
+            late: self.late.min(other.late),
+            registers: self.registers.min(other.registers),
+        }
+    }
 }
