@@ -17,8 +17,16 @@ pub(super) struct Way<'s> {
     pub path: Arc<Path<'s>>,
 }
 
-/// The ways of a class that can be among the k best, those that add the least first.
-pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Vec<Way<'s>> {
+/// Ways that take as many registers.
+pub(super) struct Ways<'s> {
+    /// Those that add the least first.
+    pub ways: Vec<Way<'s>>,
+    /// The least of each quantity that any of them adds.
+    pub least: Share,
+}
+
+/// The ways of a class that can be among the k best, by their registers.
+pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Vec<Ways<'s>> {
     let state = space.state(class);
     let (Stage::Tensor(TensorStage::Operand(op, side)), Team::Cta(threads)) = (state.stage, state.team) else {
         return Vec::new();
@@ -47,22 +55,21 @@ pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Ve
     // Those that add less stand first, the usual ones among equals; no later one adds less of everything.
     let weight = |s: &Share| s.issued + s.shared + s.l2_bytes / 64.0 + s.late;
     all.sort_by(|(_, _, p, s), (_, _, q, t)| weight(s).total_cmp(&weight(t)).then_with(|| unusual(p).cmp(&unusual(q))));
-    let mut kept: Vec<Way<'s>> = Vec::new();
+    let mut groups: Vec<Ways<'s>> = Vec::new();
     for (node, parts, _, share) in all {
-        let no_worse = |way: &&Way| {
-            let s = &way.share;
-            s.registers == share.registers
-                && s.issued <= share.issued
-                && s.shared <= share.shared
-                && s.l2_bytes <= share.l2_bytes
-                && s.late <= share.late
-        };
-        if kept.iter().filter(no_worse).count() < k {
+        let same = groups.iter().position(|g| g.least.registers == share.registers);
+        let at = same.unwrap_or_else(|| {
+            groups.push(Ways { ways: Vec::new(), least: share });
+            groups.len() - 1
+        });
+        let Some(group) = groups.get_mut(at) else { continue };
+        if group.ways.iter().filter(|way| way.share.adds_no_more(&share)).count() < k {
+            group.least = group.least.least(&share);
             let path = Path::with(node, parts.into_iter().map(Path::leaf).collect());
-            kept.push(Way { share, path });
+            group.ways.push(Way { share, path });
         }
     }
-    kept
+    groups
 }
 
 /// How many of a way's decisions are not the usual ones.
