@@ -1,6 +1,6 @@
 //! Questions about the schedules of a contraction on single threads.
 use super::fixed::Fixed;
-use super::{legal, parse, Askable, Failure, Fixes};
+use super::{cores, parse, Askable, Failure, Fixes};
 use crate::explore::limits;
 use crate::operators::Problem;
 use satune_extract::Descriptor;
@@ -77,12 +77,13 @@ impl Askable for Problem {
     }
 
     fn outside(&self, fixed: &Fixed, gpu: &Descriptor) -> Vec<String> {
-        legal::outside(fixed, &Menu::of(&self.contraction, &limits(gpu)))
+        let limits = limits(gpu);
+        cores::outside(fixed, &Menu::of(&self.contraction, &limits), &limits)
     }
 
     fn broken(&self, fixed: &Fixed, gpu: &Descriptor) -> Vec<String> {
         let limits = limits(gpu);
-        legal::broken(fixed, &self.contraction, &limits, &Menu::of(&self.contraction, &limits))
+        cores::broken(fixed, &self.contraction, &limits, &Menu::of(&self.contraction, &limits))
     }
 
     fn missing(&self, space: &Space, plan: &Schedule) -> Option<String> {

@@ -34,6 +34,15 @@ impl Operand {
             || self.fill_unroll.is_some()
     }
 
+    /// Layouts that it may have, of those whose rows are padded by so much or not.
+    pub fn layouts(&self, pad: u32) -> Vec<Layout> {
+        let pads = self.pad.map_or(vec![0, pad], |p| vec![p]);
+        let both = [true, false].into_iter().flat_map(|k| [false, true].map(|swizzle| (k, swizzle)));
+        let all =
+            both.flat_map(|(k_major, swizzle)| pads.iter().map(move |pad| Layout { k_major, pad: *pad, swizzle }));
+        all.filter(|layout| self.layout_fits(*layout)).collect()
+    }
+
     fn layout_fits(&self, layout: Layout) -> bool {
         self.shared != Some(false)
             && self.k_major.is_none_or(|k| k == layout.k_major)

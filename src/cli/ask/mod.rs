@@ -1,8 +1,8 @@
 //! `why-not`: what stands between a schedule and the top.
 mod answer;
 mod contraction;
+mod cores;
 mod fixed;
-mod legal;
 mod parse;
 mod stream;
 #[cfg(test)]
