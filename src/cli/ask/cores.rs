@@ -72,11 +72,21 @@ pub(super) fn outside(fixed: &Fixed, menu: &Menu, limits: &Limits) -> Vec<String
 pub(super) fn broken(fixed: &Fixed, c: &Contraction, limits: &Limits, menu: &Menu) -> Vec<String> {
     let mut asked = Asked { fixed, c, limits, menu, out: contradictions(fixed) };
     asked.threads();
+    asked.group();
+    asked.parts();
     asked.k();
     asked.staging();
     asked.operand(Side::A);
     asked.operand(Side::B);
     asked.store();
+    asked.out
+}
+
+/// The same of what schedules on tensor cores have, too: parts of k and groups of blocks.
+pub(super) fn grid(fixed: &Fixed, c: &Contraction, limits: &Limits, menu: &Menu) -> Vec<String> {
+    let mut asked = Asked { fixed, c, limits, menu, out: Vec::new() };
+    asked.group();
+    asked.parts();
     asked.out
 }
 
@@ -127,7 +137,10 @@ impl Asked<'_> {
                 self.ask(divides(what, Axis::N, parts.n, block.n));
             }
         }
-        if let (Some(Some((axis, size))), Some(block)) = (fixed.group, fixed.block) {
+    }
+
+    fn group(&mut self) {
+        if let (Some(Some((axis, size))), Some(block)) = (self.fixed.group, self.fixed.block) {
             let blocks = |a: Axis, tile: i64| (self.c.extent(a) + tile - 1) / tile;
             let (m, n) = (blocks(Axis::M, block.m), blocks(Axis::N, block.n));
             let (along, across) = if axis == Axis::M { (m, n) } else { (n, m) };
@@ -136,14 +149,18 @@ impl Asked<'_> {
         }
     }
 
-    fn k(&mut self) {
-        let (fixed, k) = (self.fixed, self.c.extent(Axis::K));
+    fn parts(&mut self) {
+        let k = self.c.extent(Axis::K);
         let longest = self.menu.tile_k.iter().copied().max().unwrap_or(1);
-        let parts = fixed.split.unwrap_or(1);
-        if parts > 1 {
+        if let Some(parts) = self.fixed.split.filter(|s| *s > 1) {
             self.ask(parts_divide(k, parts).and(long_parts(k, parts, longest)));
             self.ask(one_kernel_parts(self.c));
         }
+    }
+
+    fn k(&mut self) {
+        let fixed = self.fixed;
+        let parts = fixed.split.unwrap_or(1);
         if fixed.accumulators == Some(false) {
             in_place(parts > 1, self.c).into_iter().for_each(|held| self.ask(held));
         }
