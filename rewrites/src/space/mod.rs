@@ -1,5 +1,6 @@
 //! The space of a contraction's schedules: encoding, rules, saturation.
 mod condition;
+pub mod conditions;
 mod derive;
 mod encode;
 mod engine;
@@ -12,5 +13,5 @@ mod writer;
 pub use condition::Condition;
 pub use derive::trace;
 pub use encode::{contraction, EncodeError};
-pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError};
+pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError, Verdict};
 pub use menu::{Fuel, Limits, Menu};
