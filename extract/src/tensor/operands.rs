@@ -6,9 +6,11 @@
 use super::time::Share;
 use super::work::Operand;
 use crate::path::Path;
+use crate::work::Work;
 use egg::Id;
 use satune_ir::term::tensor::{Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout};
 use satune_ir::term::{Space, Stage, Team, Term};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A way of an operand.
@@ -25,8 +27,11 @@ pub(super) struct Ways<'s> {
     pub least: Share,
 }
 
+/// Counts of the copies of a class, which several warps' tiles share.
+pub(super) type Copies<'s> = BTreeMap<Id, Arc<Vec<(&'s Term, Work)>>>;
+
 /// The ways of a class that can be among the k best, by their registers.
-pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Vec<Ways<'s>> {
+pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known: &mut Copies<'s>) -> Vec<Ways<'s>> {
     let state = space.state(class);
     let (Stage::Tensor(TensorStage::Operand(op, side)), Team::Cta(threads)) = (state.stage, state.team) else {
         return Vec::new();
@@ -36,18 +41,22 @@ pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Ve
     let mut all = Vec::new();
     for node in space.choices(class) {
         let Term::Operand { layout, children, .. } = node else { continue };
-        let [copies, issues, loads] = children.map(|c| leaves(space, c));
+        let [_, issues, loads] = children.map(|c| leaves(space, c));
         let of = |plan: OperandPlan| OperandPlan { layout: *layout, ..plan };
         let start = of(OperandPlan::default());
         let loads: Vec<_> = loads.into_iter().map(|l| (l, place.loads(gemm, &apply(start, l)))).collect();
-        for copy in copies {
+        let count = || {
+            let of = |copy| (copy, place.copies(gemm, &apply(start, copy)));
+            Arc::new(leaves(space, children[0]).into_iter().map(of).collect())
+        };
+        let copies = known.entry(space.egraph.find(children[0])).or_insert_with(count);
+        for (copy, copied) in copies.iter() {
             let with_copy = apply(start, copy);
-            let copied = place.copies(gemm, &with_copy);
             for issue in &issues {
                 for (load, loaded) in &loads {
                     let plan = apply(apply(with_copy, issue), load);
-                    let share = Share::counted(&place, gemm, &plan, &copied, loaded);
-                    all.push((node, [copy, issue, load], plan, share));
+                    let share = Share::counted(&place, gemm, &plan, copied, loaded);
+                    all.push((node, [*copy, *issue, *load], plan, share));
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! first: each kind of block under a bound that the tensor cores and the operands' bytes alone set, on `mma.sync` then
 //! each way to deal a tile out to warps ([`super::deals`]).
 use super::deals::Deals;
-use super::operands::{self, Ways};
+use super::operands::{self, Copies, Ways};
 use super::time::{self, Inner, Outer};
 use super::traffic::Traffic;
 use super::{tiles, Kernel};
@@ -58,6 +58,7 @@ pub(super) struct Search<'a, 's> {
     best: Vec<Found<'s>>,
     /// The ways of operands, by their class.
     operands: BTreeMap<Id, Arc<Vec<Ways<'s>>>>,
+    copies: Copies<'s>,
     queue: BinaryHeap<Open<'s>>,
     opened: usize,
 }
@@ -120,6 +121,7 @@ pub(crate) fn search<'s>(
         diverse,
         best: Vec::new(),
         operands: BTreeMap::new(),
+        copies: BTreeMap::new(),
         queue: BinaryHeap::new(),
         opened: 0,
     };
@@ -252,8 +254,8 @@ impl<'s> Search<'_, 's> {
     /// The ways of an operand, found once.
     pub(super) fn ways_of(&mut self, class: Id) -> Arc<Vec<Ways<'s>>> {
         let class = self.space.egraph.find(class);
-        let (space, gemm, k) = (self.space, &self.gemm, self.wanted());
-        self.operands.entry(class).or_insert_with(|| Arc::new(operands::ways(space, gemm, class, k))).clone()
+        let (space, gemm, k, copies) = (self.space, &self.gemm, self.wanted(), &mut self.copies);
+        self.operands.entry(class).or_insert_with(|| Arc::new(operands::ways(space, gemm, class, k, copies))).clone()
     }
 
     /// Leaves of blocks on `wgmma`.
