@@ -61,7 +61,11 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     if let Some(rest) = text.strip_prefix("gemm_bias_relu:") {
         return gemm_bias_relu(text, rest);
     }
-    let form = "write gemm:M,N,K,dtype[,layout][,options] or bmm:B,M,N,K,dtype[,layout][,options], for instance gemm:4096,4096,4096,bf16,TN,out=bf16, or one of gemm_bias_relu, rowsum, mean, softmax, transpose, gemv, relu_chain";
+    let form = &format!(
+        "write gemm:M,N,K,dtype[,layout][,options] or bmm:B,M,N,K,dtype[,layout][,options], for instance \
+         gemm:4096,4096,4096,bf16,TN,out=bf16, or one of gemm_bias_relu, {}",
+        crate::streaming::list()
+    );
     let Some((operator, rest)) = text.split_once(':') else {
         return Err(error("there is no `:` after the operator's name".into(), form));
     };
