@@ -85,6 +85,8 @@ fn plain_kernels_of_operators_are_the_interpreter_in_double_precision() {
         "gemv:6,50,f32",
         "gemv:6,50,f16",
         "relu_chain:7,50,f16",
+        "layernorm:5,40,f32",
+        "rmsnorm:5,40,bf16",
     ] {
         let problem = crate::source::load_work(name).unwrap();
         agrees(problem.workload().script(), name);

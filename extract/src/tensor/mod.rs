@@ -93,8 +93,10 @@ pub(crate) struct Prepared<'a> {
     kernel: Kernel<'a>,
     contraction: &'a Contraction,
     gemm: Gemm,
-    loops: Vec<BlockLoop>,
-    dram_bytes: f64,
+    counted: time::Counted,
+    /// Tiles, and bytes of the operands from DRAM.
+    tiles: i64,
+    moved: f64,
 }
 
 impl<'a> Prepared<'a> {
@@ -104,17 +106,22 @@ impl<'a> Prepared<'a> {
     /// When the GPU cannot run the plan, or it does not fit the contraction.
     pub fn of(kernel: Kernel<'a>, contraction: &'a Contraction, gpu: &Descriptor) -> Result<Prepared<'a>, Infeasible> {
         let gemm = checked(&kernel, contraction)?;
+        let counted = time::Counted::of(&kernel, &gemm);
+        let inner = time::Inner::of_counts(&kernel, &gemm, &counted, gpu)?;
         let loops = kernel.loops(&gemm);
-        let inner = time::Inner::of(&kernel, &gemm, gpu)?;
-        let dram_bytes = time::Outer::of(&loops, &inner, contraction, gpu).dram_bytes;
-        Ok(Prepared { kernel, contraction, gemm, loops, dram_bytes })
+        let moved = time::moved(&loops, (inner.tile, inner.k_part), inner.resident, contraction, gpu);
+        let tiles = loops.iter().map(|l| l.extent).product();
+        Ok(Prepared { kernel, contraction, gemm, counted, tiles, moved })
     }
 
     /// The time under the rates of `gpu`, which has the limits that the plan was prepared with; ms.
     pub fn ms(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
-        let inner = time::Inner::of(&self.kernel, &self.gemm, gpu)?;
-        let outer = time::Outer::without_traffic(&self.loops, &inner, self.contraction, gpu);
-        Ok(time::time(&time::Outer { dram_bytes: self.dram_bytes, ..outer }, &inner, gpu).ms)
+        let inner = time::Inner::of_counts(&self.kernel, &self.gemm, &self.counted, gpu)?;
+        Ok(time::time(&self.outer(&inner, gpu), &inner, gpu).ms)
+    }
+
+    fn outer(&self, inner: &time::Inner, gpu: &Descriptor) -> time::Outer {
+        time::Outer::moving(self.moved, self.tiles, inner, self.contraction, gpu)
     }
 }
 
@@ -123,11 +130,8 @@ impl<'a> Prepared<'a> {
 /// # Errors
 /// When the GPU cannot run it, or it does not fit the contraction.
 pub fn cost_of(kernel: &Kernel<'_>, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
-    let gemm = checked(kernel, contraction)?;
-    let inner = time::Inner::of(kernel, &gemm, gpu)?;
-    let loops = kernel.loops(&gemm);
-    let moved = time::moved(&loops, (inner.tile, inner.k_part), inner.resident, contraction, gpu);
-    let count = loops.iter().map(|l| l.extent).product();
-    let outer = time::Outer::moving(moved, count, &inner, contraction, gpu);
-    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, work::block(kernel, &gemm)))
+    let made = Prepared::of(*kernel, contraction, gpu)?;
+    let inner = time::Inner::of_counts(kernel, &made.gemm, &made.counted, gpu)?;
+    let outer = made.outer(&inner, gpu);
+    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, made.counted.block))
 }
