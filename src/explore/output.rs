@@ -287,6 +287,9 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
     let (trace, module) = (&scheduled.trace, &scheduled.module);
     let generator = match schedule {
         Schedule::Cores(_) | Schedule::Stream(_) => None,
+        Schedule::Mma(plan) if plan.instruction.wmma().is_some() => {
+            Some("tensor cores, wmma: the kernels are not made by primitive calls")
+        }
         Schedule::Mma(_) => Some("tensor cores, mma.sync: the kernels are not made by primitive calls"),
         Schedule::Wgmma(_) => Some("tensor cores, wgmma: the kernels are not made by primitive calls"),
     };

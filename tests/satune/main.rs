@@ -26,3 +26,4 @@ mod tensor_space;
 mod traces;
 mod tvm;
 mod why_not;
+mod wmma;

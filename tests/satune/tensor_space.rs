@@ -193,8 +193,21 @@ fn the_models_counts_are_the_simulators() {
             DType::I32,
         ),
     ];
+    let wmma = |shape, operand| Mma::Wmma(Wmma::of(shape, operand).unwrap());
+    let wide = TensorPlan::plain([64, 64, 32], [32, 32], wmma(WmmaShape::M16N16, DType::F16), 2);
+    let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..wide.clone() };
+    let narrow = OperandPlan { order: CopyOrder::Columns, bytes: 8, sets: 1, ..wide.operands[0] };
+    let mma = mma.into_iter().chain([
+        half(wide.clone()),
+        half(TensorPlan { split_k: 2, tile: [64, 64, 48], ..wide.clone() }),
+        half(TensorPlan { operands: [narrow; 2], ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M32N8, DType::F16), ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M8N32, DType::F16), ..staged }),
+        (TensorPlan { instruction: wmma(WmmaShape::M16N16, DType::I8), ..wide }, DType::I8, DType::I32, DType::I32),
+    ]);
     for (plan, operand, output, sum) in mma {
-        for layout in ["NN", "NT", "TN"] {
+        let along_k_alone = operand == DType::I8 && plan.instruction.wmma().is_some();
+        for layout in if along_k_alone { &["NT"][..] } else { &["NN", "NT", "TN"] } {
             let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
             c.c.dtype = if output == DType::F16 { DType::F32 } else { output };
             let schedule = Schedule::Mma(plan.clone());

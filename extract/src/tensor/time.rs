@@ -37,6 +37,10 @@ const ROLLED_COPY: f64 = 8.0;
 /// Instructions of a warp per tile of a loop that is not unrolled by the ring's length: the stage's place (estimate).
 const ROLLED_RING: f64 = 12.0;
 
+/// Machine instructions of a `wmma`: four HMMA of sm_75; and of a load of a fragment: two LDSM (machine code).
+const WMMA_PARTS: f64 = 4.0;
+pub(super) const WMMA_LOADS: f64 = 2.0;
+
 /// What a block does, whatever the order of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inner {
@@ -130,14 +134,25 @@ impl Inner {
     /// Counts a plan's block and what it takes.
     pub fn of(kernel: &Kernel<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
         let Some(rates) = gpu.tensor else {
-            return Err(Infeasible::TensorCores { instruction: "mma.sync", needs: "sm_80", arch: gpu.arch.clone() });
+            return Err(Infeasible::TensorCores { instruction: "wmma", needs: "sm_70", arch: gpu.arch.clone() });
         };
         let counts = work::block(kernel, gemm);
         let [m, n, k] = kernel.tile();
         let flop = (2 * m * n * k) as f64;
         let rate = rates.of(gemm.operand);
         match kernel {
-            Kernel::Mma(plan) => mma(plan, gemm, gpu, &counts, flop / (rate * rates.mma_share)),
+            Kernel::Mma(plan) => {
+                let Some(tensor) = tensor_clocks(plan, gemm, gpu) else {
+                    let (instruction, needs) = match plan.instruction.wmma().map(|op| op.needs()) {
+                        Some(70) => ("wmma", "sm_70"),
+                        Some(72) => ("wmma of i8", "sm_72"),
+                        Some(_) => ("wmma of bf16", "sm_80"),
+                        None => ("mma.sync", "sm_80"),
+                    };
+                    return Err(Infeasible::TensorCores { instruction, needs, arch: gpu.arch.clone() });
+                };
+                mma(plan, gemm, gpu, &counts, tensor)
+            }
             Kernel::Wgmma(plan) => {
                 if rates.wgmma_share <= 0.0 || !gpu.tma {
                     let arch = gpu.arch.clone();
@@ -246,16 +261,24 @@ impl Share {
         let bytes_across = place.op == Mma::S8 && mma_conditions::rows_along_k(gemm, place.side);
         let permuted = if bytes_across { 4.0 * loads.matrix_moves } else { 0.0 };
         let started = copies.async_copies + copies.global_loads + copies.shared_stores;
+        let moves = loads.matrix_moves * if place.op.wmma().is_some() { WMMA_LOADS } else { 1.0 };
         // A loop computes each address, and itself.
         let loops = if plan.rolled { ROLLED_COPY * (copies.async_copies + copies.global_loads) } else { 0.0 };
         let steps = (place.k / i64::from(place.op.k())).max(1) as f64;
         // Shared memory has nothing to do meanwhile where one set of fragments is waited for.
         Share {
-            issued: loads.matrix_moves + permuted + loads.shared_loads + started + loops,
+            issued: moves + permuted + loads.shared_loads + started + loops,
             shared: loads.shared_load_wavefronts + copies.shared_store_wavefronts,
             l2_bytes: copies.l2_sectors * 32.0,
             late: f64::from(plan.step) / steps / 2.0,
-            registers: mma_conditions::copy_registers(gemm, place.side, [place.extent, place.k], place.threads, plan),
+            registers: mma_conditions::copy_registers(
+                gemm,
+                place.side,
+                place.op,
+                [place.extent, place.k],
+                place.threads,
+                plan,
+            ),
         }
     }
 
@@ -307,13 +330,14 @@ pub(super) fn with_share(
     share: &Share,
     in_loop: f64,
 ) -> Result<Inner, Infeasible> {
-    if !gpu.cp_async {
+    let op = plan.instruction;
+    if !gpu.cp_async && op.wmma().is_none() {
         return Err(Infeasible::CpAsync { arch: gpu.arch.clone() });
     }
     let threads = plan.threads();
     let warps = (threads / 32) as f64;
     let sets = mma_conditions::sets(&plan.operands);
-    let mut registers = mma_conditions::registers(plan.warp, share.registers);
+    let mut registers = mma_conditions::registers(op, plan.warp, share.registers);
     registers = (registers + 7) / 8 * 8;
     let left = i64::from(gpu.registers_per_sm) / (threads * i64::from(plan.min_blocks.unwrap_or(1).max(1))) / 8 * 8;
     let most = left.min(255);
@@ -321,13 +345,15 @@ pub(super) fn with_share(
         return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
     }
     let (resident, limit) = residency(gpu, threads, registers, plan.shared_bytes(gemm))?;
-    let issued = counts.tile.matrix + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
+    let parts_of_one = if op.wmma().is_some() { WMMA_PARTS } else { 1.0 };
+    let issued =
+        counts.tile.matrix * parts_of_one + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
     let issue = issued / 4.0 / gpu.issue_efficiency;
     let parts = [tensor, issue, share.shared];
     let step = norm(&parts, gpu.overlap_exponent);
     // A warp alone has a quarter of the multiprocessor's tensor cores; at the barrier it waits for its first fragments,
     // and at every step for those that have one set.
-    let steps = (plan.tile[2] / i64::from(plan.instruction.k())) as f64;
+    let steps = (plan.tile[2] / i64::from(op.k())) as f64;
     let single = if sets == [2, 2] { 0.0 } else { steps };
     let chain = tensor * 4.0 / warps + (2.0 + single) * gpu.latency_shared;
     let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
@@ -354,11 +380,13 @@ pub(super) fn with_share(
     })
 }
 
-/// Clocks of the tensor cores per tile along k.
+/// Clocks of the tensor cores per tile along k, where they have the instruction.
 pub(super) fn tensor_clocks(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor) -> Option<f64> {
     let rates = gpu.tensor?;
     let [m, n, k] = plan.tile;
-    Some((2 * m * n * k) as f64 / (rates.of(gemm.operand) * rates.mma_share))
+    let (rate, op) = (rates.of(gemm.operand) * rates.share(plan.instruction), plan.instruction.wmma());
+    let has = rate > 0.0 && op.is_none_or(|op| op.needs() <= gpu.arch_number());
+    has.then(|| (2 * m * n * k) as f64 / rate)
 }
 
 /// Of a warp's instructions, the share that has neither operand from the one before: one at each turn of the inner loop,
@@ -371,7 +399,8 @@ fn changes(plan: &TensorPlan) -> f64 {
         // Two share one; then both change.
         return 0.5;
     }
-    let inner = if plan.order.columns { plan.warp[0] / 16 } else { plan.warp[1] / 8 };
+    let [m, n] = plan.instruction.d_extents();
+    let inner = if plan.order.columns { plan.warp[0] / m } else { plan.warp[1] / n };
     1.0 / inner.max(1) as f64
 }
 

@@ -221,7 +221,7 @@ pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
     }
     for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
         if across && gemm.operand.bytes() != 2 {
-            return Err(TensorError::Order { operand: gemm.operand, side });
+            return Err(TensorError::Order { instruction: "wgmma", operand: gemm.operand, side });
         }
     }
     Ok(())

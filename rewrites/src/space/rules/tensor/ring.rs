@@ -5,7 +5,7 @@ use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Gemm, Kind, Stor
 use satune_ir::term::{Axis, Place, Side, State, Term};
 use std::sync::Arc;
 
-/// `nest(K) = (ring S (for k in ceil(K / t): nest(t)))`, filled by cp.async.
+/// `nest(K) = (ring S (for k in ceil(K / t): nest(t)))`, filled by cp.async, or through registers where warps use `wmma`.
 ///
 /// Side conditions: the ring fits in shared memory, and C's tile in the ring where it goes that way; a part of k has whole
 /// tiles.
@@ -13,7 +13,7 @@ pub struct CopyRing(pub(super) Arc<Offer>);
 
 impl Rule for CopyRing {
     fn name(&self) -> &'static str {
-        "cache_read ring, cp.async"
+        "cache_read ring"
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
@@ -26,11 +26,11 @@ impl Rule for CopyRing {
                 continue;
             }
             for stages in menu.stages.iter().copied() {
-                let fits = mma_conditions::ring(gemm, tile, stages).is_ok()
-                    && i64::from(stages) * ring_stage(gemm, tile) <= engine.limits.shared_bytes;
+                let fits = mma_conditions::ring(gemm, op, tile, stages).is_ok()
+                    && mma_conditions::ring_bytes(gemm, op, tile, stages) <= engine.limits.shared_bytes;
                 let by_shared = matches!(state.c, Place::Shared(_));
                 let store = Store::Shared { stmatrix: false };
-                let holds_c = !by_shared || mma_conditions::store(gemm, store, false, tile, stages).is_ok();
+                let holds_c = !by_shared || mma_conditions::store(gemm, op, store, false, tile, stages).is_ok();
                 if !engine.holds(Condition::RingFits, fits) || !engine.holds(Condition::MmaStore, holds_c) {
                     continue;
                 }
