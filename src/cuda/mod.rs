@@ -48,6 +48,7 @@ pub fn print(kernel: &Kernel) -> String {
         aligned: BTreeSet::new(),
         helpers: BTreeSet::new(),
         descriptors: Vec::new(),
+        kept: Vec::new(),
     };
     printer.name_places();
     printer.list(&kernel.body);
@@ -113,6 +114,8 @@ struct Printer<'k> {
     helpers: BTreeSet<Helper>,
     /// Descriptors of the role that is printed, with their names.
     descriptors: Vec<(Descriptor, String)>,
+    /// The role's descriptors that are kept in registers of their own.
+    kept: Vec<(Descriptor, String)>,
 }
 
 impl Printer<'_> {

@@ -231,6 +231,7 @@ impl Printer<'_> {
             self.name_descriptors(&role.body, role.number);
             self.list(&role.body);
             self.descriptors.clear();
+            self.kept.clear();
             self.depth -= 1;
             self.names = names;
         }

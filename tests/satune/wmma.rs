@@ -1,9 +1,11 @@
 //! Kernels on `wmma`: simulated with fragments as matrices, compiled for sm_75, explored for GPUs that have no `mma.sync`.
 use crate::tensor::{check, compiled, run, without};
+use crate::tensor_space::explored;
 use satune::compile::hot_loop_mix;
 use satune::kernel::{ArrayId, Index, Kernel, Mma, Stmt, Value, WarpOp, WmmaOp};
 use satune::lower::tensor::*;
 use satune_ir::term::tensor::{Wmma, WmmaShape};
+use satune_ir::term::Schedule;
 use satune_ir::DType;
 
 fn op(shape: WmmaShape, operand: DType) -> Mma {
@@ -24,9 +26,11 @@ fn all_shapes_types_and_layouts_are_exact_and_free_of_conflicts() {
     let types = [(DType::F16, DType::F32), (DType::BF16, DType::F32), (DType::I8, DType::I32)];
     for (operand, sums) in types {
         for shape in WmmaShape::ALL {
-            let plan = small(op(shape, operand));
+            // Rows of 128 bytes: eight copies of neighbouring threads lie in different banks.
+            let k = 128 / i64::from(operand.bytes());
+            let plan = TensorPlan { tile: [64, 64, k], ..small(op(shape, operand)) };
             for layout in ["NN", "NT", "TN", "TT"] {
-                let g = Gemm::plain("gemm", [128, 64, 7 * 32], operand, sums, layout);
+                let g = Gemm::plain("gemm", [128, 64, 3 * k], operand, sums, layout);
                 if operand == DType::I8 && layout != "NT" {
                     let text = lower_mma(&g, &plan).unwrap_err().to_string();
                     assert!(text.starts_with("wmma reads I8 only along k"), "{text}");
@@ -39,7 +43,7 @@ fn all_shapes_types_and_layouts_are_exact_and_free_of_conflicts() {
             }
             // A result of another type goes by way of shared memory.
             let output = if operand == DType::I8 { DType::F32 } else { operand };
-            let g = Gemm::plain("gemm", [128, 64, 96], operand, output, "NT");
+            let g = Gemm::plain("gemm", [128, 64, 2 * k], operand, output, "NT");
             let total = check(&g, &lower_mma(&g, &staged(plan)).unwrap()).total;
             assert_eq!(total.shared_store_wavefronts, total.shared_store_wavefronts_ideal, "{shape:?} {operand:?}");
         }
@@ -199,5 +203,27 @@ fn large_tiles_compile_for_turing_without_spills() {
             let Some(list) = compiled(&g, &module, &[arch], test) else { return };
             list.iter().for_each(|kernel| assert_eq!(kernel.spill_bytes, 0, "{}", kernel.log));
         }
+    }
+}
+
+#[test]
+fn explore_gives_wmma_to_a_v100_and_a_t4() {
+    for (gpu, operator) in [
+        ("v100", "gemm:512,512,512,f16,NN,out=f16"),
+        ("t4", "gemm:512,512,512,f16,TN"),
+        ("t4", "gemm:512,512,512,i8,NT"),
+        ("t4", "gemm:500,300,200,f16,NT,out=f16,bias,relu"),
+    ] {
+        for c in &explored(operator, gpu, 2, false).candidates {
+            let Schedule::Mma(plan) = &c.plan else { panic!("{operator} on {gpu}: {:?}", c.plan) };
+            assert!(plan.instruction.wmma().is_some());
+            assert!(c.simulated.matrix > 0, "{operator} on {gpu}");
+            let stored = serde_json::to_value(&c.plan).unwrap();
+            assert_eq!(serde_json::from_value::<Schedule>(stored).unwrap(), c.plan, "a stored plan is read again");
+        }
+    }
+    // Types that they lack.
+    for (gpu, operator) in [("v100", "gemm:256,256,256,i8,NT"), ("t4", "gemm:256,256,256,bf16,NT")] {
+        assert!(explored(operator, gpu, 1, false).candidates[0].plan.cores().is_some(), "{operator} on {gpu}");
     }
 }
