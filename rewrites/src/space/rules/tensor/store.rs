@@ -26,7 +26,7 @@ impl Rule for StoreSums {
         let below = at(state, TensorStage::Ring(kind));
         let (tile, is_split) = ([state.tile.m, state.tile.n, state.tile.k], to == Place::Workspace);
         // All of k in the ring: its size is not known yet.
-        let fits = |store| mma_conditions::store(&self.0.gemm, op, store, is_split, tile, 16).is_ok();
+        let fits = |store| mma_conditions::store(&self.0.gemm, op, store, is_split, tile, 16);
         if engine.holds(Condition::MmaStore, fits(Store::Direct)) {
             decide(engine, TensorNode::Store { store: Store::Direct, to }, State { c: Place::Local, ..below });
         }

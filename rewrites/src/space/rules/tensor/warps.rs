@@ -1,12 +1,9 @@
 //! `split`, `bind`: a block's tile is dealt out to warps that use `mma.sync` or `wmma`.
 use super::{stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, Kind, Mma, OperandPlan, TensorNode, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Kind, Mma, TensorNode, TensorStage};
 use satune_ir::term::{Side, Stage, State, Team, Term, Tile};
 use std::sync::Arc;
-
-/// Most registers of a thread that a kernel is planned with: the estimate may be a few short of the compiler's 255.
-const MOST_REGISTERS: i64 = 248;
 
 /// `(block nest) = for m in warps(a): for n in warps(b): (warp nest)` with the ways of A and B to them, for any number of
 /// warps, one or two sets of fragments of each operand, and any number of blocks that shall be resident.
@@ -50,7 +47,7 @@ impl BindWarps {
         let (gemm, menu, tile) = (&self.0.gemm, &self.0.menu, state.tile);
         let warp = [tile.m / count[0], tile.n / count[1]];
         let staged = op.wmma().map_or(0, |op| mma_conditions::staged_bytes(op, threads.into(), warp[1]));
-        if !engine.holds(Condition::RingFits, staged <= engine.limits.shared_bytes) {
+        if !engine.holds(Condition::RingFits, mma_conditions::shared_fits(staged, engine.limits.shared_bytes)) {
             return;
         }
         let team = Team::Cta(threads);
@@ -61,21 +58,9 @@ impl BindWarps {
         let a = way(engine, Side::A, tile.m, warp[0]);
         let b = way(engine, Side::B, tile.n, warp[1]);
         // The least that copies take; those that take more are left to the cost.
-        let least = |side, extent| {
-            let bytes = self.0.copy_bytes(side).first().copied().unwrap_or(16);
-            let many = mma_conditions::copies(gemm, side, [extent, tile.k], threads.into(), bytes);
-            let plan = OperandPlan { bytes, ..OperandPlan::USUAL };
-            if op.wmma().is_some() {
-                let tile = [extent, tile.k];
-                mma_conditions::copy_registers(gemm, side, op, tile, threads.into(), &plan)
-            } else if !mma_conditions::is_async(gemm, side, op, bytes) {
-                32
-            } else {
-                (2 * many).min(6)
-            }
-        };
-        let copies = least(Side::A, tile.m) + least(Side::B, tile.n);
-        let registers = mma_conditions::registers(op, warp, copies);
+        let bytes = [Side::A, Side::B].map(|side| self.0.copy_bytes(side).first().copied().unwrap_or(16));
+        let block = [tile.m, tile.n, tile.k];
+        let registers = mma_conditions::least_registers(gemm, op, block, warp, threads.into(), bytes);
         for sets in menu.sets.iter().flat_map(|a| menu.sets.iter().map(|b| [*a, *b])) {
             let even = tile.k / i64::from(op.k()) % 2 == 0;
             let rolls = menu.loops.contains(&true) && (even || sets == [1, 1]);
@@ -84,11 +69,9 @@ impl BindWarps {
             let own = Tile { m: warp[0], n: warp[1], k: tile.k };
             let mut body = None;
             for min_blocks in [None].into_iter().chain(menu.min_blocks.iter().copied().map(Some)) {
-                let resident = i64::from(min_blocks.unwrap_or(1).max(1));
-                // Of 65536 registers, in steps of 8 per thread.
-                let left = 65536 / (resident * i64::from(threads)) / 8 * 8;
-                let most = MOST_REGISTERS.min(engine.limits.registers).min(left);
-                if !engine.holds(Condition::MmaRegisters, registers <= most) {
+                let fits =
+                    mma_conditions::registers_fit(registers, threads.into(), min_blocks, engine.limits.registers);
+                if !engine.holds(Condition::MmaRegisters, fits) {
                     continue;
                 }
                 let nest = State { team: Team::Warp(32), stage, tile: own, ..*state };
