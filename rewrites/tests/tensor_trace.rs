@@ -84,7 +84,6 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
         sets: vec![1, 2],
         wgmma: false,
         min_blocks: vec![2],
-        wgmma: false,
         ..usual
     };
     let threads = Menu {
