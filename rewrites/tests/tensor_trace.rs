@@ -83,7 +83,6 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
         pairs: dice.pick(&[false, true]),
         matrices: if dice.roll(2) == 0 { vec![4] } else { vec![4, 2] },
         sets: vec![1, 2],
-        wgmma: false,
         min_blocks: vec![2],
         ..usual
     };
