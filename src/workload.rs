@@ -158,8 +158,8 @@ pub trait Workload: Sync {
                 let size = |dims: &[Axis], dtype: DType| {
                     dims.iter().map(|a| c.extent(*a) as f64).product::<f64>() * f64::from(dtype.bytes())
                 };
-                [Side::A, Side::B].map(|s| size(&c.operand(s).dims, c.operand(s).dtype)).iter().sum::<f64>()
-                    + size(&c.c.dims, c.c.dtype)
+                let operands = [Side::A, Side::B].map(|s| c.elements(s) * f64::from(c.operand(s).dtype.bytes()));
+                operands.iter().sum::<f64>() + size(&c.c.dims, c.c.dtype)
             }
             Kind::Streams(streams) => streams.least_bytes() as f64,
         }

@@ -1,5 +1,6 @@
 //! The main job: a problem in, checked kernels of its best schedules out.
 mod check;
+mod check_gather;
 mod check_tensor;
 mod derivation;
 mod output;

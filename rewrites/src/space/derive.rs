@@ -4,6 +4,8 @@
 //! The calls come in the one order that TensorIR's conditions allow: caches while the nest is whole, then the loops,
 //! then the caches to their loops (innermost first: a copy moves only after its consumers did), then the schedules of the
 //! copies, and decompose_reduction last, since nothing above the update can be bound after it.
+use super::epilogue;
+use super::gather::GatherWriter;
 use super::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
@@ -50,6 +52,10 @@ impl Writer<'_> {
     fn write(&mut self) {
         let (plan, contraction) = (self.plan, self.contraction);
         self.named("get_sblock", [json!(contraction.block_name)], "block");
+        if let Some(gather) = &contraction.gather {
+            self.reindexed([contraction.a.index, contraction.b.index]);
+            self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
+        }
         let mut loops: Vec<String> = contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
         let main = if plan.split_k > 1 {
@@ -65,7 +71,10 @@ impl Writer<'_> {
             "block"
         };
         self.caches(main);
-        self.epilogue();
+        self.inlined(contraction);
+        if plan.accumulators {
+            epilogue::write(self, contraction);
+        }
         let (m, n) = (self.split_axis(Axis::M), self.split_axis(Axis::N));
         let (k_outer, k_inner, k_step) = self.split_k();
         let (thread, k_loops) = self.nest(&m, &n, [&k_outer, &k_inner, &k_step]);
@@ -89,18 +98,6 @@ impl Writer<'_> {
             // Last of all: it looks at every block of the scope anew, and proves less of guarded ones than is known.
             self.named("decompose_reduction", [var("block"), var("f_part")], "f_clear");
         }
-    }
-
-    /// The elementwise blocks after the contraction go into the last of them, and that one into the write-back of the sums.
-    fn epilogue(&mut self) {
-        let Some(epilogue) = self.contraction.epilogue.as_ref().filter(|_| self.plan.accumulators) else { return };
-        let Some((last, others)) = epilogue.blocks.split_last() else { return };
-        for name in others {
-            self.named("get_sblock", [json!(name)], "inlined");
-            self.call("compute_inline", [var("inlined")]);
-        }
-        self.named("get_sblock", [json!(last)], "epilogue");
-        self.call("reverse_compute_inline", [var("epilogue")]);
     }
 
     fn caches(&mut self, main: &str) {

@@ -4,6 +4,7 @@ mod derive;
 mod encode;
 mod engine;
 mod epilogue;
+mod gather;
 mod menu;
 pub mod rules;
 pub mod stream;

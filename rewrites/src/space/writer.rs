@@ -15,6 +15,11 @@ impl Draft {
         self.calls.extend(calls);
     }
 
+    /// The calls so far.
+    pub(in crate::space) fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
     pub(in crate::space) fn finish(self) -> Trace {
         Trace { calls: self.calls }
     }

@@ -162,7 +162,7 @@ pub(super) fn job(problem: &dyn Workload, subject: Option<&Subject>, ask: &Ask) 
         let at = |o: &OperandInfo| known.iter().position(|id| *id == o.buffer);
         let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
         // One buffer in two places would need inputs of its own, and the reference is the product alone.
-        let plain = params[0] != params[1] && known.len() == params.len() && c.epilogue.is_none();
+        let plain = params[0] != params[1] && known.len() == params.len() && !c.finishes();
         Some((contraction(c)?, params)).filter(|_| plain)
     });
     let (contraction, params) = product.map_or((None, [0, 1, 2]), |(c, params)| (Some(c), params));

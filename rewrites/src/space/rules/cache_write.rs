@@ -34,7 +34,7 @@ impl Rule for InPlace {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Accumulators) = (node, state.stage) else { return };
         // Sums in the result's own buffer leave an epilogue a kernel of its own: the sums go through registers then.
-        if !engine.holds(Condition::InPlaceWhole, state.c == Place::Global) || engine.contraction.epilogue.is_some() {
+        if !engine.holds(Condition::InPlaceWhole, state.c == Place::Global) || engine.contraction.finishes() {
             return;
         }
         let outer = u8::try_from(engine.contraction.outer_reduce().count()).unwrap_or(u8::MAX);

@@ -15,7 +15,7 @@ impl Rule for SplitK {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Root) = (node, state.stage) else { return };
         // The kernel that adds the parts has no epilogue: not offered with one.
-        if engine.contraction.epilogue.is_some() {
+        if engine.contraction.finishes() {
             return;
         }
         let total = state.tile.k;

@@ -7,7 +7,7 @@ use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
 pub(super) fn store_widths(engine: &Engine<'_>, state: &State) -> Vec<i64> {
     let c = &engine.contraction.c;
     let along_n = c.contiguous_along(Axis::N);
-    let row = engine.contraction.extent(Axis::N);
+    let row = engine.contraction.result_row();
     [1, 2, 4, 8]
         .into_iter()
         .filter(|w| {
