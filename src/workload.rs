@@ -94,6 +94,19 @@ pub trait Workload: Sync {
         }
     }
 
+    /// What was decided before the space, in the words of a derivation: how a convolution became a product.
+    fn origin(&self) -> Vec<String> {
+        let Some((c, gather)) = self.contraction().and_then(|c| Some((c, c.gather.as_ref()?))) else {
+            return Vec::new();
+        };
+        let axis = |(axis, _): &(Axis, _)| {
+            let digits = gather.iters.iter().filter(|(a, _)| a == axis).map(|(_, info)| info.name.as_str());
+            format!("{axis} = {}", digits.collect::<Vec<_>>().join(" "))
+        };
+        let axes: Vec<String> = c.iters.iter().map(axis).collect();
+        vec![format!("product with {}  by  reindex, transform_layout, transform_block_layout", axes.join(", "))]
+    }
+
     /// The primitive calls of a schedule; none where a generator makes its kernels, or it is of another kind.
     fn trace(&self, schedule: &Schedule) -> Trace {
         match (self.kind(), schedule) {

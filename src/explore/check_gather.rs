@@ -34,6 +34,12 @@ fn extents(plan: &Plan, gather: &Gather, wanted: &Contraction) -> Vec<i64> {
         let dims = [&gather.a, &gather.b, &gather.c].into_iter().flat_map(|g| &g.dims);
         dims.filter(|d| d.terms.iter().any(|(x, _)| *x == i)).map(|d| d.step).max().unwrap_or(1)
     };
+    // Of what is padded something is left.
+    let most = |i: usize| {
+        let dims = [&gather.a, &gather.b, &gather.c].into_iter().flat_map(|g| &g.dims);
+        let of = dims.filter_map(|d| d.terms.iter().find(|(x, _)| *x == i).map(|(_, c)| (d, c.abs().max(1))));
+        of.map(|(d, c)| (d.extent - d.extent.min(2)) * d.step / c).min().unwrap_or(0)
+    };
     let digits = |axis: Axis| (0..gather.iters.len()).filter(move |i| gather.iters[*i].0 == axis);
     for (i, (axis, _)) in gather.iters.iter().enumerate().filter(|(_, (a, _))| matches!(a, Axis::Batch(_))) {
         extents[i] = wanted.extent(*axis).min(extents[i]);
@@ -42,8 +48,8 @@ fn extents(plan: &Plan, gather: &Gather, wanted: &Contraction) -> Vec<i64> {
         for i in digits(axis) {
             let below: i64 = digits(axis).filter(|x| *x > i).map(|x| extents[x]).product();
             let want = (wanted.extent(axis) + below - 1) / below.max(1);
-            let fewer = (extents[i] - want.clamp(1, extents[i])) / step(i) * step(i);
-            extents[i] -= fewer;
+            let fewer = (extents[i] - want.clamp(1, extents[i])).min(most(i)) / step(i) * step(i);
+            extents[i] -= fewer.max(0);
         }
     }
     // Rows of a strip stay as long as they are.

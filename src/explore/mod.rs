@@ -205,7 +205,7 @@ pub fn explore_on<W: Explorable>(
         match result {
             Err(fault) => report.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
             Ok((scheduled, checked)) => {
-                let derivation = derivation::of(&space, &candidate.term);
+                let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
                 let rank = report.candidates.len() + 1;
                 let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
                 let parts = output::Parts {

@@ -23,6 +23,8 @@ pub struct Gather {
 /// Where the elements of one matrix are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gathered {
+    /// Name of the buffer that the source block accesses: the padded one, where there is a padding.
+    pub name: String,
     /// Iterators of the source block that index the buffer, by number: those that `reindex` gives its copy.
     pub iters: Vec<usize>,
     /// Blocks between the buffer in memory and what the source block reads (a padding), the nearest to the block first.
@@ -181,6 +183,11 @@ impl Contraction {
             Side::A => &g.a,
             Side::B => &g.b,
         })
+    }
+
+    /// Name of the buffer that the product reads of an operand: of its matrix, where that is gathered.
+    pub fn matrix(&self, side: Side) -> String {
+        self.gathered(side).map_or_else(|| self.operand(side).name.clone(), |g| format!("{}_reindex", g.name))
     }
 
     /// Whether the sums pass through registers to the result: something is done with them, or with their indices.

@@ -56,6 +56,7 @@ impl Writer<'_> {
             self.reindexed([contraction.a.index, contraction.b.index]);
             self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
         }
+        self.pad();
         let mut loops: Vec<String> = contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
         let main = if plan.split_k > 1 {
@@ -71,6 +72,7 @@ impl Writer<'_> {
             "block"
         };
         self.caches(main);
+        self.unpad();
         self.inlined(contraction);
         if plan.accumulators {
             epilogue::write(self, contraction);
@@ -97,6 +99,36 @@ impl Writer<'_> {
         if plan.split_k > 1 {
             // Last of all: it looks at every block of the scope anew, and proves less of guarded ones than is known.
             self.named("decompose_reduction", [var("block"), var("f_part")], "f_clear");
+        }
+    }
+
+    /// Whether k is padded with zeros to whole tiles. Then nothing in the k loop asks where k ends but the copies. Sums in the
+    /// result's own buffer would be read and written for the zeros, too; parts of a split k, and strips, end where they end.
+    fn pads(&self) -> bool {
+        let plan = self.plan;
+        let whole = plan.k_part % plan.k_tile.max(1) == 0;
+        !whole && plan.accumulators && plan.split_k == 1 && !plan.a.hoisted && !plan.b.hoisted
+    }
+
+    /// `pad_einsum` of k to whole tiles.
+    fn pad(&mut self) {
+        if !self.pads() {
+            return;
+        }
+        let k_tile = self.plan.k_tile;
+        let padding: Vec<i64> =
+            self.contraction.iters.iter().map(|(axis, _)| if *axis == Axis::K { k_tile } else { 1 }).collect();
+        self.call("pad_einsum", [var("block"), json!(padding)]);
+    }
+
+    /// The zeros are written where operands are copied, or read where none is.
+    fn unpad(&mut self) {
+        if !self.pads() {
+            return;
+        }
+        for side in [Side::A, Side::B] {
+            let padded = self.bound("get_sblock", [json!(format!("{}_pad", self.contraction.matrix(side)))], "padded");
+            self.call("compute_inline", [var(&padded)]);
         }
     }
 

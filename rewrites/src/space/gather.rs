@@ -143,7 +143,8 @@ impl<'p> Source<'p> {
             let (offset, terms) = sum.ok_or_else(|| format!("an index of buffer `{name}` is no sum of iterators"))?;
             dims.push(Dimension { extent: *extent, offset, step: 1, terms, padded: false });
         }
-        let mut found = Gathered { iters: Vec::new(), blocks: Vec::new(), dims };
+        let name = self.program.buffer(buffer).name.clone();
+        let mut found = Gathered { name, iters: Vec::new(), blocks: Vec::new(), dims };
         let mut memory = buffer;
         while let Some(block) = before.iter().find(|b| b.writes.iter().any(|w| w.buffer == memory)) {
             let again = used.contains(&block.name);
