@@ -1,10 +1,8 @@
 //! The elementwise blocks after a contraction: which of them a write-back of sums can compute.
 use super::stream::read;
-use super::writer::{var, TraceWriter};
 use satune_ir::term::stream::{Access, BlockKind, Stream};
 use satune_ir::term::{Axis, Contraction, Epilogue, OperandInfo};
 use satune_ir::{tvmscript, BufferId, Program, Stmt};
-use serde_json::json;
 
 /// The axis of each dimension of the result, and its extent.
 type Dims = [(Axis, i64)];
@@ -89,20 +87,4 @@ fn chain(
         return Err(format!("buffer `{}` is no parameter of the function", result.name));
     }
     Ok((epilogue, result))
-}
-
-/// What comes after the sums goes into the last of its blocks, and that one into the write-back of the sums.
-pub(super) fn write(writer: &mut impl TraceWriter, contraction: &Contraction) {
-    let mut blocks = Vec::new();
-    if contraction.gather.is_some() {
-        blocks.push("c_scatter".to_string());
-    }
-    for name in contraction.epilogue.iter().flat_map(|e| &e.blocks) {
-        blocks.push(writer.bound("get_sblock", [json!(name)], "map"));
-    }
-    let Some((last, others)) = blocks.split_last() else { return };
-    for block in others {
-        writer.call("compute_inline", [var(block)]);
-    }
-    writer.call("reverse_compute_inline", [var(last)]);
 }

@@ -93,11 +93,7 @@ impl WgmmaPlan {
         sums(self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
         stream_k::stream_k(self, gemm)?;
-        let bytes = self.shared_bytes(gemm);
-        if bytes > MOST_SHARED {
-            return Err(TensorError::Shared { bytes, most: MOST_SHARED });
-        }
-        Ok(())
+        super::mma::shared_fits(self.shared_bytes(gemm), MOST_SHARED)
     }
 
     /// Threads of a block.
