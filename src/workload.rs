@@ -96,6 +96,19 @@ pub trait Workload: Sync {
         }
     }
 
+    /// What was decided before the space, in the words of a derivation: how a convolution became a product.
+    fn origin(&self) -> Vec<String> {
+        let Some((c, gather)) = self.contraction().and_then(|c| Some((c, c.gather.as_ref()?))) else {
+            return Vec::new();
+        };
+        let axis = |(axis, _): &(Axis, _)| {
+            let digits = gather.iters.iter().filter(|(a, _)| a == axis).map(|(_, info)| info.name.as_str());
+            format!("{axis} = {}", digits.collect::<Vec<_>>().join(" "))
+        };
+        let axes: Vec<String> = c.iters.iter().map(axis).collect();
+        vec![format!("product with {}  by  reindex, transform_layout, transform_block_layout", axes.join(", "))]
+    }
+
     /// Whether tensor cores may round factors in f32 to tf32.
     fn allows_tf32(&self) -> bool {
         false
@@ -165,8 +178,8 @@ pub trait Workload: Sync {
                 let size = |dims: &[Axis], dtype: DType| {
                     dims.iter().map(|a| c.extent(*a) as f64).product::<f64>() * f64::from(dtype.bytes())
                 };
-                [Side::A, Side::B].map(|s| size(&c.operand(s).dims, c.operand(s).dtype)).iter().sum::<f64>()
-                    + size(&c.c.dims, c.c.dtype)
+                let operands = [Side::A, Side::B].map(|s| c.elements(s) * f64::from(c.operand(s).dtype.bytes()));
+                operands.iter().sum::<f64>() + size(&c.c.dims, c.c.dtype)
             }
             Kind::Streams(streams) => streams.least_bytes() as f64,
         }

@@ -1,5 +1,6 @@
 //! The main job: a problem in, checked kernels of its best schedules out.
 mod check;
+mod check_gather;
 mod check_tensor;
 mod derivation;
 mod output;
@@ -207,7 +208,7 @@ pub fn explore_on<W: Explorable>(
         match result {
             Err(fault) => report.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
             Ok((scheduled, checked)) => {
-                let derivation = derivation::of(&space, &candidate.term);
+                let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
                 let rank = report.candidates.len() + 1;
                 let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
                 let parts = output::Parts {

@@ -2,6 +2,7 @@
 mod architecture;
 mod command;
 mod compiles;
+mod convolutions;
 mod cuda_worker;
 mod extraction;
 mod faults;
