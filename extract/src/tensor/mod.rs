@@ -94,8 +94,9 @@ pub(crate) struct Prepared<'a> {
     contraction: &'a Contraction,
     gemm: Gemm,
     counted: time::Counted,
-    /// Tiles, and bytes of the operands from DRAM.
-    tiles: i64,
+    /// Blocks of the grid's loops.
+    blocks: i64,
+    /// Bytes of the operands from DRAM.
     moved: f64,
 }
 
@@ -110,18 +111,20 @@ impl<'a> Prepared<'a> {
         let inner = time::Inner::of_counts(&kernel, &gemm, &counted, gpu)?;
         let loops = kernel.loops(&gemm);
         let moved = time::moved(&loops, (inner.tile, inner.k_part), inner.resident, contraction, gpu);
-        let tiles = loops.iter().map(|l| l.extent).product();
-        Ok(Prepared { kernel, contraction, gemm, counted, tiles, moved })
+        let blocks = loops.iter().map(|l| l.extent).product();
+        Ok(Prepared { kernel, contraction, gemm, counted, blocks, moved })
     }
 
     /// The time under the rates of `gpu`, which has the limits that the plan was prepared with; ms.
     pub fn ms(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
-        let inner = time::Inner::of_counts(&self.kernel, &self.gemm, &self.counted, gpu)?;
-        Ok(time::time(&self.outer(&inner, gpu), &inner, gpu).ms)
+        let (inner, outer) = self.parts(gpu)?;
+        Ok(time::time(&outer, &inner, gpu).ms)
     }
 
-    fn outer(&self, inner: &time::Inner, gpu: &Descriptor) -> time::Outer {
-        time::Outer::moving(self.moved, self.tiles, inner, self.contraction, gpu)
+    fn parts(&self, gpu: &Descriptor) -> Result<(time::Inner, time::Outer), Infeasible> {
+        let inner = time::Inner::of_counts(&self.kernel, &self.gemm, &self.counted, gpu)?;
+        let outer = time::Outer::moving(self.moved, self.blocks, &inner, self.contraction, gpu);
+        Ok((inner, outer))
     }
 }
 
@@ -130,8 +133,7 @@ impl<'a> Prepared<'a> {
 /// # Errors
 /// When the GPU cannot run it, or it does not fit the contraction.
 pub fn cost_of(kernel: &Kernel<'_>, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
-    let made = Prepared::of(*kernel, contraction, gpu)?;
-    let inner = time::Inner::of_counts(kernel, &made.gemm, &made.counted, gpu)?;
-    let outer = made.outer(&inner, gpu);
-    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, made.counted.block))
+    let prepared = Prepared::of(*kernel, contraction, gpu)?;
+    let (inner, outer) = prepared.parts(gpu)?;
+    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, prepared.counted.block))
 }
