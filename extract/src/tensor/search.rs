@@ -8,7 +8,7 @@
 use super::operands::{self, Way};
 use super::time::{self, Inner, Outer, Share};
 use super::work::{self, Block};
-use super::{tiles, Kernel};
+use super::{of_product, tiles, Kernel};
 use crate::path::Path;
 use crate::topk::Above;
 use crate::Descriptor;
@@ -44,7 +44,8 @@ struct Reach<'s> {
 struct Search<'a, 's> {
     space: &'s Space,
     gpu: &'a Descriptor,
-    gemm: Gemm,
+    /// The product as it is, and swapped.
+    gemms: [Gemm; 2],
     ways: BTreeMap<Id, Vec<Reach<'s>>>,
     k: usize,
     diverse: bool,
@@ -83,8 +84,9 @@ pub(crate) fn search<'s>(
 ) -> Outcome<'s> {
     let mut outcome = Outcome { found: Vec::new(), left: f64::INFINITY, looked: (0, 0) };
     let (Ok(gemm), Some(rates)) = (Gemm::of(&space.contraction), gpu.tensor) else { return outcome };
+    let gemms = [false, true].map(|swapped| gemm.oriented(swapped).into_owned());
     let mut search =
-        Search { space, gpu, gemm, ways: BTreeMap::new(), k, diverse, best: Vec::new(), operands: BTreeMap::new() };
+        Search { space, gpu, gemms, ways: BTreeMap::new(), k, diverse, best: Vec::new(), operands: BTreeMap::new() };
     search.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
     let mut units = Vec::new();
     let mut deals = Vec::new();
@@ -92,6 +94,7 @@ pub(crate) fn search<'s>(
         for node in space.choices(*class) {
             let Term::Tensor { node: kind, .. } = node else { continue };
             match kind {
+                TensorNode::Swap => {}
                 TensorNode::Wgmma { stream_k, .. } => {
                     let bound = search.bound(*class, rates.wgmma_share, *stream_k);
                     units.push(Unit { class: *class, node, bound });
@@ -138,7 +141,8 @@ impl<'s> Search<'_, 's> {
     /// Collects the ways from the root to blocks.
     fn grid(&mut self, class: Id, above: Above<'s>, loops: Vec<BlockLoop>) {
         let space = self.space;
-        if space.choices(class).any(|node| matches!(node, Term::Tensor { .. })) {
+        let begins = |node: &Term| matches!(node, Term::Tensor { node, .. } if *node != TensorNode::Swap);
+        if space.choices(class).any(begins) {
             let way = Reach { above: above.clone(), loops: loops.clone() };
             self.ways.entry(class).or_default().push(way);
         }
@@ -155,7 +159,7 @@ impl<'s> Search<'_, 's> {
                     loops.push(BlockLoop { axis: *axis, extent: *extent, group: *role == Role::Group });
                     above.push((node, None));
                 }
-                Term::Grid(_) => above.push((node, None)),
+                Term::Grid(_) | Term::Tensor { node: TensorNode::Swap, .. } => above.push((node, None)),
                 _ => continue,
             }
             let next = space.egraph.find(node.children()[0]);
@@ -170,7 +174,7 @@ impl<'s> Search<'_, 's> {
         let blocks: i64 =
             self.ways.get(&class).and_then(|w| w.first()).map_or(1, |w| w.loops.iter().map(|l| l.extent).product());
         let sms = i64::from(self.gpu.sms);
-        let whole = Gemm { m: tile.m, n: tile.n, k: tile.k, ..self.gemm.clone() };
+        let whole = Gemm { m: tile.m, n: tile.n, k: tile.k, ..self.gemms[0].clone() };
         let launch = self.gpu.launch_us * 1e-3;
         // One tile on one multiprocessor.
         let one = (Inner::least_ms(&whole, self.gpu, share) - launch) * sms as f64;
@@ -235,7 +239,8 @@ impl<'s> Search<'_, 's> {
             return none;
         };
         let Some((plan, _)) = self.plan_of(reach, chain, node) else { return none };
-        let Some(tensor) = time::tensor_clocks(&plan, &self.gemm, self.gpu) else { return none };
+        let gemm = self.gemm(&plan);
+        let Some(tensor) = time::tensor_clocks(&plan, gemm, self.gpu) else { return none };
         let least = self.least_share(&plan);
         // The longest ring waits least, the shortest leaves most room.
         let shortest = TensorPlan { stages: 2, slack: 0, ..plan.clone() };
@@ -251,9 +256,8 @@ impl<'s> Search<'_, 's> {
         for store in stores {
             let TensorNode::Store { store, .. } = store else { continue };
             let with = |plan: &TensorPlan| TensorPlan { store: *store, ..plan.clone() };
-            let counts = work::without_operands(&with(&plan), &self.gemm);
-            let of =
-                |plan: &TensorPlan| time::with_share(plan, &self.gemm, self.gpu, (&counts, tensor), &least, 0.0).ok();
+            let counts = work::without_operands(&with(&plan), gemm);
+            let of = |plan: &TensorPlan| time::with_share(plan, gemm, self.gpu, (&counts, tensor), &least, 0.0).ok();
             let (Some(longest), Some(shortest)) = (of(&with(&plan)), of(&with(&shortest))) else { continue };
             for resident in 1..=shortest.resident {
                 let mut inner = longest;
@@ -266,9 +270,15 @@ impl<'s> Search<'_, 's> {
         best * (1.0 - 1e-9)
     }
 
+    /// The product as a plan sees it.
+    fn gemm(&self, plan: &TensorPlan) -> &Gemm {
+        &self.gemms[usize::from(plan.swapped)]
+    }
+
     /// The least that ways of a plan's operands add, each quantity by itself.
     fn least_share(&self, plan: &TensorPlan) -> Share {
-        time::places(plan).iter().fold(Share::default(), |least, place| least.plus(&place.least(&self.gemm)))
+        let gemm = self.gemm(plan);
+        time::places(plan).iter().fold(Share::default(), |least, place| least.plus(&place.least(gemm)))
     }
 
     /// The plan of a deal with the usual ways of operands and the first of its loops, and these loops.
@@ -278,7 +288,7 @@ impl<'s> Search<'_, 's> {
         let leaf = leaves.first().copied()?;
         let above = reach.above.iter().map(|(n, _)| *n);
         let nodes: Vec<&Term> = above.chain(chain.iter().copied()).chain([node, leaf]).collect();
-        match TensorSchedule::from_chain_of(&nodes, &self.gemm) {
+        match TensorSchedule::from_chain_of(&nodes, &self.gemms[0]) {
             Ok(TensorSchedule::Mma(plan)) => Some((plan, leaves)),
             _ => None,
         }
@@ -287,7 +297,8 @@ impl<'s> Search<'_, 's> {
     /// The ways of an operand, found once.
     fn ways_of(&mut self, class: Id) -> Arc<Vec<Way<'s>>> {
         let class = self.space.egraph.find(class);
-        let (space, gemm, k) = (self.space, &self.gemm, if self.diverse { 1 } else { self.k });
+        let (space, k) = (self.space, if self.diverse { 1 } else { self.k });
+        let gemm = &self.gemms[usize::from(space.state(class).swapped)];
         self.operands.entry(class).or_insert_with(|| Arc::new(operands::ways(space, gemm, class, k))).clone()
     }
 
@@ -299,9 +310,9 @@ impl<'s> Search<'_, 's> {
         let Some(reach) = self.ways.get(&class).and_then(|w| w.first()) else { return };
         let mut loops: Vec<(&'s Term, f64)> = Vec::new();
         let Some((plan, leaves)) = self.plan_of(reach, chain, node) else { return };
-        let Some(tensor) = time::tensor_clocks(&plan, &self.gemm, self.gpu) else { return };
+        let Some(tensor) = time::tensor_clocks(&plan, self.gemm(&plan), self.gpu) else { return };
         let block_loops = reach.loops.clone();
-        let counts = work::without_operands(&plan, &self.gemm);
+        let counts = work::without_operands(&plan, self.gemm(&plan));
         for leaf in leaves {
             let Some(way) = operands::loop_of(leaf) else { continue };
             let with = TensorPlan { order: way.order, rolled: way.rolled, ..plan.clone() };
@@ -312,7 +323,8 @@ impl<'s> Search<'_, 's> {
         let Some(least_loop) = loops.first().map(|l| l.1) else { return };
         let contraction = &space.contraction;
         let fast_enough = |search: &Self, share: &Share, in_loop: f64| -> Option<Inner> {
-            let inner = time::with_share(&plan, &search.gemm, search.gpu, (&counts, tensor), share, in_loop).ok()?;
+            let inner =
+                time::with_share(&plan, search.gemm(&plan), search.gpu, (&counts, tensor), share, in_loop).ok()?;
             let none = Outer::without_traffic(&block_loops, &inner, contraction, search.gpu);
             (time::time(&none, &inner, search.gpu).ms < search.worst()).then_some(inner)
         };
@@ -330,7 +342,7 @@ impl<'s> Search<'_, 's> {
                     for reach in &reaches {
                         let outer = Outer::of(&reach.loops, &inner, contraction, self.gpu);
                         let ms = time::time(&outer, &inner, self.gpu).ms;
-                        let key = (plan.tile[0], plan.tile[1], plan.tile[2]);
+                        let key = of_product(plan.tile, plan.swapped).into();
                         self.offer(ms, key, || {
                             let parts = vec![one.path.clone(), other.path.clone(), Path::leaf(leaf)];
                             reach.over(chain, Path::with(node, parts))
@@ -348,7 +360,7 @@ impl<'s> Search<'_, 's> {
         let least = self.least_share(plan);
         (0..=MOST_COPY_REGISTERS).step_by(8).any(|registers| {
             let share = Share { registers, ..least };
-            let inner = time::with_share(plan, &self.gemm, self.gpu, (counts, tensor), &share, in_loop);
+            let inner = time::with_share(plan, self.gemm(plan), self.gpu, (counts, tensor), &share, in_loop);
             inner.is_ok_and(|inner| {
                 let none = Outer::without_traffic(loops, &inner, &self.space.contraction, self.gpu);
                 time::time(&none, &inner, self.gpu).ms < self.worst()
@@ -365,8 +377,10 @@ impl<'s> Search<'_, 's> {
             let Some(first) = reaches.first() else { break };
             let nodes: Vec<&Term> =
                 first.above.iter().map(|(n, _)| *n).chain(chain.iter().copied()).chain([leaf]).collect();
-            let Ok(TensorSchedule::Wgmma(plan)) = TensorSchedule::from_chain_of(&nodes, &self.gemm) else { continue };
-            let Ok(inner) = Inner::of(&Kernel::Wgmma(&plan), &self.gemm, self.gpu) else { continue };
+            let Ok(TensorSchedule::Wgmma(plan)) = TensorSchedule::from_chain_of(&nodes, &self.gemms[0]) else {
+                continue;
+            };
+            let Ok(inner) = Inner::of(&Kernel::Wgmma(&plan), &self.gemms[0], self.gpu) else { continue };
             // Without any traffic the time is least.
             let none = Outer::without_traffic(&first.loops, &inner, contraction, self.gpu);
             if time::time(&none, &inner, self.gpu).ms >= self.worst() {
@@ -375,7 +389,7 @@ impl<'s> Search<'_, 's> {
             for reach in &reaches {
                 let outer = Outer::of(&reach.loops, &inner, contraction, self.gpu);
                 let ms = time::time(&outer, &inner, self.gpu).ms;
-                let key = (plan.tile[0], plan.tile[1], plan.tile[2]);
+                let key = of_product(plan.tile, plan.swapped).into();
                 self.offer(ms, key, || reach.over(chain, Path::leaf(leaf)));
             }
         }

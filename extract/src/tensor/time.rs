@@ -40,7 +40,8 @@ const ROLLED_RING: f64 = 12.0;
 /// What a block does, whatever the order of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inner {
-    pub tile: [i64; 3],
+    /// Tile of C, in terms of the product.
+    tile: [i64; 3],
     pub registers: i64,
     /// Resident blocks per multiprocessor, and what limits them.
     pub resident: i64,
@@ -92,8 +93,9 @@ impl Outer {
         let extent = |axis: Axis| contraction.extent(axis) as f64;
         let bytes = f64::from(contraction.a.dtype.bytes());
         let (m, n, k) = (extent(Axis::M), extent(Axis::N), extent(Axis::K));
-        let out = m * n * f64::from(contraction.c.dtype.bytes());
-        let least = (m + n) * k * bytes;
+        let batch: f64 = contraction.batch().map(|(_, info)| info.extent as f64).product();
+        let out = batch * m * n * f64::from(contraction.c.dtype.bytes());
+        let least = batch * (m + n) * k * bytes;
         let stored = if inner.is_partial() { (2.0 * inner.sums + 1.0) * out } else { out };
         let sum_ms = inner.sum_ms(contraction, gpu);
         let dram_bytes = if least <= 0.8 * gpu.l2_bytes as f64 {
@@ -132,6 +134,7 @@ impl Inner {
         let Some(rates) = gpu.tensor else {
             return Err(Infeasible::TensorCores { instruction: "mma.sync", needs: "sm_80", arch: gpu.arch.clone() });
         };
+        let gemm = &*gemm.oriented(kernel.swapped());
         let counts = work::block(kernel, gemm);
         let [m, n, k] = kernel.tile();
         let flop = (2 * m * n * k) as f64;
@@ -335,7 +338,7 @@ pub(super) fn with_share(
     let arrives = norm(&[chain.max(step), waits], gpu.overlap_exponent);
     let end = end_clocks(&counts.end, gpu) + warps * 32.0 / 4.0;
     Ok(Inner {
-        tile: plan.tile,
+        tile: super::of_product(plan.tile, plan.swapped),
         registers,
         resident,
         limit,
@@ -410,7 +413,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm, gpu: &Descriptor, counts: &Block, tensor
     };
     let end = end_clocks(&counts.end, gpu);
     Ok(Inner {
-        tile: plan.tile,
+        tile: super::of_product(plan.tile, plan.swapped),
         registers,
         resident,
         limit,

@@ -226,6 +226,8 @@ pub struct State {
     pub b: Place,
     /// Where the result is.
     pub c: Place,
+    /// A and B, m and n have changed places: what is computed is `C^T = B^T A^T`. Only blocks on tensor cores do so.
+    pub swapped: bool,
 }
 
 impl State {
@@ -235,6 +237,12 @@ impl State {
             Side::A => self.a,
             Side::B => self.b,
         }
+    }
+
+    /// The state of the transposed product; twice, it is the state again.
+    pub fn transposed(self) -> State {
+        let Tile { m, n, k } = self.tile;
+        State { tile: Tile { m: n, n: m, k }, a: self.b, b: self.a, swapped: !self.swapped, ..self }
     }
 
     /// The same state with an operand elsewhere.

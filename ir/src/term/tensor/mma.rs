@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// buffered along k.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorPlan {
+    /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C, A's way is B's.
+    #[serde(default)]
+    pub swapped: bool,
     /// Tile of a block: m, n, k.
     pub tile: [i64; 3],
     /// Tile of a warp: m, n.
@@ -46,6 +49,11 @@ pub struct Raster {
 }
 
 impl Raster {
+    /// The same order of tiles in terms of a product that is swapped, or of one that is not.
+    pub fn oriented(self, swapped: bool) -> Raster {
+        Raster { columns: self.columns != swapped, ..self }
+    }
+
     /// Groups of so many rows.
     pub fn rows(group: i64) -> Raster {
         Raster { columns: false, group }
@@ -81,6 +89,7 @@ impl TensorPlan {
     /// A plan without any refinement: swizzled tiles, blocks in rows, sums stored from the fragments.
     pub fn plain(tile: [i64; 3], warp: [i64; 2], instruction: Mma, stages: u32) -> TensorPlan {
         TensorPlan {
+            swapped: false,
             tile,
             warp,
             warps_m_outer: true,
@@ -102,6 +111,7 @@ impl TensorPlan {
     /// # Errors
     /// The condition that does not hold.
     pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        let gemm = &*gemm.oriented(self.swapped);
         problem(gemm)?;
         operands(gemm, self.instruction)?;
         warps([self.tile[0], self.tile[1]], self.warp)?;
@@ -130,9 +140,10 @@ impl TensorPlan {
         ring_bytes(gemm, self.tile, self.stages)
     }
 
-    /// Blocks, all parts of k together.
+    /// Blocks, all products and parts of k together.
     pub fn blocks(&self, gemm: &Gemm) -> i64 {
-        tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
+        let gemm = gemm.oriented(self.swapped);
+        gemm.batch * tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
     }
 
     /// The schedule in a few lines for people.
@@ -151,8 +162,9 @@ impl TensorPlan {
         };
         let mut lines = vec![
             format!(
-                "mma.sync {:?}, {}{}",
+                "mma.sync {:?}{}, {}{}",
                 self.instruction,
+                swapped_text(self.swapped),
                 self.raster.text(),
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
@@ -182,6 +194,15 @@ impl TensorPlan {
         ];
         lines.extend(["A", "B"].iter().zip(&self.operands).map(|(name, plan)| format!("{name}: {}", plan.text())));
         lines
+    }
+}
+
+/// What a plan's description says of its operands.
+pub(super) fn swapped_text(swapped: bool) -> &'static str {
+    if swapped {
+        " of B^T A^T"
+    } else {
+        ""
     }
 }
 
@@ -295,15 +316,17 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
 pub fn store(gemm: &Gemm, store: Store, is_split: bool, tile: [i64; 3], stages: u32) -> Result<(), TensorError> {
     let [m, n, _] = tile;
     let Store::Shared { .. } = store else { return Ok(()) };
+    // Rows of the tile are those of memory.
+    let row = if gemm.c_transposed { m } else { n };
     let reason = if is_split {
         "split-K stores its sums at once"
     } else if gemm.output != gemm.operand || gemm.output.bytes() != 2 {
         "its type is not the operands' 16-bit type"
-    } else if gemm.n % 8 != 0 {
+    } else if gemm.c_pitch() % 8 != 0 {
         "its rows are not multiples of 16 bytes"
     } else if m * n * 2 > ring_bytes(gemm, tile, stages) {
         "its tile is larger than the ring"
-    } else if !matches!(n / 8, 2 | 4) && n % 64 != 0 {
+    } else if !matches!(row / 8, 2 | 4) && row % 64 != 0 {
         "its tile's rows cannot be swizzled"
     } else {
         return Ok(());
@@ -334,6 +357,7 @@ impl TensorPlan {
     /// [`registers`] of the plan.
     pub fn registers(&self, gemm: &Gemm) -> i64 {
         let [m, n, k] = self.tile;
+        let gemm = &*gemm.oriented(self.swapped);
         let of = |side, extent, plan| operand::copy_registers(gemm, side, [extent, k], self.threads(), plan);
         let copies = of(Side::A, m, &self.operands[0]) + of(Side::B, n, &self.operands[1]);
         registers(self.warp, copies)

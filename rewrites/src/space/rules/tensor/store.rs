@@ -30,7 +30,7 @@ impl Rule for StoreSums {
             let tile = [state.tile.m, state.tile.n, state.tile.k];
             let is_split = to == Place::Workspace;
             // All of k in the ring: its size is not known yet.
-            let fits = mma_conditions::store(&self.0.gemm, store, is_split, tile, 16).is_ok();
+            let fits = mma_conditions::store(self.0.gemm(state), store, is_split, tile, 16).is_ok();
             if engine.holds(Condition::MmaStore, fits) {
                 decide(engine, TensorNode::Store { store, to }, State { c: STAGED, ..below });
             }
@@ -54,7 +54,8 @@ impl Rule for StoreTiles {
         let below = at(state, TensorStage::Ring(kind));
         for (store, c) in [(TileStore::Direct, Place::Local), (TileStore::Tma, STAGED)] {
             let is_split = to == Place::Workspace;
-            let fits = wgmma_conditions::store(&self.0.gemm, store, is_split, state.tile.n).is_ok();
+            let fits =
+                wgmma_conditions::store(self.0.gemm(state), store, is_split, [state.tile.m, state.tile.n]).is_ok();
             if engine.holds(Condition::WgmmaStore, fits) {
                 decide(engine, TensorNode::StoreTile { store, to }, State { c, ..below });
             }

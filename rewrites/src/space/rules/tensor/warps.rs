@@ -52,7 +52,7 @@ impl BindWarps {
         count: [i64; 2],
         op: satune_ir::term::tensor::Mma,
     ) {
-        let (gemm, menu, tile) = (&self.0.gemm, &self.0.menu, state.tile);
+        let (gemm, menu, tile) = (self.0.gemm(state), &self.0.menu, state.tile);
         let warp = [tile.m / count[0], tile.n / count[1]];
         let team = Team::Cta(threads);
         let way = |engine: &mut Engine<'_>, side, extent, own| {
@@ -63,7 +63,7 @@ impl BindWarps {
         let b = way(engine, Side::B, tile.n, warp[1]);
         // The least that copies take; those that take more are left to the cost.
         let least = |side, extent| {
-            let bytes = self.0.copy_bytes(side).first().copied().unwrap_or(16);
+            let bytes = self.0.copy_bytes(gemm, side).first().copied().unwrap_or(16);
             let many = mma_conditions::copies(gemm, side, [extent, tile.k], threads.into(), bytes);
             let through_registers = !mma_conditions::is_async(gemm, side, bytes);
             if through_registers {
