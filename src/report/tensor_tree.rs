@@ -37,7 +37,8 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             let stages = format!("cp.async, {} stages", plan.stages);
             tree.line(Kind::Loop, format!("for k in {tiles}, a tile of {k}"), &["serial", &stages]);
             tree.inside(Team::Block);
-            for (name, operand, extent) in [("A", plan.operands[0], m), ("B", plan.operands[1], n)] {
+            let names = if plan.swapped { ["B", "A"] } else { ["A", "B"] };
+            for (name, operand, extent) in [(names[0], plan.operands[0], m), (names[1], plan.operands[1], n)] {
                 let tag = match operand.layout {
                     TileLayout::Plain => "",
                     TileLayout::Xor(_) => "xor",

@@ -13,6 +13,7 @@ mod host;
 mod known;
 mod lowering;
 mod measuring;
+mod orientation;
 mod page;
 mod programs;
 mod reductions;
