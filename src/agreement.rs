@@ -3,10 +3,16 @@
 //! Bit for bit, as a rule: inputs are small integers, so that sums and products of them are exact in any order, and the
 //! simulator computes each function as the interpreter does, once in `f64`, then rounded to the type. Only where a program
 //! adds up (or multiplies up) values that have been rounded, the results of functions or of divisions, do they depend on the
-//! order, which a schedule changes. Then two results agree when they differ by at most 256 units of roundoff of their type,
-//! relative to the larger one (8 units for types of 16 bits, whose sums are kept in f32): 1.5e-5 for f32. A sum of n
-//! values of one size and sign is off by up to n / 2 units, since every addition rounds by up to a unit of a partial sum that
-//! grows evenly, and may do so in one direction: so many are allowed where they are more (n above 512).
+//! order, which a schedule changes. Then there are two comparisons.
+//!
+//! * In the program's types, which shows that the kernel computes in them. Two results agree when they differ by at most 256
+//!   units of roundoff of their type (8 for types of 16 bits, whose sums are kept in f32), relative to the largest result of
+//!   the buffer: 1.5e-5 for f32. A sum of n values of one size and sign is off by up to n / 2 units, since every addition
+//!   rounds by up to a unit of a partial sum that grows evenly, and may do so in one direction: so many are allowed where they
+//!   are more (n above 512). Where differences cancel what is large (a variance), rounding shows more: results may
+//!   differ by eight times what rounding does to those of the program itself.
+//! * With every float in `f64`, program and kernel alike, which shows that they compute the same: to 1e-9 of a result, and 1e-11
+//!   of the largest. One term of a sum of 2^20 is missed there, and in `f32` would not be.
 use satune_ir::{visit, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt};
 use std::collections::HashSet;
 
@@ -65,16 +71,54 @@ impl Agreement {
         }
     }
 
-    /// Whether two results of a type agree.
-    pub fn agree(self, a: f64, b: f64, dtype: DType) -> bool {
-        self.agree_over(a, b, dtype, 0)
+    /// [`Agreement::tolerance`] of sums of up to so many values (see [`terms`]).
+    fn over(self, dtype: DType, terms: u64) -> f64 {
+        (terms as f64 / 2.0 / 256.0).max(1.0) * self.tolerance(dtype)
     }
 
-    /// Whether two results of a type agree that are made of sums of up to so many values (see [`terms`]).
-    pub fn agree_over(self, a: f64, b: f64, dtype: DType, terms: u64) -> bool {
-        let longer = (terms as f64 / 2.0 / 256.0).max(1.0);
-        let tolerance = longer * self.tolerance(dtype);
-        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * a.abs().max(b.abs())
+    /// Whether two results of a type agree.
+    pub fn agree(self, a: f64, b: f64, dtype: DType) -> bool {
+        within(a, b, self.tolerance(dtype))
+    }
+}
+
+/// Whether two results are the same, or differ by a share of the larger one. Of an infinite one any number would be a small
+/// share.
+fn within(a: f64, b: f64, share: f64) -> bool {
+    let larger = a.abs().max(b.abs());
+    a == b || (a.is_nan() && b.is_nan()) || larger.is_finite() && (a - b).abs() <= share * larger
+}
+
+/// The results in one buffer of a program that adds up rounded values.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// The largest magnitude.
+    largest: f64,
+    /// The most that rounding changes a result by.
+    rounding: f64,
+}
+
+impl Spread {
+    /// Of every parameter, from what a program makes of it in its types, and without rounding.
+    pub fn of_each(typed: &[Vec<f64>], unrounded: &[Vec<f64>]) -> Vec<Spread> {
+        let most = |values: &mut dyn Iterator<Item = f64>| values.filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let of = |(typed, unrounded): (&Vec<f64>, &Vec<f64>)| Spread {
+            largest: most(&mut unrounded.iter().map(|v| v.abs())),
+            rounding: most(&mut typed.iter().zip(unrounded).map(|(a, b)| (a - b).abs())),
+        };
+        typed.iter().zip(unrounded).map(of).collect()
+    }
+
+    /// Whether two results in the program's types agree, made of sums of up to so many values.
+    pub fn agree(&self, a: f64, b: f64, dtype: DType, terms: u64) -> bool {
+        let agreement = Agreement::Roundoff;
+        agreement.agree(a, b, dtype)
+            || (a - b).abs() <= (agreement.over(dtype, terms) * self.largest).max(8.0 * self.rounding)
+    }
+
+    /// Whether two results agree of which neither was rounded.
+    pub fn agree_unrounded(&self, a: f64, b: f64) -> bool {
+        within(a, b, 1e-9) || (a - b).abs() <= 1e-11 * self.largest
     }
 }
 
@@ -227,6 +271,26 @@ fn own(stmt: &Stmt, out: &mut Vec<(Option<BufferId>, Expr)>) {
 mod tests {
     use super::*;
 
+    #[test]
+    fn rounded_results_agree_as_far_as_their_rounding_lets_them() {
+        let spread = |typed: &[f64], unrounded: &[f64]| Spread::of_each(&[typed.to_vec()], &[unrounded.to_vec()])[0];
+        // A sum of many values may be further off.
+        let even = spread(&[1.0, 1.0], &[1.0, 1.0]);
+        assert!(even.agree(1.0, 1.0001, DType::F32, 4096) && !even.agree(1.0, 1.0001, DType::F32, 4));
+        assert!(!even.agree(1.0, 1.001, DType::F32, 4096));
+        // What is left of a difference is rounded as the large values were.
+        let cancelled = spread(&[1.5, -0.00195], &[1.5, -0.001951]);
+        assert!(
+            cancelled.agree(-0.00195, -0.001957, DType::F32, 4) && !cancelled.agree(-0.00195, -0.00198, DType::F32, 4)
+        );
+        // A result that is infinite, or no number, says nothing about the others.
+        let wild = spread(&[f64::NAN, f64::INFINITY, 1.0], &[f64::NAN, f64::INFINITY, 1.0]);
+        assert!(!wild.agree(1.0, 1.001, DType::F32, 4) && wild.agree(f64::NAN, f64::NAN, DType::F32, 4));
+        assert!(!wild.agree(f64::INFINITY, 1.0, DType::F32, 4) && !wild.agree_unrounded(f64::NAN, 1.0));
+        // One of a million terms is missing.
+        assert!(!even.agree_unrounded(1.0, 1.0 - 2f64.powi(-20)) && even.agree_unrounded(1.0, 1.0 - 1e-12));
+    }
+
     fn of(update: &str, last: &str) -> Agreement {
         let text = format!(
             r#"
@@ -275,10 +339,6 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
         assert!(!Agreement::Exact.agree(1.0, 1.0000001, DType::F32));
         assert!(Agreement::Roundoff.agree(1.0, 1.0000001, DType::F32));
         assert!(!Agreement::Roundoff.agree(1.0, 1.0001, DType::F32));
-        // A sum of many values may be further off, and an exact one may not.
-        assert!(Agreement::Roundoff.agree_over(1.0, 1.0001, DType::F32, 4096));
-        assert!(!Agreement::Roundoff.agree_over(1.0, 1.001, DType::F32, 4096));
-        assert!(!Agreement::Exact.agree_over(1.0, 1.0000001, DType::F32, 4096));
         let softmax = crate::streaming::StreamProblem::operator("softmax:2,300,f32").unwrap();
         assert_eq!(terms(&softmax.program), 300);
     }

@@ -1,5 +1,6 @@
 //! What a source program means, on inputs whose sums are exact. Candidates of one shape are compared with the same
 //! results, so the last few are kept: interpreting the source takes longer than simulating a candidate.
+use crate::agreement::Agreement;
 use satune_ir::interp::{self, Array, Fault};
 use satune_ir::{tvmscript, Program};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,6 +12,10 @@ pub struct Reference {
     pub inputs: Vec<Array>,
     /// Every parameter after.
     pub expected: Vec<Array>,
+    /// How closely what schedules of the program make of the inputs agrees with that.
+    pub agreement: Agreement,
+    /// Every parameter after, computed without rounding ([`interp::in_double`]); none where results agree bit for bit.
+    pub unrounded: Option<Vec<Array>>,
 }
 
 /// Programs whose results are kept. The candidates of an exploration have a handful of shapes.
@@ -43,7 +48,15 @@ impl Reference {
         slot.get_or_init(|| {
             let inputs = interp::random_inputs(source, seed)?;
             let expected = interp::run(source, &inputs)?;
-            Ok(Arc::new(Reference { inputs, expected }))
+            let agreement = Agreement::of(source);
+            let unrounded = match agreement {
+                Agreement::Exact => None,
+                Agreement::Roundoff => {
+                    let wide: Vec<Array> = inputs.iter().map(Array::in_double).collect();
+                    Some(interp::run(&interp::in_double(source), &wide)?)
+                }
+            };
+            Ok(Arc::new(Reference { inputs, expected, agreement, unrounded }))
         })
         .clone()
     }

@@ -4,14 +4,14 @@ mod tensor;
 
 pub use tensor::{generate, GenerateError};
 
-use crate::agreement::{self, Agreement};
+use crate::agreement::{self, Agreement, Spread};
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
 use crate::reference::Reference;
 use crate::simulate::{self, Counts, Options};
 use satune_extract::Descriptor;
 use satune_ir::interp::{self, Array};
 use satune_ir::term::{Contraction, Plan, Schedule};
-use satune_ir::Program;
+use satune_ir::{DType, Program};
 use satune_rewrites::gpu_check::{self, GpuLimits};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space;
@@ -162,7 +162,8 @@ pub struct Checked {
 }
 
 /// Runs the kernels in the simulator and compares with what the source program means, on inputs whose sums are exact: bit
-/// for bit, unless the program adds up rounded values (see [`Agreement`]).
+/// for bit, unless the program adds up rounded values. Then twice: in its types, as closely as rounding lets results agree,
+/// and without rounding ([`interp::in_double`]), where they agree much more closely (see [`agreement`]).
 ///
 /// # Errors
 /// See [`ScheduledError`].
@@ -179,19 +180,31 @@ pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let reference = Reference::of(source, seed).map_err(meaning)?;
     let values = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
-    let agreement = Agreement::of(source);
+    let (inputs, expected) = (values(&reference.inputs), values(&reference.expected));
+    let Some(unrounded) = reference.unrounded.as_deref().map(values) else {
+        return simulate_module(&scheduled.module, inputs, &expected, false, |_, want, got| {
+            Agreement::Exact.agree(want, got, DType::F64)
+        });
+    };
     let terms = agreement::terms(source);
-    simulate_module(&scheduled.module, values(&reference.inputs), &values(&reference.expected), |at, want, got| {
-        reference.expected.get(at).is_some_and(|array| agreement.agree_over(want, got, array.dtype(), terms))
-    })
+    let rounded = Spread::of_each(&expected, &unrounded);
+    let checked = simulate_module(&scheduled.module, inputs.clone(), &expected, false, |at, want, got| {
+        let known = reference.expected.get(at).zip(rounded.get(at));
+        known.is_some_and(|(array, spread)| spread.agree(want, got, array.dtype(), terms))
+    })?;
+    simulate_module(&scheduled.module, inputs, &unrounded, true, |at, want, got| {
+        rounded.get(at).is_some_and(|spread| spread.agree_unrounded(want, got))
+    })?;
+    Ok(checked)
 }
 
 /// Runs a module's kernels and compares every parameter; `agree` says whether a parameter's element may be what it is
-/// (number of the parameter, value wanted, value found).
+/// (number of the parameter, value wanted, value found). With `double` nothing is rounded.
 pub(crate) fn simulate_module(
     module: &Module,
     mut params: Vec<Vec<f64>>,
     expected: &[Vec<f64>],
+    double: bool,
     agree: impl Fn(usize, f64, f64) -> bool,
 ) -> Result<Vec<Checked>, ScheduledError> {
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
@@ -205,8 +218,8 @@ pub(crate) fn simulate_module(
                 Argument::Workspace(i) => spaces[*i].clone(),
             })
             .collect();
-        let report =
-            simulate::run(kernel, &mut buffers, &Options::default()).map_err(|fault| wrong(fault.to_string()))?;
+        let report = simulate::run(kernel, &mut buffers, &Options { double, ..Options::default() })
+            .map_err(|fault| wrong(fault.to_string()))?;
         // A workspace may have room that a problem does not need: it is NaN, and would be missed in the results.
         let mut written = kernel.params().zip(args).filter(|((_, array), _)| array.written);
         if report.unwritten > 0 && written.any(|(_, a)| matches!(a, Argument::Param(_))) {

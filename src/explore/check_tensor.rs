@@ -86,7 +86,7 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
         Activation::None | Activation::Relu => Agreement::Exact,
     };
     let agree = |_, want, got| agreement.agree(want, got, gemm.output);
-    let kernels = scheduled::simulate_module(&module, inputs, &expected, agree);
+    let kernels = scheduled::simulate_module(&module, inputs, &expected, false, agree);
     let first = kernels.map_err(|e| e.to_string())?.into_iter().next();
     first.ok_or_else(|| "it has no kernels".into())
 }

@@ -8,10 +8,11 @@ mod roles;
 mod traffic;
 mod warp;
 
-use super::memory::{round, Access, Order, Tracked};
+use super::memory::{held, round, Access, Order, Tracked};
 use super::{Counts, Fault, FaultKind};
 use crate::kernel::{ArrayId, Cond, Index, Kernel, LocalVar, Space, Stmt, Unroll};
 use satune_ir::machine::{sectors, wavefronts};
+use satune_ir::DType;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -57,6 +58,8 @@ struct Context {
 /// Runs clusters one after the other over one memory.
 pub(super) struct Runner<'k> {
     kernel: &'k Kernel,
+    /// Whether floats are held in `f64`.
+    double: bool,
     threads: usize,
     memory: Vec<Option<Tracked>>,
     /// What the cluster's blocks have of their own; that of the current one is in the runner's own fields.
@@ -77,7 +80,7 @@ pub(super) struct Runner<'k> {
 
 impl<'k> Runner<'k> {
     /// A runner; an error names a shared array that overlaps another where that is not simulated.
-    pub fn new(kernel: &'k Kernel, memory: Vec<Option<Tracked>>) -> Result<Runner<'k>, String> {
+    pub fn new(kernel: &'k Kernel, memory: Vec<Option<Tracked>>, double: bool) -> Result<Runner<'k>, String> {
         let threads = kernel.threads() as usize;
         let [bx, by, _] = kernel.block.map(|d| d as usize);
         let axis = |f: &dyn Fn(usize) -> usize| Ints::Each(Rc::new((0..threads).map(|t| f(t) as i64).collect()));
@@ -86,6 +89,7 @@ impl<'k> Runner<'k> {
             kernel.arrays.iter().map(|a| if a.space.is_private() { a.len as usize * threads } else { 0 }).collect();
         Ok(Runner {
             kernel,
+            double,
             threads,
             memory,
             registers: sizes.iter().map(|n| vec![f64::NAN; *n]).collect(),
@@ -96,7 +100,7 @@ impl<'k> Runner<'k> {
             thread_index,
             totals: HashMap::new(),
             phases: phases::Phases::new(threads),
-            blocks: cluster::Own::of(kernel, &sizes),
+            blocks: cluster::Own::of(kernel, &sizes, double),
             rank: 0,
             overlaps: overlap::Overlaps::of(kernel)?,
         })
@@ -259,6 +263,11 @@ impl<'k> Runner<'k> {
         self.memory.get_mut(array.0 as usize).and_then(Option::as_mut).ok_or(fault)
     }
 
+    /// The type in which a thread holds values of a type.
+    fn held(&self, dtype: DType) -> DType {
+        held(self.double, dtype)
+    }
+
     fn space(&self, array: ArrayId) -> Space {
         self.kernel.array(array).space
     }
@@ -278,7 +287,7 @@ impl<'k> Runner<'k> {
     }
 
     fn store(&mut self, array: ArrayId, index: &Ints, values: &[f64], mask: &Mask) -> Result<(), Fault> {
-        let dtype = self.kernel.array(array).dtype;
+        let dtype = self.held(self.kernel.array(array).dtype);
         match self.space(array) {
             Space::Register | Space::Fragment => {
                 self.now.matrix.touch(array);
@@ -347,7 +356,7 @@ impl<'k> Runner<'k> {
         if !self.space(dst).is_private() {
             self.count_access(dst, &to, width, mask, true, false);
         }
-        let dtype = self.kernel.array(dst).dtype;
+        let dtype = self.held(self.kernel.array(dst).dtype);
         for t in (0..self.threads).filter(|t| mask[*t]) {
             for o in 0..width {
                 let value = if reads[t] { self.element(src, from.get(t), width, o, t)? } else { 0.0 };

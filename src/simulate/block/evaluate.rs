@@ -18,26 +18,29 @@ impl Runner<'_> {
             Value::Binary(op, dtype, a, b) => {
                 let (a, b) = (self.value(a, mask)?, self.value(b, mask)?);
                 self.here().arithmetic += self.warps(mask);
-                a.iter().zip(&b).map(|(a, b)| round(*dtype, arithmetic(*op, *a, *b))).collect()
+                let held = self.held(*dtype);
+                a.iter().zip(&b).map(|(a, b)| round(held, arithmetic(*op, *a, *b))).collect()
             }
             Value::Fma(dtype, a, b, c) => {
                 let (a, b, c) = (self.value(a, mask)?, self.value(b, mask)?, self.value(c, mask)?);
                 self.here().fma += self.warps(mask);
-                (0..n).map(|t| fused(*dtype, a[t], b[t], c[t])).collect()
+                let held = self.held(*dtype);
+                (0..n).map(|t| fused(held, a[t], b[t], c[t])).collect()
             }
             Value::Unary(name, dtype, a) => {
                 let a = self.value(a, mask)?;
                 self.here().arithmetic += self.warps(mask);
-                let f = |a: &f64| interp::intrinsic(name, &[*a], *dtype);
+                let held = self.held(*dtype);
+                let f = |a: &f64| interp::intrinsic(name, &[*a], held);
                 let values: Option<Vec<f64>> = a.iter().map(f).collect();
                 values.ok_or_else(|| self.machine(format!("unknown function {name}")))?
             }
             Value::Cast(dtype, a) => {
-                let from_float = self.kernel.type_of(a).is_float();
+                let (from_float, held) = (self.kernel.type_of(a).is_float(), self.held(*dtype));
                 // From floats to integers the machine takes the nearest end of the range beyond it; integers wrap.
                 let convert = |v: &f64| match from_float && !dtype.is_float() {
                     true => interp::Scalar::float(*v, *dtype).as_f64(),
-                    false => round(*dtype, *v),
+                    false => round(held, *v),
                 };
                 self.value(a, mask)?.iter().map(convert).collect()
             }
