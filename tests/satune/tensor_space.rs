@@ -81,13 +81,32 @@ fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
     saturate(c, limits(gpu), &few(&[]), &rules, Fuel::default()).unwrap()
 }
 
+fn is_swapped(schedule: &Schedule) -> bool {
+    match schedule {
+        Schedule::Mma(plan) => plan.swapped,
+        Schedule::Wgmma(plan) => plan.swapped,
+        Schedule::Cores(_) | Schedule::Stream(_) => false,
+    }
+}
+
 #[test]
 fn extraction_equals_brute_force_with_both_kinds() {
     let mut kinds = [0; 3];
-    for (i, (name, layout)) in [("h200", "TN"), ("a100", "NT"), ("h200", "NT"), ("v100", "NT")].into_iter().enumerate()
+    let mut swapped = 0;
+    for (i, (name, batch, [m, n], layout, columns)) in [
+        ("h200", None, [128, 128], "TN", false),
+        ("a100", None, [128, 100], "NT", false),
+        ("h200", None, [128, 128], "NT", false),
+        ("v100", None, [128, 100], "NT", false),
+        ("h200", Some(3), [64, 128], "NN", false),
+        ("h200", None, [128, 64], "NT", true),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let gpu = gpu(name);
-        let c = gemm(None, 128, [128, 100][i % 2], 256, DType::BF16, DType::F32, layout);
+        let c = gemm(batch, m, n, 256, DType::BF16, DType::F32, layout);
+        let c = if columns { by_columns(c) } else { c };
         let space = small(&c, &gpu, i);
         let terms = space.programs(space.root);
         assert_eq!(Counts::of(&space).total(), terms.len().into(), "the count is not the number of programs");
@@ -103,6 +122,7 @@ fn extraction_equals_brute_force_with_both_kinds() {
         }
         let distinct: HashSet<&Schedule> = found.candidates.iter().map(|c| &c.plan).collect();
         assert_eq!(distinct.len(), found.candidates.len());
+        swapped += plans.iter().filter(|p| is_swapped(p)).count();
         for plan in &plans {
             kinds[match plan {
                 Schedule::Cores(_) => 0,
@@ -114,8 +134,8 @@ fn extraction_equals_brute_force_with_both_kinds() {
         let on_tensor_cores = plans.iter().any(|p| p.cores().is_none());
         assert_eq!(on_tensor_cores, name != "v100", "{name}");
     }
-    println!("{kinds:?} programs of single threads, mma.sync, wgmma");
-    assert!(kinds.iter().all(|n| *n >= 10));
+    println!("{kinds:?} programs of single threads, mma.sync, wgmma; {swapped} swapped");
+    assert!(kinds.iter().all(|n| *n >= 10) && swapped >= 10);
 }
 
 /// A random schedule whose tile is small enough to be simulated quickly.
@@ -164,6 +184,99 @@ fn random_schedules_on_tensor_cores_are_right() {
     assert!(wgmma >= 9);
 }
 
+/// Transposed products, results by columns, and batches.
+#[test]
+fn random_schedules_of_other_forms_are_right() {
+    let h200 = gpu("h200");
+    let mut rng = rand::rngs::StdRng::seed_from_u64(31);
+    let (mut swapped, mut wgmma) = (0, 0);
+    for (batch, shape, columns, layout) in [
+        (None, [20, 200, 256], false, "NT"),
+        (None, [8, 136, 259], false, "NN"),
+        (None, [136, 72, 256], true, "NT"),
+        (None, [72, 256, 264], true, "TN"),
+        (Some(5), [128, 64, 128], false, "TN"),
+        (Some(3), [16, 128, 256], false, "NT"),
+    ] {
+        let c = gemm(batch, shape[0], shape[1], shape[2], DType::BF16, DType::F32, layout);
+        let c = if columns { by_columns(c) } else { c };
+        let both = tensor_only(&c, &h200);
+        let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+        let is_swap = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Swap, .. });
+        let without = [both.restricted(&|_, node| !is_mma(node)), both.restricted(&|_, node| !is_swap(node))];
+        for space in [&both, &without[0], &without[1]].into_iter().filter(|s| !s.is_empty()) {
+            let counts = Counts::of(space);
+            if counts.total() == 0_u32.into() {
+                continue;
+            }
+            for _ in 0..2 {
+                let plan = random(space, &counts, &mut rng);
+                swapped += usize::from(is_swapped(&plan));
+                wgmma += usize::from(matches!(plan, Schedule::Wgmma(_)));
+                check(&plan, &c, &LowerOptions::default())
+                    .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
+            }
+        }
+    }
+    println!("{swapped} are swapped, {wgmma} use wgmma");
+    assert!(swapped >= 8 && wgmma >= 8);
+}
+
+/// The same product with its result stored by columns.
+fn by_columns(c: Contraction) -> Contraction {
+    Contraction { c: OperandInfo { dims: vec![Axis::N, Axis::M], ..c.c.clone() }, ..c }
+}
+
+/// What the model counts of a kernel on `mma.sync` is what the simulator counts.
+fn assert_mma_counts(plan: &TensorPlan, c: &Contraction) {
+    let schedule = Schedule::Mma(plan.clone());
+    let simulated = check(&schedule, c, &LowerOptions::default()).unwrap().total;
+    let (small_plan, small) = shrink_tensor(&schedule, c);
+    let Schedule::Mma(small_plan) = small_plan else { panic!("another kind") };
+    let g = Gemm::of(&small).unwrap();
+    let mut w = satune_extract::work::Work::default();
+    w.add(&tensor::block(&tensor::Kernel::Mma(&small_plan), &g).total(), small_plan.blocks(&g) as f64);
+    let model = [
+        w.matrix,
+        w.matrix_moves,
+        w.async_copies,
+        w.barriers,
+        w.shared_loads,
+        w.shared_load_wavefronts,
+        w.shared_load_wavefronts_ideal,
+        w.shared_store_wavefronts,
+        w.global_load_sectors,
+        w.global_stores,
+        w.global_store_sectors,
+    ];
+    let counted = [
+        simulated.matrix,
+        simulated.matrix_moves,
+        simulated.async_copies,
+        simulated.barriers,
+        simulated.shared_loads,
+        simulated.shared_load_wavefronts,
+        simulated.shared_load_wavefronts_ideal,
+        simulated.shared_store_wavefronts,
+        simulated.global_load_sectors,
+        simulated.global_stores,
+        simulated.global_store_sectors,
+    ];
+    assert_eq!(model.map(|x| x as u64), counted, "{plan:#?}");
+}
+
+/// The same on `wgmma`.
+fn assert_wgmma_counts_of(plan: &WgmmaPlan, c: &Contraction) {
+    let schedule = Schedule::Wgmma(plan.clone());
+    let simulated = check(&schedule, c, &LowerOptions::default()).unwrap().total;
+    let (schedule, small) = shrink_tensor(&schedule, c);
+    let Schedule::Wgmma(plan) = schedule else { panic!("another kind") };
+    let g = Gemm::of(&small).unwrap();
+    let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
+    let blocks = plan.tiles(&g) as f64;
+    assert_wgmma_counts(&w, blocks, &simulated);
+}
+
 #[test]
 fn the_models_counts_are_the_simulators() {
     let base = TensorPlan::plain([64, 64, 32], [32, 32], Mma::F16, 3);
@@ -197,56 +310,26 @@ fn the_models_counts_are_the_simulators() {
         for layout in ["NN", "NT", "TN"] {
             let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
             c.c.dtype = if output == DType::F16 { DType::F32 } else { output };
-            let schedule = Schedule::Mma(plan.clone());
-            let simulated = check(&schedule, &c, &LowerOptions::default()).unwrap().total;
-            let (small_plan, small) = shrink_tensor(&schedule, &c);
-            let Schedule::Mma(small_plan) = small_plan else { panic!("another kind") };
-            let g = Gemm::of(&small).unwrap();
-            let mut w = satune_extract::work::Work::default();
-            w.add(&tensor::block(&tensor::Kernel::Mma(&small_plan), &g).total(), small_plan.blocks(&g) as f64);
-            let model = [
-                w.matrix,
-                w.matrix_moves,
-                w.async_copies,
-                w.barriers,
-                w.shared_loads,
-                w.shared_load_wavefronts,
-                w.shared_load_wavefronts_ideal,
-                w.shared_store_wavefronts,
-                w.global_load_sectors,
-                w.global_stores,
-                w.global_store_sectors,
-            ];
-            let counted = [
-                simulated.matrix,
-                simulated.matrix_moves,
-                simulated.async_copies,
-                simulated.barriers,
-                simulated.shared_loads,
-                simulated.shared_load_wavefronts,
-                simulated.shared_load_wavefronts_ideal,
-                simulated.shared_store_wavefronts,
-                simulated.global_load_sectors,
-                simulated.global_stores,
-                simulated.global_store_sectors,
-            ];
-            assert_eq!(model.map(|x| x as u64), counted, "{layout} {operand:?} {plan:#?}");
+            assert_mma_counts(&plan, &c);
         }
     }
+    let other = TensorPlan { swapped: true, tile: [64, 32, 32], ..base.clone() };
+    assert_mma_counts(&other, &gemm(None, 32, 256, 512, DType::F16, DType::F32, "NT"));
+    assert_mma_counts(&base, &by_columns(gemm(None, 256, 128, 512, DType::F16, DType::F32, "TN")));
+    let bytes = TensorPlan { instruction: Mma::S8, tile: [128, 128, 64], warp: [64, 64], ..base.clone() };
+    assert_mma_counts(&bytes, &by_columns(gemm(None, 256, 128, 512, DType::I8, DType::I32, "TN")));
+    assert_mma_counts(&TensorPlan { split_k: 2, ..base }, &gemm(Some(3), 128, 128, 512, DType::F16, DType::F32, "NN"));
     let plan = WgmmaPlan::plain([128, 64, 64], 2, 3);
     for (split_k, cluster, layout) in
         [(1, [1, 1], "NT"), (2, [1, 1], "TN"), (1, [2, 1], "TN"), (1, [1, 2], "NT"), (2, [2, 2], "NT")]
     {
         let c = gemm(None, 256, 128, 1024, DType::F16, DType::F32, layout);
-        let schedule = Schedule::Wgmma(WgmmaPlan { split_k, cluster, ..plan.clone() });
-        let simulated = check(&schedule, &c, &LowerOptions::default()).unwrap().total;
-        let (schedule, small) = shrink_tensor(&schedule, &c);
-        let Schedule::Wgmma(plan) = schedule else { panic!("another kind") };
-        let g = Gemm::of(&small).unwrap();
-        let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
-        let blocks = plan.tiles(&g) as f64;
-        assert_wgmma_counts(&w, blocks, &simulated);
+        assert_wgmma_counts_of(&WgmmaPlan { split_k, cluster, ..plan.clone() }, &c);
     }
+    let decode = WgmmaPlan { swapped: true, cluster: [2, 1], ..WgmmaPlan::plain([64, 16, 64], 1, 3) };
+    assert_wgmma_counts_of(&decode, &gemm(None, 16, 256, 1024, DType::F16, DType::F32, "NT"));
+    assert_wgmma_counts_of(&plan, &by_columns(gemm(None, 256, 128, 1024, DType::F16, DType::F32, "NN")));
+    assert_wgmma_counts_of(&plan, &gemm(Some(2), 128, 128, 1024, DType::F16, DType::F32, "TN"));
 }
 
 /// The counts of a kernel on `wgmma`: what the TMA and `wgmma` do to shared memory among them.
@@ -289,15 +372,23 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
         store: TileStore::Tma,
         ..WgmmaPlan::plain([128, 128, 64], 2, 2)
     };
-    let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
-    let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
-    assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
+    // Its columns, in boxes of 24 of them.
+    let decode = WgmmaPlan { swapped: true, store: TileStore::Tma, ..WgmmaPlan::plain([128, 24, 64], 2, 2) };
+    let few = Gemm::plain("gemm", [48, 256, 512], DType::F16, DType::F16, "NN");
+    for (g, plan) in [(g, plan), (few, decode)] {
+        let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
+        let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
+        assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
+    }
 }
 
 fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
-    let problem = operators::parse(operator).unwrap();
+    explored_problem(&operators::parse(operator).unwrap(), gpu_name, top, diverse)
+}
+
+fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, diverse: bool) -> Report {
     let request = Request { gpu: gpu(gpu_name), top, diverse, limit: MINUTE, compile: false };
-    let report = explore(&problem, &request, &satune::progress::Quiet).unwrap();
+    let report = explore(problem, &request, &satune::progress::Quiet).unwrap();
     assert!(report.bugs.is_empty(), "{:#?}", report.bugs);
     assert!(report.proved_optimal);
     assert_eq!(report.candidates.len(), top);
@@ -397,4 +488,23 @@ fn epilogues_that_operators_spell_are_fused() {
 fn explore_gives_tensor_cores_to_products_with_epilogues() {
     let report = explored("gemm:256,256,256,bf16,TN,out=bf16,bias,gelu", "a100", 2, true);
     assert!(report.candidates.iter().all(|c| matches!(c.plan, Schedule::Mma(_))));
+}
+
+/// Batches, few rows, and results by columns get tensor cores too.
+#[test]
+fn explore_gives_tensor_cores_to_other_forms() {
+    let many = explored("bmm:4,256,256,128,bf16,TN", "h200", 1, false);
+    assert!(matches!(many.candidates[0].plan, Schedule::Wgmma(_)), "{:?}", many.candidates[0].plan);
+    let many = explored("bmm:4,128,128,64,f16,NN", "a100", 1, false);
+    assert!(matches!(many.candidates[0].plan, Schedule::Mma(_)));
+    let few = explored("gemm:24,512,512,bf16,NT,out=bf16,bias", "h200", 1, false);
+    assert!(is_swapped(&few.candidates[0].plan), "{:?}", few.candidates[0].plan);
+    let columns = by_columns(gemm(None, 256, 128, 256, DType::BF16, DType::F32, "NT"));
+    let script = operators::script(&columns);
+    let program = satune_ir::tvmscript::parse(&script).unwrap();
+    let contraction = satune_rewrites::space::contraction(&program).unwrap();
+    assert_eq!(contraction.c.dims.len(), 2);
+    let problem = operators::Problem { name: "columns".into(), script, program, contraction, tf32: false };
+    let report = explored_problem(&problem, "h200", 1, false);
+    assert!(report.candidates[0].plan.cores().is_none());
 }

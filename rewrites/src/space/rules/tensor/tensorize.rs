@@ -82,12 +82,14 @@ pub(super) fn teams(offer: &Offer, engine: &mut Engine<'_>, node: &Term, state: 
     if !begins(offer, node, state) {
         return list;
     }
-    let rows = engine.holds(Condition::WgmmaRows, wgmma_conditions::rows(gemm).is_ok());
+    let step = 128 / i64::from(gemm.operand.bytes());
+    let rows = wgmma_conditions::rows(gemm).is_ok() && wgmma_conditions::split(gemm, step, 1).is_ok();
+    let rows = engine.holds(Condition::WgmmaRows, rows);
     let operands = engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm).is_ok());
     if !rows || !operands {
         return list;
     }
-    let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
+    let tile = [state.tile.m, state.tile.n, step];
     let along = |extent: i64, tile: i64| extent / tile + i64::from(extent % tile > 0);
     let parts = if state.c == Place::Workspace { gemm.k / state.tile.k } else { 1 };
     let tiles = gemm.batch * along(gemm.m, tile[0]) * along(gemm.n, tile[1]) * parts;
