@@ -19,6 +19,24 @@ pub struct Problem {
     pub tf32: bool,
 }
 
+impl Problem {
+    /// The product of a contraction, without what is done with its sums.
+    ///
+    /// # Errors
+    /// Where it is none of matrices.
+    pub fn product_of(contraction: &Contraction, tf32: bool) -> Result<Problem, String> {
+        let mut plain = Contraction { epilogue: None, ..contraction.clone() };
+        plain.c.dtype = plain.accumulate;
+        for (operand, name) in [(&mut plain.a, "A"), (&mut plain.b, "B"), (&mut plain.c, "C")] {
+            operand.name = name.into();
+        }
+        let script = script(&plain);
+        let program = tvmscript::parse(&script).map_err(|e| e.to_string())?;
+        let contraction = satune_rewrites::space::contraction(&program).map_err(|e| e.to_string())?;
+        Ok(Problem { name: "the product alone".into(), script, program, contraction, tf32 })
+    }
+}
+
 /// Why a text names no operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("operator `{text}`: {reason}; {remedy}")]
@@ -43,7 +61,11 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     if let Some(rest) = text.strip_prefix("gemm_bias_relu:") {
         return gemm_bias_relu(text, rest);
     }
-    let form = "write gemm:M,N,K,dtype[,layout][,options] or bmm:B,M,N,K,dtype[,layout][,options], for instance gemm:4096,4096,4096,bf16,TN,out=bf16, or one of gemm_bias_relu, rowsum, mean, softmax, transpose, gemv, relu_chain";
+    let form = &format!(
+        "write gemm:M,N,K,dtype[,layout][,options] or bmm:B,M,N,K,dtype[,layout][,options], for instance \
+         gemm:4096,4096,4096,bf16,TN,out=bf16, or one of gemm_bias_relu, {}",
+        crate::streaming::list()
+    );
     let Some((operator, rest)) = text.split_once(':') else {
         return Err(error("there is no `:` after the operator's name".into(), form));
     };

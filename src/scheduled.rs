@@ -45,6 +45,12 @@ pub enum ScheduledError {
     /// The generator of tensor-core kernels refuses.
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    /// A schedule on tensor cores has no trace.
+    #[error(transparent)]
+    Untraced(#[from] space::Untraced),
+    /// The scheduled program is none of a plan on tensor cores.
+    #[error(transparent)]
+    Read(#[from] space::ReadError),
     /// The scheduled program does not mean what the source means.
     #[error("the scheduled program differs from its source: {0}")]
     Meaning(String),
@@ -61,7 +67,7 @@ pub enum ScheduledError {
 /// A schedule on its way to kernels.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
-    /// The calls that make it; none where the kernels come from the generator for tensor cores.
+    /// The calls that make it; none where a plan on tensor cores has decisions that no primitives are known for.
     pub trace: Trace,
     /// The program that they make; then the source itself.
     pub program: Program,
@@ -92,12 +98,13 @@ fn remedy(error: &ScheduleError) -> String {
     format!("; {}", error.remedy)
 }
 
-/// The trace of a schedule; empty for one on tensor cores, which a generator lowers.
+/// The trace of a schedule; empty for one on tensor cores with decisions that no primitives are known for.
 pub fn trace(schedule: &Schedule, contraction: &Contraction) -> Trace {
     match schedule {
         Schedule::Cores(plan) => space::trace(plan, contraction),
-        // A contraction has no streaming schedules; those of tensor cores come from a generator.
-        Schedule::Stream(_) | Schedule::Mma(_) | Schedule::Wgmma(_) => Trace::default(),
+        // A contraction has no streaming schedules.
+        Schedule::Stream(_) => Trace::default(),
+        Schedule::Mma(_) | Schedule::Wgmma(_) => space::tensor_trace(schedule, contraction).unwrap_or_default(),
     }
 }
 
@@ -114,10 +121,7 @@ pub fn of_schedule(
     match schedule {
         Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
         Schedule::Stream(_) => Err(ScheduledError::Kind),
-        Schedule::Mma(_) | Schedule::Wgmma(_) => {
-            let module = generate(source, schedule, contraction)?;
-            Ok(Scheduled { trace: Trace::default(), program: source.clone(), module })
-        }
+        Schedule::Mma(_) | Schedule::Wgmma(_) => tensor::of_schedule(source, schedule, contraction),
     }
 }
 
@@ -134,20 +138,29 @@ pub fn of_plan(
     of_trace(source, space::trace(plan, contraction), options)
 }
 
-/// Replays a trace on its source program, checks that a GPU can run the result ([`gpu_check`]), and lowers it.
+/// Replays a trace on its source program, checks that a GPU can run the result ([`gpu_check`]), and lowers it. A program on
+/// tensor cores is read as a plan, and the generator makes its kernels.
 ///
 /// # Errors
 /// See [`ScheduledError`].
 pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
+    let program = replayed(source, &trace)?;
+    if space::on_tensor_cores(&program) {
+        return tensor::of_program(source, trace, program);
+    }
+    gpu_check::check(&program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
+    let module = lower(&program, options)?;
+    Ok(Scheduled { trace, program, module })
+}
+
+/// The program that a trace makes.
+fn replayed(source: &Program, trace: &Trace) -> Result<Program, ScheduledError> {
     let (results, schedule) = replay_strict(source, &trace.calls).map_err(ScheduledError::Source)?;
     if let Some((index, error)) = results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e))) {
         let op = trace.calls.get(index).map(|c| c.op.clone()).unwrap_or_default();
         return Err(ScheduledError::Refused { index, op, detail: error.detail.clone() });
     }
-    let program = schedule.program().clone();
-    gpu_check::check(&program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
-    let module = lower(&program, options)?;
-    Ok(Scheduled { trace, program, module })
+    Ok(schedule.into_program())
 }
 
 /// What the simulator counted.

@@ -94,6 +94,11 @@ pub trait Workload: Sync {
         }
     }
 
+    /// Whether tensor cores may round factors in f32 to tf32.
+    fn allows_tf32(&self) -> bool {
+        false
+    }
+
     /// The primitive calls of a schedule; none where a generator makes its kernels, or it is of another kind.
     fn trace(&self, schedule: &Schedule) -> Trace {
         match (self.kind(), schedule) {
@@ -232,6 +237,10 @@ impl Workload for crate::operators::Problem {
 
     fn kind(&self) -> Kind<'_> {
         Kind::Contraction(&self.contraction)
+    }
+
+    fn allows_tf32(&self) -> bool {
+        self.tf32
     }
 }
 

@@ -55,11 +55,22 @@ struct Context {
     matrix: matrix::Flights,
 }
 
+/// A load of one element per thread.
+struct Loaded {
+    array: ArrayId,
+    index: Index,
+    mask: Mask,
+    values: Vec<f64>,
+}
+
 /// Runs clusters one after the other over one memory.
 pub(super) struct Runner<'k> {
     kernel: &'k Kernel,
     /// Whether floats are held in `f64`.
     double: bool,
+    /// What the current statement has loaded from memory. Nothing is written while its value is computed, so that
+    /// compilers load an element once, however often it stands there.
+    loaded: Vec<Loaded>,
     threads: usize,
     memory: Vec<Option<Tracked>>,
     /// What the cluster's blocks have of their own; that of the current one is in the runner's own fields.
@@ -90,6 +101,7 @@ impl<'k> Runner<'k> {
         Ok(Runner {
             kernel,
             double,
+            loaded: Vec::new(),
             threads,
             memory,
             registers: sizes.iter().map(|n| vec![f64::NAN; *n]).collect(),

@@ -1,6 +1,7 @@
 //! Programs of several blocks: one kernel or several, rows kept in registers or shared memory between the stages.
 use crate::compiles::compile;
-use crate::reductions::{every_barrier_is_needed, loop_tags, lowered, parse, simulated, text};
+use crate::reductions::{every_barrier_is_needed, loop_tags, lowered, parse, simulated};
+use crate::simulated::text;
 use satune::agreement::Agreement;
 use satune::compile::Job;
 use satune::lower::program::Module;

@@ -1,9 +1,10 @@
 //! Reductions over threads: scheduled with the primitives, interpreted, lowered, simulated, compiled.
 use crate::compiles::compile;
+use crate::simulated::{run, text};
 use satune::agreement::Agreement;
 use satune::compile::Job;
 use satune::kernel::{Kernel, Stmt};
-use satune::lower::program::{lower, Argument, LowerOptions, Module};
+use satune::lower::program::{lower, LowerOptions, Module};
 use satune::simulate::{self, Counts, FaultKind};
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::bind::bind;
@@ -30,33 +31,15 @@ pub fn lowered(program: &Program) -> Module {
     lower(program, &options).unwrap_or_else(|e| panic!("{e}\n{}", tvmscript::print(program)))
 }
 
-pub fn text(module: &Module) -> String {
-    module.kernels.iter().map(satune::cuda::print).collect()
-}
-
 /// Runs the kernels on random inputs of the source, and compares with what the source means.
 pub fn simulated(source: &Program, module: &Module) -> Vec<Counts> {
     let inputs = interp::random_inputs(source, 5).unwrap();
     let expected = interp::run(source, &inputs).unwrap();
     let mut params: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();
-    let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
     let mut counts = Vec::new();
-    for (kernel, args) in module.kernels.iter().zip(&module.args) {
-        let take = |a: &Argument| match a {
-            Argument::Param(i) => params[*i].clone(),
-            Argument::Workspace(i) => spaces[*i].clone(),
-        };
-        let mut values: Vec<Vec<f64>> = args.iter().map(take).collect();
-        let report = simulate::run(kernel, &mut values, &simulate::Options::default());
-        let report = report.unwrap_or_else(|fault| panic!("{fault}\n{}", satune::cuda::print(kernel)));
+    for (kernel, report) in module.kernels.iter().zip(run(module, &mut params)) {
         assert_eq!(report.unwritten, 0, "{}", satune::cuda::print(kernel));
         counts.push(report.total);
-        for (a, value) in args.iter().zip(values) {
-            match a {
-                Argument::Param(i) => params[*i] = value,
-                Argument::Workspace(i) => spaces[*i] = value,
-            }
-        }
     }
     let agreement = Agreement::of(source);
     for (want, got) in expected.iter().zip(&params) {

@@ -138,6 +138,54 @@ fn extraction_equals_brute_force_with_both_kinds() {
     assert!(kinds.iter().all(|n| *n >= 10) && swapped >= 10);
 }
 
+/// What L2 is asked for and the order of steps cost nothing, several resident blocks may be asked for, and shared memory
+/// suffices for every ring: the k-th best time is that of many programs.
+#[test]
+fn extraction_equals_brute_force_where_much_costs_the_same() {
+    for (name, k, ragged) in [("h200", 2048, 0), ("a100", 4096, 0), ("a100", 512, 3)] {
+        let gpu = gpu(name);
+        let c = gemm(None, 16, 64 - ragged, k, DType::BF16, DType::F32, "NN");
+        let offered = TensorMenu {
+            tile_m: vec![16],
+            tile_n: vec![32, 64],
+            tile_k: vec![32],
+            threads: vec![32, 64],
+            stages: vec![2, 4],
+            slack: vec![0, 2],
+            loops: vec![false],
+            layouts: vec![TileLayout::Xor(8)],
+            copy_bytes: vec![16],
+            copy_orders: vec![CopyOrder::Rows],
+            copy_loops: vec![false],
+            copy_steps: 1,
+            prefetch: vec![0, 128],
+            matrices: vec![4],
+            min_blocks: vec![2, 4],
+            consumers: vec![],
+            ..TensorMenu::of(&c, &tensor_cores(&gpu))
+        };
+        let rules: Vec<_> = rules::all().into_iter().chain(rules::tensor::all(&c, offered)).collect();
+        let space = saturate(&c, limits(&gpu), &few(&[]), &rules, Fuel::default()).unwrap();
+        let terms = space.programs(space.root);
+        let plans: HashSet<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
+        let mut times: Vec<f64> = plans.iter().filter_map(|p| predict(p, &c, &gpu).ok()).map(|c| c.ms).collect();
+        times.sort_by(f64::total_cmp);
+        let alike = times.iter().filter(|t| **t == times[0]).count();
+        println!("{name}: {} programs, {alike} are the best", times.len());
+        assert!(alike > 8);
+        for wanted in [8, alike + 5] {
+            let found = best(&space, &gpu, Query { k: wanted, diverse: false, limit: MINUTE });
+            assert!(found.proved);
+            let got: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
+            assert_eq!(got.len(), wanted);
+            assert!(got.iter().zip(&times).all(|(g, w)| (g - w).abs() <= 1e-12 * w), "{name} {wanted}: {got:?}");
+            let distinct: HashSet<&Schedule> = found.candidates.iter().map(|c| &c.plan).collect();
+            assert_eq!(distinct.len(), wanted);
+        }
+    }
+}
+
 /// A random schedule whose tile is small enough to be simulated quickly.
 fn random(space: &Space, counts: &Counts, rng: &mut rand::rngs::StdRng) -> Schedule {
     loop {

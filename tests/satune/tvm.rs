@@ -159,6 +159,8 @@ fn tvm_makes_the_same_streaming_programs() {
         "transpose:96,200,f32",
         "transpose:128,128,f16",
         "relu_chain:64,1000,f32",
+        "layernorm:64,1000,f32",
+        "rmsnorm:32,512,bf16",
     ] {
         let source = tvmscript::parse(&streaming::script(operator).unwrap()).unwrap();
         let problem = streams(&source).unwrap();

@@ -1,10 +1,13 @@
 //! The cost of schedules on tensor cores, and the k best of them.
 //!
-//! [`work`] counts exactly, [`time`] is the formula, [`search`] finds the k best of a space's tensor-core part. The
+//! [`work`] counts exactly, [`time`] is the formula, [`search`] finds the k best of a space's tensor-core part (of
+//! `mma.sync`, [`deals`]). The
 //! resources are those of every schedule (issue slots, shared memory's wavefronts, L2, DRAM) and the tensor cores.
+mod deals;
 mod operands;
 mod search;
 mod time;
+mod traffic;
 mod work;
 
 pub(crate) use search::search;
@@ -107,6 +110,9 @@ pub fn cost_of(kernel: &Kernel<'_>, contraction: &Contraction, gpu: &Descriptor)
     }
     .map_err(|e| Infeasible::Tensor(e.to_string()))?;
     let inner = time::Inner::of(kernel, &gemm, gpu)?;
-    let outer = time::Outer::of(&kernel.loops(&gemm), &inner, contraction, gpu);
+    let loops = kernel.loops(&gemm);
+    let moved = time::moved(&loops, (inner.tile, inner.k_part), inner.resident, contraction, gpu);
+    let count = loops.iter().map(|l| l.extent).product();
+    let outer = time::Outer::moving(moved, count, &inner, contraction, gpu);
     Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, work::block(kernel, &gemm)))
 }

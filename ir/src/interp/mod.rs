@@ -28,7 +28,7 @@ mod run;
 mod tests;
 mod value;
 
-pub use compare::{equal_on, equal_on_inputs, random_inputs, Difference, Which};
+pub use compare::{equal_on, equal_on_inputs, first_uses, random_inputs, Difference, FirstUse, Which};
 pub use double::{doubled, in_double};
 pub use fault::{Access, Fault, Place};
 pub use value::{Array, Scalar};

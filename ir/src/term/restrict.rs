@@ -1,7 +1,7 @@
 //! A part of a space: the programs that keep to some decisions.
 use super::{Space, TermLanguage};
 use egg::Id;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 impl<T: TermLanguage> Space<T> {
     /// The programs whose every node is kept. Nodes that then lead nowhere are left out too, so that the root of a part
@@ -29,6 +29,23 @@ impl<T: TermLanguage> Space<T> {
             made_by: self.made_by.clone(),
             report: self.report.clone(),
         }
+    }
+
+    /// Whether there is a program whose every node is kept.
+    pub fn has_program(&self, keep: &dyn Fn(Id, &T) -> bool) -> bool {
+        self.leads(self.egraph.find(self.root), keep, &mut FxHashMap::default())
+    }
+
+    /// Whether a class has such a program; `known` are the classes that were asked before.
+    fn leads(&self, class: Id, keep: &dyn Fn(Id, &T) -> bool, known: &mut FxHashMap<Id, bool>) -> bool {
+        if let Some(known) = known.get(&class) {
+            return *known;
+        }
+        let found = self.choices(class).any(|node| {
+            keep(class, node) && node.children().iter().all(|c| self.leads(self.egraph.find(*c), keep, known))
+        });
+        known.insert(class, found);
+        found
     }
 
     /// Whether there is a program at all, in a space made by [`Space::restricted`].

@@ -141,14 +141,6 @@ fn tile_text([m, n, _]: [i64; 3], swapped: bool) -> String {
     }
 }
 
-fn swapped_text(swapped: bool) -> &'static str {
-    if swapped {
-        " swapped"
-    } else {
-        ""
-    }
-}
-
 impl From<Plan> for Schedule {
     fn from(plan: Plan) -> Schedule {
         Schedule::Cores(plan)

@@ -245,6 +245,15 @@ impl State {
         State { tile: Tile { m: n, n: m, k }, a: self.b, b: self.a, swapped: !self.swapped, ..self }
     }
 
+    /// The tile in terms of the product, whichever way it is computed.
+    pub fn product_tile(&self) -> Tile {
+        if self.swapped {
+            self.transposed().tile
+        } else {
+            self.tile
+        }
+    }
+
     /// The same state with an operand elsewhere.
     pub fn with_place(mut self, side: Side, place: Place) -> State {
         match side {

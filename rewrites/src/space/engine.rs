@@ -53,6 +53,24 @@ pub enum SaturationError {
     Empty,
 }
 
+/// What is said of a side condition: whether it is met, or what does not hold.
+pub trait Verdict {
+    /// Whether it is met.
+    fn is_met(&self) -> bool;
+}
+
+impl Verdict for bool {
+    fn is_met(&self) -> bool {
+        *self
+    }
+}
+
+impl<E> Verdict for Result<(), E> {
+    fn is_met(&self) -> bool {
+        self.is_ok()
+    }
+}
+
 /// A rule's view of the e-graph.
 pub struct Engine<'a, T: Explored = Term> {
     egraph: Graph<T>,
@@ -78,8 +96,8 @@ impl<'a, T: Explored> Engine<'a, T> {
     }
 
     /// Whether a side condition is met; always so where a test has removed it.
-    pub fn holds(&self, condition: T::Condition, met: bool) -> bool {
-        met || self.removed == Some(condition)
+    pub fn holds(&self, condition: T::Condition, verdict: impl Verdict) -> bool {
+        verdict.is_met() || self.removed == Some(condition)
     }
 
     /// The class of everything that equals the plain nest of a state.

@@ -1,6 +1,8 @@
 //! The space of a contraction's schedules: encoding, rules, saturation.
 mod condition;
+pub mod conditions;
 mod derive;
+mod derive_tensor;
 mod encode;
 mod engine;
 mod epilogue;
@@ -11,6 +13,7 @@ mod writer;
 
 pub use condition::Condition;
 pub use derive::trace;
+pub use derive_tensor::{on_tensor_cores, read_plan, tensor_trace, ReadError, Untraced};
 pub use encode::{contraction, EncodeError};
-pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError};
+pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError, Verdict};
 pub use menu::{Fuel, Limits, Menu};

@@ -99,7 +99,10 @@ impl<'a, W: Askable> Asked<'a, W> {
         if parts.is_empty() || missing.is_some() {
             answer.reasons = problem.broken(&question.fixed, gpu);
             if answer.reasons.is_empty() {
-                answer.reasons = conflict(space, &question.fixed);
+                answer.reasons = match answer.stopped_by {
+                    Some(_) => vec!["no condition that shows in one or two decisions forbids it".into()],
+                    None => conflict(space, &question.fixed),
+                };
             }
             answer.reasons.extend(missing);
             return Ok(answer);
@@ -136,6 +139,9 @@ impl<'a, W: Askable> Asked<'a, W> {
 
 /// The programs that keep to a question, in parts that do not overlap; parts without programs are left out.
 fn parts<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> Vec<Space<F::Term>> {
+    if !has_any(space, fixed) {
+        return Vec::new();
+    }
     let part = |fixed: F| space.restricted(&|class, node| fixed.keeps(space, class, node));
     // What single nodes say comes first: it leaves little for the products.
     let variants = fixed.variants();
@@ -153,10 +159,23 @@ fn parts<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> Vec<Space<F::Term>> {
         .collect()
 }
 
+/// Said of a schedule every decision of which the space offers, but not together.
+pub(super) const NOT_HELD: &str = "the space does not hold this very schedule";
+
+/// Any schedule that keeps to a question, where there is one.
+pub(super) fn only<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> Option<Schedule> {
+    any(&space.restricted(&|class, node| fixed.keeps(space, class, node)))
+}
+
 /// Any program of a space.
 fn any<T: Searched>(space: &Space<T>) -> Option<Schedule> {
     let mut rng = <rand::rngs::StdRng as rand::SeedableRng>::seed_from_u64(0);
     T::schedule(&Counts::of(space).sample(space, &mut rng)?, space.problem()).ok()
+}
+
+/// Whether some program keeps to a question.
+fn has_any<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> bool {
+    fixed.variants().iter().any(|f| space.has_program(&|class, node| f.keeps(space, class, node)))
 }
 
 /// Decisions of which any one left free would do: what is fixed contradicts itself there.
@@ -164,7 +183,7 @@ fn conflict<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> Vec<String> {
     let enough: Vec<String> = fixed
         .freer()
         .into_iter()
-        .filter(|(_, freer)| freer != fixed && !parts(space, freer).is_empty())
+        .filter(|(_, freer)| freer != fixed && has_any(space, freer))
         .map(|(name, _)| name)
         .collect();
     if enough.is_empty() {

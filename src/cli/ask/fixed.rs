@@ -1,4 +1,5 @@
-//! What a question fixes, and which programs of a space keep to it.
+//! What a question fixes of a product's schedules, and which programs of a space keep to it.
+use super::tensor::{Kind, MmaFixed, WgmmaFixed};
 use egg::{Id, Language};
 use satune_ir::term::{Axis, Fill, Layout, Pair, Pipe, Plan, Role, Side, Space, Stage, Term};
 
@@ -34,6 +35,15 @@ impl Operand {
             || self.fill_unroll.is_some()
     }
 
+    /// Layouts that it may have, of those whose rows are padded by so much or not.
+    pub fn layouts(&self, pad: u32) -> Vec<Layout> {
+        let pads = self.pad.map_or(vec![0, pad], |p| vec![p]);
+        let both = [true, false].into_iter().flat_map(|k| [false, true].map(|swizzle| (k, swizzle)));
+        let all =
+            both.flat_map(|(k_major, swizzle)| pads.iter().map(move |pad| Layout { k_major, pad: *pad, swizzle }));
+        all.filter(|layout| self.layout_fits(*layout)).collect()
+    }
+
     fn layout_fits(&self, layout: Layout) -> bool {
         self.shared != Some(false)
             && self.k_major.is_none_or(|k| k == layout.k_major)
@@ -42,9 +52,15 @@ impl Operand {
     }
 }
 
-/// What a question fixes; the rest is free.
+/// What a question fixes; the rest is free. What all kinds of schedules have, and what those on single threads have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Fixed {
+    /// What multiplies.
+    pub kind: Option<Kind>,
+    /// The transposed product is computed, on tensor cores.
+    pub swapped: Option<bool>,
+    pub mma: MmaFixed,
+    pub wgmma: WgmmaFixed,
     pub block: Option<Pair>,
     pub k: Option<i64>,
     pub step: Option<i64>,
@@ -105,6 +121,9 @@ impl Fixed {
         let group = plan.blocks.iter().find(|l| l.group).map(|l| (l.axis, l.extent));
         let both = group.is_some() || tiled.iter().all(|l| l.extent > 1);
         Fixed {
+            kind: Some(Kind::Cores),
+            mma: MmaFixed::default(),
+            wgmma: WgmmaFixed::default(),
             block: Some(plan.tile),
             k: Some(plan.k_tile),
             step: Some(plan.k_step),
@@ -172,7 +191,8 @@ impl Fixed {
             Term::Split(_) => self.split.is_none_or(|s| s > 1),
             Term::Grid(_) => self.split.is_none_or(|s| s == 1),
             Term::Cta { threads, .. } => {
-                self.threads.is_none_or(|t| t == *threads)
+                self.kinds().contains(&Kind::Cores)
+                    && self.threads.is_none_or(|t| t == *threads)
                     && self.block.is_none_or(|b| (b.m, b.n) == (state.tile.m, state.tile.n))
             }
             Term::Write(_) => self.accumulators != Some(false) && self.init_hoisted != Some(false),
@@ -205,6 +225,9 @@ impl Fixed {
                     }
                     _ => self.keeps_loop((*axis, *role), (*extent, *total), state.stage, body.stage),
                 }
+            }
+            Term::Tensor { .. } | Term::Dealt { .. } | Term::Operand { .. } | Term::Matrix { .. } => {
+                self.keeps_tensor(space, state, node)
             }
             _ => true,
         }

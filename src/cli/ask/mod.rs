@@ -1,10 +1,11 @@
 //! `why-not`: what stands between a schedule and the top.
 mod answer;
 mod contraction;
+mod cores;
 mod fixed;
-mod legal;
 mod parse;
 mod stream;
+mod tensor;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ pub(super) struct Args {
     #[command(flatten)]
     target: Target,
     /// Questions, each what is fixed of a schedule: "block 128x128, k 8, registers 8x8, A k-major pad 4, split 1"
-    #[arg(long_help = format!("Questions, each what is fixed of a schedule; the rest is free. Known of products: {}. Known of streaming programs: {}", parse::WORDS, stream::WORDS))]
+    #[arg(long_help = format!("Questions, each what is fixed of a schedule; the rest is free. Known of products: {}. On tensor cores: {}. Known of streaming programs: {}", parse::WORDS, tensor::WORDS, stream::WORDS))]
     schedules: Vec<String>,
     /// A trace that `explore` wrote (NAME.trace.json beside its candidates.json)
     #[arg(long)]

@@ -87,6 +87,22 @@ pub enum TensorError {
     /// Steps along k that cannot be dealt out evenly.
     #[error("stream-K: {0}")]
     StreamK(&'static str),
+    /// More registers than a thread can have.
+    #[error("{need} registers for a thread at least; {most} are left to each")]
+    Registers {
+        /// What is needed.
+        need: i64,
+        /// What there is.
+        most: i64,
+    },
+    /// A part of k ends within a tile.
+    #[error("a part of k has {part} values, which tiles of {tile} do not divide")]
+    Part {
+        /// Values of k in a part.
+        part: i64,
+        /// Those of a tile.
+        tile: i64,
+    },
     /// More parts than tiles along k.
     #[error("{parts} parts of {tiles} tiles along k")]
     Split {

@@ -115,7 +115,7 @@ impl TensorPlan {
         problem(gemm)?;
         operands(gemm, self.instruction)?;
         warps([self.tile[0], self.tile[1]], self.warp)?;
-        multiple("block tile k", self.tile[2], i64::from(self.instruction.k()))?;
+        whole_steps(self.instruction, self.tile[2])?;
         multiple("raster group", self.raster.group, 1)?;
         multiple("split_k", self.split_k, 1)?;
         threads(self.threads())?;
@@ -165,7 +165,7 @@ impl TensorPlan {
                 "mma.sync {:?}{}, {}{}",
                 self.instruction,
                 swapped_text(self.swapped),
-                self.raster.text(),
+                self.raster.oriented(self.swapped).text(),
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
             format!(
@@ -198,9 +198,9 @@ impl TensorPlan {
 }
 
 /// What a plan's description says of its operands.
-pub(super) fn swapped_text(swapped: bool) -> &'static str {
+pub(in crate::term) fn swapped_text(swapped: bool) -> &'static str {
     if swapped {
-        " of B^T A^T"
+        " swapped"
     } else {
         ""
     }
@@ -292,9 +292,26 @@ pub fn ring(gemm: &Gemm, tile: [i64; 3], stages: u32) -> Result<(), TensorError>
     if !(2..=16).contains(&stages) {
         return Err(TensorError::Stages(stages));
     }
-    let bytes = ring_bytes(gemm, tile, stages);
-    if bytes > MOST_SHARED {
-        return Err(TensorError::Shared { bytes, most: MOST_SHARED });
+    shared_fits(ring_bytes(gemm, tile, stages), MOST_SHARED)
+}
+
+/// A block's shared memory is there.
+pub fn shared_fits(bytes: i64, most: i64) -> Result<(), TensorError> {
+    if bytes > most {
+        return Err(TensorError::Shared { bytes, most });
+    }
+    Ok(())
+}
+
+/// Whole instructions make a tile along k.
+pub fn whole_steps(op: Mma, tile_k: i64) -> Result<(), TensorError> {
+    multiple("block tile k", tile_k, i64::from(op.k()))
+}
+
+/// The whole of k may end within a tile; a part of it may not.
+pub fn whole_parts(gemm: &Gemm, part: i64, tile_k: i64) -> Result<(), TensorError> {
+    if part != gemm.k && part % tile_k.max(1) != 0 {
+        return Err(TensorError::Part { part, tile: tile_k });
     }
     Ok(())
 }
@@ -351,6 +368,33 @@ pub fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
 pub fn registers(warp: [i64; 2], copies: i64) -> i64 {
     let words = |extent: i64| extent / 16 * 4;
     warp[0] * warp[1] / 32 + 2 * (words(warp[0]) + words(warp[1])) + 40 + copies
+}
+
+/// [`registers`] where operands' copies, of so many bytes each, take as few as they can.
+pub fn least_registers(gemm: &Gemm, [m, n, k]: [i64; 3], warp: [i64; 2], threads: i64, bytes: [u32; 2]) -> i64 {
+    let least = |side, extent, bytes| {
+        let of = |rolled| {
+            let plan = OperandPlan { bytes, rolled, ..OperandPlan::default() };
+            operand::copy_registers(gemm, side, [extent, k], threads, &plan)
+        };
+        of(false).min(of(true))
+    };
+    registers(warp, least(Side::A, m, bytes[0]) + least(Side::B, n, bytes[1]))
+}
+
+/// Registers of a thread that are planned with, at most: the estimate may be a few short of the compiler's 255.
+const MOST_REGISTERS: i64 = 248;
+
+/// So many registers of a thread are left by the blocks that are to be resident, of 65536 in steps of 8 per thread, and to a
+/// thread of the GPU.
+pub fn registers_fit(need: i64, threads: i64, min_blocks: Option<u32>, of_thread: i64) -> Result<(), TensorError> {
+    let resident = i64::from(min_blocks.unwrap_or(1).max(1));
+    let left = 65536 / (resident * threads.max(1)) / 8 * 8;
+    let most = MOST_REGISTERS.min(of_thread).min(left);
+    if need > most {
+        return Err(TensorError::Registers { need, most });
+    }
+    Ok(())
 }
 
 impl TensorPlan {

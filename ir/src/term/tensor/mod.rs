@@ -16,6 +16,7 @@ mod wgmma;
 pub use error::TensorError;
 pub use gemm::{Activation, Epilogue, Gemm, NotGemm};
 pub use instruction::Mma;
+pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
 pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};
 pub use node::{Kind, Matrix, MmaLoop, TensorNode, TensorStage};
@@ -27,7 +28,8 @@ pub use wgmma::{TileStore, WgmmaPlan};
 /// The conditions of `mma.sync` plans, one by one.
 pub mod mma_conditions {
     pub use super::mma::{
-        instructions, k_loop, operands, problem, registers, ring, rows, sets, split, store, threads, warps,
+        instructions, k_loop, least_registers, operands, problem, registers, registers_fit, ring, rows, sets,
+        shared_fits, split, store, threads, warps, whole_parts, whole_steps,
     };
     pub use super::operand::{
         copies, copy_elements, copy_registers, hangs_over, is_async, layout, matrices, rows_along_k, steps, tile_rows,

@@ -153,6 +153,8 @@ pub enum TensorStage {
     Issue {
         /// Instruction.
         op: Mma,
+        /// The operand.
+        side: Side,
         /// There are several copies per thread.
         several: bool,
         /// They can be unrolled.
@@ -211,7 +213,7 @@ pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<Stat
                 && (grid || way.m_outer)
         }
         (Matrix::Copy { bytes, .. }, TensorStage::Copy(..)) => block && matches!(bytes, 4 | 8 | 16),
-        (Matrix::Issue { rolled, step, prefetch }, TensorStage::Issue { op, several, unrolls, asynchronous }) => {
+        (Matrix::Issue { rolled, step, prefetch }, TensorStage::Issue { op, several, unrolls, asynchronous, .. }) => {
             (asynchronous || *prefetch == 0)
                 && (if *rolled { several } else { unrolls })
                 && super::operand::steps(op, state.tile.k).contains(step)
@@ -257,7 +259,7 @@ pub(in crate::term) fn operand_state(
     let fits = s == side
         && l == layout
         && load.stage == Stage::Tensor(TensorStage::Load(op, side, layout))
-        && matches!(issue.stage, Stage::Tensor(TensorStage::Issue { op: o, .. }) if o == op)
+        && matches!(issue.stage, Stage::Tensor(TensorStage::Issue { op: o, side: s, .. }) if o == op && s == side)
         && issue.tile.k == copy.tile.k
         && load.tile.k == copy.tile.k
         && copy.tile.m % load.tile.m.max(1) == 0;

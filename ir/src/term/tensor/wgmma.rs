@@ -98,11 +98,7 @@ impl WgmmaPlan {
         sums(self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
         stream_k::stream_k(self, gemm)?;
-        let bytes = self.shared_bytes(gemm);
-        if bytes > MOST_SHARED {
-            return Err(TensorError::Shared { bytes, most: MOST_SHARED });
-        }
-        Ok(())
+        super::mma::shared_fits(self.shared_bytes(gemm), MOST_SHARED)
     }
 
     /// Threads of a block.
@@ -166,7 +162,7 @@ impl WgmmaPlan {
             format!(
                 "wgmma m64n{n}{}, {}{}{}{}",
                 super::mma::swapped_text(self.swapped),
-                self.raster.text(),
+                self.raster.oriented(self.swapped).text(),
                 match self.cluster {
                     [1, 1] => String::new(),
                     [m, n] => format!(", clusters of {m}x{n} tiles"),

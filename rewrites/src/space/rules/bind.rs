@@ -1,4 +1,5 @@
 //! `bind` (with the `split` that makes the loop): loops are handed to smaller teams, one way, from the grid to lanes.
+use crate::space::conditions::{accumulators_fit, divides, threads_divide};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Role, Stage, State, Team, Term};
 
@@ -74,13 +75,11 @@ impl Rule for EnterCta {
             return;
         }
         let results = state.tile.m * state.tile.n;
-        let words = i64::from(engine.contraction.accumulate.bytes().max(4) / 4);
         for threads in engine.menu.threads.clone() {
-            let each = results / i64::from(threads);
-            // Fragments and addresses need registers too; 40 is less than any kernel takes for them.
-            let divides = engine.holds(Condition::ThreadsDivide, results % i64::from(threads) == 0);
-            let fits = engine.holds(Condition::AccumulatorsFit, each * words + 40 <= engine.limits.registers);
-            if !divides || !fits {
+            let all = i64::from(threads);
+            let fit = accumulators_fit(results, all, engine.contraction.accumulate, engine.limits.registers);
+            let divide = engine.holds(Condition::ThreadsDivide, threads_divide(results, all));
+            if !divide || !engine.holds(Condition::AccumulatorsFit, fit) {
                 continue;
             }
             let body = engine.nest(State { team: Team::Cta(threads), stage: Stage::Accumulators, ..*state });
@@ -105,7 +104,8 @@ impl Rule for Warps {
                 let mut along_m = 1;
                 while along_m <= warps {
                     let along_n = warps / along_m;
-                    let divide = state.tile.m % along_m == 0 && state.tile.n % along_n == 0;
+                    let along = |axis, parts| divides("warps", axis, parts, state.tile.get(axis));
+                    let divide = along(Axis::M, along_m).and(along(Axis::N, along_n));
                     if warps % along_m == 0 && engine.holds(Condition::WarpsDivide, divide) {
                         let tile = state.tile.with(Axis::M, state.tile.m / along_m);
                         if enough_for_lanes(tile.m, tile.n / along_n, engine) {
@@ -119,7 +119,10 @@ impl Rule for Warps {
                     along_m *= 2;
                 }
             }
-            Stage::Warps { m: false, n: true } if engine.holds(Condition::WarpsDivide, state.tile.n % warps == 0) => {
+            Stage::Warps { m: false, n: true } => {
+                if !engine.holds(Condition::WarpsDivide, divides("warps", Axis::N, warps, state.tile.n)) {
+                    return;
+                }
                 let tile = state.tile.with(Axis::N, state.tile.n / warps);
                 let stage = Stage::WarpVthread { m: true };
                 let body = engine.nest(State { team: Team::Warp(32), stage, tile, ..*state });
@@ -139,7 +142,9 @@ fn enough_for_lanes(m: i64, n: i64, engine: &Engine<'_>) -> bool {
 
 /// (lanes along m, lanes along n) with product 32 that divide the tile.
 fn lane_splits(m: i64, n: i64, engine: &Engine<'_>) -> Vec<(i64, i64)> {
-    let divide = |a: i64, b: i64| engine.holds(Condition::LanesDivide, m % a == 0 && n % b == 0);
+    let divide = |a: i64, b: i64| {
+        engine.holds(Condition::LanesDivide, divides("lanes", Axis::M, a, m).and(divides("lanes", Axis::N, b, n)))
+    };
     (0..=5).map(|p| (1 << p, 32 >> p)).filter(|(a, b)| divide(*a, *b)).collect()
 }
 
@@ -169,7 +174,7 @@ impl Rule for Lanes {
             }
             Stage::Lanes { m: false, n: true } => {
                 let extent = i64::from(lanes);
-                if engine.holds(Condition::LanesDivide, state.tile.n % extent == 0) {
+                if engine.holds(Condition::LanesDivide, divides("lanes", Axis::N, extent, state.tile.n)) {
                     let tile = state.tile.with(Axis::N, state.tile.n / extent);
                     let body = engine.nest(State { team: Team::Thread, stage: Stage::Steps, tile, ..*state });
                     let total = state.tile.n;

@@ -1,59 +1,29 @@
 //! `cache_read` with `compute_at`: operands to shared memory above or in the k loop, to registers at the inner k loop.
+use crate::space::conditions::{
+    async_bytes, fragment_bytes, fragment_run, fragment_sums, offered, overlap_staged, shared_fits, staged_sums,
+    strip_layout, swizzle_rows, Staged, WIDTHS,
+};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Layout, Pipe, Place, Side, Stage, State, Term, Tile};
 
-/// Layouts that a tile of an operand may take in shared memory. `padding` is 16 bytes, so that vector accesses stay
-/// aligned. Where the operand runs along its spatial axis in global memory a transposed tile is not offered: it costs
-/// scalar stores and wins nothing.
-fn layouts(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Vec<Layout> {
+/// Layouts that a tile of an operand may take in shared memory.
+fn layouts(engine: &Engine<'_>, side: Side, extents: [i64; 2]) -> Vec<Layout> {
     let operand = engine.contraction.operand(side);
-    let chunk = (16 / operand.dtype.bytes()).max(1);
-    let plain = |k_major| Layout { k_major, pad: 0, swizzle: false };
-    let padded = |k_major| Layout { k_major, pad: chunk, swizzle: false };
-    let mut list = vec![plain(true), padded(true)];
-    if operand.contiguous_along(Axis::K) {
-        list.extend([plain(false), padded(false)]);
-    }
-    // A swizzled row has a power of two of chunks, two at least.
-    let swizzles = |row: i64| {
-        let power = row % i64::from(chunk) == 0 && row / i64::from(chunk) >= 2 && row.count_ones() == 1;
-        engine.holds(Condition::SwizzleRows, power)
-    };
-    if operand.contiguous_along(Axis::K) {
-        if swizzles(spatial) {
-            list.push(Layout { k_major: true, pad: 0, swizzle: true });
-        }
-        if swizzles(k) {
-            list.push(Layout { k_major: false, pad: 0, swizzle: true });
-        }
-    }
-    list
+    let swizzles = |l: &Layout| engine.holds(Condition::SwizzleRows, swizzle_rows(side, operand, *l, extents));
+    offered(side, operand).filter(swizzles).collect()
 }
 
-/// The layout that a strip of an operand takes; one, to keep the space small. Rows along the spatial axis in global memory
-/// stay as they are. Rows along k, which threads read across, are swizzled where they can be; else the strip is transposed
-/// and padded.
-fn strip_layout(engine: &Engine<'_>, side: Side, spatial: i64, k: i64) -> Option<Layout> {
-    let list = layouts(engine, side, spatial, k);
-    if !engine.contraction.operand(side).contiguous_along(Axis::K) {
-        return list.first().copied();
-    }
-    let swizzled = list.iter().find(|l| !l.k_major && l.swizzle);
-    swizzled.or_else(|| list.iter().find(|l| l.k_major && l.pad > 0)).copied()
-}
-
-/// Bytes of the strips of a state that has not entered its k loop.
-pub(super) fn strip_bytes(engine: &Engine<'_>, state: &State) -> i64 {
-    [Side::A, Side::B].into_iter().map(|side| staged_bytes(engine, state, side, state.tile.k)).sum()
-}
-
-/// Bytes of an operand's copy of so many k values; 0 where it is not in shared memory.
-fn staged_bytes(engine: &Engine<'_>, state: &State, side: Side, k: i64) -> i64 {
-    state.place(side).layout().map_or(0, |layout| copied_bytes(engine, state, side, layout, k))
-}
-
-fn copied_bytes(engine: &Engine<'_>, state: &State, side: Side, layout: Layout, k: i64) -> i64 {
-    layout.elements(state.tile.get(side.spatial()), k) * i64::from(engine.contraction.operand(side).dtype.bytes())
+/// What an operand's copy of so many k values takes; nothing where it is not in shared memory. `tile`: buffers of a tile of
+/// the k loop.
+pub(super) fn staged(
+    engine: &Engine<'_>,
+    state: &State,
+    (side, place): (Side, Place),
+    k: i64,
+    tile: Option<i64>,
+) -> Option<Staged> {
+    let extents = [state.tile.get(side.spatial()), k];
+    Some(Staged::of(side, engine.contraction.operand(side), place.layout()?, extents, tile))
 }
 
 /// The k loop is still to come: `nest = (read X shared-strip fill nest')`, A before B. The copy stands above the loop and
@@ -70,11 +40,7 @@ impl Rule for SharedStrip {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Reduce(0)) = (node, state.stage) else { return };
-        if state.c != Place::Local {
-            return;
-        }
         let k = state.tile.k;
-        let taken = strip_bytes(engine, state);
         // Some k tile has to leave more than one iteration.
         if engine.menu.tile_k.iter().all(|size| *size >= k) {
             return;
@@ -83,13 +49,17 @@ impl Rule for SharedStrip {
             if state.b != Place::Global || state.place(side) != Place::Global {
                 continue;
             }
-            let spatial = state.tile.get(side.spatial());
-            let Some(layout) = strip_layout(engine, side, spatial, k) else { continue };
-            let bytes = taken + copied_bytes(engine, state, side, layout, k);
-            if !engine.holds(Condition::StripFits, bytes <= engine.limits.shared_bytes) {
+            if staged_sums(side, state.c == Place::Local).is_err() {
                 continue;
             }
-            let tile = [spatial, k];
+            let tile = [state.tile.get(side.spatial()), k];
+            let swizzles = |held| engine.holds(Condition::SwizzleRows, held);
+            let Some(layout) = strip_layout(side, engine.contraction.operand(side), tile, swizzles) else { continue };
+            let with = state.with_place(side, Place::strip(layout, k));
+            let strips = [Side::A, Side::B].map(|s| staged(engine, state, (s, with.place(s)), k, None));
+            if !engine.holds(Condition::StripFits, shared_fits(strips, engine.limits.shared_bytes)) {
+                continue;
+            }
             let fill = engine.nest(copy_state(state, side, layout, tile, false));
             let body = engine.nest(state.with_place(side, Place::strip(layout, k)));
             engine.equals(Term::Strip { side, layout, tile, children: [fill, body] });
@@ -110,34 +80,33 @@ impl Rule for Shared {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Staging { pipe, strips }) = (node, state.stage) else { return };
-        if state.c != Place::Local {
-            return;
-        }
-        let taken: i64 = [Side::A, Side::B]
-            .into_iter()
-            .map(|side| match strips.has(side) {
-                true => staged_bytes(engine, state, side, strips.k),
-                false => staged_bytes(engine, state, side, state.tile.k) * pipe.buffers(),
-            })
-            .sum();
+        let buffers = Some(pipe.buffers());
         for side in [Side::A, Side::B] {
             // Only A can have been staged by now; B is the last.
             if strips.has(side) || state.place(side) != Place::Global {
                 continue;
             }
+            if staged_sums(side, state.c == Place::Local).is_err() {
+                continue;
+            }
             let more = side == Side::A && !strips.b;
-            let spatial = state.tile.get(side.spatial());
-            let bytes = i64::from(engine.contraction.operand(side).dtype.bytes());
-            for layout in layouts(engine, side, spatial, state.tile.k) {
-                let total = taken + copied_bytes(engine, state, side, layout, state.tile.k) * pipe.buffers();
+            let operand = engine.contraction.operand(side);
+            let bytes = i64::from(operand.dtype.bytes());
+            let tile = [state.tile.get(side.spatial()), state.tile.k];
+            for layout in layouts(engine, side, tile) {
+                let with = state.with_place(side, Place::Shared(layout));
+                let both = [Side::A, Side::B].map(|s| match strips.has(s) {
+                    true => staged(engine, state, (s, with.place(s)), strips.k, None),
+                    false => staged(engine, state, (s, with.place(s)), state.tile.k, buffers),
+                });
                 let asynchronous = matches!(pipe, Pipe::Async(_));
-                let same_rows = engine.contraction.operand(side).contiguous_along(Axis::K) != layout.k_major;
-                let fits = engine.holds(Condition::SharedFits, total <= engine.limits.shared_bytes);
-                let moves = engine.holds(Condition::AsyncBytes, !asynchronous || bytes >= 4 || same_rows);
-                if !fits || !moves {
+                let same_rows = operand.contiguous_along(Axis::K) != layout.k_major;
+                let fits = engine.holds(Condition::SharedFits, shared_fits(both, engine.limits.shared_bytes));
+                // Several at once, where they are neighbours on both sides, may be enough.
+                let wide = !asynchronous || same_rows;
+                if !fits || !engine.holds(Condition::AsyncBytes, wide || async_bytes(side, 1, bytes).is_ok()) {
                     continue;
                 }
-                let tile = [spatial, state.tile.k];
                 let fill = engine.nest(copy_state(state, side, layout, tile, asynchronous));
                 let stage = if more { state.stage } else { Stage::CtaVthread { m: true } };
                 let body = engine.nest(State { stage, ..*state }.with_place(side, Place::Shared(layout)));
@@ -169,7 +138,7 @@ impl Rule for Direct {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Staging { pipe, strips }) = (node, state.stage) else { return };
         let copied = [Side::A, Side::B].iter().any(|s| !strips.has(*s) && state.place(*s).layout().is_some());
-        if !engine.holds(Condition::OverlapStaged, pipe == Pipe::Plain || copied) {
+        if !engine.holds(Condition::OverlapStaged, overlap_staged(pipe, copied)) {
             return;
         }
         let body = engine.nest(State { stage: Stage::CtaVthread { m: true }, ..*state });
@@ -192,7 +161,7 @@ impl Rule for Fragments {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Fragments { a }) = (node, state.stage) else { return };
         let side = if a { Side::A } else { Side::B };
-        if state.c == Place::Local {
+        if fragment_sums(side, state.c == Place::Local).is_ok() {
             let spatial = state.tile.get(side.spatial());
             let bytes = i64::from(engine.contraction.operand(side).dtype.bytes());
             let (run, pad) = match state.place(side) {
@@ -202,9 +171,9 @@ impl Rule for Fragments {
                 Place::Strip(layout, k) => (state.tile.k, k + i64::from(layout.pad)),
                 _ => (1, 0),
             };
-            for vector in [1_i64, 2, 4, 8] {
-                let divides = engine.holds(Condition::FragmentRun, run % vector == 0 && pad % vector == 0);
-                if !divides || !engine.holds(Condition::FragmentBytes, vector * bytes <= 16) {
+            for vector in WIDTHS {
+                let divides = engine.holds(Condition::FragmentRun, fragment_run(side, vector, run, pad));
+                if !divides || !engine.holds(Condition::FragmentBytes, fragment_bytes(side, vector, bytes)) {
                     continue;
                 }
                 let stage = if a { Stage::Fragments { a: false } } else { Stage::Registers { m: true, n: true } };

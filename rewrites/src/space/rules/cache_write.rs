@@ -1,4 +1,5 @@
 //! `cache_write` of C to registers with `reverse_compute_at` of its write-back.
+use crate::space::conditions::in_place;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Place, Stage, State, Term};
 
@@ -33,8 +34,8 @@ impl Rule for InPlace {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Accumulators) = (node, state.stage) else { return };
-        // Sums in the result's own buffer leave an epilogue a kernel of its own: the sums go through registers then.
-        if !engine.holds(Condition::InPlaceWhole, state.c == Place::Global) || engine.contraction.epilogue.is_some() {
+        let [whole, plain] = in_place(state.c != Place::Global, engine.contraction);
+        if !engine.holds(Condition::InPlaceWhole, whole) || plain.is_err() {
             return;
         }
         let outer = u8::try_from(engine.contraction.outer_reduce().count()).unwrap_or(u8::MAX);

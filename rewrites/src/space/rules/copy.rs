@@ -1,5 +1,8 @@
 //! The schedule of a cooperative copy: `fuse` its two loops, `split` into (serial, threads, vector), `bind`,
 //! `vectorize`.
+use crate::space::conditions::{
+    async_bytes, async_rows, copy_bytes, copy_coalesced, copy_rows, copy_runs, copy_threads, WIDTHS,
+};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Side, Stage, State, Team, Term};
 
@@ -58,16 +61,17 @@ impl Rule for SplitCopy {
         let contiguous = if along_k { Axis::K } else { side.spatial() };
         let row = engine.contraction.extent(contiguous);
         let same_rows = matches!(state.place(side), Place::Shared(layout) if layout.k_major != along_k);
-        for vector in [1_i64, 2, 4, 8] {
-            let wide = engine.holds(Condition::CopyBytes, vector * bytes <= 16)
-                && engine.holds(Condition::CopyRows, row % vector == 0)
-                && engine.holds(Condition::CopyRuns, state.tile.k % vector == 0)
-                && engine.holds(Condition::CopyCoalesced, coalesced);
+        for vector in WIDTHS {
+            let wide = engine.holds(Condition::CopyBytes, copy_bytes(side, vector, bytes))
+                && engine.holds(Condition::CopyRows, copy_rows(side, vector, row))
+                && engine.holds(Condition::CopyRuns, copy_runs(side, vector, state.tile.k))
+                && engine.holds(Condition::CopyCoalesced, copy_coalesced(side, vector, coalesced))
+                && copy_threads(side, vector, threads.into(), state.tile.m).is_ok();
             let moves = !asynchronous
-                || (engine.holds(Condition::AsyncBytes, vector * bytes >= 4)
-                    && engine.holds(Condition::AsyncRows, vector == 1 || same_rows));
+                || (engine.holds(Condition::AsyncBytes, async_bytes(side, vector, bytes))
+                    && engine.holds(Condition::AsyncRows, async_rows(side, vector, same_rows)));
             let step = vector * i64::from(threads);
-            if (vector > 1 && (!wide || step > state.tile.m)) || !moves {
+            if !wide || !moves {
                 continue;
             }
             let total = state.tile.m;

@@ -1,4 +1,5 @@
 //! `reorder`: neighbouring loops of one team and one role change places; and the grouped rasterization made from it.
+use crate::space::conditions::group_divides;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Role, Stage, State, Term};
 
@@ -65,12 +66,13 @@ impl Rule for Group {
                 continue;
             };
             let crosses = matches!((axis, other), (Axis::M, Axis::N) | (Axis::N, Axis::M));
-            if !crosses || e == 1 || grouped(engine, inner_body[0]) {
+            if !crosses || grouped(engine, inner_body[0]) {
                 continue;
             }
             let tile = engine.state(inner_body[0]).tile.get(*axis);
             for group in engine.menu.groups.clone() {
-                if group >= *extent || !engine.holds(Condition::GroupDivides, extent % group == 0) {
+                let [several, divides] = group_divides(*axis, group, *extent, e);
+                if several.is_err() || !engine.holds(Condition::GroupDivides, divides) {
                     continue;
                 }
                 let grouped = engine.term(Term::Loop {

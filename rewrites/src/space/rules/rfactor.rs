@@ -1,4 +1,5 @@
 //! `rfactor` over a part of k (split-K): partial sums in a workspace, added by a second kernel.
+use crate::space::conditions::{long_parts, one_kernel_parts, parts_divide};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
 
@@ -14,16 +15,15 @@ impl Rule for SplitK {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Root) = (node, state.stage) else { return };
-        // The kernel that adds the parts has no epilogue: not offered with one.
-        if engine.contraction.epilogue.is_some() {
+        if one_kernel_parts(engine.contraction).is_err() {
             return;
         }
         let total = state.tile.k;
         let longest = engine.menu.tile_k.iter().copied().max().unwrap_or(1);
         let batch = u8::try_from(engine.contraction.batch().count()).unwrap_or(u8::MAX);
         for parts in engine.menu.split_k.clone() {
-            let divides = engine.holds(Condition::SplitKDivides, total % parts == 0);
-            if !divides || total / parts < 2 * longest || engine.contraction.outer_reduce().count() > 0 {
+            let divides = engine.holds(Condition::SplitKDivides, parts_divide(total, parts));
+            if !divides || long_parts(total, parts, longest).is_err() {
                 continue;
             }
             let tile = state.tile.with(Axis::K, total / parts);

@@ -1,6 +1,7 @@
 //! `split` of the reduction, and the overlap (`software_pipeline`, `double_buffer`) annotated on its outer loop.
+use crate::space::conditions::{overlap_staged, overlap_sums, shared_fits, strip_repeats, Staged};
 use crate::space::{Engine, Rule};
-use satune_ir::term::{Axis, Pipe, Place, Role, Side, Stage, State, Strips, Term};
+use satune_ir::term::{Axis, Layout, Pipe, Place, Role, Side, Stage, State, Strips, Term};
 
 /// `nest(K) = for k in pipeline(ceil(K / f)): nest(f)` for every k tile on the menu and every overlap that the GPU has.
 ///
@@ -15,27 +16,37 @@ impl Rule for KLoop {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Reduce(0)) = (node, state.stage) else { return };
-        let mut pipes = vec![Pipe::Plain];
         let stands = |side: Side| state.place(side).layout().is_some();
         let strips = Strips { a: stands(Side::A), b: stands(Side::B), k: 0 };
         let any = strips.a || strips.b;
         let strips = Strips { k: if any { state.tile.k } else { 0 }, ..strips };
-        if state.c == Place::Local && !(strips.a && strips.b) {
-            pipes.push(Pipe::Registers);
-            pipes.extend(engine.menu.async_stages.iter().map(|s| Pipe::Async(*s)));
-        }
+        let asynchronous = engine.menu.async_stages.iter().map(|s| Pipe::Async(*s));
+        let may_overlap = |pipe: &Pipe| {
+            overlap_sums(*pipe, state.c == Place::Local).and(overlap_staged(*pipe, !(strips.a && strips.b))).is_ok()
+        };
+        let pipes: Vec<Pipe> =
+            [Pipe::Plain, Pipe::Registers].into_iter().chain(asynchronous).filter(may_overlap).collect();
         let total = state.tile.k;
-        let row =
-            |side: Side| state.tile.get(side.spatial()) * i64::from(engine.contraction.operand(side).dtype.bytes());
-        let narrow = [Side::A, Side::B].into_iter().filter(|s| !strips.has(*s)).map(row).min().unwrap_or(0);
-        let taken = super::cache_read::strip_bytes(engine, state);
+        let plain = Layout { k_major: true, pad: 0, swizzle: false };
         for size in engine.menu.tile_k.clone() {
-            if any && size >= total {
+            if any && strip_repeats(size, total).is_err() {
                 continue;
             }
             for pipe in &pipes {
-                let bytes = taken + narrow * size * pipe.buffers();
-                if *pipe != Pipe::Plain && bytes > engine.limits.shared_bytes {
+                let place = |side: Side| if strips.has(side) { state.place(side) } else { Place::Shared(plain) };
+                let staged = |side: Side| {
+                    let (k, tile) = if strips.has(side) { (total, None) } else { (size, Some(pipe.buffers())) };
+                    super::cache_read::staged(engine, state, (side, place(side)), k, tile)
+                };
+                // Of two tiles the smaller one at least is copied.
+                let mut both = [Side::A, Side::B].map(staged);
+                let bytes = |staged: &Option<Staged>| staged.map_or(0, |s| s.bytes);
+                match (strips.a, strips.b) {
+                    (false, false) if bytes(&both[0]) > bytes(&both[1]) => both[0] = None,
+                    (false, false) => both[1] = None,
+                    _ => {}
+                }
+                if *pipe != Pipe::Plain && shared_fits(both, engine.limits.shared_bytes).is_err() {
                     continue;
                 }
                 let stage = Stage::Staging { pipe: *pipe, strips };

@@ -1,4 +1,5 @@
 //! `unroll` and the loops that a thread runs itself: the inner k loop and the register tile.
+use crate::space::conditions::{step_along_k, step_divides, STEPS};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Role, Stage, State, Term};
 
@@ -14,14 +15,13 @@ impl Rule for Steps {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Steps) = (node, state.stage) else { return };
         let along_k = [state.a, state.b].into_iter().any(|p| p.layout().is_some_and(|l| !l.k_major));
-        let steps: &[i64] = if along_k { &[1, 2, 4] } else { &[1] };
         let total = state.tile.k;
-        for step in steps {
-            if !engine.holds(Condition::StepDivides, total % step == 0) {
+        for step in STEPS.into_iter().filter(|step| step_along_k(*step, along_k).is_ok()) {
+            if !engine.holds(Condition::StepDivides, step_divides(total, step)) {
                 continue;
             }
             let stage = Stage::Fragments { a: true };
-            let body = engine.nest(State { stage, tile: state.tile.with(Axis::K, *step), ..*state });
+            let body = engine.nest(State { stage, tile: state.tile.with(Axis::K, step), ..*state });
             let extent = total / step;
             for role in [Role::Serial, Role::Unroll] {
                 engine.equals(Term::Loop { axis: Axis::K, role, extent, total, body: [body] });

@@ -1,22 +1,20 @@
 //! `vectorize` of the store of C: the run of neighbouring results that one access takes. It is written on the
 //! accumulators' nest, because its width must divide it; the drain follows it.
+use crate::space::conditions::{store_along, store_bytes, store_divides, store_rows, WIDTHS};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
 
 /// Widths, elements, in which the register tile's rows can be stored: up to 16 bytes, dividing the tile and C's rows.
 pub(super) fn store_widths(engine: &Engine<'_>, state: &State) -> Vec<i64> {
     let c = &engine.contraction.c;
-    let along_n = c.contiguous_along(Axis::N);
     let row = engine.contraction.extent(Axis::N);
-    [1, 2, 4, 8]
+    WIDTHS
         .into_iter()
         .filter(|w| {
-            *w == 1
-                || (along_n
-                    && state.c == Place::Local
-                    && engine.holds(Condition::StoreBytes, w * i64::from(c.dtype.bytes()) <= 16)
-                    && engine.holds(Condition::StoreDivides, state.tile.n % w == 0)
-                    && engine.holds(Condition::StoreRows, row % w == 0))
+            store_along(*w, state.c == Place::Local, engine.contraction).is_ok()
+                && engine.holds(Condition::StoreBytes, store_bytes(*w, c.dtype.bytes().into()))
+                && engine.holds(Condition::StoreDivides, store_divides(*w, state.tile.n))
+                && engine.holds(Condition::StoreRows, store_rows(*w, row))
         })
         .collect()
 }

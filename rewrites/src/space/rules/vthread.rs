@@ -1,4 +1,5 @@
 //! `bind` to a virtual thread (with the `split` that makes the loop): strided pieces of a thread's tile.
+use crate::space::conditions::divides;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Role, Stage, State, Team, Term};
 
@@ -31,8 +32,8 @@ impl Rule for Vthreads {
             let other = state.tile.m * state.tile.n / total;
             // Operands that stay in global memory gain nothing from strided pieces; that keeps their space small.
             let useful = extent == 1 || state.a != satune_ir::term::Place::Global;
-            let divides = engine.holds(Condition::VthreadsDivide, total % extent == 0);
-            if divides && each * other >= threads && useful {
+            let divide = engine.holds(Condition::VthreadsDivide, divides("virtual threads", axis, extent, total));
+            if divide && each * other >= threads && useful {
                 let body = engine.nest(State { stage, tile: state.tile.with(axis, each), ..*state });
                 engine.equals(Term::Loop { axis, role: Role::Vthread, extent, total, body: [body] });
             }

@@ -1,7 +1,6 @@
 //! What a question fixes of a streaming schedule, and which programs of a space keep to it.
 use crate::cli::ask::Fixes;
-use egg::{Id, RecExpr};
-use satune_extract::Counts;
+use egg::Id;
 use satune_ir::term::stream::{KernelPlan, Place, Step, Stream, StreamPlan, StreamTerm};
 use satune_ir::term::{Role, Space};
 
@@ -162,13 +161,6 @@ impl Fixed {
             fixed.kernels.push((first, own));
         }
         fixed
-    }
-
-    /// A program that keeps to the question, where there is one.
-    pub fn only(&self, space: &Space<StreamTerm>) -> Option<RecExpr<StreamTerm>> {
-        let part = space.restricted(&|class, node| self.keeps(space, class, node));
-        let mut rng = <rand::rngs::StdRng as rand::SeedableRng>::seed_from_u64(0);
-        Counts::of(&part).sample(&part, &mut rng)
     }
 }
 

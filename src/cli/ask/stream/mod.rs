@@ -5,12 +5,13 @@ mod parse;
 
 pub(super) use parse::WORDS;
 
+use super::answer::{only, NOT_HELD};
 use super::{Askable, Failure};
 use crate::streaming::{self, StreamProblem};
 use crate::workload::Explorable;
 use fixed::Fixed;
 use satune_extract::Descriptor;
-use satune_ir::term::stream::{StreamPlan, StreamTerm};
+use satune_ir::term::stream::StreamTerm;
 use satune_ir::term::{Schedule, Space};
 
 impl Askable for StreamProblem {
@@ -43,10 +44,8 @@ impl Askable for StreamProblem {
 
     fn missing(&self, space: &Space<StreamTerm>, plan: &Schedule) -> Option<String> {
         // Everything that a plan says is fixed, so what is left is the plan or nothing.
-        let Schedule::Stream(plan) = plan else { return None };
-        let known = self.streams.of_plan(plan).is_some();
-        let term = Fixed::of(plan).only(space);
-        let found = term.and_then(|term| StreamPlan::from_term(&term, &self.streams).ok());
-        (!known || found.as_ref() != Some(plan)).then(|| "the space does not hold this very schedule".to_string())
+        let Schedule::Stream(own) = plan else { return None };
+        let found = only(space, &Fixed::of(own));
+        (found.as_ref() != Some(plan)).then(|| NOT_HELD.to_string())
     }
 }

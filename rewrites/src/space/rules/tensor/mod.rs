@@ -14,6 +14,7 @@ mod tensorize;
 mod warps;
 
 pub use menu::{TensorCores, TensorMenu};
+pub use swap::is_offered;
 
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, Gemm, Kind, TensorNode, TensorStage};

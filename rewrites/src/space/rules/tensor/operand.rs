@@ -30,7 +30,7 @@ impl Rule for LayoutTile {
         let asynchronous = mma_conditions::is_async(gemm, side, widest);
         let chunks = mma_conditions::tile_rows(gemm, side, extent, k).1 * i64::from(gemm.operand.bytes()) / 16;
         for layout in menu.layouts.iter().copied() {
-            let fits = mma_conditions::layout(gemm, side, [extent, k], layout).is_ok();
+            let fits = mma_conditions::layout(gemm, side, [extent, k], layout);
             // Spans longer than a row are those of the row's length.
             let new = match layout {
                 TileLayout::Plain => true,
@@ -50,7 +50,8 @@ impl Rule for LayoutTile {
                 ..*state
             };
             let copy = engine.nest(at(TensorStage::Copy(op, side, layout), extent));
-            let issue = State { team: Team::Grid, ..at(TensorStage::Issue { op, several, unrolls, asynchronous }, 1) };
+            let issue =
+                State { team: Team::Grid, ..at(TensorStage::Issue { op, side, several, unrolls, asynchronous }, 1) };
             let issue = engine.nest(issue);
             let load = State { team: Team::Warp(32), ..at(TensorStage::Load(op, side, layout), own) };
             let load = engine.nest(load);
@@ -113,7 +114,7 @@ impl Rule for IssueCopies {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Issue { op, several, unrolls, asynchronous }) = stage_of(node, state) else { return };
+        let Some(TensorStage::Issue { op, several, unrolls, asynchronous, .. }) = stage_of(node, state) else { return };
         let steps = mma_conditions::steps(op, state.tile.k).filter(|s| *s < self.0.menu.copy_steps);
         for step in steps {
             for rolled in [unrolls.then_some(false), several.then_some(true)].into_iter().flatten() {

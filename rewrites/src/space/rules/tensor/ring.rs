@@ -1,7 +1,9 @@
 //! `cache_read` of both operands to a ring in shared memory, `software_pipeline`: the loop over k.
 use super::{at, decide, shared, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Gemm, Kind, Store, TensorNode, TensorStage};
+use satune_ir::term::tensor::{
+    mma_conditions, wgmma_conditions, Gemm, Kind, Store, TensorNode, TensorStage, TileStore, WgmmaPlan,
+};
 use satune_ir::term::{Axis, Place, Side, State, Term};
 use std::sync::Arc;
 
@@ -22,15 +24,17 @@ impl Rule for CopyRing {
         let total = state.tile.k;
         for k in menu.tile_k.iter().copied().filter(|k| k % i64::from(op.k()) == 0) {
             let tile = [state.tile.m, state.tile.n, k];
-            if !engine.holds(Condition::RingParts, whole_parts(gemm, total, k)) {
+            if !engine.holds(Condition::RingParts, mma_conditions::whole_parts(gemm, total, k)) {
                 continue;
             }
             for stages in menu.stages.iter().copied() {
-                let fits = mma_conditions::ring(gemm, tile, stages).is_ok()
-                    && i64::from(stages) * ring_stage(gemm, tile) <= engine.limits.shared_bytes;
+                let bytes = i64::from(stages) * ring_stage(gemm, tile);
+                let room = mma_conditions::shared_fits(bytes, engine.limits.shared_bytes);
+                let fits = mma_conditions::ring(gemm, tile, stages).and(room);
                 let by_shared = matches!(state.c, Place::Shared(_));
                 let store = Store::Shared { stmatrix: false };
-                let holds_c = !by_shared || mma_conditions::store(gemm, store, false, tile, stages).is_ok();
+                let store = if by_shared { store } else { Store::Direct };
+                let holds_c = mma_conditions::store(gemm, store, false, tile, stages);
                 if !engine.holds(Condition::RingFits, fits) || !engine.holds(Condition::MmaStore, holds_c) {
                     continue;
                 }
@@ -60,19 +64,15 @@ impl Rule for TmaRing {
         };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let (total, k) = (state.tile.k, 128 / i64::from(gemm.operand.bytes()));
-        if !engine.holds(Condition::RingParts, whole_parts(gemm, total, k)) {
+        if !engine.holds(Condition::RingParts, mma_conditions::whole_parts(gemm, total, k)) {
             return;
         }
         let tile = [state.tile.m, state.tile.n, k];
-        let in_work = if ping_pong { i64::from(consumers) } else { 1 };
-        let staging = match state.c {
-            Place::Shared(_) => in_work * tile[0] * tile[1] * i64::from(gemm.output.bytes()),
-            _ => 0,
-        };
+        let store = if matches!(state.c, Place::Shared(_)) { TileStore::Tma } else { TileStore::Direct };
         for stages in menu.stages.iter().copied() {
-            // Two barriers of 8 bytes per stage, and two for turns.
-            let bytes = i64::from(stages) * (ring_stage(gemm, tile) + 16) + staging + if ping_pong { 16 } else { 0 };
-            let fits = wgmma_conditions::stages(stages).is_ok() && bytes <= engine.limits.shared_bytes;
+            let bytes = WgmmaPlan { ping_pong, store, ..WgmmaPlan::plain(tile, consumers, stages) }.shared_bytes(gemm);
+            let room = mma_conditions::shared_fits(bytes, engine.limits.shared_bytes);
+            let fits = wgmma_conditions::stages(stages).and(room);
             if engine.holds(Condition::RingFits, fits) {
                 let node = TensorNode::Ring { stages, total, slack: 0, c: state.c };
                 decide(engine, node, staged(gemm, state, kind, k));
@@ -84,11 +84,6 @@ impl Rule for TmaRing {
 /// Bytes of one stage.
 fn ring_stage(gemm: &Gemm, [m, n, k]: [i64; 3]) -> i64 {
     (m + n) * k * i64::from(gemm.operand.bytes())
-}
-
-/// The whole of k may end within a tile; a part of it may not.
-fn whole_parts(gemm: &Gemm, total: i64, k: i64) -> bool {
-    total == gemm.k || total % k == 0
 }
 
 fn staged(gemm: &Gemm, state: &State, kind: Kind, k: i64) -> State {

@@ -30,6 +30,6 @@ impl Rule for SwapOperands {
 
 /// Whether blocks compute tiles of a product in this form: where its result is stored by rows, or the other form, whose
 /// is, has few rows of instructions to fill.
-pub(super) fn is_offered(gemm: &Gemm) -> bool {
+pub fn is_offered(gemm: &Gemm) -> bool {
     !gemm.c_transposed || gemm.n <= FEW && gemm.n < gemm.m
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Whether the node is an unscheduled block, whose tile is one of the menu's.
 pub(super) fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
     let open = matches!((node, state.stage), (Term::Nest(_), Stage::Blocks { batch: 0, m: false, n: false }));
-    let tile = if state.swapped { state.transposed().tile } else { state.tile };
+    let tile = state.product_tile();
     open && offer.menu.tile_m.contains(&tile.m) && offer.menu.tile_n.contains(&tile.n)
 }
 

@@ -5,9 +5,6 @@ use satune_ir::term::tensor::{mma_conditions, Kind, TensorNode, TensorStage};
 use satune_ir::term::{Side, Stage, State, Team, Term, Tile};
 use std::sync::Arc;
 
-/// Most registers of a thread that a kernel is planned with: the estimate may be a few short of the compiler's 255.
-const MOST_REGISTERS: i64 = 248;
-
 /// `(block nest) = for m in warps(a): for n in warps(b): (warp nest)` with the ways of A and B to them, for any number of
 /// warps, one or two sets of fragments of each operand, and any number of blocks that shall be resident.
 ///
@@ -62,18 +59,9 @@ impl BindWarps {
         let a = way(engine, Side::A, tile.m, warp[0]);
         let b = way(engine, Side::B, tile.n, warp[1]);
         // The least that copies take; those that take more are left to the cost.
-        let least = |side, extent| {
-            let bytes = self.0.copy_bytes(gemm, side).first().copied().unwrap_or(16);
-            let many = mma_conditions::copies(gemm, side, [extent, tile.k], threads.into(), bytes);
-            let through_registers = !mma_conditions::is_async(gemm, side, bytes);
-            if through_registers {
-                32
-            } else {
-                (2 * many).min(6)
-            }
-        };
-        let copies = least(Side::A, tile.m) + least(Side::B, tile.n);
-        let registers = mma_conditions::registers(warp, copies);
+        let bytes = [Side::A, Side::B].map(|side| self.0.copy_bytes(gemm, side).first().copied().unwrap_or(16));
+        let block = [tile.m, tile.n, tile.k];
+        let registers = mma_conditions::least_registers(gemm, block, warp, threads.into(), bytes);
         for sets in menu.sets.iter().flat_map(|a| menu.sets.iter().map(|b| [*a, *b])) {
             let even = tile.k / i64::from(op.k()) % 2 == 0;
             let rolls = menu.loops.contains(&true) && (even || sets == [1, 1]);
@@ -82,11 +70,9 @@ impl BindWarps {
             let own = Tile { m: warp[0], n: warp[1], k: tile.k };
             let mut body = None;
             for min_blocks in [None].into_iter().chain(menu.min_blocks.iter().copied().map(Some)) {
-                let resident = i64::from(min_blocks.unwrap_or(1).max(1));
-                // Of 65536 registers, in steps of 8 per thread.
-                let left = 65536 / (resident * i64::from(threads)) / 8 * 8;
-                let most = MOST_REGISTERS.min(engine.limits.registers).min(left);
-                if !engine.holds(Condition::MmaRegisters, registers <= most) {
+                let fits =
+                    mma_conditions::registers_fit(registers, threads.into(), min_blocks, engine.limits.registers);
+                if !engine.holds(Condition::MmaRegisters, fits) {
                     continue;
                 }
                 let nest = State { team: Team::Warp(32), stage, tile: own, ..*state };
