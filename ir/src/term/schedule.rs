@@ -1,6 +1,6 @@
 //! A schedule of any kind, as candidates, stores and reports carry it.
 use super::stream::StreamPlan;
-use super::tensor::{Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
+use super::tensor::{swapped_text, Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
 use super::{Contraction, Incomplete, Plan, Term};
 use egg::RecExpr;
 use serde::{Deserialize, Serialize};

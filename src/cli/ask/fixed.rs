@@ -122,6 +122,7 @@ impl Fixed {
         let both = group.is_some() || tiled.iter().all(|l| l.extent > 1);
         Fixed {
             kind: Some(Kind::Cores),
+            swapped: None,
             mma: MmaFixed::default(),
             wgmma: WgmmaFixed::default(),
             block: Some(plan.tile),
