@@ -93,19 +93,19 @@ fn is_swapped(schedule: &Schedule) -> bool {
 fn extraction_equals_brute_force_with_both_kinds() {
     let mut kinds = [0; 3];
     let mut swapped = 0;
-    for (i, (name, batch, [m, n], layout, columns)) in [
+    let bf16 = [
         ("h200", None, [128, 128], "TN", false),
         ("a100", None, [128, 100], "NT", false),
         ("h200", None, [128, 128], "NT", false),
         ("v100", None, [128, 100], "NT", false),
         ("h200", Some(3), [64, 128], "NN", false),
         ("h200", None, [128, 64], "NT", true),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ];
+    let cases = bf16.into_iter().map(|case| (case, DType::BF16));
+    let cases = cases.chain([(("t4", None, [128, 128], "TN", false), DType::F16)]);
+    for (i, ((name, batch, [m, n], layout, columns), operand)) in cases.enumerate() {
         let gpu = gpu(name);
-        let c = gemm(batch, m, n, 256, DType::BF16, DType::F32, layout);
+        let c = gemm(batch, m, n, 256, operand, DType::F32, layout);
         let c = if columns { by_columns(c) } else { c };
         let space = small(&c, &gpu, i);
         let terms = space.programs(space.root);
@@ -354,8 +354,21 @@ fn the_models_counts_are_the_simulators() {
             DType::I32,
         ),
     ];
+    let wmma = |shape, operand| Mma::Wmma(Wmma::of(shape, operand).unwrap());
+    let wide = TensorPlan::plain([64, 64, 32], [32, 32], wmma(WmmaShape::M16N16, DType::F16), 2);
+    let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..wide.clone() };
+    let narrow = OperandPlan { order: CopyOrder::Columns, bytes: 8, sets: 1, ..wide.operands[0] };
+    let mma = mma.into_iter().chain([
+        half(wide.clone()),
+        half(TensorPlan { split_k: 2, tile: [64, 32, 32], warp: [16, 32], ..wide.clone() }),
+        half(TensorPlan { operands: [narrow; 2], ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M32N8, DType::F16), ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M8N32, DType::F16), ..staged }),
+        (TensorPlan { instruction: wmma(WmmaShape::M16N16, DType::I8), ..wide }, DType::I8, DType::I32, DType::I32),
+    ]);
     for (plan, operand, output, sum) in mma {
-        for layout in ["NN", "NT", "TN"] {
+        let along_k_alone = operand == DType::I8 && plan.instruction.wmma().is_some();
+        for layout in if along_k_alone { &["NT"][..] } else { &["NN", "NT", "TN"] } {
             let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
             c.c.dtype = if output == DType::F16 { DType::F32 } else { output };
             assert_mma_counts(&plan, &c);
@@ -430,7 +443,7 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
     }
 }
 
-fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
+pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
     explored_problem(&operators::parse(operator).unwrap(), gpu_name, top, diverse)
 }
 

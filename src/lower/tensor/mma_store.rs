@@ -33,7 +33,7 @@ impl Mainloop<'_> {
     }
 
     /// Index in memory of a result, or of its partial sum.
-    fn place(&self, row: &Index, column: &Index) -> Index {
+    pub(super) fn place(&self, row: &Index, column: &Index) -> Index {
         result(self.gemm, &first_result(self.gemm, &self.part, &self.batch), row, column)
     }
 

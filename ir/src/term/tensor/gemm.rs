@@ -129,6 +129,9 @@ impl Gemm {
     /// types that no instruction takes.
     pub fn of(contraction: &Contraction) -> Result<Gemm, NotGemm> {
         let no = |reason: &str| Err(NotGemm(reason.into()));
+        if contraction.gather.is_some() {
+            return no("its operands are no matrices in memory, but gathered (a convolution)");
+        }
         if contraction.outer_reduce().count() > 0 {
             return no("it is reduced over axes beside k");
         }

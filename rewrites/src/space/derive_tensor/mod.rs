@@ -59,6 +59,7 @@ pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Tr
         return Err(Untraced::Decision("a result that is stored by columns"));
     }
     match schedule {
+        Schedule::Mma(plan) if plan.instruction.wmma().is_some() => Err(Untraced::Decision("fragments of wmma")),
         Schedule::Mma(plan) => mma::trace(plan, &gemm, contraction),
         Schedule::Wgmma(plan) => wgmma::trace(plan, &gemm, contraction),
         Schedule::Cores(_) | Schedule::Stream(_) => Err(Untraced::Kind),

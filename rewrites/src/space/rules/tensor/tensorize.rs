@@ -14,7 +14,7 @@ pub(super) fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
 }
 
 /// Whether it begins a block on tensor cores, as it is.
-fn begins(offer: &Offer, node: &Term, state: &State) -> bool {
+pub(super) fn begins(offer: &Offer, node: &Term, state: &State) -> bool {
     is_block(offer, node, state) && is_offered(offer.gemm(state))
 }
 
