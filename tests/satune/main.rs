@@ -25,6 +25,7 @@ mod streaming;
 mod streaming_command;
 mod support;
 mod tensor;
+mod tensor_counts;
 mod tensor_space;
 mod tilings;
 mod traces;
