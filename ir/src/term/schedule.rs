@@ -80,7 +80,10 @@ impl Schedule {
             Schedule::Mma(plan) => Summary {
                 tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
                 step: plan.tile[2].to_string(),
-                overlap: format!("mma.sync, cp.async, {} stages", plan.stages),
+                overlap: match plan.instruction.wmma() {
+                    Some(_) => format!("wmma, through registers, {} stages", plan.stages),
+                    None => format!("mma.sync, cp.async, {} stages", plan.stages),
+                },
             },
             Schedule::Wgmma(plan) => Summary {
                 tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
