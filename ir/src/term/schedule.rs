@@ -80,7 +80,13 @@ impl Schedule {
             Schedule::Mma(plan) => Summary {
                 tile: tile_text(plan.tile, plan.swapped),
                 step: plan.tile[2].to_string(),
-                overlap: format!("mma.sync{}, cp.async, {} stages", swapped_text(plan.swapped), plan.stages),
+                overlap: {
+                    let swapped = swapped_text(plan.swapped);
+                    match plan.instruction.wmma() {
+                        Some(_) => format!("wmma{swapped}, through registers, {} stages", plan.stages),
+                        None => format!("mma.sync{swapped}, cp.async, {} stages", plan.stages),
+                    }
+                },
             },
             Schedule::Wgmma(plan) => Summary {
                 tile: tile_text(plan.tile, plan.swapped),
