@@ -1,5 +1,6 @@
 //! End-to-end tests, one binary.
 mod architecture;
+mod calibrate;
 mod command;
 mod compiles;
 mod convolutions;

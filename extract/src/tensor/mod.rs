@@ -115,6 +115,7 @@ pub(crate) struct Prepared<'a> {
     kernel: Kernel<'a>,
     contraction: &'a Contraction,
     gemm: Gemm,
+    counted: time::Counted,
     /// Blocks of the grid's loops.
     blocks: i64,
     /// Bytes of the operands from DRAM.
@@ -128,11 +129,12 @@ impl<'a> Prepared<'a> {
     /// When the GPU cannot run the plan, or it does not fit the contraction.
     pub fn of(kernel: Kernel<'a>, contraction: &'a Contraction, gpu: &Descriptor) -> Result<Prepared<'a>, Infeasible> {
         let gemm = checked(&kernel, contraction)?;
+        let counted = time::Counted::of(&kernel, &gemm);
+        let inner = time::Inner::of_counts(&kernel, &gemm, &counted, gpu)?;
         let loops = kernel.loops(&gemm);
-        let inner = time::Inner::of(&kernel, &gemm, gpu)?;
         let moved = time::moved(&loops, (inner.tile, inner.k_part), inner.resident, contraction, gpu);
         let blocks = loops.iter().map(|l| l.extent).product();
-        Ok(Prepared { kernel, contraction, gemm, blocks, moved })
+        Ok(Prepared { kernel, contraction, gemm, counted, blocks, moved })
     }
 
     /// The time under the rates of `gpu`, which has the limits that the plan was prepared with; ms.
@@ -142,7 +144,7 @@ impl<'a> Prepared<'a> {
     }
 
     fn parts(&self, gpu: &Descriptor) -> Result<(time::Inner, time::Outer), Infeasible> {
-        let inner = time::Inner::of(&self.kernel, &self.gemm, gpu)?;
+        let inner = time::Inner::of_counts(&self.kernel, &self.gemm, &self.counted, gpu)?;
         let outer = time::Outer::moving(self.moved, self.blocks, &inner, self.contraction, gpu);
         Ok((inner, outer))
     }
@@ -155,5 +157,5 @@ impl<'a> Prepared<'a> {
 pub fn cost_of(kernel: &Kernel<'_>, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
     let prepared = Prepared::of(*kernel, contraction, gpu)?;
     let (inner, outer) = prepared.parts(gpu)?;
-    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, work::block(kernel, &prepared.gemm)))
+    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, prepared.counted.block))
 }

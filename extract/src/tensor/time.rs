@@ -130,6 +130,26 @@ pub(super) struct Times {
     per_sm: f64,
 }
 
+/// What is counted of a plan's block: it does not depend on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub block: Block,
+    /// Of the operands, on `mma.sync`.
+    share: Share,
+}
+
+impl Counted {
+    /// Counts.
+    pub fn of(kernel: &Kernel<'_>, gemm: &Gemm) -> Counted {
+        let gemm = &*gemm.oriented(kernel.swapped());
+        let share = match kernel {
+            Kernel::Mma(plan) => mma::share(plan, gemm),
+            Kernel::Wgmma(_) => Share::default(),
+        };
+        Counted { block: work::block(kernel, gemm), share }
+    }
+}
+
 /// What kernels of each kind say of their blocks; [`Inner::of_block`] makes the rest.
 struct Facts<'a> {
     tile: [i64; 3],
@@ -176,11 +196,20 @@ impl Inner {
 
     /// Counts a plan's block and what it takes.
     pub fn of(kernel: &Kernel<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
+        Inner::of_counts(kernel, gemm, &Counted::of(kernel, gemm), gpu)
+    }
+
+    /// What a plan's block takes, which is counted.
+    pub fn of_counts(
+        kernel: &Kernel<'_>,
+        gemm: &Gemm,
+        counted: &Counted,
+        gpu: &Descriptor,
+    ) -> Result<Inner, Infeasible> {
         let Some(rates) = gpu.tensor else {
             return Err(Infeasible::TensorCores { instruction: "wmma", needs: "sm_70", arch: gpu.arch.clone() });
         };
         let gemm = &*gemm.oriented(kernel.swapped());
-        let counts = work::block(kernel, gemm);
         let [m, n, k] = kernel.tile();
         let flop = (2 * m * n * k) as f64;
         let rate = rates.of(gemm.operand);
@@ -195,14 +224,14 @@ impl Inner {
                     };
                     return Err(Infeasible::TensorCores { instruction, needs, arch: gpu.arch.clone() });
                 };
-                mma::inner(plan, gemm, gpu, &counts, tensor)
+                mma::inner(plan, gemm, gpu, counted, tensor)
             }
             Kernel::Wgmma(plan) => {
                 if rates.wgmma_share <= 0.0 || !gpu.tma {
                     let arch = gpu.arch.clone();
                     return Err(Infeasible::TensorCores { instruction: "wgmma", needs: "sm_90a", arch });
                 }
-                wgmma::inner(plan, gemm, gpu, &counts, flop / (rate * rates.wgmma_share))
+                wgmma::inner(plan, gemm, gpu, &counted.block, flop / (rate * rates.wgmma_share))
             }
         }
     }
