@@ -28,3 +28,4 @@ mod tilings;
 mod traces;
 mod tvm;
 mod why_not;
+mod why_not_tensor;
