@@ -1,5 +1,5 @@
 //! Where the explorer's time and memory go, one problem per process:
-//! `cargo bench --bench phases -- gemm:16384,16384,16384,f32`. Prints wall-clock seconds of saturation and extraction,
+//! `cargo bench --bench phases -- gemm:16384,16384,16384,f32`, or `gemm:4096,4096,4096,bf16@a100` for another GPU. Prints wall-clock seconds of saturation and extraction,
 //! the memory after each, and the costs of what was found with all their digits, so that two versions can be compared.
 use satune::explore::space;
 use satune::operators;
@@ -25,9 +25,10 @@ fn processor() -> f64 {
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let names = if asked.is_empty() { vec!["gemm:1024,1024,1024,f32".to_string()] } else { asked };
-    let gpu = Descriptor::load("h200").expect("a built-in descriptor");
     for name in names {
-        let problem = operators::parse(&name).expect("an operator");
+        let (operator, gpu) = name.split_once('@').unwrap_or((&name, "h200"));
+        let gpu = Descriptor::load(gpu).expect("a built-in descriptor");
+        let problem = operators::parse(operator).expect("an operator");
         let (start, before) = (Instant::now(), processor());
         let held = space(&problem, &gpu).expect("a space");
         let (saturate, after) = (start.elapsed().as_secs_f64(), processor());

@@ -4,14 +4,14 @@ mod tensor;
 
 pub use tensor::{generate, GenerateError};
 
-use crate::agreement::{self, Agreement};
+use crate::agreement::{self, Agreement, Spread};
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
 use crate::reference::Reference;
 use crate::simulate::{self, Counts, Options};
 use satune_extract::Descriptor;
 use satune_ir::interp::{self, Array};
 use satune_ir::term::{Contraction, Plan, Schedule};
-use satune_ir::Program;
+use satune_ir::{DType, Program};
 use satune_rewrites::gpu_check::{self, GpuLimits};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space;
@@ -45,6 +45,12 @@ pub enum ScheduledError {
     /// The generator of tensor-core kernels refuses.
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    /// A schedule on tensor cores has no trace.
+    #[error(transparent)]
+    Untraced(#[from] space::Untraced),
+    /// The scheduled program is none of a plan on tensor cores.
+    #[error(transparent)]
+    Read(#[from] space::ReadError),
     /// The scheduled program does not mean what the source means.
     #[error("the scheduled program differs from its source: {0}")]
     Meaning(String),
@@ -61,7 +67,7 @@ pub enum ScheduledError {
 /// A schedule on its way to kernels.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
-    /// The calls that make it; none where the kernels come from the generator for tensor cores.
+    /// The calls that make it; none where a plan on tensor cores has decisions that no primitives are known for.
     pub trace: Trace,
     /// The program that they make; then the source itself.
     pub program: Program,
@@ -92,12 +98,13 @@ fn remedy(error: &ScheduleError) -> String {
     format!("; {}", error.remedy)
 }
 
-/// The trace of a schedule; empty for one on tensor cores, which a generator lowers.
+/// The trace of a schedule; empty for one on tensor cores with decisions that no primitives are known for.
 pub fn trace(schedule: &Schedule, contraction: &Contraction) -> Trace {
     match schedule {
         Schedule::Cores(plan) => space::trace(plan, contraction),
-        // A contraction has no streaming schedules; those of tensor cores come from a generator.
-        Schedule::Stream(_) | Schedule::Mma(_) | Schedule::Wgmma(_) => Trace::default(),
+        // A contraction has no streaming schedules.
+        Schedule::Stream(_) => Trace::default(),
+        Schedule::Mma(_) | Schedule::Wgmma(_) => space::tensor_trace(schedule, contraction).unwrap_or_default(),
     }
 }
 
@@ -114,10 +121,7 @@ pub fn of_schedule(
     match schedule {
         Schedule::Cores(plan) => of_plan(source, plan, contraction, options),
         Schedule::Stream(_) => Err(ScheduledError::Kind),
-        Schedule::Mma(_) | Schedule::Wgmma(_) => {
-            let module = generate(source, schedule, contraction)?;
-            Ok(Scheduled { trace: Trace::default(), program: source.clone(), module })
-        }
+        Schedule::Mma(_) | Schedule::Wgmma(_) => tensor::of_schedule(source, schedule, contraction),
     }
 }
 
@@ -134,20 +138,29 @@ pub fn of_plan(
     of_trace(source, space::trace(plan, contraction), options)
 }
 
-/// Replays a trace on its source program, checks that a GPU can run the result ([`gpu_check`]), and lowers it.
+/// Replays a trace on its source program, checks that a GPU can run the result ([`gpu_check`]), and lowers it. A program on
+/// tensor cores is read as a plan, and the generator makes its kernels.
 ///
 /// # Errors
 /// See [`ScheduledError`].
 pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
+    let program = replayed(source, &trace)?;
+    if space::on_tensor_cores(&program) {
+        return tensor::of_program(source, trace, program);
+    }
+    gpu_check::check(&program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
+    let module = lower(&program, options)?;
+    Ok(Scheduled { trace, program, module })
+}
+
+/// The program that a trace makes.
+fn replayed(source: &Program, trace: &Trace) -> Result<Program, ScheduledError> {
     let (results, schedule) = replay_strict(source, &trace.calls).map_err(ScheduledError::Source)?;
     if let Some((index, error)) = results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e))) {
         let op = trace.calls.get(index).map(|c| c.op.clone()).unwrap_or_default();
         return Err(ScheduledError::Refused { index, op, detail: error.detail.clone() });
     }
-    let program = schedule.program().clone();
-    gpu_check::check(&program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
-    let module = lower(&program, options)?;
-    Ok(Scheduled { trace, program, module })
+    Ok(schedule.into_program())
 }
 
 /// What the simulator counted.
@@ -162,7 +175,8 @@ pub struct Checked {
 }
 
 /// Runs the kernels in the simulator and compares with what the source program means, on inputs whose sums are exact: bit
-/// for bit, unless the program adds up rounded values (see [`Agreement`]).
+/// for bit, unless the program adds up rounded values. Then twice: in its types, as closely as rounding lets results agree,
+/// and without rounding ([`interp::in_double`]), where they agree much more closely (see [`agreement`]).
 ///
 /// # Errors
 /// See [`ScheduledError`].
@@ -179,19 +193,31 @@ pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let reference = Reference::of(source, seed).map_err(meaning)?;
     let values = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
-    let agreement = Agreement::of(source);
+    let (inputs, expected) = (values(&reference.inputs), values(&reference.expected));
+    let Some(unrounded) = reference.unrounded.as_deref().map(values) else {
+        return simulate_module(&scheduled.module, inputs, &expected, false, |_, want, got| {
+            Agreement::Exact.agree(want, got, DType::F64)
+        });
+    };
     let terms = agreement::terms(source);
-    simulate_module(&scheduled.module, values(&reference.inputs), &values(&reference.expected), |at, want, got| {
-        reference.expected.get(at).is_some_and(|array| agreement.agree_over(want, got, array.dtype(), terms))
-    })
+    let rounded = Spread::of_each(&expected, &unrounded);
+    let checked = simulate_module(&scheduled.module, inputs.clone(), &expected, false, |at, want, got| {
+        let known = reference.expected.get(at).zip(rounded.get(at));
+        known.is_some_and(|(array, spread)| spread.agree(want, got, array.dtype(), terms))
+    })?;
+    simulate_module(&scheduled.module, inputs, &unrounded, true, |at, want, got| {
+        rounded.get(at).is_some_and(|spread| spread.agree_unrounded(want, got))
+    })?;
+    Ok(checked)
 }
 
 /// Runs a module's kernels and compares every parameter; `agree` says whether a parameter's element may be what it is
-/// (number of the parameter, value wanted, value found).
+/// (number of the parameter, value wanted, value found). With `double` nothing is rounded.
 pub(crate) fn simulate_module(
     module: &Module,
     mut params: Vec<Vec<f64>>,
     expected: &[Vec<f64>],
+    double: bool,
     agree: impl Fn(usize, f64, f64) -> bool,
 ) -> Result<Vec<Checked>, ScheduledError> {
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
@@ -205,8 +231,8 @@ pub(crate) fn simulate_module(
                 Argument::Workspace(i) => spaces[*i].clone(),
             })
             .collect();
-        let report =
-            simulate::run(kernel, &mut buffers, &Options::default()).map_err(|fault| wrong(fault.to_string()))?;
+        let report = simulate::run(kernel, &mut buffers, &Options { double, ..Options::default() })
+            .map_err(|fault| wrong(fault.to_string()))?;
         // A workspace may have room that a problem does not need: it is NaN, and would be missed in the results.
         let mut written = kernel.params().zip(args).filter(|((_, array), _)| array.written);
         if report.unwritten > 0 && written.any(|(_, a)| matches!(a, Argument::Param(_))) {

@@ -5,13 +5,16 @@ use satune_ir::{tvmscript, Block, Program};
 use std::sync::{Arc, OnceLock};
 
 mod dp4a;
+pub(crate) mod fragment;
 mod instance;
 mod meaning;
 mod mma;
+pub mod mma_sync;
+pub mod wgmma;
 mod wmma;
 
 pub(crate) use instance::Instance;
-pub use meaning::described;
+pub use meaning::{described, of_block};
 
 /// A tensor intrinsic.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +65,8 @@ struct Entry {
     description: String,
     implementation: String,
     lie: Lie,
+    /// TVM does not have it.
+    own: bool,
     parsed: OnceLock<Option<Arc<Intrinsic>>>,
 }
 
@@ -77,7 +82,14 @@ impl Registry {
     }
 
     fn lying(&mut self, lie: Lie, name: impl Into<String>, description: String, implementation: String) {
-        self.entries.insert(name.into(), Entry { description, implementation, lie, parsed: OnceLock::new() });
+        let entry = Entry { description, implementation, lie, own: false, parsed: OnceLock::new() };
+        self.entries.insert(name.into(), entry);
+    }
+
+    /// An intrinsic that TVM does not have.
+    fn own(&mut self, name: impl Into<String>, description: String, implementation: String) {
+        let entry = Entry { description, implementation, lie: Lie::Any, own: true, parsed: OnceLock::new() };
+        self.entries.insert(name.into(), entry);
     }
 }
 
@@ -88,6 +100,8 @@ fn registry() -> &'static Registry {
         dp4a::register(&mut registry);
         wmma::register(&mut registry);
         mma::register(&mut registry);
+        mma_sync::register(&mut registry);
+        wgmma::register(&mut registry);
         registry
     })
 }
@@ -108,6 +122,12 @@ pub fn get(name: &str) -> Option<Arc<Intrinsic>> {
     parsed.clone()
 }
 
+/// Description and implementation of an intrinsic that TVM does not have, as TVMScript.
+pub(crate) fn texts_of_own(name: &str) -> Option<[&'static str; 2]> {
+    let entry = registry().entries.get(name).filter(|e| e.own)?;
+    Some([&entry.description, &entry.implementation])
+}
+
 /// A parameter: shape and type, and the rest of `T.Buffer`'s arguments.
 fn param(name: &str, shape: &[i64], dtype: &str, strides: &str, rest: &str) -> String {
     let shape: Vec<String> = shape.iter().map(|n| format!("{n},")).collect();
@@ -116,6 +136,11 @@ fn param(name: &str, shape: &[i64], dtype: &str, strides: &str, rest: &str) -> S
         s => format!(", strides=(\"{s}0\", \"{s}1\")"),
     };
     format!("{name}: T.Buffer(({}), \"{dtype}\"{strides}, {rest})", shape.join(" "))
+}
+
+/// What a parameter in shared memory is told beside its shape, for tiles anywhere in their buffer.
+fn rest_of_shared() -> String {
+    "scope=\"shared\", offset_factor=1".into()
 }
 
 /// A function with its root block.
@@ -161,6 +186,8 @@ fn short(dtype: &str) -> &'static str {
         "tfloat32" => "tf32",
         "float32" => "f32",
         "int8" => "s8",
+        "float8_e4m3fn" => "e4m3",
+        "float8_e5m2" => "e5m2",
         _ => "s32",
     }
 }

@@ -1,5 +1,6 @@
 //! Traces: calls of primitives as data, to be stored, replayed, and printed as Python for TVM.
-use crate::{trace_python, trace_tvm};
+use crate::{intrinsics, trace_python, trace_tvm};
+use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Write;
@@ -125,6 +126,7 @@ impl Trace {
         if self.calls.is_empty() {
             out.push_str("    pass\n");
         }
+        self.register_intrinsics(&mut out);
         for call in &self.calls {
             let op = if call.op == "get_block" { "get_sblock" } else { &call.op };
             let positional = call.args.iter().map(|a| python(a, Some(op)));
@@ -150,8 +152,25 @@ impl Trace {
         }
         out
     }
+
+    /// Lines that make the intrinsics known to TVM which it does not have.
+    fn register_intrinsics(&self, out: &mut String) {
+        let names = self.calls.iter().filter(|c| c.op == "tensorize").filter_map(|c| c.args.get(1)?.as_str());
+        let names: IndexSet<&str> = names.collect();
+        let own: Vec<_> = names.into_iter().filter_map(|n| Some((n, intrinsics::texts_of_own(n)?))).collect();
+        if own.is_empty() {
+            return;
+        }
+        out.push_str("    from tvm.s_tir import TensorIntrin\n    from tvm.script import from_source\n");
+        for (name, texts) in own {
+            let texts = texts.map(|t| format!("from_source({})", Value::from(t)));
+            let _ = writeln!(out, "    {REGISTER}(\"{name}\", {}, override=True)", texts.join(", "));
+        }
+    }
 }
 
+/// What makes an intrinsic known to TVM: no call of a schedule.
+pub(crate) const REGISTER: &str = "TensorIntrin.register";
 /// The one primitive that TVM has as a function of a schedule.
 pub(crate) const NORMALIZE: &str = "normalize_prim_func";
 /// How its blocks are had in Python, up to the schedule's name.

@@ -3,7 +3,7 @@
 //! Of Python, this is: a `def` with one parameter, and lines `a, b = sch.split(loop=l, factors=[2, None])`, where arguments
 //! are constants, names, elements of names, lists, tuples, dictionaries and lambdas.
 use crate::index_map::IndexMap;
-use crate::trace::{Call, Out, Trace, TraceError, NORMALIZE, NORMALIZED};
+use crate::trace::{Call, Out, Trace, TraceError, NORMALIZE, NORMALIZED, REGISTER};
 use serde_json::{json, Map, Number, Value};
 use std::collections::HashSet;
 
@@ -105,6 +105,10 @@ impl<'a> Reader<'a> {
 
     /// A line; None where it makes no call.
     fn statement(&mut self) -> Result<Option<Call>, TraceError> {
+        if self.rest().starts_with(REGISTER) {
+            self.take(|c| c != '\n');
+            return Ok(None);
+        }
         let mut words = vec![self.name()?];
         match words[0] {
             "import" | "from" | "pass" | "return" => {

@@ -49,12 +49,17 @@ fn description(name: &str) -> (Program, BlockId) {
 #[test]
 fn every_intrinsic_is_its_description() {
     for name in intrinsics::names() {
+        // Of wgmma's many widths one of each kind.
+        if name.starts_with("wgmma") && !name.contains("n24") {
+            continue;
+        }
         let (program, block) = description(name);
         let mut s = Schedule::new(program.clone()).unwrap();
         tensorize(&mut s, Node::Block(block), name, true).unwrap_or_else(|e| panic!("{name}: {}", e.detail));
-        // The interpreter knows descriptions only.
+        // The interpreter knows descriptions only; what clears registers is written out.
         let fault = interp::equal_on(&program, s.program(), 1);
-        assert!(fault.is_err(), "{name} runs as it is");
+        let runs = name.starts_with("mma_fill_m16n8") || name.starts_with("wgmma_fill");
+        assert_eq!(fault.is_ok(), runs, "{name}");
         if name.contains("_trans") && !name.contains("load") && !name.contains("ldmatrix") {
             // The instruction is that of operands as they are: how they were loaded makes the difference.
             continue;

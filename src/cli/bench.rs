@@ -1,5 +1,5 @@
 //! `bench`: measured times in a table, beside the vendor's library.
-use super::devices::{open_for, open_store, store_path, Choice};
+use super::devices::{open, open_store, store_path, Choice};
 use super::{print, print_json, report, table, watch::Watch, Failure, Outcome};
 use crate::device::{Ask, Kind};
 use crate::explore::{write_whole, Request};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// What to compare with.
 #[derive(Clone, Copy, ValueEnum)]
 enum Rival {
-    /// The vendor's library, TF32 off
+    /// The vendor's library, TF32 off unless the program says tf32; a copy for programs that only stream
     Cublas,
 }
 
@@ -93,8 +93,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
             Some(serde_json::from_str(&text).map_err(|e| wrong(format!("not what `bench --json` prints: {e}")))?)
         }
     };
-    let all: Vec<&Work> = problems.iter().collect();
-    let mut device = open_for(&all, args.device, &gpu, args.script.as_deref())?
+    let mut device = open(args.device, &gpu, args.script.as_deref())?
         .ok_or_else(|| Failure::Input("--device none measures nothing; choose simulator or cuda".into()))?;
     let mut store = open_store(&store_path(args.store.as_deref(), &args.out))?;
     let request = Request {
@@ -116,7 +115,8 @@ pub(super) fn run(args: &Bench) -> Outcome {
     };
     let result = bench(&problems, &wanted, &mut *device, &mut store, &watch, &mut so_far)?;
     let interrupted = watch.finish();
-    report::write_bench(&result, &problems, &wanted.request.gpu, &notes(&result), &args.out)?;
+    let page_notes = [notes(&result), rivals(&result)].concat();
+    report::write_bench(&result, &problems, &wanted.request.gpu, &page_notes, &args.out)?;
     if args.json {
         print_json(&result)?;
     } else {
@@ -178,12 +178,26 @@ fn notes(result: &Benchmark) -> Vec<String> {
     out
 }
 
+/// What rows were compared with, where that is not plain cuBLAS, in sentences.
+fn rivals(result: &Benchmark) -> Vec<String> {
+    let of = |row: &BenchRow| {
+        let what = row.library.as_deref().unwrap_or("cuBLAS");
+        match (&row.library_missing, row.library_whole) {
+            (Some(why), _) => Some(format!("{}: {what} not measured: {why}", row.program)),
+            (None, true) if what == "cuBLAS" => None,
+            (None, true) => Some(format!("{}: beside {what}", row.program)),
+            (None, false) => Some(format!("{}: beside {what}, which computes less", row.program)),
+        }
+    };
+    result.rows.iter().filter_map(of).collect()
+}
+
 fn text(result: &Benchmark) -> String {
     let simulated = result.kind != Kind::Cuda;
     let mut out: String = notes(result).iter().map(|note| format!("{note}\n")).collect();
     let time = if simulated { "ms (predicted)" } else { "ms" };
     let header =
-        ["program", time, "spread", "rate", "of peak", "predicted ms", "model's first", "cuBLAS ms", "vs cuBLAS"];
+        ["program", time, "spread", "rate", "of peak", "predicted ms", "model's first", "library ms", "vs library"];
     let mut rows = table::table(&header);
     let dash = || "-".to_string();
     for r in &result.rows {
@@ -202,12 +216,7 @@ fn text(result: &Benchmark) -> String {
     table::right(&mut rows, &[1, 2, 3, 4, 5, 6, 7, 8]);
     out.push_str(&format!("{rows}\n"));
     if let Some(mean) = result.mean_ratio {
-        out.push_str(&format!("geometric mean: {mean:.3}x cuBLAS\n"));
+        out.push_str(&format!("geometric mean: {mean:.3}x the library, where it computes the same\n"));
     }
-    for row in &result.rows {
-        if let Some(why) = &row.library_missing {
-            out.push_str(&format!("{}: cuBLAS not measured: {why}\n", row.program));
-        }
-    }
-    out
+    out + &rivals(result).iter().map(|note| format!("{note}\n")).collect::<String>()
 }

@@ -2,7 +2,6 @@
 use super::Failure;
 use crate::device::{cuda::Cuda, Device, DeviceError, Scripted, Simulator};
 use crate::measure::{bench::BenchError, MeasureError};
-use crate::source::Work;
 use crate::store::{Store, StoreError};
 use clap::ValueEnum;
 use satune_extract::Descriptor;
@@ -33,29 +32,12 @@ pub(super) fn this_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|e| Failure::Environment(format!("the path of this program is not known: {e}")))
 }
 
-/// Opens a device for problems; `None` where none is wanted. A GPU checks its results against a reference for products of two
-/// matrices: streaming programs run on the simulator (or on a script), and are refused where the GPU was asked for.
-pub(super) fn open_for(
-    problems: &[&Work],
+/// Opens a device; `None` where none is wanted.
+pub(super) fn open(
     choice: Choice,
     gpu: &Descriptor,
     script: Option<&Path>,
 ) -> Result<Option<Box<dyn Device>>, Failure> {
-    let streaming = problems.iter().find(|p| matches!(p, Work::Streams(_))).map(|p| p.workload().name());
-    let (Some(name), Choice::Auto | Choice::Cuda) = (streaming, choice) else { return open(choice, gpu, script) };
-    if choice == Choice::Cuda {
-        return Err(Failure::Input(format!(
-            "{name} is a program of streaming blocks, and a GPU's results are compared with those of products of two matrices only; use --device simulator, or --device none"
-        )));
-    }
-    if NVIDIA.iter().any(|mark| Path::new(mark).exists()) {
-        eprintln!("satune: {name} is a program of streaming blocks, which are not measured on a GPU yet; the simulator stands in, and its times are predictions");
-    }
-    Ok(Some(Box::new(Simulator::of(gpu))))
-}
-
-/// Opens a device; `None` where none is wanted.
-fn open(choice: Choice, gpu: &Descriptor, script: Option<&Path>) -> Result<Option<Box<dyn Device>>, Failure> {
     Ok(Some(match choice {
         Choice::None => return Ok(None),
         Choice::Simulator => Box::new(Simulator::of(gpu)),

@@ -1,5 +1,5 @@
 //! `explore` and `resume`.
-use super::devices::{open_for, open_store, store_path, Choice};
+use super::devices::{open, open_store, store_path, Choice};
 use super::{print, print_json, report, table, watch::Watch, work, Failure, Outcome, Target};
 use crate::device::Ask;
 use crate::explore::{self, Request, Search};
@@ -99,7 +99,7 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         return Err(Failure::Input(format!("--timeout {}: give seconds, more than 0, up to a day", args.timeout)));
     }
     folder(args)?;
-    let mut device = open_for(&[&work], args.device, &gpu, args.script.as_deref())?;
+    let mut device = open(args.device, &gpu, args.script.as_deref())?;
     let request = Request {
         gpu,
         top: args.top as usize,

@@ -77,7 +77,8 @@ pub(super) fn write_bench(
             let problem = problems.iter().find(|p| p.workload().name() == row.program)?;
             let mut page = page(report, problem.workload(), gpu);
             page.anchor = anchor(at);
-            page.baseline = row.library_ms.map(|ms| Baseline { name: "cuBLAS".into(), ms });
+            page.baseline =
+                row.library_ms.map(|ms| Baseline { name: row.library.clone().unwrap_or_else(|| "cuBLAS".into()), ms });
             Some(page)
         })
         .collect();

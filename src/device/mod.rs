@@ -126,6 +126,17 @@ pub enum DeviceError {
     },
 }
 
+/// What a problem's candidates were compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rival {
+    /// What it is: `cuBLAS`, `cuBLAS, the product alone`, `a copy of the least bytes`.
+    pub what: String,
+    /// Whether it computes what the problem asks for, and not a part of it or nothing.
+    pub whole: bool,
+    /// Its time, or why there is none.
+    pub verdict: Verdict,
+}
+
 /// Runs candidates.
 pub trait Device {
     /// What it is.
@@ -140,11 +151,11 @@ pub trait Device {
     /// When the device is gone. Whatever is wrong with the candidate is a [`Verdict`].
     fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError>;
 
-    /// Times the vendor's library on the same inputs, where there is one.
+    /// Times what there is to compare with, on the same inputs where it computes the same: the vendor's library, or a copy.
     ///
     /// # Errors
     /// When the device is gone.
-    fn library(&mut self, _problem: &dyn Workload, _ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
+    fn library(&mut self, _problem: &dyn Workload, _ask: &Ask) -> Result<Option<Rival>, DeviceError> {
         Ok(None)
     }
 

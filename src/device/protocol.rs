@@ -20,10 +20,10 @@ pub(crate) struct Request {
 pub(crate) enum What {
     /// Who are you?
     Hello,
-    /// Measure a candidate. Bytes: the support module, then the machine code of each kernel.
+    /// Measure a candidate. Bytes: the support module, the machine code of the reference's kernels, then of each kernel.
     Measure(Box<MeasureJob>),
-    /// Time the vendor's library. Bytes: the support module.
-    Library(Box<MeasureJob>),
+    /// Time what candidates are compared with. Bytes: the support module, the machine code of the reference's kernels.
+    Library(Box<MeasureJob>, LibraryJob),
     /// Measure the machine's ceilings. Bytes: the support module.
     Ceilings,
 }
@@ -35,13 +35,11 @@ pub(crate) struct MeasureJob {
     pub trace: String,
     /// Predicted time, ms.
     pub predicted_ms: f64,
-    /// What is computed, where it is a contraction: what a GPU's results are compared with.
-    pub contraction: Option<ContractionJob>,
+    /// Parameters and reference. A device that runs nothing needs none, nor does what has no results.
+    pub problem: Option<ProblemJob>,
     pub kernels: Vec<KernelJob>,
     /// Bytes of each buffer between the kernels.
     pub workspaces: Vec<u64>,
-    /// Which of the program's parameters a contraction's A, B and C are.
-    pub params: [usize; 3],
     pub cut_off_ms: Option<f64>,
     pub settle: f64,
     pub most_repeats: u32,
@@ -49,71 +47,65 @@ pub(crate) struct MeasureJob {
     pub seconds: f64,
     /// A time below this is faster than the machine can compute, ms.
     pub floor_ms: f64,
-    /// Largest relative error of the result, by the root of the sum of squares; 0: exact.
-    pub tolerance: f64,
+    /// Of each parameter that is written the largest relative error, by the root of the sum of squares; 0: exact.
+    pub tolerances: Vec<f64>,
 }
 
-impl MeasureJob {
-    /// Additions and multiplications of a contraction.
-    pub fn flops(&self) -> f64 {
-        self.contraction.as_ref().map_or(0.0, ContractionJob::flops)
-    }
-}
-
-/// The problem for a worker: sums of products over axes, each with its extent and the operands' strides along it.
+/// A problem for a worker: what it makes inputs for, and the kernels that make the reference of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ContractionJob {
-    /// Extent; strides of A, B and C, in elements. In the order of C's dimensions where it has a choice.
-    pub spatial: [[i64; 4]; SPATIAL],
-    /// Extent; strides of A and B.
-    pub reduce: [[i64; 3]; REDUCE],
-    pub a: OperandJob,
-    pub b: OperandJob,
-    pub c: OperandJob,
-    /// The same as one batch of matrix products, for the library, if it is one.
-    pub product: Option<ProductJob>,
+pub(crate) struct ProblemJob {
+    /// Hash of the program: problems of one program are the same.
+    pub program: String,
+    /// Its parameters in order.
+    pub params: Vec<ParamJob>,
+    /// Launches that make the reference. Parameters that are written stand for the reference's own: floats in double
+    /// precision, whole numbers in their type.
+    pub reference: Vec<KernelJob>,
+    /// Bytes of each buffer between them.
+    pub workspaces: Vec<u64>,
 }
 
-/// Axes of the results, and axes that are summed over, that the reference takes.
-pub(crate) const SPATIAL: usize = 4;
-/// See [`SPATIAL`].
-pub(crate) const REDUCE: usize = 3;
+/// A parameter for a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ParamJob {
+    pub name: String,
+    pub dtype: DType,
+    pub elements: u64,
+    /// Whether it is a result, which the program does not read before it has written it.
+    pub written: bool,
+}
 
-impl ContractionJob {
-    /// Number of results.
-    pub fn results(&self) -> u64 {
-        self.spatial.iter().map(|axis| axis[0].unsigned_abs()).product()
-    }
-
-    /// Terms of each sum.
-    pub fn terms(&self) -> u64 {
-        self.reduce.iter().map(|axis| axis[0].unsigned_abs()).product()
-    }
-
-    /// Additions and multiplications.
-    pub fn flops(&self) -> f64 {
-        2.0 * self.results() as f64 * self.terms() as f64
-    }
+/// What candidates are compared with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LibraryJob {
+    /// A batch of matrix products by cuBLAS, or in fp8 by cuBLASLt.
+    Product(ProductJob),
+    /// A matrix, stored by rows, times a vector, in f32, by cuBLAS.
+    Rows {
+        /// Which parameters are the matrix, the vector and the result.
+        params: [usize; 3],
+        rows: i64,
+        columns: i64,
+    },
+    /// A copy in device memory that reads and writes so many bytes together.
+    Copy { bytes: u64 },
 }
 
 /// A batch of matrix products.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProductJob {
+    /// Which of the problem's parameters A, B and C are.
+    pub params: [usize; 3],
     /// Batch, m, n, k.
     pub extents: [i64; 4],
     /// Strides of A, B and C along them, in elements.
     pub strides: [[i64; 4]; 3],
-}
-
-/// An operand for a worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OperandJob {
-    pub dtype: DType,
-    pub elements: u64,
+    /// Operands in f32 may be rounded to tf32.
+    pub tf32: bool,
 }
 
 /// A launch for a worker.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KernelJob {
     pub name: String,
     pub grid: [u32; 3],

@@ -35,8 +35,8 @@ impl Worker {
     ) -> Result<Worker, String> {
         let mut child = crate::worker_process::command(program, "measure-worker", library_path)
             .args(arguments)
-            // Exact single precision in the library that results are compared with.
-            .env("NVIDIA_TF32_OVERRIDE", "0")
+            // Whether the library may round f32 to tf32 is said at each call; the variable would override that.
+            .env_remove("NVIDIA_TF32_OVERRIDE")
             .spawn()
             .map_err(|e| format!("{}: {e}", program.display()))?;
         let (requests, inbox) = channel::<Vec<u8>>();

@@ -1,5 +1,6 @@
 //! Tensor-core kernels in the simulator: their tiles and roles on a problem of few blocks and few tiles along k.
 use crate::agreement::Agreement;
+use crate::lower::program::LowerOptions;
 use crate::operators;
 use crate::scheduled::{self, Checked};
 use satune_ir::interp;
@@ -59,7 +60,8 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
         Some(epilogue) => super::check::with_epilogue(epilogue, &small)?,
         None => tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?,
     };
-    let module = scheduled::generate(&source, &schedule, &small).map_err(|e| e.to_string())?;
+    let scheduled = scheduled::of_schedule(&source, &schedule, &small, &LowerOptions::default());
+    let module = scheduled.map_err(|e| e.to_string())?.module;
     let inputs = interp::random_inputs(&source, 0x5eed).map_err(|e| e.to_string())?;
     let inputs: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();
     let mut expected = inputs.clone();
@@ -81,7 +83,7 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
         Activation::None | Activation::Relu => Agreement::Exact,
     };
     let agree = |_, want, got| agreement.agree(want, got, gemm.output);
-    let kernels = scheduled::simulate_module(&module, inputs, &expected, agree);
+    let kernels = scheduled::simulate_module(&module, inputs, &expected, false, agree);
     let first = kernels.map_err(|e| e.to_string())?.into_iter().next();
     first.ok_or_else(|| "it has no kernels".into())
 }

@@ -286,9 +286,16 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
     let Parts { problem, scheduled, texts, checked, agreement, derivation } = parts;
     let (trace, module) = (&scheduled.trace, &scheduled.module);
     let generator = match schedule {
-        Schedule::Cores(_) | Schedule::Stream(_) => None,
-        Schedule::Mma(_) => Some("tensor cores, mma.sync: the kernels are not made by primitive calls"),
-        Schedule::Wgmma(_) => Some("tensor cores, wgmma: the kernels are not made by primitive calls"),
+        Schedule::Mma(plan) if trace.calls.is_empty() && plan.instruction.wmma().is_some() => {
+            Some("tensor cores, wmma: the kernels are not made by primitive calls")
+        }
+        Schedule::Mma(_) if trace.calls.is_empty() => {
+            Some("tensor cores, mma.sync: the kernels are not made by primitive calls")
+        }
+        Schedule::Wgmma(_) if trace.calls.is_empty() => {
+            Some("tensor cores, wgmma: the kernels are not made by primitive calls")
+        }
+        _ => None,
     };
     let plan = generator.is_some().then_some(schedule);
     let file = TraceFile { program: problem.script(), calls: &trace.calls, generator, plan };

@@ -1,6 +1,6 @@
 //! `bench`: the best of the k best of each problem, beside the vendor's library, in one run.
 use super::{MeasureError, Record, StrategyKind};
-use crate::device::{Ask, Ceilings, Device, Identity, Kind};
+use crate::device::{Ask, Ceilings, Device, Identity, Kind, Rival};
 use crate::explore::{ExploreError, Report, Request, Search};
 use crate::progress::{Progress, Quiet};
 use crate::source::Work;
@@ -28,7 +28,7 @@ pub struct Benchmark {
     /// The device or the store was lost with the last of [`Benchmark::failed`], and the problems behind it were not tried.
     #[serde(default)]
     pub lost: bool,
-    /// Geometric mean of the ratios to the library, where there are any.
+    /// Geometric mean of the ratios to a library that computes the same, where there are any.
     pub mean_ratio: Option<f64>,
     /// The exploration of each program, for its page.
     #[serde(skip)]
@@ -72,14 +72,25 @@ pub struct BenchRow {
     pub fraction_of_peak: f64,
     /// Median of the candidate that the model takes for best, ms, if it was measured.
     pub first_ms: Option<f64>,
-    /// Median of the vendor's library on the same inputs, ms.
+    /// What it was compared with: `cuBLAS`, `cuBLAS, the product alone`, `a copy of the least bytes`.
+    #[serde(default)]
+    pub library: Option<String>,
+    /// Whether that computes what the program asks for.
+    #[serde(default = "whole")]
+    pub library_whole: bool,
+    /// Its median, ms, on inputs of the same kind in the same run.
     pub library_ms: Option<f64>,
-    /// Library's time over ours: above 1, ours is faster.
+    /// Its time over ours: above 1, ours is faster. Of a copy: the part of a copy's bandwidth that ours reaches.
     pub ratio: Option<f64>,
-    /// Why there is no time of the library, where one was asked for.
+    /// Why there is no time of it, where one was asked for.
     pub library_missing: Option<String>,
     /// Candidates measured, and those without a time.
     pub candidates: (usize, usize),
+}
+
+/// What earlier results were compared with computed the same.
+fn whole() -> bool {
+    true
 }
 
 /// What to benchmark.
@@ -170,7 +181,7 @@ pub fn bench(
                 result.failed.push(Failed { program: problem.workload().name().into(), reason });
             }
         }
-        let ratios: Vec<f64> = result.rows.iter().filter_map(|r| r.ratio).collect();
+        let ratios: Vec<f64> = result.rows.iter().filter(|r| r.library_whole).filter_map(|r| r.ratio).collect();
         let mean = || (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
         result.mean_ratio = (!ratios.is_empty()).then(mean);
         so_far(&result);
@@ -207,11 +218,16 @@ fn one(
         let reasons = report.measured.as_ref().map_or_else(String::new, |m| m.rejected_text());
         return Err(BenchError::Nothing { program: name, tried, reasons });
     };
-    let (mut library_ms, mut library_missing) = (None, None);
+    let (mut library, mut library_whole, mut library_ms, mut library_missing) = (None, true, None, None);
     if wanted.library {
         match device.library(workload, &wanted.ask).map_err(MeasureError::from)? {
-            Some(Verdict::Measured(timing)) => library_ms = Some(timing.median_ms()),
-            Some(Verdict::Rejected { reason, detail }) => library_missing = Some(format!("{reason}: {detail}")),
+            Some(Rival { what, whole, verdict }) => {
+                (library, library_whole) = (Some(what), whole);
+                match verdict {
+                    Verdict::Measured(timing) => library_ms = Some(timing.median_ms()),
+                    Verdict::Rejected { reason, detail } => library_missing = Some(format!("{reason}: {detail}")),
+                }
+            }
             None => library_missing = Some("no cuBLAS on this device".into()),
         }
     }
@@ -230,6 +246,8 @@ fn one(
         unit: yardstick.unit().into(),
         fraction_of_peak: yardstick.amount() / seconds / yardstick.peak(&wanted.request.gpu),
         first_ms: first,
+        library,
+        library_whole,
         library_ms,
         ratio: library_ms.map(|l| l / measured.ms),
         library_missing,

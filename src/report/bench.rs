@@ -19,9 +19,9 @@ pub struct Row {
     pub unit: String,
     /// Of the rate that the descriptor allows.
     pub fraction_of_peak: f64,
-    /// The vendor's library, ms.
+    /// What it was compared with, ms.
     pub library_ms: Option<f64>,
-    /// Library's time over ours.
+    /// Its time over ours.
     pub ratio: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn section(title: &str, rows: &[Row], notes: &[String]) -> Markup {
                             th.n { "predicted" }
                             th.n { "rate" }
                             th.n { "of peak" }
-                            @if library { th.n { "cuBLAS" } th.n { "vs cuBLAS" } }
+                            @if library { th.n { "library" } th.n { "vs library" } }
                         }
                     }
                     tbody {

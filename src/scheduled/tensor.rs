@@ -1,13 +1,19 @@
-//! Schedules on tensor cores on their way to kernels: the generator takes the place of a trace's replay.
+//! Schedules on tensor cores on their way to kernels: the trace is replayed on the source program, the plan is read from the
+//! scheduled program, and the generator makes the kernels of the plan so read.
+use super::{replayed, Scheduled, ScheduledError};
 use crate::lower::program::{Argument, Module, Workspace};
 use crate::lower::tensor::{lower_mma, lower_wgmma, Gemm, Operand, TensorError, TensorModule};
 use satune_ir::term::tensor::NotGemm;
 use satune_ir::term::{Contraction, OperandInfo, Schedule};
 use satune_ir::Program;
+use satune_rewrites::{space, Trace};
 
 /// Why there are no kernels.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
+    /// The program is no contraction.
+    #[error(transparent)]
+    Contraction(space::EncodeError),
     /// The program is no matrix product that tensor cores take.
     #[error(transparent)]
     NotGemm(#[from] NotGemm),
@@ -20,6 +26,34 @@ pub enum GenerateError {
     /// The schedule is one of primitives.
     #[error("the schedule is none on tensor cores")]
     Primitives,
+}
+
+/// Kernels of a schedule on tensor cores, by way of its trace. Where no primitives are known for a decision, the generator
+/// takes the plan as it is.
+pub(super) fn of_schedule(
+    source: &Program,
+    schedule: &Schedule,
+    contraction: &Contraction,
+) -> Result<Scheduled, ScheduledError> {
+    match space::tensor_trace(schedule, contraction) {
+        Ok(trace) => {
+            let program = replayed(source, &trace)?;
+            let read = space::read_plan(&program, source, contraction)?;
+            Ok(Scheduled { trace, module: generate(source, &read, contraction)?, program })
+        }
+        Err(space::Untraced::Decision(_)) => {
+            let module = generate(source, schedule, contraction)?;
+            Ok(Scheduled { trace: Trace::default(), program: source.clone(), module })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Kernels of a scheduled program on tensor cores.
+pub(super) fn of_program(source: &Program, trace: Trace, program: Program) -> Result<Scheduled, ScheduledError> {
+    let contraction = space::contraction(source).map_err(GenerateError::Contraction)?;
+    let read = space::read_plan(&program, source, &contraction)?;
+    Ok(Scheduled { trace, module: generate(source, &read, &contraction)?, program })
 }
 
 /// The generator's kernels for a schedule on tensor cores, their arguments in terms of the program's parameters.

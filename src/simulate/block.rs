@@ -7,11 +7,13 @@ mod phases;
 mod roles;
 mod traffic;
 mod warp;
+mod wmma;
 
-use super::memory::{round, Access, Order, Tracked};
+use super::memory::{held, round, Access, Order, Tracked};
 use super::{Counts, Fault, FaultKind};
 use crate::kernel::{ArrayId, Cond, Index, Kernel, LocalVar, Space, Stmt, Unroll};
 use satune_ir::machine::{sectors, wavefronts};
+use satune_ir::DType;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -52,11 +54,25 @@ struct Context {
     loops: Vec<usize>,
     order: Option<Rc<Order>>,
     matrix: matrix::Flights,
+    fragments: wmma::Fragments,
+}
+
+/// A load of one element per thread.
+struct Loaded {
+    array: ArrayId,
+    index: Index,
+    mask: Mask,
+    values: Vec<f64>,
 }
 
 /// Runs clusters one after the other over one memory.
 pub(super) struct Runner<'k> {
     kernel: &'k Kernel,
+    /// Whether floats are held in `f64`.
+    double: bool,
+    /// What the current statement has loaded from memory. Nothing is written while its value is computed, so that
+    /// compilers load an element once, however often it stands there.
+    loaded: Vec<Loaded>,
     threads: usize,
     memory: Vec<Option<Tracked>>,
     /// What the cluster's blocks have of their own; that of the current one is in the runner's own fields.
@@ -77,7 +93,7 @@ pub(super) struct Runner<'k> {
 
 impl<'k> Runner<'k> {
     /// A runner; an error names a shared array that overlaps another where that is not simulated.
-    pub fn new(kernel: &'k Kernel, memory: Vec<Option<Tracked>>) -> Result<Runner<'k>, String> {
+    pub fn new(kernel: &'k Kernel, memory: Vec<Option<Tracked>>, double: bool) -> Result<Runner<'k>, String> {
         let threads = kernel.threads() as usize;
         let [bx, by, _] = kernel.block.map(|d| d as usize);
         let axis = |f: &dyn Fn(usize) -> usize| Ints::Each(Rc::new((0..threads).map(|t| f(t) as i64).collect()));
@@ -86,6 +102,8 @@ impl<'k> Runner<'k> {
             kernel.arrays.iter().map(|a| if a.space.is_private() { a.len as usize * threads } else { 0 }).collect();
         Ok(Runner {
             kernel,
+            double,
+            loaded: Vec::new(),
             threads,
             memory,
             registers: sizes.iter().map(|n| vec![f64::NAN; *n]).collect(),
@@ -96,7 +114,7 @@ impl<'k> Runner<'k> {
             thread_index,
             totals: HashMap::new(),
             phases: phases::Phases::new(threads),
-            blocks: cluster::Own::of(kernel, &sizes),
+            blocks: cluster::Own::of(kernel, &sizes, double),
             rank: 0,
             overlaps: overlap::Overlaps::of(kernel)?,
         })
@@ -259,12 +277,20 @@ impl<'k> Runner<'k> {
         self.memory.get_mut(array.0 as usize).and_then(Option::as_mut).ok_or(fault)
     }
 
+    /// The type in which a thread holds values of a type.
+    fn held(&self, dtype: DType) -> DType {
+        held(self.double, dtype)
+    }
+
     fn space(&self, array: ArrayId) -> Space {
         self.kernel.array(array).space
     }
 
     fn register(&self, array: ArrayId, index: i64, width: u32, thread: usize) -> Result<usize, Fault> {
         let a = self.kernel.array(array);
+        if a.space == Space::Opaque {
+            return Err(self.machine(format!("an element of {}, whose layout is not known", a.name)));
+        }
         let fault = |kind| Fault { kind, array: a.name.clone(), index, block: self.block, thread: thread as u32 };
         match u64::try_from(index) {
             Ok(i) if i + u64::from(width) <= a.len => {
@@ -278,9 +304,9 @@ impl<'k> Runner<'k> {
     }
 
     fn store(&mut self, array: ArrayId, index: &Ints, values: &[f64], mask: &Mask) -> Result<(), Fault> {
-        let dtype = self.kernel.array(array).dtype;
+        let dtype = self.held(self.kernel.array(array).dtype);
         match self.space(array) {
-            Space::Register | Space::Fragment => {
+            Space::Register | Space::Fragment | Space::Opaque => {
                 self.now.matrix.touch(array);
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let at = self.register(array, index.get(t), 1, t)?;
@@ -347,7 +373,7 @@ impl<'k> Runner<'k> {
         if !self.space(dst).is_private() {
             self.count_access(dst, &to, width, mask, true, false);
         }
-        let dtype = self.kernel.array(dst).dtype;
+        let dtype = self.held(self.kernel.array(dst).dtype);
         for t in (0..self.threads).filter(|t| mask[*t]) {
             for o in 0..width {
                 let value = if reads[t] { self.element(src, from.get(t), width, o, t)? } else { 0.0 };

@@ -1,7 +1,7 @@
 //! Memory of the simulator: values with what is known of who wrote and read them, and when.
 use super::{Fault, FaultKind};
 use crate::kernel::{Array, Space};
-use satune_ir::interp::Scalar;
+use satune_ir::interp::{doubled, Scalar};
 use satune_ir::{fp8, DType};
 use std::rc::Rc;
 
@@ -9,6 +9,15 @@ use std::rc::Rc;
 const NOBODY: u32 = u32::MAX;
 /// More than one thread.
 const MANY: u32 = u32::MAX - 1;
+
+/// The type in which threads hold values of a type: its own, or `f64` for all floats where nothing is to be rounded.
+pub fn held(double: bool, dtype: DType) -> DType {
+    if double {
+        doubled(dtype)
+    } else {
+        dtype
+    }
+}
 
 /// A value as it is after a store to an array of the type.
 pub fn round(dtype: DType, value: f64) -> f64 {
@@ -100,7 +109,7 @@ impl Access {
 
 impl Tracked {
     /// An array with given contents (`None`: unwritten).
-    pub fn new(array: &Array, contents: Option<Vec<f64>>) -> Tracked {
+    pub fn new(array: &Array, contents: Option<Vec<f64>>, double: bool) -> Tracked {
         let len = array.len as usize;
         let known = contents.is_some();
         // Global arrays that are only read cannot race.
@@ -120,7 +129,7 @@ impl Tracked {
             block_writer: vec![NOBODY; blocks],
             block_reader: vec![NOBODY; blocks],
             checked,
-            dtype: array.dtype,
+            dtype: held(double, array.dtype),
             name: array.name.clone(),
         }
     }
@@ -296,8 +305,12 @@ impl Tracked {
         Ok(())
     }
 
-    /// The element's bytes are written through another array that shares them.
+    /// Some of the element's bytes are written through another array that shares them. Several threads may write them, once what
+    /// was there is gone: where two write the same bytes, their own array finds it.
     pub fn overwrite(&mut self, who: &Access, i: usize) -> Result<(), Fault> {
+        if !self.known[i] && !self.in_flight[i] {
+            return Ok(());
+        }
         self.claim(who, i)?;
         self.known[i] = false;
         Ok(())

@@ -14,7 +14,7 @@ pub use counts::Counts;
 pub use memory::round;
 
 use crate::kernel::{Kernel, Space};
-use memory::Tracked;
+use memory::{held, Tracked};
 use serde::{Deserialize, Serialize};
 
 /// What a kernel did wrong, and where.
@@ -96,6 +96,9 @@ pub enum FaultKind {
 pub struct Options {
     /// Which parameters hold values at the start; by default those that the kernel does not write.
     pub initialised: Option<Vec<bool>>,
+    /// Whether threads hold every float in `f64` and round nothing, as [`satune_ir::interp::in_double`] does. Bytes,
+    /// and matrix instructions, stay those of the types.
+    pub double: bool,
 }
 
 /// What a kernel did.
@@ -142,12 +145,13 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
         memory.push(match array.space {
             Space::Global => {
                 let initialised = options.initialised.as_ref().map_or(!array.written, |list| list[next]);
-                let values = args[next].iter().map(|v| round(array.dtype, *v)).collect::<Vec<_>>();
+                let values =
+                    args[next].iter().map(|v| round(held(options.double, array.dtype), *v)).collect::<Vec<_>>();
                 if values.len() as u64 != array.len {
                     return Err(machine(format!("{} values for {}[{}]", values.len(), array.name, array.len)));
                 }
                 next += 1;
-                Some(Tracked::new(array, initialised.then_some(values)))
+                Some(Tracked::new(array, initialised.then_some(values), options.double))
             }
             Space::Shared => {
                 if array.shared_offset % array.align.max(1) != 0 {
@@ -155,15 +159,15 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
                 }
                 let end = u64::from(array.shared_offset) + array.len * u64::from(array.dtype.bytes());
                 shared_end = shared_end.max(end);
-                Some(Tracked::new(array, None))
+                Some(Tracked::new(array, None, options.double))
             }
-            Space::Register | Space::Fragment => None,
+            Space::Register | Space::Fragment | Space::Opaque => None,
         });
     }
     if shared_end > u64::from(kernel.shared_bytes) {
         return Err(machine(format!("shared arrays end at {shared_end}, beyond {} bytes", kernel.shared_bytes)));
     }
-    let mut runner = block::Runner::new(kernel, memory).map_err(|array| {
+    let mut runner = block::Runner::new(kernel, memory, options.double).map_err(|array| {
         machine(format!("shared array {array} overlaps another in a kernel with roles or tensor maps"))
     })?;
     let [gx, gy, gz] = kernel.grid;

@@ -7,7 +7,7 @@ mod shrink;
 mod space;
 
 pub use check::{check, scheduled, together};
-pub use operators::{names, script};
+pub use operators::{list, names, script};
 pub use problem::{NotStreaming, StreamProblem};
 pub(crate) use shrink::resized;
 pub use shrink::shrink;

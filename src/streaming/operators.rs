@@ -3,14 +3,21 @@ use super::problem::{LONGEST, MOST_INSTANCES};
 use crate::operators::OperatorError;
 
 /// The operators with their arguments.
-const KNOWN: [(&str, &[&str]); 6] = [
+const KNOWN: &[(&str, &[&str])] = &[
     ("rowsum", &["M", "N"]),
     ("mean", &["M", "N"]),
     ("softmax", &["M", "N"]),
+    ("layernorm", &["M", "N"]),
+    ("rmsnorm", &["M", "N"]),
     ("transpose", &["M", "N"]),
     ("gemv", &["M", "K"]),
     ("relu_chain", &["M", "N"]),
 ];
+
+/// Their names, for a sentence.
+pub fn list() -> String {
+    KNOWN.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
 
 /// Whether a text names one of them.
 pub fn names(text: &str) -> bool {
@@ -53,11 +60,12 @@ pub fn script(text: &str) -> Result<String, OperatorError> {
     let dtype = match parts[args.len()] {
         "f32" => "float32",
         "f16" => "float16",
+        "bf16" => "bfloat16",
         other => {
             let shown: String = other.chars().take(60).collect();
             return Err(error(
                 format!("unknown type `{shown}`"),
-                "types are f32 and f16 (f16 inputs and results, f32 sums)",
+                "types are f32, f16 and bf16 (of inputs and results; sums are f32)",
             ));
         }
     };
@@ -68,6 +76,7 @@ fn write(name: &str, m: i64, n: i64, dtype: &str) -> String {
     let mut s = Script { lines: Vec::new() };
     let matrix = format!("({m}, {n})");
     let rows = format!("({m},)");
+    let columns = format!("({n},)");
     // What is read of a buffer of the inputs' type, and what is stored to one.
     let wide = |e: &str| if dtype == "float32" { e.to_string() } else { format!("T.Cast(\"float32\", {e})") };
     let narrow = |e: &str| if dtype == "float32" { e.to_string() } else { format!("T.Cast(\"{dtype}\", {e})") };
@@ -100,13 +109,36 @@ fn write(name: &str, m: i64, n: i64, dtype: &str) -> String {
             s.map("transpose", n, m, "B[vi, vj] = A[vj, vi]");
         }
         "gemv" => {
-            let columns = format!("({n},)");
             s.header(&[("A", &matrix, dtype), ("x", &columns, dtype), ("y", &rows, "float32")]);
             let product = format!("{} * {}", wide("A[vi, vj]"), wide("x[vj]"));
             s.reduce("dot", m, n, "y", sum, &format!("y[vi] + {product}"));
         }
+        "layernorm" => {
+            s.header(&[
+                ("A", &matrix, dtype),
+                ("gamma", &columns, dtype),
+                ("beta", &columns, dtype),
+                ("B", &matrix, dtype),
+            ]);
+            s.alloc("total", &rows);
+            s.alloc("squares", &rows);
+            let a = wide("A[vi, vj]");
+            let centred = format!("({a} - total[vi] / T.float32({n}))");
+            s.reduce("sum", m, n, "total", sum, &format!("total[vi] + {a}"));
+            s.reduce("variance", m, n, "squares", sum, &format!("squares[vi] + {centred} * {centred}"));
+            let scale = format!("T.rsqrt(squares[vi] / T.float32({n}) + T.float32(1e-5))");
+            let value = format!("{centred} * {scale} * {} + {}", wide("gamma[vj]"), wide("beta[vj]"));
+            s.map("normalise", m, n, &format!("B[vi, vj] = {}", narrow(&value)));
+        }
+        "rmsnorm" => {
+            s.header(&[("A", &matrix, dtype), ("gamma", &columns, dtype), ("B", &matrix, dtype)]);
+            s.alloc("squares", &rows);
+            let a = wide("A[vi, vj]");
+            s.reduce("sum", m, n, "squares", sum, &format!("squares[vi] + {a} * {a}"));
+            let scale = format!("T.rsqrt(squares[vi] / T.float32({n}) + T.float32(1e-6))");
+            s.map("scale", m, n, &format!("B[vi, vj] = {}", narrow(&format!("{a} * {scale} * {}", wide("gamma[vj]")))));
+        }
         _ => {
-            let columns = format!("({n},)");
             s.header(&[("A", &matrix, dtype), ("bias", &columns, dtype), ("B", &matrix, dtype)]);
             s.lines.push(format!("    shifted = T.sblock_alloc_buffer({matrix}, \"{dtype}\")"));
             s.map("add", m, n, "shifted[vi, vj] = A[vi, vj] + bias[vj]");

@@ -208,6 +208,9 @@ fn the_library_is_asked_for_the_same_product_in_every_order() {
         ("gemm:16,32,64,i8,NT", "TN 32 x 16 x 64, types 3 3 10, leading 64 64 32, compute 72"),
         ("gemm:16,32,64,f32", "NN 32 x 16 x 64, types 0 0 0, leading 32 64 32, compute 68"),
         ("gemm:16,32,64,f64", "NN 32 x 16 x 64, types 1 1 1, leading 32 64 32, compute 70"),
+        // Rounded to tf32 where the problem lets it, and into a result in 16 bits.
+        ("gemm:16,32,64,tf32,NT", "TN 32 x 16 x 64, types 0 0 0, leading 64 64 32, compute 77"),
+        ("gemm:16,32,64,f16,NT,out=f16", "TN 32 x 16 x 64, types 2 2 2, leading 64 64 32, compute 68"),
     ];
     let mut args = vec!["bench", "--device", "cuda", "--top", "1", "--vs", "cublas", "--json"];
     args.extend(cases.iter().map(|c| c.0));
@@ -228,16 +231,79 @@ fn the_library_is_asked_for_the_same_product_in_every_order() {
     assert!((report["mean_ratio"].as_f64().unwrap() - 1.0).abs() < 1e-6);
 }
 
+/// Everything that can be explored is measured, on inputs and a reference of its own, beside what there is.
+#[test]
+fn programs_of_every_kind_are_measured_beside_what_there_is() {
+    let list: [(&str, &str, &[&str]); 3] = [
+        ("fake_driver.c", "libcuda.so", &[]),
+        ("fake_blas.c", "libcublas.so", &[]),
+        ("fake_lt.c", "libcublasLt.so", &[]),
+    ];
+    let Some(folder) = libraries("programs_of_every_kind_are_measured_beside_what_there_is", &list) else { return };
+    // (program, what it is compared with, whether that is the same, what is asked of it, comparisons of its results)
+    let cases = [
+        ("mean:64,256,f32", "a copy of the least bytes", false, "copy: 32896 bytes", "compare_float32"),
+        ("softmax:16,64,f16", "a copy of the least bytes", false, "copy: 2048 bytes", "compare_float16"),
+        ("transpose:64,64,f32", "a copy of the least bytes", false, "copy: 16384 bytes", "compare_float32"),
+        (
+            "gemv:32,64,f32",
+            "cuBLAS (cublasSgemv)",
+            true,
+            "blas: rows T 64 x 32, leading 64, steps 1 1, scalars 1 0",
+            "compare_float32",
+        ),
+        (
+            "gemm:16,32,64,bf16,out=bf16,bias,gelu,residual",
+            "cuBLAS, the product alone",
+            false,
+            "blas: NN 32 x 16 x 64, types 14 14 0, leading 32 64 32, compute 68, scalars 1 0",
+            "compare_bfloat16",
+        ),
+        (
+            "gemm:16,32,64,e4m3,NT",
+            "cuBLASLt",
+            true,
+            "lt: T 64 x 32, 64 x 16, 32 x 16, types 28 28 0, leading 64 64 32, compute 68, scalars 1 0",
+            "compare_float32",
+        ),
+    ];
+    let mut args = vec!["bench", "--device", "cuda", "--top", "1", "--vs", "cublas", "--json"];
+    args.extend(cases.iter().map(|c| c.0));
+    args.push("gemm:16,32,64,e5m2,NT");
+    let run = satune(folder.path(), "", &args);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let log = std::fs::read_to_string(folder.path().join("log.txt")).unwrap();
+    for ((program, what, whole, asked, compared), row) in cases.iter().zip(rows) {
+        assert_eq!(
+            (&row["program"], &row["library"], &row["library_whole"]),
+            (&(*program).into(), &(*what).into(), &(*whole).into())
+        );
+        assert!((row["ratio"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{row}");
+        for line in [asked, compared] {
+            assert!(log.lines().any(|l| l == *line), "{program}: {line} is not in\n{log}");
+        }
+    }
+    // The residual, bias and factors of the one with an epilogue are inputs of its type.
+    for line in ["fill_bfloat16: 1024 elements", "fill_bfloat16: 32 elements", "fill_bfloat16: 512 elements"] {
+        assert!(log.lines().any(|l| l == line), "{line} is not in\n{log}");
+    }
+    let missing = rows[cases.len()]["library_missing"].as_str().unwrap();
+    assert!(missing.contains("cuBLASLt does not have this product"), "{missing}");
+    assert!((report["mean_ratio"].as_f64().unwrap() - 1.0).abs() < 1e-6);
+}
+
 #[test]
 fn a_program_that_fails_costs_a_benchmark_no_other() {
     let Some(folder) = driver("a_program_that_fails_costs_a_benchmark_no_other") else { return };
-    // No worker takes an epilogue.
-    let programs = ["gemm:16,16,16,f32", "gemm_bias_relu:16,16,16,f32", "gemm:8,8,8,f16,NT"];
+    // The second needs more memory than there is.
+    let programs = ["gemm:16,16,16,f32", "gemm:8192,8192,1,f32", "gemm:8,8,8,f16,NT"];
     let run =
         satune(folder.path(), "", &[&["bench", "--top", "1", "--device", "cuda", "--json"], &programs[..]].concat());
     assert_eq!(run.status.code(), Some(1));
     let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert!(said.contains("1 of 3 programs have no result") && said.contains("without an epilogue"), "{said}");
+    assert!(said.contains("1 of 3 programs have no result") && said.contains("out of device memory"), "{said}");
     let result: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     let names: Vec<&serde_json::Value> = result["rows"].as_array().unwrap().iter().map(|r| &r["program"]).collect();
     assert_eq!(names, [programs[0], programs[2]]);
@@ -245,5 +311,5 @@ fn a_program_that_fails_costs_a_benchmark_no_other() {
     let at = |name: &str| std::fs::read_to_string(folder.path().join("satune-out").join(name)).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&at("bench.json")).unwrap(), result);
     let page = at("report.html");
-    assert!(page.contains("href=\"#p2\"") && page.contains("gemm:8,8,8,f16,NT") && !page.contains("bias_relu"));
+    assert!(page.contains("href=\"#p2\"") && page.contains("gemm:8,8,8,f16,NT") && !page.contains("8192,8192,1"));
 }

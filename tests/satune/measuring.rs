@@ -271,43 +271,49 @@ fn commands_of_measuring_refuse_bad_input_with_the_remedy() {
 fn the_reference_kernels_compute_what_they_say() {
     let folder = tempfile::tempdir().unwrap();
     let head = "#include <cmath>\n#include <cstdio>\n#define __device__ static\n#define __global__\n#define __shared__ static\nstruct Dim { int x; };\nstatic Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};\nstatic void __syncthreads() {}\nstatic long long clock64() { static long long c = 0; return c += 10; }\n#define asm(...) ((void)0)\n#include <cstring>\nstatic unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }\nstatic float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }\n";
-    // C[b, m, n] = sum of A[b, m, k] B[b, n, k] over k, with A stored as b, k, m.
     let main = r#"
 int main()
 {
-    enum { B = 2, M = 3, N = 4, K = 5 };
-    static factor_t a[B * K * M], b[B * N * K];
-    static double expected[B * M * N], plain[B * M * N], sums[3];
-    static result_t c[B * M * N];
-    fill(a, B * K * M, 1);
-    fill(b, B * N * K, 2);
-    for (int p = 0; p < B; ++p) for (int i = 0; i < M; ++i) for (int j = 0; j < N; ++j) for (int k = 0; k < K; ++k)
-        plain[(p * M + i) * N + j] += load(a[(p * K + k) * M + i]) * load(b[(p * N + j) * K + k]);
-    reference(a, b, expected, B, K * M, N * K, M * N, M, 1, 0, N, N, 0, K, 1, 1, 0, 0, 0, K, M, 1, 1, 0, 0, 1, 0, 0);
-    for (int i = 0; i < B * M * N; ++i) {
-        if (fabs(expected[i] - plain[i]) > 1e-12) return printf("reference %d: %g, not %g\n", i, expected[i], plain[i]);
-        c[i] = expected[i];
-    }
+    enum { N = 24 };
+    static factor_t a[N], b[N];
+    static wide_t expected[N];
+    static double sums[3];
+    static factor_t c[N];
+    FILL(a, N, 1);
+    FILL(b, N, 2);
     bool varied = a[0] != a[1] && a[0] != b[0];
-    for (int i = 0; i < B * K * M; ++i) varied = varied && load(a[i]) >= -LIMIT && load(a[i]) <= LIMIT;
+    for (int i = 0; i < N; ++i) {
+        varied = varied && LOAD(a[i]) >= -LIMIT && LOAD(a[i]) <= LIMIT;
+        c[i] = a[i];
+        expected[i] = LOAD(a[i]);
+    }
     if (!varied) return printf("fill\n");
-    compare(c, expected, sums, B * M * N, 1e-5);
+    COMPARE(c, expected, sums, N, 1e-5);
     if (sums[2] != 0 || sums[0] > 1e-12 || !(sums[1] > 0)) return printf("equal: %g %g %g\n", sums[0], sums[1], sums[2]);
-    c[3] += 1;
-    c[7] = NAN;
-    compare(c, expected, sums, B * M * N, 1e-5);
+    expected[3] += 1;
+    expected[7] = ODD;
+    COMPARE(c, expected, sums, N, 1e-5);
     if (sums[2] != 2) return printf("two are wrong, %g found\n", sums[2]);
     return 0;
 }
 "#;
-    for (factor, result, limit) in [
-        (DType::F32, DType::F32, 1),
-        (DType::F64, DType::F64, 1),
-        (DType::BF16, DType::F32, 1),
-        (DType::I8, DType::I32, 128),
+    let text = support_text().replace("asm volatile(", "asm(");
+    for (dtype, held, wide, limit, odd) in [
+        (DType::F32, "float", "double", 1, "NAN"),
+        (DType::F64, "double", "double", 1, "NAN"),
+        (DType::BF16, "unsigned short", "double", 1, "NAN"),
+        (DType::F8E5M2, "unsigned char", "double", 1, "NAN"),
+        (DType::I8, "signed char", "signed char", 128, "expected[7] + 1"),
+        (DType::U16, "unsigned short", "unsigned short", 256, "expected[7] + 1"),
+        (DType::I32, "int", "int", 128, "expected[7] - 1"),
+        (DType::I64, "long long", "long long", 128, "expected[7] - 1"),
     ] {
-        let head = format!("{head}#define LIMIT {limit}\n");
-        let text = support_text(factor, result).replace("asm volatile(", "asm(");
+        let mut head = format!(
+            "{head}#define LIMIT {limit}\n#define ODD {odd}\ntypedef {held} factor_t;\ntypedef {wide} wide_t;\n"
+        );
+        for (word, name) in [("LOAD", "load"), ("FILL", "fill"), ("COMPARE", "compare")] {
+            head += &format!("#define {word} {name}_{}\n", dtype.name());
+        }
         let source = folder.path().join("support.cpp");
         std::fs::write(&source, format!("{head}{text}{main}")).unwrap();
         let program = folder.path().join("support");
@@ -318,6 +324,6 @@ int main()
         };
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
         let run = Command::new(&program).output().unwrap();
-        assert!(run.status.success(), "{factor:?}: {}", String::from_utf8_lossy(&run.stdout));
+        assert!(run.status.success(), "{dtype:?}: {}", String::from_utf8_lossy(&run.stdout));
     }
 }

@@ -35,6 +35,8 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         "transpose:96,200,f32",
         "transpose:128,128,f16",
         "relu_chain:64,1000,f32",
+        "layernorm:64,1000,f32",
+        "rmsnorm:32,512,bf16",
         "rowsum:4,16384,f32",
         "mean:2,10000,f16",
         "softmax:4,8192,f32",

@@ -84,10 +84,11 @@ fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
 #[test]
 fn extraction_equals_brute_force_with_both_kinds() {
     let mut kinds = [0; 3];
-    for (i, (name, layout)) in [("h200", "TN"), ("a100", "NT"), ("h200", "NT"), ("v100", "NT")].into_iter().enumerate()
-    {
+    let bf16 = [("h200", "TN"), ("a100", "NT"), ("h200", "NT"), ("v100", "NT")].map(|(n, l)| (n, l, DType::BF16));
+    let cases = bf16.into_iter().chain([("t4", "TN", DType::F16)]);
+    for (i, (name, layout, operand)) in cases.enumerate() {
         let gpu = gpu(name);
-        let c = gemm(None, 128, [128, 100][i % 2], 256, DType::BF16, DType::F32, layout);
+        let c = gemm(None, 128, [128, 100][i % 2], 256, operand, DType::F32, layout);
         let space = small(&c, &gpu, i);
         let terms = space.programs(space.root);
         assert_eq!(Counts::of(&space).total(), terms.len().into(), "the count is not the number of programs");
@@ -116,6 +117,54 @@ fn extraction_equals_brute_force_with_both_kinds() {
     }
     println!("{kinds:?} programs of single threads, mma.sync, wgmma");
     assert!(kinds.iter().all(|n| *n >= 10));
+}
+
+/// What L2 is asked for and the order of steps cost nothing, several resident blocks may be asked for, and shared memory
+/// suffices for every ring: the k-th best time is that of many programs.
+#[test]
+fn extraction_equals_brute_force_where_much_costs_the_same() {
+    for (name, k, ragged) in [("h200", 2048, 0), ("a100", 4096, 0), ("a100", 512, 3)] {
+        let gpu = gpu(name);
+        let c = gemm(None, 16, 64 - ragged, k, DType::BF16, DType::F32, "NN");
+        let offered = TensorMenu {
+            tile_m: vec![16],
+            tile_n: vec![32, 64],
+            tile_k: vec![32],
+            threads: vec![32, 64],
+            stages: vec![2, 4],
+            slack: vec![0, 2],
+            loops: vec![false],
+            layouts: vec![TileLayout::Xor(8)],
+            copy_bytes: vec![16],
+            copy_orders: vec![CopyOrder::Rows],
+            copy_loops: vec![false],
+            copy_steps: 1,
+            prefetch: vec![0, 128],
+            matrices: vec![4],
+            min_blocks: vec![2, 4],
+            consumers: vec![],
+            ..TensorMenu::of(&c, &tensor_cores(&gpu))
+        };
+        let rules: Vec<_> = rules::all().into_iter().chain(rules::tensor::all(&c, offered)).collect();
+        let space = saturate(&c, limits(&gpu), &few(&[]), &rules, Fuel::default()).unwrap();
+        let terms = space.programs(space.root);
+        let plans: HashSet<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
+        let mut times: Vec<f64> = plans.iter().filter_map(|p| predict(p, &c, &gpu).ok()).map(|c| c.ms).collect();
+        times.sort_by(f64::total_cmp);
+        let alike = times.iter().filter(|t| **t == times[0]).count();
+        println!("{name}: {} programs, {alike} are the best", times.len());
+        assert!(alike > 8);
+        for wanted in [8, alike + 5] {
+            let found = best(&space, &gpu, Query { k: wanted, diverse: false, limit: MINUTE });
+            assert!(found.proved);
+            let got: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
+            assert_eq!(got.len(), wanted);
+            assert!(got.iter().zip(&times).all(|(g, w)| (g - w).abs() <= 1e-12 * w), "{name} {wanted}: {got:?}");
+            let distinct: HashSet<&Schedule> = found.candidates.iter().map(|c| &c.plan).collect();
+            assert_eq!(distinct.len(), wanted);
+        }
+    }
 }
 
 /// A random schedule whose tile is small enough to be simulated quickly.
@@ -193,8 +242,21 @@ fn the_models_counts_are_the_simulators() {
             DType::I32,
         ),
     ];
+    let wmma = |shape, operand| Mma::Wmma(Wmma::of(shape, operand).unwrap());
+    let wide = TensorPlan::plain([64, 64, 32], [32, 32], wmma(WmmaShape::M16N16, DType::F16), 2);
+    let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..wide.clone() };
+    let narrow = OperandPlan { order: CopyOrder::Columns, bytes: 8, sets: 1, ..wide.operands[0] };
+    let mma = mma.into_iter().chain([
+        half(wide.clone()),
+        half(TensorPlan { split_k: 2, tile: [64, 32, 32], warp: [16, 32], ..wide.clone() }),
+        half(TensorPlan { operands: [narrow; 2], ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M32N8, DType::F16), ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M8N32, DType::F16), ..staged }),
+        (TensorPlan { instruction: wmma(WmmaShape::M16N16, DType::I8), ..wide }, DType::I8, DType::I32, DType::I32),
+    ]);
     for (plan, operand, output, sum) in mma {
-        for layout in ["NN", "NT", "TN"] {
+        let along_k_alone = operand == DType::I8 && plan.instruction.wmma().is_some();
+        for layout in if along_k_alone { &["NT"][..] } else { &["NN", "NT", "TN"] } {
             let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
             c.c.dtype = if output == DType::F16 { DType::F32 } else { output };
             let schedule = Schedule::Mma(plan.clone());
@@ -294,7 +356,7 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
     assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
 }
 
-fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
+pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
     let problem = operators::parse(operator).unwrap();
     let request = Request { gpu: gpu(gpu_name), top, diverse, limit: MINUTE, compile: false };
     let report = explore(&problem, &request, &satune::progress::Quiet).unwrap();

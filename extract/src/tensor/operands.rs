@@ -6,9 +6,11 @@
 use super::time::Share;
 use super::work::Operand;
 use crate::path::Path;
+use crate::work::Work;
 use egg::Id;
 use satune_ir::term::tensor::{Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout};
 use satune_ir::term::{Space, Stage, Team, Term};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A way of an operand.
@@ -17,8 +19,19 @@ pub(super) struct Way<'s> {
     pub path: Arc<Path<'s>>,
 }
 
-/// The ways of a class that can be among the k best, those that add the least first.
-pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Vec<Way<'s>> {
+/// Ways that take as many registers.
+pub(super) struct Ways<'s> {
+    /// Those that add the least first.
+    pub ways: Vec<Way<'s>>,
+    /// The least of each quantity that any of them adds.
+    pub least: Share,
+}
+
+/// Counts of the copies of a class, which several warps' tiles share.
+pub(super) type Copies<'s> = BTreeMap<Id, Arc<Vec<(&'s Term, Work)>>>;
+
+/// The ways of a class that can be among the k best, by their registers.
+pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known: &mut Copies<'s>) -> Vec<Ways<'s>> {
     let state = space.state(class);
     let (Stage::Tensor(TensorStage::Operand(op, side)), Team::Cta(threads)) = (state.stage, state.team) else {
         return Vec::new();
@@ -28,18 +41,22 @@ pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Ve
     let mut all = Vec::new();
     for node in space.choices(class) {
         let Term::Operand { layout, children, .. } = node else { continue };
-        let [copies, issues, loads] = children.map(|c| leaves(space, c));
+        let [_, issues, loads] = children.map(|c| leaves(space, c));
         let of = |plan: OperandPlan| OperandPlan { layout: *layout, ..plan };
         let start = of(OperandPlan::default());
         let loads: Vec<_> = loads.into_iter().map(|l| (l, place.loads(gemm, &apply(start, l)))).collect();
-        for copy in copies {
+        let count = || {
+            let of = |copy| (copy, place.copies(gemm, &apply(start, copy)));
+            Arc::new(leaves(space, children[0]).into_iter().map(of).collect())
+        };
+        let copies = known.entry(space.egraph.find(children[0])).or_insert_with(count);
+        for (copy, copied) in copies.iter() {
             let with_copy = apply(start, copy);
-            let copied = place.copies(gemm, &with_copy);
             for issue in &issues {
                 for (load, loaded) in &loads {
                     let plan = apply(apply(with_copy, issue), load);
-                    let share = Share::counted(&place, gemm, &plan, &copied, loaded);
-                    all.push((node, [copy, issue, load], plan, share));
+                    let share = Share::counted(&place, gemm, &plan, copied, loaded);
+                    all.push((node, [*copy, *issue, *load], plan, share));
                 }
             }
         }
@@ -47,22 +64,21 @@ pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize) -> Ve
     // Those that add less stand first, the usual ones among equals; no later one adds less of everything.
     let weight = |s: &Share| s.issued + s.shared + s.l2_bytes / 64.0 + s.late;
     all.sort_by(|(_, _, p, s), (_, _, q, t)| weight(s).total_cmp(&weight(t)).then_with(|| unusual(p).cmp(&unusual(q))));
-    let mut kept: Vec<Way<'s>> = Vec::new();
+    let mut groups: Vec<Ways<'s>> = Vec::new();
     for (node, parts, _, share) in all {
-        let no_worse = |way: &&Way| {
-            let s = &way.share;
-            s.registers == share.registers
-                && s.issued <= share.issued
-                && s.shared <= share.shared
-                && s.l2_bytes <= share.l2_bytes
-                && s.late <= share.late
-        };
-        if kept.iter().filter(no_worse).count() < k {
+        let same = groups.iter().position(|g| g.least.registers == share.registers);
+        let at = same.unwrap_or_else(|| {
+            groups.push(Ways { ways: Vec::new(), least: share });
+            groups.len() - 1
+        });
+        let Some(group) = groups.get_mut(at) else { continue };
+        if group.ways.iter().filter(|way| way.share.adds_no_more(&share)).count() < k {
+            group.least = group.least.least(&share);
             let path = Path::with(node, parts.into_iter().map(Path::leaf).collect());
-            kept.push(Way { share, path });
+            group.ways.push(Way { share, path });
         }
     }
-    kept
+    groups
 }
 
 /// How many of a way's decisions are not the usual ones.

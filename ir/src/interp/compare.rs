@@ -63,11 +63,19 @@ fn show(value: &Option<Scalar>) -> String {
     value.map_or("unwritten".to_string(), |v| v.to_string())
 }
 
-/// What a program does first with a parameter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FirstUse {
+/// What a program does first with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstUse {
+    /// It reads what somebody else left there.
     Read,
+    /// It writes it.
     Written,
+}
+
+/// What a program, read from top to bottom, does first with each of its parameters; none with those that it never uses.
+pub fn first_uses(program: &Program) -> Vec<Option<FirstUse>> {
+    let uses = Uses::of(program);
+    program.params.iter().map(|id| uses.first.get(id.0 as usize).copied().flatten()).collect()
 }
 
 /// How a program uses its buffers, by their numbers.

@@ -18,6 +18,7 @@
 mod code;
 mod compare;
 mod compile;
+mod double;
 mod eval;
 mod expression;
 mod fault;
@@ -27,7 +28,8 @@ mod run;
 mod tests;
 mod value;
 
-pub use compare::{equal_on, equal_on_inputs, random_inputs, Difference, Which};
+pub use compare::{equal_on, equal_on_inputs, first_uses, random_inputs, Difference, FirstUse, Which};
+pub use double::{doubled, in_double};
 pub use fault::{Access, Fault, Place};
 pub use value::{Array, Scalar};
 

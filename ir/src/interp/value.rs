@@ -175,6 +175,12 @@ impl Array {
         Ok(Array { dtype, shape: shape.to_vec(), cells: vec![0; count], stamps: vec![0; count], epoch: 1 })
     }
 
+    /// The same values, floats in `f64`.
+    pub fn in_double(&self) -> Array {
+        // A cell holds a float of any type as an `f64`.
+        Array { dtype: super::doubled(self.dtype), ..self.clone() }
+    }
+
     /// An array of the values in row-major order, each brought into the type (see [`Scalar::float`]).
     pub fn from_f64(dtype: DType, shape: &[i64], values: &[f64]) -> Result<Array, Fault> {
         Self::filled(dtype, shape, values.len(), values.iter().map(|&v| Scalar::float(v, dtype)))

@@ -308,11 +308,16 @@ impl Iterator for Odometer<'_> {
 
 /// The value of an output at an index. None where it overflows or cannot be computed.
 fn value(e: &Expr, at: &[i64]) -> Option<i64> {
+    value_of(e, &|id| at.get(id.0 as usize).copied())
+}
+
+/// The value of an integer expression where variables have these values. None where it overflows or cannot be computed.
+pub(crate) fn value_of(e: &Expr, at: &dyn Fn(VarId) -> Option<i64>) -> Option<i64> {
     match e {
         Expr::Int(v, _) => Some(*v),
-        Expr::Var(v) => at.get(v.id.0 as usize).copied(),
+        Expr::Var(v) => at(v.id),
         Expr::Binary(op, a, b) => {
-            let (a, b) = (value(a, at)?, value(b, at)?);
+            let (a, b) = (value_of(a, at)?, value_of(b, at)?);
             match op {
                 BinOp::Add => a.checked_add(b),
                 BinOp::Sub => a.checked_sub(b),

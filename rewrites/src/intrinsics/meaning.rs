@@ -46,6 +46,14 @@ fn rewrite(program: &mut Program, loads: &mut Loads, s: &mut Stmt) {
     }
 }
 
+/// The intrinsic whose implementation a block's body is, and the buffers that its parameters are views of. Where several
+/// have the same instructions, which of them it is depends on the loads before it: then it is the first.
+pub fn of_block(program: &Program, block: &Block) -> Option<(Arc<Intrinsic>, Vec<BufferId>)> {
+    let (intrinsic, views) = known(program, &Loads::new(), block)?;
+    let buffers = views.iter().map(|v| shown(block, Some(v))).collect::<Option<Vec<_>>>()?;
+    Some((intrinsic, buffers))
+}
+
 /// The intrinsic that a block's body is, and the views that are its parameters.
 fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrinsic>, Vec<BufferId>)> {
     // Only a body that calls something, directly or under loops of threads, can be one.

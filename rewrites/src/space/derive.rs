@@ -4,6 +4,7 @@
 //! The calls come in the one order that TensorIR's conditions allow: caches while the nest is whole, then the loops,
 //! then the caches to their loops (innermost first: a copy moves only after its consumers did), then the schedules of the
 //! copies, and decompose_reduction last, since nothing above the update can be bound after it.
+use super::gather::GatherWriter;
 use super::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
@@ -41,20 +42,19 @@ struct AxisLoops {
 }
 
 impl Writer<'_> {
-    fn split(&mut self, target: Value, factors: Vec<Value>, names: &[String]) {
-        let call = self.call("split", [target]);
-        call.kwargs.insert("factors".into(), Value::Array(factors));
-        call.out = Some(crate::trace::Out::Many(names.to_vec()));
-    }
-
     fn write(&mut self) {
         let (plan, contraction) = (self.plan, self.contraction);
         self.named("get_sblock", [json!(contraction.block_name)], "block");
+        if let Some(gather) = &contraction.gather {
+            self.reindexed([contraction.a.index, contraction.b.index]);
+            self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
+        }
+        self.pad();
         let mut loops: Vec<String> = contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
         let main = if plan.split_k > 1 {
             let (part, rest) = ("k_part".to_string(), "l_k_rest".to_string());
-            self.split(var("l_k"), vec![json!(plan.split_k), Value::Null], &[part.clone(), rest.clone()]);
+            self.split_into(var("l_k"), vec![json!(plan.split_k), Value::Null], &[part.clone(), rest.clone()]);
             self.named("rfactor", [var(&part), json!(0)], "partial");
             // The partial block has the same loops, with k split.
             let at = loops.iter().position(|l| l == "l_k").unwrap_or(loops.len() - 1);
@@ -65,7 +65,11 @@ impl Writer<'_> {
             "block"
         };
         self.caches(main);
-        self.epilogue();
+        self.unpad();
+        self.inlined(contraction);
+        if self.plan.accumulators {
+            self.inline_epilogue(contraction);
+        }
         let (m, n) = (self.split_axis(Axis::M), self.split_axis(Axis::N));
         let (k_outer, k_inner, k_step) = self.split_k();
         let (thread, k_loops) = self.nest(&m, &n, [&k_outer, &k_inner, &k_step]);
@@ -74,7 +78,7 @@ impl Writer<'_> {
         self.place(&thread, [&innermost.unwrap_or_else(|| thread.clone()), &k_outer, &k_inner]);
         if plan.split_k > 1 {
             // Before layouts: that a swizzled copy covers what is read from it is not proved by regions.
-            self.finish();
+            self.add_parts(self.contraction, None);
         }
         self.fills(&k_outer);
         self.fragments();
@@ -91,16 +95,34 @@ impl Writer<'_> {
         }
     }
 
-    /// The elementwise blocks after the contraction go into the last of them, and that one into the write-back of the sums.
-    fn epilogue(&mut self) {
-        let Some(epilogue) = self.contraction.epilogue.as_ref().filter(|_| self.plan.accumulators) else { return };
-        let Some((last, others)) = epilogue.blocks.split_last() else { return };
-        for name in others {
-            self.named("get_sblock", [json!(name)], "inlined");
-            self.call("compute_inline", [var("inlined")]);
+    /// Whether k is padded with zeros to whole tiles. Then nothing in the k loop asks where k ends but the copies. Sums in the
+    /// result's own buffer would be read and written for the zeros, too; parts of a split k, and strips, end where they end.
+    fn pads(&self) -> bool {
+        let plan = self.plan;
+        let whole = plan.k_part % plan.k_tile.max(1) == 0;
+        !whole && plan.accumulators && plan.split_k == 1 && !plan.a.hoisted && !plan.b.hoisted
+    }
+
+    /// `pad_einsum` of k to whole tiles.
+    fn pad(&mut self) {
+        if !self.pads() {
+            return;
         }
-        self.named("get_sblock", [json!(last)], "epilogue");
-        self.call("reverse_compute_inline", [var("epilogue")]);
+        let k_tile = self.plan.k_tile;
+        let padding: Vec<i64> =
+            self.contraction.iters.iter().map(|(axis, _)| if *axis == Axis::K { k_tile } else { 1 }).collect();
+        self.call("pad_einsum", [var("block"), json!(padding)]);
+    }
+
+    /// The zeros are written where operands are copied, or read where none is.
+    fn unpad(&mut self) {
+        if !self.pads() {
+            return;
+        }
+        for side in [Side::A, Side::B] {
+            let padded = self.bound("get_sblock", [json!(format!("{}_pad", self.contraction.matrix(side)))], "padded");
+            self.call("compute_inline", [var(&padded)]);
+        }
     }
 
     fn caches(&mut self, main: &str) {
@@ -146,7 +168,7 @@ impl Writer<'_> {
             // Nothing to split: the whole loop goes to blocks.
             loops.block = format!("l_{axis}");
         } else {
-            self.split(var(&format!("l_{axis}")), factors, &names);
+            self.split_into(var(&format!("l_{axis}")), factors, &names);
         }
         loops
     }
@@ -156,11 +178,11 @@ impl Writer<'_> {
         let names = ["k_outer", "k_inner", "k_step"].map(String::from);
         let steps = plan.k_tile / plan.k_step.max(1);
         if plan.k_step > 1 {
-            self.split(var("l_k"), vec![Value::Null, json!(steps), json!(plan.k_step)], &names);
+            self.split_into(var("l_k"), vec![Value::Null, json!(steps), json!(plan.k_step)], &names);
             let [outer, inner, step] = names;
             (outer, inner, step)
         } else {
-            self.split(var("l_k"), vec![Value::Null, json!(steps)], &names[..2]);
+            self.split_into(var("l_k"), vec![Value::Null, json!(steps)], &names[..2]);
             let [outer, inner, _] = names;
             (outer, inner, String::new())
         }
@@ -195,24 +217,14 @@ impl Writer<'_> {
         let serial: Vec<String> = outer.iter().chain(k).filter(|l| !l.is_empty()).cloned().collect();
         let all = [blocks.clone(), vthreads.clone(), threads.clone(), serial, registers].concat();
         self.call("reorder", all.iter().map(|l| var(l)));
-        let block = self.fused(&blocks, "block_fused");
-        let thread = self.fused(&threads, "thread_fused");
+        let block = self.fuse_into(&blocks, "block_fused");
+        let thread = self.fuse_into(&threads, "thread_fused");
         self.call("bind", [var(&block), json!("blockIdx.x")]);
         for (vthread, tag) in vthreads.iter().zip(["vthread.x", "vthread.y", "vthread.z", "vthread"]) {
             self.call("bind", [var(vthread), json!(tag)]);
         }
         self.call("bind", [var(&thread), json!("threadIdx.x")]);
         (thread, reduction)
-    }
-
-    fn fused(&mut self, loops: &[String], name: &str) -> String {
-        match loops {
-            [one] => one.clone(),
-            many => {
-                self.named("fuse", many.iter().map(|l| var(l)), name);
-                name.to_string()
-            }
-        }
     }
 
     /// Caches go to their loops, consumers before producers.
@@ -286,10 +298,10 @@ impl Writer<'_> {
         let threads = json!(self.plan.threads);
         if fill.vector > 1 {
             let names = [serial.clone(), thread.clone(), vector.clone()];
-            self.split(fused, vec![Value::Null, threads, json!(fill.vector)], &names);
+            self.split_into(fused, vec![Value::Null, threads, json!(fill.vector)], &names);
             self.call("vectorize", [var(&vector)]);
         } else {
-            self.split(fused, vec![Value::Null, threads], &[serial.clone(), thread.clone()]);
+            self.split_into(fused, vec![Value::Null, threads], &[serial.clone(), thread.clone()]);
         }
         self.call("bind", [var(&thread), json!("threadIdx.x")]);
         if fill.unroll {
@@ -359,7 +371,7 @@ impl Writer<'_> {
             let mut target = from_end(&loops, rank - position);
             if run > i64::from(vector) {
                 let (outer, inner) = (self.name("fragment_outer"), self.name("fragment_vector"));
-                self.split(target, vec![Value::Null, json!(vector)], &[outer, inner.clone()]);
+                self.split_into(target, vec![Value::Null, json!(vector)], &[outer, inner.clone()]);
                 target = var(&inner);
             }
             // The vector loop has to be innermost.
@@ -393,29 +405,10 @@ impl Writer<'_> {
         let mut target = from_end(&loops, 1);
         if self.plan.registers.n > width {
             let (outer, inner) = (self.name("store_outer"), self.name("store_vector"));
-            self.split(target, vec![Value::Null, json!(width)], &[outer, inner.clone()]);
+            self.split_into(target, vec![Value::Null, json!(width)], &[outer, inner.clone()]);
             target = var(&inner);
         }
         self.call("vectorize", [target]);
-    }
-
-    /// The second kernel of a split reduction: one thread per result adds the parts.
-    fn finish(&mut self) {
-        let spatial: Vec<String> = self
-            .contraction
-            .iters
-            .iter()
-            .filter(|(_, info)| !info.reduce)
-            .map(|(axis, _)| format!("f_{axis}"))
-            .collect();
-        let names = [spatial.clone(), vec!["f_part".to_string()]].concat();
-        self.named("cache_write", [var("block"), json!(0), json!("local")], "f_local");
-        self.loops_of("block", &names);
-        let fused = self.fused(&spatial, "f_fused");
-        self.split(var(&fused), vec![Value::Null, json!(256)], &["f_block".to_string(), "f_thread".to_string()]);
-        self.call("bind", [var("f_block"), json!("blockIdx.x")]);
-        self.call("bind", [var("f_thread"), json!("threadIdx.x")]);
-        self.call("reverse_compute_at", [var("f_local"), var("f_thread"), json!(true)]);
     }
 }
 

@@ -2,9 +2,11 @@
 mod condition;
 pub mod conditions;
 mod derive;
+mod derive_tensor;
 mod encode;
 mod engine;
 mod epilogue;
+mod gather;
 mod menu;
 pub mod rules;
 pub mod stream;
@@ -12,6 +14,7 @@ mod writer;
 
 pub use condition::Condition;
 pub use derive::trace;
+pub use derive_tensor::{on_tensor_cores, read_plan, tensor_trace, ReadError, Untraced};
 pub use encode::{contraction, EncodeError};
 pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError, Verdict};
 pub use menu::{Fuel, Limits, Menu};

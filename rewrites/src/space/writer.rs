@@ -1,5 +1,6 @@
 //! What writers of traces share: the calls so far, fresh names, and how results of earlier calls are named.
 use crate::trace::{Call, Out, Trace};
+use satune_ir::term::Contraction;
 use serde_json::{json, Value};
 
 /// A trace in the making.
@@ -13,6 +14,11 @@ impl Draft {
     /// Calls that were made elsewhere.
     pub(in crate::space) fn extend(&mut self, calls: impl IntoIterator<Item = Call>) {
         self.calls.extend(calls);
+    }
+
+    /// The calls so far.
+    pub(in crate::space) fn calls(&self) -> &[Call] {
+        &self.calls
     }
 
     pub(in crate::space) fn finish(self) -> Trace {
@@ -64,5 +70,60 @@ pub(in crate::space) trait TraceWriter {
     /// The loops of a block under these names.
     fn loops_of(&mut self, block: &str, names: &[String]) {
         self.call("get_loops", [var(block)]).out = Some(Out::Many(names.to_vec()));
+    }
+
+    /// Splits a loop into loops of these names.
+    fn split_into(&mut self, target: Value, factors: Vec<Value>, names: &[String]) {
+        let call = self.call("split", [target]);
+        call.kwargs.insert("factors".into(), Value::Array(factors));
+        call.out = Some(Out::Many(names.to_vec()));
+    }
+
+    /// One loop of several. Returns its name; one alone keeps its own.
+    fn fuse_into(&mut self, loops: &[String], name: &str) -> String {
+        match loops {
+            [one] => one.clone(),
+            many => {
+                self.named("fuse", many.iter().map(|l| var(l)), name);
+                name.to_string()
+            }
+        }
+    }
+
+    /// The elementwise blocks after the contraction go into the last of them, and that one into the write-back of the sums.
+    fn inline_epilogue(&mut self, contraction: &Contraction) {
+        let mut blocks = Vec::new();
+        if contraction.gather.is_some() {
+            blocks.push("c_scatter".to_string());
+        }
+        for name in contraction.epilogue.iter().flat_map(|e| &e.blocks) {
+            blocks.push(self.bound("get_sblock", [json!(name)], "map"));
+        }
+        let Some((last, others)) = blocks.split_last() else { return };
+        for block in others {
+            self.call("compute_inline", [var(block)]);
+        }
+        self.call("reverse_compute_inline", [var(last)]);
+    }
+
+    /// The second kernel of a split reduction: one thread per result adds the parts in `block`. `copy`: the block that
+    /// copies its results to their place, where there is one.
+    fn add_parts(&mut self, contraction: &Contraction, copy: Option<&str>) {
+        let all = contraction.iters.iter().filter(|(_, info)| !info.reduce);
+        let spatial: Vec<String> = all.map(|(axis, _)| format!("f_{axis}")).collect();
+        let names = [spatial.clone(), vec!["f_part".to_string()]].concat();
+        match copy {
+            None => self.named("cache_write", [var("block"), json!(0), json!("local")], "f_local"),
+            Some(copy) => {
+                self.call("set_scope", [var("block"), json!(0), json!("local")]);
+                self.named("get_sblock", [json!(copy)], "f_local");
+            }
+        }
+        self.loops_of("block", &names);
+        let fused = self.fuse_into(&spatial, "f_fused");
+        self.split_into(var(&fused), vec![Value::Null, json!(256)], &["f_block".to_string(), "f_thread".to_string()]);
+        self.call("bind", [var("f_block"), json!("blockIdx.x")]);
+        self.call("bind", [var("f_thread"), json!("threadIdx.x")]);
+        self.call("reverse_compute_at", [var("f_local"), var("f_thread"), json!(true)]);
     }
 }

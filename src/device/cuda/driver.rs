@@ -3,11 +3,13 @@
 //!
 //! Handles are made here, given back when dropped, and used from the one thread that made them. What a kernel writes in
 //! device memory is the kernel's affair; host memory is only touched through slices of known size.
+pub(super) mod blas;
+pub(super) mod lt;
+
 use super::super::protocol::{GpuInfo, Libraries};
 use crate::host::Map;
-use cudarc::cublas::{result as blas, sys as blas_sys};
+use blas::Blas;
 use cudarc::driver::{result, sys};
-use satune_ir::DType;
 use std::ffi::{c_void, CString};
 use std::rc::Rc;
 
@@ -32,18 +34,6 @@ impl From<result::DriverError> for Error {
         match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory(text),
             _ => Error::Driver(text),
-        }
-    }
-}
-
-impl From<blas::CublasError> for Error {
-    fn from(error: blas::CublasError) -> Error {
-        match error.0 {
-            blas_sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => Error::Memory(format!("cuBLAS: {error:?}")),
-            blas_sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => {
-                Error::Unsupported("cuBLAS does not have this product (CUBLAS_STATUS_NOT_SUPPORTED)".into())
-            }
-            _ => Error::Driver(format!("cuBLAS: {error:?}")),
         }
     }
 }
@@ -226,13 +216,13 @@ impl Buffer {
     }
 
     /// Queues the setting of every byte.
-    pub fn set(&mut self, byte: u8) -> Result<(), Error> {
+    pub fn set(&self, byte: u8) -> Result<(), Error> {
         // SAFETY: exactly the buffer's bytes, in the default stream.
         Ok(unsafe { result::memset_d8_async(self.pointer, byte, self.bytes, std::ptr::null_mut()) }?)
     }
 
     /// Queues a copy of the common part of both.
-    pub fn copy_from(&mut self, other: &Buffer) -> Result<(), Error> {
+    pub fn copy_from(&self, other: &Buffer) -> Result<(), Error> {
         let bytes = self.bytes.min(other.bytes);
         // SAFETY: both buffers have that many bytes and are different allocations.
         let copied = unsafe { result::memcpy_dtod_async(self.pointer, other.pointer, bytes, std::ptr::null_mut()) };
@@ -374,124 +364,5 @@ impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: created here, destroyed once.
         let _ = unsafe { result::event::destroy(self.event) };
-    }
-}
-
-/// cuBLAS with TF32 off.
-pub(super) struct Blas {
-    handle: blas_sys::cublasHandle_t,
-    _gpu: Gpu,
-}
-
-/// A strided batched product of column-major matrices, as cuBLAS takes it.
-pub(super) struct Gemm<'b> {
-    /// Whether each factor is transposed.
-    pub transposed: [bool; 2],
-    /// m, n, k.
-    pub shape: [i32; 3],
-    /// Factors and result: memory, leading dimension, distance between the batch's matrices.
-    pub operands: [(&'b Buffer, i32, i64); 3],
-    /// Type of the factors, type of the result.
-    pub dtypes: [DType; 2],
-    /// Matrices.
-    pub batch: i32,
-}
-
-impl Blas {
-    fn present() -> bool {
-        // SAFETY: looks for the library by name; loading it runs its initialisers, which is what we want.
-        unsafe { blas_sys::is_culib_present() }
-    }
-
-    /// Its version, if it is there and comes up.
-    fn version() -> Option<String> {
-        if !Blas::present() {
-            return None;
-        }
-        let handle = blas::create_handle().ok()?;
-        let mut version = 0;
-        // SAFETY: the handle was just made; `version` outlives the call.
-        let got = unsafe { blas_sys::cublasGetVersion_v2(handle, &mut version) };
-        // SAFETY: made here, destroyed once.
-        let _ = unsafe { blas::destroy_handle(handle) };
-        let text = format!("{}.{}.{}", version / 10_000, version % 10_000 / 100, version % 100);
-        got.result().ok().map(|()| text)
-    }
-
-    /// The library, if it is there.
-    pub fn open(gpu: &Gpu) -> Result<Option<Blas>, Error> {
-        if !Blas::present() {
-            return Ok(None);
-        }
-        Ok(Some(Blas { handle: blas::create_handle()?, _gpu: gpu.clone() }))
-    }
-
-    /// Queues a product.
-    pub fn gemm(&self, gemm: &Gemm<'_>) -> Result<(), Error> {
-        use blas_sys::{cublasComputeType_t as Compute, cublasOperation_t as Operation, cudaDataType_t as Data};
-        let operation = |t: bool| if t { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N };
-        let data = |dtype| match dtype {
-            DType::F16 => Ok(Data::CUDA_R_16F),
-            DType::BF16 => Ok(Data::CUDA_R_16BF),
-            DType::F32 => Ok(Data::CUDA_R_32F),
-            DType::F64 => Ok(Data::CUDA_R_64F),
-            DType::I8 => Ok(Data::CUDA_R_8I),
-            DType::I32 => Ok(Data::CUDA_R_32I),
-            other => Err(Error::Unsupported(format!("cuBLAS is not asked for products of {other:?}"))),
-        };
-        let [factor, sum] = [data(gemm.dtypes[0])?, data(gemm.dtypes[1])?];
-        // Sums, and the scalars, in the type that the problem asks for: f32 for 16-bit types.
-        let compute = match gemm.dtypes {
-            [DType::I8, _] => Compute::CUBLAS_COMPUTE_32I,
-            [_, DType::F64] => Compute::CUBLAS_COMPUTE_64F,
-            _ => Compute::CUBLAS_COMPUTE_32F,
-        };
-        let (one64, zero64, one32, zero32, one, zero) = (1.0_f64, 0.0_f64, 1.0_f32, 0.0_f32, 1_i32, 0_i32);
-        let scalar = |wide: &f64, narrow: &f32, whole: &i32| -> *const c_void {
-            match compute {
-                Compute::CUBLAS_COMPUTE_64F => std::ptr::from_ref(wide).cast(),
-                Compute::CUBLAS_COMPUTE_32I => std::ptr::from_ref(whole).cast(),
-                _ => std::ptr::from_ref(narrow).cast(),
-            }
-        };
-        let [a, b, c] = gemm.operands;
-        let [m, n, k] = gemm.shape;
-        // SAFETY: the handle lives; the scalars outlive the call; the buffers hold the matrices that shape, leading
-        // dimensions and distances describe, which the caller computed from the problem that they were made for.
-        let queued = unsafe {
-            blas::gemm_strided_batched_ex(
-                self.handle,
-                operation(gemm.transposed[0]),
-                operation(gemm.transposed[1]),
-                m,
-                n,
-                k,
-                scalar(&one64, &one32, &one),
-                a.0.pointer as *const c_void,
-                factor,
-                a.1,
-                a.2,
-                b.0.pointer as *const c_void,
-                factor,
-                b.1,
-                b.2,
-                scalar(&zero64, &zero32, &zero),
-                c.0.pointer as *mut c_void,
-                sum,
-                c.1,
-                c.2,
-                gemm.batch,
-                compute,
-                blas_sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
-            )
-        };
-        Ok(queued?)
-    }
-}
-
-impl Drop for Blas {
-    fn drop(&mut self) {
-        // SAFETY: made here, destroyed once.
-        let _ = unsafe { blas::destroy_handle(self.handle) };
     }
 }

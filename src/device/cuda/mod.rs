@@ -1,32 +1,34 @@
 //! A CUDA GPU: kernels are compiled by NVRTC for its architecture, each in a process of its own, and run in a worker
 //! process, which is the only one that loads the driver.
 mod driver;
+mod inputs;
+mod job;
+mod opponent;
 mod server;
 mod support;
 #[cfg(test)]
 mod tests;
+mod timing;
 
+pub(super) use job::job;
 pub(super) use server::Server;
 pub use support::text as support_text;
 
 use super::exclusive::{self, Exclusive};
-use super::protocol::{
-    ArgumentJob, ContractionJob, GpuInfo, KernelJob, MeasureJob, OperandJob, ProductJob, Said, What, REDUCE, SPATIAL,
-};
+use super::protocol::{GpuInfo, LibraryJob, ProblemJob, Said, What};
 use super::worker::Supervised;
-use super::{Ask, Ceilings, Device, DeviceError, Identity, Kind, Subject};
-use crate::agreement::Rounding;
+use super::{Ask, Ceilings, Device, DeviceError, Identity, Kind, Rival, Subject};
 use crate::compile::{CompileError, Compiler, Job};
-use crate::cuda::{function_name, print};
-use crate::host::Map;
-use crate::kernel::{Array, ArrayId, Kernel};
-use crate::lower::program::Argument;
-use crate::store::{Reason, Verdict};
-use crate::workload::Workload;
-use satune_ir::term::{Axis, Contraction, OperandInfo, Schedule};
+use crate::cuda::print;
+use crate::kernel::Kernel;
+use crate::reference::{Plain, PlainError};
+use crate::store::{hash, Reason, Verdict};
+use crate::workload::{Workload, Yardstick};
+use satune_ir::term::Schedule;
 use satune_ir::DType;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The first GPU that the driver shows (CUDA_VISIBLE_DEVICES chooses another).
@@ -39,9 +41,26 @@ pub struct Cuda {
     _exclusive: Exclusive,
     /// Machine code of what was prepared, by trace.
     compiled: HashMap<String, Result<Vec<Vec<u8>>, Verdict>>,
-    /// Machine code of the kernels around the candidates, by types.
-    support: HashMap<(DType, DType), Vec<u8>>,
+    /// Machine code of the kernels around the candidates.
+    support: Vec<u8>,
+    /// The reference of the problem at hand, by the hash of its program.
+    known: Option<(String, Result<Arc<Known>, Verdict>)>,
 }
+
+/// What a worker needs of a problem.
+struct Known {
+    job: ProblemJob,
+    /// Machine code of the reference's kernels.
+    cubins: Vec<Vec<u8>>,
+    /// Longest time that the reference may take, s.
+    seconds: f64,
+}
+
+/// Instances of blocks that a GPU computes per second in double precision at least, one thread each: a rate that every GPU
+/// exceeds.
+const INSTANCES_PER_SECOND: f64 = 2.5e10;
+/// Seconds for an instance of a thread's own chain: a load from DRAM that nothing hides, and room.
+const CHAIN_SECONDS: f64 = 2e-6;
 
 impl Cuda {
     /// Opens the GPU in a worker process; `program` is the `satune` command.
@@ -56,8 +75,7 @@ impl Cuda {
         };
         let exclusive = Exclusive::take(&exclusive::path(&info.bus), &format!("{} at {}", info.name, info.bus))?;
         let compiler = Compiler::of(program);
-        let probe =
-            Job { name: "probe".into(), source: support::text(DType::F32, DType::F32), arch: info.arch.clone() };
+        let probe = Job { name: "support".into(), source: support::text(), arch: info.arch.clone() };
         let compiled = compiler.compile(&probe).map_err(|e| missing(e.to_string(), "see `satune doctor`"))?;
         info.libraries.nvrtc = Some(compiled.nvrtc);
         let toolchain =
@@ -68,8 +86,8 @@ impl Cuda {
             toolchain,
             deterministic: false,
         };
-        let support = HashMap::from([((DType::F32, DType::F32), compiled.cubin)]);
-        Ok(Cuda { supervised, compiler, info, identity, _exclusive: exclusive, compiled: HashMap::new(), support })
+        let (support, compiled) = (compiled.cubin, HashMap::new());
+        Ok(Cuda { supervised, compiler, info, identity, _exclusive: exclusive, compiled, support, known: None })
     }
 
     /// What the driver says about the GPU, asked in a worker process.
@@ -88,14 +106,29 @@ impl Cuda {
         &self.info
     }
 
-    fn support(&mut self, factor: DType, result: DType) -> Result<Vec<u8>, Verdict> {
-        if let Some(cubin) = self.support.get(&(factor, result)) {
-            return Ok(cubin.clone());
+    /// The reference of a problem, compiled.
+    fn known(&mut self, problem: &dyn Workload) -> Result<Arc<Known>, Verdict> {
+        let program = hash(problem.script());
+        if let Some((_, known)) = self.known.as_ref().filter(|(of, _)| *of == program) {
+            return known.clone();
         }
-        let job = Job { name: "support".into(), source: support::text(factor, result), arch: self.info.arch.clone() };
-        let compiled = self.compiler.compile(&job).map_err(|e| rejected(&e))?;
-        self.support.insert((factor, result), compiled.cubin.clone());
-        Ok(compiled.cubin)
+        let made = self.refer(problem, &program).map(Arc::new);
+        self.known = Some((program, made.clone()));
+        made
+    }
+
+    fn refer(&self, problem: &dyn Workload, program: &str) -> Result<Known, Verdict> {
+        let none = |e: PlainError| {
+            let detail = format!("not measured: results cannot be checked: {e}");
+            Verdict::Rejected { reason: Reason::CompileError, detail }
+        };
+        let plain = Plain::of(problem.program()).map_err(none)?;
+        let arch = &self.info.arch;
+        let jobs: Vec<Job> = plain.module.kernels.iter().map(|k| compilation(k, arch.clone())).collect();
+        let compiled: Result<Vec<_>, CompileError> = self.compiler.compile_many(&jobs).into_iter().collect();
+        let cubins = compiled.map_err(|e| rejected(&e))?.into_iter().map(|c| c.cubin).collect();
+        let seconds = plain.instances / INSTANCES_PER_SECOND + plain.serial * CHAIN_SECONDS;
+        Ok(Known { job: job::of_problem(problem.program(), &plain, program), cubins, seconds: seconds.min(3600.0) })
     }
 
     fn finish(answer: Result<Said, Verdict>) -> Verdict {
@@ -109,19 +142,31 @@ impl Cuda {
         }
     }
 
-    /// A time that no kernel for the problem can be under, ms: twice the arithmetic rate that the driver's figures allow.
-    fn floor_ms(&self, job: &MeasureJob, on_tensor_cores: bool) -> f64 {
-        // Multiply-adds per clock and multiprocessor: the most that any architecture has, tensor cores counted where the
-        // type has them (for f32 only where the kernel uses them).
-        let lanes = match job.contraction.as_ref().map(|c| c.a.dtype) {
-            Some(DType::F16 | DType::BF16) => 4096.0,
-            Some(DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2) => 8192.0,
-            Some(DType::F32) if on_tensor_cores => 2048.0,
-            _ => 256.0,
+    /// A time that no kernel for the problem can be under, ms: twice the arithmetic rate, or twice the bandwidth, that the
+    /// driver's figures allow.
+    fn floor_ms(&self, problem: &dyn Workload, params: &ProblemJob, on_tensor_cores: bool) -> f64 {
+        let info = &self.info;
+        let (amount, rate) = match problem.yardstick() {
+            Yardstick::Arithmetic { flops, factors, .. } => {
+                // Multiply-adds per clock and multiprocessor: the most that any architecture has, tensor cores counted where
+                // the type has them (for f32 only where the kernel uses them).
+                let lanes = match factors {
+                    DType::F16 | DType::BF16 => 4096.0,
+                    DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => 8192.0,
+                    DType::F32 if on_tensor_cores => 2048.0,
+                    _ => 256.0,
+                };
+                (flops, 2.0 * lanes * f64::from(info.sms) * f64::from(info.clock_mhz) * 1e6)
+            }
+            Yardstick::Bytes(_) => {
+                // What is written may stay in L2, what is read comes from DRAM. Two transfers per clock.
+                let read = params.params.iter().filter(|p| !p.written);
+                let bytes = read.map(|p| p.elements as f64 * f64::from(p.dtype.bytes())).sum();
+                (bytes, f64::from(info.memory_clock_mhz) * 2e6 * f64::from(info.bus_bits) / 8.0)
+            }
         };
-        let rate = 2.0 * lanes * f64::from(self.info.sms) * f64::from(self.info.clock_mhz) * 1e6;
         if rate > 0.0 {
-            job.flops() / (2.0 * rate) * 1e3
+            amount / (2.0 * rate) * 1e3
         } else {
             0.0
         }
@@ -136,11 +181,10 @@ impl Cuda {
             format!("{}a", self.info.arch)
         }
     }
+}
 
-    /// Longest time: what was asked for, and the reference in double precision at a rate that every GPU exceeds.
-    fn timeout(job: &MeasureJob, ask: &Ask) -> Duration {
-        ask.timeout + Duration::from_secs_f64((job.flops() / 5e10).min(3600.0))
-    }
+fn compilation(kernel: &Kernel, arch: String) -> Job {
+    Job { name: kernel.name.clone(), source: print(kernel), arch }
 }
 
 /// What a compiler's error says about a candidate.
@@ -154,112 +198,9 @@ fn rejected(error: &CompileError) -> Verdict {
     Verdict::Rejected { reason, detail: error.to_string() }
 }
 
-/// A problem, and a candidate of it, in a worker's terms. Without a contraction where it is none, has other buffers than A,
-/// B and C, or more axes than the reference takes: then no GPU's results could be checked.
-pub(super) fn job(problem: &dyn Workload, subject: Option<&Subject>, ask: &Ask) -> MeasureJob {
-    let product = problem.contraction().and_then(|c| {
-        let known = &problem.program().params;
-        let at = |o: &OperandInfo| known.iter().position(|id| *id == o.buffer);
-        let params = [at(&c.a)?, at(&c.b)?, at(&c.c)?];
-        // One buffer in two places would need inputs of its own, and the reference is the product alone.
-        let plain = params[0] != params[1] && known.len() == params.len() && c.epilogue.is_none();
-        Some((contraction(c)?, params)).filter(|_| plain)
-    });
-    let (contraction, params) = product.map_or((None, [0, 1, 2]), |(c, params)| (Some(c), params));
-    let tolerance = problem.contraction().zip(contraction.as_ref()).map_or(0.0, |(c, job)| {
-        let tensor_cores = subject.is_some_and(on_tensor_cores);
-        let (factor, sum, result, terms) = (c.a.dtype, c.accumulate, c.c.dtype, job.terms());
-        Rounding { factor, sum, result, terms, tensor_cores }.tolerance()
-    });
-    let mut job = MeasureJob {
-        trace: String::new(),
-        predicted_ms: 0.0,
-        contraction,
-        kernels: Vec::new(),
-        workspaces: Vec::new(),
-        params,
-        cut_off_ms: ask.cut_off_ms,
-        settle: ask.settle,
-        most_repeats: ask.most_repeats,
-        seconds: ask.timeout.as_secs_f64() / 4.0,
-        floor_ms: 0.0,
-        tolerance,
-    };
-    if let Some(subject) = subject {
-        let module = &subject.made.module;
-        job.trace.clone_from(&subject.trace);
-        job.predicted_ms = subject.cost.ms;
-        job.workspaces = module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).collect();
-        job.kernels = module
-            .kernels
-            .iter()
-            .zip(&module.args)
-            .map(|(kernel, args)| KernelJob {
-                name: function_name(&kernel.name),
-                grid: kernel.grid,
-                block: kernel.block,
-                dynamic_shared_bytes: kernel.dynamic_shared_bytes(),
-                args: kernel
-                    .params()
-                    .zip(args)
-                    .map(|((id, array), buffer)| argument(kernel, id, array, buffer))
-                    .collect(),
-            })
-            .collect();
-    }
-    job
-}
-
 /// Whether a candidate multiplies on tensor cores.
 fn on_tensor_cores(subject: &Subject) -> bool {
-    matches!(subject.plan, Schedule::Mma(_) | Schedule::Wgmma(_))
-}
-
-fn argument(kernel: &Kernel, id: ArrayId, array: &Array, buffer: &Argument) -> ArgumentJob {
-    let map = kernel.tensor_maps.iter().find(|m| m.array == id);
-    ArgumentJob { buffer: *buffer, map: map.map(|m| Map::of(m, array.dtype)) }
-}
-
-/// The verdict on a problem that no worker takes.
-fn too_many_axes() -> Verdict {
-    let detail = format!(
-        "not measured: a worker takes products of two buffers without an epilogue, of at most {SPATIAL} axes of results and {REDUCE} reductions"
-    );
-    Verdict::Rejected { reason: Reason::CompileError, detail }
-}
-
-fn contraction(c: &Contraction) -> Option<ContractionJob> {
-    let stride = |o: &OperandInfo, axis: Axis| -> i64 {
-        let after = o.dims.iter().skip_while(|d| **d != axis).skip(1);
-        if o.dims.contains(&axis) {
-            after.map(|d| c.extent(*d)).product()
-        } else {
-            0
-        }
-    };
-    let operand = |o: &OperandInfo| OperandJob {
-        dtype: o.dtype,
-        elements: o.dims.iter().map(|d| c.extent(*d).unsigned_abs()).product(),
-    };
-    let of = |reduce: bool| c.iters.iter().filter(move |(_, info)| info.reduce == reduce).map(|(axis, _)| *axis);
-    let mut spatial = [[1, 0, 0, 0]; SPATIAL];
-    let mut reduce = [[1, 0, 0]; REDUCE];
-    if of(false).count() > SPATIAL || of(true).count() > REDUCE {
-        return None;
-    }
-    for (to, axis) in spatial.iter_mut().zip(of(false)) {
-        *to = [c.extent(axis), stride(&c.a, axis), stride(&c.b, axis), stride(&c.c, axis)];
-    }
-    for (to, axis) in reduce.iter_mut().zip(of(true)) {
-        *to = [c.extent(axis), stride(&c.a, axis), stride(&c.b, axis)];
-    }
-    let axes = [Axis::Batch(0), Axis::M, Axis::N, Axis::K];
-    let plain = c.iters.iter().all(|(axis, _)| axes.contains(axis));
-    let product = plain.then(|| ProductJob {
-        extents: axes.map(|a| c.extent(a)),
-        strides: [&c.a, &c.b, &c.c].map(|o| axes.map(|axis| stride(o, axis))),
-    });
-    Some(ContractionJob { spatial, reduce, a: operand(&c.a), b: operand(&c.b), c: operand(&c.c), product })
+    !matches!(subject.plan, Schedule::Cores(_) | Schedule::Stream(_))
 }
 
 impl Device for Cuda {
@@ -273,7 +214,7 @@ impl Device for Cuda {
         let jobs: Vec<Job> = fresh
             .iter()
             .flat_map(|s| &s.made.module.kernels)
-            .map(|kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: self.arch_of(kernel) })
+            .map(|kernel| compilation(kernel, self.arch_of(kernel)))
             .collect();
         let mut results = self.compiler.compile_many(&jobs).into_iter();
         for subject in fresh {
@@ -284,11 +225,10 @@ impl Device for Cuda {
     }
 
     fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
-        let Some(c) = problem.contraction() else { return Ok(too_many_axes()) };
-        let mut job = job(problem, Some(subject), ask);
-        if job.contraction.is_none() {
-            return Ok(too_many_axes());
-        }
+        let known = match self.known(problem) {
+            Ok(known) => known,
+            Err(verdict) => return Ok(verdict),
+        };
         if !self.compiled.contains_key(&subject.trace) {
             self.prepare(problem, &[subject]);
         }
@@ -297,38 +237,48 @@ impl Device for Cuda {
             Some(Err(verdict)) => return Ok(verdict),
             None => return Ok(rejected(&CompileError::Missing)),
         };
-        let support = match self.support(c.a.dtype, c.c.dtype) {
-            Ok(support) => support,
-            Err(verdict) => return Ok(verdict),
-        };
-        job.floor_ms = self.floor_ms(&job, on_tensor_cores(subject));
-        let blobs: Vec<&[u8]> = std::iter::once(&support).chain(&cubins).map(Vec::as_slice).collect();
-        let timeout = Cuda::timeout(&job, ask);
+        let mut job = job(problem, Some(subject), ask);
+        job.floor_ms = self.floor_ms(problem, &known.job, on_tensor_cores(subject));
+        job.problem = Some(known.job.clone());
+        let code = std::iter::once(&self.support).chain(&known.cubins).chain(&cubins);
+        let blobs: Vec<&[u8]> = code.map(Vec::as_slice).collect();
+        let timeout = ask.timeout + Duration::from_secs_f64(known.seconds);
         Ok(Cuda::finish(self.supervised.ask(&What::Measure(Box::new(job)), &blobs, timeout)?))
     }
 
-    fn library(&mut self, problem: &dyn Workload, ask: &Ask) -> Result<Option<Verdict>, DeviceError> {
-        if self.info.libraries.cublas.is_none() {
-            return Ok(None);
-        }
-        let Some(c) = problem.contraction() else { return Ok(None) };
-        let mut job = job(problem, None, &Ask { cut_off_ms: None, ..*ask });
-        if job.contraction.as_ref().is_none_or(|c| c.product.is_none()) {
-            return Ok(None);
-        }
-        let support = match self.support(c.a.dtype, c.c.dtype) {
-            Ok(support) => support,
-            Err(verdict) => return Ok(Some(verdict)),
+    fn library(&mut self, problem: &dyn Workload, ask: &Ask) -> Result<Option<Rival>, DeviceError> {
+        let opponent = match opponent::of(problem) {
+            Ok(opponent) => opponent,
+            Err(why) => {
+                let verdict = Verdict::Rejected { reason: Reason::CompileError, detail: why };
+                return Ok(Some(Rival { what: "cuBLAS".into(), whole: false, verdict }));
+            }
         };
-        job.floor_ms = self.floor_ms(&job, false);
-        let timeout = Cuda::timeout(&job, ask);
-        let answer = self.supervised.ask(&What::Library(Box::new(job)), &[&support], timeout)?;
-        Ok(Some(Cuda::finish(answer)))
+        let copies = matches!(opponent.job, LibraryJob::Copy { .. });
+        if self.info.libraries.cublas.is_none() && !copies {
+            return Ok(None);
+        }
+        let rival = |verdict| Rival { what: opponent.what.into(), whole: opponent.whole, verdict };
+        let asked = opponent.alone.as_deref().map_or(problem, |p| p as &dyn Workload);
+        let mut job = job(asked, None, &Ask { cut_off_ms: None, ..*ask });
+        let (mut blobs, mut timeout) = (vec![self.support.clone()], ask.timeout);
+        if !copies {
+            let known = match self.known(asked) {
+                Ok(known) => known,
+                Err(verdict) => return Ok(Some(rival(verdict))),
+            };
+            job.floor_ms = self.floor_ms(asked, &known.job, asked.allows_tf32());
+            job.problem = Some(known.job.clone());
+            blobs.extend(known.cubins.iter().cloned());
+            timeout += Duration::from_secs_f64(known.seconds);
+        }
+        let blobs: Vec<&[u8]> = blobs.iter().map(Vec::as_slice).collect();
+        let request = What::Library(Box::new(job), opponent.job.clone());
+        Ok(Some(rival(Cuda::finish(self.supervised.ask(&request, &blobs, timeout)?))))
     }
 
     fn ceilings(&mut self) -> Result<Option<Ceilings>, DeviceError> {
-        let Ok(support) = self.support(DType::F16, DType::F32) else { return Ok(None) };
-        match self.supervised.ask(&What::Ceilings, &[&support], Duration::from_secs(120))? {
+        match self.supervised.ask(&What::Ceilings, &[&self.support], Duration::from_secs(120))? {
             Ok(Said::Ceilings(ceilings)) => Ok(Some(ceilings)),
             _ => Ok(None),
         }

@@ -1,5 +1,7 @@
 use super::*;
-use crate::device::protocol::{encode, read_request, Request};
+use crate::device::protocol::{encode, read_request, ArgumentJob, ProductJob, Request};
+use crate::host::Map;
+use crate::lower::program::Argument;
 use crate::operators::{self, Problem};
 use satune_extract::{predict, Candidate, Descriptor};
 use satune_ir::term::tensor::WgmmaPlan;
@@ -60,11 +62,62 @@ fn a_job_says_which_arguments_are_tensor_maps_and_passes_unchanged() {
 fn tolerances_are_those_of_how_a_candidate_multiplies() {
     let problem = operators::parse("gemm:256,192,512,f32,NT").unwrap();
     let tf32 = subject(&problem, WgmmaPlan { tile: [128, 64, 32], ..plan(3, 1) });
-    let tolerance = |subject: Option<&Subject>| job(&problem, subject, &Ask::default()).tolerance;
-    assert!(tolerance(Some(&tf32)) > 1e-3 && tolerance(None) < 1e-4);
+    let of = |problem: &Problem, subject: Option<&Subject>| job(problem, subject, &Ask::default()).tolerances;
+    let [a, b, c] = of(&problem, Some(&tf32))[..] else { panic!("three parameters") };
+    assert!(a == 0.0 && b == 0.0 && c > 1e-3);
+    assert!(of(&problem, None)[2] < 1e-5);
+    // The library rounds to tf32 where the problem lets it.
+    assert!(of(&operators::parse("gemm:256,192,512,tf32,NT").unwrap(), None)[2] > 1e-3);
     let whole = operators::parse("gemm:256,192,512,i8,NT").unwrap();
-    assert_eq!(job(&whole, None, &Ask::default()).tolerance, 0.0);
-    // The reference is the product alone.
-    let fused = operators::parse("gemm_bias_relu:64,64,64,f32").unwrap();
-    assert!(job(&fused, None, &Ask::default()).contraction.is_none());
+    assert_eq!(of(&whole, None), [0.0; 3]);
+}
+
+#[test]
+fn a_problem_has_its_parameters_and_a_reference_in_double_precision() {
+    let problem = operators::parse("gemm:64,48,32,bf16,NT,out=bf16,bias,gelu").unwrap();
+    let made = job::of_problem(&problem.program, &Plain::of(&problem.program).unwrap(), "hash");
+    let params: Vec<(&str, DType, u64, bool)> =
+        made.params.iter().map(|p| (p.name.as_str(), p.dtype, p.elements, p.written)).collect();
+    let expected = [
+        ("A", DType::BF16, 64 * 32, false),
+        ("B", DType::BF16, 48 * 32, false),
+        ("bias", DType::BF16, 48, false),
+        ("D", DType::BF16, 64 * 48, true),
+    ];
+    assert_eq!(params, expected);
+    // Sums, bias and gelu, each in a launch, of one thread per result, with what stands between them in f64.
+    assert_eq!(made.workspaces, [64 * 48 * 8; 2]);
+    for launch in &made.reference {
+        assert_eq!((launch.grid, launch.block), ([12, 1, 1], [256, 1, 1]), "{launch:?}");
+        assert!(launch.args.iter().all(|a| a.map.is_none()));
+    }
+    assert_eq!(made.reference.first().unwrap().args[..2].iter().map(|a| a.buffer).collect::<Vec<_>>(), {
+        [Argument::Param(0), Argument::Param(1)]
+    });
+    assert_eq!(made.reference.last().unwrap().args.iter().filter(|a| a.buffer == Argument::Param(3)).count(), 1);
+}
+
+#[test]
+fn each_problem_is_compared_with_what_there_is() {
+    let of = |name: &str| {
+        let work = crate::source::load_work(name).unwrap();
+        let found = opponent::of(work.workload()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        (found.what, found.whole, found.job)
+    };
+    let product =
+        |params, tf32, strides| LibraryJob::Product(ProductJob { params, extents: [1, 16, 8, 32], strides, tf32 });
+    let nn = [[0, 32, 0, 1], [0, 0, 1, 8], [0, 8, 1, 0]];
+    let nt = [nn[0], [0, 0, 32, 1], nn[2]];
+    assert_eq!(of("gemm:16,8,32,f32"), ("cuBLAS", true, product([0, 1, 2], false, nn)));
+    assert_eq!(of("gemm:16,8,32,tf32,NT"), ("cuBLAS with TF32", true, product([0, 1, 2], true, nt)));
+    assert_eq!(of("gemm:16,8,32,e4m3,NT"), ("cuBLASLt", true, product([0, 1, 2], false, nt)));
+    // A rounded result is the library's own, and what it does not have is left out.
+    assert_eq!(of("gemm:16,8,32,f16,NT,out=f16"), ("cuBLAS", true, product([0, 1, 2], false, nt)));
+    let alone = ("cuBLAS, the product alone", false, product([0, 1, 2], false, nn));
+    assert_eq!(of("gemm_bias_relu:16,8,32,bf16"), alone);
+    let rows = LibraryJob::Rows { params: [0, 1, 2], rows: 64, columns: 128 };
+    assert_eq!(of("gemv:64,128,f32"), ("cuBLAS (cublasSgemv)", true, rows));
+    for (name, bytes) in [("gemv:64,128,f16", 64 * 128 * 2 + 128 * 2 + 64 * 4), ("softmax:64,128,f32", 64 * 128 * 8)] {
+        assert_eq!(of(name), ("a copy of the least bytes", false, LibraryJob::Copy { bytes }));
+    }
 }

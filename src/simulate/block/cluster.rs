@@ -21,10 +21,10 @@ pub(super) struct Own {
 
 impl Own {
     /// One for each block of a cluster, the first of which begins as the current one.
-    pub fn of(kernel: &Kernel, sizes: &[usize]) -> Vec<Own> {
+    pub fn of(kernel: &Kernel, sizes: &[usize], double: bool) -> Vec<Own> {
         let shared = || {
             let arrays = kernel.arrays.iter().enumerate();
-            arrays.filter(|(_, a)| a.space == Space::Shared).map(|(i, a)| (i, Tracked::new(a, None))).collect()
+            arrays.filter(|(_, a)| a.space == Space::Shared).map(|(i, a)| (i, Tracked::new(a, None, double))).collect()
         };
         (0..kernel.cluster.max(1))
             .map(|rank| match rank {

@@ -1,57 +1,63 @@
 //! Values, conditions and integer expressions, for all threads at once.
-use super::{Fault, FaultKind, Ints, Mask, Runner};
-use crate::kernel::{Arith, Comparison, Cond, Dim, Index, Value};
+use super::{Fault, FaultKind, Ints, Loaded, Mask, Runner};
+use crate::kernel::{Arith, ArrayId, Comparison, Cond, Dim, Index, Value};
 use crate::simulate::memory::round;
 use satune_ir::{interp, DType};
 use std::rc::Rc;
 
 impl Runner<'_> {
+    /// The value that a statement computes.
     pub(super) fn value(&mut self, value: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
+        self.loaded.clear();
+        self.term(value, mask)
+    }
+
+    fn term(&mut self, value: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
         let n = self.threads;
         Ok(match value {
             Value::Float(v, dtype) => vec![round(*dtype, *v); n],
             Value::Int(v, _) => vec![*v as f64; n],
-            Value::Load(array, index) => {
-                let index = self.index(index)?;
-                self.load(*array, &index, mask)?
-            }
+            Value::Load(array, index) => self.load_once(*array, index, mask)?,
             Value::Binary(op, dtype, a, b) => {
-                let (a, b) = (self.value(a, mask)?, self.value(b, mask)?);
+                let (a, b) = (self.term(a, mask)?, self.term(b, mask)?);
                 self.here().arithmetic += self.warps(mask);
-                a.iter().zip(&b).map(|(a, b)| round(*dtype, arithmetic(*op, *a, *b))).collect()
+                let held = self.held(*dtype);
+                a.iter().zip(&b).map(|(a, b)| round(held, arithmetic(*op, *a, *b))).collect()
             }
             Value::Fma(dtype, a, b, c) => {
-                let (a, b, c) = (self.value(a, mask)?, self.value(b, mask)?, self.value(c, mask)?);
+                let (a, b, c) = (self.term(a, mask)?, self.term(b, mask)?, self.term(c, mask)?);
                 self.here().fma += self.warps(mask);
-                (0..n).map(|t| fused(*dtype, a[t], b[t], c[t])).collect()
+                let held = self.held(*dtype);
+                (0..n).map(|t| fused(held, a[t], b[t], c[t])).collect()
             }
             Value::Unary(name, dtype, a) => {
-                let a = self.value(a, mask)?;
+                let a = self.term(a, mask)?;
                 self.here().arithmetic += self.warps(mask);
-                let f = |a: &f64| interp::intrinsic(name, &[*a], *dtype);
+                let held = self.held(*dtype);
+                let f = |a: &f64| interp::intrinsic(name, &[*a], held);
                 let values: Option<Vec<f64>> = a.iter().map(f).collect();
                 values.ok_or_else(|| self.machine(format!("unknown function {name}")))?
             }
             Value::Cast(dtype, a) => {
-                let from_float = self.kernel.type_of(a).is_float();
+                let (from_float, held) = (self.kernel.type_of(a).is_float(), self.held(*dtype));
                 // From floats to integers the machine takes the nearest end of the range beyond it; integers wrap.
                 let convert = |v: &f64| match from_float && !dtype.is_float() {
                     true => interp::Scalar::float(*v, *dtype).as_f64(),
-                    false => round(*dtype, *v),
+                    false => round(held, *v),
                 };
-                self.value(a, mask)?.iter().map(convert).collect()
+                self.term(a, mask)?.iter().map(convert).collect()
             }
             Value::Select(cond, a, b) => {
                 let holds = self.condition(cond)?;
                 self.either(&holds, a, b, mask)?
             }
             Value::Compare(op, _, a, b) => {
-                let (a, b) = (self.value(a, mask)?, self.value(b, mask)?);
+                let (a, b) = (self.term(a, mask)?, self.term(b, mask)?);
                 self.here().arithmetic += self.warps(mask);
                 a.iter().zip(&b).map(|(a, b)| f64::from(u8::from(compare(*op, *a, *b)))).collect()
             }
             Value::Choose(cond, a, b) => {
-                let holds: Vec<bool> = self.value(cond, mask)?.iter().map(|v| *v != 0.0).collect();
+                let holds: Vec<bool> = self.term(cond, mask)?.iter().map(|v| *v != 0.0).collect();
                 self.either(&holds, a, b, mask)?
             }
             Value::FromIndex(_, index) => {
@@ -60,18 +66,32 @@ impl Runner<'_> {
             }
             Value::Shuffle { value, lane_mask, lanes } => {
                 self.whole_groups(mask, *lane_mask, *lanes)?;
-                let values = self.value(value, mask)?;
+                let values = self.term(value, mask)?;
                 self.here().shuffles += self.warps(mask);
                 (0..n).map(|t| if mask[t] { values[t ^ *lane_mask as usize] } else { 0.0 }).collect()
             }
         })
     }
 
+    fn load_once(&mut self, array: ArrayId, index: &Index, mask: &Mask) -> Result<Vec<f64>, Fault> {
+        let known = self.loaded.iter().find(|l| l.array == array && l.mask == *mask && l.index == *index);
+        if let Some(known) = known {
+            return Ok(known.values.clone());
+        }
+        let at = self.index(index)?;
+        let values = self.load(array, &at, mask)?;
+        if !self.space(array).is_private() {
+            let (index, mask) = (index.clone(), mask.clone());
+            self.loaded.push(Loaded { array, index, mask, values: values.clone() });
+        }
+        Ok(values)
+    }
+
     /// One value where a condition holds, the other elsewhere; each is evaluated there only.
     fn either(&mut self, holds: &[bool], a: &Value, b: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
         let side = |want: bool| Rc::new(mask.iter().zip(holds).map(|(m, h)| *m && *h == want).collect::<Vec<_>>());
         let (yes, no) = (side(true), side(false));
-        let (a, b) = (self.value(a, &yes)?, self.value(b, &no)?);
+        let (a, b) = (self.term(a, &yes)?, self.term(b, &no)?);
         Ok((0..self.threads).map(|t| if holds[t] { a[t] } else { b[t] }).collect())
     }
 

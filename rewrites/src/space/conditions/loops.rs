@@ -43,6 +43,9 @@ pub fn one_kernel_parts(contraction: &Contraction) -> Held {
     if contraction.epilogue.is_some() {
         return refuse("has no epilogue, and this program has one");
     }
+    if contraction.gather.is_some() {
+        return refuse("writes a matrix, and this program's result is none in memory (a convolution)");
+    }
     if contraction.outer_reduce().count() > 0 {
         return refuse("adds over one axis, and this program reduces over several");
     }
@@ -52,8 +55,9 @@ pub fn one_kernel_parts(contraction: &Contraction) -> Held {
 /// Sums are kept in the result's own buffer neither as parts nor under an epilogue, which would be a kernel of its own.
 pub fn in_place(partial: bool, contraction: &Contraction) -> [Held; 2] {
     let parts = "the partial sums of a split k are kept in registers, never in global memory";
-    let epilogue = "sums in global memory would leave the epilogue a kernel of its own";
-    [unless(!partial, Refusal::InPlace(parts)), unless(contraction.epilogue.is_none(), Refusal::InPlace(epilogue))]
+    let epilogue =
+        "sums in global memory would leave the epilogue, or a convolution's order of results, a kernel of its own";
+    [unless(!partial, Refusal::InPlace(parts)), unless(!contraction.finishes(), Refusal::InPlace(epilogue))]
 }
 
 /// The group divides the blocks along its axis into more than one, and there are several blocks across.

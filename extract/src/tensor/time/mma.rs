@@ -1,0 +1,132 @@
+//! The time of a block whose warps use `mma.sync` or `wmma`.
+use super::{Facts, Inner, Share};
+use crate::cost::Infeasible;
+use crate::tensor::work::{Block, Operand};
+use crate::time::norm;
+use crate::Descriptor;
+use satune_ir::term::tensor::{mma_conditions, Gemm, TensorPlan};
+use satune_ir::term::Side;
+
+/// Instructions of a warp per tile along k beyond what is counted, in kernels on `mma.sync`: 63 of 4 k steps of a loop of
+/// 251 instructions are 48 counted ones and 15 others (from machine code).
+const MMA_OVERHEAD: f64 = 16.0;
+/// Clocks that an instruction takes longer when it shares no operand with the one before: another read of the register
+/// file (estimate).
+const OPERAND_CHANGE: f64 = 0.02;
+/// Instructions of a warp per tile of a loop that is not unrolled by the ring's length: the stage's place (estimate).
+const ROLLED_RING: f64 = 12.0;
+
+/// Machine instructions of a `wmma`: four HMMA on sm_75 (machine code).
+const WMMA_PARTS: f64 = 4.0;
+
+/// The operands of a plan.
+pub(in crate::tensor) fn places(plan: &TensorPlan) -> [Operand; 2] {
+    let ([m, n, k], op, threads) = (plan.tile, plan.instruction, plan.threads());
+    [(Side::A, m, plan.warp[0]), (Side::B, n, plan.warp[1])].map(|(side, extent, own)| Operand {
+        side,
+        op,
+        extent,
+        own,
+        k,
+        threads,
+    })
+}
+
+/// What the loop over k adds to a tile's instructions.
+pub(in crate::tensor) fn loop_issue(plan: &TensorPlan, matrix: f64) -> f64 {
+    // A rolled loop computes stages and addresses anew.
+    let rolled = if plan.rolled { ROLLED_RING * (plan.threads() / 32) as f64 } else { 0.0 };
+    rolled + changes(plan) * matrix * OPERAND_CHANGE
+}
+
+/// A plan's block; `tensor`: clocks of the tensor cores per tile along k.
+pub(super) fn inner(
+    plan: &TensorPlan,
+    gemm: &Gemm,
+    gpu: &Descriptor,
+    counts: &Block,
+    tensor: f64,
+) -> Result<Inner, Infeasible> {
+    let [a, b] = places(plan);
+    let share = Share::of(&a, gemm, &plan.operands[0]).plus(&Share::of(&b, gemm, &plan.operands[1]));
+    with_share(plan, gemm, gpu, (counts, tensor), &share, loop_issue(plan, counts.tile.matrix))
+}
+
+/// A plan whose operands' ways are given by what they add, and its loop by its instructions; of `counts`
+/// what is stored at the end, the multiplications and barriers are read.
+pub(in crate::tensor) fn with_share(
+    plan: &TensorPlan,
+    gemm: &Gemm,
+    gpu: &Descriptor,
+    (counts, tensor): (&Block, f64),
+    share: &Share,
+    in_loop: f64,
+) -> Result<Inner, Infeasible> {
+    let op = plan.instruction;
+    if !gpu.cp_async && op.wmma().is_none() {
+        return Err(Infeasible::CpAsync { arch: gpu.arch.clone() });
+    }
+    let threads = plan.threads();
+    let warps = (threads / 32) as f64;
+    let sets = mma_conditions::sets(&plan.operands);
+    let mut registers = mma_conditions::registers(op, plan.warp, share.registers);
+    registers = (registers + 7) / 8 * 8;
+    let left = i64::from(gpu.registers_per_sm) / (threads * i64::from(plan.min_blocks.unwrap_or(1).max(1))) / 8 * 8;
+    let most = left.min(255);
+    if registers > most {
+        return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
+    }
+    let parts_of_one = if op.wmma().is_some() { WMMA_PARTS } else { 1.0 };
+    let issued =
+        counts.tile.matrix * parts_of_one + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
+    let issue = issued / 4.0 / gpu.issue_efficiency;
+    let parts = [tensor, issue, share.shared];
+    let step = norm(&parts, gpu.overlap_exponent);
+    // A warp alone has a quarter of the multiprocessor's tensor cores; at the barrier it waits for its first fragments,
+    // and at every step for those that have one set.
+    let steps = (plan.tile[2] / i64::from(op.k())) as f64;
+    let single = if sets == [2, 2] { 0.0 } else { steps };
+    let chain = tensor * 4.0 / warps + (2.0 + single) * gpu.latency_shared;
+    let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
+    let waits = gpu.latency_dram / ahead.max(0.5);
+    let facts = Facts {
+        tile: plan.tile,
+        split_k: plan.split_k,
+        threads,
+        registers,
+        shared_bytes: plan.shared_bytes(gemm),
+        parts,
+        step,
+        chain,
+        waits,
+        end: &counts.end,
+        more_end: warps * 32.0 / 4.0,
+        k_tiles: counts.k_tiles,
+        l2_bytes: counts.end.l2_sectors * 32.0 + counts.k_tiles as f64 * share.l2_bytes,
+    };
+    Inner::of_block(&facts, gemm, gpu)
+}
+
+/// Clocks of the tensor cores per tile along k, where they have the instruction.
+pub(in crate::tensor) fn tensor_clocks(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor) -> Option<f64> {
+    let rates = gpu.tensor?;
+    let [m, n, k] = plan.tile;
+    let (rate, op) = (rates.of(gemm.operand) * rates.share(plan.instruction), plan.instruction.wmma());
+    let has = rate > 0.0 && op.is_none_or(|op| op.needs() <= gpu.arch_number());
+    has.then(|| (2 * m * n * k) as f64 / rate)
+}
+
+/// Of a warp's instructions, the share that has neither operand from the one before: one at each turn of the inner loop,
+/// none where it goes back and forth.
+fn changes(plan: &TensorPlan) -> f64 {
+    if plan.order.serpentine {
+        return 0.0;
+    }
+    if plan.order.pairs {
+        // Two share one; then both change.
+        return 0.5;
+    }
+    let [m, n] = plan.instruction.d_extents();
+    let inner = if plan.order.columns { plan.warp[0] / m } else { plan.warp[1] / n };
+    1.0 / inner.max(1) as f64
+}

@@ -1,0 +1,89 @@
+//! What the ways of operands add to a tile along k on `mma.sync`.
+use crate::tensor::work::Operand;
+use crate::work::Work;
+use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, OperandPlan};
+
+/// Instructions per copy of a loop beyond the copy: its address in either memory, its condition (estimate).
+const ROLLED_COPY: f64 = 8.0;
+
+/// Machine instructions of a load of a fragment of `wmma`: two LDSM (machine code of sm_75).
+pub(in crate::tensor) const WMMA_LOADS: f64 = 2.0;
+
+/// What an operand's way adds to a tile along k, and takes of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::tensor) struct Share {
+    /// Instructions of warps.
+    pub issued: f64,
+    /// Wavefronts of shared memory.
+    pub shared: f64,
+    /// Bytes from L2.
+    pub l2_bytes: f64,
+    /// Tiles by which copies are started later than at the first step.
+    pub late: f64,
+    /// Registers of its copies.
+    pub registers: i64,
+}
+
+impl Share {
+    /// Of an operand's plan.
+    pub fn of(place: &Operand, gemm: &Gemm, plan: &OperandPlan) -> Share {
+        Share::counted(place, gemm, plan, &place.copies(gemm, plan), &place.loads(gemm, plan))
+    }
+
+    /// The same from its counts.
+    pub fn counted(place: &Operand, gemm: &Gemm, plan: &OperandPlan, copies: &Work, loads: &Work) -> Share {
+        // Bytes and words that `ldmatrix` does not bring in order cost a permutation each.
+        let bytes_across = place.op == Mma::S8 && mma_conditions::rows_along_k(gemm, place.side);
+        let permuted = if bytes_across { 4.0 * loads.matrix_moves } else { 0.0 };
+        let started = copies.async_copies + copies.global_loads + copies.shared_stores;
+        let moves = loads.matrix_moves * if place.op.wmma().is_some() { WMMA_LOADS } else { 1.0 };
+        // A loop computes each address, and itself.
+        let loops = if plan.rolled { ROLLED_COPY * (copies.async_copies + copies.global_loads) } else { 0.0 };
+        let steps = (place.k / i64::from(place.op.k())).max(1) as f64;
+        // Shared memory has nothing to do meanwhile where one set of fragments is waited for.
+        Share {
+            issued: moves + permuted + loads.shared_loads + started + loops,
+            shared: loads.shared_load_wavefronts + copies.shared_store_wavefronts,
+            l2_bytes: copies.l2_sectors * 32.0,
+            late: f64::from(plan.step) / steps / 2.0,
+            registers: mma_conditions::copy_registers(
+                gemm,
+                place.side,
+                place.op,
+                [place.extent, place.k],
+                place.threads,
+                plan,
+            ),
+        }
+    }
+
+    /// Both operands'.
+    pub fn plus(&self, other: &Share) -> Share {
+        Share {
+            issued: self.issued + other.issued,
+            shared: self.shared + other.shared,
+            l2_bytes: self.l2_bytes + other.l2_bytes,
+            late: self.late + other.late,
+            registers: self.registers + other.registers,
+        }
+    }
+
+    /// Whether this adds no more than another of anything; of registers it says nothing.
+    pub fn adds_no_more(&self, other: &Share) -> bool {
+        self.issued <= other.issued
+            && self.shared <= other.shared
+            && self.l2_bytes <= other.l2_bytes
+            && self.late <= other.late
+    }
+
+    /// The least of each quantity, of two ways.
+    pub fn least(&self, other: &Share) -> Share {
+        Share {
+            issued: self.issued.min(other.issued),
+            shared: self.shared.min(other.shared),
+            l2_bytes: self.l2_bytes.min(other.l2_bytes),
+            late: self.late.min(other.late),
+            registers: self.registers.min(other.registers),
+        }
+    }
+}

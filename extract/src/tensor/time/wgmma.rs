@@ -1,0 +1,92 @@
+//! The time of a block on `wgmma`.
+use super::{Facts, Inner, Walk, DRAIN};
+use crate::cost::Infeasible;
+use crate::tensor::work::Block;
+use crate::time::norm;
+use crate::Descriptor;
+use satune_ir::term::tensor::{Gemm, StreamK, WgmmaPlan};
+
+/// Instructions of a consumer's warp per tile along k beyond what is counted: waits, descriptors in uniform registers,
+/// arrivals (from machine code).
+const WGMMA_OVERHEAD: f64 = 24.0;
+/// Clocks until a block of a cluster knows that the others have read a stage: an arrival at a barrier of another
+/// multiprocessor (estimate).
+const CLUSTER_SIGNAL: f64 = 200.0;
+/// Clocks for the blocks of a cluster to meet, at the start and at the end (estimate).
+const CLUSTER_MEETING: f64 = 400.0;
+/// Multiprocessors of a graphics processing cluster, which holds whole clusters only; at least so many of them.
+const SMS_OF_GPC: i64 = 16;
+
+/// A plan's block; `tensor`: clocks of the tensor cores per tile along k.
+pub(super) fn inner(
+    plan: &WgmmaPlan,
+    gemm: &Gemm,
+    gpu: &Descriptor,
+    counts: &Block,
+    tensor: f64,
+) -> Result<Inner, Infeasible> {
+    let threads = i64::from(plan.threads());
+    // Of one consumer the compiler is told to fit one block; of more, registers are dealt out for one.
+    let registers = match plan.consumers {
+        1 => (plan.row_blocks() * plan.tile[1] / 2 + 56 + 7) / 8 * 8,
+        _ => 65536 / threads / 8 * 8,
+    };
+    if registers > 255 {
+        return Err(Infeasible::Registers { registers, most: 255, threads: threads as u32 });
+    }
+    let warps = f64::from(plan.consumers) * 4.0;
+    let issue = (counts.tile.matrix + warps * WGMMA_OVERHEAD) / 4.0 / gpu.issue_efficiency;
+    let shared = counts.tile.shared_load_wavefronts + counts.tile.shared_store_wavefronts;
+    let parts = [tensor, issue, shared];
+    let step = norm(&parts, gpu.overlap_exponent);
+    // Consumers at work at once hide each other's waits; one that frees its tile at once stands still until then.
+    let at_once = if plan.ping_pong { 1.0 } else { f64::from(plan.consumers) };
+    let stalls = if plan.eager_release { DRAIN } else { 0.0 };
+    let chain = step / at_once + stalls;
+    // A tile's place in the ring is freed with the tile, or one later.
+    let ahead = f64::from(plan.stages) - if plan.eager_release { 1.0 } else { 2.0 };
+    let signal = if plan.cluster_size() > 1 { CLUSTER_SIGNAL } else { 0.0 };
+    let waits = (gpu.latency_dram + signal) / ahead.max(0.5);
+    let facts = Facts {
+        tile: plan.tile,
+        split_k: plan.split_k,
+        threads,
+        registers,
+        shared_bytes: plan.shared_bytes(gemm),
+        parts,
+        step,
+        chain,
+        waits,
+        end: &counts.end,
+        more_end: 0.0,
+        k_tiles: counts.k_tiles,
+        l2_bytes: counts.total().l2_sectors * 32.0,
+    };
+    let block = Inner::of_block(&facts, gemm, gpu)?;
+    let stream = StreamK::of(plan, gemm);
+    let walk = match plan.blocks {
+        _ if stream.is_some() => stream.map_or(Walk::One, |s| {
+            let (each, more) = s.each();
+            Walk::Stream { grid: s.blocks, steps: (each + more.min(1)) as f64, pieces: s.pieces().1 as f64 }
+        }),
+        Some(_) => Walk::Persistent { grid: plan.grid(gemm), in_turn: plan.ping_pong },
+        None => Walk::One,
+    };
+    Ok(Inner {
+        sums: stream.map_or(plan.split_k as f64, |s| s.pieces().0 as f64 / s.tiles as f64),
+        walk,
+        sms: usable(gpu, plan.cluster_size().into()),
+        meeting: if plan.cluster_size() > 1 { CLUSTER_MEETING } else { 0.0 },
+        ..block
+    })
+}
+
+/// Multiprocessors that clusters of so many blocks can fill: pairs are neighbours everywhere; of larger ones the last
+/// multiprocessors of a graphics processing cluster may hold none.
+fn usable(gpu: &Descriptor, cluster: i64) -> i64 {
+    let sms = i64::from(gpu.sms);
+    match cluster {
+        ..=2 => sms,
+        _ => (sms / (SMS_OF_GPC + 2) * SMS_OF_GPC).max(cluster.min(sms)),
+    }
+}

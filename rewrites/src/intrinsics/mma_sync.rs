@@ -1,0 +1,88 @@
+//! `mma.sync` m16n8kK, one instruction each: 16 x K times K x 8, on registers of a warp, whose places are the
+//! instruction's ([`super::fragment`]). TVM has pairs of them only, and other names.
+use super::{cast, fragment, function, short, zero, Registry};
+use satune_ir::term::tensor::Mma;
+
+/// The instruction's name in the registry.
+pub fn name(op: Mma) -> String {
+    let operand = match op {
+        Mma::Tf32 => "tf32",
+        _ => short(op.operand().name()),
+    };
+    format!("mma_m16n8k{}_{operand}{operand}{}", op.k(), short(op.accumulator().name()))
+}
+
+/// The name of what clears a tile of sums.
+pub fn fill_name(op: Mma) -> String {
+    format!("mma_fill_m16n8_{}", short(op.accumulator().name()))
+}
+
+pub(super) fn register(registry: &mut Registry) {
+    for op in [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8] {
+        multiply(registry, op);
+    }
+    // The others hold sums of the same type.
+    for op in [Mma::F16, Mma::S8] {
+        fill(registry, op);
+    }
+}
+
+/// A parameter: so many registers of each lane.
+pub(super) fn registers(name: &str, count: u32, dtype: &str) -> String {
+    format!("{name}: T.Buffer((32, {count}), \"{dtype}\", scope=\"warp\", offset_factor={count})")
+}
+
+fn multiply(registry: &mut Registry, op: Mma) {
+    let (k, word) = (op.k(), op.word());
+    let (input, output) = (op.operand().name(), op.accumulator().name());
+    let (a_count, b_count) = (4 * word, 2 * word);
+    let params = [registers("A", a_count, input), registers("B", b_count, input), registers("C", 4, output)];
+    let reads = format!("C[0:32, 0:4], A[0:32, 0:{a_count}], B[0:32, 0:{b_count}]");
+    let ([al, ar], [bl, br]) = (fragment::a(op, "vi", "vk", true), fragment::b(op, "vk", "vj", true));
+    let [cl, cr] = fragment::d("vi", "vj", true);
+    let description = format!(
+        "for i, j, k in T.grid(16, 8, {k}):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", \
+         [i, j, k])\n        C[{cl}, {cr}] = C[{cl}, {cr}] + {} * {}\n",
+        cast(input, output, &format!("A[{al}, {ar}]")),
+        cast(input, output, &format!("B[{bl}, {br}]"))
+    );
+    let (i, o) = match op {
+        Mma::F16 => ("fp16", "fp32"),
+        Mma::Bf16 => ("bf16", "fp32"),
+        Mma::Tf32 => ("tf32", "fp32"),
+        Mma::S8 => ("int8", "int32"),
+        Mma::Wmma(_) => return,
+    };
+    let implementation = format!(
+        "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    T.ptx_legacy.mma(\"m16n8k{k}\", \"row\", \"col\", \
+         \"{i}\", \"{i}\", \"{o}\", A.data, A.elem_offset + tx * {a_count}, B.data, B.elem_offset + tx * {b_count}, \
+         C.data, C.elem_offset + tx * 4, T.bool(False))\n"
+    );
+    registry.own(
+        name(op),
+        function(&params, &reads, "C[0:32, 0:4]", &description),
+        function(&params, &reads, "C[0:32, 0:4]", &implementation),
+    );
+}
+
+/// Registers are cleared one by one.
+fn fill(registry: &mut Registry, op: Mma) {
+    let output = op.accumulator().name();
+    let params = [registers("C", 4, output)];
+    let [lane, register] = fragment::d("vi", "vj", true);
+    let description = format!(
+        "for i, j in T.grid(16, 8):\n    with T.sblock(\"C_init\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
+         C[{lane}, {register}] = {}\n",
+        zero(output)
+    );
+    let implementation = format!(
+        "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    for r in range(4):\n        C[tx, r] = {}\n",
+        zero(output)
+    );
+    let writes = "C[0:32, 0:4]";
+    registry.own(
+        fill_name(op),
+        function(&params, "", writes, &description),
+        function(&params, "", writes, &implementation),
+    );
+}

@@ -1,0 +1,200 @@
+//! What traces of plans on `mma.sync` and `wgmma` share.
+use super::{key, Untraced};
+use crate::intrinsics::fragment as places;
+use crate::space::writer::{from_end, var, Draft, TraceWriter};
+use satune_ir::term::tensor::{Gemm, Raster};
+use satune_ir::term::{Axis, Contraction, Side};
+use serde_json::{json, Value};
+
+/// A trace in the making.
+pub(super) struct Writer<'a> {
+    pub gemm: &'a Gemm,
+    pub contraction: &'a Contraction,
+    /// Tile of a block.
+    pub tile: [i64; 3],
+    /// Parts of k.
+    pub split_k: i64,
+    pub draft: Draft,
+}
+
+impl TraceWriter for Writer<'_> {
+    fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
+}
+
+/// The names of an operand's blocks: in shared memory, and in fragments.
+pub(super) fn shared(side: Side) -> &'static str {
+    match side {
+        Side::A => "a_shared",
+        Side::B => "b_shared",
+    }
+}
+
+pub(super) fn fragment(side: Side) -> &'static str {
+    match side {
+        Side::A => "a_fragment",
+        Side::B => "b_fragment",
+    }
+}
+
+/// Tiles that cover an extent.
+pub(super) fn covering(extent: i64, tile: i64) -> i64 {
+    (extent + tile - 1) / tile
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(gemm: &'a Gemm, contraction: &'a Contraction, tile: [i64; 3], split_k: i64) -> Writer<'a> {
+        Writer { gemm, contraction, tile, split_k, draft: Draft::default() }
+    }
+
+    /// What the extents along m, n and k are padded to multiples of, and whether that changes them. Every part of k has
+    /// the same number of tiles.
+    pub fn padding(&self) -> ([i64; 3], [bool; 3]) {
+        let [m, n, k] = self.tile;
+        let to = [m, n, k * self.split_k];
+        let of = [self.gemm.m, self.gemm.n, self.gemm.k];
+        (to, [0, 1, 2].map(|i| of[i] % to[i] != 0))
+    }
+
+    pub fn pads(&self, side: Side) -> bool {
+        let (_, [m, n, k]) = self.padding();
+        k || if side == Side::A { m } else { n }
+    }
+
+    pub fn pads_sums(&self) -> bool {
+        let (_, [m, n, _]) = self.padding();
+        m || n
+    }
+
+    /// The name of the buffer of the sums.
+    fn sums(&self) -> &'a str {
+        let epilogue = self.contraction.epilogue.as_ref().and_then(|e| e.between.first());
+        epilogue.unwrap_or(&self.contraction.c.name)
+    }
+
+    /// The block that copies padded sums to where they belong.
+    fn sums_copy(&self) -> String {
+        format!("{}_pad", self.sums())
+    }
+
+    /// Whole tiles: pads the extents, where they are ragged, and makes a block of the parts of k. Returns the name of the
+    /// block that multiplies; its loops are `l_m`, `l_n`, `l_k` and `k_part`.
+    pub fn begin(&mut self) -> &'static str {
+        self.named("get_sblock", [json!(self.contraction.block_name)], "block");
+        let ([m, n, k], pads) = self.padding();
+        if pads.contains(&true) {
+            let of = |axis: &Axis| match axis {
+                Axis::M => m,
+                Axis::N => n,
+                _ => k,
+            };
+            let padding: Vec<i64> = self.contraction.iters.iter().map(|(axis, _)| of(axis)).collect();
+            self.call("pad_einsum", [var("block"), json!(padding)]);
+        }
+        let mut loops: Vec<String> = self.contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
+        self.loops_of("block", &loops.clone());
+        if self.split_k == 1 {
+            return "block";
+        }
+        let names = ["k_part".to_string(), "l_k_rest".to_string()];
+        self.split_into(var("l_k"), vec![json!(self.split_k), Value::Null], &names);
+        self.named("rfactor", [var("k_part"), json!(0)], "partial");
+        // The partial block has the same loops, with k split.
+        let at = loops.iter().position(|l| l == "l_k").unwrap_or(loops.len() - 1);
+        loops.splice(at..=at, ["k_part".to_string(), "l_k".to_string()]);
+        self.loops_of("partial", &loops);
+        "partial"
+    }
+
+    /// The sums in registers of warps, `c_fragment` being what copies them to their place; the epilogue goes there.
+    pub fn cache_sums(&mut self, main: &str) {
+        if self.pads_sums() && self.split_k == 1 {
+            // The padded sums are the program's own already.
+            self.call("set_scope", [var(main), json!(0), json!("warp")]);
+            let copy = self.sums_copy();
+            self.named("get_sblock", [json!(copy)], "c_fragment");
+        } else {
+            self.named("cache_write", [var(main), json!(0), json!("warp")], "c_fragment");
+        }
+        self.inline_epilogue(self.contraction);
+    }
+
+    /// An operand's tiles in shared memory: a copy, or the padded operand itself.
+    pub fn cache_operand(&mut self, main: &str, side: Side) {
+        let operand = self.contraction.operand(side);
+        if self.pads(side) {
+            self.named("get_sblock", [json!(format!("{}_pad", operand.name))], shared(side));
+            self.call("set_scope", [var(shared(side)), json!(0), json!("shared")]);
+        } else {
+            self.named("cache_read", [var(main), json!(operand.index), json!("shared")], shared(side));
+        }
+    }
+
+    /// The loops over blocks in order, outermost first, from loops `m_block` and `n_block`: groups take one of them apart.
+    pub fn blocks(&mut self, raster: Raster) -> Result<Vec<String>, Untraced> {
+        let (rows, columns) = (covering(self.gemm.m, self.tile[0]), covering(self.gemm.n, self.tile[1]));
+        let (along, across, extent) =
+            if raster.columns { ("n_block", "m_block", columns) } else { ("m_block", "n_block", rows) };
+        if extent % raster.group != 0 {
+            return Err(Untraced::Decision("groups that do not divide the tiles"));
+        }
+        let parts = (self.split_k > 1).then(|| "k_part".to_string());
+        let mut loops: Vec<String> = parts.into_iter().collect();
+        if raster.group > 1 {
+            let names = ["outer", "group"].map(|part| format!("{along}_{part}"));
+            self.split_into(var(along), vec![Value::Null, json!(raster.group)], &names);
+            let [outer, group] = names;
+            loops.extend([outer, across.to_string(), group]);
+        } else {
+            loops.extend([along, across].map(String::from));
+        }
+        Ok(loops)
+    }
+
+    /// The annotation of a raster.
+    pub fn annotate_raster(&mut self, raster: Raster) {
+        let name = if raster.columns { key::RASTER_COLUMNS } else { key::RASTER_ROWS };
+        self.note("block_fused", name, raster.group);
+    }
+
+    /// An annotation with a number, unless that is 0.
+    pub fn note(&mut self, target: &str, key: &str, value: i64) {
+        if value != 0 {
+            self.call("annotate", [var(target), json!(key), json!(value)]);
+        }
+    }
+
+    /// transform_layout of what a block writes.
+    pub fn map(&mut self, block: &str, map: String) {
+        let call = self.call("transform_layout", [var(block), json!(["write", 0])]);
+        call.kwargs.insert("index_map".into(), json!(map));
+    }
+
+    /// transform_layout of the sums: tiles of 16 x 8, the lanes and registers that instructions have them in.
+    pub fn sums_in_registers(&mut self, main: &str) {
+        let [lane, register] = places::d("m", "n", false);
+        let (param, part) = if self.split_k > 1 { ("part, ", "part, ") } else { ("", "") };
+        self.map(main, format!("lambda {param}m, n: ({part}m // 16, n // 8, {lane}, {register})"));
+    }
+
+    /// decompose_reduction and tensorize: what clears an instruction's sums, and the instruction, from its outermost loop.
+    pub fn instructions(&mut self, main: &str, at: &str, (fill, multiply): (String, String)) {
+        self.named("decompose_reduction", [var(main), var("k_tile")], "clear");
+        self.named("get_loops", [var("clear")], "clear_loops");
+        self.call("tensorize", [from_end("clear_loops", 2), json!(fill)]);
+        self.call("tensorize", [var(at), json!(multiply)]);
+        if self.split_k > 1 {
+            // Last of all: it looks at every block of the scope anew.
+            self.named("decompose_reduction", [var("block"), var("f_part")], "f_clear");
+        }
+    }
+
+    /// The kernel that adds the parts of k.
+    pub fn finish(&mut self) {
+        if self.split_k > 1 {
+            let copy = self.pads_sums().then(|| self.sums_copy());
+            self.add_parts(self.contraction, copy.as_deref());
+        }
+    }
+}

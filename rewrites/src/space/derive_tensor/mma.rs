@@ -1,0 +1,244 @@
+//! The trace of a plan on `mma.sync`.
+use super::common::{fragment, shared, Writer};
+use super::{key, Untraced};
+use crate::intrinsics::{fragment as places, mma_sync};
+use crate::space::writer::{from_end, var, TraceWriter};
+use crate::trace::Trace;
+use satune_ir::term::tensor::{mma_conditions, CopyOrder, Gemm, OperandPlan, Store, TensorPlan, TileLayout, Turn};
+use satune_ir::term::{Axis, Contraction, Side};
+use serde_json::{json, Value};
+
+const SIDES: [Side; 2] = [Side::A, Side::B];
+
+/// Makes the trace.
+pub(super) fn trace(plan: &TensorPlan, gemm: &Gemm, contraction: &Contraction) -> Result<Trace, Untraced> {
+    plan.check(gemm)?;
+    if plan.split_k > 1 && contraction.epilogue.is_some() {
+        return Err(Untraced::Decision("an epilogue of parts of k"));
+    }
+    let mut writer = MmaWriter { plan, base: Writer::new(gemm, contraction, plan.tile, plan.split_k) };
+    writer.write()?;
+    Ok(writer.base.draft.finish())
+}
+
+struct MmaWriter<'a> {
+    plan: &'a TensorPlan,
+    base: Writer<'a>,
+}
+
+impl MmaWriter<'_> {
+    fn write(&mut self) -> Result<(), Untraced> {
+        let main = self.base.begin();
+        self.base.cache_sums(main);
+        if self.plan.store != Store::Direct {
+            let c = [var("c_fragment"), json!(0), json!("shared")];
+            self.base.named("cache_write", c, "c_shared");
+        }
+        for side in SIDES {
+            self.base.cache_operand(main, side);
+        }
+        for side in SIDES {
+            let index = self.base.contraction.operand(side).index;
+            self.base.named("cache_read", [var(main), json!(index), json!("warp")], fragment(side));
+        }
+        self.nest()?;
+        for side in SIDES {
+            self.fill(side);
+            self.layout(side);
+        }
+        self.ring();
+        self.fragments(main);
+        if self.plan.store != Store::Direct {
+            self.store_tile();
+        }
+        self.base.finish();
+        let op = self.plan.instruction;
+        self.base.instructions(main, "m_row", (mma_sync::fill_name(op), mma_sync::name(op)));
+        Ok(())
+    }
+
+    /// Warps along m and n.
+    fn warps(&self) -> [i64; 2] {
+        let (tile, warp) = (self.plan.tile, self.plan.warp);
+        [tile[0] / warp[0], tile[1] / warp[1]]
+    }
+
+    /// The loops: blocks, warps, tiles and steps along k, instructions; and the copies at theirs.
+    fn nest(&mut self) -> Result<(), Untraced> {
+        let plan = self.plan;
+        let [warps_m, warps_n] = self.warps();
+        let k = i64::from(plan.instruction.k());
+        let mut split = |axis: &str, factors: [i64; 3], names: [&str; 4]| {
+            let factors = [vec![Value::Null], factors.map(Value::from).to_vec()].concat();
+            self.base.split_into(var(axis), factors, &names.map(String::from));
+        };
+        split("l_m", [warps_m, plan.warp[0] / 16, 16], ["m_block", "m_warp", "m_instruction", "m_row"]);
+        split("l_n", [warps_n, plan.warp[1] / 8, 8], ["n_block", "n_warp", "n_instruction", "n_column"]);
+        let names = ["k_tile", "k_step", "k_lane"].map(String::from);
+        let factors = vec![Value::Null, json!(plan.tile[2] / k), json!(k)];
+        self.base.split_into(var("l_k"), factors, &names);
+        let blocks = self.base.blocks(plan.raster)?;
+        let warps = if plan.warps_m_outer { ["m_warp", "n_warp"] } else { ["n_warp", "m_warp"] };
+        let warps = warps.map(String::from);
+        let mut instructions = ["m_instruction", "n_instruction"];
+        if plan.order.columns {
+            instructions.reverse();
+        }
+        let inner = [&["k_tile", "k_step"][..], &instructions[..], &["m_row", "n_column", "k_lane"][..]].concat();
+        let all = [blocks.clone(), warps.to_vec(), inner.into_iter().map(String::from).collect()].concat();
+        let base = &mut self.base;
+        base.call("reorder", all.iter().map(|l| var(l)));
+        base.fuse_into(&blocks, "block_fused");
+        base.fuse_into(&warps, "warp_fused");
+        base.call("bind", [var("block_fused"), json!("blockIdx.x")]);
+        base.call("bind", [var("warp_fused"), json!("threadIdx.y")]);
+        base.annotate_raster(plan.raster);
+        base.note("block_fused", key::MIN_BLOCKS, plan.min_blocks.map_or(0, i64::from));
+        base.note(instructions[0], key::SERPENTINE, plan.order.serpentine.into());
+        base.note(instructions[0], key::PAIRS, plan.order.pairs.into());
+        base.note("k_step", key::DESCENDING, plan.order.descending.into());
+        // Consumers before producers.
+        if plan.store != Store::Direct {
+            base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
+            base.call("reverse_compute_at", [var("c_shared"), var("block_fused"), json!(true)]);
+        } else {
+            base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
+        }
+        for (names, at) in [(SIDES.map(fragment), "k_step"), (SIDES.map(shared), "k_tile")] {
+            for block in names {
+                base.call("compute_at", [var(block), var(at), json!(true)]);
+            }
+        }
+        Ok(())
+    }
+
+    fn operand(&self, side: Side) -> &OperandPlan {
+        match side {
+            Side::A => &self.plan.operands[0],
+            Side::B => &self.plan.operands[1],
+        }
+    }
+
+    /// The copies of an operand's tile: which thread copies what.
+    fn fill(&mut self, side: Side) {
+        let plan = *self.operand(side);
+        let gemm = self.base.gemm;
+        let width = mma_conditions::copy_elements(gemm, side, plan.bytes);
+        self.copies(shared(side), plan.order, plan.rolled, width);
+        let bytes = i64::from(plan.bytes);
+        if width * i64::from(gemm.operand.bytes()) != bytes {
+            self.base.note(shared(side), key::COPY_BYTES, bytes);
+        }
+        self.base.note(shared(side), key::PREFETCH, plan.prefetch.into());
+        self.base.note(shared(side), key::STEP, plan.step.into());
+    }
+
+    fn copies(&mut self, block: &str, order: CopyOrder, rolled: bool, width: i64) {
+        let [warps_m, warps_n] = self.warps();
+        let (warps, threads, width) = (json!(warps_m * warps_n), json!(32), json!(width));
+        let base = &mut self.base;
+        let loops = base.name("copy_loops");
+        base.named("get_loops", [var(block)], &loops);
+        let rows_and_columns = [from_end(&loops, 2), from_end(&loops, 1)];
+        let names = ["serial", "warp", "lane", "vector"].map(|part| base.name(&format!("copy_{part}")));
+        let [serial, warp, lane, vector] = names.clone();
+        let fused = base.name("copy_fused");
+        match order {
+            CopyOrder::Rows => {
+                base.named("fuse", rows_and_columns, &fused);
+                base.split_into(var(&fused), vec![Value::Null, warps, threads, width], &names);
+            }
+            CopyOrder::Own => {
+                base.named("fuse", rows_and_columns, &fused);
+                let names = [warp.clone(), lane.clone(), serial.clone(), vector.clone()];
+                base.split_into(var(&fused), vec![warps, threads, Value::Null, width], &names);
+            }
+            CopyOrder::Columns => {
+                let chunk = base.name("copy_chunk");
+                let [row, column] = rows_and_columns;
+                base.split_into(column, vec![Value::Null, width], &[chunk.clone(), vector.clone()]);
+                base.call("reorder", [var(&chunk), row.clone(), var(&vector)]);
+                base.named("fuse", [var(&chunk), row], &fused);
+                let names = [serial.clone(), warp.clone(), lane.clone()];
+                base.split_into(var(&fused), vec![Value::Null, warps, threads], &names);
+            }
+        }
+        base.call("vectorize", [var(&vector)]);
+        base.call("bind", [var(&warp), json!("threadIdx.y")]);
+        base.call("bind", [var(&lane), json!("threadIdx.x")]);
+        if !rolled {
+            base.call("unroll", [var(&serial)]);
+        }
+    }
+
+    /// transform_layout of an operand's tile: where chunks of 16 bytes stand in its rows.
+    fn layout(&mut self, side: Side) {
+        let (plan, gemm) = (*self.operand(side), self.base.gemm);
+        let k_rows = mma_conditions::rows_along_k(gemm, side);
+        let extent = if side == Side::A { self.plan.tile[0] } else { self.plan.tile[1] };
+        let (_, columns) = mma_conditions::tile_rows(gemm, side, extent, self.plan.tile[2]);
+        let chunk = 16 / i64::from(gemm.operand.bytes());
+        let span = plan.layout.span(columns / chunk);
+        let key = match Turn::of(self.plan.instruction, k_rows) {
+            _ if span == 1 => return,
+            Turn::Rows if span == 8 => "r".to_string(),
+            Turn::Rows => format!("r // {}", 8 / span),
+            Turn::Quads => "r % 4 * 2".to_string(),
+            Turn::Bytes => "(r % 16 // 4 * 2 + r % 2)".to_string(),
+        };
+        let run = span * chunk;
+        let place = match plan.layout {
+            TileLayout::Plain | TileLayout::Padded => return,
+            TileLayout::Xor(_) => format!("(c // {chunk} ^ {key}) % {span}"),
+            TileLayout::Rotate(_) => format!("(c // {chunk} + {key}) % {span}"),
+        };
+        let map = format!("lambda r, c: (r, c // {run} * {run} + {place} * {chunk} + c % {chunk})");
+        let call = self.base.call("transform_layout", [var(shared(side)), json!(["write", 0])]);
+        call.kwargs.insert("index_map".into(), json!(map));
+        call.kwargs.insert("assume_injective_transform".into(), json!(true));
+    }
+
+    /// The software pipelines: tiles of the ring, and sets of fragments.
+    fn ring(&mut self) {
+        let plan = self.plan;
+        let mut pipeline = |at: &str, stages: [i64; 3]| {
+            self.base.call("annotate", [var(at), json!(key::PIPELINE_STAGE), json!(stages)]);
+            self.base.call("annotate", [var(at), json!(key::PIPELINE_ORDER), json!([0, 1, 2])]);
+        };
+        pipeline("k_tile", [0, 0, i64::from(plan.stages) - 1]);
+        let sets = mma_conditions::sets(&plan.operands);
+        if sets != [1, 1] {
+            let [a, b] = sets.map(|s| 2 - i64::from(s));
+            pipeline("k_step", [a, b, 1]);
+        }
+        self.base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ASYNC), json!([0])]);
+        self.base.note("k_tile", key::SLACK, plan.slack.into());
+        self.base.note("k_tile", key::ROLLED, plan.rolled.into());
+    }
+
+    /// transform_layout of fragments and sums: the lanes and registers that the instruction has them in.
+    fn fragments(&mut self, main: &str) {
+        let op = self.plan.instruction;
+        for side in SIDES {
+            let dims = &self.base.contraction.operand(side).dims;
+            let names: Vec<String> = dims.iter().map(Axis::to_string).collect();
+            let [lane, register] = match side {
+                Side::A => places::a(op, "m", "k", false),
+                Side::B => places::b(op, "k", "n", false),
+            };
+            let tile = if side == Side::A { "m // 16" } else { "n // 8" };
+            let map = format!("lambda {}: ({tile}, k // {}, {lane}, {register})", names.join(", "), op.k());
+            self.base.map(fragment(side), map);
+            self.base.note(fragment(side), key::LDMATRIX, self.operand(side).matrices.into());
+        }
+        self.base.sums_in_registers(main);
+    }
+
+    /// The copies of C's tile from shared memory.
+    fn store_tile(&mut self) {
+        let width = 16 / i64::from(self.base.gemm.output.bytes());
+        self.copies("c_shared", CopyOrder::Rows, false, width);
+        let by_stmatrix = self.plan.store == Store::Shared { stmatrix: true };
+        self.base.note("c_fragment", key::STMATRIX, by_stmatrix.into());
+    }
+}

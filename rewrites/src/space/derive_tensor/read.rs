@@ -1,0 +1,505 @@
+//! From the scheduled program to the plan on tensor cores that it is a program of.
+//!
+//! Extents, bindings, scopes, intrinsics, layouts and annotations say what the plan is. Whether they say all of it is
+//! then seen by making the plan's own program: where it differs, the program holds something that no plan has, and is
+//! refused.
+use super::{key, tensor_trace};
+use crate::index_map::value_of;
+use crate::intrinsics::wgmma::Wgmma;
+use crate::intrinsics::{self, mma_sync};
+use crate::replay::replay;
+use crate::schedule::Schedule as Scheduled;
+use crate::tree;
+use satune_ir::affine::constant;
+use satune_ir::term::tensor::{
+    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileLayout, TileStore, Turn,
+    WgmmaPlan,
+};
+use satune_ir::term::{Contraction, Schedule, Side};
+use satune_ir::{
+    structural, visit, Annotations, Attr, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt,
+    VarId,
+};
+use std::collections::BTreeSet;
+
+/// Why a program is none of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no kernel on tensor cores is known for the scheduled program: {place}: {reason}")]
+pub struct ReadError {
+    /// Loop, block or buffer.
+    pub place: String,
+    /// What is wrong there, and what would be right.
+    pub reason: String,
+}
+
+type Read<T> = Result<T, ReadError>;
+
+fn wrong<T>(place: impl Into<String>, reason: impl Into<String>) -> Read<T> {
+    Err(ReadError { place: place.into(), reason: reason.into() })
+}
+
+/// Reads the plan of a scheduled program; `source` is what was scheduled, and `contraction` what that is.
+///
+/// # Errors
+/// What in the program is not as any plan has it, and where.
+pub fn read_plan(program: &Program, source: &Program, contraction: &Contraction) -> Read<Schedule> {
+    let gemm = Gemm::of(contraction).or_else(|e| wrong("source program", e.to_string()))?;
+    let scheduled = Scheduled::new(program.clone()).or_else(|e| wrong("program", e.detail.clone()))?;
+    let reader = Reader { program, scheduled: &scheduled, contraction, gemm: &gemm };
+    reader.known_annotations()?;
+    let plan = reader.plan()?;
+    let trace = tensor_trace(&plan, contraction).or_else(|e| wrong("plan", e.to_string()))?;
+    let (results, made) = replay(source, &trace.calls).or_else(|e| wrong("source program", e.detail.clone()))?;
+    if let Some((call, e)) = trace.calls.iter().zip(results).find_map(|(c, r)| Some((c, r.err()?))) {
+        return wrong(&call.op, e.detail.clone());
+    }
+    match structural::equal(program, made.program()) {
+        Ok(()) => Ok(plan),
+        Err(difference) => wrong(
+            "program",
+            format!("its loops and annotations are not those of any plan; beside the plan nearest to it: {difference}"),
+        ),
+    }
+}
+
+/// Whether a program has a block that is an instruction of tensor cores which plans know.
+pub fn on_tensor_cores(program: &Program) -> bool {
+    tree::all_realizes(&program.body.block.body).iter().any(|r| operation(program, r).is_some())
+}
+
+/// What a tensorized block does.
+#[derive(Clone, Copy)]
+enum Op {
+    Mma(Mma),
+    Wgmma(Wgmma),
+}
+
+/// The instruction that a block is, and the buffers that it accesses.
+fn operation(program: &Program, realize: &BlockRealize) -> Option<(Op, [BufferId; 3])> {
+    let (intrinsic, buffers) = intrinsics::of_block(program, &realize.block)?;
+    let ops = [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8];
+    let mma = ops.into_iter().find(|op| mma_sync::name(*op) == intrinsic.name).map(Op::Mma);
+    let op = mma.or_else(|| Wgmma::named(&intrinsic.name).map(Op::Wgmma))?;
+    Some((op, buffers.try_into().ok()?))
+}
+
+struct Reader<'p> {
+    program: &'p Program,
+    scheduled: &'p Scheduled,
+    contraction: &'p Contraction,
+    gemm: &'p Gemm,
+}
+
+/// A block that is an instruction, with what that reads and writes.
+struct Instruction<'p> {
+    op: Op,
+    realize: &'p BlockRealize,
+    /// A and B in fragments or shared memory, and the sums.
+    buffers: [BufferId; 3],
+}
+
+/// Loops of a block on tensor cores, each in its place.
+struct Nest<'p> {
+    block: &'p For,
+    /// Warps, or groups of four.
+    team: &'p For,
+    /// Tiles along k.
+    tile: &'p For,
+    /// What a team does with a tile.
+    inner: &'p [&'p For],
+}
+
+fn extent(l: &For) -> Read<i64> {
+    constant(&l.extent).map_or_else(|| wrong(format!("loop `{}`", l.var.name), "its extent is no number"), Ok)
+}
+
+fn name_of(l: &For) -> String {
+    format!("loop `{}`", l.var.name)
+}
+
+/// The number of an annotation; 0 where there is none.
+fn number(place: &str, annotations: &Annotations, key: &str) -> Read<i64> {
+    match annotations.get(key) {
+        None => Ok(0),
+        Some(Attr::Int(n)) => Ok(*n),
+        Some(_) => wrong(place, format!("annotation `{key}` is no number")),
+    }
+}
+
+fn small(place: &str, annotations: &Annotations, key: &str) -> Read<u32> {
+    let n = number(place, annotations, key)?;
+    u32::try_from(n).or_else(|_| wrong(place, format!("annotation `{key}` is {n}")))
+}
+
+fn flag(place: &str, annotations: &Annotations, key: &str) -> Read<bool> {
+    match number(place, annotations, key)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        n => wrong(place, format!("annotation `{key}` is {n}; it is 0 or 1")),
+    }
+}
+
+/// The numbers of an annotation.
+fn numbers(place: &str, annotations: &Annotations, key: &str) -> Read<Option<Vec<i64>>> {
+    let list = match annotations.get(key) {
+        None => return Ok(None),
+        Some(Attr::List(items)) => items.iter().map(|i| if let Attr::Int(n) = i { Some(*n) } else { None }).collect(),
+        Some(_) => None,
+    };
+    list.map_or_else(|| wrong(place, format!("annotation `{key}` is no list of numbers")), |l| Ok(Some(l)))
+}
+
+impl<'p> Reader<'p> {
+    fn realizes(&self) -> Vec<&'p BlockRealize> {
+        tree::all_realizes(&self.program.body.block.body)
+    }
+
+    /// What an annotation of ours says must be understood, wherever it stands.
+    fn known_annotations(&self) -> Read<()> {
+        let check = |place: String, all: &Annotations| match all
+            .keys()
+            .find(|k| k.starts_with("satune.") && !key::ALL.contains(&k.as_str()))
+        {
+            Some(unknown) => wrong(place, format!("annotation `{unknown}` is not known")),
+            None => Ok(()),
+        };
+        let mut result = Ok(());
+        visit::walk_stmt(&self.program.body.block.body, &mut |s| {
+            let here = match s {
+                Stmt::For(l) => check(name_of(l), &l.annotations),
+                Stmt::Realize(r) => check(format!("block `{}`", r.block.name), &r.block.annotations),
+                _ => Ok(()),
+            };
+            if result.is_ok() {
+                result = here;
+            }
+        });
+        result
+    }
+
+    fn plan(&self) -> Read<Schedule> {
+        let instruction = self.instruction()?;
+        let loops = self.loops(instruction.realize)?;
+        let nest = self.nest(&instruction, &loops)?;
+        match instruction.op {
+            Op::Mma(op) => self.mma(op, &instruction, &nest).map(Schedule::Mma),
+            Op::Wgmma(op) => self.wgmma(op, &instruction, &nest).map(Schedule::Wgmma),
+        }
+    }
+
+    /// The block that multiplies.
+    fn instruction(&self) -> Read<Instruction<'p>> {
+        let mut found = self.realizes().into_iter().filter_map(|realize| {
+            let (op, buffers) = operation(self.program, realize)?;
+            Some(Instruction { op, realize, buffers })
+        });
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one),
+            (None, _) => wrong(
+                format!("block `{}`", self.contraction.block_name),
+                "it is not tensorized with an instruction of mma.sync m16n8kK or wgmma m64nNkK",
+            ),
+            (_, Some(second)) => {
+                wrong(format!("block `{}`", second.realize.block.name), "a second block multiplies on tensor cores")
+            }
+        }
+    }
+
+    fn loops(&self, realize: &BlockRealize) -> Read<Vec<&'p For>> {
+        let name = || format!("block `{}`", realize.block.name);
+        let ids = self.scheduled.loops_of(realize.block.id).or_else(|e| wrong(name(), e.detail.clone()))?;
+        self.scheduled.get_loops(&ids).or_else(|e| wrong(name(), e.detail.clone()))
+    }
+
+    fn nest<'l>(&self, instruction: &Instruction<'p>, loops: &'l [&'l For]) -> Read<Nest<'l>> {
+        let place = format!("block `{}`", instruction.realize.block.name);
+        let (team, inner) = match instruction.op {
+            Op::Mma(_) => ("warps", "steps along k, and instructions along m and n"),
+            Op::Wgmma(_) => ("consumers", "steps along k, and blocks of 64 rows"),
+        };
+        let [block, first, tile, inner @ ..] = loops else {
+            return wrong(
+                place,
+                format!("it has {} loops; they are blocks, {team}, tiles along k, {inner}", loops.len()),
+            );
+        };
+        let count = if matches!(instruction.op, Op::Mma(_)) { 3 } else { 2 };
+        if inner.len() != count {
+            return wrong(
+                place,
+                format!("it has {} loops; they are blocks, {team}, tiles along k, and {count} below them", loops.len()),
+            );
+        }
+        for (l, tag) in [(block, "blockIdx.x"), (first, "threadIdx.y")] {
+            if !matches!(&l.kind, ForKind::ThreadBinding(t) if t == tag) {
+                return wrong(name_of(l), format!("it is not bound to {tag}"));
+            }
+        }
+        for l in [tile].into_iter().chain(inner) {
+            if l.kind != ForKind::Serial {
+                return wrong(
+                    name_of(l),
+                    "loops along k and over instructions are serial; the kernel unrolls them itself",
+                );
+            }
+        }
+        Ok(Nest { block, team: first, tile, inner })
+    }
+
+    /// The value of an expression where variables have these values, and all others are 0.
+    fn value(&self, e: &Expr, at: &[(VarId, i64)]) -> Read<i64> {
+        let of = |id| Some(at.iter().find(|(v, _)| *v == id).map_or(0, |(_, n)| *n));
+        value_of(e, &of).map_or_else(|| wrong("an index", "it is no number where its variables are"), Ok)
+    }
+
+    /// The binding of the iterator that a dimension of a view is.
+    fn binding(&self, instruction: &Instruction<'p>, buffer: BufferId, from_end: usize) -> Read<&'p Expr> {
+        let realize = instruction.realize;
+        let region = realize.block.match_buffers.iter().find(|(_, r)| r.buffer == buffer).map(|(_, r)| r);
+        let place = region.and_then(|r| r.ranges.len().checked_sub(from_end).and_then(|d| r.ranges.get(d)));
+        let names = |iv: &IterVar, e: &Expr| visit::uses_var(e, &|id| id == iv.var.id);
+        let iterator = place.and_then(|r| realize.block.iter_vars.iter().position(|iv| names(iv, &r.min)));
+        let value = iterator.and_then(|i| realize.iter_values.get(i));
+        value.map_or_else(
+            || wrong(format!("block `{}`", realize.block.name), "a tile of its buffers is not named by an iterator"),
+            Ok,
+        )
+    }
+
+    /// Whether the second iteration of a loop is elsewhere than the first.
+    fn moves(&self, l: &For, e: &Expr) -> Read<bool> {
+        Ok(extent(l)? > 1 && self.value(e, &[(l.var.id, 1)])? != 0)
+    }
+
+    fn mma(&self, op: Mma, instruction: &Instruction<'p>, nest: &Nest<'_>) -> Read<TensorPlan> {
+        let [a, b, c] = instruction.buffers;
+        let &[step, first, second] = nest.inner else {
+            return wrong(name_of(nest.tile), "it has no three loops below");
+        };
+        let lines = [first, second];
+        let (m, n) = (self.binding(instruction, c, 4)?, self.binding(instruction, c, 3)?);
+        // There are two instructions along n at least.
+        let columns = self.moves(lines[0], n)?;
+        if !columns && !self.moves(lines[1], n)? {
+            return wrong(name_of(lines[1]), "a warp has two or more instructions along n");
+        }
+        let [along_m, along_n] = if columns { [lines[1], lines[0]] } else { lines };
+        let warp = [16 * extent(along_m)?, 8 * extent(along_n)?];
+        let count = extent(nest.team)?;
+        let mut places = [BTreeSet::new(), BTreeSet::new()];
+        for w in 0..count.min(64) {
+            for (set, e) in places.iter_mut().zip([m, n]) {
+                set.insert(self.value(e, &[(nest.team.var.id, w)])?);
+            }
+        }
+        let [warps_m, warps_n] = places.map(|set| set.len() as i64);
+        let tile = [warp[0] * warps_m, warp[1] * warps_n, extent(step)? * i64::from(op.k())];
+        let warps_m_outer = warps_m == 1 || warps_n == 1 || self.moves(nest.team, n)?;
+        let order = {
+            let (outer, all) = (name_of(lines[0]), &lines[0].annotations);
+            let descending = flag(&name_of(step), &step.annotations, key::DESCENDING)?;
+            let (serpentine, pairs) = (flag(&outer, all, key::SERPENTINE)?, flag(&outer, all, key::PAIRS)?);
+            Order { columns, serpentine, pairs, descending }
+        };
+        let (ring, of_ring) = (name_of(nest.tile), &nest.tile.annotations);
+        let stages = self.stages(nest)?;
+        let sets = match numbers(&name_of(step), &step.annotations, key::PIPELINE_STAGE)?.as_deref() {
+            Some([a, b, _]) => [a, b].map(|stage| if *stage == 0 { 2 } else { 1 }),
+            _ => [1, 1],
+        };
+        let threads = 32 * count;
+        let mut operands = [OperandPlan::default(); 2];
+        for ((side, fragments), (plan, sets)) in
+            [(Side::A, a), (Side::B, b)].into_iter().zip(operands.iter_mut().zip(sets))
+        {
+            *plan = OperandPlan { sets, ..self.operand(side, (op, tile, threads), fragments)? };
+        }
+        let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
+        let raster = self.raster(nest)?;
+        let parts = self.parts(instruction, c)?;
+        let min_blocks = Some(small(&grid, of_grid, key::MIN_BLOCKS)?).filter(|b| *b > 0);
+        Ok(TensorPlan {
+            tile,
+            warp,
+            warps_m_outer,
+            instruction: op,
+            order,
+            stages,
+            slack: small(&ring, of_ring, key::SLACK)?,
+            rolled: flag(&ring, of_ring, key::ROLLED)?,
+            operands,
+            raster,
+            split_k: parts,
+            store: self.store(c)?,
+            min_blocks,
+        })
+    }
+
+    /// Tiles in the ring.
+    fn stages(&self, nest: &Nest<'_>) -> Read<u32> {
+        let ring = name_of(nest.tile);
+        let Some(&[_, _, last]) = numbers(&ring, &nest.tile.annotations, key::PIPELINE_STAGE)?.as_deref() else {
+            return wrong(
+                ring,
+                format!("annotation `{}` is not there for two copies and the rest", key::PIPELINE_STAGE),
+            );
+        };
+        u32::try_from(last.saturating_add(1)).or_else(|_| wrong(&ring, "a ring has 2 to 16 stages"))
+    }
+
+    fn raster(&self, nest: &Nest<'_>) -> Read<Raster> {
+        let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
+        match [key::RASTER_ROWS, key::RASTER_COLUMNS].map(|k| number(&grid, of_grid, k)) {
+            [Ok(group), Ok(0)] if group > 0 => Ok(Raster { columns: false, group }),
+            [Ok(0), Ok(group)] if group > 0 => Ok(Raster { columns: true, group }),
+            _ => {
+                let keys = [key::RASTER_ROWS, key::RASTER_COLUMNS].join("` or `");
+                wrong(grid, format!("the order of tiles is not named: annotate it with `{keys}`"))
+            }
+        }
+    }
+
+    fn wgmma(&self, op: Wgmma, instruction: &Instruction<'p>, nest: &Nest<'_>) -> Read<WgmmaPlan> {
+        let [_, _, c] = instruction.buffers;
+        let &[first, second] = nest.inner else { return wrong(name_of(nest.tile), "it has no two loops below") };
+        let vars = instruction.realize.block.iter_vars.iter().zip(&instruction.realize.iter_values);
+        let Some((_, k)) = vars.into_iter().find(|(iv, _)| iv.kind == IterKind::Reduce) else {
+            return wrong(name_of(nest.tile), "it does not run along k");
+        };
+        let by_rows = !self.moves(first, k)?;
+        let [step, rows] = if by_rows { [second, first] } else { [first, second] };
+        let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
+        let together = extent(nest.team)?;
+        let ping_pong = flag(&grid, of_grid, key::PING_PONG)?;
+        let consumers = u32::try_from(if ping_pong { 2 } else { together });
+        let cluster = [small(&grid, of_grid, key::CLUSTER_M)?, small(&grid, of_grid, key::CLUSTER_N)?];
+        Ok(WgmmaPlan {
+            tile: [64 * extent(rows)? * together, op.n, extent(step)? * op.k()],
+            consumers: consumers.or_else(|_| wrong(name_of(nest.team), "there are 1 to 3 consumers"))?,
+            ping_pong,
+            stages: self.stages(nest)?,
+            by_rows,
+            eager_release: flag(&name_of(nest.tile), &nest.tile.annotations, key::EAGER_RELEASE)?,
+            raster: self.raster(nest)?,
+            blocks: Some(small(&grid, of_grid, key::PERSISTENT)?).filter(|b| *b > 0),
+            cluster: cluster.map(|c| c.max(1)),
+            split_k: self.parts(instruction, c)?,
+            stream_k: flag(&grid, of_grid, key::STREAM_K)?,
+            store: match self.store(c)? {
+                Store::Direct => TileStore::Direct,
+                Store::Shared { .. } => TileStore::Tma,
+            },
+        })
+    }
+
+    /// Parts of k: the first dimension of partial sums.
+    fn parts(&self, instruction: &Instruction<'p>, sums: BufferId) -> Read<i64> {
+        let shape = &self.program.buffer(sums).shape;
+        match shape.len() {
+            4 => Ok(1),
+            5 => constant(&shape[0]).map_or_else(|| wrong("partial sums", "their number is no number"), Ok),
+            n => wrong(
+                format!("block `{}`", instruction.realize.block.name),
+                format!("its sums have {n} dimensions; they are tiles along m and n, lanes and registers"),
+            ),
+        }
+    }
+
+    /// The only block that writes (reads) a buffer, beside instructions.
+    fn copy(&self, buffer: BufferId, writes: bool) -> Read<&'p BlockRealize> {
+        let mut found = self.realizes().into_iter().filter(|r| {
+            let regions = if writes { &r.block.writes } else { &r.block.reads };
+            r.block.match_buffers.is_empty() && regions.iter().any(|x| x.buffer == buffer)
+        });
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one),
+            _ => wrong(
+                format!("buffer `{}`", self.program.buffer(buffer).name),
+                if writes { "it is not written by one copy" } else { "it is not read by one copy" },
+            ),
+        }
+    }
+
+    fn store(&self, sums: BufferId) -> Read<Store> {
+        let copy = self.copy(sums, false)?;
+        let target = copy.block.writes.first().map(|w| self.program.buffer(w.buffer).scope.to_string());
+        let stmatrix = flag(&format!("block `{}`", copy.block.name), &copy.block.annotations, key::STMATRIX)?;
+        Ok(if target.as_deref() == Some("shared") { Store::Shared { stmatrix } } else { Store::Direct })
+    }
+
+    /// The way of an operand: its copy to shared memory, its layout there, and its fragments.
+    fn operand(&self, side: Side, (op, tile, threads): (Mma, [i64; 3], i64), fragments: BufferId) -> Read<OperandPlan> {
+        let load = self.copy(fragments, true)?;
+        let load_name = format!("block `{}`", load.block.name);
+        let Some(source) = load.block.reads.first() else { return wrong(load_name, "it copies nothing") };
+        let fill = self.copy(source.buffer, true)?;
+        let place = format!("block `{}`", fill.block.name);
+        let extent_of = if side == Side::A { tile[0] } else { tile[1] };
+        let (_, columns) = mma_conditions::tile_rows(self.gemm, side, extent_of, tile[2]);
+        let loops = self.loops(fill)?;
+        let own = loops.get(3..).unwrap_or_default();
+        let of_kind = |fits: &dyn Fn(&ForKind) -> bool| own.iter().position(|l| fits(&l.kind));
+        let lane = of_kind(&|k| matches!(k, ForKind::ThreadBinding(t) if t == "threadIdx.x"));
+        let vector = of_kind(&|k| *k == ForKind::Vectorized);
+        let serial = of_kind(&|k| matches!(k, ForKind::Serial | ForKind::Unrolled));
+        let (Some(lane), Some(vector), Some(serial), 4) = (lane, vector, serial, own.len()) else {
+            return wrong(place, "a copy has loops over rounds, warps, lanes, and elements of one access");
+        };
+        let width = extent(own[vector])?;
+        let column = fill.iter_values.last();
+        let along_rows = match column {
+            Some(e) => columns <= width || self.value(e, &[(own[lane].var.id, 1)])? != 0,
+            None => return wrong(place, "it copies no matrix"),
+        };
+        let order = match (serial > lane, along_rows) {
+            (true, _) => CopyOrder::Own,
+            (false, true) => CopyOrder::Rows,
+            (false, false) => CopyOrder::Columns,
+        };
+        let all = &fill.block.annotations;
+        let bytes = match small(&place, all, key::COPY_BYTES)? {
+            0 => u32::try_from(width * i64::from(self.gemm.operand.bytes())).unwrap_or(u32::MAX),
+            bytes => bytes,
+        };
+        if threads < 1 || mma_conditions::copy_elements(self.gemm, side, bytes) != width {
+            return wrong(name_of(own[vector]), format!("copies of {bytes} bytes have not {width} elements here"));
+        }
+        Ok(OperandPlan {
+            layout: self.layout(fill, Turn::of(op, mma_conditions::rows_along_k(self.gemm, side)), columns)?,
+            bytes,
+            order,
+            rolled: own[serial].kind == ForKind::Serial,
+            prefetch: small(&place, all, key::PREFETCH)?,
+            step: small(&place, all, key::STEP)?,
+            matrices: small(&load_name, &load.block.annotations, key::LDMATRIX)?,
+            sets: 1,
+        })
+    }
+
+    /// Where a copy puts the chunks of a tile's rows.
+    fn layout(&self, fill: &BlockRealize, turn: Turn, columns: i64) -> Read<TileLayout> {
+        let place = format!("block `{}`", fill.block.name);
+        let Stmt::Store { indices, .. } = &*fill.block.body else { return wrong(place, "it is no copy") };
+        let ([row, column], [_, to]) = (&fill.block.iter_vars[..], &indices[..]) else {
+            return wrong(place, "it copies no matrix");
+        };
+        let chunk = 16 / i64::from(self.gemm.operand.bytes());
+        let chunks = columns / chunk;
+        // The layouts repeat after 16 rows, and after 8 chunks.
+        let mut stands = Vec::new();
+        for r in 0..16 {
+            for c in 0..chunks.min(8) {
+                let at = self.value(to, &[(row.var.id, r), (column.var.id, c * chunk)])?;
+                stands.push((r, c, at));
+            }
+        }
+        let is = |layout: &TileLayout| {
+            let span = layout.span(chunks);
+            stands.iter().all(|(r, c, at)| layout.place(chunks, turn.of_row(*r, span), *c) * chunk == *at)
+        };
+        let spans = [2, 4, 8];
+        let all = [TileLayout::Plain].into_iter();
+        let mut all = all.chain(spans.map(TileLayout::Xor)).chain(spans.map(TileLayout::Rotate));
+        all.find(is).map_or_else(|| wrong(place, "its tile lies as no layout of chunks has it"), Ok)
+    }
+}

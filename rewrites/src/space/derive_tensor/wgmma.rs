@@ -1,0 +1,80 @@
+//! The trace of a plan on `wgmma`.
+use super::common::{shared, Writer};
+use super::{key, Untraced};
+use crate::intrinsics::wgmma::Wgmma;
+use crate::space::writer::{var, TraceWriter};
+use crate::trace::Trace;
+use satune_ir::term::tensor::{Gemm, TileStore, WgmmaPlan};
+use satune_ir::term::{Contraction, Side};
+use serde_json::{json, Value};
+
+const SIDES: [Side; 2] = [Side::A, Side::B];
+
+/// Makes the trace.
+pub(super) fn trace(plan: &WgmmaPlan, gemm: &Gemm, contraction: &Contraction) -> Result<Trace, Untraced> {
+    plan.check(gemm)?;
+    if plan.split_k > 1 && contraction.epilogue.is_some() {
+        return Err(Untraced::Decision("an epilogue of parts of k"));
+    }
+    let transposed = [gemm.a_transposed, gemm.b_transposed];
+    let op = Wgmma { n: plan.tile[1], operand: gemm.operand, transposed };
+    let mut base = Writer::new(gemm, contraction, plan.tile, plan.split_k);
+    let main = base.begin();
+    base.cache_sums(main);
+    let by_shared = plan.store == TileStore::Tma;
+    if by_shared {
+        base.named("cache_write", [var("c_fragment"), json!(0), json!("shared")], "c_shared");
+    }
+    for side in SIDES {
+        base.cache_operand(main, side);
+    }
+    nest(&mut base, plan, op.k())?;
+    base.call("reverse_compute_at", [var("c_fragment"), var("consumer"), json!(true)]);
+    if by_shared {
+        base.call("reverse_compute_at", [var("c_shared"), var("consumer"), json!(true)]);
+        base.note("c_shared", key::TMA, 1);
+    }
+    for side in SIDES {
+        base.call("compute_at", [var(shared(side)), var("k_tile"), json!(true)]);
+        base.note(shared(side), key::TMA, 1);
+    }
+    base.call("annotate", [var("k_tile"), json!(key::PIPELINE_STAGE), json!([0, 0, i64::from(plan.stages) - 1])]);
+    base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ORDER), json!([0, 1, 2])]);
+    base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ASYNC), json!([0])]);
+    base.note("k_tile", key::EAGER_RELEASE, plan.eager_release.into());
+    base.sums_in_registers(main);
+    base.finish();
+    base.instructions(main, "m_row", (op.fill_name(), op.name()));
+    Ok(base.draft.finish())
+}
+
+/// The loops: blocks, consumers, tiles and steps along k, blocks of 64 rows; and what is said about the blocks.
+fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) -> Result<(), Untraced> {
+    let consumers = if plan.ping_pong { 1 } else { i64::from(plan.consumers) };
+    let mut split = |axis: &str, factors: &[i64], names: &[&str]| {
+        let factors = [vec![Value::Null], factors.iter().copied().map(Value::from).collect()].concat();
+        let names: Vec<String> = names.iter().map(|n| n.to_string()).collect();
+        base.split_into(var(axis), factors, &names);
+    };
+    let rows = ["m_block", "consumer", "m_instruction", "m_row"];
+    split("l_m", &[consumers, plan.row_blocks(), 64], &rows);
+    split("l_n", &[plan.tile[1]], &["n_block", "n_column"]);
+    split("l_k", &[plan.tile[2] / k, k], &["k_tile", "k_step", "k_lane"]);
+    let blocks = base.blocks(plan.raster)?;
+    let turns = if plan.by_rows { ["m_instruction", "k_step"] } else { ["k_step", "m_instruction"] };
+    let inner = [&["consumer", "k_tile"][..], &turns[..], &["m_row", "n_column", "k_lane"][..]].concat();
+    let all = [blocks.clone(), inner.into_iter().map(String::from).collect()].concat();
+    base.call("reorder", all.iter().map(|l| var(l)));
+    base.fuse_into(&blocks, "block_fused");
+    base.call("bind", [var("block_fused"), json!("blockIdx.x")]);
+    base.call("bind", [var("consumer"), json!("threadIdx.y")]);
+    base.annotate_raster(plan.raster);
+    base.note("block_fused", key::PERSISTENT, plan.blocks.map_or(0, i64::from));
+    base.note("block_fused", key::PING_PONG, plan.ping_pong.into());
+    base.note("block_fused", key::STREAM_K, plan.stream_k.into());
+    if plan.cluster != [1, 1] {
+        base.note("block_fused", key::CLUSTER_M, plan.cluster[0].into());
+        base.note("block_fused", key::CLUSTER_N, plan.cluster[1].into());
+    }
+    Ok(())
+}

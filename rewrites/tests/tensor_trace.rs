@@ -1,0 +1,244 @@
+//! Schedules on tensor cores as traces of primitives: the trace is replayed, the program means what the source means, the
+//! plan is read back from it, and TVM makes the same program.
+mod ask;
+
+use satune_ir::interp::{random_inputs, run, Array};
+use satune_ir::term::tensor::{CopyOrder, Gemm, Raster, TileLayout, TileStore, WgmmaPlan};
+use satune_ir::term::*;
+use satune_ir::{structural, tvmscript, Program};
+use satune_rewrites::replay::replay_strict;
+use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
+use satune_rewrites::space::*;
+use satune_rewrites::{intrinsics, Trace};
+use serde_json::{json, Value};
+
+const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
+const CORES: TensorCores =
+    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: 3, tf32: true };
+
+/// Numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> Vec<T> {
+        vec![of[self.roll(of.len())]]
+    }
+}
+
+/// A source program of a product: stored as `layout` says, with these blocks after it.
+fn source([m, n, k]: [i64; 3], operand: &str, layout: &str, epilogue: Option<&str>) -> Program {
+    let sum = if operand == "int8" { "int32" } else { "float32" };
+    let (a, a_at) =
+        if layout.starts_with('T') { (format!("{k}, {m}"), "vk, vi") } else { (format!("{m}, {k}"), "vi, vk") };
+    let (b, b_at) =
+        if layout.ends_with('T') { (format!("{n}, {k}"), "vj, vk") } else { (format!("{k}, {n}"), "vk, vj") };
+    let cast = |x: String| if operand == sum { x } else { format!("T.Cast(\"{sum}\", {x})") };
+    let product = format!("{} * {}", cast(format!("A[{a_at}]")), cast(format!("B[{b_at}]")));
+    let (params, alloc, after) = match epilogue {
+        None => (format!(", C: T.Buffer(({m}, {n}), \"{sum}\")"), String::new(), String::new()),
+        Some(value) => (
+            format!(", bias: T.Buffer(({n},), \"{operand}\"), D: T.Buffer(({m}, {n}), \"{operand}\")"),
+            format!("    C = T.sblock_alloc_buffer(({m}, {n}), \"{sum}\")\n"),
+            format!(
+                "    for i, j in T.grid({m}, {n}):\n        with T.sblock(\"D\"):\n            vi, vj = \
+                 T.axis.remap(\"SS\", [i, j])\n            D[vi, vj] = T.Cast(\"{operand}\", {value})\n"
+            ),
+        ),
+    };
+    let zero = if sum == "int32" { "0" } else { "T.float32(0)" };
+    let text = format!(
+        "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer(({a}), \"{operand}\"), B: T.Buffer(({b}), \
+         \"{operand}\"){params}):\n{alloc}    for i, j, k in T.grid({m}, {n}, {k}):\n        with \
+         T.sblock(\"C\"):\n            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n            with \
+         T.init():\n                C[vi, vj] = {zero}\n            C[vi, vj] = C[vi, vj] + {product}\n{after}"
+    );
+    tvmscript::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// A space with few of all decisions, which others of another seed have.
+fn space(c: &Contraction, dice: &mut Dice) -> Space {
+    let usual = TensorMenu::of(c, &CORES);
+    let first = usual.copy_bytes.len();
+    let menu = TensorMenu {
+        tile_m: vec![[32, 96][dice.roll(2)], 64],
+        tile_n: dice.pick(&[32, 64]),
+        tile_k: dice.pick(&usual.tile_k[..usual.tile_k.len().min(3)]),
+        threads: vec![64, 128],
+        warp: [64, 64],
+        stages: dice.pick(&[2, 3, 4]),
+        slack: dice.pick(&[0, 1]),
+        loops: dice.pick(&[false, true]),
+        descending: dice.pick(&[false, true]),
+        layouts: [dice.pick(&usual.layouts), vec![TileLayout::Plain]].concat(),
+        copy_bytes: vec![usual.copy_bytes[dice.roll(first)]],
+        copy_orders: dice.pick(&[CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own]),
+        copy_loops: dice.pick(&[false, true]),
+        copy_steps: 1 + dice.roll(2) as u32,
+        prefetch: dice.pick(&[0, 128]),
+        pairs: dice.pick(&[false, true]),
+        matrices: if dice.roll(2) == 0 { vec![4] } else { vec![4, 2] },
+        sets: vec![1, 2],
+        min_blocks: vec![2],
+        ..usual
+    };
+    let threads = Menu {
+        tile_m: vec![],
+        tile_n: vec![],
+        tile_k: vec![16],
+        threads: vec![],
+        vthreads: vec![1],
+        registers: 8,
+        split_k: vec![2],
+        groups: vec![2],
+        async_stages: vec![],
+    };
+    let mut rules = rules::all();
+    rules.extend(rules::tensor::all(c, menu));
+    saturate(c, H200, &threads, &rules, Fuel::default()).unwrap()
+}
+
+/// Plans on `wgmma` that fit a problem, of all that there may be.
+fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
+    let k = 128 / i64::from(gemm.operand.bytes());
+    let mut plan = || {
+        let consumers = 1 + dice.roll(3) as u32;
+        let ping_pong = consumers == 2 && dice.roll(2) == 0;
+        let together = if ping_pong { 1 } else { i64::from(consumers) };
+        let n = [8, 24, 32, 64, 96][dice.roll(5)];
+        let mut yes = || dice.roll(2) == 0;
+        WgmmaPlan {
+            ping_pong,
+            by_rows: yes(),
+            eager_release: yes(),
+            blocks: yes().then_some(2),
+            stream_k: yes() && yes(),
+            cluster: if yes() && yes() { [2, 1] } else { [1, 1] },
+            split_k: if yes() && yes() { 2 } else { 1 },
+            store: if yes() { TileStore::Tma } else { TileStore::Direct },
+            raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
+            ..WgmmaPlan::plain([64 * together * if yes() { 1 } else { 2 }, n, k], consumers, if yes() { 3 } else { 4 })
+        }
+    };
+    let of = |extent: i64, tile: i64| (extent + tile - 1) / tile;
+    let mut all: Vec<WgmmaPlan> = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok()).collect();
+    // Groups divide the tiles in every space; k of an epilogue is not split.
+    all.retain(|p| {
+        let count = if p.raster.columns { of(gemm.n, p.tile[1]) } else { of(gemm.m, p.tile[0]) };
+        count % p.raster.group == 0 && !(gemm.output != gemm.accumulator() && p.split_k > 1)
+    });
+    all.into_iter().map(Schedule::Wgmma).collect()
+}
+
+struct Sample {
+    name: String,
+    plan: Schedule,
+    contraction: Contraction,
+    source: Program,
+    trace: Trace,
+    made: Program,
+}
+
+/// Problems of all types, orders of storage, ragged shapes and epilogues.
+fn problems() -> Vec<(String, Program)> {
+    let mut out = Vec::new();
+    for (operand, layout, shape, epilogue) in [
+        ("bfloat16", "NT", [64, 128, 128], None),
+        ("bfloat16", "TN", [128, 64, 128], None),
+        ("float16", "NN", [60, 100, 90], None),
+        ("float16", "TT", [96, 64, 131], Some("T.max(C[vi, vj] + T.Cast(\"float32\", bias[vj]), T.float32(0))")),
+        ("bfloat16", "NT", [64, 72, 128], Some("C[vi, vj] * T.float32(0.5)")),
+        ("float32", "NT", [64, 64, 64], None),
+        ("float32", "TN", [64, 68, 72], None),
+        ("int8", "NT", [64, 64, 256], None),
+        ("int8", "TN", [64, 96, 130], None),
+        ("bfloat16", "NT", [160, 96, 192], None),
+        ("float16", "TN", [64, 128, 136], Some("C[vi, vj] + T.Cast(\"float32\", bias[vj])")),
+        ("float8_e4m3fn", "NT", [64, 40, 256], None),
+    ] {
+        let name = format!("{operand} {layout} {shape:?} {}", epilogue.unwrap_or_default());
+        out.push((name, source(shape, operand, layout, epilogue)));
+    }
+    out
+}
+
+/// Some plans of small spaces, by `mma.sync` and `wgmma`, each with the program that its trace makes.
+fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
+    let mut dice = Dice(seed);
+    let mut out = Vec::new();
+    for (name, source) in problems() {
+        let c = contraction(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let space = space(&c, &mut dice);
+        let terms = space.programs(space.root);
+        let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        plans.retain(|plan| matches!(plan, Schedule::Mma(_)));
+        for kind in [plans, wgmma(&Gemm::of(&c).unwrap(), &mut dice)].iter().filter(|k| !k.is_empty()) {
+            for _ in 0..of_each {
+                let plan = kind[dice.roll(kind.len())].clone();
+                let trace = tensor_trace(&plan, &c).unwrap_or_else(|e| panic!("{name}: {plan:?}: {e}"));
+                let (results, schedule) = replay_strict(&source, &trace.calls).unwrap();
+                if let Some((call, e)) =
+                    trace.calls.iter().zip(&results).find_map(|(c, r)| Some((c, r.as_ref().err()?)))
+                {
+                    panic!("{name}: {plan:?}: {}: {}\n{}", call.op, e.detail, tvmscript::print(schedule.program()));
+                }
+                let (source, contraction) = (source.clone(), c.clone());
+                let made = schedule.into_program();
+                out.push(Sample { name: name.clone(), plan, contraction, source, trace, made });
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn plans_are_read_back_from_their_programs() {
+    let all = samples(1, 3);
+    println!("{} plans", all.len());
+    assert!(all.len() >= 30);
+    for s in &all {
+        match read_plan(&s.made, &s.source, &s.contraction) {
+            Ok(plan) => assert_eq!(plan, s.plan, "{}", s.name),
+            Err(e) => panic!("{}: {e}\n{:?}\n{}", s.name, s.plan, tvmscript::print(&s.made)),
+        }
+    }
+}
+
+#[test]
+fn programs_mean_what_their_sources_mean() {
+    for s in samples(2, 1) {
+        let meaning =
+            |p: &Program, inputs: &[Array]| run(p, inputs).unwrap_or_else(|e| panic!("{}: {e}\n{:?}", s.name, s.plan));
+        let inputs = random_inputs(&s.source, 7).unwrap();
+        let described = intrinsics::described(&s.made);
+        assert_eq!(meaning(&described, &inputs), meaning(&s.source, &inputs), "{}: {:?}", s.name, s.plan);
+    }
+}
+
+#[test]
+fn tvm_makes_the_same_programs() {
+    let all = samples(3, 1);
+    let requests: Vec<Value> = all
+        .iter()
+        .map(|s| {
+            let (expect, script) = (tvmscript::print(&s.made), tvmscript::print(&s.source));
+            json!({"expect": expect, "script": script, "python": s.trace.to_python("schedule")})
+        })
+        .collect();
+    let Some(answers) = ask::ask("tensor_traces", &requests) else { return };
+    for (s, answer) in all.iter().zip(&answers) {
+        let python = s.trace.to_python("schedule");
+        let Some(text) = answer["final"].as_str() else { panic!("{}: {}\n{python}", s.name, answer["error"]) };
+        let theirs = tvmscript::parse(text).unwrap();
+        structural::equal(&s.made, &theirs).unwrap_or_else(|e| {
+            panic!("{}: {e}\n{python}\n--- TVM's\n{text}\n--- ours\n{}", s.name, tvmscript::print(&s.made))
+        });
+        // Python text, intrinsics and all, is read as the same trace.
+        assert_eq!(Trace::read(&python).unwrap().to_python("schedule"), python);
+    }
+    println!("{} of {} agree", all.len(), all.len());
+}
