@@ -32,4 +32,5 @@ mod tilings;
 mod traces;
 mod tvm;
 mod why_not;
+mod why_not_tensor;
 mod wmma;

@@ -196,7 +196,11 @@ impl Products {
         .collect();
         let grids = match f.grid {
             Some(grid) => vec![grid],
-            None => [None].into_iter().chain(self.menu.grids.iter().copied().map(Some)).collect(),
+            // Stream-K is for a fixed grid.
+            None => {
+                let per_tile = (f.stream_k != Some(true)).then_some(None);
+                per_tile.into_iter().chain(self.menu.grids.iter().copied().map(Some)).collect()
+            }
         };
         let stores = f.store.map_or(vec![TileStore::Direct, TileStore::Tma], |store| vec![store]);
         let mut plans = Vec::new();
