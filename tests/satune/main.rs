@@ -16,6 +16,7 @@ mod measuring;
 mod page;
 mod programs;
 mod reductions;
+mod registers;
 mod simulated;
 mod staircase;
 mod store;

@@ -37,16 +37,17 @@ pub fn long_parts(k: i64, parts: i64, longest: i64) -> Held {
     unless(left >= 2 * longest, Refusal::LongParts { parts, left, longest })
 }
 
-/// The second kernel adds the parts of plain sums over one axis.
+/// The second kernel adds the parts of sums over one axis.
 pub fn one_kernel_parts(contraction: &Contraction) -> Held {
-    let refuse = |why| Err(Refusal::OneKernelParts(why));
-    if contraction.epilogue.is_some() {
-        return refuse("has no epilogue, and this program has one");
-    }
-    if contraction.outer_reduce().count() > 0 {
-        return refuse("adds over one axis, and this program reduces over several");
-    }
-    Ok(())
+    let why = "adds over one axis, and this program reduces over several";
+    unless(contraction.outer_reduce().count() == 0, Refusal::OneKernelParts(why))
+}
+
+/// After the products of single threads the second kernel only adds; after those of tensor cores it applies the
+/// epilogue, too.
+pub fn plain_parts(contraction: &Contraction) -> Held {
+    let why = "has no epilogue after products of single threads, and this program has one";
+    unless(contraction.epilogue.is_none(), Refusal::OneKernelParts(why))
 }
 
 /// Sums are kept in the result's own buffer neither as parts nor under an epilogue, which would be a kernel of its own.

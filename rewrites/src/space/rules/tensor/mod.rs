@@ -7,6 +7,7 @@ mod instructions;
 mod menu;
 mod operand;
 mod ring;
+mod split_k;
 mod store;
 mod stream_k;
 mod tensorize;
@@ -34,7 +35,8 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     }
     let (mma, wgmma) = (menu.mma, menu.wgmma);
     let offer = Arc::new(Offer { gemm, menu });
-    let mut rules: Vec<Box<dyn Rule>> = vec![Box::new(blocks::TensorBlocks(offer.clone()))];
+    let mut rules: Vec<Box<dyn Rule>> =
+        vec![Box::new(blocks::TensorBlocks(offer.clone())), Box::new(split_k::SplitFused)];
     if mma {
         rules.push(Box::new(tensorize::TensorizeMma(offer.clone())));
         rules.push(Box::new(store::StoreSums(offer.clone())));
