@@ -1,6 +1,8 @@
 //! Contractions by name: `gemm:M,N,K,dtype[,layout]`, `bmm:B,M,N,K,dtype[,layout]` and
 //! `gemm_bias_relu:M,N,K,dtype[,layout]`, with options after the layout for what is done with the sums (`out=bf16`,
-//! `alpha=0.5`, `bias`, `relu`, `gelu`, `silu`, `residual`); [`crate::streaming`] has the operators that stream.
+//! `alpha=0.5`, `bias`, `relu`, `gelu`, `silu`, `residual`); convolutions (`convolution.rs`); [`crate::streaming`] has the operators that stream.
+mod convolution;
+
 use satune_ir::term::{Axis, Contraction, OperandInfo};
 use satune_ir::{tvmscript, DType, Program};
 
@@ -63,12 +65,15 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     }
     let form = &format!(
         "write gemm:M,N,K,dtype[,layout][,options] or bmm:B,M,N,K,dtype[,layout][,options], for instance \
-         gemm:4096,4096,4096,bf16,TN,out=bf16, or one of gemm_bias_relu, {}",
+         gemm:4096,4096,4096,bf16,TN,out=bf16, or one of gemm_bias_relu, conv1d, conv2d, conv3d, conv2d_transpose, {}",
         crate::streaming::list()
     );
     let Some((operator, rest)) = text.split_once(':') else {
         return Err(error("there is no `:` after the operator's name".into(), form));
     };
+    if let Some(convolution) = convolution::parse(text, operator, rest) {
+        return convolution;
+    }
     let count = match operator {
         "gemm" => 3,
         "bmm" => 4,
@@ -81,30 +86,9 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     let mut extents = Vec::new();
     for (part, name) in parts[..count].iter().zip(if count == 3 { &["M", "N", "K", ""] } else { &["B", "M", "N", "K"] })
     {
-        let range = "give a whole number from 1 to 1048576";
-        let value: i64 =
-            part.parse().map_err(|_| error(format!("{name} is `{}`, not a whole number", clip(part)), range))?;
-        if !(1..=MOST).contains(&value) {
-            return Err(error(format!("{name} is {value}"), range));
-        }
-        extents.push(value);
+        extents.push(number(part, name).map_err(|(reason, remedy)| error(reason, remedy))?);
     }
-    let (input, sum) = match parts[count] {
-        "f32" | "tf32" => (DType::F32, DType::F32),
-        "f64" => (DType::F64, DType::F64),
-        "f16" => (DType::F16, DType::F32),
-        "bf16" => (DType::BF16, DType::F32),
-        "e4m3" => (DType::F8E4M3, DType::F32),
-        "e5m2" => (DType::F8E5M2, DType::F32),
-        "i8" => (DType::I8, DType::I32),
-        other => {
-            return Err(error(
-                format!("unknown type `{}`", clip(other)),
-                "types are f32, tf32 (f32 that tensor cores may round), f64, f16, bf16, e4m3 and e5m2 (sums in f32, result too unless out= says otherwise), and i8 (sums and result in i32)",
-            ))
-        }
-    };
-    let tf32 = parts[count] == "tf32";
+    let Types { input, sum, tf32 } = named_type(parts[count]).map_err(|(reason, remedy)| error(reason, remedy))?;
     let is_layout = |part: &&str| part.len() == 2 && part.chars().all(|c| c.is_ascii_uppercase());
     let named = parts.get(count + 1).copied().filter(is_layout);
     let layout = named.unwrap_or("NN");
@@ -129,6 +113,46 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     let script = script(&contraction);
     let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
     Ok(Problem { name: text.into(), script, program, contraction, tf32 })
+}
+
+/// What is wrong, and what would be right.
+type Wrong = (String, &'static str);
+
+/// The extent of an axis.
+fn number(text: &str, name: &str) -> Result<i64, Wrong> {
+    let range = "give a whole number from 1 to 1048576";
+    let value: i64 = text.parse().map_err(|_| (format!("{name} is `{}`, not a whole number", clip(text)), range))?;
+    match (1..=MOST).contains(&value) {
+        true => Ok(value),
+        false => Err((format!("{name} is {value}"), range)),
+    }
+}
+
+/// Types of the factors and of the sums.
+struct Types {
+    input: DType,
+    sum: DType,
+    /// Factors may be rounded to tf32.
+    tf32: bool,
+}
+
+fn named_type(name: &str) -> Result<Types, Wrong> {
+    let (input, sum) = match name {
+        "f32" | "tf32" => (DType::F32, DType::F32),
+        "f64" => (DType::F64, DType::F64),
+        "f16" => (DType::F16, DType::F32),
+        "bf16" => (DType::BF16, DType::F32),
+        "e4m3" => (DType::F8E4M3, DType::F32),
+        "e5m2" => (DType::F8E5M2, DType::F32),
+        "i8" => (DType::I8, DType::I32),
+        other => {
+            return Err((
+                format!("unknown type `{}`", clip(other)),
+                "types are f32, tf32 (f32 that tensor cores may round), f64, f16, bf16, e4m3 and e5m2 (sums in f32, result too unless out= says otherwise), and i8 (sums and result in i32)",
+            ))
+        }
+    };
+    Ok(Types { input, sum, tf32: name == "tf32" })
 }
 
 /// `gemm_bias_relu:M,N,K,dtype[,layout][,out=dtype]`: a product, a bias per column, and the larger of that and 0.
@@ -188,15 +212,35 @@ impl Options {
     }
 }
 
-/// The contraction with elementwise blocks after it as TVMScript: the sums go to a buffer of their own first.
-fn epilogue_script(c: &Contraction, options: &Options) -> String {
-    let dims: Vec<Axis> = c.c.dims.clone();
-    let extents: Vec<String> = dims.iter().map(|a| c.extent(*a).to_string()).collect();
-    let (shape, columns) = (extents.join(", "), c.extent(Axis::N));
-    let loops: Vec<&str> = if dims.len() == 3 { vec!["b", "i", "j"] } else { vec!["i", "j"] };
+/// What comes after the sums, as TVMScript.
+#[derive(Default)]
+struct Tail {
+    /// Of the function, each after a comma; the result of the sums is none.
+    parameters: String,
+    /// Buffers in between.
+    allocations: String,
+    /// The nests.
+    maps: String,
+}
+
+impl Tail {
+    /// Whether the sums are the result.
+    fn is_empty(&self) -> bool {
+        self.maps.is_empty()
+    }
+}
+
+/// The elementwise blocks that options ask for, over results of this shape in the type of the sums.
+fn tail(options: &Options, extents: &[i64], loops: &[String], sum: DType) -> Tail {
+    if *options == Options::default() {
+        return Tail::default();
+    }
+    let list = |items: &[i64]| items.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    let (shape, columns) = (list(extents), extents.last().copied().unwrap_or(1));
     let iters: Vec<String> = loops.iter().map(|l| format!("v{l}")).collect();
+    let column = iters.last().cloned().unwrap_or_default();
     let (loops, at) = (loops.join(", "), iters.join(", "));
-    let (sum, out) = (c.accumulate.name(), options.out.unwrap_or(c.accumulate).name());
+    let (sum, out) = (sum.name(), options.out.unwrap_or(sum).name());
     let read = |buffer: &str, index: &str| match out == sum {
         true => format!("{buffer}[{index}]"),
         false => format!("T.Cast(\"{sum}\", {buffer}[{index}])"),
@@ -208,7 +252,7 @@ fn epilogue_script(c: &Contraction, options: &Options) -> String {
         blocks.push(("scale", "scaled", Box::new(move |x| format!("{x} * T.{sum}({alpha:?})"))));
     }
     if options.bias {
-        let bias = read("bias", "vj");
+        let bias = read("bias", &column);
         blocks.push(("add", "shifted", Box::new(move |x| format!("{x} + {bias}"))));
     }
     match options.activation {
@@ -232,7 +276,7 @@ fn epilogue_script(c: &Contraction, options: &Options) -> String {
     if blocks.is_empty() {
         blocks.push(("cast", "D", Box::new(|x| x.to_string())));
     }
-    let (kinds, mut before, mut maps, mut between) = ("S".repeat(dims.len()), "C", String::new(), vec!["C"]);
+    let (kinds, mut before, mut maps, mut between) = ("S".repeat(iters.len()), "C", String::new(), vec!["C"]);
     let last = blocks.len() - 1;
     for (number, (name, buffer, value)) in blocks.iter().enumerate() {
         let value = value(&format!("{before}[{at}]"));
@@ -247,9 +291,6 @@ fn epilogue_script(c: &Contraction, options: &Options) -> String {
         }
         before = buffer;
     }
-    let plain = script(c);
-    // The result of the product is no parameter here.
-    let parameter = format!(", C: T.Buffer(({shape}), \"{sum}\")");
     let mut parameters = String::new();
     if options.bias {
         parameters += &format!(", bias: T.Buffer(({columns},), \"{out}\")");
@@ -258,12 +299,22 @@ fn epilogue_script(c: &Contraction, options: &Options) -> String {
         parameters += &format!(", residual: T.Buffer(({shape}), \"{out}\")");
     }
     parameters += &format!(", D: T.Buffer(({shape}), \"{out}\")");
+    let allocation = |name| format!("    {name} = T.sblock_alloc_buffer(({shape}), \"{sum}\")\n");
+    Tail { parameters, allocations: between.into_iter().map(allocation).collect(), maps }
+}
+
+/// The contraction with elementwise blocks after it as TVMScript: the sums go to a buffer of their own first.
+fn epilogue_script(c: &Contraction, options: &Options) -> String {
+    let extents: Vec<i64> = c.c.dims.iter().map(|a| c.extent(*a)).collect();
+    let loops: &[&str] = if extents.len() == 3 { &["b", "i", "j"] } else { &["i", "j"] };
+    let loops: Vec<String> = loops.iter().map(|l| l.to_string()).collect();
+    let tail = tail(options, &extents, &loops, c.accumulate);
+    let shape = extents.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    // The result of the product is no parameter here.
+    let parameter = format!(", C: T.Buffer(({shape}), \"{}\")", c.accumulate.name());
     let attribute = "    T.func_attr({\"tirx.noalias\": True})\n";
-    let mut allocations = attribute.to_string();
-    for name in between {
-        allocations += &format!("    {name} = T.sblock_alloc_buffer(({shape}), \"{sum}\")\n");
-    }
-    plain.replacen(&parameter, &parameters, 1).replacen(attribute, &allocations, 1) + &maps
+    let allocations = attribute.to_string() + &tail.allocations;
+    script(c).replacen(&parameter, &tail.parameters, 1).replacen(attribute, &allocations, 1) + &tail.maps
 }
 
 /// The beginning of a text that may be very long.

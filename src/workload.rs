@@ -61,9 +61,11 @@ impl Yardstick {
         match self {
             Yardstick::Arithmetic { factors, sums, .. } => {
                 let lanes = f64::from(if *sums == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes });
-                let flop_per_clock = match (factors, gpu.tensor) {
-                    (DType::F32 | DType::F64, _) | (_, None) => 2.0 * lanes,
-                    (factors, Some(rates)) => rates.of(*factors),
+                let on_tensor_cores = gpu.tensor.map_or(0.0, |rates| rates.of(*factors));
+                let flop_per_clock = match factors {
+                    DType::F32 | DType::F64 => 2.0 * lanes,
+                    _ if on_tensor_cores > 0.0 => on_tensor_cores,
+                    _ => 2.0 * lanes,
                 };
                 flop_per_clock * f64::from(gpu.sms) * gpu.clock_mhz * 1e6
             }
@@ -92,6 +94,19 @@ pub trait Workload: Sync {
             Kind::Contraction(contraction) => Some(contraction),
             Kind::Streams(_) => None,
         }
+    }
+
+    /// What was decided before the space, in the words of a derivation: how a convolution became a product.
+    fn origin(&self) -> Vec<String> {
+        let Some((c, gather)) = self.contraction().and_then(|c| Some((c, c.gather.as_ref()?))) else {
+            return Vec::new();
+        };
+        let axis = |(axis, _): &(Axis, _)| {
+            let digits = gather.iters.iter().filter(|(a, _)| a == axis).map(|(_, info)| info.name.as_str());
+            format!("{axis} = {}", digits.collect::<Vec<_>>().join(" "))
+        };
+        let axes: Vec<String> = c.iters.iter().map(axis).collect();
+        vec![format!("product with {}  by  reindex, transform_layout, transform_block_layout", axes.join(", "))]
     }
 
     /// Whether tensor cores may round factors in f32 to tf32.
@@ -163,8 +178,8 @@ pub trait Workload: Sync {
                 let size = |dims: &[Axis], dtype: DType| {
                     dims.iter().map(|a| c.extent(*a) as f64).product::<f64>() * f64::from(dtype.bytes())
                 };
-                [Side::A, Side::B].map(|s| size(&c.operand(s).dims, c.operand(s).dtype)).iter().sum::<f64>()
-                    + size(&c.c.dims, c.c.dtype)
+                let operands = [Side::A, Side::B].map(|s| c.elements(s) * f64::from(c.operand(s).dtype.bytes()));
+                operands.iter().sum::<f64>() + size(&c.c.dims, c.c.dtype)
             }
             Kind::Streams(streams) => streams.least_bytes() as f64,
         }

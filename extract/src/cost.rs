@@ -236,10 +236,7 @@ pub(crate) fn wave_slots(gpu: &Descriptor, threads: u32, sums: i64) -> i64 {
 /// the usual tile-order analysis, here counted on the real order of the first wave.
 pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descriptor, sums: i64) -> f64 {
     let elements = |dims: &[Axis]| dims.iter().map(|a| contraction.extent(*a) as f64).product::<f64>();
-    let size = |side: Side| {
-        let operand = contraction.operand(side);
-        elements(&operand.dims) * f64::from(operand.dtype.bytes())
-    };
+    let size = |side: Side| contraction.elements(side) * f64::from(contraction.operand(side).dtype.bytes());
     let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes()) + beside(contraction);
     let least = size(Side::A) + size(Side::B);
     let stored = if plan.split_k > 1 { (2 * plan.split_k + 1) as f64 * out } else { out };
@@ -249,8 +246,10 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
     let slots = wave_slots(gpu, plan.threads, sums).min(plan.block_count());
     let (panels_a, panels_b) = panels(&plan.blocks, slots);
     let k = plan.k_part as f64 * outer_iterations(contraction);
-    let bytes_a = plan.tile.m as f64 * k * f64::from(contraction.a.dtype.bytes());
-    let bytes_b = plan.tile.n as f64 * k * f64::from(contraction.b.dtype.bytes());
+    // What a panel of a gathered operand reads several times it reads from a cache; its rim is left out.
+    let panel = |side: Side| k * f64::from(contraction.operand(side).dtype.bytes()) / contraction.repeats(side);
+    let bytes_a = plan.tile.m as f64 * panel(Side::A);
+    let bytes_b = plan.tile.n as f64 * panel(Side::B);
     let waves = plan.block_count() as f64 / slots as f64;
     let read = waves * (panels_a as f64 * bytes_a + panels_b as f64 * bytes_b);
     read.max(least) + stored

@@ -239,6 +239,7 @@ impl<'s> Search<'_, 's> {
                 tile.shared_load_wavefronts += wavefronts * warps;
             } else {
                 tile.global_loads += loads * warps;
+                tile.addresses += work::addresses(contraction, side, loads * warps);
                 tile.global_load_sectors += sectors * warps;
                 let spatial = state.tile.get(side.spatial());
                 tile.l2_sectors += distinct_sectors(contraction, side, spatial, unit.k_tile);

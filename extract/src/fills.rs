@@ -16,9 +16,20 @@ pub(crate) struct FillLabel<'s> {
     pub path: Arc<Path<'s>>,
 }
 
+/// Number of [`components`].
+const COMPONENTS: usize = 7;
+
 /// What of a copy's work its time depends on (its sectors are those of L2 too).
-fn components(w: &Work) -> [f64; 6] {
-    [w.global_loads, w.async_copies, w.shared_stores, w.shared_store_wavefronts, w.global_load_sectors, w.l1_bytes]
+fn components(w: &Work) -> [f64; COMPONENTS] {
+    [
+        w.addresses,
+        w.global_loads,
+        w.async_copies,
+        w.shared_stores,
+        w.shared_store_wavefronts,
+        w.global_load_sectors,
+        w.l1_bytes,
+    ]
 }
 
 /// Ways to copy an operand that is staged, and where the copy stands.
@@ -83,7 +94,9 @@ pub(crate) fn combinations<'s>(copied: &[Copied<'s>], rounds: f64, k: usize) -> 
     }
     let numbers = |c: &Combination<'s>| {
         let [tile, begin] = [&c.work.tile, &c.work.begin].map(components);
-        std::array::from_fn::<f64, 12, _>(|i| if i < 6 { tile[i] } else { begin[i - 6] })
+        std::array::from_fn::<f64, { 2 * COMPONENTS }, _>(
+            |i| if i < COMPONENTS { tile[i] } else { begin[i - COMPONENTS] },
+        )
     };
     let weighed: Vec<_> =
         all.iter().map(|c| Weighed { numbers: numbers(c), group: c.work.registers(), ways: 1 }).collect();
@@ -102,6 +115,7 @@ pub(crate) struct Floor {
 fn least<'w>(works: impl Iterator<Item = &'w Work> + Clone) -> Work {
     let by = |f: fn(&Work) -> f64| works.clone().map(f).fold(f64::INFINITY, f64::min);
     Work {
+        addresses: by(|w| w.addresses),
         global_loads: by(|w| w.global_loads),
         async_copies: by(|w| w.async_copies),
         shared_stores: by(|w| w.shared_stores),

@@ -4,7 +4,7 @@ use crate::fills::Floor;
 use crate::time::{least_ms, Inner, Outer, Waits};
 use crate::topk::{Search, Unit};
 use crate::work::Work;
-use satune_ir::term::{Pipe, Side, Way};
+use satune_ir::term::{Contraction, Pipe, Side, Way};
 
 impl<'s> Search<'_, 's> {
     /// A time that no program of a unit beats; infinite where none fits the GPU.
@@ -63,10 +63,10 @@ impl<'s> Search<'_, 's> {
             match way {
                 Way::Direct => inner.tile.l2_sectors += row * k / 32.0,
                 _ if copies.is_some() => {}
-                Way::Tile => inner.tile.add(&copied(row * k, unit.pipe), 1.0),
+                Way::Tile => inner.tile.add(&copied(row * k, unit.pipe, contraction), 1.0),
                 Way::Strip => {
                     let rounds = cost::outer_iterations(contraction);
-                    inner.begin.add(&copied(row * state.tile.k as f64, Pipe::Plain), rounds);
+                    inner.begin.add(&copied(row * state.tile.k as f64, Pipe::Plain, contraction), rounds);
                 }
             }
         }
@@ -83,7 +83,9 @@ impl<'s> Search<'_, 's> {
             let mut inner = inner;
             inner.tile.shared_loads += reads.shared * steps;
             inner.tile.shared_load_wavefronts += reads.shared * steps;
-            inner.tile.l1_bytes += reads.global * steps * 64.0;
+            if contraction.gather.is_none() {
+                inner.tile.l1_bytes += reads.global * steps * 64.0;
+            }
             if !unit.in_place {
                 inner.tile.global_loads += reads.global * steps;
                 inner.fragment_registers = reads.registers as i64;
@@ -137,17 +139,18 @@ struct Reads {
     registers: f64,
 }
 
-/// The least work of copying so many bytes to shared memory.
-fn copied(bytes: f64, pipe: Pipe) -> Work {
+/// The least work of copying so many bytes to shared memory. Of a gathered operand they may all be zeros of a padding.
+fn copied(bytes: f64, pipe: Pipe, contraction: &Contraction) -> Work {
     let accesses = bytes / 512.0;
+    let read = if contraction.gather.is_some() { 0.0 } else { bytes };
     let (copies, loads) = if let Pipe::Async(_) = pipe { (accesses, 0.0) } else { (0.0, accesses) };
     Work {
         async_copies: copies,
         global_loads: loads,
         shared_stores: loads,
         shared_store_wavefronts: bytes / 128.0,
-        l1_bytes: bytes,
-        l2_sectors: bytes / 32.0,
+        l1_bytes: read,
+        l2_sectors: read / 32.0,
         ..Work::NONE
     }
 }

@@ -98,6 +98,7 @@ fn rounded(counted: i64) -> i64 {
 fn clocks(outer: &Outer<'_>, work: &Work, overhead: f64) -> [f64; 4] {
     let gpu = outer.gpu;
     let counted = work.fma
+        + work.addresses
         + work.shared_loads
         + work.shared_stores
         + work.global_loads

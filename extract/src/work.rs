@@ -2,7 +2,7 @@
 //! simulator counts on the kernel, by a test; both use the machine model of `satune_ir::machine`.
 use crate::cost::outer_iterations;
 use satune_ir::machine::{touched, wavefronts};
-use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side, Way};
+use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Places, Plan, Side, Way};
 use serde::{Deserialize, Serialize};
 
 /// Work of one block, warp instructions, wavefronts, 32-byte sectors.
@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Work {
     /// Multiply-adds.
     pub fma: f64,
+    /// Integer instructions for the addresses of gathered operands (estimate); those of others are not counted.
+    #[serde(default)]
+    pub addresses: f64,
     /// Matrix multiply-adds of warps: `mma.sync`; `wgmma` once per warp.
     #[serde(default)]
     pub matrix: f64,
@@ -51,6 +54,7 @@ pub struct Work {
 impl Work {
     /// Nothing.
     pub const NONE: Work = Work {
+        addresses: 0.0,
         matrix: 0.0,
         matrix_moves: 0.0,
         fma: 0.0,
@@ -73,6 +77,7 @@ impl Work {
     /// Component-wise sum of this and `times` times the other.
     pub fn add(&mut self, o: &Work, times: f64) {
         self.fma += o.fma * times;
+        self.addresses += o.addresses * times;
         self.matrix += o.matrix * times;
         self.matrix_moves += o.matrix_moves * times;
         self.shared_loads += o.shared_loads * times;
@@ -92,23 +97,20 @@ impl Work {
     }
 }
 
-/// Row pitch in global memory of the axis that is not contiguous, elements: (stride of the spatial axis, stride of k).
-fn strides(contraction: &Contraction, side: Side) -> (u64, u64) {
-    let operand = contraction.operand(side);
-    let mut stride = 1_u64;
-    let (mut spatial, mut k) = (0, 0);
-    for axis in operand.dims.iter().rev() {
-        if *axis == side.spatial() {
-            spatial = stride;
-        } else if *axis == Axis::K {
-            k = stride;
-        }
-        stride = stride.wrapping_mul(contraction.extent(*axis) as u64);
+/// Instructions for the address of one access to a gathered operand, and for whether it is inside: quotients of k by constants,
+/// a comparison for each end of each padded dimension, sums (estimate).
+const GATHERED_ADDRESS: f64 = 14.0;
+
+/// Integer instructions for the addresses of so many accesses to an operand in global memory.
+pub fn addresses(contraction: &Contraction, side: Side, accesses: f64) -> f64 {
+    match contraction.gathered(side) {
+        Some(_) => accesses * GATHERED_ADDRESS,
+        None => 0.0,
     }
-    (spatial, k)
 }
 
-/// One cooperative copy of a tile of `spatial` by `k`, by `threads` threads.
+/// One cooperative copy of a tile of `spatial` by `k`, by `threads` threads. Of a gathered operand, whose tiles differ, it is
+/// the mean of a few tiles' sectors.
 pub fn fill(
     contraction: &Contraction,
     side: Side,
@@ -120,7 +122,10 @@ pub fn fill(
     let operand = contraction.operand(side);
     let bytes = u64::from(operand.dtype.bytes());
     let along_k = operand.contiguous_along(Axis::K);
-    let (stride_x, stride_k) = strides(contraction, side);
+    let size = [spatial, k];
+    let samples = contraction.samples([side.spatial(), Axis::K], size);
+    let parts: Vec<Places> = samples.iter().map(|origin| contraction.places(side, *origin, size)).collect();
+    let share = 1.0 / parts.len() as f64;
     let vector = i64::from(fill.vector);
     let step = vector * i64::from(threads);
     let total = spatial * k;
@@ -132,7 +137,8 @@ pub fn fill(
     let mut work = Work::default();
     for s in 0..(total + step - 1) / step {
         for warp in 0..threads / 32 {
-            let mut addresses = Vec::with_capacity(32);
+            let mut read = vec![Vec::with_capacity(32); parts.len()];
+            let mut active = false;
             let mut places = vec![Vec::with_capacity(32); stores as usize];
             for lane in 0..32_u32 {
                 let fused = s * step + i64::from(warp * 32 + lane) * vector;
@@ -140,7 +146,10 @@ pub fn fill(
                     continue;
                 }
                 let (x, kk) = if k_inner { (fused / k, fused % k) } else { (fused % spatial, fused / spatial) };
-                addresses.push((x as u64 * stride_x + kk as u64 * stride_k) * bytes);
+                active = true;
+                for (list, part) in read.iter_mut().zip(&parts) {
+                    list.extend(part.at(x, kk).map(|place| place * bytes));
+                }
                 for (o, list) in places.iter_mut().enumerate() {
                     let o = if stores == 1 { 0 } else { o as i64 };
                     let (x, kk) = if along_k { (x, kk + o) } else { (x + o, kk) };
@@ -148,20 +157,23 @@ pub fn fill(
                     list.push((lane, offset as u64 * bytes));
                 }
             }
-            if addresses.is_empty() {
+            if !active {
                 continue;
             }
             let width = fill.vector * bytes as u32;
-            let sectors = f64::from(touched(&addresses, width));
-            work.global_load_sectors += sectors;
-            work.l2_sectors += sectors;
+            for list in &read {
+                let sectors = f64::from(touched(list, width)) * share;
+                work.global_load_sectors += sectors;
+                work.l2_sectors += sectors;
+                work.l1_bytes += l1_bytes(list, width) * share;
+            }
+            work.addresses += addresses(contraction, side, 1.0);
             if asynchronous {
                 work.async_copies += 1.0;
             } else {
                 work.global_loads += 1.0;
                 work.shared_stores += stores as f64;
             }
-            work.l1_bytes += l1_bytes(&addresses, width);
             for list in &places {
                 let (taken, ideal) = wavefronts(list, per_lane);
                 work.shared_store_wavefronts += f64::from(taken);
@@ -249,15 +261,17 @@ pub fn fragment(
     let (r_width, k_width) = if along_k { (1, v) } else { (v, 1) };
     let count = (registers / r_width) * (k_step / k_width) * (k_tile / k_step);
     let Some((layout, staged_k)) = layout else {
-        let (stride_x, stride_k) = strides(contraction, side);
+        let lanes = if axis == Axis::M { grid.lanes.m } else { grid.lanes.n };
+        let size = [lanes * registers, k_tile];
+        // The one in the middle stands for all parts.
+        let samples = contraction.samples([axis, Axis::K], size);
+        let places = contraction.places(side, samples.get(samples.len() / 2).copied().unwrap_or_default(), size);
         let mut result = Loads { loads: count as f64, ..Loads::default() };
         for r in 0..registers {
             for k in 0..k_tile {
                 let mut addresses: Vec<u64> = (0..32)
-                    .map(|lane| {
-                        let x = (grid.along(lane, axis) * registers + r) as u64;
-                        (x * stride_x + k as u64 * stride_k) * bytes as u64
-                    })
+                    .filter_map(|lane| places.at(grid.along(lane, axis) * registers + r, k))
+                    .map(|place| place * bytes as u64)
                     .collect();
                 result.sectors += f64::from(touched(&addresses, bytes as u32));
                 // One word for several lanes is read once.
@@ -297,26 +311,16 @@ pub fn fragment(
 /// Stores of one piece of the results by one warp: (instructions, sectors).
 pub fn store(contraction: &Contraction, grid: &LaneGrid, vector: u32) -> (f64, f64) {
     let bytes = u64::from(contraction.c.dtype.bytes());
-    let mut stride = 1_u64;
-    let (mut stride_m, mut stride_n) = (0, 0);
-    for axis in contraction.c.dims.iter().rev() {
-        match axis {
-            Axis::M => stride_m = stride,
-            Axis::N => stride_n = stride,
-            _ => {}
-        }
-        stride = stride.wrapping_mul(contraction.extent(*axis) as u64);
-    }
+    let size = [grid.lanes.m * grid.registers.m, grid.lanes.n * grid.registers.n];
+    let places = contraction.result_places([0, 0], size);
     let (mut count, mut sectors) = (0.0, 0.0);
     for rm in 0..grid.registers.m {
         for rn in (0..grid.registers.n).step_by(vector as usize) {
-            let addresses: Vec<u64> = (0..32)
-                .map(|lane| {
-                    let m = (grid.along(lane, Axis::M) * grid.registers.m + rm) as u64;
-                    let n = (grid.along(lane, Axis::N) * grid.registers.n + rn) as u64;
-                    (m * stride_m + n * stride_n) * bytes
-                })
-                .collect();
+            let place = |lane| {
+                let m = grid.along(lane, Axis::M) * grid.registers.m + rm;
+                places.at(m, grid.along(lane, Axis::N) * grid.registers.n + rn)
+            };
+            let addresses: Vec<u64> = (0..32).filter_map(place).map(|place| place * bytes).collect();
             count += 1.0;
             sectors += f64::from(touched(&addresses, vector * bytes as u32));
         }
@@ -415,6 +419,7 @@ pub fn of_block(plan: &Plan, contraction: &Contraction) -> BlockWork {
             tile.global_load_sectors += read.sectors * times;
             tile.l2_sectors += distinct_sectors(contraction, side, spatial, plan.k_tile);
             tile.l1_bytes += read.l1_bytes * times;
+            tile.addresses += addresses(contraction, side, read.loads * times);
         }
     }
     let stores = store(contraction, &grid, plan.store_vector);

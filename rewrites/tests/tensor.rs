@@ -1,14 +1,18 @@
 //! The rules of tensor-core schedules: every one is needed and fires, every program that they make is one that the
 //! generator takes, and each side condition removed is caught.
 use egg::RecExpr;
-use satune_ir::term::tensor::{CopyOrder, TileLayout};
+use satune_ir::term::tensor::{CopyOrder, TileLayout, Wmma, WmmaShape};
 use satune_ir::term::*;
 use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::*;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
-const CORES: TensorCores = TensorCores { mma: true, stmatrix: true, wgmma: true, multiprocessors: 2, tf32: false };
+const CORES: TensorCores =
+    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: 2, tf32: false };
+
+/// One of `wmma`'s instructions.
+const HALF: Wmma = Wmma { shape: WmmaShape::M32N8, operand: DType::F16 };
 
 fn gemm(extents: [i64; 3], operand: DType, output: DType, layout: &str) -> Contraction {
     let sum = if operand == DType::I8 { DType::I32 } else { DType::F32 };
@@ -34,6 +38,7 @@ fn no_threads() -> Menu {
 fn menu() -> TensorMenu {
     TensorMenu {
         mma: true,
+        wmma: vec![],
         stmatrix: true,
         wgmma: true,
         tile_m: vec![64, 128],
@@ -61,6 +66,11 @@ fn menu() -> TensorMenu {
     }
 }
 
+/// The same with `wmma`.
+fn menu_with_wmma() -> TensorMenu {
+    TensorMenu { wmma: vec![HALF], ..menu() }
+}
+
 fn make(
     c: &Contraction,
     (menu, limits): (&TensorMenu, Limits),
@@ -83,16 +93,24 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
         (DType::I8, DType::I32, "TN", [256, 100, 512]),
     ] {
         let c = gemm(shape, operand, output, layout);
-        let space = make(&c, (&menu(), H200), None, None).unwrap();
+        let space = make(&c, (&menu_with_wmma(), H200), None, None).unwrap();
         let terms = space.programs(space.root);
         let plans: std::collections::HashSet<Schedule> =
             terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
-        let kinds = [|s: &Schedule| matches!(s, Schedule::Mma(_)), |s: &Schedule| matches!(s, Schedule::Wgmma(_))];
-        let [mma, wgmma] = kinds.map(|kind| plans.iter().filter(|p| kind(p)).count());
-        println!("{operand:?} {layout} {shape:?}: {} programs, {mma} by mma.sync, {wgmma} by wgmma", terms.len());
+        let kinds: [fn(&Schedule) -> bool; 3] = [
+            |s| matches!(s, Schedule::Mma(_)),
+            |s| matches!(s, Schedule::Mma(plan) if plan.instruction.wmma().is_some()),
+            |s| matches!(s, Schedule::Wgmma(_)),
+        ];
+        let [mma, wmma, wgmma] = kinds.map(|kind| plans.iter().filter(|p| kind(p)).count());
+        println!(
+            "{operand:?} {layout} {shape:?}: {} programs, {mma} by warps, {wmma} of them by wmma, {wgmma} by wgmma",
+            terms.len()
+        );
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         assert_eq!(mma + wgmma, plans.len());
-        assert!(mma > 0);
+        assert!(mma > wmma);
+        assert_eq!(wmma > 0, operand == DType::F16);
         // The TMA wants rows of whole chunks, wgmma takes bytes along k only.
         assert_eq!(wgmma > 0, shape[2] % 8 == 0 && (operand != DType::I8 || layout == "NT"));
     }
@@ -101,12 +119,12 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
 #[test]
 fn every_rule_is_needed() {
     let c = gemm([256, 128, 512], DType::F16, DType::F16, "NT");
-    let whole = make(&c, (&menu(), H200), None, None).unwrap();
+    let whole = make(&c, (&menu_with_wmma(), H200), None, None).unwrap();
     let count = whole.programs(whole.root).len();
-    for rule in rules::tensor::all(&c, menu()).iter().map(|r| r.name()) {
+    for rule in rules::tensor::all(&c, menu_with_wmma()).iter().map(|r| r.name()) {
         let fired = whole.report.firings.iter().find(|f| f.0 == rule).map_or(0, |f| f.1);
         assert!(fired > 0, "{rule} never fires");
-        let rest = make(&c, (&menu(), H200), None, Some(rule)).unwrap();
+        let rest = make(&c, (&menu_with_wmma(), H200), None, Some(rule)).unwrap();
         assert!(rest.programs(rest.root).len() < count, "nothing is missed without {rule}");
     }
 }
@@ -114,7 +132,8 @@ fn every_rule_is_needed() {
 #[test]
 fn tensor_cores_are_offered_where_they_are() {
     let offered = |operand, cores: &TensorCores| {
-        let c = gemm([256, 256, 256], operand, DType::F32, "NT");
+        let output = if operand == DType::I8 { DType::I32 } else { DType::F32 };
+        let c = gemm([256, 256, 256], operand, output, "NT");
         let menu = TensorMenu::of(&c, cores);
         (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
     };
@@ -126,6 +145,12 @@ fn tensor_cores_are_offered_where_they_are() {
     assert_eq!(offered(DType::F16, &ampere), (true, false, 10));
     assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
     assert_eq!(offered(DType::F64, &CORES), (false, false, 0));
+    // wmma of each architecture's types.
+    let older = |number| TensorCores { mma: false, wmma: Some(number), ..ampere };
+    let rules = |operand, number| offered(operand, &older(number)).2;
+    assert_eq!([70, 75].map(|number| rules(DType::F16, number)), [10, 10]);
+    assert_eq!([70, 72].map(|number| rules(DType::I8, number)), [0, 10]);
+    assert_eq!([75, 80].map(|number| rules(DType::BF16, number)), [0, 10]);
 }
 
 /// What is wrong with a program of a space without a condition.
@@ -168,6 +193,12 @@ fn a_rule_without_its_side_condition_is_caught() {
             (m.wgmma, m.tile_m, m.tile_n, m.threads, m.warp) = (false, vec![128], vec![128], vec![64], [128, 128]);
         }),
         (MmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.wgmma = false),
+        (MmaStore, [256, 128, 512], f.0, f.1, "NT", |m| {
+            (m.mma, m.wgmma, m.wmma) = (false, false, vec![HALF]);
+        }),
+        (RingFits, [256, 128, 512], f.0, f.1, "NT", |m| {
+            (m.mma, m.wgmma, m.wmma, m.stages) = (false, false, vec![HALF], vec![3]);
+        }),
         (WgmmaOperands, [256, 128, 512], DType::I8, DType::I32, "TN", |m| m.mma = false),
         (WgmmaRows, [256, 128, 500], f.0, f.1, "NT", |m| m.mma = false),
         (WgmmaTile, [256, 128, 512], f.0, f.1, "NN", |m| (m.mma, m.tile_n) = (false, vec![32])),

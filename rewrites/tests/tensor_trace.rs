@@ -13,7 +13,8 @@ use satune_rewrites::{intrinsics, Trace};
 use serde_json::{json, Value};
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
-const CORES: TensorCores = TensorCores { mma: true, stmatrix: true, wgmma: true, multiprocessors: 3, tf32: true };
+const CORES: TensorCores =
+    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: 3, tf32: true };
 
 /// Numbers that look random.
 struct Dice(u64);
@@ -82,7 +83,6 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
         pairs: dice.pick(&[false, true]),
         matrices: if dice.roll(2) == 0 { vec![4] } else { vec![4, 2] },
         sets: vec![1, 2],
-        wgmma: false,
         min_blocks: vec![2],
         ..usual
     };

@@ -40,6 +40,12 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
         };
     }
     plan.k_part = part;
+    (refitted(plan, &small), small)
+}
+
+/// The plan with as many blocks as the problem's m, n and batch take.
+pub(super) fn refitted(mut plan: Plan, small: &Contraction) -> Plan {
+    let (m, n) = (small.extent(Axis::M), small.extent(Axis::N));
     let blocks = |extent: i64, tile: i64| (extent + tile - 1) / tile;
     let grouped: Vec<Axis> = plan.blocks.iter().filter(|l| l.group).map(|l| l.axis).collect();
     plan.blocks = plan
@@ -57,7 +63,7 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
             BlockLoop { extent, ..*l }
         })
         .collect();
-    (plan, small)
+    plan
 }
 
 /// Runs a plan on a small problem, by interpreter and in the simulator, and compares with the definition, bit for bit.
@@ -70,6 +76,11 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOpti
         Schedule::Mma(_) | Schedule::Wgmma(_) => return super::check_tensor::check(schedule, contraction),
         Schedule::Stream(_) => return Err(scheduled::ScheduledError::Kind.to_string()),
     };
+    if let Some(gather) = &contraction.gather {
+        let (plan, source, small) = super::check_gather::shrink(plan, contraction, gather)?;
+        let scheduled = scheduled::of_plan(&source, &plan, &small, options).map_err(|e| e.to_string())?;
+        return scheduled::check(&source, &scheduled, 0x5eed).map_err(|e| e.to_string());
+    }
     let (plan, small) = shrink(plan, contraction);
     let source = match &small.epilogue {
         Some(epilogue) => with_epilogue(epilogue, &small)?,

@@ -1,5 +1,6 @@
 //! The main job: a problem in, checked kernels of its best schedules out.
 mod check;
+mod check_gather;
 mod check_tensor;
 mod derivation;
 mod output;
@@ -78,10 +79,13 @@ pub fn limits(gpu: &Descriptor) -> Limits {
     }
 }
 
-/// The tensor cores of a GPU that schedules are made for. f32 operands are not rounded to tf32 unless a problem allows it.
+/// The tensor cores of a GPU that schedules are made for: `wmma` where there is no `mma.sync`. f32 operands are not rounded to
+/// tf32 unless a problem allows it.
 pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
+    let mma = gpu.cp_async && gpu.tensor.is_some_and(|t| t.mma_share > 0.0);
     TensorCores {
-        mma: gpu.tensor.is_some() && gpu.cp_async,
+        mma,
+        wmma: (gpu.tensor.is_some() && !mma).then(|| gpu.arch_number()),
         stmatrix: gpu.tma,
         wgmma: gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0),
         multiprocessors: gpu.sms,
@@ -204,7 +208,7 @@ pub fn explore_on<W: Explorable>(
         match result {
             Err(fault) => report.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
             Ok((scheduled, checked)) => {
-                let derivation = derivation::of(&space, &candidate.term);
+                let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
                 let rank = report.candidates.len() + 1;
                 let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
                 let parts = output::Parts {

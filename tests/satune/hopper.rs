@@ -410,6 +410,14 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
             DType::F32,
             WgmmaPlan { stages: 4, store: TileStore::Direct, ..base.clone() },
         ),
+        // 200 sums: what the producer leaves at 24 registers.
+        (
+            "wgmma_wide",
+            "NT",
+            DType::BF16,
+            DType::F32,
+            WgmmaPlan { tile: [256, 200, 64], store: TileStore::Direct, ..base.clone() },
+        ),
         ("wgmma_tall", "NT", DType::BF16, DType::BF16, WgmmaPlan { tile: [256, 128, 64], ..base.clone() }),
         (
             "wgmma_three",

@@ -2,6 +2,7 @@
 mod architecture;
 mod command;
 mod compiles;
+mod convolutions;
 mod cuda_worker;
 mod extraction;
 mod faults;
@@ -29,3 +30,4 @@ mod tilings;
 mod traces;
 mod tvm;
 mod why_not;
+mod wmma;

@@ -1,6 +1,9 @@
 //! What several tests need.
+use rand::SeedableRng;
+use satune::scheduled;
+use satune_extract::Counts;
 use satune_ir::term::*;
-use satune_ir::DType;
+use satune_ir::{interp, tvmscript, DType, Program};
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
 
 /// A GEMM or batched GEMM, operands of type `input`, sums of type `sum`.
@@ -30,5 +33,26 @@ pub fn kernels_of(plan: &Plan, contraction: &Contraction) -> satune::lower::prog
     match satune::scheduled::of_plan(&source(contraction), plan, contraction, &h200()) {
         Ok(scheduled) => scheduled.module,
         Err(error) => panic!("{error}\n{}", plan.describe().join("\n")),
+    }
+}
+
+/// Random schedules of a space: their traces are replayed on the source; the scheduled program means the same, bit for bit, by
+/// the interpreter; its kernels are clean in the simulator and compute the same.
+pub fn sampled_schedules_are_right(source: &Program, contraction: &Contraction, count: usize) {
+    let options = h200();
+    let space = space(contraction);
+    let counts = Counts::of(&space);
+    let mut rng = rand::rngs::StdRng::seed_from_u64(7);
+    for i in 0..count {
+        let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), contraction).unwrap();
+        let told = || plan.describe().join("\n");
+        let scheduled = scheduled::of_plan(source, &plan, contraction, &options)
+            .unwrap_or_else(|e| panic!("sample {i}: {e}\n{}", told()));
+        if let Err(difference) = interp::equal_on(source, &scheduled.program, i as u64) {
+            panic!("sample {i}: {difference}\n{}\n{}", told(), tvmscript::print(&scheduled.program));
+        }
+        if let Err(fault) = scheduled::check(source, &scheduled, i as u64) {
+            panic!("sample {i}: {fault}\n{}\n{}", told(), tvmscript::print(&scheduled.program));
+        }
     }
 }

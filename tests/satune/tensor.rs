@@ -232,18 +232,20 @@ fn random_plans_on_random_shapes_are_exact() {
     }
 }
 
-#[test]
-fn a_missing_wait_or_barrier_is_found() {
-    fn without(body: &mut Vec<Stmt>, drop: fn(&Stmt) -> bool) {
-        body.retain(|s| !drop(s));
-        for s in body {
-            match s {
-                Stmt::For { body, .. } => without(body, drop),
-                Stmt::If { then, .. } => without(then, drop),
-                _ => {}
-            }
+/// Leaves out statements.
+pub fn without(body: &mut Vec<Stmt>, drop: fn(&Stmt) -> bool) {
+    body.retain(|s| !drop(s));
+    for s in body {
+        match s {
+            Stmt::For { body, .. } => without(body, drop),
+            Stmt::If { then, .. } => without(then, drop),
+            _ => {}
         }
     }
+}
+
+#[test]
+fn a_missing_wait_or_barrier_is_found() {
     let g = Gemm::plain("gemm", [64, 64, 320], DType::F16, DType::F16, "NN");
     for drop in
         [|s: &Stmt| *s == Stmt::Barrier, |s: &Stmt| matches!(s, Stmt::AsyncWait(_)), |s: &Stmt| *s == Stmt::AsyncCommit]
@@ -254,7 +256,7 @@ fn a_missing_wait_or_barrier_is_found() {
     }
 }
 
-fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str], test: &str) -> Option<Vec<Compiled>> {
+pub fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str], test: &str) -> Option<Vec<Compiled>> {
     let source = satune::cuda::print(&module.kernels[0]);
     if let Some(folder) = std::env::var_os("SATUNE_TEST_TEXT") {
         let name = format!("{}.cu", g.name);

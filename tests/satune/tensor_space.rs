@@ -84,10 +84,11 @@ fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
 #[test]
 fn extraction_equals_brute_force_with_both_kinds() {
     let mut kinds = [0; 3];
-    for (i, (name, layout)) in [("h200", "TN"), ("a100", "NT"), ("h200", "NT"), ("v100", "NT")].into_iter().enumerate()
-    {
+    let bf16 = [("h200", "TN"), ("a100", "NT"), ("h200", "NT"), ("v100", "NT")].map(|(n, l)| (n, l, DType::BF16));
+    let cases = bf16.into_iter().chain([("t4", "TN", DType::F16)]);
+    for (i, (name, layout, operand)) in cases.enumerate() {
         let gpu = gpu(name);
-        let c = gemm(None, 128, [128, 100][i % 2], 256, DType::BF16, DType::F32, layout);
+        let c = gemm(None, 128, [128, 100][i % 2], 256, operand, DType::F32, layout);
         let space = small(&c, &gpu, i);
         let terms = space.programs(space.root);
         assert_eq!(Counts::of(&space).total(), terms.len().into(), "the count is not the number of programs");
@@ -241,8 +242,21 @@ fn the_models_counts_are_the_simulators() {
             DType::I32,
         ),
     ];
+    let wmma = |shape, operand| Mma::Wmma(Wmma::of(shape, operand).unwrap());
+    let wide = TensorPlan::plain([64, 64, 32], [32, 32], wmma(WmmaShape::M16N16, DType::F16), 2);
+    let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..wide.clone() };
+    let narrow = OperandPlan { order: CopyOrder::Columns, bytes: 8, sets: 1, ..wide.operands[0] };
+    let mma = mma.into_iter().chain([
+        half(wide.clone()),
+        half(TensorPlan { split_k: 2, tile: [64, 32, 32], warp: [16, 32], ..wide.clone() }),
+        half(TensorPlan { operands: [narrow; 2], ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M32N8, DType::F16), ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M8N32, DType::F16), ..staged }),
+        (TensorPlan { instruction: wmma(WmmaShape::M16N16, DType::I8), ..wide }, DType::I8, DType::I32, DType::I32),
+    ]);
     for (plan, operand, output, sum) in mma {
-        for layout in ["NN", "NT", "TN"] {
+        let along_k_alone = operand == DType::I8 && plan.instruction.wmma().is_some();
+        for layout in if along_k_alone { &["NT"][..] } else { &["NN", "NT", "TN"] } {
             let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
             c.c.dtype = if output == DType::F16 { DType::F32 } else { output };
             let schedule = Schedule::Mma(plan.clone());
@@ -342,7 +356,7 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
     assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
 }
 
-fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
+pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
     let problem = operators::parse(operator).unwrap();
     let request = Request { gpu: gpu(gpu_name), top, diverse, limit: MINUTE, compile: false };
     let report = explore(&problem, &request, &satune::progress::Quiet).unwrap();

@@ -1,30 +1,12 @@
 //! Programs sampled from spaces: their traces are replayed on the source program; the scheduled program means the same, bit
 //! for bit, by the interpreter; its kernels are clean in the simulator and compute the same.
 use crate::support::*;
-use rand::SeedableRng;
 use satune::scheduled;
-use satune_extract::Counts;
-use satune_ir::term::{Contraction, Plan};
-use satune_ir::{interp, tvmscript, DType};
+use satune_ir::term::Contraction;
+use satune_ir::DType;
 
 fn samples(contraction: &Contraction, count: usize) {
-    let source = source(contraction);
-    let options = h200();
-    let space = space(contraction);
-    let counts = Counts::of(&space);
-    let mut rng = rand::rngs::StdRng::seed_from_u64(7);
-    for i in 0..count {
-        let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), contraction).unwrap();
-        let told = || plan.describe().join("\n");
-        let scheduled = scheduled::of_plan(&source, &plan, contraction, &options)
-            .unwrap_or_else(|e| panic!("sample {i}: {e}\n{}", told()));
-        if let Err(difference) = interp::equal_on(&source, &scheduled.program, i as u64) {
-            panic!("sample {i}: {difference}\n{}\n{}", told(), tvmscript::print(&scheduled.program));
-        }
-        if let Err(fault) = scheduled::check(&source, &scheduled, i as u64) {
-            panic!("sample {i}: {fault}\n{}\n{}", told(), tvmscript::print(&scheduled.program));
-        }
-    }
+    sampled_schedules_are_right(&source(contraction), contraction, count);
 }
 
 #[test]

@@ -145,6 +145,23 @@ fn tvm_makes_the_same_programs() {
     compare("sampled", &all);
 }
 
+/// With tails of k, too, which `pad_einsum` fills.
+#[test]
+fn tvm_makes_the_same_convolutions() {
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    for operator in [
+        "conv2d:1,6,6,4,8,3,3,f32,pad=1",
+        "conv2d:2,7,9,3,5,3,2,f32,stride=2,pad=1",
+        "conv1d:2,20,8,12,5,f32,dilation=3,bias,relu",
+        "conv2d_transpose:1,4,5,4,8,3,3,f32,stride=2,pad=1,output_pad=1",
+    ] {
+        let problem = operators::parse(operator).unwrap();
+        all.extend(sampled(operator, &problem.program, &problem.contraction, 8, &mut seen));
+    }
+    assert!(all.iter().any(|s| s.trace.calls.iter().any(|c| c.op == "pad_einsum")), "k has no tail in any");
+    compare("convolutions", &all);
+}
+
 #[test]
 fn tvm_makes_the_same_streaming_programs() {
     let gpu = Descriptor::load("h200").unwrap();

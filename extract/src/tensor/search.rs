@@ -134,7 +134,8 @@ pub(crate) fn search<'s>(
             let Term::Tensor { node: kind, .. } = node else { continue };
             let bound = match kind {
                 TensorNode::Wgmma { stream_k, .. } => search.bound(class, rates.wgmma_share, *stream_k),
-                _ => search.bound(class, rates.mma_share, false),
+                TensorNode::Mma { op } => search.bound(class, rates.share(*op), false),
+                _ => continue,
             };
             outcome.looked.0 += 1;
             search.open(bound, class, Part::Blocks(node));

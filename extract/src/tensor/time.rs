@@ -11,7 +11,7 @@ mod share;
 mod wgmma;
 
 pub(super) use mma::{loop_issue, places, tensor_clocks, with_share};
-pub(super) use share::Share;
+pub(super) use share::{Share, WMMA_LOADS};
 
 use super::work::{self, Block};
 use super::{tiles, Kernel};
@@ -172,14 +172,25 @@ impl Inner {
     /// Counts a plan's block and what it takes.
     pub fn of(kernel: &Kernel<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
         let Some(rates) = gpu.tensor else {
-            return Err(Infeasible::TensorCores { instruction: "mma.sync", needs: "sm_80", arch: gpu.arch.clone() });
+            return Err(Infeasible::TensorCores { instruction: "wmma", needs: "sm_70", arch: gpu.arch.clone() });
         };
         let counts = work::block(kernel, gemm);
         let [m, n, k] = kernel.tile();
         let flop = (2 * m * n * k) as f64;
         let rate = rates.of(gemm.operand);
         match kernel {
-            Kernel::Mma(plan) => mma::inner(plan, gemm, gpu, &counts, flop / (rate * rates.mma_share)),
+            Kernel::Mma(plan) => {
+                let Some(tensor) = tensor_clocks(plan, gemm, gpu) else {
+                    let (instruction, needs) = match plan.instruction.wmma().map(|op| op.needs()) {
+                        Some(70) => ("wmma", "sm_70"),
+                        Some(72) => ("wmma of i8", "sm_72"),
+                        Some(_) => ("wmma of bf16", "sm_80"),
+                        None => ("mma.sync", "sm_80"),
+                    };
+                    return Err(Infeasible::TensorCores { instruction, needs, arch: gpu.arch.clone() });
+                };
+                mma::inner(plan, gemm, gpu, &counts, tensor)
+            }
             Kernel::Wgmma(plan) => {
                 if rates.wgmma_share <= 0.0 || !gpu.tma {
                     let arch = gpu.arch.clone();

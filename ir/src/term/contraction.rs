@@ -1,4 +1,5 @@
 //! What a contraction is: the statement whose schedules a space holds.
+use super::Gather;
 use crate::{BlockId, BufferId, DType};
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +65,10 @@ pub struct Contraction {
     /// them writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epilogue: Option<Epilogue>,
+    /// How its matrices lie in memory, where they are none there (a convolution). `block_name` is then the block of the
+    /// source, and operands name the buffers in memory, with the dimensions of their matrices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gather: Option<Box<Gather>>,
 }
 
 /// A chain of elementwise blocks that ends a contraction.
@@ -114,6 +119,7 @@ impl Contraction {
             c: operand(2, "C", false, [Axis::M, Axis::N], sum),
             accumulate: sum,
             epilogue: None,
+            gather: None,
         }
     }
 

@@ -4,6 +4,7 @@ mod contraction;
 mod display;
 mod enumerate;
 mod find;
+mod gather;
 mod language;
 mod plan;
 mod read;
@@ -16,6 +17,7 @@ pub mod tensor;
 
 pub use contraction::{Axis, AxisInfo, Contraction, Epilogue, OperandInfo, Side};
 pub use find::NotInSpace;
+pub use gather::{Dimension, Gather, Gathered, Places};
 pub use language::{state_of, IllFormed, Role, Term};
 pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging, Way};
 pub use read::Incomplete;

@@ -51,6 +51,7 @@ fn multiply(registry: &mut Registry, op: Mma) {
         Mma::Bf16 => ("bf16", "fp32"),
         Mma::Tf32 => ("tf32", "fp32"),
         Mma::S8 => ("int8", "int32"),
+        Mma::Wmma(_) => return,
     };
     let implementation = format!(
         "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    T.ptx_legacy.mma(\"m16n8k{k}\", \"row\", \"col\", \

@@ -4,6 +4,7 @@
 //! The calls come in the one order that TensorIR's conditions allow: caches while the nest is whole, then the loops,
 //! then the caches to their loops (innermost first: a copy moves only after its consumers did), then the schedules of the
 //! copies, and decompose_reduction last, since nothing above the update can be bound after it.
+use super::gather::GatherWriter;
 use super::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
@@ -44,6 +45,11 @@ impl Writer<'_> {
     fn write(&mut self) {
         let (plan, contraction) = (self.plan, self.contraction);
         self.named("get_sblock", [json!(contraction.block_name)], "block");
+        if let Some(gather) = &contraction.gather {
+            self.reindexed([contraction.a.index, contraction.b.index]);
+            self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
+        }
+        self.pad();
         let mut loops: Vec<String> = contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
         let main = if plan.split_k > 1 {
@@ -59,8 +65,10 @@ impl Writer<'_> {
             "block"
         };
         self.caches(main);
+        self.unpad();
+        self.inlined(contraction);
         if self.plan.accumulators {
-            self.inline_epilogue(self.contraction);
+            self.inline_epilogue(contraction);
         }
         let (m, n) = (self.split_axis(Axis::M), self.split_axis(Axis::N));
         let (k_outer, k_inner, k_step) = self.split_k();
@@ -84,6 +92,36 @@ impl Writer<'_> {
         if plan.split_k > 1 {
             // Last of all: it looks at every block of the scope anew, and proves less of guarded ones than is known.
             self.named("decompose_reduction", [var("block"), var("f_part")], "f_clear");
+        }
+    }
+
+    /// Whether k is padded with zeros to whole tiles. Then nothing in the k loop asks where k ends but the copies. Sums in the
+    /// result's own buffer would be read and written for the zeros, too; parts of a split k, and strips, end where they end.
+    fn pads(&self) -> bool {
+        let plan = self.plan;
+        let whole = plan.k_part % plan.k_tile.max(1) == 0;
+        !whole && plan.accumulators && plan.split_k == 1 && !plan.a.hoisted && !plan.b.hoisted
+    }
+
+    /// `pad_einsum` of k to whole tiles.
+    fn pad(&mut self) {
+        if !self.pads() {
+            return;
+        }
+        let k_tile = self.plan.k_tile;
+        let padding: Vec<i64> =
+            self.contraction.iters.iter().map(|(axis, _)| if *axis == Axis::K { k_tile } else { 1 }).collect();
+        self.call("pad_einsum", [var("block"), json!(padding)]);
+    }
+
+    /// The zeros are written where operands are copied, or read where none is.
+    fn unpad(&mut self) {
+        if !self.pads() {
+            return;
+        }
+        for side in [Side::A, Side::B] {
+            let padded = self.bound("get_sblock", [json!(format!("{}_pad", self.contraction.matrix(side)))], "padded");
+            self.call("compute_inline", [var(&padded)]);
         }
     }
 

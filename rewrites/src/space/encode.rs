@@ -22,13 +22,35 @@ pub enum EncodeError {
         /// What does not fit.
         reason: String,
     },
+    /// A sum of products, but neither a plain one nor a convolution.
+    #[error("{product}\n  as a convolution: {reason}")]
+    Convolution {
+        /// Why it is no plain product.
+        product: Box<EncodeError>,
+        /// What does not fit.
+        reason: String,
+    },
 }
 
-/// Reads the contraction off a program of one block, or of one and a chain of elementwise blocks after it.
+/// Reads the contraction off a program: of one block, of one and a chain of elementwise blocks after it, or of a convolution
+/// with its padding and such a chain.
 ///
 /// # Errors
 /// When the program is something else; the message says what does not fit.
 pub fn contraction(program: &Program) -> Result<Contraction, EncodeError> {
+    let error = match product(program) {
+        Ok(found) => return Ok(found),
+        Err(error) => error,
+    };
+    // Of a program without a sum of products there is nothing more to say.
+    if !super::gather::sums_products(program) {
+        return Err(error);
+    }
+    super::gather::read(program).map_err(|reason| EncodeError::Convolution { product: Box::new(error), reason })
+}
+
+/// A product whose indices are bare iterators.
+fn product(program: &Program) -> Result<Contraction, EncodeError> {
     let mut blocks: Vec<&Block> = Vec::new();
     collect_blocks(&program.body.block.body, &mut blocks);
     let Some((block, rest)) = blocks.split_first() else {
@@ -67,19 +89,24 @@ fn collect_blocks<'a>(stmt: &'a Stmt, out: &mut Vec<&'a Block>) {
     }
 }
 
-struct Reader<'a> {
-    program: &'a Program,
-    block: &'a Block,
+pub(super) struct Reader<'a> {
+    pub program: &'a Program,
+    pub block: &'a Block,
     /// The loops around it.
-    nest: &'a Stmt,
+    pub nest: &'a Stmt,
 }
 
 type Access = (BufferId, Vec<VarId>);
 
+/// A buffer, and the indices at which it is accessed.
+type Place<'a> = (BufferId, &'a [Expr]);
+
 impl Reader<'_> {
-    fn read(&self) -> Result<Contraction, String> {
+    pub fn read(&self) -> Result<Contraction, String> {
         self.loops()?;
-        let (c, a, b) = self.accesses()?;
+        let bare = |(buffer, indices): Place<'_>| bare(indices).map(|at| (buffer, at));
+        let [c, a, b] = sum_of_products(self.block)?;
+        let (c, a, b) = (bare(c)?, bare(a)?, bare(b)?);
         if a.0 == b.0 {
             return Err("both factors are the same buffer".into());
         }
@@ -164,6 +191,7 @@ impl Reader<'_> {
             iters,
             accumulate,
             epilogue: None,
+            gather: None,
         })
     }
 
@@ -191,41 +219,40 @@ impl Reader<'_> {
             }
         }
     }
-
-    /// (C, A, B) accesses of `C[..] = C[..] + A[..] * B[..]`.
-    fn accesses(&self) -> Result<(Access, Access, Access), String> {
-        let Some(init) = &self.block.init else { return Err("it has no init".into()) };
-        let Stmt::Store { value: zero, .. } = &**init else { return Err("its init is not one store".into()) };
-        let is_zero = match zero {
-            Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
-            Expr::Int(value, _) => *value == 0,
-            _ => false,
-        };
-        if !is_zero {
-            return Err("its init is not 0".into());
-        }
-        let Stmt::Store { buffer, indices, value } = &*self.block.body else {
-            return Err("its body is not one store".into());
-        };
-        let c = (*buffer, bare(indices)?);
-        let Expr::Binary(BinOp::Add, left, right) = value else { return Err("its body is not a sum".into()) };
-        let is_c = |e: &Expr| matches!(e, Expr::Load(b, i) if b == buffer && i == indices);
-        let product = match (is_c(left), is_c(right)) {
-            (true, _) => right,
-            (_, true) => left,
-            _ => return Err("its body does not add to the result".into()),
-        };
-        let Expr::Binary(BinOp::Mul, a, b) = &**product else {
-            return Err("what it adds is not a product".into());
-        };
-        Ok((c, factor(a)?, factor(b)?))
-    }
 }
 
-fn factor(expr: &Expr) -> Result<Access, String> {
+/// Accesses of C, A and B of `C[..] = C[..] + A[..] * B[..]`.
+pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
+    let Some(init) = &block.init else { return Err("it has no init".into()) };
+    let Stmt::Store { value: zero, .. } = &**init else { return Err("its init is not one store".into()) };
+    let is_zero = match zero {
+        Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
+        Expr::Int(value, _) => *value == 0,
+        _ => false,
+    };
+    if !is_zero {
+        return Err("its init is not 0".into());
+    }
+    let Stmt::Store { buffer, indices, value } = &*block.body else {
+        return Err("its body is not one store".into());
+    };
+    let Expr::Binary(BinOp::Add, left, right) = value else { return Err("its body is not a sum".into()) };
+    let is_c = |e: &Expr| matches!(e, Expr::Load(b, i) if b == buffer && i == indices);
+    let product = match (is_c(left), is_c(right)) {
+        (true, _) => right,
+        (_, true) => left,
+        _ => return Err("its body does not add to the result".into()),
+    };
+    let Expr::Binary(BinOp::Mul, a, b) = &**product else {
+        return Err("what it adds is not a product".into());
+    };
+    Ok([(*buffer, indices), factor(a)?, factor(b)?])
+}
+
+fn factor(expr: &Expr) -> Result<Place<'_>, String> {
     match expr {
         Expr::Cast(_, inner) => factor(inner),
-        Expr::Load(buffer, indices) => Ok((*buffer, bare(indices)?)),
+        Expr::Load(buffer, indices) => Ok((*buffer, indices)),
         _ => Err("a factor is not an element of a buffer".into()),
     }
 }

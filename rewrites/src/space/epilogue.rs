@@ -1,8 +1,11 @@
 //! The elementwise blocks after a contraction: which of them a write-back of sums can compute.
 use super::stream::read;
-use satune_ir::term::stream::{Access, BlockKind};
+use satune_ir::term::stream::{Access, BlockKind, Stream};
 use satune_ir::term::{Axis, Contraction, Epilogue, OperandInfo};
-use satune_ir::{tvmscript, BufferId, Program};
+use satune_ir::{tvmscript, BufferId, Program, Stmt};
+
+/// The axis of each dimension of the result, and its extent.
+type Dims = [(Axis, i64)];
 
 /// Reads the chain after the contraction; returns it with what its last block writes.
 ///
@@ -10,34 +13,64 @@ use satune_ir::{tvmscript, BufferId, Program};
 /// What does not fit, for people.
 pub(super) fn read(program: &Program, contraction: &Contraction) -> Result<(Epilogue, OperandInfo), String> {
     let stream = read::stream(program, Vec::new()).map_err(|e| e.to_string())?;
-    let Some((sum, chain)) = stream.blocks.split_first() else { return Err("there is no block".into()) };
-    let dims = &contraction.c.dims;
+    let Some(sum) = stream.blocks.first() else { return Err("there is no block".into()) };
+    let dims: Vec<(Axis, i64)> = contraction.c.dims.iter().map(|a| (*a, contraction.extent(*a))).collect();
+    chain(program, &stream, 1, sum.write.buffer, &dims)
+}
+
+/// Reads the chain after block number `at`, which makes `sums`.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn after(
+    program: &Program,
+    at: usize,
+    sums: BufferId,
+    dims: &Dims,
+) -> Result<(Epilogue, OperandInfo), String> {
+    let mut rest = program.clone();
+    if let Stmt::Seq(parts) = &mut *rest.body.block.body {
+        parts.drain(..=at);
+    }
+    let stream = read::stream(&rest, Vec::new()).map_err(|e| e.to_string())?;
+    let name = &program.buffer(sums).name;
+    let before = stream.buffers.iter().position(|b| b.name == *name);
+    let before = before.ok_or_else(|| format!("no block reads buffer `{name}`"))?;
+    chain(program, &stream, 0, before, dims)
+}
+
+/// Reads the blocks from number `first` on; the first of them reads buffer `before`.
+fn chain(
+    program: &Program,
+    stream: &Stream,
+    first: usize,
+    mut before: usize,
+    dims: &Dims,
+) -> Result<(Epilogue, OperandInfo), String> {
     let operand = |access: &Access| -> Result<OperandInfo, String> {
         let buffer = &stream.buffers[access.buffer];
-        let axes: Option<Vec<Axis>> = access.dims.iter().map(|d| d.and_then(|i| dims.get(i).copied())).collect();
-        let dims = axes.ok_or_else(|| format!("an index of buffer `{}` is a constant", buffer.name))?;
+        let axes: Option<Vec<Axis>> = access.dims.iter().map(|d| d.and_then(|i| dims.get(i).map(|x| x.0))).collect();
+        let mut dims = axes.ok_or_else(|| format!("an index of buffer `{}` is a constant", buffer.name))?;
+        // Digits of one axis are one dimension.
+        dims.dedup();
         let id = program.buffers.iter().position(|b| b.name == buffer.name).unwrap_or_default();
         let buffer_id = BufferId(u32::try_from(id).unwrap_or_default());
         Ok(OperandInfo { buffer: buffer_id, name: buffer.name.clone(), dtype: buffer.dtype, index: 0, dims })
     };
-    let mut before = sum.write.buffer;
     let mut epilogue =
         Epilogue { script: tvmscript::print(program), blocks: Vec::new(), between: Vec::new(), reads: Vec::new() };
     let mut result = None;
-    for (number, b) in chain.iter().enumerate() {
+    for (number, b) in stream.blocks.iter().enumerate().skip(first) {
         let name = &b.name;
         let plain: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
-        let same = b.iters.iter().map(|i| i.extent).eq(dims.iter().map(|a| contraction.extent(*a)));
+        let same = b.iters.iter().map(|i| i.extent).eq(dims.iter().map(|d| d.1));
         if b.kind != BlockKind::Map || !same || b.write.dims != plain {
             return Err(format!("block `{name}` is no map over the elements of the result"));
         }
         let between = &stream.buffers[before];
         let takes = b.reads.iter().any(|r| r.buffer == before && r.dims == plain);
-        let others = stream
-            .blocks
-            .iter()
-            .enumerate()
-            .any(|(i, o)| i != number + 1 && o.reads.iter().any(|r| r.buffer == before));
+        let others =
+            stream.blocks.iter().enumerate().any(|(i, o)| i != number && o.reads.iter().any(|r| r.buffer == before));
         if !takes || others || between.param {
             return Err(format!("buffer `{}` is not read by block `{name}` alone, element by element", between.name));
         }

@@ -6,6 +6,7 @@ mod derive_tensor;
 mod encode;
 mod engine;
 mod epilogue;
+mod gather;
 mod menu;
 pub mod rules;
 pub mod stream;

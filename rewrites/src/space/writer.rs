@@ -16,6 +16,11 @@ impl Draft {
         self.calls.extend(calls);
     }
 
+    /// The calls so far.
+    pub(in crate::space) fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
     pub(in crate::space) fn finish(self) -> Trace {
         Trace { calls: self.calls }
     }
@@ -87,13 +92,18 @@ pub(in crate::space) trait TraceWriter {
 
     /// The elementwise blocks after the contraction go into the last of them, and that one into the write-back of the sums.
     fn inline_epilogue(&mut self, contraction: &Contraction) {
-        let Some((last, others)) = contraction.epilogue.as_ref().and_then(|e| e.blocks.split_last()) else { return };
-        for name in others {
-            self.named("get_sblock", [json!(name)], "inlined");
-            self.call("compute_inline", [var("inlined")]);
+        let mut blocks = Vec::new();
+        if contraction.gather.is_some() {
+            blocks.push("c_scatter".to_string());
         }
-        self.named("get_sblock", [json!(last)], "epilogue");
-        self.call("reverse_compute_inline", [var("epilogue")]);
+        for name in contraction.epilogue.iter().flat_map(|e| &e.blocks) {
+            blocks.push(self.bound("get_sblock", [json!(name)], "map"));
+        }
+        let Some((last, others)) = blocks.split_last() else { return };
+        for block in others {
+            self.call("compute_inline", [var(block)]);
+        }
+        self.call("reverse_compute_inline", [var(last)]);
     }
 
     /// The second kernel of a split reduction: one thread per result adds the parts in `block`. `copy`: the block that

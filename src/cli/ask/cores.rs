@@ -273,7 +273,7 @@ impl Asked<'_> {
         let element = i64::from(info.dtype.bytes());
         if let Some(vector) = o.fill.map(i64::from) {
             self.ask(copy_bytes(side, vector, element));
-            self.ask(copy_rows(side, vector, self.c.extent(if along_k { Axis::K } else { side.spatial() })));
+            self.ask(copy_rows(side, vector, self.c.row(side)));
             if let Some(run) = if along_k { k } else { spatial } {
                 self.ask(copy_runs(side, vector, run));
             }
@@ -306,7 +306,7 @@ impl Asked<'_> {
         let Some(vector) = self.fixed.store.map(i64::from) else { return };
         self.ask(store_along(vector, self.fixed.accumulators != Some(false), self.c));
         self.ask(store_bytes(vector, self.c.c.dtype.bytes().into()));
-        self.ask(store_rows(vector, self.c.extent(Axis::N)));
+        self.ask(store_rows(vector, self.c.result_row()));
         if let Some(registers) = self.fixed.registers {
             self.ask(store_divides(vector, registers.n));
         }

@@ -144,6 +144,9 @@ impl<'a> Emitter<'a> {
             what: format!("buffer {} has no place: its use", self.program.buffer(buffer).name),
         })?;
         let mut form = layout.flatten(at);
+        if self.is_global(buffer) {
+            form = form.joined(&self.nest.ranges);
+        }
         if let Some((slot, len)) = self.rings.get(&buffer) {
             form = form.plus(&Linear::var(*slot), *len);
         }

@@ -80,13 +80,15 @@ impl Emitter<'_> {
     /// (array, position, condition beyond which zeros are copied) of what a leaf copies.
     fn as_copy(&self, leaf: &Leaf, known: &[Pred]) -> Result<Option<(ArrayId, Linear, Vec<Pred>)>, LowerError> {
         let ranges = &self.nest.ranges;
-        let (load, clauses) = match &leaf.value {
-            Expr::Select { cond, then, otherwise, .. } => match (Pred::clauses(cond, ranges), otherwise.as_ref()) {
-                (Some(list), Expr::Float(0, _) | Expr::Int(0, _)) => (then.as_ref(), list),
+        let (mut load, mut clauses) = (&leaf.value, Vec::new());
+        // One padding may stand around another.
+        while let Expr::Select { cond, then, otherwise, .. } = load {
+            match (Pred::clauses(cond, ranges), otherwise.as_ref()) {
+                (Some(list), Expr::Float(0, _) | Expr::Int(0, _)) => join(&mut clauses, list),
                 _ => return Ok(None),
-            },
-            other => (other, Vec::new()),
-        };
+            }
+            load = then.as_ref();
+        }
         let (Expr::Load(b, _), [(_, at)]) = (load, leaf.reads.as_slice()) else { return Ok(None) };
         if self.program.buffer(*b).dtype != self.program.buffer(leaf.target).dtype {
             return Ok(None);

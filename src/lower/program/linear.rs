@@ -322,6 +322,39 @@ impl Linear {
         Linear::atom(Atom::Mod(Box::new(rest), d))
     }
 
+    /// The form with quotients and remainders of one number put together again, `x // d * (c d) + x % d * c` as `x * c`: so
+    /// it is with the address of an element whose indices are digits of one index.
+    pub fn joined(&self, ranges: &Ranges) -> Linear {
+        // `x % f // d` is a remainder of the quotient.
+        let inner = self.terms.iter().find_map(|(atom, c)| {
+            let Atom::Div(l, d) = atom else { return None };
+            match (l.terms.as_slice(), l.constant) {
+                ([(Atom::Mod(x, f), 1)], 0) if f % d == 0 => {
+                    Some((atom, *c, x.divided(*d, ranges).remainder(f / d, ranges)))
+                }
+                _ => None,
+            }
+        });
+        if let Some((atom, c, turned)) = inner {
+            let mut out = self.clone();
+            out.add_term(atom.clone(), c.saturating_neg());
+            return out.plus(&turned, c).joined(ranges);
+        }
+        let pair = self.terms.iter().find_map(|(rest, c)| {
+            let Atom::Mod(whole, d) = rest else { return None };
+            let quotient = self.terms.iter().find(|(atom, of)| match atom {
+                Atom::Div(l, by) => *of == c.saturating_mul(*d) && by % d == 0 && l.divided(by / d, ranges) == **whole,
+                _ => false,
+            });
+            quotient.map(|(quotient, of)| (quotient, *of, rest, *c, whole))
+        });
+        let Some((quotient, of, rest, c, whole)) = pair else { return self.clone() };
+        let mut out = self.clone();
+        out.add_term(quotient.clone(), of.saturating_neg());
+        out.add_term(rest.clone(), c.saturating_neg());
+        out.plus(whole, c).joined(ranges)
+    }
+
     /// The linear form of an integer expression. None for what has none (loads, selections, ...).
     pub fn of_expr(e: &Expr, ranges: &Ranges) -> Option<Linear> {
         match e {
@@ -463,6 +496,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The address of an element at the digits of one index, as a convolution's weights are.
+    #[test]
+    fn digits_of_one_index_are_joined() {
+        let ranges: Ranges = [(VarId(0), (0, 8)), (VarId(1), (0, 127)), (VarId(2), (0, 63))].into();
+        let k = v(0).scaled(16).plus(&v(1).divided(8, &ranges), 1);
+        let digits = [
+            (k.divided(24, &ranges), 1536),
+            (k.divided(8, &ranges).remainder(3, &ranges), 512),
+            (k.remainder(8, &ranges), 64),
+        ];
+        let address = digits.iter().fold(v(2), |sum, (digit, c)| sum.plus(digit, *c));
+        assert_eq!(address.joined(&ranges), v(2).plus(&k, 64));
+        // So are those of a thread's number that was split and fused again.
+        let row = v(1).divided(32, &ranges).scaled(8).plus(&v(1).remainder(32, &ranges).divided(4, &ranges), 1);
+        assert_eq!(row.joined(&ranges), v(1).divided(4, &ranges));
+        // Digits of two indices stay apart.
+        let other = v(0).divided(3, &ranges).scaled(3).plus(&v(1).remainder(3, &ranges), 1);
+        assert_eq!(other.joined(&ranges), other);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Matrix products on tensor cores: from a short description of a schedule to kernels.
 //!
-//! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later), [`WgmmaPlan`] how on `wgmma`
+//! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later) or `wmma`, [`WgmmaPlan`] how on `wgmma`
 //! (sm_90a); they and their legality are [`satune_ir::term::tensor`]'s. Both give a [`TensorModule`]: kernels to be launched in order, and the operands that each takes.
 //! `docs/TENSOR.md` describes the schedules.
 mod epilogue;
@@ -11,6 +11,7 @@ mod stream_k;
 mod tile;
 mod wgmma;
 mod wgmma_store;
+mod wmma_store;
 
 pub use crate::kernel::Mma;
 pub use satune_ir::term::tensor::{

@@ -59,9 +59,11 @@ pub enum TensorError {
     /// The way through shared memory is not open.
     #[error("C cannot be stored by way of shared memory: {0}")]
     Store(&'static str),
-    /// `wgmma` reads other types than 16-bit ones along k only.
-    #[error("wgmma reads {operand:?} only along k: {side} is stored across it")]
+    /// Types that are read along k only.
+    #[error("{instruction} reads {operand:?} only along k: {side} is stored across it")]
     Order {
+        /// Instruction.
+        instruction: &'static str,
         /// Operand type.
         operand: DType,
         /// A or B.

@@ -78,6 +78,9 @@ impl Gemm {
     /// Where it has further axes, operands of two types, a result stored by columns, or types that no instruction takes.
     pub fn of(contraction: &Contraction) -> Result<Gemm, NotGemm> {
         let no = |reason: &str| Err(NotGemm(reason.into()));
+        if contraction.gather.is_some() {
+            return no("its operands are no matrices in memory, but gathered (a convolution)");
+        }
         if contraction.batch().count() > 0 || contraction.outer_reduce().count() > 0 {
             return no("it has axes beside m, n and k");
         }

@@ -15,7 +15,7 @@ use std::fmt;
 /// A decision about a block on tensor cores; the body is what is decided after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TensorNode {
-    /// The grid is made of blocks whose warps multiply by `mma.sync`; how many is decided when the tile is dealt out.
+    /// The grid is made of blocks whose warps multiply by `mma.sync` or `wmma`; how many is decided when the tile is dealt out.
     Mma {
         /// Instruction.
         op: Mma,
@@ -203,8 +203,8 @@ pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<Stat
     let fits = match (matrix, stage) {
         (Matrix::Mma(way), TensorStage::Warp { op, grid, rolls }) => {
             state.team == Team::Warp(32)
-                && state.tile.m % 16 == 0
-                && state.tile.n % 16 == 0
+                && state.tile.m % op.block()[0] == 0
+                && state.tile.n % op.block()[1] == 0
                 && state.tile.k % i64::from(op.k()) == 0
                 && (rolls || !way.rolled)
                 && (grid || way.m_outer)
@@ -330,6 +330,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
 impl fmt::Display for TensorNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            TensorNode::Mma { op: Mma::Wmma(op) } => write!(f, "cta:wmma:{:?}:{:?}", op.shape, op.operand),
             TensorNode::Mma { op } => write!(f, "cta:mma:{op:?}"),
             TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k } => {
                 write!(f, "cta:wgmma:{consumers}{}", if *ping_pong { ":in-turn" } else { "" })?;

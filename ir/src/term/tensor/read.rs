@@ -166,6 +166,10 @@ impl Parts {
 
     fn take(&mut self, node: &TensorNode) {
         match *node {
+            // Its only layout, whether the ways are decided or not.
+            TensorNode::Mma { op: Mma::Wmma(_) } => {
+                self.operands.iter_mut().for_each(|o| o.layout = TileLayout::Padded)
+            }
             TensorNode::Mma { .. } | TensorNode::Consumers { .. } => {}
             TensorNode::Wgmma { blocks, cluster, stream_k, .. } => self.grid = Some((blocks, cluster, stream_k)),
             TensorNode::Store { store, .. } => self.store = Some(store),
@@ -187,7 +191,7 @@ fn raster(blocks: &[BlockLoop]) -> Raster {
 }
 
 impl Mma {
-    /// The instruction for operands of a type.
+    /// The instruction of `mma.sync` for operands of a type.
     pub fn of(operand: crate::DType) -> Option<Mma> {
         [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8].into_iter().find(|op| op.operand() == operand)
     }

@@ -103,7 +103,7 @@ impl WgmmaPlan {
 
     /// Registers of a producer's and of a consumer's thread, where they part with the launch's.
     pub fn registers(&self) -> Option<(u32, u32)> {
-        registers(self.consumers)
+        registers(self.consumers, self.row_blocks() * self.tile[1] / 2)
     }
 
     /// Shared memory per block, bytes.
@@ -196,12 +196,21 @@ fn parts(consumers: u32, ping_pong: bool) -> i64 {
     }
 }
 
-fn registers(consumers: u32) -> Option<(u32, u32)> {
-    match consumers {
-        1 => None,
-        2 => Some((40, 232)),
-        _ => Some((32, 160)),
+/// Registers of a thread beside its sums: addresses, counters, parities (from machine code).
+const BESIDE_SUMS: i64 = 40;
+
+/// `setmaxnreg` of the producer and of consumers with so many sums: the producer keeps as many of 40, 32 and 24 as leaves consumers
+/// what they need. Each is a multiple of 8 from 24 to 240, and together they have what the launch gave to all (PTX ISA,
+/// `setmaxnreg`). `None`: one consumer keeps what the launch gives.
+fn registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
+    if consumers < 2 {
+        return None;
     }
+    let groups = consumers + 1;
+    let given = 65536 / (groups * GROUP as u32) / 8 * 8 * groups;
+    let of = |producer: u32| (producer, ((given - producer) / consumers / 8 * 8).min(240));
+    let enough = |budget: &(u32, u32)| sums + BESIDE_SUMS <= i64::from(budget.1);
+    Some([40, 32, 24].map(of).into_iter().find(enough).unwrap_or_else(|| of(24)))
 }
 
 /// Whether `wgmma` multiplies operands of a type.
@@ -217,7 +226,7 @@ pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
     }
     for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
         if across && gemm.operand.bytes() != 2 {
-            return Err(TensorError::Order { operand: gemm.operand, side });
+            return Err(TensorError::Order { instruction: "wgmma", operand: gemm.operand, side });
         }
     }
     Ok(())
@@ -330,9 +339,32 @@ pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, tile_n: i64) -> Resu
 /// A consumer's sums fit its registers.
 pub fn sums([m, n, _]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
     let row_blocks = m * parts(consumers, ping_pong) / i64::from(consumers.max(1)) / 64;
-    let (sums, most) = (row_blocks * n / 2, registers(consumers).map_or(255, |r| i64::from(r.1)) - 40);
+    let sums = row_blocks * n / 2;
+    let most = registers(consumers, sums).map_or(255, |r| i64::from(r.1)) - BESIDE_SUMS;
     if sums > most {
         return Err(TensorError::Accumulators(sums, most));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn register_budgets_are_legal_and_follow_from_the_sums() {
+        let budgets = |consumers, sums: [i64; 3]| sums.map(|sums| registers(consumers, sums).unwrap());
+        assert_eq!(budgets(2, [128, 192, 200]), [(40, 232), (40, 232), (24, 240)]);
+        assert_eq!(budgets(3, [64, 112, 120]), [(40, 152), (40, 152), (32, 160)]);
+        assert_eq!(registers(1, 128), None);
+        for consumers in [2, 3] {
+            for sums in 0..256 {
+                let (producer, each) = registers(consumers, sums).unwrap();
+                assert!(producer % 8 == 0 && each % 8 == 0 && producer >= 24 && each <= 240);
+                // What threads hold of the file at launch is what they may hold of it later.
+                let threads = 128 * (consumers + 1);
+                assert!(128 * (producer + consumers * each) <= 65536 / threads / 8 * 8 * threads);
+            }
+        }
+    }
 }

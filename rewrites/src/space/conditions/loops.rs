@@ -39,8 +39,14 @@ pub fn long_parts(k: i64, parts: i64, longest: i64) -> Held {
 
 /// The second kernel adds the parts of sums over one axis.
 pub fn one_kernel_parts(contraction: &Contraction) -> Held {
-    let why = "adds over one axis, and this program reduces over several";
-    unless(contraction.outer_reduce().count() == 0, Refusal::OneKernelParts(why))
+    let refuse = |why| Err(Refusal::OneKernelParts(why));
+    if contraction.gather.is_some() {
+        return refuse("writes a matrix, and this program's result is none in memory (a convolution)");
+    }
+    if contraction.outer_reduce().count() > 0 {
+        return refuse("adds over one axis, and this program reduces over several");
+    }
+    Ok(())
 }
 
 /// After the products of single threads the second kernel only adds; after those of tensor cores it applies the
@@ -53,8 +59,9 @@ pub fn plain_parts(contraction: &Contraction) -> Held {
 /// Sums are kept in the result's own buffer neither as parts nor under an epilogue, which would be a kernel of its own.
 pub fn in_place(partial: bool, contraction: &Contraction) -> [Held; 2] {
     let parts = "the partial sums of a split k are kept in registers, never in global memory";
-    let epilogue = "sums in global memory would leave the epilogue a kernel of its own";
-    [unless(!partial, Refusal::InPlace(parts)), unless(contraction.epilogue.is_none(), Refusal::InPlace(epilogue))]
+    let epilogue =
+        "sums in global memory would leave the epilogue, or a convolution's order of results, a kernel of its own";
+    [unless(!partial, Refusal::InPlace(parts)), unless(!contraction.finishes(), Refusal::InPlace(epilogue))]
 }
 
 /// The group divides the blocks along its axis into more than one, and there are several blocks across.

@@ -188,7 +188,7 @@ impl MmaWriter<'_> {
         };
         let run = span * chunk;
         let place = match plan.layout {
-            TileLayout::Plain => return,
+            TileLayout::Plain | TileLayout::Padded => return,
             TileLayout::Xor(_) => format!("(c // {chunk} ^ {key}) % {span}"),
             TileLayout::Rotate(_) => format!("(c // {chunk} + {key}) % {span}"),
         };

@@ -45,6 +45,7 @@ pub enum Untraced {
 pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Trace, Untraced> {
     let gemm = Gemm::of(contraction)?;
     match schedule {
+        Schedule::Mma(plan) if plan.instruction.wmma().is_some() => Err(Untraced::Decision("fragments of wmma")),
         Schedule::Mma(plan) => mma::trace(plan, &gemm, contraction),
         Schedule::Wgmma(plan) => wgmma::trace(plan, &gemm, contraction),
         Schedule::Cores(_) | Schedule::Stream(_) => Err(Untraced::Kind),

@@ -58,8 +58,7 @@ impl Rule for SplitCopy {
         let operand = engine.contraction.operand(side);
         let bytes = i64::from(operand.dtype.bytes());
         let along_k = operand.contiguous_along(Axis::K);
-        let contiguous = if along_k { Axis::K } else { side.spatial() };
-        let row = engine.contraction.extent(contiguous);
+        let row = engine.contraction.row(side);
         let same_rows = matches!(state.place(side), Place::Shared(layout) if layout.k_major != along_k);
         for vector in WIDTHS {
             let wide = engine.holds(Condition::CopyBytes, copy_bytes(side, vector, bytes))

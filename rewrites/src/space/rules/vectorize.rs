@@ -7,7 +7,7 @@ use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
 /// Widths, elements, in which the register tile's rows can be stored: up to 16 bytes, dividing the tile and C's rows.
 pub(super) fn store_widths(engine: &Engine<'_>, state: &State) -> Vec<i64> {
     let c = &engine.contraction.c;
-    let row = engine.contraction.extent(Axis::N);
+    let row = engine.contraction.result_row();
     WIDTHS
         .into_iter()
         .filter(|w| {

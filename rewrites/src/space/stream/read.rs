@@ -33,10 +33,10 @@ pub(in crate::space) fn stream(program: &Program, inlined: Vec<Inlining>) -> Res
     Ok(stream)
 }
 
-type Loops = Vec<(satune_ir::VarId, i64)>;
+pub(in crate::space) type Loops = Vec<(satune_ir::VarId, i64)>;
 
 /// The loops of a nest with one block, and the block.
-fn nest(stmt: &Stmt) -> Result<(Loops, &BlockRealize), StreamError> {
+pub(in crate::space) fn nest(stmt: &Stmt) -> Result<(Loops, &BlockRealize), StreamError> {
     let mut loops = Vec::new();
     let mut current = stmt;
     loop {
@@ -61,7 +61,7 @@ fn nest(stmt: &Stmt) -> Result<(Loops, &BlockRealize), StreamError> {
 }
 
 /// The loops are one per iterator, each over the whole of it. Returns the iterators in the order of their loops.
-fn plain(loops: &Loops, r: &BlockRealize) -> Result<Vec<usize>, String> {
+pub(in crate::space) fn plain(loops: &Loops, r: &BlockRealize) -> Result<Vec<usize>, String> {
     let iters = &r.block.iter_vars;
     let of_loop = |(var, extent): &(satune_ir::VarId, i64)| {
         r.iter_values.iter().zip(iters).position(|(value, iter)| {

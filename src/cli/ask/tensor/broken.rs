@@ -85,7 +85,16 @@ impl Products {
     pub fn outside(&self, kind: Kind, fixed: &Fixed) -> Vec<String> {
         let menu = &self.menu;
         let mut out = Vec::new();
-        let offered = if kind == Kind::Mma { menu.mma } else { menu.wgmma };
+        let wmma = !menu.wmma.is_empty();
+        let offered = match (kind, fixed.mma.instruction) {
+            (Kind::Mma, Some(Mma::Wmma(op))) if !menu.wmma.contains(&op) => {
+                out.push(format!("the instruction {op}: it is offered where the GPU has it and no mma.sync"));
+                return out;
+            }
+            (Kind::Mma, Some(op)) => op.wmma().is_some() || menu.mma,
+            (Kind::Mma, None) => menu.mma || wmma,
+            _ => menu.wgmma,
+        };
         if !offered {
             let there = if kind == Kind::Mma { self.cores.mma } else { self.cores.wgmma };
             let operand = self.gemm.operand;
@@ -209,15 +218,24 @@ impl Products {
         refused(&self.wgmma_plans(fixed), &conditions)
     }
 
+    /// The instruction on offer for the operands.
+    fn usual_instruction(&self) -> Option<Mma> {
+        match self.menu.wmma.first() {
+            Some(op) if !self.menu.mma => Some(Mma::Wmma(*op)),
+            _ => Mma::of(self.gemm.operand),
+        }
+    }
+
     fn mma_plans(&self, fixed: &Fixed) -> Vec<TensorPlan> {
         let f = &fixed.mma;
-        let Some(instruction) = f.instruction.or(Mma::of(self.gemm.operand)) else { return Vec::new() };
+        let Some(instruction) = f.instruction.or_else(|| self.usual_instruction()) else { return Vec::new() };
+        let is_wmma = instruction.wmma().is_some();
         let ks = fixed.k.map_or_else(|| self.menu.tile_k.clone(), |k| vec![k]);
         let threads = fixed.threads.map_or_else(|| self.menu.threads.clone(), |t| vec![t]);
         let way = |side: usize| {
             let (way, usual) = (&f.ways[side], OperandPlan::default());
             OperandPlan {
-                layout: way.layout.unwrap_or(TileLayout::Plain),
+                layout: way.layout.unwrap_or(if is_wmma { TileLayout::Padded } else { TileLayout::Plain }),
                 bytes: way.bytes.unwrap_or(usual.bytes),
                 order: way.order.unwrap_or(usual.order),
                 rolled: way.rolled.unwrap_or(usual.rolled),
@@ -227,6 +245,8 @@ impl Products {
                 sets: way.sets.unwrap_or(1),
             }
         };
+        let staged = is_wmma && fixed.split.unwrap_or(1) == 1;
+        let usual_store = if staged { Store::Shared { stmatrix: false } } else { Store::Direct };
         let mut plans = Vec::new();
         for tile in self.tiles(fixed) {
             let warps = |threads: u32| {
@@ -243,7 +263,7 @@ impl Products {
                     (plan.order.columns, plan.order.pairs) = (f.columns.unwrap_or(false), f.pairs.unwrap_or(false));
                     (plan.slack, plan.rolled) = (f.slack.unwrap_or(0), f.rolled.unwrap_or(false));
                     (plan.operands, plan.split_k) = ([way(0), way(1)], fixed.split.unwrap_or(1));
-                    (plan.store, plan.min_blocks) = (f.store.unwrap_or(Store::Direct), f.min_blocks.flatten());
+                    (plan.store, plan.min_blocks) = (f.store.unwrap_or(usual_store), f.min_blocks.flatten());
                     plan
                 }));
             }
@@ -260,22 +280,22 @@ impl Products {
         };
         let conditions: Vec<Condition<'_, TensorPlan>> = vec![
             Box::new(|p| mma::operands(gemm, p.instruction)),
-            Box::new(|p| mma::warps([p.tile[0], p.tile[1]], p.warp)),
+            Box::new(|p| mma::warps(p.instruction, [p.tile[0], p.tile[1]], p.warp)),
             Box::new(|p| mma::whole_steps(p.instruction, p.tile[2])),
             Box::new(|p| mma::threads(p.threads())),
             Box::new(|p| mma::rows(gemm, p.tile, p.operands)),
-            Box::new(|p| mma::ring(gemm, p.tile, p.stages)),
+            Box::new(|p| mma::ring(gemm, p.instruction, p.tile, p.stages)),
             Box::new(move |p| mma::shared_fits(p.shared_bytes(gemm), limits.shared_bytes)),
             Box::new(move |p| way(p, Side::A)),
             Box::new(move |p| way(p, Side::B)),
-            Box::new(|p| mma::instructions(p.warp, p.order)),
+            Box::new(|p| mma::instructions(p.instruction, p.warp, p.order)),
             Box::new(|p| mma::k_loop(p.instruction, p.tile[2], (p.stages, p.slack), p.rolled, mma::sets(&p.operands))),
             Box::new(|p| mma::split(gemm, p.tile[2], p.split_k)),
             Box::new(move |p| mma::whole_parts(gemm, part, p.tile[2])),
-            Box::new(|p| mma::store(gemm, p.store, p.split_k > 1, p.tile, p.stages)),
+            Box::new(|p| mma::store(gemm, p.instruction, p.store, p.split_k > 1, p.tile, p.stages)),
             Box::new(move |p| {
                 let bytes = p.operands.map(|o| o.bytes);
-                let need = mma::least_registers(gemm, p.tile, p.warp, p.threads(), bytes);
+                let need = mma::least_registers(gemm, p.instruction, p.tile, p.warp, p.threads(), bytes);
                 mma::registers_fit(need, p.threads(), p.min_blocks, limits.registers)
             }),
         ];

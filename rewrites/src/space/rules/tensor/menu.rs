@@ -1,5 +1,5 @@
 //! What the rules of tensor-core schedules offer.
-use satune_ir::term::tensor::{CopyOrder, TileLayout};
+use satune_ir::term::tensor::{CopyOrder, TileLayout, Wmma, WmmaShape};
 use satune_ir::term::{Axis, Contraction};
 use satune_ir::DType;
 
@@ -8,6 +8,8 @@ use satune_ir::DType;
 pub struct TensorCores {
     /// `mma.sync` of f16, bf16, tf32 and i8, and cp.async (sm_80 and later).
     pub mma: bool,
+    /// `wmma`, as an architecture of this number has it: 75 for sm_75. `None`: not offered.
+    pub wmma: Option<u32>,
     /// `stmatrix` (sm_90).
     pub stmatrix: bool,
     /// `wgmma` and the TMA (sm_90a).
@@ -23,6 +25,10 @@ pub struct TensorCores {
 pub struct TensorMenu {
     /// Offer `mma.sync`.
     pub mma: bool,
+    /// The instructions of `wmma` on offer. What [`TensorMenu::of`] offers is what the GPU has, where that is asked for;
+    /// where there is `mma.sync` it need not be, since that brings fragments from shared memory without conflicts in fewer
+    /// registers.
+    pub wmma: Vec<Wmma>,
     /// Offer `stmatrix`.
     pub stmatrix: bool,
     /// Offer `wgmma`.
@@ -89,8 +95,10 @@ impl TensorMenu {
             DType::F32 => cores.tf32,
             _ => false,
         };
+        let has_wmma = |op: &Wmma| cores.wmma.is_some_and(|arch| op.needs() <= arch);
         TensorMenu {
             mma: cores.mma && allowed,
+            wmma: WmmaShape::ALL.iter().filter_map(|s| Wmma::of(*s, operand)).filter(has_wmma).collect(),
             stmatrix: cores.stmatrix,
             wgmma: cores.wgmma && allowed,
             tile_m: covering(contraction.extent(Axis::M), &[16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256]),

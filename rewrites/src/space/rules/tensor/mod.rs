@@ -12,6 +12,7 @@ mod store;
 mod stream_k;
 mod tensorize;
 mod warps;
+mod wmma;
 
 pub use menu::{TensorCores, TensorMenu};
 
@@ -30,15 +31,20 @@ struct Offer {
 /// The rules for a contraction; none where tensor cores do not take it or the GPU has none.
 pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };
-    if !menu.mma && !menu.wgmma {
+    let (mma, wmma, wgmma) = (menu.mma, !menu.wmma.is_empty(), menu.wgmma);
+    if !mma && !wmma && !wgmma {
         return Vec::new();
     }
-    let (mma, wgmma) = (menu.mma, menu.wgmma);
     let offer = Arc::new(Offer { gemm, menu });
     let mut rules: Vec<Box<dyn Rule>> =
         vec![Box::new(blocks::TensorBlocks(offer.clone())), Box::new(split_k::SplitFused)];
     if mma {
         rules.push(Box::new(tensorize::TensorizeMma(offer.clone())));
+    }
+    if wmma {
+        rules.push(Box::new(wmma::TensorizeWmma(offer.clone())));
+    }
+    if mma || wmma {
         rules.push(Box::new(store::StoreSums(offer.clone())));
         rules.push(Box::new(ring::CopyRing(offer.clone())));
         rules.push(Box::new(warps::BindWarps(offer.clone())));

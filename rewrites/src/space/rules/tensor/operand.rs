@@ -23,17 +23,19 @@ impl Rule for LayoutTile {
         let (extent, own, k) = (state.tile.m, state.tile.n, state.tile.k);
         let Some(widest) = self.0.copy_bytes(side).first().copied() else { return };
         let count = mma_conditions::copies(gemm, side, [extent, k], threads.into(), widest);
-        let several = count > 1 && menu.copy_loops.contains(&true);
+        // What waits in registers is not copied in a loop.
+        let several = count > 1 && menu.copy_loops.contains(&true) && op.wmma().is_none();
         // Addresses beyond the edge are looked up one by one: they must fit registers, or be computed in the loop.
         let few = count <= 4 || !mma_conditions::hangs_over(gemm, side, extent);
         let unrolls = !several || few && menu.copy_loops.contains(&false);
-        let asynchronous = mma_conditions::is_async(gemm, side, widest);
+        let asynchronous = mma_conditions::is_async(gemm, side, op, widest);
         let chunks = mma_conditions::tile_rows(gemm, side, extent, k).1 * i64::from(gemm.operand.bytes()) / 16;
-        for layout in menu.layouts.iter().copied() {
+        let layouts = if op.wmma().is_some() { &[TileLayout::Padded][..] } else { &menu.layouts };
+        for layout in layouts.iter().copied() {
             let fits = mma_conditions::layout(gemm, side, [extent, k], layout);
             // Spans longer than a row are those of the row's length.
             let new = match layout {
-                TileLayout::Plain => true,
+                TileLayout::Plain | TileLayout::Padded => true,
                 TileLayout::Xor(span) | TileLayout::Rotate(span) => {
                     let shorter = menu.layouts.iter().any(|l| same_kind(*l, layout) && covers(*l, chunks, span));
                     chunks > 1 && !shorter
@@ -67,7 +69,7 @@ fn same_kind(a: TileLayout, b: TileLayout) -> bool {
 /// Whether a layout's span is shorter than `span`, and a row no longer than it.
 fn covers(layout: TileLayout, chunks: i64, span: u8) -> bool {
     match layout {
-        TileLayout::Plain => false,
+        TileLayout::Plain | TileLayout::Padded => false,
         TileLayout::Xor(s) | TileLayout::Rotate(s) => s < span && i64::from(s) >= chunks,
     }
 }
@@ -127,18 +129,18 @@ impl Rule for IssueCopies {
     }
 }
 
-/// `(loads nest) = ldmatrix of 4, 2 or 1 matrices`.
+/// `(loads nest) = ldmatrix of 4, 2 or 1 matrices`, or `wmma.load`.
 pub struct LoadFragments(pub(super) Arc<Offer>);
 
 impl Rule for LoadFragments {
     fn name(&self) -> &'static str {
-        "tensorize ldmatrix"
+        "tensorize loads"
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Load(op, side, _)) = stage_of(node, state) else { return };
         for matrices in mma_conditions::matrices(&self.0.gemm, side, op).iter().copied() {
-            if self.0.menu.matrices.contains(&matrices) {
+            if self.0.menu.matrices.contains(&matrices) || op.wmma().is_some() {
                 engine.equals(Term::Matrix { matrix: Matrix::Load { matrices }, state: Box::new(*state) });
             }
         }

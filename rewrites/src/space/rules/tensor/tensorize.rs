@@ -6,7 +6,7 @@ use satune_ir::term::{self, Place, Stage, State, Term};
 use std::sync::Arc;
 
 /// Whether the node is an unscheduled block, whose tile is one of the menu's.
-fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
+pub(super) fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
     let open = matches!((node, state.stage), (Term::Nest(_), Stage::Blocks { batch: 0, m: false, n: false }));
     open && offer.menu.tile_m.contains(&state.tile.m) && offer.menu.tile_n.contains(&state.tile.n)
 }

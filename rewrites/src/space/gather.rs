@@ -1,0 +1,418 @@
+//! Convolutions, and whatever else is a sum of products whose indices are sums of iterators: by primitives they become a
+//! product of two matrices that no kernel writes.
+//!
+//! `reindex` copies both factors and the result into buffers that are indexed by the block's iterators alone,
+//! `transform_layout` and `transform_block_layout` fuse these to (batch, m, n, k). The schedule of a product follows; in it the
+//! copies, and what stands before them (a padding), go into the copies to faster memory by `compute_inline`, and the one
+//! after the block into the write-back of the sums by `reverse_compute_inline`. Whatever a primitive refuses is refused here,
+//! in its words: the whole sequence is tried when a program is read.
+use super::encode::{sum_of_products, Reader};
+use super::stream::read::{nest, plain};
+use super::writer::{var, Draft, TraceWriter};
+use crate::regions::iter_domains;
+use crate::replay::replay_strict;
+use crate::schedule::Schedule;
+use crate::trace::Call;
+use satune_ir::affine::linear::{conjuncts, Linear};
+use satune_ir::affine::{constant, Domains};
+use satune_ir::term::{Axis, AxisInfo, Contraction, Dimension, Gather, Gathered, OperandInfo, Side};
+use satune_ir::{tvmscript, visit, BinOp, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt};
+use serde_json::json;
+
+/// An index as a sum: constant, and iterators by number with their coefficients.
+type Sum = (i64, Vec<(usize, i64)>);
+
+/// The statements of the root block, one nest each.
+fn parts(program: &Program) -> Vec<&Stmt> {
+    match &*program.body.block.body {
+        Stmt::Seq(parts) => parts.iter().collect(),
+        one => vec![one],
+    }
+}
+
+/// The block of a nest, whose loops are its iterators in order.
+fn block_of(part: &Stmt) -> Result<&Block, String> {
+    let (loops, realize) = nest(part).map_err(|e| e.to_string())?;
+    let block = &realize.block;
+    let order = plain(&loops, realize).map_err(|reason| format!("block `{}`: {reason}", block.name))?;
+    match order.windows(2).all(|w| w[0] < w[1]) {
+        true => Ok(block),
+        false => Err(format!("block `{}`: its loops are not in the order of its iterators", block.name)),
+    }
+}
+
+/// Whether one of the blocks is a sum of products, whatever its indices.
+pub(super) fn sums_products(program: &Program) -> bool {
+    parts(program).into_iter().filter_map(|p| block_of(p).ok()).any(|b| sum_of_products(b).is_ok())
+}
+
+/// Reads a contraction whose operands are gathered, with its epilogue.
+pub(super) fn read(program: &Program) -> Result<Contraction, String> {
+    let blocks = parts(program).into_iter().map(block_of).collect::<Result<Vec<_>, _>>()?;
+    let sums: Vec<usize> = (0..blocks.len()).filter(|i| blocks[*i].init.is_some()).collect();
+    let [at] = sums[..] else { return Err(format!("{} of its blocks reduce; it takes one", sums.len())) };
+    let (before, after) = (&blocks[..at], &blocks[at + 1..]);
+    let source = Source::of(program, blocks[at])?;
+    let mut used = Vec::new();
+    let (mut gather, buffers) = source.gather(before, &mut used)?;
+    if let Some(other) = before.iter().find(|b| !used.contains(&b.name)) {
+        return Err(format!("block `{}` makes no operand of block `{}`", other.name, source.block.name));
+    }
+    let mut found = source.as_product(&mut gather)?;
+    for (operand, buffer) in [&mut found.a, &mut found.b, &mut found.c].into_iter().zip(buffers) {
+        let memory = program.buffer(buffer);
+        (operand.buffer, operand.name, operand.dtype) = (buffer, memory.name.clone(), memory.dtype);
+    }
+    if !after.is_empty() {
+        let dims = source.result_axes(&gather)?;
+        let (epilogue, c) = super::epilogue::after(program, at, buffers[2], &dims)?;
+        let dims = found.c.dims.clone();
+        (found.epilogue, found.c) = (Some(epilogue), OperandInfo { dims, ..c });
+    }
+    found.gather = Some(Box::new(gather));
+    tried(program, &found)?;
+    Ok(found)
+}
+
+/// The block that reduces.
+struct Source<'p> {
+    program: &'p Program,
+    block: &'p Block,
+    /// C, A, B: what is accessed, and where.
+    accesses: [(BufferId, &'p [Expr]); 3],
+    domains: Domains,
+    iters: Vec<(Axis, AxisInfo)>,
+}
+
+impl<'p> Source<'p> {
+    fn of(program: &'p Program, block: &'p Block) -> Result<Source<'p>, String> {
+        let accesses = sum_of_products(block)?;
+        let uses = |i: usize, iv: &IterVar| accesses[i].1.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
+        let (mut iters, mut batch) = (Vec::new(), 0);
+        for iv in &block.iter_vars {
+            let name = iv.var.name.to_string();
+            let extent = constant(&iv.extent).filter(|e| *e >= 1 && constant(&iv.min) == Some(0));
+            let extent = extent.ok_or_else(|| format!("iterator `{name}` has no constant range from 0"))?;
+            let reduce = iv.kind == IterKind::Reduce;
+            let axis = match (reduce, [0, 1, 2].map(|i| uses(i, iv))) {
+                (true, [false, true, true]) => Axis::K,
+                (false, [true, true, false]) => Axis::M,
+                (false, [true, false, true]) => Axis::N,
+                (false, [true, true, true]) => {
+                    batch += 1;
+                    Axis::Batch(batch - 1)
+                }
+                (true, _) => {
+                    return Err(format!("reduction iterator `{name}` does not index both factors and them alone"))
+                }
+                (false, _) => return Err(format!("spatial iterator `{name}` does not index the result and a factor")),
+            };
+            iters.push((axis, AxisInfo { name, extent, reduce }));
+        }
+        for (axis, what) in [(Axis::M, "the first factor"), (Axis::N, "the second factor"), (Axis::K, "the sum")] {
+            if !iters.iter().any(|(a, _)| *a == axis) {
+                return Err(format!("no iterator belongs to {what} alone (a convolution of each channel by itself?)"));
+            }
+        }
+        Ok(Source { program, block, accesses, domains: iter_domains(block), iters })
+    }
+
+    /// How each matrix is gathered, and the buffers in memory: of A, B and C. `used` gets the blocks that padding is read from.
+    fn gather(&self, before: &[&Block], used: &mut Vec<String>) -> Result<(Gather, [BufferId; 3]), String> {
+        let [c, a, b] = self.accesses;
+        if a.0 == b.0 {
+            return Err("both factors are the same buffer".into());
+        }
+        let mut of = |access: (BufferId, &[Expr])| self.gathered(access, before, used);
+        let ((a, at_a), (b, at_b), (c, at_c)) = (of(a)?, of(b)?, of(c)?);
+        let script = tvmscript::print(self.program);
+        Ok((Gather { script, iters: self.iters.clone(), a, b, c }, [at_a, at_b, at_c]))
+    }
+
+    fn gathered(
+        &self,
+        (buffer, indices): (BufferId, &[Expr]),
+        before: &[&Block],
+        used: &mut Vec<String>,
+    ) -> Result<(Gathered, BufferId), String> {
+        let shape = shape(self.program, buffer)?;
+        let mut dims = Vec::new();
+        for (e, extent) in indices.iter().zip(&shape) {
+            let sum = sum_of(e, &self.block.iter_vars, &self.domains);
+            let name = &self.program.buffer(buffer).name;
+            let (offset, terms) = sum.ok_or_else(|| format!("an index of buffer `{name}` is no sum of iterators"))?;
+            dims.push(Dimension { extent: *extent, offset, step: 1, terms, padded: false });
+        }
+        let name = self.program.buffer(buffer).name.clone();
+        let mut found = Gathered { name, iters: Vec::new(), blocks: Vec::new(), dims };
+        let mut memory = buffer;
+        while let Some(block) = before.iter().find(|b| b.writes.iter().any(|w| w.buffer == memory)) {
+            let again = used.contains(&block.name);
+            if again || self.program.params.contains(&memory) {
+                return Err(format!("what block `{}` writes is used elsewhere, too", block.name));
+            }
+            let before = shape_names(self.program, memory);
+            (memory, found.dims) = through(self.program, block, &found.dims)
+                .map_err(|reason| format!("block `{}`, which makes {before}, is no padding: {reason}", block.name))?;
+            found.blocks.push(block.name.clone());
+            used.push(block.name.clone());
+        }
+        if memory != buffer {
+            // The first shape was that of the padded buffer.
+            found.dims.iter_mut().for_each(|d| d.padded |= self.leaves(d));
+        }
+        Ok((found, memory))
+    }
+
+    /// Whether an index takes values outside of its dimension.
+    fn leaves(&self, d: &Dimension) -> bool {
+        let ends = d.terms.iter().fold((d.offset, d.offset), |(lo, hi), (i, c)| {
+            let last = c.saturating_mul(self.iters[*i].1.extent - 1);
+            (lo.saturating_add(last.min(0)), hi.saturating_add(last.max(0)))
+        });
+        ends.0 < 0 || ends.1 >= d.extent.saturating_mul(d.step)
+    }
+
+    /// Makes the product, in a copy of the program: the contraction of its block, whose operands are the matrices. Fills in
+    /// which iterators each copy has.
+    fn as_product(&self, gather: &mut Gather) -> Result<Contraction, String> {
+        let [_, a, b] = self.accesses.map(|(buffer, _)| buffer);
+        let place =
+            |list: &[satune_ir::Region], buffer| list.iter().position(|r| r.buffer == buffer).unwrap_or_default();
+        let (index_a, index_b) = (place(&self.block.reads, a), place(&self.block.reads, b));
+        let mut made = Made { draft: Draft::default() };
+        made.named("get_sblock", [json!(self.block.name)], "block");
+        made.reindexed([index_a, index_b]);
+        let reindexed = made.replayed(self.program)?;
+        let block = named(reindexed.program(), &self.block.name)?;
+        let bare = sum_of_products(block)?;
+        let number = |e: &Expr| match e {
+            Expr::Var(v) => block.iter_vars.iter().position(|iv| iv.var.id == v.id),
+            _ => None,
+        };
+        for (of, (_, at)) in [&mut gather.c, &mut gather.a, &mut gather.b].into_iter().zip(bare) {
+            let iters: Option<Vec<usize>> = at.iter().map(number).collect();
+            of.iters = iters.ok_or("the copies that reindex makes are not indexed by iterators")?;
+        }
+        let dims = |of: &Gathered, [x, y]: [Axis; 2]| {
+            let batch = self.iters.iter().map(|(axis, _)| *axis).filter(|a| matches!(a, Axis::Batch(_)));
+            let last = if of.contiguous(&gather.iters) == Some(x) { [y, x] } else { [x, y] };
+            batch.chain(last).collect::<Vec<_>>()
+        };
+        let operand = |of: &Gathered, axes, index| OperandInfo {
+            buffer: BufferId(0),
+            name: String::new(),
+            dtype: satune_ir::DType::F32,
+            index,
+            dims: dims(of, axes),
+        };
+        let (a, b) = (operand(&gather.a, [Axis::M, Axis::K], index_a), operand(&gather.b, [Axis::K, Axis::N], index_b));
+        let c = operand(&gather.c, [Axis::M, Axis::N], 0);
+        made.as_matrices(gather, [&a, &b, &c]);
+        let product = made.replayed(self.program)?;
+        let program = product.program();
+        let nest = parts(program).into_iter().find(|p| block_of(p).is_ok_and(|b| b.name == self.block.name));
+        let nest = nest.ok_or("the block is gone")?;
+        let found = Reader { program, block: named(program, &self.block.name)?, nest }.read()?;
+        for ((mine, read), name) in [(&a, &found.a), (&b, &found.b), (&c, &found.c)].into_iter().zip(["A", "B", "C"]) {
+            if mine.dims != read.dims {
+                return Err(format!("matrix {name} is read as {:?}, not as {:?}", read.dims, mine.dims));
+            }
+        }
+        let index = |o: &OperandInfo, index| OperandInfo { index, ..o.clone() };
+        Ok(Contraction { a: index(&found.a, index_a), b: index(&found.b, index_b), ..found })
+    }
+
+    /// The axis of each dimension of the result in memory.
+    fn result_axes(&self, gather: &Gather) -> Result<Vec<(Axis, i64)>, String> {
+        let of = |d: &Dimension| match (&d.terms[..], d.offset) {
+            ([(i, 1)], 0) => Ok((gather.iters[*i].0, d.extent)),
+            ([], 0) if d.extent == 1 => Ok((Axis::M, 1)),
+            _ => Err("an index of the result is no iterator, and blocks come after it".to_string()),
+        };
+        gather.c.dims.iter().map(of).collect()
+    }
+}
+
+fn named<'p>(program: &'p Program, name: &str) -> Result<&'p Block, String> {
+    let found = parts(program).into_iter().filter_map(|p| block_of(p).ok()).find(|b| b.name == name);
+    found.ok_or_else(|| format!("there is no block `{name}`"))
+}
+
+fn shape_names(program: &Program, buffer: BufferId) -> String {
+    format!("buffer `{}`", program.buffer(buffer).name)
+}
+
+/// The constant shape of a plain buffer.
+fn shape(program: &Program, id: BufferId) -> Result<Vec<i64>, String> {
+    let buffer = program.buffer(id);
+    let dims: Option<Vec<i64>> = buffer.shape.iter().map(constant).collect();
+    match dims.filter(|_| buffer.strides.is_empty() && buffer.elem_offset.is_none()) {
+        Some(dims) => Ok(dims),
+        None => Err(format!("buffer `{}` is not a plain row-major array", buffer.name)),
+    }
+}
+
+/// An index as a constant and multiples of iterators.
+fn sum_of(e: &Expr, iters: &[IterVar], domains: &Domains) -> Option<Sum> {
+    let form = Linear::of(e, domains)?;
+    let term = |(atom, c): &(Expr, i64)| match atom {
+        Expr::Var(v) => iters.iter().position(|iv| iv.var.id == v.id).map(|i| (i, *c)),
+        _ => None,
+    };
+    form.terms().iter().map(term).collect::<Option<Vec<_>>>().map(|terms| (form.offset(), terms))
+}
+
+/// What a block that copies with zeros around, or between, reads: the buffer, and its dimensions for the indices at which the
+/// block's result is read.
+fn through(program: &Program, block: &Block, read: &[Dimension]) -> Result<(BufferId, Vec<Dimension>), String> {
+    let domains = iter_domains(block);
+    let Stmt::Store { indices, value, .. } = &*block.body else { return Err("its body is not one store".into()) };
+    let plain = indices.iter().zip(&block.iter_vars).all(|(e, iv)| matches!(e, Expr::Var(v) if *v == iv.var));
+    let spatial = block.iter_vars.iter().all(|iv| iv.kind == IterKind::Spatial) && block.init.is_none();
+    if !plain || !spatial || indices.len() != block.iter_vars.len() {
+        return Err("it does not write at its iterators".into());
+    }
+    let zero = |e: &Expr| match e {
+        Expr::Int(0, _) => true,
+        Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
+        _ => false,
+    };
+    let (cond, load) = match value {
+        Expr::Select { cond, then, otherwise, .. } if zero(otherwise) => (conjuncts(cond), &**then),
+        other => (Vec::new(), other),
+    };
+    let Expr::Load(from, at) = load else { return Err("it computes more than a copy with zeros".into()) };
+    let mut out = Vec::new();
+    let mut through = vec![false; read.len()];
+    for (e, extent) in at.iter().zip(shape(program, *from)?) {
+        let (inner, by) = match e {
+            Expr::Binary(BinOp::FloorDiv, inner, by) => (&**inner, constant(by).filter(|d| *d > 1)),
+            other => (other, Some(1)),
+        };
+        let sum = by.and_then(|by| sum_of(inner, &block.iter_vars, &domains).map(|sum| (sum, by)));
+        let (d, own) = match sum {
+            Some(((offset, terms), 1)) if terms.is_empty() => {
+                (Dimension { extent, offset, step: 1, terms: Vec::new(), padded: false }, None)
+            }
+            Some(((offset, terms), by)) if terms.len() == 1 && terms[0].1 == 1 => {
+                let (i, of) = (terms[0].0, &read[terms[0].0]);
+                let whole = |c: &Expr| {
+                    matches!(c, Expr::Binary(BinOp::Eq, rest, zero)
+                    if constant(zero) == Some(0) && matches!(&**rest, Expr::Binary(BinOp::FloorMod, x, m)
+                        if constant(m) == Some(by) && sum_of(x, &block.iter_vars, &domains) == Some((offset, terms.clone()))))
+                };
+                if by > 1 && !cond.iter().any(whole) {
+                    return Err("it reads at a quotient without asking that nothing is left".into());
+                }
+                let shifted = offset.checked_mul(of.step).and_then(|o| o.checked_add(of.offset));
+                let offset = shifted.ok_or("an index overflows")?;
+                let step = of.step.checked_mul(by).ok_or("an index overflows")?;
+                let asked = cond.iter().any(|c| visit::uses_var(c, &|v| v == block.iter_vars[i].var.id));
+                let padded = of.padded || asked || by > 1;
+                (Dimension { extent, offset, step, terms: of.terms.clone(), padded }, Some(i))
+            }
+            _ => return Err("an index is no iterator, shifted or divided".into()),
+        };
+        if let Some(i) = own {
+            through[i] = true;
+        }
+        out.push(d);
+    }
+    let lost = |i: usize| {
+        let v = block.iter_vars[i].var.id;
+        !through[i] && (!read[i].terms.is_empty() || cond.iter().any(|c| visit::uses_var(c, &|x| x == v)))
+    };
+    if let Some(i) = (0..read.len()).find(|i| lost(*i)) {
+        return Err(format!("iterator `{}` does not index what it reads", block.iter_vars[i].var.name));
+    }
+    Ok((*from, out))
+}
+
+/// Calls in the making.
+struct Made {
+    draft: Draft,
+}
+
+impl TraceWriter for Made {
+    fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
+}
+
+impl Made {
+    /// The program after the calls so far.
+    fn replayed(&self, program: &Program) -> Result<Schedule, String> {
+        let calls: Vec<Call> = self.draft.calls().to_vec();
+        let (results, schedule) = replay_strict(program, &calls).map_err(|e| e.detail.clone())?;
+        match results.into_iter().zip(&calls).find_map(|(r, c)| r.err().map(|e| (c, e))) {
+            Some((call, error)) => Err(format!("{} refuses: {}", call.op, error.detail)),
+            None => Ok(schedule),
+        }
+    }
+}
+
+/// The calls that make a product of a block, and those that leave its matrices in no memory.
+pub(super) trait GatherWriter: TraceWriter {
+    /// Copies of both factors and of the result, by the block's iterators.
+    fn reindexed(&mut self, [a, b]: [usize; 2]) {
+        for (name, kind, index) in [("a_gather", "read", a), ("b_gather", "read", b), ("c_scatter", "write", 0)] {
+            self.named("reindex", [var("block"), json!([kind, index])], name);
+        }
+    }
+
+    /// Fuses the iterators to the axes of a product: in the copies, then in the block.
+    fn as_matrices(&mut self, gather: &Gather, [a, b, c]: [&OperandInfo; 3]) {
+        let all: Vec<usize> = (0..gather.iters.len()).collect();
+        let list = |iters: &[usize]| iters.iter().map(|i| format!("i{i}")).collect::<Vec<_>>().join(", ");
+        let fused = |iters: &[usize], axis: Axis| {
+            let mine = iters.iter().filter(|i| gather.iters[**i].0 == axis);
+            let digit = |sum: Option<String>, i: &usize| match sum {
+                None => Some(format!("i{i}")),
+                Some(sum) => Some(format!("({sum}) * {} + i{i}", gather.iters[*i].1.extent)),
+            };
+            // Where none is left, the primitive refuses.
+            mine.fold(None, digit).unwrap_or_else(|| "0".into())
+        };
+        let map = |iters: &[usize], axes: &[Axis]| {
+            let outputs: Vec<String> = axes.iter().map(|axis| fused(iters, *axis)).collect();
+            format!("lambda {}: ({},)", list(iters), outputs.join(", "))
+        };
+        for (of, operand, kind) in [(&gather.a, a, "read"), (&gather.b, b, "read"), (&gather.c, c, "write")] {
+            let map = map(&of.iters, &operand.dims);
+            let call = self.call("transform_layout", [var("block"), json!([kind, operand.index])]);
+            call.kwargs.insert("index_map".into(), json!(map));
+        }
+        let batch = gather.iters.iter().map(|(axis, _)| *axis).filter(|a| matches!(a, Axis::Batch(_)));
+        let axes: Vec<Axis> = batch.chain([Axis::M, Axis::N, Axis::K]).collect();
+        let map = map(&all, &axes);
+        self.call("transform_block_layout", [var("block"), json!(map)]);
+    }
+
+    /// The copies of factors, and paddings, are computed where they are read.
+    fn inlined(&mut self, contraction: &Contraction) {
+        for (side, name) in [(Side::A, "a_gather"), (Side::B, "b_gather")] {
+            let Some(of) = contraction.gathered(side) else { continue };
+            self.call("compute_inline", [var(name)]);
+            for block in &of.blocks {
+                let padding = self.bound("get_sblock", [json!(block)], "padding");
+                self.call("compute_inline", [var(&padding)]);
+            }
+        }
+    }
+}
+
+impl<W: TraceWriter> GatherWriter for W {}
+
+/// Tries the whole way: product, sums in registers, nothing else in memory.
+fn tried(program: &Program, contraction: &Contraction) -> Result<(), String> {
+    let Some(gather) = &contraction.gather else { return Ok(()) };
+    let mut made = Made { draft: Draft::default() };
+    made.named("get_sblock", [json!(contraction.block_name)], "block");
+    made.reindexed([contraction.a.index, contraction.b.index]);
+    made.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
+    made.named("cache_write", [var("block"), json!(0), json!("local")], "c_local");
+    made.inlined(contraction);
+    made.inline_epilogue(contraction);
+    made.replayed(program).map(|_| ())
+}

@@ -1,0 +1,159 @@
+//! Convolutions for the simulator: the plan on a problem of few blocks, with the windows and paddings of the whole one.
+use super::check;
+use satune_ir::affine::linear::{gcd, Linear};
+use satune_ir::affine::{constant, Domains};
+use satune_ir::term::{Axis, Contraction, Gather, Plan};
+use satune_ir::{tvmscript, visit, BinOp, Block, Expr, Program, Stmt, VarId};
+use satune_rewrites::space;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The plan on a small problem: its program, and what is read off it.
+///
+/// # Errors
+/// When the smaller program is none that is taken, which is a bug.
+pub(super) fn shrink(
+    plan: &Plan,
+    contraction: &Contraction,
+    gather: &Gather,
+) -> Result<(Plan, Program, Contraction), String> {
+    let (_, wanted) = check::shrink(plan, contraction);
+    let extents = extents(plan, gather, &wanted);
+    let program = tvmscript::parse(&gather.script).map_err(|e| e.to_string())?;
+    let source = resized(&program, &contraction.block_name, &extents);
+    let small = space::contraction(&source).map_err(|e| format!("a smaller problem is refused: {e}"))?;
+    let plan = Plan { k_part: small.extent(Axis::K), ..plan.clone() };
+    Ok((check::refitted(plan, &small), source, small))
+}
+
+/// Fewer values of the source block's iterators, so that the fused axes are about as long as wanted.
+fn extents(plan: &Plan, gather: &Gather, wanted: &Contraction) -> Vec<i64> {
+    let mut extents: Vec<i64> = gather.iters.iter().map(|(_, info)| info.extent).collect();
+    // Zeros between elements stay at their places.
+    let step = |i: usize| {
+        let dims = [&gather.a, &gather.b, &gather.c].into_iter().flat_map(|g| &g.dims);
+        dims.filter(|d| d.terms.iter().any(|(x, _)| *x == i)).map(|d| d.step).max().unwrap_or(1)
+    };
+    // Of what is padded something is left.
+    let most = |i: usize| {
+        let dims = [&gather.a, &gather.b, &gather.c].into_iter().flat_map(|g| &g.dims);
+        let of = dims.filter_map(|d| d.terms.iter().find(|(x, _)| *x == i).map(|(_, c)| (d, c.abs().max(1))));
+        of.map(|(d, c)| (d.extent - d.extent.min(2)) * d.step / c).min().unwrap_or(0)
+    };
+    let digits = |axis: Axis| (0..gather.iters.len()).filter(move |i| gather.iters[*i].0 == axis);
+    for (i, (axis, _)) in gather.iters.iter().enumerate().filter(|(_, (a, _))| matches!(a, Axis::Batch(_))) {
+        extents[i] = wanted.extent(*axis).min(extents[i]);
+    }
+    for axis in [Axis::M, Axis::N] {
+        for i in digits(axis) {
+            let below: i64 = digits(axis).filter(|x| *x > i).map(|x| extents[x]).product();
+            let want = (wanted.extent(axis) + below - 1) / below.max(1);
+            let fewer = (extents[i] - want.clamp(1, extents[i])).min(most(i)) / step(i) * step(i);
+            extents[i] -= fewer.max(0);
+        }
+    }
+    // Rows of a strip stay as long as they are.
+    let strips = plan.a.hoisted || plan.b.hoisted;
+    if let Some(i) = digits(Axis::K).max_by_key(|i| extents[*i]).filter(|_| !strips) {
+        let others: i64 = digits(Axis::K).filter(|x| *x != i).map(|x| extents[x]).product();
+        // Wide accesses stay aligned, and a last tile cut.
+        let unit = gcd(extents[i], 16);
+        let cut = |extent: i64| (extent * others) % plan.k_tile != 0;
+        let least = (wanted.extent(Axis::K) / others.max(1)).max(1);
+        let candidates = (1..=extents[i] / unit).map(|n| n * unit);
+        let fitting = candidates.clone().find(|e| *e >= least && cut(*e) == cut(extents[i]));
+        extents[i] = fitting.unwrap_or(extents[i]);
+    }
+    extents
+}
+
+/// The program with other extents of the iterators of its block `name`: windows, paddings and blocks after it stay as they
+/// are, on buffers as large as is then needed.
+fn resized(program: &Program, name: &str, extents: &[i64]) -> Program {
+    let parts: Vec<&Stmt> = match &*program.body.block.body {
+        Stmt::Seq(parts) => parts.iter().collect(),
+        one => vec![one],
+    };
+    let blocks: Vec<&Block> = parts.into_iter().filter_map(block_of).collect();
+    let Some(at) = blocks.iter().position(|b| b.name == name) else { return program.clone() };
+    let mut shapes = Shapes { program, shapes: BTreeMap::new(), fewer: HashMap::new() };
+    let mut nests: Vec<Vec<i64>> = vec![Vec::new(); blocks.len()];
+    // Producers after their consumers, then what comes after the sums.
+    for i in (0..=at).rev().chain(at + 1..blocks.len()) {
+        let new = if i == at { Some(extents) } else { shapes.of(if i < at { blocks[i] } else { blocks[at] }) };
+        let Some(new) = new.map(<[i64]>::to_vec) else { continue };
+        shapes.accessed(blocks[i], &new);
+        nests[i] = new;
+    }
+    let mut out = crate::streaming::resized(program, &nests, &shapes.shapes);
+    let body = visit::map_stmt_exprs(&out.body.block.body, &mut |e| visit::map_expr(e, &mut |e| shapes.bounded(e)));
+    out.body.block.body = Box::new(body);
+    out
+}
+
+/// The block of a nest.
+fn block_of(part: &Stmt) -> Option<&Block> {
+    match part {
+        Stmt::For(l) => block_of(&l.body),
+        Stmt::Realize(r) => Some(&r.block),
+        _ => None,
+    }
+}
+
+/// Shapes of buffers in the smaller program.
+struct Shapes<'p> {
+    program: &'p Program,
+    /// By name.
+    shapes: BTreeMap<String, Vec<i64>>,
+    /// How many values an iterator has lost.
+    fewer: HashMap<VarId, i64>,
+}
+
+impl Shapes<'_> {
+    /// Shape of what a block writes.
+    fn of(&self, block: &Block) -> Option<&[i64]> {
+        let name = &self.program.buffer(block.writes.first()?.buffer).name;
+        self.shapes.get(name).map(Vec::as_slice)
+    }
+
+    /// Shapes of what a block accesses, given its new extents.
+    fn accessed(&mut self, block: &Block, extents: &[i64]) {
+        for (iv, new) in block.iter_vars.iter().zip(extents) {
+            self.fewer.insert(iv.var.id, constant(&iv.extent).unwrap_or(*new) - new);
+        }
+        for region in block.reads.iter().chain(&block.writes) {
+            let buffer = self.program.buffer(region.buffer);
+            let old = buffer.shape.iter().map(|e| constant(e).unwrap_or(1));
+            let new = old.zip(&region.ranges).map(|(old, r)| old - self.lost(&r.min)).collect();
+            self.shapes.entry(buffer.name.clone()).or_insert(new);
+        }
+    }
+
+    /// By how much an index's last value gets smaller.
+    fn lost(&self, e: &Expr) -> i64 {
+        if let Expr::Binary(BinOp::FloorDiv, inner, by) = e {
+            return self.lost(inner) / constant(by).unwrap_or(1).max(1);
+        }
+        let form = Linear::of(e, &Domains::new());
+        let lost = |(atom, c): &(Expr, i64)| match atom {
+            Expr::Var(v) => c.max(&0) * self.fewer.get(&v.id).copied().unwrap_or(0),
+            _ => 0,
+        };
+        form.map_or(0, |form| form.terms().iter().map(lost).sum())
+    }
+
+    /// An upper bound of an index moves with the end of what is padded.
+    fn bounded(&self, e: Expr) -> Expr {
+        let Expr::Binary(op, a, b) = &e else { return e };
+        let moved = |bound: &Expr, index: &Expr| match bound {
+            Expr::Int(value, dtype) => Some(Arc::new(Expr::Int(value - self.lost(index), *dtype))),
+            _ => None,
+        };
+        let (left, right) = match op {
+            BinOp::Lt | BinOp::Le => (Some(a.clone()), moved(b, a)),
+            BinOp::Gt | BinOp::Ge => (moved(a, b), Some(b.clone())),
+            _ => return e,
+        };
+        left.zip(right).map_or_else(|| e.clone(), |(left, right)| Expr::Binary(*op, left, right))
+    }
+}

@@ -1,0 +1,332 @@
+//! Convolutions: what operators mean, which programs are taken, and that schedules of them are products' schedules whose
+//! matrices are in no memory: right by interpreter and simulator, without guards in the hot loop, counted as the simulator
+//! counts.
+use crate::support::*;
+use rand::rngs::StdRng;
+use rand::SeedableRng;
+use satune::kernel::{Stmt, Value};
+use satune::reference::Reference;
+use satune::{explore, operators, scheduled, source};
+use satune_extract::{best, work, Counts, Descriptor, Query};
+use satune_ir::term::{Axis, Contraction, Pipe, Plan, Side, Way};
+use satune_ir::tvmscript;
+use satune_rewrites::space::contraction;
+use std::time::Duration;
+
+fn problem(operator: &str) -> operators::Problem {
+    operators::parse(operator).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn random_schedules_of_convolutions_are_right() {
+    for (operator, count) in [
+        ("conv2d:1,6,6,4,8,3,3,f32,pad=1", 30),
+        ("conv2d:2,7,9,3,5,3,2,f32,stride=2,pad=1", 20),
+        ("conv1d:2,20,8,12,5,f32,dilation=3,pad=2", 20),
+        ("conv3d:1,3,4,5,4,8,2,3,3,f32,pad=1", 15),
+        ("conv2d_transpose:1,4,5,4,8,3,3,f32,stride=2,pad=1,output_pad=1", 20),
+        ("conv2d:1,6,6,8,8,3,3,f16,dilation=2,pad=2,bias,relu", 15),
+        ("conv2d:3,5,5,4,8,1,1,i8,stride=2", 15),
+    ] {
+        let problem = problem(operator);
+        sampled_schedules_are_right(&problem.program, &problem.contraction, count);
+    }
+}
+
+/// One dimension of a convolution: size, kernel, stride, padding, dilation.
+#[derive(Clone, Copy)]
+struct Along(i64, i64, i64, i64, i64);
+
+/// Sums by the definition: `conv[n, o, co] = Σ x[n, o s + k d - p, ci] w[k, ci, co]` over two dimensions.
+fn by_definition(x: &[f64], w: &[f64], [n, ci, co]: [i64; 3], along: [Along; 2]) -> Vec<f64> {
+    let [Along(h, kh, s, p, d), Along(width, kw, ..)] = along;
+    let size = |a: Along| (a.0 + 2 * a.3 - a.4 * (a.1 - 1) - 1) / a.2 + 1;
+    let (oh, ow) = (size(along[0]), size(along[1]));
+    let mut out = vec![0.0; (n * oh * ow * co) as usize];
+    for (at, sum) in out.iter_mut().enumerate() {
+        let at = at as i64;
+        let (b, y, z, c) = (at / co / ow / oh, at / co / ow % oh, at / co % ow, at % co);
+        for (i, j) in (0..kh).flat_map(|i| (0..kw).map(move |j| (i, j))) {
+            let (row, column) = (y * s + i * d - p, z * s + j * d - p);
+            if (0..h).contains(&row) && (0..width).contains(&column) {
+                let from = ((b * h + row) * width + column) * ci;
+                *sum += (0..ci)
+                    .map(|k| x[(from + k) as usize] * w[(((i * kw + j) * ci + k) * co + c) as usize])
+                    .sum::<f64>();
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn operators_mean_what_they_say() {
+    for (operator, along) in [
+        ("conv2d:2,5,6,3,4,3,2,f32", [Along(5, 3, 1, 0, 1), Along(6, 2, 1, 0, 1)]),
+        ("conv2d:2,5,6,3,4,3,2,f32,pad=1,stride=2", [Along(5, 3, 2, 1, 1), Along(6, 2, 2, 1, 1)]),
+        ("conv2d:2,7,6,3,4,3,2,f32,pad=2,dilation=2", [Along(7, 3, 1, 2, 2), Along(6, 2, 1, 2, 2)]),
+    ] {
+        let reference = Reference::of(&problem(operator).program, 3).unwrap();
+        let [x, w, c] =
+            [0, 1, 2].map(|i| if i < 2 { reference.inputs[i].to_f64() } else { reference.expected[i].to_f64() });
+        assert_eq!(c, by_definition(&x, &w, [2, 3, 4], along), "{operator}");
+    }
+    // What a transposed convolution makes is where each element goes.
+    let (h, width, ci, co, k, s, p) = (4, 3, 2, 3, 3, 2, 1);
+    let operator = format!("conv2d_transpose:1,{h},{width},{ci},{co},{k},{k},f32,stride={s},pad={p},output_pad=1");
+    let reference = Reference::of(&problem(&operator).program, 3).unwrap();
+    let (x, w) = (reference.inputs[0].to_f64(), reference.inputs[1].to_f64());
+    let size = |n: i64| (n - 1) * s - 2 * p + k + 1;
+    let mut wanted = vec![0.0; (size(h) * size(width) * co) as usize];
+    for (y, z, c, i, j) in each(&[h, width, ci, k, k]) {
+        let (row, column) = (y * s + i - p, z * s + j - p);
+        if (0..size(h)).contains(&row) && (0..size(width)).contains(&column) {
+            for o in 0..co {
+                wanted[((row * size(width) + column) * co + o) as usize] +=
+                    x[((y * width + z) * ci + c) as usize] * w[(((i * k + j) * ci + c) * co + o) as usize];
+            }
+        }
+    }
+    assert_eq!(reference.expected[2].to_f64(), wanted);
+}
+
+/// All values of five numbers below these.
+fn each(ends: &[i64; 5]) -> Vec<(i64, i64, i64, i64, i64)> {
+    let total: i64 = ends.iter().product();
+    let digits = |mut n: i64| {
+        let mut out = [0; 5];
+        for (digit, end) in out.iter_mut().zip(ends).rev() {
+            (*digit, n) = (n % end, n / end);
+        }
+        (out[0], out[1], out[2], out[3], out[4])
+    };
+    (0..total).map(digits).collect()
+}
+
+/// A program of a convolution along one dimension: `padding` is what P holds, `factors` what is added up.
+fn text(padding: &str, factors: &str) -> String {
+    format!(
+        r#"from tvm.script import tirx as T
+
+@T.prim_func(s_tir=True)
+def main(X: T.Buffer((2, 4, 10), "float32"), W: T.Buffer((6, 4, 3), "float32"), C: T.Buffer((2, 6, 10), "float32")):
+    T.func_attr({{"tirx.noalias": True}})
+    P = T.sblock_alloc_buffer((2, 4, 12), "float32")
+    for n, c, w in T.grid(2, 4, 12):
+        with T.sblock("pad"):
+            vn, vc, vw = T.axis.remap("SSS", [n, c, w])
+            P[vn, vc, vw] = {padding}
+    for n, co, ow, ci, kw in T.grid(2, 6, 10, 4, 3):
+        with T.sblock("C"):
+            vn, vco, vow, vci, vkw = T.axis.remap("SSSRR", [n, co, ow, ci, kw])
+            with T.init():
+                C[vn, vco, vow] = T.float32(0)
+            C[vn, vco, vow] = C[vn, vco, vow] + {factors}
+"#
+    )
+}
+
+const PADDED: &str = "T.if_then_else(1 <= vw and vw < 11, X[vn, vc, vw - 1], T.float32(0))";
+const FACTORS: &str = "P[vn, vci, vow + vkw] * W[vco, vci, vkw]";
+
+#[test]
+fn channels_may_come_first() {
+    let problem = source::of_script("first.py", &text(PADDED, FACTORS)).unwrap();
+    let c = &problem.contraction;
+    assert_eq!([Axis::M, Axis::N, Axis::K].map(|a| c.extent(a)), [20, 6, 12]);
+    // Neighbouring results are neighbours in memory, but a window's columns shift them.
+    assert_eq!((c.a.dims.last(), c.row(Side::A)), (Some(&Axis::M), 1));
+    // The weights of one channel lie one after the other.
+    assert_eq!((c.b.dims.last(), c.row(Side::B)), (Some(&Axis::K), 12));
+    sampled_schedules_are_right(&problem.program, c, 20);
+}
+
+#[test]
+fn what_is_no_convolution_is_refused_by_name() {
+    for (padding, factors, part) in [
+        ("T.max(X[vn, vc, vw], T.float32(0))", FACTORS, "it computes more than a copy with zeros"),
+        ("X[vn, vc, vw // 2]", FACTORS, "it reads at a quotient without asking that nothing is left"),
+        ("X[vn, vc, vn + vw]", FACTORS, "an index is no iterator, shifted or divided"),
+        ("X[vn, vc, 3]", FACTORS, "iterator `vw` does not index what it reads"),
+        (PADDED, "P[vn, vci, vow * vkw] * W[vco, vci, vkw]", "an index of buffer `P` is no sum of iterators"),
+        (PADDED, "P[vn, vci, vow + vkw] * P[vco % 2, vci, vkw]", "both factors are the same buffer"),
+        (PADDED, "X[vn, vci, vow] * W[vco, vci, vkw]", "`vkw` does not index both factors"),
+        (
+            PADDED,
+            "P[vn, vci, vow + vkw] * W[0, vci, vkw]",
+            "spatial iterator `vco` does not index the result and a factor",
+        ),
+        (PADDED, "X[vn, vci, vow + vkw - vkw // 2] * W[vco, vci, vkw]", "no sum of iterators"),
+        (PADDED, "X[vn, vci, vow + 0 * vkw] * W[vco, vci, vkw]", "`vkw` does not index both factors"),
+    ] {
+        let program = tvmscript::parse(&text(padding, factors)).unwrap();
+        let error = contraction(&program).unwrap_err().to_string();
+        assert!(error.contains(part), "{padding}, {factors}:\n{error}");
+    }
+    // A block that makes no operand, and results that are written in several blocks.
+    let unused = text(PADDED, "X[vn, vci, vow] * W[vco, vci, 0]")
+        .replace(", kw in T.grid(2, 6, 10, 4, 3)", " in T.grid(2, 6, 10, 4)");
+    let unused = unused.replace(
+        "vci, vkw = T.axis.remap(\"SSSRR\", [n, co, ow, ci, kw])",
+        "vci = T.axis.remap(\"SSSR\", [n, co, ow, ci])",
+    );
+    let error = contraction(&tvmscript::parse(&unused).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("block `pad` makes no operand of block `C`"), "{error}");
+    for (operator, part) in [
+        ("conv2d:1,8,8,4,4,3,f32", "7 arguments where 8 belong"),
+        ("conv2d:1,8,8,4,4,3,3,f32,stride=0", "stride is `0`; give a whole number from 1 to 1024"),
+        ("conv2d:1,8,8,4,4,3,3,f32,output_pad=1", "unknown option `output_pad=1`"),
+        ("conv2d:1,2,2,4,4,5,5,f32,pad=1", "a kernel that reaches 5 is larger than its input of 4"),
+        ("conv2d_transpose:1,2,2,4,4,3,3,f32,pad=3", "a padding of 3 cuts a kernel of 3 off"),
+        ("conv1d:0,8,4,4,3,f32", "N is 0"),
+        ("conv1d:4096,4096,4,4,1,f32", "axis m has 16777216 iterations"),
+    ] {
+        let error = operators::parse(operator).unwrap_err().to_string();
+        assert!(error.contains(part), "{operator}: {error}");
+    }
+}
+
+/// Every width that divides a row is one aligned run, inside or outside as a whole; no other width is.
+#[test]
+fn widths_are_exact() {
+    for (operator, rows) in [
+        ("conv2d:1,6,6,8,8,3,3,f32,pad=1", [8, 8]),
+        ("conv2d:1,6,6,6,8,3,3,f32,pad=1", [6, 8]),
+        ("conv2d:1,6,6,12,10,3,3,f32,stride=2", [12, 10]),
+        ("conv2d:1,6,6,3,7,3,3,f32,dilation=2", [3, 7]),
+        ("conv2d_transpose:1,4,4,8,8,3,3,f32,stride=2,pad=1", [8, 8]),
+        ("conv1d:2,9,4,4,3,f32", [4, 4]),
+        // All of K lies in one row where the kernel is the input.
+        ("conv2d:2,1,4,3,8,1,4,f32", [12, 8]),
+    ] {
+        let c = problem(operator).contraction;
+        assert_eq!([c.row(Side::A), c.row(Side::B)], rows, "{operator}");
+        let size = |side: Side| [c.extent(side.spatial()), c.extent(Axis::K)];
+        for side in [Side::A, Side::B] {
+            let [spatial, k] = size(side);
+            let places = c.places(side, [0, 0], [spatial, k]);
+            let along_k = c.operand(side).contiguous_along(Axis::K);
+            let (lines, length) = if along_k { (spatial, k) } else { (k, spatial) };
+            let at = |line, x| if along_k { places.at(line, x) } else { places.at(x, line) };
+            for width in 2..=length {
+                let run = |line: i64, x: i64| {
+                    let first = at(line, x);
+                    let aligned = first.is_none_or(|p| p % width as u64 == 0);
+                    aligned && (1..width).all(|i| at(line, x + i) == first.map(|p| p + i as u64))
+                };
+                let all = (0..lines).all(|line| (0..length / width).all(|x| run(line, x * width)));
+                let wide = all && length % width == 0;
+                assert_eq!(wide, c.row(side) % width == 0, "{operator}: {side:?} by {width}");
+            }
+        }
+    }
+}
+
+/// Whether a multiply-add stands under a condition.
+fn guarded(body: &[Stmt], under: bool) -> bool {
+    body.iter().any(|s| match s {
+        Stmt::For { body, .. } => guarded(body, under),
+        Stmt::If { then, otherwise, .. } => guarded(then, true) || guarded(otherwise, true),
+        Stmt::Store { value, .. } => under && matches!(value, Value::Fma(..)),
+        _ => false,
+    })
+}
+
+/// Zeros that `pad_einsum` puts behind the last value of k are written by the copies.
+#[test]
+fn hot_loops_ask_for_no_end_of_k() {
+    let (mut padded, mut swizzled) = (0, 0);
+    for operator in ["gemm:70,45,37,f32,NT", "conv2d:1,6,6,3,8,3,3,f32,pad=1", "conv2d:2,7,7,4,8,3,3,f32,bias"] {
+        let problem = problem(operator);
+        let (c, space) = (&problem.contraction, space(&problem.contraction));
+        let (counts, mut rng) = (Counts::of(&space), StdRng::seed_from_u64(5));
+        for _ in 0..60 {
+            let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), c).unwrap();
+            let strips = [Side::A, Side::B].iter().any(|s| plan.way(*s) == Way::Strip);
+            if c.extent(Axis::K) % plan.k_tile == 0 || !plan.accumulators || plan.split_k > 1 || strips {
+                continue;
+            }
+            let across = |side: Side| plan.staging(side).shared.is_some_and(|(l, _)| l.swizzle && l.k_major);
+            let along = |side: Side| plan.staging(side).shared.is_some_and(|(l, _)| l.swizzle && !l.k_major);
+            // A swizzle across rows hides where m or n ends.
+            let cut = |side: Side| c.extent(side.spatial()) % plan.spatial(side) != 0;
+            if [Side::A, Side::B].iter().any(|s| cut(*s) && (across(*s) || plan.way(*s) == Way::Direct)) {
+                continue;
+            }
+            let module = scheduled::of_plan(&problem.program, &plan, c, &h200()).unwrap().module;
+            padded += 1;
+            swizzled += usize::from(along(Side::A) || along(Side::B));
+            assert!(!guarded(&module.kernels[0].body, false), "{operator}\n{}", plan.describe().join("\n"));
+        }
+    }
+    println!("{padded} plans, {swizzled} of them swizzled along k");
+    assert!(padded >= 20 && swizzled >= 3, "only {padded} plans with a tail of k, {swizzled} swizzled");
+}
+
+/// The model counts a few tiles of a gathered operand: its sectors are the simulator's within this share.
+const SECTORS: f64 = 0.15;
+
+#[test]
+fn the_models_counts_are_near_the_simulators() {
+    let gpu = Descriptor::load("h200").unwrap();
+    let mut worst: f64 = 0.0;
+    for operator in
+        ["conv2d:2,14,14,16,32,3,3,f32,pad=1", "conv2d:2,15,15,16,32,3,3,f32,stride=2", "conv1d:4,64,32,64,3,f32"]
+    {
+        let problem = problem(operator);
+        let c = &problem.contraction;
+        let space = space(c);
+        let found = best(&space, &gpu, Query { k: 4, diverse: true, limit: Duration::from_secs(60) });
+        assert!(found.proved);
+        for plan in found.candidates.iter().filter_map(|c| c.plan.cores().cloned()) {
+            let made = scheduled::of_plan(&problem.program, &plan, c, &h200()).unwrap();
+            let counted = scheduled::check(&problem.program, &made, 1).unwrap().total;
+            let model = work::total(&plan, c);
+            let exact =
+                [model.fma, model.shared_loads, model.async_copies, model.barriers, model.shared_load_wavefronts];
+            let same = [
+                counted.fma,
+                counted.shared_loads,
+                counted.async_copies,
+                counted.barriers,
+                counted.shared_load_wavefronts,
+            ];
+            assert_eq!(exact.map(|x| x as u64), same, "{operator}: {:#?}", plan.describe());
+            let share = model.global_load_sectors / counted.global_load_sectors as f64 - 1.0;
+            assert!(share.abs() <= SECTORS, "{operator}: sectors by {share}: {:#?}", plan.describe());
+            worst = worst.max(share.abs());
+        }
+    }
+    println!("sectors within {worst:.3}");
+}
+
+/// The best schedules of a whole layer are checked on a small problem of the same windows, in one kernel without a
+/// workspace.
+#[test]
+fn a_layer_is_one_kernel() {
+    let gpu = Descriptor::load("h200").unwrap();
+    for operator in ["conv2d:16,28,28,128,128,3,3,f32,pad=1,bias,relu", "conv2d:16,224,224,3,64,7,7,f32,stride=2,pad=3"]
+    {
+        let problem = problem(operator);
+        let space = space(&problem.contraction);
+        let found = best(&space, &gpu, Query { k: 2, diverse: true, limit: Duration::from_secs(60) });
+        assert!(found.proved);
+        for candidate in &found.candidates {
+            let made =
+                scheduled::of_schedule(&problem.program, &candidate.plan, &problem.contraction, &h200()).unwrap();
+            assert_eq!((made.module.kernels.len(), made.module.workspaces.len()), (1, 0));
+            explore::check(&candidate.plan, &problem.contraction, &h200())
+                .unwrap_or_else(|e| panic!("{operator}: {e}"));
+            let Some(plan) = candidate.plan.cores() else { panic!("{operator} has no plan of single threads") };
+            assert!(matches!(plan.pipe, Pipe::Async(_) | Pipe::Registers));
+        }
+    }
+}
+
+/// A convolution is no product of matrices that tensor cores, or a GPU's reference, could take as one.
+#[test]
+fn tensor_cores_are_refused() {
+    let c: Contraction = problem("conv2d:1,8,8,16,16,3,3,f16,pad=1").contraction;
+    let error = satune_ir::term::tensor::Gemm::of(&c).unwrap_err().to_string();
+    assert!(error.contains("gathered (a convolution)"), "{error}");
+}
