@@ -19,6 +19,7 @@ mod orientation;
 mod page;
 mod programs;
 mod reductions;
+mod registers;
 mod simulated;
 mod staircase;
 mod store;

@@ -374,12 +374,54 @@ fn epilogues_that_operators_spell_are_fused() {
         let made = scheduled::of_schedule(&problem.program, &schedule, c, &LowerOptions::default()).unwrap();
         scheduled::check(&problem.program, &made, 7).unwrap_or_else(|e| panic!("{options}: {e}"));
     }
+    // Where k is split the kernel that adds the parts does it, of tiles that lie over the edge, too.
+    let halves = TensorPlan { split_k: 2, ..TensorPlan::plain([32, 32, 32], [16, 32], Mma::Bf16, 2) };
+    let wgmma = WgmmaPlan::plain([64, 64, 64], 1, 2);
+    let shared = WgmmaPlan { blocks: Some(3), stream_k: true, ..wgmma.clone() };
+    let plans = [Schedule::Mma(halves), Schedule::Wgmma(WgmmaPlan { split_k: 2, ..wgmma }), Schedule::Wgmma(shared)];
+    for (schedule, options) in plans.iter().zip(["out=bf16,bias,silu", "out=bf16,alpha=0.5,bias,relu,residual", "bias"])
+    {
+        let problem = operators::parse(&format!("gemm:80,72,256,bf16,NT,{options}")).unwrap();
+        let made =
+            scheduled::of_schedule(&problem.program, schedule, &problem.contraction, &LowerOptions::default()).unwrap();
+        assert_eq!(made.module.kernels.len(), 2);
+        scheduled::check(&problem.program, &made, 11).unwrap_or_else(|e| panic!("{options}: {e}"));
+    }
     // Another function of the sums stays with single threads.
     let odd = operators::parse("gemm:64,64,64,bf16,NT,relu").unwrap();
     let script = odd.script.replace("T.float32(0)", "T.float32(1)");
     let program = satune_ir::tvmscript::parse(&script.replace("C[vi, vj] = T.float32(1)", "C[vi, vj] = T.float32(0)"));
     let c = satune_rewrites::space::contraction(&program.unwrap()).unwrap();
     assert!(Gemm::of(&c).unwrap_err().to_string().contains("none of the epilogues"));
+}
+
+/// A long k is split under an epilogue, too, by tensor cores alone.
+#[test]
+fn k_is_split_under_an_epilogue() {
+    for (name, operator) in [
+        ("a100", "gemm:64,64,8192,bf16,TN,out=bf16,bias,gelu"),
+        ("h200", "gemm:256,256,16384,bf16,TN,out=bf16,residual"),
+    ] {
+        let gpu = gpu(name);
+        let c = operators::parse(operator).unwrap().contraction;
+        let space = tensor_only(&c, &gpu);
+        let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: MINUTE });
+        assert!(found.proved);
+        let plan = &found.candidates[0].plan;
+        let partial = match plan {
+            Schedule::Mma(p) => p.split_k > 1,
+            Schedule::Wgmma(p) => p.partial(),
+            _ => false,
+        };
+        assert!(partial, "{operator}: {:?}", plan.describe());
+        println!("{operator} on {name}: {:?}", plan.describe());
+        check(plan, &c, &LowerOptions::default()).unwrap();
+    }
+    // Without tensor cores there is no second kernel that knows the epilogue.
+    let c = operators::parse("gemm:64,64,8192,f32,bias").unwrap().contraction;
+    let menu = Menu { tile_m: vec![16], tile_n: vec![16], split_k: vec![2], ..few(&[16]) };
+    let space = saturate(&c, limits(&gpu("v100")), &menu, &rules::tiling(), Fuel::default()).unwrap();
+    assert!(space.choices(space.root).all(|node| !matches!(node, Term::Split(_))));
 }
 
 #[test]

@@ -16,11 +16,12 @@ pub(super) use share::{Share, WMMA_LOADS};
 use super::work::{self, Block};
 use super::{tiles, Kernel};
 use crate::cost::{panels, Cost, Infeasible};
-use crate::time::{add_parts_ms, norm};
+use crate::time::{add_parts_ms, beside, norm};
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Axis, BlockLoop, Contraction};
+use satune_ir::DType;
 use std::collections::BTreeMap;
 
 /// Clocks from the issue of a consumer's last `wgmma` to its results (estimate).
@@ -78,8 +79,10 @@ impl Outer {
     /// Of blocks that move so many bytes of the operands from DRAM; see [`moved`].
     pub fn moving(moved: f64, tiles: i64, inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
         let extent = |axis: Axis| contraction.extent(axis) as f64;
-        let out = products(contraction) * extent(Axis::M) * extent(Axis::N) * f64::from(contraction.c.dtype.bytes());
-        let stored = if inner.is_partial() { (2.0 * inner.sums + 1.0) * out } else { out };
+        let each = products(contraction) * extent(Axis::M) * extent(Axis::N);
+        let of = |dtype: DType| each * f64::from(dtype.bytes());
+        let sums = if inner.is_partial() { 2.0 * inner.sums * of(contraction.accumulate) } else { 0.0 };
+        let stored = sums + of(contraction.c.dtype) + beside(contraction);
         Outer { tiles, dram_bytes: moved + stored, sum_ms: inner.sum_ms(contraction, gpu) }
     }
 }
@@ -245,7 +248,7 @@ impl Inner {
         match self.is_partial() {
             false => 0.0,
             // Also where each result has but one.
-            true => add_parts_ms(contraction, gpu, (self.sums.ceil() as i64).max(2)),
+            true => add_parts_ms(contraction, gpu, ((self.sums.ceil() as i64).max(2), contraction.accumulate)),
         }
     }
 

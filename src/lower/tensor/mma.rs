@@ -305,14 +305,11 @@ impl<'p> Mainloop<'p> {
         let number = Index::Var(rest);
         let loads = (tiles - ahead > first).then_some(guard_all || guard_last);
         let code = self.tile(&number, &add(number.clone(), c(ahead)), loads, Some(tiles));
-        body.push(Stmt::For {
-            var: rest,
-            name: "tile".into(),
-            start: c(first),
-            extent: c(tiles - first),
-            unroll: Unroll::Full,
-            body: code,
-        });
+        // Unrolled, the compiler moves loads of several of these tiles up to the first, and runs out of registers. Sets of
+        // fragments are constants only there where a tile's steps are odd.
+        let unroll = if steps % 2 == 0 || self.loaders.iter().all(|l| l.sets == 1) { Unroll::No } else { Unroll::Full };
+        let (start, extent) = (c(first), c(tiles - first));
+        body.push(Stmt::For { var: rest, name: "tile".into(), start, extent, unroll, body: code });
         body
     }
 

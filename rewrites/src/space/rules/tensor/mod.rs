@@ -7,6 +7,7 @@ mod instructions;
 mod menu;
 mod operand;
 mod ring;
+mod split_k;
 mod store;
 mod stream_k;
 mod swap;
@@ -45,8 +46,11 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     }
     let gemms = [false, true].map(|swapped| gemm.oriented(swapped).into_owned());
     let offer = Arc::new(Offer { gemms, menu });
-    let mut rules: Vec<Box<dyn Rule>> =
-        vec![Box::new(blocks::TensorBlocks(offer.clone())), Box::new(swap::SwapOperands(offer.clone()))];
+    let mut rules: Vec<Box<dyn Rule>> = vec![
+        Box::new(blocks::TensorBlocks(offer.clone())),
+        Box::new(swap::SwapOperands(offer.clone())),
+        Box::new(split_k::SplitFused),
+    ];
     if mma {
         rules.push(Box::new(tensorize::TensorizeMma(offer.clone())));
     }
