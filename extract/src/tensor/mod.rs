@@ -28,7 +28,15 @@ pub enum Kernel<'a> {
 }
 
 impl Kernel<'_> {
-    /// Tile of a block.
+    /// The transposed product is computed.
+    fn swapped(&self) -> bool {
+        match self {
+            Kernel::Mma(plan) => plan.swapped,
+            Kernel::Wgmma(plan) => plan.swapped,
+        }
+    }
+
+    /// Tile of a block, m and n as the plan sees them.
     pub fn tile(&self) -> [i64; 3] {
         match self {
             Kernel::Mma(plan) => plan.tile,
@@ -43,20 +51,34 @@ impl Kernel<'_> {
         }
     }
 
-    /// The loops over blocks (or tiles, of a persistent grid), outermost first.
+    /// The loops over blocks (or tiles, of a persistent grid), outermost first, over the contraction's axes.
     fn loops(&self, gemm: &Gemm) -> Vec<BlockLoop> {
-        let ([m, n, _], split_k) = (self.tile(), self.split_k());
+        let (tile, split_k) = (self.tile(), self.split_k());
+        let [m, n, _] = of_product(tile, self.swapped());
         let raster = match self {
             Kernel::Mma(plan) => plan.raster,
             Kernel::Wgmma(plan) => plan.raster,
-        };
+        }
+        .oriented(self.swapped());
         let (rows, columns) = (tiles(gemm.m, m), tiles(gemm.n, n));
         let mut loops = Vec::new();
         if split_k > 1 {
             loops.push(BlockLoop { axis: Axis::K, extent: split_k, group: false });
         }
+        if gemm.batch > 1 {
+            loops.push(BlockLoop { axis: Axis::Batch(0), extent: gemm.batch, group: false });
+        }
         loops.extend(order(raster, rows, columns));
         loops
+    }
+}
+
+/// A tile in terms of the product, from that of a plan.
+fn of_product([m, n, k]: [i64; 3], swapped: bool) -> [i64; 3] {
+    if swapped {
+        [n, m, k]
+    } else {
+        [m, n, k]
     }
 }
 

@@ -109,6 +109,9 @@ fn many_seeds() {
                 if interp::equal_on(source, &program, seed).is_ok() {
                     without_need += 1;
                     println!("seed {seed}: {name}: refused without need: {why}");
+                    if std::env::var("SATUNE_SHOW").is_ok() {
+                        println!("{}", tvmscript::print(&program));
+                    }
                 }
             });
             sequences += 1;
