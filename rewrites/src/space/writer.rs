@@ -1,6 +1,6 @@
 //! What writers of traces share: the calls so far, fresh names, and how results of earlier calls are named.
 use crate::trace::{Call, Out, Trace};
-use satune_ir::term::Contraction;
+use satune_ir::term::{Axis, Contraction};
 use serde_json::{json, Value};
 
 /// A trace in the making.

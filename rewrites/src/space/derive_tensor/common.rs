@@ -3,7 +3,7 @@ use super::{key, Untraced};
 use crate::intrinsics::fragment as places;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use satune_ir::term::tensor::{Gemm, Raster};
-use satune_ir::term::{Axis, Contraction, Side};
+use satune_ir::term::{Contraction, Side};
 use serde_json::{json, Value};
 
 /// A trace in the making.
