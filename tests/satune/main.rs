@@ -1,5 +1,6 @@
 //! End-to-end tests, one binary.
 mod architecture;
+mod calibrate;
 mod command;
 mod compiles;
 mod convolutions;
@@ -14,9 +15,11 @@ mod host;
 mod known;
 mod lowering;
 mod measuring;
+mod orientation;
 mod page;
 mod programs;
 mod reductions;
+mod registers;
 mod simulated;
 mod staircase;
 mod store;
@@ -24,6 +27,7 @@ mod streaming;
 mod streaming_command;
 mod support;
 mod tensor;
+mod tensor_counts;
 mod tensor_space;
 mod tilings;
 mod traces;

@@ -13,6 +13,9 @@ const SIDES: [Side; 2] = [Side::A, Side::B];
 /// Makes the trace.
 pub(super) fn trace(plan: &TensorPlan, gemm: &Gemm, contraction: &Contraction) -> Result<Trace, Untraced> {
     plan.check(gemm)?;
+    if plan.instruction.wmma().is_some() {
+        return Err(Untraced::Decision("wmma"));
+    }
     if plan.split_k > 1 && contraction.epilogue.is_some() {
         return Err(Untraced::Decision("an epilogue of parts of k"));
     }
