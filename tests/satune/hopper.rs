@@ -6,7 +6,7 @@ use satune::kernel::{Dim, GroupOp, Index, Stmt};
 use satune::lower::tensor::*;
 use satune_ir::DType;
 
-fn small(consumers: u32, n: i64) -> WgmmaPlan {
+pub fn small(consumers: u32, n: i64) -> WgmmaPlan {
     let tile = [64 * i64::from(consumers), n, 64];
     WgmmaPlan { raster: Raster::rows(2), blocks: Some(2), ..WgmmaPlan::plain(tile, consumers, 3) }
 }

@@ -29,6 +29,7 @@ const DRAIN: f64 = 64.0;
 /// What a block does, whatever the order of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inner {
+    /// Tile of C, in terms of the product.
     pub tile: [i64; 3],
     pub registers: i64,
     /// Resident blocks per multiprocessor, and what limits them.
@@ -77,7 +78,7 @@ impl Outer {
     /// Of blocks that move so many bytes of the operands from DRAM; see [`moved`].
     pub fn moving(moved: f64, tiles: i64, inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
         let extent = |axis: Axis| contraction.extent(axis) as f64;
-        let out = extent(Axis::M) * extent(Axis::N) * f64::from(contraction.c.dtype.bytes());
+        let out = products(contraction) * extent(Axis::M) * extent(Axis::N) * f64::from(contraction.c.dtype.bytes());
         let stored = if inner.is_partial() { (2.0 * inner.sums + 1.0) * out } else { out };
         Outer { tiles, dram_bytes: moved + stored, sum_ms: inner.sum_ms(contraction, gpu) }
     }
@@ -86,7 +87,13 @@ impl Outer {
 /// Bytes of both operands.
 pub(super) fn least_moved(contraction: &Contraction) -> f64 {
     let extent = |axis: Axis| contraction.extent(axis) as f64;
-    (extent(Axis::M) + extent(Axis::N)) * extent(Axis::K) * f64::from(contraction.a.dtype.bytes())
+    let of_product = (extent(Axis::M) + extent(Axis::N)) * extent(Axis::K) * f64::from(contraction.a.dtype.bytes());
+    products(contraction) * of_product
+}
+
+/// Products of a batch.
+fn products(contraction: &Contraction) -> f64 {
+    contraction.batch().map(|(_, info)| info.extent as f64).product()
 }
 
 /// Bytes of the operands from DRAM, for tiles of m x n over a part of k in the order of `loops`, so many of them
@@ -172,6 +179,7 @@ impl Inner {
         let Some(rates) = gpu.tensor else {
             return Err(Infeasible::TensorCores { instruction: "wmma", needs: "sm_70", arch: gpu.arch.clone() });
         };
+        let gemm = &*gemm.oriented(kernel.swapped());
         let counts = work::block(kernel, gemm);
         let [m, n, k] = kernel.tile();
         let flop = (2 * m * n * k) as f64;

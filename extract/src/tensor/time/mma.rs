@@ -1,6 +1,7 @@
 //! The time of a block whose warps use `mma.sync` or `wmma`.
 use super::{Facts, Inner, Share};
 use crate::cost::Infeasible;
+use crate::tensor::of_product;
 use crate::tensor::work::{Block, Operand};
 use crate::time::norm;
 use crate::Descriptor;
@@ -90,7 +91,7 @@ pub(in crate::tensor) fn with_share(
     let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
     let waits = gpu.latency_dram / ahead.max(0.5);
     let facts = Facts {
-        tile: plan.tile,
+        tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,
         threads,
         registers,

@@ -44,6 +44,20 @@ pub enum Untraced {
 /// See [`Untraced`].
 pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Trace, Untraced> {
     let gemm = Gemm::of(contraction)?;
+    let swapped = match schedule {
+        Schedule::Mma(plan) => plan.swapped,
+        Schedule::Wgmma(plan) => plan.swapped,
+        Schedule::Cores(_) | Schedule::Stream(_) => return Err(Untraced::Kind),
+    };
+    if swapped {
+        return Err(Untraced::Decision("swapped operands"));
+    }
+    if gemm.batch > 1 || contraction.batch().count() > 0 {
+        return Err(Untraced::Decision("a batch of products"));
+    }
+    if gemm.c_transposed {
+        return Err(Untraced::Decision("a result that is stored by columns"));
+    }
     match schedule {
         Schedule::Mma(plan) if plan.instruction.wmma().is_some() => Err(Untraced::Decision("fragments of wmma")),
         Schedule::Mma(plan) => mma::trace(plan, &gemm, contraction),

@@ -319,6 +319,8 @@ impl<'p> Reader<'p> {
         let parts = self.parts(instruction, c)?;
         let min_blocks = Some(small(&grid, of_grid, key::MIN_BLOCKS)?).filter(|b| *b > 0);
         Ok(TensorPlan {
+            // Traces hold none that are.
+            swapped: false,
             tile,
             warp,
             warps_m_outer,
@@ -374,6 +376,7 @@ impl<'p> Reader<'p> {
         let consumers = u32::try_from(if ping_pong { 2 } else { together });
         let cluster = [small(&grid, of_grid, key::CLUSTER_M)?, small(&grid, of_grid, key::CLUSTER_N)?];
         Ok(WgmmaPlan {
+            swapped: false,
             tile: [64 * extent(rows)? * together, op.n, extent(step)? * op.k()],
             consumers: consumers.or_else(|_| wrong(name_of(nest.team), "there are 1 to 3 consumers"))?,
             ping_pong,
