@@ -185,7 +185,7 @@ fn measurements_on_tensor_cores_give_their_shares() {
     let [mma, wgmma] = [0, 1].map(|kind| {
         rows.iter().filter(|r| matches!((&r.plan, kind), (Schedule::Mma(_), 0) | (Schedule::Wgmma(_), 1))).count()
     });
-    assert!(mma > 50 && wgmma > 30, "{mma} {wgmma}");
+    assert!(mma > 30 && wgmma > 20, "{mma} {wgmma}");
     // Prepared, a plan takes what it takes when it is predicted anew.
     for row in rows.iter().step_by(17) {
         let Problem::Contraction(c) = &*row.problem else { panic!("a product") };
