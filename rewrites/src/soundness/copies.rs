@@ -69,7 +69,7 @@ fn one_memory(walk: &Walk, pair: [BufferId; 2]) -> bool {
                 samples.of(read).iter().all(|instance| {
                     let Some(place) = instance.values(read.indices) else { return false };
                     let now = At { access: r, loops: instance.loops.clone() };
-                    news.iter().all(|w| arrives(walk, *w, &place, &all, Some(&now)))
+                    news.iter().all(|w| arrives(walk, *w, &place, &all, &now))
                 })
             });
         // What is seen in the end is the buffer that outlives the other.
@@ -92,20 +92,18 @@ fn one_memory(walk: &Walk, pair: [BufferId; 2]) -> bool {
     })
 }
 
-/// Whether the last time before a moment that `write` put something at a place, it was copied from there since by one of
-/// `copies`.
-fn arrives(walk: &Walk, write: usize, place: &[i64], copies: &[usize], now: Option<&At>) -> bool {
-    let parts = now.map_or_else(|| vec![Vec::new()], |now| walk.before(write, now));
-    match walk.find(write, place, &parts, &Search::latest) {
-        Found::Nothing => true,
-        Found::Unknown | Found::Data => false,
-        Found::Instance(loops) => {
-            let made = At { access: write, loops };
-            copies.iter().any(|copy| {
-                matches!(walk.find(*copy, place, &walk.between(*copy, &made, now), &|s| s), Found::Instance(_))
-            })
-        }
+/// Whether what `write` last put at a place before a moment was copied from there since by one of `copies`.
+fn arrives(walk: &Walk, write: usize, place: &[i64], copies: &[usize], now: &At) -> bool {
+    if walk.find(write, place, &walk.before(write, now), &|s| s) == Found::Nothing {
+        return true;
     }
+    copies.iter().any(|copy| match walk.find(*copy, place, &walk.before(*copy, now), &Search::latest) {
+        Found::Instance(loops) => {
+            let copied = At { access: *copy, loops };
+            walk.find(write, place, &walk.between(write, &copied, Some(now)), &|s| s) == Found::Nothing
+        }
+        _ => false,
+    })
 }
 
 /// Stores of what stands there are left out.
