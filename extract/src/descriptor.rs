@@ -93,10 +93,15 @@ pub struct TensorRates {
     pub wgmma_share: f64,
 }
 
+/// The number of an architecture: 90 for `sm_90` and `sm_90a`; 0 where it has none.
+pub fn arch_number(arch: &str) -> u32 {
+    arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+}
+
 impl Descriptor {
     /// The number of the architecture: 90 for `sm_90`.
     pub fn arch_number(&self) -> u32 {
-        self.arch.trim_start_matches("sm_").parse().unwrap_or(0)
+        arch_number(&self.arch)
     }
 }
 

@@ -20,6 +20,24 @@ fn gemm(extents: [i64; 3], operand: DType, output: DType, layout: &str) -> Contr
     Contraction { c: OperandInfo { dtype: output, ..product.c.clone() }, ..product }
 }
 
+/// The same product with the result stored by columns.
+fn by_columns(c: Contraction) -> Contraction {
+    Contraction { c: OperandInfo { dims: vec![Axis::N, Axis::M], ..c.c.clone() }, ..c }
+}
+
+/// Two such products.
+fn batched(c: Contraction) -> Contraction {
+    let mut many = Contraction::gemm(Some(2), [1; 3], c.a.dtype, c.accumulate, [false; 2]);
+    for (axis, info) in &mut many.iters {
+        info.extent = if matches!(axis, Axis::Batch(_)) { 2 } else { c.extent(*axis) };
+    }
+    for (operand, of_one) in [(&mut many.a, &c.a), (&mut many.b, &c.b), (&mut many.c, &c.c)] {
+        operand.dtype = of_one.dtype;
+        operand.dims = [&[Axis::Batch(0)], &of_one.dims[..]].concat();
+    }
+    many
+}
+
 /// A menu for single threads that fits nothing, so that a space holds tensor-core schedules only.
 fn no_threads() -> Menu {
     Menu {
@@ -85,14 +103,22 @@ fn make(
 
 #[test]
 fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_twice() {
-    for (operand, output, layout, shape) in [
-        (DType::BF16, DType::F32, "TN", [256, 128, 512]),
-        (DType::F16, DType::F16, "NT", [256, 128, 256]),
-        (DType::F16, DType::F32, "NN", [200, 72, 131]),
-        (DType::I8, DType::I32, "NT", [256, 128, 512]),
-        (DType::I8, DType::I32, "TN", [256, 100, 512]),
+    let half = (DType::F16, DType::F16);
+    for (c, layout, swapped) in [
+        (gemm([256, 128, 512], DType::BF16, DType::F32, "TN"), "TN", false),
+        (gemm([256, 128, 256], half.0, half.1, "NT"), "NT", false),
+        (gemm([200, 72, 131], DType::F16, DType::F32, "NN"), "NN", false),
+        (gemm([256, 128, 512], DType::I8, DType::I32, "NT"), "NT", false),
+        (gemm([256, 100, 512], DType::I8, DType::I32, "TN"), "TN", false),
+        // Fewer rows than columns; results by columns; batches of products, of which the last two end within a tile.
+        (gemm([64, 256, 256], half.0, half.1, "NT"), "NT", true),
+        (by_columns(gemm([256, 128, 256], half.0, half.1, "NT")), "NT", true),
+        (by_columns(gemm([256, 64, 256], half.0, half.1, "TN")), "TN", true),
+        (batched(gemm([256, 128, 128], half.0, half.1, "NN")), "NN", false),
+        (batched(gemm([64, 128, 128], half.0, half.1, "TN")), "TN", true),
+        (batched(gemm([200, 72, 136], half.0, half.1, "NT")), "NT", false),
     ] {
-        let c = gemm(shape, operand, output, layout);
+        let (operand, shape) = (c.a.dtype, [Axis::M, Axis::N, Axis::K].map(|axis| c.extent(axis)));
         let space = make(&c, (&menu_with_wmma(), H200), None, None).unwrap();
         let terms = space.programs(space.root);
         let plans: std::collections::HashSet<Schedule> =
@@ -111,6 +137,12 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
         assert_eq!(mma + wgmma, plans.len());
         assert!(mma > wmma);
         assert_eq!(wmma > 0, operand == DType::F16);
+        let is_swapped = |s: &Schedule| match s {
+            Schedule::Mma(plan) => plan.swapped,
+            Schedule::Wgmma(plan) => plan.swapped,
+            _ => false,
+        };
+        assert_eq!(plans.iter().any(is_swapped), swapped);
         // The TMA wants rows of whole chunks, wgmma takes bytes along k only.
         assert_eq!(wgmma > 0, shape[2] % 8 == 0 && (operand != DType::I8 || layout == "NT"));
     }
@@ -118,7 +150,7 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
 
 #[test]
 fn every_rule_is_needed() {
-    let c = gemm([256, 128, 512], DType::F16, DType::F16, "NT");
+    let c = gemm([128, 256, 512], DType::F16, DType::F16, "NT");
     let whole = make(&c, (&menu_with_wmma(), H200), None, None).unwrap();
     let count = whole.programs(whole.root).len();
     for rule in rules::tensor::all(&c, menu_with_wmma()).iter().map(|r| r.name()) {
@@ -137,12 +169,12 @@ fn tensor_cores_are_offered_where_they_are() {
         let menu = TensorMenu::of(&c, cores);
         (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
     };
-    assert_eq!(offered(DType::BF16, &CORES), (true, true, 17));
+    assert_eq!(offered(DType::BF16, &CORES), (true, true, 18));
     // tf32 rounds its operands: only who asks for it gets it.
     assert_eq!(offered(DType::F32, &CORES), (false, false, 0));
-    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 17));
+    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 18));
     let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
-    assert_eq!(offered(DType::F16, &ampere), (true, false, 10));
+    assert_eq!(offered(DType::F16, &ampere), (true, false, 11));
     assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
     assert_eq!(offered(DType::F64, &CORES), (false, false, 0));
     // wmma of each architecture's types.

@@ -41,7 +41,8 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
                 Some(_) => ("through registers", "wmma.load"),
                 None => ("cp.async", "ldmatrix"),
             };
-            for (name, operand, extent) in [("A", plan.operands[0], m), ("B", plan.operands[1], n)] {
+            let names = if plan.swapped { ["B", "A"] } else { ["A", "B"] };
+            for (name, operand, extent) in [(names[0], plan.operands[0], m), (names[1], plan.operands[1], n)] {
                 let tag = match operand.layout {
                     TileLayout::Plain => "",
                     TileLayout::Padded => "padded",

@@ -1,5 +1,6 @@
 //! End-to-end tests, one binary.
 mod architecture;
+mod calibrate;
 mod command;
 mod compiles;
 mod convolutions;
@@ -14,6 +15,7 @@ mod host;
 mod known;
 mod lowering;
 mod measuring;
+mod orientation;
 mod page;
 mod programs;
 mod reductions;
@@ -25,9 +27,11 @@ mod streaming;
 mod streaming_command;
 mod support;
 mod tensor;
+mod tensor_counts;
 mod tensor_space;
 mod tilings;
 mod traces;
 mod tvm;
 mod why_not;
+mod why_not_tensor;
 mod wmma;

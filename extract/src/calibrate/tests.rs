@@ -106,14 +106,11 @@ fn truth() -> Descriptor {
     gpu
 }
 
-#[test]
-fn the_scalars_behind_synthetic_times_are_recovered() {
-    let start = Descriptor::load("h200").unwrap();
-    let truth = truth();
-    let found = calibrate(&start, &measured(&truth, 60, 0.02, 0)).unwrap();
+/// Each scalar that is determined is the true one, as nearly as its error says; the others are kept.
+fn check_scalars(found: &Calibration, truth: &Descriptor) {
     for s in &found.scalars {
         let scalar = fit::SCALARS.iter().find(|f| f.name == s.name).unwrap();
-        let want = (scalar.get)(&truth).unwrap();
+        let want = (scalar.get)(truth).unwrap();
         println!(
             "{:<20} {:>9.3} -> {:>9.3} (truth {want:.3}) ±{:.1}% {}",
             s.name,
@@ -129,6 +126,14 @@ fn the_scalars_behind_synthetic_times_are_recovered() {
             assert_eq!(s.after, s.before);
         }
     }
+}
+
+#[test]
+fn the_scalars_behind_synthetic_times_are_recovered() {
+    let start = Descriptor::load("h200").unwrap();
+    let truth = truth();
+    let found = calibrate(&start, &measured(&truth, 60, 0.02, 0)).unwrap();
+    check_scalars(&found, &truth);
     let determined: Vec<&str> = found.scalars.iter().filter(|s| s.determined).map(|s| s.name).collect();
     for name in ["clock_mhz", "issue_efficiency", "dram_gbs", "l2_bytes_per_clock", "latency_dram", "launch_us"] {
         assert!(determined.contains(&name), "{name} is not determined: {determined:?}");
@@ -144,14 +149,14 @@ fn the_scalars_behind_synthetic_times_are_recovered() {
 fn on_tensor_cores(truth: &Descriptor, noise: f64) -> Vec<Measurement> {
     let mut rng = StdRng::seed_from_u64(11);
     let mut out = Vec::new();
-    for (m, n, k) in [(4096, 4096, 4096), (8192, 8192, 512), (512, 512, 8192), (16, 8192, 8192), (256, 256, 256)] {
+    for (m, n, k) in [(4096, 4096, 4096), (8192, 8192, 2048), (16, 8192, 8192), (256, 256, 256)] {
         let contraction = Contraction::gemm(None, [m, n, k], DType::BF16, DType::F32, [false, true]);
         let problem = Arc::new(Problem::Contraction(contraction.clone()));
         let mut plans = Vec::new();
-        for (tile_m, tile_n) in [(64, 64), (128, 64), (64, 128), (128, 128), (128, 256), (256, 128)] {
-            for (tile_k, stages, split_k) in [(32, 3, 1), (64, 2, 1), (64, 3, 1), (64, 4, 4)] {
+        for (tile_m, tile_n) in [(64, 64), (128, 128), (128, 256), (256, 128)] {
+            for (tile_k, stages, split_k) in [(32, 4, 1), (64, 3, 1), (64, 4, 4)] {
                 let tile = [tile_m, tile_n, tile_k];
-                for warp in [[32, 32], [64, 32], [64, 64]] {
+                for warp in [[32, 32], [64, 32]] {
                     let plan = TensorPlan::plain(tile, warp, Mma::Bf16, stages);
                     plans.push(Schedule::Mma(TensorPlan { split_k, ..plan }));
                 }
@@ -180,7 +185,7 @@ fn measurements_on_tensor_cores_give_their_shares() {
     let [mma, wgmma] = [0, 1].map(|kind| {
         rows.iter().filter(|r| matches!((&r.plan, kind), (Schedule::Mma(_), 0) | (Schedule::Wgmma(_), 1))).count()
     });
-    assert!(mma > 100 && wgmma > 50, "{mma} {wgmma}");
+    assert!(mma > 50 && wgmma > 30, "{mma} {wgmma}");
     // Prepared, a plan takes what it takes when it is predicted anew.
     for row in rows.iter().step_by(17) {
         let Problem::Contraction(c) = &*row.problem else { panic!("a product") };
@@ -189,7 +194,7 @@ fn measurements_on_tensor_cores_give_their_shares() {
         assert_eq!(again.unwrap(), crate::predict(&row.plan, c, &truth).unwrap().ms);
     }
     let found = calibrate(&start, &rows).unwrap();
-    println!("{:?}\nbefore {:?}\nafter {:?}", found.scalars, found.before, found.after);
+    check_scalars(&found, &truth);
     assert!(found.after.median_error < 0.02 && found.before.median_error > 0.05, "{:?}", found.after);
     // What the tensor cores do per second is known well, whatever the clock's part of it.
     let rate =
@@ -207,7 +212,7 @@ fn measurements_on_tensor_cores_give_their_shares() {
     let read = Descriptor::parse(&text, "x").unwrap().tensor.unwrap();
     assert!((read.mma_share / of("mma_share").after - 1.0).abs() < 1e-4, "{text}");
     // With those of single threads the clock is known, too, and each share with it.
-    let all = [rows, measured(&truth, 40, 0.02, 0)].concat();
+    let all = [rows, measured(&truth, 20, 0.02, 0)].concat();
     let both = calibrate(&start, &all).unwrap().descriptor;
     for share in shares {
         let (got, want) = (share(&both.tensor.unwrap()), share(&truth.tensor.unwrap()));

@@ -28,8 +28,9 @@ impl Block {
     }
 }
 
-/// Counts a block.
+/// Counts a block, of the product or of its transposed form, as the plan has it.
 pub fn block(kernel: &Kernel<'_>, gemm: &Gemm) -> Block {
+    let gemm = &*gemm.oriented(kernel.swapped());
     match kernel {
         Kernel::Mma(plan) => mma(plan, gemm),
         Kernel::Wgmma(plan) => wgmma(plan, gemm),
@@ -55,17 +56,22 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
     let end = match (plan.store, op) {
         (Store::Direct, Mma::Wmma(op)) => direct_wmma(op, [m, n]),
         (Store::Shared { .. }, Mma::Wmma(op)) => staged(gemm, op, plan),
-        (Store::Direct, _) => direct(gemm, plan.split_k > 1, [m, n], op == Mma::S8 && !gemm.b_transposed),
+        (Store::Direct, _) => {
+            let apart = [gemm.a_transposed, !gemm.b_transposed].map(|across| across && op == Mma::S8);
+            direct(gemm, plan.split_k > 1, [m, n], apart)
+        }
         (Store::Shared { stmatrix }, _) => {
             // Two fragments at once, then rows of 16 bytes per lane.
             let pieces = (m * n / 256) as f64;
+            // Two results lie side by side in a row of C; in a column each is written by itself.
+            let written = pieces * if gemm.c_transposed && !stmatrix { 8.0 } else { 4.0 };
             let rows = tiles(m * n / 8, threads) as f64 * warps as f64;
             let moved = (m * n * 2) as f64;
             Work {
                 matrix_moves: if stmatrix { pieces } else { 0.0 },
-                shared_stores: if stmatrix { 0.0 } else { 4.0 * pieces },
-                shared_store_wavefronts: 4.0 * pieces,
-                shared_store_wavefronts_ideal: 4.0 * pieces,
+                shared_stores: if stmatrix { 0.0 } else { written },
+                shared_store_wavefronts: written,
+                shared_store_wavefronts_ideal: written,
                 shared_loads: rows,
                 shared_load_wavefronts: moved / 128.0,
                 shared_load_wavefronts_ideal: moved / 128.0,
@@ -101,12 +107,12 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         ..Work::default()
     };
     let end = match plan.store {
-        TileStore::Direct => direct(gemm, plan.partial(), [m, n], false),
+        TileStore::Direct => direct(gemm, plan.partial(), [m, n], [false; 2]),
         TileStore::Tma => {
             let moved = (m * n) as f64 * 2.0;
             Work {
-                async_copies: (m / 64 * (n / 64)) as f64,
-                matrix_moves: (m * n / 256) as f64,
+                async_copies: (m / 64 * if gemm.c_transposed { 1 } else { n / 64 }) as f64,
+                matrix_moves: (m / 16 * tiles(n, 16)) as f64,
                 shared_store_wavefronts: moved / 128.0,
                 shared_store_wavefronts_ideal: moved / 128.0,
                 shared_load_wavefronts: moved / 128.0,
@@ -362,20 +368,27 @@ fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
     }
 }
 
-/// Sums leave from registers: four lanes write neighbouring pairs, in eight rows. `apart`: each lane's columns are not
-/// neighbours (operand bytes stored across k), so that four lanes' results are 64 bytes wide.
-fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], apart: bool) -> Work {
-    let bytes = if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() };
-    let pairs = gemm.n % 2 == 0 && !apart;
-    let stores = (m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 };
-    // A quad's results lie within one sector where rows begin at one.
-    let whole = gemm.n * i64::from(bytes) % 32 == 0 && !apart;
-    let sectors = stores * if whole { 8.0 } else { 16.0 };
+/// Sums leave from registers: of a row of C four lanes write neighbouring pairs, in eight rows; where C is stored by
+/// columns, eight lanes write neighbours of one column, of four. `apart`: a lane's rows, or its columns, are not
+/// neighbours (operand bytes stored across k).
+fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], [rows_apart, columns_apart]: [bool; 2]) -> Work {
+    let bytes = i64::from(if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() });
+    let whole_rows = gemm.c_pitch() * bytes % 32 == 0;
+    let (stores, sectors) = if gemm.c_transposed {
+        // Eight neighbours are one sector of 32-bit results; two rows apart, they are two.
+        let spans = if rows_apart { 16 * bytes } else { 8 * bytes };
+        let each = tiles(spans, 32) + i64::from(!whole_rows);
+        ((m * n / 32) as f64, 4.0 * each as f64)
+    } else {
+        let pairs = gemm.n % 2 == 0 && !columns_apart;
+        // A quad's results lie within one sector where rows begin at one.
+        ((m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 }, if whole_rows && !columns_apart { 8.0 } else { 16.0 })
+    };
     Work {
         global_stores: stores,
-        global_store_sectors: sectors,
-        l2_sectors: sectors,
-        l1_bytes: stores * 64.0 * f64::from(bytes),
+        global_store_sectors: stores * sectors,
+        l2_sectors: stores * sectors,
+        l1_bytes: (m * n * bytes) as f64,
         ..Work::default()
     }
 }

@@ -190,6 +190,16 @@ impl Contraction {
         self.gathered(side).map_or_else(|| self.operand(side).name.clone(), |g| format!("{}_reindex", g.name))
     }
 
+    /// Name of the buffer that the product writes.
+    pub fn sums(&self) -> String {
+        let of_chain = self.epilogue.as_ref().and_then(|e| e.between.first());
+        match (&self.gather, of_chain) {
+            (Some(gather), _) => format!("{}_reindex", gather.c.name),
+            (None, Some(name)) => name.clone(),
+            (None, None) => self.c.name.clone(),
+        }
+    }
+
     /// Whether the sums pass through registers to the result: something is done with them, or with their indices.
     pub fn finishes(&self) -> bool {
         self.epilogue.is_some() || self.gather.is_some()

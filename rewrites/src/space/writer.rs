@@ -1,6 +1,6 @@
 //! What writers of traces share: the calls so far, fresh names, and how results of earlier calls are named.
 use crate::trace::{Call, Out, Trace};
-use satune_ir::term::Contraction;
+use satune_ir::term::{Axis, Contraction};
 use serde_json::{json, Value};
 
 /// A trace in the making.
@@ -90,9 +90,25 @@ pub(in crate::space) trait TraceWriter {
         }
     }
 
-    /// The elementwise blocks after the contraction go into the last of them, and that one into the write-back of the sums.
-    fn inline_epilogue(&mut self, contraction: &Contraction) {
+    /// Extents along m, n and k become multiples of these.
+    fn pad_einsum(&mut self, contraction: &Contraction, [m, n, k]: [i64; 3]) {
+        let of = |axis: &Axis| match axis {
+            Axis::M => m,
+            Axis::N => n,
+            Axis::K => k,
+            Axis::Batch(_) | Axis::Outer(_) => 1,
+        };
+        let padding: Vec<i64> = contraction.iters.iter().map(|(axis, _)| of(axis)).collect();
+        self.call("pad_einsum", [var("block"), json!(padding)]);
+    }
+
+    /// What comes after the contraction goes into the last of its blocks, and that one into the write-back of the sums: the
+    /// block `padded`, which leaves out what the sums were padded with, the order of a gathered result, elementwise blocks.
+    fn inline_epilogue(&mut self, contraction: &Contraction, padded: Option<String>) {
         let mut blocks = Vec::new();
+        if let Some(name) = padded {
+            blocks.push(self.bound("get_sblock", [json!(name)], "unpadded"));
+        }
         if contraction.gather.is_some() {
             blocks.push("c_scatter".to_string());
         }

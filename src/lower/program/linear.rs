@@ -325,34 +325,54 @@ impl Linear {
     /// The form with quotients and remainders of one number put together again, `x // d * (c d) + x % d * c` as `x * c`: so
     /// it is with the address of an element whose indices are digits of one index.
     pub fn joined(&self, ranges: &Ranges) -> Linear {
-        // `x % f // d` is a remainder of the quotient.
-        let inner = self.terms.iter().find_map(|(atom, c)| {
-            let Atom::Div(l, d) = atom else { return None };
-            match (l.terms.as_slice(), l.constant) {
-                ([(Atom::Mod(x, f), 1)], 0) if f % d == 0 => {
-                    Some((atom, *c, x.divided(*d, ranges).remainder(f / d, ranges)))
-                }
-                _ => None,
+        // Each step takes a quotient or a remainder away; a number of steps is set, lest what comes apart again should come
+        // together without end.
+        let mut form = self.clone();
+        for _ in 0..32 {
+            match form.joined_once(ranges) {
+                Some(next) => form = next,
+                None => break,
             }
-        });
-        if let Some((atom, c, turned)) = inner {
-            let mut out = self.clone();
-            out.add_term(atom.clone(), c.saturating_neg());
-            return out.plus(&turned, c).joined(ranges);
         }
-        let pair = self.terms.iter().find_map(|(rest, c)| {
-            let Atom::Mod(whole, d) = rest else { return None };
-            let quotient = self.terms.iter().find(|(atom, of)| match atom {
-                Atom::Div(l, by) => *of == c.saturating_mul(*d) && by % d == 0 && l.divided(by / d, ranges) == **whole,
-                _ => false,
-            });
-            quotient.map(|(quotient, of)| (quotient, *of, rest, *c, whole))
-        });
-        let Some((quotient, of, rest, c, whole)) = pair else { return self.clone() };
-        let mut out = self.clone();
-        out.add_term(quotient.clone(), of.saturating_neg());
-        out.add_term(rest.clone(), c.saturating_neg());
-        out.plus(whole, c).joined(ranges)
+        form
+    }
+
+    fn joined_once(&self, ranges: &Ranges) -> Option<Linear> {
+        let instead = |gone: &[&(Atom, i64)], new: &Linear, c: i64| {
+            let mut out = self.clone();
+            gone.iter().for_each(|(atom, of)| out.add_term(atom.clone(), of.saturating_neg()));
+            out.plus(new, c)
+        };
+        for term @ (atom, c) in &self.terms {
+            match atom {
+                // `x % f // d` is a remainder of the quotient.
+                Atom::Div(l, d) => {
+                    if let ([(Atom::Mod(x, f), 1)], 0) = (l.terms.as_slice(), l.constant) {
+                        if f % d == 0 {
+                            return Some(instead(&[term], &x.divided(*d, ranges).remainder(f / d, ranges), *c));
+                        }
+                    }
+                }
+                Atom::Mod(whole, d) => {
+                    let above = self.terms.iter().filter(|(_, of)| *of == c.saturating_mul(*d));
+                    let mut joined = above.filter_map(|other| match &other.0 {
+                        Atom::Div(l, by) if by % d == 0 && l.divided(by / d, ranges) == **whole => {
+                            Some((other, (**whole).clone()))
+                        }
+                        // The digits above, up to another modulus.
+                        Atom::Mod(l, by) if whole.divided(*d, ranges) == **l => {
+                            Some((other, whole.remainder(d.saturating_mul(*by), ranges)))
+                        }
+                        _ => None,
+                    });
+                    if let Some((other, joined)) = joined.next() {
+                        return Some(instead(&[other, term], &joined, *c));
+                    }
+                }
+                Atom::Var(_) | Atom::Other(..) => {}
+            }
+        }
+        None
     }
 
     /// The linear form of an integer expression. None for what has none (loads, selections, ...).
@@ -493,6 +513,11 @@ mod tests {
                     let exact = a * x + b * y + c * z + k;
                     assert_eq!((value(&quotient), value(&rest)), (exact.div_euclid(d), exact.rem_euclid(d)));
                     assert!(lo <= value(&quotient) && value(&quotient) <= hi);
+                    for (f, c) in [(2, 3), (5, 1), (d, 7)] {
+                        let digits = quotient.divided(f, &ranges).scaled(c * d * f).plus(&rest, c);
+                        let address = digits.plus(&quotient.remainder(f, &ranges), c * d);
+                        assert_eq!(value(&address.joined(&ranges)), c * exact);
+                    }
                 }
             }
         }
@@ -513,6 +538,16 @@ mod tests {
         // So are those of a thread's number that was split and fused again.
         let row = v(1).divided(32, &ranges).scaled(8).plus(&v(1).remainder(32, &ranges).divided(4, &ranges), 1);
         assert_eq!(row.joined(&ranges), v(1).divided(4, &ranges));
+        // A row of an image, whose batch, row and column are digits of m.
+        let ranges: Ranges = [(VarId(0), (0, 391)), (VarId(1), (0, 127)), (VarId(2), (0, 7))].into();
+        let m = v(0).scaled(128).plus(&v(2), 16).plus(&v(1).divided(8, &ranges), 1);
+        let digits = [
+            (m.divided(3136, &ranges), 200_704),
+            (m.divided(56, &ranges).remainder(56, &ranges), 3584),
+            (m.remainder(56, &ranges), 64),
+        ];
+        let address = digits.iter().fold(Linear::of(-3648), |sum, (digit, c)| sum.plus(digit, *c));
+        assert_eq!(address.joined(&ranges), m.scaled(64).shifted(-3648));
         // Digits of two indices stay apart.
         let other = v(0).divided(3, &ranges).scaled(3).plus(&v(1).remainder(3, &ranges), 1);
         assert_eq!(other.joined(&ranges), other);

@@ -13,6 +13,7 @@ use satune_ir::term::Side;
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
+    let gemm = &*gemm.oriented(plan.swapped);
     let (kernel, operands) = Mainloop::new(gemm, plan).kernel();
     Ok(module(gemm, (plan.split_k, None), kernel, operands))
 }
@@ -27,7 +28,7 @@ pub(super) fn module(
 ) -> TensorModule {
     let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspace: (0, gemm.accumulator()) };
     if split > 1 {
-        module.workspace.0 = (gemm.m * gemm.n * split) as u64;
+        module.workspace.0 = (gemm.results() * split) as u64;
         let (kernel, operands) = epilogue::sum_kernel(gemm, split, stream);
         module.kernels.push(kernel);
         module.args.push(operands);
@@ -50,6 +51,8 @@ pub(super) struct Mainloop<'p> {
     pub(super) warp_n: Index,
     pub(super) lane: Index,
     pub(super) part: Index,
+    /// Number of the product.
+    pub(super) batch: Index,
     pub(super) ring: ArrayId,
     pub(super) sums: ArrayId,
     /// Elements of a stage.
@@ -75,7 +78,9 @@ impl<'p> Mainloop<'p> {
         let threads = plan.threads();
         let mut head = Vec::new();
         let part = if plan.split_k > 1 { Index::BlockIdx(Dim::Z) } else { c(0) };
-        let (row, column) = place(&Index::BlockIdx(Dim::X), rows, columns, plan.raster);
+        let (batch, number) = product(gemm, Index::BlockIdx(Dim::X), rows * columns);
+        let batch = b.bind(&mut head, "product", batch);
+        let (row, column) = place(&number, rows, columns, plan.raster);
         let m0 = b.bind(&mut head, "m_block", mul(row, m));
         let n0 = b.bind(&mut head, "n_block", mul(column, n));
         let k0 = b.bind(&mut head, "k_part", mul(part.clone(), per_part * k));
@@ -101,6 +106,7 @@ impl<'p> Mainloop<'p> {
         let b_tile = Tile { offset: a_tile.rows * a_tile.pitch(), ..b_tile };
         let source = |array, name, k_rows, first: &Index, extent, side, plan: &OperandPlan| Source {
             array,
+            origin: mul(batch.clone(), extent * gemm.k),
             name,
             k_rows,
             first: first.clone(),
@@ -141,6 +147,7 @@ impl<'p> Mainloop<'p> {
             warp_n,
             lane,
             part,
+            batch,
             ring,
             sums,
             stage: elements / i64::from(plan.stages),
@@ -165,7 +172,7 @@ impl<'p> Mainloop<'p> {
         body.extend(loop_body);
         body.extend(store);
         let [m, n, _] = plan.tile;
-        let blocks = (gemm.m + m - 1) / m * ((gemm.n + n - 1) / n);
+        let blocks = gemm.batch * ((gemm.m + m - 1) / m) * ((gemm.n + n - 1) / n);
         let (name, notes) = title(gemm, plan.split_k > 1, plan.describe());
         let kernel = Kernel {
             name,

@@ -137,6 +137,8 @@ struct Copy {
 #[derive(Clone)]
 pub(super) struct Source {
     pub array: ArrayId,
+    /// The product's first element.
+    pub origin: Index,
     pub name: &'static str,
     /// Rows of the tile run along k.
     pub k_rows: bool,
@@ -205,6 +207,11 @@ impl Filler {
         (row, mul(column, width), number)
     }
 
+    /// Index in global memory of an element of the product's matrix.
+    fn of_product(&self, index: Index) -> Index {
+        add(self.source.origin.clone(), index)
+    }
+
     /// (index in global memory at the first tile, position along k) of a place. Beyond the edge something that exists is
     /// read; its results are not stored.
     fn global(&self, row: Index, column: Index) -> (Index, Index) {
@@ -216,11 +223,11 @@ impl Filler {
         if source.k_rows {
             let column = clamp(add(source.first.clone(), column), source.extent - source.width);
             let k = add(source.k_first.clone(), row);
-            (add(mul(k.clone(), source.pitch()), column), k)
+            (self.of_product(add(mul(k.clone(), source.pitch()), column)), k)
         } else {
             let row = clamp(add(source.first.clone(), row), source.extent - 1);
             let k = add(source.k_first.clone(), column);
-            (add(mul(row, source.pitch()), k.clone()), k)
+            (self.of_product(add(mul(row, source.pitch()), k.clone())), k)
         }
     }
 

@@ -25,9 +25,8 @@ impl Mainloop<'_> {
         let [m, n] = Mma::Wmma(op).block();
         let row = add(self.m0.clone(), self.warp_m.clone());
         let column = add(self.n0.clone(), self.warp_n.clone());
-        let part = if self.plan.split_k > 1 { mul(self.part.clone(), gemm.m * gemm.n) } else { c(0) };
         let mut body = Vec::new();
-        let first = self.builder.bind(&mut body, "c_warp", add(part, add(mul(row, gemm.n), column)));
+        let first = self.builder.bind(&mut body, "c_warp", self.place(&row, &column));
         for i in 0..self.plan.warp[0] / m {
             for j in 0..self.plan.warp[1] / n {
                 let place = add(first.clone(), c(i * m * gemm.n + j * n));
@@ -90,7 +89,7 @@ impl Mainloop<'_> {
                 };
                 let exists = (least(over_m, &row, gemm.m - 1), least(over_n, &column, gemm.n - width));
                 list.extend(self.finish(width, halves, (read, out), exists));
-                let place = add(mul(row, gemm.n), column);
+                let place = self.place(&row, &column);
                 list.extend(guarded(inside, vec![copy((self.params.out, place), (out, c(0)), width)]));
                 let (name, start, unroll) = ("i".into(), c(0), Unroll::Full);
                 body.push(Stmt::For { var, name, start, extent: c(rounds), unroll, body: list });
@@ -109,7 +108,8 @@ impl Mainloop<'_> {
     ) -> Vec<Stmt> {
         let value = |e: i64| {
             let (sum, column) = (Value::Load(read, c(e)), add(column.clone(), c(e)));
-            epilogue::value(self.gemm, &self.params, false, sum, &row, &column)
+            let place = self.place(&row, &column);
+            epilogue::value(self.gemm, &self.params, false, sum, [&row, &column, &place])
         };
         match halves {
             true => (0..width / 2)

@@ -1,6 +1,7 @@
 //! The time of a block whose warps use `mma.sync` or `wmma`.
-use super::{Facts, Inner, Share};
+use super::{Counted, Facts, Inner, Share};
 use crate::cost::Infeasible;
+use crate::tensor::of_product;
 use crate::tensor::work::{Block, Operand};
 use crate::time::norm;
 use crate::Descriptor;
@@ -44,12 +45,17 @@ pub(super) fn inner(
     plan: &TensorPlan,
     gemm: &Gemm,
     gpu: &Descriptor,
-    counts: &Block,
+    counted: &Counted,
     tensor: f64,
 ) -> Result<Inner, Infeasible> {
+    let in_loop = loop_issue(plan, counted.block.tile.matrix);
+    with_share(plan, gemm, gpu, (&counted.block, tensor), &counted.share, in_loop)
+}
+
+/// What both operands' ways add to a tile along k.
+pub(super) fn share(plan: &TensorPlan, gemm: &Gemm) -> Share {
     let [a, b] = places(plan);
-    let share = Share::of(&a, gemm, &plan.operands[0]).plus(&Share::of(&b, gemm, &plan.operands[1]));
-    with_share(plan, gemm, gpu, (counts, tensor), &share, loop_issue(plan, counts.tile.matrix))
+    Share::of(&a, gemm, &plan.operands[0]).plus(&Share::of(&b, gemm, &plan.operands[1]))
 }
 
 /// A plan whose operands' ways are given by what they add, and its loop by its instructions; of `counts`
@@ -90,7 +96,7 @@ pub(in crate::tensor) fn with_share(
     let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
     let waits = gpu.latency_dram / ahead.max(0.5);
     let facts = Facts {
-        tile: plan.tile,
+        tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,
         threads,
         registers,

@@ -7,6 +7,9 @@ pub enum TensorError {
     /// A size that is not positive, or beyond 2^31.
     #[error("{0} is {1}; sizes are 1 to 2^31 - 1")]
     Size(&'static str, i64),
+    /// A matrix that no memory holds.
+    #[error("{0} has more than 2^48 elements in all batches")]
+    Elements(&'static str),
     /// The instruction does not take these operands.
     #[error("{instruction} does not multiply {operand:?}")]
     OperandType {

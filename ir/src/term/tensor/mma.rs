@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// ring is filled by `cp.async`, fragments by `ldmatrix`. On `wmma` tiles wait in registers on their way to a ring of two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorPlan {
+    /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C, A's way is B's.
+    #[serde(default)]
+    pub swapped: bool,
     /// Tile of a block: m, n, k.
     pub tile: [i64; 3],
     /// Tile of a warp: m, n.
@@ -46,6 +49,11 @@ pub struct Raster {
 }
 
 impl Raster {
+    /// The same order of tiles in terms of a product that is swapped, or of one that is not.
+    pub fn oriented(self, swapped: bool) -> Raster {
+        Raster { columns: self.columns != swapped, ..self }
+    }
+
     /// Groups of so many rows.
     pub fn rows(group: i64) -> Raster {
         Raster { columns: false, group }
@@ -82,6 +90,7 @@ impl TensorPlan {
     pub fn plain(tile: [i64; 3], warp: [i64; 2], instruction: Mma, stages: u32) -> TensorPlan {
         let layout = if instruction.wmma().is_some() { TileLayout::Padded } else { OperandPlan::USUAL.layout };
         TensorPlan {
+            swapped: false,
             tile,
             warp,
             warps_m_outer: true,
@@ -103,6 +112,7 @@ impl TensorPlan {
     /// # Errors
     /// The condition that does not hold.
     pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        let gemm = &*gemm.oriented(self.swapped);
         problem(gemm)?;
         operands(gemm, self.instruction)?;
         warps(self.instruction, [self.tile[0], self.tile[1]], self.warp)?;
@@ -135,9 +145,10 @@ impl TensorPlan {
         ring_bytes(gemm, self.instruction, self.tile, self.stages).max(staged)
     }
 
-    /// Blocks, all parts of k together.
+    /// Blocks, all products and parts of k together.
     pub fn blocks(&self, gemm: &Gemm) -> i64 {
-        tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
+        let gemm = gemm.oriented(self.swapped);
+        gemm.batch * tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
     }
 
     /// The schedule in a few lines for people.
@@ -156,9 +167,10 @@ impl TensorPlan {
         };
         let mut lines = vec![
             format!(
-                "{}, {}{}",
+                "{}{}, {}{}",
                 self.instruction,
-                self.raster.text(),
+                swapped_text(self.swapped),
+                self.raster.oriented(self.swapped).text(),
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
             format!(
@@ -193,6 +205,15 @@ impl TensorPlan {
                 .map(|(name, plan)| format!("{name}: {}", plan.text(self.instruction))),
         );
         lines
+    }
+}
+
+/// What a plan's description says of its operands.
+pub(in crate::term) fn swapped_text(swapped: bool) -> &'static str {
+    if swapped {
+        " swapped"
+    } else {
+        ""
     }
 }
 
@@ -345,9 +366,14 @@ pub fn store(
     stages: u32,
 ) -> Result<(), TensorError> {
     let [m, n, _] = tile;
+    if op.wmma().is_some() && gemm.c_transposed {
+        return Err(TensorError::Store("fragments of wmma are stored in rows, and C is by columns"));
+    }
     let Store::Shared { stmatrix } = store else {
         return op.wmma().map_or(Ok(()), |_| wmma::store_direct(gemm, is_split, [m, n]));
     };
+    // Rows of the tile are those of memory.
+    let row = if gemm.c_transposed { m } else { n };
     let reason = if is_split {
         "split-K stores its sums at once"
     } else if op.wmma().is_some() {
@@ -357,11 +383,11 @@ pub fn store(
         }
     } else if gemm.output != gemm.operand || gemm.output.bytes() != 2 {
         "its type is not the operands' 16-bit type"
-    } else if gemm.n % 8 != 0 {
+    } else if gemm.c_pitch() % 8 != 0 {
         "its rows are not multiples of 16 bytes"
     } else if m * n * 2 > ring_bytes(gemm, op, tile, stages) {
         "its tile is larger than the ring"
-    } else if !matches!(n / 8, 2 | 4) && n % 64 != 0 {
+    } else if !matches!(row / 8, 2 | 4) && row % 64 != 0 {
         "its tile's rows cannot be swizzled"
     } else {
         return Ok(());
@@ -427,6 +453,7 @@ impl TensorPlan {
     /// [`registers`] of the plan.
     pub fn registers(&self, gemm: &Gemm) -> i64 {
         let [m, n, k] = self.tile;
+        let gemm = &*gemm.oriented(self.swapped);
         let of = |side, extent, plan| {
             operand::copy_registers(gemm, side, self.instruction, [extent, k], self.threads(), plan)
         };

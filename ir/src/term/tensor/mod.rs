@@ -17,6 +17,7 @@ mod wmma;
 pub use error::TensorError;
 pub use gemm::{Activation, Epilogue, Gemm, NotGemm};
 pub use instruction::Mma;
+pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
 pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};
 pub use node::{Kind, Matrix, MmaLoop, TensorNode, TensorStage};

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// A schedule on `wgmma`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WgmmaPlan {
+    /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C.
+    #[serde(default)]
+    pub swapped: bool,
     /// Tile of a block: m, n, k. k takes 128 bytes; n is one instruction's (at most 256).
     pub tile: [i64; 3],
     /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of 64.
@@ -60,6 +63,7 @@ impl WgmmaPlan {
     /// A plan without any refinement: a block per tile, in rows, which stores its sums itself.
     pub fn plain(tile: [i64; 3], consumers: u32, stages: u32) -> WgmmaPlan {
         WgmmaPlan {
+            swapped: false,
             tile,
             consumers,
             ping_pong: false,
@@ -80,6 +84,7 @@ impl WgmmaPlan {
     /// # Errors
     /// The condition that does not hold.
     pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        let gemm = &*gemm.oriented(self.swapped);
         gemm.check()?;
         operands(gemm)?;
         consumers(self.consumers, self.ping_pong)?;
@@ -89,7 +94,7 @@ impl WgmmaPlan {
         multiple("split_k", self.split_k, 1)?;
         split(gemm, self.tile[2], self.split_k)?;
         rows(gemm)?;
-        store(gemm, self.store, self.partial(), self.tile[1])?;
+        store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]])?;
         sums(self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
         stream_k::stream_k(self, gemm)?;
@@ -138,9 +143,10 @@ impl WgmmaPlan {
         self.tile[0] * self.parts() / i64::from(self.consumers) / 64
     }
 
-    /// Tiles of C, all parts of k together.
+    /// Tiles of C, all products and parts of k together.
     pub fn tiles(&self, gemm: &Gemm) -> i64 {
-        tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
+        let gemm = gemm.oriented(self.swapped);
+        gemm.batch * tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
     }
 
     /// Blocks of the launch.
@@ -154,8 +160,9 @@ impl WgmmaPlan {
         let [m, n, k] = self.tile;
         vec![
             format!(
-                "wgmma m64n{n}, {}{}{}{}",
-                self.raster.text(),
+                "wgmma m64n{n}{}, {}{}{}{}",
+                super::mma::swapped_text(self.swapped),
+                self.raster.oriented(self.swapped).text(),
                 match self.cluster {
                     [1, 1] => String::new(),
                     [m, n] => format!(", clusters of {m}x{n} tiles"),
@@ -298,9 +305,15 @@ pub fn cluster(
     Ok(())
 }
 
-/// Every part of k has a tile.
+/// Every part of k has a tile; where a tile beyond the end of k would be the next product's, there is none.
 pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
-    super::mma::split(gemm, tile_k, parts)
+    super::mma::split(gemm, tile_k, parts)?;
+    for (name, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
+        if gemm.batch > 1 && across && gemm.k % (tile_k * parts) != 0 {
+            return Err(TensorError::TensorMap(name, "its last tile along k would reach into the next product's"));
+        }
+    }
+    Ok(())
 }
 
 /// The TMA takes the operands' rows.
@@ -322,16 +335,24 @@ fn whole_chunks(name: &'static str, bytes: i64) -> Result<(), TensorError> {
 }
 
 /// C can be written so; `is_split`: what is written are sums of a part of k.
-pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, tile_n: i64) -> Result<(), TensorError> {
+pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, [tile_m, tile_n]: [i64; 2]) -> Result<(), TensorError> {
     if store == TileStore::Direct {
         return Ok(());
     }
     if is_split {
         return Err(TensorError::Store("split-K stores its sums at once"));
     }
-    whole_chunks("C", gemm.n * i64::from(gemm.output.bytes()))?;
-    if gemm.output.bytes() != 2 || tile_n % 64 != 0 {
+    whole_chunks("C", gemm.c_pitch() * i64::from(gemm.output.bytes()))?;
+    // Rows of memory are those of C, or its columns: then 64 rows of C are 64 elements of a row.
+    let (along, across, extent) = match gemm.c_transposed {
+        false => (tile_n, tile_m, gemm.m),
+        true => (tile_m, tile_n, gemm.n),
+    };
+    if gemm.output.bytes() != 2 || along % 64 != 0 {
         return Err(TensorError::Store("the TMA stores 16-bit types in boxes of 64 columns"));
+    }
+    if gemm.batch > 1 && extent % across != 0 {
+        return Err(TensorError::Store("the last tile would reach into the next product's"));
     }
     Ok(())
 }

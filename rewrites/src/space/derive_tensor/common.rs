@@ -3,7 +3,7 @@ use super::{key, Untraced};
 use crate::intrinsics::fragment as places;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use satune_ir::term::tensor::{Gemm, Raster};
-use satune_ir::term::{Axis, Contraction, Side};
+use satune_ir::term::{Contraction, Side};
 use serde_json::{json, Value};
 
 /// A trace in the making.
@@ -67,15 +67,9 @@ impl<'a> Writer<'a> {
         m || n
     }
 
-    /// The name of the buffer of the sums.
-    fn sums(&self) -> &'a str {
-        let epilogue = self.contraction.epilogue.as_ref().and_then(|e| e.between.first());
-        epilogue.unwrap_or(&self.contraction.c.name)
-    }
-
     /// The block that copies padded sums to where they belong.
     fn sums_copy(&self) -> String {
-        format!("{}_pad", self.sums())
+        format!("{}_pad", self.contraction.sums())
     }
 
     /// Whole tiles: pads the extents, where they are ragged, and makes a block of the parts of k. Returns the name of the
@@ -84,13 +78,7 @@ impl<'a> Writer<'a> {
         self.named("get_sblock", [json!(self.contraction.block_name)], "block");
         let ([m, n, k], pads) = self.padding();
         if pads.contains(&true) {
-            let of = |axis: &Axis| match axis {
-                Axis::M => m,
-                Axis::N => n,
-                _ => k,
-            };
-            let padding: Vec<i64> = self.contraction.iters.iter().map(|(axis, _)| of(axis)).collect();
-            self.call("pad_einsum", [var("block"), json!(padding)]);
+            self.pad_einsum(self.contraction, [m, n, k]);
         }
         let mut loops: Vec<String> = self.contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
@@ -117,7 +105,7 @@ impl<'a> Writer<'a> {
         } else {
             self.named("cache_write", [var(main), json!(0), json!("warp")], "c_fragment");
         }
-        self.inline_epilogue(self.contraction);
+        self.inline_epilogue(self.contraction, None);
     }
 
     /// An operand's tiles in shared memory: a copy, or the padded operand itself.

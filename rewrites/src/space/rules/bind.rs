@@ -71,8 +71,8 @@ impl Rule for EnterCta {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Blocks { batch: 0, m: false, n: false }) = (node, state.stage) else { return };
-        // Other tiles are there for tensor cores.
-        if !engine.menu.tile_m.contains(&state.tile.m) || !engine.menu.tile_n.contains(&state.tile.n) {
+        // Other tiles are there for tensor cores, and so are swapped operands.
+        if state.swapped || !engine.menu.tile_m.contains(&state.tile.m) || !engine.menu.tile_n.contains(&state.tile.n) {
             return;
         }
         if state.c == Place::Workspace && plain_parts(engine.contraction).is_err() {

@@ -8,7 +8,7 @@ use satune_ir::DType;
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "the lines of a candidate on tensor cores as show prints them, or of these: \
-cores|mma.sync|wmma|wgmma, tile MxNxK, N stages, T threads, k in P parts, blocks along the rows|down the columns|in groups of \
+cores|mma.sync|wmma|wgmma, swapped [yes|no], tile MxNxK, N stages, T threads, k in P parts, blocks along the rows|down the columns|in groups of \
 G rows over the columns|in groups of G columns over the rows; mma.sync: warp MxN [m outer|n outer], waits for N more, \
 rolled|unrolled, instructions by rows|by columns, straight|back and forth, one at a time|two at once, k upwards|downwards, \
 C from the fragments|by way of shared memory|by stmatrix and shared memory, resident B|any, A: and B: copies of N bytes, along \
@@ -23,6 +23,8 @@ stream-k yes|no, freed at once|a tile later, one after the other|step by step, C
 pub(in crate::cli::ask) fn read(fixed: &mut Fixed, words: &[&str]) -> Result<Option<usize>, String> {
     let taken = match words {
         ["cores", ..] => set(&mut fixed.kind, Kind::Cores, 1),
+        ["swapped", answer @ ("yes" | "no"), ..] => set(&mut fixed.swapped, *answer == "yes", 2),
+        ["swapped", ..] => set(&mut fixed.swapped, true, 1),
         ["TMA", ..] => set(&mut fixed.kind, Kind::Wgmma, 1),
         // Of single threads' schedules as well.
         ["cp.async", ..] => 1,

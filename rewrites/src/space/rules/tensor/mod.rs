@@ -10,22 +10,31 @@ mod ring;
 mod split_k;
 mod store;
 mod stream_k;
+mod swap;
 mod tensorize;
 mod warps;
 mod wmma;
 
 pub use menu::{TensorCores, TensorMenu};
+pub use swap::is_offered;
 
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, Gemm, Kind, TensorNode, TensorStage};
 use satune_ir::term::{Contraction, Layout, Place, Side, Stage, State, Term};
 use std::sync::Arc;
 
-/// What all these rules know: the matrix product, and the sizes on offer.
+/// What all these rules know: the matrix product as it is and swapped, and the sizes on offer.
 #[derive(Clone, Debug)]
 struct Offer {
-    gemm: Gemm,
+    gemms: [Gemm; 2],
     menu: TensorMenu,
+}
+
+impl Offer {
+    /// The product that a state is about.
+    fn gemm(&self, state: &State) -> &Gemm {
+        &self.gemms[usize::from(state.swapped)]
+    }
 }
 
 /// The rules for a contraction; none where tensor cores do not take it or the GPU has none.
@@ -35,9 +44,13 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     if !mma && !wmma && !wgmma {
         return Vec::new();
     }
-    let offer = Arc::new(Offer { gemm, menu });
+    let gemms = [false, true].map(|swapped| gemm.oriented(swapped).into_owned());
+    let offer = Arc::new(Offer { gemms, menu });
     let mut rules: Vec<Box<dyn Rule>> =
-        vec![Box::new(blocks::TensorBlocks(offer.clone())), Box::new(split_k::SplitFused)];
+        vec![Box::new(blocks::TensorBlocks(offer.clone())), Box::new(swap::SwapOperands(offer.clone()))];
+    if contraction.epilogue.is_some() {
+        rules.push(Box::new(split_k::SplitFused));
+    }
     if mma {
         rules.push(Box::new(tensorize::TensorizeMma(offer.clone())));
     }

@@ -20,7 +20,7 @@ impl Rule for CopyRing {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Ring(kind @ Kind::Mma(op))) = stage_of(node, state) else { return };
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let total = state.tile.k;
         for k in menu.tile_k.iter().copied().filter(|k| k % i64::from(op.k()) == 0) {
             let tile = [state.tile.m, state.tile.n, k];
@@ -63,7 +63,7 @@ impl Rule for TmaRing {
         let Some(TensorStage::Ring(kind @ Kind::Wgmma { ping_pong, consumers })) = stage_of(node, state) else {
             return;
         };
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let (total, k) = (state.tile.k, 128 / i64::from(gemm.operand.bytes()));
         if !engine.holds(Condition::RingParts, mma_conditions::whole_parts(gemm, total, k)) {
             return;

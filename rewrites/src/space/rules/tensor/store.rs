@@ -26,7 +26,7 @@ impl Rule for StoreSums {
         let below = at(state, TensorStage::Ring(kind));
         let (tile, is_split) = ([state.tile.m, state.tile.n, state.tile.k], to == Place::Workspace);
         // All of k in the ring: its size is not known yet.
-        let fits = |store| mma_conditions::store(&self.0.gemm, op, store, is_split, tile, 16);
+        let fits = |store| mma_conditions::store(self.0.gemm(state), op, store, is_split, tile, 16);
         if engine.holds(Condition::MmaStore, fits(Store::Direct)) {
             decide(engine, TensorNode::Store { store: Store::Direct, to }, State { c: Place::Local, ..below });
         }
@@ -56,7 +56,8 @@ impl Rule for StoreTiles {
         let below = at(state, TensorStage::Ring(kind));
         for (store, c) in [(TileStore::Direct, Place::Local), (TileStore::Tma, STAGED)] {
             let is_split = to == Place::Workspace;
-            let fits = wgmma_conditions::store(&self.0.gemm, store, is_split, state.tile.n).is_ok();
+            let fits =
+                wgmma_conditions::store(self.0.gemm(state), store, is_split, [state.tile.m, state.tile.n]).is_ok();
             if engine.holds(Condition::WgmmaStore, fits) {
                 decide(engine, TensorNode::StoreTile { store, to }, State { c, ..below });
             }

@@ -44,7 +44,7 @@ impl Rule for BindWarps {
 
 impl BindWarps {
     fn deal(&self, engine: &mut Engine<'_>, state: &State, threads: u32, count: [i64; 2], op: Mma) {
-        let (gemm, menu, tile) = (&self.0.gemm, &self.0.menu, state.tile);
+        let (gemm, menu, tile) = (self.0.gemm(state), &self.0.menu, state.tile);
         let warp = [tile.m / count[0], tile.n / count[1]];
         let staged = op.wmma().map_or(0, |op| mma_conditions::staged_bytes(op, threads.into(), warp[1]));
         if !engine.holds(Condition::RingFits, mma_conditions::shared_fits(staged, engine.limits.shared_bytes)) {
@@ -58,7 +58,7 @@ impl BindWarps {
         let a = way(engine, Side::A, tile.m, warp[0]);
         let b = way(engine, Side::B, tile.n, warp[1]);
         // The least that copies take; those that take more are left to the cost.
-        let bytes = [Side::A, Side::B].map(|side| self.0.copy_bytes(side).first().copied().unwrap_or(16));
+        let bytes = [Side::A, Side::B].map(|side| self.0.copy_bytes(gemm, side).first().copied().unwrap_or(16));
         let block = [tile.m, tile.n, tile.k];
         let registers = mma_conditions::least_registers(gemm, op, block, warp, threads.into(), bytes);
         for sets in menu.sets.iter().flat_map(|a| menu.sets.iter().map(|b| [*a, *b])) {

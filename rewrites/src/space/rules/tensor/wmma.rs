@@ -1,5 +1,5 @@
 //! `tensorize` by `wmma`: fragments whose layout only the machine knows, on GPUs before `mma.sync` of today's shapes.
-use super::tensorize::is_block;
+use super::tensorize::begins;
 use super::{at, decide, Offer};
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, Kind, Mma, TensorNode, TensorStage};
@@ -17,13 +17,13 @@ impl Rule for TensorizeWmma {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        if !is_block(&self.0, node, state) {
+        if !begins(&self.0, node, state) {
             return;
         }
         for op in self.0.menu.wmma.iter().copied().map(Mma::Wmma) {
             let [m, n] = op.block();
             let whole = state.tile.m % m == 0 && state.tile.n % n == 0;
-            if whole && mma_conditions::operands(&self.0.gemm, op).is_ok() {
+            if whole && mma_conditions::operands(self.0.gemm(state), op).is_ok() {
                 decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(Kind::Mma(op))));
             }
         }
