@@ -180,9 +180,9 @@ fn tensor_cores_are_offered_where_they_are() {
     // wmma of each architecture's types.
     let older = |number| TensorCores { mma: false, wmma: Some(number), ..ampere };
     let rules = |operand, number| offered(operand, &older(number)).2;
-    assert_eq!([70, 75].map(|number| rules(DType::F16, number)), [10, 10]);
-    assert_eq!([70, 72].map(|number| rules(DType::I8, number)), [0, 10]);
-    assert_eq!([75, 80].map(|number| rules(DType::BF16, number)), [0, 10]);
+    assert_eq!([70, 75].map(|number| rules(DType::F16, number)), [11, 11]);
+    assert_eq!([70, 72].map(|number| rules(DType::I8, number)), [0, 11]);
+    assert_eq!([75, 80].map(|number| rules(DType::BF16, number)), [0, 11]);
 }
 
 /// What is wrong with a program of a space without a condition.
