@@ -25,5 +25,25 @@ fn explorer(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, explorer);
+/// The search of tensor-core schedules where tiles wait for DRAM alike, where operands hang over the edge, and of a usual
+/// product.
+fn tensor_cores(c: &mut Criterion) {
+    let mut group = c.benchmark_group("extract 8 on tensor cores");
+    group.sample_size(10).measurement_time(Duration::from_secs(10));
+    let query = Query { k: 8, diverse: false, limit: Duration::from_secs(600) };
+    for (gpu, operator) in [
+        ("h200", "gemm:16,8192,8192,bf16,TN"),
+        ("h200", "gemm:4097,4095,4093,bf16,TN"),
+        ("a100", "gemm:4096,4096,4096,bf16,TN"),
+    ] {
+        let gpu = Descriptor::load(gpu).expect("a built-in descriptor");
+        let problem = operators::parse(operator).expect("an operator");
+        let held = space(&problem, &gpu).expect("a space");
+        let name = format!("{operator} on {}", gpu.name);
+        group.bench_function(name, |b| b.iter(|| best(&held, &gpu, query).candidates.len()));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, explorer, tensor_cores);
 criterion_main!(benches);

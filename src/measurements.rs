@@ -5,13 +5,14 @@
 //! explored from a file. Other fields are not read. Lines that are no measurement (the head of an export, a refused
 //! candidate, another GPU, times that a simulator predicted) are counted by reason, not refused: an export holds
 //! everything that was tried.
-use crate::{operators, source};
-use satune_extract::calibrate::Measurement;
+use crate::source::{self, Work};
+use satune_extract::calibrate::{Measurement, Problem};
 use satune_extract::Descriptor;
 use satune_ir::term::{Plan, Schedule};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// What a file holds.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +42,7 @@ const GOOD: [&str; 3] = ["ok", "measured", "correct"];
 /// A line that is no JSON object, an operator that cannot be read, a plan that is none.
 pub fn read(text: &str, gpu: &Descriptor) -> Result<Measurements, MeasurementError> {
     let mut out = Measurements::default();
-    let mut problems: HashMap<String, operators::Problem> = HashMap::new();
+    let mut problems: HashMap<String, Arc<Problem>> = HashMap::new();
     for (at, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
         let error = |reason: String| MeasurementError { line: at + 1, reason };
         let row: Value = serde_json::from_str(line).map_err(|e| error(e.to_string()))?;
@@ -86,17 +87,9 @@ pub fn read(text: &str, gpu: &Descriptor) -> Result<Measurements, MeasurementErr
         }
         .map_err(|e| error(format!("plan: {e}")))?;
         let plan = match Schedule::deserialize(&plan) {
-            Ok(Schedule::Cores(plan)) => plan,
-            Ok(Schedule::Stream(_)) => {
-                skip("of a streaming program: the fit takes contractions on single threads".into());
-                continue;
-            }
-            Ok(Schedule::Mma(_) | Schedule::Wgmma(_)) => {
-                skip("on tensor cores: the fit takes contractions on single threads".into());
-                continue;
-            }
+            Ok(plan) => plan,
             // The error that names a field is that of the plan that it is not.
-            Err(_) => Plan::deserialize(&plan).map_err(|e| error(format!("plan: {e}")))?,
+            Err(_) => Plan::deserialize(&plan).map(Schedule::Cores).map_err(|e| error(format!("plan: {e}")))?,
         };
         let Some(operator) = text_of(&["operator"]) else {
             skip("no operator".into());
@@ -104,14 +97,18 @@ pub fn read(text: &str, gpu: &Descriptor) -> Result<Measurements, MeasurementErr
         };
         if !problems.contains_key(operator) {
             // What was explored from a file has its program in the row: the file may be gone.
-            let problem = match text_of(&["script"]) {
-                Some(script) => source::of_script(operator, script).map_err(|e| error(e.to_string()))?,
-                None => operators::parse(operator).map_err(|e| error(e.to_string()))?,
+            let work = match text_of(&["script"]) {
+                Some(script) => source::work_of_script(operator, script).map_err(|e| error(e.to_string()))?,
+                None => source::operator(operator).map_err(|e| error(e.to_string()))?,
             };
-            problems.insert(operator.into(), problem);
+            let problem = match work {
+                Work::Contraction(problem) => Problem::Contraction(problem.contraction),
+                Work::Streams(problem) => Problem::Streams(problem.streams),
+            };
+            problems.insert(operator.into(), Arc::new(problem));
         }
         if let Some(problem) = problems.get(operator) {
-            out.rows.push(Measurement { shape: operator.into(), contraction: problem.contraction.clone(), plan, ms });
+            out.rows.push(Measurement { shape: operator.into(), problem: problem.clone(), plan, ms });
         }
     }
     Ok(out)

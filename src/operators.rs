@@ -22,12 +22,12 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// The product of a contraction, without what is done with its sums.
+    /// The product of a contraction, of matrices as they are, without what is done with its sums.
     ///
     /// # Errors
     /// Where it is none of matrices.
     pub fn product_of(contraction: &Contraction, tf32: bool) -> Result<Problem, String> {
-        let mut plain = Contraction { epilogue: None, ..contraction.clone() };
+        let mut plain = Contraction { epilogue: None, gather: None, ..contraction.clone() };
         plain.c.dtype = plain.accumulate;
         for (operand, name) in [(&mut plain.a, "A"), (&mut plain.b, "B"), (&mut plain.c, "C")] {
             operand.name = name.into();

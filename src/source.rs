@@ -118,11 +118,21 @@ pub fn is_operator(text: &str) -> bool {
 pub fn load_work(text: &str) -> Result<Work, SourceError> {
     let path = Path::new(text);
     let named = path.extension().is_some_and(|e| e == "py") || path.is_file();
-    match (named, streaming::names(text)) {
-        (true, _) => work_of_script(text, &read(path)?),
-        (false, true) => Ok(Work::Streams(Box::new(StreamProblem::operator(text)?))),
-        (false, false) => Ok(Work::Contraction(Box::new(operators::parse(text)?))),
+    if named {
+        return work_of_script(text, &read(path)?);
     }
+    Ok(operator(text)?)
+}
+
+/// An operator of any kind.
+///
+/// # Errors
+/// See [`OperatorError`].
+pub fn operator(text: &str) -> Result<Work, OperatorError> {
+    Ok(match streaming::names(text) {
+        true => Work::Streams(Box::new(StreamProblem::operator(text)?)),
+        false => Work::Contraction(Box::new(operators::parse(text)?)),
+    })
 }
 
 /// [`of_script`], for programs of any kind.

@@ -61,9 +61,11 @@ impl Yardstick {
         match self {
             Yardstick::Arithmetic { factors, sums, .. } => {
                 let lanes = f64::from(if *sums == DType::F64 { gpu.fp64_lanes } else { gpu.fp32_lanes });
-                let flop_per_clock = match (factors, gpu.tensor) {
-                    (DType::F32 | DType::F64, _) | (_, None) => 2.0 * lanes,
-                    (factors, Some(rates)) => rates.of(*factors),
+                let on_tensor_cores = gpu.tensor.map_or(0.0, |rates| rates.of(*factors));
+                let flop_per_clock = match factors {
+                    DType::F32 | DType::F64 => 2.0 * lanes,
+                    _ if on_tensor_cores > 0.0 => on_tensor_cores,
+                    _ => 2.0 * lanes,
                 };
                 flop_per_clock * f64::from(gpu.sms) * gpu.clock_mhz * 1e6
             }

@@ -4,7 +4,14 @@
 //! those are fitted, and all kernels share them: a mechanism that the model misses stays visible as an error. Errors are
 //! logarithms of predicted over measured time, under Huber's loss, so that a few wild measurements do not pull the fit.
 //! Each scalar is held near its starting value by a weak prior; what the measurements say nothing about keeps it and is
-//! reported as such. `latency_l2` is not among them: the cost of contractions does not read it.
+//! reported as such.
+//!
+//! Each kind of measurement informs other scalars. Products on single threads: the clock, the share of issue slots, L1 and L2,
+//! the latencies of DRAM and shared memory. Streaming programs: the bandwidth of DRAM, and the latency of L2, which
+//! nothing else reads; the start of a kernel where they are short. Products on tensor cores: the shares that `mma.sync` and
+//! `wgmma` sustain, which nothing else reads either. Those stand beside the clock in one product wherever the tensor
+//! cores are what a kernel waits for, so that only the clock's narrow prior, and the kernels that wait for something
+//! else, tell them apart; the predicted time depends on the product alone.
 mod fit;
 mod quality;
 mod text;
@@ -14,26 +21,34 @@ pub use quality::{kendall, spearman, Quality};
 pub use text::descriptor_text;
 
 use crate::cost::{prepare, Prepared};
-use crate::stream::stream_cost;
-use crate::{Descriptor, Infeasible};
-use fit::Problem;
+use crate::{stream, tensor, Descriptor, Infeasible};
 use rayon::prelude::*;
-use satune_ir::term::stream::{StreamPlan, Streams};
-use satune_ir::term::{Contraction, Plan};
+use satune_ir::term::stream::Streams;
+use satune_ir::term::{Contraction, Schedule};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Least measurements that a fit makes sense with.
 const LEAST: usize = 8;
 
-/// One measured kernel.
+/// What was scheduled.
+#[derive(Clone, Debug)]
+pub enum Problem {
+    /// A contraction.
+    Contraction(Contraction),
+    /// Streaming blocks.
+    Streams(Streams),
+}
+
+/// One measured schedule.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// Measurements of one shape have one name: they are ranked against each other.
     pub shape: String,
-    /// The problem.
-    pub contraction: Contraction,
+    /// The problem, which those of one shape share.
+    pub problem: Arc<Problem>,
     /// Its schedule.
-    pub plan: Plan,
+    pub plan: Schedule,
     /// Measured time, ms.
     pub ms: f64,
 }
@@ -121,22 +136,41 @@ type Predicted<'a> = (&'a str, f64, f64);
 /// A measurement ready to be predicted again and again.
 struct Row<'a> {
     shape: &'a str,
-    prepared: Model<'a>,
+    prepared: Result<Model<'a>, Infeasible>,
     ms: f64,
+}
+
+impl Row<'_> {
+    /// The time under the rates of a descriptor, ms.
+    fn predict(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
+        match &self.prepared {
+            Ok(Model::Cores(prepared)) => prepared.ms(gpu),
+            Ok(Model::Tensor(prepared)) => prepared.ms(gpu),
+            Ok(Model::Stream(prepared)) => prepared.ms(gpu),
+            Err(infeasible) => Err(infeasible.clone()),
+        }
+    }
 }
 
 /// What predicts a measurement.
 enum Model<'a> {
-    Contraction(Box<Prepared<'a>>),
-    Stream(&'a StreamPlan, &'a Streams),
+    Cores(Box<Prepared<'a>>),
+    Tensor(Box<tensor::Prepared<'a>>),
+    Stream(stream::Prepared),
 }
 
-impl Model<'_> {
-    /// The time under the rates of a descriptor, ms.
-    fn ms(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
-        match self {
-            Model::Contraction(prepared) => prepared.ms(gpu),
-            Model::Stream(plan, problem) => stream_cost(plan, problem, gpu).map(|cost| cost.ms),
+impl<'a> Model<'a> {
+    fn of(m: &'a Measurement, gpu: &'a Descriptor) -> Result<Model<'a>, Infeasible> {
+        let on_tensor_cores =
+            |kernel, c| tensor::Prepared::of(kernel, c, gpu).map(|prepared| Model::Tensor(Box::new(prepared)));
+        match (&*m.problem, &m.plan) {
+            (Problem::Contraction(c), Schedule::Cores(plan)) => Ok(Model::Cores(Box::new(prepare(plan, c, gpu)))),
+            (Problem::Contraction(c), Schedule::Mma(plan)) => on_tensor_cores(tensor::Kernel::Mma(plan), c),
+            (Problem::Contraction(c), Schedule::Wgmma(plan)) => on_tensor_cores(tensor::Kernel::Wgmma(plan), c),
+            (Problem::Streams(problem), Schedule::Stream(plan)) => {
+                Ok(Model::Stream(stream::Prepared::of(plan, problem)))
+            }
+            (Problem::Contraction(_), Schedule::Stream(_)) | (Problem::Streams(_), _) => Err(Infeasible::Kind),
         }
     }
 }
@@ -151,32 +185,13 @@ pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calib
             return Err(CalibrateError::Time { row: at + 1, shape: m.shape.clone(), ms: m.ms });
         }
     }
-    let rows: Vec<Row<'_>> = measurements
-        .par_iter()
-        .map(|m| {
-            let prepared = Model::Contraction(Box::new(prepare(&m.plan, &m.contraction, gpu)));
-            Row { shape: &m.shape, prepared, ms: m.ms }
-        })
-        .collect();
-    of_rows(gpu, rows)
-}
-
-/// [`calibrate`], with measurements of schedules of one streaming program, ms each.
-///
-/// # Errors
-/// See [`CalibrateError`].
-pub fn calibrate_streams(
-    gpu: &Descriptor,
-    problem: &Streams,
-    measured: &[(&StreamPlan, f64)],
-) -> Result<Calibration, CalibrateError> {
-    let rows = measured.iter().filter(|(_, ms)| ms.is_finite() && *ms > 0.0);
-    of_rows(gpu, rows.map(|(plan, ms)| Row { shape: "", prepared: Model::Stream(plan, problem), ms: *ms }).collect())
+    let rows = measurements.par_iter().map(|m| Row { shape: &m.shape, prepared: Model::of(m, gpu), ms: m.ms });
+    of_rows(gpu, rows.collect())
 }
 
 fn of_rows(gpu: &Descriptor, all: Vec<Row<'_>>) -> Result<Calibration, CalibrateError> {
     let count = all.len();
-    let rows: Vec<Row<'_>> = all.into_iter().filter(|row| row.prepared.ms(gpu).is_ok()).collect();
+    let rows: Vec<Row<'_>> = all.into_iter().filter(|row| row.predict(gpu).is_ok()).collect();
     let infeasible = count - rows.len();
     if rows.len() < LEAST {
         return Err(CalibrateError::Few { found: rows.len(), infeasible, gpu: gpu.name.clone() });
@@ -185,7 +200,7 @@ fn of_rows(gpu: &Descriptor, all: Vec<Row<'_>>) -> Result<Calibration, Calibrate
     shapes.sort_unstable();
     shapes.dedup();
     let all: Vec<&Row<'_>> = rows.iter().collect();
-    let fitted = Problem::new(gpu, &all).solve();
+    let fitted = fit::Problem::new(gpu, &all).solve();
     let held: Vec<(HeldOut, Vec<Predicted<'_>>)> = if shapes.len() < 2 {
         Vec::new()
     } else {
@@ -196,7 +211,7 @@ fn of_rows(gpu: &Descriptor, all: Vec<Row<'_>>) -> Result<Calibration, Calibrate
                 if rest.len() < LEAST {
                     return None;
                 }
-                let without = Problem::new(gpu, &rest).solve();
+                let without = fit::Problem::new(gpu, &rest).solve();
                 let predicted = predict(&out, &without.descriptor);
                 let quality = Quality::of(&predicted);
                 Some((HeldOut { shape: (*shape).into(), measurements: out.len(), quality }, predicted))
@@ -219,7 +234,7 @@ fn of_rows(gpu: &Descriptor, all: Vec<Row<'_>>) -> Result<Calibration, Calibrate
 
 /// The times of each row under a descriptor.
 fn predict<'a>(rows: &[&Row<'a>], gpu: &Descriptor) -> Vec<Predicted<'a>> {
-    rows.iter().filter_map(|r| Some((r.shape, r.prepared.ms(gpu).ok()?, r.ms))).collect()
+    rows.iter().filter_map(|r| Some((r.shape, r.predict(gpu).ok()?, r.ms))).collect()
 }
 
 #[cfg(test)]

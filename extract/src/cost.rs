@@ -5,7 +5,7 @@
 //! `overlap_exponent`), which is near the largest of them. Chip-wide, the time of the multiprocessors is joined the same
 //! way with L2 and DRAM traffic. Every constant is one of the descriptor; none belongs to a kernel.
 use crate::tensor;
-use crate::time::{time, Inner, Outer, Times, Waits, BASE_REGISTERS};
+use crate::time::{beside, time, Inner, Outer, Times, Waits, BASE_REGISTERS};
 use crate::work::{self, Work};
 use crate::Descriptor;
 use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule, Side, Way};
@@ -237,9 +237,7 @@ pub(crate) fn wave_slots(gpu: &Descriptor, threads: u32, sums: i64) -> i64 {
 pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descriptor, sums: i64) -> f64 {
     let elements = |dims: &[Axis]| dims.iter().map(|a| contraction.extent(*a) as f64).product::<f64>();
     let size = |side: Side| contraction.elements(side) * f64::from(contraction.operand(side).dtype.bytes());
-    let beside = contraction.epilogue.iter().flat_map(|e| &e.reads);
-    let beside: f64 = beside.map(|r| elements(&r.dims) * f64::from(r.dtype.bytes())).sum();
-    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes()) + beside;
+    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes()) + beside(contraction);
     let least = size(Side::A) + size(Side::B);
     let stored = if plan.split_k > 1 { (2 * plan.split_k + 1) as f64 * out } else { out };
     if least <= 0.8 * gpu.l2_bytes as f64 {

@@ -66,7 +66,7 @@ pub struct Descriptor {
     pub cp_async: bool,
     /// The bulk tensor copy engine exists (sm_90).
     pub tma: bool,
-    /// Tensor cores that kernels are generated for (sm_80 and later).
+    /// Tensor cores (sm_70 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor: Option<TensorRates>,
 }
@@ -75,25 +75,52 @@ pub struct Descriptor {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TensorRates {
-    /// Operands in f16 or bf16, sums in f32.
+    /// Operands in f16, sums in f32.
     pub f16: f64,
-    /// Operands in tf32.
+    /// Operands in bf16: as fast as in f16 where a file does not say; 0 where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf16: Option<f64>,
+    /// Operands in tf32; 0 where there are none.
     pub tf32: f64,
-    /// Operands in i8, sums in i32; in fp8, sums in f32.
+    /// Operands in i8, sums in i32; in fp8, sums in f32; 0 where there are none.
     pub i8: f64,
-    /// Share that `mma.sync` sustains.
+    /// Share that `mma.sync` sustains; 0 where it has not the shapes of sm_80.
     pub mma_share: f64,
+    /// Share that `wmma` sustains: that of `mma.sync` where a file does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wmma_share: Option<f64>,
     /// Share that `wgmma` sustains; 0 where there is none.
     pub wgmma_share: f64,
 }
 
+/// The number of an architecture: 90 for `sm_90` and `sm_90a`; 0 where it has none.
+pub fn arch_number(arch: &str) -> u32 {
+    arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+}
+
+impl Descriptor {
+    /// The number of the architecture: 90 for `sm_90`.
+    pub fn arch_number(&self) -> u32 {
+        arch_number(&self.arch)
+    }
+}
+
 impl TensorRates {
-    /// FLOP per clock and multiprocessor for operands of a type.
+    /// FLOP per clock and multiprocessor for operands of a type; 0 where tensor cores do not take them.
     pub fn of(&self, operand: satune_ir::DType) -> f64 {
         match operand {
             satune_ir::DType::I8 | satune_ir::DType::F8E4M3 | satune_ir::DType::F8E5M2 => self.i8,
             satune_ir::DType::F32 => self.tf32,
+            satune_ir::DType::BF16 => self.bf16.unwrap_or(self.f16),
             _ => self.f16,
+        }
+    }
+
+    /// Share of the rate that a warp's instruction sustains.
+    pub fn share(&self, op: satune_ir::term::tensor::Mma) -> f64 {
+        match op.wmma() {
+            Some(_) => self.wmma_share.unwrap_or(self.mma_share),
+            None => self.mma_share,
         }
     }
 }
@@ -248,9 +275,11 @@ impl Descriptor {
         let Some(t) = self.tensor else { return Ok(()) };
         let rates = [
             ("tensor.f16", t.f16, 1.0, 1e6, "1 to 1000000"),
-            ("tensor.tf32", t.tf32, 1.0, 1e6, "1 to 1000000"),
-            ("tensor.i8", t.i8, 1.0, 1e6, "1 to 1000000"),
-            ("tensor.mma_share", t.mma_share, 0.01, 1.0, "0.01 to 1"),
+            ("tensor.bf16", t.bf16.unwrap_or(0.0), 0.0, 1e6, "0 to 1000000"),
+            ("tensor.tf32", t.tf32, 0.0, 1e6, "0 to 1000000"),
+            ("tensor.i8", t.i8, 0.0, 1e6, "0 to 1000000"),
+            ("tensor.mma_share", t.mma_share, 0.0, 1.0, "0 to 1"),
+            ("tensor.wmma_share", t.wmma_share.unwrap_or(t.mma_share), 0.01, 1.0, "0.01 to 1"),
             ("tensor.wgmma_share", t.wgmma_share, 0.0, 1.0, "0 to 1"),
         ];
         for (field, value, low, high, wanted) in rates {

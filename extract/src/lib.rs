@@ -21,6 +21,6 @@ pub mod work;
 
 pub use cost::{cost, predict, Cost, Infeasible};
 pub use count::Counts;
-pub use descriptor::{Descriptor, DescriptorError, TensorRates};
+pub use descriptor::{arch_number, Descriptor, DescriptorError, TensorRates};
 pub use searched::Searched;
 pub use topk::{best, best_while, Candidate, Extraction, Query};

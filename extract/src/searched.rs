@@ -1,11 +1,12 @@
 //! Term languages whose spaces can be searched for the fastest programs: what is above extraction (measuring, strategies,
 //! reports) is written once for all of them.
-use crate::calibrate::{calibrate, calibrate_streams, Measurement};
+use crate::calibrate::{calibrate, Measurement, Problem};
 use crate::stream::{best_stream_while, predict_stream};
 use crate::{best_while, predict, Cost, Descriptor, Extraction, Infeasible, Query};
 use egg::RecExpr;
 use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
 use satune_ir::term::{Contraction, Incomplete, Schedule, Space, Term, TermLanguage};
+use std::sync::Arc;
 
 /// A language of schedules with a cost and a search.
 pub trait Searched: TermLanguage {
@@ -47,13 +48,21 @@ impl Searched for Term {
     }
 
     fn fitted(gpu: &Descriptor, problem: &Contraction, measured: &[(&Schedule, f64)]) -> Descriptor {
-        let row = |(schedule, ms): &(&Schedule, f64)| {
-            let (shape, contraction) = (String::new(), problem.clone());
-            Some(Measurement { shape, contraction, plan: schedule.cores()?.clone(), ms: *ms })
-        };
-        let rows: Vec<Measurement> = measured.iter().filter_map(row).collect();
-        calibrate(gpu, &rows).map_or_else(|_| gpu.clone(), |fitted| fitted.descriptor)
+        fitted(gpu, Problem::Contraction(problem.clone()), measured)
     }
+}
+
+/// The descriptor fitted to measurements of one problem; as it is where they are too few.
+fn fitted(gpu: &Descriptor, problem: Problem, measured: &[(&Schedule, f64)]) -> Descriptor {
+    let problem = Arc::new(problem);
+    let row = |(plan, ms): &(&Schedule, f64)| Measurement {
+        shape: String::new(),
+        problem: problem.clone(),
+        plan: (*plan).clone(),
+        ms: *ms,
+    };
+    let rows: Vec<Measurement> = measured.iter().filter(|(_, ms)| ms.is_finite() && *ms > 0.0).map(row).collect();
+    calibrate(gpu, &rows).map_or_else(|_| gpu.clone(), |fitted| fitted.descriptor)
 }
 
 impl Searched for StreamTerm {
@@ -75,13 +84,6 @@ impl Searched for StreamTerm {
     }
 
     fn fitted(gpu: &Descriptor, problem: &Streams, measured: &[(&Schedule, f64)]) -> Descriptor {
-        let rows: Vec<(&StreamPlan, f64)> = measured
-            .iter()
-            .filter_map(|(schedule, ms)| match *schedule {
-                Schedule::Stream(plan) => Some((plan, *ms)),
-                _ => None,
-            })
-            .collect();
-        calibrate_streams(gpu, problem, &rows).map_or_else(|_| gpu.clone(), |fitted| fitted.descriptor)
+        fitted(gpu, Problem::Streams(problem.clone()), measured)
     }
 }

@@ -3,7 +3,7 @@
 use crate::cost::Infeasible;
 use crate::work::Work;
 use crate::Descriptor;
-use satune_ir::term::{Contraction, Pipe, Way};
+use satune_ir::term::{Contraction, OperandInfo, Pipe, Way};
 use satune_ir::DType;
 
 /// Instructions of a warp that a k tile costs beyond what is counted: loop, addresses, ring arithmetic (estimate from
@@ -221,17 +221,27 @@ fn dram_ms(outer: &Outer<'_>) -> f64 {
 
 /// Time of the kernel that adds partial sums.
 fn sum_ms(outer: &Outer<'_>) -> f64 {
-    add_parts_ms(outer.contraction, outer.gpu, outer.split_k)
+    let sums = outer.contraction.c.dtype;
+    add_parts_ms(outer.contraction, outer.gpu, (outer.split_k, sums))
 }
 
-/// Time of a kernel that adds so many partial sums of each result.
-pub(crate) fn add_parts_ms(contraction: &Contraction, gpu: &Descriptor, parts: i64) -> f64 {
+/// Time of a kernel that adds so many partial sums of each result, of a type, and applies the epilogue.
+pub(crate) fn add_parts_ms(contraction: &Contraction, gpu: &Descriptor, (parts, sums): (i64, DType)) -> f64 {
     if parts <= 1 {
         return 0.0;
     }
     let out: f64 = contraction.c.dims.iter().map(|a| contraction.extent(*a) as f64).product();
-    let bytes = out * (parts + 1) as f64 * f64::from(contraction.c.dtype.bytes());
-    bytes / (gpu.dram_gbs * 1e9) * 1e3 + gpu.launch_us * 1e-3
+    let each = parts as f64 * f64::from(sums.bytes()) + f64::from(contraction.c.dtype.bytes());
+    (out * each + beside(contraction)) / (gpu.dram_gbs * 1e9) * 1e3 + gpu.launch_us * 1e-3
+}
+
+/// Bytes that the epilogue reads beside the sums.
+pub(crate) fn beside(contraction: &Contraction) -> f64 {
+    let bytes = |read: &OperandInfo| {
+        let elements: f64 = read.dims.iter().map(|a| contraction.extent(*a) as f64).product();
+        elements * f64::from(read.dtype.bytes())
+    };
+    contraction.epilogue.iter().flat_map(|e| &e.reads).map(bytes).sum()
 }
 
 /// All together.

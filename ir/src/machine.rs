@@ -4,6 +4,24 @@
 //! Source: 32 banks of 4 bytes (CUDA programming guide, shared memory); accesses of 64 and 128 bits are served in
 //! halves and quarters of a warp, which merge where together they need no bank twice.
 
+/// Wavefronts of a matrix whose lines, `bytes` long, stand `pitch` bytes apart from `start` on, moved in pieces of 128 bytes:
+/// `piece` bytes (16 or 32) of as many neighbouring lines. (Taken, least.) So `wmma.load` reads on sm_75 to sm_90, 16 bytes of
+/// eight lines as `ldmatrix`, and `wmma.store` of 16x16 and 32x8 writes, 32 bytes of four lines (machine code). What Volta does,
+/// and 8x32, is assumed to be the same: PTX specifies lines and their distance alone.
+pub fn matrix_wavefronts(start: u64, [lines, bytes]: [u64; 2], pitch: u64, piece: u64) -> (u64, u64) {
+    let at_once = 128 / piece;
+    let mut sum = (0, 0);
+    for first in (0..lines).step_by(at_once as usize) {
+        for from in (0..bytes).step_by(piece as usize) {
+            let of = |lane: u64| start + (first + lane / (piece / 8)) * pitch + from + lane % (piece / 8) * 8;
+            let lanes: Vec<(u32, u64)> = (0..16).map(|lane| (lane as u32, of(lane))).collect();
+            let (taken, least) = wavefronts(&lanes, 8);
+            sum = (sum.0 + u64::from(taken), sum.1 + u64::from(least));
+        }
+    }
+    sum
+}
+
 /// Banks of shared memory, 4 bytes wide each.
 pub const BANKS: u64 = 32;
 /// Bytes of a sector of global memory.

@@ -64,8 +64,12 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, memory: &str, consumers: 
             };
             let at = cache_common::after_writer(s, scope, writer, &readers)?;
             let written = s.block(writer)?.writes.iter().find(|w| w.buffer == region.buffer).cloned();
-            let written = written.ok_or_else(|| ScheduleError::internal("the writer writes nothing"))?;
-            (at, cache_common::written_box(s, writer, &written, at.node)?)
+            let copied = match written {
+                Some(written) => cache_common::written_box(s, writer, &written, at.node)?,
+                // A block around the parts of a loop does not say what these write.
+                None => regions::whole(s, region.buffer)?,
+            };
+            (at, copied)
         }
         None => {
             let declared = s.block(scope)?.reads.iter().find(|r| r.buffer == region.buffer).cloned();

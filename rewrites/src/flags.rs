@@ -2,8 +2,8 @@
 use crate::arith::{self, constant, Domains};
 use crate::linear::{all, conjuncts, has_bits, Interval};
 use crate::schedule::{Result, Schedule};
-use crate::scope::{declares_nothing, touched, DepKind, Scope};
-use crate::tree::{LoopId, Node};
+use crate::scope::{declares_nothing, DepKind, Scope};
+use crate::tree::{self, LoopId, Node};
 use satune_ir::{visit, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region, Stmt};
 use std::collections::HashMap;
 
@@ -48,42 +48,65 @@ pub fn region_cover(s: &Schedule, graph: &Scope, consumer: BlockId) -> Result<bo
             None => groups.push((at, vec![d.from])),
         }
     }
-    let reader = s.realize(consumer)?;
-    if declares_nothing(&reader.block) && !groups.is_empty() {
-        return Ok(false);
-    }
+    let readers = declaring(s.realize(consumer)?);
     for (at, producers) in groups {
         let outer = outer_domains(s, at)?;
-        for read in &reader.block.reads {
-            let buffer = s.program().buffer(read.buffer);
-            let Some(shape) = buffer.shape.iter().map(constant).collect::<Option<Vec<i64>>>() else { return Ok(false) };
-            let mut produced: Option<Vec<Interval>> = None;
-            let mut written = false;
-            for &p in &producers {
-                let writer = s.realize(p)?;
-                if declares_nothing(&writer.block) && touched(&writer.block).1.contains(&read.buffer) {
-                    return Ok(false);
-                }
-                for w in writer.block.writes.iter().filter(|w| w.buffer == read.buffer) {
-                    written = true;
-                    let Some(new) = region_written(s, writer, w, at, &reader.predicate)? else { continue };
-                    produced = match produced {
-                        None => Some(new),
-                        Some(old) => union(&old, &new, &outer).or(Some(old)),
-                    };
-                }
-            }
-            if !written {
-                continue;
-            }
-            let Some(produced) = produced else { return Ok(false) };
-            let consumed = region_read(s, reader, read, at, &shape)?;
-            if !produced.iter().zip(&consumed).zip(&shape).all(|((p, c), &dim)| p.covers(c, dim, &outer)) {
+        let writers: Vec<&BlockRealize> = producers
+            .iter()
+            .map(|p| s.realize(*p))
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .flat_map(declaring)
+            .collect();
+        for reader in &readers {
+            if !covered(s, &outer, (at, &writers), reader)? {
                 return Ok(false);
             }
         }
     }
     Ok(true)
+}
+
+/// Whether what a block reads of what `writers` write, all of them below a node, is written by them.
+fn covered(
+    s: &Schedule,
+    outer: &Domains,
+    (at, writers): (Node, &[&BlockRealize]),
+    reader: &BlockRealize,
+) -> Result<bool> {
+    for read in &reader.block.reads {
+        let buffer = s.program().buffer(read.buffer);
+        let Some(shape) = buffer.shape.iter().map(constant).collect::<Option<Vec<i64>>>() else { return Ok(false) };
+        let mut produced: Option<Vec<Interval>> = None;
+        let mut written = false;
+        for writer in writers {
+            for w in writer.block.writes.iter().filter(|w| w.buffer == read.buffer) {
+                written = true;
+                let Some(new) = region_written(s, writer, w, at, &reader.predicate)? else { continue };
+                produced = match produced {
+                    None => Some(new),
+                    Some(old) => union(&old, &new, outer).or(Some(old)),
+                };
+            }
+        }
+        if !written {
+            continue;
+        }
+        let Some(produced) = produced else { return Ok(false) };
+        let consumed = region_read(s, reader, read, at, &shape)?;
+        if !produced.iter().zip(&consumed).zip(&shape).all(|((p, c), &dim)| p.covers(c, dim, outer)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A block, or the ones inside of it that declare what it touches, where it says nothing of that itself.
+fn declaring(realize: &BlockRealize) -> Vec<&BlockRealize> {
+    if !declares_nothing(&realize.block) {
+        return vec![realize];
+    }
+    tree::child_realizes(&realize.block.body).into_iter().flat_map(declaring).collect()
 }
 
 /// The union of two boxes where it is a box: they differ in one dimension at most.

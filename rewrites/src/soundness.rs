@@ -29,6 +29,7 @@ use satune_ir::{BlockId, BufferId, Program};
 use std::collections::HashSet;
 use walk::Walk;
 
+mod copies;
 mod order;
 mod origins;
 mod places;
@@ -51,6 +52,9 @@ type Rule = for<'a> fn(&View<'a, '_>, &mut Samples<'a>) -> Result<()>;
 
 /// Rules 4, 5, 7, 8 and 9, the quick ones first.
 const RULES: [Rule; 5] = [places::domains, places::inside, reads::written, updates::once, updates::whole];
+
+/// The number of the first rule about sums.
+const SUMS: usize = 3;
 
 /// A program to which scheduled ones are compared.
 #[derive(Clone, Debug)]
@@ -80,10 +84,12 @@ impl Source {
         order(&self.program, scheduled, &before, &after)?;
         let (source, view) = (View::of(&self.program, &before, &before), View::of(scheduled, &after, &before));
         let mut samples = Samples::default();
-        for (rule, kept) in RULES.iter().zip(self.keeps) {
-            if kept {
-                rule(&view, &mut samples)?;
-            }
+        for (number, rule) in RULES.iter().enumerate().filter(|(number, _)| self.keeps[*number]) {
+            let Err(refusal) = rule(&view, &mut samples) else { continue };
+            // A copy of a part of a sum is no result that is read too soon.
+            let without = (number >= SUMS).then(|| copies::without(scheduled)).flatten().ok_or(refusal.clone())?;
+            let walk = Walk::of(&without);
+            rule(&View::of(&without, &walk, &before), &mut Samples::default()).map_err(|_| refusal)?;
         }
         reads::results(&source, &view)?;
         origins::same(&source, &view)

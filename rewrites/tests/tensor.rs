@@ -1,19 +1,41 @@
 //! The rules of tensor-core schedules: every one is needed and fires, every program that they make is one that the
 //! generator takes, and each side condition removed is caught.
 use egg::RecExpr;
-use satune_ir::term::tensor::{CopyOrder, TileLayout};
+use satune_ir::term::tensor::{CopyOrder, TileLayout, Wmma, WmmaShape};
 use satune_ir::term::*;
 use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::*;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
-const CORES: TensorCores = TensorCores { mma: true, stmatrix: true, wgmma: true, multiprocessors: 2, tf32: false };
+const CORES: TensorCores =
+    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: 2, tf32: false };
+
+/// One of `wmma`'s instructions.
+const HALF: Wmma = Wmma { shape: WmmaShape::M32N8, operand: DType::F16 };
 
 fn gemm(extents: [i64; 3], operand: DType, output: DType, layout: &str) -> Contraction {
     let sum = if operand == DType::I8 { DType::I32 } else { DType::F32 };
     let product = Contraction::gemm(None, extents, operand, sum, [layout.starts_with('T'), layout.ends_with('T')]);
     Contraction { c: OperandInfo { dtype: output, ..product.c.clone() }, ..product }
+}
+
+/// The same product with the result stored by columns.
+fn by_columns(c: Contraction) -> Contraction {
+    Contraction { c: OperandInfo { dims: vec![Axis::N, Axis::M], ..c.c.clone() }, ..c }
+}
+
+/// Two such products.
+fn batched(c: Contraction) -> Contraction {
+    let mut many = Contraction::gemm(Some(2), [1; 3], c.a.dtype, c.accumulate, [false; 2]);
+    for (axis, info) in &mut many.iters {
+        info.extent = if matches!(axis, Axis::Batch(_)) { 2 } else { c.extent(*axis) };
+    }
+    for (operand, of_one) in [(&mut many.a, &c.a), (&mut many.b, &c.b), (&mut many.c, &c.c)] {
+        operand.dtype = of_one.dtype;
+        operand.dims = [&[Axis::Batch(0)], &of_one.dims[..]].concat();
+    }
+    many
 }
 
 /// A menu for single threads that fits nothing, so that a space holds tensor-core schedules only.
@@ -34,6 +56,7 @@ fn no_threads() -> Menu {
 fn menu() -> TensorMenu {
     TensorMenu {
         mma: true,
+        wmma: vec![],
         stmatrix: true,
         wgmma: true,
         tile_m: vec![64, 128],
@@ -61,6 +84,11 @@ fn menu() -> TensorMenu {
     }
 }
 
+/// The same with `wmma`.
+fn menu_with_wmma() -> TensorMenu {
+    TensorMenu { wmma: vec![HALF], ..menu() }
+}
+
 fn make(
     c: &Contraction,
     (menu, limits): (&TensorMenu, Limits),
@@ -75,24 +103,46 @@ fn make(
 
 #[test]
 fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_twice() {
-    for (operand, output, layout, shape) in [
-        (DType::BF16, DType::F32, "TN", [256, 128, 512]),
-        (DType::F16, DType::F16, "NT", [256, 128, 256]),
-        (DType::F16, DType::F32, "NN", [200, 72, 131]),
-        (DType::I8, DType::I32, "NT", [256, 128, 512]),
-        (DType::I8, DType::I32, "TN", [256, 100, 512]),
+    let half = (DType::F16, DType::F16);
+    for (c, layout, swapped) in [
+        (gemm([256, 128, 512], DType::BF16, DType::F32, "TN"), "TN", false),
+        (gemm([256, 128, 256], half.0, half.1, "NT"), "NT", false),
+        (gemm([200, 72, 131], DType::F16, DType::F32, "NN"), "NN", false),
+        (gemm([256, 128, 512], DType::I8, DType::I32, "NT"), "NT", false),
+        (gemm([256, 100, 512], DType::I8, DType::I32, "TN"), "TN", false),
+        // Fewer rows than columns; results by columns; batches of products, of which the last two end within a tile.
+        (gemm([64, 256, 256], half.0, half.1, "NT"), "NT", true),
+        (by_columns(gemm([256, 128, 256], half.0, half.1, "NT")), "NT", true),
+        (by_columns(gemm([256, 64, 256], half.0, half.1, "TN")), "TN", true),
+        (batched(gemm([256, 128, 128], half.0, half.1, "NN")), "NN", false),
+        (batched(gemm([64, 128, 128], half.0, half.1, "TN")), "TN", true),
+        (batched(gemm([200, 72, 136], half.0, half.1, "NT")), "NT", false),
     ] {
-        let c = gemm(shape, operand, output, layout);
-        let space = make(&c, (&menu(), H200), None, None).unwrap();
+        let (operand, shape) = (c.a.dtype, [Axis::M, Axis::N, Axis::K].map(|axis| c.extent(axis)));
+        let space = make(&c, (&menu_with_wmma(), H200), None, None).unwrap();
         let terms = space.programs(space.root);
         let plans: std::collections::HashSet<Schedule> =
             terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
-        let kinds = [|s: &Schedule| matches!(s, Schedule::Mma(_)), |s: &Schedule| matches!(s, Schedule::Wgmma(_))];
-        let [mma, wgmma] = kinds.map(|kind| plans.iter().filter(|p| kind(p)).count());
-        println!("{operand:?} {layout} {shape:?}: {} programs, {mma} by mma.sync, {wgmma} by wgmma", terms.len());
+        let kinds: [fn(&Schedule) -> bool; 3] = [
+            |s| matches!(s, Schedule::Mma(_)),
+            |s| matches!(s, Schedule::Mma(plan) if plan.instruction.wmma().is_some()),
+            |s| matches!(s, Schedule::Wgmma(_)),
+        ];
+        let [mma, wmma, wgmma] = kinds.map(|kind| plans.iter().filter(|p| kind(p)).count());
+        println!(
+            "{operand:?} {layout} {shape:?}: {} programs, {mma} by warps, {wmma} of them by wmma, {wgmma} by wgmma",
+            terms.len()
+        );
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         assert_eq!(mma + wgmma, plans.len());
-        assert!(mma > 0);
+        assert!(mma > wmma);
+        assert_eq!(wmma > 0, operand == DType::F16);
+        let is_swapped = |s: &Schedule| match s {
+            Schedule::Mma(plan) => plan.swapped,
+            Schedule::Wgmma(plan) => plan.swapped,
+            _ => false,
+        };
+        assert_eq!(plans.iter().any(is_swapped), swapped);
         // The TMA wants rows of whole chunks, wgmma takes bytes along k only.
         assert_eq!(wgmma > 0, shape[2] % 8 == 0 && (operand != DType::I8 || layout == "NT"));
     }
@@ -100,13 +150,13 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
 
 #[test]
 fn every_rule_is_needed() {
-    let c = gemm([256, 128, 512], DType::F16, DType::F16, "NT");
-    let whole = make(&c, (&menu(), H200), None, None).unwrap();
+    let c = gemm([128, 256, 512], DType::F16, DType::F16, "NT");
+    let whole = make(&c, (&menu_with_wmma(), H200), None, None).unwrap();
     let count = whole.programs(whole.root).len();
-    for rule in rules::tensor::all(&c, menu()).iter().map(|r| r.name()) {
+    for rule in rules::tensor::all(&c, menu_with_wmma()).iter().map(|r| r.name()) {
         let fired = whole.report.firings.iter().find(|f| f.0 == rule).map_or(0, |f| f.1);
         assert!(fired > 0, "{rule} never fires");
-        let rest = make(&c, (&menu(), H200), None, Some(rule)).unwrap();
+        let rest = make(&c, (&menu_with_wmma(), H200), None, Some(rule)).unwrap();
         assert!(rest.programs(rest.root).len() < count, "nothing is missed without {rule}");
     }
 }
@@ -114,18 +164,25 @@ fn every_rule_is_needed() {
 #[test]
 fn tensor_cores_are_offered_where_they_are() {
     let offered = |operand, cores: &TensorCores| {
-        let c = gemm([256, 256, 256], operand, DType::F32, "NT");
+        let output = if operand == DType::I8 { DType::I32 } else { DType::F32 };
+        let c = gemm([256, 256, 256], operand, output, "NT");
         let menu = TensorMenu::of(&c, cores);
         (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
     };
-    assert_eq!(offered(DType::BF16, &CORES), (true, true, 17));
+    assert_eq!(offered(DType::BF16, &CORES), (true, true, 18));
     // tf32 rounds its operands: only who asks for it gets it.
     assert_eq!(offered(DType::F32, &CORES), (false, false, 0));
-    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 17));
+    assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 18));
     let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
-    assert_eq!(offered(DType::F16, &ampere), (true, false, 10));
+    assert_eq!(offered(DType::F16, &ampere), (true, false, 11));
     assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
     assert_eq!(offered(DType::F64, &CORES), (false, false, 0));
+    // wmma of each architecture's types.
+    let older = |number| TensorCores { mma: false, wmma: Some(number), ..ampere };
+    let rules = |operand, number| offered(operand, &older(number)).2;
+    assert_eq!([70, 75].map(|number| rules(DType::F16, number)), [11, 11]);
+    assert_eq!([70, 72].map(|number| rules(DType::I8, number)), [0, 11]);
+    assert_eq!([75, 80].map(|number| rules(DType::BF16, number)), [0, 11]);
 }
 
 /// What is wrong with a program of a space without a condition.
@@ -168,6 +225,12 @@ fn a_rule_without_its_side_condition_is_caught() {
             (m.wgmma, m.tile_m, m.tile_n, m.threads, m.warp) = (false, vec![128], vec![128], vec![64], [128, 128]);
         }),
         (MmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.wgmma = false),
+        (MmaStore, [256, 128, 512], f.0, f.1, "NT", |m| {
+            (m.mma, m.wgmma, m.wmma) = (false, false, vec![HALF]);
+        }),
+        (RingFits, [256, 128, 512], f.0, f.1, "NT", |m| {
+            (m.mma, m.wgmma, m.wmma, m.stages) = (false, false, vec![HALF], vec![3]);
+        }),
         (WgmmaOperands, [256, 128, 512], DType::I8, DType::I32, "TN", |m| m.mma = false),
         (WgmmaRows, [256, 128, 500], f.0, f.1, "NT", |m| m.mma = false),
         (WgmmaTile, [256, 128, 512], f.0, f.1, "NN", |m| (m.mma, m.tile_n) = (false, vec![32])),

@@ -3,17 +3,18 @@
 mod ask;
 
 use satune_ir::interp::{random_inputs, run, Array};
-use satune_ir::term::tensor::{CopyOrder, Gemm, Raster, TileLayout, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{CopyOrder, Gemm, Mma, Raster, TensorPlan, TileLayout, TileStore, WgmmaPlan};
 use satune_ir::term::*;
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::*;
-use satune_rewrites::{intrinsics, Trace};
+use satune_rewrites::{intrinsics, Call, Trace};
 use serde_json::{json, Value};
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
-const CORES: TensorCores = TensorCores { mma: true, stmatrix: true, wgmma: true, multiprocessors: 3, tf32: true };
+const CORES: TensorCores =
+    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: 3, tf32: true };
 
 /// Numbers that look random.
 struct Dice(u64);
@@ -82,7 +83,6 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
         pairs: dice.pick(&[false, true]),
         matrices: if dice.roll(2) == 0 { vec![4] } else { vec![4, 2] },
         sets: vec![1, 2],
-        wgmma: false,
         min_blocks: vec![2],
         ..usual
     };
@@ -147,18 +147,18 @@ struct Sample {
 fn problems() -> Vec<(String, Program)> {
     let mut out = Vec::new();
     for (operand, layout, shape, epilogue) in [
-        ("bfloat16", "NT", [64, 128, 128], None),
-        ("bfloat16", "TN", [128, 64, 128], None),
-        ("float16", "NN", [60, 100, 90], None),
-        ("float16", "TT", [96, 64, 131], Some("T.max(C[vi, vj] + T.Cast(\"float32\", bias[vj]), T.float32(0))")),
-        ("bfloat16", "NT", [64, 72, 128], Some("C[vi, vj] * T.float32(0.5)")),
-        ("float32", "NT", [64, 64, 64], None),
-        ("float32", "TN", [64, 68, 72], None),
-        ("int8", "NT", [64, 64, 256], None),
-        ("int8", "TN", [64, 96, 130], None),
-        ("bfloat16", "NT", [160, 96, 192], None),
-        ("float16", "TN", [64, 128, 136], Some("C[vi, vj] + T.Cast(\"float32\", bias[vj])")),
-        ("float8_e4m3fn", "NT", [64, 40, 256], None),
+        ("bfloat16", "NT", [64, 64, 64], None),
+        ("bfloat16", "TN", [64, 64, 64], None),
+        ("float16", "NN", [60, 36, 45], None),
+        ("float16", "TT", [64, 32, 67], Some("T.max(C[vi, vj] + T.Cast(\"float32\", bias[vj]), T.float32(0))")),
+        ("bfloat16", "NT", [64, 72, 64], Some("C[vi, vj] * T.float32(0.5)")),
+        ("float32", "NT", [64, 32, 32], None),
+        ("float32", "TN", [32, 36, 40], None),
+        ("int8", "NT", [64, 32, 128], None),
+        ("int8", "TN", [32, 48, 66], None),
+        ("bfloat16", "NT", [160, 64, 128], None),
+        ("float16", "TN", [64, 64, 72], Some("C[vi, vj] + T.Cast(\"float32\", bias[vj])")),
+        ("float8_e4m3fn", "NT", [64, 40, 128], None),
     ] {
         let name = format!("{operand} {layout} {shape:?} {}", epilogue.unwrap_or_default());
         out.push((name, source(shape, operand, layout, epilogue)));
@@ -206,6 +206,85 @@ fn plans_are_read_back_from_their_programs() {
             Err(e) => panic!("{}: {e}\n{:?}\n{}", s.name, s.plan, tvmscript::print(&s.made)),
         }
     }
+}
+
+/// What is read from the program that a trace makes after a change to it.
+fn after(change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
+    let source = source([128, 128, 128], "bfloat16", "NT", None);
+    let c = contraction(&source).unwrap();
+    let plan = TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3);
+    let mut calls = tensor_trace(&Schedule::Mma(plan), &c).unwrap().calls;
+    change(&mut calls);
+    let (results, schedule) = replay_strict(&source, &calls).unwrap();
+    if let Some(error) = results.iter().find_map(|r| r.as_ref().err()) {
+        panic!("the change is refused by a primitive: {}", error.detail);
+    }
+    match read_plan(schedule.program(), &source, &c) {
+        Ok(Schedule::Mma(plan)) => Ok(plan),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The call of a primitive with this first argument.
+fn call<'c>(calls: &'c mut [Call], op: &str, first: &str) -> &'c mut Call {
+    let found = calls.iter_mut().find(|c| c.op == op && c.args.first() == Some(&json!(first)));
+    found.unwrap_or_else(|| panic!("no {op} of {first}"))
+}
+
+#[test]
+fn what_is_replayed_is_what_is_read() {
+    let plan = after(|_| {}).unwrap();
+    assert_eq!((plan.tile, plan.warp, plan.stages), ([64, 64, 32], [32, 32], 3));
+    // Extents, bindings and annotations are the plan.
+    let factors = |calls: &mut Vec<Call>, of: &str, to: Value| {
+        call(calls, "split", of).kwargs["factors"] = to;
+    };
+    let plan = after(|calls| factors(calls, "$l_k", json!([null, 4, 16]))).unwrap();
+    assert_eq!((plan.tile, plan.operands[0].layout), ([64, 64, 64], TileLayout::Xor(4)));
+    let plan = after(|calls| {
+        factors(calls, "$l_m", json!([null, 4, 1, 16]));
+        for c in calls.iter_mut().filter(|c| c.op == "split" && c.args[0].to_string().contains("copy_fused")) {
+            c.kwargs["factors"] = json!([null, 8, 32, 8]);
+        }
+    });
+    assert_eq!(plan.unwrap().warp, [16, 32]);
+    let plan = after(|calls| {
+        let stage = |c: &&mut Call| c.op == "annotate" && c.args[1] == "software_pipeline_stage";
+        calls.iter_mut().find(stage).unwrap().args[2] = json!([0, 0, 3]);
+    });
+    assert_eq!(plan.unwrap().stages, 4);
+    let plan = after(|calls| calls.retain(|c| c.op != "unroll")).unwrap();
+    assert!(plan.operands.iter().all(|o| o.rolled));
+    // What no plan has is refused, and the sentence says where.
+    let refused = |change: &dyn Fn(&mut Vec<Call>), parts: &[&str]| {
+        let error = after(|calls| change(calls)).unwrap_err();
+        assert!(parts.iter().all(|p| error.contains(p)), "{error}");
+    };
+    // The copies are dealt to four warps of eight.
+    refused(
+        &|calls| factors(calls, "$l_m", json!([null, 4, 1, 16])),
+        &["not those of any plan", "k_0 / ax0_ax1_fused_0", "extent: 2 against 1"],
+    );
+    refused(
+        &|calls| calls.push(Call::new("annotate", [json!("$k_tile"), json!("satune.magic"), json!(1)])),
+        &["loop `k_0`", "`satune.magic` is not known"],
+    );
+    refused(
+        &|calls| calls.retain(|c| c.args.get(1) != Some(&json!("satune.raster_rows"))),
+        &["fused", "`satune.raster_rows` or `satune.raster_columns`"],
+    );
+    refused(
+        &|calls| {
+            calls.iter_mut().find(|c| c.args.get(1) == Some(&json!("satune.raster_rows"))).unwrap().args[2] = json!(2);
+        },
+        &["not those of any plan"],
+    );
+    refused(
+        &|calls| calls.retain(|c| c.op != "tensorize"),
+        &["block `C`", "is not tensorized with an instruction of mma.sync"],
+    );
+    refused(&|calls| calls.push(Call::new("unroll", [json!("$k_step")])), &["loop `k_1`", "are serial"]);
 }
 
 #[test]

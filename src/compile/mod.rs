@@ -172,7 +172,8 @@ fn read_resources(arch: &str, cubin: Vec<u8>, log: String) -> Compiled {
             .and_then(|s| s.parse().ok())
             .unwrap_or(0)
     };
-    let registers = before(&log, " registers");
+    // Warnings speak of registers too.
+    let registers = log.find("Used ").map_or(0, |at| before(&log[at..], " registers"));
     let spill_bytes = before(&log, " bytes spill stores") + before(&log, " bytes spill loads");
     let stack_bytes = before(&log, " bytes stack frame");
     let static_shared_bytes = before(&log, " bytes smem");
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn resource_lines_are_read() {
-        let log = "ptxas info    : 0 bytes gmem\nptxas info    : Compiling entry function 'k' for 'sm_90'\n    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 128 registers, used 1 barriers, 16640 bytes smem\n";
+        let log = "ptxas info    : (C7517) a wait is injected in around line 494 by compiler to allow use of registers\nptxas info    : 0 bytes gmem\nptxas info    : Compiling entry function 'k' for 'sm_90'\n    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 128 registers, used 1 barriers, 16640 bytes smem\n";
         let c = read_resources("sm_90", vec![], log.into());
         assert_eq!((c.registers, c.spill_bytes, c.stack_bytes, c.static_shared_bytes), (128, 16, 8, 16640));
     }

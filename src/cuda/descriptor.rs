@@ -3,11 +3,17 @@ use super::hopper::GroupHelper;
 use super::Printer;
 use crate::kernel::{Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt};
 
+/// Instructions whose descriptors fit the 63 uniform registers: four for each, which it takes from neighbouring ones.
+const MOST_KEPT: usize = 12;
+
 impl Printer<'_> {
-    /// The descriptor as one of the role's plus a constant: the compiler then only adds to the low word, in uniform
+    /// The descriptor by its own name, where it has one; else as one of the role's plus a constant: the compiler then only adds to the low word, in uniform
     /// registers, where it would make each descriptor anew from the address.
     pub(super) fn descriptor(&mut self, d: &Descriptor) -> String {
         let (start, constant) = anchor(self.kernel, d);
+        if let Some((_, name)) = self.kept.iter().find(|(key, _)| key == d) {
+            return name.clone();
+        }
         let known = self.descriptors.iter().find(|(key, _)| same(key, d, &start));
         let base = known.map(|(_, name)| name.clone()).unwrap_or_else(|| self.new_descriptor(d, &start));
         match constant / 16 {
@@ -22,23 +28,49 @@ impl Printer<'_> {
         format!("{name}({at}, {}, {})", d.leading, d.stride)
     }
 
-    /// Names for the descriptors that a role's instructions begin from, where they are the same all the time.
+    /// Names for the descriptors that a role's instructions begin from, where they are the same all the time. Where there are
+    /// few instructions each descriptor gets a name, and is kept.
     pub(super) fn name_descriptors(&mut self, body: &[Stmt], number: Option<LocalVar>) {
-        let mut list = Vec::new();
-        matrices(body, &mut |d| list.push(d.clone()));
+        let mut pairs: Vec<[Descriptor; 2]> = Vec::new();
+        matrices(body, &mut |a, b| {
+            let pair = [a.clone(), b.clone()];
+            if !pairs.contains(&pair) {
+                pairs.push(pair);
+            }
+        });
+        let few = pairs.len() <= MOST_KEPT;
+        let list: Vec<Descriptor> = pairs.into_iter().flatten().collect();
+        self.name_anchors(&list, number);
+        if !few {
+            return;
+        }
         for d in list {
             let (start, _) = anchor(self.kernel, &d);
+            let is_fixed = self.descriptors.iter().any(|(key, _)| same(key, &d, &start));
+            if !is_fixed || self.kept.iter().any(|(key, _)| *key == d) {
+                continue;
+            }
+            let (value, keep) = (self.descriptor(&d), self.group_helper(GroupHelper::Kept));
+            let name = self.names.take("kept");
+            self.line(&format!("const unsigned long long {name} = {keep}({value});"));
+            self.kept.push((d, name));
+        }
+    }
+
+    fn name_anchors(&mut self, list: &[Descriptor], number: Option<LocalVar>) {
+        for d in list {
+            let (start, _) = anchor(self.kernel, d);
             let is_fixed = !depends(&start, &|i| match i {
                 Index::Var(v) => Some(*v) != number,
                 _ => false,
             });
-            if !is_fixed || self.descriptors.iter().any(|(key, _)| same(key, &d, &start)) {
+            if !is_fixed || self.descriptors.iter().any(|(key, _)| same(key, d, &start)) {
                 continue;
             }
             let wish = format!("{}_matrix", self.arrays[d.array.0 as usize]);
-            let (value, name) = (self.new_descriptor(&d, &start), self.names.take(&wish));
+            let (value, name) = (self.new_descriptor(d, &start), self.names.take(&wish));
             self.line(&format!("const unsigned long long {name} = {value};"));
-            self.descriptors.push((Descriptor { index: start, ..d }, name));
+            self.descriptors.push((Descriptor { index: start, ..d.clone() }, name));
         }
     }
 }
@@ -85,7 +117,7 @@ fn depends(index: &Index, holds: &dyn Fn(&Index) -> bool) -> bool {
 }
 
 /// Calls `f` with the operands of each `wgmma`.
-fn matrices(body: &[Stmt], f: &mut dyn FnMut(&Descriptor)) {
+fn matrices(body: &[Stmt], f: &mut dyn FnMut(&Descriptor, &Descriptor)) {
     for stmt in body {
         match stmt {
             Stmt::For { body, .. } => matrices(body, f),
@@ -94,8 +126,7 @@ fn matrices(body: &[Stmt], f: &mut dyn FnMut(&Descriptor)) {
                 matrices(otherwise, f);
             }
             Stmt::Group(GroupOp::Matrix { a, b, .. }) => {
-                f(a);
-                f(b);
+                f(a, b);
             }
             _ => {}
         }

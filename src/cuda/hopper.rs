@@ -25,6 +25,7 @@ pub(super) enum GroupHelper {
     RegistersUp,
     RegistersDown,
     Descriptor,
+    Kept,
     MatrixFence,
     MatrixCommit,
     MatrixWait,
@@ -53,6 +54,7 @@ impl GroupHelper {
             GroupHelper::RegistersUp => "more_registers".into(),
             GroupHelper::RegistersDown => "fewer_registers".into(),
             GroupHelper::Descriptor => "matrix_descriptor".into(),
+            GroupHelper::Kept => "kept_descriptor".into(),
             GroupHelper::MatrixFence => "wgmma_fence".into(),
             GroupHelper::MatrixCommit => "wgmma_commit".into(),
             GroupHelper::MatrixWait => "wgmma_wait".into(),
@@ -177,6 +179,16 @@ __device__ __forceinline__ unsigned long long matrix_descriptor(const void* star
     const unsigned int low = ((address & 0x3ffffu) >> 4) + ((leading >> 4) << 16);
     const unsigned int high = (1u << 30) | (stride >> 4);
     return (unsigned long long)high << 32 | low;
+}
+"
+                .into()
+            }
+            GroupHelper::Kept => {
+                "// The compiler shall keep it in registers, where it would add it to another one each time.
+__device__ __forceinline__ unsigned long long kept_descriptor(unsigned long long descriptor)
+{
+    asm volatile(\"\" : \"+l\"(descriptor));
+    return descriptor;
 }
 "
                 .into()

@@ -1,5 +1,9 @@
 //! Helper functions for matrix instructions of warps, as inline PTX.
+use super::wmma;
 use crate::kernel::Mma;
+use satune_ir::term::tensor::Wmma;
+use satune_ir::term::Side;
+use satune_ir::DType;
 
 /// A matrix instruction of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +17,12 @@ pub(super) enum WarpHelper {
     MmaS8,
     PackHalf,
     PackBf16,
+    WmmaZero(DType),
+    /// Whether lines run across k.
+    WmmaLoad(Wmma, Side, bool),
+    Wmma(Wmma, [bool; 2]),
+    /// Whether to shared memory.
+    WmmaStore(Wmma, bool),
 }
 
 impl From<Mma> for WarpHelper {
@@ -22,6 +32,8 @@ impl From<Mma> for WarpHelper {
             Mma::Bf16 => WarpHelper::MmaBf16,
             Mma::Tf32 => WarpHelper::MmaTf32,
             Mma::S8 => WarpHelper::MmaS8,
+            // Its fragments are other arrays; what is loaded along k is usual.
+            Mma::Wmma(op) => WarpHelper::Wmma(op, [false; 2]),
         }
     }
 }
@@ -38,6 +50,10 @@ impl WarpHelper {
             WarpHelper::MmaS8 => "mma_s8".into(),
             WarpHelper::PackHalf => "pack_half".into(),
             WarpHelper::PackBf16 => "pack_bf16".into(),
+            WarpHelper::WmmaZero(dtype) => wmma::zero_name(dtype),
+            WarpHelper::WmmaLoad(op, side, across) => wmma::load_name(op, side, across),
+            WarpHelper::Wmma(op, across) => wmma::multiply_name(op, across),
+            WarpHelper::WmmaStore(op, shared) => wmma::store_name(op, shared),
         }
     }
 
@@ -74,8 +90,12 @@ impl WarpHelper {
             WarpHelper::MmaBf16 => mma(&name, "m16n8k16.row.col.f32.bf16.bf16.f32", "float", 'f'),
             WarpHelper::MmaTf32 => mma(&name, "m16n8k8.row.col.f32.tf32.tf32.f32", "float", 'f'),
             WarpHelper::MmaS8 => mma(&name, "m16n8k32.row.col.s32.s8.s8.s32", "int", 'r'),
-            WarpHelper::PackHalf => pack(&name, "f16x2"),
-            WarpHelper::PackBf16 => pack(&name, "bf16x2"),
+            WarpHelper::PackHalf => pack(&name, "f16x2", "float_to_half"),
+            WarpHelper::PackBf16 => pack(&name, "bf16x2", "float_to_bf16"),
+            WarpHelper::WmmaZero(dtype) => wmma::zero(&name, dtype),
+            WarpHelper::WmmaLoad(op, side, across) => wmma::load(&name, op, side, across),
+            WarpHelper::Wmma(op, across) => wmma::multiply(&name, op, across),
+            WarpHelper::WmmaStore(op, shared) => wmma::store(&name, op, shared),
         }
     }
 }
@@ -97,13 +117,18 @@ fn mma(name: &str, form: &str, sum: &str, letter: char) -> String {
     )
 }
 
-fn pack(name: &str, form: &str) -> String {
+/// `one`: the conversion of one number, where there is none of two.
+fn pack(name: &str, form: &str, one: &str) -> String {
     format!(
         "unsigned int {name}(float low, float high)
 {{
+#if __CUDA_ARCH__ >= 800
     unsigned int pair;
     asm(\"cvt.rn.{form}.f32 %0, %1, %2;\" : \"=r\"(pair) : \"f\"(high), \"f\"(low));
     return pair;
+#else
+    return (unsigned int){one}(high) << 16 | {one}(low);
+#endif
 }}"
     )
 }

@@ -16,6 +16,7 @@ mod statement;
 mod tests;
 mod value;
 mod warp;
+mod wmma;
 
 pub use names::function_name;
 
@@ -47,6 +48,7 @@ pub fn print(kernel: &Kernel) -> String {
         aligned: BTreeSet::new(),
         helpers: BTreeSet::new(),
         descriptors: Vec::new(),
+        kept: Vec::new(),
     };
     printer.name_places();
     printer.list(&kernel.body);
@@ -112,6 +114,8 @@ struct Printer<'k> {
     helpers: BTreeSet<Helper>,
     /// Descriptors of the role that is printed, with their names.
     descriptors: Vec<(Descriptor, String)>,
+    /// The role's descriptors that are kept in registers of their own.
+    kept: Vec<(Descriptor, String)>,
 }
 
 impl Printer<'_> {
@@ -229,10 +233,13 @@ impl Printer<'_> {
                     let words = (a.len * u64::from(a.dtype.bytes())).div_ceil(4);
                     writeln!(out, "    {align}unsigned int {name}[{words}];")
                 }
+                Space::Opaque if a.dtype.bytes() < 4 => {
+                    writeln!(out, "    unsigned int {name}[{}];", (a.len * u64::from(a.dtype.bytes())).div_ceil(4))
+                }
                 Space::Register if self.aligned.contains(&ArrayId(i as u32)) => {
                     writeln!(out, "    __align__(16) {t} {name}[{}];", a.len)
                 }
-                Space::Register => writeln!(out, "    {t} {name}[{}];", a.len),
+                Space::Register | Space::Opaque => writeln!(out, "    {t} {name}[{}];", a.len),
             };
         }
         for (is_thread, d) in &self.used_places {

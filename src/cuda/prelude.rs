@@ -39,6 +39,8 @@ impl Helper {
             Helper::DoubleToFp8(true) => &[Helper::FloatToFp8(true)],
             Helper::DoubleToFp8(false) => &[Helper::FloatToFp8(false)],
             Helper::Bf16Fma => &[Helper::Bf16ToFloat, Helper::FloatToBf16],
+            Helper::Warp(WarpHelper::PackHalf) => &[Helper::FloatToHalf],
+            Helper::Warp(WarpHelper::PackBf16) => &[Helper::FloatToBf16],
             _ => &[],
         }
     }

@@ -6,7 +6,7 @@ use super::hopper::GroupHelper;
 use super::instructions::WarpHelper;
 use super::prelude::Helper;
 use super::{Printer, MARGIN};
-use crate::kernel::{ArrayId, GroupOp, Index, Role, Space, WarpOp};
+use crate::kernel::{ArrayId, GroupOp, Index, Role, Space, WarpOp, WmmaOp};
 use satune_ir::DType;
 
 /// `index / by`, where every term is a multiple of `by`; a division elsewhere.
@@ -35,8 +35,10 @@ impl Printer<'_> {
         divided(index, i64::from(4 / self.kernel.array(array).dtype.bytes().clamp(1, 4)))
     }
 
+    /// Whether it is declared as words of packed elements.
     pub(super) fn is_fragment(&self, array: ArrayId) -> bool {
-        self.kernel.array(array).space == Space::Fragment
+        let a = self.kernel.array(array);
+        a.space == Space::Fragment || a.space == Space::Opaque && a.dtype.bytes() < 4
     }
 
     fn word(&mut self, (array, index): &(ArrayId, Index)) -> String {
@@ -90,7 +92,30 @@ impl Printer<'_> {
                 let to = self.word(dst);
                 self.line(&format!("{to} = {name}({low}, {high});"));
             }
+            WarpOp::Wmma(op) => self.wmma_op(op),
         }
+    }
+
+    fn wmma_op(&mut self, op: &WmmaOp) {
+        let text = match op {
+            WmmaOp::Zero { op, d } => {
+                format!("{}({})", self.warp_helper(WarpHelper::WmmaZero(op.accumulator())), self.at(d))
+            }
+            WmmaOp::Load { op, side, dst, src, stride, across } => {
+                let name = self.warp_helper(WarpHelper::WmmaLoad(*op, *side, *across));
+                format!("{name}({}, {}, {stride})", self.at(dst), self.at(src))
+            }
+            WmmaOp::Multiply { op, d, a, b, across } => {
+                let name = self.warp_helper(WarpHelper::Wmma(*op, *across));
+                format!("{name}({}, {}, {})", self.at(d), self.at(a), self.at(b))
+            }
+            WmmaOp::Store { op, dst, stride, src } => {
+                let shared = self.kernel.array(dst.0).space == Space::Shared;
+                let name = self.warp_helper(WarpHelper::WmmaStore(*op, shared));
+                format!("{name}({}, {}, {stride})", self.at(dst), self.at(src))
+            }
+        };
+        self.line(&format!("{text};"));
     }
 
     pub(super) fn group_op(&mut self, op: &GroupOp) {
@@ -206,6 +231,7 @@ impl Printer<'_> {
             self.name_descriptors(&role.body, role.number);
             self.list(&role.body);
             self.descriptors.clear();
+            self.kept.clear();
             self.depth -= 1;
             self.names = names;
         }

@@ -1,7 +1,7 @@
 //! A first descriptor of a GPU that has none: what the driver says, what was measured, and the rest from the built-in
 //! descriptor of the most similar GPU, each line with its source.
 use super::{Ceilings, GpuInfo};
-use satune_extract::{Descriptor, DescriptorError};
+use satune_extract::{arch_number, Descriptor, DescriptorError};
 
 /// The text of a descriptor, and the built-in one that the estimates are from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,17 +12,12 @@ pub struct Probed {
     pub similar: &'static str,
 }
 
-/// The number of an architecture: 90 for `sm_90`; 0 where it has none.
-fn number(arch: &str) -> u32 {
-    arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
-}
-
 /// The built-in GPU that is most like this one: the same architecture and a similar number of multiprocessors; else the
 /// nearest architecture.
 fn similar(info: &GpuInfo) -> Option<(&'static str, Descriptor)> {
     Descriptor::names()
         .filter_map(|name| Some((name, Descriptor::load(name).ok()?)))
-        .min_by_key(|(_, gpu)| (number(&gpu.arch).abs_diff(number(&info.arch)), gpu.sms.abs_diff(info.sms)))
+        .min_by_key(|(_, gpu)| (gpu.arch_number().abs_diff(arch_number(&info.arch)), gpu.sms.abs_diff(info.sms)))
 }
 
 /// Writes a descriptor named `name`.
@@ -53,7 +48,7 @@ pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Re
     driver("dram_nominal_gbs", u64::from(info.memory_clock_mhz) * 2 * u64::from(info.bus_bits) / 8 / 1000);
     for field in ["cp_async", "tma"] {
         let since = if field == "tma" { 90 } else { 80 };
-        known.push((field, (number(&info.arch) >= since).to_string(), "architecture"));
+        known.push((field, (arch_number(&info.arch) >= since).to_string(), "architecture"));
     }
     if let Some(measured) = ceilings {
         known.push(("dram_gbs", format!("{:.0}", measured.copy_gbs), "measured: a copy"));
@@ -74,7 +69,7 @@ pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Re
             "full_name" => Some((format!("{:?}", info.name), "driver")),
             "arch" => Some((format!("{:?}", info.arch), "driver")),
             "arch_features" => {
-                let own = if number(&info.arch) >= 90 { "a" } else { "" };
+                let own = if arch_number(&info.arch) >= 90 { "a" } else { "" };
                 Some((format!("{:?}", format!("{}{own}", info.arch)), "architecture"))
             }
             _ => known.iter().find(|k| k.0 == key).map(|k| (k.1.clone(), k.2)),

@@ -6,18 +6,22 @@ use crate::scheduled::{self, Checked};
 use satune_ir::interp;
 use satune_ir::interp::Scalar;
 use satune_ir::term::tensor::{Activation, Gemm, TensorPlan, WgmmaPlan};
-use satune_ir::term::{Axis, Contraction, Schedule, Side};
+use satune_ir::term::{Axis, Contraction, Schedule};
 use satune_ir::{tvmscript, DType};
 
 /// The same schedule on a problem of two tiles along m and n at most, or a cluster's (the last cut where the problem's
-/// last one is), and as many along k as take the ring once around; a persistent grid gets fewer blocks than there are
+/// last one is), of two products of a batch, and as many along k as take the ring once around; a persistent grid gets fewer blocks than there are
 /// tiles.
 pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Contraction) {
-    let (tile, stages, split_k, cluster) = match schedule {
-        Schedule::Mma(plan) => (plan.tile, plan.stages, plan.split_k, [1, 1]),
-        Schedule::Wgmma(plan) => (plan.tile, plan.stages, plan.split_k, plan.cluster.map(i64::from)),
+    let (mut tile, stages, split_k, mut cluster, swapped) = match schedule {
+        Schedule::Mma(plan) => (plan.tile, plan.stages, plan.split_k, [1, 1], plan.swapped),
+        Schedule::Wgmma(p) => (p.tile, p.stages, p.split_k, p.cluster.map(i64::from), p.swapped),
         _ => return (schedule.clone(), contraction.clone()),
     };
+    if swapped {
+        tile.swap(0, 1);
+        cluster.reverse();
+    }
     let mut small = contraction.clone();
     // Two parts of k are added as many are.
     let parts = split_k.min(2);
@@ -26,6 +30,7 @@ pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Cont
         let (tile, count) = match axis {
             Axis::M => (tile[0], cluster[0].max(2)),
             Axis::N => (tile[1], cluster[1].max(2)),
+            Axis::Batch(_) => (1, 2),
             _ => (tile[2], tiles_k * parts),
         };
         if info.extent > count * tile {
@@ -67,8 +72,8 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
     let mut expected = inputs.clone();
     let at = |id| source.params.iter().position(|p| *p == id).ok_or("a parameter is missing");
     let (a, b, c) = (at(small.a.buffer)?, at(small.b.buffer)?, at(small.c.buffer)?);
-    let sums = product(&small, &inputs[a], &inputs[b]);
     let gemm = Gemm::of(&small).map_err(|e| e.to_string())?;
+    let sums = product(&gemm, &inputs[a], &inputs[b]);
     let reads = small.epilogue.as_ref().map_or(&[][..], |e| &e.reads);
     let mut added: [&[f64]; 2] = [&[], &[]];
     for (values, number) in added.iter_mut().zip(Gemm::added(&small)) {
@@ -90,12 +95,14 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
 
 /// The results of sums by the epilogue's definition.
 fn finished(gemm: &Gemm, sums: Vec<f64>, [bias, residual]: [&[f64]; 2]) -> Vec<f64> {
-    let (epilogue, columns) = (&gemm.epilogue, usize::try_from(gemm.n).unwrap_or(1).max(1));
+    let epilogue = &gemm.epilogue;
+    let [m, n] = [gemm.m, gemm.n].map(|extent| usize::try_from(extent).unwrap_or(1).max(1));
+    let column = |at: usize| if gemm.c_transposed { at / m % n } else { at % n };
     // As kernels do: in f32, step by step.
     let f32 = |x: f64| Scalar::float(x, DType::F32).as_f64();
     let one = |(at, sum): (usize, f64)| {
         let x = f32(f32(epilogue.alpha) * sum);
-        let x = f32(x + bias.get(at % columns).copied().unwrap_or(0.0));
+        let x = f32(x + bias.get(column(at)).copied().unwrap_or(0.0));
         let x = match epilogue.activation {
             Activation::None => x,
             Activation::Relu => x.max(0.0),
@@ -115,20 +122,25 @@ fn finished(gemm: &Gemm, sums: Vec<f64>, [bias, residual]: [&[f64]; 2]) -> Vec<f
     sums.into_iter().enumerate().map(one).collect()
 }
 
-/// C = A * B by its definition.
-fn product(contraction: &Contraction, a: &[f64], b: &[f64]) -> Vec<f64> {
-    let extent = |axis| usize::try_from(contraction.extent(axis)).unwrap_or(0);
-    let (m, n, k) = (extent(Axis::M), extent(Axis::N), extent(Axis::K));
-    let along_k = |side: Side| contraction.operand(side).contiguous_along(Axis::K);
-    let (a_k, b_k) = (along_k(Side::A), along_k(Side::B));
-    let mut out = vec![0.0; m * n];
-    for i in 0..m {
-        let row = &mut out[i * n..(i + 1) * n];
-        for kk in 0..k {
-            let x = if a_k { a[i * k + kk] } else { a[kk * m + i] };
-            for (j, sum) in row.iter_mut().enumerate() {
-                *sum += x * if b_k { b[j * k + kk] } else { b[kk * n + j] };
+/// C = A * B by its definition, for each product of a batch.
+fn product(gemm: &Gemm, a: &[f64], b: &[f64]) -> Vec<f64> {
+    let [batch, m, n, k] = [gemm.batch, gemm.m, gemm.n, gemm.k].map(|extent| usize::try_from(extent).unwrap_or(0));
+    let mut out = Vec::with_capacity(batch * m * n);
+    for number in 0..batch {
+        let (a, b) = (&a[number * m * k..], &b[number * k * n..]);
+        let mut sums = vec![0.0; m * n];
+        for i in 0..m {
+            let row = &mut sums[i * n..(i + 1) * n];
+            for kk in 0..k {
+                let x = if gemm.a_transposed { a[kk * m + i] } else { a[i * k + kk] };
+                for (j, sum) in row.iter_mut().enumerate() {
+                    *sum += x * if gemm.b_transposed { b[j * k + kk] } else { b[kk * n + j] };
+                }
             }
+        }
+        match gemm.c_transposed {
+            false => out.extend(sums),
+            true => out.extend((0..n).flat_map(|j| (0..m).map(move |i| (i, j))).map(|(i, j)| sums[i * n + j])),
         }
     }
     out

@@ -79,10 +79,13 @@ pub fn limits(gpu: &Descriptor) -> Limits {
     }
 }
 
-/// The tensor cores of a GPU that schedules are made for. f32 operands are not rounded to tf32 unless a problem allows it.
+/// The tensor cores of a GPU that schedules are made for: `wmma` where there is no `mma.sync`. f32 operands are not rounded to
+/// tf32 unless a problem allows it.
 pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
+    let mma = gpu.cp_async && gpu.tensor.is_some_and(|t| t.mma_share > 0.0);
     TensorCores {
-        mma: gpu.tensor.is_some() && gpu.cp_async,
+        mma,
+        wmma: (gpu.tensor.is_some() && !mma).then(|| gpu.arch_number()),
         stmatrix: gpu.tma,
         wgmma: gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0),
         multiprocessors: gpu.sms,

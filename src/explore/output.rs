@@ -286,6 +286,9 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
     let Parts { problem, scheduled, texts, checked, agreement, derivation } = parts;
     let (trace, module) = (&scheduled.trace, &scheduled.module);
     let generator = match schedule {
+        Schedule::Mma(plan) if trace.calls.is_empty() && plan.instruction.wmma().is_some() => {
+            Some("tensor cores, wmma: the kernels are not made by primitive calls")
+        }
         Schedule::Mma(_) if trace.calls.is_empty() => {
             Some("tensor cores, mma.sync: the kernels are not made by primitive calls")
         }

@@ -5,9 +5,11 @@
 //! checks ranges and the printer picks 32 or 64 bits); divisions and remainders are of non-negative numbers.
 mod group;
 mod warp;
+mod wmma;
 
 pub use group::{Descriptor, GroupOp, Role, TensorMap, Wgmma};
 pub use warp::{Mma, WarpOp};
+pub use wmma::WmmaOp;
 
 use satune_ir::DType;
 use serde::{Deserialize, Serialize};
@@ -31,12 +33,14 @@ pub enum Space {
     Register,
     /// As registers, in whole 32-bit words that hold elements packed: operands of matrix instructions.
     Fragment,
+    /// A warp's matrices in registers whose layout is not known: see [`WmmaOp`]. Operands' elements are packed.
+    Opaque,
 }
 
 impl Space {
     /// Whether each thread has its own.
     pub fn is_private(self) -> bool {
-        matches!(self, Space::Register | Space::Fragment)
+        matches!(self, Space::Register | Space::Fragment | Space::Opaque)
     }
 }
 

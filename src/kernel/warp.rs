@@ -1,7 +1,7 @@
 //! Instructions that a whole warp executes together on matrices: `ldmatrix`, `stmatrix`, `mma.sync`, and what goes with
-//! them. Fragments are register arrays in [`Space::Fragment`](super::Space): whole 32-bit words per thread, each of
+//! them; `wmma` has instructions of its own. Fragments are register arrays in [`Space::Fragment`](super::Space): whole 32-bit words per thread, each of
 //! which holds one element of 32 bits, two of 16 or four of 8, the first in the low bits. Indices count elements.
-use super::{ArrayId, Index, Value};
+use super::{ArrayId, Index, Value, WmmaOp};
 pub use satune_ir::term::tensor::Mma;
 use serde::{Deserialize, Serialize};
 
@@ -71,4 +71,6 @@ pub enum WarpOp {
         /// High half.
         high: Value,
     },
+    /// `wmma`.
+    Wmma(WmmaOp),
 }

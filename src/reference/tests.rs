@@ -77,6 +77,8 @@ fn plain_kernels_of_operators_are_the_interpreter_in_double_precision() {
         "gemm:9,8,17,f32,bias,silu",
         "gemm_bias_relu:17,33,5,f32",
         "bmm:3,5,4,6,f32,TN",
+        "conv2d:2,6,5,3,4,3,3,f32,stride=2,pad=1",
+        "conv1d:2,9,3,4,3,f16,dilation=2",
         "rowsum:5,300,f16",
         "mean:300,5,f32",
         "softmax:7,40,f32",
@@ -85,6 +87,8 @@ fn plain_kernels_of_operators_are_the_interpreter_in_double_precision() {
         "gemv:6,50,f32",
         "gemv:6,50,f16",
         "relu_chain:7,50,f16",
+        "layernorm:5,40,f32",
+        "rmsnorm:5,40,bf16",
     ] {
         let problem = crate::source::load_work(name).unwrap();
         agrees(problem.workload().script(), name);

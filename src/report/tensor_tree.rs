@@ -37,14 +37,20 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             let stages = format!("cp.async, {} stages", plan.stages);
             tree.line(Kind::Loop, format!("for k in {tiles}, a tile of {k}"), &["serial", &stages]);
             tree.inside(Team::Block);
-            for (name, operand, extent) in [("A", plan.operands[0], m), ("B", plan.operands[1], n)] {
+            let (copied, loaded) = match plan.instruction.wmma() {
+                Some(_) => ("through registers", "wmma.load"),
+                None => ("cp.async", "ldmatrix"),
+            };
+            let names = if plan.swapped { ["B", "A"] } else { ["A", "B"] };
+            for (name, operand, extent) in [(names[0], plan.operands[0], m), (names[1], plan.operands[1], n)] {
                 let tag = match operand.layout {
                     TileLayout::Plain => "",
+                    TileLayout::Padded => "padded",
                     TileLayout::Xor(_) => "xor",
                     TileLayout::Rotate(_) => "rotated",
                 };
                 let bytes = format!("{} bytes", operand.bytes);
-                tree.line(Kind::Stage, format!("{name}: {extent} x {k}"), &["shared", "cp.async", &bytes, tag]);
+                tree.line(Kind::Stage, format!("{name}: {extent} x {k}"), &["shared", copied, &bytes, tag]);
             }
             let warps = [m / plan.warp[0].max(1), n / plan.warp[1].max(1)];
             let outer = if plan.warps_m_outer { "m outer" } else { "n outer" };
@@ -53,12 +59,13 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             let steps = k / i64::from(plan.instruction.k());
             tree.line(Kind::Loop, format!("for k in {steps}"), &["unrolled"]);
             tree.depth += 1;
-            tree.line(Kind::Stage, "A, B: fragments of the next step".into(), &["registers", "ldmatrix"]);
+            tree.line(Kind::Stage, "A, B: fragments of the next step".into(), &["registers", loaded]);
             let Order { columns, serpentine, .. } = plan.order;
             let order = if columns { "by columns" } else { "by rows" };
             let turns = if serpentine { "back and forth" } else { "" };
-            let count = [plan.warp[0] / 16, plan.warp[1] / 8];
-            let text = format!("mma.sync {:?}: {} x {} times", plan.instruction, count[0], count[1]);
+            let [rows, columns] = plan.instruction.d_extents();
+            let count = [plan.warp[0] / rows, plan.warp[1] / columns];
+            let text = format!("{}: {} x {} times", plan.instruction, count[0], count[1]);
             tree.line(Kind::Work, text, &[order, turns]);
             (tree.depth, tree.team) = (1, Team::Warp);
             let way = match plan.store {

@@ -7,6 +7,7 @@ mod phases;
 mod roles;
 mod traffic;
 mod warp;
+mod wmma;
 
 use super::memory::{held, round, Access, Order, Tracked};
 use super::{Counts, Fault, FaultKind};
@@ -53,6 +54,7 @@ struct Context {
     loops: Vec<usize>,
     order: Option<Rc<Order>>,
     matrix: matrix::Flights,
+    fragments: wmma::Fragments,
 }
 
 /// A load of one element per thread.
@@ -286,6 +288,9 @@ impl<'k> Runner<'k> {
 
     fn register(&self, array: ArrayId, index: i64, width: u32, thread: usize) -> Result<usize, Fault> {
         let a = self.kernel.array(array);
+        if a.space == Space::Opaque {
+            return Err(self.machine(format!("an element of {}, whose layout is not known", a.name)));
+        }
         let fault = |kind| Fault { kind, array: a.name.clone(), index, block: self.block, thread: thread as u32 };
         match u64::try_from(index) {
             Ok(i) if i + u64::from(width) <= a.len => {
@@ -301,7 +306,7 @@ impl<'k> Runner<'k> {
     fn store(&mut self, array: ArrayId, index: &Ints, values: &[f64], mask: &Mask) -> Result<(), Fault> {
         let dtype = self.held(self.kernel.array(array).dtype);
         match self.space(array) {
-            Space::Register | Space::Fragment => {
+            Space::Register | Space::Fragment | Space::Opaque => {
                 self.now.matrix.touch(array);
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let at = self.register(array, index.get(t), 1, t)?;

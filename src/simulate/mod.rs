@@ -161,7 +161,7 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
                 shared_end = shared_end.max(end);
                 Some(Tracked::new(array, None, options.double))
             }
-            Space::Register | Space::Fragment => None,
+            Space::Register | Space::Fragment | Space::Opaque => None,
         });
     }
     if shared_end > u64::from(kernel.shared_bytes) {

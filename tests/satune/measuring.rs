@@ -223,11 +223,11 @@ fn the_committed_suites_are_read() {
     for entry in std::fs::read_dir(root).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         for line in text.lines().map(|l| l.split('#').next().unwrap().trim()).filter(|l| !l.is_empty()) {
-            satune::operators::parse(line).unwrap_or_else(|e| panic!("{e}"));
+            satune::source::operator(line).unwrap_or_else(|e| panic!("{e}"));
             lines += 1;
         }
     }
-    assert!(lines >= 7 + 11 + 32);
+    assert!(lines >= 7 + 11 + 32 + 12 + 11);
 }
 
 #[test]

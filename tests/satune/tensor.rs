@@ -20,30 +20,32 @@ struct Inputs {
 
 fn inputs(g: &Gemm) -> Inputs {
     Inputs {
-        a: numbers(g.m * g.k, 1),
-        b: numbers(g.k * g.n, 2),
+        a: numbers(g.batch * g.m * g.k, 1),
+        b: numbers(g.batch * g.k * g.n, 2),
         bias: numbers(g.n, 3),
-        residual: numbers(g.m * g.n, 4),
+        residual: numbers(g.results(), 4),
     }
 }
 
+/// The results in the order of memory.
 fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
     let mut out = Vec::new();
-    for i in 0..g.m {
-        for j in 0..g.n {
-            let sum: f64 = (0..g.k)
-                .map(|k| {
-                    let a = x.a[if g.a_transposed { k * g.m + i } else { i * g.k + k } as usize];
-                    let b = x.b[if g.b_transposed { j * g.k + k } else { k * g.n + j } as usize];
-                    a * b
-                })
-                .sum();
-            let mut v = g.epilogue.alpha * sum;
-            v += if g.epilogue.bias { x.bias[j as usize] } else { 0.0 };
-            v = if g.epilogue.activation == Activation::Relu { v.max(0.0) } else { v };
-            v += g.epilogue.residual.map_or(0.0, |f| f * x.residual[(i * g.n + j) as usize]);
-            out.push(simulate::round(g.output, v));
-        }
+    for at in 0..g.results() {
+        let (product, within) = (at / (g.m * g.n), at % (g.m * g.n));
+        let (i, j) = if g.c_transposed { (within % g.m, within / g.m) } else { (within / g.n, within % g.n) };
+        let (a, b) = (&x.a[(product * g.m * g.k) as usize..], &x.b[(product * g.k * g.n) as usize..]);
+        let sum: f64 = (0..g.k)
+            .map(|k| {
+                let a = a[if g.a_transposed { k * g.m + i } else { i * g.k + k } as usize];
+                let b = b[if g.b_transposed { j * g.k + k } else { k * g.n + j } as usize];
+                a * b
+            })
+            .sum();
+        let mut v = g.epilogue.alpha * sum;
+        v += if g.epilogue.bias { x.bias[j as usize] } else { 0.0 };
+        v = if g.epilogue.activation == Activation::Relu { v.max(0.0) } else { v };
+        v += g.epilogue.residual.map_or(0.0, |f| f * x.residual[at as usize]);
+        out.push(simulate::round(g.output, v));
     }
     out
 }
@@ -51,7 +53,7 @@ fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
 /// Runs a module; its report is the main kernel's.
 pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simulate::Fault> {
     let x = inputs(g);
-    let mut c = vec![f64::NAN; (g.m * g.n) as usize];
+    let mut c = vec![f64::NAN; g.results() as usize];
     let mut workspace = vec![f64::NAN; module.workspace.0 as usize];
     let mut report = None;
     for (kernel, operands) in module.kernels.iter().zip(&module.args) {
@@ -87,19 +89,19 @@ pub fn check(g: &Gemm, module: &TensorModule) -> Report {
     let expected = reference(g, &inputs(g));
     if let Some(at) = c.iter().zip(&expected).position(|(x, y)| x != y) {
         let text = satune::cuda::print(&module.kernels[0]);
-        panic!("{g:?}: C[{}, {}] is {}, not {}\n{text}", at as i64 / g.n, at as i64 % g.n, c[at], expected[at]);
+        panic!("{g:?}: C[{at}] is {}, not {}\n{text}", c[at], expected[at]);
     }
     report
 }
 
-const TYPES: [(Mma, DType, DType); 4] = [
+pub const TYPES: [(Mma, DType, DType); 4] = [
     (Mma::F16, DType::F16, DType::F16),
     (Mma::Bf16, DType::BF16, DType::BF16),
     (Mma::Tf32, DType::F32, DType::F32),
     (Mma::S8, DType::I8, DType::I32),
 ];
 
-fn small(instruction: Mma) -> TensorPlan {
+pub fn small(instruction: Mma) -> TensorPlan {
     let k = i64::from(2 * instruction.k());
     TensorPlan { raster: Raster::rows(2), ..TensorPlan::plain([64, 64, k], [32, 32], instruction, 3) }
 }
@@ -179,7 +181,7 @@ fn random_plans_on_random_shapes_are_exact() {
     use rand::{seq::SliceRandom, Rng, SeedableRng};
     let mut rng = rand::rngs::StdRng::seed_from_u64(5);
     let mut done = 0;
-    while done < 60 {
+    while done < 80 {
         let (op, operand, output) = *TYPES.choose(&mut rng).unwrap();
         let warp = [*[16, 32, 48].choose(&mut rng).unwrap(), *[16, 32, 48].choose(&mut rng).unwrap()];
         let mut times = |list: &[i64]| *list.choose(&mut rng).unwrap();
@@ -213,7 +215,8 @@ fn random_plans_on_random_shapes_are_exact() {
             }
         });
         let plan = TensorPlan { tile, warp, stages, slack, rolled, operands, raster, split_k, store, order, ..base };
-        let plan = TensorPlan { warps_m_outer, ..plan };
+        let swapped = rng.gen_bool(0.4);
+        let plan = TensorPlan { warps_m_outer, swapped, ..plan };
         let layout = *["NN", "NT", "TN", "TT"].choose(&mut rng).unwrap();
         let extent = |rng: &mut rand::rngs::StdRng, most: i64| match rng.gen_bool(0.5) {
             true => 8 * rng.gen_range(1..most / 8),
@@ -221,29 +224,32 @@ fn random_plans_on_random_shapes_are_exact() {
         };
         let shape = [extent(&mut rng, 120), extent(&mut rng, 120), extent(&mut rng, 260)];
         let mut g = Gemm::plain("gemm", shape, operand, output, layout);
+        (g.batch, g.c_transposed) = (if rng.gen_bool(0.3) { 3 } else { 1 }, rng.gen_bool(0.3));
         if rng.gen_bool(0.3) {
             g.epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(1.0) };
         }
         if let Ok(module) = lower_mma(&g, &plan) {
-            println!("{plan:?} {shape:?} {layout}");
+            println!("{plan:?} {shape:?} {layout} {} {}", g.batch, g.c_transposed);
             check(&g, &module);
             done += 1;
         }
     }
 }
 
-#[test]
-fn a_missing_wait_or_barrier_is_found() {
-    fn without(body: &mut Vec<Stmt>, drop: fn(&Stmt) -> bool) {
-        body.retain(|s| !drop(s));
-        for s in body {
-            match s {
-                Stmt::For { body, .. } => without(body, drop),
-                Stmt::If { then, .. } => without(then, drop),
-                _ => {}
-            }
+/// Leaves out statements.
+pub fn without(body: &mut Vec<Stmt>, drop: fn(&Stmt) -> bool) {
+    body.retain(|s| !drop(s));
+    for s in body {
+        match s {
+            Stmt::For { body, .. } => without(body, drop),
+            Stmt::If { then, .. } => without(then, drop),
+            _ => {}
         }
     }
+}
+
+#[test]
+fn a_missing_wait_or_barrier_is_found() {
     let g = Gemm::plain("gemm", [64, 64, 320], DType::F16, DType::F16, "NN");
     for drop in
         [|s: &Stmt| *s == Stmt::Barrier, |s: &Stmt| matches!(s, Stmt::AsyncWait(_)), |s: &Stmt| *s == Stmt::AsyncCommit]
@@ -254,7 +260,7 @@ fn a_missing_wait_or_barrier_is_found() {
     }
 }
 
-fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str], test: &str) -> Option<Vec<Compiled>> {
+pub fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str], test: &str) -> Option<Vec<Compiled>> {
     let source = satune::cuda::print(&module.kernels[0]);
     if let Some(folder) = std::env::var_os("SATUNE_TEST_TEXT") {
         let name = format!("{}.cu", g.name);

@@ -2,15 +2,15 @@
 //! the best ones are right, and `explore` hands them out.
 use crate::support::gemm;
 use rand::SeedableRng;
-use satune::explore::{check, explore, shrink_tensor, tensor_cores, Report, Request};
+use satune::explore::{check, explore, tensor_cores, Report, Request};
 use satune::lower::program::LowerOptions;
 use satune::{operators, scheduled};
-use satune_extract::{best, predict, tensor, Counts, Descriptor, Query};
+use satune_extract::{best, predict, Counts, Descriptor, Query};
 use satune_ir::term::tensor::*;
 use satune_ir::term::*;
-use satune_ir::DType;
+use satune_ir::{tvmscript, DType};
 use satune_rewrites::space::rules::tensor::TensorMenu;
-use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+use satune_rewrites::space::{read_plan, rules, saturate, Fuel, Limits, Menu};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -81,13 +81,32 @@ fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
     saturate(c, limits(gpu), &few(&[]), &rules, Fuel::default()).unwrap()
 }
 
+fn is_swapped(schedule: &Schedule) -> bool {
+    match schedule {
+        Schedule::Mma(plan) => plan.swapped,
+        Schedule::Wgmma(plan) => plan.swapped,
+        Schedule::Cores(_) | Schedule::Stream(_) => false,
+    }
+}
+
 #[test]
 fn extraction_equals_brute_force_with_both_kinds() {
     let mut kinds = [0; 3];
-    for (i, (name, layout)) in [("h200", "TN"), ("a100", "NT"), ("h200", "NT"), ("v100", "NT")].into_iter().enumerate()
-    {
+    let mut swapped = 0;
+    let bf16 = [
+        ("h200", None, [128, 128], "TN", false),
+        ("a100", None, [128, 100], "NT", false),
+        ("h200", None, [128, 128], "NT", false),
+        ("v100", None, [128, 100], "NT", false),
+        ("h200", Some(3), [64, 128], "NN", false),
+        ("h200", None, [128, 64], "NT", true),
+    ];
+    let cases = bf16.into_iter().map(|case| (case, DType::BF16));
+    let cases = cases.chain([(("t4", None, [128, 128], "TN", false), DType::F16)]);
+    for (i, ((name, batch, [m, n], layout, columns), operand)) in cases.enumerate() {
         let gpu = gpu(name);
-        let c = gemm(None, 128, [128, 100][i % 2], 256, DType::BF16, DType::F32, layout);
+        let c = gemm(batch, m, n, 256, operand, DType::F32, layout);
+        let c = if columns { by_columns(c) } else { c };
         let space = small(&c, &gpu, i);
         let terms = space.programs(space.root);
         assert_eq!(Counts::of(&space).total(), terms.len().into(), "the count is not the number of programs");
@@ -103,6 +122,7 @@ fn extraction_equals_brute_force_with_both_kinds() {
         }
         let distinct: HashSet<&Schedule> = found.candidates.iter().map(|c| &c.plan).collect();
         assert_eq!(distinct.len(), found.candidates.len());
+        swapped += plans.iter().filter(|p| is_swapped(p)).count();
         for plan in &plans {
             kinds[match plan {
                 Schedule::Cores(_) => 0,
@@ -114,8 +134,8 @@ fn extraction_equals_brute_force_with_both_kinds() {
         let on_tensor_cores = plans.iter().any(|p| p.cores().is_none());
         assert_eq!(on_tensor_cores, name != "v100", "{name}");
     }
-    println!("{kinds:?} programs of single threads, mma.sync, wgmma");
-    assert!(kinds.iter().all(|n| *n >= 10));
+    println!("{kinds:?} programs of single threads, mma.sync, wgmma; {swapped} swapped");
+    assert!(kinds.iter().all(|n| *n >= 10) && swapped >= 10);
 }
 
 /// What L2 is asked for and the order of steps cost nothing, several resident blocks may be asked for, and shared memory
@@ -212,140 +232,56 @@ fn random_schedules_on_tensor_cores_are_right() {
     assert!(wgmma >= 9);
 }
 
+/// Transposed products, results by columns, and batches.
 #[test]
-fn the_models_counts_are_the_simulators() {
-    let base = TensorPlan::plain([64, 64, 32], [32, 32], Mma::F16, 3);
-    let plain = OperandPlan { layout: TileLayout::Plain, ..OperandPlan::default() };
-    let across = OperandPlan { order: CopyOrder::Columns, bytes: 8, matrices: 2, sets: 1, ..plain };
-    let own = OperandPlan {
-        layout: TileLayout::Rotate(4),
-        order: CopyOrder::Own,
-        bytes: 4,
-        rolled: true,
-        matrices: 1,
-        ..plain
-    };
-    let half = |plan: TensorPlan| (plan, DType::F16, DType::F16, DType::F32);
-    let mma = [
-        half(base.clone()),
-        half(TensorPlan { operands: [plain, OperandPlan::default()], ..base.clone() }),
-        half(TensorPlan { operands: [OperandPlan::default(), plain], tile: [64, 64, 64], ..base.clone() }),
-        half(TensorPlan { operands: [across, own], tile: [64, 64, 64], slack: 1, ..base.clone() }),
-        half(TensorPlan { operands: [own, across], rolled: true, ..base.clone() }),
-        half(TensorPlan { tile: [128, 64, 32], warp: [32, 32], split_k: 2, stages: 4, ..base.clone() }),
-        (TensorPlan { instruction: Mma::Tf32, ..base.clone() }, DType::F32, DType::F32, DType::F32),
-        (
-            TensorPlan { instruction: Mma::S8, tile: [128, 128, 64], warp: [64, 64], ..base.clone() },
-            DType::I8,
-            DType::I32,
-            DType::I32,
-        ),
-    ];
-    for (plan, operand, output, sum) in mma {
-        for layout in ["NN", "NT", "TN"] {
-            let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
-            c.c.dtype = if output == DType::F16 { DType::F32 } else { output };
-            let schedule = Schedule::Mma(plan.clone());
-            let simulated = check(&schedule, &c, &LowerOptions::default()).unwrap().total;
-            let (small_plan, small) = shrink_tensor(&schedule, &c);
-            let Schedule::Mma(small_plan) = small_plan else { panic!("another kind") };
-            let g = Gemm::of(&small).unwrap();
-            let mut w = satune_extract::work::Work::default();
-            w.add(&tensor::block(&tensor::Kernel::Mma(&small_plan), &g).total(), small_plan.blocks(&g) as f64);
-            let model = [
-                w.matrix,
-                w.matrix_moves,
-                w.async_copies,
-                w.barriers,
-                w.shared_loads,
-                w.shared_load_wavefronts,
-                w.shared_load_wavefronts_ideal,
-                w.shared_store_wavefronts,
-                w.global_load_sectors,
-                w.global_stores,
-                w.global_store_sectors,
-            ];
-            let counted = [
-                simulated.matrix,
-                simulated.matrix_moves,
-                simulated.async_copies,
-                simulated.barriers,
-                simulated.shared_loads,
-                simulated.shared_load_wavefronts,
-                simulated.shared_load_wavefronts_ideal,
-                simulated.shared_store_wavefronts,
-                simulated.global_load_sectors,
-                simulated.global_stores,
-                simulated.global_store_sectors,
-            ];
-            assert_eq!(model.map(|x| x as u64), counted, "{layout} {operand:?} {plan:#?}");
+fn random_schedules_of_other_forms_are_right() {
+    let h200 = gpu("h200");
+    let mut rng = rand::rngs::StdRng::seed_from_u64(31);
+    let (mut swapped, mut wgmma) = (0, 0);
+    for (batch, shape, columns, layout) in [
+        (None, [20, 200, 256], false, "NT"),
+        (None, [8, 136, 259], false, "NN"),
+        (None, [136, 72, 256], true, "NT"),
+        (None, [72, 256, 264], true, "TN"),
+        (Some(5), [128, 64, 128], false, "TN"),
+        (Some(3), [16, 128, 256], false, "NT"),
+    ] {
+        let c = gemm(batch, shape[0], shape[1], shape[2], DType::BF16, DType::F32, layout);
+        let c = if columns { by_columns(c) } else { c };
+        let both = tensor_only(&c, &h200);
+        let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+        let is_swap = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Swap, .. });
+        let without = [both.restricted(&|_, node| !is_mma(node)), both.restricted(&|_, node| !is_swap(node))];
+        for space in [&both, &without[0], &without[1]].into_iter().filter(|s| !s.is_empty()) {
+            let counts = Counts::of(space);
+            if counts.total() == 0_u32.into() {
+                continue;
+            }
+            for _ in 0..2 {
+                let plan = random(space, &counts, &mut rng);
+                swapped += usize::from(is_swapped(&plan));
+                wgmma += usize::from(matches!(plan, Schedule::Wgmma(_)));
+                check(&plan, &c, &LowerOptions::default())
+                    .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
+            }
         }
     }
-    let plan = WgmmaPlan::plain([128, 64, 64], 2, 3);
-    for (split_k, cluster, layout) in
-        [(1, [1, 1], "NT"), (2, [1, 1], "TN"), (1, [2, 1], "TN"), (1, [1, 2], "NT"), (2, [2, 2], "NT")]
-    {
-        let c = gemm(None, 256, 128, 1024, DType::F16, DType::F32, layout);
-        let schedule = Schedule::Wgmma(WgmmaPlan { split_k, cluster, ..plan.clone() });
-        let simulated = check(&schedule, &c, &LowerOptions::default()).unwrap().total;
-        let (schedule, small) = shrink_tensor(&schedule, &c);
-        let Schedule::Wgmma(plan) = schedule else { panic!("another kind") };
-        let g = Gemm::of(&small).unwrap();
-        let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
-        let blocks = plan.tiles(&g) as f64;
-        assert_wgmma_counts(&w, blocks, &simulated);
-    }
+    println!("{swapped} are swapped, {wgmma} use wgmma");
+    assert!(swapped >= 8 && wgmma >= 8);
 }
 
-/// The counts of a kernel on `wgmma`: what the TMA and `wgmma` do to shared memory among them.
-fn assert_wgmma_counts(w: &satune_extract::work::Work, tiles: f64, simulated: &satune::simulate::Counts) {
-    let model = [
-        w.matrix,
-        w.matrix_moves,
-        w.async_copies,
-        w.shared_load_wavefronts,
-        w.shared_load_wavefronts_ideal,
-        w.shared_store_wavefronts,
-        w.shared_store_wavefronts_ideal,
-        w.global_load_sectors,
-        w.global_stores,
-        w.global_store_sectors,
-    ];
-    let counted = [
-        simulated.matrix,
-        simulated.matrix_moves,
-        simulated.async_copies,
-        simulated.shared_load_wavefronts,
-        simulated.shared_load_wavefronts_ideal,
-        simulated.shared_store_wavefronts,
-        simulated.shared_store_wavefronts_ideal,
-        simulated.global_load_sectors,
-        simulated.global_stores,
-        simulated.global_store_sectors,
-    ];
-    assert_eq!(model.map(|x| (x * tiles) as u64), counted);
-    assert!(simulated.shared_load_wavefronts > 0 && simulated.shared_store_wavefronts > 0);
+/// The same product with its result stored by columns.
+pub fn by_columns(c: Contraction) -> Contraction {
+    Contraction { c: OperandInfo { dims: vec![Axis::N, Axis::M], ..c.c.clone() }, ..c }
 }
 
-#[test]
-fn the_models_counts_are_the_simulators_where_the_tma_stores() {
-    let g = Gemm::plain("gemm", [256, 256, 512], DType::F16, DType::F16, "NN");
-    let plan = WgmmaPlan {
-        by_rows: true,
-        blocks: Some(2),
-        cluster: [1, 2],
-        store: TileStore::Tma,
-        ..WgmmaPlan::plain([128, 128, 64], 2, 2)
-    };
-    let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
-    let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
-    assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
+pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
+    explored_problem(&operators::parse(operator).unwrap(), gpu_name, top, diverse)
 }
 
-fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {
-    let problem = operators::parse(operator).unwrap();
+fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, diverse: bool) -> Report {
     let request = Request { gpu: gpu(gpu_name), top, diverse, limit: MINUTE, compile: false };
-    let report = explore(&problem, &request, &satune::progress::Quiet).unwrap();
+    let report = explore(problem, &request, &satune::progress::Quiet).unwrap();
     assert!(report.bugs.is_empty(), "{:#?}", report.bugs);
     assert!(report.proved_optimal);
     assert_eq!(report.candidates.len(), top);
@@ -386,11 +322,14 @@ fn explore_gives_wgmma_to_an_h200_and_mma_to_an_a100() {
     }
 }
 
-/// Tile and parts of k.
+/// Tile of C and parts of k.
 fn shape(schedule: &Schedule) -> ([i64; 3], i64) {
     match schedule {
-        Schedule::Mma(p) => (p.tile, p.split_k),
-        Schedule::Wgmma(p) => (p.tile, p.split_k),
+        Schedule::Mma(TensorPlan { tile: [m, n, k], split_k, .. })
+        | Schedule::Wgmma(WgmmaPlan { tile: [m, n, k], split_k, .. }) => match is_swapped(schedule) {
+            false => ([*m, *n, *k], *split_k),
+            true => ([*n, *m, *k], *split_k),
+        },
         Schedule::Cores(p) => ([p.tile.m, p.tile.n, p.k_tile], p.split_k),
         Schedule::Stream(_) => panic!("a contraction does not stream"),
     }
@@ -414,7 +353,9 @@ fn skewed_shapes_get_their_tiles() {
     // 257 steps along k have no equal parts.
     let odd = best_of([384, 384, 64 * 257], bf16, f32, "h200");
     assert!(matches!(&odd, Schedule::Wgmma(p) if p.stream_k), "nine tiles are shared by all blocks");
-    assert_eq!(shape(&best_of([16, 8192, 8192], bf16, f32, "h200")).0[0], 16, "few rows get a flat tile");
+    let few = best_of([16, 8192, 8192], bf16, f32, "h200");
+    assert_eq!(shape(&few).0[0], 16, "few rows get a flat tile");
+    assert!(is_swapped(&few), "rows of instructions run over its columns");
     let Schedule::Wgmma(plan) = best_of([4096, 4096, 4096], bf16, f32, "h200") else { panic!("no wgmma") };
     assert!(plan.cluster_size() > 1, "what L2 must give is halved by pairs");
     assert!(matches!(best_of([4096, 4096, 4096], DType::I8, DType::I32, "h200"), Schedule::Wgmma(_)));
@@ -433,6 +374,19 @@ fn epilogues_that_operators_spell_are_fused() {
         let made = scheduled::of_schedule(&problem.program, &schedule, c, &LowerOptions::default()).unwrap();
         scheduled::check(&problem.program, &made, 7).unwrap_or_else(|e| panic!("{options}: {e}"));
     }
+    // Where k is split the kernel that adds the parts does it, of tiles that lie over the edge, too.
+    let halves = TensorPlan { split_k: 2, ..TensorPlan::plain([32, 32, 32], [16, 32], Mma::Bf16, 2) };
+    let wgmma = WgmmaPlan::plain([64, 64, 64], 1, 2);
+    let shared = WgmmaPlan { blocks: Some(3), stream_k: true, ..wgmma.clone() };
+    let plans = [Schedule::Mma(halves), Schedule::Wgmma(WgmmaPlan { split_k: 2, ..wgmma }), Schedule::Wgmma(shared)];
+    for (schedule, options) in plans.iter().zip(["out=bf16,bias,silu", "out=bf16,alpha=0.5,bias,relu,residual", "bias"])
+    {
+        let problem = operators::parse(&format!("gemm:80,72,256,bf16,NT,{options}")).unwrap();
+        let made =
+            scheduled::of_schedule(&problem.program, schedule, &problem.contraction, &LowerOptions::default()).unwrap();
+        assert_eq!(made.module.kernels.len(), 2);
+        scheduled::check(&problem.program, &made, 11).unwrap_or_else(|e| panic!("{options}: {e}"));
+    }
     // Another function of the sums stays with single threads.
     let odd = operators::parse("gemm:64,64,64,bf16,NT,relu").unwrap();
     let script = odd.script.replace("T.float32(0)", "T.float32(1)");
@@ -441,8 +395,94 @@ fn epilogues_that_operators_spell_are_fused() {
     assert!(Gemm::of(&c).unwrap_err().to_string().contains("none of the epilogues"));
 }
 
+/// A long k is split under an epilogue, too, by tensor cores alone.
+#[test]
+fn k_is_split_under_an_epilogue() {
+    for (name, operator) in [
+        ("a100", "gemm:64,64,8192,bf16,TN,out=bf16,bias,gelu"),
+        ("h200", "gemm:256,256,16384,bf16,TN,out=bf16,residual"),
+    ] {
+        let gpu = gpu(name);
+        let c = operators::parse(operator).unwrap().contraction;
+        let space = tensor_only(&c, &gpu);
+        let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: MINUTE });
+        assert!(found.proved);
+        let plan = &found.candidates[0].plan;
+        let partial = match plan {
+            Schedule::Mma(p) => p.split_k > 1,
+            Schedule::Wgmma(p) => p.partial(),
+            _ => false,
+        };
+        assert!(partial, "{operator}: {:?}", plan.describe());
+        println!("{operator} on {name}: {:?}", plan.describe());
+        check(plan, &c, &LowerOptions::default()).unwrap();
+    }
+    // Without tensor cores there is no second kernel that knows the epilogue.
+    let c = operators::parse("gemm:64,64,8192,f32,bias").unwrap().contraction;
+    let menu = Menu { tile_m: vec![16], tile_n: vec![16], split_k: vec![2], ..few(&[16]) };
+    let space = saturate(&c, limits(&gpu("v100")), &menu, &rules::tiling(), Fuel::default()).unwrap();
+    assert!(space.choices(space.root).all(|node| !matches!(node, Term::Split(_))));
+}
+
 #[test]
 fn explore_gives_tensor_cores_to_products_with_epilogues() {
     let report = explored("gemm:256,256,256,bf16,TN,out=bf16,bias,gelu", "a100", 2, true);
     assert!(report.candidates.iter().all(|c| matches!(c.plan, Schedule::Mma(_))));
+}
+
+/// Batches, few rows, and results by columns get tensor cores too.
+#[test]
+fn explore_gives_tensor_cores_to_other_forms() {
+    let many = explored("bmm:4,256,256,128,bf16,TN", "h200", 1, false);
+    assert!(matches!(many.candidates[0].plan, Schedule::Wgmma(_)), "{:?}", many.candidates[0].plan);
+    let many = explored("bmm:4,128,128,64,f16,NN", "a100", 1, false);
+    assert!(matches!(many.candidates[0].plan, Schedule::Mma(_)));
+    let columns = by_columns(gemm(None, 256, 128, 256, DType::BF16, DType::F32, "NT"));
+    let script = operators::script(&columns);
+    let program = satune_ir::tvmscript::parse(&script).unwrap();
+    let contraction = satune_rewrites::space::contraction(&program).unwrap();
+    assert_eq!(contraction.c.dims.len(), 2);
+    let problem = operators::Problem { name: "columns".into(), script, program, contraction, tf32: false };
+    let report = explored_problem(&problem, "h200", 1, false);
+    assert!(report.candidates[0].plan.cores().is_none());
+}
+
+/// Of whole spaces, on problems of a real size: what is lowered is what the trace says.
+#[test]
+fn traces_of_random_schedules_are_read_back() {
+    let h200 = gpu("h200");
+    let mut rng = rand::rngs::StdRng::seed_from_u64(29);
+    let (mut kinds, mut without) = ([0; 2], 0);
+    for (shape, operand, sum, layout) in [
+        ([1024, 2048, 1024], DType::BF16, DType::F32, "TN"),
+        ([1025, 1023, 1021], DType::F16, DType::F32, "NN"),
+        ([256, 256, 4096], DType::I8, DType::I32, "NT"),
+    ] {
+        let c = gemm(None, shape[0], shape[1], shape[2], operand, sum, layout);
+        let source = tvmscript::parse(&operators::script(&c)).unwrap();
+        let both = tensor_only(&c, &h200);
+        let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+        let rest = both.restricted(&|_, node| !is_mma(node));
+        for (space, times) in [(&both, 24), (&rest, if rest.is_empty() { 0 } else { 12 })] {
+            let counts = Counts::of(space);
+            for _ in 0..times {
+                let plan = Schedule::from_term(&counts.sample(space, &mut rng).unwrap(), &c).unwrap();
+                let made = scheduled::of_schedule(&source, &plan, &c, &LowerOptions::default())
+                    .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
+                if made.trace.calls.is_empty() {
+                    // Swapped operands.
+                    without += 1;
+                    continue;
+                }
+                kinds[usize::from(matches!(plan, Schedule::Wgmma(_)))] += 1;
+                assert_eq!(read_plan(&made.program, &source, &c).unwrap(), plan);
+                assert_eq!(made.module.kernels, scheduled::generate(&source, &plan, &c).unwrap().kernels);
+                // Replayed from its trace alone, it has the same kernels.
+                let again = scheduled::of_trace(&source, made.trace, &LowerOptions::default()).unwrap();
+                assert_eq!(again.module.kernels, made.module.kernels);
+            }
+        }
+    }
+    println!("{kinds:?} on mma.sync, wgmma; {without} have no trace");
+    assert!(kinds.iter().all(|n| *n >= 8));
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const GEMM: &str = "gemm:1024,1024,1024,f32";
 
-fn ask(program: &str, args: &[&str]) -> Vec<Value> {
+pub fn ask(program: &str, args: &[&str]) -> Vec<Value> {
     let mut all = vec!["why-not", program, "--json", "--time-limit", "1"];
     all.extend(args);
     let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(&all).output().unwrap();

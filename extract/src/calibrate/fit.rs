@@ -6,7 +6,8 @@ use crate::Descriptor;
 /// A scalar that is fitted.
 pub(super) struct Scalar {
     pub name: &'static str,
-    pub get: fn(&Descriptor) -> f64,
+    /// None where the GPU does not have it.
+    pub get: fn(&Descriptor) -> Option<f64>,
     set: fn(&mut Descriptor, f64),
     /// Range, as multiples of the starting value.
     range: (f64, f64),
@@ -21,7 +22,7 @@ macro_rules! scalar {
     ($field:ident, $range:expr, $limits:expr, $prior:expr) => {
         Scalar {
             name: stringify!($field),
-            get: |g| g.$field,
+            get: |g| Some(g.$field),
             set: |g, v| g.$field = v,
             range: $range,
             limits: $limits,
@@ -30,17 +31,39 @@ macro_rules! scalar {
     };
 }
 
+/// A share of the tensor cores' rate; 0 where the GPU does not have the instruction.
+macro_rules! share {
+    ($field:ident, $prior:expr) => {
+        Scalar {
+            name: stringify!($field),
+            get: |g| g.tensor.map(|t| t.$field).filter(|share| *share > 0.0),
+            set: |g, v| {
+                if let Some(rates) = &mut g.tensor {
+                    rates.$field = v;
+                }
+            },
+            range: (0.2, 5.0),
+            limits: (0.05, 1.0),
+            prior: $prior,
+        }
+    };
+}
+
 /// Every rate and latency that the cost reads.
-pub(super) const SCALARS: [Scalar; 9] = [
+pub(super) const SCALARS: [Scalar; 12] = [
     scalar!(clock_mhz, (0.4, 1.15), (1.0, 1e5), 0.1),
     scalar!(issue_efficiency, (0.3, 3.0), (0.05, 1.0), 0.3),
     scalar!(dram_gbs, (0.3, 2.0), (1.0, 1e6), 0.2),
     scalar!(l2_bytes_per_clock, (0.2, 5.0), (1.0, 1e6), 0.5),
     scalar!(l1_bytes_per_clock, (0.2, 5.0), (1.0, 1e5), 0.5),
     scalar!(latency_dram, (0.2, 5.0), (1.0, 1e5), 0.5),
+    scalar!(latency_l2, (0.2, 5.0), (1.0, 1e5), 0.5),
     scalar!(latency_shared, (0.2, 5.0), (1.0, 1e5), 0.5),
     scalar!(launch_us, (0.1, 10.0), (0.1, 1e4), 0.7),
     scalar!(overlap_exponent, (0.2, 8.0), (1.0, 32.0), 0.7),
+    // An estimate, and what cuBLAS is known to reach.
+    share!(mma_share, 0.3),
+    share!(wgmma_share, 0.2),
 ];
 
 /// Residuals beyond this many scales weigh less than their square: 95% efficient where the noise is normal.
@@ -52,20 +75,22 @@ const DETERMINED: f64 = 0.5;
 
 /// Descriptors with one scalar off, down and up: what a fit to few measurements leaves open.
 pub fn variants(gpu: &Descriptor) -> Vec<Descriptor> {
-    let with = |scalar: &Scalar, factor: f64| {
+    let with = |scalar: &Scalar, value: f64, factor: f64| {
         let mut changed = gpu.clone();
-        let value = (scalar.get)(gpu);
         let (low, high) = (value * scalar.range.0, value * scalar.range.1);
         (scalar.set)(&mut changed, (value * factor).clamp(low, high).clamp(scalar.limits.0, scalar.limits.1));
         changed
     };
-    SCALARS.iter().flat_map(|s| [with(s, 0.6), with(s, 1.6)]).collect()
+    let known = SCALARS.iter().filter_map(|s| Some((s, (s.get)(gpu)?)));
+    known.flat_map(|(s, value)| [with(s, value, 0.6), with(s, value, 1.6)]).collect()
 }
 
 /// A fit to be made.
 pub(super) struct Problem<'r, 'a> {
     gpu: &'r Descriptor,
     rows: &'r [&'r Row<'a>],
+    /// Those that the GPU has, each with its value before.
+    scalars: Vec<(&'static Scalar, f64)>,
     /// Logarithms of the starting values, and the ranges.
     start: Vec<f64>,
     low: Vec<f64>,
@@ -82,21 +107,25 @@ pub(super) struct Solution {
 
 impl<'r, 'a> Problem<'r, 'a> {
     pub fn new(gpu: &'r Descriptor, rows: &'r [&'r Row<'a>]) -> Problem<'r, 'a> {
+        let scalars: Vec<(&Scalar, f64)> = SCALARS.iter().filter_map(|s| Some((s, (s.get)(gpu)?))).collect();
         // A value of 0 (a launch that costs nothing) has no logarithm.
-        let value = |s: &Scalar| (s.get)(gpu).clamp(s.limits.0, s.limits.1);
+        let start = |(s, v): &(&Scalar, f64)| v.clamp(s.limits.0, s.limits.1);
+        let range = |s: &Scalar, v: f64| [(v * s.range.0).max(s.limits.0).ln(), (v * s.range.1).min(s.limits.1).ln()];
+        let ranges: Vec<[f64; 2]> = scalars.iter().map(|s| range(s.0, start(s))).collect();
         Problem {
             gpu,
             rows,
-            start: SCALARS.iter().map(|s| value(s).ln()).collect(),
-            low: SCALARS.iter().map(|s| (value(s) * s.range.0).max(s.limits.0).ln()).collect(),
-            high: SCALARS.iter().map(|s| (value(s) * s.range.1).min(s.limits.1).ln()).collect(),
-            free: vec![true; SCALARS.len()],
+            start: scalars.iter().map(|s| start(s).ln()).collect(),
+            low: ranges.iter().map(|r| r[0]).collect(),
+            high: ranges.iter().map(|r| r[1]).collect(),
+            free: vec![true; scalars.len()],
+            scalars,
         }
     }
 
     fn descriptor(&self, x: &[f64]) -> Descriptor {
         let mut gpu = self.gpu.clone();
-        for (i, scalar) in SCALARS.iter().enumerate() {
+        for (i, (scalar, _)) in self.scalars.iter().enumerate() {
             // A scalar that did not move keeps its value to the last digit.
             if x[i] != self.start[i] {
                 (scalar.set)(&mut gpu, x[i].exp());
@@ -110,7 +139,7 @@ impl<'r, 'a> Problem<'r, 'a> {
         let gpu = self.descriptor(x);
         self.rows
             .iter()
-            .map(|r| match r.prepared.ms(&gpu) {
+            .map(|r| match r.predict(&gpu) {
                 Ok(ms) if ms > 0.0 => (ms / r.ms).ln(),
                 // Feasibility does not depend on what is fitted, so this is never reached; a large error if it were.
                 _ => 10.0,
@@ -131,7 +160,7 @@ impl<'r, 'a> Problem<'r, 'a> {
                 }
             })
             .sum();
-        let prior: f64 = (0..x.len()).map(|i| ((x[i] - self.start[i]) / SCALARS[i].prior).powi(2) / 2.0).sum();
+        let prior: f64 = (0..x.len()).map(|i| ((x[i] - self.start[i]) / self.scalars[i].0.prior).powi(2) / 2.0).sum();
         data + prior
     }
 
@@ -196,7 +225,7 @@ impl<'r, 'a> Problem<'r, 'a> {
             }
         }
         for i in 0..n {
-            let precision = SCALARS[i].prior.powi(-2);
+            let precision = self.scalars[i].0.prior.powi(-2);
             h[i][i] += precision;
             g[i] += precision * (x[i] - self.start[i]);
             if !self.free[i] {
@@ -265,21 +294,18 @@ impl<'r, 'a> Problem<'r, 'a> {
     pub fn solve(mut self) -> Solution {
         let (x, scale) = self.minimize();
         let errors = self.errors(&x, scale);
-        self.free = (0..x.len()).map(|i| errors[i] < DETERMINED * SCALARS[i].prior).collect();
+        self.free = (0..x.len()).map(|i| errors[i] < DETERMINED * self.scalars[i].0.prior).collect();
         let (x, scale) = self.minimize();
         let again = self.errors(&x, scale);
         let descriptor = self.descriptor(&x);
-        let scalars = SCALARS
-            .iter()
-            .enumerate()
-            .map(|(i, s)| Fitted {
-                name: s.name,
-                before: (s.get)(self.gpu),
-                after: (s.get)(&descriptor),
-                determined: self.free[i],
-                error: if self.free[i] { again[i] } else { errors[i] },
-            })
-            .collect();
+        let of = |(i, (s, before)): (usize, &(&Scalar, f64))| Fitted {
+            name: s.name,
+            before: *before,
+            after: (s.get)(&descriptor).unwrap_or(*before),
+            determined: self.free[i],
+            error: if self.free[i] { again[i] } else { errors[i] },
+        };
+        let scalars = self.scalars.iter().enumerate().map(of).collect();
         Solution { descriptor, scalars }
     }
 
@@ -290,7 +316,7 @@ impl<'r, 'a> Problem<'r, 'a> {
             .map(|i| {
                 let mut unit = vec![0.0; x.len()];
                 unit[i] = 1.0;
-                solve(h.clone(), unit).map_or(SCALARS[i].prior, |column| column[i].max(0.0).sqrt())
+                solve(h.clone(), unit).map_or(self.scalars[i].0.prior, |column| column[i].max(0.0).sqrt())
             })
             .collect()
     }

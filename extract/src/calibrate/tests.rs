@@ -2,7 +2,8 @@
 use super::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use satune_ir::term::{Axis, BlockLoop, Fill, Layout, Pair, Pipe, Staging};
+use satune_ir::term::tensor::{Mma, TensorPlan, WgmmaPlan};
+use satune_ir::term::{Axis, BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging};
 use satune_ir::DType;
 
 fn gemm(m: i64, n: i64, k: i64) -> Contraction {
@@ -63,27 +64,29 @@ fn plan(c: &Contraction, rng: &mut StdRng) -> Plan {
 const SHAPES: [(i64, i64, i64); 6] =
     [(4096, 4096, 4096), (1024, 1024, 1024), (256, 256, 8192), (8192, 64, 4096), (128, 128, 128), (8192, 8192, 128)];
 
+/// A time with a relative error of that size.
+fn noisy(ms: f64, noise: f64, rng: &mut StdRng) -> f64 {
+    // Twelve uniform numbers are near a normal one.
+    let normal: f64 = (0..12).map(|_| rng.gen::<f64>()).sum::<f64>() - 6.0;
+    ms * (noise * normal).exp()
+}
+
 /// Times under `truth` with noise of `noise` (a share), `each` per shape, every `wild`-th of them 2.5 times too long.
 fn measured(truth: &Descriptor, each: usize, noise: f64, wild: usize) -> Vec<Measurement> {
     let mut rng = StdRng::seed_from_u64(7);
     let mut out = Vec::new();
     for (m, n, k) in SHAPES {
         let contraction = gemm(m, n, k);
+        let problem = Arc::new(Problem::Contraction(contraction.clone()));
         let mut made = 0;
         while made < each {
             let plan = plan(&contraction, &mut rng);
             let Ok(cost) = crate::cost(&plan, &contraction, truth) else { continue };
             made += 1;
-            // Twelve uniform numbers are near a normal one.
-            let normal: f64 = (0..12).map(|_| rng.gen::<f64>()).sum::<f64>() - 6.0;
             let outlier = if wild > 0 && out.len() % wild == 0 { 2.5 } else { 1.0 };
-            let ms = cost.ms * (noise * normal).exp() * outlier;
-            out.push(Measurement {
-                shape: format!("gemm:{m},{n},{k},f32"),
-                contraction: contraction.clone(),
-                plan,
-                ms,
-            });
+            let ms = noisy(cost.ms, noise, &mut rng) * outlier;
+            let shape = format!("gemm:{m},{n},{k},f32");
+            out.push(Measurement { shape, problem: problem.clone(), plan: Schedule::Cores(plan), ms });
         }
     }
     out
@@ -103,14 +106,11 @@ fn truth() -> Descriptor {
     gpu
 }
 
-#[test]
-fn the_scalars_behind_synthetic_times_are_recovered() {
-    let start = Descriptor::load("h200").unwrap();
-    let truth = truth();
-    let found = calibrate(&start, &measured(&truth, 60, 0.02, 0)).unwrap();
+/// Each scalar that is determined is the true one, as nearly as its error says; the others are kept.
+fn check_scalars(found: &Calibration, truth: &Descriptor) {
     for s in &found.scalars {
         let scalar = fit::SCALARS.iter().find(|f| f.name == s.name).unwrap();
-        let want = (scalar.get)(&truth);
+        let want = (scalar.get)(truth).unwrap();
         println!(
             "{:<20} {:>9.3} -> {:>9.3} (truth {want:.3}) ±{:.1}% {}",
             s.name,
@@ -126,6 +126,14 @@ fn the_scalars_behind_synthetic_times_are_recovered() {
             assert_eq!(s.after, s.before);
         }
     }
+}
+
+#[test]
+fn the_scalars_behind_synthetic_times_are_recovered() {
+    let start = Descriptor::load("h200").unwrap();
+    let truth = truth();
+    let found = calibrate(&start, &measured(&truth, 60, 0.02, 0)).unwrap();
+    check_scalars(&found, &truth);
     let determined: Vec<&str> = found.scalars.iter().filter(|s| s.determined).map(|s| s.name).collect();
     for name in ["clock_mhz", "issue_efficiency", "dram_gbs", "l2_bytes_per_clock", "latency_dram", "launch_us"] {
         assert!(determined.contains(&name), "{name} is not determined: {determined:?}");
@@ -135,6 +143,94 @@ fn the_scalars_behind_synthetic_times_are_recovered() {
     let left_out = found.left_out.unwrap();
     assert!(left_out.spearman.unwrap() > 0.99 && left_out.regret_16.unwrap() < 0.05);
     assert_eq!(found.held_out.len(), SHAPES.len());
+}
+
+/// Products in bf16 on tensor cores with instructions of both kinds, and some on single threads.
+fn on_tensor_cores(truth: &Descriptor, noise: f64) -> Vec<Measurement> {
+    let mut rng = StdRng::seed_from_u64(11);
+    let mut out = Vec::new();
+    for (m, n, k) in [(4096, 4096, 4096), (8192, 8192, 2048), (16, 8192, 8192), (256, 256, 256)] {
+        let contraction = Contraction::gemm(None, [m, n, k], DType::BF16, DType::F32, [false, true]);
+        let problem = Arc::new(Problem::Contraction(contraction.clone()));
+        let mut plans = Vec::new();
+        for (tile_m, tile_n) in [(64, 64), (128, 128), (128, 256), (256, 128)] {
+            for (tile_k, stages, split_k) in [(32, 4, 1), (64, 3, 1), (64, 4, 4)] {
+                let tile = [tile_m, tile_n, tile_k];
+                for warp in [[32, 32], [64, 32]] {
+                    let plan = TensorPlan::plain(tile, warp, Mma::Bf16, stages);
+                    plans.push(Schedule::Mma(TensorPlan { split_k, ..plan }));
+                }
+                for consumers in [1, 2] {
+                    let plan = WgmmaPlan::plain(tile, consumers, stages);
+                    plans.push(Schedule::Wgmma(WgmmaPlan { split_k, ..plan }));
+                }
+            }
+        }
+        for plan in plans {
+            let Ok(cost) = crate::predict(&plan, &contraction, truth) else { continue };
+            let shape = format!("gemm:{m},{n},{k},bf16,NT");
+            let ms = noisy(cost.ms, noise, &mut rng);
+            out.push(Measurement { shape, problem: problem.clone(), plan, ms });
+        }
+    }
+    out
+}
+
+#[test]
+fn measurements_on_tensor_cores_give_their_shares() {
+    let start = Descriptor::load("h200").unwrap();
+    let mut truth = truth();
+    truth.tensor = truth.tensor.map(|t| crate::TensorRates { mma_share: 0.45, wgmma_share: 0.84, ..t });
+    let rows = on_tensor_cores(&truth, 0.02);
+    let [mma, wgmma] = [0, 1].map(|kind| {
+        rows.iter().filter(|r| matches!((&r.plan, kind), (Schedule::Mma(_), 0) | (Schedule::Wgmma(_), 1))).count()
+    });
+    assert!(mma > 50 && wgmma > 30, "{mma} {wgmma}");
+    // Prepared, a plan takes what it takes when it is predicted anew.
+    for row in rows.iter().step_by(17) {
+        let Problem::Contraction(c) = &*row.problem else { panic!("a product") };
+        let again =
+            Model::of(row, &start).map(|m| Row { shape: "", prepared: Ok(m), ms: 1.0 }.predict(&truth).unwrap());
+        assert_eq!(again.unwrap(), crate::predict(&row.plan, c, &truth).unwrap().ms);
+    }
+    let found = calibrate(&start, &rows).unwrap();
+    check_scalars(&found, &truth);
+    assert!(found.after.median_error < 0.02 && found.before.median_error > 0.05, "{:?}", found.after);
+    // What the tensor cores do per second is known well, whatever the clock's part of it.
+    let rate =
+        |g: &Descriptor, share: fn(&crate::TensorRates) -> f64| g.clock_mhz * g.tensor.as_ref().map_or(0.0, share);
+    let shares: [fn(&crate::TensorRates) -> f64; 2] = [|t| t.mma_share, |t| t.wgmma_share];
+    for share in shares {
+        let (got, want) = (rate(&found.descriptor, share), rate(&truth, share));
+        assert!((got / want - 1.0).abs() < 0.04, "{got} is not {want}");
+    }
+    let of = |name: &str| found.scalars.iter().find(|s| s.name == name).unwrap();
+    assert!(of("mma_share").determined && of("wgmma_share").determined);
+    // Nothing of them reads the latency of L2.
+    assert!(!of("latency_l2").determined && found.descriptor.latency_l2 == start.latency_l2);
+    let text = descriptor_text(Descriptor::text("h200").unwrap(), &found).unwrap();
+    let read = Descriptor::parse(&text, "x").unwrap().tensor.unwrap();
+    assert!((read.mma_share / of("mma_share").after - 1.0).abs() < 1e-4, "{text}");
+    // With those of single threads the clock is known, too, and each share with it.
+    let all = [rows, measured(&truth, 20, 0.02, 0)].concat();
+    let both = calibrate(&start, &all).unwrap().descriptor;
+    for share in shares {
+        let (got, want) = (share(&both.tensor.unwrap()), share(&truth.tensor.unwrap()));
+        assert!((got / want - 1.0).abs() < 0.06, "{got} is not {want}");
+    }
+}
+
+#[test]
+fn a_schedule_of_another_kind_is_left_out() {
+    let gpu = Descriptor::load("a100").unwrap();
+    let mut rows = measured(&gpu, 4, 0.0, 0);
+    let wgmma = Schedule::Wgmma(WgmmaPlan::plain([128, 128, 64], 2, 3));
+    rows[0].plan = wgmma;
+    let found = calibrate(&gpu, &rows).unwrap();
+    assert_eq!((found.measurements, found.infeasible), (rows.len() - 1, 1));
+    // A GPU without the instruction has no share of it to be fitted.
+    assert!(found.scalars.iter().any(|s| s.name == "mma_share"));
+    assert!(found.scalars.iter().all(|s| s.name != "wgmma_share"));
 }
 
 #[test]
@@ -159,7 +255,7 @@ fn the_true_descriptor_stays_and_what_nothing_measures_is_kept() {
     let found = calibrate(&start, &rows).unwrap();
     assert!(found.after.worst_error < 1e-3, "{:?}", found.after);
     // Large problems only, without split-K: a start of 3 microseconds drowns in milliseconds.
-    rows.retain(|r| r.shape.starts_with("gemm:4096") && r.plan.split_k == 1);
+    rows.retain(|r| r.shape.starts_with("gemm:4096") && r.plan.cores().is_some_and(|p| p.split_k == 1));
     let found = calibrate(&start, &rows).unwrap();
     let launch = found.scalars.iter().find(|s| s.name == "launch_us").unwrap();
     assert!(!launch.determined && launch.after == launch.before);

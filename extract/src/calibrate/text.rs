@@ -37,7 +37,7 @@ pub fn descriptor_text(base: &str, calibration: &Calibration) -> Result<String, 
     }
     let read = Descriptor::parse(&out, "the fitted descriptor").map_err(|e| CalibrateError::Text(e.to_string()))?;
     for s in &calibration.scalars {
-        let value = super::fit::SCALARS.iter().find(|f| f.name == s.name).map_or(0.0, |f| (f.get)(&read));
+        let value = super::fit::SCALARS.iter().find(|f| f.name == s.name).and_then(|f| (f.get)(&read)).unwrap_or(0.0);
         if (value - s.after).abs() > 1e-4 * s.after.abs() {
             return Err(CalibrateError::Text(format!("{} reads {value}, not {}", s.name, s.after)));
         }

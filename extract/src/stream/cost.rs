@@ -139,9 +139,35 @@ pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Re
 
 /// Predicts a kernel's time.
 pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
-    let work = kernel_work(kernel, stream);
-    let threads = kernel.threads();
-    let (registers, resident, limit) = residency(&work, threads, gpu)?;
+    of_work(&kernel_work(kernel, stream), kernel.threads(), gpu)
+}
+
+/// A plan with all counted that its time depends on beside a descriptor's rates: the work and threads of each kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared(Vec<(KernelWork, i64)>);
+
+impl Prepared {
+    /// Counts; nothing where the problem does not have the plan's kernels.
+    pub fn of(plan: &StreamPlan, problem: &Streams) -> Prepared {
+        let kernels = problem.of_plan(plan).map(|stream| {
+            let of = |kernel: &KernelPlan| (kernel_work(kernel, stream), kernel.threads());
+            plan.kernels.iter().map(of).collect()
+        });
+        Prepared(kernels.unwrap_or_default())
+    }
+
+    /// The time under the rates of a descriptor, ms.
+    pub fn ms(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
+        if self.0.is_empty() {
+            return Err(Infeasible::Kind);
+        }
+        self.0.iter().map(|(work, threads)| of_work(work, *threads, gpu).map(|cost| cost.ms)).sum()
+    }
+}
+
+/// The time of a kernel from its work.
+fn of_work(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
+    let (registers, resident, limit) = residency(work, threads, gpu)?;
     let sms = f64::from(gpu.sms);
     let p = gpu.overlap_exponent;
     let clock = gpu.clock_mhz * 1e3;
@@ -196,7 +222,7 @@ pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor
         waves: blocks / slots_all,
         dram_bytes,
         sectors: work.load_sectors + work.store_sectors,
-        work: counted(&work),
+        work: counted(work),
     })
 }
 

@@ -120,20 +120,29 @@ impl<'s> Search<'_, 's> {
         let leaf = operands::leaves(self.space, node.children()[2]).first().copied()?;
         let above = reach.above.iter().map(|(n, _)| *n);
         let nodes: Vec<&Term> = above.chain(chains.first()?.nodes).chain([node, leaf]).collect();
-        match TensorSchedule::from_chain_of(&nodes, &self.gemm) {
+        match TensorSchedule::from_chain_of(&nodes, self.gemm(false)) {
             Ok(TensorSchedule::Mma(plan)) => Some(plan),
             _ => None,
         }
     }
 
     fn begun<'p>(&self, plan: &'p TensorPlan) -> Option<Begun<'p>> {
-        let tensor = time::tensor_clocks(plan, &self.gemm, self.gpu)?;
-        Some(Begun { plan, counts: work::without_operands(plan, &self.gemm), tensor })
+        let gemm = self.gemm(plan.swapped);
+        let tensor = time::tensor_clocks(plan, gemm, self.gpu)?;
+        Some(Begun { plan, counts: work::without_operands(plan, gemm), tensor })
     }
 
     /// What ways of operands and a loop make of it.
     fn block_of(&self, begun: &Begun<'_>, share: &Share, in_loop: f64) -> Option<Inner> {
-        time::with_share(begun.plan, &self.gemm, self.gpu, (&begun.counts, begun.tensor), share, in_loop).ok()
+        time::with_share(
+            begun.plan,
+            self.gemm(begun.plan.swapped),
+            self.gpu,
+            (&begun.counts, begun.tensor),
+            share,
+            in_loop,
+        )
+        .ok()
     }
 
     /// What deals take at least, whichever the store, the ring, the operands' ways and the resident blocks: each of them
@@ -164,7 +173,8 @@ impl<'s> Search<'_, 's> {
         in_loop: f64,
         with_traffic: bool,
     ) -> Option<f64> {
-        let least = time::places(waits).iter().fold(Share::default(), |least, p| least.plus(&p.least(&self.gemm)));
+        let gemm = self.gemm(waits.swapped);
+        let least = time::places(waits).iter().fold(Share::default(), |least, p| least.plus(&p.least(gemm)));
         let (waits, room) = (self.begun(waits)?, self.begun(room)?);
         let (mut inner, most) =
             (self.block_of(&waits, &least, in_loop)?, self.block_of(&room, &least, in_loop)?.resident);

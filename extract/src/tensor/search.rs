@@ -51,7 +51,8 @@ pub(super) struct Blocks<'s> {
 pub(super) struct Search<'a, 's> {
     pub space: &'s Space,
     pub gpu: &'a Descriptor,
-    pub gemm: Gemm,
+    /// The product as it is, and swapped.
+    gemms: [Gemm; 2],
     pub ways: BTreeMap<Id, Blocks<'s>>,
     k: usize,
     diverse: bool,
@@ -115,7 +116,7 @@ pub(crate) fn search<'s>(
     let mut search = Search {
         space,
         gpu,
-        gemm,
+        gemms: [false, true].map(|swapped| gemm.oriented(swapped).into_owned()),
         ways: BTreeMap::new(),
         k,
         diverse,
@@ -133,8 +134,10 @@ pub(crate) fn search<'s>(
         for node in space.choices(class) {
             let Term::Tensor { node: kind, .. } = node else { continue };
             let bound = match kind {
+                TensorNode::Swap => continue,
                 TensorNode::Wgmma { stream_k, .. } => search.bound(class, rates.wgmma_share, *stream_k),
-                _ => search.bound(class, rates.mma_share, false),
+                TensorNode::Mma { op } => search.bound(class, rates.share(*op), false),
+                _ => continue,
             };
             outcome.looked.0 += 1;
             search.open(bound, class, Part::Blocks(node));
@@ -166,7 +169,8 @@ impl<'s> Search<'_, 's> {
     /// Collects the ways from the root to blocks.
     fn grid(&self, class: Id, above: Above<'s>, loops: Vec<BlockLoop>, found: &mut BTreeMap<Id, Vec<Reach<'s>>>) {
         let space = self.space;
-        if space.choices(class).any(|node| matches!(node, Term::Tensor { .. })) {
+        let begins = |node: &Term| matches!(node, Term::Tensor { node, .. } if *node != TensorNode::Swap);
+        if space.choices(class).any(begins) {
             let way = Reach { above: above.clone(), loops: loops.clone() };
             found.entry(class).or_default().push(way);
         }
@@ -183,7 +187,7 @@ impl<'s> Search<'_, 's> {
                     loops.push(BlockLoop { axis: *axis, extent: *extent, group: *role == Role::Group });
                     above.push((node, None));
                 }
-                Term::Grid(_) => above.push((node, None)),
+                Term::Grid(_) | Term::Tensor { node: TensorNode::Swap, .. } => above.push((node, None)),
                 _ => continue,
             }
             let next = space.egraph.find(node.children()[0]);
@@ -193,11 +197,16 @@ impl<'s> Search<'_, 's> {
 
     /// The blocks of a class, with the ways to them. All of these split k into as many parts.
     fn blocks(&self, class: Id, reaches: Vec<Reach<'s>>) -> Blocks<'s> {
-        let tile = self.space.state(class).tile;
+        let tile = self.space.state(class).product_tile();
         let along_k = |r: &Reach| r.loops.iter().find(|l| l.axis == Axis::K).map_or(1, |l| l.extent);
-        let k_part = tiles(self.gemm.k, reaches.first().map_or(1, along_k));
+        let k_part = tiles(self.gemm(false).k, reaches.first().map_or(1, along_k));
         let orders = reaches.iter().map(|r| r.loops.clone()).collect();
         Blocks { reaches, traffic: Traffic::new(orders, ([tile.m, tile.n, tile.k], k_part), self.wanted()) }
+    }
+
+    /// The product as a plan sees it.
+    pub(super) fn gemm(&self, swapped: bool) -> &Gemm {
+        &self.gemms[usize::from(swapped)]
     }
 
     /// How many ways that differ in one decision alone can be among the best.
@@ -222,8 +231,13 @@ impl<'s> Search<'_, 's> {
         let blocks = self.ways.get(&class).map_or(1, |b| b.traffic.blocks());
         let sms = i64::from(self.gpu.sms);
         let waves = if even { blocks as f64 / sms as f64 } else { tiles(blocks, sms) as f64 };
-        let ms =
-            time::least_ms([tile.m, tile.n, tile.k], waves, (&self.gemm, share), &self.space.contraction, self.gpu);
+        let ms = time::least_ms(
+            [tile.m, tile.n, tile.k],
+            waves,
+            (self.gemm(false), share),
+            &self.space.contraction,
+            self.gpu,
+        );
         // Rounding: the formula joins more than this by a norm.
         ms * (1.0 - 1e-9)
     }
@@ -254,7 +268,8 @@ impl<'s> Search<'_, 's> {
     /// The ways of an operand, found once.
     pub(super) fn ways_of(&mut self, class: Id) -> Arc<Vec<Ways<'s>>> {
         let class = self.space.egraph.find(class);
-        let (space, gemm, k, copies) = (self.space, &self.gemm, self.wanted(), &mut self.copies);
+        let (space, k, copies) = (self.space, self.wanted(), &mut self.copies);
+        let gemm = &self.gemms[usize::from(space.state(class).swapped)];
         self.operands.entry(class).or_insert_with(|| Arc::new(operands::ways(space, gemm, class, k, copies))).clone()
     }
 
@@ -266,8 +281,10 @@ impl<'s> Search<'_, 's> {
             let Some(first) = blocks.reaches.first() else { break };
             let nodes: Vec<&Term> =
                 first.above.iter().map(|(n, _)| *n).chain(chain.iter().copied()).chain([leaf]).collect();
-            let Ok(TensorSchedule::Wgmma(plan)) = TensorSchedule::from_chain_of(&nodes, &self.gemm) else { continue };
-            let Ok(inner) = Inner::of(&Kernel::Wgmma(&plan), &self.gemm, self.gpu) else { continue };
+            let Ok(TensorSchedule::Wgmma(plan)) = TensorSchedule::from_chain_of(&nodes, self.gemm(false)) else {
+                continue;
+            };
+            let Ok(inner) = Inner::of(&Kernel::Wgmma(&plan), self.gemm(plan.swapped), self.gpu) else { continue };
             self.offer_in_orders(&mut blocks, &inner, chain, &|| Path::leaf(leaf));
         }
         self.ways.insert(class, blocks);

@@ -11,16 +11,17 @@ mod share;
 mod wgmma;
 
 pub(super) use mma::{loop_issue, places, tensor_clocks, with_share};
-pub(super) use share::Share;
+pub(super) use share::{Share, WMMA_LOADS};
 
 use super::work::{self, Block};
 use super::{tiles, Kernel};
 use crate::cost::{panels, Cost, Infeasible};
-use crate::time::{add_parts_ms, norm};
+use crate::time::{add_parts_ms, beside, norm};
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Axis, BlockLoop, Contraction};
+use satune_ir::DType;
 use std::collections::BTreeMap;
 
 /// Clocks from the issue of a consumer's last `wgmma` to its results (estimate).
@@ -29,6 +30,7 @@ const DRAIN: f64 = 64.0;
 /// What a block does, whatever the order of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inner {
+    /// Tile of C, in terms of the product.
     pub tile: [i64; 3],
     pub registers: i64,
     /// Resident blocks per multiprocessor, and what limits them.
@@ -77,8 +79,10 @@ impl Outer {
     /// Of blocks that move so many bytes of the operands from DRAM; see [`moved`].
     pub fn moving(moved: f64, tiles: i64, inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
         let extent = |axis: Axis| contraction.extent(axis) as f64;
-        let out = extent(Axis::M) * extent(Axis::N) * f64::from(contraction.c.dtype.bytes());
-        let stored = if inner.is_partial() { (2.0 * inner.sums + 1.0) * out } else { out };
+        let each = products(contraction) * extent(Axis::M) * extent(Axis::N);
+        let of = |dtype: DType| each * f64::from(dtype.bytes());
+        let sums = if inner.is_partial() { 2.0 * inner.sums * of(contraction.accumulate) } else { 0.0 };
+        let stored = sums + of(contraction.c.dtype) + beside(contraction);
         Outer { tiles, dram_bytes: moved + stored, sum_ms: inner.sum_ms(contraction, gpu) }
     }
 }
@@ -86,7 +90,13 @@ impl Outer {
 /// Bytes of both operands.
 pub(super) fn least_moved(contraction: &Contraction) -> f64 {
     let extent = |axis: Axis| contraction.extent(axis) as f64;
-    (extent(Axis::M) + extent(Axis::N)) * extent(Axis::K) * f64::from(contraction.a.dtype.bytes())
+    let of_product = (extent(Axis::M) + extent(Axis::N)) * extent(Axis::K) * f64::from(contraction.a.dtype.bytes());
+    products(contraction) * of_product
+}
+
+/// Products of a batch.
+fn products(contraction: &Contraction) -> f64 {
+    contraction.batch().map(|(_, info)| info.extent as f64).product()
 }
 
 /// Bytes of the operands from DRAM, for tiles of m x n over a part of k in the order of `loops`, so many of them
@@ -121,6 +131,26 @@ pub(super) struct Times {
     dram_ms: f64,
     /// Tiles that one multiprocessor computes.
     per_sm: f64,
+}
+
+/// What is counted of a plan's block: it does not depend on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub block: Block,
+    /// Of the operands, on `mma.sync`.
+    share: Share,
+}
+
+impl Counted {
+    /// Counts.
+    pub fn of(kernel: &Kernel<'_>, gemm: &Gemm) -> Counted {
+        let gemm = &*gemm.oriented(kernel.swapped());
+        let share = match kernel {
+            Kernel::Mma(plan) => mma::share(plan, gemm),
+            Kernel::Wgmma(_) => Share::default(),
+        };
+        Counted { block: work::block(kernel, gemm), share }
+    }
 }
 
 /// What kernels of each kind say of their blocks; [`Inner::of_block`] makes the rest.
@@ -169,21 +199,42 @@ impl Inner {
 
     /// Counts a plan's block and what it takes.
     pub fn of(kernel: &Kernel<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
+        Inner::of_counts(kernel, gemm, &Counted::of(kernel, gemm), gpu)
+    }
+
+    /// What a plan's block takes, which is counted.
+    pub fn of_counts(
+        kernel: &Kernel<'_>,
+        gemm: &Gemm,
+        counted: &Counted,
+        gpu: &Descriptor,
+    ) -> Result<Inner, Infeasible> {
         let Some(rates) = gpu.tensor else {
-            return Err(Infeasible::TensorCores { instruction: "mma.sync", needs: "sm_80", arch: gpu.arch.clone() });
+            return Err(Infeasible::TensorCores { instruction: "wmma", needs: "sm_70", arch: gpu.arch.clone() });
         };
-        let counts = work::block(kernel, gemm);
+        let gemm = &*gemm.oriented(kernel.swapped());
         let [m, n, k] = kernel.tile();
         let flop = (2 * m * n * k) as f64;
         let rate = rates.of(gemm.operand);
         match kernel {
-            Kernel::Mma(plan) => mma::inner(plan, gemm, gpu, &counts, flop / (rate * rates.mma_share)),
+            Kernel::Mma(plan) => {
+                let Some(tensor) = tensor_clocks(plan, gemm, gpu) else {
+                    let (instruction, needs) = match plan.instruction.wmma().map(|op| op.needs()) {
+                        Some(70) => ("wmma", "sm_70"),
+                        Some(72) => ("wmma of i8", "sm_72"),
+                        Some(_) => ("wmma of bf16", "sm_80"),
+                        None => ("mma.sync", "sm_80"),
+                    };
+                    return Err(Infeasible::TensorCores { instruction, needs, arch: gpu.arch.clone() });
+                };
+                mma::inner(plan, gemm, gpu, counted, tensor)
+            }
             Kernel::Wgmma(plan) => {
                 if rates.wgmma_share <= 0.0 || !gpu.tma {
                     let arch = gpu.arch.clone();
                     return Err(Infeasible::TensorCores { instruction: "wgmma", needs: "sm_90a", arch });
                 }
-                wgmma::inner(plan, gemm, gpu, &counts, flop / (rate * rates.wgmma_share))
+                wgmma::inner(plan, gemm, gpu, &counted.block, flop / (rate * rates.wgmma_share))
             }
         }
     }
@@ -197,7 +248,7 @@ impl Inner {
         match self.is_partial() {
             false => 0.0,
             // Also where each result has but one.
-            true => add_parts_ms(contraction, gpu, (self.sums.ceil() as i64).max(2)),
+            true => add_parts_ms(contraction, gpu, ((self.sums.ceil() as i64).max(2), contraction.accumulate)),
         }
     }
 

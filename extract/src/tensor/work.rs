@@ -2,9 +2,9 @@
 use super::Kernel;
 use crate::tensor::tiles;
 use crate::work::Work;
-use satune_ir::machine::wavefronts;
+use satune_ir::machine::{matrix_wavefronts, wavefronts};
 use satune_ir::term::tensor::{
-    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan, TileLayout, TileStore, Turn, WgmmaPlan,
+    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan, TileLayout, TileStore, Turn, WgmmaPlan, Wmma,
 };
 use satune_ir::term::Side;
 
@@ -28,8 +28,9 @@ impl Block {
     }
 }
 
-/// Counts a block.
+/// Counts a block, of the product or of its transposed form, as the plan has it.
 pub fn block(kernel: &Kernel<'_>, gemm: &Gemm) -> Block {
+    let gemm = &*gemm.oriented(kernel.swapped());
     match kernel {
         Kernel::Mma(plan) => mma(plan, gemm),
         Kernel::Wgmma(plan) => wgmma(plan, gemm),
@@ -52,18 +53,25 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
     let warps = threads / 32;
     let op = plan.instruction;
     let tile = multiplied(op, [m, n, k], threads);
-    let end = match plan.store {
-        Store::Direct => direct(gemm, plan.split_k > 1, [m, n], op == Mma::S8 && !gemm.b_transposed),
-        Store::Shared { stmatrix } => {
+    let end = match (plan.store, op) {
+        (Store::Direct, Mma::Wmma(op)) => direct_wmma(op, [m, n]),
+        (Store::Shared { .. }, Mma::Wmma(op)) => staged(gemm, op, plan),
+        (Store::Direct, _) => {
+            let apart = [gemm.a_transposed, !gemm.b_transposed].map(|across| across && op == Mma::S8);
+            direct(gemm, plan.split_k > 1, [m, n], apart)
+        }
+        (Store::Shared { stmatrix }, _) => {
             // Two fragments at once, then rows of 16 bytes per lane.
             let pieces = (m * n / 256) as f64;
+            // Two results lie side by side in a row of C; in a column each is written by itself.
+            let written = pieces * if gemm.c_transposed && !stmatrix { 8.0 } else { 4.0 };
             let rows = tiles(m * n / 8, threads) as f64 * warps as f64;
             let moved = (m * n * 2) as f64;
             Work {
                 matrix_moves: if stmatrix { pieces } else { 0.0 },
-                shared_stores: if stmatrix { 0.0 } else { 4.0 * pieces },
-                shared_store_wavefronts: 4.0 * pieces,
-                shared_store_wavefronts_ideal: 4.0 * pieces,
+                shared_stores: if stmatrix { 0.0 } else { written },
+                shared_store_wavefronts: written,
+                shared_store_wavefronts_ideal: written,
                 shared_loads: rows,
                 shared_load_wavefronts: moved / 128.0,
                 shared_load_wavefronts_ideal: moved / 128.0,
@@ -99,12 +107,12 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
         ..Work::default()
     };
     let end = match plan.store {
-        TileStore::Direct => direct(gemm, plan.partial(), [m, n], false),
+        TileStore::Direct => direct(gemm, plan.partial(), [m, n], [false; 2]),
         TileStore::Tma => {
             let moved = (m * n) as f64 * 2.0;
             Work {
-                async_copies: (m / 64 * (n / 64)) as f64,
-                matrix_moves: (m * n / 256) as f64,
+                async_copies: (m / 64 * if gemm.c_transposed { 1 } else { n / 64 }) as f64,
+                matrix_moves: (m / 16 * tiles(n, 16)) as f64,
                 shared_store_wavefronts: moved / 128.0,
                 shared_store_wavefronts_ideal: moved / 128.0,
                 shared_load_wavefronts: moved / 128.0,
@@ -125,7 +133,8 @@ pub(super) fn k_tiles(extent: i64, tile: i64, parts: i64) -> i64 {
 
 /// What warps do per tile along k whatever the ways of the operands are.
 pub(super) fn multiplied(op: Mma, [m, n, k]: [i64; 3], threads: i64) -> Work {
-    let matrix = m / 16 * (n / 8) * (k / i64::from(op.k()));
+    let [rows, columns] = op.d_extents();
+    let matrix = m / rows * (n / columns) * (k / i64::from(op.k()));
     Work { matrix: matrix as f64, barriers: (threads / 32) as f64, ..Work::default() }
 }
 
@@ -152,15 +161,30 @@ impl Operand {
         let (_, columns) = self.rows(gemm);
         let chunks = columns / elements;
         let turn = Turn::of(self.op, mma_conditions::rows_along_k(gemm, self.side)).of_row(row, layout.span(chunks));
-        row * columns + layout.place(chunks, turn, chunk) * elements
+        row * layout.pitch(columns, gemm.operand) + layout.place(chunks, turn, chunk) * elements
+    }
+
+    /// Blocks of rows (columns) of instructions, of all warps and steps along k.
+    fn blocks(&self) -> f64 {
+        let block = self.op.block()[usize::from(self.side == Side::B)];
+        (self.threads / 32 * (self.k / i64::from(self.op.k())) * (self.own / block)) as f64
     }
 
     /// No way adds less than this of anything; it says nothing of registers.
     pub fn least(&self, gemm: &Gemm) -> super::time::Share {
         let bytes = i64::from(gemm.operand.bytes());
-        let blocks = (self.threads / 32 * (self.k / i64::from(self.op.k())) * (self.own / 16)) as f64;
+        let blocks = self.blocks();
         let moved = (self.extent * self.k * bytes) as f64;
         let widest = mma_conditions::copy_elements(gemm, self.side, 16) * bytes;
+        if let Some(op) = self.op.wmma() {
+            let loads = self.wmma_loads(gemm, op);
+            return super::time::Share {
+                issued: loads.matrix_moves * super::time::WMMA_LOADS + 2.0 * moved / (32.0 * widest as f64),
+                shared: loads.shared_load_wavefronts + moved / 128.0,
+                l2_bytes: moved,
+                ..super::time::Share::default()
+            };
+        }
         super::time::Share {
             issued: blocks + moved / (32.0 * widest as f64),
             shared: 4.0 * blocks + moved / 128.0,
@@ -169,11 +193,30 @@ impl Operand {
         }
     }
 
+    /// `wmma.load` of the first block; the others are multiples of 128 bytes away along rows, or the same chunks of other banks.
+    fn wmma_loads(&self, gemm: &Gemm, op: Wmma) -> Work {
+        let ([m, n, k], bytes) = (op.extents().map(u64::from), u64::from(gemm.operand.bytes()));
+        let own = if self.side == Side::A { m } else { n };
+        let across = mma_conditions::rows_along_k(gemm, self.side);
+        let (lines, line) = if across { (k, own) } else { (own, k) };
+        let (_, columns) = self.rows(gemm);
+        let pitch = TileLayout::Padded.pitch(columns, gemm.operand) as u64 * bytes;
+        let (taken, least) = matrix_wavefronts(0, [lines, line * bytes], pitch, 16);
+        Work {
+            matrix_moves: self.blocks(),
+            shared_load_wavefronts: self.blocks() * taken as f64,
+            shared_load_wavefronts_ideal: self.blocks() * least as f64,
+            ..Work::default()
+        }
+    }
+
     /// The loads of fragments per tile along k.
     pub fn loads(&self, gemm: &Gemm, plan: &OperandPlan) -> Work {
+        if let Some(op) = self.op.wmma() {
+            return self.wmma_loads(gemm, op);
+        }
         let mut work = Work::default();
-        let steps = self.k / i64::from(self.op.k());
-        let blocks = (self.threads / 32 * steps * (self.own / 16)) as f64;
+        let blocks = self.blocks();
         let turn = Turn::of(self.op, mma_conditions::rows_along_k(gemm, self.side));
         let bytes = i64::from(gemm.operand.bytes());
         let (per_chunk, (_, columns)) = (16 / bytes, self.rows(gemm));
@@ -221,7 +264,7 @@ impl Operand {
         let (per_row, per_chunk) = (columns / vector, 16 / bytes);
         let total = rows * per_row;
         let count = tiles(total, self.threads);
-        let (mut accesses, mut stored, mut sectors) = (0_i64, 0_u64, 0_i64);
+        let (mut accesses, mut stored, mut sectors) = (0_i64, (0_u64, 0_u64), 0_i64);
         let mut lanes: Vec<(u32, u64)> = Vec::with_capacity(32);
         let mut touched: Vec<i64> = Vec::with_capacity(32);
         for (i, warp) in (0..count).flat_map(|i| (0..self.threads / 32).map(move |w| (i, w))) {
@@ -248,20 +291,20 @@ impl Operand {
                 continue;
             }
             accesses += 1;
-            stored += u64::from(wavefronts(&lanes, (vector * bytes) as u32).0);
+            let (taken, least) = wavefronts(&lanes, (vector * bytes) as u32);
+            stored = (stored.0 + u64::from(taken), stored.1 + u64::from(least));
             touched.sort_unstable();
             touched.dedup();
             sectors += touched.len() as i64;
         }
         let (accesses, moved) = (accesses as f64, (rows * columns * bytes) as f64);
-        if vector * bytes >= 4 {
+        if mma_conditions::is_async(gemm, self.side, self.op, plan.bytes) {
             work.async_copies = accesses;
         } else {
             work.global_loads = accesses;
             work.shared_stores = accesses;
         }
-        work.shared_store_wavefronts = stored as f64;
-        work.shared_store_wavefronts_ideal = if vector * bytes >= 4 { moved / 128.0 } else { accesses };
+        (work.shared_store_wavefronts, work.shared_store_wavefronts_ideal) = (stored.0 as f64, stored.1 as f64);
         // Rows that are not whole sectors touch one more each.
         let whole = pitch * bytes % 32 == 0 && columns * bytes % 32 == 0;
         let sectors = sectors as f64 + if whole { 0.0 } else { rows as f64 };
@@ -272,20 +315,80 @@ impl Operand {
     }
 }
 
-/// Sums leave from registers: four lanes write neighbouring pairs, in eight rows. `apart`: each lane's columns are not
-/// neighbours (operand bytes stored across k), so that four lanes' results are 64 bytes wide.
-fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], apart: bool) -> Work {
-    let bytes = if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() };
-    let pairs = gemm.n % 2 == 0 && !apart;
-    let stores = (m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 };
-    // A quad's results lie within one sector where rows begin at one.
-    let whole = gemm.n * i64::from(bytes) % 32 == 0 && !apart;
-    let sectors = stores * if whole { 8.0 } else { 16.0 };
+/// Fragments of `wmma` are stored in rows.
+fn direct_wmma(op: Wmma, [m, n]: [i64; 2]) -> Work {
+    let stores = m * n / i64::from(32 * op.sums());
+    let sectors = (m * n * 4 / 32) as f64;
     Work {
-        global_stores: stores,
+        matrix_moves: stores as f64,
         global_store_sectors: sectors,
         l2_sectors: sectors,
-        l1_bytes: stores * 64.0 * f64::from(bytes),
+        l1_bytes: (m * n * 4) as f64,
+        ..Work::default()
+    }
+}
+
+/// Fragments of `wmma` are stored to shared memory, some columns at a time, and go from there to C.
+fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
+    let [m, n, _] = plan.tile;
+    let ([rows, own, _], columns) = (op.extents(), op.staged_columns(plan.warp[1]));
+    let pitch = op.staged_pitch(plan.warp[1]) as u64 * 4;
+    let stores = (m * n / i64::from(32 * op.sums())) as f64;
+    let (taken, least) = matrix_wavefronts(0, [rows.into(), u64::from(own) * 4], pitch, 32);
+    // One piece after the other; all are alike.
+    let pieces = (m * n / (i64::from(rows) * columns)) as f64;
+    let width = mma_conditions::staged_width(gemm);
+    let (mut read, mut rounds) = ((0, 0), 0);
+    for first in (0..i64::from(rows) * columns / width).step_by(32) {
+        let lanes: Vec<(u32, u64)> = (0..32_u32)
+            .map(|lane| (lane, (first + i64::from(lane)) * width))
+            .map(|(lane, at)| (lane, (at / columns) as u64 * pitch + (at % columns) as u64 * 4))
+            .collect();
+        let (taken, least) = wavefronts(&lanes, (width * 4) as u32);
+        read = (read.0 + taken, read.1 + least);
+        rounds += 1;
+    }
+    let moved = columns * i64::from(gemm.output.bytes());
+    // Rows that begin or end within a sector touch one more.
+    let whole = moved % 32 == 0 && gemm.n * i64::from(gemm.output.bytes()) % 32 == 0;
+    let sectors = pieces * f64::from(rows) * ((moved + 31) / 32 + i64::from(!whole)) as f64;
+    Work {
+        matrix_moves: stores,
+        shared_store_wavefronts: stores * taken as f64,
+        shared_store_wavefronts_ideal: stores * least as f64,
+        shared_loads: pieces * f64::from(rounds),
+        shared_load_wavefronts: pieces * f64::from(read.0),
+        shared_load_wavefronts_ideal: pieces * f64::from(read.1),
+        global_stores: pieces * f64::from(rounds),
+        global_store_sectors: sectors,
+        l2_sectors: sectors,
+        l1_bytes: (m * n) as f64 * f64::from(gemm.output.bytes()),
+        barriers: 2.0 * pieces,
+        ..Work::default()
+    }
+}
+
+/// Sums leave from registers: of a row of C four lanes write neighbouring pairs, in eight rows; where C is stored by
+/// columns, eight lanes write neighbours of one column, of four. `apart`: a lane's rows, or its columns, are not
+/// neighbours (operand bytes stored across k).
+fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], [rows_apart, columns_apart]: [bool; 2]) -> Work {
+    let bytes = i64::from(if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() });
+    let whole_rows = gemm.c_pitch() * bytes % 32 == 0;
+    let (stores, sectors) = if gemm.c_transposed {
+        // Eight neighbours are one sector of 32-bit results; two rows apart, they are two.
+        let spans = if rows_apart { 16 * bytes } else { 8 * bytes };
+        let each = tiles(spans, 32) + i64::from(!whole_rows);
+        ((m * n / 32) as f64, 4.0 * each as f64)
+    } else {
+        let pairs = gemm.n % 2 == 0 && !columns_apart;
+        // A quad's results lie within one sector where rows begin at one.
+        ((m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 }, if whole_rows && !columns_apart { 8.0 } else { 16.0 })
+    };
+    Work {
+        global_stores: stores,
+        global_store_sectors: stores * sectors,
+        l2_sectors: stores * sectors,
+        l1_bytes: (m * n * bytes) as f64,
         ..Work::default()
     }
 }

@@ -156,6 +156,14 @@ pub enum Side {
 }
 
 impl Side {
+    /// The other operand.
+    pub fn other(self) -> Side {
+        match self {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+
     /// The spatial axis that it shares with C: m for A, n for B.
     pub fn spatial(self) -> Axis {
         match self {

@@ -256,6 +256,7 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
             a: Place::Global,
             b: Place::Global,
             c: *place,
+            swapped: false,
         }),
         Term::Loop { axis, role, extent, total, .. } => {
             let b = body()?;
@@ -357,7 +358,7 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
         Term::Grid(_) => {
             let b = body()?;
             match b.stage {
-                Stage::Blocks { .. } if b.c == Place::Global => Ok(State { stage: Stage::Root, ..b }),
+                Stage::Blocks { .. } if b.c == Place::Global && !b.swapped => Ok(State { stage: Stage::Root, ..b }),
                 _ => Err(ill()),
             }
         }
@@ -381,7 +382,7 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
             let finish = child(children[1]).ok_or_else(ill)?;
             let b = body()?;
             match (b.stage, finish.stage) {
-                (Stage::Blocks { .. }, Stage::Finish(_)) if b.c == Place::Workspace => {
+                (Stage::Blocks { .. }, Stage::Finish(_)) if b.c == Place::Workspace && !b.swapped => {
                     Ok(State { stage: Stage::Root, c: Place::Global, ..b })
                 }
                 _ => Err(ill()),

@@ -1,6 +1,6 @@
 //! A schedule of any kind, as candidates, stores and reports carry it.
 use super::stream::StreamPlan;
-use super::tensor::{Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
+use super::tensor::{swapped_text, Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
 use super::{Contraction, Incomplete, Plan, Term};
 use egg::RecExpr;
 use serde::{Deserialize, Serialize};
@@ -78,15 +78,22 @@ impl Schedule {
                 },
             },
             Schedule::Mma(plan) => Summary {
-                tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
+                tile: tile_text(plan.tile, plan.swapped),
                 step: plan.tile[2].to_string(),
-                overlap: format!("mma.sync, cp.async, {} stages", plan.stages),
+                overlap: {
+                    let swapped = swapped_text(plan.swapped);
+                    match plan.instruction.wmma() {
+                        Some(_) => format!("wmma{swapped}, through registers, {} stages", plan.stages),
+                        None => format!("mma.sync{swapped}, cp.async, {} stages", plan.stages),
+                    }
+                },
             },
             Schedule::Wgmma(plan) => Summary {
-                tile: format!("{}x{}", plan.tile[0], plan.tile[1]),
+                tile: tile_text(plan.tile, plan.swapped),
                 step: plan.tile[2].to_string(),
                 overlap: format!(
-                    "wgmma, TMA, {} stages, {} consumers{}{}{}",
+                    "wgmma{}, TMA, {} stages, {} consumers{}{}{}",
+                    swapped_text(plan.swapped),
                     plan.stages,
                     plan.consumers,
                     if plan.ping_pong { " in turn" } else { "" },
@@ -129,6 +136,14 @@ impl Schedule {
             Schedule::Mma(plan) => Gemm::of(contraction).map_or(0, |g| plan.shared_bytes(&g)),
             Schedule::Wgmma(plan) => Gemm::of(contraction).map_or(0, |g| plan.shared_bytes(&g)),
         }
+    }
+}
+
+/// Rows and columns of C in a block's tile.
+fn tile_text([m, n, _]: [i64; 3], swapped: bool) -> String {
+    match swapped {
+        false => format!("{m}x{n}"),
+        true => format!("{n}x{m}"),
     }
 }
 

@@ -59,6 +59,7 @@ const ILL_FORMED: State = State {
     a: Place::Global,
     b: Place::Global,
     c: Place::Global,
+    swapped: false,
 };
 
 impl<T: TermLanguage> Analysis<T> for Invariants {

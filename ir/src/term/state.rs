@@ -226,6 +226,8 @@ pub struct State {
     pub b: Place,
     /// Where the result is.
     pub c: Place,
+    /// A and B, m and n have changed places: what is computed is `C^T = B^T A^T`. Only blocks on tensor cores do so.
+    pub swapped: bool,
 }
 
 impl State {
@@ -234,6 +236,21 @@ impl State {
         match side {
             Side::A => self.a,
             Side::B => self.b,
+        }
+    }
+
+    /// The state of the transposed product; twice, it is the state again.
+    pub fn transposed(self) -> State {
+        let Tile { m, n, k } = self.tile;
+        State { tile: Tile { m: n, n: m, k }, a: self.b, b: self.a, swapped: !self.swapped, ..self }
+    }
+
+    /// The tile in terms of the product, whichever way it is computed.
+    pub fn product_tile(&self) -> Tile {
+        if self.swapped {
+            self.transposed().tile
+        } else {
+            self.tile
         }
     }
 

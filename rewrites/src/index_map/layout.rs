@@ -54,9 +54,12 @@ pub enum MapError {
 impl IndexMap {
     /// What the map makes of the box `[0, shape)`, where elements that nothing is mapped to may be left as they are.
     pub fn layout_with_gaps(&self, shape: &[i64]) -> Result<Layout, MapError> {
-        match self.swizzled(shape) {
-            Some((layout, _)) if self.swizzles() => Ok(layout),
-            _ => self.layout(shape).map(|l| Layout { padding: None, ..l }),
+        match self.layout(shape) {
+            Ok(layout) => Ok(Layout { padding: None, ..layout }),
+            Err(error) => {
+                let permuted = (self.swizzles() || self.turns()).then(|| self.swizzled(shape)).flatten();
+                permuted.map_or(Err(error), |(layout, _)| Ok(layout))
+            }
         }
     }
 
@@ -75,15 +78,14 @@ impl IndexMap {
                 Var { id: VarId((self.params.len() + k) as u32), name: name.into(), dtype: DType::I32 }
             })
             .collect();
-        if self.swizzles() {
-            return match self.swizzled(shape) {
+        let swizzles = self.swizzles();
+        match self.radix(shape, &axes).filter(|_| !swizzles) {
+            Some(layout) => Ok(layout),
+            None if swizzles || self.turns() => match self.swizzled(shape) {
                 Some((layout, true)) => Ok(layout),
                 Some((_, false)) => Err(MapError::Gaps(self.to_string())),
                 None => self.tried(shape, axes),
-            };
-        }
-        match self.radix(shape, &axes) {
-            Some(layout) => Ok(layout),
+            },
             None => self.tried(shape, axes),
         }
     }
@@ -228,7 +230,7 @@ impl IndexMap {
 }
 
 /// A parameter and what it was divided by, for `v`, `v // a`, `(v // a) % b`.
-fn chain(e: &Expr) -> Option<(VarId, i64)> {
+pub(super) fn chain(e: &Expr) -> Option<(VarId, i64)> {
     match e {
         Expr::Var(v) => Some((v.id, 1)),
         Expr::Binary(BinOp::FloorDiv, a, c) => {

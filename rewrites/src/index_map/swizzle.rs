@@ -1,13 +1,16 @@
-//! Index maps with an xor: `(i, j // 32 * 32 + (j // 4 ^ i) % 8 * 4 + j % 4)` or `(i, (j // 4 ^ i % 8) * 4 + j % 4)`.
+//! Index maps with an xor: `(i, j // 32 * 32 + (j // 4 ^ i) % 8 * 4 + j % 4)` or `(i, (j // 4 ^ i % 8) * 4 + j % 4)`; or with
+//! a digit that is turned on, `(i, j // 32 * 32 + (j // 4 + i) % 8 * 4 + j % 4)`.
 //!
 //! `(a ^ b) % m`, for `m` a power of two, permutes the values of `a % m`, and `a ^ (b % m)` those of `a` within every run of
 //! `m` of them. So where `b` follows from the other outputs, the map is the one without the xor, up to a permutation, and one
-//! to one as that is. TVM bounds a remainder, but not an xor: it takes maps of the first form only.
-use super::layout::{Layout, MapError};
+//! to one as that is. TVM bounds a remainder, but not an xor: it takes maps of the first form only. `(a + b) % m` permutes
+//! the values of `a % m` for every `m`.
+use super::layout::{chain, Layout, MapError};
 use super::IndexMap;
 use crate::arith::{constant, Domains};
 use crate::linear::Linear;
 use satune_ir::{visit, BinOp, Expr, VarId};
+use std::sync::Arc;
 
 /// What an xor of one output is.
 struct Xor {
@@ -32,16 +35,31 @@ fn xor_atom(atom: &Expr) -> Option<(&Expr, &Expr, i64, bool)> {
         },
         Expr::Binary(BinOp::FloorMod, x, w) => match x.as_ref() {
             Expr::Binary(BinOp::BitXor, a, key) => Some((a.as_ref(), key.as_ref(), width(w)?, true)),
-            _ => None,
+            _ => turned(atom).map(|(a, key, w)| (a, key, w, true)),
         },
         _ => None,
     }
 }
 
+/// `(a + key) % w`, where `a` is digits of one parameter and the key is of others.
+fn turned(e: &Expr) -> Option<(&Expr, &Expr, i64)> {
+    let Expr::Binary(BinOp::FloorMod, sum, w) = e else { return None };
+    let Expr::Binary(BinOp::Add, a, key) = sum.as_ref() else { return None };
+    let (parameter, _) = chain(a)?;
+    let apart = !visit::uses_var(key, &|v| v == parameter);
+    Some((a.as_ref(), key.as_ref(), constant(w).filter(|w| *w > 0 && apart)?))
+}
+
 impl IndexMap {
     /// Whether an xor stands in an output.
     pub(super) fn swizzles(&self) -> bool {
-        self.outputs.iter().any(is_xor_inside)
+        let is_xor = |e: &Expr| matches!(e, Expr::Binary(BinOp::BitXor, ..));
+        self.outputs.iter().any(|e| is_inside(e, &is_xor))
+    }
+
+    /// Whether a digit of an output is turned on by what others say.
+    pub(super) fn turns(&self) -> bool {
+        self.outputs.iter().any(|e| is_inside(e, &|e| turned(e).is_some()))
     }
 
     /// The image of a box under a map with xors: its shape, and whether every element of it is used. None where the map is
@@ -90,16 +108,24 @@ impl IndexMap {
     }
 }
 
-fn is_xor_inside(e: &Expr) -> bool {
+fn is_inside(e: &Expr, which: &dyn Fn(&Expr) -> bool) -> bool {
     let mut found = false;
-    visit::walk_expr(e, &mut |e| found |= matches!(e, Expr::Binary(BinOp::BitXor, ..)));
+    visit::walk_expr(e, &mut |e| found |= which(e));
     found
 }
 
+fn is_xor_inside(e: &Expr) -> bool {
+    is_inside(e, &|e| matches!(e, Expr::Binary(BinOp::BitXor, ..)) || turned(e).is_some())
+}
+
 fn without_xor(e: &Expr) -> Expr {
-    visit::map_expr(e, &mut |e| match e {
+    visit::map_expr(e, &mut |e| match &e {
         Expr::Binary(BinOp::BitXor, a, _) => a.as_ref().clone(),
-        other => other,
+        Expr::Binary(BinOp::FloorMod, _, w) => match turned(&e) {
+            Some((a, ..)) => Expr::Binary(BinOp::FloorMod, Arc::new(a.clone()), w.clone()),
+            None => e,
+        },
+        _ => e,
     })
 }
 
@@ -152,6 +178,26 @@ mod tests {
     }
 
     #[test]
+    fn digits_are_turned_on() {
+        let layout = |map: &str, shape: &[i64]| {
+            let map = IndexMap::parse(map).unwrap();
+            (map.layout(shape).ok().map(|l| l.shape), map.layout_with_gaps(shape).ok().map(|l| l.shape))
+        };
+        let map = "lambda i, j: (i, j // 32 * 32 + (j // 4 + i // 2) % 8 * 4 + j % 4)";
+        let large = Some(vec![1 << 20, 1 << 20]);
+        assert_eq!(layout(map, &[1 << 20, 1 << 20]), (large.clone(), large));
+        assert_eq!(layout(map, &[16, 45]), (None, Some(vec![16, 64])), "the last run is padded");
+        // Another digit than is left out, and a key of what is turned itself.
+        let map = "lambda i, j: (i, j // 32 * 32 + (j // 8 + i) % 8 * 4 + j % 4)";
+        assert_eq!(layout(map, &[1 << 20, 1 << 20]), (None, None));
+        let map = "lambda i, j: (i, j // 32 * 32 + (j // 4 + j // 32) % 8 * 4 + j % 4)";
+        assert_eq!(layout(map, &[1 << 20, 1 << 20]), (None, None));
+        // What mixed radix understands stays with it.
+        let map = "lambda i, j: ((j + i * 32) // 8, (j + i * 32) % 8)";
+        assert_eq!(layout(map, &[1 << 10, 32]).0, Some(vec![1 << 12, 8]));
+    }
+
+    #[test]
     fn what_is_not_one_to_one_is_not_taken() {
         // The key is the index itself.
         assert_eq!(image("lambda i, j: (i, j ^ j % 4)", &[8, 8]), None);
@@ -174,6 +220,8 @@ mod tests {
             "lambda i, j: (i, (j // 4 ^ i % 8) * 4 + j % 4)",
             "lambda i, j: (i, j // 32 * 32 + (j // 4 ^ i) % 8 * 4 + j % 4)",
             "lambda i, j: (i, j // 8 * 8 + (j // 2 ^ i // 2) % 4 * 2 + j % 2)",
+            "lambda i, j: (i, j // 32 * 32 + (j // 4 + i // 2) % 8 * 4 + j % 4)",
+            "lambda i, j: (i, j // 6 * 6 + (j // 2 + i) % 3 * 2 + j % 2)",
         ];
         for (text, shape) in maps.iter().flat_map(|m| [[8, 32], [16, 64], [4, 96], [8, 12]].map(|s| (m, s))) {
             let map = IndexMap::parse(text).unwrap();

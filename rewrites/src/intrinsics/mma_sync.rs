@@ -2,6 +2,7 @@
 //! instruction's ([`super::fragment`]). TVM has pairs of them only, and other names.
 use super::{cast, fragment, function, short, zero, Registry};
 use satune_ir::term::tensor::Mma;
+use satune_ir::DType;
 
 /// The instruction's name in the registry.
 pub fn name(op: Mma) -> String {
@@ -46,12 +47,13 @@ fn multiply(registry: &mut Registry, op: Mma) {
         cast(input, output, &format!("A[{al}, {ar}]")),
         cast(input, output, &format!("B[{bl}, {br}]"))
     );
-    let (i, o) = match op {
-        Mma::F16 => ("fp16", "fp32"),
-        Mma::Bf16 => ("bf16", "fp32"),
-        Mma::Tf32 => ("tf32", "fp32"),
-        Mma::S8 => ("int8", "int32"),
+    let i = match op.operand() {
+        DType::F16 => "fp16",
+        DType::BF16 => "bf16",
+        DType::F32 => "tf32",
+        _ => "int8",
     };
+    let o = if op.accumulator() == DType::I32 { "int32" } else { "fp32" };
     let implementation = format!(
         "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    T.ptx_legacy.mma(\"m16n8k{k}\", \"row\", \"col\", \
          \"{i}\", \"{i}\", \"{o}\", A.data, A.elem_offset + tx * {a_count}, B.data, B.elem_offset + tx * {b_count}, \

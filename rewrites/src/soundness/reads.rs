@@ -3,11 +3,11 @@ use super::order::At;
 use super::samples::{Instance, Samples};
 use super::search::Found;
 use super::span::span;
-use super::walk::{Access, Walk};
+use super::walk::{Access, Frame, Walk};
 use super::{unsound, View};
 use crate::arith::constant;
 use crate::schedule::Result;
-use satune_ir::{BufferId, Program};
+use satune_ir::{visit, BufferId, Program};
 
 /// Rule 5, of buffers that are neither opaque nor parameters that hold something at the start.
 pub(super) fn written<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<()> {
@@ -16,7 +16,7 @@ pub(super) fn written<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Resul
         if read.write || walk.opaque.contains(&read.buffer) || holds_something(at, read.buffer) {
             continue;
         }
-        for here in samples.of(read).iter() {
+        for here in samples.of(&unguarded(read)).iter() {
             let now = At { access: number, loops: here.loops.clone() };
             let told = here.values(read.indices).is_some();
             for place in places(at.program, read, here) {
@@ -29,6 +29,12 @@ pub(super) fn written<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Resul
         }
     }
     Ok(())
+}
+
+/// A load without the conditions that data decides: whether they hold is not known, so they keep it from nothing.
+fn unguarded<'a>(read: &Access<'a>) -> Access<'a> {
+    let by_data = |f: &Frame| matches!(f, Frame::If(cond, _) if !visit::loads(cond).is_empty());
+    Access { frames: read.frames.iter().filter(|f| !by_data(f)).copied().collect(), ..read.clone() }
 }
 
 /// An input that is only read, or read before it is written, holds what the caller put there.

@@ -76,3 +76,36 @@ fn parameters_keep_their_part() {
     let over = two("A[v] = T.float32(0)", "C[v] = A[v]");
     assert_eq!(verdict(&right, &over), "A is overwritten before it is read");
 }
+
+/// Sums of four, two at a time, on a copy that goes there and back.
+#[test]
+fn a_part_of_a_sum_on_a_copy() {
+    let block = |indent: usize, name: &str, body: &str| {
+        let lines = ["w = T.axis.spatial(4, i)"].into_iter().chain(body.split("; "));
+        let lines: String = lines.map(|l| format!("{}    {l}\n", " ".repeat(indent))).collect();
+        format!("{}with T.sblock(\"{name}\"):\n{lines}", " ".repeat(indent))
+    };
+    let program = |to: &str, sum: &str, back: &str| {
+        let inner = |name: &str, body: &str| if body.is_empty() { String::new() } else { block(4, name, body) };
+        let sum = format!("r = T.axis.reduce(4, h * 2 + k); {sum}[w] = {sum}[w] + A[w * 4 + r]");
+        format!(
+            "L = T.sblock_alloc_buffer((16,), scope=\"local\")\nfor i in range(4):\n{}for i, h in T.grid(4, 2):\n{}    for k in range(2):\n{}{}",
+            block(4, "I", "C[w] = T.float32(0)"),
+            inner("T", to),
+            block(8, "S", &sum),
+            inner("R", back)
+        )
+    };
+    let source = program("", "C", "");
+    assert_eq!(verdict(&source, &source), "ok");
+    assert_eq!(verdict(&source, &program("L[w] = C[w]", "L", "C[w] = L[w]")), "ok");
+    // Only the second half is copied; the halves begin anew; what goes back is doubled; only the first half goes back.
+    for (to, back) in [
+        ("T.where(h == 1); L[w] = C[w]", "C[w] = L[w]"),
+        ("L[w] = T.float32(0)", "C[w] = L[w]"),
+        ("L[w] = C[w]", "C[w] = L[w] + L[w]"),
+        ("L[w] = C[w]", "T.where(h == 0); C[w] = L[w]"),
+    ] {
+        assert_ne!(verdict(&source, &program(to, "L", back)), "ok", "{to}; {back}");
+    }
+}

@@ -240,5 +240,6 @@ pub fn root_state(contraction: &Contraction) -> State {
         a: Place::Global,
         b: Place::Global,
         c: Place::Global,
+        swapped: false,
     }
 }

@@ -93,6 +93,12 @@ fn a_cache_of_what_a_guard_leaves_out() {
 }
 
 #[test]
+fn an_index_that_is_read_where_data_says_and_not_yet_written() {
+    let steps = ["cache_index P [\"$b\", \"shared\", 1]", "reverse_compute_at P+index_1 [\"$b\", \"$m[0]\"]"];
+    refused("pad1d", &steps, "is read, and nothing before has written it");
+}
+
+#[test]
 fn an_init_in_the_rounds_that_a_guard_leaves_out() {
     let steps =
         ["add_unit_loop S [\"$l[1]\"]", "split S [\"$l[1]\", [3, null]]", "decompose_reduction S [\"$b\", \"$l[2]\"]"];

@@ -79,7 +79,7 @@ fn programs_are_what_they_are_called() {
 
 /// Many seeds one after the other, for those who look for what is wrong: `SATUNE_SEED` is the first one, `SATUNE_SEEDS`
 /// says how many. Says how many calls of each primitive were accepted, and which the check refused though they leave a
-/// program that means the same.
+/// program that means the same; `SATUNE_SHOW` prints these programs.
 #[test]
 #[ignore = "runs for minutes; 10,000 sequences for each of SATUNE_SEEDS seeds"]
 fn many_seeds() {
@@ -109,6 +109,9 @@ fn many_seeds() {
                 if interp::equal_on(source, &program, seed).is_ok() {
                     without_need += 1;
                     println!("seed {seed}: {name}: refused without need: {why}");
+                    if std::env::var("SATUNE_SHOW").is_ok() {
+                        println!("{}", tvmscript::print(&program));
+                    }
                 }
             });
             sequences += 1;

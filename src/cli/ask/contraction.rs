@@ -15,8 +15,9 @@ use satune_rewrites::space::Menu;
 type Release = fn(&mut Fixed);
 
 /// Every decision, by the word that names it.
-const RELEASES: [(&str, Release); 42] = [
+const RELEASES: [(&str, Release); 43] = [
     ("what multiplies", |f| f.kind = None),
+    ("swapped", |f| f.swapped = None),
     ("block", |f| f.block = None),
     ("k", |f| f.k = None),
     ("step", |f| f.step = None),

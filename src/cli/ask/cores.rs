@@ -74,6 +74,9 @@ pub(super) fn broken(fixed: &Fixed, c: &Contraction, limits: &Limits, menu: &Men
     asked.threads();
     asked.group();
     asked.parts();
+    if fixed.split.is_some_and(|parts| parts > 1) {
+        asked.ask(plain_parts(c));
+    }
     asked.k();
     asked.staging();
     asked.operand(Side::A);
@@ -181,7 +184,8 @@ impl Asked<'_> {
         }
         let longest = self.menu.tile_k.iter().copied().max().unwrap_or(1);
         let may = |parts: &i64| {
-            parts_divide(k, *parts).and(long_parts(k, *parts, longest)).and(one_kernel_parts(self.c)).is_ok()
+            let kept = parts_divide(k, *parts).and(long_parts(k, *parts, longest));
+            kept.and(one_kernel_parts(self.c)).and(plain_parts(self.c)).is_ok()
         };
         [1].into_iter().chain(self.menu.split_k.iter().copied().filter(may)).map(|parts| k / parts).collect()
     }

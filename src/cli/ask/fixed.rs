@@ -57,6 +57,8 @@ impl Operand {
 pub(super) struct Fixed {
     /// What multiplies.
     pub kind: Option<Kind>,
+    /// The transposed product is computed, on tensor cores.
+    pub swapped: Option<bool>,
     pub mma: MmaFixed,
     pub wgmma: WgmmaFixed,
     pub block: Option<Pair>,
@@ -120,6 +122,7 @@ impl Fixed {
         let both = group.is_some() || tiled.iter().all(|l| l.extent > 1);
         Fixed {
             kind: Some(Kind::Cores),
+            swapped: None,
             mma: MmaFixed::default(),
             wgmma: WgmmaFixed::default(),
             block: Some(plan.tile),

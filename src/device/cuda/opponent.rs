@@ -1,5 +1,6 @@
 //! What a problem's candidates are compared with: the vendor's library where it has the same computation, the product
-//! alone where more is done with it, and a copy of the least bytes for programs that only stream.
+//! alone where more is done with it or its matrices are gathered (a convolution), and a copy of the least bytes for programs
+//! that only stream.
 use super::super::protocol::{LibraryJob, ProductJob};
 use crate::operators::Problem;
 use crate::workload::{Kind, Workload};
@@ -31,17 +32,18 @@ pub(super) fn of(problem: &dyn Workload) -> Result<Opponent, String> {
             let tf32 = problem.allows_tf32();
             // A cast of the sums is no more than the library does itself.
             let casts = || Gemm::of(contraction).is_ok_and(|gemm| gemm.epilogue == Default::default());
-            if contraction.gather.is_some() {
-                return Err("cuBLAS has no convolutions".into());
-            }
-            if contraction.epilogue.is_none() || casts() {
+            if contraction.gather.is_none() && (contraction.epilogue.is_none() || casts()) {
                 let params = params(problem.program(), contraction)?;
                 let job = LibraryJob::Product(product(contraction, params, tf32)?);
                 return Ok(Opponent { what: name(contraction, tf32), whole: true, job, alone: None });
             }
             let alone = Problem::product_of(contraction, tf32)?;
             let job = LibraryJob::Product(product(&alone.contraction, [0, 1, 2], tf32)?);
-            Ok(Opponent { what: "cuBLAS, the product alone", whole: false, job, alone: Some(Box::new(alone)) })
+            let what = match contraction.gather {
+                Some(_) => "cuBLAS, a product of matrices of its size",
+                None => "cuBLAS, the product alone",
+            };
+            Ok(Opponent { what, whole: false, job, alone: Some(Box::new(alone)) })
         }
     }
 }

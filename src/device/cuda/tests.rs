@@ -115,6 +115,10 @@ fn each_problem_is_compared_with_what_there_is() {
     assert_eq!(of("gemm:16,8,32,f16,NT,out=f16"), ("cuBLAS", true, product([0, 1, 2], false, nt)));
     let alone = ("cuBLAS, the product alone", false, product([0, 1, 2], false, nn));
     assert_eq!(of("gemm_bias_relu:16,8,32,bf16"), alone);
+    let (what, whole, job) = of("conv2d:1,4,4,4,8,3,3,f32,pad=1");
+    assert_eq!((what, whole), ("cuBLAS, a product of matrices of its size", false));
+    let LibraryJob::Product(ProductJob { extents, .. }) = job else { panic!("{job:?}") };
+    assert_eq!(extents, [1, 16, 8, 36]);
     let rows = LibraryJob::Rows { params: [0, 1, 2], rows: 64, columns: 128 };
     assert_eq!(of("gemv:64,128,f32"), ("cuBLAS (cublasSgemv)", true, rows));
     for (name, bytes) in [("gemv:64,128,f16", 64 * 128 * 2 + 128 * 2 + 64 * 4), ("softmax:64,128,f32", 64 * 128 * 8)] {

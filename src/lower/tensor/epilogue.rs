@@ -1,18 +1,18 @@
 //! What is done with the sums before they are stored, and the kernel that adds the parts of split-K.
-use super::{both, c, div, guarded, less, rem, stream_k, thread};
+use super::{both, c, div, first_result, guarded, less, product, rem, result, stream_k, thread};
 use super::{place as tile_place, Activation, Builder, Cond, Epilogue, Gemm, Operand, Params, WgmmaPlan};
 use crate::kernel::{Arith, ArrayId, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, mul};
 use satune_ir::term::tensor::StreamK;
 use satune_ir::DType;
 
-/// The value stored for a sum at a place of C. The sums of split-K are stored as they are (`split`).
-pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, row: &Index, column: &Index) -> Value {
+/// The value stored for a sum at a place of C: row and column, and index in memory. The sums of split-K are stored as they
+/// are (`split`).
+pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, [row, column, place]: [&Index; 3]) -> Value {
     if split {
         return sum;
     }
     let epilogue = &gemm.epilogue;
-    let place = add(mul(row.clone(), gemm.n), column.clone());
     let f = DType::F32;
     let binary = |op, a, b| Value::Binary(op, f, Box::new(a), Box::new(b));
     let float = |v: f64| Value::Float(v, f);
@@ -25,7 +25,8 @@ pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, row: 
         x = binary(Arith::Mul, x, float(epilogue.alpha));
     }
     if let Some(bias) = params.bias {
-        x = binary(Arith::Add, x, Value::Cast(f, Box::new(Value::Load(bias, column.clone()))));
+        let of_column = if gemm.swapped { row } else { column };
+        x = binary(Arith::Add, x, Value::Cast(f, Box::new(Value::Load(bias, of_column.clone()))));
     }
     let unary = |name: &str, a: Value| Value::Unary(name.into(), f, Box::new(a));
     x = match epilogue.activation {
@@ -41,7 +42,7 @@ pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, row: 
         }
     };
     if let (Some(residual), Some(factor)) = (params.residual, epilogue.residual) {
-        let other = Value::Cast(f, Box::new(Value::Load(residual, place)));
+        let other = Value::Cast(f, Box::new(Value::Load(residual, place.clone())));
         let other = if factor == 1.0 { other } else { binary(Arith::Mul, other, float(factor)) };
         x = binary(Arith::Add, x, other);
     }
@@ -55,7 +56,7 @@ pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, row: 
 /// numbers of parts.
 pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &WgmmaPlan)>) -> (Kernel, Vec<Operand>) {
     let mut builder = Builder::new();
-    let results = gemm.m * gemm.n;
+    let results = gemm.results();
     let dtype = gemm.accumulator();
     let partial = builder.array("partial", dtype, results * parts, Space::Global, 16);
     let mut operands = vec![Operand::Workspace];
@@ -70,22 +71,27 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &Wgmm
     let (blocks, place, count) = match stream {
         None => {
             let i = builder.bind(&mut body, "i", add(mul(Index::BlockIdx(Dim::X), 256), thread()));
-            let row = Index::Div(Box::new(i.clone()), Box::new(c(gemm.n)));
-            let column = Index::Mod(Box::new(i.clone()), Box::new(c(gemm.n)));
+            let (line, within) = (div(i.clone(), gemm.c_pitch()), rem(i.clone(), gemm.c_pitch()));
+            // Lines of all products follow each other.
+            let line = if gemm.batch > 1 { rem(line, gemm.m * gemm.n / gemm.c_pitch()) } else { line };
+            let (row, column) = if gemm.c_transposed { (within, line) } else { (line, within) };
             (by_256(results), (Cond::Lt(i.clone(), c(results)), i, row, column), c(parts))
         }
         Some((stream, plan)) => {
             let [m, n, _] = plan.tile;
             let per_tile = by_256(m * n);
             let tile = builder.bind(&mut body, "tile", div(Index::BlockIdx(Dim::X), per_tile));
-            let (row, column) = tile_place(&tile, tiles(gemm.m, m), tiles(gemm.n, n), plan.raster);
+            let (rows, columns) = (tiles(gemm.m, m), tiles(gemm.n, n));
+            let (batch, number) = product(gemm, tile.clone(), rows * columns);
+            let (row, column) = tile_place(&number, rows, columns, plan.raster);
             let within = add(mul(rem(Index::BlockIdx(Dim::X), per_tile), 256), thread());
             let within = builder.bind(&mut body, "place", within);
             let row = builder.bind(&mut body, "row", add(mul(row, m), div(within.clone(), n)));
             let column = builder.bind(&mut body, "column", add(mul(column, n), rem(within.clone(), n)));
             let whole = less(m * n % 256 != 0, &within, m * n);
             let inside = both(less(gemm.m % m != 0, &row, gemm.m), less(gemm.n % n != 0, &column, gemm.n));
-            let i = builder.bind(&mut body, "i", add(mul(row.clone(), gemm.n), column.clone()));
+            let i = result(gemm, &first_result(gemm, &c(0), &batch), &row, &column);
+            let i = builder.bind(&mut body, "i", i);
             let count = builder.bind(&mut body, "parts", stream_k::parts(&stream, &tile).0);
             (stream.tiles * per_tile, (both(whole, inside), i, row, column), count)
         }
@@ -99,7 +105,7 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &Wgmm
     let add_part = vec![Stmt::Store { array: sum, index: c(0), value: more }];
     let (name, start, unroll) = ("part".into(), c(0), Unroll::By(4));
     then.push(Stmt::For { var: part, name, start, extent: count, unroll, body: add_part });
-    let value = value(gemm, &params, false, Value::Load(sum, c(0)), &row, &column);
+    let value = value(gemm, &params, false, Value::Load(sum, c(0)), [&row, &column, &i]);
     then.push(Stmt::Store { array: out, index: i.clone(), value });
     body.extend(guarded(exists, then));
     let kernel = Kernel {

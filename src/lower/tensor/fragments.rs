@@ -1,16 +1,11 @@
 //! Loads of `mma` fragments from tiles in shared memory, for either order of storage and all types.
 use super::tile::{Place, Tile};
 use super::{add, c, div, mul, rem, Builder, Index, OperandPlan};
-use crate::kernel::{ArrayId, Cond, Mma, Stmt, WarpOp};
+use crate::kernel::{ArrayId, Cond, Mma, Space, Stmt, WarpOp, WmmaOp};
+use satune_ir::term::tensor::Wmma;
+use satune_ir::term::Side;
 
-/// Which operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    A,
-    B,
-}
-
-/// The fragments of one operand for one step along k: `blocks` of 16 rows of A or pairs of 8 columns of B.
+/// The fragments of one operand for one step along k: `blocks` of 16 rows of A or pairs of 8 columns of B, or of a `wmma`'s.
 pub(super) struct Loader {
     side: Side,
     op: Mma,
@@ -39,6 +34,11 @@ pub(super) fn is_interleaved(op: Mma, k_rows: bool) -> bool {
     k_rows && op == Mma::S8
 }
 
+/// Elements of a block that a lane has: a fragment, or two of B on `mma.sync`.
+fn block_len(op: Mma, side: Side) -> i64 {
+    op.wmma().map_or(4 * op.word(), |op| op.elements(side)).into()
+}
+
 impl Loader {
     pub fn new(
         builder: &mut Builder,
@@ -48,13 +48,13 @@ impl Loader {
         (first, extent, lane): (Index, i64, Index),
         plan: &OperandPlan,
     ) -> Loader {
-        use crate::kernel::Space::Fragment;
-        let blocks = extent / 16;
+        let blocks = extent / op.block()[usize::from(side == Side::B)];
         let (sets, matrices) = (i64::from(plan.sets), i64::from(plan.matrices));
-        let len = sets * blocks * 4 * i64::from(op.word());
-        let fragments = builder.array(&format!("{name}_fragments"), op.operand(), len, Fragment, 16);
-        let words =
-            is_interleaved(op, k_rows).then(|| builder.array(&format!("{name}_words"), op.operand(), 16, Fragment, 16));
+        let space = if op.wmma().is_some() { Space::Opaque } else { Space::Fragment };
+        let len = sets * blocks * block_len(op, side);
+        let fragments = builder.array(&format!("{name}_fragments"), op.operand(), len, space, 16);
+        let words = is_interleaved(op, k_rows)
+            .then(|| builder.array(&format!("{name}_words"), op.operand(), 16, Space::Fragment, 16));
         Loader {
             side,
             op,
@@ -72,9 +72,9 @@ impl Loader {
         }
     }
 
-    /// Elements of a block of 16: a fragment of A, or two of B.
+    /// Elements of a block.
     pub fn block_len(&self) -> i64 {
-        4 * i64::from(self.op.word())
+        block_len(self.op, self.side)
     }
 
     /// Loads the fragments of step `step` of the stage at `at` into set `set`. New bases are bound in `head`.
@@ -91,6 +91,7 @@ impl Loader {
             .flat_map(|block| {
                 let to = add(set.clone(), c(block * self.block_len()));
                 match (self.k_rows, self.op) {
+                    (_, Mma::Wmma(op)) => vec![self.whole(builder, head, op, at, step, block, &to)],
                     (true, Mma::Tf32) => self.words_one_by_one(builder, head, at, step, block, &to),
                     (true, Mma::S8) => self.bytes(builder, head, at, step, block, &to),
                     _ => self.matrices(builder, head, at, step, block, &to),
@@ -122,6 +123,43 @@ impl Loader {
             base
         });
         add(add(base, c(constant)), at.clone())
+    }
+
+    /// A whole fragment.
+    #[allow(clippy::too_many_arguments)]
+    fn whole(
+        &mut self,
+        builder: &mut Builder,
+        head: &mut Vec<Stmt>,
+        op: Wmma,
+        at: &Index,
+        step: i64,
+        block: i64,
+        to: &Index,
+    ) -> Stmt {
+        let pitch = self.tile.pitch();
+        let block = block * Mma::Wmma(op).block()[usize::from(self.side == Side::B)];
+        let along = step * i64::from(op.extents()[2]);
+        let (base, constant) = match self.k_rows {
+            true => (self.first.clone(), along * pitch + block),
+            false => (mul(self.first.clone(), pitch), block * pitch + along),
+        };
+        let base = match self.bases.first() {
+            Some((_, _, base)) => base.clone(),
+            None => {
+                let base = builder.bind(head, &format!("{}_warp", self.name), base);
+                self.bases.push((0, 0, base.clone()));
+                base
+            }
+        };
+        Stmt::Warp(WarpOp::Wmma(WmmaOp::Load {
+            op,
+            side: self.side,
+            dst: (self.fragments, to.clone()),
+            src: (self.tile.array, add(add(base, c(self.tile.offset + constant)), at.clone())),
+            stride: pitch as u32,
+            across: self.k_rows,
+        }))
     }
 
     /// Four matrices, by one instruction or several: fragments stored along k as they are, 16-bit ones stored across it

@@ -1,18 +1,19 @@
-//! The kernel on `mma.sync`.
+//! The kernel of warps that multiply by `mma.sync` or `wmma`.
 //!
 //! One loop over k, unrolled by the ring's length so that every stage and fragment set is a constant; each thread's
 //! addresses are computed before it. The loop runs as long as all its copies are whole; what is left, with the end of k,
 //! stands unrolled after it. Per tile and step along k: the next step's fragments are loaded while this one's are
-//! multiplied.
-use super::fragments::{Loader, Side};
+//! multiplied. On `wmma` the next tile waits in registers while this one is multiplied, and is stored before the barrier.
+use super::fragments::Loader;
 use super::tile::{Filler, Source, Tile};
 use super::*;
-use crate::kernel::{Value, WarpOp};
-use satune_ir::term;
+use crate::kernel::{Value, WarpOp, WmmaOp};
 use satune_ir::term::tensor::{mma_conditions, StreamK, Turn};
+use satune_ir::term::Side;
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
+    let gemm = &*gemm.oriented(plan.swapped);
     let (kernel, operands) = Mainloop::new(gemm, plan).kernel();
     Ok(module(gemm, (plan.split_k, None), kernel, operands))
 }
@@ -27,7 +28,7 @@ pub(super) fn module(
 ) -> TensorModule {
     let mut module = TensorModule { kernels: vec![kernel], args: vec![operands], workspace: (0, gemm.accumulator()) };
     if split > 1 {
-        module.workspace.0 = (gemm.m * gemm.n * split) as u64;
+        module.workspace.0 = (gemm.results() * split) as u64;
         let (kernel, operands) = epilogue::sum_kernel(gemm, split, stream);
         module.kernels.push(kernel);
         module.args.push(operands);
@@ -50,6 +51,8 @@ pub(super) struct Mainloop<'p> {
     pub(super) warp_n: Index,
     pub(super) lane: Index,
     pub(super) part: Index,
+    /// Number of the product.
+    pub(super) batch: Index,
     pub(super) ring: ArrayId,
     pub(super) sums: ArrayId,
     /// Elements of a stage.
@@ -75,7 +78,9 @@ impl<'p> Mainloop<'p> {
         let threads = plan.threads();
         let mut head = Vec::new();
         let part = if plan.split_k > 1 { Index::BlockIdx(Dim::Z) } else { c(0) };
-        let (row, column) = place(&Index::BlockIdx(Dim::X), rows, columns, plan.raster);
+        let (batch, number) = product(gemm, Index::BlockIdx(Dim::X), rows * columns);
+        let batch = b.bind(&mut head, "product", batch);
+        let (row, column) = place(&number, rows, columns, plan.raster);
         let m0 = b.bind(&mut head, "m_block", mul(row, m));
         let n0 = b.bind(&mut head, "n_block", mul(column, n));
         let k0 = b.bind(&mut head, "k_part", mul(part.clone(), per_part * k));
@@ -88,7 +93,9 @@ impl<'p> Mainloop<'p> {
         };
         let warp_m = b.bind(&mut head, "m_warp", mul(row, plan.warp[0]));
         let warp_n = b.bind(&mut head, "n_warp", mul(column, plan.warp[1]));
-        let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 128);
+        let bytes = mma_conditions::ring_bytes(gemm, op, plan.tile, plan.stages);
+        let elements = bytes / i64::from(gemm.operand.bytes());
+        let ring = b.array("tiles", gemm.operand, elements, Space::Shared, 128);
         let tile = |k_rows: bool, offset: i64, extent: i64, layout: TileLayout| {
             let (rows, columns) = if k_rows { (k, extent) } else { (extent, k) };
             Tile { array: ring, offset, rows, columns, dtype: gemm.operand, layout, turn: Turn::of(op, k_rows) }
@@ -96,8 +103,10 @@ impl<'p> Mainloop<'p> {
         let (a_rows, b_rows) = (gemm.a_transposed, !gemm.b_transposed);
         let (a_tile, b_tile) =
             (tile(a_rows, 0, m, plan.operands[0].layout), tile(b_rows, m * k, n, plan.operands[1].layout));
+        let b_tile = Tile { offset: a_tile.rows * a_tile.pitch(), ..b_tile };
         let source = |array, name, k_rows, first: &Index, extent, side, plan: &OperandPlan| Source {
             array,
+            origin: mul(batch.clone(), extent * gemm.k),
             name,
             k_rows,
             first: first.clone(),
@@ -109,9 +118,10 @@ impl<'p> Mainloop<'p> {
             order: plan.order,
             rolled: plan.rolled,
             prefetch: plan.prefetch,
+            through_registers: op.wmma().is_some(),
         };
-        let a_source = source(params.a, "a", a_rows, &m0, gemm.m, term::Side::A, &plan.operands[0]);
-        let b_source = source(params.b, "b", b_rows, &n0, gemm.n, term::Side::B, &plan.operands[1]);
+        let a_source = source(params.a, "a", a_rows, &m0, gemm.m, Side::A, &plan.operands[0]);
+        let b_source = source(params.b, "b", b_rows, &n0, gemm.n, Side::B, &plan.operands[1]);
         let fillers = [
             Filler::new(b, &mut head, a_tile, a_source, threads),
             Filler::new(b, &mut head, b_tile, b_source, threads),
@@ -122,7 +132,8 @@ impl<'p> Mainloop<'p> {
             Loader::new(b, (Side::A, "a"), op, (a_tile, a_rows), a_first, &plan.operands[0]),
             Loader::new(b, (Side::B, "b"), op, (b_tile, b_rows), b_first, &plan.operands[1]),
         ];
-        let sums = b.array("sums", gemm.accumulator(), plan.warp[0] * plan.warp[1] / 32, Space::Register, 16);
+        let space = if op.wmma().is_some() { Space::Opaque } else { Space::Register };
+        let sums = b.array("sums", gemm.accumulator(), plan.warp[0] * plan.warp[1] / 32, space, 16);
         let guard_all = plan.split_k > 1 && per_part * k * plan.split_k != gemm.k;
         Mainloop {
             gemm,
@@ -136,9 +147,10 @@ impl<'p> Mainloop<'p> {
             warp_n,
             lane,
             part,
+            batch,
             ring,
             sums,
-            stage: (m + n) * k,
+            stage: elements / i64::from(plan.stages),
             fillers,
             loaders,
             tiles: per_part,
@@ -151,15 +163,16 @@ impl<'p> Mainloop<'p> {
     fn kernel(mut self) -> (Kernel, Vec<Operand>) {
         let (gemm, plan) = (self.gemm, self.plan);
         let loop_body = self.k_loop();
-        let store = match plan.store {
-            Store::Direct => self.store_direct(),
-            Store::Shared { stmatrix } => self.store_shared(stmatrix),
+        let store = match (plan.instruction.wmma(), plan.store) {
+            (Some(op), store) => self.store_wmma(op, store != Store::Direct),
+            (None, Store::Direct) => self.store_direct(),
+            (None, Store::Shared { stmatrix }) => self.store_shared(stmatrix),
         };
         let mut body = std::mem::take(&mut self.head);
         body.extend(loop_body);
         body.extend(store);
         let [m, n, _] = plan.tile;
-        let blocks = (gemm.m + m - 1) / m * ((gemm.n + n - 1) / n);
+        let blocks = gemm.batch * ((gemm.m + m - 1) / m) * ((gemm.n + n - 1) / n);
         let (name, notes) = title(gemm, plan.split_k > 1, plan.describe());
         let kernel = Kernel {
             name,
@@ -187,7 +200,34 @@ impl<'p> Mainloop<'p> {
 
     /// Copies one operand's tile.
     fn fill_one(&self, side: usize, stage: Index, number: &Index, guard: bool) -> Vec<Stmt> {
-        self.fillers[side].fill(&self.at(stage), number, guard)
+        let filler = &self.fillers[side];
+        match self.through_registers() {
+            true => [filler.fetch(number, guard), filler.deposit(&self.at(stage))].concat(),
+            false => filler.fill(&self.at(stage), number, guard),
+        }
+    }
+
+    /// Begins to copy one operand's tile.
+    fn begin_one(&self, side: usize, stage: Index, number: &Index, guard: bool) -> Vec<Stmt> {
+        match self.through_registers() {
+            true => self.fillers[side].fetch(number, guard),
+            false => self.fill_one(side, stage, number, guard),
+        }
+    }
+
+    /// Whether tiles wait in registers on their way to the ring.
+    fn through_registers(&self) -> bool {
+        self.plan.instruction.wmma().is_some()
+    }
+
+    /// The end of a tile's copies, where they are asynchronous.
+    fn committed(&self) -> Option<Stmt> {
+        (!self.through_registers()).then_some(Stmt::AsyncCommit)
+    }
+
+    /// What stands before the barrier after which the next tile is read.
+    fn landed(&self) -> Option<Stmt> {
+        (!self.through_registers()).then(|| Stmt::AsyncWait(self.under_way()))
     }
 
     /// Loads the fragments of those operands that have so many sets.
@@ -218,16 +258,19 @@ impl<'p> Mainloop<'p> {
         let sum_type = self.gemm.accumulator();
         let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
         let (sums, count) = (self.sums, self.plan.warp[0] * self.plan.warp[1] / 32);
-        let mut body = self
-            .builder
-            .repeat("i", (0, count), Unroll::Full, |_, i| vec![Stmt::Store { array: sums, index: i, value: zero }]);
+        let zeros = |at: Index| match self.plan.instruction.wmma() {
+            Some(op) => Stmt::Warp(WarpOp::Wmma(WmmaOp::Zero { op, d: (sums, mul(at, op.sums().into())) })),
+            None => Stmt::Store { array: sums, index: at, value: zero },
+        };
+        let count = self.plan.instruction.wmma().map_or(count, |op| count / i64::from(op.sums()));
+        let mut body = self.builder.repeat("i", (0, count), Unroll::Full, |_, i| vec![zeros(i)]);
         for stage in 0..ahead {
             if stage < tiles {
                 body.extend(self.fill(c(stage), &c(stage), guard_all || guard_last && stage == tiles - 1));
             }
-            body.push(Stmt::AsyncCommit);
+            body.extend(self.committed());
         }
-        body.push(Stmt::AsyncWait(self.under_way()));
+        body.extend(self.landed());
         body.push(Stmt::Barrier);
         body.extend(self.fragments(c(0), 0, &c(0), 2));
         let whole = (tiles - ahead - i64::from(guard_last && !guard_all)).max(0) / round;
@@ -262,14 +305,11 @@ impl<'p> Mainloop<'p> {
         let number = Index::Var(rest);
         let loads = (tiles - ahead > first).then_some(guard_all || guard_last);
         let code = self.tile(&number, &add(number.clone(), c(ahead)), loads, Some(tiles));
-        body.push(Stmt::For {
-            var: rest,
-            name: "tile".into(),
-            start: c(first),
-            extent: c(tiles - first),
-            unroll: Unroll::Full,
-            body: code,
-        });
+        // Unrolled, the compiler moves loads of several of these tiles up to the first, and runs out of registers. Sets of
+        // fragments are constants only there where a tile's steps are odd.
+        let unroll = if steps % 2 == 0 || self.loaders.iter().all(|l| l.sets == 1) { Unroll::No } else { Unroll::Full };
+        let (start, extent) = (c(first), c(tiles - first));
+        body.push(Stmt::For { var: rest, name: "tile".into(), start, extent, unroll, body: code });
         body
     }
 
@@ -290,13 +330,13 @@ impl<'p> Mainloop<'p> {
             let mut list = Vec::new();
             if let Some(guard) = guard {
                 let sides = (0..2).filter(|side| begins[*side] == step);
-                let copies: Vec<Stmt> = sides.flat_map(|s| this.fill_one(s, stage(stages - 1), next, guard)).collect();
+                let copies: Vec<Stmt> = sides.flat_map(|s| this.begin_one(s, stage(stages - 1), next, guard)).collect();
                 if !copies.is_empty() {
                     list = guarded(last.map_or(Cond::True, |tiles| Cond::Lt(next.clone(), c(tiles))), copies);
                 }
             }
             if begins.iter().max() == Some(&step) {
-                list.push(Stmt::AsyncCommit);
+                list.extend(this.committed());
             }
             list
         };
@@ -309,7 +349,11 @@ impl<'p> Mainloop<'p> {
             }
             let next_fragments = if is_last {
                 // The next tile must have landed before its first fragments are read.
-                let mut list = vec![Stmt::AsyncWait(self.under_way()), Stmt::Barrier];
+                let mut list: Vec<Stmt> = self.landed().into_iter().collect();
+                if guard.is_some() {
+                    list.extend(self.fillers.iter().flat_map(|f| f.deposit(&self.at(stage(stages - 1)))));
+                }
+                list.push(Stmt::Barrier);
                 list.extend(self.fragments(stage(1), 0, &set(steps), 2));
                 guarded(last.map_or(Cond::True, |tiles| Cond::Lt(number.clone(), c(tiles - 1))), list)
             } else {
@@ -331,8 +375,12 @@ impl<'p> Mainloop<'p> {
 
     fn multiply(&mut self, set: &Index) -> Vec<Stmt> {
         let (op, sums) = (self.plan.instruction, self.sums);
+        let across = [self.gemm.a_transposed, !self.gemm.b_transposed];
         let [a, b] = [&self.loaders[0], &self.loaders[1]].map(|l| (l.fragments, l.blocks, l.block_len(), l.set(set)));
-        let columns = 2 * b.1;
+        // Two instructions' columns of B make a block on mma.sync.
+        let [rows, wide] = op.d_extents();
+        let (parts, len) = (op.block()[1] / wide, rows * wide / 32);
+        let columns = parts * b.1;
         let at = |(array, blocks, len, set): &(ArrayId, i64, i64, Index), i: Index, part: i64| {
             (*array, add(mul(set.clone(), blocks * len), mul(i, len / part)))
         };
@@ -340,8 +388,12 @@ impl<'p> Mainloop<'p> {
         let (outer, inner) = if by_columns { (columns, a.1) } else { (a.1, columns) };
         let multiply = |i: Index, j: Index| {
             let (row, column) = if by_columns { (j, i) } else { (i, j) };
-            let d = (sums, add(mul(row.clone(), 4 * columns), mul(column.clone(), 4)));
-            Stmt::Warp(WarpOp::Mma { op, d, a: at(&a, row, 1), b: at(&b, column, 2) })
+            let d = (sums, add(mul(row.clone(), len * columns), mul(column.clone(), len)));
+            let (a, b) = (at(&a, row, 1), at(&b, column, parts));
+            Stmt::Warp(match op.wmma() {
+                Some(op) => WarpOp::Wmma(WmmaOp::Multiply { op, d, a, b, across }),
+                None => WarpOp::Mma { op, d, a, b },
+            })
         };
         let order = self.plan.order;
         if order.serpentine || order.pairs {

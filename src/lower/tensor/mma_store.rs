@@ -28,14 +28,19 @@ impl Mainloop<'_> {
     }
 
     fn value(&self, (i, j): (&Index, i64), e: i64, row: &Index, column: &Index) -> Value {
-        epilogue::value(self.gemm, &self.params, self.plan.split_k > 1, self.sum(i, j, e), row, column)
+        let place = self.place(row, column);
+        epilogue::value(self.gemm, &self.params, self.plan.split_k > 1, self.sum(i, j, e), [row, column, &place])
+    }
+
+    /// Index in memory of a result, or of its partial sum.
+    pub(super) fn place(&self, row: &Index, column: &Index) -> Index {
+        result(self.gemm, &first_result(self.gemm, &self.part, &self.batch), row, column)
     }
 
     pub(super) fn store_direct(&mut self) -> Vec<Stmt> {
         let (gemm, plan) = (self.gemm, self.plan);
-        let split = plan.split_k > 1;
         let dtype = self.builder.arrays[self.params.out.0 as usize].dtype;
-        let paired = gemm.n % 2 == 0 && !is_interleaved(plan.instruction, !gemm.b_transposed);
+        let paired = !gemm.c_transposed && gemm.n % 2 == 0 && !is_interleaved(plan.instruction, !gemm.b_transposed);
         let packed = dtype.bytes() == 2;
         let pair = if !paired {
             None
@@ -44,7 +49,6 @@ impl Mainloop<'_> {
         } else {
             Some(self.builder.array("pair", dtype, 2, Space::Register, 16))
         };
-        let base = if split { mul(self.part.clone(), gemm.m * gemm.n) } else { c(0) };
         let (blocks, columns) = (plan.warp[0] / 16, plan.warp[1] / 8);
         let (over_m, over_n) = (gemm.m % plan.tile[0] != 0, gemm.n % plan.tile[1] != 0);
         let var = self.builder.fresh();
@@ -59,7 +63,7 @@ impl Mainloop<'_> {
                 let e = 2 * half;
                 let (_, column) = self.sum_place((&i, j), e);
                 let column = self.builder.bind(&mut one, "column", add(self.n0.clone(), column));
-                let place = add(base.clone(), add(mul(row.clone(), gemm.n), column.clone()));
+                let place = self.place(&row, &column);
                 if let Some(pair) = pair {
                     let low = self.value((&i, j), e, &row, &column);
                     let high = self.value((&i, j), e + 1, &row, &add(column.clone(), c(1)));
@@ -84,7 +88,7 @@ impl Mainloop<'_> {
                     };
                     if clamped && packed {
                         // The values cannot be computed outside: they read what is not there.
-                        let stores = [low_high(gemm, &self.params, self, (&i, j), e, &row, &column)].concat();
+                        let stores = low_high(self, (&i, j), e, &row, &column);
                         one.extend(guarded(cond, stores));
                     } else if packed {
                         one.append(&mut then);
@@ -97,7 +101,7 @@ impl Mainloop<'_> {
                     for odd in 0..2 {
                         let (_, at) = self.sum_place((&i, j), e + odd);
                         let at = add(self.n0.clone(), at);
-                        let place = add(base.clone(), add(mul(row.clone(), gemm.n), at.clone()));
+                        let place = self.place(&row, &at);
                         let value = self.value((&i, j), e + odd, &row, &at);
                         let store = Stmt::Store { array: self.params.out, index: place, value };
                         let cond = both(less(over_m, &row, gemm.m), less(over_n, &at, gemm.n));
@@ -114,41 +118,43 @@ impl Mainloop<'_> {
         vec![Stmt::For { var, name: "i".into(), start: c(0), extent: c(blocks), unroll: Unroll::Full, body }]
     }
 
-    /// Into the ring, swizzled, and out again by rows.
+    /// Into the ring, swizzled, and out again by rows of memory, which are C's rows or its columns.
     pub(super) fn store_shared(&mut self, stmatrix: bool) -> Vec<Stmt> {
         let (gemm, plan) = (self.gemm, self.plan);
         let [m, n, _] = plan.tile;
         let tile = Tile {
             array: self.ring,
             offset: 0,
-            rows: m,
-            columns: n,
+            rows: if gemm.c_transposed { n } else { m },
+            columns: if gemm.c_transposed { m } else { n },
             dtype: gemm.output,
             layout: TileLayout::Xor(8),
             turn: Turn::Rows,
         };
-        let words = self.builder.array("words", gemm.output, 8, Space::Fragment, 16);
+        // Neighbours in a column are not packed.
+        let packed = stmatrix || !gemm.c_transposed;
+        let words = packed.then(|| self.builder.array("words", gemm.output, 8, Space::Fragment, 16));
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
         let mut head = Vec::new();
         let mut body = vec![Stmt::AsyncWait(0), Stmt::Barrier];
         let mut bases: Vec<(i64, i64, Index)> = Vec::new();
         let lane = self.lane.clone();
+        let value_of = |this: &Self, i: i64, block: i64, e: i64| {
+            let (row, column) = this.sum_place((&c(i), block), e);
+            let (row, column) = (add(this.m0.clone(), row), add(this.n0.clone(), column));
+            // Beyond the edge something that exists is read.
+            let least = |over: bool, at: Index, most: i64| match over {
+                true => Index::Min(Box::new(at), Box::new(c(most))),
+                false => at,
+            };
+            let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
+            this.value((&c(i), block), e, &row, &column)
+        };
         for i in 0..plan.warp[0] / 16 {
             for j in (0..plan.warp[1] / 8).step_by(2) {
-                for word in 0..4 {
+                for (words, word) in words.into_iter().flat_map(|words| (0..4).map(move |word| (words, word))) {
                     let (block, half) = (j + word / 2, word % 2);
-                    let value = |e: i64| {
-                        let (row, column) = self.sum_place((&c(i), block), e);
-                        let (row, column) = (add(self.m0.clone(), row), add(self.n0.clone(), column));
-                        // Beyond the edge something that exists is read.
-                        let least = |over: bool, at: Index, most: i64| match over {
-                            true => Index::Min(Box::new(at), Box::new(c(most))),
-                            false => at,
-                        };
-                        let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
-                        uncast(self.value((&c(i), block), e, &row, &column))
-                    };
-                    let (low, high) = (value(2 * half), value(2 * half + 1));
+                    let [low, high] = [0, 1].map(|odd| uncast(value_of(self, i, block, 2 * half + odd)));
                     body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
                 }
                 let mut at = |builder: &mut Builder, variant: i64, place: &Place| {
@@ -162,37 +168,59 @@ impl Mainloop<'_> {
                     add(base, c(constant))
                 };
                 let chunk = div(self.warp_n.clone(), 8);
-                if stmatrix {
-                    let row = add(self.warp_m.clone(), rem(lane.clone(), 16));
-                    let chunk = add(chunk, div(lane.clone(), 16));
-                    let place = Place { row, chunk, within: c(0), rows: 16 * i, chunks: j };
-                    let dst_index = at(&mut self.builder, 0, &place);
-                    let (dst, src) = (self.ring, words);
-                    let store =
-                        WarpOp::StoreMatrix { dst, dst_index, src, src_index: c(0), count: 4, transposed: false };
-                    body.push(Stmt::Warp(store));
-                } else {
-                    for word in 0..4 {
-                        let row = add(self.warp_m.clone(), div(lane.clone(), 4));
-                        let within = mul(rem(lane.clone(), 4), 2);
-                        let rows = 16 * i + 8 * (word % 2);
-                        let place = Place { row, chunk: chunk.clone(), within, rows, chunks: j + word / 2 };
+                match words {
+                    Some(words) if stmatrix => {
+                        let transposed = gemm.c_transposed;
+                        let place = if transposed {
+                            // Matrices one after the other: rows 0 to 7, 8 to 15 of the first eight columns, then of the others.
+                            let row =
+                                add(self.warp_n.clone(), add(rem(lane.clone(), 8), mul(div(lane.clone(), 16), 8)));
+                            let chunk = add(div(self.warp_m.clone(), 8), rem(div(lane.clone(), 8), 2));
+                            Place { row, chunk, within: c(0), rows: 8 * j, chunks: 2 * i }
+                        } else {
+                            let row = add(self.warp_m.clone(), rem(lane.clone(), 16));
+                            let chunk = add(chunk, div(lane.clone(), 16));
+                            Place { row, chunk, within: c(0), rows: 16 * i, chunks: j }
+                        };
                         let dst_index = at(&mut self.builder, 0, &place);
-                        body.push(Stmt::Copy {
-                            dst: self.ring,
-                            dst_index,
-                            src: words,
-                            src_index: c(2 * word),
-                            width: 2,
-                            zero_unless: Cond::True,
-                        });
+                        let (dst, src) = (self.ring, words);
+                        let store = WarpOp::StoreMatrix { dst, dst_index, src, src_index: c(0), count: 4, transposed };
+                        body.push(Stmt::Warp(store));
+                    }
+                    Some(words) => {
+                        for word in 0..4 {
+                            let row = add(self.warp_m.clone(), div(lane.clone(), 4));
+                            let within = mul(rem(lane.clone(), 4), 2);
+                            let rows = 16 * i + 8 * (word % 2);
+                            let place = Place { row, chunk: chunk.clone(), within, rows, chunks: j + word / 2 };
+                            let dst_index = at(&mut self.builder, 0, &place);
+                            body.push(Stmt::Copy {
+                                dst: self.ring,
+                                dst_index,
+                                src: words,
+                                src_index: c(2 * word),
+                                width: 2,
+                                zero_unless: Cond::True,
+                            });
+                        }
+                    }
+                    None => {
+                        for (word, odd) in (0..4).flat_map(|word| [(word, 0), (word, 1)]) {
+                            let row = add(self.warp_n.clone(), add(mul(rem(lane.clone(), 4), 2), c(odd)));
+                            let (chunk, within) = (div(self.warp_m.clone(), 8), div(lane.clone(), 4));
+                            let (rows, chunks) = (8 * (j + word / 2), 2 * i + word % 2);
+                            let dst_index = at(&mut self.builder, odd, &Place { row, chunk, within, rows, chunks });
+                            let value = value_of(self, i, j + word / 2, 2 * (word % 2) + odd);
+                            body.push(Stmt::Store { array: self.ring, index: dst_index, value });
+                        }
                     }
                 }
             }
         }
         body.push(Stmt::Barrier);
         let row_out = self.builder.array("row_out", gemm.output, 8, Space::Fragment, 16);
-        let (per_row, total) = (n / 8, m * n / 8);
+        let (per_row, total) = (tile.columns / 8, m * n / 8);
+        let first = first_result(gemm, &self.part, &self.batch);
         let (threads, params, ring) = (self.threads, self.params.clone(), self.ring);
         let (m0, n0) = (self.m0.clone(), self.n0.clone());
         body.extend(self.builder.repeat("i", (0, (total + threads - 1) / threads), Unroll::Full, |builder, i| {
@@ -201,7 +229,11 @@ impl Mainloop<'_> {
             let (row, chunk) = (div(number.clone(), per_row), rem(number.clone(), per_row));
             let place = Place { row: row.clone(), chunk: chunk.clone(), within: c(0), rows: 0, chunks: 0 };
             let (_, from, _) = tile.address(&place);
-            let (row, column) = (add(m0.clone(), row), add(n0.clone(), mul(chunk, 8)));
+            let (row, column) = match gemm.c_transposed {
+                false => (row, mul(chunk, 8)),
+                true => (mul(chunk, 8), row),
+            };
+            let (row, column) = (add(m0.clone(), row), add(n0.clone(), column));
             let inside = both(less(over_m, &row, gemm.m), less(over_n, &column, gemm.n));
             let copy = |dst, dst_index, src, src_index| Stmt::Copy {
                 dst,
@@ -211,7 +243,7 @@ impl Mainloop<'_> {
                 width: 8,
                 zero_unless: Cond::True,
             };
-            let place = add(mul(row, gemm.n), column);
+            let place = result(gemm, &first, &row, &column);
             let code = vec![copy(row_out, c(0), ring, from), copy(params.out, place, row_out, c(0))];
             list.extend(guarded(both(less(total % threads != 0, &number, total), inside), code));
             list
@@ -222,20 +254,12 @@ impl Mainloop<'_> {
 }
 
 /// Two neighbouring results stored one by one.
-fn low_high(
-    gemm: &Gemm,
-    params: &Params,
-    main: &Mainloop,
-    block: (&Index, i64),
-    e: i64,
-    row: &Index,
-    column: &Index,
-) -> Vec<Stmt> {
+fn low_high(main: &Mainloop, block: (&Index, i64), e: i64, row: &Index, column: &Index) -> Vec<Stmt> {
     (0..2)
         .map(|odd| {
             let column = add(column.clone(), c(odd));
             let value = main.value(block, e + odd, row, &column);
-            Stmt::Store { array: params.out, index: add(mul(row.clone(), gemm.n), column), value }
+            Stmt::Store { array: main.params.out, index: main.place(row, &column), value }
         })
         .collect()
 }

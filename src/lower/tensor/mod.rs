@@ -1,6 +1,6 @@
 //! Matrix products on tensor cores: from a short description of a schedule to kernels.
 //!
-//! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later), [`WgmmaPlan`] how on `wgmma`
+//! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later) or `wmma`, [`WgmmaPlan`] how on `wgmma`
 //! (sm_90a); they and their legality are [`satune_ir::term::tensor`]'s. Both give a [`TensorModule`]: kernels to be launched in order, and the operands that each takes.
 //! `docs/TENSOR.md` describes the schedules.
 mod epilogue;
@@ -11,6 +11,7 @@ mod stream_k;
 mod tile;
 mod wgmma;
 mod wgmma_store;
+mod wmma_store;
 
 pub use crate::kernel::Mma;
 pub use satune_ir::term::tensor::{
@@ -42,7 +43,7 @@ pub enum Operand {
     B,
     /// Result.
     C,
-    /// One number per column of C, of C's type.
+    /// One number per column of C, of C's type; the same for each product.
     Bias,
     /// As C.
     Residual,
@@ -69,9 +70,12 @@ pub fn lower_wgmma(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, Tensor
 /// A kernel's name, and the lines at its head: what it computes, then its schedule.
 fn title(gemm: &Gemm, is_partial: bool, schedule: Vec<String>) -> (String, Vec<String>) {
     let letter = |t: bool| if t { 'T' } else { 'N' };
+    let gemm = gemm.oriented(false);
     let (a, b) = (letter(gemm.a_transposed), letter(gemm.b_transposed));
-    let Gemm { m, n, k, operand, output, .. } = gemm;
-    let product = format!("C ({m} x {n}, {output:?}) = A * B, k {k}, {operand:?}, {a}{b}");
+    let Gemm { batch, m, n, k, operand, output, .. } = *gemm;
+    let times = if batch == 1 { String::new() } else { format!("{batch} times ") };
+    let stored = if gemm.c_transposed { ", stored by columns" } else { "" };
+    let product = format!("{times}C ({m} x {n}, {output:?}{stored}) = A * B, k {k}, {operand:?}, {a}{b}");
     let name = if is_partial { format!("{}_partial", gemm.name) } else { gemm.name.clone() };
     (name, [vec![product], schedule].concat())
 }
@@ -133,11 +137,17 @@ impl Builder {
         }
     }
 
-    /// The operands' parameters: A, B, then what the epilogue reads, then C or the workspace.
+    /// The operands' parameters: the left factor, the right one, then what the epilogue reads, then C or the workspace.
     fn params(&mut self, gemm: &Gemm, split: i64) -> Params {
-        let a = self.array("A", gemm.operand, gemm.m * gemm.k, Space::Global, 16);
-        let b = self.array("B", gemm.operand, gemm.k * gemm.n, Space::Global, 16);
-        let mut operands = vec![Operand::A, Operand::B];
+        let mut factors = [(Operand::A, "A"), (Operand::B, "B")];
+        if gemm.swapped {
+            factors.reverse();
+        }
+        let [a, b] = [0, 1].map(|i| {
+            let elements = gemm.batch * gemm.k * [gemm.m, gemm.n][i];
+            self.array(factors[i].1, gemm.operand, elements, Space::Global, 16)
+        });
+        let mut operands = factors.map(|f| f.0).to_vec();
         let (mut bias, mut residual) = (None, None);
         if split == 1 {
             (bias, residual) = self.epilogue_params(gemm, &mut operands);
@@ -146,7 +156,7 @@ impl Builder {
             1 => ("C", gemm.output, Operand::C),
             _ => ("partial", gemm.accumulator(), Operand::Workspace),
         };
-        let out = self.array(name, dtype, gemm.m * gemm.n * split, Space::Global, 16);
+        let out = self.array(name, dtype, gemm.results() * split, Space::Global, 16);
         self.arrays[out.0 as usize].written = true;
         operands.push(last);
         Params { a, b, bias, residual, out, operands }
@@ -155,11 +165,12 @@ impl Builder {
     fn epilogue_params(&mut self, gemm: &Gemm, operands: &mut Vec<Operand>) -> (Option<ArrayId>, Option<ArrayId>) {
         let (mut bias, mut residual) = (None, None);
         if gemm.epilogue.bias {
-            bias = Some(self.array("bias", gemm.output, gemm.n, Space::Global, 16));
+            let length = if gemm.swapped { gemm.m } else { gemm.n };
+            bias = Some(self.array("bias", gemm.output, length, Space::Global, 16));
             operands.push(Operand::Bias);
         }
         if gemm.epilogue.residual.is_some() {
-            residual = Some(self.array("residual", gemm.output, gemm.m * gemm.n, Space::Global, 16));
+            residual = Some(self.array("residual", gemm.output, gemm.results(), Space::Global, 16));
             operands.push(Operand::Residual);
         }
         (bias, residual)
@@ -175,6 +186,28 @@ struct Params {
     residual: Option<ArrayId>,
     out: ArrayId,
     operands: Vec<Operand>,
+}
+
+/// Index in memory of a result, from that of its product's (or part's) first.
+fn result(gemm: &Gemm, first: &Index, row: &Index, column: &Index) -> Index {
+    let place = match gemm.c_transposed {
+        false => add(mul(row.clone(), gemm.n), column.clone()),
+        true => add(mul(column.clone(), gemm.m), row.clone()),
+    };
+    add(first.clone(), place)
+}
+
+/// Index of the first result of a product, of a part of k.
+fn first_result(gemm: &Gemm, part: &Index, batch: &Index) -> Index {
+    add(mul(part.clone(), gemm.results()), mul(batch.clone(), gemm.m * gemm.n))
+}
+
+/// (product, number of the tile within it) from a tile's number, where each has so many.
+fn product(gemm: &Gemm, number: Index, tiles: i64) -> (Index, Index) {
+    match gemm.batch {
+        1 => (c(0), number),
+        _ => (div(number.clone(), tiles), rem(number, tiles)),
+    }
 }
 
 /// (row, column) of a tile from its number, in the plan's order.

@@ -69,12 +69,14 @@ impl Pipeline<'_> {
             true => (from, b.bind(&mut body, "part", part)),
             false => (b.bind(&mut body, "step_of_tile", from), part),
         };
-        let (row, column) = place(&tile, self.tiles[0], self.tiles[1], self.plan.raster);
+        let (batch, number) = product(self.gemm, tile, self.tiles[0] * self.tiles[1]);
+        let batch = self.builder.bind(&mut body, "product", batch);
+        let (row, column) = place(&number, self.tiles[0], self.tiles[1], self.plan.raster);
         let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
         let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
         let piece = Some(Piece { done, from, extent });
         let (turn_index, own_turn) = (Index::Var(turn), Index::Var(turn));
-        body.extend(code(self, &Work { m0, n0, part, turn: turn_index, own_turn, piece }));
+        body.extend(code(self, &Work { m0, n0, part, batch, turn: turn_index, own_turn, piece }));
         let extent = minus(add(div(minus(end, c(1)), stream.steps), c(1)), first_tile);
         out.push(Stmt::For { var: turn, name: "turn".into(), start: c(0), extent, unroll: Unroll::No, body });
         out

@@ -1,6 +1,6 @@
 //! A tile in shared memory: where its elements are, and how the block fills it.
 use super::{add, c, div, less, mul, rem, thread, Builder, Cond, Index, LocalVar, Unroll};
-use crate::kernel::{ArrayId, Stmt};
+use crate::kernel::{ArrayId, Space, Stmt};
 use crate::lower::index::xor;
 use satune_ir::term::tensor::{CopyOrder, TileLayout, Turn};
 use satune_ir::DType;
@@ -40,6 +40,11 @@ impl Tile {
         16 / i64::from(self.dtype.bytes())
     }
 
+    /// Elements from one row to the next.
+    pub fn pitch(&self) -> i64 {
+        self.layout.pitch(self.columns, self.dtype)
+    }
+
     pub fn chunks(&self) -> i64 {
         self.columns / self.chunk()
     }
@@ -52,7 +57,7 @@ impl Tile {
     /// Rows after which the layout repeats.
     pub fn period(&self) -> i64 {
         match (self.layout, self.turn) {
-            (TileLayout::Plain, _) => 1,
+            (TileLayout::Plain | TileLayout::Padded, _) => 1,
             (_, Turn::Rows) => 8,
             (_, Turn::Quads) => 4,
             (_, Turn::Bytes) => 16,
@@ -74,7 +79,7 @@ impl Tile {
     fn stands(&self, row: &Index, chunk: Index) -> Index {
         let span = self.span();
         match self.layout {
-            TileLayout::Plain => chunk,
+            TileLayout::Plain | TileLayout::Padded => chunk,
             TileLayout::Xor(_) => xor(chunk, self.turned(row)),
             TileLayout::Rotate(_) if span == 1 => chunk,
             TileLayout::Rotate(_) if span == self.chunks() => rem(add(chunk, self.turned(row)), span),
@@ -91,16 +96,16 @@ impl Tile {
         let span = self.span();
         let key = place.chunks % span;
         let chunk = self.stands(&place.row, add(place.chunk.clone(), c(key)));
-        let row = mul(place.row.clone(), self.columns);
+        let row = mul(place.row.clone(), self.pitch());
         let base = add(add(row, mul(chunk, self.chunk())), place.within.clone());
-        (key, base, self.offset + place.rows * self.columns + (place.chunks - key) * self.chunk())
+        (key, base, self.offset + place.rows * self.pitch() + (place.chunks - key) * self.chunk())
     }
 
     /// The element at a row and column.
     fn element(&self, row: &Index, column: &Index) -> Index {
         let within = rem(column.clone(), self.chunk());
         let chunk = self.stands(row, div(column.clone(), self.chunk()));
-        add(add(add(mul(row.clone(), self.columns), mul(chunk, self.chunk())), within), c(self.offset))
+        add(add(add(mul(row.clone(), self.pitch()), mul(chunk, self.chunk())), within), c(self.offset))
     }
 }
 
@@ -115,6 +120,8 @@ pub(super) struct Filler {
     rolled: Option<(LocalVar, i64)>,
     /// Elements of global memory from one tile along k to the next.
     step: i64,
+    /// Registers in which a tile waits on its way.
+    waiting: Option<ArrayId>,
 }
 
 /// A copy of a thread: index in global memory at the first tile, index in the tile, position along k, whether it exists for
@@ -130,6 +137,8 @@ struct Copy {
 #[derive(Clone)]
 pub(super) struct Source {
     pub array: ArrayId,
+    /// The product's first element.
+    pub origin: Index,
     pub name: &'static str,
     /// Rows of the tile run along k.
     pub k_rows: bool,
@@ -145,6 +154,8 @@ pub(super) struct Source {
     pub order: CopyOrder,
     pub rolled: bool,
     pub prefetch: u32,
+    /// By way of registers, in which a tile waits.
+    pub through_registers: bool,
 }
 
 impl Source {
@@ -164,7 +175,12 @@ impl Filler {
         let count = (total + threads - 1) / threads;
         let step = source.tile_k * if source.k_rows { source.pitch() } else { 1 };
         let rolled = (source.rolled && count > 1).then(|| (builder.fresh(), count));
-        let mut filler = Filler { tile, source, threads, copies: Vec::new(), rolled, step };
+        let waiting = source.through_registers.then(|| {
+            let whole = source.width * i64::from(tile.dtype.bytes()) >= 4;
+            let space = if whole { Space::Fragment } else { Space::Register };
+            builder.array(&format!("{}_waiting", source.name), tile.dtype, count * source.width, space, 16)
+        });
+        let mut filler = Filler { tile, source, threads, copies: Vec::new(), rolled, step, waiting };
         if rolled.is_none() {
             filler.copies = filler.unrolled(builder, body, (total, count));
         }
@@ -191,6 +207,11 @@ impl Filler {
         (row, mul(column, width), number)
     }
 
+    /// Index in global memory of an element of the product's matrix.
+    fn of_product(&self, index: Index) -> Index {
+        add(self.source.origin.clone(), index)
+    }
+
     /// (index in global memory at the first tile, position along k) of a place. Beyond the edge something that exists is
     /// read; its results are not stored.
     fn global(&self, row: Index, column: Index) -> (Index, Index) {
@@ -202,11 +223,11 @@ impl Filler {
         if source.k_rows {
             let column = clamp(add(source.first.clone(), column), source.extent - source.width);
             let k = add(source.k_first.clone(), row);
-            (add(mul(k.clone(), source.pitch()), column), k)
+            (self.of_product(add(mul(k.clone(), source.pitch()), column)), k)
         } else {
             let row = clamp(add(source.first.clone(), row), source.extent - 1);
             let k = add(source.k_first.clone(), column);
-            (add(mul(row, source.pitch()), k.clone()), k)
+            (self.of_product(add(mul(row, source.pitch()), k.clone())), k)
         }
     }
 
@@ -299,11 +320,46 @@ impl Filler {
         vec![Stmt::For { var, name, start: c(0), extent: c(count), unroll: Unroll::No, body }]
     }
 
-    fn copy(&self, copy: &Copy, at: &Index, number: &Index, guard: bool) -> Vec<Stmt> {
+    /// Brings tile `number` along k to the registers in which it waits.
+    pub fn fetch(&self, number: &Index, guard: bool) -> Vec<Stmt> {
+        let Some(waiting) = self.waiting else { return Vec::new() };
+        let width = self.source.width;
+        let one = |(copy, i): (&Copy, i64)| {
+            let (src_index, zero_unless) = self.from(copy, number, guard);
+            let (src, dst_index) = (self.source.array, c(i * width));
+            let width = width as u32;
+            let fetch = Stmt::Copy { dst: waiting, dst_index, src, src_index, width, zero_unless };
+            super::guarded(copy.exists.clone(), vec![fetch])
+        };
+        self.copies.iter().zip(0..).flat_map(one).collect()
+    }
+
+    /// Stores the tile that waits in registers to the stage at `at`.
+    pub fn deposit(&self, at: &Index) -> Vec<Stmt> {
+        let Some(waiting) = self.waiting else { return Vec::new() };
+        let width = self.source.width;
+        let one = |(copy, i): (&Copy, i64)| {
+            let (dst, dst_index) = (self.tile.array, add(copy.to.clone(), at.clone()));
+            let (src_index, zero_unless) = (c(i * width), Cond::True);
+            let width = width as u32;
+            let deposit = Stmt::Copy { dst, dst_index, src: waiting, src_index, width, zero_unless };
+            super::guarded(copy.exists.clone(), vec![deposit])
+        };
+        self.copies.iter().zip(0..).flat_map(one).collect()
+    }
+
+    /// Where a copy of tile `number` reads, and what must hold for that.
+    fn from(&self, copy: &Copy, number: &Index, guard: bool) -> (Index, Cond) {
         let source = &self.source;
         let zero_unless = less(guard, &sum(copy.k.clone(), scaled(number, source.tile_k)), source.k);
+        (sum(copy.from.clone(), scaled(number, self.step)), zero_unless)
+    }
+
+    fn copy(&self, copy: &Copy, at: &Index, number: &Index, guard: bool) -> Vec<Stmt> {
+        let source = &self.source;
+        let (src_index, zero_unless) = self.from(copy, number, guard);
         let (dst, dst_index) = (self.tile.array, add(copy.to.clone(), at.clone()));
-        let (src, src_index) = (source.array, sum(copy.from.clone(), scaled(number, self.step)));
+        let src = source.array;
         let (width, prefetch) = (source.width as u32, source.prefetch);
         let statement = match self.is_async() {
             true => Stmt::AsyncCopy { dst, dst_index, src, src_index, width, prefetch, zero_unless },

@@ -12,6 +12,7 @@ use satune_ir::term::tensor::StreamK;
 
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
+    let gemm = &*gemm.oriented(plan.swapped);
     let (kernel, operands) = Pipeline::new(gemm, plan).kernel();
     let sums = plan.sums_of_result(gemm);
     Ok(mma::module(gemm, (sums, StreamK::of(plan, gemm).map(|s| (s, plan))), kernel, operands))
@@ -28,6 +29,8 @@ pub(super) struct Side {
     across: bool,
     /// Rows of A, columns of B.
     extent: i64,
+    /// Rows in memory from one product's matrix to the next.
+    rows_of_product: i64,
     /// Blocks of a cluster that share it.
     sharing: i64,
     /// Which of them this block is, and one bit for each, by their numbers in the cluster.
@@ -74,6 +77,8 @@ pub(super) struct Work {
     pub n0: Index,
     /// Part of k.
     pub part: Index,
+    /// Number of the product.
+    pub batch: Index,
     /// Its number among the block's, and among the role's.
     pub turn: Index,
     pub own_turn: Index,
@@ -148,14 +153,18 @@ impl<'p> Pipeline<'p> {
             tile: tile.map(|t| t as u32),
             swizzle: true,
         };
+        // The products' rows follow each other.
         let side = |array, across: bool, extent: i64, tile: i64, sharing: i64| match across {
-            true => map(array, [extent, gemm.k], [64, k / sharing]),
-            false => map(array, [gemm.k, extent], [k, tile / sharing]),
+            true => map(array, [extent, gemm.batch * gemm.k], [64, k / sharing]),
+            false => map(array, [gemm.k, gemm.batch * extent], [k, tile / sharing]),
         };
         let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
         let mut maps = vec![side(params.a, a_across, gemm.m, m, share_a), side(params.b, b_across, gemm.n, n, share_b)];
         if is_tma {
-            maps.push(map(params.out, [gemm.n, gemm.m], [64, 64]));
+            maps.push(match gemm.c_transposed {
+                false => map(params.out, [gemm.n, gemm.batch * gemm.m], [64, 64]),
+                true => map(params.out, [gemm.m, gemm.batch * gemm.n], [64, n]),
+            });
         }
         // Numbers in a cluster run along n first: A's sharers are neighbours.
         let rank = rem(Index::BlockIdx(Dim::X), plan.cluster_size().into());
@@ -169,8 +178,24 @@ impl<'p> Pipeline<'p> {
             params,
             maps,
             sides: [
-                Side { offset: 0, across: a_across, extent: m, sharing: share_a, member: column, mask: neighbours },
-                Side { offset: m * k, across: b_across, extent: n, sharing: share_b, member: row, mask: stacked },
+                Side {
+                    offset: 0,
+                    across: a_across,
+                    extent: m,
+                    rows_of_product: if a_across { gemm.k } else { gemm.m },
+                    sharing: share_a,
+                    member: column,
+                    mask: neighbours,
+                },
+                Side {
+                    offset: m * k,
+                    across: b_across,
+                    extent: n,
+                    rows_of_product: if b_across { gemm.k } else { gemm.n },
+                    sharing: share_b,
+                    member: row,
+                    mask: stacked,
+                },
             ],
             ring,
             staging,
@@ -273,12 +298,14 @@ impl<'p> Pipeline<'p> {
         let number = add(block.clone(), mul(turn.clone(), grid));
         let mut body = Vec::new();
         let number = self.builder.bind(&mut body, "tile", number);
-        let per_part = tiles[0] * tiles[1];
+        let per_part = self.gemm.batch * tiles[0] * tiles[1];
         let (part, number) = match self.plan.split_k {
             1 => (c(0), number),
             _ => (div(number.clone(), per_part), rem(number, per_part)),
         };
         let part = self.builder.bind(&mut body, "part", part);
+        let (batch, number) = product(self.gemm, number, tiles[0] * tiles[1]);
+        let batch = self.builder.bind(&mut body, "product", batch);
         let along = cluster[usize::from(raster.columns)];
         let raster = Raster { group: (raster.group + along - 1) / along, ..raster };
         let (row, column) = place(&number, tiles[0], tiles[1], raster);
@@ -287,7 +314,7 @@ impl<'p> Pipeline<'p> {
         let column = add(mul(column, cluster[1]), self.sides[0].member.clone());
         let m0 = self.builder.bind(&mut body, "m_tile", mul(row, self.plan.tile[0]));
         let n0 = self.builder.bind(&mut body, "n_tile", mul(column, self.plan.tile[1]));
-        body.extend(code(self, &Work { m0, n0, part, turn, own_turn, piece: None }));
+        body.extend(code(self, &Work { m0, n0, part, batch, turn, own_turn, piece: None }));
         if !is_loop {
             return body;
         }
@@ -356,6 +383,7 @@ impl<'p> Pipeline<'p> {
                         let across = add(first.clone(), piece.across);
                         let along = add(at_k.clone(), piece.along);
                         let (x, y) = if side.across { (across, along) } else { (along, across) };
+                        let y = add(mul(work.batch.clone(), side.rows_of_product), y);
                         list.push(GroupOp::LoadTile {
                             dst: this.ring,
                             dst_index: add(stage.clone(), piece.element),

@@ -7,14 +7,15 @@ use crate::kernel::{GroupOp, Value, WarpOp};
 use satune_ir::term::tensor::Turn;
 
 impl Pipeline<'_> {
-    /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows.
-    fn value(&self, (block, j, e): (i64, i64, i64), row: &Index, column: &Index) -> Value {
+    /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows, for a result (its row, column, place).
+    fn value(&self, (block, j, e): (i64, i64, i64), result: [&Index; 3]) -> Value {
         let sum = Value::Load(self.sums, c(block * self.plan.tile[1] / 2 + 4 * j + e));
-        epilogue::value(self.gemm, &self.params, self.plan.partial(), sum, row, column)
+        epilogue::value(self.gemm, &self.params, self.plan.partial(), sum, result)
     }
 
     pub(super) fn store(&mut self, number: &Index, member: &Index, work: &Work) -> Vec<Stmt> {
         let (m0, n0) = (&work.m0, &work.n0);
+        let first = first_result(self.gemm, &work.part, &work.batch);
         let (gemm, blocks) = (self.gemm, self.blocks());
         let [m, n, _] = self.plan.tile;
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
@@ -32,27 +33,34 @@ impl Pipeline<'_> {
         match self.staging {
             Some(staging) => {
                 let own = mul(number.clone(), blocks * 64 * n);
-                let row = add(warp_row, rem(lane.clone(), 16));
-                self.stage_tile(&mut body, staging, (&own, &row, &div(lane, 16)), (&row0, &column0));
-                self.send_tile(&mut body, staging, member, (&own, &first_row, n0));
+                // Where a lane's row of a matrix goes: row and chunk of the box.
+                let (row, chunk) = match gemm.c_transposed {
+                    false => (add(warp_row, rem(lane.clone(), 16)), div(lane, 16)),
+                    // Matrices one after the other: rows 0 to 7, 8 to 15 of the first eight columns, then of the others.
+                    true => (
+                        add(rem(lane.clone(), 8), mul(div(lane.clone(), 16), 8)),
+                        add(div(warp_row, 8), rem(div(lane, 8), 2)),
+                    ),
+                };
+                self.stage_tile(&mut body, staging, (&own, &row, &chunk), (&row0, &column0, &work.batch));
+                self.send_tile(&mut body, staging, member, (&own, &first_row, work));
             }
             None => {
-                let paired = gemm.n % 2 == 0;
+                let paired = !gemm.c_transposed && gemm.n % 2 == 0;
                 let dtype = self.builder.arrays[self.params.out.0 as usize].dtype;
-                let first_of_part = mul(work.part.clone(), gemm.m * gemm.n);
-                let pair = self.builder.array("pair", dtype, 2, Space::Register, 16);
+                let pair = paired.then(|| self.builder.array("pair", dtype, 2, Space::Register, 16));
                 for block in 0..blocks {
                     for half in 0..2 {
                         let row = add(row0.clone(), c(64 * block + 8 * half));
                         let mut stores = Vec::new();
                         for j in 0..n / 8 {
                             let column = add(column0.clone(), c(8 * j));
-                            let place = add(first_of_part.clone(), add(mul(row.clone(), gemm.n), column.clone()));
                             let next = add(column.clone(), c(1));
-                            let low = self.value((block, j, 2 * half), &row, &column);
-                            let high = self.value((block, j, 2 * half + 1), &row, &next);
-                            let (dst, one) = (self.params.out, c(1));
-                            if paired {
+                            let [place, place_of_next] = [&column, &next].map(|at| result(gemm, &first, &row, at));
+                            let low = self.value((block, j, 2 * half), [&row, &column, &place]);
+                            let high = self.value((block, j, 2 * half + 1), [&row, &next, &place_of_next]);
+                            let dst = self.params.out;
+                            if let Some(pair) = pair {
                                 let copy = Stmt::Copy {
                                     dst,
                                     dst_index: place,
@@ -63,14 +71,12 @@ impl Pipeline<'_> {
                                 };
                                 let list = vec![
                                     Stmt::Store { array: pair, index: c(0), value: low },
-                                    Stmt::Store { array: pair, index: one, value: high },
+                                    Stmt::Store { array: pair, index: c(1), value: high },
                                     copy,
                                 ];
                                 stores.extend(guarded(less(over_n, &column, gemm.n), list));
                             } else {
-                                for (at, index, value) in
-                                    [(&column, place.clone(), low), (&next, add(place, one), high)]
-                                {
+                                for (at, index, value) in [(&column, place, low), (&next, place_of_next, high)] {
                                     let store = Stmt::Store { array: dst, index, value };
                                     stores.extend(guarded(less(over_n, at, gemm.n), vec![store]));
                                 }
@@ -84,13 +90,14 @@ impl Pipeline<'_> {
         body
     }
 
-    /// The consumer's part of C into shared memory, in swizzled boxes of 64 x 64.
+    /// The consumer's part of C into shared memory, in swizzled boxes: of 64 x 64, or of all its columns by 64 rows where
+    /// memory has its columns as rows.
     fn stage_tile(
         &mut self,
         body: &mut Vec<Stmt>,
         staging: ArrayId,
         (own, lane_row, lane_chunk): (&Index, &Index, &Index),
-        (row0, column0): (&Index, &Index),
+        (row0, column0, batch): (&Index, &Index, &Index),
     ) {
         let (gemm, blocks) = (self.gemm, self.blocks());
         let [m, n, _] = self.plan.tile;
@@ -107,16 +114,19 @@ impl Pipeline<'_> {
         let tile = Tile {
             array: staging,
             offset: 0,
-            rows: 64,
+            rows: if gemm.c_transposed { n } else { 64 },
             columns: 64,
             dtype: gemm.output,
             layout: TileLayout::Xor(8),
             turn: Turn::Rows,
         };
+        let first = first_result(gemm, &c(0), batch);
         let mut bases: Vec<(i64, Index)> = Vec::new();
         for block in 0..blocks {
             for j in (0..n / 8).step_by(2) {
-                for word in 0..4 {
+                // The last eight columns of an odd number of them have no others beside them.
+                let count = if j + 1 < n / 8 { 4 } else { 2 };
+                for word in 0..i64::from(count) {
                     let (at, half) = (j + word / 2, word % 2);
                     let value = |odd: i64| {
                         let row = add(row0.clone(), c(64 * block + 8 * half));
@@ -127,13 +137,18 @@ impl Pipeline<'_> {
                             false => at,
                         };
                         let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
-                        uncast(self.value((block, at, 2 * half + odd), &row, &column))
+                        let place = result(gemm, &first, &row, &column);
+                        uncast(self.value((block, at, 2 * half + odd), [&row, &column, &place]))
                     };
                     let (low, high) = (value(0), value(1));
                     body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
                 }
                 let (row, chunk) = (lane_row.clone(), lane_chunk.clone());
-                let place = Place { row, chunk, within: c(0), rows: 0, chunks: j % 8 };
+                let (rows, chunks, of_box) = match gemm.c_transposed {
+                    false => (0, j % 8, (block * n / 64 + j / 8) * 4096),
+                    true => (8 * j, 0, block * 64 * n),
+                };
+                let place = Place { row, chunk, within: c(0), rows, chunks };
                 let (key, base, constant) = tile.address(&place);
                 let known = bases.iter().find(|(k, _)| *k == key).map(|(_, b)| b.clone());
                 let base = known.unwrap_or_else(|| {
@@ -141,14 +156,14 @@ impl Pipeline<'_> {
                     bases.push((key, base.clone()));
                     base
                 });
-                let dst_index = add(base, c(constant + (block * n / 64 + j / 8) * 4096));
+                let dst_index = add(base, c(constant + of_box));
                 body.push(Stmt::Warp(WarpOp::StoreMatrix {
                     dst: staging,
                     dst_index,
                     src: words,
                     src_index: c(0),
-                    count: 4,
-                    transposed: false,
+                    count,
+                    transposed: gemm.c_transposed,
                 }));
             }
         }
@@ -169,21 +184,25 @@ impl Pipeline<'_> {
         body: &mut Vec<Stmt>,
         staging: ArrayId,
         member: &Index,
-        (own, first_row, n0): (&Index, &Index, &Index),
+        (own, first_row, work): (&Index, &Index, &Work),
     ) {
-        let n = self.plan.tile[1];
+        let (gemm, n) = (self.gemm, self.plan.tile[1]);
         body.push(Stmt::Group(GroupOp::FenceAsync));
         body.push(self.meet(own));
         let mut list = Vec::new();
+        // Lines of all products follow each other.
+        let line = |at: Index, of_product: i64| add(mul(work.batch.clone(), of_product), at);
         for block in 0..self.blocks() {
-            for j in 0..n / 64 {
-                list.push(Stmt::Group(GroupOp::StoreTile {
-                    map: 2,
-                    x: add(n0.clone(), c(64 * j)),
-                    y: add(first_row.clone(), c(64 * block)),
-                    src: staging,
-                    src_index: add(own.clone(), c((block * n / 64 + j) * 4096)),
-                }));
+            let row = add(first_row.clone(), c(64 * block));
+            let boxes: Vec<_> = match gemm.c_transposed {
+                false => (0..n / 64)
+                    .map(|j| (add(work.n0.clone(), c(64 * j)), line(row.clone(), gemm.m), (block * n / 64 + j) * 4096))
+                    .collect(),
+                true => vec![(row, line(work.n0.clone(), gemm.n), block * 64 * n)],
+            };
+            for (x, y, from) in boxes {
+                let (map, src, src_index) = (2, staging, add(own.clone(), c(from)));
+                list.push(Stmt::Group(GroupOp::StoreTile { map, x, y, src, src_index }));
             }
         }
         list.push(Stmt::Group(GroupOp::StoreCommit));

@@ -29,6 +29,7 @@ impl Runner<'_> {
                 self.here().matrix += warps.len() as u64;
                 warps.iter().try_for_each(|w| self.mma(*op, d, a, b, w * 32))
             }
+            WarpOp::Wmma(op) => self.wmma_op(op, &warps),
             WarpOp::Permute { dst, low, high, selector } => {
                 if [dst, low, high].iter().any(|x| self.kernel.array(x.0).dtype.bytes() != 1) {
                     return Err(self.machine("bytes of a type that is wider are permuted".into()));
@@ -200,7 +201,7 @@ impl Runner<'_> {
         first: usize,
     ) -> Result<(), Fault> {
         let types = [(d.0, op.accumulator()), (a.0, op.operand()), (b.0, op.operand())];
-        if types.iter().any(|(array, dtype)| self.kernel.array(*array).dtype != *dtype) {
+        if op.wmma().is_some() || types.iter().any(|(array, dtype)| self.kernel.array(*array).dtype != *dtype) {
             return Err(self.machine("mma with operands of other types".into()));
         }
         let k = op.k() as usize;

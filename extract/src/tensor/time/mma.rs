@@ -1,6 +1,7 @@
-//! The time of a block on `mma.sync`.
-use super::{Facts, Inner, Share};
+//! The time of a block whose warps use `mma.sync` or `wmma`.
+use super::{Counted, Facts, Inner, Share};
 use crate::cost::Infeasible;
+use crate::tensor::of_product;
 use crate::tensor::work::{Block, Operand};
 use crate::time::norm;
 use crate::Descriptor;
@@ -15,6 +16,9 @@ const MMA_OVERHEAD: f64 = 16.0;
 const OPERAND_CHANGE: f64 = 0.02;
 /// Instructions of a warp per tile of a loop that is not unrolled by the ring's length: the stage's place (estimate).
 const ROLLED_RING: f64 = 12.0;
+
+/// Machine instructions of a `wmma`: four HMMA on sm_75 (machine code).
+const WMMA_PARTS: f64 = 4.0;
 
 /// The operands of a plan.
 pub(in crate::tensor) fn places(plan: &TensorPlan) -> [Operand; 2] {
@@ -41,15 +45,20 @@ pub(super) fn inner(
     plan: &TensorPlan,
     gemm: &Gemm,
     gpu: &Descriptor,
-    counts: &Block,
+    counted: &Counted,
     tensor: f64,
 ) -> Result<Inner, Infeasible> {
-    let [a, b] = places(plan);
-    let share = Share::of(&a, gemm, &plan.operands[0]).plus(&Share::of(&b, gemm, &plan.operands[1]));
-    with_share(plan, gemm, gpu, (counts, tensor), &share, loop_issue(plan, counts.tile.matrix))
+    let in_loop = loop_issue(plan, counted.block.tile.matrix);
+    with_share(plan, gemm, gpu, (&counted.block, tensor), &counted.share, in_loop)
 }
 
-/// A plan on `mma.sync`, whose operands' ways are given by what they add, and its loop by its instructions; of `counts`
+/// What both operands' ways add to a tile along k.
+pub(super) fn share(plan: &TensorPlan, gemm: &Gemm) -> Share {
+    let [a, b] = places(plan);
+    Share::of(&a, gemm, &plan.operands[0]).plus(&Share::of(&b, gemm, &plan.operands[1]))
+}
+
+/// A plan whose operands' ways are given by what they add, and its loop by its instructions; of `counts`
 /// what is stored at the end, the multiplications and barriers are read.
 pub(in crate::tensor) fn with_share(
     plan: &TensorPlan,
@@ -59,32 +68,35 @@ pub(in crate::tensor) fn with_share(
     share: &Share,
     in_loop: f64,
 ) -> Result<Inner, Infeasible> {
-    if !gpu.cp_async {
+    let op = plan.instruction;
+    if !gpu.cp_async && op.wmma().is_none() {
         return Err(Infeasible::CpAsync { arch: gpu.arch.clone() });
     }
     let threads = plan.threads();
     let warps = (threads / 32) as f64;
     let sets = mma_conditions::sets(&plan.operands);
-    let mut registers = mma_conditions::registers(plan.warp, share.registers);
+    let mut registers = mma_conditions::registers(op, plan.warp, share.registers);
     registers = (registers + 7) / 8 * 8;
     let left = i64::from(gpu.registers_per_sm) / (threads * i64::from(plan.min_blocks.unwrap_or(1).max(1))) / 8 * 8;
     let most = left.min(255);
     if registers > most {
         return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
     }
-    let issued = counts.tile.matrix + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
+    let parts_of_one = if op.wmma().is_some() { WMMA_PARTS } else { 1.0 };
+    let issued =
+        counts.tile.matrix * parts_of_one + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
     let issue = issued / 4.0 / gpu.issue_efficiency;
     let parts = [tensor, issue, share.shared];
     let step = norm(&parts, gpu.overlap_exponent);
     // A warp alone has a quarter of the multiprocessor's tensor cores; at the barrier it waits for its first fragments,
     // and at every step for those that have one set.
-    let steps = (plan.tile[2] / i64::from(plan.instruction.k())) as f64;
+    let steps = (plan.tile[2] / i64::from(op.k())) as f64;
     let single = if sets == [2, 2] { 0.0 } else { steps };
     let chain = tensor * 4.0 / warps + (2.0 + single) * gpu.latency_shared;
     let ahead = f64::from(plan.stages - 1) - f64::from(plan.slack) - share.late;
     let waits = gpu.latency_dram / ahead.max(0.5);
     let facts = Facts {
-        tile: plan.tile,
+        tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,
         threads,
         registers,
@@ -101,11 +113,13 @@ pub(in crate::tensor) fn with_share(
     Inner::of_block(&facts, gemm, gpu)
 }
 
-/// Clocks of the tensor cores per tile along k.
+/// Clocks of the tensor cores per tile along k, where they have the instruction.
 pub(in crate::tensor) fn tensor_clocks(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor) -> Option<f64> {
     let rates = gpu.tensor?;
     let [m, n, k] = plan.tile;
-    Some((2 * m * n * k) as f64 / (rates.of(gemm.operand) * rates.mma_share))
+    let (rate, op) = (rates.of(gemm.operand) * rates.share(plan.instruction), plan.instruction.wmma());
+    let has = rate > 0.0 && op.is_none_or(|op| op.needs() <= gpu.arch_number());
+    has.then(|| (2 * m * n * k) as f64 / rate)
 }
 
 /// Of a warp's instructions, the share that has neither operand from the one before: one at each turn of the inner loop,
@@ -118,6 +132,7 @@ fn changes(plan: &TensorPlan) -> f64 {
         // Two share one; then both change.
         return 0.5;
     }
-    let inner = if plan.order.columns { plan.warp[0] / 16 } else { plan.warp[1] / 8 };
+    let [m, n] = plan.instruction.d_extents();
+    let inner = if plan.order.columns { plan.warp[0] / m } else { plan.warp[1] / n };
     1.0 / inner.max(1) as f64
 }

@@ -6,6 +6,9 @@ use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, OperandPlan};
 /// Instructions per copy of a loop beyond the copy: its address in either memory, its condition (estimate).
 const ROLLED_COPY: f64 = 8.0;
 
+/// Machine instructions of a load of a fragment of `wmma`: two LDSM (machine code of sm_75).
+pub(in crate::tensor) const WMMA_LOADS: f64 = 2.0;
+
 /// What an operand's way adds to a tile along k, and takes of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::tensor) struct Share {
@@ -33,16 +36,24 @@ impl Share {
         let bytes_across = place.op == Mma::S8 && mma_conditions::rows_along_k(gemm, place.side);
         let permuted = if bytes_across { 4.0 * loads.matrix_moves } else { 0.0 };
         let started = copies.async_copies + copies.global_loads + copies.shared_stores;
+        let moves = loads.matrix_moves * if place.op.wmma().is_some() { WMMA_LOADS } else { 1.0 };
         // A loop computes each address, and itself.
         let loops = if plan.rolled { ROLLED_COPY * (copies.async_copies + copies.global_loads) } else { 0.0 };
         let steps = (place.k / i64::from(place.op.k())).max(1) as f64;
         // Shared memory has nothing to do meanwhile where one set of fragments is waited for.
         Share {
-            issued: loads.matrix_moves + permuted + loads.shared_loads + started + loops,
+            issued: moves + permuted + loads.shared_loads + started + loops,
             shared: loads.shared_load_wavefronts + copies.shared_store_wavefronts,
             l2_bytes: copies.l2_sectors * 32.0,
             late: f64::from(plan.step) / steps / 2.0,
-            registers: mma_conditions::copy_registers(gemm, place.side, [place.extent, place.k], place.threads, plan),
+            registers: mma_conditions::copy_registers(
+                gemm,
+                place.side,
+                place.op,
+                [place.extent, place.k],
+                place.threads,
+                plan,
+            ),
         }
     }
 

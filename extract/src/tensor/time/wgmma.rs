@@ -1,6 +1,7 @@
 //! The time of a block on `wgmma`.
 use super::{Facts, Inner, Walk, DRAIN};
 use crate::cost::Infeasible;
+use crate::tensor::of_product;
 use crate::tensor::work::Block;
 use crate::time::norm;
 use crate::Descriptor;
@@ -48,7 +49,7 @@ pub(super) fn inner(
     let signal = if plan.cluster_size() > 1 { CLUSTER_SIGNAL } else { 0.0 };
     let waits = (gpu.latency_dram + signal) / ahead.max(0.5);
     let facts = Facts {
-        tile: plan.tile,
+        tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,
         threads,
         registers,

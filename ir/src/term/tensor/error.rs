@@ -7,6 +7,9 @@ pub enum TensorError {
     /// A size that is not positive, or beyond 2^31.
     #[error("{0} is {1}; sizes are 1 to 2^31 - 1")]
     Size(&'static str, i64),
+    /// A matrix that no memory holds.
+    #[error("{0} has more than 2^48 elements in all batches")]
+    Elements(&'static str),
     /// The instruction does not take these operands.
     #[error("{instruction} does not multiply {operand:?}")]
     OperandType {
@@ -59,9 +62,11 @@ pub enum TensorError {
     /// The way through shared memory is not open.
     #[error("C cannot be stored by way of shared memory: {0}")]
     Store(&'static str),
-    /// `wgmma` reads other types than 16-bit ones along k only.
-    #[error("wgmma reads {operand:?} only along k: {side} is stored across it")]
+    /// Types that are read along k only.
+    #[error("{instruction} reads {operand:?} only along k: {side} is stored across it")]
     Order {
+        /// Instruction.
+        instruction: &'static str,
         /// Operand type.
         operand: DType,
         /// A or B.

@@ -1,14 +1,17 @@
 //! What is computed.
 use super::TensorError;
-use crate::term::{Axis, Contraction};
+use crate::term::{Axis, Contraction, OperandInfo};
 use crate::DType;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
-/// C = epilogue(A * B), all row-major without gaps.
+/// C = epilogue(A * B), or a batch of such products; all without gaps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gemm {
     /// Name of the main kernel.
     pub name: String,
+    /// Products; the matrices of one follow those of the one before.
+    pub batch: i64,
     /// Rows of C.
     pub m: i64,
     /// Columns of C.
@@ -23,6 +26,11 @@ pub struct Gemm {
     pub a_transposed: bool,
     /// B is stored as n x k.
     pub b_transposed: bool,
+    /// C, and what is added to each result, are stored as n x m.
+    pub c_transposed: bool,
+    /// This is the transposed form `C^T = B^T A^T` of a product: A is its B, B its A, and a number per column of its result
+    /// is one per row of C.
+    pub swapped: bool,
     /// What is done with the sums.
     pub epilogue: Epilogue,
 }
@@ -32,7 +40,7 @@ pub struct Gemm {
 pub struct Epilogue {
     /// Factor of the sums.
     pub alpha: f64,
-    /// Whether one number per column is added.
+    /// Whether one number per column is added; per row, where the product is [`Gemm::swapped`].
     pub bias: bool,
     /// Function.
     pub activation: Activation,
@@ -68,43 +76,102 @@ impl Gemm {
     /// `alpha = 1` and nothing else, f32 sums rounded to the output's type.
     pub fn plain(name: &str, [m, n, k]: [i64; 3], operand: DType, output: DType, layout: &str) -> Gemm {
         let (a_transposed, b_transposed) = (layout.starts_with('T'), layout.ends_with('T'));
-        let epilogue = Epilogue::default();
-        Gemm { name: name.into(), m, n, k, operand, output, a_transposed, b_transposed, epilogue }
+        Gemm {
+            name: name.into(),
+            batch: 1,
+            m,
+            n,
+            k,
+            operand,
+            output,
+            a_transposed,
+            b_transposed,
+            c_transposed: false,
+            swapped: false,
+            epilogue: Epilogue::default(),
+        }
+    }
+
+    /// The product as a plan sees it whose operands are swapped, or are not; what is so already stays as it is.
+    pub fn oriented(&self, swapped: bool) -> Cow<'_, Gemm> {
+        if self.swapped == swapped {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Gemm {
+            m: self.n,
+            n: self.m,
+            a_transposed: !self.b_transposed,
+            b_transposed: !self.a_transposed,
+            c_transposed: !self.c_transposed,
+            swapped,
+            ..self.clone()
+        })
+    }
+
+    /// Elements of C from one row in memory to the next.
+    pub fn c_pitch(&self) -> i64 {
+        if self.c_transposed {
+            self.m
+        } else {
+            self.n
+        }
+    }
+
+    /// Elements of C, of all products together.
+    pub fn results(&self) -> i64 {
+        self.batch * self.m * self.n
     }
 
     /// The matrix product that a contraction is.
     ///
     /// # Errors
-    /// Where it has further axes, operands of two types, a result stored by columns, or types that no instruction takes.
+    /// Where it is reduced over further axes, batch axes are not the outermost of all operands, operands have two types, or
+    /// types that no instruction takes.
     pub fn of(contraction: &Contraction) -> Result<Gemm, NotGemm> {
         let no = |reason: &str| Err(NotGemm(reason.into()));
         if contraction.gather.is_some() {
             return no("its operands are no matrices in memory, but gathered (a convolution)");
         }
-        if contraction.batch().count() > 0 || contraction.outer_reduce().count() > 0 {
-            return no("it has axes beside m, n and k");
+        if contraction.outer_reduce().count() > 0 {
+            return no("it is reduced over axes beside k");
         }
         if contraction.a.dtype != contraction.b.dtype {
             return no("its operands have different types");
         }
-        if contraction.c.dims != [Axis::M, Axis::N] {
-            return no("its result is stored by columns");
-        }
-        let a_transposed = match contraction.a.dims[..] {
-            [Axis::M, Axis::K] => false,
-            [Axis::K, Axis::M] => true,
-            _ => return no("A is no matrix"),
+        let batches: Vec<Axis> = contraction.batch().map(|(axis, _)| axis).collect();
+        // Whether a matrix is stored as columns x rows.
+        let stored = |operand: &OperandInfo, [row, column]: [Axis; 2]| -> Result<bool, NotGemm> {
+            match operand.dims.strip_prefix(&batches[..]) {
+                Some([first, last]) if [*first, *last] == [row, column] => Ok(false),
+                Some([first, last]) if [*first, *last] == [column, row] => Ok(true),
+                _ => Err(NotGemm(format!("`{}` is no matrix, or none per batch", operand.name))),
+            }
         };
-        let b_transposed = match contraction.b.dims[..] {
-            [Axis::K, Axis::N] => false,
-            [Axis::N, Axis::K] => true,
-            _ => return no("B is no matrix"),
-        };
+        let a_transposed = stored(&contraction.a, [Axis::M, Axis::K])?;
+        let b_transposed = stored(&contraction.b, [Axis::K, Axis::N])?;
+        let c_transposed = stored(&contraction.c, [Axis::M, Axis::N])?;
         let [m, n, k] = [Axis::M, Axis::N, Axis::K].map(|axis| contraction.extent(axis));
+        let extents = contraction.batch().map(|(_, info)| info.extent);
+        let Some(batch) = extents.fold(Some(1_i64), |all, extent| all?.checked_mul(extent)) else {
+            return no("it has too many products");
+        };
         let (operand, output) = (contraction.a.dtype, contraction.c.dtype);
         let epilogue = super::epilogue::recognized(contraction).map_err(NotGemm)?;
         let name = contraction.block_name.clone();
-        let gemm = Gemm { name, m, n, k, operand, output, a_transposed, b_transposed, epilogue };
+        let gemm = Gemm {
+            name,
+            batch,
+            m,
+            n,
+            k,
+            operand,
+            output,
+            a_transposed,
+            b_transposed,
+            c_transposed,
+            swapped: false,
+            epilogue,
+        };
         if !super::wgmma::multiplies(operand) {
             return no(&format!("no instruction multiplies {operand:?}"));
         }
@@ -131,9 +198,15 @@ impl Gemm {
 
     /// Sizes and the result's type.
     pub(super) fn check(&self) -> Result<(), TensorError> {
-        for (what, size) in [("m", self.m), ("n", self.n), ("k", self.k)] {
+        for (what, size) in [("batch", self.batch), ("m", self.m), ("n", self.n), ("k", self.k)] {
             if size < 1 || size > i64::from(i32::MAX) {
                 return Err(TensorError::Size(what, size));
+            }
+        }
+        // Two sizes fit 62 bits; the third must leave room for tiles and parts.
+        for (what, matrix) in [("A", self.m * self.k), ("B", self.k * self.n), ("C", self.m * self.n)] {
+            if matrix.checked_mul(self.batch).is_none_or(|all| all > 1 << 48) {
+                return Err(TensorError::Elements(what));
             }
         }
         let (accumulator, output) = (self.accumulator(), self.output);

@@ -1,8 +1,10 @@
-//! The instructions of `mma.sync`, and where lanes hold their operands.
+//! The matrix instructions of a warp; of `mma.sync`, where lanes hold their operands.
+use super::Wmma;
 use crate::DType;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
-/// `mma.sync`: D (16 x 8) = A (16 x k) * B (k x 8) + D, one warp, D in place.
+/// A matrix instruction of one warp, D in place. `mma.sync`: D (16 x 8) = A (16 x k) * B (k x 8) + D; for `wmma` see [`Wmma`].
 ///
 /// With `g = lane / 4` and `t = lane % 4`: word w of A holds row `g + 8 (w % 2)`, and `word` neighbouring k from
 /// `(t + 4 (w / 2)) * word`; word w of B holds column g and `word` neighbouring k from `(t + 4 w) * word`; D holds
@@ -17,12 +19,40 @@ pub enum Mma {
     Tf32,
     /// m16n8k32, s8 to s32.
     S8,
+    /// `wmma`.
+    Wmma(Wmma),
 }
 
 impl Mma {
     /// Extent along k.
     pub fn k(self) -> u32 {
-        self.word() * 8
+        self.wmma().map_or(self.word() * 8, |op| op.extents()[2])
+    }
+
+    /// Rows and columns that a warp's tile is made of: those of an instruction; of `mma.sync` two neighbours, whose
+    /// columns of B one load brings.
+    pub fn block(self) -> [i64; 2] {
+        self.wmma().map_or([16, 16], |op| [op.extents()[0].into(), op.extents()[1].into()])
+    }
+
+    /// Rows and columns of D.
+    pub fn d_extents(self) -> [i64; 2] {
+        self.wmma().map_or([16, 8], |_| self.block())
+    }
+
+    /// The instruction of `wmma` that it is.
+    pub fn wmma(self) -> Option<Wmma> {
+        match self {
+            Mma::Wmma(op) => Some(op),
+            _ => None,
+        }
+    }
+
+    /// Registers that a set of fragments takes for one row (A) and one column (B) of [`Mma::block`]s.
+    pub fn fragment_words(self) -> [i64; 2] {
+        use crate::term::Side::{A, B};
+        let words = |op: Wmma, side| i64::from(op.elements(side) / self.word());
+        self.wmma().map_or([4, 4], |op| [words(op, A), words(op, B)])
     }
 
     /// Elements of an operand in a 32-bit word.
@@ -37,6 +67,7 @@ impl Mma {
             Mma::Bf16 => DType::BF16,
             Mma::Tf32 => DType::F32,
             Mma::S8 => DType::I8,
+            Mma::Wmma(op) => op.operand,
         }
     }
 
@@ -44,24 +75,34 @@ impl Mma {
     pub fn accumulator(self) -> DType {
         match self {
             Mma::S8 => DType::I32,
+            Mma::Wmma(op) => op.accumulator(),
             _ => DType::F32,
         }
     }
 
-    /// (row, k) of element `i` of a lane's fragment of A, which has 4 words.
+    /// (row, k) of element `i` of a lane's fragment of A on `mma.sync`, which has 4 words.
     pub fn a_place(self, lane: u32, i: u32) -> (u32, u32) {
         let (w, e) = (i / self.word(), i % self.word());
         (lane / 4 + 8 * (w % 2), (lane % 4 + 4 * (w / 2)) * self.word() + e)
     }
 
-    /// (k, column) of element `i` of a lane's fragment of B, which has 2 words.
+    /// (k, column) of element `i` of a lane's fragment of B on `mma.sync`, which has 2 words.
     pub fn b_place(self, lane: u32, i: u32) -> (u32, u32) {
         let (w, e) = (i / self.word(), i % self.word());
         ((lane % 4 + 4 * w) * self.word() + e, lane / 4)
     }
 
-    /// (row, column) of element `i` of a lane's part of D, which has 4.
+    /// (row, column) of element `i` of a lane's part of D on `mma.sync`, which has 4.
     pub fn d_place(lane: u32, i: u32) -> (u32, u32) {
         (lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2)
+    }
+}
+
+impl fmt::Display for Mma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mma::Wmma(op) => write!(f, "{op}"),
+            op => write!(f, "mma.sync {op:?}"),
+        }
     }
 }

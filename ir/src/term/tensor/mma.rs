@@ -1,12 +1,15 @@
-//! Schedules on `mma.sync`, and when they fit.
-use super::{multiple, operand, tiles, Gemm, Mma, OperandPlan, TensorError, TileLayout, MOST_SHARED};
+//! Schedules of warps that multiply by `mma.sync` or `wmma`, and when they fit.
+use super::{multiple, operand, tiles, wmma, Gemm, Mma, OperandPlan, TensorError, TileLayout, Wmma, MOST_SHARED};
 use crate::term::Side;
 use serde::{Deserialize, Serialize};
 
-/// A schedule on `mma.sync`: a ring of tiles in shared memory filled by `cp.async`, fragments by `ldmatrix`, double
-/// buffered along k.
+/// A schedule of warps that multiply: a ring of tiles in shared memory, fragments double buffered along k. On `mma.sync` the
+/// ring is filled by `cp.async`, fragments by `ldmatrix`. On `wmma` tiles wait in registers on their way to a ring of two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorPlan {
+    /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C, A's way is B's.
+    #[serde(default)]
+    pub swapped: bool,
     /// Tile of a block: m, n, k.
     pub tile: [i64; 3],
     /// Tile of a warp: m, n.
@@ -46,6 +49,11 @@ pub struct Raster {
 }
 
 impl Raster {
+    /// The same order of tiles in terms of a product that is swapped, or of one that is not.
+    pub fn oriented(self, swapped: bool) -> Raster {
+        Raster { columns: self.columns != swapped, ..self }
+    }
+
     /// Groups of so many rows.
     pub fn rows(group: i64) -> Raster {
         Raster { columns: false, group }
@@ -80,7 +88,9 @@ pub enum Store {
 impl TensorPlan {
     /// A plan without any refinement: swizzled tiles, blocks in rows, sums stored from the fragments.
     pub fn plain(tile: [i64; 3], warp: [i64; 2], instruction: Mma, stages: u32) -> TensorPlan {
+        let layout = if instruction.wmma().is_some() { TileLayout::Padded } else { OperandPlan::USUAL.layout };
         TensorPlan {
+            swapped: false,
             tile,
             warp,
             warps_m_outer: true,
@@ -89,7 +99,7 @@ impl TensorPlan {
             stages,
             slack: 0,
             rolled: false,
-            operands: [OperandPlan::default(); 2],
+            operands: [OperandPlan { layout, ..OperandPlan::USUAL }; 2],
             raster: Raster::rows(1),
             split_k: 1,
             store: Store::Direct,
@@ -102,22 +112,23 @@ impl TensorPlan {
     /// # Errors
     /// The condition that does not hold.
     pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        let gemm = &*gemm.oriented(self.swapped);
         problem(gemm)?;
         operands(gemm, self.instruction)?;
-        warps([self.tile[0], self.tile[1]], self.warp)?;
+        warps(self.instruction, [self.tile[0], self.tile[1]], self.warp)?;
         whole_steps(self.instruction, self.tile[2])?;
         multiple("raster group", self.raster.group, 1)?;
         multiple("split_k", self.split_k, 1)?;
         threads(self.threads())?;
         rows(gemm, self.tile, self.operands)?;
-        ring(gemm, self.tile, self.stages)?;
+        ring(gemm, self.instruction, self.tile, self.stages)?;
         for (side, plan) in [Side::A, Side::B].into_iter().zip(&self.operands) {
             operand::way(gemm, side, self.instruction, self.tile[2], plan)?;
         }
-        instructions(self.warp, self.order)?;
+        instructions(self.instruction, self.warp, self.order)?;
         k_loop(self.instruction, self.tile[2], (self.stages, self.slack), self.rolled, sets(&self.operands))?;
         split(gemm, self.tile[2], self.split_k)?;
-        store(gemm, self.store, self.split_k > 1, self.tile, self.stages)
+        store(gemm, self.instruction, self.store, self.split_k > 1, self.tile, self.stages)
     }
 
     /// Threads per block.
@@ -127,12 +138,17 @@ impl TensorPlan {
 
     /// Shared memory per block, bytes.
     pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
-        ring_bytes(gemm, self.tile, self.stages)
+        let staged = match (self.instruction.wmma(), self.store) {
+            (Some(op), Store::Shared { .. }) => staged_bytes(op, self.threads(), self.warp[1]),
+            _ => 0,
+        };
+        ring_bytes(gemm, self.instruction, self.tile, self.stages).max(staged)
     }
 
-    /// Blocks, all parts of k together.
+    /// Blocks, all products and parts of k together.
     pub fn blocks(&self, gemm: &Gemm) -> i64 {
-        tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
+        let gemm = gemm.oriented(self.swapped);
+        gemm.batch * tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
     }
 
     /// The schedule in a few lines for people.
@@ -151,13 +167,15 @@ impl TensorPlan {
         };
         let mut lines = vec![
             format!(
-                "mma.sync {:?}, {}{}",
+                "{}{}, {}{}",
                 self.instruction,
-                self.raster.text(),
+                swapped_text(self.swapped),
+                self.raster.oriented(self.swapped).text(),
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
             format!(
-                "block tile {m}x{n}, k {k} (cp.async, {} stages{}{}), {} threads{}",
+                "block tile {m}x{n}, k {k} ({}, {} stages{}{}), {} threads{}",
+                if self.instruction.wmma().is_some() { "through registers" } else { "cp.async" },
                 self.stages,
                 match self.slack {
                     0 => String::new(),
@@ -180,8 +198,22 @@ impl TensorPlan {
                 },
             ),
         ];
-        lines.extend(["A", "B"].iter().zip(&self.operands).map(|(name, plan)| format!("{name}: {}", plan.text())));
+        lines.extend(
+            ["A", "B"]
+                .iter()
+                .zip(&self.operands)
+                .map(|(name, plan)| format!("{name}: {}", plan.text(self.instruction))),
+        );
         lines
+    }
+}
+
+/// What a plan's description says of its operands.
+pub(in crate::term) fn swapped_text(swapped: bool) -> &'static str {
+    if swapped {
+        " swapped"
+    } else {
+        ""
     }
 }
 
@@ -203,16 +235,17 @@ pub fn problem(gemm: &Gemm) -> Result<(), TensorError> {
 
 /// The instruction takes the problem's operands.
 pub fn operands(gemm: &Gemm, op: Mma) -> Result<(), TensorError> {
-    if op.operand() == gemm.operand {
-        return Ok(());
+    if op.operand() != gemm.operand {
+        return Err(TensorError::OperandType { instruction: op.to_string(), operand: gemm.operand });
     }
-    Err(TensorError::OperandType { instruction: format!("{op:?}"), operand: gemm.operand })
+    op.wmma().map_or(Ok(()), |op| wmma::operands(gemm, op))
 }
 
 /// Whole instructions make a warp's tile (m, n), and whole warps a block's.
-pub fn warps(tile: [i64; 2], warp: [i64; 2]) -> Result<(), TensorError> {
-    multiple("warp tile m", warp[0], 16)?;
-    multiple("warp tile n", warp[1], 16)?;
+pub fn warps(op: Mma, tile: [i64; 2], warp: [i64; 2]) -> Result<(), TensorError> {
+    let [m, n] = op.block();
+    multiple("warp tile m", warp[0], m)?;
+    multiple("warp tile n", warp[1], n)?;
     multiple("block tile m", tile[0], warp[0])?;
     multiple("block tile n", tile[1], warp[1])
 }
@@ -233,8 +266,9 @@ pub fn rows(gemm: &Gemm, [m, n, k]: [i64; 3], operands: [OperandPlan; 2]) -> Res
 }
 
 /// Rows (columns) of instructions are walked two at once only where their number is even.
-pub fn instructions(warp: [i64; 2], order: Order) -> Result<(), TensorError> {
-    let lines = if order.columns { warp[1] / 8 } else { warp[0] / 16 };
+pub fn instructions(op: Mma, warp: [i64; 2], order: Order) -> Result<(), TensorError> {
+    let [m, n] = op.d_extents();
+    let lines = if order.columns { warp[1] / n } else { warp[0] / m };
     if order.pairs && lines % 2 != 0 {
         return Err(TensorError::Loop("rows of instructions are walked two at once only where their number is even"));
     }
@@ -266,12 +300,16 @@ pub fn k_loop(
     Ok(())
 }
 
-/// The ring has a length that there is, and fits the largest shared memory.
-pub fn ring(gemm: &Gemm, tile: [i64; 3], stages: u32) -> Result<(), TensorError> {
+/// The ring has a length that there is, and fits the largest shared memory. One tile waits in registers on `wmma`, so that no
+/// more than two are ever in the ring.
+pub fn ring(gemm: &Gemm, op: Mma, tile: [i64; 3], stages: u32) -> Result<(), TensorError> {
     if !(2..=16).contains(&stages) {
         return Err(TensorError::Stages(stages));
     }
-    shared_fits(ring_bytes(gemm, tile, stages), MOST_SHARED)
+    if op.wmma().is_some() && stages != 2 {
+        return Err(TensorError::Loop("a ring that is filled through registers has two tiles"));
+    }
+    shared_fits(ring_bytes(gemm, op, tile, stages), MOST_SHARED)
 }
 
 /// A block's shared memory is there.
@@ -295,8 +333,18 @@ pub fn whole_parts(gemm: &Gemm, part: i64, tile_k: i64) -> Result<(), TensorErro
     Ok(())
 }
 
-fn ring_bytes(gemm: &Gemm, [m, n, k]: [i64; 3], stages: u32) -> i64 {
-    i64::from(stages) * (m + n) * k * i64::from(gemm.operand.bytes())
+/// Bytes of a ring of so many tiles.
+pub fn ring_bytes(gemm: &Gemm, op: Mma, [m, n, k]: [i64; 3], stages: u32) -> i64 {
+    let elements = |side, extent| {
+        let (rows, columns) = operand::tile_rows(gemm, side, extent, k);
+        rows * if op.wmma().is_some() { TileLayout::Padded.pitch(columns, gemm.operand) } else { columns }
+    };
+    i64::from(stages) * (elements(Side::A, m) + elements(Side::B, n)) * i64::from(gemm.operand.bytes())
+}
+
+/// Bytes that a block's warps stage C with, on `wmma`.
+pub fn staged_bytes(op: Wmma, threads: i64, warp_n: i64) -> i64 {
+    threads / 32 * op.staged_bytes(warp_n)
 }
 
 /// Every part of k has a tile.
@@ -309,18 +357,37 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
 }
 
 /// C can be written so; `is_split`: what is written are sums of a part of k.
-pub fn store(gemm: &Gemm, store: Store, is_split: bool, tile: [i64; 3], stages: u32) -> Result<(), TensorError> {
+pub fn store(
+    gemm: &Gemm,
+    op: Mma,
+    store: Store,
+    is_split: bool,
+    tile: [i64; 3],
+    stages: u32,
+) -> Result<(), TensorError> {
     let [m, n, _] = tile;
-    let Store::Shared { .. } = store else { return Ok(()) };
+    if op.wmma().is_some() && gemm.c_transposed {
+        return Err(TensorError::Store("fragments of wmma are stored in rows, and C is by columns"));
+    }
+    let Store::Shared { stmatrix } = store else {
+        return op.wmma().map_or(Ok(()), |_| wmma::store_direct(gemm, is_split, [m, n]));
+    };
+    // Rows of the tile are those of memory.
+    let row = if gemm.c_transposed { m } else { n };
     let reason = if is_split {
         "split-K stores its sums at once"
+    } else if op.wmma().is_some() {
+        match stmatrix {
+            true => "stmatrix takes no fragments of wmma",
+            false => return Ok(()),
+        }
     } else if gemm.output != gemm.operand || gemm.output.bytes() != 2 {
         "its type is not the operands' 16-bit type"
-    } else if gemm.n % 8 != 0 {
+    } else if gemm.c_pitch() % 8 != 0 {
         "its rows are not multiples of 16 bytes"
-    } else if m * n * 2 > ring_bytes(gemm, tile, stages) {
+    } else if m * n * 2 > ring_bytes(gemm, op, tile, stages) {
         "its tile is larger than the ring"
-    } else if !matches!(n / 8, 2 | 4) && n % 64 != 0 {
+    } else if !matches!(row / 8, 2 | 4) && row % 64 != 0 {
         "its tile's rows cannot be swizzled"
     } else {
         return Ok(());
@@ -342,21 +409,29 @@ pub fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
 /// 32-bit registers of a thread, estimated from machine code: sums, two sets of fragments, 40 for addresses and counters,
 /// and those of copies. Where the kernel has one set of fragments the compiler still loads ahead: warps of 64 x 80 with one
 /// set need more than 255 registers.
-pub fn registers(warp: [i64; 2], copies: i64) -> i64 {
-    let words = |extent: i64| extent / 16 * 4;
-    warp[0] * warp[1] / 32 + 2 * (words(warp[0]) + words(warp[1])) + 40 + copies
+pub fn registers(op: Mma, warp: [i64; 2], copies: i64) -> i64 {
+    let (block, words) = (op.block(), op.fragment_words());
+    let set = warp[0] / block[0] * words[0] + warp[1] / block[1] * words[1];
+    warp[0] * warp[1] / 32 + 2 * set + 40 + copies
 }
 
 /// [`registers`] where operands' copies, of so many bytes each, take as few as they can.
-pub fn least_registers(gemm: &Gemm, [m, n, k]: [i64; 3], warp: [i64; 2], threads: i64, bytes: [u32; 2]) -> i64 {
+pub fn least_registers(
+    gemm: &Gemm,
+    op: Mma,
+    [m, n, k]: [i64; 3],
+    warp: [i64; 2],
+    threads: i64,
+    bytes: [u32; 2],
+) -> i64 {
     let least = |side, extent, bytes| {
         let of = |rolled| {
             let plan = OperandPlan { bytes, rolled, ..OperandPlan::default() };
-            operand::copy_registers(gemm, side, [extent, k], threads, &plan)
+            operand::copy_registers(gemm, side, op, [extent, k], threads, &plan)
         };
         of(false).min(of(true))
     };
-    registers(warp, least(Side::A, m, bytes[0]) + least(Side::B, n, bytes[1]))
+    registers(op, warp, least(Side::A, m, bytes[0]) + least(Side::B, n, bytes[1]))
 }
 
 /// Registers of a thread that are planned with, at most: the estimate may be a few short of the compiler's 255.
@@ -378,16 +453,20 @@ impl TensorPlan {
     /// [`registers`] of the plan.
     pub fn registers(&self, gemm: &Gemm) -> i64 {
         let [m, n, k] = self.tile;
-        let of = |side, extent, plan| operand::copy_registers(gemm, side, [extent, k], self.threads(), plan);
+        let gemm = &*gemm.oriented(self.swapped);
+        let of = |side, extent, plan| {
+            operand::copy_registers(gemm, side, self.instruction, [extent, k], self.threads(), plan)
+        };
         let copies = of(Side::A, m, &self.operands[0]) + of(Side::B, n, &self.operands[1]);
-        registers(self.warp, copies)
+        registers(self.instruction, self.warp, copies)
     }
 }
 
 impl OperandPlan {
-    fn text(&self) -> String {
+    fn text(&self, op: Mma) -> String {
         let layout = match self.layout {
             TileLayout::Plain => "not swizzled".into(),
+            TileLayout::Padded => "rows padded".into(),
             TileLayout::Xor(8) => "swizzled".into(),
             TileLayout::Xor(span) => format!("swizzled in spans of {span}"),
             TileLayout::Rotate(span) => format!("rotated in spans of {span}"),
@@ -399,14 +478,17 @@ impl OperandPlan {
         };
         let loops = if self.rolled { ", rolled" } else { "" };
         format!(
-            "copies of {} bytes {order}{loops}, at step {}{}; {layout}; ldmatrix x{}, {} of fragments",
+            "copies of {} bytes {order}{loops}, at step {}{}; {layout}; {}, {} of fragments",
             self.bytes,
             self.step,
             match self.prefetch {
                 0 => String::new(),
                 bytes => format!(", {bytes} bytes to L2"),
             },
-            self.matrices,
+            match op {
+                Mma::Wmma(_) => "wmma.load".to_string(),
+                _ => format!("ldmatrix x{}", self.matrices),
+            },
             if self.sets == 2 { "two sets" } else { "one set" }
         )
     }

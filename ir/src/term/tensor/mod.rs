@@ -1,7 +1,7 @@
 //! Schedules on tensor cores: what is computed, the plans with their legality, and their part of the term language.
 //!
-//! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later), [`WgmmaPlan`] how on `wgmma`
-//! (sm_90a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
+//! [`Gemm`] says what is computed, [`TensorPlan`] how on `mma.sync` (sm_80 and later) or `wmma` (sm_70 and later),
+//! [`WgmmaPlan`] how on `wgmma` (sm_90a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
 mod epilogue;
 mod error;
 mod gemm;
@@ -12,10 +12,12 @@ mod operand;
 mod read;
 mod stream_k;
 mod wgmma;
+mod wmma;
 
 pub use error::TensorError;
 pub use gemm::{Activation, Epilogue, Gemm, NotGemm};
 pub use instruction::Mma;
+pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
 pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};
 pub use node::{Kind, Matrix, MmaLoop, TensorNode, TensorStage};
@@ -23,17 +25,19 @@ pub use operand::{CopyOrder, OperandPlan, TileLayout, Turn};
 pub use read::TensorSchedule;
 pub use stream_k::StreamK;
 pub use wgmma::{TileStore, WgmmaPlan};
+pub use wmma::{Wmma, WmmaShape};
 
 /// The conditions of `mma.sync` plans, one by one.
 pub mod mma_conditions {
     pub use super::mma::{
-        instructions, k_loop, least_registers, operands, problem, registers, registers_fit, ring, rows, sets,
-        shared_fits, split, store, threads, warps, whole_parts, whole_steps,
+        instructions, k_loop, least_registers, operands, problem, registers, registers_fit, ring, ring_bytes, rows,
+        sets, shared_fits, split, staged_bytes, store, threads, warps, whole_parts, whole_steps,
     };
     pub use super::operand::{
         copies, copy_elements, copy_registers, hangs_over, is_async, layout, matrices, rows_along_k, steps, tile_rows,
         way,
     };
+    pub use super::wmma::staged_width;
 }
 
 /// The conditions of `wgmma` plans, one by one.

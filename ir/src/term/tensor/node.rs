@@ -2,6 +2,7 @@
 //! of blocks are those of every schedule.
 //!
 //! ```text
+//! either may stand below `swap`: the block of the transposed product
 //! mma.sync:  block  ->  store  ->  ring(stages, k, slack)  ->  warps(count, sets)  ->  A: layout (copies, when, loads)
 //!                                                                              ->  B: the same
 //!                                                                              ->  loop, order of instructions
@@ -15,7 +16,9 @@ use std::fmt;
 /// A decision about a block on tensor cores; the body is what is decided after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TensorNode {
-    /// The grid is made of blocks whose warps multiply by `mma.sync`; how many is decided when the tile is dealt out.
+    /// The block computes a tile of the transposed product `C^T = B^T A^T`: below, A and B, m and n have changed places.
+    Swap,
+    /// The grid is made of blocks whose warps multiply by `mma.sync` or `wmma`; how many is decided when the tile is dealt out.
     Mma {
         /// Instruction.
         op: Mma,
@@ -203,8 +206,8 @@ pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<Stat
     let fits = match (matrix, stage) {
         (Matrix::Mma(way), TensorStage::Warp { op, grid, rolls }) => {
             state.team == Team::Warp(32)
-                && state.tile.m % 16 == 0
-                && state.tile.n % 16 == 0
+                && state.tile.m % op.block()[0] == 0
+                && state.tile.n % op.block()[1] == 0
                 && state.tile.k % i64::from(op.k()) == 0
                 && (rolls || !way.rolled)
                 && (grid || way.m_outer)
@@ -266,6 +269,10 @@ pub(in crate::term) fn operand_state(
 
 /// The state of a node over a body, if it may stand there.
 pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
+    if *node == TensorNode::Swap {
+        let begins = b.stage == Stage::Blocks { batch: 0, m: false, n: false } && b.team == Team::Grid && b.swapped;
+        return begins.then(|| b.transposed());
+    }
     let (stage, kind) = Kind::of(b.stage)?;
     let next = |stage: TensorStage| State { stage: Stage::Tensor(stage), ..*b };
     let grid = State { team: Team::Grid, stage: Stage::Blocks { batch: 0, m: false, n: false }, ..*b };
@@ -330,6 +337,8 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
 impl fmt::Display for TensorNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            TensorNode::Swap => f.write_str("swap"),
+            TensorNode::Mma { op: Mma::Wmma(op) } => write!(f, "cta:wmma:{:?}:{:?}", op.shape, op.operand),
             TensorNode::Mma { op } => write!(f, "cta:mma:{op:?}"),
             TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k } => {
                 write!(f, "cta:wgmma:{consumers}{}", if *ping_pong { ":in-turn" } else { "" })?;

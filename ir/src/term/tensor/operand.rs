@@ -1,6 +1,7 @@
 //! How an operand's tiles come to the ring in shared memory, lie there, and come from there to the warps' fragments.
-use super::{Gemm, Mma, TensorError};
+use super::{wmma, Gemm, Mma, TensorError};
 use crate::term::Side;
+use crate::DType;
 use serde::{Deserialize, Serialize};
 
 /// The way of one operand, from global memory to fragments.
@@ -49,6 +50,8 @@ impl Default for OperandPlan {
 pub enum TileLayout {
     /// In order.
     Plain,
+    /// In order, rows an odd number of chunks apart: eight neighbouring rows' chunks lie in different banks.
+    Padded,
     /// Within spans of so many chunks, xor-ed with a number that the row gives.
     Xor(u8),
     /// Within spans of so many chunks, moved on by a number that the row gives.
@@ -59,8 +62,17 @@ impl TileLayout {
     /// Chunks of a span, in rows of `chunks`.
     pub fn span(self, chunks: i64) -> i64 {
         match self {
-            TileLayout::Plain => 1,
+            TileLayout::Plain | TileLayout::Padded => 1,
             TileLayout::Xor(span) | TileLayout::Rotate(span) => i64::from(span).min(chunks).max(1),
+        }
+    }
+
+    /// Elements from one row of a tile to the next; rows have `columns` elements, whole chunks.
+    pub fn pitch(self, columns: i64, dtype: DType) -> i64 {
+        let chunk = 16 / i64::from(dtype.bytes());
+        match self {
+            TileLayout::Padded => (columns / chunk | 1) * chunk,
+            _ => columns,
         }
     }
 
@@ -68,7 +80,7 @@ impl TileLayout {
     pub fn place(self, chunks: i64, turn: i64, chunk: i64) -> i64 {
         let span = self.span(chunks);
         match self {
-            TileLayout::Plain => chunk,
+            TileLayout::Plain | TileLayout::Padded => chunk,
             TileLayout::Xor(_) => chunk ^ (turn % span),
             TileLayout::Rotate(_) => chunk / span * span + (chunk % span + turn) % span,
         }
@@ -141,9 +153,9 @@ pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
     widest.min(i64::from((bytes / gemm.operand.bytes()).max(1)))
 }
 
-/// Whether `cp.async` copies an operand: it moves 4 bytes at least.
-pub fn is_async(gemm: &Gemm, side: Side, bytes: u32) -> bool {
-    copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
+/// Whether `cp.async` copies an operand: it moves 4 bytes at least, and GPUs whose warps use `wmma` may not have it.
+pub fn is_async(gemm: &Gemm, side: Side, op: Mma, bytes: u32) -> bool {
+    op.wmma().is_none() && copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
 }
 
 /// Copies of a thread per tile.
@@ -158,11 +170,15 @@ pub fn hangs_over(gemm: &Gemm, side: Side, extent: i64) -> bool {
 }
 
 /// 32-bit registers of a thread that an operand's copies take: an address for each where it is looked up, else one for
-/// all, from which they differ by constants. What passes through registers, for want of 4 bytes that `cp.async` could
-/// move, is loaded several at a time (estimate).
-pub fn copy_registers(gemm: &Gemm, side: Side, tile: [i64; 2], threads: i64, plan: &OperandPlan) -> i64 {
+/// all, from which they differ by constants. On `wmma` the tile itself waits there. What passes through registers for want
+/// of 4 bytes that `cp.async` could move is loaded several at a time (estimate).
+pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads: i64, plan: &OperandPlan) -> i64 {
     let count = copies(gemm, side, tile, threads, plan.bytes);
-    if !is_async(gemm, side, plan.bytes) {
+    if op.wmma().is_some() {
+        let bytes = copy_elements(gemm, side, plan.bytes) * i64::from(gemm.operand.bytes());
+        let addresses = if hangs_over(gemm, side, tile[0]) { 2 * count } else { 2 * count.min(2) };
+        count * ((bytes + 3) / 4) + addresses
+    } else if !is_async(gemm, side, op, plan.bytes) {
         32 + if plan.rolled { 0 } else { 2 * count }
     } else if plan.rolled {
         6
@@ -179,7 +195,7 @@ pub fn layout(gemm: &Gemm, side: Side, tile: [i64; 2], layout: TileLayout) -> Re
     let (_, columns) = tile_rows(gemm, side, tile[0], tile[1]);
     super::multiple("a tile's row", columns, chunk)?;
     let (chunks, span) = (columns / chunk, layout.span(columns / chunk));
-    let swizzled = layout != TileLayout::Plain;
+    let swizzled = !matches!(layout, TileLayout::Plain | TileLayout::Padded);
     if swizzled && (!matches!(span, 1 | 2 | 4 | 8) || chunks % span != 0) {
         return Err(TensorError::Swizzle(if side == Side::A { "A" } else { "B" }, chunks));
     }
@@ -195,7 +211,14 @@ pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) ->
     if !matches!(plan.prefetch, 0 | 128 | 256) {
         return Err(TensorError::Operand("L2 is asked for 128 or 256 bytes, or for nothing"));
     }
-    if plan.prefetch > 0 && !is_async(gemm, side, plan.bytes) {
+    match op.wmma() {
+        Some(_) => wmma::way(plan)?,
+        None if plan.layout == TileLayout::Padded => {
+            return Err(TensorError::Operand("only wmma's tiles are padded; those of ldmatrix are swizzled"));
+        }
+        None => {}
+    }
+    if plan.prefetch > 0 && !is_async(gemm, side, op, plan.bytes) {
         return Err(TensorError::Operand("only cp.async asks L2 for more than it copies"));
     }
     if !steps(op, tile_k).contains(&plan.step) {
@@ -218,9 +241,10 @@ pub fn steps(op: Mma, tile_k: i64) -> std::ops::Range<u32> {
     0..steps.saturating_sub(1).max(1)
 }
 
-/// How many matrices an `ldmatrix` of an operand may load.
+/// How many matrices an `ldmatrix` of an operand may load; 4 where it is not used.
 pub fn matrices(gemm: &Gemm, side: Side, op: Mma) -> &'static [u32] {
     match Turn::of(op, rows_along_k(gemm, side)) {
+        _ if op.wmma().is_some() => &[4],
         Turn::Rows => &[4, 2, 1],
         Turn::Quads | Turn::Bytes => &[4],
     }

@@ -52,6 +52,7 @@ impl TensorSchedule {
         let wrong = |what: &str| Incomplete(what.to_string());
         let mut blocks = Vec::new();
         let mut parts = Parts {
+            swapped: false,
             store: None,
             store_tile: None,
             stages: None,
@@ -89,7 +90,9 @@ impl TensorSchedule {
         }
         let (matrix, state) = parts.leaf.ok_or_else(|| wrong("it has no instructions"))?;
         let split_k = blocks.iter().find(|l| l.axis == Axis::K).map_or(1, |l| l.extent);
-        let raster = raster(&blocks);
+        let swapped = parts.swapped;
+        // Loops over blocks are the product's, whichever way a block computes its tile.
+        let raster = raster(&blocks).oriented(swapped);
         let stages = parts.stages.ok_or_else(|| wrong("it has no ring"))?;
         let tile = state.tile;
         match (matrix, state.stage) {
@@ -98,6 +101,7 @@ impl TensorSchedule {
                 let mut operands = parts.operands;
                 (operands[0].sets, operands[1].sets) = (sets[0], sets[1]);
                 let plan = TensorPlan {
+                    swapped,
                     tile: [tile.m * m, tile.n * n, tile.k],
                     warp: [tile.m, tile.n],
                     warps_m_outer: way.m_outer,
@@ -122,6 +126,7 @@ impl TensorSchedule {
                 let own = if ping_pong { 1 } else { i64::from(consumers) };
                 let (grid, cluster, stream_k) = parts.grid.ok_or_else(|| wrong("it has no blocks"))?;
                 let plan = WgmmaPlan {
+                    swapped,
                     tile: [tile.m * own, tile.n, tile.k],
                     consumers,
                     ping_pong,
@@ -145,6 +150,7 @@ impl TensorSchedule {
 
 /// What the nodes say, one by one.
 struct Parts {
+    swapped: bool,
     store: Option<Store>,
     store_tile: Option<TileStore>,
     stages: Option<u32>,
@@ -166,6 +172,11 @@ impl Parts {
 
     fn take(&mut self, node: &TensorNode) {
         match *node {
+            TensorNode::Swap => self.swapped = true,
+            // Its only layout, whether the ways are decided or not.
+            TensorNode::Mma { op: Mma::Wmma(_) } => {
+                self.operands.iter_mut().for_each(|o| o.layout = TileLayout::Padded)
+            }
             TensorNode::Mma { .. } | TensorNode::Consumers { .. } => {}
             TensorNode::Wgmma { blocks, cluster, stream_k, .. } => self.grid = Some((blocks, cluster, stream_k)),
             TensorNode::Store { store, .. } => self.store = Some(store),
@@ -187,7 +198,7 @@ fn raster(blocks: &[BlockLoop]) -> Raster {
 }
 
 impl Mma {
-    /// The instruction for operands of a type.
+    /// The instruction of `mma.sync` for operands of a type.
     pub fn of(operand: crate::DType) -> Option<Mma> {
         [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8].into_iter().find(|op| op.operand() == operand)
     }

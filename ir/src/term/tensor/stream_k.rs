@@ -8,7 +8,7 @@ use super::{tiles, Gemm, TensorError, WgmmaPlan};
 pub struct StreamK {
     /// Blocks of the grid; none is idle.
     pub blocks: i64,
-    /// Tiles of C.
+    /// Tiles of C, of all products.
     pub tiles: i64,
     /// Steps along k of a tile.
     pub steps: i64,
@@ -19,7 +19,8 @@ impl StreamK {
     pub fn of(plan: &WgmmaPlan, gemm: &Gemm) -> Option<StreamK> {
         let blocks = plan.blocks.filter(|_| plan.stream_k)?;
         let [m, n, k] = plan.tile;
-        let tiles_of_c = tiles(gemm.m, m) * tiles(gemm.n, n);
+        let gemm = gemm.oriented(plan.swapped);
+        let tiles_of_c = gemm.batch * tiles(gemm.m, m) * tiles(gemm.n, n);
         Some(StreamK { blocks: i64::from(blocks).max(1), tiles: tiles_of_c, steps: tiles(gemm.k, k) })
     }
 

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// A schedule on `wgmma`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WgmmaPlan {
+    /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C.
+    #[serde(default)]
+    pub swapped: bool,
     /// Tile of a block: m, n, k. k takes 128 bytes; n is one instruction's (at most 256).
     pub tile: [i64; 3],
     /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of 64.
@@ -60,6 +63,7 @@ impl WgmmaPlan {
     /// A plan without any refinement: a block per tile, in rows, which stores its sums itself.
     pub fn plain(tile: [i64; 3], consumers: u32, stages: u32) -> WgmmaPlan {
         WgmmaPlan {
+            swapped: false,
             tile,
             consumers,
             ping_pong: false,
@@ -80,6 +84,7 @@ impl WgmmaPlan {
     /// # Errors
     /// The condition that does not hold.
     pub fn check(&self, gemm: &Gemm) -> Result<(), TensorError> {
+        let gemm = &*gemm.oriented(self.swapped);
         gemm.check()?;
         operands(gemm)?;
         consumers(self.consumers, self.ping_pong)?;
@@ -89,7 +94,7 @@ impl WgmmaPlan {
         multiple("split_k", self.split_k, 1)?;
         split(gemm, self.tile[2], self.split_k)?;
         rows(gemm)?;
-        store(gemm, self.store, self.partial(), self.tile[1])?;
+        store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]])?;
         sums(self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
         stream_k::stream_k(self, gemm)?;
@@ -103,7 +108,7 @@ impl WgmmaPlan {
 
     /// Registers of a producer's and of a consumer's thread, where they part with the launch's.
     pub fn registers(&self) -> Option<(u32, u32)> {
-        registers(self.consumers)
+        registers(self.consumers, self.row_blocks() * self.tile[1] / 2)
     }
 
     /// Shared memory per block, bytes.
@@ -138,9 +143,10 @@ impl WgmmaPlan {
         self.tile[0] * self.parts() / i64::from(self.consumers) / 64
     }
 
-    /// Tiles of C, all parts of k together.
+    /// Tiles of C, all products and parts of k together.
     pub fn tiles(&self, gemm: &Gemm) -> i64 {
-        tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
+        let gemm = gemm.oriented(self.swapped);
+        gemm.batch * tiles(gemm.m, self.tile[0]) * tiles(gemm.n, self.tile[1]) * self.split_k
     }
 
     /// Blocks of the launch.
@@ -154,8 +160,9 @@ impl WgmmaPlan {
         let [m, n, k] = self.tile;
         vec![
             format!(
-                "wgmma m64n{n}, {}{}{}{}",
-                self.raster.text(),
+                "wgmma m64n{n}{}, {}{}{}{}",
+                super::mma::swapped_text(self.swapped),
+                self.raster.oriented(self.swapped).text(),
                 match self.cluster {
                     [1, 1] => String::new(),
                     [m, n] => format!(", clusters of {m}x{n} tiles"),
@@ -196,12 +203,21 @@ fn parts(consumers: u32, ping_pong: bool) -> i64 {
     }
 }
 
-fn registers(consumers: u32) -> Option<(u32, u32)> {
-    match consumers {
-        1 => None,
-        2 => Some((40, 232)),
-        _ => Some((32, 160)),
+/// Registers of a thread beside its sums: addresses, counters, parities (from machine code).
+const BESIDE_SUMS: i64 = 40;
+
+/// `setmaxnreg` of the producer and of consumers with so many sums: the producer keeps as many of 40, 32 and 24 as leaves consumers
+/// what they need. Each is a multiple of 8 from 24 to 240, and together they have what the launch gave to all (PTX ISA,
+/// `setmaxnreg`). `None`: one consumer keeps what the launch gives.
+fn registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
+    if consumers < 2 {
+        return None;
     }
+    let groups = consumers + 1;
+    let given = 65536 / (groups * GROUP as u32) / 8 * 8 * groups;
+    let of = |producer: u32| (producer, ((given - producer) / consumers / 8 * 8).min(240));
+    let enough = |budget: &(u32, u32)| sums + BESIDE_SUMS <= i64::from(budget.1);
+    Some([40, 32, 24].map(of).into_iter().find(enough).unwrap_or_else(|| of(24)))
 }
 
 /// Whether `wgmma` multiplies operands of a type.
@@ -217,7 +233,7 @@ pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
     }
     for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
         if across && gemm.operand.bytes() != 2 {
-            return Err(TensorError::Order { operand: gemm.operand, side });
+            return Err(TensorError::Order { instruction: "wgmma", operand: gemm.operand, side });
         }
     }
     Ok(())
@@ -289,9 +305,15 @@ pub fn cluster(
     Ok(())
 }
 
-/// Every part of k has a tile.
+/// Every part of k has a tile; where a tile beyond the end of k would be the next product's, there is none.
 pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
-    super::mma::split(gemm, tile_k, parts)
+    super::mma::split(gemm, tile_k, parts)?;
+    for (name, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
+        if gemm.batch > 1 && across && gemm.k % (tile_k * parts) != 0 {
+            return Err(TensorError::TensorMap(name, "its last tile along k would reach into the next product's"));
+        }
+    }
+    Ok(())
 }
 
 /// The TMA takes the operands' rows.
@@ -313,16 +335,24 @@ fn whole_chunks(name: &'static str, bytes: i64) -> Result<(), TensorError> {
 }
 
 /// C can be written so; `is_split`: what is written are sums of a part of k.
-pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, tile_n: i64) -> Result<(), TensorError> {
+pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, [tile_m, tile_n]: [i64; 2]) -> Result<(), TensorError> {
     if store == TileStore::Direct {
         return Ok(());
     }
     if is_split {
         return Err(TensorError::Store("split-K stores its sums at once"));
     }
-    whole_chunks("C", gemm.n * i64::from(gemm.output.bytes()))?;
-    if gemm.output.bytes() != 2 || tile_n % 64 != 0 {
+    whole_chunks("C", gemm.c_pitch() * i64::from(gemm.output.bytes()))?;
+    // Rows of memory are those of C, or its columns: then 64 rows of C are 64 elements of a row.
+    let (along, across, extent) = match gemm.c_transposed {
+        false => (tile_n, tile_m, gemm.m),
+        true => (tile_m, tile_n, gemm.n),
+    };
+    if gemm.output.bytes() != 2 || along % 64 != 0 {
         return Err(TensorError::Store("the TMA stores 16-bit types in boxes of 64 columns"));
+    }
+    if gemm.batch > 1 && extent % across != 0 {
+        return Err(TensorError::Store("the last tile would reach into the next product's"));
     }
     Ok(())
 }
@@ -330,9 +360,32 @@ pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, tile_n: i64) -> Resu
 /// A consumer's sums fit its registers.
 pub fn sums([m, n, _]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
     let row_blocks = m * parts(consumers, ping_pong) / i64::from(consumers.max(1)) / 64;
-    let (sums, most) = (row_blocks * n / 2, registers(consumers).map_or(255, |r| i64::from(r.1)) - 40);
+    let sums = row_blocks * n / 2;
+    let most = registers(consumers, sums).map_or(255, |r| i64::from(r.1)) - BESIDE_SUMS;
     if sums > most {
         return Err(TensorError::Accumulators(sums, most));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn register_budgets_are_legal_and_follow_from_the_sums() {
+        let budgets = |consumers, sums: [i64; 3]| sums.map(|sums| registers(consumers, sums).unwrap());
+        assert_eq!(budgets(2, [128, 192, 200]), [(40, 232), (40, 232), (24, 240)]);
+        assert_eq!(budgets(3, [64, 112, 120]), [(40, 152), (40, 152), (32, 160)]);
+        assert_eq!(registers(1, 128), None);
+        for consumers in [2, 3] {
+            for sums in 0..256 {
+                let (producer, each) = registers(consumers, sums).unwrap();
+                assert!(producer % 8 == 0 && each % 8 == 0 && producer >= 24 && each <= 240);
+                // What threads hold of the file at launch is what they may hold of it later.
+                let threads = 128 * (consumers + 1);
+                assert!(128 * (producer + consumers * each) <= 65536 / threads / 8 * 8 * threads);
+            }
+        }
+    }
 }

@@ -37,12 +37,9 @@ pub fn long_parts(k: i64, parts: i64, longest: i64) -> Held {
     unless(left >= 2 * longest, Refusal::LongParts { parts, left, longest })
 }
 
-/// The second kernel adds the parts of plain sums over one axis.
+/// The second kernel adds the parts of sums over one axis.
 pub fn one_kernel_parts(contraction: &Contraction) -> Held {
     let refuse = |why| Err(Refusal::OneKernelParts(why));
-    if contraction.epilogue.is_some() {
-        return refuse("has no epilogue, and this program has one");
-    }
     if contraction.gather.is_some() {
         return refuse("writes a matrix, and this program's result is none in memory (a convolution)");
     }
@@ -50,6 +47,13 @@ pub fn one_kernel_parts(contraction: &Contraction) -> Held {
         return refuse("adds over one axis, and this program reduces over several");
     }
     Ok(())
+}
+
+/// After the products of single threads the second kernel only adds; after those of tensor cores it applies the
+/// epilogue, too.
+pub fn plain_parts(contraction: &Contraction) -> Held {
+    let why = "has no epilogue after products of single threads, and this program has one";
+    unless(contraction.epilogue.is_none(), Refusal::OneKernelParts(why))
 }
 
 /// Sums are kept in the result's own buffer neither as parts nor under an epilogue, which would be a kernel of its own.

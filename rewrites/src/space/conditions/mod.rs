@@ -9,8 +9,8 @@ pub use copies::{
     store_divides, store_rows, WIDTHS,
 };
 pub use loops::{
-    accumulators_fit, divides, group_divides, in_place, long_parts, one_kernel_parts, parts_divide, step_along_k,
-    step_divides, strip_repeats, threads_divide, STEPS,
+    accumulators_fit, divides, group_divides, in_place, long_parts, one_kernel_parts, parts_divide, plain_parts,
+    step_along_k, step_divides, strip_repeats, threads_divide, STEPS,
 };
 pub use staging::{
     chunk, fragment_bytes, fragment_run, fragment_sums, layout_offered, offered, overlap_staged, overlap_sums,

@@ -13,6 +13,9 @@ const SIDES: [Side; 2] = [Side::A, Side::B];
 /// Makes the trace.
 pub(super) fn trace(plan: &TensorPlan, gemm: &Gemm, contraction: &Contraction) -> Result<Trace, Untraced> {
     plan.check(gemm)?;
+    if plan.instruction.wmma().is_some() {
+        return Err(Untraced::Decision("wmma"));
+    }
     if plan.split_k > 1 && contraction.epilogue.is_some() {
         return Err(Untraced::Decision("an epilogue of parts of k"));
     }
@@ -98,11 +101,9 @@ impl MmaWriter<'_> {
         base.note(instructions[0], key::PAIRS, plan.order.pairs.into());
         base.note("k_step", key::DESCENDING, plan.order.descending.into());
         // Consumers before producers.
+        base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
         if plan.store != Store::Direct {
-            base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
             base.call("reverse_compute_at", [var("c_shared"), var("block_fused"), json!(true)]);
-        } else {
-            base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
         }
         for (names, at) in [(SIDES.map(fragment), "k_step"), (SIDES.map(shared), "k_tile")] {
             for block in names {
@@ -188,7 +189,7 @@ impl MmaWriter<'_> {
         };
         let run = span * chunk;
         let place = match plan.layout {
-            TileLayout::Plain => return,
+            TileLayout::Plain | TileLayout::Padded => return,
             TileLayout::Xor(_) => format!("(c // {chunk} ^ {key}) % {span}"),
             TileLayout::Rotate(_) => format!("(c // {chunk} + {key}) % {span}"),
         };

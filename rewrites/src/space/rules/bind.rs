@@ -1,7 +1,7 @@
 //! `bind` (with the `split` that makes the loop): loops are handed to smaller teams, one way, from the grid to lanes.
-use crate::space::conditions::{accumulators_fit, divides, threads_divide};
+use crate::space::conditions::{accumulators_fit, divides, plain_parts, threads_divide};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::{Axis, Role, Stage, State, Team, Term};
+use satune_ir::term::{Axis, Place, Role, Stage, State, Team, Term};
 
 /// `nest = grid nest`: the reduction stays whole, one kernel.
 pub struct Whole;
@@ -60,7 +60,8 @@ impl Rule for Blocks {
 
 /// `(grid nest) = (cta T nest)`: a block of T threads computes the tile.
 ///
-/// Side condition: at most one accumulator per result fits the registers of T threads, and no thread is idle.
+/// Side condition: at most one accumulator per result fits the registers of T threads, and no thread is idle; parts of
+/// sums are for no epilogue.
 pub struct EnterCta;
 
 impl Rule for EnterCta {
@@ -70,8 +71,11 @@ impl Rule for EnterCta {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (Term::Nest(_), Stage::Blocks { batch: 0, m: false, n: false }) = (node, state.stage) else { return };
-        // Other tiles are there for tensor cores.
-        if !engine.menu.tile_m.contains(&state.tile.m) || !engine.menu.tile_n.contains(&state.tile.n) {
+        // Other tiles are there for tensor cores, and so are swapped operands.
+        if state.swapped || !engine.menu.tile_m.contains(&state.tile.m) || !engine.menu.tile_n.contains(&state.tile.n) {
+            return;
+        }
+        if state.c == Place::Workspace && plain_parts(engine.contraction).is_err() {
             return;
         }
         let results = state.tile.m * state.tile.n;

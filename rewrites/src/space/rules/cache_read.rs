@@ -120,7 +120,7 @@ impl Rule for Shared {
 fn copy_state(state: &State, side: Side, layout: Layout, tile: [i64; 2], asynchronous: bool) -> State {
     let stage = Stage::Copy { side, asynchronous };
     let tile = Tile { m: tile[0], n: 1, k: tile[1] };
-    State { team: state.team, stage, tile, a: Place::Global, b: Place::Global, c: Place::Global }
+    State { team: state.team, stage, tile, a: Place::Global, b: Place::Global, c: Place::Global, swapped: false }
         .with_place(side, Place::Shared(layout))
 }
 

@@ -7,7 +7,7 @@ use satune_ir::term::tensor::{
     TileLayout, TileStore, WgmmaPlan,
 };
 use satune_ir::term::{Contraction, Pair, Pipe, Side};
-use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
+use satune_rewrites::space::rules::tensor::{is_offered, TensorCores, TensorMenu};
 use satune_rewrites::space::Limits;
 use std::fmt::Debug;
 
@@ -65,6 +65,11 @@ impl Products {
         Ok(Products { gemm, menu: TensorMenu::of(contraction, &cores), limits, cores })
     }
 
+    /// Whether the plans of a question swap operands; where it leaves that open, as results are stored by rows.
+    fn swaps(&self, fixed: &Fixed) -> bool {
+        fixed.swapped.unwrap_or(self.gemm.c_transposed)
+    }
+
     fn stages(&self, fixed: &Fixed) -> u32 {
         match fixed.stages {
             Some(Pipe::Async(stages)) => stages.into(),
@@ -77,15 +82,28 @@ impl Products {
         if let Some(block) = fixed.block {
             return vec![block];
         }
-        let rows = |m: &i64| self.menu.tile_n.iter().map(move |n| Pair { m: *m, n: *n }).collect::<Vec<_>>();
-        self.menu.tile_m.iter().flat_map(|m| rows(m)).filter(|t| fixed.wgmma.n.is_none_or(|n| n == t.n)).collect()
+        let (tile_m, tile_n) = match self.swaps(fixed) {
+            false => (&self.menu.tile_m, &self.menu.tile_n),
+            true => (&self.menu.tile_n, &self.menu.tile_m),
+        };
+        let rows = |m: &i64| tile_n.iter().map(move |n| Pair { m: *m, n: *n }).collect::<Vec<_>>();
+        tile_m.iter().flat_map(|m| rows(m)).filter(|t| fixed.wgmma.n.is_none_or(|n| n == t.n)).collect()
     }
 
     /// Decisions that no menu offers.
     pub fn outside(&self, kind: Kind, fixed: &Fixed) -> Vec<String> {
         let menu = &self.menu;
         let mut out = Vec::new();
-        let offered = if kind == Kind::Mma { menu.mma } else { menu.wgmma };
+        let wmma = !menu.wmma.is_empty();
+        let offered = match (kind, fixed.mma.instruction) {
+            (Kind::Mma, Some(Mma::Wmma(op))) if !menu.wmma.contains(&op) => {
+                out.push(format!("the instruction {op}: it is offered where the GPU has it and no mma.sync"));
+                return out;
+            }
+            (Kind::Mma, Some(op)) => op.wmma().is_some() || menu.mma,
+            (Kind::Mma, None) => menu.mma || wmma,
+            _ => menu.wgmma,
+        };
         if !offered {
             let there = if kind == Kind::Mma { self.cores.mma } else { self.cores.wgmma };
             let operand = self.gemm.operand;
@@ -98,8 +116,18 @@ impl Products {
             });
             return out;
         }
-        unless_offered(&mut out, "block tile along m", fixed.block.map(|b| b.m), &menu.tile_m);
-        unless_offered(&mut out, "block tile along n", fixed.block.map(|b| b.n), &menu.tile_n);
+        let swaps = self.swaps(fixed);
+        if !is_offered(&self.gemm.oriented(swaps)) {
+            let which =
+                if swaps { "swapped operands are" } else { "a product as it is, with its result by columns, is" };
+            out.push(format!(
+                "{which} offered only where rows of instructions run over more than C's other extent, which is 128 at most"
+            ));
+        }
+        // The menu's tiles are the product's.
+        let (tile_m, tile_n) = if swaps { (&menu.tile_n, &menu.tile_m) } else { (&menu.tile_m, &menu.tile_n) };
+        unless_offered(&mut out, "block tile along m", fixed.block.map(|b| b.m), tile_m);
+        unless_offered(&mut out, "block tile along n", fixed.block.map(|b| b.n), tile_n);
         if let Some(Pipe::Async(stages)) = fixed.stages {
             unless_offered(&mut out, "stages", Some(stages.into()), &menu.stages);
         }
@@ -137,7 +165,8 @@ impl Products {
         unless_offered(out, "consumers", f.consumers, &menu.consumers);
         unless_offered(out, "blocks of a fixed grid", f.grid.flatten(), &menu.grids);
         unless_offered(out, "cluster", f.cluster.filter(|c| *c != [1, 1]), &menu.clusters);
-        unless_offered(out, "columns of an instruction", f.n, &menu.tile_n);
+        let columns = if self.swaps(fixed) { &menu.tile_m } else { &menu.tile_n };
+        unless_offered(out, "columns of an instruction", f.n, columns);
     }
 
     /// Conditions that what is fixed breaks, with their numbers.
@@ -167,7 +196,11 @@ impl Products {
         .collect();
         let grids = match f.grid {
             Some(grid) => vec![grid],
-            None => [None].into_iter().chain(self.menu.grids.iter().copied().map(Some)).collect(),
+            // Stream-K is for a fixed grid.
+            None => {
+                let per_tile = (f.stream_k != Some(true)).then_some(None);
+                per_tile.into_iter().chain(self.menu.grids.iter().copied().map(Some)).collect()
+            }
         };
         let stores = f.store.map_or(vec![TileStore::Direct, TileStore::Tma], |store| vec![store]);
         let mut plans = Vec::new();
@@ -175,6 +208,7 @@ impl Products {
             for (consumers, ping_pong) in &teams {
                 let ways = grids.iter().flat_map(|grid| stores.iter().map(move |store| (*grid, *store)));
                 plans.extend(ways.map(|(blocks, store)| WgmmaPlan {
+                    swapped: self.swaps(fixed),
                     ping_pong: *ping_pong,
                     blocks,
                     store,
@@ -190,7 +224,7 @@ impl Products {
     }
 
     fn wgmma_broken(&self, fixed: &Fixed) -> Vec<String> {
-        let (gemm, most) = (&self.gemm, self.limits.shared_bytes);
+        let (gemm, most) = (&*self.gemm.oriented(self.swaps(fixed)), self.limits.shared_bytes);
         let part = self.part(fixed);
         let conditions: Vec<Condition<'_, WgmmaPlan>> = vec![
             Box::new(|_| wgmma::operands(gemm)),
@@ -204,20 +238,29 @@ impl Products {
             Box::new(|p| wgmma::stream_k(p, gemm)),
             Box::new(|p| wgmma::split(gemm, p.tile[2], p.split_k)),
             Box::new(move |p| mma::whole_parts(gemm, part, p.tile[2])),
-            Box::new(|p| wgmma::store(gemm, p.store, p.partial(), p.tile[1])),
+            Box::new(|p| wgmma::store(gemm, p.store, p.partial(), [p.tile[0], p.tile[1]])),
         ];
         refused(&self.wgmma_plans(fixed), &conditions)
     }
 
+    /// The instruction on offer for the operands.
+    fn usual_instruction(&self) -> Option<Mma> {
+        match self.menu.wmma.first() {
+            Some(op) if !self.menu.mma => Some(Mma::Wmma(*op)),
+            _ => Mma::of(self.gemm.operand),
+        }
+    }
+
     fn mma_plans(&self, fixed: &Fixed) -> Vec<TensorPlan> {
         let f = &fixed.mma;
-        let Some(instruction) = f.instruction.or(Mma::of(self.gemm.operand)) else { return Vec::new() };
+        let Some(instruction) = f.instruction.or_else(|| self.usual_instruction()) else { return Vec::new() };
+        let is_wmma = instruction.wmma().is_some();
         let ks = fixed.k.map_or_else(|| self.menu.tile_k.clone(), |k| vec![k]);
         let threads = fixed.threads.map_or_else(|| self.menu.threads.clone(), |t| vec![t]);
         let way = |side: usize| {
             let (way, usual) = (&f.ways[side], OperandPlan::default());
             OperandPlan {
-                layout: way.layout.unwrap_or(TileLayout::Plain),
+                layout: way.layout.unwrap_or(if is_wmma { TileLayout::Padded } else { TileLayout::Plain }),
                 bytes: way.bytes.unwrap_or(usual.bytes),
                 order: way.order.unwrap_or(usual.order),
                 rolled: way.rolled.unwrap_or(usual.rolled),
@@ -227,6 +270,8 @@ impl Products {
                 sets: way.sets.unwrap_or(1),
             }
         };
+        let staged = is_wmma && fixed.split.unwrap_or(1) == 1;
+        let usual_store = if staged { Store::Shared { stmatrix: false } } else { Store::Direct };
         let mut plans = Vec::new();
         for tile in self.tiles(fixed) {
             let warps = |threads: u32| {
@@ -240,10 +285,11 @@ impl Products {
             for k in &ks {
                 plans.extend(warps.iter().map(|warp| {
                     let mut plan = TensorPlan::plain([tile.m, tile.n, *k], *warp, instruction, self.stages(fixed));
+                    plan.swapped = self.swaps(fixed);
                     (plan.order.columns, plan.order.pairs) = (f.columns.unwrap_or(false), f.pairs.unwrap_or(false));
                     (plan.slack, plan.rolled) = (f.slack.unwrap_or(0), f.rolled.unwrap_or(false));
                     (plan.operands, plan.split_k) = ([way(0), way(1)], fixed.split.unwrap_or(1));
-                    (plan.store, plan.min_blocks) = (f.store.unwrap_or(Store::Direct), f.min_blocks.flatten());
+                    (plan.store, plan.min_blocks) = (f.store.unwrap_or(usual_store), f.min_blocks.flatten());
                     plan
                 }));
             }
@@ -252,7 +298,7 @@ impl Products {
     }
 
     fn mma_broken(&self, fixed: &Fixed) -> Vec<String> {
-        let (gemm, limits) = (&self.gemm, self.limits);
+        let (gemm, limits) = (&*self.gemm.oriented(self.swaps(fixed)), self.limits);
         let part = self.part(fixed);
         let way = |p: &TensorPlan, side: Side| {
             let plan = &p.operands[usize::from(side == Side::B)];
@@ -260,22 +306,22 @@ impl Products {
         };
         let conditions: Vec<Condition<'_, TensorPlan>> = vec![
             Box::new(|p| mma::operands(gemm, p.instruction)),
-            Box::new(|p| mma::warps([p.tile[0], p.tile[1]], p.warp)),
+            Box::new(|p| mma::warps(p.instruction, [p.tile[0], p.tile[1]], p.warp)),
             Box::new(|p| mma::whole_steps(p.instruction, p.tile[2])),
             Box::new(|p| mma::threads(p.threads())),
             Box::new(|p| mma::rows(gemm, p.tile, p.operands)),
-            Box::new(|p| mma::ring(gemm, p.tile, p.stages)),
+            Box::new(|p| mma::ring(gemm, p.instruction, p.tile, p.stages)),
             Box::new(move |p| mma::shared_fits(p.shared_bytes(gemm), limits.shared_bytes)),
             Box::new(move |p| way(p, Side::A)),
             Box::new(move |p| way(p, Side::B)),
-            Box::new(|p| mma::instructions(p.warp, p.order)),
+            Box::new(|p| mma::instructions(p.instruction, p.warp, p.order)),
             Box::new(|p| mma::k_loop(p.instruction, p.tile[2], (p.stages, p.slack), p.rolled, mma::sets(&p.operands))),
             Box::new(|p| mma::split(gemm, p.tile[2], p.split_k)),
             Box::new(move |p| mma::whole_parts(gemm, part, p.tile[2])),
-            Box::new(|p| mma::store(gemm, p.store, p.split_k > 1, p.tile, p.stages)),
+            Box::new(|p| mma::store(gemm, p.instruction, p.store, p.split_k > 1, p.tile, p.stages)),
             Box::new(move |p| {
                 let bytes = p.operands.map(|o| o.bytes);
-                let need = mma::least_registers(gemm, p.tile, p.warp, p.threads(), bytes);
+                let need = mma::least_registers(gemm, p.instruction, p.tile, p.warp, p.threads(), bytes);
                 mma::registers_fit(need, p.threads(), p.min_blocks, limits.registers)
             }),
         ];

@@ -35,10 +35,13 @@ fn same_places(a: TileLayout, b: TileLayout, chunks: i64) -> bool {
 
 impl Fixed {
     /// What is common to plans on tensor cores.
-    fn of_tiles(kind: Kind, tile: [i64; 3], stages: u32, raster: Raster, split_k: i64) -> Fixed {
+    fn of_tiles(kind: Kind, (tile, swapped): ([i64; 3], bool), stages: u32, raster: Raster, split_k: i64) -> Fixed {
+        // Loops over blocks are the product's.
+        let raster = raster.oriented(swapped);
         let along = if raster.columns { Axis::N } else { Axis::M };
         Fixed {
             kind: Some(kind),
+            swapped: Some(swapped),
             block: Some(Pair { m: tile[0], n: tile[1] }),
             k: Some(tile[2]),
             stages: Some(Pipe::Async(u8::try_from(stages).unwrap_or(u8::MAX))),
@@ -68,7 +71,11 @@ impl Fixed {
             ways: plan.operands.each_ref().map(Way::of),
         };
         let threads = u32::try_from(plan.threads()).ok();
-        Fixed { threads, mma, ..Fixed::of_tiles(Kind::Mma, plan.tile, plan.stages, plan.raster, plan.split_k) }
+        Fixed {
+            threads,
+            mma,
+            ..Fixed::of_tiles(Kind::Mma, (plan.tile, plan.swapped), plan.stages, plan.raster, plan.split_k)
+        }
     }
 
     /// Every decision of a plan on `wgmma`.
@@ -85,7 +92,10 @@ impl Fixed {
             cluster: Some(plan.cluster),
             store: Some(plan.store),
         };
-        Fixed { wgmma, ..Fixed::of_tiles(Kind::Wgmma, plan.tile, plan.stages, plan.raster, plan.split_k) }
+        Fixed {
+            wgmma,
+            ..Fixed::of_tiles(Kind::Wgmma, (plan.tile, plan.swapped), plan.stages, plan.raster, plan.split_k)
+        }
     }
 
     /// What multiplies, as far as the words leave it open: each kind has words of its own.
@@ -94,6 +104,7 @@ impl Fixed {
         let wgmma = self.wgmma != WgmmaFixed::default();
         let common = Fixed {
             kind: self.kind,
+            swapped: self.swapped,
             block: self.block,
             k: self.k,
             threads: self.threads,
@@ -107,7 +118,7 @@ impl Fixed {
         };
         let cores = *self != common;
         let others = |kind: Kind| match kind {
-            Kind::Cores => mma || wgmma,
+            Kind::Cores => mma || wgmma || self.swapped == Some(true),
             Kind::Mma => cores || wgmma,
             Kind::Wgmma => cores || mma,
         };
@@ -128,7 +139,8 @@ impl Fixed {
                     && is(self.mma.min_blocks, *min_blocks)
             }
             Term::Operand { side, layout, .. } => {
-                let operand = space.contraction.operand(*side);
+                let of_product = if state.swapped { side.other() } else { *side };
+                let operand = space.contraction.operand(of_product);
                 let row = if operand.contiguous_along(Axis::K) { state.tile.k } else { state.tile.m };
                 let chunks = row * i64::from(operand.dtype.bytes()) / 16;
                 self.mma.of(*side).layout.is_none_or(|asked| same_places(asked, *layout, chunks))
@@ -140,9 +152,11 @@ impl Fixed {
 
     fn keeps_decision(&self, node: &TensorNode, state: &State, below: &State) -> bool {
         let tile = Pair { m: state.tile.m, n: state.tile.n };
-        let begins = |kind: Kind| is(self.block, tile) && self.kinds().contains(&kind);
+        let begins =
+            |kind: Kind| is(self.swapped, state.swapped) && is(self.block, tile) && self.kinds().contains(&kind);
         let w = &self.wgmma;
         match *node {
+            TensorNode::Swap => self.swapped != Some(false),
             TensorNode::Mma { op } => begins(Kind::Mma) && is(self.mma.instruction, op),
             TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k } => {
                 let own = if ping_pong { 1 } else { i64::from(consumers.max(1)) };

@@ -2,17 +2,18 @@
 use super::super::fixed::Fixed;
 use super::super::parse::{clip, small, whole};
 use super::{Kind, Way};
-use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore};
+use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore, Wmma, WmmaShape};
 use satune_ir::term::{Axis, Pair, Pipe};
+use satune_ir::DType;
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "the lines of a candidate on tensor cores as show prints them, or of these: \
-cores|mma.sync|wgmma, tile MxNxK, N stages, T threads, k in P parts, blocks along the rows|down the columns|in groups of \
+cores|mma.sync|wmma|wgmma, swapped [yes|no], tile MxNxK, N stages, T threads, k in P parts, blocks along the rows|down the columns|in groups of \
 G rows over the columns|in groups of G columns over the rows; mma.sync: warp MxN [m outer|n outer], waits for N more, \
 rolled|unrolled, instructions by rows|by columns, straight|back and forth, one at a time|two at once, k upwards|downwards, \
 C from the fragments|by way of shared memory|by stmatrix and shared memory, resident B|any, A: and B: copies of N bytes, along \
 rows|across rows|each thread its own, rolled|unrolled, at step N, N bytes to L2, swizzled [in spans of N]|rotated in spans \
-of N|not swizzled, ldmatrix xN, one set|two sets of fragments; wgmma: N consumers [in turn|together], cluster MxN, grid N|tiles, \
+of N|not swizzled|rows padded, ldmatrix xN, one set|two sets of fragments; wgmma: N consumers [in turn|together], cluster MxN, grid N|tiles, \
 stream-k yes|no, freed at once|a tile later, one after the other|step by step, C from the accumulators|by stmatrix and TMA";
 
 /// Reads one decision from the front of the words; how many words it takes, or none where it is none of these.
@@ -22,9 +23,18 @@ stream-k yes|no, freed at once|a tile later, one after the other|step by step, C
 pub(in crate::cli::ask) fn read(fixed: &mut Fixed, words: &[&str]) -> Result<Option<usize>, String> {
     let taken = match words {
         ["cores", ..] => set(&mut fixed.kind, Kind::Cores, 1),
+        ["swapped", answer @ ("yes" | "no"), ..] => set(&mut fixed.swapped, *answer == "yes", 2),
+        ["swapped", ..] => set(&mut fixed.swapped, true, 1),
         ["TMA", ..] => set(&mut fixed.kind, Kind::Wgmma, 1),
         // Of single threads' schedules as well.
         ["cp.async", ..] => 1,
+        ["through", "registers", ..] => 2,
+        ["wmma", rest @ ..] => {
+            fixed.kind = Some(Kind::Mma);
+            let named = rest.get(..2).and_then(|name| whole_instruction(&name.join(" ")));
+            fixed.mma.instruction = named.or(fixed.mma.instruction);
+            1 + if named.is_some() { 2 } else { 0 }
+        }
         ["mma.sync", rest @ ..] => {
             fixed.kind = Some(Kind::Mma);
             let named = rest.first().and_then(|name| instruction(name));
@@ -116,6 +126,13 @@ fn raster(fixed: &mut Fixed, m_outer: bool, group: Option<(Axis, i64)>, words: u
 
 fn instruction(name: &str) -> Option<Mma> {
     [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8].into_iter().find(|op| format!("{op:?}").eq_ignore_ascii_case(name))
+}
+
+/// The instruction of `wmma` by its shape and type.
+fn whole_instruction(name: &str) -> Option<Mma> {
+    let types = [DType::F16, DType::BF16, DType::I8];
+    let all = types.into_iter().flat_map(|t| WmmaShape::ALL.into_iter().filter_map(move |s| Wmma::of(s, t)));
+    all.map(Mma::Wmma).find(|op| op.to_string().eq_ignore_ascii_case(&format!("wmma {name}")))
 }
 
 fn store(fixed: &mut Fixed, way: &[&str]) -> Option<usize> {
@@ -225,6 +242,9 @@ pub(in crate::cli::ask) fn read_way(way: &mut Way, words: &[&str]) -> Result<Opt
         ["swizzled", ..] => set(&mut way.layout, TileLayout::Xor(8), 1),
         ["rotated", "in", "spans", "of", span, ..] => set(&mut way.layout, TileLayout::Rotate(chunks(span)?), 5),
         ["not", "swizzled", ..] => set(&mut way.layout, TileLayout::Plain, 2),
+        ["rows", "padded", ..] => set(&mut way.layout, TileLayout::Padded, 2),
+        // The only way to load fragments of that instruction.
+        ["wmma.load", ..] => 1,
         ["ldmatrix", many, ..] => {
             let many = many.strip_prefix('x').ok_or_else(|| format!("`ldmatrix {}` is not ldmatrix xN", clip(many)))?;
             set(&mut way.matrices, number(many)?, 2)

@@ -18,7 +18,7 @@ impl Rule for BindCluster {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
         for Team { consumers, ping_pong, blocks } in teams(&self.0, engine, node, state) {
             for cluster in menu.clusters.iter().copied() {

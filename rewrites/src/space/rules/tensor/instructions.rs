@@ -12,13 +12,13 @@ pub struct MmaOrder(pub(super) Arc<Offer>);
 
 impl Rule for MmaOrder {
     fn name(&self) -> &'static str {
-        "order of mma.sync"
+        "order of a warp's instructions"
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Warp { op, grid, rolls }) = stage_of(node, state) else { return };
         // One row of instructions has one order, and so has one step.
-        let both: &[bool] = if state.tile.m > 16 { &[false, true] } else { &[false] };
+        let both: &[bool] = if state.tile.m > op.block()[0] { &[false, true] } else { &[false] };
         let several = state.tile.k > i64::from(op.k());
         let down = self.0.menu.descending.iter().copied().filter(|d| several || !d);
         let rolled = self.0.menu.loops.iter().copied().filter(|r| rolls || !r);
@@ -28,7 +28,7 @@ impl Rule for MmaOrder {
             let orders = both.iter().flat_map(|c| both.iter().map(move |s| (*c, *s)));
             for (columns, serpentine, pairs) in orders.flat_map(|(c, s)| pairs.iter().map(move |p| (c, s, *p))) {
                 let order = Order { columns, serpentine, pairs, descending };
-                if mma_conditions::instructions([state.tile.m, state.tile.n], order).is_err() {
+                if mma_conditions::instructions(op, [state.tile.m, state.tile.n], order).is_err() {
                     continue;
                 }
                 for m_outer in numbers.iter().copied() {

@@ -1,5 +1,5 @@
 //! What the rules of tensor-core schedules offer.
-use satune_ir::term::tensor::{CopyOrder, TileLayout};
+use satune_ir::term::tensor::{CopyOrder, TileLayout, Wmma, WmmaShape};
 use satune_ir::term::{Axis, Contraction};
 use satune_ir::DType;
 
@@ -8,6 +8,8 @@ use satune_ir::DType;
 pub struct TensorCores {
     /// `mma.sync` of f16, bf16, tf32 and i8, and cp.async (sm_80 and later).
     pub mma: bool,
+    /// `wmma`, as an architecture of this number has it: 75 for sm_75. `None`: not offered.
+    pub wmma: Option<u32>,
     /// `stmatrix` (sm_90).
     pub stmatrix: bool,
     /// `wgmma` and the TMA (sm_90a).
@@ -23,6 +25,10 @@ pub struct TensorCores {
 pub struct TensorMenu {
     /// Offer `mma.sync`.
     pub mma: bool,
+    /// The instructions of `wmma` on offer. What [`TensorMenu::of`] offers is what the GPU has, where that is asked for;
+    /// where there is `mma.sync` it need not be, since that brings fragments from shared memory without conflicts in fewer
+    /// registers.
+    pub wmma: Vec<Wmma>,
     /// Offer `stmatrix`.
     pub stmatrix: bool,
     /// Offer `wgmma`.
@@ -79,6 +85,24 @@ fn covering(extent: i64, sizes: &[i64]) -> Vec<i64> {
     sizes.iter().copied().filter(|s| *s <= enough).collect()
 }
 
+/// The most rows and columns of a block's tile: `wgmma` has as many columns.
+const MOST: i64 = 256;
+
+/// Tiles of a block along an axis. Beside the usual ones (all of them multiples of 16, which `mma.sync` needs): the multiple
+/// of 8 in which the fewest tiles cover the axis with the least waste, and the largest one that divides the axis where no
+/// large usual tile does. Instructions of `wgmma` have any such number of columns.
+fn block_tiles(extent: i64) -> Vec<i64> {
+    let mut sizes = covering(extent, &[16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, MOST]);
+    let count = (extent + MOST - 1) / MOST;
+    sizes.push((extent + count * 8 - 1) / (count * 8) * 8);
+    if !sizes.iter().any(|size| *size >= 128 && extent % size == 0) {
+        sizes.extend((1..=MOST / 8).rev().map(|eights| eights * 8).find(|size| extent % size == 0));
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
 impl TensorMenu {
     /// The usual sizes for a contraction.
     pub fn of(contraction: &Contraction, cores: &TensorCores) -> TensorMenu {
@@ -89,12 +113,14 @@ impl TensorMenu {
             DType::F32 => cores.tf32,
             _ => false,
         };
+        let has_wmma = |op: &Wmma| cores.wmma.is_some_and(|arch| op.needs() <= arch);
         TensorMenu {
             mma: cores.mma && allowed,
+            wmma: WmmaShape::ALL.iter().filter_map(|s| Wmma::of(*s, operand)).filter(has_wmma).collect(),
             stmatrix: cores.stmatrix,
             wgmma: cores.wgmma && allowed,
-            tile_m: covering(contraction.extent(Axis::M), &[16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256]),
-            tile_n: covering(contraction.extent(Axis::N), &[16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256]),
+            tile_m: block_tiles(contraction.extent(Axis::M)),
+            tile_n: block_tiles(contraction.extent(Axis::N)),
             tile_k: covering(contraction.extent(Axis::K), &[32, 64, 96, 128, 192, 256].map(|row| row / bytes)),
             threads: vec![32, 64, 96, 128, 192, 256, 384, 512],
             warp: [128, 128],
@@ -122,6 +148,25 @@ impl TensorMenu {
             consumers: vec![1, 2, 3],
             grids: vec![cores.multiprocessors],
             clusters: vec![[2, 1], [1, 2], [2, 2]],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::block_tiles;
+
+    #[test]
+    fn tiles_fit_their_axis() {
+        // What the usual tiles cover without waste needs no other.
+        assert_eq!(block_tiles(4096), [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256]);
+        assert_eq!(block_tiles(1), [8, 16]);
+        assert_eq!(block_tiles(20), [16, 24, 32]);
+        assert!(block_tiles(300).contains(&152), "two tiles cover 300 with four to spare");
+        assert!(block_tiles(1000).contains(&200), "200 divides 1000");
+        for extent in 1..2000 {
+            let sizes = block_tiles(extent);
+            assert!(sizes.iter().all(|size| (8..=256).contains(size) && size % 8 == 0), "{extent}: {sizes:?}");
         }
     }
 }

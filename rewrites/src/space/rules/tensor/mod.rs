@@ -7,36 +7,57 @@ mod instructions;
 mod menu;
 mod operand;
 mod ring;
+mod split_k;
 mod store;
 mod stream_k;
+mod swap;
 mod tensorize;
 mod warps;
+mod wmma;
 
 pub use menu::{TensorCores, TensorMenu};
+pub use swap::is_offered;
 
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, Gemm, Kind, TensorNode, TensorStage};
 use satune_ir::term::{Contraction, Layout, Place, Side, Stage, State, Term};
 use std::sync::Arc;
 
-/// What all these rules know: the matrix product, and the sizes on offer.
+/// What all these rules know: the matrix product as it is and swapped, and the sizes on offer.
 #[derive(Clone, Debug)]
 struct Offer {
-    gemm: Gemm,
+    gemms: [Gemm; 2],
     menu: TensorMenu,
+}
+
+impl Offer {
+    /// The product that a state is about.
+    fn gemm(&self, state: &State) -> &Gemm {
+        &self.gemms[usize::from(state.swapped)]
+    }
 }
 
 /// The rules for a contraction; none where tensor cores do not take it or the GPU has none.
 pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };
-    if !menu.mma && !menu.wgmma {
+    let (mma, wmma, wgmma) = (menu.mma, !menu.wmma.is_empty(), menu.wgmma);
+    if !mma && !wmma && !wgmma {
         return Vec::new();
     }
-    let (mma, wgmma) = (menu.mma, menu.wgmma);
-    let offer = Arc::new(Offer { gemm, menu });
-    let mut rules: Vec<Box<dyn Rule>> = vec![Box::new(blocks::TensorBlocks(offer.clone()))];
+    let gemms = [false, true].map(|swapped| gemm.oriented(swapped).into_owned());
+    let offer = Arc::new(Offer { gemms, menu });
+    let mut rules: Vec<Box<dyn Rule>> =
+        vec![Box::new(blocks::TensorBlocks(offer.clone())), Box::new(swap::SwapOperands(offer.clone()))];
+    if contraction.epilogue.is_some() {
+        rules.push(Box::new(split_k::SplitFused));
+    }
     if mma {
         rules.push(Box::new(tensorize::TensorizeMma(offer.clone())));
+    }
+    if wmma {
+        rules.push(Box::new(wmma::TensorizeWmma(offer.clone())));
+    }
+    if mma || wmma {
         rules.push(Box::new(store::StoreSums(offer.clone())));
         rules.push(Box::new(ring::CopyRing(offer.clone())));
         rules.push(Box::new(warps::BindWarps(offer.clone())));

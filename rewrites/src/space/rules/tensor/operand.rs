@@ -2,7 +2,7 @@
 //! how warps load fragments from there. None of it depends on the other operand.
 use super::{stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, CopyOrder, Matrix, OperandPlan, TensorStage, TileLayout};
+use satune_ir::term::tensor::{mma_conditions, CopyOrder, Gemm, Matrix, OperandPlan, TensorStage, TileLayout};
 use satune_ir::term::{Axis, Side, Stage, State, Team, Term};
 use std::sync::Arc;
 
@@ -19,21 +19,23 @@ impl Rule for LayoutTile {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Operand(op, side)) = stage_of(node, state) else { return };
         let Team::Cta(threads) = state.team else { return };
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let (extent, own, k) = (state.tile.m, state.tile.n, state.tile.k);
-        let Some(widest) = self.0.copy_bytes(side).first().copied() else { return };
+        let Some(widest) = self.0.copy_bytes(gemm, side).first().copied() else { return };
         let count = mma_conditions::copies(gemm, side, [extent, k], threads.into(), widest);
-        let several = count > 1 && menu.copy_loops.contains(&true);
+        // What waits in registers is not copied in a loop.
+        let several = count > 1 && menu.copy_loops.contains(&true) && op.wmma().is_none();
         // Addresses beyond the edge are looked up one by one: they must fit registers, or be computed in the loop.
         let few = count <= 4 || !mma_conditions::hangs_over(gemm, side, extent);
         let unrolls = !several || few && menu.copy_loops.contains(&false);
-        let asynchronous = mma_conditions::is_async(gemm, side, widest);
+        let asynchronous = mma_conditions::is_async(gemm, side, op, widest);
         let chunks = mma_conditions::tile_rows(gemm, side, extent, k).1 * i64::from(gemm.operand.bytes()) / 16;
-        for layout in menu.layouts.iter().copied() {
+        let layouts = if op.wmma().is_some() { &[TileLayout::Padded][..] } else { &menu.layouts };
+        for layout in layouts.iter().copied() {
             let fits = mma_conditions::layout(gemm, side, [extent, k], layout);
             // Spans longer than a row are those of the row's length.
             let new = match layout {
-                TileLayout::Plain => true,
+                TileLayout::Plain | TileLayout::Padded => true,
                 TileLayout::Xor(span) | TileLayout::Rotate(span) => {
                     let shorter = menu.layouts.iter().any(|l| same_kind(*l, layout) && covers(*l, chunks, span));
                     chunks > 1 && !shorter
@@ -67,7 +69,7 @@ fn same_kind(a: TileLayout, b: TileLayout) -> bool {
 /// Whether a layout's span is shorter than `span`, and a row no longer than it.
 fn covers(layout: TileLayout, chunks: i64, span: u8) -> bool {
     match layout {
-        TileLayout::Plain => false,
+        TileLayout::Plain | TileLayout::Padded => false,
         TileLayout::Xor(s) | TileLayout::Rotate(s) => s < span && i64::from(s) >= chunks,
     }
 }
@@ -83,9 +85,9 @@ impl Rule for CopyTile {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Copy(_, side, _)) = stage_of(node, state) else { return };
         let Team::Cta(threads) = state.team else { return };
-        let (gemm, tile) = (&self.0.gemm, [state.tile.m, state.tile.k]);
+        let (gemm, tile) = (self.0.gemm(state), [state.tile.m, state.tile.k]);
         let (rows, columns) = mma_conditions::tile_rows(gemm, side, tile[0], tile[1]);
-        for bytes in self.0.copy_bytes(side) {
+        for bytes in self.0.copy_bytes(gemm, side) {
             let count = mma_conditions::copies(gemm, side, tile, threads.into(), bytes);
             let per_row = columns / mma_conditions::copy_elements(gemm, side, bytes);
             for order in self.0.menu.copy_orders.iter().copied() {
@@ -127,18 +129,18 @@ impl Rule for IssueCopies {
     }
 }
 
-/// `(loads nest) = ldmatrix of 4, 2 or 1 matrices`.
+/// `(loads nest) = ldmatrix of 4, 2 or 1 matrices`, or `wmma.load`.
 pub struct LoadFragments(pub(super) Arc<Offer>);
 
 impl Rule for LoadFragments {
     fn name(&self) -> &'static str {
-        "tensorize ldmatrix"
+        "tensorize loads"
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Load(op, side, _)) = stage_of(node, state) else { return };
-        for matrices in mma_conditions::matrices(&self.0.gemm, side, op).iter().copied() {
-            if self.0.menu.matrices.contains(&matrices) {
+        for matrices in mma_conditions::matrices(self.0.gemm(state), side, op).iter().copied() {
+            if self.0.menu.matrices.contains(&matrices) || op.wmma().is_some() {
                 engine.equals(Term::Matrix { matrix: Matrix::Load { matrices }, state: Box::new(*state) });
             }
         }
@@ -147,9 +149,9 @@ impl Rule for LoadFragments {
 
 impl Offer {
     /// Bytes of one copy of an operand on offer, the most first: no more than its rows are multiples of.
-    pub(super) fn copy_bytes(&self, side: Side) -> Vec<u32> {
+    pub(super) fn copy_bytes(&self, gemm: &Gemm, side: Side) -> Vec<u32> {
         let most = OperandPlan::default().bytes;
-        let widest = mma_conditions::copy_elements(&self.gemm, side, most) * i64::from(self.gemm.operand.bytes());
+        let widest = mma_conditions::copy_elements(gemm, side, most) * i64::from(gemm.operand.bytes());
         let fits: Vec<u32> = self.menu.copy_bytes.iter().copied().filter(|b| i64::from(*b) <= widest).collect();
         if fits.is_empty() {
             self.menu.copy_bytes.iter().copied().min().into_iter().collect()

@@ -7,7 +7,7 @@ use satune_ir::term::tensor::{
 use satune_ir::term::{Axis, Place, Side, State, Term};
 use std::sync::Arc;
 
-/// `nest(K) = (ring S (for k in ceil(K / t): nest(t)))`, filled by cp.async.
+/// `nest(K) = (ring S (for k in ceil(K / t): nest(t)))`, filled by cp.async, or through registers where warps use `wmma`.
 ///
 /// Side conditions: the ring fits in shared memory, and C's tile in the ring where it goes that way; a part of k has whole
 /// tiles.
@@ -15,12 +15,12 @@ pub struct CopyRing(pub(super) Arc<Offer>);
 
 impl Rule for CopyRing {
     fn name(&self) -> &'static str {
-        "cache_read ring, cp.async"
+        "cache_read ring"
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Ring(kind @ Kind::Mma(op))) = stage_of(node, state) else { return };
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let total = state.tile.k;
         for k in menu.tile_k.iter().copied().filter(|k| k % i64::from(op.k()) == 0) {
             let tile = [state.tile.m, state.tile.n, k];
@@ -28,13 +28,14 @@ impl Rule for CopyRing {
                 continue;
             }
             for stages in menu.stages.iter().copied() {
-                let bytes = i64::from(stages) * ring_stage(gemm, tile);
+                let bytes = mma_conditions::ring_bytes(gemm, op, tile, stages);
                 let room = mma_conditions::shared_fits(bytes, engine.limits.shared_bytes);
-                let fits = mma_conditions::ring(gemm, tile, stages).and(room);
-                let by_shared = matches!(state.c, Place::Shared(_));
+                let fits = mma_conditions::ring(gemm, op, tile, stages).and(room);
                 let store = Store::Shared { stmatrix: false };
-                let store = if by_shared { store } else { Store::Direct };
-                let holds_c = mma_conditions::store(gemm, store, false, tile, stages);
+                let holds_c = match state.c {
+                    Place::Shared(_) => mma_conditions::store(gemm, op, store, false, tile, stages),
+                    _ => Ok(()),
+                };
                 if !engine.holds(Condition::RingFits, fits) || !engine.holds(Condition::MmaStore, holds_c) {
                     continue;
                 }
@@ -62,7 +63,7 @@ impl Rule for TmaRing {
         let Some(TensorStage::Ring(kind @ Kind::Wgmma { ping_pong, consumers })) = stage_of(node, state) else {
             return;
         };
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let (total, k) = (state.tile.k, 128 / i64::from(gemm.operand.bytes()));
         if !engine.holds(Condition::RingParts, mma_conditions::whole_parts(gemm, total, k)) {
             return;
@@ -79,11 +80,6 @@ impl Rule for TmaRing {
             }
         }
     }
-}
-
-/// Bytes of one stage.
-fn ring_stage(gemm: &Gemm, [m, n, k]: [i64; 3]) -> i64 {
-    (m + n) * k * i64::from(gemm.operand.bytes())
 }
 
 fn staged(gemm: &Gemm, state: &State, kind: Kind, k: i64) -> State {

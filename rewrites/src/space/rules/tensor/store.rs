@@ -11,7 +11,8 @@ const STAGED: Place = Place::Shared(Layout { k_major: false, pad: 0, swizzle: tr
 /// `(cta nest) = (write C nest)`: warps write their sums.
 ///
 /// Side condition: what goes by way of shared memory has 16 bits and whole chunks, and is no partial sum; that it fits
-/// the ring is the ring's condition.
+/// the ring is the ring's condition. Fragments of `wmma` are stored as a whole, straight to C where that is made of whole
+/// tiles of nothing but sums.
 pub struct StoreSums(pub(super) Arc<Offer>);
 
 impl Rule for StoreSums {
@@ -20,18 +21,19 @@ impl Rule for StoreSums {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Store(kind @ Kind::Mma(_))) = stage_of(node, state) else { return };
+        let Some(TensorStage::Store(kind @ Kind::Mma(op))) = stage_of(node, state) else { return };
         let to = state.c;
         let below = at(state, TensorStage::Ring(kind));
-        decide(engine, TensorNode::Store { store: Store::Direct, to }, State { c: Place::Local, ..below });
+        let (tile, is_split) = ([state.tile.m, state.tile.n, state.tile.k], to == Place::Workspace);
+        // All of k in the ring: its size is not known yet.
+        let fits = |store| mma_conditions::store(self.0.gemm(state), op, store, is_split, tile, 16);
+        if engine.holds(Condition::MmaStore, fits(Store::Direct)) {
+            decide(engine, TensorNode::Store { store: Store::Direct, to }, State { c: Place::Local, ..below });
+        }
         let variants: &[bool] = if self.0.menu.stmatrix { &[true, false] } else { &[false] };
         for stmatrix in variants {
             let store = Store::Shared { stmatrix: *stmatrix };
-            let tile = [state.tile.m, state.tile.n, state.tile.k];
-            let is_split = to == Place::Workspace;
-            // All of k in the ring: its size is not known yet.
-            let fits = mma_conditions::store(&self.0.gemm, store, is_split, tile, 16).is_ok();
-            if engine.holds(Condition::MmaStore, fits) {
+            if engine.holds(Condition::MmaStore, fits(store)) {
                 decide(engine, TensorNode::Store { store, to }, State { c: STAGED, ..below });
             }
         }
@@ -54,7 +56,8 @@ impl Rule for StoreTiles {
         let below = at(state, TensorStage::Ring(kind));
         for (store, c) in [(TileStore::Direct, Place::Local), (TileStore::Tma, STAGED)] {
             let is_split = to == Place::Workspace;
-            let fits = wgmma_conditions::store(&self.0.gemm, store, is_split, state.tile.n).is_ok();
+            let fits =
+                wgmma_conditions::store(self.0.gemm(state), store, is_split, [state.tile.m, state.tile.n]).is_ok();
             if engine.holds(Condition::WgmmaStore, fits) {
                 decide(engine, TensorNode::StoreTile { store, to }, State { c, ..below });
             }

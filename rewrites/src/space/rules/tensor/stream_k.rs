@@ -19,7 +19,7 @@ impl Rule for ShareSteps {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let (gemm, menu) = (&self.0.gemm, &self.0.menu);
+        let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         if state.c != Place::Global {
             return;
         }

@@ -1,4 +1,5 @@
 //! `tensorize`: a block multiplies on tensor cores.
+use super::swap::is_offered;
 use super::{at, decide, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, Mma, TensorNode, TensorStage};
@@ -6,9 +7,15 @@ use satune_ir::term::{self, Place, Stage, State, Term};
 use std::sync::Arc;
 
 /// Whether the node is an unscheduled block, whose tile is one of the menu's.
-fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
+pub(super) fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
     let open = matches!((node, state.stage), (Term::Nest(_), Stage::Blocks { batch: 0, m: false, n: false }));
-    open && offer.menu.tile_m.contains(&state.tile.m) && offer.menu.tile_n.contains(&state.tile.n)
+    let tile = state.product_tile();
+    open && offer.menu.tile_m.contains(&tile.m) && offer.menu.tile_n.contains(&tile.n)
+}
+
+/// Whether it begins a block on tensor cores, as it is.
+pub(super) fn begins(offer: &Offer, node: &Term, state: &State) -> bool {
+    is_block(offer, node, state) && is_offered(offer.gemm(state))
 }
 
 /// `(grid nest) = (block nest)`, whose warps will use `mma.sync`.
@@ -23,8 +30,10 @@ impl Rule for TensorizeMma {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let whole = state.tile.m % 16 == 0 && state.tile.n % 16 == 0;
-        let Some(op) = Mma::of(self.0.gemm.operand).filter(|_| whole && is_block(&self.0, node, state)) else { return };
-        if mma_conditions::operands(&self.0.gemm, op).is_ok() {
+        let Some(op) = Mma::of(self.0.gemm(state).operand).filter(|_| whole && begins(&self.0, node, state)) else {
+            return;
+        };
+        if mma_conditions::operands(self.0.gemm(state), op).is_ok() {
             decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(Kind::Mma(op))));
         }
     }
@@ -68,20 +77,22 @@ pub(super) fn enter(engine: &mut Engine<'_>, state: &State, node: TensorNode) {
 
 /// What may compute the tiles of an unscheduled block.
 pub(super) fn teams(offer: &Offer, engine: &mut Engine<'_>, node: &Term, state: &State) -> Vec<Team> {
-    let (gemm, menu) = (&offer.gemm, &offer.menu);
+    let (gemm, menu) = (offer.gemm(state), &offer.menu);
     let mut list = Vec::new();
-    if !is_block(offer, node, state) {
+    if !begins(offer, node, state) {
         return list;
     }
-    let rows = engine.holds(Condition::WgmmaRows, wgmma_conditions::rows(gemm).is_ok());
+    let step = 128 / i64::from(gemm.operand.bytes());
+    let rows = wgmma_conditions::rows(gemm).is_ok() && wgmma_conditions::split(gemm, step, 1).is_ok();
+    let rows = engine.holds(Condition::WgmmaRows, rows);
     let operands = engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm).is_ok());
     if !rows || !operands {
         return list;
     }
-    let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
+    let tile = [state.tile.m, state.tile.n, step];
     let along = |extent: i64, tile: i64| extent / tile + i64::from(extent % tile > 0);
     let parts = if state.c == Place::Workspace { gemm.k / state.tile.k } else { 1 };
-    let tiles = along(gemm.m, tile[0]) * along(gemm.n, tile[1]) * parts;
+    let tiles = gemm.batch * along(gemm.m, tile[0]) * along(gemm.n, tile[1]) * parts;
     let grids: Vec<Option<u32>> = [None]
         .into_iter()
         // A grid of as many blocks as tiles is that of one block per tile.

@@ -1,7 +1,7 @@
-//! `split`, `bind`: a block's tile is dealt out to warps that use `mma.sync`.
+//! `split`, `bind`: a block's tile is dealt out to warps that use `mma.sync` or `wmma`.
 use super::{stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, Kind, TensorNode, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Kind, Mma, TensorNode, TensorStage};
 use satune_ir::term::{Side, Stage, State, Team, Term, Tile};
 use std::sync::Arc;
 
@@ -22,14 +22,16 @@ impl Rule for BindWarps {
         let menu = &self.0.menu;
         for threads in menu.threads.iter().copied() {
             let warps = i64::from(threads / 32);
-            // More warps than there are parts of 16 x 16 have nothing to do.
-            if mma_conditions::threads(threads.into()).is_err() || warps * 256 > state.tile.m * state.tile.n {
+            // More warps than there are blocks of instructions have nothing to do.
+            let [block_m, block_n] = op.block();
+            let blocks = state.tile.m / block_m * (state.tile.n / block_n);
+            if mma_conditions::threads(threads.into()).is_err() || warps > blocks {
                 continue;
             }
             for m in (1..=warps).filter(|m| warps % m == 0) {
                 let (n, tile) = (warps / m, state.tile);
                 let warp = [tile.m / m, tile.n / n];
-                let whole = mma_conditions::warps([tile.m, tile.n], warp).is_ok();
+                let whole = mma_conditions::warps(op, [tile.m, tile.n], warp).is_ok();
                 let offered = warp[0] <= menu.warp[0] && warp[1] <= menu.warp[1];
                 let exact = warp[0] * m == tile.m && warp[1] * n == tile.n;
                 if engine.holds(Condition::MmaWarps, whole && exact) && offered {
@@ -41,16 +43,13 @@ impl Rule for BindWarps {
 }
 
 impl BindWarps {
-    fn deal(
-        &self,
-        engine: &mut Engine<'_>,
-        state: &State,
-        threads: u32,
-        count: [i64; 2],
-        op: satune_ir::term::tensor::Mma,
-    ) {
-        let (gemm, menu, tile) = (&self.0.gemm, &self.0.menu, state.tile);
+    fn deal(&self, engine: &mut Engine<'_>, state: &State, threads: u32, count: [i64; 2], op: Mma) {
+        let (gemm, menu, tile) = (self.0.gemm(state), &self.0.menu, state.tile);
         let warp = [tile.m / count[0], tile.n / count[1]];
+        let staged = op.wmma().map_or(0, |op| mma_conditions::staged_bytes(op, threads.into(), warp[1]));
+        if !engine.holds(Condition::RingFits, mma_conditions::shared_fits(staged, engine.limits.shared_bytes)) {
+            return;
+        }
         let team = Team::Cta(threads);
         let way = |engine: &mut Engine<'_>, side, extent, own| {
             let stage = Stage::Tensor(TensorStage::Operand(op, side));
@@ -59,9 +58,9 @@ impl BindWarps {
         let a = way(engine, Side::A, tile.m, warp[0]);
         let b = way(engine, Side::B, tile.n, warp[1]);
         // The least that copies take; those that take more are left to the cost.
-        let bytes = [Side::A, Side::B].map(|side| self.0.copy_bytes(side).first().copied().unwrap_or(16));
+        let bytes = [Side::A, Side::B].map(|side| self.0.copy_bytes(gemm, side).first().copied().unwrap_or(16));
         let block = [tile.m, tile.n, tile.k];
-        let registers = mma_conditions::least_registers(gemm, block, warp, threads.into(), bytes);
+        let registers = mma_conditions::least_registers(gemm, op, block, warp, threads.into(), bytes);
         for sets in menu.sets.iter().flat_map(|a| menu.sets.iter().map(|b| [*a, *b])) {
             let even = tile.k / i64::from(op.k()) % 2 == 0;
             let rolls = menu.loops.contains(&true) && (even || sets == [1, 1]);

@@ -1,0 +1,183 @@
+//! The instructions of `wmma`: a warp's matrices in fragments whose layout nobody but the machine knows.
+use super::{Gemm, TensorError, TileLayout};
+use crate::term::Side;
+use crate::DType;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Extents of a `wmma` instruction along m and n; along k it has 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum WmmaShape {
+    /// 16 x 16.
+    M16N16,
+    /// 32 x 8.
+    M32N8,
+    /// 8 x 32.
+    M8N32,
+}
+
+impl WmmaShape {
+    /// All that there are.
+    pub const ALL: [WmmaShape; 3] = [WmmaShape::M16N16, WmmaShape::M32N8, WmmaShape::M8N32];
+}
+
+/// `wmma`: D (m x n) = A (m x 16) * B (16 x n) + D, one warp, D in place.
+///
+/// A fragment is loaded, multiplied, stored, and treated element by element as a whole: where a lane holds which element is
+/// not specified (PTX ISA, "Matrix Fragments for WMMA").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Wmma {
+    /// m and n.
+    pub shape: WmmaShape,
+    /// Type of A's and B's elements: f16, bf16 or i8.
+    pub operand: DType,
+}
+
+/// Elements of C that a warp stages at once on their way to global memory, at most: with their padding no more than 3 KiB, so
+/// that 16 warps' fit in 48 KiB.
+const STAGED: i64 = 512;
+
+impl Wmma {
+    /// The instruction of a shape for operands of a type, where there is one.
+    pub fn of(shape: WmmaShape, operand: DType) -> Option<Wmma> {
+        matches!(operand, DType::F16 | DType::BF16 | DType::I8).then_some(Wmma { shape, operand })
+    }
+
+    /// The first architecture that has it, as in `sm_70` (PTX ISA, "wmma.mma: Target ISA Notes").
+    pub fn needs(self) -> u32 {
+        match self.operand {
+            DType::BF16 => 80,
+            DType::I8 => 72,
+            _ => 70,
+        }
+    }
+
+    /// Extents along m, n and k.
+    pub fn extents(self) -> [u32; 3] {
+        match self.shape {
+            WmmaShape::M16N16 => [16, 16, 16],
+            WmmaShape::M32N8 => [32, 8, 16],
+            WmmaShape::M8N32 => [8, 32, 16],
+        }
+    }
+
+    /// Type of D's elements.
+    pub fn accumulator(self) -> DType {
+        match self.operand {
+            DType::I8 => DType::I32,
+            _ => DType::F32,
+        }
+    }
+
+    /// Elements of A or B that a lane's registers have room for. f16 fragments have eight registers in every shape, since
+    /// Volta holds each element twice or four times; others have no more than the matrix needs (PTX ISA).
+    pub fn elements(self, side: Side) -> u32 {
+        let [m, n, k] = self.extents();
+        match (self.operand, side) {
+            (DType::F16, _) => 16,
+            (_, Side::A) => m * k / 32,
+            (_, Side::B) => n * k / 32,
+        }
+    }
+
+    /// Elements of D that a lane has.
+    pub fn sums(self) -> u32 {
+        8
+    }
+
+    /// Columns of a warp's tile that are staged at once on their way to C.
+    pub fn staged_columns(self, warp_n: i64) -> i64 {
+        let [m, n, _] = self.extents().map(i64::from);
+        let most = (STAGED / m).max(n);
+        (1..=warp_n / n).rev().map(|i| i * n).find(|c| warp_n % c == 0 && *c <= most).unwrap_or(n)
+    }
+
+    /// Sums from one staged row to the next: rows are 32 bytes more than a multiple of 64 apart, so that four of them, 32 bytes
+    /// each, lie in different banks.
+    pub fn staged_pitch(self, warp_n: i64) -> i64 {
+        self.staged_columns(warp_n) | 8
+    }
+
+    /// Bytes that a warp stages C with.
+    pub fn staged_bytes(self, warp_n: i64) -> i64 {
+        i64::from(self.extents()[0]) * self.staged_pitch(warp_n) * 4
+    }
+}
+
+impl fmt::Display for Wmma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [m, n, k] = self.extents();
+        write!(f, "wmma m{m}n{n}k{k} {:?}", self.operand)
+    }
+}
+
+/// The generator loads bytes along k only: stored across it, the machine code takes them one by one.
+pub(super) fn operands(gemm: &Gemm, op: Wmma) -> Result<(), TensorError> {
+    for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
+        if across && op.operand.bytes() == 1 {
+            return Err(TensorError::Order { instruction: "wmma", operand: gemm.operand, side });
+        }
+    }
+    Ok(())
+}
+
+/// `wmma` loads rows at a distance, so tiles are padded, not swizzled; copies pass through registers, unrolled.
+pub(super) fn way(plan: &super::OperandPlan) -> Result<(), TensorError> {
+    if plan.layout != TileLayout::Padded {
+        return Err(TensorError::Operand("wmma loads rows that are padded"));
+    }
+    if plan.rolled {
+        return Err(TensorError::Operand("copies that wait in registers are not a loop"));
+    }
+    Ok(())
+}
+
+/// The sums of a warp leave its fragments as a whole: straight to C only where that is of their type, and whole tiles
+/// without anything added.
+pub(super) fn store_direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2]) -> Result<(), TensorError> {
+    let reason = if gemm.m % m != 0 || gemm.n % n != 0 {
+        "wmma stores whole fragments, and tiles hang over the edge"
+    } else if gemm.n % 4 != 0 {
+        "wmma stores rows that are multiples of 16 bytes"
+    } else if !is_split && gemm.output != gemm.accumulator() {
+        "wmma stores sums as they are, and C has another type"
+    } else if !is_split && gemm.epilogue != super::Epilogue::default() {
+        "wmma stores sums as they are, and C is made from them"
+    } else {
+        return Ok(());
+    };
+    Err(TensorError::Store(reason))
+}
+
+/// Neighbouring elements that a lane brings from there to C at once: 16 bytes of sums, or fewer where rows of C are no multiples.
+pub fn staged_width(gemm: &Gemm) -> i64 {
+    [4, 2].into_iter().find(|width| gemm.n % width == 0).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_have_room_for_their_matrices() {
+        for operand in [DType::F16, DType::BF16, DType::I8] {
+            for op in WmmaShape::ALL.map(|shape| Wmma::of(shape, operand).unwrap()) {
+                let [m, n, k] = op.extents();
+                assert_eq!(m * n, 32 * op.sums());
+                assert!(m * k <= 32 * op.elements(Side::A) && n * k <= 32 * op.elements(Side::B), "{op}");
+            }
+        }
+    }
+
+    #[test]
+    fn staged_columns_are_whole_instructions_that_divide_the_warps_tile() {
+        for op in WmmaShape::ALL.map(|shape| Wmma::of(shape, DType::F16).unwrap()) {
+            let [m, n, _] = op.extents().map(i64::from);
+            for warp_n in (1..=8).map(|i| i * n) {
+                let columns = op.staged_columns(warp_n);
+                assert!(columns % n == 0 && warp_n % columns == 0 && m * columns <= STAGED, "{op} {warp_n}");
+                assert!(op.staged_bytes(warp_n) % 128 == 0 && op.staged_bytes(warp_n) <= 3072);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Registers of kernels on `mma.sync`: the estimate of plans against what the compiler takes, and none spilled by what the
+//! search hands out.
+use crate::compiles::compile;
+use satune::compile::{Compiled, Job};
+use satune::explore::tensor_cores;
+use satune::lower::tensor::*;
+use satune_extract::{best, Descriptor, Query};
+use satune_ir::term::tensor::mma_conditions;
+use satune_ir::term::Schedule;
+use satune_ir::DType;
+use satune_rewrites::space::rules::tensor::TensorMenu;
+use satune_rewrites::space::{rules, saturate, Fuel, Menu};
+use std::time::Duration;
+
+fn job(name: &str, gemm: &Gemm, plan: &TensorPlan, arch: &str) -> Job {
+    let module = lower_mma(gemm, plan).unwrap();
+    Job { name: name.into(), source: satune::cuda::print(&module.kernels[0]), arch: arch.into() }
+}
+
+/// Tiles, warps' tiles and rings of all sizes, in all types and orders of storage. What the compiler takes is within the
+/// stated error of the estimate, and nothing that fits by it spills.
+#[test]
+fn estimated_registers_are_those_of_the_compiler() {
+    let shapes: [([i64; 2], [i64; 2], i64, u32); 6] = [
+        ([128, 128], [64, 32], 128, 4),
+        ([128, 128], [64, 64], 128, 3),
+        ([128, 80], [32, 80], 128, 6),
+        ([64, 64], [32, 32], 64, 4),
+        ([128, 160], [64, 80], 128, 3),
+        ([32, 64], [16, 32], 128, 5),
+    ];
+    let types =
+        [(Mma::F16, "NN"), (Mma::Bf16, "TN"), (Mma::Tf32, "NT"), (Mma::Tf32, "NN"), (Mma::S8, "NT"), (Mma::S8, "NN")];
+    let (mut jobs, mut estimates) = (Vec::new(), Vec::new());
+    for (op, layout) in types {
+        let operand = op.operand();
+        for (number, ([m, n], warp, row, stages)) in shapes.into_iter().enumerate() {
+            // A few of each type, so that each shape is met by several.
+            if !full() && (number + jobs.len()) % 3 != 0 {
+                continue;
+            }
+            let sum = if op == Mma::S8 { DType::I32 } else { DType::F32 };
+            let gemm = Gemm::plain("gemm", [2048, 2560, 2048], operand, sum, layout);
+            let plan = TensorPlan::plain([m, n, row / i64::from(operand.bytes())], warp, op, stages);
+            if plan.check(&gemm).is_err() {
+                continue;
+            }
+            estimates.push(plan.registers(&gemm));
+            jobs.push(job(&format!("{op:?} {layout} {m}x{n} {warp:?} {stages}"), &gemm, &plan, "sm_80"));
+        }
+    }
+    let Some(list) = compile(&jobs, "estimated_registers_are_those_of_the_compiler") else { return };
+    for ((kernel, job), estimate) in list.iter().zip(&jobs).zip(&estimates) {
+        let (got, spilled) = (i64::from(kernel.registers), kernel.spill_bytes);
+        println!("{}: {estimate} estimated, {got} taken, {spilled} bytes spilled", job.name);
+    }
+    for ((kernel, job), estimate) in list.iter().zip(&jobs).zip(&estimates) {
+        if mma_conditions::registers_fit(*estimate, 32, None, 255).is_ok() {
+            assert_eq!(kernel.spill_bytes, 0, "{}", job.name);
+        }
+    }
+}
+
+/// The whole grid is compiled where `SATUNE_FULL_GRID` is set: a minute.
+fn full() -> bool {
+    std::env::var_os("SATUNE_FULL_GRID").is_some()
+}
+
+/// The best of types and GPUs, from spaces of `mma.sync` alone.
+#[test]
+fn the_best_do_not_spill() {
+    let cases = [
+        ("a100", DType::F32, DType::F32, 1024, "NT"),
+        ("rtx4090", DType::F32, DType::F32, 2048, "NN"),
+        ("a100", DType::F16, DType::F32, 2048, "NN"),
+        ("rtx4090", DType::I8, DType::I32, 1024, "NT"),
+    ];
+    let mut jobs = Vec::new();
+    for (name, operand, sum, extent, layout) in cases {
+        let gpu = Descriptor::load(name).unwrap();
+        let c = crate::support::gemm(None, extent, extent, extent, operand, sum, layout);
+        let mut cores = tensor_cores(&gpu);
+        cores.tf32 = true;
+        let menu = TensorMenu { wgmma: false, ..TensorMenu::of(&c, &cores) };
+        let none = Menu {
+            tile_m: vec![],
+            tile_n: vec![],
+            tile_k: vec![16],
+            threads: vec![],
+            vthreads: vec![1],
+            registers: 1,
+            split_k: vec![2, 4],
+            groups: vec![2, 4],
+            async_stages: vec![],
+        };
+        let rules: Vec<_> = rules::all().into_iter().chain(rules::tensor::all(&c, menu)).collect();
+        let space = saturate(&c, satune::explore::limits(&gpu), &none, &rules, Fuel::default()).unwrap();
+        let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: Duration::from_secs(60) });
+        assert!(found.proved && found.candidates.len() == 8);
+        let gemm = Gemm::of(&c).unwrap();
+        for (number, candidate) in found.candidates.iter().enumerate() {
+            let Schedule::Mma(plan) = &candidate.plan else { panic!("not on mma.sync") };
+            println!(
+                "{name} {operand:?} {number}: {} registers estimated; {:?}",
+                plan.registers(&gemm),
+                plan.describe()
+            );
+            if full() || number % 7 == 0 {
+                jobs.push(job(&format!("{name} {operand:?} {number}"), &gemm, plan, &gpu.arch));
+            }
+        }
+    }
+    let Some(list) = compile(&jobs, "the_best_do_not_spill") else { return };
+    for (kernel, job) in list.iter().zip(&jobs) {
+        let Compiled { registers, spill_bytes, .. } = kernel;
+        println!("{}: {registers} registers, {spill_bytes} bytes spilled", job.name);
+        assert_eq!(*spill_bytes, 0, "{}", job.name);
+    }
+}

@@ -1,0 +1,177 @@
+//! What the model counts of tensor-core kernels is what the simulator counts.
+use crate::support::gemm;
+use crate::tensor_space::by_columns;
+use satune::explore::{check, shrink_tensor};
+use satune::lower::program::LowerOptions;
+use satune_extract::tensor;
+use satune_ir::term::tensor::*;
+use satune_ir::term::*;
+use satune_ir::DType;
+
+/// What the model counts of a kernel on `mma.sync` is what the simulator counts.
+fn assert_mma_counts(plan: &TensorPlan, c: &Contraction) {
+    let schedule = Schedule::Mma(plan.clone());
+    let simulated = check(&schedule, c, &LowerOptions::default()).unwrap().total;
+    let (small_plan, small) = shrink_tensor(&schedule, c);
+    let Schedule::Mma(small_plan) = small_plan else { panic!("another kind") };
+    let g = Gemm::of(&small).unwrap();
+    let mut w = satune_extract::work::Work::default();
+    w.add(&tensor::block(&tensor::Kernel::Mma(&small_plan), &g).total(), small_plan.blocks(&g) as f64);
+    let model = [
+        w.matrix,
+        w.matrix_moves,
+        w.async_copies,
+        w.barriers,
+        w.shared_loads,
+        w.shared_load_wavefronts,
+        w.shared_load_wavefronts_ideal,
+        w.shared_store_wavefronts,
+        w.global_load_sectors,
+        w.global_stores,
+        w.global_store_sectors,
+    ];
+    let counted = [
+        simulated.matrix,
+        simulated.matrix_moves,
+        simulated.async_copies,
+        simulated.barriers,
+        simulated.shared_loads,
+        simulated.shared_load_wavefronts,
+        simulated.shared_load_wavefronts_ideal,
+        simulated.shared_store_wavefronts,
+        simulated.global_load_sectors,
+        simulated.global_stores,
+        simulated.global_store_sectors,
+    ];
+    assert_eq!(model.map(|x| x as u64), counted, "{plan:#?}");
+}
+
+/// The same on `wgmma`.
+fn assert_wgmma_counts_of(plan: &WgmmaPlan, c: &Contraction) {
+    let schedule = Schedule::Wgmma(plan.clone());
+    let simulated = check(&schedule, c, &LowerOptions::default()).unwrap().total;
+    let (schedule, small) = shrink_tensor(&schedule, c);
+    let Schedule::Wgmma(plan) = schedule else { panic!("another kind") };
+    let g = Gemm::of(&small).unwrap();
+    let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
+    let blocks = plan.tiles(&g) as f64;
+    assert_wgmma_counts(&w, blocks, &simulated);
+}
+
+#[test]
+fn the_models_counts_are_the_simulators() {
+    let base = TensorPlan::plain([64, 64, 32], [32, 32], Mma::F16, 3);
+    let plain = OperandPlan { layout: TileLayout::Plain, ..OperandPlan::default() };
+    let across = OperandPlan { order: CopyOrder::Columns, bytes: 8, matrices: 2, sets: 1, ..plain };
+    let own = OperandPlan {
+        layout: TileLayout::Rotate(4),
+        order: CopyOrder::Own,
+        bytes: 4,
+        rolled: true,
+        matrices: 1,
+        ..plain
+    };
+    let half = |plan: TensorPlan| (plan, DType::F16, DType::F16, DType::F32);
+    let mma = [
+        half(base.clone()),
+        half(TensorPlan { operands: [plain, OperandPlan::default()], ..base.clone() }),
+        half(TensorPlan { operands: [OperandPlan::default(), plain], tile: [64, 64, 64], ..base.clone() }),
+        half(TensorPlan { operands: [across, own], tile: [64, 64, 64], slack: 1, ..base.clone() }),
+        half(TensorPlan { operands: [own, across], rolled: true, ..base.clone() }),
+        half(TensorPlan { tile: [128, 64, 32], warp: [32, 32], split_k: 2, stages: 4, ..base.clone() }),
+        (TensorPlan { instruction: Mma::Tf32, ..base.clone() }, DType::F32, DType::F32, DType::F32),
+        (
+            TensorPlan { instruction: Mma::S8, tile: [128, 128, 64], warp: [64, 64], ..base.clone() },
+            DType::I8,
+            DType::I32,
+            DType::I32,
+        ),
+    ];
+    let wmma = |shape, operand| Mma::Wmma(Wmma::of(shape, operand).unwrap());
+    let wide = TensorPlan::plain([64, 64, 32], [32, 32], wmma(WmmaShape::M16N16, DType::F16), 2);
+    let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..wide.clone() };
+    let narrow = OperandPlan { order: CopyOrder::Columns, bytes: 8, sets: 1, ..wide.operands[0] };
+    let mma = mma.into_iter().chain([
+        half(wide.clone()),
+        half(TensorPlan { split_k: 2, tile: [64, 32, 32], warp: [16, 32], ..wide.clone() }),
+        half(TensorPlan { operands: [narrow; 2], ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M32N8, DType::F16), ..staged.clone() }),
+        half(TensorPlan { instruction: wmma(WmmaShape::M8N32, DType::F16), ..staged }),
+        (TensorPlan { instruction: wmma(WmmaShape::M16N16, DType::I8), ..wide }, DType::I8, DType::I32, DType::I32),
+    ]);
+    for (plan, operand, output, sum) in mma {
+        let along_k_alone = operand == DType::I8 && plan.instruction.wmma().is_some();
+        for layout in if along_k_alone { &["NT"][..] } else { &["NN", "NT", "TN"] } {
+            let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
+            c.c.dtype = if output == DType::F16 { DType::F32 } else { output };
+            assert_mma_counts(&plan, &c);
+        }
+    }
+    let other = TensorPlan { swapped: true, tile: [64, 32, 32], ..base.clone() };
+    assert_mma_counts(&other, &gemm(None, 32, 256, 512, DType::F16, DType::F32, "NT"));
+    assert_mma_counts(&base, &by_columns(gemm(None, 256, 128, 512, DType::F16, DType::F32, "TN")));
+    let bytes = TensorPlan { instruction: Mma::S8, tile: [128, 128, 64], warp: [64, 64], ..base.clone() };
+    assert_mma_counts(&bytes, &by_columns(gemm(None, 256, 128, 512, DType::I8, DType::I32, "TN")));
+    assert_mma_counts(&TensorPlan { split_k: 2, ..base }, &gemm(Some(3), 128, 128, 512, DType::F16, DType::F32, "NN"));
+    let plan = WgmmaPlan::plain([128, 64, 64], 2, 3);
+    for (split_k, cluster, layout) in
+        [(1, [1, 1], "NT"), (2, [1, 1], "TN"), (1, [2, 1], "TN"), (1, [1, 2], "NT"), (2, [2, 2], "NT")]
+    {
+        let c = gemm(None, 256, 128, 1024, DType::F16, DType::F32, layout);
+        assert_wgmma_counts_of(&WgmmaPlan { split_k, cluster, ..plan.clone() }, &c);
+    }
+    let decode = WgmmaPlan { swapped: true, cluster: [2, 1], ..WgmmaPlan::plain([64, 16, 64], 1, 3) };
+    assert_wgmma_counts_of(&decode, &gemm(None, 16, 256, 1024, DType::F16, DType::F32, "NT"));
+    assert_wgmma_counts_of(&plan, &by_columns(gemm(None, 256, 128, 1024, DType::F16, DType::F32, "NN")));
+    assert_wgmma_counts_of(&plan, &gemm(Some(2), 128, 128, 1024, DType::F16, DType::F32, "TN"));
+}
+
+/// The counts of a kernel on `wgmma`: what the TMA and `wgmma` do to shared memory among them.
+fn assert_wgmma_counts(w: &satune_extract::work::Work, tiles: f64, simulated: &satune::simulate::Counts) {
+    let model = [
+        w.matrix,
+        w.matrix_moves,
+        w.async_copies,
+        w.shared_load_wavefronts,
+        w.shared_load_wavefronts_ideal,
+        w.shared_store_wavefronts,
+        w.shared_store_wavefronts_ideal,
+        w.global_load_sectors,
+        w.global_stores,
+        w.global_store_sectors,
+    ];
+    let counted = [
+        simulated.matrix,
+        simulated.matrix_moves,
+        simulated.async_copies,
+        simulated.shared_load_wavefronts,
+        simulated.shared_load_wavefronts_ideal,
+        simulated.shared_store_wavefronts,
+        simulated.shared_store_wavefronts_ideal,
+        simulated.global_load_sectors,
+        simulated.global_stores,
+        simulated.global_store_sectors,
+    ];
+    assert_eq!(model.map(|x| (x * tiles) as u64), counted);
+    assert!(simulated.shared_load_wavefronts > 0 && simulated.shared_store_wavefronts > 0);
+}
+
+#[test]
+fn the_models_counts_are_the_simulators_where_the_tma_stores() {
+    let g = Gemm::plain("gemm", [256, 256, 512], DType::F16, DType::F16, "NN");
+    let plan = WgmmaPlan {
+        by_rows: true,
+        blocks: Some(2),
+        cluster: [1, 2],
+        store: TileStore::Tma,
+        ..WgmmaPlan::plain([128, 128, 64], 2, 2)
+    };
+    // Its columns, in boxes of 24 of them.
+    let decode = WgmmaPlan { swapped: true, store: TileStore::Tma, ..WgmmaPlan::plain([128, 24, 64], 2, 2) };
+    let few = Gemm::plain("gemm", [48, 256, 512], DType::F16, DType::F16, "NN");
+    for (g, plan) in [(g, plan), (few, decode)] {
+        let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
+        let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
+        assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);
+    }
+}
