@@ -32,6 +32,10 @@ impl Problem {
         for (operand, name) in [(&mut plain.a, "A"), (&mut plain.b, "B"), (&mut plain.c, "C")] {
             operand.name = name.into();
         }
+        for (axis, info) in &mut plain.iters {
+            // Names of fused axes are none in Python.
+            info.name = format!("v{axis}");
+        }
         let script = script(&plain);
         let program = tvmscript::parse(&script).map_err(|e| e.to_string())?;
         let contraction = satune_rewrites::space::contraction(&program).map_err(|e| e.to_string())?;

@@ -253,11 +253,11 @@ fn programs_of_every_kind_are_measured_beside_what_there_is() {
             "compare_float32",
         ),
         (
-            "gemm:16,32,64,bf16,out=bf16,bias,gelu,residual",
+            "gemm:16,32,64,f32,bias,gelu,residual",
             "cuBLAS, the product alone",
             false,
-            "blas: NN 32 x 16 x 64, types 14 14 0, leading 32 64 32, compute 68, scalars 1 0",
-            "compare_bfloat16",
+            "blas: NN 32 x 16 x 64, types 0 0 0, leading 32 64 32, compute 68, scalars 1 0",
+            "compare_float32",
         ),
         (
             "gemm:16,32,64,e4m3,NT",
@@ -285,8 +285,8 @@ fn programs_of_every_kind_are_measured_beside_what_there_is() {
             assert!(log.lines().any(|l| l == *line), "{program}: {line} is not in\n{log}");
         }
     }
-    // The residual, bias and factors of the one with an epilogue are inputs of its type.
-    for line in ["fill_bfloat16: 1024 elements", "fill_bfloat16: 32 elements", "fill_bfloat16: 512 elements"] {
+    // The factors, bias and residual of the one with an epilogue are inputs.
+    for line in ["fill_float32: 1024 elements", "fill_float32: 32 elements", "fill_float32: 512 elements"] {
         assert!(log.lines().any(|l| l == line), "{line} is not in\n{log}");
     }
     let missing = rows[cases.len()]["library_missing"].as_str().unwrap();
@@ -298,7 +298,7 @@ fn programs_of_every_kind_are_measured_beside_what_there_is() {
 fn a_program_that_fails_costs_a_benchmark_no_other() {
     let Some(folder) = driver("a_program_that_fails_costs_a_benchmark_no_other") else { return };
     // The second needs more memory than there is.
-    let programs = ["gemm:16,16,16,f32", "gemm:8192,8192,1,f32", "gemm:8,8,8,f16,NT"];
+    let programs = ["gemm:16,16,16,f32", "gemm:8192,8192,1,f32", "gemm:24,40,8,f32,NT"];
     let run =
         satune(folder.path(), "", &[&["bench", "--top", "1", "--device", "cuda", "--json"], &programs[..]].concat());
     assert_eq!(run.status.code(), Some(1));
@@ -311,5 +311,5 @@ fn a_program_that_fails_costs_a_benchmark_no_other() {
     let at = |name: &str| std::fs::read_to_string(folder.path().join("satune-out").join(name)).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&at("bench.json")).unwrap(), result);
     let page = at("report.html");
-    assert!(page.contains("href=\"#p2\"") && page.contains("gemm:8,8,8,f16,NT") && !page.contains("8192,8192,1"));
+    assert!(page.contains("href=\"#p2\"") && page.contains("gemm:24,40,8,f32,NT") && !page.contains("8192,8192,1"));
 }
