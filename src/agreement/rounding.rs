@@ -27,7 +27,7 @@
 //! taken to be 8 terms long, the shortest of the GPUs that have a kernel generator. A missing term of a result is then
 //! found up to n = 40,000, one missing of all results up to n = 160,000.
 use satune_ir::{visit, BinOp, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A single result may be off by so many times the tolerance of all together: the largest of 2^30 is six deviations off.
 pub const SINGLE: f64 = 8.0;
@@ -43,7 +43,8 @@ const STEP: f64 = 8.0;
 /// those that it does not write, and for whole numbers. `cores` names the block whose products are made on tensor
 /// cores, if there is one.
 ///
-/// Errors of what a block reads are added to its own, as if it kept their relative size. A function that does not (`exp` of
+/// Errors of what a block reads are added to its own, twice where it reads it more than once (a square): as if it kept
+/// their relative size. A function that does not (`exp` of
 /// a large sum) or a difference of nearly equal sums would need more: a right kernel would be called wrong, not the other
 /// way round.
 pub fn tolerances(program: &Program, cores: Option<&str>) -> Vec<f64> {
@@ -129,7 +130,7 @@ impl Errors<'_> {
         let inner = if let Expr::Cast(to, inner) = value { Some((*to, inner.as_ref())) } else { None };
         let inner = inner.filter(|(to, _)| to.is_float()).map_or(value, |(_, inner)| inner);
         let computed = self.dtype(inner);
-        let (mut operations, mut functions, mut read) = (0_u32, 0_u32, 0.0);
+        let (mut operations, mut functions, mut reads) = (0_u32, 0_u32, BTreeMap::<BufferId, u32>::new());
         for e in std::iter::once(&inner).chain(bound) {
             visit::walk_expr(e, &mut |e| match e {
                 Expr::Binary(BinOp::Div, ..) | Expr::Call(..) => functions += 1,
@@ -137,10 +138,12 @@ impl Errors<'_> {
                     let rounds = matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul);
                     operations += u32::from(rounds && self.dtype(a).is_float());
                 }
-                Expr::Load(b, _) if *b != target => read += self.of.get(b).copied().unwrap_or(0.0),
+                Expr::Load(b, _) if *b != target => *reads.entry(*b).or_default() += 1,
                 _ => {}
             });
         }
+        let of = |(b, count): (&BufferId, &u32)| self.of.get(b).map_or(0.0, |e| e * f64::from((*count).min(2)));
+        let read: f64 = reads.iter().map(of).sum();
         let of_type = unit(computed);
         let adds =
             matches!(inner, Expr::Binary(BinOp::Add, ..)) && visit::loads(inner).iter().any(|(b, _)| *b == target);

@@ -34,5 +34,7 @@ fn only_two_modules_touch_cudarc() {
     let mut found = Vec::new();
     walk(&root, &root, &mut found);
     found.sort();
+    // The driver's module has a file for each library beside it.
+    found.retain(|path| !path.starts_with("device/cuda/driver/"));
     assert_eq!(found, ["compile/nvrtc.rs", "device/cuda/driver.rs"]);
 }

@@ -8,9 +8,9 @@ use satune::{operators, scheduled};
 use satune_extract::{best, predict, Counts, Descriptor, Query};
 use satune_ir::term::tensor::*;
 use satune_ir::term::*;
-use satune_ir::DType;
+use satune_ir::{tvmscript, DType};
 use satune_rewrites::space::rules::tensor::TensorMenu;
-use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+use satune_rewrites::space::{read_plan, rules, saturate, Fuel, Limits, Menu};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -445,4 +445,44 @@ fn explore_gives_tensor_cores_to_other_forms() {
     let problem = operators::Problem { name: "columns".into(), script, program, contraction, tf32: false };
     let report = explored_problem(&problem, "h200", 1, false);
     assert!(report.candidates[0].plan.cores().is_none());
+}
+
+/// Of whole spaces, on problems of a real size: what is lowered is what the trace says.
+#[test]
+fn traces_of_random_schedules_are_read_back() {
+    let h200 = gpu("h200");
+    let mut rng = rand::rngs::StdRng::seed_from_u64(29);
+    let (mut kinds, mut without) = ([0; 2], 0);
+    for (shape, operand, sum, layout) in [
+        ([1024, 2048, 1024], DType::BF16, DType::F32, "TN"),
+        ([1025, 1023, 1021], DType::F16, DType::F32, "NN"),
+        ([256, 256, 4096], DType::I8, DType::I32, "NT"),
+    ] {
+        let c = gemm(None, shape[0], shape[1], shape[2], operand, sum, layout);
+        let source = tvmscript::parse(&operators::script(&c)).unwrap();
+        let both = tensor_only(&c, &h200);
+        let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+        let rest = both.restricted(&|_, node| !is_mma(node));
+        for (space, times) in [(&both, 24), (&rest, if rest.is_empty() { 0 } else { 12 })] {
+            let counts = Counts::of(space);
+            for _ in 0..times {
+                let plan = Schedule::from_term(&counts.sample(space, &mut rng).unwrap(), &c).unwrap();
+                let made = scheduled::of_schedule(&source, &plan, &c, &LowerOptions::default())
+                    .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
+                if made.trace.calls.is_empty() {
+                    // Swapped operands.
+                    without += 1;
+                    continue;
+                }
+                kinds[usize::from(matches!(plan, Schedule::Wgmma(_)))] += 1;
+                assert_eq!(read_plan(&made.program, &source, &c).unwrap(), plan);
+                assert_eq!(made.module.kernels, scheduled::generate(&source, &plan, &c).unwrap().kernels);
+                // Replayed from its trace alone, it has the same kernels.
+                let again = scheduled::of_trace(&source, made.trace, &LowerOptions::default()).unwrap();
+                assert_eq!(again.module.kernels, made.module.kernels);
+            }
+        }
+    }
+    println!("{kinds:?} on mma.sync, wgmma; {without} have no trace");
+    assert!(kinds.iter().all(|n| *n >= 8));
 }

@@ -386,7 +386,8 @@ pub(super) trait GatherWriter: TraceWriter {
         let batch = gather.iters.iter().map(|(axis, _)| *axis).filter(|a| matches!(a, Axis::Batch(_)));
         let axes: Vec<Axis> = batch.chain([Axis::M, Axis::N, Axis::K]).collect();
         let map = map(&all, &axes);
-        self.call("transform_block_layout", [var("block"), json!(map)]);
+        let call = self.call("transform_block_layout", [var("block")]);
+        call.kwargs.insert("index_map".into(), json!(map));
     }
 
     /// The copies of factors, and paddings, are computed where they are read.

@@ -32,9 +32,6 @@ pub(super) fn of(problem: &dyn Workload) -> Result<Opponent, String> {
             let tf32 = problem.allows_tf32();
             // A cast of the sums is no more than the library does itself.
             let casts = || Gemm::of(contraction).is_ok_and(|gemm| gemm.epilogue == Default::default());
-            if contraction.gather.is_some() {
-                return Err("cuBLAS has no convolutions".into());
-            }
             if contraction.gather.is_none() && (contraction.epilogue.is_none() || casts()) {
                 let params = params(problem.program(), contraction)?;
                 let job = LibraryJob::Product(product(contraction, params, tf32)?);

@@ -101,11 +101,9 @@ impl MmaWriter<'_> {
         base.note(instructions[0], key::PAIRS, plan.order.pairs.into());
         base.note("k_step", key::DESCENDING, plan.order.descending.into());
         // Consumers before producers.
+        base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
         if plan.store != Store::Direct {
-            base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
             base.call("reverse_compute_at", [var("c_shared"), var("block_fused"), json!(true)]);
-        } else {
-            base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
         }
         for (names, at) in [(SIDES.map(fragment), "k_step"), (SIDES.map(shared), "k_tile")] {
             for block in names {

@@ -17,8 +17,7 @@ use satune_ir::term::tensor::{
 };
 use satune_ir::term::{Contraction, Schedule, Side};
 use satune_ir::{
-    structural, visit, Annotations, Attr, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt,
-    VarId,
+    structural, visit, Annotations, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt, VarId,
 };
 use std::collections::BTreeSet;
 
@@ -32,9 +31,9 @@ pub struct ReadError {
     pub reason: String,
 }
 
-type Read<T> = Result<T, ReadError>;
+pub(super) type Read<T> = Result<T, ReadError>;
 
-fn wrong<T>(place: impl Into<String>, reason: impl Into<String>) -> Read<T> {
+pub(super) fn wrong<T>(place: impl Into<String>, reason: impl Into<String>) -> Read<T> {
     Err(ReadError { place: place.into(), reason: reason.into() })
 }
 
@@ -117,38 +116,6 @@ fn name_of(l: &For) -> String {
     format!("loop `{}`", l.var.name)
 }
 
-/// The number of an annotation; 0 where there is none.
-fn number(place: &str, annotations: &Annotations, key: &str) -> Read<i64> {
-    match annotations.get(key) {
-        None => Ok(0),
-        Some(Attr::Int(n)) => Ok(*n),
-        Some(_) => wrong(place, format!("annotation `{key}` is no number")),
-    }
-}
-
-fn small(place: &str, annotations: &Annotations, key: &str) -> Read<u32> {
-    let n = number(place, annotations, key)?;
-    u32::try_from(n).or_else(|_| wrong(place, format!("annotation `{key}` is {n}")))
-}
-
-fn flag(place: &str, annotations: &Annotations, key: &str) -> Read<bool> {
-    match number(place, annotations, key)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        n => wrong(place, format!("annotation `{key}` is {n}; it is 0 or 1")),
-    }
-}
-
-/// The numbers of an annotation.
-fn numbers(place: &str, annotations: &Annotations, key: &str) -> Read<Option<Vec<i64>>> {
-    let list = match annotations.get(key) {
-        None => return Ok(None),
-        Some(Attr::List(items)) => items.iter().map(|i| if let Attr::Int(n) = i { Some(*n) } else { None }).collect(),
-        Some(_) => None,
-    };
-    list.map_or_else(|| wrong(place, format!("annotation `{key}` is no list of numbers")), |l| Ok(Some(l)))
-}
-
 impl<'p> Reader<'p> {
     fn realizes(&self) -> Vec<&'p BlockRealize> {
         tree::all_realizes(&self.program.body.block.body)
@@ -156,10 +123,7 @@ impl<'p> Reader<'p> {
 
     /// What an annotation of ours says must be understood, wherever it stands.
     fn known_annotations(&self) -> Read<()> {
-        let check = |place: String, all: &Annotations| match all
-            .keys()
-            .find(|k| k.starts_with("satune.") && !key::ALL.contains(&k.as_str()))
-        {
+        let check = |place: String, all: &Annotations| match all.keys().find(|k| key::is_unknown(k)) {
             Some(unknown) => wrong(place, format!("annotation `{unknown}` is not known")),
             None => Ok(()),
         };
@@ -297,13 +261,13 @@ impl<'p> Reader<'p> {
         let warps_m_outer = warps_m == 1 || warps_n == 1 || self.moves(nest.team, n)?;
         let order = {
             let (outer, all) = (name_of(lines[0]), &lines[0].annotations);
-            let descending = flag(&name_of(step), &step.annotations, key::DESCENDING)?;
-            let (serpentine, pairs) = (flag(&outer, all, key::SERPENTINE)?, flag(&outer, all, key::PAIRS)?);
+            let descending = key::flag(&name_of(step), &step.annotations, key::DESCENDING)?;
+            let (serpentine, pairs) = (key::flag(&outer, all, key::SERPENTINE)?, key::flag(&outer, all, key::PAIRS)?);
             Order { columns, serpentine, pairs, descending }
         };
         let (ring, of_ring) = (name_of(nest.tile), &nest.tile.annotations);
         let stages = self.stages(nest)?;
-        let sets = match numbers(&name_of(step), &step.annotations, key::PIPELINE_STAGE)?.as_deref() {
+        let sets = match key::numbers(&name_of(step), &step.annotations, key::PIPELINE_STAGE)?.as_deref() {
             Some([a, b, _]) => [a, b].map(|stage| if *stage == 0 { 2 } else { 1 }),
             _ => [1, 1],
         };
@@ -317,7 +281,7 @@ impl<'p> Reader<'p> {
         let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
         let raster = self.raster(nest)?;
         let parts = self.parts(instruction, c)?;
-        let min_blocks = Some(small(&grid, of_grid, key::MIN_BLOCKS)?).filter(|b| *b > 0);
+        let min_blocks = Some(key::small(&grid, of_grid, key::MIN_BLOCKS)?).filter(|b| *b > 0);
         Ok(TensorPlan {
             // Traces hold none that are.
             swapped: false,
@@ -327,8 +291,8 @@ impl<'p> Reader<'p> {
             instruction: op,
             order,
             stages,
-            slack: small(&ring, of_ring, key::SLACK)?,
-            rolled: flag(&ring, of_ring, key::ROLLED)?,
+            slack: key::small(&ring, of_ring, key::SLACK)?,
+            rolled: key::flag(&ring, of_ring, key::ROLLED)?,
             operands,
             raster,
             split_k: parts,
@@ -340,7 +304,7 @@ impl<'p> Reader<'p> {
     /// Tiles in the ring.
     fn stages(&self, nest: &Nest<'_>) -> Read<u32> {
         let ring = name_of(nest.tile);
-        let Some(&[_, _, last]) = numbers(&ring, &nest.tile.annotations, key::PIPELINE_STAGE)?.as_deref() else {
+        let Some(&[_, _, last]) = key::numbers(&ring, &nest.tile.annotations, key::PIPELINE_STAGE)?.as_deref() else {
             return wrong(
                 ring,
                 format!("annotation `{}` is not there for two copies and the rest", key::PIPELINE_STAGE),
@@ -351,7 +315,7 @@ impl<'p> Reader<'p> {
 
     fn raster(&self, nest: &Nest<'_>) -> Read<Raster> {
         let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
-        match [key::RASTER_ROWS, key::RASTER_COLUMNS].map(|k| number(&grid, of_grid, k)) {
+        match [key::RASTER_ROWS, key::RASTER_COLUMNS].map(|k| key::number(&grid, of_grid, k)) {
             [Ok(group), Ok(0)] if group > 0 => Ok(Raster { columns: false, group }),
             [Ok(0), Ok(group)] if group > 0 => Ok(Raster { columns: true, group }),
             _ => {
@@ -372,9 +336,9 @@ impl<'p> Reader<'p> {
         let [step, rows] = if by_rows { [second, first] } else { [first, second] };
         let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
         let together = extent(nest.team)?;
-        let ping_pong = flag(&grid, of_grid, key::PING_PONG)?;
+        let ping_pong = key::flag(&grid, of_grid, key::PING_PONG)?;
         let consumers = u32::try_from(if ping_pong { 2 } else { together });
-        let cluster = [small(&grid, of_grid, key::CLUSTER_M)?, small(&grid, of_grid, key::CLUSTER_N)?];
+        let cluster = [key::small(&grid, of_grid, key::CLUSTER_M)?, key::small(&grid, of_grid, key::CLUSTER_N)?];
         Ok(WgmmaPlan {
             swapped: false,
             tile: [64 * extent(rows)? * together, op.n, extent(step)? * op.k()],
@@ -382,12 +346,12 @@ impl<'p> Reader<'p> {
             ping_pong,
             stages: self.stages(nest)?,
             by_rows,
-            eager_release: flag(&name_of(nest.tile), &nest.tile.annotations, key::EAGER_RELEASE)?,
+            eager_release: key::flag(&name_of(nest.tile), &nest.tile.annotations, key::EAGER_RELEASE)?,
             raster: self.raster(nest)?,
-            blocks: Some(small(&grid, of_grid, key::PERSISTENT)?).filter(|b| *b > 0),
+            blocks: Some(key::small(&grid, of_grid, key::PERSISTENT)?).filter(|b| *b > 0),
             cluster: cluster.map(|c| c.max(1)),
             split_k: self.parts(instruction, c)?,
-            stream_k: flag(&grid, of_grid, key::STREAM_K)?,
+            stream_k: key::flag(&grid, of_grid, key::STREAM_K)?,
             store: match self.store(c)? {
                 Store::Direct => TileStore::Direct,
                 Store::Shared { .. } => TileStore::Tma,
@@ -426,7 +390,7 @@ impl<'p> Reader<'p> {
     fn store(&self, sums: BufferId) -> Read<Store> {
         let copy = self.copy(sums, false)?;
         let target = copy.block.writes.first().map(|w| self.program.buffer(w.buffer).scope.to_string());
-        let stmatrix = flag(&format!("block `{}`", copy.block.name), &copy.block.annotations, key::STMATRIX)?;
+        let stmatrix = key::flag(&format!("block `{}`", copy.block.name), &copy.block.annotations, key::STMATRIX)?;
         Ok(if target.as_deref() == Some("shared") { Store::Shared { stmatrix } } else { Store::Direct })
     }
 
@@ -460,7 +424,7 @@ impl<'p> Reader<'p> {
             (false, false) => CopyOrder::Columns,
         };
         let all = &fill.block.annotations;
-        let bytes = match small(&place, all, key::COPY_BYTES)? {
+        let bytes = match key::small(&place, all, key::COPY_BYTES)? {
             0 => u32::try_from(width * i64::from(self.gemm.operand.bytes())).unwrap_or(u32::MAX),
             bytes => bytes,
         };
@@ -472,9 +436,9 @@ impl<'p> Reader<'p> {
             bytes,
             order,
             rolled: own[serial].kind == ForKind::Serial,
-            prefetch: small(&place, all, key::PREFETCH)?,
-            step: small(&place, all, key::STEP)?,
-            matrices: small(&load_name, &load.block.annotations, key::LDMATRIX)?,
+            prefetch: key::small(&place, all, key::PREFETCH)?,
+            step: key::small(&place, all, key::STEP)?,
+            matrices: key::small(&load_name, &load.block.annotations, key::LDMATRIX)?,
             sets: 1,
         })
     }

@@ -46,11 +46,11 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     }
     let gemms = [false, true].map(|swapped| gemm.oriented(swapped).into_owned());
     let offer = Arc::new(Offer { gemms, menu });
-    let mut rules: Vec<Box<dyn Rule>> = vec![
-        Box::new(blocks::TensorBlocks(offer.clone())),
-        Box::new(swap::SwapOperands(offer.clone())),
-        Box::new(split_k::SplitFused),
-    ];
+    let mut rules: Vec<Box<dyn Rule>> =
+        vec![Box::new(blocks::TensorBlocks(offer.clone())), Box::new(swap::SwapOperands(offer.clone()))];
+    if contraction.epilogue.is_some() {
+        rules.push(Box::new(split_k::SplitFused));
+    }
     if mma {
         rules.push(Box::new(tensorize::TensorizeMma(offer.clone())));
     }
