@@ -136,7 +136,8 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         assert_eq!(mma + wgmma, plans.len());
         assert!(mma > wmma);
-        assert_eq!(wmma > 0, operand == DType::F16);
+        // 8 columns of f16 are loaded along k only.
+        assert_eq!(wmma > 0, operand == DType::F16 && layout == "NT");
         let is_swapped = |s: &Schedule| match s {
             Schedule::Mma(plan) => plan.swapped,
             Schedule::Wgmma(plan) => plan.swapped,

@@ -2,9 +2,7 @@
 use super::hopper::GroupHelper;
 use super::Printer;
 use crate::kernel::{Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt};
-
-/// Instructions whose descriptors fit the 63 uniform registers: four for each, which it takes from neighbouring ones.
-const MOST_KEPT: usize = 12;
+use satune_ir::term::tensor::MOST_KEPT;
 
 impl Printer<'_> {
     /// The descriptor by its own name, where it has one; else as one of the role's plus a constant: the compiler then only adds to the low word, in uniform

@@ -12,6 +12,9 @@ use satune_rewrites::space::rules::tensor::TensorMenu;
 use satune_rewrites::space::{rules, saturate, Fuel, Menu};
 use std::time::Duration;
 
+/// What the compiler takes more than estimated, in the whole grid below.
+const ERROR: std::ops::RangeInclusive<i64> = -24..=8;
+
 fn job(name: &str, gemm: &Gemm, plan: &TensorPlan, arch: &str) -> Job {
     let module = lower_mma(gemm, plan).unwrap();
     Job { name: name.into(), source: satune::cuda::print(&module.kernels[0]), arch: arch.into() }
@@ -57,6 +60,7 @@ fn estimated_registers_are_those_of_the_compiler() {
     for ((kernel, job), estimate) in list.iter().zip(&jobs).zip(&estimates) {
         if mma_conditions::registers_fit(*estimate, 32, None, 255).is_ok() {
             assert_eq!(kernel.spill_bytes, 0, "{}", job.name);
+            assert!(ERROR.contains(&(i64::from(kernel.registers) - estimate)), "{}", job.name);
         }
     }
 }
@@ -72,7 +76,6 @@ fn the_best_do_not_spill() {
     let cases = [
         ("a100", DType::F32, DType::F32, 1024, "NT"),
         ("rtx4090", DType::F32, DType::F32, 2048, "NN"),
-        ("a100", DType::F16, DType::F32, 2048, "NN"),
         ("rtx4090", DType::I8, DType::I32, 1024, "NT"),
     ];
     let mut jobs = Vec::new();

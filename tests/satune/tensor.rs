@@ -314,7 +314,7 @@ fn what_does_not_fit_is_refused_with_its_condition() {
     let refused = [
         (TensorPlan { warp: [24, 32], ..base.clone() }, "warp tile m is 24; it must be a positive multiple of 16"),
         (TensorPlan { tile: [64, 64, 40], ..base.clone() }, "block tile k is 40; it must be a positive multiple of 16"),
-        (TensorPlan { instruction: Mma::S8, ..base.clone() }, "S8 does not multiply F16"),
+        (TensorPlan { instruction: Mma::S8, ..base.clone() }, "mma.sync S8 does not multiply F16"),
         (TensorPlan { stages: 1, ..base.clone() }, "1 stages; a ring has 2 to 16"),
         (
             TensorPlan { tile: [96, 64, 48], ..base.clone() },

@@ -100,7 +100,9 @@ fn the_models_counts_are_the_simulators() {
         (TensorPlan { instruction: wmma(WmmaShape::M16N16, DType::I8), ..wide }, DType::I8, DType::I32, DType::I32),
     ]);
     for (plan, operand, output, sum) in mma {
-        let along_k_alone = operand == DType::I8 && plan.instruction.wmma().is_some();
+        // Bytes, and lines of 8 f16, are loaded along k.
+        let square = |op: Wmma| op.shape == WmmaShape::M16N16;
+        let along_k_alone = plan.instruction.wmma().is_some_and(|op| operand == DType::I8 || !square(op));
         for layout in if along_k_alone { &["NT"][..] } else { &["NN", "NT", "TN"] } {
             let mut c = gemm(None, 256, 128, 512, operand, sum, layout);
             c.c.dtype = if output == DType::F16 { DType::F32 } else { output };

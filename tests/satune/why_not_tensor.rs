@@ -44,7 +44,7 @@ fn answers_are_questions() {
 fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
     let cases = [
         ("wgmma, tile 96x128", "block tile m is 96; it must be a positive multiple of 64"),
-        ("wgmma, tile 256x256, consumers 2", "256 accumulators per thread; at most 192 fit"),
+        ("wgmma, tile 256x256, consumers 2", "256 accumulators per thread; at most 200 fit"),
         ("wgmma, tile 256x128, 8 stages", "bytes of shared memory per block; at most 232448"),
         ("wgmma, tile 128x128, cluster 2x1, stream-k", "the blocks of a cluster would have different steps"),
         ("wgmma, tile 128x128, cluster 1x2", "clusters of 1 x 2 blocks: clusters do not divide the tiles"),

@@ -31,9 +31,13 @@ fn all_shapes_types_and_layouts_are_exact_and_free_of_conflicts() {
             let plan = TensorPlan { tile: [64, 64, k], ..small(op(shape, operand)) };
             for layout in ["NN", "NT", "TN", "TT"] {
                 let g = Gemm::plain("gemm", [128, 64, 3 * k], operand, sums, layout);
-                if operand == DType::I8 && layout != "NT" {
+                // Lines of 8 f16 across k begin at 16 bytes.
+                let is_narrow = operand == DType::F16
+                    && (shape == WmmaShape::M32N8 && layout.ends_with('N')
+                        || shape == WmmaShape::M8N32 && layout.starts_with('T'));
+                if operand == DType::I8 && layout != "NT" || is_narrow {
                     let text = lower_mma(&g, &plan).unwrap_err().to_string();
-                    assert!(text.starts_with("wmma reads I8 only along k"), "{text}");
+                    assert!(text.starts_with("wmma") && text.contains("only along k"), "{text}");
                     continue;
                 }
                 let total = check(&g, &lower_mma(&g, &plan).unwrap()).total;
@@ -196,7 +200,7 @@ fn large_tiles_compile_for_turing_without_spills() {
         (DType::BF16, DType::F32, "TN", "sm_80"),
         (DType::F16, DType::F32, "TT", "sm_75"),
     ] {
-        for shape in WmmaShape::ALL {
+        for shape in WmmaShape::ALL.into_iter().filter(|s| (operand, *s) != (DType::F16, WmmaShape::M8N32)) {
             let name = format!("wmma_{shape:?}_{operand:?}").to_lowercase();
             let g = Gemm::plain(&name, [512, 512, 512], operand, sums, layout);
             let module = lower_mma(&g, &small(op(shape, operand))).unwrap();

@@ -185,11 +185,6 @@ impl Contraction {
         })
     }
 
-    /// Name of the buffer that the product reads of an operand: of its matrix, where that is gathered.
-    pub fn matrix(&self, side: Side) -> String {
-        self.gathered(side).map_or_else(|| self.operand(side).name.clone(), |g| format!("{}_reindex", g.name))
-    }
-
     /// Name of the buffer that the product writes.
     pub fn sums(&self) -> String {
         let of_chain = self.epilogue.as_ref().and_then(|e| e.between.first());

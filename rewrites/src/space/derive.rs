@@ -49,7 +49,6 @@ impl Writer<'_> {
             self.reindexed([contraction.a.index, contraction.b.index]);
             self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
         }
-        self.pad();
         let mut loops: Vec<String> = contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
         let main = if plan.split_k > 1 {
@@ -65,10 +64,9 @@ impl Writer<'_> {
             "block"
         };
         self.caches(main);
-        self.inline_padding();
         self.inlined(contraction);
         if self.plan.accumulators {
-            self.inline_epilogue(contraction, self.padded_sums());
+            self.inline_epilogue(contraction);
         }
         let (m, n) = (self.split_axis(Axis::M), self.split_axis(Axis::N));
         let (k_outer, k_inner, k_step) = self.split_k();
@@ -93,50 +91,6 @@ impl Writer<'_> {
             // Last of all: it looks at every block of the scope anew, and proves less of guarded ones than is known.
             self.named("decompose_reduction", [var("block"), var("f_part")], "f_clear");
         }
-    }
-
-    /// What m, n and k are padded with zeros to multiples of; 1 where they are not. k: its last tile; then nothing in the k
-    /// loop asks where k ends but the copies. m and n: where the tile of their operand is swizzled across its rows, which hides
-    /// from the lowering's proof that what is beyond their end is zero. Sums in the result's own buffer would be read and
-    /// written for the zeros, too; parts of a split k, and strips, end where they end.
-    fn padding(&self) -> [i64; 3] {
-        let plan = self.plan;
-        if !plan.accumulators || plan.split_k > 1 || plan.a.hoisted || plan.b.hoisted {
-            return [1; 3];
-        }
-        let up_to = |cut: bool, tile: i64| if cut { tile } else { 1 };
-        let spatial = |side: Side| {
-            let (tile, extent) = (plan.spatial(side), self.contraction.extent(side.spatial()));
-            let hidden = plan.staging(side).shared.is_some_and(|(layout, _)| layout.swizzle && layout.k_major);
-            up_to(hidden && extent % tile.max(1) != 0, tile)
-        };
-        let k = up_to(plan.k_part % plan.k_tile.max(1) != 0, plan.k_tile);
-        [spatial(Side::A), spatial(Side::B), k]
-    }
-
-    fn pad(&mut self) {
-        let padding = self.padding();
-        if padding != [1; 3] {
-            self.pad_einsum(self.contraction, padding);
-        }
-    }
-
-    /// The zeros are written where operands are copied, or read where none is; of the result they are left out.
-    fn inline_padding(&mut self) {
-        let [m, n, k] = self.padding();
-        for (side, spatial) in [(Side::A, m), (Side::B, n)] {
-            if spatial > 1 || k > 1 {
-                let padded =
-                    self.bound("get_sblock", [json!(format!("{}_pad", self.contraction.matrix(side)))], "padded");
-                self.call("compute_inline", [var(&padded)]);
-            }
-        }
-    }
-
-    /// The block that copies padded sums to where they belong.
-    fn padded_sums(&self) -> Option<String> {
-        let [m, n, _] = self.padding();
-        (m > 1 || n > 1).then(|| format!("{}_pad", self.contraction.sums()))
     }
 
     fn caches(&mut self, main: &str) {

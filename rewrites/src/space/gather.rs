@@ -414,6 +414,6 @@ fn tried(program: &Program, contraction: &Contraction) -> Result<(), String> {
     made.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
     made.named("cache_write", [var("block"), json!(0), json!("local")], "c_local");
     made.inlined(contraction);
-    made.inline_epilogue(contraction, None);
+    made.inline_epilogue(contraction);
     made.replayed(program).map(|_| ())
 }

@@ -103,12 +103,9 @@ pub(in crate::space) trait TraceWriter {
     }
 
     /// What comes after the contraction goes into the last of its blocks, and that one into the write-back of the sums: the
-    /// block `padded`, which leaves out what the sums were padded with, the order of a gathered result, elementwise blocks.
-    fn inline_epilogue(&mut self, contraction: &Contraction, padded: Option<String>) {
+    /// order of a gathered result, elementwise blocks.
+    fn inline_epilogue(&mut self, contraction: &Contraction) {
         let mut blocks = Vec::new();
-        if let Some(name) = padded {
-            blocks.push(self.bound("get_sblock", [json!(name)], "unpadded"));
-        }
         if contraction.gather.is_some() {
             blocks.push("c_scatter".to_string());
         }

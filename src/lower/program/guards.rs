@@ -146,17 +146,11 @@ struct Proof<'p> {
 }
 
 impl Proof<'_> {
-    /// How much larger one form is than another, where that is always as much.
-    fn difference(&self, one: &Linear, other: &Linear) -> Option<i64> {
-        let difference = one.plus(other, -1);
-        difference.as_constant().or_else(|| difference.joined(self.ranges).as_constant())
-    }
-
     /// Whether a guard fails exactly (or only) where `at` is past the shape along some dimension.
     fn past(&self, guard: &Pred, buffer: BufferId, at: &[Linear], exactly: bool) -> Option<usize> {
         let Pred::Lt(form, bound) = guard else { return None };
         at.iter().enumerate().position(|(d, index)| {
-            let difference = self.difference(index, form);
+            let difference = index.plus(form, -1).as_constant();
             let extent = shape(self.program, buffer, at.len(), d);
             match (difference, extent) {
                 (Some(k), Some(extent)) if exactly => bound + k == extent,
@@ -269,12 +263,12 @@ impl Proof<'_> {
             }
             let zero_here = guarding.zero.iter().any(|p| {
                 let Pred::Lt(form, bound) = p else { return false };
-                self.difference(index, form).is_some_and(|k| bound + k == extent)
+                index.plus(form, -1).as_constant().is_some_and(|k| bound + k == extent)
             });
             let passed_on = self.zeroed.contains(&source)
                 && self.full.contains(&source)
                 && from.iter().enumerate().any(|(e, other)| {
-                    let k = self.difference(other, index);
+                    let k = other.plus(index, -1).as_constant();
                     let theirs = shape(self.program, source, from.len(), e);
                     k.zip(theirs).is_some_and(|(k, theirs)| theirs - k <= extent)
                 });

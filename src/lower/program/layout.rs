@@ -253,8 +253,7 @@ impl Plan<'_> {
                 .iter()
                 .filter(|a| a.write == write)
                 .filter_map(|a| {
-                    // Put together again, its bounds are those of what was permuted.
-                    let plain = a.at[d].without_xor()?.joined(&self.nest.ranges);
+                    let plain = a.at[d].without_xor()?;
                     Some(self.bounds(a, &plain.partition(&|atom| self.fixed(atom, serial)).1))
                 })
                 .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))

@@ -147,12 +147,6 @@ pub fn range_under(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i6
         if let Some(rest) = same(-1).as_constant() {
             lo = lo.max(rest.saturating_sub(bound - 1));
         }
-        // The form is a multiple of `e`, and a rest.
-        let first = e.terms.first().and_then(|(atom, of)| Some((form.terms.iter().find(|(a, _)| a == atom)?.1, *of)));
-        if let Some((c, of)) = first.filter(|(c, of)| *of != 0 && c % of == 0 && c / of > 0) {
-            let rest = form.plus(e, -(c / of)).range(ranges).1;
-            hi = hi.min((c / of).saturating_mul(bound - 1).saturating_add(rest));
-        }
         for (atom, c) in &form.terms {
             let super::linear::Atom::Div(inner, d) = atom else { continue };
             if inner.as_ref() == e && *c > 0 {

@@ -5,11 +5,17 @@ use crate::tensor::of_product;
 use crate::tensor::work::Block;
 use crate::time::norm;
 use crate::Descriptor;
-use satune_ir::term::tensor::{Gemm, StreamK, WgmmaPlan};
+use satune_ir::term::tensor::{Gemm, StreamK, WgmmaPlan, MOST_KEPT};
 
-/// Instructions of a consumer's warp per tile along k beyond what is counted: waits, descriptors in uniform registers,
-/// arrivals (from machine code).
-const WGMMA_OVERHEAD: f64 = 24.0;
+/// Instructions of a consumer's warp per tile along k beyond what is counted: waits, arrivals and the loop; more in a cluster,
+/// whose blocks are told one by one; and with stream-K, whose loop is not unrolled (from machine code: 37 of which 12 multiply
+/// for three tiles, 44 in pairs, 49 to 54 of which 4 multiply for one).
+const LOOP: f64 = 8.4;
+const CLUSTER_LOOP: f64 = 10.7;
+const STREAM_LOOP: f64 = 46.0;
+/// Instructions that make the descriptors of one that multiplies, where they are not kept in registers (from machine code:
+/// 62 in place of 37, and 87 of which 16 multiply for four tiles).
+const DESCRIPTORS: f64 = 2.0;
 /// Clocks until a block of a cluster knows that the others have read a stage: an arrival at a barrier of another
 /// multiprocessor (estimate).
 const CLUSTER_SIGNAL: f64 = 200.0;
@@ -17,6 +23,18 @@ const CLUSTER_SIGNAL: f64 = 200.0;
 const CLUSTER_MEETING: f64 = 400.0;
 /// Multiprocessors of a graphics processing cluster, which holds whole clusters only; at least so many of them.
 const SMS_OF_GPC: i64 = 16;
+
+/// See [`LOOP`] and [`DESCRIPTORS`].
+fn overhead(plan: &WgmmaPlan, gemm: &Gemm) -> f64 {
+    let per_loop = match plan.cluster_size() {
+        _ if plan.stream_k => STREAM_LOOP,
+        1 => LOOP,
+        _ => CLUSTER_LOOP,
+    };
+    let instructions = plan.instructions(gemm.operand);
+    let per_tile = instructions / if plan.stream_k { 1 } else { i64::from(plan.stages.max(1)) };
+    per_loop + if instructions > MOST_KEPT as i64 { DESCRIPTORS * per_tile as f64 } else { 0.0 }
+}
 
 /// A plan's block; `tensor`: clocks of the tensor cores per tile along k.
 pub(super) fn inner(
@@ -36,7 +54,7 @@ pub(super) fn inner(
         return Err(Infeasible::Registers { registers, most: 255, threads: threads as u32 });
     }
     let warps = f64::from(plan.consumers) * 4.0;
-    let issue = (counts.tile.matrix + warps * WGMMA_OVERHEAD) / 4.0 / gpu.issue_efficiency;
+    let issue = (counts.tile.matrix + warps * overhead(plan, gemm)) / 4.0 / gpu.issue_efficiency;
     let shared = counts.tile.shared_load_wavefronts + counts.tile.shared_store_wavefronts;
     let parts = [tensor, issue, shared];
     let step = norm(&parts, gpu.overlap_exponent);

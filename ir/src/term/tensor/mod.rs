@@ -24,7 +24,7 @@ pub use node::{Kind, Matrix, MmaLoop, TensorNode, TensorStage};
 pub use operand::{CopyOrder, OperandPlan, TileLayout, Turn};
 pub use read::TensorSchedule;
 pub use stream_k::StreamK;
-pub use wgmma::{TileStore, WgmmaPlan};
+pub use wgmma::{TileStore, WgmmaPlan, MOST_KEPT};
 pub use wmma::{Wmma, WmmaShape};
 
 /// The conditions of `mma.sync` plans, one by one.

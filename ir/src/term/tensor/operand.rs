@@ -71,7 +71,7 @@ impl TileLayout {
     pub fn pitch(self, columns: i64, dtype: DType) -> i64 {
         let chunk = 16 / i64::from(dtype.bytes());
         match self {
-            TileLayout::Padded => (columns / chunk | 1) * chunk,
+            TileLayout::Padded => ((columns / chunk) | 1) * chunk,
             _ => columns,
         }
     }

@@ -59,6 +59,10 @@ fn alone() -> [u32; 2] {
     [1, 1]
 }
 
+/// The most instructions in a loop whose descriptors, two of two words each, have room in the 63 uniform registers beside what
+/// else is there.
+pub const MOST_KEPT: usize = 12;
+
 impl WgmmaPlan {
     /// A plan without any refinement: a block per tile, in rows, which stores its sums itself.
     pub fn plain(tile: [i64; 3], consumers: u32, stages: u32) -> WgmmaPlan {
@@ -141,6 +145,12 @@ impl WgmmaPlan {
     /// Blocks of 64 rows of a consumer.
     pub fn row_blocks(&self) -> i64 {
         self.tile[0] * self.parts() / i64::from(self.consumers) / 64
+    }
+
+    /// Different instructions of a consumer in its loop over k, which is unrolled by the ring's length; stream-K's is not.
+    pub fn instructions(&self, operand: DType) -> i64 {
+        let stages = if self.stream_k { 1 } else { i64::from(self.stages) };
+        self.row_blocks() * (self.tile[2] * i64::from(operand.bytes()) / 32) * stages
     }
 
     /// Tiles of C, all products and parts of k together.

@@ -111,11 +111,15 @@ impl fmt::Display for Wmma {
     }
 }
 
-/// The generator loads bytes along k only: stored across it, the machine code takes them one by one.
+/// The generator loads bytes along k only: stored across it, the machine code takes them one by one. Lines of f16 must begin at
+/// multiples of 32 bytes, or the matrix must (PTX ISA and CUDA C++ guide); those of 8 neighbours across k begin at 16.
 pub(super) fn operands(gemm: &Gemm, op: Wmma) -> Result<(), TensorError> {
-    for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
-        if across && op.operand.bytes() == 1 {
-            return Err(TensorError::Order { instruction: "wmma", operand: gemm.operand, side });
+    let [m, n, _] = op.extents();
+    for (side, across, own) in [("A", gemm.a_transposed, m), ("B", !gemm.b_transposed, n)] {
+        let is_narrow = op.operand == DType::F16 && own == 8;
+        if across && (op.operand.bytes() == 1 || is_narrow) {
+            let instruction = if is_narrow { "wmma of 8 rows or columns" } else { "wmma" };
+            return Err(TensorError::Order { instruction, operand: gemm.operand, side });
         }
     }
     Ok(())

@@ -105,7 +105,7 @@ impl<'a> Writer<'a> {
         } else {
             self.named("cache_write", [var(main), json!(0), json!("warp")], "c_fragment");
         }
-        self.inline_epilogue(self.contraction, None);
+        self.inline_epilogue(self.contraction);
     }
 
     /// An operand's tiles in shared memory: a copy, or the padded operand itself.

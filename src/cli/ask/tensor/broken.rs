@@ -87,7 +87,7 @@ impl Products {
             true => (&self.menu.tile_n, &self.menu.tile_m),
         };
         let rows = |m: &i64| tile_n.iter().map(move |n| Pair { m: *m, n: *n }).collect::<Vec<_>>();
-        tile_m.iter().flat_map(|m| rows(m)).filter(|t| fixed.wgmma.n.is_none_or(|n| n == t.n)).collect()
+        tile_m.iter().flat_map(rows).filter(|t| fixed.wgmma.n.is_none_or(|n| n == t.n)).collect()
     }
 
     /// Decisions that no menu offers.
