@@ -102,7 +102,7 @@ pub fn read(text: &str, gpu: &Descriptor) -> Result<Measurements, MeasurementErr
                 None => source::operator(operator).map_err(|e| error(e.to_string()))?,
             };
             let problem = match work {
-                Work::Contraction(problem) => Problem::Contraction(problem.contraction),
+                Work::Contraction(problem) => Problem::Contraction(Box::new(problem.contraction)),
                 Work::Streams(problem) => Problem::Streams(problem.streams),
             };
             problems.insert(operator.into(), Arc::new(problem));

@@ -35,7 +35,7 @@ const LEAST: usize = 8;
 #[derive(Clone, Debug)]
 pub enum Problem {
     /// A contraction.
-    Contraction(Contraction),
+    Contraction(Box<Contraction>),
     /// Streaming blocks.
     Streams(Streams),
 }

@@ -48,7 +48,7 @@ impl Searched for Term {
     }
 
     fn fitted(gpu: &Descriptor, problem: &Contraction, measured: &[(&Schedule, f64)]) -> Descriptor {
-        fitted(gpu, Problem::Contraction(problem.clone()), measured)
+        fitted(gpu, Problem::Contraction(Box::new(problem.clone())), measured)
     }
 }
 

@@ -77,7 +77,7 @@ fn measured(truth: &Descriptor, each: usize, noise: f64, wild: usize) -> Vec<Mea
     let mut out = Vec::new();
     for (m, n, k) in SHAPES {
         let contraction = gemm(m, n, k);
-        let problem = Arc::new(Problem::Contraction(contraction.clone()));
+        let problem = Arc::new(Problem::Contraction(Box::new(contraction.clone())));
         let mut made = 0;
         while made < each {
             let plan = plan(&contraction, &mut rng);
@@ -151,7 +151,7 @@ fn on_tensor_cores(truth: &Descriptor, noise: f64) -> Vec<Measurement> {
     let mut out = Vec::new();
     for (m, n, k) in [(4096, 4096, 4096), (8192, 8192, 2048), (16, 8192, 8192), (256, 256, 256)] {
         let contraction = Contraction::gemm(None, [m, n, k], DType::BF16, DType::F32, [false, true]);
-        let problem = Arc::new(Problem::Contraction(contraction.clone()));
+        let problem = Arc::new(Problem::Contraction(Box::new(contraction.clone())));
         let mut plans = Vec::new();
         for (tile_m, tile_n) in [(64, 64), (128, 128), (128, 256), (256, 128)] {
             for (tile_k, stages, split_k) in [(32, 4, 1), (64, 3, 1), (64, 4, 4)] {

@@ -79,9 +79,12 @@ impl<'j> Launches<'j> {
     }
 }
 
+/// A kernel's argument: memory, and the map that the kernel reads it through where it has one.
+type Passed<'l> = (&'l Buffer, Option<TensorMap>);
+
 /// Launches on buffers.
 pub(super) struct Ready<'l> {
-    launches: Vec<(Kernel<'l>, &'l KernelJob, Vec<(&'l Buffer, Option<TensorMap>)>)>,
+    launches: Vec<(Kernel<'l>, &'l KernelJob, Vec<Passed<'l>>)>,
 }
 
 impl Ready<'_> {

@@ -151,8 +151,8 @@ impl Gemm {
         let b_transposed = stored(&contraction.b, [Axis::K, Axis::N])?;
         let c_transposed = stored(&contraction.c, [Axis::M, Axis::N])?;
         let [m, n, k] = [Axis::M, Axis::N, Axis::K].map(|axis| contraction.extent(axis));
-        let extents = contraction.batch().map(|(_, info)| info.extent);
-        let Some(batch) = extents.fold(Some(1_i64), |all, extent| all?.checked_mul(extent)) else {
+        let mut extents = contraction.batch().map(|(_, info)| info.extent);
+        let Some(batch) = extents.try_fold(1_i64, i64::checked_mul) else {
             return no("it has too many products");
         };
         let (operand, output) = (contraction.a.dtype, contraction.c.dtype);

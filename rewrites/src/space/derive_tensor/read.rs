@@ -216,18 +216,18 @@ impl<'p> Reader<'p> {
         value_of(e, &of).map_or_else(|| wrong("an index", "it is no number where its variables are"), Ok)
     }
 
-    /// The binding of the iterator that a dimension of a view is.
+    /// The binding of the iterator that a dimension of a view is; of the only tile of a buffer, which needs no iterator, where
+    /// it begins.
     fn binding(&self, instruction: &Instruction<'p>, buffer: BufferId, from_end: usize) -> Read<&'p Expr> {
         let realize = instruction.realize;
         let region = realize.block.match_buffers.iter().find(|(_, r)| r.buffer == buffer).map(|(_, r)| r);
         let place = region.and_then(|r| r.ranges.len().checked_sub(from_end).and_then(|d| r.ranges.get(d)));
-        let names = |iv: &IterVar, e: &Expr| visit::uses_var(e, &|id| id == iv.var.id);
-        let iterator = place.and_then(|r| realize.block.iter_vars.iter().position(|iv| names(iv, &r.min)));
-        let value = iterator.and_then(|i| realize.iter_values.get(i));
-        value.map_or_else(
-            || wrong(format!("block `{}`", realize.block.name), "a tile of its buffers is not named by an iterator"),
-            Ok,
-        )
+        let Some(place) = place else {
+            return wrong(format!("block `{}`", realize.block.name), "it has no view of a tile of its buffers");
+        };
+        let names = |iv: &IterVar| visit::uses_var(&place.min, &|id| id == iv.var.id);
+        let iterator = realize.block.iter_vars.iter().position(names);
+        Ok(iterator.and_then(|i| realize.iter_values.get(i)).unwrap_or(&place.min))
     }
 
     /// Whether the second iteration of a loop is elsewhere than the first.

@@ -117,7 +117,7 @@ impl Lt {
                 *of_c,
                 algorithm,
                 self.workspace.pointer as *mut c_void,
-                self.workspace.bytes as usize,
+                self.workspace.bytes,
                 std::ptr::null_mut(),
             )
         };
