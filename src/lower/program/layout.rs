@@ -7,7 +7,7 @@
 use super::error::LowerError;
 use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
-use super::pred::{range_under, Pred};
+use super::pred::{range_of_parts, range_under, Pred};
 use satune_ir::{Attr, BufferId, Expr, Program, VarId};
 use std::collections::{HashMap, HashSet};
 
@@ -236,7 +236,7 @@ impl Plan<'_> {
                 .iter()
                 .zip(varying)
                 .filter(|(a, _)| a.write == write)
-                .map(|(a, form)| range_under(form, &a.leaf.guards, &self.nest.ranges))
+                .map(|(a, form)| range_of_parts(form, &a.leaf.guards, &self.nest.ranges))
                 .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))
         };
         match (hull(true), hull(false)) {

@@ -166,3 +166,23 @@ pub fn range_under(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i6
     }
     (lo, hi)
 }
+
+/// Range of a form where the clauses hold, as [`range_under`] has it, and by clauses on a part of the form, times a number: a
+/// condition on `2 (32 w + l) + r` may have come apart to one on `32 w + l`.
+pub fn range_of_parts(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i64) {
+    let (mut lo, mut hi) = range_under(form, clauses, ranges);
+    for clause in clauses {
+        let Pred::Lt(e, bound) = clause else { continue };
+        let Some((atom, own)) = e.terms.first() else { continue };
+        let Some((_, all)) = form.terms.iter().find(|(a, _)| a == atom) else { continue };
+        let Some(factor) = all.checked_div(*own).filter(|f| *f != 0 && all % own == 0) else { continue };
+        let most = (bound - 1).saturating_mul(factor);
+        let rest = form.plus(e, -factor).range(ranges);
+        if factor > 0 {
+            hi = hi.min(most.saturating_add(rest.1));
+        } else {
+            lo = lo.max(most.saturating_add(rest.0));
+        }
+    }
+    (lo, hi)
+}
