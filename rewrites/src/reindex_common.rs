@@ -8,10 +8,10 @@ use crate::tree::{self, Node};
 use crate::{regions, ScheduleError};
 use satune_ir::{visit, Block, BlockId, BufferId, Expr, Region, Stmt};
 
-/// An index as far as it can be simplified; a constant stays an expression of iterators.
+/// An index as far as it can be simplified, its terms in TVM's order; a constant stays an expression of iterators.
 pub fn simplified(e: &Expr, domains: &Domains) -> Expr {
     match Linear::of(e, domains) {
-        Some(l) if l.as_constant().is_none() => l.expr(),
+        Some(l) if l.as_constant().is_none() => l.sorted().expr(),
         _ => e.clone(),
     }
 }

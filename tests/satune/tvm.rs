@@ -146,7 +146,6 @@ fn tvm_makes_the_same_programs() {
 }
 
 #[test]
-#[ignore = "not run whole yet"]
 fn tvm_makes_the_same_convolutions() {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     for operator in [

@@ -264,9 +264,11 @@ impl Linear {
         self
     }
 
-    /// The form as an expression: positive terms, then negative ones, then the constant.
+    /// The form as an expression: positive terms, then negative ones, then the constant; it comes first where it alone is
+    /// positive.
     pub fn expr(&self) -> Expr {
-        let mut out: Option<Expr> = None;
+        let leads = self.constant > 0 && !self.terms.is_empty() && self.terms.iter().all(|(_, c)| *c < 0);
+        let mut out: Option<Expr> = leads.then(|| int(self.constant, DType::I32));
         for (atom, c) in self.terms.iter().filter(|(_, c)| *c > 0) {
             let term = mul(atom.clone(), int(*c, DType::I32));
             out = Some(out.map_or_else(|| term.clone(), |sum| add(sum, term.clone())));
@@ -282,6 +284,7 @@ impl Linear {
         }
         match out {
             None => int(self.constant, DType::I32),
+            Some(sum) if leads => sum,
             Some(sum) if self.constant < 0 => {
                 let offset = int(self.constant.saturating_neg(), DType::I32);
                 Expr::Binary(BinOp::Sub, Arc::new(sum), Arc::new(offset))
