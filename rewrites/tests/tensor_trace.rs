@@ -175,7 +175,9 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let space = space(&c, &mut dice);
         let terms = space.programs(space.root);
         let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
-        plans.retain(|plan| matches!(plan, Schedule::Mma(_)));
+        // There are no primitives for swapped operands, nor for an epilogue of parts of k.
+        let is_whole = |parts| parts == 1 || c.epilogue.is_none();
+        plans.retain(|plan| matches!(plan, Schedule::Mma(plan) if !plan.swapped && is_whole(plan.split_k)));
         for kind in [plans, wgmma(&Gemm::of(&c).unwrap(), &mut dice)].iter().filter(|k| !k.is_empty()) {
             for _ in 0..of_each {
                 let plan = kind[dice.roll(kind.len())].clone();

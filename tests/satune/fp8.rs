@@ -1,8 +1,7 @@
 //! Floats of 8 bits: from the operator to kernels. The kernels on `wgmma` themselves are in `hopper`.
 use crate::compiles::compile;
-use crate::support::{gemm, h200};
+use crate::support::{gemm, h200, support_as_cpp};
 use satune::compile::Job;
-use satune::device::cuda::support_text;
 use satune::explore::check;
 use satune::operators;
 use satune_extract::{best, Counts, Descriptor, Query};
@@ -18,28 +17,6 @@ use std::time::Duration;
 /// f32 from a comb of them, as the interpreter converts.
 #[test]
 fn conversions_bit_by_bit_are_the_interpreters() {
-    let head = r#"
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <initializer_list>
-#define __device__ static
-#define __global__
-#define __shared__ static
-struct Dim { int x; };
-static Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};
-static void __syncthreads() {}
-static long long clock64() { return 0; }
-static unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
-static float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
-static float half_value(unsigned short h)
-{
-    int e = h >> 10 & 31, m = h & 1023;
-    float f = e == 31 ? (m ? NAN : INFINITY) : e ? ldexpf(1024 + m, e - 25) : ldexpf(m, -24);
-    return h & 0x8000 ? -f : f;
-}
-#define asm(...) ((void)0)
-"#;
     let main = r#"
 int main()
 {
@@ -54,11 +31,8 @@ int main()
 "#;
     let folder = tempfile::tempdir().unwrap();
     for (dtype, format) in [(DType::F8E4M3, E4M3), (DType::F8E5M2, E5M2)] {
-        let text = support_text()
-            .replace("asm volatile(", "asm(")
-            .replace("asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(half));", "f = half_value(half);");
         let (source, program) = (folder.path().join("fp8.cpp"), folder.path().join("fp8"));
-        std::fs::write(&source, format!("{head}{text}{}", main.replace("FP8", dtype.name()))).unwrap();
+        std::fs::write(&source, format!("{}{}", support_as_cpp(), main.replace("FP8", dtype.name()))).unwrap();
         let Ok(compiled) = Command::new("c++").args(["-O1", "-w", "-o"]).arg(&program).arg(&source).output() else {
             println!("skipped: conversions_bit_by_bit_are_the_interpreters (no C++ compiler)");
             return;

@@ -1,6 +1,6 @@
 //! The measuring loop, its strategies, and the commands around them.
 use crate::faults::{problem, scripted, SATUNE};
-use satune::device::cuda::support_text;
+use crate::support::support_as_cpp;
 use satune::device::{Ask, Device, DeviceError, Identity, Kind, ScriptedOutcome, Simulator, Subject};
 use satune::explore::space;
 use satune::measure::{measure, Learned, Measured, Random, Record, Settings, Strategy, TopK};
@@ -270,7 +270,6 @@ fn commands_of_measuring_refuse_bad_input_with_the_remedy() {
 #[test]
 fn the_reference_kernels_compute_what_they_say() {
     let folder = tempfile::tempdir().unwrap();
-    let head = "#include <cmath>\n#include <cstdio>\n#define __device__ static\n#define __global__\n#define __shared__ static\nstruct Dim { int x; };\nstatic Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};\nstatic void __syncthreads() {}\nstatic long long clock64() { static long long c = 0; return c += 10; }\n#define asm(...) ((void)0)\n#include <cstring>\nstatic unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }\nstatic float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }\n";
     let main = r#"
 int main()
 {
@@ -297,7 +296,7 @@ int main()
     return 0;
 }
 "#;
-    let text = support_text().replace("asm volatile(", "asm(");
+    let text = support_as_cpp();
     for (dtype, held, wide, limit, odd) in [
         (DType::F32, "float", "double", 1, "NAN"),
         (DType::F64, "double", "double", 1, "NAN"),
@@ -308,14 +307,13 @@ int main()
         (DType::I32, "int", "int", 128, "expected[7] - 1"),
         (DType::I64, "long long", "long long", 128, "expected[7] - 1"),
     ] {
-        let mut head = format!(
-            "{head}#define LIMIT {limit}\n#define ODD {odd}\ntypedef {held} factor_t;\ntypedef {wide} wide_t;\n"
-        );
+        let mut words =
+            format!("#define LIMIT {limit}\n#define ODD {odd}\ntypedef {held} factor_t;\ntypedef {wide} wide_t;\n");
         for (word, name) in [("LOAD", "load"), ("FILL", "fill"), ("COMPARE", "compare")] {
-            head += &format!("#define {word} {name}_{}\n", dtype.name());
+            words += &format!("#define {word} {name}_{}\n", dtype.name());
         }
         let source = folder.path().join("support.cpp");
-        std::fs::write(&source, format!("{head}{text}{main}")).unwrap();
+        std::fs::write(&source, format!("{text}{words}{main}")).unwrap();
         let program = folder.path().join("support");
         let compiled = Command::new("c++").arg("-O1").arg("-w").arg("-o").arg(&program).arg(&source).output();
         let Ok(compiled) = compiled else {

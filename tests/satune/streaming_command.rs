@@ -60,12 +60,12 @@ fn they_are_measured_stored_and_found_again_by_every_strategy() {
     }
     let rows = json(&satune(folder.path(), &["db", "check", "--store", "random/store.db", "--json"]));
     assert_eq!((rows["rows"].as_u64(), rows["faults"].as_array().map(Vec::len)), (Some(12), Some(0)));
-    // A fit takes products; rows of streaming programs are counted, not refused.
+    // A fit takes them.
     let export = ["db", "export", "--store", "random/store.db", "--to", "rows.ndjson"];
     assert!(satune(folder.path(), &export).status.success());
     let fit = satune(folder.path(), &["calibrate", "rows.ndjson", "--out", "fitted.toml"]);
-    let said = String::from_utf8_lossy(&fit.stderr).into_owned();
-    assert!(fit.status.code() == Some(1) && said.contains("of a streaming program"), "{said}");
+    assert!(fit.status.success(), "{}", String::from_utf8_lossy(&fit.stderr));
+    assert!(std::fs::read_to_string(folder.path().join("fitted.toml")).unwrap().contains("dram_gbs"));
 }
 
 #[test]
@@ -105,7 +105,11 @@ fn the_report_shows_compares_and_benches_them() {
     assert!(page.contains("id=\"p1c1\"") && page.contains("id=\"p2c1\"") && page.contains(SOFTMAX));
     let cuda = satune(at, &["explore", SOFTMAX, "--device", "cuda"]);
     let said = String::from_utf8_lossy(&cuda.stderr).into_owned();
-    assert!(cuda.status.code() == Some(2) && said.contains("use --device simulator"), "{said}");
+    // They are measured where there is a GPU.
+    assert!(
+        cuda.status.success() || cuda.status.code() == Some(3) && said.contains("use --device simulator"),
+        "{said}"
+    );
 }
 
 #[test]

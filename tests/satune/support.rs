@@ -56,3 +56,34 @@ pub fn sampled_schedules_are_right(source: &Program, contraction: &Contraction, 
         }
     }
 }
+
+/// The text of the kernels that a worker needs beside a candidate's, as C++ for one thread. Of machine instructions only the
+/// conversion from f16 is there.
+pub fn support_as_cpp() -> String {
+    let head = r#"
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+#define __device__ static
+#define __global__
+#define __shared__ static
+struct Dim { int x; };
+static Dim blockIdx{0}, threadIdx{0}, blockDim{1}, gridDim{1};
+static void __syncthreads() {}
+static long long clock64() { static long long c = 0; return c += 10; }
+static unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
+static float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
+static float half_value(unsigned short h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    float f = e == 31 ? (m ? NAN : INFINITY) : e ? ldexpf(1024 + m, e - 25) : ldexpf(m, -24);
+    return h & 0x8000 ? -f : f;
+}
+#define asm(...) ((void)0)
+"#;
+    let text = satune::device::cuda::support_text()
+        .replace("asm volatile(", "asm(")
+        .replace("asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(half));", "f = half_value(half);");
+    format!("{head}{text}")
+}

@@ -131,7 +131,7 @@ impl Condition {
             Condition::WgmmaSums => "a consumer's sums fit its registers",
             Condition::WgmmaStream => "no block of stream-K is idle, and k is not split otherwise",
             Condition::WgmmaCluster => "clusters divide tiles and grid, and their blocks what they share",
-            Condition::WgmmaStore => "what the TMA stores has 16 bits, whole chunks and boxes, and is no partial sum",
+            Condition::WgmmaStore => "what the TMA stores has 16 bits, whole chunks and boxes, is no partial sum, and in a batch does not reach into the next product's",
             Condition::RingFits => "the ring fits in shared memory",
             Condition::RingParts => "a part of k has whole tiles of the ring",
         }

@@ -9,6 +9,14 @@ vthreads [outside|inside] MxN, registers MxN [...], stages serial|registers|N, s
 A and B: global|shared, above-k|at-k, k-major|x-major|row|transposed, pad P, xor, plain, fill V, rows|columns, fill-unrolled|fill-rolled, \
 local V|in-place, unroll yes|no, store V, init hoisted|inside, accumulators registers|global";
 
+/// What may be said, short enough to be read as the end of an error.
+fn known() -> String {
+    format!(
+        "known are {WORDS}; and the lines of a candidate on tensor cores as `show` prints them (`satune why-not --help` \
+         lists their words)"
+    )
+}
+
 type Words<'a> = std::iter::Peekable<std::iter::Copied<std::slice::Iter<'a, &'a str>>>;
 
 /// Reads a question.
@@ -62,8 +70,7 @@ fn read_clause(
         let taken = match (taken, here) {
             (Some(taken), _) => Some(taken),
             (None, Some(_)) => {
-                let known = format!("known are {WORDS}, and on tensor cores: {}", tensor::WORDS);
-                return Err(format!("`{}` is not known of an operand; {known}", clip(rest[0])));
+                return Err(format!("`{}` is not known of an operand; {}", clip(rest[0]), known()));
             }
             (None, None) => match tensor::read(fixed, rest)? {
                 Some(taken) => Some(taken),
@@ -72,7 +79,7 @@ fn read_clause(
         };
         let Some(taken) = taken else {
             return Err(if at == 0 {
-                format!("`{}` is not known; known are {WORDS}, and on tensor cores: {}", clip(rest[0]), tensor::WORDS)
+                format!("`{}` is not known; {}", clip(rest[0]), known())
             } else {
                 format!("`{}` is not understood after `{last}` in `{}`", clip(rest[0]), clip(clause))
             });
