@@ -73,6 +73,8 @@ pub(super) struct Runner<'k> {
     /// What the current statement has loaded from memory. Nothing is written while its value is computed, so that
     /// compilers load an element once, however often it stands there.
     loaded: Vec<Loaded>,
+    /// Whether it loads an element twice.
+    repeats: bool,
     threads: usize,
     memory: Vec<Option<Tracked>>,
     /// What the cluster's blocks have of their own; that of the current one is in the runner's own fields.
@@ -104,6 +106,7 @@ impl<'k> Runner<'k> {
             kernel,
             double,
             loaded: Vec::new(),
+            repeats: false,
             threads,
             memory,
             registers: sizes.iter().map(|n| vec![f64::NAN; *n]).collect(),

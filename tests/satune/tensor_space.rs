@@ -463,7 +463,7 @@ fn traces_of_random_schedules_are_read_back() {
         let both = tensor_only(&c, &h200);
         let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
         let rest = both.restricted(&|_, node| !is_mma(node));
-        for (space, times) in [(&both, 8), (&rest, if rest.is_empty() { 0 } else { 6 })] {
+        for (space, times) in [(&both, 4), (&rest, if rest.is_empty() { 0 } else { 3 })] {
             let counts = Counts::of(space);
             for _ in 0..times {
                 let plan = Schedule::from_term(&counts.sample(space, &mut rng).unwrap(), &c).unwrap();

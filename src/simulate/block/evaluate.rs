@@ -9,6 +9,7 @@ impl Runner<'_> {
     /// The value that a statement computes.
     pub(super) fn value(&mut self, value: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
         self.loaded.clear();
+        self.repeats = repeats(value);
         self.term(value, mask)
     }
 
@@ -74,6 +75,10 @@ impl Runner<'_> {
     }
 
     fn load_once(&mut self, array: ArrayId, index: &Index, mask: &Mask) -> Result<Vec<f64>, Fault> {
+        if !self.repeats {
+            let at = self.index(index)?;
+            return self.load(array, &at, mask);
+        }
         let known = self.loaded.iter().find(|l| l.array == array && l.mask == *mask && l.index == *index);
         if let Some(known) = known {
             return Ok(known.values.clone());
@@ -204,4 +209,24 @@ fn fused(dtype: DType, a: f64, b: f64, c: f64) -> f64 {
         DType::F32 | DType::TF32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
         _ => round(dtype, a.mul_add(b, c)),
     }
+}
+
+/// Whether an element is loaded at two places of a value.
+fn repeats(value: &Value) -> bool {
+    fn find<'v>(value: &'v Value, seen: &mut Vec<(ArrayId, &'v Index)>) -> bool {
+        match value {
+            Value::Load(array, index) => {
+                let known = seen.iter().any(|(a, i)| a == array && *i == index);
+                seen.push((*array, index));
+                known
+            }
+            Value::Float(..) | Value::Int(..) | Value::FromIndex(..) => false,
+            Value::Binary(_, _, a, b) | Value::Compare(_, _, a, b) | Value::Select(_, a, b) => {
+                find(a, seen) || find(b, seen)
+            }
+            Value::Fma(_, a, b, c) | Value::Choose(a, b, c) => find(a, seen) || find(b, seen) || find(c, seen),
+            Value::Unary(_, _, a) | Value::Cast(_, a) | Value::Shuffle { value: a, .. } => find(a, seen),
+        }
+    }
+    find(value, &mut Vec::new())
 }
