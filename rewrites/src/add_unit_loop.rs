@@ -18,7 +18,9 @@ pub fn add_unit_loop(s: &mut Schedule, node: Node) -> Result<LoopId> {
 
 fn apply(s: &mut Schedule, node: Node) -> Result<LoopId> {
     if node == Node::Block(s.root()) {
-        return Err(ScheduleError::value("Cannot add loops on top of the root block").at_block(s.root()));
+        return Err(ScheduleError::value("Cannot add loops on top of the root block")
+            .at_block(s.root())
+            .remedy("name a loop, or a block below the root"));
     }
     s.path(node)?;
     let var = s.program_mut().fresh_var("u", DType::I32);

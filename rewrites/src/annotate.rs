@@ -32,7 +32,9 @@ pub fn unannotate(s: &mut Schedule, node: Node, key: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!("Cannot find annotation key: {key}");
-    let error = ScheduleError::of(ErrorClass::IndexError, message.clone(), message).within("unannotate");
+    let error = ScheduleError::of(ErrorClass::IndexError, message.clone(), message)
+        .within("unannotate")
+        .remedy("unannotate a key that stands there");
     Err(match node {
         Node::Loop(id) => error.at_loop(id),
         Node::Block(id) => error.at_block(id),

@@ -113,7 +113,8 @@ pub(crate) fn require_region_cover(s: &Schedule, graph: &crate::Scope, region: &
                 s.block(b)?.name
             ),
         )
-        .at_block(b)),
+        .at_block(b)
+        .remedy("read a buffer that is written whole before, or a parameter")),
     }
 }
 

@@ -66,7 +66,9 @@ fn require_whole_writes(s: &Schedule, block: BlockId, region: &Region, at: Node)
     let realize = s.realize(block)?;
     let name = &s.program().buffer(region.buffer).name;
     let refused = |what: String| {
-        Err(ScheduleError::refused("The block does not compute all that would be copied back", what).at_block(block))
+        Err(ScheduleError::refused("The block does not compute all that would be copied back", what)
+            .at_block(block)
+            .remedy("make the copy before loops are split, and of a buffer that the block sets as a whole"))
     };
     if realize.block.init.is_none() && realize.block.reads.iter().any(|r| r.buffer == region.buffer) {
         return refused(format!(

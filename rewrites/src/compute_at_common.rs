@@ -64,7 +64,7 @@ fn require_same_scope(s: &Schedule, block: BlockId, target: LoopId, scope: Block
         ),
     )
     .at_block(block)
-    .at_loop(target))
+    .at_loop(target).remedy("give a loop of the scope that the block is in, and not one around the block itself"))
 }
 
 /// The entry of the loop's body before which the block goes: after its producers, before its consumers.
@@ -89,7 +89,10 @@ fn insertion(
             s.block(block)?.name
         );
         let fast = "Cannot find the insertion point that satisfies the producer-consumer constraint";
-        return Err(ScheduleError::refused(fast, word).at_block(block).at_loop(target));
+        return Err(ScheduleError::refused(fast, word)
+            .at_block(block)
+            .at_loop(target)
+            .remedy("move the producer before the consumer first, or choose a loop further out"));
     }
     let (word, required) = match direction {
         Direction::ToConsumers => ("consumer", &consumers),

@@ -64,7 +64,8 @@ fn single_write(block: &Block) -> Result<BufferId> {
                 block.name
             ),
         )
-        .at_block(block.id)),
+        .at_block(block.id)
+        .remedy("inline a block that writes one buffer")),
     }
 }
 

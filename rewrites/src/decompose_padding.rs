@@ -67,7 +67,8 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId) -> Result<Plan> {
             ),
         )
         .at_block(block)
-        .at_loop(target));
+        .at_loop(target)
+        .remedy("give a loop around the block"));
     }
     let fail = |reason: &str| Err(no_pattern(s, block, reason));
     let Stmt::Store { buffer, indices, value } = &*realize.block.body else {

@@ -30,7 +30,8 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId) -> Result<()> {
             format!("The input loop {loop_name} of decompose_reduction is required to be an ancestor of block {name}."),
         )
         .at_block(block)
-        .at_loop(target));
+        .at_loop(target)
+        .remedy("give a loop around the block"));
     };
     let graph = s.scope(s.scope_of(Node::Block(block))?)?;
     scope::require_reduction(s, block, &graph)?;

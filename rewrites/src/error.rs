@@ -128,12 +128,16 @@ impl ScheduleError {
 impl ScheduleError {
     /// The loop's handle is expired.
     pub fn loop_expired(id: VarId) -> Self {
-        Self::value("The loop no longer exists in the IRModule").at_loop(id)
+        Self::value("The loop no longer exists in the IRModule")
+            .at_loop(id)
+            .remedy("get the loops again after a call that makes new ones")
     }
 
     /// The block's handle is expired.
     pub fn block_expired(id: BlockId) -> Self {
-        Self::value("The block no longer exists in the IRModule").at_block(id)
+        Self::value("The block no longer exists in the IRModule")
+            .at_block(id)
+            .remedy("get the block again after a call that makes a new one")
     }
 
     /// The root block has no enclosing scope.
@@ -143,6 +147,7 @@ impl ScheduleError {
             "The primitive does not operate on the root block",
         )
         .at_block(id)
+        .remedy("name a block below the root")
     }
 
     /// `read_index` (or `write_index`, where `write`) is not one of the block's regions.
@@ -160,6 +165,6 @@ impl ScheduleError {
                 block.name
             ),
         )
-        .at_block(block.id)
+        .at_block(block.id).remedy("count the block's buffers from 0, in the order that the program prints")
     }
 }

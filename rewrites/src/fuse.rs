@@ -20,7 +20,8 @@ use std::collections::HashMap;
 /// Conditions 1 to 5. Returns the extents.
 pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Vec<i64>> {
     if loops.is_empty() {
-        return Err(ScheduleError::value("`fuse` requires at least 1 loop(s)"));
+        return Err(ScheduleError::value("`fuse` requires at least 1 loop(s)")
+            .remedy("give the loops to be fused, outer first"));
     }
     let mut extents = Vec::new();
     for (i, &id) in loops.iter().enumerate() {
@@ -38,7 +39,8 @@ pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Vec<i64>> {
                     ),
                 )
                 .at_loop(outer)
-                .at_loop(id));
+                .at_loop(id)
+                .remedy("give loops that stand directly inside one another, outer first; reorder brings them there"));
             }
             require_only_child(s, outer, id)?;
         }
@@ -56,7 +58,9 @@ pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Vec<i64>> {
 
 /// A loop's bounds use another loop that would not be above it any more.
 pub(crate) fn dependent(message: &str, detail: String, id: LoopId) -> ScheduleError {
-    ScheduleError::refused(message, detail).at_loop(id)
+    ScheduleError::refused(message, detail)
+        .at_loop(id)
+        .remedy("leave loops as they are whose bounds depend on one another")
 }
 
 /// The primitive. Returns the fused loop.
@@ -66,7 +70,7 @@ pub fn fuse(s: &mut Schedule, loops: &[LoopId], preserve_unit_iters: bool) -> Re
 }
 
 fn apply(s: &mut Schedule, loops: &[LoopId], extents: &[i64], preserve_unit_iters: bool) -> Result<LoopId> {
-    let overflow = || ScheduleError::value("The product of the extents is too large");
+    let overflow = || ScheduleError::value("The product of the extents is too large").remedy("fuse fewer loops");
     let total = extents.iter().try_fold(1i64, |p, e| p.checked_mul(*e)).ok_or_else(overflow)?;
     let mut around = arith::domains(&s.get_loops(&s.loops_above(Node::Loop(loops[0]))?)?);
     let names: Vec<String> = s.get_loops(loops)?.iter().map(|l| l.var.name.to_string()).collect();

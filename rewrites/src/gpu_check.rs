@@ -42,7 +42,9 @@ impl Default for GpuLimits {
 }
 
 fn refused(message: String) -> ScheduleError {
-    ScheduleError::refused(&message, message.clone()).within("gpu_check")
+    ScheduleError::refused(&message, message.clone())
+        .within("gpu_check")
+        .remedy("choose smaller tiles or fewer threads; `satune gpu show` prints the limits of a GPU")
 }
 
 /// A loop inside another of its tag.

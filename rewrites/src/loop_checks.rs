@@ -27,13 +27,16 @@ pub fn require_zero_start(l: &For) -> Result<()> {
         "The primitive only supports loop starting with 0",
         format!("The loop {} does not start with 0, which is not supported", l.var.name),
     )
-    .at_loop(l.var.id))
+    .at_loop(l.var.id)
+    .remedy("shift the loop to begin at 0"))
 }
 
 /// The constant extent of a loop.
 pub fn constant_extent(l: &For) -> Result<i64> {
     constant(&l.extent).ok_or_else(|| {
-        ScheduleError::value(format!("The extent of loop {} is not a constant", l.var.name)).at_loop(l.var.id)
+        ScheduleError::value(format!("The extent of loop {} is not a constant", l.var.name))
+            .at_loop(l.var.id)
+            .remedy("give the loop a constant extent")
     })
 }
 
@@ -73,5 +76,6 @@ pub fn require_only_child(s: &Schedule, outer: LoopId, inner: LoopId) -> Result<
         ),
     )
     .at_loop(outer)
-    .at_loop(inner))
+    .at_loop(inner)
+    .remedy("take what else stands in the outer loop out of it (compute_at moves blocks), or leave that loop out"))
 }

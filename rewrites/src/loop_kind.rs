@@ -71,7 +71,8 @@ pub fn require_parallelizable(s: &Schedule, id: LoopId, what: What<'_>) -> Resul
                 detail,
             )
             .at_block(b.id)
-            .at_loop(id));
+            .at_loop(id)
+            .remedy("choose a loop over spatial iterators, or rfactor the reduction first"));
         }
     }
     Ok(())
@@ -123,7 +124,8 @@ pub fn require_one_writer_each(s: &Schedule, id: LoopId, what: What<'_>) -> Resu
                 )
                 .at_loop(id)
                 .at_block(first.id)
-                .at_block(r.block.id));
+                .at_block(r.block.id)
+                .remedy("put the blocks under loops of their own"));
             }
         }
     }

@@ -33,7 +33,7 @@ pub fn legal(s: &Schedule, id: LoopId, factors: &[Option<i64>]) -> Result<Vec<i6
             "The min and extent values of the loop are required to be known at compile time. However, dynamic shape \
                     has been detected.";
         let detail = format!("Detected dynamic shape in either min or extent of a loop {}", l.var.name);
-        return Err(ScheduleError::refused(what, detail).at_loop(id));
+        return Err(ScheduleError::refused(what, detail).at_loop(id).remedy("give the loop constant bounds"));
     }
     let extent = constant_extent(l)?;
     let mut inferred = None;
@@ -42,9 +42,9 @@ pub fn legal(s: &Schedule, id: LoopId, factors: &[Option<i64>]) -> Result<Vec<i6
         match factor {
             None if inferred.is_some() => {
                 let message = "only one factor can be specified as -1 or none";
-                return Err(
-                    ScheduleError::refused(message, "Only one factor can be specified as -1 or none").at_loop(id)
-                );
+                return Err(ScheduleError::refused(message, "Only one factor can be specified as -1 or none")
+                    .at_loop(id)
+                    .remedy("leave at most one factor open"));
             }
             None => inferred = Some(i),
             Some(f) if *f <= 0 => {
@@ -53,7 +53,8 @@ pub fn legal(s: &Schedule, id: LoopId, factors: &[Option<i64>]) -> Result<Vec<i6
                     format!("{all} some constant input factor is zero or negative."),
                     format!("{all} the factor at position {i} is {f}"),
                 )
-                .at_loop(id));
+                .at_loop(id)
+                .remedy("give factors of 1 or more"));
             }
             Some(f) => sum = sum.saturating_add(*f),
         }
@@ -90,7 +91,8 @@ fn require_one_block(s: &Schedule, l: &For) -> Result<()> {
             "The loop is required to have only one child block",
             format!("The loop {} is required to have only one child block", l.var.name),
         )
-        .at_loop(l.var.id));
+        .at_loop(l.var.id)
+        .remedy("partition a loop with one block below it"));
     };
     let narrowed = r.block.iter_vars.iter().zip(&r.iter_values).find(|(_, e)| **e == Expr::Var(l.var.clone()));
     // Blocks of an earlier partition hold the reduction deeper down.

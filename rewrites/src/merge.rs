@@ -39,7 +39,7 @@ pub struct Plan {
 /// Conditions 1 to 8, in TVM's order.
 pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Plan> {
     let Some((&first, rest)) = loops.split_first().filter(|(_, rest)| !rest.is_empty()) else {
-        return Err(ScheduleError::value("'merge' requires at least 2 loop(s)"));
+        return Err(ScheduleError::value("'merge' requires at least 2 loop(s)").remedy("give two loops or more"));
     };
     let mut above = Node::Loop(first);
     for &id in rest {

@@ -19,13 +19,15 @@ pub fn get_sblock(s: &Schedule, name: &str) -> Result<BlockId> {
             "Cannot find a block with the specified name",
             format!("Cannot find a block with the name: {name}"),
         )
-        .within("get_sblock")),
+        .within("get_sblock")
+        .remedy("name a block of the program; `show` prints them")),
         _ => {
             let mut error = ScheduleError::refused(
                 "Found multiple blocks with the specified name",
                 format!("Found  {} blocks with the name: {name}", found.len()),
             )
-            .within("get_sblock");
+            .within("get_sblock")
+            .remedy("give each block a name of its own");
             error.blocks = found;
             Err(error)
         }

@@ -150,6 +150,7 @@ pub fn of(program: &Program, block: &Block) -> Result<Reduction> {
             ),
         )
         .at_block(block.id)
+        .remedy("write the reduction as one update `S = S op x` under an init with the operation's neutral value")
     })?;
     let loads: Vec<Expr> = updates.iter().map(|u| Expr::Load(u.0, u.1.clone())).collect();
     let types: Vec<DType> = updates.iter().map(|u| program.buffer(u.0).dtype).collect();

@@ -66,7 +66,8 @@ pub fn whole(s: &Schedule, buffer: BufferId) -> Result<Vec<Interval>> {
             None => Err(ScheduleError::value(format!(
                 "The shape of buffer {} is not constant",
                 s.program().buffer(buffer).name
-            ))),
+            ))
+            .remedy("give the buffer a constant shape")),
         })
         .collect()
 }
@@ -109,7 +110,8 @@ pub fn only_writer(graph: &crate::Scope, buffer: BufferId, name: &str) -> Result
                     "The buffer {name} is expected to be written by single block, but got {} blocks who write it.",
                     many.len()
                 ),
-            );
+            )
+            .remedy("let one block write the buffer, or decompose and cache it afterwards");
             error.blocks = many.to_vec();
             Err(error)
         }

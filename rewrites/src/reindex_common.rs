@@ -74,7 +74,8 @@ pub fn refused(s: &Schedule, block: BlockId, buffer: BufferId, why: impl std::fm
         "The copy would not hold what the block exchanges with others",
         format!("The block {name} cannot access a copy of {buffer}: {why}"),
     )
-    .at_block(block))
+    .at_block(block)
+    .remedy("choose a buffer whose elements this block alone exchanges"))
 }
 
 /// Refuses an update in place: it goes both ways, the copy only one.

@@ -35,7 +35,8 @@ pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Plan> {
                 "Some loop appears in the input array for multiple times.",
                 format!("Loop {} appears in the input array for multiple times.", l.var.name),
             )
-            .at_loop(id));
+            .at_loop(id)
+            .remedy("name each loop once"));
         }
     }
     let chain = chain_of(s, loops, &given)?;
@@ -59,6 +60,7 @@ pub fn legal(s: &Schedule, loops: &[LoopId]) -> Result<Plan> {
 
 fn not_a_chain(why: String) -> ScheduleError {
     ScheduleError::refused("the loops are not in a chain", format!("The loops are not in a chain because {why}"))
+        .remedy("give loops that stand inside one another with nothing beside them")
 }
 
 /// Condition 2.
@@ -108,7 +110,7 @@ fn require_reorderable_blocks(s: &Schedule, chain: &[LoopId]) -> Result<()> {
                 "The block under the loops to be reordered have block iter type other than data-parallel or reduction",
                 format!("The block {} under the loops to be reordered have block iter type other than data-parallel or reduction", b.name),
             )
-            .at_block(b.id));
+            .at_block(b.id).remedy("reorder loops of blocks whose iterators are spatial or reductions"));
         }
         if b.iter_vars.is_empty() || s.flags(b.id).affine_binding || flags::affine_binding_from(s, b.id, top) {
             continue;
@@ -121,7 +123,8 @@ fn require_reorderable_blocks(s: &Schedule, chain: &[LoopId]) -> Result<()> {
             format!("The block is required to have an {word} binding{tail}"),
             format!("The block {} is required to have an {word} binding{tail}", b.name),
         )
-        .at_block(b.id));
+        .at_block(b.id)
+        .remedy("split and fuse so that iterators stay affine in the loops"));
     }
     Ok(())
 }

@@ -96,7 +96,8 @@ fn require_once(s: &Schedule, block: BlockId, target: LoopId, placement: &Placem
     let refused = |why: String| {
         Err(ScheduleError::refused("The block would accumulate some values twice or out of order", why)
             .at_block(block)
-            .at_loop(target))
+            .at_loop(target)
+            .remedy("choose a loop that no reduction loop of the block is left outside of"))
     };
     let name = &realize.block.name;
     for &id in &outer {

@@ -80,7 +80,10 @@ fn require_serial(l: &For) -> Result<()> {
 /// Condition 5. Returns the loops that feed reduction iterators.
 fn require_loops(s: &Schedule, block: BlockId, loops: &[LoopId], target: LoopId) -> Result<Vec<LoopId>> {
     let refused = |message: &str, detail: String, id: LoopId| {
-        Err(ScheduleError::refused(message, detail).at_loop(id).at_block(block))
+        Err(ScheduleError::refused(message, detail)
+            .at_loop(id)
+            .at_block(block)
+            .remedy("choose a loop of the reduction"))
     };
     let name = |id: LoopId| s.get_loop(id).map(|l| l.var.name.clone());
     if let Some(&top) = loops.first() {

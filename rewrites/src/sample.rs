@@ -39,7 +39,8 @@ pub(crate) fn weighted(weights: &[f64], random: &mut Random) -> Result<usize> {
     if weights.iter().any(|w| !(*w >= 0.0 && w.is_finite())) || !(total > 0.0 && total.is_finite()) {
         return Err(ScheduleError::value(format!(
             "probabilities must not be negative, and one of them must be positive: {weights:?}"
-        )));
+        ))
+        .remedy("give positive weights"));
     }
     let mut left = random.unit() * total;
     for (i, weight) in weights.iter().enumerate() {

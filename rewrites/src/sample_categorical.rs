@@ -31,7 +31,8 @@ pub fn sample_categorical(
             candidates.len(),
             probabilities.len()
         ))
-        .within("sample_categorical"));
+        .within("sample_categorical")
+        .remedy("give as many probabilities as candidates"));
     }
     let index = match decision {
         Some(decision) => usize::try_from(decision).ok(),

@@ -24,7 +24,12 @@ pub fn sample_perfect_tile(
     decision: Option<&[i64]>,
     random: &mut Random,
 ) -> Result<Vec<i64>> {
-    let fail = |message: String| ScheduleError::value(message).at_loop(id).within("sample_perfect_tile");
+    let fail = |message: String| {
+        ScheduleError::value(message)
+            .at_loop(id)
+            .within("sample_perfect_tile")
+            .remedy("give a decision whose factors multiply to the loop's extent, as many as asked for")
+    };
     let extent = constant_extent(s.get_loop(id)?)?;
     if extent < 1 {
         return Err(fail(format!("a loop of extent {extent} has no factors")));

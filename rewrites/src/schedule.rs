@@ -293,7 +293,8 @@ impl Schedule {
                 self.block(block)?.name
             ),
         )
-        .at_block(block))
+        .at_block(block)
+        .remedy("leave at least one block in the scope"))
     }
 
     /// Removes a block together with the loops that hold nothing else, and returns its realize.

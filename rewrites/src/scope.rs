@@ -216,7 +216,9 @@ pub fn require_complete(s: &Schedule, block: BlockId, scope: &Scope) -> Result<(
     let b = s.block(block)?;
     complete_violation(b, scope.is_dominant(b)).map_or(Ok(()), |n| {
         let detail = format!("The block {} is not a complete block - it violates condition #{n}.\n{COMPLETE}", b.name);
-        Err(ScheduleError::refused("Incomplete block", detail).at_block(block))
+        Err(ScheduleError::refused("Incomplete block", detail)
+            .at_block(block)
+            .remedy("make this call before the one that lost the condition named"))
     })
 }
 
@@ -226,7 +228,9 @@ pub fn require_reduction(s: &Schedule, block: BlockId, scope: &Scope) -> Result<
     reduction_violation(s, b, scope.is_dominant(b)).map_or(Ok(()), |n| {
         let detail =
             format!("The block {} is not a reduction block - it violates condition #{n}.\n{REDUCTION}", b.name);
-        Err(ScheduleError::refused("Not a reduction block", detail).at_block(block))
+        Err(ScheduleError::refused("Not a reduction block", detail)
+            .at_block(block)
+            .remedy("make this call before decompose_reduction, on a block with an init"))
     })
 }
 
@@ -253,7 +257,7 @@ pub fn require_complete_or_reduction(s: &Schedule, block: BlockId, scope: &Scope
                 b.name
             ),
         )
-        .at_block(block)),
+        .at_block(block).remedy("let each buffer have one writer, and reductions only update what their init set")),
         _ => Ok(()),
     }
 }
@@ -300,7 +304,9 @@ pub fn require_stage_pipeline(s: &Schedule, scope: BlockId) -> Result<()> {
          and write-after-write are allowed\n- All the statements in the scope are schedulable statements, i.e. Block and For",
         s.block(scope)?.name
     );
-    Err(ScheduleError::refused("The scope root is not a stage pipeline", detail).at_block(scope))
+    Err(ScheduleError::refused("The scope root is not a stage pipeline", detail)
+        .at_block(scope)
+        .remedy("let each buffer of the scope have one writer, before its readers"))
 }
 
 /// The scope in which a block stands. Refused where it is not a stage pipeline.
@@ -328,5 +334,7 @@ pub fn require_affine_binding(s: &Schedule, block: BlockId) -> Result<()> {
         return Ok(());
     }
     let detail = format!("The block {} is required to have an affine binding", s.block(block)?.name);
-    Err(ScheduleError::refused("The block is required to have an affine binding", detail).at_block(block))
+    Err(ScheduleError::refused("The block is required to have an affine binding", detail)
+        .at_block(block)
+        .remedy("split and fuse so that iterators stay affine in the loops, or blockize first"))
 }

@@ -133,7 +133,8 @@ fn names(scheduled: &Program, before: &Walk, after: &Walk) -> Result<()> {
 }
 
 fn unsound(why: String, block: Option<BlockId>) -> ScheduleError {
-    let mut error = ScheduleError::refused("The program would mean something else", why);
+    let mut error = ScheduleError::refused("The program would mean something else", why)
+        .remedy("TVM would take this call; replay without strict mode to see its program");
     error.blocks.extend(block);
     error
 }

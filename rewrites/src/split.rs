@@ -31,11 +31,15 @@ pub struct Plan {
 pub fn legal(s: &Schedule, id: LoopId, factors: &[Option<i64>], disable_predication: bool) -> Result<Plan> {
     let l = s.get_loop(id)?;
     if factors.is_empty() {
-        return Err(ScheduleError::value("split needs at least one factor").at_loop(id));
+        return Err(ScheduleError::value("split needs at least one factor")
+            .at_loop(id)
+            .remedy("give factors, of which one may be left open"));
     }
     if factors.iter().filter(|f| f.is_none()).count() > 1 {
         let message = "only one factor can be specified as -1 or none";
-        return Err(ScheduleError::refused(message, "Only one factor can be specified as -1 or none").at_loop(id));
+        return Err(ScheduleError::refused(message, "Only one factor can be specified as -1 or none")
+            .at_loop(id)
+            .remedy("leave at most one factor open"));
     }
     if let Some((i, Some(f))) = factors.iter().enumerate().find(|(_, f)| f.is_some_and(|f| f <= 0)) {
         let all = "All the constant factors are required to be positive. However,";
@@ -43,16 +47,20 @@ pub fn legal(s: &Schedule, id: LoopId, factors: &[Option<i64>], disable_predicat
             format!("{all} some constant input factor is zero or negative."),
             format!("{all} the factor at position {i} is {f}"),
         )
-        .at_loop(id));
+        .at_loop(id)
+        .remedy("give factors of 1 or more"));
     }
-    let overflow = || ScheduleError::value("The product of factors is too large").at_loop(id);
+    let overflow =
+        || ScheduleError::value("The product of factors is too large").at_loop(id).remedy("give smaller factors");
     let known = factors.iter().flatten().try_fold(1i64, |p, f| p.checked_mul(*f)).ok_or_else(overflow)?;
     // The extent is looked at before the loop's kind, as TVM does.
     let extent = constant_extent(l)?;
     let inferred = factors.iter().any(Option::is_none);
     if !inferred && known < extent {
         let what = "The product of factors is not larger than or equal to the extent of loop";
-        return Err(ScheduleError::refused(what, format!("{what} {}", l.var.name)).at_loop(id));
+        return Err(ScheduleError::refused(what, format!("{what} {}", l.var.name))
+            .at_loop(id)
+            .remedy("leave one factor open, or give factors whose product reaches the extent"));
     }
     require_plain(l)?;
     require_zero_start(l)?;

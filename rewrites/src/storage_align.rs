@@ -23,7 +23,9 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, axis: i64, factor: i64) -
     if factor <= 0 {
         let what = "The input `factor` of storage_align is expected to be a positive number.";
         let detail = format!("{what} However, the input `factor` is {factor}, which is out of the expected range.");
-        return Err(ScheduleError::refused(what, detail).at_block(block));
+        return Err(ScheduleError::refused(what, detail)
+            .at_block(block)
+            .remedy("give a positive factor and an offset of 0 or more"));
     }
     let b = s.program().buffer(buffer);
     let dims = b.shape.len() as i64;
@@ -37,7 +39,7 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, axis: i64, factor: i64) -
                 b.name
             ),
         )
-        .at_block(block));
+        .at_block(block).remedy("count the buffer's dimensions from 0, or from -1 backwards"));
     }
     allocation(s, block, buffer)?;
     let found = match s.block(block)?.annotations.get(KEY) {
@@ -49,7 +51,7 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, axis: i64, factor: i64) -
                  factor, offset).",
                 format!("The annotation {KEY} of block {} is not a list of 4 integers each", s.block(block)?.name),
             )
-            .at_block(block))
+            .at_block(block).remedy("unannotate it first"))
         }
     };
     Ok((if axis < 0 { axis + dims } else { axis }, found))

@@ -42,7 +42,8 @@ pub fn legal(s: &Schedule, block: BlockId, map: &IndexMap) -> Result<(Layout, Ve
                 b.iter_vars.len()
             ),
         )
-        .at_block(block));
+        .at_block(block)
+        .remedy("give the map as many parameters as the block has iterators"));
     }
     let domain = |iv: &IterVar| constant(&iv.extent).filter(|_| constant(&iv.min) == Some(0));
     let shape: Option<Vec<i64>> = b.iter_vars.iter().map(domain).collect();
@@ -70,7 +71,7 @@ pub fn legal(s: &Schedule, block: BlockId, map: &IndexMap) -> Result<(Layout, Ve
                     b.name
                 ),
             )
-            .at_block(block)
+            .at_block(block).remedy("let each new iterator be made of spatial ones, or of reductions, alone")
         })?;
         kinds.push(kind);
     }
@@ -103,7 +104,8 @@ fn require_trivial_binding(s: &Schedule, block: BlockId) -> Result<()> {
             "The loops of the block do not run over its iterators",
             format!("The loops of block {} run over a part of its iterators' domains only", realize.block.name),
         )
-        .at_block(block));
+        .at_block(block)
+        .remedy("transform the block before its loops are split with guards"));
     }
     Err(ScheduleError::refused(
         "The binding values of the block are not variables of outer loops.",

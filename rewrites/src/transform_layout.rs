@@ -113,7 +113,7 @@ fn require_own(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<()> {
                  function parameter or allocated by a block."
             ),
         )
-        .at_block(block));
+        .at_block(block).remedy("transform the buffer that the view shows"));
     }
     let part = views.iter().find(|r| r.block.match_buffers.iter().any(|(_, x)| x.buffer == buffer));
     if let Some(r) = part {
@@ -129,7 +129,8 @@ fn require_own(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<()> {
             "The buffer has strides of its own",
             format!("The strides of buffer {name} do not say how its new dimensions lie"),
         )
-        .at_block(block));
+        .at_block(block)
+        .remedy("give the buffer no strides of its own"));
     }
     Ok(())
 }

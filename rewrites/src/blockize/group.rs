@@ -14,7 +14,11 @@ pub fn blockize_blocks(s: &mut Schedule, blocks: &[BlockId], preserve_unit_iters
 
 fn group(s: &mut Schedule, blocks: &[BlockId], preserve_unit_iters: bool) -> Result<BlockId> {
     let mut at = match blocks {
-        [] => return Err(ScheduleError::value("blockize needs at least one block")),
+        [] => {
+            return Err(
+                ScheduleError::value("blockize needs at least one block").remedy("give a loop, or at least one block")
+            )
+        }
         [first, ..] => Node::Block(*first),
     };
     for b in blocks {
