@@ -94,6 +94,31 @@ fn tvm_verdicts() {
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Every refusal names what failed and what would make it right.
+#[test]
+fn refusals_have_remedies() {
+    let (Some(verdicts), Some(stricter)) = (read("tvm_verdicts.jsonl"), read("stricter.jsonl")) else {
+        println!("skipped: refusals_have_remedies (shared cases not present)");
+        return;
+    };
+    let mut without = BTreeMap::new();
+    let mut refused = 0;
+    for case in verdicts.iter().chain(&stricter) {
+        let Ok(program) = tvmscript::parse(&case.script) else { continue };
+        for made in [replay(&program, &case.calls), replay_strict(&program, &case.calls)] {
+            let Ok((results, _)) = made else { continue };
+            for (call, error) in case.calls.iter().zip(results).filter_map(|(c, r)| Some((c, r.err()?))) {
+                refused += 1;
+                if error.remedy.is_empty() {
+                    without.entry(format!("{}: {}", call.op, error.fast)).or_insert(case.name.clone());
+                }
+            }
+        }
+    }
+    assert!(refused > 500, "{refused} refusals");
+    assert!(without.is_empty(), "no remedy: {without:#?}");
+}
+
 /// Whether what TVM made of a case means what its source means.
 fn theirs(case: &Case) -> &'static str {
     let Some(text) = &case.final_script else { return "" };
