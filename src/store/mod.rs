@@ -16,9 +16,9 @@ pub use ndjson::Imported;
 pub use row::{hash, median, now, Key, Reason, Row, Timing, Verdict};
 pub use runs::{Run, Step};
 
-use rusqlite::{params, Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{params, Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Version of the tables. A change of them adds a step to [`MIGRATIONS`].
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -112,7 +112,7 @@ impl Store {
         // Asked before anything is written, so that a newer or foreign file stays as it is.
         let (version, application) = (pragma(c, "user_version")?, pragma(c, "application_id")?);
         judge(&self.path, version, application, c)?;
-        let mode: String = c.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0))?;
+        let mode = write_ahead(c, options.busy)?;
         if mode != "wal" {
             let reason =
                 format!("no write-ahead log here (the journal mode is {mode}); the file must lie on a local disk");
@@ -271,6 +271,20 @@ fn judge(path: &Path, version: i64, application: i64, connection: &Connection) -
         return Err(Refused::Store(StoreError::Newer { path, found: version, known: VERSION }));
     }
     Ok(())
+}
+
+/// Asks for a write-ahead log, and gives the mode that there is. Where several processes open a new file at once, SQLite does
+/// not wait for the one that makes the log, whatever its timeout: so it is asked again.
+fn write_ahead(connection: &Connection, busy: Duration) -> rusqlite::Result<String> {
+    let start = Instant::now();
+    loop {
+        match connection.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0)) {
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && start.elapsed() < busy => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
 }
 
 /// What must hold of a row before it is written.
