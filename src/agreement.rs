@@ -13,7 +13,7 @@
 //!   way again and again. Where differences cancel what is large (a variance), rounding shows more: results may
 //!   differ by eight times what rounding does to those of the program itself.
 //! * With every float in `f64`, program and kernel alike, which shows that they compute the same: to 1e-9 of a result, and 1e-11
-//!   of the largest. One term of a sum of 2^20 is missed there, and in `f32` would not be.
+//!   of the largest. A sum of 2^20 values that lacks one is found so, and not in `f32`.
 //!
 //! On a GPU inputs are random, and roundings with them: [`tolerances`] says what that allows.
 mod rounding;

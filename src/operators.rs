@@ -3,7 +3,7 @@
 //! `alpha=0.5`, `bias`, `relu`, `gelu`, `silu`, `residual`); convolutions (`convolution.rs`); [`crate::streaming`] has the operators that stream.
 mod convolution;
 
-use satune_ir::term::{Axis, Contraction, OperandInfo};
+use satune_ir::term::{Axis, Contraction, OperandInfo, Side};
 use satune_ir::{tvmscript, DType, Program};
 
 /// A problem: its text as TVMScript, and the contraction that it is.
@@ -58,6 +58,17 @@ pub struct OperatorError {
 /// Largest extent of an axis.
 pub const MOST: i64 = 1 << 20;
 
+/// Most elements of a matrix, of all products together.
+const MOST_ELEMENTS: f64 = (1_u64 << 40) as f64;
+
+/// Says which matrix of a contraction is larger than any memory.
+pub(crate) fn oversized(c: &Contraction) -> Option<String> {
+    let result: f64 = c.c.dims.iter().map(|axis| c.extent(*axis) as f64).product();
+    let sizes = [("A", c.elements(Side::A)), ("B", c.elements(Side::B)), ("C", result)];
+    let (name, elements) = sizes.into_iter().find(|(_, elements)| *elements > MOST_ELEMENTS)?;
+    Some(format!("{name} has {elements:.2e} elements; at most {MOST_ELEMENTS} are explored"))
+}
+
 /// Reads an operator.
 ///
 /// # Errors
@@ -107,6 +118,9 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     let batch = if count == 4 { Some(extents.remove(0)) } else { None };
     let transposed = [layout.starts_with('T'), layout.ends_with('T')];
     let contraction = Contraction::gemm(batch, [extents[0], extents[1], extents[2]], input, sum, transposed);
+    if let Some(reason) = oversized(&contraction) {
+        return Err(error(reason, "give smaller extents"));
+    }
     if options != Options::default() {
         let script = epilogue_script(&contraction, &options);
         let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
@@ -413,6 +427,7 @@ mod tests {
             ("gemm:1,1,1,bf16,relu,gelu", "option `gelu` is given twice"),
             ("gemm:1,1,1,i8,relu", "sums in int32 have no options"),
             ("gemm:1,1,f32", "3 arguments where 4 or 5 belong"),
+            ("bmm:1048576,1048576,1048576,64,bf16", "A has 7.04e13 elements; at most 1099511627776"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -19,8 +19,6 @@ pub struct Reference {
     pub inputs: Vec<Array>,
     /// Every parameter after.
     pub expected: Vec<Array>,
-    /// How closely what schedules of the program make of the inputs agrees with that.
-    pub agreement: Agreement,
     /// Every parameter after, computed without rounding ([`interp::in_double`]); none where results agree bit for bit.
     pub unrounded: Option<Vec<Array>>,
 }
@@ -55,15 +53,14 @@ impl Reference {
         slot.get_or_init(|| {
             let inputs = interp::random_inputs(source, seed)?;
             let expected = interp::run(source, &inputs)?;
-            let agreement = Agreement::of(source);
-            let unrounded = match agreement {
+            let unrounded = match Agreement::of(source) {
                 Agreement::Exact => None,
                 Agreement::Roundoff => {
                     let wide: Vec<Array> = inputs.iter().map(Array::in_double).collect();
                     Some(interp::run(&interp::in_double(source), &wide)?)
                 }
             };
-            Ok(Arc::new(Reference { inputs, expected, agreement, unrounded }))
+            Ok(Arc::new(Reference { inputs, expected, unrounded }))
         })
         .clone()
     }

@@ -52,6 +52,14 @@ pub enum SourceError {
         /// Why it does not stream.
         streaming: NotStreaming,
     },
+    /// A matrix is too large.
+    #[error("{path}: {reason}; give smaller extents")]
+    Elements {
+        /// As asked.
+        path: String,
+        /// Which, and how large.
+        reason: String,
+    },
     /// An axis is too long.
     #[error("{path}: axis {axis} has {extent} iterations; at most {most} are explored", most = MOST)]
     Extent {
@@ -175,6 +183,9 @@ pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
     let long = contraction.iters.iter().find(|(axis, i)| i.extent > MOST && !matches!(axis, Axis::Batch(_)));
     if let Some((_, info)) = long {
         return Err(SourceError::Extent { path: name.into(), axis: info.name.clone(), extent: info.extent });
+    }
+    if let Some(reason) = operators::oversized(&contraction) {
+        return Err(SourceError::Elements { path: name.into(), reason });
     }
     Ok(Problem { name: name.into(), script: tvmscript::print(&program), program, contraction, tf32: false })
 }

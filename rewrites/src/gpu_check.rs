@@ -44,7 +44,7 @@ impl Default for GpuLimits {
 fn refused(message: String) -> ScheduleError {
     ScheduleError::refused(&message, message.clone())
         .within("gpu_check")
-        .remedy("choose smaller tiles or fewer threads; `satune gpu show` prints the limits of a GPU")
+        .remedy("choose tiles and threads within the limits of the GPU, which `satune gpu show` prints")
 }
 
 /// A loop inside another of its tag.

@@ -133,8 +133,9 @@ fn names(scheduled: &Program, before: &Walk, after: &Walk) -> Result<()> {
 }
 
 fn unsound(why: String, block: Option<BlockId>) -> ScheduleError {
-    let mut error = ScheduleError::refused("The program would mean something else", why)
-        .remedy("TVM would take this call; replay without strict mode to see its program");
+    let mut error = ScheduleError::refused("The program would mean something else", why).remedy(
+        "leave the call out, or make it before the calls that split, guard or move the block; TVM takes it as it is",
+    );
     error.blocks.extend(block);
     error
 }

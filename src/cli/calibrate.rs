@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let text = std::fs::read_to_string(&args.measurements).map_err(|e| input(format!("{path}: {e}")))?;
     let read = measurements::read(&text, &gpu).map_err(|e| input(format!("{path}: {e}")))?;
     for (reason, lines) in &read.skipped {
-        eprintln!("satune: {lines} line{} left out: {reason}", if *lines == 1 { "" } else { "s" });
+        super::say(&format!("satune: {lines} line{} left out: {reason}", if *lines == 1 { "" } else { "s" }));
     }
     let found = calibrate(&gpu, &read.rows).map_err(|e| Failure::Nothing(format!("{path}: {e}")))?;
     let fitted = descriptor_text(&base, &found).map_err(|e| Failure::Internal(e.to_string()))?;

@@ -48,7 +48,7 @@ pub(super) fn open(
                 Ok(cuda) => boxed(cuda, gpu),
                 Err(error @ DeviceError::Busy { .. }) => return Err(error.into()),
                 Err(error) => {
-                    eprintln!("satune: no GPU to measure on ({error}); the simulator stands in, and its times are predictions");
+                    super::say(&format!("satune: no GPU to measure on ({error}); the simulator stands in, and its times are predictions"));
                     Box::new(Simulator::of(gpu))
                 }
             }
@@ -63,7 +63,7 @@ pub(super) fn open(
 
 fn boxed(cuda: Cuda, gpu: &Descriptor) -> Box<dyn Device> {
     if let Some(difference) = mismatch(cuda.info(), gpu) {
-        eprintln!("satune: {difference}; predictions are for the descriptor's GPU, times are this one's");
+        super::say(&format!("satune: {difference}; predictions are for the descriptor's GPU, times are this one's"));
     }
     Box::new(cuda)
 }

@@ -81,7 +81,7 @@ pub(super) fn resume(args: &Resume) -> Outcome {
         Failure::Input(format!("run {} is no exploration, it cannot be resumed: {}", found.id, found.request))
     })?;
     let done = store.steps(found.id)?.len();
-    eprintln!("satune: run {} of {}, {done} candidates done", found.id, asked.target.program);
+    super::say(&format!("satune: run {} of {}, {done} candidates done", found.id, asked.target.program));
     (asked.store, asked.json) = (Some(args.store.clone()), args.json);
     run(&asked, Some((store, found.id)))
 }
@@ -136,7 +136,7 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
     report::write(&report, work.workload(), &gpu, &args.out)?;
     explore::write(&report, &args.out).map_err(|e| Failure::Environment(e.to_string()))?;
     for bug in &report.bugs {
-        eprintln!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}");
+        super::say(&format!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}"));
     }
     if args.json {
         print_json(&report)?;

@@ -163,6 +163,11 @@ pub(crate) fn print(text: &str) -> Outcome {
     }
 }
 
+/// Says something to people, on stderr; where nobody reads that, it is not said.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Outcome {
     let text = serde_json::to_string_pretty(value).map_err(|e| Failure::Internal(e.to_string()))?;
@@ -190,7 +195,7 @@ pub fn main() -> i32 {
     match run(command.what) {
         Ok(()) => 0,
         Err(failure) => {
-            eprintln!("satune: {}", failure.text());
+            say(&format!("satune: {}", failure.text()));
             failure.code()
         }
     }

@@ -18,12 +18,12 @@ pub(super) fn install() {
     let _ = ctrlc::set_handler(|| {
         let again = STOP.swap(true, Ordering::SeqCst);
         if again || WATCHED.load(Ordering::SeqCst) == 0 {
-            eprintln!(
-                "satune: interrupted; nothing was half-written, and `satune resume` goes on with what was measured"
+            super::say(
+                "satune: interrupted; nothing was half-written, and `satune resume` goes on with what was measured",
             );
             std::process::exit(INTERRUPTED);
         }
-        eprintln!("satune: interrupted; keeping the best found so far (again to end at once)");
+        super::say("satune: interrupted; keeping the best found so far (again to end at once)");
     });
 }
 

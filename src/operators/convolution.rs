@@ -62,7 +62,7 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Problem, 
         output_pad: 0,
         transposed: operator == "conv2d_transpose",
     };
-    let mut others = Vec::new();
+    let (mut others, mut given) = (Vec::new(), Vec::new());
     for part in &parts[count + 1..] {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         let (slot, least) = match (name, shape.transposed) {
@@ -75,6 +75,10 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Problem, 
                 continue;
             }
         };
+        if given.contains(&name) {
+            return Err(error(format!("option `{name}` is given twice"), "give it once"));
+        }
+        given.push(name);
         let range = format!("give a whole number from {least} to 1024");
         let read = value.parse().ok().filter(|v| (least..=1024).contains(v));
         *slot = read.ok_or_else(|| error(format!("{name} is `{}`", clip(value)), &range))?;
@@ -88,6 +92,9 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Problem, 
     let contraction = satune_rewrites::space::contraction(&program).map_err(|e| wrong(e.to_string()))?;
     if let Some((axis, info)) = contraction.iters.iter().find(|(_, info)| info.extent > MOST) {
         return Err(wrong(format!("axis {axis} has {} iterations", info.extent)));
+    }
+    if let Some(reason) = super::oversized(&contraction) {
+        return Err(error(reason, "give smaller extents"));
     }
     Ok(Problem { name: text.into(), script, program, contraction, tf32 })
 }

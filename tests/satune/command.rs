@@ -98,6 +98,16 @@ fn bad_input_gets_one_message_and_exit_code_2() {
     }
 }
 
+/// `satune ... 2>&1 | head` closes both ends early.
+#[test]
+fn a_reader_of_errors_that_went_away_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let arguments = ["explore", "gemm:0,1,1,f32"];
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_satune")).args(arguments).stderr(writer).status().unwrap();
+    assert_eq!(run.code(), Some(2));
+}
+
 #[test]
 fn stored_candidates_are_compared_and_reported_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -189,6 +189,7 @@ fn what_is_no_convolution_is_refused_by_name() {
     for (operator, part) in [
         ("conv2d:1,8,8,4,4,3,f32", "7 arguments where 8 belong"),
         ("conv2d:1,8,8,4,4,3,3,f32,stride=0", "stride is `0`; give a whole number from 1 to 1024"),
+        ("conv2d:1,8,8,4,4,3,3,f32,pad=1,pad=2", "option `pad` is given twice"),
         ("conv2d:1,8,8,4,4,3,3,f32,output_pad=1", "unknown option `output_pad=1`"),
         ("conv2d:1,2,2,4,4,5,5,f32,pad=1", "a kernel that reaches 5 is larger than its input of 4"),
         ("conv2d_transpose:1,2,2,4,4,3,3,f32,pad=3", "a padding of 3 cuts a kernel of 3 off"),
