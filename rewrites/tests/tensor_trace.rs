@@ -3,7 +3,10 @@
 mod ask;
 
 use satune_ir::interp::{random_inputs, run, Array};
-use satune_ir::term::tensor::{CopyOrder, Gemm, Mma, Raster, TensorPlan, TileLayout, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{
+    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileLayout, TileStore,
+    WgmmaPlan, Wmma, WmmaShape,
+};
 use satune_ir::term::*;
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
@@ -102,6 +105,20 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
     saturate(c, H200, &threads, &rules, Fuel::default()).unwrap()
 }
 
+/// Whether spans of chunks are no longer than rows, as they are in spaces that have shorter ones on offer, and as they are
+/// read.
+fn are_shortest(gemm: &Gemm, plan: &TensorPlan) -> bool {
+    let ways = [Side::A, Side::B].into_iter().zip(plan.tile).zip(&plan.operands);
+    ways.into_iter().all(|((side, extent), way)| {
+        let (_, columns) = mma_conditions::tile_rows(gemm, side, extent, plan.tile[2]);
+        let chunks = columns * i64::from(gemm.operand.bytes()) / 16;
+        match way.layout {
+            TileLayout::Plain | TileLayout::Padded => true,
+            TileLayout::Xor(span) | TileLayout::Rotate(span) => i64::from(span) <= chunks,
+        }
+    })
+}
+
 /// Plans on `wgmma` that fit a problem, of all that there may be.
 fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
     let k = 128 / i64::from(gemm.operand.bytes());
@@ -126,12 +143,62 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
     };
     let of = |extent: i64, tile: i64| (extent + tile - 1) / tile;
     let mut all: Vec<WgmmaPlan> = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok()).collect();
-    // Groups divide the tiles in every space; k of an epilogue is not split.
+    // Groups divide the tiles in every space.
     all.retain(|p| {
         let count = if p.raster.columns { of(gemm.n, p.tile[1]) } else { of(gemm.m, p.tile[0]) };
-        count % p.raster.group == 0 && !(gemm.output != gemm.accumulator() && p.split_k > 1)
+        count % p.raster.group == 0
     });
     all.into_iter().map(Schedule::Wgmma).collect()
+}
+
+/// Plans on `wmma` that fit a problem: of those that compute the same in the same order, the one that spaces hold.
+fn wmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
+    let shapes = WmmaShape::ALL.into_iter().filter_map(|shape| Wmma::of(shape, gemm.operand));
+    let instructions: Vec<Mma> = shapes.map(Mma::Wmma).collect();
+    if instructions.is_empty() {
+        return Vec::new();
+    }
+    let mut plan = || {
+        let instruction = instructions[dice.roll(instructions.len())];
+        let [m, n] = instruction.block();
+        let mut some = |most: usize| 1 + dice.roll(most) as i64;
+        let (warp, warps, steps) = ([m * some(2), n * some(3)], [some(2), some(2)], some(3));
+        let tile = [warp[0] * warps[0], warp[1] * warps[1], 16 * steps];
+        let operand = |dice: &mut Dice| OperandPlan {
+            layout: TileLayout::Padded,
+            bytes: [16, 8, 4][dice.roll(3)],
+            order: [CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own][dice.roll(3)],
+            step: dice.roll(2) as u32,
+            sets: 1 + dice.roll(2) as u32,
+            ..OperandPlan::USUAL
+        };
+        let operands = [operand(dice), operand(dice)];
+        let mut yes = || dice.roll(2) == 0;
+        let several = warp[0] > m;
+        TensorPlan {
+            warps_m_outer: yes() || warps[0] == 1 || warps[1] == 1,
+            order: Order {
+                columns: several && yes(),
+                serpentine: several && yes(),
+                pairs: yes(),
+                descending: steps > 1 && yes(),
+            },
+            rolled: yes(),
+            operands,
+            raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
+            split_k: if yes() && yes() { 2 } else { 1 },
+            store: if yes() { Store::Direct } else { Store::Shared { stmatrix: false } },
+            min_blocks: yes().then_some(2),
+            ..TensorPlan::plain(tile, warp, instruction, 2)
+        }
+    };
+    let of = |extent: i64, tile: i64| (extent + tile - 1) / tile;
+    let mut all: Vec<TensorPlan> = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok()).collect();
+    all.retain(|p| {
+        let count = if p.raster.columns { of(gemm.n, p.tile[1]) } else { of(gemm.m, p.tile[0]) };
+        count % p.raster.group == 0
+    });
+    all.into_iter().map(Schedule::Mma).collect()
 }
 
 struct Sample {
@@ -166,7 +233,7 @@ fn problems() -> Vec<(String, Program)> {
     out
 }
 
-/// Some plans of small spaces, by `mma.sync` and `wgmma`, each with the program that its trace makes.
+/// Some plans of small spaces, by `mma.sync`, `wgmma` and `wmma`, each with the program that its trace makes.
 fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
     let mut dice = Dice(seed);
     let mut out = Vec::new();
@@ -175,10 +242,11 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let space = space(&c, &mut dice);
         let terms = space.programs(space.root);
         let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
-        // There are no primitives for swapped operands, nor for an epilogue of parts of k.
-        let is_whole = |parts| parts == 1 || c.epilogue.is_none();
-        plans.retain(|plan| matches!(plan, Schedule::Mma(plan) if !plan.swapped && is_whole(plan.split_k)));
-        for kind in [plans, wgmma(&Gemm::of(&c).unwrap(), &mut dice)].iter().filter(|k| !k.is_empty()) {
+        // There are no primitives for swapped operands.
+        let gemm = Gemm::of(&c).unwrap();
+        plans.retain(|plan| matches!(plan, Schedule::Mma(plan) if !plan.swapped && are_shortest(&gemm, plan)));
+        let kinds = [plans, wgmma(&gemm, &mut dice), wmma(&gemm, &mut dice)];
+        for kind in kinds.iter().filter(|k| !k.is_empty()) {
             for _ in 0..of_each {
                 let plan = kind[dice.roll(kind.len())].clone();
                 let trace = tensor_trace(&plan, &c).unwrap_or_else(|e| panic!("{name}: {plan:?}: {e}"));

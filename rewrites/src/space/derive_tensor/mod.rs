@@ -15,6 +15,7 @@ mod key;
 mod mma;
 mod read;
 mod wgmma;
+mod wmma;
 
 pub use read::{on_tensor_cores, read_plan, ReadError};
 
@@ -60,7 +61,6 @@ pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Tr
         return Err(Untraced::Decision("a result that is stored by columns"));
     }
     match schedule {
-        Schedule::Mma(plan) if plan.instruction.wmma().is_some() => Err(Untraced::Decision("fragments of wmma")),
         Schedule::Mma(plan) => mma::trace(plan, &gemm, contraction),
         Schedule::Wgmma(plan) => wgmma::trace(plan, &gemm, contraction),
         Schedule::Cores(_) | Schedule::Stream(_) => Err(Untraced::Kind),
