@@ -3,7 +3,9 @@
 mod ask;
 
 use satune_ir::interp::{random_inputs, run, Array};
-use satune_ir::term::tensor::{CopyOrder, Gemm, Mma, Raster, TensorPlan, TileLayout, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{
+    mma_conditions, CopyOrder, Gemm, Mma, Raster, TensorPlan, TileLayout, TileStore, WgmmaPlan,
+};
 use satune_ir::term::*;
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
@@ -164,6 +166,18 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
     all.into_iter().map(Schedule::Wgmma).collect()
 }
 
+/// Whether no span is longer than a row: small menus lack the shorter one that says the same.
+fn spans_fit(plan: &TensorPlan, gemm: &Gemm) -> bool {
+    let gemm = &*gemm.oriented(plan.swapped);
+    let [m, n, k] = plan.tile;
+    [(Side::A, m), (Side::B, n)].into_iter().zip(&plan.operands).all(|((side, extent), operand)| {
+        let (_, columns) = mma_conditions::tile_rows(gemm, side, extent, k);
+        let chunks = columns * i64::from(gemm.operand.bytes()) / 16;
+        let (TileLayout::Xor(span) | TileLayout::Rotate(span)) = operand.layout else { return true };
+        i64::from(span) <= chunks
+    })
+}
+
 struct Sample {
     name: String,
     plan: Schedule,
@@ -217,8 +231,9 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
         // There are no primitives for an epilogue of parts of k.
         let is_whole = |parts| parts == 1 || c.epilogue.is_none();
-        plans.retain(|plan| matches!(plan, Schedule::Mma(plan) if is_whole(plan.split_k)));
-        for kind in [plans, wgmma(&Gemm::of(&c).unwrap(), &mut dice)].iter().filter(|k| !k.is_empty()) {
+        let gemm = Gemm::of(&c).unwrap();
+        plans.retain(|plan| matches!(plan, Schedule::Mma(p) if is_whole(p.split_k) && spans_fit(p, &gemm)));
+        for kind in [plans, wgmma(&gemm, &mut dice)].iter().filter(|k| !k.is_empty()) {
             for _ in 0..of_each {
                 let plan = kind[dice.roll(kind.len())].clone();
                 let trace = tensor_trace(&plan, &c).unwrap_or_else(|e| panic!("{name}: {plan:?}: {e}"));
