@@ -1,7 +1,7 @@
 //! Warp matrix multiply and accumulate (`nvcuda::wmma`): loads into fragments, fill, multiplication, store. TVM has those of
-//! 16x16x16 in f16 and in bytes, whose A runs along k; the other shapes, bf16, and A stored across k are ours, in the same
-//! words.
-use super::{cast, copied, function, param, short, zero, Lie, Registry};
+//! 16x16x16 in f16 and in bytes, whose A runs along k; the other shapes, bf16, A stored across k and factors in the other order
+//! are ours, in the same words.
+use super::{cast, copied, function, in_order, param, short, swapped, zero, Lie, Registry};
 use satune_ir::term::tensor::{Wmma, WmmaShape};
 use satune_ir::term::Side;
 use satune_ir::DType;
@@ -97,8 +97,9 @@ fn rest(scope: &str, factor: i64) -> String {
 pub(super) fn register(registry: &mut Registry) {
     for (m, n, k) in SHAPES {
         for (at, (input, output)) in TYPES.into_iter().enumerate() {
-            for transposed in ORDERS {
-                sync(registry, (m, n, k), input, output, transposed);
+            // A block is known as the first that has its instructions: the swapped ones come last.
+            for (is_swapped, transposed) in [false, true].into_iter().flat_map(|s| ORDERS.map(|order| (s, order))) {
+                sync(registry, (m, n, k), [input, output], transposed, is_swapped);
             }
             // The loads do not depend on the type of the result.
             if TYPES[..at].iter().any(|(i, _)| *i == input) {
@@ -177,7 +178,13 @@ fn store(registry: &mut Registry, (m, n, k): Shape, dtype: &str, scope: &str) {
     );
 }
 
-fn sync(registry: &mut Registry, (m, n, k): Shape, input: &str, output: &str, transposed: [bool; 2]) {
+fn sync(
+    registry: &mut Registry,
+    (m, n, k): Shape,
+    [input, output]: [&str; 2],
+    transposed: [bool; 2],
+    is_swapped: bool,
+) {
     let [a_transposed, b_transposed] = transposed;
     let shape = |transposed: bool, rows: i64, columns: i64| if transposed { [columns, rows] } else { [rows, columns] };
     let ([a0, a1], [b0, b1]) = (shape(a_transposed, m, k), shape(b_transposed, k, n));
@@ -188,15 +195,16 @@ fn sync(registry: &mut Registry, (m, n, k): Shape, input: &str, output: &str, tr
             param("C", &[m, n], output, c, &rest("wmma.accumulator", n)),
         ]
     };
-    let (reads, writes) =
-        (format!("C[0:{m}, 0:{n}], A[0:{a0}, 0:{a1}], B[0:{b0}, 0:{b1}]"), format!("C[0:{m}, 0:{n}]"));
+    let writes = format!("C[0:{m}, 0:{n}]");
+    let operands = [format!("A[0:{a0}, 0:{a1}]"), format!("B[0:{b0}, 0:{b1}]")];
+    let reads = format!("{writes}, {}", in_order(is_swapped, operands, ", "));
     let a = if a_transposed { "A[vk, vi]" } else { "A[vi, vk]" };
     let b = if b_transposed { "B[vj, vk]" } else { "B[vk, vj]" };
+    let factors = [a, b].map(|x| cast(input, output, x));
     let description = format!(
         "for i, j, k in T.grid({m}, {n}, {k}):\n    with T.sblock(\"\"):\n        vi, vj, vk = \
-         T.axis.remap(\"SSR\", [i, j, k])\n        C[vi, vj] = C[vi, vj] + {} * {}\n",
-        cast(input, output, a),
-        cast(input, output, b)
+         T.axis.remap(\"SSR\", [i, j, k])\n        C[vi, vj] = C[vi, vj] + {}\n",
+        in_order(is_swapped, factors, " * ")
     );
     let c = fragment("C", m, n);
     let implementation = format!(
@@ -204,10 +212,11 @@ fn sync(registry: &mut Registry, (m, n, k): Shape, input: &str, output: &str, tr
         fragment("A", a0, a1),
         fragment("B", b0, b1)
     );
+    let name = sync_of((m, n, k), input, output, transposed);
     registry.entry(
         Lie::Multiply { a: a_transposed, b: b_transposed },
-        a_transposed || is_own((m, n, k), input),
-        sync_of((m, n, k), input, output, transposed),
+        is_swapped || a_transposed || is_own((m, n, k), input),
+        if is_swapped { swapped(&name) } else { name },
         [
             function(&params("", "", ""), &reads, &writes, &description),
             function(&params("a", "b", "c"), &reads, &writes, &implementation),

@@ -1,17 +1,17 @@
 //! The trace of a plan on `mma.sync`.
-use super::common::{fragment, shared, Writer, SIDES};
+use super::common::{fragment, shared, Product, Writer, SIDES};
 use super::{key, Untraced};
 use crate::intrinsics::{fragment as places, mma_sync};
 use crate::space::writer::{from_end, var, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{mma_conditions, CopyOrder, Gemm, OperandPlan, Store, TensorPlan, TileLayout, Turn};
-use satune_ir::term::{Axis, Contraction, Side};
+use satune_ir::term::tensor::{mma_conditions, CopyOrder, OperandPlan, Store, TensorPlan, TileLayout, Turn};
+use satune_ir::term::{Axis, Side};
 use serde_json::{json, Value};
 
 /// Makes the trace.
-pub(super) fn trace(plan: &TensorPlan, gemm: &Gemm, contraction: &Contraction) -> Result<Trace, Untraced> {
-    plan.check(gemm)?;
-    let mut writer = MmaWriter { plan, base: Writer::new(gemm, contraction, plan.tile, plan.split_k) };
+pub(super) fn trace(plan: &TensorPlan, product: &Product) -> Result<Trace, Untraced> {
+    plan.check(&product.gemm)?;
+    let mut writer = MmaWriter { plan, base: Writer::new(product, plan.tile, plan.split_k) };
     match plan.instruction.wmma() {
         Some(op) => writer.write_wmma(op)?,
         None => writer.write()?,
@@ -201,7 +201,8 @@ impl MmaWriter<'_> {
             }
             TileLayout::Rotate(_) => format!("(c // {chunk} + {key}) % {span}"),
         };
-        let map = format!("lambda r, c: (r, c // {run} * {run} + {place} * {chunk} + c % {chunk})");
+        let batches = self.base.batches();
+        let map = format!("lambda {batches}r, c: ({batches}r, c // {run} * {run} + {place} * {chunk} + c % {chunk})");
         let call = self.base.call("transform_layout", [var(shared(side)), json!(["write", 0])]);
         call.kwargs.insert("index_map".into(), json!(map));
         call.kwargs.insert("assume_injective_transform".into(), json!(true));
@@ -235,7 +236,8 @@ impl MmaWriter<'_> {
                 Side::B => places::b(op, "k", "n", false),
             };
             let tile = if side == Side::A { "m // 16" } else { "n // 8" };
-            let map = format!("lambda {}: ({tile}, k // {}, {lane}, {register})", names.join(", "), op.k());
+            let batches = self.base.batches();
+            let map = format!("lambda {}: ({batches}{tile}, k // {}, {lane}, {register})", names.join(", "), op.k());
             self.base.map(fragment(side), map);
             self.base.note(fragment(side), key::LDMATRIX, self.operand(side).matrices.into());
         }
