@@ -151,18 +151,14 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
             cluster: if yes() && yes() { [2, 1] } else { [1, 1] },
             split_k: if yes() && yes() { 2 } else { 1 },
             store: if yes() { TileStore::Tma } else { TileStore::Direct },
+            // Groups that do not divide the tiles, too.
             raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
             ..WgmmaPlan::plain([64 * together * if yes() { 1 } else { 2 }, n, k], consumers, if yes() { 3 } else { 4 })
         }
     };
-    let of = |extent: i64, tile: i64| (extent + tile - 1) / tile;
     let mut all: Vec<WgmmaPlan> = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok()).collect();
-    // Groups divide the tiles in every space; k of an epilogue is not split.
-    all.retain(|p| {
-        let gemm = gemm.oriented(p.swapped);
-        let count = if p.raster.columns { of(gemm.n, p.tile[1]) } else { of(gemm.m, p.tile[0]) };
-        count % p.raster.group == 0 && !(gemm.output != gemm.accumulator() && p.split_k > 1)
-    });
+    // k of an epilogue is not split.
+    all.retain(|p| gemm.output == gemm.accumulator() || p.split_k == 1);
     all.into_iter().map(Schedule::Wgmma).collect()
 }
 
@@ -273,9 +269,14 @@ fn plans_are_read_back_from_their_programs() {
 
 /// What is read from the program that a trace makes after a change to it.
 fn after(change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
-    let source = source([128, 128, 128], "bfloat16", "NT", None);
+    after_in("NT", false, change)
+}
+
+/// The same for a product of another form, and swapped operands.
+fn after_in(form: &str, swapped: bool, change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
+    let source = source([128, 128, 128], "bfloat16", form, None);
     let c = contraction(&source).unwrap();
-    let plan = TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3);
+    let plan = TensorPlan { swapped, ..TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3) };
     let mut calls = tensor_trace(&Schedule::Mma(plan), &c).unwrap().calls;
     change(&mut calls);
     let (results, schedule) = replay_strict(&source, &calls).unwrap();
@@ -330,10 +331,6 @@ fn what_is_replayed_is_what_is_read() {
         &["not those of any plan", "k_0 / ax0_ax1_fused_0", "extent: 2 against 1"],
     );
     refused(
-        &|calls| calls.push(Call::new("annotate", [json!("$k_tile"), json!("satune.magic"), json!(1)])),
-        &["loop `k_0`", "`satune.magic` is not known"],
-    );
-    refused(
         &|calls| calls.retain(|c| c.args.get(1) != Some(&json!("satune.raster_rows"))),
         &["fused", "`satune.raster_rows` or `satune.raster_columns`"],
     );
@@ -348,6 +345,51 @@ fn what_is_replayed_is_what_is_read() {
         &["block `C`", "is not tensorized with an instruction of mma.sync"],
     );
     refused(&|calls| calls.push(Call::new("unroll", [json!("$k_step")])), &["loop `k_1`", "are serial"]);
+}
+
+/// Batches, results by columns, swapped operands: there, too, the program is the plan.
+#[test]
+fn what_is_read_of_other_forms_is_what_is_replayed() {
+    for (form, swapped) in [("NT x2", false), ("NT columns", false), ("NT", true), ("TN x2 columns", true)] {
+        let plan = after_in(form, swapped, |_| {}).unwrap();
+        assert_eq!((plan.swapped, plan.tile, plan.stages), (swapped, [64, 64, 32], 3), "{form}");
+        let plan = after_in(form, swapped, |calls| {
+            call(calls, "split", "$l_n").kwargs["factors"] = json!([null, 4, 2, 8]);
+            for c in calls.iter_mut().filter(|c| c.op == "split" && c.args[0].to_string().contains("copy_fused")) {
+                c.kwargs["factors"] = json!([null, 8, 32, 8]);
+            }
+        });
+        assert_eq!(plan.unwrap().warp, [32, 16], "{form}");
+        let error = after_in(form, swapped, |calls| {
+            call(calls, "split", "$l_n").kwargs["factors"] = json!([null, 4, 2, 8]);
+        });
+        let error = error.unwrap_err();
+        assert!(error.contains("not those of any plan") && error.contains("extent: 2 against 1"), "{form}: {error}");
+    }
+    // The batch's loop is one of those over blocks.
+    let error = after_in("NT x2", false, |calls| {
+        let fuse = calls.iter_mut().find(|c| c.op == "fuse").unwrap();
+        assert_eq!(fuse.args.remove(0), json!("$l_batch0"));
+    });
+    assert!(error.as_ref().is_err_and(|e| e.contains("it has 7 loops; they are blocks")), "{error:?}");
+}
+
+/// What no kernel knows would be lost: a trace cannot say it, and a program that says it anyway is no plan's.
+#[test]
+fn annotations_that_nobody_knows_are_refused() {
+    let source = source([128, 128, 128], "bfloat16", "NT", None);
+    let c = contraction(&source).unwrap();
+    let plan = TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3);
+    let mut calls = tensor_trace(&Schedule::Mma(plan), &c).unwrap().calls;
+    calls.push(Call::new("annotate", [json!("$k_tile"), json!("satune.magic"), json!(1)]));
+    let (results, schedule) = replay_strict(&source, &calls).unwrap();
+    let error = results.last().unwrap().as_ref().unwrap_err();
+    assert!(error.detail.contains("satune.magic is not known") && error.remedy.contains("satune.slack"));
+    let picture = error.render(schedule.program());
+    assert!(picture.lines().any(|l| l.contains("k_0")), "{picture}");
+    let said = tvmscript::print(schedule.program()).replace("satune.raster_rows", "satune.magic");
+    let error = read_plan(&tvmscript::parse(&said).unwrap(), &source, &c).unwrap_err().to_string();
+    assert!(error.contains("fused") && error.contains("`satune.magic` is not known"), "{error}");
 }
 
 #[test]
