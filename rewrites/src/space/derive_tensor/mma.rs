@@ -13,8 +13,8 @@ pub(super) fn trace(plan: &TensorPlan, product: &Product) -> Result<Trace, Untra
     plan.check(&product.gemm)?;
     let mut writer = MmaWriter { plan, base: Writer::new(product, plan.tile, plan.split_k) };
     match plan.instruction.wmma() {
-        Some(op) => writer.write_wmma(op)?,
-        None => writer.write()?,
+        Some(op) => writer.write_wmma(op),
+        None => writer.write(),
     }
     Ok(writer.base.draft.finish())
 }
@@ -26,7 +26,7 @@ pub(super) struct MmaWriter<'a> {
 }
 
 impl MmaWriter<'_> {
-    fn write(&mut self) -> Result<(), Untraced> {
+    fn write(&mut self) {
         let main = self.base.begin();
         self.base.cache_sums(main);
         if self.plan.store != Store::Direct {
@@ -40,7 +40,7 @@ impl MmaWriter<'_> {
             let index = self.base.contraction.operand(side).index;
             self.base.named("cache_read", [var(main), json!(index), json!("warp")], fragment(side));
         }
-        self.nest()?;
+        self.nest();
         // Consumers before producers.
         self.base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
         if self.plan.store != Store::Direct {
@@ -60,7 +60,6 @@ impl MmaWriter<'_> {
         self.base.finish();
         let op = self.plan.instruction;
         self.base.instructions(main, "m_row", (mma_sync::fill_name(op), mma_sync::name(op)));
-        Ok(())
     }
 
     /// Warps along m and n.
@@ -70,7 +69,7 @@ impl MmaWriter<'_> {
     }
 
     /// The loops: blocks, warps, tiles and steps along k, instructions.
-    pub(super) fn nest(&mut self) -> Result<(), Untraced> {
+    pub(super) fn nest(&mut self) {
         let plan = self.plan;
         let [warps_m, warps_n] = self.warps();
         let k = i64::from(plan.instruction.k());
@@ -84,7 +83,7 @@ impl MmaWriter<'_> {
         let names = ["k_tile", "k_step", "k_lane"].map(String::from);
         let factors = vec![Value::Null, json!(plan.tile[2] / k), json!(k)];
         self.base.split_into(var("l_k"), factors, &names);
-        let blocks = self.base.blocks(plan.raster)?;
+        let blocks = self.base.blocks(plan.raster);
         let warps = if plan.warps_m_outer { ["m_warp", "n_warp"] } else { ["n_warp", "m_warp"] };
         let warps = warps.map(String::from);
         let mut instructions = ["m_instruction", "n_instruction"];
@@ -104,7 +103,6 @@ impl MmaWriter<'_> {
         base.note(instructions[0], key::SERPENTINE, plan.order.serpentine.into());
         base.note(instructions[0], key::PAIRS, plan.order.pairs.into());
         base.note("k_step", key::DESCENDING, plan.order.descending.into());
-        Ok(())
     }
 
     /// The copies of operands go to their loops.

@@ -17,6 +17,7 @@ mod read;
 mod wgmma;
 mod wmma;
 
+pub(crate) use key::unknown as unknown_annotation;
 pub use read::{on_tensor_cores, read_plan, ReadError};
 
 use crate::trace::Trace;
@@ -36,9 +37,6 @@ pub enum Untraced {
     /// The plan does not fit.
     #[error(transparent)]
     Plan(#[from] TensorError),
-    /// No primitives are known for a decision.
-    #[error("there are no primitives for {0}")]
-    Decision(&'static str),
 }
 
 /// Makes the trace of a plan.

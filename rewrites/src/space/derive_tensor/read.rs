@@ -124,7 +124,7 @@ impl<'p> Reader<'p> {
 
     /// What an annotation of ours says must be understood, wherever it stands.
     fn known_annotations(&self) -> Read<()> {
-        let check = |place: String, all: &Annotations| match all.keys().find(|k| key::is_unknown(k)) {
+        let check = |place: String, all: &Annotations| match all.keys().find(|k| key::unknown(k).is_some()) {
             Some(unknown) => wrong(place, format!("annotation `{unknown}` is not known")),
             None => Ok(()),
         };

@@ -6,7 +6,6 @@
 //! annotation of such copies says.
 use super::common::{fragment, shared, SIDES};
 use super::mma::MmaWriter;
-use super::Untraced;
 use crate::intrinsics::wmma;
 use crate::space::writer::{from_end, var, TraceWriter, LOCAL_STAGE};
 use satune_ir::term::tensor::{mma_conditions, Store, Wmma};
@@ -14,7 +13,7 @@ use satune_ir::term::Side;
 use serde_json::{json, Value};
 
 impl MmaWriter<'_> {
-    pub(super) fn write_wmma(&mut self, op: Wmma) -> Result<(), Untraced> {
+    pub(super) fn write_wmma(&mut self, op: Wmma) {
         let is_staged = self.plan.store != Store::Direct;
         let main = self.base.begin();
         self.sums(main, is_staged);
@@ -25,8 +24,8 @@ impl MmaWriter<'_> {
             let (index, scope) = (self.base.contraction.operand(side).index, scope(side));
             self.base.named("cache_read", [var(main), json!(index), json!(scope)], fragment(side));
         }
-        self.nest()?;
-        let sums = self.place_sums(op, is_staged);
+        self.nest();
+        self.place_sums(op, is_staged);
         self.place_operands();
         for side in SIDES {
             self.fill(side);
@@ -38,11 +37,9 @@ impl MmaWriter<'_> {
         for side in SIDES {
             self.load(op, side);
         }
-        let to = if is_staged { "shared" } else { "global" };
-        self.base.call("tensorize", [var(&sums), json!(wmma::store_name(op, to))]);
+        self.store(op, is_staged);
         let transposed = [self.base.gemm.a_transposed, self.base.gemm.b_transposed];
         self.base.instructions(main, "m_row", (wmma::fill_name(op), wmma::sync_name(op, transposed)));
-        Ok(())
     }
 
     /// Sums in fragments. `c_fragment` stores them as they are: to C, or to shared memory, from where `c_shared` takes them to
@@ -65,8 +62,8 @@ impl MmaWriter<'_> {
     }
 
     /// The store of a warp's sums, fragment by fragment; staged, some columns of a row of fragments at a time, which the warp's
-    /// lanes take from shared memory before the next. Returns the loop that one fragment begins with.
-    fn place_sums(&mut self, op: Wmma, is_staged: bool) -> String {
+    /// lanes take from shared memory before the next.
+    fn place_sums(&mut self, op: Wmma, is_staged: bool) {
         let [m, n, _] = op.extents().map(i64::from);
         let base = &mut self.base;
         base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
@@ -80,10 +77,19 @@ impl MmaWriter<'_> {
         if is_staged {
             base.call("reverse_compute_at", [var("c_shared"), var("c_columns"), json!(true)]);
             self.take_staged();
-            // Four rows' sums lie in different banks.
-            self.padded_rows("c_fragment", 8);
         }
-        "c_row".into()
+    }
+
+    /// The store of one fragment.
+    fn store(&mut self, op: Wmma, is_staged: bool) {
+        // Not the loop: the block that the intrinsic is keeps its annotation.
+        self.base.named("blockize", [var("c_row")], "c_store");
+        if is_staged {
+            // Four rows' sums lie in different banks.
+            self.padded_rows("c_store", 8);
+        }
+        let to = if is_staged { "shared" } else { "global" };
+        self.base.call("tensorize", [var("c_store"), json!(wmma::store_name(op, to))]);
     }
 
     /// The lanes' copies of what their warp staged.
