@@ -224,7 +224,8 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let c = contraction(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
         let space = space(&c, &mut dice);
         let terms = space.programs(space.root);
-        let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        let plan = |t| Schedule::from_term(t, &c).unwrap_or_else(|e| panic!("{name}: {e}: {t}"));
+        let mut plans: Vec<Schedule> = terms.iter().map(plan).collect();
         // There are no primitives for an epilogue of parts of k.
         let is_whole = |parts| parts == 1 || c.epilogue.is_none();
         let gemm = Gemm::of(&c).unwrap();
