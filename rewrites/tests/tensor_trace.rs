@@ -269,7 +269,8 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let c = contraction(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
         let space = space(&c, &mut dice);
         let terms = space.programs(space.root);
-        let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        let plan = |t| Schedule::from_term(t, &c).unwrap_or_else(|e| panic!("{name}: {e}: {t}"));
+        let mut plans: Vec<Schedule> = terms.iter().map(plan).collect();
         let gemm = Gemm::of(&c).unwrap();
         plans.retain(|plan| matches!(plan, Schedule::Mma(p) if spans_fit(p, &gemm)));
         let kinds = [plans, wgmma(&gemm, &mut dice), wmma(&gemm, &mut dice)];
