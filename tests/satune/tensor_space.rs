@@ -56,7 +56,11 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         slack: vec![0, 1],
         loops: if i == 1 { vec![false, true] } else { vec![false] },
         descending: vec![false],
-        layouts: if i == 0 { vec![TileLayout::Xor(8), TileLayout::Plain] } else { vec![TileLayout::Rotate(4)] },
+        layouts: match i {
+            0 => vec![TileLayout::Xor(8), TileLayout::Plain],
+            1 => vec![TileLayout::Rotate(4), TileLayout::Padded],
+            _ => vec![TileLayout::Rotate(4)],
+        },
         copy_bytes: if i == 2 { vec![16, 4] } else { vec![16] },
         copy_orders: if i == 2 { vec![CopyOrder::Rows, CopyOrder::Own] } else { vec![CopyOrder::Rows] },
         copy_loops: if i == 1 { vec![false, true] } else { vec![false] },

@@ -4,7 +4,7 @@ use super::mma::Mainloop;
 use super::tile::{Place, Tile};
 use super::*;
 use crate::kernel::{Value, WarpOp};
-use satune_ir::term::tensor::{TileLayout, Turn};
+use satune_ir::term::tensor::{mma_conditions, Turn};
 
 impl Mainloop<'_> {
     /// Row and column within the block's tile, from the thread's, of sum `e` of block (i, j).
@@ -118,19 +118,14 @@ impl Mainloop<'_> {
         vec![Stmt::For { var, name: "i".into(), start: c(0), extent: c(blocks), unroll: Unroll::Full, body }]
     }
 
-    /// Into the ring, swizzled, and out again by rows of memory, which are C's rows or its columns.
+    /// Into the ring, swizzled or padded, and out again by rows of memory, which are C's rows or its columns.
     pub(super) fn store_shared(&mut self, stmatrix: bool) -> Vec<Stmt> {
         let (gemm, plan) = (self.gemm, self.plan);
         let [m, n, _] = plan.tile;
-        let tile = Tile {
-            array: self.ring,
-            offset: 0,
-            rows: if gemm.c_transposed { n } else { m },
-            columns: if gemm.c_transposed { m } else { n },
-            dtype: gemm.output,
-            layout: TileLayout::Xor(8),
-            turn: Turn::Rows,
-        };
+        let (rows, columns) = if gemm.c_transposed { (n, m) } else { (m, n) };
+        let layout = mma_conditions::staged_layout(columns);
+        let (array, dtype) = (self.ring, gemm.output);
+        let tile = Tile { array, offset: 0, rows, columns, dtype, layout, turn: Turn::Rows };
         // Neighbours in a column are not packed.
         let packed = stmatrix || !gemm.c_transposed;
         let words = packed.then(|| self.builder.array("words", gemm.output, 8, Space::Fragment, 16));
