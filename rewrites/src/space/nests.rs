@@ -90,9 +90,7 @@ fn nest(stmt: &Stmt) -> Result<(Loops, &BlockRealize), NestError> {
                 current = &l.body;
             }
             Stmt::Realize(r) => return Ok((loops, r)),
-            _ => {
-                return Err(NestError::Program { reason: "a nest holds something besides loops and a block".into() })
-            }
+            _ => return Err(NestError::Program { reason: "a nest holds something besides loops and a block".into() }),
         }
     }
 }
@@ -138,8 +136,90 @@ fn declared(program: &Program, block: &Block) -> Result<(), String> {
 
 /// Whether two regions are one.
 fn same(a: &Region, b: &Region, domains: &Domains) -> bool {
-    let equal = |x: &Expr, y: &Expr| x == y || Linear::of(x, domains).is_some_and(|l| Linear::of(y, domains) == Some(l));
+    let equal =
+        |x: &Expr, y: &Expr| x == y || Linear::of(x, domains).is_some_and(|l| Linear::of(y, domains) == Some(l));
     a.buffer == b.buffer
         && a.ranges.len() == b.ranges.len()
         && a.ranges.iter().zip(&b.ranges).all(|(x, y)| equal(&x.min, &y.min) && equal(&x.extent, &y.extent))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::space::contraction;
+    use crate::space::stream::streams;
+    use satune_ir::tvmscript::parse;
+
+    const PRODUCT: &str = "@T.prim_func(s_tir=True)
+def main(A: T.Buffer((16, 32), \"float32\"), B: T.Buffer((32, 64), \"float32\"), C: T.Buffer((16, 64), \"float32\")):
+    for i, j, k in T.grid(16, 64, 32):
+        with T.sblock(\"C\"):
+            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+            T.reads(A[vi, vk], B[vk, vj])
+            T.writes(C[vi, vj])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+";
+
+    const SUM: &str = "@T.prim_func(s_tir=True)
+def main(A: T.Buffer((16, 32), \"float32\"), S: T.Buffer((16,), \"float32\")):
+    for i, j in T.grid(16, 32):
+        with T.sblock(\"S\"):
+            vi, vj = T.axis.remap(\"SR\", [i, j])
+            T.reads(A[vi, vj])
+            T.writes(S[vi])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + A[vi, vj]
+";
+
+    /// The text with another part, which must have been there.
+    fn with(text: &str, part: &str, other: &str) -> String {
+        assert!(text.contains(part), "{part}");
+        text.replace(part, other)
+    }
+
+    #[test]
+    fn products_that_the_space_would_change_are_refused() {
+        assert!(contraction(&parse(PRODUCT).unwrap()).is_ok());
+        let place = "            T.reads(";
+        let remap = "vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])";
+        let axes =
+            "vi = T.axis.spatial(16, i)\n            vj = T.axis.spatial(64, j)\n            vk = T.axis.reduce(32, k)";
+        let bools = with(PRODUCT, "float32\"", "bool\"");
+        for (text, part) in [
+            (with(PRODUCT, place, &format!("            T.where(i < 7)\n{place}")), "under a condition"),
+            (with(PRODUCT, place, &format!("            T.where(k < 7)\n{place}")), "under a condition"),
+            (with(&with(PRODUCT, remap, axes), "T.grid(16, 64, 32)", "T.grid(16, 64, 8)"), "over all of its values"),
+            (with(PRODUCT, "C[vi, vj] = T.float32(0)", "C[vi, 0] = T.float32(0)"), "its init sets something else"),
+            (with(PRODUCT, "T.reads(A[vi, vk]", "T.reads(A[0:16, vk]"), "`T.reads` is not what it reads of buffer `A`"),
+            (with(PRODUCT, "T.reads(A[vi, vk], ", "T.reads("), "`T.reads` is not what it reads of buffer `A`"),
+            (with(PRODUCT, "T.reads(A", "T.reads(C[vi, vj], A"), "`T.reads` is not what it reads of buffer `C`"),
+            (with(PRODUCT, "T.writes(C[vi, vj])", "T.writes(C[vi, 0:64])"), "leave `T.writes` out"),
+            (
+                with(PRODUCT, "+ A[vi, vk]", "+ T.Cast(\"float32\", T.Cast(\"float16\", A[vi, vk]))"),
+                "converted more than once",
+            ),
+            (with(&bools, "T.float32(0)", "T.bool(False)"), "are no numbers"),
+            (format!("{PRODUCT}    C[0, 0] = C[0, 0] + T.float32(1)\n"), "something besides loops and a block"),
+        ] {
+            let error = contraction(&parse(&text).unwrap()).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}\n{text}");
+        }
+    }
+
+    #[test]
+    fn reductions_that_threads_cannot_share_are_refused() {
+        assert!(streams(&parse(SUM).unwrap()).is_ok());
+        for (text, part) in [
+            (with(SUM, "= S[vi] + ", "= S[vi % 2] + "), "`S = S op value`"),
+            (with(SUM, "= S[vi] + ", "= S[vi] - "), "`S = S op value`"),
+            (with(SUM, "= S[vi] + A[vi, vj]", "= S[vi] + A[vi, vj] * S[vi]"), "`S = S op value`"),
+            (with(SUM, "S[vi] = T.float32(0)", "S[vi - 1] = T.float32(0)"), "`T.writes` is not what it writes"),
+            (with(SUM, "+ A[vi, vj]", "+ A[vi, 31 - vj]"), "`T.reads` is not what it reads of buffer `A`"),
+        ] {
+            let error = streams(&parse(&text).unwrap()).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}\n{text}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! From a program to the streaming blocks that it is made of, and to what inlining makes of it.
 use super::read;
-use crate::space::nests::NestError;
 use crate::replay::Replay;
+use crate::space::nests::NestError;
 use crate::trace::Out;
 use crate::Call;
 use satune_ir::term::stream::{BlockKind, Inlining, Stream, StreamBlock, StreamPlan, Streams};
