@@ -107,6 +107,30 @@ pub fn small(instruction: Mma) -> TensorPlan {
 }
 
 #[test]
+fn stores_declare_nothing_that_they_do_not_use() {
+    let read = Epilogue { bias: true, ..Epilogue::default() };
+    // An odd row of C, one that is stored by pairs, and one whose values are read where lanes part.
+    for (shape, epilogue) in
+        [([1, 5, 64], Epilogue::default()), ([64, 66, 64], Epilogue::default()), ([70, 66, 64], read)]
+    {
+        let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
+        g.epilogue = epilogue;
+        let module = lower_mma(&g, &small(Mma::F16)).unwrap();
+        check(&g, &module);
+        let text = satune::cuda::print(&module.kernels[0]);
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        for line in
+            text.lines().map(str::trim).filter(|l| l.starts_with("const int ") || l.starts_with("unsigned int "))
+        {
+            let name = line.split(' ').nth(2).unwrap_or_default();
+            let name = name.split(|c| !is_part(c)).next().unwrap_or_default();
+            let uses = text.split(|c| !is_part(c)).filter(|word| *word == name).count();
+            assert!(uses > 1, "{shape:?}: {line}\n{text}");
+        }
+    }
+}
+
+#[test]
 fn all_types_and_layouts_are_exact_and_free_of_conflicts() {
     for (op, operand, output) in TYPES {
         for layout in ["NN", "NT", "TN", "TT"] {
