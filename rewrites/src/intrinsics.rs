@@ -128,6 +128,18 @@ pub(crate) fn texts_of_own(name: &str) -> Option<[&'static str; 2]> {
     Some([&entry.description, &entry.implementation])
 }
 
+/// The name of a multiplication whose description has the factors in the other order, B's before A's: blocks are compared as
+/// they are written, and the transposed product's instruction takes its rows from the second factor. It is the same
+/// instruction of the same parameters, so blocks with it are read as the other's.
+pub(crate) fn swapped(name: &str) -> String {
+    format!("{name}_swapped")
+}
+
+/// What a description says of A and B, in their order, or B first.
+fn in_order(swapped: bool, [a, b]: [String; 2], separator: &str) -> String {
+    if swapped { [b, a] } else { [a, b] }.join(separator)
+}
+
 /// A parameter: shape and type, and the rest of `T.Buffer`'s arguments.
 fn param(name: &str, shape: &[i64], dtype: &str, strides: &str, rest: &str) -> String {
     let shape: Vec<String> = shape.iter().map(|n| format!("{n},")).collect();

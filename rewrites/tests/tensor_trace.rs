@@ -30,32 +30,60 @@ impl Dice {
     }
 }
 
-/// A source program of a product: stored as `layout` says, with these blocks after it.
-fn source([m, n, k]: [i64; 3], operand: &str, layout: &str, epilogue: Option<&str>) -> Program {
+/// A source program of a product, with these blocks after it. Its form: first how A and B are stored, then words where it is
+/// not the usual one: how many products (`x3`), that the result is stored by columns, that B's factor comes first (`BA`), and
+/// the order of loops.
+fn source([m, n, k]: [i64; 3], operand: &str, form: &str, epilogue: Option<&str>) -> Program {
+    let words: Vec<&str> = form.split(' ').collect();
+    let batch = words.iter().find_map(|w| w.strip_prefix('x'));
+    let is = |word: &str| words.contains(&word);
+    // The dimensions of a matrix and its indices; those of a result in order of storage.
+    let matrix = |transposed: bool, dims: [(i64, &str); 2]| {
+        let [(x, vx), (y, vy)] = if transposed { [dims[1], dims[0]] } else { dims };
+        match batch {
+            Some(b) => (format!("{b}, {x}, {y}"), format!("vb, {vx}, {vy}")),
+            None => (format!("{x}, {y}"), format!("{vx}, {vy}")),
+        }
+    };
     let sum = if operand == "int8" { "int32" } else { "float32" };
-    let (a, a_at) =
-        if layout.starts_with('T') { (format!("{k}, {m}"), "vk, vi") } else { (format!("{m}, {k}"), "vi, vk") };
-    let (b, b_at) =
-        if layout.ends_with('T') { (format!("{n}, {k}"), "vj, vk") } else { (format!("{k}, {n}"), "vk, vj") };
+    let (a, a_at) = matrix(form.starts_with('T'), [(m, "vi"), (k, "vk")]);
+    let (b, b_at) = matrix(words[0].ends_with('T'), [(k, "vk"), (n, "vj")]);
+    let (c, c_at) = matrix(is("columns"), [(m, "vi"), (n, "vj")]);
     let cast = |x: String| if operand == sum { x } else { format!("T.Cast(\"{sum}\", {x})") };
-    let product = format!("{} * {}", cast(format!("A[{a_at}]")), cast(format!("B[{b_at}]")));
+    let [first, second] = if is("BA") { [("B", &b_at), ("A", &a_at)] } else { [("A", &a_at), ("B", &b_at)] };
+    let product = [first, second].map(|(name, at)| cast(format!("{name}[{at}]"))).join(" * ");
+    let order = words.iter().skip(1).find(|w| w.contains("ij") || w.contains("ji"));
+    let order = order.copied().unwrap_or(if batch.is_some() { "bijk" } else { "ijk" });
+    let listed = |one: &dyn Fn(char) -> String| order.chars().map(one).collect::<Vec<_>>().join(", ");
+    let loops = listed(&|l| l.to_string());
+    let extents = listed(&|l| match l {
+        'i' => m.to_string(),
+        'j' => n.to_string(),
+        'k' => k.to_string(),
+        _ => batch.unwrap_or("1").to_string(),
+    });
+    let (iterators, kinds) = (listed(&|l| format!("v{l}")), order.replace(['i', 'j', 'b'], "S").replace('k', "R"));
+    // A block after it has the result's dimensions as loops.
     let (params, alloc, after) = match epilogue {
-        None => (format!(", C: T.Buffer(({m}, {n}), \"{sum}\")"), String::new(), String::new()),
+        None => (format!(", C: T.Buffer(({c}), \"{sum}\")"), String::new(), String::new()),
         Some(value) => (
-            format!(", bias: T.Buffer(({n},), \"{operand}\"), D: T.Buffer(({m}, {n}), \"{operand}\")"),
-            format!("    C = T.sblock_alloc_buffer(({m}, {n}), \"{sum}\")\n"),
+            format!(", bias: T.Buffer(({n},), \"{operand}\"), D: T.Buffer(({c}), \"{operand}\")"),
+            format!("    C = T.sblock_alloc_buffer(({c}), \"{sum}\")\n"),
             format!(
-                "    for i, j in T.grid({m}, {n}):\n        with T.sblock(\"D\"):\n            vi, vj = \
-                 T.axis.remap(\"SS\", [i, j])\n            D[vi, vj] = T.Cast(\"{operand}\", {value})\n"
+                "    for {loops} in T.grid({c}):\n        with T.sblock(\"D\"):\n            {c_at} = \
+                 T.axis.remap(\"{kinds}\", [{loops}])\n            D[{c_at}] = T.Cast(\"{operand}\", {})\n",
+                value.replace("C[]", &format!("C[{c_at}]")),
+                loops = c_at.replace('v', ""),
+                kinds = "S".repeat(c_at.split(", ").count()),
             ),
         ),
     };
     let zero = if sum == "int32" { "0" } else { "T.float32(0)" };
     let text = format!(
         "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer(({a}), \"{operand}\"), B: T.Buffer(({b}), \
-         \"{operand}\"){params}):\n{alloc}    for i, j, k in T.grid({m}, {n}, {k}):\n        with \
-         T.sblock(\"C\"):\n            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n            with \
-         T.init():\n                C[vi, vj] = {zero}\n            C[vi, vj] = C[vi, vj] + {product}\n{after}"
+         \"{operand}\"){params}):\n{alloc}    for {loops} in T.grid({extents}):\n        with \
+         T.sblock(\"C\"):\n            {iterators} = T.axis.remap(\"{kinds}\", [{loops}])\n            with \
+         T.init():\n                C[{c_at}] = {zero}\n            C[{c_at}] = C[{c_at}] + {product}\n{after}"
     );
     tvmscript::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
@@ -112,6 +140,7 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
         let n = [8, 24, 32, 64, 96][dice.roll(5)];
         let mut yes = || dice.roll(2) == 0;
         WgmmaPlan {
+            swapped: yes() && yes(),
             ping_pong,
             by_rows: yes(),
             eager_release: yes(),
@@ -128,6 +157,7 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
     let mut all: Vec<WgmmaPlan> = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok()).collect();
     // Groups divide the tiles in every space; k of an epilogue is not split.
     all.retain(|p| {
+        let gemm = gemm.oriented(p.swapped);
         let count = if p.raster.columns { of(gemm.n, p.tile[1]) } else { of(gemm.m, p.tile[0]) };
         count % p.raster.group == 0 && !(gemm.output != gemm.accumulator() && p.split_k > 1)
     });
@@ -146,22 +176,32 @@ struct Sample {
 /// Problems of all types, orders of storage, ragged shapes and epilogues.
 fn problems() -> Vec<(String, Program)> {
     let mut out = Vec::new();
-    for (operand, layout, shape, epilogue) in [
+    for (operand, form, shape, epilogue) in [
         ("bfloat16", "NT", [64, 64, 64], None),
         ("bfloat16", "TN", [64, 64, 64], None),
         ("float16", "NN", [60, 36, 45], None),
-        ("float16", "TT", [64, 32, 67], Some("T.max(C[vi, vj] + T.Cast(\"float32\", bias[vj]), T.float32(0))")),
-        ("bfloat16", "NT", [64, 72, 64], Some("C[vi, vj] * T.float32(0.5)")),
+        ("float16", "TT", [64, 32, 67], Some("T.max(C[] + T.Cast(\"float32\", bias[vj]), T.float32(0))")),
+        ("bfloat16", "NT", [64, 72, 64], Some("C[] * T.float32(0.5)")),
         ("float32", "NT", [64, 32, 32], None),
         ("float32", "TN", [32, 36, 40], None),
         ("int8", "NT", [64, 32, 128], None),
         ("int8", "TN", [32, 48, 66], None),
         ("bfloat16", "NT", [160, 64, 128], None),
-        ("float16", "TN", [64, 64, 72], Some("C[vi, vj] + T.Cast(\"float32\", bias[vj])")),
+        ("float16", "TN", [64, 64, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
         ("float8_e4m3fn", "NT", [64, 40, 128], None),
+        // Batches, results by columns, operands swapped in the text, loops in other orders.
+        ("bfloat16", "NT x3", [64, 64, 64], None),
+        ("float16", "TN x2 bijk", [64, 64, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("int8", "NT x2 jbki", [60, 48, 64], None),
+        ("float16", "NN x3 columns", [60, 36, 48], Some("T.max(C[], T.float32(0))")),
+        ("float16", "NT columns", [64, 64, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("bfloat16", "TN columns jik", [72, 64, 128], None),
+        ("float32", "NT columns BA", [64, 32, 32], None),
+        ("bfloat16", "NT BA kij", [32, 64, 128], None),
+        ("float16", "TT jik", [16, 160, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
     ] {
-        let name = format!("{operand} {layout} {shape:?} {}", epilogue.unwrap_or_default());
-        out.push((name, source(shape, operand, layout, epilogue)));
+        let name = format!("{operand} {form} {shape:?} {}", epilogue.unwrap_or_default());
+        out.push((name, source(shape, operand, form, epilogue)));
     }
     out
 }
@@ -175,9 +215,9 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let space = space(&c, &mut dice);
         let terms = space.programs(space.root);
         let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
-        // There are no primitives for swapped operands, nor for an epilogue of parts of k.
+        // There are no primitives for an epilogue of parts of k.
         let is_whole = |parts| parts == 1 || c.epilogue.is_none();
-        plans.retain(|plan| matches!(plan, Schedule::Mma(plan) if !plan.swapped && is_whole(plan.split_k)));
+        plans.retain(|plan| matches!(plan, Schedule::Mma(plan) if is_whole(plan.split_k)));
         for kind in [plans, wgmma(&Gemm::of(&c).unwrap(), &mut dice)].iter().filter(|k| !k.is_empty()) {
             for _ in 0..of_each {
                 let plan = kind[dice.roll(kind.len())].clone();
@@ -200,8 +240,14 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
 #[test]
 fn plans_are_read_back_from_their_programs() {
     let all = samples(1, 3);
-    println!("{} plans", all.len());
-    assert!(all.len() >= 30);
+    let swapped = |s: &&Sample| match &s.plan {
+        Schedule::Mma(plan) => plan.swapped,
+        Schedule::Wgmma(plan) => plan.swapped,
+        _ => false,
+    };
+    let of_transposed = all.iter().filter(swapped).count();
+    println!("{} plans, {of_transposed} with swapped operands", all.len());
+    assert!(all.len() >= 60 && of_transposed >= 10);
     for s in &all {
         match read_plan(&s.made, &s.source, &s.contraction) {
             Ok(plan) => assert_eq!(plan, s.plan, "{}", s.name),

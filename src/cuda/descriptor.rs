@@ -96,7 +96,7 @@ fn same(key: &Descriptor, d: &Descriptor, start: &Index) -> bool {
 }
 
 /// Whether the condition holds for a part of the expression.
-fn depends(index: &Index, holds: &dyn Fn(&Index) -> bool) -> bool {
+pub(super) fn depends(index: &Index, holds: &dyn Fn(&Index) -> bool) -> bool {
     holds(index)
         || match index {
             Index::Const(_) | Index::Var(_) | Index::BlockIdx(_) | Index::ThreadIdx(_) => false,

@@ -11,6 +11,7 @@ pub(super) enum GroupHelper {
     FenceInitialised,
     Arrive,
     ArriveRemote,
+    Remote,
     ArriveExpect,
     ClusterBarrier,
     WaitPhase,
@@ -40,6 +41,7 @@ impl GroupHelper {
             GroupHelper::FenceInitialised => "barrier_init_fence".into(),
             GroupHelper::Arrive => "barrier_arrive".into(),
             GroupHelper::ArriveRemote => "barrier_arrive_remote".into(),
+            GroupHelper::Remote => "remote_barrier".into(),
             GroupHelper::ClusterBarrier => "cluster_barrier".into(),
             GroupHelper::LoadTileMulticast => "load_tile_multicast".into(),
             GroupHelper::ArriveExpect => "barrier_arrive_expect".into(),
@@ -104,13 +106,22 @@ impl GroupHelper {
 }",
             ),
             GroupHelper::ArriveRemote => function(
-                "(unsigned long long* barrier, int rank)
+                "(unsigned int remote)
 {
-    asm volatile(\"{\\n.reg .b32 remote;\\n\"
-                 \"mapa.shared::cluster.u32 remote, %0, %1;\\n\"
-                 \"mbarrier.arrive.shared::cluster.b64 _, [remote];\\n}\"
-                 :: \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"r\"(rank) : \"memory\");
+    asm volatile(\"mbarrier.arrive.shared::cluster.b64 _, [%0];\" :: \"r\"(remote) : \"memory\");
 }",
+            ),
+            GroupHelper::Remote => format!(
+                "// Where a block of the cluster has this barrier; not made anew each time.
+__device__ __forceinline__ unsigned int {}(unsigned long long* barrier, int rank)
+{{
+    unsigned int remote;
+    asm volatile(\"mapa.shared::cluster.u32 %0, %1, %2;\"
+                 : \"=r\"(remote) : \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"r\"(rank));
+    return remote;
+}}
+",
+                self.name()
             ),
             GroupHelper::ClusterBarrier => function(
                 "()

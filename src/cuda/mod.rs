@@ -11,6 +11,7 @@ mod hopper;
 mod instructions;
 mod names;
 mod prelude;
+mod remote;
 mod statement;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ pub fn print(kernel: &Kernel) -> String {
         helpers: BTreeSet::new(),
         descriptors: Vec::new(),
         kept: Vec::new(),
+        remotes: Vec::new(),
     };
     printer.name_places();
     printer.list(&kernel.body);
@@ -116,6 +118,8 @@ struct Printer<'k> {
     descriptors: Vec<(Descriptor, String)>,
     /// The role's descriptors that are kept in registers of their own.
     kept: Vec<(Descriptor, String)>,
+    /// The role's names for the first of an array's barriers in the block of a rank.
+    remotes: Vec<(ArrayId, Index, String)>,
 }
 
 impl Printer<'_> {

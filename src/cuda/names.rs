@@ -233,6 +233,7 @@ const RESERVED: &[&str] = &[
     "barrier_init_fence",
     "barrier_arrive",
     "barrier_arrive_remote",
+    "remote_barrier",
     "barrier_arrive_expect",
     "cluster_barrier",
     "load_tile_multicast",

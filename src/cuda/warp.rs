@@ -134,8 +134,8 @@ impl Printer<'_> {
                 call(self, GroupHelper::Arrive, at);
             }
             GroupOp::ArriveRemote { barrier, rank } => {
-                let arguments = format!("{}, {}", self.at(barrier), self.integer(rank).text.text);
-                call(self, GroupHelper::ArriveRemote, arguments);
+                let at = self.remote(barrier, rank);
+                call(self, GroupHelper::ArriveRemote, at);
             }
             GroupOp::ClusterBarrier => call(self, GroupHelper::ClusterBarrier, String::new()),
             GroupOp::ArriveExpect { barrier, bytes } => {
@@ -229,9 +229,11 @@ impl Printer<'_> {
                 self.variables.insert(number, Integer { text: Text::new(name, ATOM), wide: false, range });
             }
             self.name_descriptors(&role.body, role.number);
+            self.name_remotes(&role.body);
             self.list(&role.body);
             self.descriptors.clear();
             self.kept.clear();
+            self.remotes.clear();
             self.depth -= 1;
             self.names = names;
         }

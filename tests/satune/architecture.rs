@@ -1,4 +1,5 @@
 //! Arrows between crates point one way.
+use std::path::{Path, PathBuf};
 
 fn dependencies(manifest: &str) -> Vec<String> {
     let root = env!("CARGO_MANIFEST_DIR");
@@ -37,4 +38,50 @@ fn only_two_modules_touch_cudarc() {
     // The driver's module has a file for each library beside it.
     found.retain(|path| !path.starts_with("device/cuda/driver/"));
     assert_eq!(found, ["compile/nvrtc.rs", "device/cuda/driver.rs"]);
+}
+
+/// What the documents name in backquotes is there: files of Rust by the end of their path, tests by module and name.
+#[test]
+fn documents_name_what_there_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    ["src", "ir", "rewrites", "extract", "tests", "benches"]
+        .iter()
+        .for_each(|at| rust_files(&root.join(at), &mut files));
+    let documents = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut missing = Vec::new();
+    for path in documents.chain(["README.md", "rewrites/RULES.md"].map(|name| root.join(name))) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let quoted = text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2));
+        for name in quoted.filter(|name| !is_there(&files, name)) {
+            missing.push(format!("{}: {name}", path.display()));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+fn rust_files(folder: &Path, list: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            rust_files(&path, list);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            list.push(path);
+        }
+    }
+}
+
+/// Whether a name is that of a file or test that exists, or of something else.
+fn is_there(files: &[PathBuf], name: &str) -> bool {
+    let plain = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/.-".contains(c));
+    if name.ends_with(".rs") {
+        return !plain(name) || files.iter().any(|path| path.ends_with(name));
+    }
+    let Some((module, test)) = name.split_once("::") else { return true };
+    let file = files.iter().find(|path| path.ends_with(format!("tests/satune/{module}.rs")));
+    let Some(file) = file.filter(|_| plain(test) && test != "tests") else { return true };
+    let text = std::fs::read_to_string(file).unwrap();
+    match test.strip_suffix("...") {
+        Some(beginning) => text.contains(&format!("fn {beginning}")),
+        None => text.contains(&format!("fn {test}(")),
+    }
 }

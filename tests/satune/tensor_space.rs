@@ -1,9 +1,13 @@
 //! Tensor-core schedules in the space: extraction is exact, the model's counts are the simulator's, random schedules and
 //! the best ones are right, and `explore` hands them out.
+use crate::compiles::compile;
+use crate::hopper::assert_only_multiplies;
 use crate::support::{gemm, NO_LIMIT};
 use rand::SeedableRng;
+use satune::compile::{hot_loop_mix, Job};
 use satune::explore::{check, explore, tensor_cores, Report, Request};
 use satune::lower::program::LowerOptions;
+use satune::lower::tensor::lower_wgmma;
 use satune::{operators, scheduled};
 use satune_extract::{best, predict, Counts, Descriptor, Query};
 use satune_ir::term::tensor::*;
@@ -355,6 +359,13 @@ fn skewed_shapes_get_their_tiles() {
     assert!(is_swapped(&few), "rows of instructions run over its columns");
     let Schedule::Wgmma(plan) = best_of([4096, 4096, 4096], bf16, f32, "h200") else { panic!("no wgmma") };
     assert!(plan.cluster_size() > 1, "what L2 must give is halved by pairs");
+    let source =
+        satune::cuda::print(&lower_wgmma(&Gemm::plain("best", [4096; 3], bf16, f32, "NT"), &plan).unwrap().kernels[0]);
+    let job = Job { name: "best".into(), source, arch: "sm_90a".into() };
+    for kernel in compile(&[job], "skewed_shapes_get_their_tiles").iter().flatten() {
+        assert_eq!(kernel.spill_bytes, 0, "{}", kernel.log);
+        hot_loop_mix(&kernel.cubin).iter().for_each(assert_only_multiplies);
+    }
     assert!(matches!(best_of([4096, 4096, 4096], DType::I8, DType::I32, "h200"), Schedule::Wgmma(_)));
     assert!(matches!(best_of([4096, 4096, 4096], bf16, f32, "a100"), Schedule::Mma(_)));
     // Rows that are no multiples of 16 bytes are not the TMA's.

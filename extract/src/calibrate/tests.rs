@@ -154,7 +154,7 @@ fn on_tensor_cores(truth: &Descriptor, noise: f64) -> Vec<Measurement> {
         let problem = Arc::new(Problem::Contraction(Box::new(contraction.clone())));
         let mut plans = Vec::new();
         for (tile_m, tile_n) in [(64, 64), (128, 128), (128, 256), (256, 128)] {
-            for (tile_k, stages, split_k) in [(32, 4, 1), (64, 3, 1), (64, 4, 4)] {
+            for (tile_k, stages, split_k) in [(32, 6, 1), (64, 4, 1), (64, 4, 4)] {
                 let tile = [tile_m, tile_n, tile_k];
                 for warp in [[32, 32], [64, 32]] {
                     let plan = TensorPlan::plain(tile, warp, Mma::Bf16, stages);

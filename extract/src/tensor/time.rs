@@ -2,8 +2,9 @@
 //!
 //! Per multiprocessor and tile along k the resources are the tensor cores, issue slots and shared memory's wavefronts,
 //! joined by the descriptor's p-norm; what a block waits for (copies on their way, its own chain of instructions) bounds
-//! a tile from below. Latencies vary, so the copies' is joined by the norm too: a longer ring is a little better even
-//! where a shorter one hides the usual latency. Chip-wide the time is joined with L2 and DRAM. Every rate is the
+//! a tile from below. Where the warps that multiply also start the copies, latencies that vary hold both up: there the copies'
+//! is joined by the norm too, and a longer ring is a little better even where a shorter one hides the usual latency.
+//! Chip-wide the time is joined with L2 and DRAM. Every rate is the
 //! descriptor's; the constants here are properties of the generator's code, or estimates of latencies that no descriptor
 //! has, and say so.
 mod mma;
@@ -163,9 +164,8 @@ struct Facts<'a> {
     /// Clocks per tile along k: tensor cores, issue slots, shared memory; and their norm.
     parts: [f64; 3],
     step: f64,
-    /// Clocks of a tile along k for a warp or consumer alone, and for a copy to arrive.
-    chain: f64,
-    waits: f64,
+    /// Clocks of a tile along k at least, however few blocks there are: for a warp or consumer alone, and for copies to arrive.
+    arrives: f64,
     /// What is stored at the end, and clocks of that beyond what is counted.
     end: &'a Work,
     more_end: f64,
@@ -185,7 +185,7 @@ impl Inner {
             k_tiles: facts.k_tiles as f64,
             parts: facts.parts,
             step: facts.step,
-            arrives: norm(&[facts.chain.max(facts.step), facts.waits], gpu.overlap_exponent),
+            arrives: facts.arrives,
             end: end_clocks(facts.end, gpu) + facts.more_end,
             l2_bytes: facts.l2_bytes,
             split_k: facts.split_k,

@@ -29,6 +29,18 @@ pub enum Axis {
     Outer(u8),
 }
 
+impl Axis {
+    /// The axis of the transposed product.
+    #[must_use]
+    pub fn transposed(self) -> Axis {
+        match self {
+            Axis::M => Axis::N,
+            Axis::N => Axis::M,
+            other => other,
+        }
+    }
+}
+
 /// An operand's access: which buffer, and which axis indexes each of its dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperandInfo {
@@ -136,6 +148,21 @@ impl Contraction {
     /// The further reduction axes, in loop order.
     pub fn outer_reduce(&self) -> impl Iterator<Item = (Axis, &AxisInfo)> {
         self.iters.iter().filter(|(a, _)| matches!(a, Axis::Outer(_))).map(|(a, i)| (*a, i))
+    }
+
+    /// The contraction of the transposed product, `C^T = B^T A^T`: A and B have changed places, and so have m and n. Matrices lie
+    /// as they did.
+    #[must_use]
+    pub fn transposed(&self) -> Contraction {
+        let turned = |info: &OperandInfo| OperandInfo {
+            dims: info.dims.iter().map(|axis| axis.transposed()).collect(),
+            ..info.clone()
+        };
+        let iters = self.iters.iter().map(|(axis, info)| (axis.transposed(), info.clone())).collect();
+        let mut epilogue = self.epilogue.clone();
+        epilogue.iter_mut().flat_map(|e| &mut e.reads).for_each(|read| *read = turned(read));
+        let (a, b, c) = (turned(&self.b), turned(&self.a), turned(&self.c));
+        Contraction { iters, a, b, c, epilogue, ..self.clone() }
     }
 
     /// The operand of a side.

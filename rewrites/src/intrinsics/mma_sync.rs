@@ -1,6 +1,6 @@
 //! `mma.sync` m16n8kK, one instruction each: 16 x K times K x 8, on registers of a warp, whose places are the
 //! instruction's ([`super::fragment`]). TVM has pairs of them only, and other names.
-use super::{cast, fragment, function, short, zero, Registry};
+use super::{cast, fragment, function, in_order, short, swapped, zero, Registry};
 use satune_ir::term::tensor::Mma;
 use satune_ir::DType;
 
@@ -19,8 +19,11 @@ pub fn fill_name(op: Mma) -> String {
 }
 
 pub(super) fn register(registry: &mut Registry) {
-    for op in [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8] {
-        multiply(registry, op);
+    // A block is known as the first that has its instructions: the swapped ones come last.
+    for swapped in [false, true] {
+        for op in [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8] {
+            multiply(registry, op, swapped);
+        }
     }
     // The others hold sums of the same type.
     for op in [Mma::F16, Mma::S8] {
@@ -33,19 +36,20 @@ pub(super) fn registers(name: &str, count: u32, dtype: &str) -> String {
     format!("{name}: T.Buffer((32, {count}), \"{dtype}\", scope=\"warp\", offset_factor={count})")
 }
 
-fn multiply(registry: &mut Registry, op: Mma) {
+fn multiply(registry: &mut Registry, op: Mma, is_swapped: bool) {
     let (k, word) = (op.k(), op.word());
     let (input, output) = (op.operand().name(), op.accumulator().name());
     let (a_count, b_count) = (4 * word, 2 * word);
     let params = [registers("A", a_count, input), registers("B", b_count, input), registers("C", 4, output)];
-    let reads = format!("C[0:32, 0:4], A[0:32, 0:{a_count}], B[0:32, 0:{b_count}]");
+    let operands = [format!("A[0:32, 0:{a_count}]"), format!("B[0:32, 0:{b_count}]")];
+    let reads = format!("C[0:32, 0:4], {}", in_order(is_swapped, operands, ", "));
     let ([al, ar], [bl, br]) = (fragment::a(op, "vi", "vk", true), fragment::b(op, "vk", "vj", true));
     let [cl, cr] = fragment::d("vi", "vj", true);
+    let factors = [format!("A[{al}, {ar}]"), format!("B[{bl}, {br}]")].map(|x| cast(input, output, &x));
     let description = format!(
         "for i, j, k in T.grid(16, 8, {k}):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", \
-         [i, j, k])\n        C[{cl}, {cr}] = C[{cl}, {cr}] + {} * {}\n",
-        cast(input, output, &format!("A[{al}, {ar}]")),
-        cast(input, output, &format!("B[{bl}, {br}]"))
+         [i, j, k])\n        C[{cl}, {cr}] = C[{cl}, {cr}] + {}\n",
+        in_order(is_swapped, factors, " * ")
     );
     let i = match op.operand() {
         DType::F16 => "fp16",
@@ -60,7 +64,7 @@ fn multiply(registry: &mut Registry, op: Mma) {
          C.data, C.elem_offset + tx * 4, T.bool(False))\n"
     );
     registry.own(
-        name(op),
+        if is_swapped { swapped(&name(op)) } else { name(op) },
         function(&params, &reads, "C[0:32, 0:4]", &description),
         function(&params, &reads, "C[0:32, 0:4]", &implementation),
     );

@@ -3,7 +3,7 @@
 //!
 //! That tiles in shared memory are swizzled in rows of 128 bytes is the instruction's and the TMA's own matter: both go
 //! through the same descriptor, and elements are named by row and column.
-use super::{cast, fragment, function, param, rest_of_shared, short, zero, Registry};
+use super::{cast, fragment, function, in_order, param, rest_of_shared, short, swapped, zero, Registry};
 use satune_ir::DType;
 
 /// Most columns of an instruction.
@@ -73,8 +73,11 @@ fn all() -> impl Iterator<Item = Wgmma> {
 }
 
 pub(super) fn register(registry: &mut Registry) {
-    for instruction in all() {
-        multiply(registry, instruction);
+    // A block is known as the first that has its instructions: the swapped ones come last.
+    for swapped in [false, true] {
+        for instruction in all() {
+            multiply(registry, instruction, swapped);
+        }
     }
     for operand in [DType::F16, DType::I8] {
         for n in (8..=MOST_COLUMNS).step_by(8) {
@@ -93,7 +96,7 @@ fn place(row: &str, column: &str) -> String {
     format!("C[{row} // 16, {column} // 8, {lane}, {register}]")
 }
 
-fn multiply(registry: &mut Registry, w: Wgmma) {
+fn multiply(registry: &mut Registry, w: Wgmma, is_swapped: bool) {
     let (n, k) = (w.n, w.k());
     let (input, output) = (w.operand.name(), w.sums().name());
     let shape = |transposed: bool, rows: i64, columns: i64| if transposed { [columns, rows] } else { [rows, columns] };
@@ -102,17 +105,18 @@ fn multiply(registry: &mut Registry, w: Wgmma) {
     let params =
         |s: [&str; 2]| [param("A", &a, input, s[0], &rest), param("B", &b, input, s[1], &rest), sums(n, output)];
     let (whole, writes) = (format!("C[0:4, 0:{}, 0:32, 0:4]", n / 8), format!("C[0:4, 0:{}, 0:32, 0:4]", n / 8));
-    let reads = format!("{whole}, A[0:{}, 0:{}], B[0:{}, 0:{}]", a[0], a[1], b[0], b[1]);
+    let operands = [("A", &a), ("B", &b)].map(|(name, of)| format!("{name}[0:{}, 0:{}]", of[0], of[1]));
+    let reads = format!("{whole}, {}", in_order(is_swapped, operands, ", "));
     let c = place("vi", "vj");
     let at = |transposed: bool, name: &str, row: &str, column: &str| {
         let (x, y) = if transposed { (column, row) } else { (row, column) };
         cast(input, output, &format!("{name}[{x}, {y}]"))
     };
+    let factors = [at(w.transposed[0], "A", "vi", "vk"), at(w.transposed[1], "B", "vk", "vj")];
     let description = format!(
         "for i, j, k in T.grid(64, {n}, {k}):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", \
-         [i, j, k])\n        {c} = {c} + {} * {}\n",
-        at(w.transposed[0], "A", "vi", "vk"),
-        at(w.transposed[1], "B", "vk", "vj")
+         [i, j, k])\n        {c} = {c} + {}\n",
+        in_order(is_swapped, factors, " * ")
     );
     let implementation = format!(
         "for tx in T.thread_binding(128, thread=\"threadIdx.x\"):\n    T.call_extern(\"int32\", \
@@ -122,7 +126,7 @@ fn multiply(registry: &mut Registry, w: Wgmma) {
         n / 2
     );
     registry.own(
-        w.name(),
+        if is_swapped { swapped(&w.name()) } else { w.name() },
         function(&params(["", ""]), &reads, &writes, &description),
         function(&params(["a", "b"]), &reads, &writes, &implementation),
     );

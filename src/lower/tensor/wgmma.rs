@@ -432,8 +432,11 @@ impl<'p> Pipeline<'p> {
                 let barrier = (empty, stage);
                 let (who, arrive) = match size {
                     1 => (first.clone(), GroupOp::Arrive { barrier }),
-                    // A thread for each block.
-                    _ => (less(true, &member, size), GroupOp::ArriveRemote { barrier, rank: member.clone() }),
+                    // A thread for each block, whose number is no variable: the address is then the same all the time.
+                    _ => (
+                        less(true, &member, size),
+                        GroupOp::ArriveRemote { barrier, rank: rem(rem(thread(), GROUP), size) },
+                    ),
                 };
                 guarded(both(who, also), vec![Stmt::Group(arrive)])
             }

@@ -7,14 +7,13 @@ use crate::time::norm;
 use crate::Descriptor;
 use satune_ir::term::tensor::{Gemm, StreamK, WgmmaPlan, MOST_KEPT};
 
-/// Instructions of a consumer's warp per tile along k beyond what is counted: waits, arrivals and the loop; more in a cluster,
-/// whose blocks are told one by one; and with stream-K, whose loop is not unrolled (from machine code: 37 of which 12 multiply
-/// for three tiles, 44 in pairs, 49 to 54 of which 4 multiply for one).
+/// Instructions of a consumer's warp per tile along k beyond what is counted: waits, arrivals and the loop; more with
+/// stream-K, whose loop is not unrolled (from machine code: 37 of which 12 multiply for three tiles, 37 or 39 in pairs, 49 to 54
+/// of which 4 multiply for one).
 const LOOP: f64 = 8.4;
-const CLUSTER_LOOP: f64 = 10.7;
 const STREAM_LOOP: f64 = 46.0;
 /// Instructions that make the descriptors of one that multiplies, where they are not kept in registers (from machine code:
-/// 62 in place of 37, and 87 of which 16 multiply for four tiles).
+/// 62 in place of 37, and 80 of which 16 multiply for four tiles).
 const DESCRIPTORS: f64 = 2.0;
 /// Clocks until a block of a cluster knows that the others have read a stage: an arrival at a barrier of another
 /// multiprocessor (estimate).
@@ -26,11 +25,7 @@ const SMS_OF_GPC: i64 = 16;
 
 /// See [`LOOP`] and [`DESCRIPTORS`].
 fn overhead(plan: &WgmmaPlan, gemm: &Gemm) -> f64 {
-    let per_loop = match plan.cluster_size() {
-        _ if plan.stream_k => STREAM_LOOP,
-        1 => LOOP,
-        _ => CLUSTER_LOOP,
-    };
+    let per_loop = if plan.stream_k { STREAM_LOOP } else { LOOP };
     let instructions = plan.instructions(gemm.operand);
     let per_tile = instructions / if plan.stream_k { 1 } else { i64::from(plan.stages.max(1)) };
     per_loop + if instructions > MOST_KEPT as i64 { DESCRIPTORS * per_tile as f64 } else { 0.0 }
@@ -62,10 +57,13 @@ pub(super) fn inner(
     let at_once = if plan.ping_pong { 1.0 } else { f64::from(plan.consumers) };
     let stalls = if plan.eager_release { DRAIN } else { 0.0 };
     let chain = step / at_once + stalls;
-    // A tile's place in the ring is freed with the tile, or one later.
+    // A place in the ring is taken until its tile has come and is multiplied, or one tile later. The producer does nothing
+    // else, so tiles come in time where the others last as long as one takes to come (Little's law), and a longer ring is
+    // then no better.
     let ahead = f64::from(plan.stages) - if plan.eager_release { 1.0 } else { 2.0 };
     let signal = if plan.cluster_size() > 1 { CLUSTER_SIGNAL } else { 0.0 };
-    let waits = (gpu.latency_dram + signal) / ahead.max(0.5);
+    let transfer = counts.tile.l2_sectors * 32.0 * f64::from(gpu.sms) / gpu.l2_bytes_per_clock;
+    let waits = (gpu.latency_dram + signal + transfer) / ahead.max(0.5);
     let facts = Facts {
         tile: of_product(plan.tile, plan.swapped),
         split_k: plan.split_k,
@@ -74,8 +72,7 @@ pub(super) fn inner(
         shared_bytes: plan.shared_bytes(gemm),
         parts,
         step,
-        chain,
-        waits,
+        arrives: step.max(chain).max(waits),
         end: &counts.end,
         more_end: 0.0,
         k_tiles: counts.k_tiles,

@@ -1,13 +1,45 @@
 //! What traces of plans on `mma.sync` and `wgmma` share.
 use super::{key, Untraced};
-use crate::intrinsics::fragment as places;
+use crate::intrinsics::{self, fragment as places};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use satune_ir::term::tensor::{Gemm, Raster};
-use satune_ir::term::{Contraction, Side};
+use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
+
+/// What is scheduled, as a plan sees it: swapped, it is the transposed product.
+pub(super) struct Product {
+    pub gemm: Gemm,
+    /// The same with its axes in order: batches, m, n, k.
+    pub contraction: Contraction,
+    /// The axes as the block has them.
+    axes: Vec<Axis>,
+}
+
+impl Product {
+    pub fn of(gemm: &Gemm, contraction: &Contraction, swapped: bool) -> Product {
+        let mut contraction = if swapped { contraction.transposed() } else { contraction.clone() };
+        let axes = contraction.iters.iter().map(|(axis, _)| *axis).collect();
+        contraction.iters.sort_by_key(|(axis, _)| match axis {
+            Axis::Batch(i) => (0, *i),
+            Axis::M => (1, 0),
+            Axis::N => (2, 0),
+            Axis::K => (3, 0),
+            Axis::Outer(i) => (4, *i),
+        });
+        Product { gemm: gemm.oriented(swapped).into_owned(), contraction, axes }
+    }
+
+    /// The map of the block's axes to those in order, where they are not.
+    fn map(&self) -> Option<String> {
+        let ordered: Vec<Axis> = self.contraction.iters.iter().map(|(axis, _)| *axis).collect();
+        let list = |axes: &[Axis]| axes.iter().map(Axis::to_string).collect::<Vec<_>>().join(", ");
+        (ordered != self.axes).then(|| format!("lambda {}: ({})", list(&self.axes), list(&ordered)))
+    }
+}
 
 /// A trace in the making.
 pub(super) struct Writer<'a> {
+    product: &'a Product,
     pub gemm: &'a Gemm,
     pub contraction: &'a Contraction,
     /// Tile of a block.
@@ -44,8 +76,14 @@ pub(super) fn covering(extent: i64, tile: i64) -> i64 {
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(gemm: &'a Gemm, contraction: &'a Contraction, tile: [i64; 3], split_k: i64) -> Writer<'a> {
-        Writer { gemm, contraction, tile, split_k, draft: Draft::default() }
+    pub fn new(product: &'a Product, tile: [i64; 3], split_k: i64) -> Writer<'a> {
+        let Product { gemm, contraction, .. } = product;
+        Writer { product, gemm, contraction, tile, split_k, draft: Draft::default() }
+    }
+
+    /// The batch axes, each with a comma after it: what comes first in maps of matrices.
+    pub fn batches(&self) -> String {
+        self.contraction.batch().map(|(axis, _)| format!("{axis}, ")).collect()
     }
 
     /// What the extents along m, n and k are padded to multiples of, and whether that changes them. Every part of k has
@@ -72,10 +110,14 @@ impl<'a> Writer<'a> {
         format!("{}_pad", self.contraction.sums())
     }
 
-    /// Whole tiles: pads the extents, where they are ragged, and makes a block of the parts of k. Returns the name of the
-    /// block that multiplies; its loops are `l_m`, `l_n`, `l_k` and `k_part`.
+    /// The axes in order; whole tiles: pads the extents, where they are ragged, and makes a block of the parts of k. Returns
+    /// the name of the block that multiplies; its loops are those over batches, `l_m`, `l_n`, `l_k` and `k_part`.
     pub fn begin(&mut self) -> &'static str {
         self.named("get_sblock", [json!(self.contraction.block_name)], "block");
+        if let Some(map) = self.product.map() {
+            let call = self.call("transform_block_layout", [var("block")]);
+            call.kwargs.insert("index_map".into(), json!(map));
+        }
         let ([m, n, k], pads) = self.padding();
         if pads.contains(&true) {
             self.pad_einsum(self.contraction, [m, n, k]);
@@ -128,7 +170,8 @@ impl<'a> Writer<'a> {
             return Err(Untraced::Decision("groups that do not divide the tiles"));
         }
         let parts = (self.split_k > 1).then(|| "k_part".to_string());
-        let mut loops: Vec<String> = parts.into_iter().collect();
+        let batches = self.contraction.batch().map(|(axis, _)| format!("l_{axis}"));
+        let mut loops: Vec<String> = parts.into_iter().chain(batches).collect();
         if raster.group > 1 {
             let names = ["outer", "group"].map(|part| format!("{along}_{part}"));
             self.split_into(var(along), vec![Value::Null, json!(raster.group)], &names);
@@ -162,8 +205,10 @@ impl<'a> Writer<'a> {
     /// transform_layout of the sums: tiles of 16 x 8, the lanes and registers that instructions have them in.
     pub fn sums_in_registers(&mut self, main: &str) {
         let [lane, register] = places::d("m", "n", false);
-        let (param, part) = if self.split_k > 1 { ("part, ", "part, ") } else { ("", "") };
-        self.map(main, format!("lambda {param}m, n: ({part}m // 16, n // 8, {lane}, {register})"));
+        let part = if self.split_k > 1 { "part, " } else { "" };
+        let dims: Vec<String> = self.contraction.c.dims.iter().map(Axis::to_string).collect();
+        let (dims, batches) = (dims.join(", "), self.batches());
+        self.map(main, format!("lambda {part}{dims}: ({part}{batches}m // 16, n // 8, {lane}, {register})"));
     }
 
     /// decompose_reduction and tensorize: what clears an instruction's sums, and the instruction, from its outermost loop.
@@ -171,6 +216,9 @@ impl<'a> Writer<'a> {
         self.named("decompose_reduction", [var(main), var("k_tile")], "clear");
         self.named("get_loops", [var("clear")], "clear_loops");
         self.call("tensorize", [from_end("clear_loops", 2), json!(fill)]);
+        // The factor with rows may come second, as that of a transposed product does.
+        let rows_first = self.contraction.a.index < self.contraction.b.index;
+        let multiply = if rows_first { multiply } else { intrinsics::swapped(&multiply) };
         self.call("tensorize", [var(at), json!(multiply)]);
         if self.split_k > 1 {
             // Last of all: it looks at every block of the scope anew.

@@ -1,25 +1,25 @@
 //! The trace of a plan on `mma.sync`.
-use super::common::{fragment, shared, Writer};
+use super::common::{fragment, shared, Product, Writer};
 use super::{key, Untraced};
 use crate::intrinsics::{fragment as places, mma_sync};
 use crate::space::writer::{from_end, var, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{mma_conditions, CopyOrder, Gemm, OperandPlan, Store, TensorPlan, TileLayout, Turn};
-use satune_ir::term::{Axis, Contraction, Side};
+use satune_ir::term::tensor::{mma_conditions, CopyOrder, OperandPlan, Store, TensorPlan, TileLayout, Turn};
+use satune_ir::term::{Axis, Side};
 use serde_json::{json, Value};
 
 const SIDES: [Side; 2] = [Side::A, Side::B];
 
 /// Makes the trace.
-pub(super) fn trace(plan: &TensorPlan, gemm: &Gemm, contraction: &Contraction) -> Result<Trace, Untraced> {
-    plan.check(gemm)?;
+pub(super) fn trace(plan: &TensorPlan, product: &Product) -> Result<Trace, Untraced> {
+    plan.check(&product.gemm)?;
     if plan.instruction.wmma().is_some() {
         return Err(Untraced::Decision("wmma"));
     }
-    if plan.split_k > 1 && contraction.epilogue.is_some() {
+    if plan.split_k > 1 && product.contraction.epilogue.is_some() {
         return Err(Untraced::Decision("an epilogue of parts of k"));
     }
-    let mut writer = MmaWriter { plan, base: Writer::new(gemm, contraction, plan.tile, plan.split_k) };
+    let mut writer = MmaWriter { plan, base: Writer::new(product, plan.tile, plan.split_k) };
     writer.write()?;
     Ok(writer.base.draft.finish())
 }
@@ -193,7 +193,8 @@ impl MmaWriter<'_> {
             TileLayout::Xor(_) => format!("(c // {chunk} ^ {key}) % {span}"),
             TileLayout::Rotate(_) => format!("(c // {chunk} + {key}) % {span}"),
         };
-        let map = format!("lambda r, c: (r, c // {run} * {run} + {place} * {chunk} + c % {chunk})");
+        let batches = self.base.batches();
+        let map = format!("lambda {batches}r, c: ({batches}r, c // {run} * {run} + {place} * {chunk} + c % {chunk})");
         let call = self.base.call("transform_layout", [var(shared(side)), json!(["write", 0])]);
         call.kwargs.insert("index_map".into(), json!(map));
         call.kwargs.insert("assume_injective_transform".into(), json!(true));
@@ -228,7 +229,8 @@ impl MmaWriter<'_> {
                 Side::B => places::b(op, "k", "n", false),
             };
             let tile = if side == Side::A { "m // 16" } else { "n // 8" };
-            let map = format!("lambda {}: ({tile}, k // {}, {lane}, {register})", names.join(", "), op.k());
+            let batches = self.base.batches();
+            let map = format!("lambda {}: ({batches}{tile}, k // {}, {lane}, {register})", names.join(", "), op.k());
             self.base.map(fragment(side), map);
             self.base.note(fragment(side), key::LDMATRIX, self.operand(side).matrices.into());
         }

@@ -19,6 +19,7 @@ mod wgmma;
 pub use read::{on_tensor_cores, read_plan, ReadError};
 
 use crate::trace::Trace;
+use common::Product;
 use satune_ir::term::tensor::{Gemm, NotGemm, TensorError};
 use satune_ir::term::{Contraction, Schedule};
 
@@ -45,24 +46,16 @@ pub enum Untraced {
 /// See [`Untraced`].
 pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Trace, Untraced> {
     let gemm = Gemm::of(contraction)?;
-    let swapped = match schedule {
+    let is_swapped = match schedule {
         Schedule::Mma(plan) => plan.swapped,
         Schedule::Wgmma(plan) => plan.swapped,
         Schedule::Cores(_) | Schedule::Stream(_) => return Err(Untraced::Kind),
     };
-    if swapped {
-        return Err(Untraced::Decision("swapped operands"));
-    }
-    if gemm.batch > 1 || contraction.batch().count() > 0 {
-        return Err(Untraced::Decision("a batch of products"));
-    }
-    if gemm.c_transposed {
-        return Err(Untraced::Decision("a result that is stored by columns"));
-    }
+    let product = Product::of(&gemm, contraction, is_swapped);
     match schedule {
         Schedule::Mma(plan) if plan.instruction.wmma().is_some() => Err(Untraced::Decision("fragments of wmma")),
-        Schedule::Mma(plan) => mma::trace(plan, &gemm, contraction),
-        Schedule::Wgmma(plan) => wgmma::trace(plan, &gemm, contraction),
+        Schedule::Mma(plan) => mma::trace(plan, &product),
+        Schedule::Wgmma(plan) => wgmma::trace(plan, &product),
         Schedule::Cores(_) | Schedule::Stream(_) => Err(Untraced::Kind),
     }
 }

@@ -145,9 +145,32 @@ impl<'p> Reader<'p> {
         let instruction = self.instruction()?;
         let loops = self.loops(instruction.realize)?;
         let nest = self.nest(&instruction, &loops)?;
+        let gemm = &*self.gemm.oriented(self.takes_rows_of_b(&instruction)?);
+        let oriented = Reader { gemm, ..*self };
         match instruction.op {
-            Op::Mma(op) => self.mma(op, &instruction, &nest).map(Schedule::Mma),
-            Op::Wgmma(op) => self.wgmma(op, &instruction, &nest).map(Schedule::Wgmma),
+            Op::Mma(op) => oriented.mma(op, &instruction, &nest).map(Schedule::Mma),
+            Op::Wgmma(op) => oriented.wgmma(op, &instruction, &nest).map(Schedule::Wgmma),
+        }
+    }
+
+    /// Whether the instruction's A is a tile of the product's B: it multiplies for the transposed product.
+    fn takes_rows_of_b(&self, instruction: &Instruction<'p>) -> Read<bool> {
+        let mut buffer = instruction.buffers[0];
+        // From one copy to the one before it; there are as many as buffers at most.
+        for _ in &self.program.buffers {
+            if self.program.params.contains(&buffer) {
+                break;
+            }
+            let Some(source) = self.copy(buffer, true)?.block.reads.first() else { break };
+            buffer = source.buffer;
+        }
+        match [&self.contraction.a, &self.contraction.b].map(|operand| operand.buffer == buffer) {
+            [true, _] => Ok(false),
+            [_, true] => Ok(true),
+            _ => wrong(
+                format!("block `{}`", instruction.realize.block.name),
+                format!("its rows are copied from `{}`, no operand of the product", self.program.buffer(buffer).name),
+            ),
         }
     }
 
@@ -283,8 +306,7 @@ impl<'p> Reader<'p> {
         let parts = self.parts(instruction, c)?;
         let min_blocks = Some(key::small(&grid, of_grid, key::MIN_BLOCKS)?).filter(|b| *b > 0);
         Ok(TensorPlan {
-            // Traces hold none that are.
-            swapped: false,
+            swapped: self.gemm.swapped,
             tile,
             warp,
             warps_m_outer,
@@ -340,7 +362,7 @@ impl<'p> Reader<'p> {
         let consumers = u32::try_from(if ping_pong { 2 } else { together });
         let cluster = [key::small(&grid, of_grid, key::CLUSTER_M)?, key::small(&grid, of_grid, key::CLUSTER_N)?];
         Ok(WgmmaPlan {
-            swapped: false,
+            swapped: self.gemm.swapped,
             tile: [64 * extent(rows)? * together, op.n, extent(step)? * op.k()],
             consumers: consumers.or_else(|_| wrong(name_of(nest.team), "there are 1 to 3 consumers"))?,
             ping_pong,
@@ -362,14 +384,23 @@ impl<'p> Reader<'p> {
     /// Parts of k: the first dimension of partial sums.
     fn parts(&self, instruction: &Instruction<'p>, sums: BufferId) -> Read<i64> {
         let shape = &self.program.buffer(sums).shape;
-        match shape.len() {
-            4 => Ok(1),
-            5 => constant(&shape[0]).map_or_else(|| wrong("partial sums", "their number is no number"), Ok),
-            n => wrong(
+        match shape.len().checked_sub(self.batches()) {
+            Some(4) => Ok(1),
+            Some(5) => constant(&shape[0]).map_or_else(|| wrong("partial sums", "their number is no number"), Ok),
+            _ => wrong(
                 format!("block `{}`", instruction.realize.block.name),
-                format!("its sums have {n} dimensions; they are tiles along m and n, lanes and registers"),
+                format!(
+                    "its sums have {} dimensions; they are parts of k and batches, where there are any, tiles along m and n, \
+                     lanes and registers",
+                    shape.len()
+                ),
             ),
         }
+    }
+
+    /// Dimensions of matrices before their own two.
+    fn batches(&self) -> usize {
+        self.contraction.batch().count()
     }
 
     /// The only block that writes (reads) a buffer, beside instructions.
@@ -404,7 +435,8 @@ impl<'p> Reader<'p> {
         let extent_of = if side == Side::A { tile[0] } else { tile[1] };
         let (_, columns) = mma_conditions::tile_rows(self.gemm, side, extent_of, tile[2]);
         let loops = self.loops(fill)?;
-        let own = loops.get(3..).unwrap_or_default();
+        // Blocks, warps, tiles along k, and the only product of the block's.
+        let own = loops.get(3 + self.batches()..).unwrap_or_default();
         let of_kind = |fits: &dyn Fn(&ForKind) -> bool| own.iter().position(|l| fits(&l.kind));
         let lane = of_kind(&|k| matches!(k, ForKind::ThreadBinding(t) if t == "threadIdx.x"));
         let vector = of_kind(&|k| *k == ForKind::Vectorized);
@@ -447,7 +479,7 @@ impl<'p> Reader<'p> {
     fn layout(&self, fill: &BlockRealize, turn: Turn, columns: i64) -> Read<TileLayout> {
         let place = format!("block `{}`", fill.block.name);
         let Stmt::Store { indices, .. } = &*fill.block.body else { return wrong(place, "it is no copy") };
-        let ([row, column], [_, to]) = (&fill.block.iter_vars[..], &indices[..]) else {
+        let ([.., row, column], [.., to]) = (&fill.block.iter_vars[..], &indices[..]) else {
             return wrong(place, "it copies no matrix");
         };
         let chunk = 16 / i64::from(self.gemm.operand.bytes());

@@ -1,24 +1,25 @@
 //! The trace of a plan on `wgmma`.
-use super::common::{shared, Writer};
+use super::common::{shared, Product, Writer};
 use super::{key, Untraced};
 use crate::intrinsics::wgmma::Wgmma;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{Gemm, TileStore, WgmmaPlan};
-use satune_ir::term::{Contraction, Side};
+use satune_ir::term::tensor::{TileStore, WgmmaPlan};
+use satune_ir::term::Side;
 use serde_json::{json, Value};
 
 const SIDES: [Side; 2] = [Side::A, Side::B];
 
 /// Makes the trace.
-pub(super) fn trace(plan: &WgmmaPlan, gemm: &Gemm, contraction: &Contraction) -> Result<Trace, Untraced> {
+pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untraced> {
+    let gemm = &product.gemm;
     plan.check(gemm)?;
-    if plan.split_k > 1 && contraction.epilogue.is_some() {
+    if plan.split_k > 1 && product.contraction.epilogue.is_some() {
         return Err(Untraced::Decision("an epilogue of parts of k"));
     }
     let transposed = [gemm.a_transposed, gemm.b_transposed];
     let op = Wgmma { n: plan.tile[1], operand: gemm.operand, transposed };
-    let mut base = Writer::new(gemm, contraction, plan.tile, plan.split_k);
+    let mut base = Writer::new(product, plan.tile, plan.split_k);
     let main = base.begin();
     base.cache_sums(main);
     let by_shared = plan.store == TileStore::Tma;
