@@ -173,8 +173,9 @@ impl MmaWriter<'_> {
         }
     }
 
-    /// transform_layout of an operand's tile: where chunks of 16 bytes stand in its rows.
-    fn layout(&mut self, side: Side) {
+    /// transform_layout or storage_align of an operand's tile: where chunks of 16 bytes stand in its rows, and how far these
+    /// are apart.
+    pub(super) fn layout(&mut self, side: Side) {
         let (plan, gemm) = (*self.operand(side), self.base.gemm);
         let k_rows = mma_conditions::rows_along_k(gemm, side);
         let extent = if side == Side::A { self.plan.tile[0] } else { self.plan.tile[1] };
@@ -182,6 +183,14 @@ impl MmaWriter<'_> {
         let chunk = 16 / i64::from(gemm.operand.bytes());
         let span = plan.layout.span(columns / chunk);
         let turn = Turn::of(self.plan.instruction, k_rows);
+        if let Some(align) = plan.layout.align(turn) {
+            // Elsewhere rows that are long enough as they are do not count as padded.
+            if self.plan.instruction.wmma().is_some() || plan.layout.pitch(columns, gemm.operand, turn) > columns {
+                let [factor, rest] = align.map(|chunks| json!(chunks * chunk));
+                self.base.call("storage_align", [var(shared(side)), json!(0), json!(-2), factor, rest]);
+            }
+            return;
+        }
         let key = match turn {
             _ if span == 1 => return,
             Turn::Rows if span == 8 => "r".to_string(),
