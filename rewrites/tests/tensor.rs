@@ -270,6 +270,50 @@ fn a_rule_without_its_side_condition_is_caught() {
     }
 }
 
+/// Rows are padded where the ring has room for both operands' rows so padded, and nowhere else.
+#[test]
+fn rows_are_padded_where_the_ring_has_room() {
+    use std::collections::BTreeSet;
+    let c = gemm([256, 256, 512], DType::F16, DType::F16, "NT");
+    let menu = TensorMenu {
+        wgmma: false,
+        tile_m: vec![128],
+        tile_n: vec![128],
+        tile_k: vec![64],
+        threads: vec![128],
+        slack: vec![0],
+        layouts: vec![TileLayout::Xor(8), TileLayout::Padded],
+        matrices: vec![4],
+        ..menu()
+    };
+    // A tile has 2 x 128 rows of 128 bytes, or of 144 where they are padded.
+    let (plain, padded) = (2 * 128 * 128, 2 * 128 * 144);
+    let ways = |stages| [(stages, 0), (stages, 1), (stages, 2), (stages, 3)];
+    let all: BTreeSet<(u32, usize)> = ways(2).into_iter().chain(ways(3)).collect();
+    let up_to = |most: (u32, usize)| all.iter().copied().filter(|way| *way <= most).collect();
+    for (shared_bytes, expected) in [
+        (3 * padded, all.clone()),
+        (3 * padded - 1, up_to((3, 0))),
+        (3 * plain - 1, up_to((2, 3))),
+        (2 * padded - 1, up_to((2, 0))),
+        (2 * plain - 1, BTreeSet::new()),
+    ] {
+        let space = make(&c, (&menu, Limits { shared_bytes, ..H200 }), None, None).unwrap();
+        let mut found = BTreeSet::new();
+        for term in space.programs(space.root) {
+            let schedule = Schedule::from_term(&term, &c).unwrap();
+            let Schedule::Mma(plan) = &schedule else { panic!("{schedule:?}") };
+            let [a, b] = plan.operands.map(|o| usize::from(o.layout == TileLayout::Padded));
+            let bytes = schedule.shared_bytes(&c);
+            let rows = 128 * (256 + 16 * (a + b) as i64);
+            assert_eq!(bytes, i64::from(plan.stages) * rows);
+            assert!(bytes <= shared_bytes);
+            found.insert((plan.stages, a + 2 * b));
+        }
+        assert_eq!(found, expected, "{shared_bytes} bytes");
+    }
+}
+
 /// Every rule stands in RULES.md.
 #[test]
 fn the_document_lists_every_rule() {

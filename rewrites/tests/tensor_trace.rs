@@ -95,6 +95,9 @@ fn source([m, n, k]: [i64; 3], operand: &str, form: &str, epilogue: Option<&str>
 fn space(c: &Contraction, dice: &mut Dice) -> Space {
     let usual = TensorMenu::of(c, &CORES);
     let first = usual.copy_bytes.len();
+    // With each span the shorter ones: a longer one than a row is that of the row's length.
+    let kind = std::mem::discriminant(&dice.pick(&usual.layouts)[0]);
+    let of_kind = |layout: &TileLayout| std::mem::discriminant(layout) == kind;
     let menu = TensorMenu {
         tile_m: vec![[32, 96][dice.roll(2)], 64],
         tile_n: dice.pick(&[32, 64]),
@@ -105,7 +108,7 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
         slack: dice.pick(&[0, 1]),
         loops: dice.pick(&[false, true]),
         descending: dice.pick(&[false, true]),
-        layouts: [dice.pick(&usual.layouts), vec![TileLayout::Plain]].concat(),
+        layouts: usual.layouts.iter().copied().filter(of_kind).chain([TileLayout::Plain]).collect(),
         copy_bytes: vec![usual.copy_bytes[dice.roll(first)]],
         copy_orders: dice.pick(&[CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own]),
         copy_loops: dice.pick(&[false, true]),
@@ -276,7 +279,12 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let kinds = [plans, wgmma(&gemm, &mut dice), wmma(&gemm, &mut dice)];
         for kind in kinds.iter().filter(|k| !k.is_empty()) {
             for _ in 0..of_each {
-                let plan = kind[dice.roll(kind.len())].clone();
+                let mut plan = kind[dice.roll(kind.len())].clone();
+                if let Schedule::Mma(plan) = &mut plan {
+                    // Rare among all layouts.
+                    let sides = [vec![], vec![0], vec![1], vec![0, 1]];
+                    sides[dice.roll(4)].iter().for_each(|side| plan.operands[*side].layout = TileLayout::Padded);
+                }
                 let trace = tensor_trace(&plan, &c).unwrap_or_else(|e| panic!("{name}: {plan:?}: {e}"));
                 let (results, schedule) = replay_strict(&source, &trace.calls).unwrap();
                 if let Some((call, e)) =
@@ -447,6 +455,37 @@ fn annotations_that_nobody_knows_are_refused() {
     let said = tvmscript::print(schedule.program()).replace("satune.raster_rows", "satune.magic");
     let error = read_plan(&tvmscript::parse(&said).unwrap(), &source, &c).unwrap_err().to_string();
     assert!(error.contains("fused") && error.contains("`satune.magic` is not known"), "{error}");
+}
+
+/// Rows are apart as suits who reads them, and storage_align says so.
+#[test]
+fn padded_rows_are_those_of_storage_align() {
+    for (operand, op, layout, aligned) in [
+        ("bfloat16", Mma::Bf16, "NT", [[16, 8], [16, 8]]),
+        ("float16", Mma::F16, "TT", [[16, 8], [16, 8]]),
+        ("int8", Mma::S8, "NT", [[32, 16], [32, 16]]),
+        // Words stored across k: pairs of chunks of four rows.
+        ("float32", Mma::Tf32, "TT", [[16, 8], [8, 4]]),
+    ] {
+        let source = source([64, 64, 128], operand, layout, None);
+        let c = contraction(&source).unwrap();
+        let mut plan = TensorPlan::plain([32, 32, i64::from(2 * op.k())], [16, 16], op, 2);
+        plan.operands.iter_mut().for_each(|o| o.layout = TileLayout::Padded);
+        let mut calls = tensor_trace(&Schedule::Mma(plan.clone()), &c).unwrap().calls;
+        let said: Vec<Value> = calls.iter().filter(|c| c.op == "storage_align").map(|c| json!(c.args)).collect();
+        let [a, b] = aligned.map(|[factor, rest]| (json!(factor), json!(rest)));
+        assert_eq!(said, [json!(["$a_shared", 0, -2, a.0, a.1]), json!(["$b_shared", 0, -2, b.0, b.1])]);
+        let read = |calls: &[Call]| {
+            let (_, schedule) = replay_strict(&source, calls).unwrap();
+            read_plan(schedule.program(), &source, &c)
+        };
+        assert_eq!(read(&calls).unwrap(), Schedule::Mma(plan));
+        // Rows elsewhere are no plan's.
+        let call = calls.iter_mut().find(|c| c.op == "storage_align").unwrap();
+        call.args[3] = json!(64);
+        let error = read(&calls).unwrap_err().to_string();
+        assert!(error.contains("A_shared") && error.contains("no layout of chunks"), "{error}");
+    }
 }
 
 #[test]

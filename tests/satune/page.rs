@@ -6,12 +6,11 @@ use satune::report::{render, Baseline, Measured, Page};
 use satune_extract::Descriptor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
     let gpu = Descriptor::load(gpu).unwrap();
     let problem = operators::parse(operator).unwrap();
-    let request = Request { gpu: gpu.clone(), top: 6, diverse: true, limit: Duration::from_secs(120), compile: false };
+    let request = Request { gpu: gpu.clone(), top: 6, diverse: true, limit: crate::support::NO_LIMIT, compile: false };
     let report = explore::explore(&problem, &request, &Quiet).unwrap();
     (report, problem, gpu)
 }

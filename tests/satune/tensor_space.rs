@@ -2,7 +2,7 @@
 //! the best ones are right, and `explore` hands them out.
 use crate::compiles::compile;
 use crate::hopper::assert_only_multiplies;
-use crate::support::gemm;
+use crate::support::{gemm, NO_LIMIT};
 use rand::SeedableRng;
 use satune::compile::{hot_loop_mix, Job};
 use satune::explore::{check, explore, tensor_cores, Report, Request};
@@ -17,9 +17,6 @@ use satune_rewrites::space::rules::tensor::TensorMenu;
 use satune_rewrites::space::{read_plan, rules, saturate, Fuel, Limits, Menu};
 use satune_rewrites::Trace;
 use std::collections::HashSet;
-use std::time::Duration;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn gpu(name: &str) -> Descriptor {
     Descriptor::load(name).unwrap()
@@ -56,7 +53,11 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         slack: vec![0, 1],
         loops: if i == 1 { vec![false, true] } else { vec![false] },
         descending: vec![false],
-        layouts: if i == 0 { vec![TileLayout::Xor(8), TileLayout::Plain] } else { vec![TileLayout::Rotate(4)] },
+        layouts: match i {
+            0 => vec![TileLayout::Xor(8), TileLayout::Plain],
+            1 => vec![TileLayout::Rotate(4), TileLayout::Padded],
+            _ => vec![TileLayout::Rotate(4)],
+        },
         copy_bytes: if i == 2 { vec![16, 4] } else { vec![16] },
         copy_orders: if i == 2 { vec![CopyOrder::Rows, CopyOrder::Own] } else { vec![CopyOrder::Rows] },
         copy_loops: if i == 1 { vec![false, true] } else { vec![false] },
@@ -119,7 +120,7 @@ fn extraction_equals_brute_force_with_both_kinds() {
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         let mut times: Vec<f64> = plans.iter().filter_map(|p| predict(p, &c, &gpu).ok()).map(|c| c.ms).collect();
         times.sort_by(f64::total_cmp);
-        let found = best(&space, &gpu, Query { k: 7, diverse: false, limit: MINUTE });
+        let found = best(&space, &gpu, Query { k: 7, diverse: false, limit: NO_LIMIT });
         assert!(found.proved);
         assert_eq!(found.candidates.len(), times.len().min(7));
         for (got, want) in found.candidates.iter().zip(&times) {
@@ -180,7 +181,7 @@ fn extraction_equals_brute_force_where_much_costs_the_same() {
         println!("{name}: {} programs, {alike} are the best", times.len());
         assert!(alike > 8);
         for wanted in [8, alike + 5] {
-            let found = best(&space, &gpu, Query { k: wanted, diverse: false, limit: MINUTE });
+            let found = best(&space, &gpu, Query { k: wanted, diverse: false, limit: NO_LIMIT });
             assert!(found.proved);
             let got: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
             assert_eq!(got.len(), wanted);
@@ -285,7 +286,7 @@ pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Re
 }
 
 fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, diverse: bool) -> Report {
-    let request = Request { gpu: gpu(gpu_name), top, diverse, limit: MINUTE, compile: false };
+    let request = Request { gpu: gpu(gpu_name), top, diverse, limit: NO_LIMIT, compile: false };
     let report = explore(problem, &request, &satune::progress::Quiet).unwrap();
     assert!(report.bugs.is_empty(), "{:#?}", report.bugs);
     assert!(report.proved_optimal);
@@ -345,7 +346,7 @@ fn skewed_shapes_get_their_tiles() {
     let best_of = |[m, n, k]: [i64; 3], operand, sum, gpu_name: &str| {
         let c = gemm(None, m, n, k, operand, sum, "NT");
         let gpu = gpu(gpu_name);
-        let found = best(&tensor_only(&c, &gpu), &gpu, Query { k: 1, diverse: false, limit: MINUTE });
+        let found = best(&tensor_only(&c, &gpu), &gpu, Query { k: 1, diverse: false, limit: NO_LIMIT });
         assert!(found.proved);
         let plan = found.candidates[0].plan.clone();
         println!("{m} x {n} x {k} {operand:?} on {gpu_name}: {:?}", plan.describe());
@@ -417,7 +418,7 @@ fn k_is_split_under_an_epilogue() {
         let gpu = gpu(name);
         let c = operators::parse(operator).unwrap().contraction;
         let space = tensor_only(&c, &gpu);
-        let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: MINUTE });
+        let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: NO_LIMIT });
         assert!(found.proved);
         let plan = &found.candidates[0].plan;
         let partial = match plan {

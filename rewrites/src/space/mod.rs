@@ -8,6 +8,7 @@ mod engine;
 mod epilogue;
 mod gather;
 mod menu;
+mod nests;
 pub mod rules;
 pub mod stream;
 mod writer;

@@ -173,7 +173,8 @@ impl MmaWriter<'_> {
         }
     }
 
-    /// transform_layout of an operand's tile: where chunks of 16 bytes stand in its rows.
+    /// transform_layout or storage_align of an operand's tile: where chunks of 16 bytes stand in its rows, and how far these
+    /// are apart.
     fn layout(&mut self, side: Side) {
         let (plan, gemm) = (*self.operand(side), self.base.gemm);
         let k_rows = mma_conditions::rows_along_k(gemm, side);
@@ -182,6 +183,13 @@ impl MmaWriter<'_> {
         let chunk = 16 / i64::from(gemm.operand.bytes());
         let span = plan.layout.span(columns / chunk);
         let turn = Turn::of(self.plan.instruction, k_rows);
+        if let Some(align) = plan.layout.align(turn) {
+            if plan.layout.pitch(columns, gemm.operand, turn) > columns {
+                let [factor, rest] = align.map(|chunks| json!(chunks * chunk));
+                self.base.call("storage_align", [var(shared(side)), json!(0), json!(-2), factor, rest]);
+            }
+            return;
+        }
         let key = match turn {
             _ if span == 1 => return,
             Turn::Rows if span == 8 => "r".to_string(),
