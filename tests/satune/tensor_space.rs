@@ -453,7 +453,7 @@ fn explore_gives_tensor_cores_to_other_forms() {
     ] {
         let problem = operators::parse(operator).unwrap();
         let report = explored_problem(&problem, name, 1, false);
-        assert_eq!(matches!(report.candidates[0].plan, Schedule::Mma(_)), name == "a100");
+        assert!(report.candidates[0].plan.cores().is_none(), "{operator} on {name}");
         kernels_come_from_traces(&problem, &report);
     }
     let columns = by_columns(gemm(None, 256, 128, 256, DType::BF16, DType::F32, "NT"));
