@@ -267,10 +267,9 @@ impl<'p> Reader<'p> {
         };
         let lines = [first, second];
         let (m, n) = (self.binding(instruction, c, 4)?, self.binding(instruction, c, 3)?);
-        // There are two instructions along n at least.
         let columns = self.moves(lines[0], n)?;
-        if !columns && !self.moves(lines[1], n)? {
-            return wrong(name_of(lines[1]), "a warp has two or more instructions along n");
+        if !columns && extent(lines[1])? > 1 && !self.moves(lines[1], n)? {
+            return wrong(name_of(lines[1]), "neither loop over a warp's instructions runs along n");
         }
         let [along_m, along_n] = if columns { [lines[1], lines[0]] } else { lines };
         let warp = [16 * extent(along_m)?, 8 * extent(along_n)?];
@@ -477,13 +476,17 @@ impl<'p> Reader<'p> {
         })
     }
 
-    /// How far apart storage_align puts the rows that a copy writes, in chunks: a factor, and what is left. What it says of
+    /// How far apart storage_align puts the rows of each matrix that a copy writes, in chunks: a factor, and what is left. What it says of
     /// other dimensions, or in other numbers, is what no plan's program says.
     fn aligned(&self, fill: &BlockRealize, chunk: i64) -> Option<[i64; 2]> {
         let Some(Attr::List(all)) = fill.block.annotations.get(storage_align::KEY) else { return None };
         let [Attr::List(entry)] = &all[..] else { return None };
         match entry[..] {
-            [Attr::Int(0), Attr::Int(0), Attr::Int(factor), Attr::Int(rest)] => Some([factor / chunk, rest / chunk]),
+            [Attr::Int(0), Attr::Int(axis), Attr::Int(factor), Attr::Int(rest)]
+                if usize::try_from(axis) == Ok(self.batches()) =>
+            {
+                Some([factor / chunk, rest / chunk])
+            }
             _ => None,
         }
     }
