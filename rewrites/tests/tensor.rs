@@ -112,6 +112,8 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
         (gemm([256, 100, 512], DType::I8, DType::I32, "TN"), "TN", false),
         // Fewer rows than columns; results by columns; batches of products, of which the last two end within a tile.
         (gemm([64, 256, 256], half.0, half.1, "NT"), "NT", true),
+        // Swapped, it has one tile of fewer steps than there are blocks.
+        (gemm([32, 128, 128], half.0, half.1, "NT"), "NT", true),
         (by_columns(gemm([256, 128, 256], half.0, half.1, "NT")), "NT", true),
         (by_columns(gemm([256, 64, 256], half.0, half.1, "TN")), "TN", true),
         (batched(gemm([256, 128, 128], half.0, half.1, "NN")), "NN", false),
@@ -265,6 +267,50 @@ fn a_rule_without_its_side_condition_is_caught() {
         };
         println!("{removed:?}: {caught:?}");
         assert!(caught.is_some(), "nothing is missed without {removed:?}");
+    }
+}
+
+/// Rows are padded where the ring has room for both operands' rows so padded, and nowhere else.
+#[test]
+fn rows_are_padded_where_the_ring_has_room() {
+    use std::collections::BTreeSet;
+    let c = gemm([256, 256, 512], DType::F16, DType::F16, "NT");
+    let menu = TensorMenu {
+        wgmma: false,
+        tile_m: vec![128],
+        tile_n: vec![128],
+        tile_k: vec![64],
+        threads: vec![128],
+        slack: vec![0],
+        layouts: vec![TileLayout::Xor(8), TileLayout::Padded],
+        matrices: vec![4],
+        ..menu()
+    };
+    // A tile has 2 x 128 rows of 128 bytes, or of 144 where they are padded.
+    let (plain, padded) = (2 * 128 * 128, 2 * 128 * 144);
+    let ways = |stages| [(stages, 0), (stages, 1), (stages, 2), (stages, 3)];
+    let all: BTreeSet<(u32, usize)> = ways(2).into_iter().chain(ways(3)).collect();
+    let up_to = |most: (u32, usize)| all.iter().copied().filter(|way| *way <= most).collect();
+    for (shared_bytes, expected) in [
+        (3 * padded, all.clone()),
+        (3 * padded - 1, up_to((3, 0))),
+        (3 * plain - 1, up_to((2, 3))),
+        (2 * padded - 1, up_to((2, 0))),
+        (2 * plain - 1, BTreeSet::new()),
+    ] {
+        let space = make(&c, (&menu, Limits { shared_bytes, ..H200 }), None, None).unwrap();
+        let mut found = BTreeSet::new();
+        for term in space.programs(space.root) {
+            let schedule = Schedule::from_term(&term, &c).unwrap();
+            let Schedule::Mma(plan) = &schedule else { panic!("{schedule:?}") };
+            let [a, b] = plan.operands.map(|o| usize::from(o.layout == TileLayout::Padded));
+            let bytes = schedule.shared_bytes(&c);
+            let rows = 128 * (256 + 16 * (a + b) as i64);
+            assert_eq!(bytes, i64::from(plan.stages) * rows);
+            assert!(bytes <= shared_bytes);
+            found.insert((plan.stages, a + 2 * b));
+        }
+        assert_eq!(found, expected, "{shared_bytes} bytes");
     }
 }
 

@@ -3,7 +3,9 @@
 mod ask;
 
 use satune_ir::interp::{random_inputs, run, Array};
-use satune_ir::term::tensor::{CopyOrder, Gemm, Mma, Raster, TensorPlan, TileLayout, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{
+    mma_conditions, CopyOrder, Gemm, Mma, Raster, TensorPlan, TileLayout, TileStore, WgmmaPlan,
+};
 use satune_ir::term::*;
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
@@ -52,7 +54,7 @@ fn source([m, n, k]: [i64; 3], operand: &str, form: &str, epilogue: Option<&str>
     let cast = |x: String| if operand == sum { x } else { format!("T.Cast(\"{sum}\", {x})") };
     let [first, second] = if is("BA") { [("B", &b_at), ("A", &a_at)] } else { [("A", &a_at), ("B", &b_at)] };
     let product = [first, second].map(|(name, at)| cast(format!("{name}[{at}]"))).join(" * ");
-    let order = words.iter().skip(1).find(|w| w.contains("ij") || w.contains("ji"));
+    let order = words.iter().skip(1).find(|w| w.contains('i') && w.contains('j'));
     let order = order.copied().unwrap_or(if batch.is_some() { "bijk" } else { "ijk" });
     let listed = |one: &dyn Fn(char) -> String| order.chars().map(one).collect::<Vec<_>>().join(", ");
     let loops = listed(&|l| l.to_string());
@@ -92,6 +94,9 @@ fn source([m, n, k]: [i64; 3], operand: &str, form: &str, epilogue: Option<&str>
 fn space(c: &Contraction, dice: &mut Dice) -> Space {
     let usual = TensorMenu::of(c, &CORES);
     let first = usual.copy_bytes.len();
+    // With each span the shorter ones: a longer one than a row is that of the row's length.
+    let kind = std::mem::discriminant(&dice.pick(&usual.layouts)[0]);
+    let of_kind = |layout: &TileLayout| std::mem::discriminant(layout) == kind;
     let menu = TensorMenu {
         tile_m: vec![[32, 96][dice.roll(2)], 64],
         tile_n: dice.pick(&[32, 64]),
@@ -102,7 +107,7 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
         slack: dice.pick(&[0, 1]),
         loops: dice.pick(&[false, true]),
         descending: dice.pick(&[false, true]),
-        layouts: [dice.pick(&usual.layouts), vec![TileLayout::Plain]].concat(),
+        layouts: usual.layouts.iter().copied().filter(of_kind).chain([TileLayout::Plain]).collect(),
         copy_bytes: vec![usual.copy_bytes[dice.roll(first)]],
         copy_orders: dice.pick(&[CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own]),
         copy_loops: dice.pick(&[false, true]),
@@ -149,19 +154,27 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
             cluster: if yes() && yes() { [2, 1] } else { [1, 1] },
             split_k: if yes() && yes() { 2 } else { 1 },
             store: if yes() { TileStore::Tma } else { TileStore::Direct },
+            // Groups that do not divide the tiles, too.
             raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
             ..WgmmaPlan::plain([64 * together * if yes() { 1 } else { 2 }, n, k], consumers, if yes() { 3 } else { 4 })
         }
     };
-    let of = |extent: i64, tile: i64| (extent + tile - 1) / tile;
     let mut all: Vec<WgmmaPlan> = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok()).collect();
-    // Groups divide the tiles in every space; k of an epilogue is not split.
-    all.retain(|p| {
-        let gemm = gemm.oriented(p.swapped);
-        let count = if p.raster.columns { of(gemm.n, p.tile[1]) } else { of(gemm.m, p.tile[0]) };
-        count % p.raster.group == 0 && !(gemm.output != gemm.accumulator() && p.split_k > 1)
-    });
+    // k of an epilogue is not split.
+    all.retain(|p| gemm.output == gemm.accumulator() || p.split_k == 1);
     all.into_iter().map(Schedule::Wgmma).collect()
+}
+
+/// Whether no span is longer than a row: small menus lack the shorter one that says the same.
+fn spans_fit(plan: &TensorPlan, gemm: &Gemm) -> bool {
+    let gemm = &*gemm.oriented(plan.swapped);
+    let [m, n, k] = plan.tile;
+    [(Side::A, m), (Side::B, n)].into_iter().zip(&plan.operands).all(|((side, extent), operand)| {
+        let (_, columns) = mma_conditions::tile_rows(gemm, side, extent, k);
+        let chunks = columns * i64::from(gemm.operand.bytes()) / 16;
+        let (TileLayout::Xor(span) | TileLayout::Rotate(span)) = operand.layout else { return true };
+        i64::from(span) <= chunks
+    })
 }
 
 struct Sample {
@@ -190,15 +203,15 @@ fn problems() -> Vec<(String, Program)> {
         ("float16", "TN", [64, 64, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
         ("float8_e4m3fn", "NT", [64, 40, 128], None),
         // Batches, results by columns, operands swapped in the text, loops in other orders.
-        ("bfloat16", "NT x3", [64, 64, 64], None),
-        ("float16", "TN x2 bijk", [64, 64, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
-        ("int8", "NT x2 jbki", [60, 48, 64], None),
-        ("float16", "NN x3 columns", [60, 36, 48], Some("T.max(C[], T.float32(0))")),
-        ("float16", "NT columns", [64, 64, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
-        ("bfloat16", "TN columns jik", [72, 64, 128], None),
+        ("bfloat16", "NT x2", [32, 64, 64], None),
+        ("float16", "TN x2", [64, 32, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("int8", "NT x2 jbki", [60, 24, 64], None),
+        ("float16", "NN x3 columns", [30, 36, 48], Some("T.max(C[], T.float32(0))")),
+        ("float16", "NT columns", [64, 32, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("bfloat16", "TN columns jik", [40, 64, 64], None),
         ("float32", "NT columns BA", [64, 32, 32], None),
-        ("bfloat16", "NT BA kij", [32, 64, 128], None),
-        ("float16", "TT jik", [16, 160, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("bfloat16", "NT BA kij", [32, 64, 64], None),
+        ("float16", "TT jik", [16, 96, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
     ] {
         let name = format!("{operand} {form} {shape:?} {}", epilogue.unwrap_or_default());
         out.push((name, source(shape, operand, form, epilogue)));
@@ -214,13 +227,20 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let c = contraction(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
         let space = space(&c, &mut dice);
         let terms = space.programs(space.root);
-        let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
+        let plan = |t| Schedule::from_term(t, &c).unwrap_or_else(|e| panic!("{name}: {e}: {t}"));
+        let mut plans: Vec<Schedule> = terms.iter().map(plan).collect();
         // There are no primitives for an epilogue of parts of k.
         let is_whole = |parts| parts == 1 || c.epilogue.is_none();
-        plans.retain(|plan| matches!(plan, Schedule::Mma(plan) if is_whole(plan.split_k)));
-        for kind in [plans, wgmma(&Gemm::of(&c).unwrap(), &mut dice)].iter().filter(|k| !k.is_empty()) {
+        let gemm = Gemm::of(&c).unwrap();
+        plans.retain(|plan| matches!(plan, Schedule::Mma(p) if is_whole(p.split_k) && spans_fit(p, &gemm)));
+        for kind in [plans, wgmma(&gemm, &mut dice)].iter().filter(|k| !k.is_empty()) {
             for _ in 0..of_each {
-                let plan = kind[dice.roll(kind.len())].clone();
+                let mut plan = kind[dice.roll(kind.len())].clone();
+                if let Schedule::Mma(plan) = &mut plan {
+                    // Rare among all layouts.
+                    let sides = [vec![], vec![0], vec![1], vec![0, 1]];
+                    sides[dice.roll(4)].iter().for_each(|side| plan.operands[*side].layout = TileLayout::Padded);
+                }
                 let trace = tensor_trace(&plan, &c).unwrap_or_else(|e| panic!("{name}: {plan:?}: {e}"));
                 let (results, schedule) = replay_strict(&source, &trace.calls).unwrap();
                 if let Some((call, e)) =
@@ -258,9 +278,14 @@ fn plans_are_read_back_from_their_programs() {
 
 /// What is read from the program that a trace makes after a change to it.
 fn after(change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
-    let source = source([128, 128, 128], "bfloat16", "NT", None);
+    after_in("NT", false, change)
+}
+
+/// The same for a product of another form, and swapped operands.
+fn after_in(form: &str, swapped: bool, change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
+    let source = source([128, 128, 128], "bfloat16", form, None);
     let c = contraction(&source).unwrap();
-    let plan = TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3);
+    let plan = TensorPlan { swapped, ..TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3) };
     let mut calls = tensor_trace(&Schedule::Mma(plan), &c).unwrap().calls;
     change(&mut calls);
     let (results, schedule) = replay_strict(&source, &calls).unwrap();
@@ -315,10 +340,6 @@ fn what_is_replayed_is_what_is_read() {
         &["not those of any plan", "k_0 / ax0_ax1_fused_0", "extent: 2 against 1"],
     );
     refused(
-        &|calls| calls.push(Call::new("annotate", [json!("$k_tile"), json!("satune.magic"), json!(1)])),
-        &["loop `k_0`", "`satune.magic` is not known"],
-    );
-    refused(
         &|calls| calls.retain(|c| c.args.get(1) != Some(&json!("satune.raster_rows"))),
         &["fused", "`satune.raster_rows` or `satune.raster_columns`"],
     );
@@ -333,6 +354,82 @@ fn what_is_replayed_is_what_is_read() {
         &["block `C`", "is not tensorized with an instruction of mma.sync"],
     );
     refused(&|calls| calls.push(Call::new("unroll", [json!("$k_step")])), &["loop `k_1`", "are serial"]);
+}
+
+/// Batches, results by columns, swapped operands: there, too, the program is the plan.
+#[test]
+fn what_is_read_of_other_forms_is_what_is_replayed() {
+    for (form, swapped) in [("NT x2", false), ("NT columns", false), ("NT", true), ("TN x2 columns", true)] {
+        let plan = after_in(form, swapped, |_| {}).unwrap();
+        assert_eq!((plan.swapped, plan.tile, plan.stages), (swapped, [64, 64, 32], 3), "{form}");
+        let plan = after_in(form, swapped, |calls| {
+            call(calls, "split", "$l_n").kwargs["factors"] = json!([null, 4, 2, 8]);
+            for c in calls.iter_mut().filter(|c| c.op == "split" && c.args[0].to_string().contains("copy_fused")) {
+                c.kwargs["factors"] = json!([null, 8, 32, 8]);
+            }
+        });
+        assert_eq!(plan.unwrap().warp, [32, 16], "{form}");
+        let error = after_in(form, swapped, |calls| {
+            call(calls, "split", "$l_n").kwargs["factors"] = json!([null, 4, 2, 8]);
+        });
+        let error = error.unwrap_err();
+        assert!(error.contains("not those of any plan") && error.contains("extent: 2 against 1"), "{form}: {error}");
+    }
+    // The batch's loop is one of those over blocks.
+    let error = after_in("NT x2", false, |calls| {
+        let fuse = calls.iter_mut().find(|c| c.op == "fuse").unwrap();
+        assert_eq!(fuse.args.remove(0), json!("$l_batch0"));
+    });
+    assert!(error.as_ref().is_err_and(|e| e.contains("it has 7 loops; they are blocks")), "{error:?}");
+}
+
+/// What no kernel knows would be lost: a trace cannot say it, and a program that says it anyway is no plan's.
+#[test]
+fn annotations_that_nobody_knows_are_refused() {
+    let source = source([128, 128, 128], "bfloat16", "NT", None);
+    let c = contraction(&source).unwrap();
+    let plan = TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3);
+    let mut calls = tensor_trace(&Schedule::Mma(plan), &c).unwrap().calls;
+    calls.push(Call::new("annotate", [json!("$k_tile"), json!("satune.magic"), json!(1)]));
+    let (results, schedule) = replay_strict(&source, &calls).unwrap();
+    let error = results.last().unwrap().as_ref().unwrap_err();
+    assert!(error.detail.contains("satune.magic is not known") && error.remedy.contains("satune.slack"));
+    let picture = error.render(schedule.program());
+    assert!(picture.lines().any(|l| l.contains("k_0")), "{picture}");
+    let said = tvmscript::print(schedule.program()).replace("satune.raster_rows", "satune.magic");
+    let error = read_plan(&tvmscript::parse(&said).unwrap(), &source, &c).unwrap_err().to_string();
+    assert!(error.contains("fused") && error.contains("`satune.magic` is not known"), "{error}");
+}
+
+/// Rows are apart as suits who reads them, and storage_align says so.
+#[test]
+fn padded_rows_are_those_of_storage_align() {
+    for (operand, op, layout, aligned) in [
+        ("bfloat16", Mma::Bf16, "NT", [[16, 8], [16, 8]]),
+        ("float16", Mma::F16, "TT", [[16, 8], [16, 8]]),
+        ("int8", Mma::S8, "NT", [[32, 16], [32, 16]]),
+        // Words stored across k: pairs of chunks of four rows.
+        ("float32", Mma::Tf32, "TT", [[16, 8], [8, 4]]),
+    ] {
+        let source = source([64, 64, 128], operand, layout, None);
+        let c = contraction(&source).unwrap();
+        let mut plan = TensorPlan::plain([32, 32, i64::from(2 * op.k())], [16, 16], op, 2);
+        plan.operands.iter_mut().for_each(|o| o.layout = TileLayout::Padded);
+        let mut calls = tensor_trace(&Schedule::Mma(plan.clone()), &c).unwrap().calls;
+        let said: Vec<Value> = calls.iter().filter(|c| c.op == "storage_align").map(|c| json!(c.args)).collect();
+        let [a, b] = aligned.map(|[factor, rest]| (json!(factor), json!(rest)));
+        assert_eq!(said, [json!(["$a_shared", 0, -2, a.0, a.1]), json!(["$b_shared", 0, -2, b.0, b.1])]);
+        let read = |calls: &[Call]| {
+            let (_, schedule) = replay_strict(&source, calls).unwrap();
+            read_plan(schedule.program(), &source, &c)
+        };
+        assert_eq!(read(&calls).unwrap(), Schedule::Mma(plan));
+        // Rows elsewhere are no plan's.
+        let call = calls.iter_mut().find(|c| c.op == "storage_align").unwrap();
+        call.args[3] = json!(64);
+        let error = read(&calls).unwrap_err().to_string();
+        assert!(error.contains("A_shared") && error.contains("no layout of chunks"), "{error}");
+    }
 }
 
 #[test]

@@ -69,12 +69,28 @@ fn the_models_counts_are_the_simulators() {
         matrices: 1,
         ..plain
     };
+    let padded = OperandPlan { layout: TileLayout::Padded, ..OperandPlan::default() };
+    let narrow_padded = OperandPlan { bytes: 4, order: CopyOrder::Columns, ..padded };
     let half = |plan: TensorPlan| (plan, DType::F16, DType::F16, DType::F32);
     let mma = [
         half(base.clone()),
         half(TensorPlan { operands: [plain, OperandPlan::default()], ..base.clone() }),
         half(TensorPlan { operands: [OperandPlan::default(), plain], tile: [64, 64, 64], ..base.clone() }),
         half(TensorPlan { operands: [across, own], tile: [64, 64, 64], slack: 1, ..base.clone() }),
+        half(TensorPlan { operands: [padded, across], ..base.clone() }),
+        half(TensorPlan { operands: [narrow_padded, padded], tile: [64, 32, 64], warp: [32, 16], ..base.clone() }),
+        (
+            TensorPlan { operands: [padded; 2], instruction: Mma::Tf32, ..base.clone() },
+            DType::F32,
+            DType::F32,
+            DType::F32,
+        ),
+        (
+            TensorPlan { operands: [padded; 2], instruction: Mma::S8, tile: [64, 64, 64], ..base.clone() },
+            DType::I8,
+            DType::I32,
+            DType::I32,
+        ),
         half(TensorPlan { operands: [own, across], rolled: true, ..base.clone() }),
         half(TensorPlan { tile: [128, 64, 32], warp: [32, 32], split_k: 2, stages: 4, ..base.clone() }),
         (TensorPlan { instruction: Mma::Tf32, ..base.clone() }, DType::F32, DType::F32, DType::F32),
@@ -131,6 +147,29 @@ fn assert_wgmma_counts(w: &satune_extract::work::Work, tiles: f64, simulated: &s
     let more = [(w.shared_store_wavefronts_ideal, simulated.shared_store_wavefronts_ideal)];
     assert_same(w, tiles, simulated, &more, "wgmma");
     assert!(simulated.shared_load_wavefronts > 0 && simulated.shared_store_wavefronts > 0);
+}
+
+/// C's tile by way of shared memory: swizzled, or padded, of which rows that are no wavefronts are read.
+#[test]
+fn the_models_counts_are_the_simulators_where_shared_memory_holds_c() {
+    for (tile, stmatrix, swapped) in [
+        ([64, 64, 64], true, false),
+        ([64, 48, 64], false, false),
+        ([64, 96, 64], true, false),
+        ([48, 64, 64], false, true),
+    ] {
+        let (extents, warp) = ([2 * tile[0], 2 * tile[1], 512], [16, tile[1]]);
+        let mut g = Gemm::plain("gemm", extents, DType::F16, DType::F16, "NT");
+        if swapped {
+            (g.m, g.n) = (g.n, g.m);
+        }
+        let store = Store::Shared { stmatrix };
+        let plan = TensorPlan { swapped, store, ..TensorPlan::plain(tile, warp, Mma::F16, 3) };
+        let total = crate::tensor::check(&g, &satune::lower::tensor::lower_mma(&g, &plan).unwrap()).total;
+        let w = tensor::block(&tensor::Kernel::Mma(&plan), &g).total();
+        let more = [(w.barriers, total.barriers), (w.shared_loads, total.shared_loads)];
+        assert_same(&w, plan.blocks(&g) as f64, &total, &more, &format!("{plan:#?}"));
+    }
 }
 
 #[test]

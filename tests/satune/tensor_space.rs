@@ -15,6 +15,7 @@ use satune_ir::term::*;
 use satune_ir::{tvmscript, DType};
 use satune_rewrites::space::rules::tensor::TensorMenu;
 use satune_rewrites::space::{read_plan, rules, saturate, Fuel, Limits, Menu};
+use satune_rewrites::Trace;
 use std::collections::HashSet;
 
 fn gpu(name: &str) -> Descriptor {
@@ -52,7 +53,11 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
         slack: vec![0, 1],
         loops: if i == 1 { vec![false, true] } else { vec![false] },
         descending: vec![false],
-        layouts: if i == 0 { vec![TileLayout::Xor(8), TileLayout::Plain] } else { vec![TileLayout::Rotate(4)] },
+        layouts: match i {
+            0 => vec![TileLayout::Xor(8), TileLayout::Plain],
+            1 => vec![TileLayout::Rotate(4), TileLayout::Padded],
+            _ => vec![TileLayout::Rotate(4)],
+        },
         copy_bytes: if i == 2 { vec![16, 4] } else { vec![16] },
         copy_orders: if i == 2 { vec![CopyOrder::Rows, CopyOrder::Own] } else { vec![CopyOrder::Rows] },
         copy_loops: if i == 1 { vec![false, true] } else { vec![false] },
@@ -448,10 +453,16 @@ fn explore_gives_tensor_cores_to_products_with_epilogues() {
 /// Batches, few rows, and results by columns get tensor cores too.
 #[test]
 fn explore_gives_tensor_cores_to_other_forms() {
-    let many = explored("bmm:4,256,256,128,bf16,TN", "h200", 1, false);
-    assert!(many.candidates[0].plan.cores().is_none());
-    let many = explored("bmm:4,128,128,64,f16,NN", "a100", 1, false);
-    assert!(matches!(many.candidates[0].plan, Schedule::Mma(_)));
+    for (operator, name) in [
+        ("bmm:4,256,256,128,bf16,TN", "h200"),
+        ("bmm:4,128,128,64,f16,NN", "a100"),
+        ("gemm:16,1024,512,bf16,NT,out=bf16,bias", "h200"),
+    ] {
+        let problem = operators::parse(operator).unwrap();
+        let report = explored_problem(&problem, name, 1, false);
+        assert_eq!(matches!(report.candidates[0].plan, Schedule::Mma(_)), name == "a100");
+        kernels_come_from_traces(&problem, &report);
+    }
     let columns = by_columns(gemm(None, 256, 128, 256, DType::BF16, DType::F32, "NT"));
     let script = operators::script(&columns);
     let program = satune_ir::tvmscript::parse(&script).unwrap();
@@ -460,6 +471,25 @@ fn explore_gives_tensor_cores_to_other_forms() {
     let problem = operators::Problem { name: "columns".into(), script, program, contraction, tf32: false };
     let report = explored_problem(&problem, "h200", 1, false);
     assert!(report.candidates[0].plan.cores().is_none());
+    kernels_come_from_traces(&problem, &report);
+}
+
+/// The trace files that `explore` writes hold primitives, whose replay alone gives the candidates' kernels.
+fn kernels_come_from_traces(problem: &operators::Problem, report: &Report) {
+    let folder = tempfile::tempdir().unwrap();
+    satune::explore::write(report, folder.path()).unwrap();
+    for c in &report.candidates {
+        let text = std::fs::read_to_string(folder.path().join(&c.trace)).unwrap();
+        assert!(!text.contains("\"generator\""), "{:?}", c.schedule);
+        let trace = Trace::read(&text).unwrap();
+        let made = scheduled::of_trace(&problem.program, trace, &LowerOptions::default()).unwrap();
+        let generated = scheduled::generate(&problem.program, &c.plan, &problem.contraction).unwrap();
+        assert_eq!(made.module.kernels, generated.kernels, "{:?}", c.schedule);
+        // TVM's text and the scheduled program are those of the trace, too.
+        let [tvm, program] = [&c.tvm, &c.scheduled].map(|f| std::fs::read_to_string(folder.path().join(f)).unwrap());
+        assert_eq!(Trace::read(&tvm).unwrap().to_python("schedule"), tvm);
+        assert_eq!(program, tvmscript::print(&made.program));
+    }
 }
 
 /// Of whole spaces, on problems of a real size: what is lowered is what the trace says.
@@ -467,13 +497,16 @@ fn explore_gives_tensor_cores_to_other_forms() {
 fn traces_of_random_schedules_are_read_back() {
     let h200 = gpu("h200");
     let mut rng = rand::rngs::StdRng::seed_from_u64(29);
-    let (mut kinds, mut without) = ([0; 2], 0);
-    for (shape, operand, sum, layout) in [
-        ([1024, 2048, 1024], DType::BF16, DType::F32, "TN"),
-        ([1025, 1023, 1021], DType::F16, DType::F32, "NN"),
-        ([256, 256, 4096], DType::I8, DType::I32, "NT"),
+    let (mut kinds, mut swapped) = ([0; 2], 0);
+    let of = |batch, [m, n, k]: [i64; 3], operand, sum, layout| gemm(batch, m, n, k, operand, sum, layout);
+    for c in [
+        of(None, [1024, 2048, 1024], DType::BF16, DType::F32, "TN"),
+        of(None, [1025, 1023, 1021], DType::F16, DType::F32, "NN"),
+        of(None, [256, 256, 4096], DType::I8, DType::I32, "NT"),
+        of(Some(12), [512, 512, 64], DType::BF16, DType::F32, "NN"),
+        by_columns(of(Some(3), [200, 256, 1024], DType::F16, DType::F32, "NT")),
+        of(None, [16, 1024, 1024], DType::BF16, DType::F32, "NT"),
     ] {
-        let c = gemm(None, shape[0], shape[1], shape[2], operand, sum, layout);
         let source = tvmscript::parse(&operators::script(&c)).unwrap();
         let both = tensor_only(&c, &h200);
         let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
@@ -483,12 +516,9 @@ fn traces_of_random_schedules_are_read_back() {
             for _ in 0..times {
                 let plan = Schedule::from_term(&counts.sample(space, &mut rng).unwrap(), &c).unwrap();
                 let made = scheduled::of_schedule(&source, &plan, &c, &LowerOptions::default())
-                    .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
-                if made.trace.calls.is_empty() {
-                    // Swapped operands.
-                    without += 1;
-                    continue;
-                }
+                    .unwrap_or_else(|e| panic!("{e}\n{c:?}\n{}", plan.describe().join("\n")));
+                assert!(!made.trace.calls.is_empty(), "{:?}", plan.describe());
+                swapped += usize::from(is_swapped(&plan));
                 kinds[usize::from(matches!(plan, Schedule::Wgmma(_)))] += 1;
                 assert_eq!(read_plan(&made.program, &source, &c).unwrap(), plan);
                 assert_eq!(made.module.kernels, scheduled::generate(&source, &plan, &c).unwrap().kernels);
@@ -498,6 +528,6 @@ fn traces_of_random_schedules_are_read_back() {
             }
         }
     }
-    println!("{kinds:?} on mma.sync, wgmma; {without} have no trace");
-    assert!(kinds.iter().all(|n| *n >= 3));
+    println!("{kinds:?} on mma.sync, wgmma; {swapped} with swapped operands");
+    assert!(kinds.iter().all(|n| *n >= 3) && swapped >= 3);
 }

@@ -1,8 +1,8 @@
 //! What is chosen independently of each other below a tile that is dealt out to warps: the ways of A and of B, and the loop.
 //!
-//! Each way adds to the same few quantities ([`Share`]), in all of which the time grows, but for registers, which only
-//! decide how many blocks are resident. So a way is no part of the k best where k others with as many registers add no
-//! more of anything; what is left of A, of B and of the loops is tried together.
+//! Each way adds to the same few quantities ([`Share`]), in all of which the time grows, but for registers and bytes of
+//! shared memory, which only decide how many blocks are resident. So a way is no part of the k best where k others with as
+//! many of both add no more of anything; what is left of A, of B and of the loops is tried together.
 use super::time::Share;
 use super::work::Operand;
 use crate::path::Path;
@@ -19,7 +19,7 @@ pub(super) struct Way<'s> {
     pub path: Arc<Path<'s>>,
 }
 
-/// Ways that take as many registers.
+/// Ways that take as many registers, and as much shared memory.
 pub(super) struct Ways<'s> {
     /// Those that add the least first.
     pub ways: Vec<Way<'s>>,
@@ -30,10 +30,10 @@ pub(super) struct Ways<'s> {
 /// Counts of the copies of a class, which several warps' tiles share.
 pub(super) type Copies<'s> = BTreeMap<Id, Arc<Vec<(&'s Term, Work)>>>;
 
-/// The ways of a class that can be among the k best, by their registers.
+/// The ways of a class that can be among the k best, by what they take of a multiprocessor.
 pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known: &mut Copies<'s>) -> Vec<Ways<'s>> {
     let state = space.state(class);
-    let (Stage::Tensor(TensorStage::Operand(op, side)), Team::Cta(threads)) = (state.stage, state.team) else {
+    let (Stage::Tensor(TensorStage::Operand { op, side, .. }), Team::Cta(threads)) = (state.stage, state.team) else {
         return Vec::new();
     };
     let tile = state.tile;
@@ -66,7 +66,8 @@ pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known
     all.sort_by(|(_, _, p, s), (_, _, q, t)| weight(s).total_cmp(&weight(t)).then_with(|| unusual(p).cmp(&unusual(q))));
     let mut groups: Vec<Ways<'s>> = Vec::new();
     for (node, parts, _, share) in all {
-        let same = groups.iter().position(|g| g.least.registers == share.registers);
+        let taken = |s: &Share| (s.registers, s.padding);
+        let same = groups.iter().position(|g| taken(&g.least) == taken(&share));
         let at = same.unwrap_or_else(|| {
             groups.push(Ways { ways: Vec::new(), least: share });
             groups.len() - 1

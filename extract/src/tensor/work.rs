@@ -67,14 +67,15 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
             let written = pieces * if gemm.c_transposed && !stmatrix { 8.0 } else { 4.0 };
             let rows = tiles(m * n / 8, threads) as f64 * warps as f64;
             let moved = (m * n * 2) as f64;
+            let (read, ideal) = staged_rows(gemm, [m, n]);
             Work {
                 matrix_moves: if stmatrix { pieces } else { 0.0 },
                 shared_stores: if stmatrix { 0.0 } else { written },
                 shared_store_wavefronts: written,
                 shared_store_wavefronts_ideal: written,
                 shared_loads: rows,
-                shared_load_wavefronts: moved / 128.0,
-                shared_load_wavefronts_ideal: moved / 128.0,
+                shared_load_wavefronts: read,
+                shared_load_wavefronts_ideal: ideal,
                 global_stores: rows,
                 global_store_sectors: moved / 32.0,
                 l2_sectors: moved / 32.0,
@@ -155,13 +156,18 @@ impl Operand {
         mma_conditions::tile_rows(gemm, self.side, self.extent, self.k)
     }
 
+    fn turn(&self, gemm: &Gemm) -> Turn {
+        Turn::of(self.op, mma_conditions::rows_along_k(gemm, self.side))
+    }
+
     /// Where a chunk stands in the tile, in elements.
     fn chunk(&self, gemm: &Gemm, layout: TileLayout, row: i64, chunk: i64) -> i64 {
         let elements = 16 / i64::from(gemm.operand.bytes());
         let (_, columns) = self.rows(gemm);
         let chunks = columns / elements;
-        let turn = Turn::of(self.op, mma_conditions::rows_along_k(gemm, self.side)).of_row(row, layout.span(chunks));
-        row * layout.pitch(columns, gemm.operand) + layout.place(chunks, turn, chunk) * elements
+        let turn = self.turn(gemm);
+        let place = layout.place(chunks, turn.of_row(row, layout.span(chunks)), chunk);
+        row * layout.pitch(columns, gemm.operand, turn) + place * elements
     }
 
     /// Blocks of rows (columns) of instructions, of all warps and steps along k.
@@ -182,6 +188,13 @@ impl Operand {
                 issued: loads.matrix_moves * super::time::WMMA_LOADS + 2.0 * moved / (32.0 * widest as f64),
                 shared: loads.shared_load_wavefronts + moved / 128.0,
                 l2_bytes: moved,
+                padding: mma_conditions::padding_of(
+                    gemm,
+                    self.side,
+                    self.op,
+                    [self.extent, self.k],
+                    mma_conditions::least_layout(self.op),
+                ),
                 ..super::time::Share::default()
             };
         }
@@ -200,7 +213,7 @@ impl Operand {
         let across = mma_conditions::rows_along_k(gemm, self.side);
         let (lines, line) = if across { (k, own) } else { (own, k) };
         let (_, columns) = self.rows(gemm);
-        let pitch = TileLayout::Padded.pitch(columns, gemm.operand) as u64 * bytes;
+        let pitch = TileLayout::Padded.pitch(columns, gemm.operand, self.turn(gemm)) as u64 * bytes;
         let (taken, least) = matrix_wavefronts(0, [lines, line * bytes], pitch, 16);
         Work {
             matrix_moves: self.blocks(),
@@ -217,14 +230,10 @@ impl Operand {
         }
         let mut work = Work::default();
         let blocks = self.blocks();
-        let turn = Turn::of(self.op, mma_conditions::rows_along_k(gemm, self.side));
+        let turn = self.turn(gemm);
         let bytes = i64::from(gemm.operand.bytes());
-        let (per_chunk, (_, columns)) = (16 / bytes, self.rows(gemm));
-        // The first of all: the others differ in whole periods of the layout.
-        let address = |row: i64, chunk: i64, within: i64| {
-            let span = plan.layout.span(columns / per_chunk);
-            (self.chunk(gemm, plan.layout, row, chunk % span.max(1)) + within) * bytes
-        };
+        // The first of all: the others differ in whole periods of the layout, or lie as far from each other.
+        let address = |row, chunk, within: i64| (self.chunk(gemm, plan.layout, row, chunk) + within) * bytes;
         if turn == Turn::Quads {
             // Four words of a fragment one by one: four lanes' rows, eight columns.
             let lanes: Vec<(u32, u64)> = (0..32_u32)
@@ -313,6 +322,30 @@ impl Operand {
         work.l1_bytes = moved;
         work
     }
+}
+
+/// Wavefronts of the loads of C's tile from shared memory, 16 bytes per lane, chunk after chunk of its rows: (taken, least).
+fn staged_rows(gemm: &Gemm, [m, n]: [i64; 2]) -> (f64, f64) {
+    let (row, warps) = (if gemm.c_transposed { m } else { n }, m * n / 8 / 32);
+    let layout = mma_conditions::staged_layout(row);
+    if layout != TileLayout::Padded {
+        // Swizzled rows are whole wavefronts.
+        return ((4 * warps) as f64, (4 * warps) as f64);
+    }
+    let (chunks, pitch) = (row / 8, layout.pitch(row, gemm.output, Turn::Rows) * 2);
+    let of_warp = |warp: i64| {
+        let lanes: Vec<(u32, u64)> = (0..32_u32)
+            .map(|lane| (lane, warp * 32 + i64::from(lane)))
+            .map(|(lane, number)| (lane, (number / chunks * pitch + number % chunks * 16) as u64))
+            .collect();
+        wavefronts(&lanes, 16)
+    };
+    // Accesses differ in where in a row they begin, and that repeats with the number of its chunks.
+    let period = chunks.min(warps).max(1);
+    let sums = (0..period).map(|warp| (of_warp(warp), (warps - warp + period - 1) / period));
+    sums.fold((0.0, 0.0), |(taken, least), ((one, ideal), times)| {
+        (taken + f64::from(one) * times as f64, least + f64::from(ideal) * times as f64)
+    })
 }
 
 /// Fragments of `wmma` are stored in rows.

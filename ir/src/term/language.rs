@@ -156,6 +156,8 @@ pub enum Term {
         side: Side,
         /// Where chunks of its tile stand.
         layout: tensor::TileLayout,
+        /// The ring has room for tiles whose rows are padded.
+        room: bool,
         /// Copies, when, loads.
         children: [Id; 3],
     },
@@ -243,9 +245,9 @@ pub fn state_of(node: &Term, child: impl Fn(Id) -> Option<State>) -> Result<Stat
             let [a, b, warp] = three(children, &child).ok_or_else(ill)?;
             tensor::dealt_state(node, [&a, &b, &warp]).ok_or_else(ill)
         }
-        Term::Operand { side, layout, children } => {
+        Term::Operand { side, layout, room, children } => {
             let [copy, issue, load] = three(children, &child).ok_or_else(ill)?;
-            tensor::operand_state(*side, *layout, [&copy, &issue, &load]).ok_or_else(ill)
+            tensor::operand_state((*side, *room), *layout, [&copy, &issue, &load]).ok_or_else(ill)
         }
         Term::Matrix { matrix, state } => tensor::leaf_state(matrix, state).ok_or_else(ill),
         Term::Nest(state) | Term::CopyElement(state) | Term::Multiply(state) | Term::AddParts(state) => Ok(**state),

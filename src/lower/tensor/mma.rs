@@ -93,7 +93,8 @@ impl<'p> Mainloop<'p> {
         };
         let warp_m = b.bind(&mut head, "m_warp", mul(row, plan.warp[0]));
         let warp_n = b.bind(&mut head, "n_warp", mul(column, plan.warp[1]));
-        let bytes = mma_conditions::ring_bytes(gemm, op, plan.tile, plan.stages);
+        let padding = mma_conditions::padding(gemm, op, plan.tile, plan.operands.map(|o| o.layout));
+        let bytes = mma_conditions::ring_bytes(gemm, plan.tile, plan.stages, padding);
         let elements = bytes / i64::from(gemm.operand.bytes());
         let ring = b.array("tiles", gemm.operand, elements, Space::Shared, 128);
         let tile = |k_rows: bool, offset: i64, extent: i64, layout: TileLayout| {

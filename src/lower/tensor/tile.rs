@@ -42,7 +42,7 @@ impl Tile {
 
     /// Elements from one row to the next.
     pub fn pitch(&self) -> i64 {
-        self.layout.pitch(self.columns, self.dtype)
+        self.layout.pitch(self.columns, self.dtype, self.turn)
     }
 
     pub fn chunks(&self) -> i64 {

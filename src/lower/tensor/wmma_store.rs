@@ -47,8 +47,8 @@ impl Mainloop<'_> {
         let staged =
             self.builder.array("staged", gemm.accumulator(), self.threads / 32 * rows * pitch, Space::Shared, 128);
         let bytes = mma_conditions::staged_bytes(op, self.threads, warp[1]);
-        let ring = self.plan.shared_bytes(gemm);
-        debug_assert!(bytes <= ring);
+        let ring = self.stage * i64::from(self.plan.stages) * i64::from(gemm.operand.bytes());
+        let ring = ring.max(bytes);
         // In the ring's bytes.
         self.builder.arrays[staged.0 as usize].shared_offset = 0;
         self.builder.shared_bytes = ring as u32;

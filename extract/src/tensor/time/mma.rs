@@ -100,7 +100,7 @@ pub(in crate::tensor) fn with_share(
         split_k: plan.split_k,
         threads,
         registers,
-        shared_bytes: plan.shared_bytes(gemm),
+        shared_bytes: plan.shared_with(gemm, share.padding),
         parts,
         step,
         arrives: norm(&[chain.max(step), waits], gpu.overlap_exponent),

@@ -22,6 +22,8 @@ pub(in crate::tensor) struct Share {
     pub late: f64,
     /// Registers of its copies.
     pub registers: i64,
+    /// Bytes of shared memory by which padded rows make its tile larger.
+    pub padding: i64,
 }
 
 impl Share {
@@ -40,20 +42,15 @@ impl Share {
         // A loop computes each address, and itself.
         let loops = if plan.rolled { ROLLED_COPY * (copies.async_copies + copies.global_loads) } else { 0.0 };
         let steps = (place.k / i64::from(place.op.k())).max(1) as f64;
+        let tile = [place.extent, place.k];
         // Shared memory has nothing to do meanwhile where one set of fragments is waited for.
         Share {
             issued: moves + permuted + loads.shared_loads + started + loops,
             shared: loads.shared_load_wavefronts + copies.shared_store_wavefronts,
             l2_bytes: copies.l2_sectors * 32.0,
             late: f64::from(plan.step) / steps / 2.0,
-            registers: mma_conditions::copy_registers(
-                gemm,
-                place.side,
-                place.op,
-                [place.extent, place.k],
-                place.threads,
-                plan,
-            ),
+            registers: mma_conditions::copy_registers(gemm, place.side, place.op, tile, place.threads, plan),
+            padding: mma_conditions::padding_of(gemm, place.side, place.op, tile, plan.layout),
         }
     }
 
@@ -65,10 +62,11 @@ impl Share {
             l2_bytes: self.l2_bytes + other.l2_bytes,
             late: self.late + other.late,
             registers: self.registers + other.registers,
+            padding: self.padding + other.padding,
         }
     }
 
-    /// Whether this adds no more than another of anything; of registers it says nothing.
+    /// Whether this adds no more than another of anything; of registers and shared memory it says nothing.
     pub fn adds_no_more(&self, other: &Share) -> bool {
         self.issued <= other.issued
             && self.shared <= other.shared
@@ -84,6 +82,7 @@ impl Share {
             l2_bytes: self.l2_bytes.min(other.l2_bytes),
             late: self.late.min(other.late),
             registers: self.registers.min(other.registers),
+            padding: self.padding.min(other.padding),
         }
     }
 }

@@ -59,6 +59,17 @@ pub enum TensorError {
         /// Limit.
         most: i64,
     },
+    /// No room for padded rows.
+    #[error(
+        "rows of tiles are padded where the ring has room for both operands' rows so padded: {bytes} bytes of shared \
+         memory per block; at most {most}"
+    )]
+    Padding {
+        /// With both padded.
+        bytes: i64,
+        /// Limit.
+        most: i64,
+    },
     /// The way through shared memory is not open.
     #[error("C cannot be stored by way of shared memory: {0}")]
     Store(&'static str),

@@ -1,5 +1,5 @@
 //! Schedules of warps that multiply by `mma.sync` or `wmma`, and when they fit.
-use super::{multiple, operand, tiles, wmma, Gemm, Mma, OperandPlan, TensorError, TileLayout, Wmma, MOST_SHARED};
+use super::{multiple, operand, tiles, wmma, Gemm, Mma, OperandPlan, TensorError, TileLayout, Turn, Wmma, MOST_SHARED};
 use crate::term::Side;
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +88,7 @@ pub enum Store {
 impl TensorPlan {
     /// A plan without any refinement: swizzled tiles, blocks in rows, sums stored from the fragments.
     pub fn plain(tile: [i64; 3], warp: [i64; 2], instruction: Mma, stages: u32) -> TensorPlan {
-        let layout = if instruction.wmma().is_some() { TileLayout::Padded } else { OperandPlan::USUAL.layout };
+        let layout = if instruction.wmma().is_some() { least_layout(instruction) } else { OperandPlan::USUAL.layout };
         TensorPlan {
             swapped: false,
             tile,
@@ -121,7 +121,7 @@ impl TensorPlan {
         multiple("split_k", self.split_k, 1)?;
         threads(self.threads())?;
         rows(gemm, self.tile, self.operands)?;
-        ring(gemm, self.instruction, self.tile, self.stages)?;
+        ring(gemm, self.instruction, self.tile, self.stages, self.padding(gemm))?;
         for (side, plan) in [Side::A, Side::B].into_iter().zip(&self.operands) {
             operand::way(gemm, side, self.instruction, self.tile[2], plan)?;
         }
@@ -131,6 +131,11 @@ impl TensorPlan {
         store(gemm, self.instruction, self.store, self.split_k > 1, self.tile, self.stages)
     }
 
+    /// Bytes by which padded rows make both tiles larger; of the product as the plan has it.
+    fn padding(&self, gemm: &Gemm) -> i64 {
+        padding(gemm, self.instruction, self.tile, self.operands.map(|o| o.layout))
+    }
+
     /// Threads per block.
     pub fn threads(&self) -> i64 {
         self.tile[0] / self.warp[0].max(1) * (self.tile[1] / self.warp[1].max(1)) * 32
@@ -138,11 +143,16 @@ impl TensorPlan {
 
     /// Shared memory per block, bytes.
     pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
+        self.shared_with(gemm, self.padding(&gemm.oriented(self.swapped)))
+    }
+
+    /// The same where padded rows make both tiles larger by so many bytes, whatever the plan's layouts are.
+    pub fn shared_with(&self, gemm: &Gemm, padding: i64) -> i64 {
         let staged = match (self.instruction.wmma(), self.store) {
             (Some(op), Store::Shared { .. }) => staged_bytes(op, self.threads(), self.warp[1]),
             _ => 0,
         };
-        ring_bytes(gemm, self.instruction, self.tile, self.stages).max(staged)
+        ring_bytes(gemm, self.tile, self.stages, padding).max(staged)
     }
 
     /// Blocks, all products and parts of k together.
@@ -301,15 +311,25 @@ pub fn k_loop(
 }
 
 /// The ring has a length that there is, and fits the largest shared memory. One tile waits in registers on `wmma`, so that no
-/// more than two are ever in the ring.
-pub fn ring(gemm: &Gemm, op: Mma, tile: [i64; 3], stages: u32) -> Result<(), TensorError> {
+/// more than two are ever in the ring. `padding`: see [`padding`].
+pub fn ring(gemm: &Gemm, op: Mma, tile: [i64; 3], stages: u32, padding: i64) -> Result<(), TensorError> {
     if !(2..=16).contains(&stages) {
         return Err(TensorError::Stages(stages));
     }
     if op.wmma().is_some() && stages != 2 {
         return Err(TensorError::Loop("a ring that is filled through registers has two tiles"));
     }
-    shared_fits(ring_bytes(gemm, op, tile, stages), MOST_SHARED)
+    shared_fits(ring_bytes(gemm, tile, stages, padding), MOST_SHARED)
+}
+
+/// Rows of tiles are padded where the ring has room for both operands' rows so padded, of at most so many bytes of shared
+/// memory: then whether A's are does not depend on B's.
+pub fn room(gemm: &Gemm, op: Mma, tile: [i64; 3], stages: u32, most: i64) -> Result<(), TensorError> {
+    let most = most.min(MOST_SHARED);
+    match ring_bytes(gemm, tile, stages, padding(gemm, op, tile, [TileLayout::Padded; 2])) {
+        bytes if bytes > most => Err(TensorError::Padding { bytes, most }),
+        _ => Ok(()),
+    }
 }
 
 /// A block's shared memory is there.
@@ -333,13 +353,35 @@ pub fn whole_parts(gemm: &Gemm, part: i64, tile_k: i64) -> Result<(), TensorErro
     Ok(())
 }
 
-/// Bytes of a ring of so many tiles.
-pub fn ring_bytes(gemm: &Gemm, op: Mma, [m, n, k]: [i64; 3], stages: u32) -> i64 {
-    let elements = |side, extent| {
-        let (rows, columns) = operand::tile_rows(gemm, side, extent, k);
-        rows * if op.wmma().is_some() { TileLayout::Padded.pitch(columns, gemm.operand) } else { columns }
-    };
-    i64::from(stages) * (elements(Side::A, m) + elements(Side::B, n)) * i64::from(gemm.operand.bytes())
+/// Bytes of a ring of so many tiles of both operands, which padded rows make larger by `padding`.
+pub fn ring_bytes(gemm: &Gemm, [m, n, k]: [i64; 3], stages: u32, padding: i64) -> i64 {
+    let plain = m.saturating_add(n).saturating_mul(k).saturating_mul(gemm.operand.bytes().into());
+    plain.saturating_add(padding).saturating_mul(stages.into())
+}
+
+/// Bytes by which padded rows make both operands' tiles larger.
+pub fn padding(gemm: &Gemm, op: Mma, [m, n, k]: [i64; 3], [a, b]: [TileLayout; 2]) -> i64 {
+    let of = |side, extent, layout| operand::padding(gemm, side, op, [extent, k], layout);
+    of(Side::A, m, a).saturating_add(of(Side::B, n, b))
+}
+
+/// The layout that takes the least shared memory: `wmma` loads fragments from padded rows only.
+pub fn least_layout(op: Mma) -> TileLayout {
+    if op.wmma().is_some() {
+        TileLayout::Padded
+    } else {
+        TileLayout::Plain
+    }
+}
+
+/// How a tile of C with rows of so many elements of 16 bits lies in shared memory on its way to memory: swizzled, or
+/// padded where rows have no number of chunks that a swizzle takes.
+pub fn staged_layout(row: i64) -> TileLayout {
+    if matches!(row / 8, 1 | 2 | 4) || row % 64 == 0 {
+        TileLayout::Xor(8)
+    } else {
+        TileLayout::Padded
+    }
 }
 
 /// Bytes that a block's warps stage C with, on `wmma`.
@@ -373,7 +415,8 @@ pub fn store(
         return op.wmma().map_or(Ok(()), |_| wmma::store_direct(gemm, is_split, [m, n]));
     };
     // Rows of the tile are those of memory.
-    let row = if gemm.c_transposed { m } else { n };
+    let (rows, row) = if gemm.c_transposed { (n, m) } else { (m, n) };
+    let pitch = staged_layout(row).pitch(row, gemm.output, Turn::Rows);
     let reason = if is_split {
         "split-K stores its sums at once"
     } else if op.wmma().is_some() {
@@ -385,10 +428,9 @@ pub fn store(
         "its type is not the operands' 16-bit type"
     } else if gemm.c_pitch() % 8 != 0 {
         "its rows are not multiples of 16 bytes"
-    } else if m * n * 2 > ring_bytes(gemm, op, tile, stages) {
+    } else if rows * pitch * 2 > ring_bytes(gemm, tile, stages, 0) {
+        // Whatever padding of its tiles makes the ring larger.
         "its tile is larger than the ring"
-    } else if !matches!(row / 8, 2 | 4) && row % 64 != 0 {
-        "its tile's rows cannot be swizzled"
     } else {
         return Ok(());
     };

@@ -30,12 +30,13 @@ pub use wmma::{Wmma, WmmaShape};
 /// The conditions of `mma.sync` plans, one by one.
 pub mod mma_conditions {
     pub use super::mma::{
-        instructions, k_loop, least_registers, operands, problem, registers, registers_fit, ring, ring_bytes, rows,
-        sets, shared_fits, split, staged_bytes, store, threads, warps, whole_parts, whole_steps,
+        instructions, k_loop, least_layout, least_registers, operands, padding, problem, registers, registers_fit,
+        ring, ring_bytes, room, rows, sets, shared_fits, split, staged_bytes, staged_layout, store, threads, warps,
+        whole_parts, whole_steps,
     };
     pub use super::operand::{
-        copies, copy_elements, copy_registers, hangs_over, is_async, layout, matrices, rows_along_k, steps, tile_rows,
-        way,
+        copies, copy_elements, copy_registers, hangs_over, is_async, layout, matrices, padding as padding_of,
+        rows_along_k, steps, tile_rows, way,
     };
     pub use super::wmma::staged_width;
 }

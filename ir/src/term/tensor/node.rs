@@ -133,7 +133,12 @@ pub enum TensorStage {
     /// The ring comes next.
     Ring(Kind),
     /// The tile of a step along k, to be dealt out to warps or consumers.
-    Deal(Kind),
+    Deal {
+        /// Who multiplies.
+        kind: Kind,
+        /// The ring has room for tiles whose rows are padded.
+        room: bool,
+    },
     /// A consumer's part of it.
     Multiply(Kind),
     /// A warp's part of it.
@@ -146,7 +151,14 @@ pub enum TensorStage {
         rolls: bool,
     },
     /// An operand's way to the warps. The tile: the block's extent, a warp's extent, k.
-    Operand(Mma, Side),
+    Operand {
+        /// Instruction.
+        op: Mma,
+        /// The operand.
+        side: Side,
+        /// The ring has room for tiles whose rows are padded.
+        room: bool,
+    },
     /// The copies of an operand. The tile: the block's extent, 1, k.
     Copy(Mma, Side, TileLayout),
     /// When an operand is copied. The tile: 1, 1, k.
@@ -186,11 +198,11 @@ impl Kind {
         let kind = match stage {
             TensorStage::Store(kind)
             | TensorStage::Ring(kind)
-            | TensorStage::Deal(kind)
+            | TensorStage::Deal { kind, .. }
             | TensorStage::Multiply(kind) => kind,
-            TensorStage::Operand(op, _)
-            | TensorStage::Copy(op, ..)
+            TensorStage::Copy(op, ..)
             | TensorStage::Load(op, ..)
+            | TensorStage::Operand { op, .. }
             | TensorStage::Issue { op, .. }
             | TensorStage::Warp { op, .. } => Kind::Mma(op),
         };
@@ -233,12 +245,13 @@ pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<Stat
 pub(in crate::term) fn dealt_state(node: &TensorNode, [a, b, warp]: [&State; 3]) -> Option<State> {
     let TensorNode::Warps { count: [m, n], .. } = node else { return None };
     let Stage::Tensor(TensorStage::Warp { op, grid, .. }) = warp.stage else { return None };
+    let room = matches!(a.stage, Stage::Tensor(TensorStage::Operand { room: true, .. }));
     let warps = m.checked_mul(*n).filter(|w| (1..=32).contains(w) && *m >= 1)?;
     let team = Team::Cta(u32::try_from(warps * 32).ok()?);
     let tile = Tile { m: warp.tile.m.checked_mul(*m)?, n: warp.tile.n.checked_mul(*n)?, k: warp.tile.k };
     let of = |side, extent, own| State {
         team,
-        stage: Stage::Tensor(TensorStage::Operand(op, side)),
+        stage: Stage::Tensor(TensorStage::Operand { op, side, room }),
         tile: Tile { m: extent, n: own, k: tile.k },
         ..*warp
     };
@@ -246,25 +259,28 @@ pub(in crate::term) fn dealt_state(node: &TensorNode, [a, b, warp]: [&State; 3])
         && grid == (*m > 1 && *n > 1)
         && *a == of(Side::A, tile.m, warp.tile.m)
         && *b == of(Side::B, tile.n, warp.tile.n);
-    fits.then_some(State { team: Team::Grid, stage: Stage::Tensor(TensorStage::Deal(Kind::Mma(op))), tile, ..*warp })
+    let stage = Stage::Tensor(TensorStage::Deal { kind: Kind::Mma(op), room });
+    fits.then_some(State { team: Team::Grid, stage, tile, ..*warp })
 }
 
-/// The state of an operand's way, from its copies, their time, and the loads of fragments.
+/// The state of an operand's way, from its copies, their time, and the loads of fragments; rows of `mma.sync`'s tiles are
+/// padded where there is room for that.
 pub(in crate::term) fn operand_state(
-    side: Side,
+    (side, room): (Side, bool),
     layout: TileLayout,
     [copy, issue, load]: [&State; 3],
 ) -> Option<State> {
     let Stage::Tensor(TensorStage::Copy(op, s, l)) = copy.stage else { return None };
     let fits = s == side
         && l == layout
+        && (room || layout != TileLayout::Padded || op.wmma().is_some())
         && load.stage == Stage::Tensor(TensorStage::Load(op, side, layout))
         && matches!(issue.stage, Stage::Tensor(TensorStage::Issue { op: o, side: s, .. }) if o == op && s == side)
         && issue.tile.k == copy.tile.k
         && load.tile.k == copy.tile.k
         && copy.tile.m % load.tile.m.max(1) == 0;
     let tile = Tile { n: load.tile.m, ..copy.tile };
-    fits.then_some(State { stage: Stage::Tensor(TensorStage::Operand(op, side)), tile, ..*copy })
+    fits.then_some(State { stage: Stage::Tensor(TensorStage::Operand { op, side, room }), tile, ..*copy })
 }
 
 /// The state of a node over a body, if it may stand there.
@@ -308,7 +324,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         (TensorNode::StoreTile { store, to }, TensorStage::Ring(_), Kind::Wgmma { .. }) => {
             stored(*store == TileStore::Tma, *to).then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
-        (TensorNode::Ring { stages, total, slack, c }, TensorStage::Deal(_), _) => {
+        (TensorNode::Ring { stages, total, slack, c }, TensorStage::Deal { .. }, _) => {
             let shared = |place| matches!(place, Place::Shared(_));
             let whole = (2..=16).contains(stages) && *total >= 1 && *slack <= stages - 2;
             // Warps' sums are in registers; whether they go from there by way of shared memory is the ring's matter.
@@ -328,7 +344,8 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             let own = if *ping_pong { 1 } else { i64::from(*count) };
             let tile = Tile { m: b.tile.m.checked_mul(own)?, ..b.tile };
             let fits = *count == consumers && *ping_pong == p && b.team == Team::Warpgroup;
-            fits.then_some(State { team: Team::Cta((count + 1) * 128), tile, ..next(TensorStage::Deal(kind)) })
+            let stage = TensorStage::Deal { kind, room: false };
+            fits.then_some(State { team: Team::Cta((count + 1) * 128), tile, ..next(stage) })
         }
         _ => None,
     }

@@ -50,7 +50,7 @@ impl Default for OperandPlan {
 pub enum TileLayout {
     /// In order.
     Plain,
-    /// In order, rows an odd number of chunks apart: eight neighbouring rows' chunks lie in different banks.
+    /// In order, rows further apart than they are long ([`TileLayout::align`]).
     Padded,
     /// Within spans of so many chunks, xor-ed with a number that the row gives.
     Xor(u8),
@@ -67,13 +67,23 @@ impl TileLayout {
         }
     }
 
-    /// Elements from one row of a tile to the next; rows have `columns` elements, whole chunks.
-    pub fn pitch(self, columns: i64, dtype: DType) -> i64 {
-        let chunk = 16 / i64::from(dtype.bytes());
-        match self {
-            TileLayout::Padded => ((columns / chunk) | 1) * chunk,
-            _ => columns,
+    /// The distance of rows of a tile as `storage_align` has it, in chunks: a factor, and what is left of the distance
+    /// when divided by it. `None`: rows follow each other.
+    pub fn align(self, turn: Turn) -> Option<[i64; 2]> {
+        match (self, turn) {
+            // Four rows' pairs of chunks lie in different banks.
+            (TileLayout::Padded, Turn::Quads) => Some([4, 2]),
+            // Eight neighbouring rows' chunks do; rows r and r + 8, of which bytes across k need both, never.
+            (TileLayout::Padded, Turn::Rows | Turn::Bytes) => Some([2, 1]),
+            _ => None,
         }
+    }
+
+    /// Elements from one row of a tile to the next; rows have `columns` elements, whole chunks.
+    pub fn pitch(self, columns: i64, dtype: DType, turn: Turn) -> i64 {
+        let chunk = 16 / i64::from(dtype.bytes());
+        let chunks = columns / chunk;
+        self.align(turn).map_or(columns, |[factor, rest]| (chunks + (factor + rest - chunks % factor) % factor) * chunk)
     }
 
     /// Where chunk `chunk` of a row stands, `turn` being what the row gives.
@@ -146,6 +156,13 @@ pub fn tile_rows(gemm: &Gemm, side: Side, extent: i64, k: i64) -> (i64, i64) {
     }
 }
 
+/// Bytes by which padded rows make an operand's tile larger.
+pub fn padding(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], layout: TileLayout) -> i64 {
+    let (rows, columns) = tile_rows(gemm, side, tile[0], tile[1]);
+    let pitch = layout.pitch(columns, gemm.operand, Turn::of(op, rows_along_k(gemm, side)));
+    rows.saturating_mul(pitch.saturating_sub(columns)).saturating_mul(gemm.operand.bytes().into())
+}
+
 /// Elements of one copy of an operand.
 pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
     let along = if side == Side::A { gemm.m } else { gemm.n };
@@ -211,12 +228,8 @@ pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) ->
     if !matches!(plan.prefetch, 0 | 128 | 256) {
         return Err(TensorError::Operand("L2 is asked for 128 or 256 bytes, or for nothing"));
     }
-    match op.wmma() {
-        Some(_) => wmma::way(plan)?,
-        None if plan.layout == TileLayout::Padded => {
-            return Err(TensorError::Operand("only wmma's tiles are padded; those of ldmatrix are swizzled"));
-        }
-        None => {}
+    if op.wmma().is_some() {
+        wmma::way(plan)?;
     }
     if plan.prefetch > 0 && !is_async(gemm, side, op, plan.bytes) {
         return Err(TensorError::Operand("only cp.async asks L2 for more than it copies"));

@@ -1,5 +1,5 @@
 //! What traces of plans on `mma.sync` and `wgmma` share.
-use super::{key, Untraced};
+use super::key;
 use crate::intrinsics::{self, fragment as places};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use satune_ir::term::tensor::{Gemm, Raster};
@@ -162,17 +162,15 @@ impl<'a> Writer<'a> {
     }
 
     /// The loops over blocks in order, outermost first, from loops `m_block` and `n_block`: groups take one of them apart.
-    pub fn blocks(&mut self, raster: Raster) -> Result<Vec<String>, Untraced> {
+    /// Where they do not divide it, the loops are those without groups, and the order is the kernel's own.
+    pub fn blocks(&mut self, raster: Raster) -> Vec<String> {
         let (rows, columns) = (covering(self.gemm.m, self.tile[0]), covering(self.gemm.n, self.tile[1]));
         let (along, across, extent) =
             if raster.columns { ("n_block", "m_block", columns) } else { ("m_block", "n_block", rows) };
-        if extent % raster.group != 0 {
-            return Err(Untraced::Decision("groups that do not divide the tiles"));
-        }
         let parts = (self.split_k > 1).then(|| "k_part".to_string());
         let batches = self.contraction.batch().map(|(axis, _)| format!("l_{axis}"));
         let mut loops: Vec<String> = parts.into_iter().chain(batches).collect();
-        if raster.group > 1 {
+        if raster.group > 1 && extent % raster.group == 0 {
             let names = ["outer", "group"].map(|part| format!("{along}_{part}"));
             self.split_into(var(along), vec![Value::Null, json!(raster.group)], &names);
             let [outer, group] = names;
@@ -180,7 +178,7 @@ impl<'a> Writer<'a> {
         } else {
             loops.extend([along, across].map(String::from));
         }
-        Ok(loops)
+        loops
     }
 
     /// The annotation of a raster.

@@ -20,7 +20,7 @@ pub(super) fn trace(plan: &TensorPlan, product: &Product) -> Result<Trace, Untra
         return Err(Untraced::Decision("an epilogue of parts of k"));
     }
     let mut writer = MmaWriter { plan, base: Writer::new(product, plan.tile, plan.split_k) };
-    writer.write()?;
+    writer.write();
     Ok(writer.base.draft.finish())
 }
 
@@ -30,7 +30,7 @@ struct MmaWriter<'a> {
 }
 
 impl MmaWriter<'_> {
-    fn write(&mut self) -> Result<(), Untraced> {
+    fn write(&mut self) {
         let main = self.base.begin();
         self.base.cache_sums(main);
         if self.plan.store != Store::Direct {
@@ -44,7 +44,7 @@ impl MmaWriter<'_> {
             let index = self.base.contraction.operand(side).index;
             self.base.named("cache_read", [var(main), json!(index), json!("warp")], fragment(side));
         }
-        self.nest()?;
+        self.nest();
         for side in SIDES {
             self.fill(side);
             self.layout(side);
@@ -57,7 +57,6 @@ impl MmaWriter<'_> {
         self.base.finish();
         let op = self.plan.instruction;
         self.base.instructions(main, "m_row", (mma_sync::fill_name(op), mma_sync::name(op)));
-        Ok(())
     }
 
     /// Warps along m and n.
@@ -67,7 +66,7 @@ impl MmaWriter<'_> {
     }
 
     /// The loops: blocks, warps, tiles and steps along k, instructions; and the copies at theirs.
-    fn nest(&mut self) -> Result<(), Untraced> {
+    fn nest(&mut self) {
         let plan = self.plan;
         let [warps_m, warps_n] = self.warps();
         let k = i64::from(plan.instruction.k());
@@ -80,7 +79,7 @@ impl MmaWriter<'_> {
         let names = ["k_tile", "k_step", "k_lane"].map(String::from);
         let factors = vec![Value::Null, json!(plan.tile[2] / k), json!(k)];
         self.base.split_into(var("l_k"), factors, &names);
-        let blocks = self.base.blocks(plan.raster)?;
+        let blocks = self.base.blocks(plan.raster);
         let warps = if plan.warps_m_outer { ["m_warp", "n_warp"] } else { ["n_warp", "m_warp"] };
         let warps = warps.map(String::from);
         let mut instructions = ["m_instruction", "n_instruction"];
@@ -110,7 +109,6 @@ impl MmaWriter<'_> {
                 base.call("compute_at", [var(block), var(at), json!(true)]);
             }
         }
-        Ok(())
     }
 
     fn operand(&self, side: Side) -> &OperandPlan {
@@ -172,7 +170,8 @@ impl MmaWriter<'_> {
         }
     }
 
-    /// transform_layout of an operand's tile: where chunks of 16 bytes stand in its rows.
+    /// transform_layout or storage_align of an operand's tile: where chunks of 16 bytes stand in its rows, and how far these
+    /// are apart.
     fn layout(&mut self, side: Side) {
         let (plan, gemm) = (*self.operand(side), self.base.gemm);
         let k_rows = mma_conditions::rows_along_k(gemm, side);
@@ -180,7 +179,15 @@ impl MmaWriter<'_> {
         let (_, columns) = mma_conditions::tile_rows(gemm, side, extent, self.plan.tile[2]);
         let chunk = 16 / i64::from(gemm.operand.bytes());
         let span = plan.layout.span(columns / chunk);
-        let key = match Turn::of(self.plan.instruction, k_rows) {
+        let turn = Turn::of(self.plan.instruction, k_rows);
+        if let Some(align) = plan.layout.align(turn) {
+            if plan.layout.pitch(columns, gemm.operand, turn) > columns {
+                let [factor, rest] = align.map(|chunks| json!(chunks * chunk));
+                self.base.call("storage_align", [var(shared(side)), json!(0), json!(-2), factor, rest]);
+            }
+            return;
+        }
+        let key = match turn {
             _ if span == 1 => return,
             Turn::Rows if span == 8 => "r".to_string(),
             Turn::Rows => format!("r // {}", 8 / span),

@@ -16,6 +16,7 @@ mod mma;
 mod read;
 mod wgmma;
 
+pub(crate) use key::unknown as unknown_annotation;
 pub use read::{on_tensor_cores, read_plan, ReadError};
 
 use crate::trace::Trace;

@@ -9,6 +9,7 @@ use crate::intrinsics::wgmma::Wgmma;
 use crate::intrinsics::{self, mma_sync};
 use crate::replay::replay;
 use crate::schedule::Schedule as Scheduled;
+use crate::storage_align;
 use crate::tree;
 use satune_ir::affine::constant;
 use satune_ir::term::tensor::{
@@ -17,7 +18,8 @@ use satune_ir::term::tensor::{
 };
 use satune_ir::term::{Contraction, Schedule, Side};
 use satune_ir::{
-    structural, visit, Annotations, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt, VarId,
+    structural, visit, Annotations, Attr, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt,
+    VarId,
 };
 use std::collections::BTreeSet;
 
@@ -123,7 +125,7 @@ impl<'p> Reader<'p> {
 
     /// What an annotation of ours says must be understood, wherever it stands.
     fn known_annotations(&self) -> Read<()> {
-        let check = |place: String, all: &Annotations| match all.keys().find(|k| key::is_unknown(k)) {
+        let check = |place: String, all: &Annotations| match all.keys().find(|k| key::unknown(k).is_some()) {
             Some(unknown) => wrong(place, format!("annotation `{unknown}` is not known")),
             None => Ok(()),
         };
@@ -475,6 +477,17 @@ impl<'p> Reader<'p> {
         })
     }
 
+    /// How far apart storage_align puts the rows that a copy writes, in chunks: a factor, and what is left. What it says of
+    /// other dimensions, or in other numbers, is what no plan's program says.
+    fn aligned(&self, fill: &BlockRealize, chunk: i64) -> Option<[i64; 2]> {
+        let Some(Attr::List(all)) = fill.block.annotations.get(storage_align::KEY) else { return None };
+        let [Attr::List(entry)] = &all[..] else { return None };
+        match entry[..] {
+            [Attr::Int(0), Attr::Int(0), Attr::Int(factor), Attr::Int(rest)] => Some([factor / chunk, rest / chunk]),
+            _ => None,
+        }
+    }
+
     /// Where a copy puts the chunks of a tile's rows.
     fn layout(&self, fill: &BlockRealize, turn: Turn, columns: i64) -> Read<TileLayout> {
         let place = format!("block `{}`", fill.block.name);
@@ -497,8 +510,10 @@ impl<'p> Reader<'p> {
             stands.iter().all(|(r, c, at)| layout.place(chunks, turn.of_row(*r, span), *c) * chunk == *at)
         };
         let spans = [2, 4, 8];
-        let all = [TileLayout::Plain].into_iter();
+        let all = [TileLayout::Plain, TileLayout::Padded].into_iter();
         let mut all = all.chain(spans.map(TileLayout::Xor)).chain(spans.map(TileLayout::Rotate));
-        all.find(is).map_or_else(|| wrong(place, "its tile lies as no layout of chunks has it"), Ok)
+        let aligned = self.aligned(fill, chunk);
+        all.find(|layout| layout.align(turn) == aligned && is(layout))
+            .map_or_else(|| wrong(place, "its tile lies as no layout of chunks has it"), Ok)
     }
 }

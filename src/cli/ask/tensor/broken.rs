@@ -260,7 +260,7 @@ impl Products {
         let way = |side: usize| {
             let (way, usual) = (&f.ways[side], OperandPlan::default());
             OperandPlan {
-                layout: way.layout.unwrap_or(if is_wmma { TileLayout::Padded } else { TileLayout::Plain }),
+                layout: way.layout.unwrap_or(mma::least_layout(instruction)),
                 bytes: way.bytes.unwrap_or(usual.bytes),
                 order: way.order.unwrap_or(usual.order),
                 rolled: way.rolled.unwrap_or(usual.rolled),
@@ -304,14 +304,21 @@ impl Products {
             let plan = &p.operands[usize::from(side == Side::B)];
             mma::way(gemm, side, p.instruction, p.tile[2], plan)
         };
+        let padding = |p: &TensorPlan| mma::padding(gemm, p.instruction, p.tile, p.operands.map(|o| o.layout));
         let conditions: Vec<Condition<'_, TensorPlan>> = vec![
             Box::new(|p| mma::operands(gemm, p.instruction)),
             Box::new(|p| mma::warps(p.instruction, [p.tile[0], p.tile[1]], p.warp)),
             Box::new(|p| mma::whole_steps(p.instruction, p.tile[2])),
             Box::new(|p| mma::threads(p.threads())),
             Box::new(|p| mma::rows(gemm, p.tile, p.operands)),
-            Box::new(|p| mma::ring(gemm, p.instruction, p.tile, p.stages)),
-            Box::new(move |p| mma::shared_fits(p.shared_bytes(gemm), limits.shared_bytes)),
+            Box::new(move |p| mma::ring(gemm, p.instruction, p.tile, p.stages, padding(p))),
+            Box::new(move |p| mma::shared_fits(p.shared_with(gemm, padding(p)), limits.shared_bytes)),
+            Box::new(move |p| match p.instruction.wmma() {
+                None if p.operands.iter().any(|o| o.layout == TileLayout::Padded) => {
+                    mma::room(gemm, p.instruction, p.tile, p.stages, limits.shared_bytes)
+                }
+                _ => Ok(()),
+            }),
             Box::new(move |p| way(p, Side::A)),
             Box::new(move |p| way(p, Side::B)),
             Box::new(|p| mma::instructions(p.instruction, p.warp, p.order)),

@@ -2,9 +2,10 @@
 use super::super::fixed::Fixed;
 use super::{Kind, MmaFixed, Way, WgmmaFixed};
 use satune_ir::term::tensor::{
-    Matrix, MmaLoop, OperandPlan, Raster, TensorNode, TensorPlan, TensorStage, TileLayout, WgmmaPlan,
+    Matrix, MmaLoop, OperandPlan, Raster, TensorNode, TensorPlan, TensorStage, TileLayout, Turn, WgmmaPlan,
 };
 use satune_ir::term::{Axis, Pair, Pipe, Side, Space, Stage, State, Term};
+use satune_ir::DType;
 
 /// Whether a value is the fixed one, if one is fixed.
 fn is<T: PartialEq>(fixed: Option<T>, value: T) -> bool {
@@ -28,9 +29,11 @@ impl Way {
 }
 
 /// Whether two layouts put the chunks of such rows at the same places: of two chunks each is exchanged or not.
-fn same_places(a: TileLayout, b: TileLayout, chunks: i64) -> bool {
+fn same_places(a: TileLayout, b: TileLayout, columns: i64, (dtype, turn): (DType, Turn)) -> bool {
     let same_kind = std::mem::discriminant(&a) == std::mem::discriminant(&b);
-    a.span(chunks) == b.span(chunks) && (same_kind || a.span(chunks) <= 2)
+    let [pitch, other] = [a, b].map(|layout| layout.pitch(columns, dtype, turn));
+    let chunks = columns * i64::from(dtype.bytes()) / 16;
+    pitch == other && a.span(chunks) == b.span(chunks) && (same_kind || a.span(chunks) <= 2)
 }
 
 impl Fixed {
@@ -141,9 +144,11 @@ impl Fixed {
             Term::Operand { side, layout, .. } => {
                 let of_product = if state.swapped { side.other() } else { *side };
                 let operand = space.contraction.operand(of_product);
-                let row = if operand.contiguous_along(Axis::K) { state.tile.k } else { state.tile.m };
-                let chunks = row * i64::from(operand.dtype.bytes()) / 16;
-                self.mma.of(*side).layout.is_none_or(|asked| same_places(asked, *layout, chunks))
+                let k_rows = !operand.contiguous_along(Axis::K);
+                let row = if k_rows { state.tile.m } else { state.tile.k };
+                let Stage::Tensor(TensorStage::Operand { op, .. }) = state.stage else { return true };
+                let read = (operand.dtype, Turn::of(op, k_rows));
+                self.mma.of(*side).layout.is_none_or(|asked| same_places(asked, *layout, row, read))
             }
             Term::Matrix { matrix, state } => self.keeps_leaf(matrix, state),
             _ => true,

@@ -14,7 +14,8 @@ impl Rule for BindConsumers {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Deal(kind @ Kind::Wgmma { consumers, ping_pong })) = stage_of(node, state) else {
+        let Some(TensorStage::Deal { kind: kind @ Kind::Wgmma { consumers, ping_pong }, .. }) = stage_of(node, state)
+        else {
             return;
         };
         let rows = own_rows(kind, state.tile.m);

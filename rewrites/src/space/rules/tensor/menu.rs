@@ -134,6 +134,7 @@ impl TensorMenu {
                 TileLayout::Xor(2),
                 TileLayout::Rotate(8),
                 TileLayout::Rotate(4),
+                TileLayout::Padded,
                 TileLayout::Plain,
             ],
             copy_bytes: vec![16, 8, 4],

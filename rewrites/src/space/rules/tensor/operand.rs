@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 /// `(operand nest) = (tile in a layout (copies nest) (when nest) (loads nest))`.
 ///
-/// Side condition: rows of the tile are whole chunks of 16 bytes, of a number that the layout takes.
+/// Side condition: rows of the tile are whole chunks of 16 bytes, of a number that the layout takes; they are padded where
+/// the ring has room for that.
 pub struct LayoutTile(pub(super) Arc<Offer>);
 
 impl Rule for LayoutTile {
@@ -17,7 +18,7 @@ impl Rule for LayoutTile {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Operand(op, side)) = stage_of(node, state) else { return };
+        let Some(TensorStage::Operand { op, side, room }) = stage_of(node, state) else { return };
         let Team::Cta(threads) = state.team else { return };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let (extent, own, k) = (state.tile.m, state.tile.n, state.tile.k);
@@ -35,7 +36,12 @@ impl Rule for LayoutTile {
             let fits = mma_conditions::layout(gemm, side, [extent, k], layout);
             // Spans longer than a row are those of the row's length.
             let new = match layout {
-                TileLayout::Plain | TileLayout::Padded => true,
+                TileLayout::Plain => true,
+                // The only way of wmma's tiles. Rows that are so far apart anyway are plain ones.
+                TileLayout::Padded => {
+                    let more = mma_conditions::padding_of(gemm, side, op, [extent, k], layout);
+                    op.wmma().is_some() || room && more > 0
+                }
                 TileLayout::Xor(span) | TileLayout::Rotate(span) => {
                     let shorter = menu.layouts.iter().any(|l| same_kind(*l, layout) && covers(*l, chunks, span));
                     chunks > 1 && !shorter
@@ -57,7 +63,7 @@ impl Rule for LayoutTile {
             let issue = engine.nest(issue);
             let load = State { team: Team::Warp(32), ..at(TensorStage::Load(op, side, layout), own) };
             let load = engine.nest(load);
-            engine.equals(Term::Operand { side, layout, children: [copy, issue, load] });
+            engine.equals(Term::Operand { side, layout, room, children: [copy, issue, load] });
         }
     }
 }

@@ -2,7 +2,7 @@
 use super::{at, decide, shared, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{
-    mma_conditions, wgmma_conditions, Gemm, Kind, Store, TensorNode, TensorStage, TileStore, WgmmaPlan,
+    mma_conditions, wgmma_conditions, Gemm, Kind, Store, TensorNode, TensorStage, TileLayout, TileStore, WgmmaPlan,
 };
 use satune_ir::term::{Axis, Place, Side, State, Term};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// `nest(K) = (ring S (for k in ceil(K / t): nest(t)))`, filled by cp.async, or through registers where warps use `wmma`.
 ///
 /// Side conditions: the ring fits in shared memory, and C's tile in the ring where it goes that way; a part of k has whole
-/// tiles.
+/// tiles. Rows of tiles may be padded below where the ring has room for both operands' so padded.
 pub struct CopyRing(pub(super) Arc<Offer>);
 
 impl Rule for CopyRing {
@@ -27,10 +27,15 @@ impl Rule for CopyRing {
             if !engine.holds(Condition::RingParts, mma_conditions::whole_parts(gemm, total, k)) {
                 continue;
             }
+            let most = engine.limits.shared_bytes;
+            let least = mma_conditions::padding(gemm, op, tile, [mma_conditions::least_layout(op); 2]);
+            let pads = op.wmma().is_none()
+                && menu.layouts.contains(&TileLayout::Padded)
+                && mma_conditions::padding(gemm, op, tile, [TileLayout::Padded; 2]) > 0;
             for stages in menu.stages.iter().copied() {
-                let bytes = mma_conditions::ring_bytes(gemm, op, tile, stages);
-                let room = mma_conditions::shared_fits(bytes, engine.limits.shared_bytes);
-                let fits = mma_conditions::ring(gemm, op, tile, stages).and(room);
+                let bytes = mma_conditions::ring_bytes(gemm, tile, stages, least);
+                let fits =
+                    mma_conditions::ring(gemm, op, tile, stages, least).and(mma_conditions::shared_fits(bytes, most));
                 let store = Store::Shared { stmatrix: false };
                 let holds_c = match state.c {
                     Place::Shared(_) => mma_conditions::store(gemm, op, store, false, tile, stages),
@@ -39,8 +44,10 @@ impl Rule for CopyRing {
                 if !engine.holds(Condition::RingFits, fits) || !engine.holds(Condition::MmaStore, holds_c) {
                     continue;
                 }
-                let below =
-                    State { c: Place::Local, tile: state.tile.with(Axis::K, k), ..at(state, TensorStage::Deal(kind)) };
+                let has_room = mma_conditions::room(gemm, op, tile, stages, most);
+                let room = pads && engine.holds(Condition::RingFits, has_room);
+                let deal = at(state, TensorStage::Deal { kind, room });
+                let below = State { c: Place::Local, tile: state.tile.with(Axis::K, k), ..deal };
                 for slack in menu.slack.iter().copied().filter(|s| s + 2 <= stages) {
                     decide(engine, TensorNode::Ring { stages, total, slack, c: state.c }, below);
                 }
@@ -83,7 +90,7 @@ impl Rule for TmaRing {
 }
 
 fn staged(gemm: &Gemm, state: &State, kind: Kind, k: i64) -> State {
-    let below = at(state, TensorStage::Deal(kind));
+    let below = at(state, TensorStage::Deal { kind, room: false });
     let (a, b) = (shared(gemm, Side::A), shared(gemm, Side::B));
     State { a, b, tile: state.tile.with(Axis::K, k), ..below }
 }

@@ -18,7 +18,7 @@ impl Rule for BindWarps {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Deal(Kind::Mma(op))) = stage_of(node, state) else { return };
+        let Some(TensorStage::Deal { kind: Kind::Mma(op), room }) = stage_of(node, state) else { return };
         let menu = &self.0.menu;
         for threads in menu.threads.iter().copied() {
             let warps = i64::from(threads / 32);
@@ -35,7 +35,7 @@ impl Rule for BindWarps {
                 let offered = warp[0] <= menu.warp[0] && warp[1] <= menu.warp[1];
                 let exact = warp[0] * m == tile.m && warp[1] * n == tile.n;
                 if engine.holds(Condition::MmaWarps, whole && exact) && offered {
-                    self.deal(engine, state, threads, [m, n], op);
+                    self.deal(engine, state, threads, [m, n], (op, room));
                 }
             }
         }
@@ -43,7 +43,7 @@ impl Rule for BindWarps {
 }
 
 impl BindWarps {
-    fn deal(&self, engine: &mut Engine<'_>, state: &State, threads: u32, count: [i64; 2], op: Mma) {
+    fn deal(&self, engine: &mut Engine<'_>, state: &State, threads: u32, count: [i64; 2], (op, room): (Mma, bool)) {
         let (gemm, menu, tile) = (self.0.gemm(state), &self.0.menu, state.tile);
         let warp = [tile.m / count[0], tile.n / count[1]];
         let staged = op.wmma().map_or(0, |op| mma_conditions::staged_bytes(op, threads.into(), warp[1]));
@@ -52,7 +52,7 @@ impl BindWarps {
         }
         let team = Team::Cta(threads);
         let way = |engine: &mut Engine<'_>, side, extent, own| {
-            let stage = Stage::Tensor(TensorStage::Operand(op, side));
+            let stage = Stage::Tensor(TensorStage::Operand { op, side, room });
             engine.nest(State { team, stage, tile: Tile { m: extent, n: own, k: tile.k }, ..*state })
         };
         let a = way(engine, Side::A, tile.m, warp[0]);
