@@ -57,7 +57,7 @@ fn chromium(browser: &Path, profile: &Path, args: &[String]) -> Vec<u8> {
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
         .arg(format!("--user-data-dir={}", profile.display()))
-        .args(["--virtual-time-budget=5000", "--timeout=30000"])
+        .args(["--virtual-time-budget=5000", "--timeout=300000"])
         .args(args)
         .output()
         .unwrap();
