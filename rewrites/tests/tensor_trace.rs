@@ -510,10 +510,14 @@ fn what_is_replayed_is_what_is_read_of_wmma() {
     };
     let other_plan = "not those of any plan";
     // Rows that are not padded, or are padded otherwise.
-    for block in ["a_shared", "b_shared", "c_store"] {
-        refused(&|calls| calls.retain(|c| !is_about(c, "storage_align", block)), &[other_plan, "buffer_dim_align"]);
-        let otherwise = |calls: &mut Vec<Call>| call(calls, "storage_align", &format!("${block}")).args[4] = json!(0);
-        refused(&otherwise, &[other_plan, "buffer_dim_align"]);
+    for (block, unpadded, otherwise) in [
+        ("a_shared", "rows that are padded", "no layout of chunks"),
+        ("b_shared", "rows that are padded", "no layout of chunks"),
+        ("c_store", "buffer_dim_align", "buffer_dim_align"),
+    ] {
+        refused(&|calls| calls.retain(|c| !is_about(c, "storage_align", block)), &[unpadded]);
+        let apart = |calls: &mut Vec<Call>| call(calls, "storage_align", &format!("${block}")).args[4] = json!(0);
+        refused(&apart, &[otherwise]);
     }
     // Tiles that do not pass through registers.
     let waits = |c: &Call| is_about(c, "annotate", "a_shared") && c.args[1] != json!("satune.step");

@@ -175,7 +175,7 @@ impl MmaWriter<'_> {
 
     /// transform_layout or storage_align of an operand's tile: where chunks of 16 bytes stand in its rows, and how far these
     /// are apart.
-    fn layout(&mut self, side: Side) {
+    pub(super) fn layout(&mut self, side: Side) {
         let (plan, gemm) = (*self.operand(side), self.base.gemm);
         let k_rows = mma_conditions::rows_along_k(gemm, side);
         let extent = if side == Side::A { self.plan.tile[0] } else { self.plan.tile[1] };
@@ -184,7 +184,8 @@ impl MmaWriter<'_> {
         let span = plan.layout.span(columns / chunk);
         let turn = Turn::of(self.plan.instruction, k_rows);
         if let Some(align) = plan.layout.align(turn) {
-            if plan.layout.pitch(columns, gemm.operand, turn) > columns {
+            // Elsewhere rows that are long enough as they are do not count as padded.
+            if self.plan.instruction.wmma().is_some() || plan.layout.pitch(columns, gemm.operand, turn) > columns {
                 let [factor, rest] = align.map(|chunks| json!(chunks * chunk));
                 self.base.call("storage_align", [var(shared(side)), json!(0), json!(-2), factor, rest]);
             }

@@ -472,16 +472,19 @@ impl<'p> Reader<'p> {
             return wrong(name_of(own[vector]), format!("copies of {bytes} bytes have not {width} elements here"));
         }
         let turn = Turn::of(op, mma_conditions::rows_along_k(self.gemm, side));
-        let is_wmma = op.wmma().is_some();
         Ok(OperandPlan {
-            // Nothing else is known for wmma: whether rows are padded, making the plan's own program tells.
-            layout: if is_wmma { TileLayout::Padded } else { self.layout(fill, turn, columns)? },
+            layout: self.layout(fill, turn, columns)?,
             bytes,
             order,
             rolled: own[serial].kind == ForKind::Serial,
             prefetch: key::small(&place, all, key::PREFETCH)?,
             step: key::small(&place, all, key::STEP)?,
-            matrices: if is_wmma { 4 } else { key::small(&load_name, &load.block.annotations, key::LDMATRIX)? },
+            // Loads of wmma are whole matrices.
+            matrices: if op.wmma().is_some() {
+                4
+            } else {
+                key::small(&load_name, &load.block.annotations, key::LDMATRIX)?
+            },
             sets: 1,
         })
     }
@@ -491,10 +494,9 @@ impl<'p> Reader<'p> {
     fn aligned(&self, fill: &BlockRealize, chunk: i64) -> Option<[i64; 2]> {
         let Some(Attr::List(all)) = fill.block.annotations.get(storage_align::KEY) else { return None };
         let [Attr::List(entry)] = &all[..] else { return None };
-        match entry[..] {
-            [Attr::Int(0), Attr::Int(0), Attr::Int(factor), Attr::Int(rest)] => Some([factor / chunk, rest / chunk]),
-            _ => None,
-        }
+        let [Attr::Int(0), Attr::Int(axis), Attr::Int(factor), Attr::Int(rest)] = entry[..] else { return None };
+        // Rows come after batches.
+        (usize::try_from(axis) == Ok(self.batches())).then_some([factor / chunk, rest / chunk])
     }
 
     /// Where a copy puts the chunks of a tile's rows.

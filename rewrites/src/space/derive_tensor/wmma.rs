@@ -30,7 +30,7 @@ impl MmaWriter<'_> {
         for side in SIDES {
             self.fill(side);
             self.base.call("annotate", [var(shared(side)), json!(LOCAL_STAGE), json!(1)]);
-            self.padded_rows(shared(side), 16 / i64::from(self.base.gemm.operand.bytes()));
+            self.layout(side);
         }
         self.ring();
         self.base.finish();
@@ -85,8 +85,8 @@ impl MmaWriter<'_> {
         // Not the loop: the block that the intrinsic is keeps its annotation.
         self.base.named("blockize", [var("c_row")], "c_store");
         if is_staged {
-            // Four rows' sums lie in different banks.
-            self.padded_rows("c_store", 8);
+            // [`Wmma::staged_pitch`]: four rows' sums lie in different banks.
+            self.base.call("storage_align", [var("c_store"), json!(0), json!(-2), json!(16), json!(8)]);
         }
         let to = if is_staged { "shared" } else { "global" };
         self.base.call("tensorize", [var("c_store"), json!(wmma::store_name(op, to))]);
@@ -103,11 +103,6 @@ impl MmaWriter<'_> {
         base.call("vectorize", [var("out_vector")]);
         base.call("bind", [var("out_lane"), json!("threadIdx.x")]);
         base.call("unroll", [var("out_serial")]);
-    }
-
-    /// Rows of what a block writes, in shared memory, an odd multiple of `unit` elements apart.
-    fn padded_rows(&mut self, block: &str, unit: i64) {
-        self.base.call("storage_align", [var(block), json!(0), json!(-2), json!(2 * unit), json!(unit)]);
     }
 
     /// Loads of an operand's fragments: matrix by matrix.
