@@ -100,7 +100,7 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
     let of_kind = |layout: &TileLayout| std::mem::discriminant(layout) == kind;
     let menu = TensorMenu {
         tile_m: vec![[32, 96][dice.roll(2)], 64],
-        tile_n: dice.pick(&[32, 64]),
+        tile_n: dice.pick(&[24, 32, 64]),
         tile_k: dice.pick(&usual.tile_k[..usual.tile_k.len().min(3)]),
         threads: vec![64, 128],
         warp: [64, 64],

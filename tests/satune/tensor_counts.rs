@@ -78,6 +78,8 @@ fn the_models_counts_are_the_simulators() {
         half(TensorPlan { operands: [OperandPlan::default(), plain], tile: [64, 64, 64], ..base.clone() }),
         half(TensorPlan { operands: [across, own], tile: [64, 64, 64], slack: 1, ..base.clone() }),
         half(TensorPlan { operands: [padded, across], ..base.clone() }),
+        half(TensorPlan { operands: [padded, across], tile: [64, 8, 64], warp: [16, 8], ..base.clone() }),
+        half(TensorPlan { tile: [64, 8, 32], warp: [32, 8], ..base.clone() }),
         half(TensorPlan { operands: [narrow_padded, padded], tile: [64, 32, 64], warp: [32, 16], ..base.clone() }),
         (
             TensorPlan { operands: [padded; 2], instruction: Mma::Tf32, ..base.clone() },
@@ -155,6 +157,7 @@ fn the_models_counts_are_the_simulators_where_shared_memory_holds_c() {
     for (tile, stmatrix, swapped) in [
         ([64, 64, 64], true, false),
         ([64, 48, 64], false, false),
+        ([64, 24, 64], true, false),
         ([64, 96, 64], true, false),
         ([48, 64, 64], false, true),
     ] {

@@ -298,11 +298,18 @@ fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, di
 #[test]
 fn tf32_is_an_operand_type_that_is_asked_for() {
     for (name, layout) in [("h200", "NT"), ("a100", "TN")] {
-        let on_cores = explored(&format!("gemm:256,256,256,f32,{layout}"), name, 1, false);
-        assert!(on_cores.candidates[0].plan.cores().is_some(), "{name}");
-        let rounded = explored(&format!("gemm:256,256,256,tf32,{layout}"), name, 1, false);
-        assert!(rounded.candidates[0].plan.cores().is_none(), "{name}");
-        assert!(rounded.candidates[0].predicted_ms < on_cores.candidates[0].predicted_ms, "{name}");
+        let gpu = gpu(name);
+        let best_of = |operand: &str| {
+            let problem = operators::parse(&format!("gemm:256,256,256,{operand},{layout}")).unwrap();
+            let space = satune::explore::space(&problem, &gpu).unwrap();
+            let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: NO_LIMIT });
+            assert!(found.proved);
+            found.candidates[0].clone()
+        };
+        let (on_cores, rounded) = (best_of("f32"), best_of("tf32"));
+        assert!(on_cores.plan.cores().is_some(), "{name}");
+        assert!(rounded.plan.cores().is_none(), "{name}");
+        assert!(rounded.cost.ms < on_cores.cost.ms, "{name}");
     }
 }
 

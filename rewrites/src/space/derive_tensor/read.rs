@@ -271,10 +271,10 @@ impl<'p> Reader<'p> {
         let [from_m, from_n] = if op.wmma().is_some() { [2, 1] } else { [4, 3] };
         let (m, n) = (self.binding(instruction, c, from_m)?, self.binding(instruction, c, from_n)?);
         let columns = self.moves(lines[0], n)? || self.moves(lines[1], m)?;
-        let [along_m, along_n] = if columns { [lines[1], lines[0]] } else { lines };
-        if op.wmma().is_none() && extent(along_n)? < 2 {
-            return wrong(name_of(along_n), "a warp has two or more instructions along n");
+        if !columns && extent(lines[1])? > 1 && !self.moves(lines[1], n)? {
+            return wrong(name_of(lines[1]), "neither loop over a warp's instructions runs along n");
         }
+        let [along_m, along_n] = if columns { [lines[1], lines[0]] } else { lines };
         let [rows_of_one, columns_of_one] = op.d_extents();
         let warp = [rows_of_one * extent(along_m)?, columns_of_one * extent(along_n)?];
         let count = extent(nest.team)?;
@@ -489,7 +489,7 @@ impl<'p> Reader<'p> {
         })
     }
 
-    /// How far apart storage_align puts the rows that a copy writes, in chunks: a factor, and what is left. What it says of
+    /// How far apart storage_align puts the rows of each matrix that a copy writes, in chunks: a factor, and what is left. What it says of
     /// other dimensions, or in other numbers, is what no plan's program says.
     fn aligned(&self, fill: &BlockRealize, chunk: i64) -> Option<[i64; 2]> {
         let Some(Attr::List(all)) = fill.block.annotations.get(storage_align::KEY) else { return None };
