@@ -537,7 +537,8 @@ fn traces_of_random_schedules_are_read_back() {
         for (space, times) in [(&both, 4), (&rest, if rest.is_empty() { 0 } else { 3 })] {
             let counts = Counts::of(space);
             for _ in 0..times {
-                let plan = Schedule::from_term(&counts.sample(space, &mut rng).unwrap(), &c).unwrap();
+                let term = counts.sample(space, &mut rng).unwrap_or_else(|| panic!("{c:?} has no programs"));
+                let plan = Schedule::from_term(&term, &c).unwrap();
                 let made = scheduled::of_schedule(&source, &plan, &c, &LowerOptions::default())
                     .unwrap_or_else(|e| panic!("{e}\n{c:?}\n{}", plan.describe().join("\n")));
                 assert!(!made.trace.calls.is_empty(), "{:?}", plan.describe());
