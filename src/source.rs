@@ -6,7 +6,9 @@ use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
+use satune_ir::Program;
 use satune_rewrites::space::{contraction, EncodeError};
+use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
 
 /// Why there is no problem to work on.
@@ -34,6 +36,14 @@ pub enum SourceError {
     /// The file is no program.
     #[error("{}", rendered(.0))]
     Parse(Box<ParseError>),
+    /// The program accesses what is not there, or reads what nothing has written.
+    #[error("{path}: the program is wrong before anything is scheduled: {reason}")]
+    Unsound {
+        /// As asked.
+        path: String,
+        /// What was found.
+        reason: String,
+    },
     /// The program cannot be explored.
     #[error("{path}: {error}")]
     Encode {
@@ -148,12 +158,12 @@ pub fn operator(text: &str) -> Result<Work, OperatorError> {
 /// # Errors
 /// See [`SourceError`].
 pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
-    let error = match of_script(name, text) {
+    let program = sound_program(name, text)?;
+    let error = match of_program(name, program.clone()) {
         Ok(problem) => return Ok(Work::Contraction(Box::new(problem))),
         Err(SourceError::Encode { error, .. }) => error,
         Err(other) => return Err(other),
     };
-    let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
     match StreamProblem::of_program(name, program) {
         Ok(problem) => Ok(Work::Streams(Box::new(problem))),
         Err(streaming) => Err(SourceError::Neither { path: name.into(), contraction: error, streaming }),
@@ -178,7 +188,18 @@ pub fn read(path: &Path) -> Result<String, SourceError> {
 /// # Errors
 /// When the text is no program, or one that the explorer does not take.
 pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
+    of_program(name, sound_program(name, text)?)
+}
+
+/// Reads a program. What it accesses outside of its buffers, or reads unwritten, no schedule of it would.
+fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
+    let unsound = |e: ScheduleError| SourceError::Unsound { path: name.into(), reason: e.detail.clone() };
+    soundness::alone(&program).map_err(unsound)?;
+    Ok(program)
+}
+
+fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {
     let contraction = contraction(&program).map_err(|error| SourceError::Encode { path: name.into(), error })?;
     let long = contraction.iters.iter().find(|(axis, i)| i.extent > MOST && !matches!(axis, Axis::Batch(_)));
     if let Some((_, info)) = long {

@@ -4,8 +4,10 @@
 //!   for i in range(8):                    for i in T.serial(8, annotations={"pragma_auto_unroll_max_step": 64}):
 //!       ...                                   ...
 //!
-//! Always legal. A key that is there already keeps its value, as in TVM: `unannotate` first to change it.
+//! Legal unless the key begins with `satune.` and is none that kernels on tensor cores know (TVM does not ask): what it says
+//! would be lost. A key that is there already keeps its value, as in TVM: `unannotate` first to change it.
 use crate::schedule::{Result, Schedule};
+use crate::space::unknown_annotation;
 use crate::tree::Node;
 use crate::{ErrorClass, ScheduleError};
 use satune_ir::{Annotations, Attr};
@@ -17,8 +19,20 @@ fn annotations<T>(s: &mut Schedule, node: Node, f: impl FnOnce(&mut Annotations)
     }
 }
 
-/// Adds an annotation, unless the key has one.
+fn at(error: ScheduleError, node: Node) -> ScheduleError {
+    match node {
+        Node::Loop(id) => error.at_loop(id),
+        Node::Block(id) => error.at_block(id),
+    }
+}
+
+/// Adds an annotation, unless the key has one. Refused where it is none of the `satune.` keys that there are.
 pub fn annotate(s: &mut Schedule, node: Node, key: &str, value: Attr) -> Result<()> {
+    if let Some(known) = unknown_annotation(key) {
+        let message = format!("Annotation key {key} is not known");
+        let error = ScheduleError::refused(&message, message.clone()).within("annotate");
+        return Err(at(error.remedy(format!("use one of {}", known.join(", "))), node));
+    }
     annotations(s, node, |all| {
         all.entry(key.to_string()).or_insert(value);
     })
@@ -35,10 +49,7 @@ pub fn unannotate(s: &mut Schedule, node: Node, key: &str) -> Result<()> {
     let error = ScheduleError::of(ErrorClass::IndexError, message.clone(), message)
         .within("unannotate")
         .remedy("unannotate a key that stands there");
-    Err(match node {
-        Node::Loop(id) => error.at_loop(id),
-        Node::Block(id) => error.at_block(id),
-    })
+    Err(at(error, node))
 }
 
 #[cfg(test)]
@@ -58,5 +69,8 @@ mod tests {
         let c = block(&s, "C");
         annotate(&mut s, Node::Block(c), "k", Attr::Int(1)).unwrap();
         assert_eq!(refusal(&mut s, |s| unannotate(s, Node::Block(c), "z")), "Cannot find annotation key: z");
+        annotate(&mut s, Node::Loop(i), "satune.raster_rows", Attr::Int(1)).unwrap();
+        let unknown = refusal(&mut s, |s| annotate(s, Node::Loop(i), "satune.raster_row", Attr::Int(1)));
+        assert_eq!(unknown, "ScheduleError: Annotation key satune.raster_row is not known");
     }
 }

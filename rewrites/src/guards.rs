@@ -31,6 +31,31 @@ pub fn below(value: &Linear, bound: i64, domains: &Domains) -> Expr {
     compare(BinOp::Lt, terms.expr(), int(bound, DType::I32))
 }
 
+/// `value < bound` with the constants on the right, and of a quotient what is divided: `x // c < b` is `x < b * c`.
+pub fn opened(value: &Linear, bound: i64, domains: &Domains) -> Expr {
+    let Some((terms, bound)) = moved(value, bound) else {
+        return compare(BinOp::Lt, value.expr(), int(bound, DType::I32));
+    };
+    let (terms, bound) = of_quotient(&terms, bound, domains).and_then(|(x, b)| moved(&x, b)).unwrap_or((terms, bound));
+    compare(BinOp::Lt, terms.expr(), int(bound, DType::I32))
+}
+
+/// The normal form of a comparison that is opened ([`below`]).
+pub fn divided_out(clause: &Expr, domains: &Domains) -> Expr {
+    let Expr::Binary(BinOp::Lt, x, bound) = clause else { return clause.clone() };
+    match (Linear::of(x, domains), constant(bound)) {
+        (Some(value), Some(bound)) => below(&value, bound, domains),
+        _ => clause.clone(),
+    }
+}
+
+/// `x // c < b` as `x < b * c`.
+fn of_quotient(terms: &Linear, bound: i64, domains: &Domains) -> Option<(Linear, i64)> {
+    let [(Expr::Binary(BinOp::FloorDiv, x, c), 1)] = terms.terms() else { return None };
+    let c = constant(c).filter(|c| *c > 0)?;
+    Some((Linear::of(x, domains)?, bound.checked_mul(c)?))
+}
+
 /// `value < bound` with the constants on the right. None where they overflow.
 fn moved(value: &Linear, bound: i64) -> Option<(Linear, i64)> {
     let offset = value.offset();
@@ -77,10 +102,8 @@ fn high_digits(rest: &Linear, d: i64, domains: &Domains) -> Option<Linear> {
 /// The quotient or the multiple that alone is bounded: `x // c < b` is `x < b * c`, and `x * c < b` is `x < ceil(b / c)`.
 /// So is a sum whose coefficients have one absolute value.
 fn undivided(terms: &Linear, bound: i64, domains: &Domains) -> Option<(Linear, i64)> {
-    if let [(Expr::Binary(BinOp::FloorDiv, x, c), 1)] = terms.terms() {
-        let c = constant(c).filter(|c| *c > 0)?;
-        let x = Linear::of(x, domains)?;
-        return Some((x, bound.checked_mul(c)?));
+    if let Some(opened) = of_quotient(terms, bound, domains) {
+        return Some(opened);
     }
     let common = terms.terms().first()?.1.checked_abs().filter(|c| *c > 1)?;
     if terms.terms().iter().any(|(_, c)| c.checked_abs() != Some(common)) {

@@ -112,6 +112,8 @@ fn every_program_of_the_rules_is_one_that_the_generator_takes_and_none_is_there_
         (gemm([256, 100, 512], DType::I8, DType::I32, "TN"), "TN", false),
         // Fewer rows than columns; results by columns; batches of products, of which the last two end within a tile.
         (gemm([64, 256, 256], half.0, half.1, "NT"), "NT", true),
+        // Swapped, it has one tile of fewer steps than there are blocks.
+        (gemm([32, 128, 128], half.0, half.1, "NT"), "NT", true),
         (by_columns(gemm([256, 128, 256], half.0, half.1, "NT")), "NT", true),
         (by_columns(gemm([256, 64, 256], half.0, half.1, "TN")), "TN", true),
         (batched(gemm([256, 128, 128], half.0, half.1, "NN")), "NN", false),

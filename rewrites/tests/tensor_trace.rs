@@ -3,9 +3,12 @@
 mod ask;
 
 use satune_ir::interp::{random_inputs, run, Array};
-use satune_ir::term::tensor::{CopyOrder, Gemm, Mma, Raster, TensorPlan, TileLayout, TileStore, WgmmaPlan};
+use satune_ir::term::tensor::{
+    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileLayout, TileStore,
+    WgmmaPlan, Wmma, WmmaShape,
+};
 use satune_ir::term::*;
-use satune_ir::{structural, tvmscript, Program};
+use satune_ir::{structural, tvmscript, DType, Program};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::*;
@@ -52,7 +55,7 @@ fn source([m, n, k]: [i64; 3], operand: &str, form: &str, epilogue: Option<&str>
     let cast = |x: String| if operand == sum { x } else { format!("T.Cast(\"{sum}\", {x})") };
     let [first, second] = if is("BA") { [("B", &b_at), ("A", &a_at)] } else { [("A", &a_at), ("B", &b_at)] };
     let product = [first, second].map(|(name, at)| cast(format!("{name}[{at}]"))).join(" * ");
-    let order = words.iter().skip(1).find(|w| w.contains("ij") || w.contains("ji"));
+    let order = words.iter().skip(1).find(|w| w.contains('i') && w.contains('j'));
     let order = order.copied().unwrap_or(if batch.is_some() { "bijk" } else { "ijk" });
     let listed = |one: &dyn Fn(char) -> String| order.chars().map(one).collect::<Vec<_>>().join(", ");
     let loops = listed(&|l| l.to_string());
@@ -152,19 +155,71 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
             cluster: if yes() && yes() { [2, 1] } else { [1, 1] },
             split_k: if yes() && yes() { 2 } else { 1 },
             store: if yes() { TileStore::Tma } else { TileStore::Direct },
+            // Groups that do not divide the tiles, too.
             raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
             ..WgmmaPlan::plain([64 * together * if yes() { 1 } else { 2 }, n, k], consumers, if yes() { 3 } else { 4 })
         }
     };
-    let of = |extent: i64, tile: i64| (extent + tile - 1) / tile;
-    let mut all: Vec<WgmmaPlan> = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok()).collect();
-    // Groups divide the tiles in every space; k of an epilogue is not split.
-    all.retain(|p| {
-        let gemm = gemm.oriented(p.swapped);
-        let count = if p.raster.columns { of(gemm.n, p.tile[1]) } else { of(gemm.m, p.tile[0]) };
-        count % p.raster.group == 0 && !(gemm.output != gemm.accumulator() && p.split_k > 1)
-    });
-    all.into_iter().map(Schedule::Wgmma).collect()
+    let all = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok());
+    all.map(Schedule::Wgmma).collect()
+}
+
+/// Plans on `wmma` that fit a problem: of those that compute the same in the same order, the one that spaces hold.
+fn wmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
+    let shapes = WmmaShape::ALL.into_iter().filter_map(|shape| Wmma::of(shape, gemm.operand));
+    let instructions: Vec<Mma> = shapes.map(Mma::Wmma).collect();
+    if instructions.is_empty() {
+        return Vec::new();
+    }
+    let mut plan = || {
+        let instruction = instructions[dice.roll(instructions.len())];
+        let [m, n] = instruction.block();
+        let mut some = |most: usize| 1 + dice.roll(most) as i64;
+        let (warp, warps, steps) = ([m * some(2), n * some(3)], [some(2), some(2)], some(3));
+        let tile = [warp[0] * warps[0], warp[1] * warps[1], 16 * steps];
+        let operand = |dice: &mut Dice| OperandPlan {
+            layout: TileLayout::Padded,
+            bytes: [16, 8, 4][dice.roll(3)],
+            order: [CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own][dice.roll(3)],
+            step: dice.roll(2) as u32,
+            sets: 1 + dice.roll(2) as u32,
+            ..OperandPlan::USUAL
+        };
+        let operands = [operand(dice), operand(dice)];
+        let mut yes = || dice.roll(2) == 0;
+        let several = warp[0] > m;
+        TensorPlan {
+            warps_m_outer: yes() || warps[0] == 1 || warps[1] == 1,
+            order: Order {
+                columns: several && yes(),
+                serpentine: several && yes(),
+                pairs: yes(),
+                descending: steps > 1 && yes(),
+            },
+            rolled: yes(),
+            operands,
+            raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
+            split_k: if yes() && yes() { 2 } else { 1 },
+            swapped: yes(),
+            store: if yes() { Store::Direct } else { Store::Shared { stmatrix: false } },
+            min_blocks: yes().then_some(2),
+            ..TensorPlan::plain(tile, warp, instruction, 2)
+        }
+    };
+    let all = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok());
+    all.map(Schedule::Mma).collect()
+}
+
+/// Whether no span is longer than a row: small menus lack the shorter one that says the same.
+fn spans_fit(plan: &TensorPlan, gemm: &Gemm) -> bool {
+    let gemm = &*gemm.oriented(plan.swapped);
+    let [m, n, k] = plan.tile;
+    [(Side::A, m), (Side::B, n)].into_iter().zip(&plan.operands).all(|((side, extent), operand)| {
+        let (_, columns) = mma_conditions::tile_rows(gemm, side, extent, k);
+        let chunks = columns * i64::from(gemm.operand.bytes()) / 16;
+        let (TileLayout::Xor(span) | TileLayout::Rotate(span)) = operand.layout else { return true };
+        i64::from(span) <= chunks
+    })
 }
 
 struct Sample {
@@ -193,15 +248,15 @@ fn problems() -> Vec<(String, Program)> {
         ("float16", "TN", [64, 64, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
         ("float8_e4m3fn", "NT", [64, 40, 128], None),
         // Batches, results by columns, operands swapped in the text, loops in other orders.
-        ("bfloat16", "NT x3", [64, 64, 64], None),
-        ("float16", "TN x2 bijk", [64, 64, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
-        ("int8", "NT x2 jbki", [60, 48, 64], None),
-        ("float16", "NN x3 columns", [60, 36, 48], Some("T.max(C[], T.float32(0))")),
-        ("float16", "NT columns", [64, 64, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
-        ("bfloat16", "TN columns jik", [72, 64, 128], None),
+        ("bfloat16", "NT x2", [32, 64, 64], None),
+        ("float16", "TN x2", [64, 32, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("int8", "NT x2 jbki", [60, 24, 64], None),
+        ("float16", "NN x3 columns", [30, 36, 48], Some("T.max(C[], T.float32(0))")),
+        ("float16", "NT columns", [64, 32, 64], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("bfloat16", "TN columns jik", [40, 64, 64], None),
         ("float32", "NT columns BA", [64, 32, 32], None),
-        ("bfloat16", "NT BA kij", [32, 64, 128], None),
-        ("float16", "TT jik", [16, 160, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
+        ("bfloat16", "NT BA kij", [32, 64, 64], None),
+        ("float16", "TT jik", [16, 96, 72], Some("C[] + T.Cast(\"float32\", bias[vj])")),
     ] {
         let name = format!("{operand} {form} {shape:?} {}", epilogue.unwrap_or_default());
         out.push((name, source(shape, operand, form, epilogue)));
@@ -209,7 +264,7 @@ fn problems() -> Vec<(String, Program)> {
     out
 }
 
-/// Some plans of small spaces, by `mma.sync` and `wgmma`, each with the program that its trace makes.
+/// Some plans of small spaces, by `mma.sync`, `wgmma` and `wmma`, each with the program that its trace makes.
 fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
     let mut dice = Dice(seed);
     let mut out = Vec::new();
@@ -217,11 +272,12 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let c = contraction(&source).unwrap_or_else(|e| panic!("{name}: {e}"));
         let space = space(&c, &mut dice);
         let terms = space.programs(space.root);
-        let mut plans: Vec<Schedule> = terms.iter().map(|t| Schedule::from_term(t, &c).unwrap()).collect();
-        // There are no primitives for an epilogue of parts of k.
-        let is_whole = |parts| parts == 1 || c.epilogue.is_none();
-        plans.retain(|plan| matches!(plan, Schedule::Mma(plan) if is_whole(plan.split_k)));
-        for kind in [plans, wgmma(&Gemm::of(&c).unwrap(), &mut dice)].iter().filter(|k| !k.is_empty()) {
+        let plan = |t| Schedule::from_term(t, &c).unwrap_or_else(|e| panic!("{name}: {e}: {t}"));
+        let mut plans: Vec<Schedule> = terms.iter().map(plan).collect();
+        let gemm = Gemm::of(&c).unwrap();
+        plans.retain(|plan| matches!(plan, Schedule::Mma(p) if spans_fit(p, &gemm)));
+        let kinds = [plans, wgmma(&gemm, &mut dice), wmma(&gemm, &mut dice)];
+        for kind in kinds.iter().filter(|k| !k.is_empty()) {
             for _ in 0..of_each {
                 let mut plan = kind[dice.roll(kind.len())].clone();
                 if let Schedule::Mma(plan) = &mut plan {
@@ -262,9 +318,16 @@ fn plans_are_read_back_from_their_programs() {
         Schedule::Wgmma(plan) => plan.swapped,
         _ => false,
     };
-    let of_transposed = all.iter().filter(swapped).count();
-    println!("{} plans, {of_transposed} with swapped operands", all.len());
-    assert!(all.len() >= 60 && of_transposed >= 10);
+    let by_wmma = |s: &&Sample| matches!(&s.plan, Schedule::Mma(plan) if plan.instruction.wmma().is_some());
+    let of_parts = |s: &&Sample| match &s.plan {
+        Schedule::Mma(plan) => plan.split_k > 1 && s.contraction.epilogue.is_some(),
+        Schedule::Wgmma(plan) => (plan.split_k > 1 || plan.stream_k) && s.contraction.epilogue.is_some(),
+        _ => false,
+    };
+    let counts =
+        [all.iter().filter(swapped).count(), all.iter().filter(by_wmma).count(), all.iter().filter(of_parts).count()];
+    println!("{} plans: {counts:?} with swapped operands, on wmma, with an epilogue of parts of k", all.len());
+    assert!(all.len() >= 60 && counts.into_iter().zip([10, 20, 3]).all(|(count, least)| count >= least), "{counts:?}");
     for s in &all {
         match read_plan(&s.made, &s.source, &s.contraction) {
             Ok(plan) => assert_eq!(plan, s.plan, "{}", s.name),
@@ -275,9 +338,19 @@ fn plans_are_read_back_from_their_programs() {
 
 /// What is read from the program that a trace makes after a change to it.
 fn after(change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
-    let source = source([128, 128, 128], "bfloat16", "NT", None);
+    after_in("NT", false, change)
+}
+
+/// The same for a product of another form, and swapped operands.
+fn after_in(form: &str, swapped: bool, change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
+    let plan = TensorPlan { swapped, ..TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3) };
+    after_of(plan, form, change)
+}
+
+/// The same for another plan.
+fn after_of(plan: TensorPlan, form: &str, change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
+    let source = source([128, 128, 128], "bfloat16", form, None);
     let c = contraction(&source).unwrap();
-    let plan = TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3);
     let mut calls = tensor_trace(&Schedule::Mma(plan), &c).unwrap().calls;
     change(&mut calls);
     let (results, schedule) = replay_strict(&source, &calls).unwrap();
@@ -332,10 +405,6 @@ fn what_is_replayed_is_what_is_read() {
         &["not those of any plan", "k_0 / ax0_ax1_fused_0", "extent: 2 against 1"],
     );
     refused(
-        &|calls| calls.push(Call::new("annotate", [json!("$k_tile"), json!("satune.magic"), json!(1)])),
-        &["loop `k_0`", "`satune.magic` is not known"],
-    );
-    refused(
         &|calls| calls.retain(|c| c.args.get(1) != Some(&json!("satune.raster_rows"))),
         &["fused", "`satune.raster_rows` or `satune.raster_columns`"],
     );
@@ -350,6 +419,51 @@ fn what_is_replayed_is_what_is_read() {
         &["block `C`", "is not tensorized with an instruction of mma.sync"],
     );
     refused(&|calls| calls.push(Call::new("unroll", [json!("$k_step")])), &["loop `k_1`", "are serial"]);
+}
+
+/// Batches, results by columns, swapped operands: there, too, the program is the plan.
+#[test]
+fn what_is_read_of_other_forms_is_what_is_replayed() {
+    for (form, swapped) in [("NT x2", false), ("NT columns", false), ("NT", true), ("TN x2 columns", true)] {
+        let plan = after_in(form, swapped, |_| {}).unwrap();
+        assert_eq!((plan.swapped, plan.tile, plan.stages), (swapped, [64, 64, 32], 3), "{form}");
+        let plan = after_in(form, swapped, |calls| {
+            call(calls, "split", "$l_n").kwargs["factors"] = json!([null, 4, 2, 8]);
+            for c in calls.iter_mut().filter(|c| c.op == "split" && c.args[0].to_string().contains("copy_fused")) {
+                c.kwargs["factors"] = json!([null, 8, 32, 8]);
+            }
+        });
+        assert_eq!(plan.unwrap().warp, [32, 16], "{form}");
+        let error = after_in(form, swapped, |calls| {
+            call(calls, "split", "$l_n").kwargs["factors"] = json!([null, 4, 2, 8]);
+        });
+        let error = error.unwrap_err();
+        assert!(error.contains("not those of any plan") && error.contains("extent: 2 against 1"), "{form}: {error}");
+    }
+    // The batch's loop is one of those over blocks.
+    let error = after_in("NT x2", false, |calls| {
+        let fuse = calls.iter_mut().find(|c| c.op == "fuse").unwrap();
+        assert_eq!(fuse.args.remove(0), json!("$l_batch0"));
+    });
+    assert!(error.as_ref().is_err_and(|e| e.contains("it has 7 loops; they are blocks")), "{error:?}");
+}
+
+/// What no kernel knows would be lost: a trace cannot say it, and a program that says it anyway is no plan's.
+#[test]
+fn annotations_that_nobody_knows_are_refused() {
+    let source = source([128, 128, 128], "bfloat16", "NT", None);
+    let c = contraction(&source).unwrap();
+    let plan = TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3);
+    let mut calls = tensor_trace(&Schedule::Mma(plan), &c).unwrap().calls;
+    calls.push(Call::new("annotate", [json!("$k_tile"), json!("satune.magic"), json!(1)]));
+    let (results, schedule) = replay_strict(&source, &calls).unwrap();
+    let error = results.last().unwrap().as_ref().unwrap_err();
+    assert!(error.detail.contains("satune.magic is not known") && error.remedy.contains("satune.slack"));
+    let picture = error.render(schedule.program());
+    assert!(picture.lines().any(|l| l.contains("k_0")), "{picture}");
+    let said = tvmscript::print(schedule.program()).replace("satune.raster_rows", "satune.magic");
+    let error = read_plan(&tvmscript::parse(&said).unwrap(), &source, &c).unwrap_err().to_string();
+    assert!(error.contains("fused") && error.contains("`satune.magic` is not known"), "{error}");
 }
 
 /// Rows are apart as suits who reads them, and storage_align says so.
@@ -381,6 +495,54 @@ fn padded_rows_are_those_of_storage_align() {
         let error = read(&calls).unwrap_err().to_string();
         assert!(error.contains("A_shared") && error.contains("no layout of chunks"), "{error}");
     }
+}
+
+#[test]
+fn what_is_replayed_is_what_is_read_of_wmma() {
+    let half = Mma::Wmma(Wmma { shape: WmmaShape::M32N8, operand: DType::BF16 });
+    let plan = || TensorPlan {
+        store: Store::Shared { stmatrix: false },
+        rolled: true,
+        ..TensorPlan::plain([64, 64, 32], [32, 32], half, 2)
+    };
+    let is_about = |c: &Call, op: &str, block: &str| c.op == op && c.args[0] == json!(format!("${block}"));
+    // Extents are the plan; what is split for the store follows the warp's tile.
+    let changed = after_of(plan(), "NT", |calls| {
+        call(calls, "split", "$l_k").kwargs["factors"] = json!([null, 4, 16]);
+    });
+    assert_eq!(changed.unwrap().tile, [64, 64, 64]);
+    let changed = after_of(plan(), "NT", |calls| calls.retain(|c| c.args.get(1) != Some(&json!("satune.rolled"))));
+    assert!(!changed.unwrap().rolled);
+    let refused = |change: &dyn Fn(&mut Vec<Call>), parts: &[&str]| {
+        let Err(error) = after_of(plan(), "NT", |calls| change(calls)) else { panic!("{parts:?} is not refused") };
+        assert!(parts.iter().all(|p| error.contains(p)), "{error}");
+    };
+    let other_plan = "not those of any plan";
+    // Rows that are not padded, or are padded otherwise.
+    for (block, unpadded, otherwise) in [
+        ("a_shared", "rows that are padded", "no layout of chunks"),
+        ("b_shared", "rows that are padded", "no layout of chunks"),
+        ("c_store", "buffer_dim_align", "buffer_dim_align"),
+    ] {
+        refused(&|calls| calls.retain(|c| !is_about(c, "storage_align", block)), &[unpadded]);
+        let apart = |calls: &mut Vec<Call>| call(calls, "storage_align", &format!("${block}")).args[4] = json!(0);
+        refused(&apart, &[otherwise]);
+    }
+    // Tiles that do not pass through registers.
+    let waits = |c: &Call| is_about(c, "annotate", "a_shared") && c.args[1] != json!("satune.step");
+    refused(&|calls| calls.retain(|c| !waits(c)), &[other_plan, "tir.manifest_shared_memory_local_stage"]);
+    // A ring of three.
+    let stage = |c: &&mut Call| c.op == "annotate" && c.args[1] == "software_pipeline_stage";
+    refused(&|calls| calls.iter_mut().find(stage).unwrap().args[2] = json!([0, 0, 2]), &["two tiles"]);
+    // Fragments that are loaded element by element, and sums that are stored so.
+    let without =
+        |name: &'static str| move |calls: &mut Vec<Call>| calls.retain(|c| c.args.get(1) != Some(&json!(name)));
+    refused(&without("wmma_load_32x8x16_bf16_b_trans_shared"), &[other_plan]);
+    refused(&without("wmma_store_32x8x16_f32_shared"), &["buffer `C_wmma.accumulator`", "not read by one copy"]);
+    refused(
+        &|calls| calls.retain(|c| c.op != "tensorize" || !c.args[1].to_string().contains("sync")),
+        &["block `C`", "is not tensorized with an instruction of mma.sync"],
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Floats of 8 bits: from the operator to kernels. The kernels on `wgmma` themselves are in `hopper`.
 use crate::compiles::compile;
-use crate::support::{gemm, h200, support_as_cpp};
+use crate::support::{gemm, h200, support_as_cpp, NO_LIMIT};
 use satune::compile::Job;
 use satune::explore::check;
 use satune::operators;
@@ -11,7 +11,6 @@ use satune_ir::term::tensor::{Gemm, TensorError, WgmmaPlan};
 use satune_ir::term::{Plan, Schedule};
 use satune_ir::{tvmscript, DType};
 use std::process::Command;
-use std::time::Duration;
 
 /// The conversions of the CUDA text without the newer GPUs' instructions, compiled as C++: every number to f32, and every
 /// f32 from a comb of them, as the interpreter converts.
@@ -111,7 +110,7 @@ fn operators_and_scripts_name_the_types() {
 #[test]
 fn wgmma_takes_fp8_along_k_only() {
     let gpu = Descriptor::load("h200").unwrap();
-    let query = Query { k: 1, diverse: false, limit: Duration::from_secs(60) };
+    let query = Query { k: 1, diverse: false, limit: NO_LIMIT };
     let problem = operators::parse("gemm:64,64,256,e4m3,NT").unwrap();
     let space = satune::explore::space(&problem, &gpu).unwrap();
     let found = best(&space, &gpu, query);

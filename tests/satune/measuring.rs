@@ -1,6 +1,6 @@
 //! The measuring loop, its strategies, and the commands around them.
 use crate::faults::{problem, scripted, SATUNE};
-use crate::support::support_as_cpp;
+use crate::support::{support_as_cpp, NO_LIMIT};
 use satune::device::{Ask, Device, DeviceError, Identity, Kind, ScriptedOutcome, Simulator, Subject};
 use satune::explore::space;
 use satune::measure::{measure, Learned, Measured, Random, Record, Settings, Strategy, TopK};
@@ -12,7 +12,6 @@ use satune_extract::{best, Descriptor, Query};
 use satune_ir::DType;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 fn h200() -> Descriptor {
     Descriptor::load("h200").unwrap()
@@ -41,7 +40,7 @@ fn three_strategies_search_one_space() {
     let (believed, truth) = (h200(), other_gpu());
     let space = space(&problem, &believed).unwrap();
     let settings = Settings { trials: 32, keep: 8, batch: 16, ..Settings::default() };
-    let limit = Duration::from_secs(60);
+    let limit = NO_LIMIT;
     let first = best(&space, &believed, Query { k: 32, diverse: false, limit }).candidates;
     let optimum = best(&space, &truth, Query { k: 1, diverse: false, limit }).candidates[0].cost.ms;
     let mut bests = Vec::new();

@@ -166,6 +166,8 @@ fn batches_whose_tiles_would_meet_are_refused() {
     assert!(refused(&rows, &store).contains("would reach into the next product's"));
     let across = gemm(2, [128, 128, 136], half, "TT", false);
     assert!(refused(&across, &base).contains("A: its last tile along k would reach into the next product's"));
+    let many = gemm(1 << 20, [2048, 64, 64], half, "NT", false);
+    assert!(refused(&many, &base).contains("the TMA cannot move A: the products together have 2^31 rows or more"));
     let parts = gemm(2, [128, 128, 192], half, "NN", false);
     assert!(refused(&parts, &WgmmaPlan { split_k: 2, ..base.clone() }).contains("B: its last tile along k"));
     assert!(lower_wgmma(&parts, &base).is_ok());

@@ -6,12 +6,11 @@ use satune::report::{render, Baseline, Measured, Page};
 use satune_extract::Descriptor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
     let gpu = Descriptor::load(gpu).unwrap();
     let problem = operators::parse(operator).unwrap();
-    let request = Request { gpu: gpu.clone(), top: 6, diverse: true, limit: Duration::from_secs(120), compile: false };
+    let request = Request { gpu: gpu.clone(), top: 4, diverse: true, limit: crate::support::NO_LIMIT, compile: false };
     let report = explore::explore(&problem, &request, &Quiet).unwrap();
     (report, problem, gpu)
 }
@@ -58,7 +57,7 @@ fn chromium(browser: &Path, profile: &Path, args: &[String]) -> Vec<u8> {
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
         .arg(format!("--user-data-dir={}", profile.display()))
-        .args(["--virtual-time-budget=5000", "--timeout=30000"])
+        .args(["--virtual-time-budget=5000", "--timeout=300000"])
         .args(args)
         .output()
         .unwrap();

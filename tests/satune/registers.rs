@@ -1,6 +1,7 @@
 //! Registers of kernels on `mma.sync`: the estimate of plans against what the compiler takes, and none spilled by what the
 //! search hands out.
 use crate::compiles::compile;
+use crate::support::NO_LIMIT;
 use satune::compile::{Compiled, Job};
 use satune::explore::tensor_cores;
 use satune::lower::tensor::*;
@@ -10,7 +11,6 @@ use satune_ir::term::Schedule;
 use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::TensorMenu;
 use satune_rewrites::space::{rules, saturate, Fuel, Menu};
-use std::time::Duration;
 
 /// What the compiler takes more than estimated, in the whole grid below.
 const ERROR: std::ops::RangeInclusive<i64> = -24..=8;
@@ -98,7 +98,7 @@ fn the_best_do_not_spill() {
         };
         let rules: Vec<_> = rules::all().into_iter().chain(rules::tensor::all(&c, menu)).collect();
         let space = saturate(&c, satune::explore::limits(&gpu), &none, &rules, Fuel::default()).unwrap();
-        let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: Duration::from_secs(60) });
+        let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: NO_LIMIT });
         assert!(found.proved && found.candidates.len() == 8);
         let gemm = Gemm::of(&c).unwrap();
         for (number, candidate) in found.candidates.iter().enumerate() {

@@ -1,4 +1,5 @@
 //! Streaming programs, from the operator to simulated kernels.
+use crate::support::NO_LIMIT;
 use rand::rngs::StdRng;
 use rand::SeedableRng;
 use satune::streaming::StreamProblem;
@@ -10,7 +11,6 @@ use satune_ir::term::{Plan, Schedule, Space};
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{rules, streams, streams_of, StreamMenu};
 use satune_rewrites::space::{saturate, Fuel};
-use std::time::Duration;
 
 fn problem(operator: &str) -> (Program, Streams) {
     let program = tvmscript::parse(&streaming::script(operator).unwrap()).unwrap();
@@ -34,6 +34,8 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         "gemv:64,2048,f32",
         "transpose:96,200,f32",
         "transpose:128,128,f16",
+        "transpose:5,3,f32",
+        "transpose:100,20,f16",
         "relu_chain:64,1000,f32",
         "layernorm:64,1000,f32",
         "rmsnorm:32,512,bf16",
@@ -83,7 +85,7 @@ fn least_bytes(problem: &Streams) -> f64 {
 fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
     let gpu = Descriptor::load("h200").unwrap();
     let options = scheduled::options(&gpu);
-    let query = Query { k: 2, diverse: false, limit: Duration::from_secs(60) };
+    let query = Query { k: 2, diverse: false, limit: NO_LIMIT };
     for operator in [
         "rowsum:2048,8192,f32",
         "mean:2048,8192,f32",
@@ -144,7 +146,7 @@ fn extraction_and_count_equal_brute_force() {
             .map(|cost| cost.ms)
             .collect();
         times.sort_by(f64::total_cmp);
-        let query = Query { k: 10, diverse: false, limit: Duration::from_secs(60) };
+        let query = Query { k: 10, diverse: false, limit: NO_LIMIT };
         let found = best_stream(&space, &gpu, query);
         let best: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
         println!("{operator}: {} programs, best {:?}", times.len(), best.first());
@@ -173,7 +175,7 @@ fn an_epilogue_is_computed_in_the_kernel_of_its_contraction() {
             plans.push(plan);
         }
     }
-    let query = Query { k: 2, diverse: true, limit: Duration::from_secs(30) };
+    let query = Query { k: 2, diverse: true, limit: NO_LIMIT };
     let best = satune_extract::best(&space, &gpu, query);
     plans.extend(best.candidates.iter().filter_map(|c| c.plan.cores().cloned()));
     for plan in plans {
@@ -217,7 +219,7 @@ fn few_long_rows_are_reduced_in_parts_by_two_kernels() {
     let gpu = Descriptor::load("h200").unwrap();
     let problem = StreamProblem::operator("rowsum:4,16777216,f32").unwrap();
     let space = streaming::space(&problem, &gpu).unwrap();
-    let query = Query { k: 1, diverse: false, limit: Duration::from_secs(60) };
+    let query = Query { k: 1, diverse: false, limit: NO_LIMIT };
     let best = best_stream(&space, &gpu, query).candidates.remove(0);
     let Schedule::Stream(plan) = &best.plan else { panic!() };
     assert!(plan.parts > 1 && plan.kernels.len() == 2, "{}", plan.describe().join("\n"));

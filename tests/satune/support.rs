@@ -5,10 +5,20 @@ use satune_extract::Counts;
 use satune_ir::term::*;
 use satune_ir::{interp, tvmscript, DType, Program};
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+use std::time::Duration;
 
 /// A GEMM or batched GEMM, operands of type `input`, sums of type `sum`.
 pub fn gemm(batch: Option<i64>, m: i64, n: i64, k: i64, input: DType, sum: DType, layout: &str) -> Contraction {
     Contraction::gemm(batch, [m, n, k], input, sum, [layout.starts_with('T'), layout.ends_with('T')])
+}
+
+/// A limit that no search reaches: what a test finds must not depend on how busy the machine is.
+pub const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// How many random cases a test takes: the usual number, `SATUNE_SAMPLES` times.
+pub fn samples(usual: usize) -> usize {
+    let times = std::env::var("SATUNE_SAMPLES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    usual.saturating_mul(times)
 }
 
 pub const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
@@ -37,13 +47,13 @@ pub fn kernels_of(plan: &Plan, contraction: &Contraction) -> satune::lower::prog
 }
 
 /// Random schedules of a space: their traces are replayed on the source; the scheduled program means the same, bit for bit, by
-/// the interpreter; its kernels are clean in the simulator and compute the same.
+/// the interpreter; its kernels are clean in the simulator and compute the same. `SATUNE_SAMPLES` times `count` of them.
 pub fn sampled_schedules_are_right(source: &Program, contraction: &Contraction, count: usize) {
     let options = h200();
     let space = space(contraction);
     let counts = Counts::of(&space);
     let mut rng = rand::rngs::StdRng::seed_from_u64(7);
-    for i in 0..count {
+    for i in 0..samples(count) {
         let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), contraction).unwrap();
         let told = || plan.describe().join("\n");
         let scheduled = scheduled::of_plan(source, &plan, contraction, &options)

@@ -2,7 +2,7 @@
 //! the best ones are right, and `explore` hands them out.
 use crate::compiles::compile;
 use crate::hopper::assert_only_multiplies;
-use crate::support::gemm;
+use crate::support::{gemm, NO_LIMIT};
 use rand::SeedableRng;
 use satune::compile::{hot_loop_mix, Job};
 use satune::explore::{check, explore, tensor_cores, Report, Request};
@@ -15,10 +15,8 @@ use satune_ir::term::*;
 use satune_ir::{tvmscript, DType};
 use satune_rewrites::space::rules::tensor::TensorMenu;
 use satune_rewrites::space::{read_plan, rules, saturate, Fuel, Limits, Menu};
+use satune_rewrites::Trace;
 use std::collections::HashSet;
-use std::time::Duration;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn gpu(name: &str) -> Descriptor {
     Descriptor::load(name).unwrap()
@@ -122,7 +120,7 @@ fn extraction_equals_brute_force_with_both_kinds() {
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         let mut times: Vec<f64> = plans.iter().filter_map(|p| predict(p, &c, &gpu).ok()).map(|c| c.ms).collect();
         times.sort_by(f64::total_cmp);
-        let found = best(&space, &gpu, Query { k: 7, diverse: false, limit: MINUTE });
+        let found = best(&space, &gpu, Query { k: 7, diverse: false, limit: NO_LIMIT });
         assert!(found.proved);
         assert_eq!(found.candidates.len(), times.len().min(7));
         for (got, want) in found.candidates.iter().zip(&times) {
@@ -183,7 +181,7 @@ fn extraction_equals_brute_force_where_much_costs_the_same() {
         println!("{name}: {} programs, {alike} are the best", times.len());
         assert!(alike > 8);
         for wanted in [8, alike + 5] {
-            let found = best(&space, &gpu, Query { k: wanted, diverse: false, limit: MINUTE });
+            let found = best(&space, &gpu, Query { k: wanted, diverse: false, limit: NO_LIMIT });
             assert!(found.proved);
             let got: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
             assert_eq!(got.len(), wanted);
@@ -221,7 +219,7 @@ fn random_schedules_on_tensor_cores_are_right() {
     ] {
         for layout in layouts {
             let c = gemm(None, shape[0], shape[1], shape[2], operand, sum, layout);
-            let both = tensor_only(&c, &h200);
+            let both = tensor_only(&c, gpu);
             // Few of all schedules use wgmma, so they are drawn by themselves too.
             let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
             let rest = both.restricted(&|_, node| !is_mma(node));
@@ -256,7 +254,7 @@ fn random_schedules_of_other_forms_are_right() {
     ] {
         let c = gemm(batch, shape[0], shape[1], shape[2], DType::BF16, DType::F32, layout);
         let c = if columns { by_columns(c) } else { c };
-        let both = tensor_only(&c, &h200);
+        let both = tensor_only(&c, gpu);
         let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
         let is_swap = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Swap, .. });
         let without = [both.restricted(&|_, node| !is_mma(node)), both.restricted(&|_, node| !is_swap(node))];
@@ -288,7 +286,7 @@ pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Re
 }
 
 fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, diverse: bool) -> Report {
-    let request = Request { gpu: gpu(gpu_name), top, diverse, limit: MINUTE, compile: false };
+    let request = Request { gpu: gpu(gpu_name), top, diverse, limit: NO_LIMIT, compile: false };
     let report = explore(problem, &request, &satune::progress::Quiet).unwrap();
     assert!(report.bugs.is_empty(), "{:#?}", report.bugs);
     assert!(report.proved_optimal);
@@ -300,11 +298,18 @@ fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, di
 #[test]
 fn tf32_is_an_operand_type_that_is_asked_for() {
     for (name, layout) in [("h200", "NT"), ("a100", "TN")] {
-        let on_cores = explored(&format!("gemm:256,256,256,f32,{layout}"), name, 1, false);
-        assert!(on_cores.candidates[0].plan.cores().is_some(), "{name}");
-        let rounded = explored(&format!("gemm:256,256,256,tf32,{layout}"), name, 1, false);
-        assert!(rounded.candidates[0].plan.cores().is_none(), "{name}");
-        assert!(rounded.candidates[0].predicted_ms < on_cores.candidates[0].predicted_ms, "{name}");
+        let gpu = gpu(name);
+        let best_of = |operand: &str| {
+            let problem = operators::parse(&format!("gemm:256,256,256,{operand},{layout}")).unwrap();
+            let space = satune::explore::space(&problem, &gpu).unwrap();
+            let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: NO_LIMIT });
+            assert!(found.proved);
+            found.candidates[0].clone()
+        };
+        let (on_cores, rounded) = (best_of("f32"), best_of("tf32"));
+        assert!(on_cores.plan.cores().is_some(), "{name}");
+        assert!(rounded.plan.cores().is_none(), "{name}");
+        assert!(rounded.cost.ms < on_cores.cost.ms, "{name}");
     }
 }
 
@@ -348,7 +353,7 @@ fn skewed_shapes_get_their_tiles() {
     let best_of = |[m, n, k]: [i64; 3], operand, sum, gpu_name: &str| {
         let c = gemm(None, m, n, k, operand, sum, "NT");
         let gpu = gpu(gpu_name);
-        let found = best(&tensor_only(&c, &gpu), &gpu, Query { k: 1, diverse: false, limit: MINUTE });
+        let found = best(&tensor_only(&c, &gpu), &gpu, Query { k: 1, diverse: false, limit: NO_LIMIT });
         assert!(found.proved);
         let plan = found.candidates[0].plan.clone();
         println!("{m} x {n} x {k} {operand:?} on {gpu_name}: {:?}", plan.describe());
@@ -420,7 +425,7 @@ fn k_is_split_under_an_epilogue() {
         let gpu = gpu(name);
         let c = operators::parse(operator).unwrap().contraction;
         let space = tensor_only(&c, &gpu);
-        let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: MINUTE });
+        let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: NO_LIMIT });
         assert!(found.proved);
         let plan = &found.candidates[0].plan;
         let partial = match plan {
@@ -448,10 +453,16 @@ fn explore_gives_tensor_cores_to_products_with_epilogues() {
 /// Batches, few rows, and results by columns get tensor cores too.
 #[test]
 fn explore_gives_tensor_cores_to_other_forms() {
-    let many = explored("bmm:4,256,256,128,bf16,TN", "h200", 1, false);
-    assert!(many.candidates[0].plan.cores().is_none());
-    let many = explored("bmm:4,128,128,64,f16,NN", "a100", 1, false);
-    assert!(matches!(many.candidates[0].plan, Schedule::Mma(_)));
+    for (operator, name) in [
+        ("bmm:4,256,256,128,bf16,TN", "h200"),
+        ("bmm:4,128,128,64,f16,NN", "a100"),
+        ("gemm:16,1024,512,bf16,NT,out=bf16,bias", "h200"),
+    ] {
+        let problem = operators::parse(operator).unwrap();
+        let report = explored_problem(&problem, name, 1, false);
+        assert!(report.candidates[0].plan.cores().is_none(), "{operator} on {name}");
+        kernels_come_from_traces(&problem, &report);
+    }
     let columns = by_columns(gemm(None, 256, 128, 256, DType::BF16, DType::F32, "NT"));
     let script = operators::script(&columns);
     let program = satune_ir::tvmscript::parse(&script).unwrap();
@@ -460,22 +471,67 @@ fn explore_gives_tensor_cores_to_other_forms() {
     let problem = operators::Problem { name: "columns".into(), script, program, contraction, tf32: false };
     let report = explored_problem(&problem, "h200", 1, false);
     assert!(report.candidates[0].plan.cores().is_none());
+    kernels_come_from_traces(&problem, &report);
+}
+
+/// So do products on `wmma`, and parts of k under an epilogue.
+#[test]
+fn explore_writes_traces_of_wmma_and_of_parts_under_an_epilogue() {
+    for (operator, name) in [
+        ("gemm:256,256,256,f16,NT", "t4"),
+        ("gemm:200,136,256,f16,TN,out=f16,bias,relu", "v100"),
+        ("gemm:64,64,8192,bf16,NT,out=bf16,bias", "a100"),
+        ("gemm:64,64,8192,bf16,NT,out=bf16,bias", "h200"),
+    ] {
+        let problem = operators::parse(operator).unwrap();
+        let report = explored_problem(&problem, name, 1, false);
+        let plan = &report.candidates[0].plan;
+        let is_as_said = match plan {
+            Schedule::Mma(plan) => plan.instruction.wmma().is_some() || plan.split_k > 1,
+            Schedule::Wgmma(plan) => plan.split_k > 1 || plan.stream_k,
+            _ => false,
+        };
+        assert!(is_as_said, "{operator} on {name}: {:?}", plan.describe());
+        kernels_come_from_traces(&problem, &report);
+    }
+}
+
+/// The trace files that `explore` writes hold primitives, whose replay alone gives the candidates' kernels.
+fn kernels_come_from_traces(problem: &operators::Problem, report: &Report) {
+    let folder = tempfile::tempdir().unwrap();
+    satune::explore::write(report, folder.path()).unwrap();
+    for c in &report.candidates {
+        let text = std::fs::read_to_string(folder.path().join(&c.trace)).unwrap();
+        let trace = Trace::read(&text).unwrap();
+        let made = scheduled::of_trace(&problem.program, trace, &LowerOptions::default()).unwrap();
+        let generated = scheduled::generate(&problem.program, &c.plan, &problem.contraction).unwrap();
+        assert_eq!(made.module.kernels, generated.kernels, "{:?}", c.schedule);
+        // TVM's text and the scheduled program are those of the trace, too.
+        let [tvm, program] = [&c.tvm, &c.scheduled].map(|f| std::fs::read_to_string(folder.path().join(f)).unwrap());
+        assert_eq!(Trace::read(&tvm).unwrap().to_python("schedule"), tvm);
+        assert_eq!(program, tvmscript::print(&made.program));
+    }
 }
 
 /// Of whole spaces, on problems of a real size: what is lowered is what the trace says.
 #[test]
 fn traces_of_random_schedules_are_read_back() {
-    let h200 = gpu("h200");
+    let [h200, t4] = ["h200", "t4"].map(gpu);
     let mut rng = rand::rngs::StdRng::seed_from_u64(29);
-    let (mut kinds, mut without) = ([0; 2], 0);
-    for (shape, operand, sum, layout) in [
-        ([1024, 2048, 1024], DType::BF16, DType::F32, "TN"),
-        ([1025, 1023, 1021], DType::F16, DType::F32, "NN"),
-        ([256, 256, 4096], DType::I8, DType::I32, "NT"),
+    let (mut kinds, mut swapped) = ([0; 3], 0);
+    let of = |batch, [m, n, k]: [i64; 3], operand, sum, layout| gemm(batch, m, n, k, operand, sum, layout);
+    for (gpu, c) in [
+        (&h200, of(None, [1024, 2048, 1024], DType::BF16, DType::F32, "TN")),
+        (&h200, of(None, [1025, 1023, 1021], DType::F16, DType::F32, "NN")),
+        (&h200, of(None, [256, 256, 4096], DType::I8, DType::I32, "NT")),
+        (&h200, of(Some(12), [512, 512, 64], DType::BF16, DType::F32, "NN")),
+        (&h200, by_columns(of(Some(3), [200, 256, 1024], DType::F16, DType::F32, "NT"))),
+        (&h200, of(None, [16, 1024, 1024], DType::BF16, DType::F32, "NT")),
+        (&t4, of(None, [256, 512, 1024], DType::F16, DType::F32, "TN")),
+        (&t4, of(Some(2), [200, 136, 256], DType::I8, DType::I32, "NT")),
     ] {
-        let c = gemm(None, shape[0], shape[1], shape[2], operand, sum, layout);
         let source = tvmscript::parse(&operators::script(&c)).unwrap();
-        let both = tensor_only(&c, &h200);
+        let both = tensor_only(&c, gpu);
         let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
         let rest = both.restricted(&|_, node| !is_mma(node));
         for (space, times) in [(&both, 4), (&rest, if rest.is_empty() { 0 } else { 3 })] {
@@ -483,13 +539,14 @@ fn traces_of_random_schedules_are_read_back() {
             for _ in 0..times {
                 let plan = Schedule::from_term(&counts.sample(space, &mut rng).unwrap(), &c).unwrap();
                 let made = scheduled::of_schedule(&source, &plan, &c, &LowerOptions::default())
-                    .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
-                if made.trace.calls.is_empty() {
-                    // Swapped operands.
-                    without += 1;
-                    continue;
-                }
-                kinds[usize::from(matches!(plan, Schedule::Wgmma(_)))] += 1;
+                    .unwrap_or_else(|e| panic!("{e}\n{c:?}\n{}", plan.describe().join("\n")));
+                assert!(!made.trace.calls.is_empty(), "{:?}", plan.describe());
+                swapped += usize::from(is_swapped(&plan));
+                kinds[match &plan {
+                    Schedule::Wgmma(_) => 2,
+                    Schedule::Mma(plan) => usize::from(plan.instruction.wmma().is_some()),
+                    _ => panic!("{plan:?}"),
+                }] += 1;
                 assert_eq!(read_plan(&made.program, &source, &c).unwrap(), plan);
                 assert_eq!(made.module.kernels, scheduled::generate(&source, &plan, &c).unwrap().kernels);
                 // Replayed from its trace alone, it has the same kernels.
@@ -498,6 +555,6 @@ fn traces_of_random_schedules_are_read_back() {
             }
         }
     }
-    println!("{kinds:?} on mma.sync, wgmma; {without} have no trace");
-    assert!(kinds.iter().all(|n| *n >= 3));
+    println!("{kinds:?} on mma.sync, wmma, wgmma; {swapped} with swapped operands");
+    assert!(kinds.iter().all(|n| *n >= 3) && swapped >= 3);
 }

@@ -5,42 +5,42 @@ use satune::scheduled;
 use satune_ir::term::Contraction;
 use satune_ir::DType;
 
-fn samples(contraction: &Contraction, count: usize) {
+fn right(contraction: &Contraction, count: usize) {
     sampled_schedules_are_right(&source(contraction), contraction, count);
 }
 
 #[test]
 fn random_schedules_of_30x45x17_are_right() {
-    samples(&gemm(None, 30, 45, 17, DType::F32, DType::F32, "NN"), 100);
+    right(&gemm(None, 30, 45, 17, DType::F32, DType::F32, "NN"), 40);
 }
 
 #[test]
 fn random_schedules_of_1x7x64_are_right() {
-    samples(&gemm(None, 1, 7, 64, DType::F32, DType::F32, "NN"), 100);
+    right(&gemm(None, 1, 7, 64, DType::F32, DType::F32, "NN"), 40);
 }
 
 #[test]
 fn random_schedules_of_all_layouts_are_right() {
     for layout in ["NN", "NT", "TN", "TT"] {
-        samples(&gemm(None, 64, 64, 32, DType::F32, DType::F32, layout), 25);
+        right(&gemm(None, 64, 64, 32, DType::F32, DType::F32, layout), 10);
     }
 }
 
 #[test]
 fn random_schedules_of_half_precision_are_right() {
-    samples(&gemm(None, 48, 32, 40, DType::F16, DType::F32, "NT"), 60);
-    samples(&gemm(None, 33, 32, 24, DType::F16, DType::F32, "TN"), 40);
+    right(&gemm(None, 48, 32, 40, DType::F16, DType::F32, "NT"), 24);
+    right(&gemm(None, 33, 32, 24, DType::F16, DType::F32, "TN"), 16);
 }
 
 #[test]
 fn random_schedules_of_a_batch_are_right() {
-    samples(&gemm(Some(3), 20, 24, 16, DType::F64, DType::F64, "NN"), 50);
-    samples(&gemm(Some(3), 20, 24, 16, DType::F64, DType::F64, "TT"), 50);
+    right(&gemm(Some(3), 20, 24, 16, DType::F64, DType::F64, "NN"), 20);
+    right(&gemm(Some(3), 20, 24, 16, DType::F64, DType::F64, "TT"), 20);
 }
 
 #[test]
 fn random_schedules_of_a_long_reduction_are_right() {
-    samples(&gemm(None, 16, 16, 512, DType::F32, DType::F32, "TN"), 100);
+    right(&gemm(None, 16, 16, 512, DType::F32, DType::F32, "TN"), 40);
 }
 
 /// Matmul with its rows and columns bound; `threads` of a block along the columns.

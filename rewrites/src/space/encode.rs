@@ -1,7 +1,8 @@
 //! From a program to the contraction that it computes.
+use super::nests::{block_of, parts, NestError};
 use satune_ir::affine::constant;
 use satune_ir::term::{Axis, AxisInfo, Contraction, OperandInfo};
-use satune_ir::{BinOp, Block, BufferId, Expr, IterKind, Program, Stmt, VarId};
+use satune_ir::{BinOp, Block, BufferId, DType, Expr, IterKind, Program, Stmt, VarId};
 
 /// Why a program is not a contraction that the space can hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,6 +12,12 @@ pub enum EncodeError {
     Blocks {
         /// How many.
         found: usize,
+        /// What does not fit.
+        reason: String,
+    },
+    /// Something else than nests of one block each.
+    #[error("the program is no sequence of loop nests with one block each: {reason}; the explorer takes a sum of products, and a chain of elementwise blocks after it")]
+    Nests {
         /// What does not fit.
         reason: String,
     },
@@ -32,6 +39,15 @@ pub enum EncodeError {
     },
 }
 
+impl From<NestError> for EncodeError {
+    fn from(error: NestError) -> EncodeError {
+        match error {
+            NestError::Block { block, reason } => EncodeError::NotContraction { block, reason },
+            NestError::Program { reason } => EncodeError::Nests { reason },
+        }
+    }
+}
+
 /// Reads the contraction off a program: of one block, of one and a chain of elementwise blocks after it, or of a convolution
 /// with its padding and such a chain.
 ///
@@ -51,16 +67,11 @@ pub fn contraction(program: &Program) -> Result<Contraction, EncodeError> {
 
 /// A product whose indices are bare iterators.
 fn product(program: &Program) -> Result<Contraction, EncodeError> {
-    let mut blocks: Vec<&Block> = Vec::new();
-    collect_blocks(&program.body.block.body, &mut blocks);
+    let blocks = parts(program).into_iter().map(|part| block_of(program, part)).collect::<Result<Vec<_>, _>>()?;
     let Some((block, rest)) = blocks.split_first() else {
         return Err(EncodeError::Blocks { found: 0, reason: "there is nothing to schedule".into() });
     };
-    let nest = match &*program.body.block.body {
-        Stmt::Seq(parts) => parts.first().unwrap_or(&program.body.block.body),
-        one => one,
-    };
-    let read = Reader { program, block, nest }.read();
+    let read = Reader { program, block }.read();
     let mut found = read.map_err(|reason| EncodeError::NotContraction { block: block.name.clone(), reason })?;
     if !rest.is_empty() {
         let fused = super::epilogue::read(program, &found);
@@ -70,30 +81,10 @@ fn product(program: &Program) -> Result<Contraction, EncodeError> {
     Ok(found)
 }
 
-fn collect_blocks<'a>(stmt: &'a Stmt, out: &mut Vec<&'a Block>) {
-    match stmt {
-        Stmt::Realize(r) => {
-            out.push(&r.block);
-            collect_blocks(&r.block.body, out);
-        }
-        Stmt::For(l) => collect_blocks(&l.body, out),
-        Stmt::Seq(parts) => parts.iter().for_each(|s| collect_blocks(s, out)),
-        Stmt::If { then, otherwise, .. } => {
-            collect_blocks(then, out);
-            if let Some(s) = otherwise {
-                collect_blocks(s, out);
-            }
-        }
-        Stmt::Let { body, .. } => collect_blocks(body, out),
-        Stmt::Store { .. } | Stmt::Evaluate(_) => {}
-    }
-}
-
 pub(super) struct Reader<'a> {
     pub program: &'a Program,
+    /// Under loops that are its iterators.
     pub block: &'a Block,
-    /// The loops around it.
-    pub nest: &'a Stmt,
 }
 
 type Access = (BufferId, Vec<VarId>);
@@ -103,7 +94,6 @@ type Place<'a> = (BufferId, &'a [Expr]);
 
 impl Reader<'_> {
     pub fn read(&self) -> Result<Contraction, String> {
-        self.loops()?;
         let bare = |(buffer, indices): Place<'_>| bare(indices).map(|at| (buffer, at));
         let [c, a, b] = sum_of_products(self.block)?;
         let (c, a, b) = (bare(c)?, bare(a)?, bare(b)?);
@@ -176,6 +166,9 @@ impl Reader<'_> {
             if !buffer.strides.is_empty() || buffer.elem_offset.is_some() {
                 return Err(format!("buffer `{}` is not a plain row-major array", buffer.name));
             }
+            if buffer.dtype == DType::Bool {
+                return Err(format!("elements of buffer `{}` are no numbers", buffer.name));
+            }
             Ok(OperandInfo { buffer: access.0, name: buffer.name.clone(), dtype: buffer.dtype, index, dims })
         };
         // The factor that has m is A, whichever was written first.
@@ -194,37 +187,14 @@ impl Reader<'_> {
             gather: None,
         })
     }
-
-    /// The loops are a plain nest, one per iterator, in the iterators' order.
-    fn loops(&self) -> Result<(), String> {
-        let mut stmt = self.nest;
-        let mut vars = Vec::new();
-        loop {
-            match stmt {
-                Stmt::For(l) if constant(&l.min) == Some(0) => {
-                    vars.push(l.var.id);
-                    stmt = &l.body;
-                }
-                Stmt::Realize(r) => {
-                    let bound: Vec<_> =
-                        r.iter_values.iter().map(|e| if let Expr::Var(v) = e { Some(v.id) } else { None }).collect();
-                    let plain = bound.len() == vars.len() && bound.iter().zip(&vars).all(|(a, b)| *a == Some(*b));
-                    return if plain {
-                        Ok(())
-                    } else {
-                        Err("its loops are not a plain nest, one loop per iterator in the same order".into())
-                    };
-                }
-                _ => return Err("its loops are not a plain nest".into()),
-            }
-        }
-    }
 }
 
 /// Accesses of C, A and B of `C[..] = C[..] + A[..] * B[..]`.
 pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
     let Some(init) = &block.init else { return Err("it has no init".into()) };
-    let Stmt::Store { value: zero, .. } = &**init else { return Err("its init is not one store".into()) };
+    let Stmt::Store { value: zero, buffer: first, indices: first_at } = &**init else {
+        return Err("its init is not one store".into());
+    };
     let is_zero = match zero {
         Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
         Expr::Int(value, _) => *value == 0,
@@ -236,6 +206,9 @@ pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
     let Stmt::Store { buffer, indices, value } = &*block.body else {
         return Err("its body is not one store".into());
     };
+    if (first, first_at) != (buffer, indices) {
+        return Err("its init sets something else than its body adds to".into());
+    }
     let Expr::Binary(BinOp::Add, left, right) = value else { return Err("its body is not a sum".into()) };
     let is_c = |e: &Expr| matches!(e, Expr::Load(b, i) if b == buffer && i == indices);
     let product = match (is_c(left), is_c(right)) {
@@ -249,10 +222,12 @@ pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
     Ok([(*buffer, indices), factor(a)?, factor(b)?])
 }
 
+/// An element, as it is or converted to the type of the sum. A conversion to another type in between would round.
 fn factor(expr: &Expr) -> Result<Place<'_>, String> {
-    match expr {
-        Expr::Cast(_, inner) => factor(inner),
+    let element = if let Expr::Cast(_, inner) = expr { inner } else { expr };
+    match element {
         Expr::Load(buffer, indices) => Ok((*buffer, indices)),
+        Expr::Cast(..) => Err("a factor is converted more than once".into()),
         _ => Err("a factor is not an element of a buffer".into()),
     }
 }

@@ -7,7 +7,7 @@
 //! after the block into the write-back of the sums by `reverse_compute_inline`. Whatever a primitive refuses is refused here,
 //! in its words: the whole sequence is tried when a program is read.
 use super::encode::{sum_of_products, Reader};
-use super::stream::read::{nest, plain};
+use super::nests::{block_of, parts};
 use super::writer::{var, Draft, TraceWriter};
 use crate::regions::iter_domains;
 use crate::replay::replay_strict;
@@ -22,33 +22,15 @@ use serde_json::json;
 /// An index as a sum: constant, and iterators by number with their coefficients.
 type Sum = (i64, Vec<(usize, i64)>);
 
-/// The statements of the root block, one nest each.
-fn parts(program: &Program) -> Vec<&Stmt> {
-    match &*program.body.block.body {
-        Stmt::Seq(parts) => parts.iter().collect(),
-        one => vec![one],
-    }
-}
-
-/// The block of a nest, whose loops are its iterators in order.
-fn block_of(part: &Stmt) -> Result<&Block, String> {
-    let (loops, realize) = nest(part).map_err(|e| e.to_string())?;
-    let block = &realize.block;
-    let order = plain(&loops, realize).map_err(|reason| format!("block `{}`: {reason}", block.name))?;
-    match order.windows(2).all(|w| w[0] < w[1]) {
-        true => Ok(block),
-        false => Err(format!("block `{}`: its loops are not in the order of its iterators", block.name)),
-    }
-}
-
 /// Whether one of the blocks is a sum of products, whatever its indices.
 pub(super) fn sums_products(program: &Program) -> bool {
-    parts(program).into_iter().filter_map(|p| block_of(p).ok()).any(|b| sum_of_products(b).is_ok())
+    parts(program).into_iter().filter_map(|p| block_of(program, p).ok()).any(|b| sum_of_products(b).is_ok())
 }
 
 /// Reads a contraction whose operands are gathered, with its epilogue.
 pub(super) fn read(program: &Program) -> Result<Contraction, String> {
-    let blocks = parts(program).into_iter().map(block_of).collect::<Result<Vec<_>, _>>()?;
+    let blocks = parts(program).into_iter().map(|p| block_of(program, p)).collect::<Result<Vec<_>, _>>();
+    let blocks = blocks.map_err(|e| e.to_string())?;
     let sums: Vec<usize> = (0..blocks.len()).filter(|i| blocks[*i].init.is_some()).collect();
     let [at] = sums[..] else { return Err(format!("{} of its blocks reduce; it takes one", sums.len())) };
     let (before, after) = (&blocks[..at], &blocks[at + 1..]);
@@ -211,9 +193,7 @@ impl<'p> Source<'p> {
         made.as_matrices(gather, [&a, &b, &c]);
         let product = made.replayed(self.program)?;
         let program = product.program();
-        let nest = parts(program).into_iter().find(|p| block_of(p).is_ok_and(|b| b.name == self.block.name));
-        let nest = nest.ok_or("the block is gone")?;
-        let found = Reader { program, block: named(program, &self.block.name)?, nest }.read()?;
+        let found = Reader { program, block: named(program, &self.block.name)? }.read()?;
         for ((mine, read), name) in [(&a, &found.a), (&b, &found.b), (&c, &found.c)].into_iter().zip(["A", "B", "C"]) {
             if mine.dims != read.dims {
                 return Err(format!("matrix {name} is read as {:?}, not as {:?}", read.dims, mine.dims));
@@ -235,7 +215,7 @@ impl<'p> Source<'p> {
 }
 
 fn named<'p>(program: &'p Program, name: &str) -> Result<&'p Block, String> {
-    let found = parts(program).into_iter().filter_map(|p| block_of(p).ok()).find(|b| b.name == name);
+    let found = parts(program).into_iter().filter_map(|p| block_of(program, p).ok()).find(|b| b.name == name);
     found.ok_or_else(|| format!("there is no block `{name}`"))
 }
 

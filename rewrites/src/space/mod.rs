@@ -8,12 +8,14 @@ mod engine;
 mod epilogue;
 mod gather;
 mod menu;
+mod nests;
 pub mod rules;
 pub mod stream;
 mod writer;
 
 pub use condition::Condition;
 pub use derive::trace;
+pub(crate) use derive_tensor::unknown_annotation;
 pub use derive_tensor::{on_tensor_cores, read_plan, tensor_trace, ReadError, Untraced};
 pub use encode::{contraction, EncodeError};
 pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError, Verdict};

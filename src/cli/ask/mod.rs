@@ -15,6 +15,7 @@ use crate::source::Work;
 use crate::workload::Explorable;
 use satune_extract::{Descriptor, Searched};
 use satune_ir::term::{Plan, Schedule, Space};
+use satune_rewrites::Trace;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -136,8 +137,9 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
             .map_err(|e| Failure::Input(format!("schedule \"{}\": {e}", text.chars().take(80).collect::<String>())))?;
         out.push(Question { name: text.clone(), fixed, plan: None });
     }
-    type Reader = fn(&Path) -> Result<Schedule, Failure>;
-    for (paths, read) in [(&args.plan, plan_file as Reader), (&args.trace, traced_plan)] {
+    let traced = |path: &Path| traced_plan(path, problem);
+    type Reader<'a> = &'a dyn Fn(&Path) -> Result<Schedule, Failure>;
+    for (paths, read) in [(&args.plan, &plan_file as Reader), (&args.trace, &traced)] {
         for path in paths {
             let plan = read(path)?;
             let named = |e: String| Failure::Input(format!("{}: {e}", path.display()));
@@ -163,7 +165,7 @@ fn plan_file(path: &Path) -> Result<Schedule, Failure> {
 
 /// The plan of a stored candidate, by its trace's file: a trace says what is done, not which decision each call is, so the
 /// exploration that wrote it is asked.
-fn traced_plan(path: &Path) -> Result<Schedule, Failure> {
+fn traced_plan<W: Explorable>(path: &Path, problem: &W) -> Result<Schedule, Failure> {
     let trace = std::fs::read_to_string(path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let report: Report = stored::report(parent)?;
@@ -175,5 +177,13 @@ fn traced_plan(path: &Path) -> Result<Schedule, Failure> {
             parent.join("candidates.json").display()
         ))
     })?;
-    Ok(found.plan.clone())
+    let named = |e: String| Failure::Input(format!("{}: {e}", path.display()));
+    let read = Trace::read(&trace).map_err(|e| named(e.to_string()))?;
+    match read.calls == problem.trace(&found.plan).calls {
+        true => Ok(found.plan.clone()),
+        false => Err(named(format!(
+            "its calls are not those of candidate {} of this program; `satune replay` makes them, and --plan asks for a schedule",
+            found.id
+        ))),
+    }
 }

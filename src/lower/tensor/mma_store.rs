@@ -42,15 +42,13 @@ impl Mainloop<'_> {
         let dtype = self.builder.arrays[self.params.out.0 as usize].dtype;
         let paired = !gemm.c_transposed && gemm.n % 2 == 0 && !is_interleaved(plan.instruction, !gemm.b_transposed);
         let packed = dtype.bytes() == 2;
-        let pair = if !paired {
-            None
-        } else if packed {
-            Some(self.builder.array("pair", dtype, 2, Space::Fragment, 16))
-        } else {
-            Some(self.builder.array("pair", dtype, 2, Space::Register, 16))
-        };
         let (blocks, columns) = (plan.warp[0] / 16, plan.warp[1] / 8);
         let (over_m, over_n) = (gemm.m % plan.tile[0] != 0, gemm.n % plan.tile[1] != 0);
+        // Where lanes part, all of them pack and some store; values that read what is not there cannot be packed so.
+        let partly_read = (over_m || over_n) && (self.params.bias.is_some() || self.params.residual.is_some());
+        let space = if packed { Space::Fragment } else { Space::Register };
+        let in_pairs = paired && !(packed && partly_read);
+        let pair = in_pairs.then(|| self.builder.array("pair", dtype, 2, space, 16));
         let var = self.builder.fresh();
         let i = if blocks == 1 { c(0) } else { Index::Var(var) };
         let mut body = Vec::new();
@@ -61,41 +59,36 @@ impl Mainloop<'_> {
             for j in 0..columns {
                 let mut one = Vec::new();
                 let e = 2 * half;
-                let (_, column) = self.sum_place((&i, j), e);
-                let column = self.builder.bind(&mut one, "column", add(self.n0.clone(), column));
-                let place = self.place(&row, &column);
-                if let Some(pair) = pair {
+                if paired {
+                    let (_, column) = self.sum_place((&i, j), e);
+                    let column = self.builder.bind(&mut one, "column", add(self.n0.clone(), column));
+                    let cond = both(less(over_m, &row, gemm.m), less(over_n, &column, gemm.n));
+                    let Some(pair) = pair else {
+                        let list = low_high(self, (&i, j), e, &row, &column);
+                        one.extend(guarded(cond, list));
+                        stores.extend(one);
+                        continue;
+                    };
                     let low = self.value((&i, j), e, &row, &column);
                     let high = self.value((&i, j), e + 1, &row, &add(column.clone(), c(1)));
-                    let mut then = if packed {
-                        vec![Stmt::Warp(WarpOp::Pack { dst: (pair, c(0)), low: uncast(low), high: uncast(high) })]
-                    } else {
-                        vec![
-                            Stmt::Store { array: pair, index: c(0), value: low },
-                            Stmt::Store { array: pair, index: c(1), value: high },
-                        ]
-                    };
-                    // Where lanes part, all of them compute and some store.
-                    let cond = both(less(over_m, &row, gemm.m), less(over_n, &column, gemm.n));
-                    let clamped = cond != Cond::True && (self.params.bias.is_some() || self.params.residual.is_some());
                     let copy = Stmt::Copy {
                         dst: self.params.out,
-                        dst_index: place,
+                        dst_index: self.place(&row, &column),
                         src: pair,
                         src_index: c(0),
                         width: 2,
                         zero_unless: Cond::True,
                     };
-                    if clamped && packed {
-                        // The values cannot be computed outside: they read what is not there.
-                        let stores = low_high(self, (&i, j), e, &row, &column);
-                        one.extend(guarded(cond, stores));
-                    } else if packed {
-                        one.append(&mut then);
+                    if packed {
+                        one.push(Stmt::Warp(WarpOp::Pack { dst: (pair, c(0)), low: uncast(low), high: uncast(high) }));
                         one.extend(guarded(cond, vec![copy]));
                     } else {
-                        then.push(copy);
-                        one.extend(guarded(cond, then));
+                        let list = vec![
+                            Stmt::Store { array: pair, index: c(0), value: low },
+                            Stmt::Store { array: pair, index: c(1), value: high },
+                            copy,
+                        ];
+                        one.extend(guarded(cond, list));
                     }
                 } else {
                     for odd in 0..2 {

@@ -333,7 +333,17 @@ pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
         ("A", if gemm.a_transposed { gemm.m } else { gemm.k } * bytes),
         ("B", if gemm.b_transposed { gemm.k } else { gemm.n } * bytes),
     ];
-    rows.into_iter().try_for_each(|(name, row)| whole_chunks(name, row))
+    rows.into_iter().try_for_each(|(name, row)| whole_chunks(name, row))?;
+    stacked("A", if gemm.a_transposed { gemm.k } else { gemm.m }, gemm)?;
+    stacked("B", if gemm.b_transposed { gemm.n } else { gemm.k }, gemm)
+}
+
+/// Rows of all products lie one below the other in a tensor map, whose coordinates have 32 bits, signed.
+fn stacked(name: &'static str, rows: i64, gemm: &Gemm) -> Result<(), TensorError> {
+    match rows.checked_mul(gemm.batch) {
+        Some(all) if all <= i64::from(i32::MAX) => Ok(()),
+        _ => Err(TensorError::TensorMap(name, "the products together have 2^31 rows or more")),
+    }
 }
 
 fn whole_chunks(name: &'static str, bytes: i64) -> Result<(), TensorError> {
@@ -353,6 +363,7 @@ pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, [tile_m, tile_n]: [i
         return Err(TensorError::Store("split-K stores its sums at once"));
     }
     whole_chunks("C", gemm.c_pitch() * i64::from(gemm.output.bytes()))?;
+    stacked("C", if gemm.c_transposed { gemm.n } else { gemm.m }, gemm)?;
     // Rows of memory are those of C, or its columns: then 64 rows of C are 64 elements of a row.
     let (along, across, extent) = match gemm.c_transposed {
         false => (tile_n, tile_m, gemm.m),

@@ -1,8 +1,9 @@
-//! The side conditions of the rules for single threads, each a function that says what does not hold, with its numbers.
-//! Rules ask whether there is a refusal; whoever explains a space prints it.
+//! The side conditions of the rules for single threads and, in `stream`, of those for streaming programs, each a function
+//! that says what does not hold, with its numbers. Rules ask whether there is a refusal; whoever explains a space prints it.
 mod copies;
 mod loops;
 mod staging;
+pub mod stream;
 
 pub use copies::{
     async_bytes, async_rows, copy_bytes, copy_coalesced, copy_rows, copy_runs, copy_threads, store_along, store_bytes,

@@ -1,10 +1,12 @@
-//! What traces of plans on `mma.sync` and `wgmma` share.
-use super::{key, Untraced};
+//! What traces of plans on tensor cores share.
+use super::key;
 use crate::intrinsics::{self, fragment as places};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use satune_ir::term::tensor::{Gemm, Raster};
 use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
+
+pub(super) const SIDES: [Side; 2] = [Side::A, Side::B];
 
 /// What is scheduled, as a plan sees it: swapped, it is the transposed product.
 pub(super) struct Product {
@@ -106,7 +108,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The block that copies padded sums to where they belong.
-    fn sums_copy(&self) -> String {
+    pub fn sums_copy(&self) -> String {
         format!("{}_pad", self.contraction.sums())
     }
 
@@ -147,7 +149,15 @@ impl<'a> Writer<'a> {
         } else {
             self.named("cache_write", [var(main), json!(0), json!("warp")], "c_fragment");
         }
-        self.inline_epilogue(self.contraction);
+        self.epilogue_of_sums();
+    }
+
+    /// The epilogue is computed where sums leave their registers; that of parts of k by the kernel that adds them
+    /// ([`Writer::finish`]).
+    pub fn epilogue_of_sums(&mut self) {
+        if self.split_k == 1 {
+            self.inline_epilogue(self.contraction);
+        }
     }
 
     /// An operand's tiles in shared memory: a copy, or the padded operand itself.
@@ -162,17 +172,15 @@ impl<'a> Writer<'a> {
     }
 
     /// The loops over blocks in order, outermost first, from loops `m_block` and `n_block`: groups take one of them apart.
-    pub fn blocks(&mut self, raster: Raster) -> Result<Vec<String>, Untraced> {
+    /// Where they do not divide it, the loops are those without groups, and the order is the kernel's own.
+    pub fn blocks(&mut self, raster: Raster) -> Vec<String> {
         let (rows, columns) = (covering(self.gemm.m, self.tile[0]), covering(self.gemm.n, self.tile[1]));
         let (along, across, extent) =
             if raster.columns { ("n_block", "m_block", columns) } else { ("m_block", "n_block", rows) };
-        if extent % raster.group != 0 {
-            return Err(Untraced::Decision("groups that do not divide the tiles"));
-        }
         let parts = (self.split_k > 1).then(|| "k_part".to_string());
         let batches = self.contraction.batch().map(|(axis, _)| format!("l_{axis}"));
         let mut loops: Vec<String> = parts.into_iter().chain(batches).collect();
-        if raster.group > 1 {
+        if raster.group > 1 && extent % raster.group == 0 {
             let names = ["outer", "group"].map(|part| format!("{along}_{part}"));
             self.split_into(var(along), vec![Value::Null, json!(raster.group)], &names);
             let [outer, group] = names;
@@ -180,7 +188,7 @@ impl<'a> Writer<'a> {
         } else {
             loops.extend([along, across].map(String::from));
         }
-        Ok(loops)
+        loops
     }
 
     /// The annotation of a raster.
@@ -226,11 +234,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The kernel that adds the parts of k.
+    /// The kernel that adds the parts of k, and computes the epilogue of their sums.
     pub fn finish(&mut self) {
         if self.split_k > 1 {
             let copy = self.pads_sums().then(|| self.sums_copy());
-            self.add_parts(self.contraction, copy.as_deref());
+            self.cache_results(copy.as_deref());
+            self.inline_epilogue(self.contraction);
+            self.add_parts(self.contraction);
         }
     }
 }

@@ -62,9 +62,9 @@ pub(super) const PIPELINE_ORDER: &str = "software_pipeline_order";
 /// TensorIR's: the asynchronous stages.
 pub(super) const PIPELINE_ASYNC: &str = "software_pipeline_async_stages";
 
-/// Whether a key looks like one of ours, and is none.
-pub(super) fn is_unknown(key: &str) -> bool {
-    key.starts_with("satune.") && !ALL.contains(&key)
+/// The keys that there are, where one looks like ours and is none of them.
+pub(crate) fn unknown(key: &str) -> Option<&'static [&'static str]> {
+    (key.starts_with("satune.") && !ALL.contains(&key)).then_some(ALL)
 }
 
 /// The number of an annotation; 0 where there is none.

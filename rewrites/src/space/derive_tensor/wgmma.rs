@@ -1,22 +1,16 @@
 //! The trace of a plan on `wgmma`.
-use super::common::{shared, Product, Writer};
+use super::common::{shared, Product, Writer, SIDES};
 use super::{key, Untraced};
 use crate::intrinsics::wgmma::Wgmma;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{TileStore, WgmmaPlan};
-use satune_ir::term::Side;
 use serde_json::{json, Value};
-
-const SIDES: [Side; 2] = [Side::A, Side::B];
 
 /// Makes the trace.
 pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untraced> {
     let gemm = &product.gemm;
     plan.check(gemm)?;
-    if plan.split_k > 1 && product.contraction.epilogue.is_some() {
-        return Err(Untraced::Decision("an epilogue of parts of k"));
-    }
     let transposed = [gemm.a_transposed, gemm.b_transposed];
     let op = Wgmma { n: plan.tile[1], operand: gemm.operand, transposed };
     let mut base = Writer::new(product, plan.tile, plan.split_k);
@@ -29,7 +23,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untrac
     for side in SIDES {
         base.cache_operand(main, side);
     }
-    nest(&mut base, plan, op.k())?;
+    nest(&mut base, plan, op.k());
     base.call("reverse_compute_at", [var("c_fragment"), var("consumer"), json!(true)]);
     if by_shared {
         base.call("reverse_compute_at", [var("c_shared"), var("consumer"), json!(true)]);
@@ -50,7 +44,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untrac
 }
 
 /// The loops: blocks, consumers, tiles and steps along k, blocks of 64 rows; and what is said about the blocks.
-fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) -> Result<(), Untraced> {
+fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) {
     let consumers = if plan.ping_pong { 1 } else { i64::from(plan.consumers) };
     let mut split = |axis: &str, factors: &[i64], names: &[&str]| {
         let factors = [vec![Value::Null], factors.iter().copied().map(Value::from).collect()].concat();
@@ -61,7 +55,7 @@ fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) -> Result<(), Untraced>
     split("l_m", &[consumers, plan.row_blocks(), 64], &rows);
     split("l_n", &[plan.tile[1]], &["n_block", "n_column"]);
     split("l_k", &[plan.tile[2] / k, k], &["k_tile", "k_step", "k_lane"]);
-    let blocks = base.blocks(plan.raster)?;
+    let blocks = base.blocks(plan.raster);
     let turns = if plan.by_rows { ["m_instruction", "k_step"] } else { ["k_step", "m_instruction"] };
     let inner = [&["consumer", "k_tile"][..], &turns[..], &["m_row", "n_column", "k_lane"][..]].concat();
     let all = [blocks.clone(), inner.into_iter().map(String::from).collect()].concat();
@@ -77,5 +71,4 @@ fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) -> Result<(), Untraced>
         base.note("block_fused", key::CLUSTER_M, plan.cluster[0].into());
         base.note("block_fused", key::CLUSTER_N, plan.cluster[1].into());
     }
-    Ok(())
 }

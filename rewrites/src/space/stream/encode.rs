@@ -1,6 +1,7 @@
 //! From a program to the streaming blocks that it is made of, and to what inlining makes of it.
 use super::read;
 use crate::replay::Replay;
+use crate::space::nests::NestError;
 use crate::trace::Out;
 use crate::Call;
 use satune_ir::term::stream::{BlockKind, Inlining, Stream, StreamBlock, StreamPlan, Streams};
@@ -40,6 +41,15 @@ pub enum StreamError {
         /// Limit.
         most: usize,
     },
+}
+
+impl From<NestError> for StreamError {
+    fn from(error: NestError) -> StreamError {
+        match error {
+            NestError::Block { block, reason } => StreamError::Block { block, reason },
+            NestError::Program { reason } => StreamError::Program { reason },
+        }
+    }
 }
 
 /// Most ways to inline blocks, and most blocks.

@@ -1,26 +1,20 @@
 //! From the blocks of a program to what the space knows of them.
 use super::StreamError;
+use crate::space::nests::{nest_of, parts, Nest};
 use satune_ir::affine::constant;
 use satune_ir::term::stream::{Access, BlockKind, Inlining, Stream, StreamBlock, StreamBuffer, StreamIter};
-use satune_ir::{BinOp, Block, BlockRealize, BufferId, Expr, IterKind, Program, Region, Stmt};
+use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterKind, Program, Region, Stmt};
 
 /// Reads the blocks of a program in order.
 pub(in crate::space) fn stream(program: &Program, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
-    let body = &program.body.block.body;
-    let parts: Vec<&Stmt> = match &**body {
-        Stmt::Seq(parts) => parts.iter().collect(),
-        one => vec![one],
-    };
     let mut buffers = Buffers { program, known: Vec::new() };
     let mut blocks: Vec<StreamBlock> = Vec::new();
-    for part in parts {
-        let (loops, realize) = nest(part)?;
-        let block = &realize.block;
+    for part in parts(program) {
+        let Nest { block, order } = nest_of(program, part)?;
         let fail = |reason: String| StreamError::Block { block: block.name.clone(), reason };
         if blocks.iter().any(|b| b.name == block.name) {
             return Err(fail("another block has its name".into()));
         }
-        let order = plain(&loops, realize).map_err(fail)?;
         blocks.push(read_block(block, &order, &mut buffers).map_err(fail)?);
     }
     let known = buffers.known;
@@ -31,51 +25,6 @@ pub(in crate::space) fn stream(program: &Program, inlined: Vec<Inlining>) -> Res
     check_extents(&stream)?;
     axes(&mut stream);
     Ok(stream)
-}
-
-pub(in crate::space) type Loops = Vec<(satune_ir::VarId, i64)>;
-
-/// The loops of a nest with one block, and the block.
-pub(in crate::space) fn nest(stmt: &Stmt) -> Result<(Loops, &BlockRealize), StreamError> {
-    let mut loops = Vec::new();
-    let mut current = stmt;
-    loop {
-        match current {
-            Stmt::For(l) => {
-                let extent = constant(&l.extent).filter(|_| constant(&l.min) == Some(0));
-                let extent = extent.ok_or_else(|| StreamError::Program {
-                    reason: format!("loop `{}` has no constant bounds from 0", l.var.name),
-                })?;
-                if l.kind != satune_ir::ForKind::Serial {
-                    return Err(StreamError::Program { reason: format!("loop `{}` is scheduled already", l.var.name) });
-                }
-                loops.push((l.var.id, extent));
-                current = &l.body;
-            }
-            Stmt::Realize(r) => return Ok((loops, r)),
-            _ => {
-                return Err(StreamError::Program { reason: "a nest holds something besides loops and a block".into() })
-            }
-        }
-    }
-}
-
-/// The loops are one per iterator, each over the whole of it. Returns the iterators in the order of their loops.
-pub(in crate::space) fn plain(loops: &Loops, r: &BlockRealize) -> Result<Vec<usize>, String> {
-    let iters = &r.block.iter_vars;
-    let of_loop = |(var, extent): &(satune_ir::VarId, i64)| {
-        r.iter_values.iter().zip(iters).position(|(value, iter)| {
-            matches!(value, Expr::Var(v) if v.id == *var) && constant(&iter.extent) == Some(*extent)
-        })
-    };
-    let order: Option<Vec<usize>> = loops.iter().map(of_loop).collect();
-    let order = order.filter(|o| o.len() == iters.len() && r.iter_values.len() == iters.len());
-    let unconditional = matches!(&r.predicate, Expr::Int(1, _));
-    match (order, unconditional) {
-        (Some(order), true) => Ok(order),
-        (None, _) => Err("its loops are not one per iterator".into()),
-        (_, false) => Err("it runs under a condition".into()),
-    }
 }
 
 struct Buffers<'p> {
@@ -157,7 +106,7 @@ fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Resu
         }
         iters.push(StreamIter { name: iter.var.name.to_string(), extent, reduce, axis: 0 });
     }
-    let Stmt::Store { value, buffer: target, .. } = &*block.body else {
+    let Stmt::Store { value, buffer: target, indices } = &*block.body else {
         return Err("its body is not one store".into());
     };
     let reduces = iters.iter().any(|i| i.reduce);
@@ -165,8 +114,13 @@ fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Resu
         return Err("it has an init and no reduction, or the other way round".into());
     }
     if let Some(init) = &block.init {
-        if !matches!(&**init, Stmt::Store { buffer, .. } if buffer == target) {
-            return Err("its init is not one store to the result".into());
+        let constant = |e: &Expr| matches!(e, Expr::Int(..) | Expr::Float(..));
+        if !matches!(&**init, Stmt::Store { buffer, indices: at, value } if (buffer, at) == (target, indices) && constant(value))
+        {
+            return Err("its init is not one store of a constant to the result".into());
+        }
+        if !updates(*target, indices, value) {
+            return Err("it is not `S = S op value` with op one of +, *, min, max".into());
         }
     }
     if !block.alloc_buffers.is_empty() || !block.match_buffers.is_empty() {
@@ -200,6 +154,14 @@ fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Resu
         return Err("its loops are not in the order of its iterators".into());
     }
     Ok(StreamBlock { name: block.name.clone(), kind, iters, places, reads, write, arithmetic, special, dtype })
+}
+
+/// Whether a value is that of an element, and of something else by an operation that may be taken in any order.
+fn updates(target: BufferId, at: &[Expr], value: &Expr) -> bool {
+    let own = |e: &Expr| matches!(e, Expr::Load(buffer, indices) if *buffer == target && indices == at);
+    let Expr::Binary(BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max, a, b) = value else { return false };
+    let operand = if own(a) { b } else { a };
+    (own(a) || own(b)) && visit::loads(operand).iter().all(|(buffer, _)| *buffer != target)
 }
 
 /// Counts the operations of an expression.

@@ -1,11 +1,13 @@
 //! What keeps decisions out of a streaming program's space: a menu without the size, or a condition of a rule, with its
-//! numbers. The rules decide; this only says why, after the space has said no.
+//! numbers. The rules decide; after the space has said no, this puts a question that may leave decisions open to the
+//! rules' own conditions.
 use super::fixed::{Fixed, Kernel, Kind};
 use crate::explore::limits;
 use crate::streaming::StreamProblem;
 use satune_extract::Descriptor;
-use satune_ir::term::stream::{AccessForm, Place, Stream, Streams};
-use satune_rewrites::space::stream::{why_not_inlined, why_not_parted, StreamCondition, StreamMenu};
+use satune_ir::term::stream::{Stream, Streams};
+use satune_rewrites::space::conditions::stream::*;
+use satune_rewrites::space::stream::{why_not_inlined, why_not_parted, StreamMenu};
 
 /// Decisions that no menu offers.
 pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
@@ -96,24 +98,18 @@ pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -
     out
 }
 
-/// Whether some kernel takes blocks together.
+/// What no kernel takes together, and why.
 fn whole(stream: &Stream, (from, to): (usize, usize), out: &mut Vec<String>) {
     let one = to == from + 1;
-    if stream.fits_row(from, to) || one && (stream.fits_flat(from) || stream.transposed(from).is_some()) {
-        return;
+    let other = one && (flat_fits(stream, from).is_ok() || transposes(stream, from).is_ok());
+    if !other {
+        ask(out, row_fits(stream, from, to));
     }
-    let names: Vec<&str> = stream.blocks[from..to].iter().map(|b| b.name.as_str()).collect();
-    let why = match stream.row_shape(from, to) {
-        None => "there is no reduction among them whose rows and columns all of them have".to_string(),
-        Some(_) => {
-            let outlives = stream.blocks[from..to - 1].iter().find(|b| stream.outlives(b.write.buffer, to));
-            match outlives {
-                Some(b) => format!("{} is needed after the kernel, and only its last block writes what is", stream.buffers[b.write.buffer].name),
-                None => "an access among them neither follows the rows nor the columns, or nobody reads what one of them makes".into(),
-            }
-        }
-    };
-    out.push(format!("{} make no kernel: {why} ({})", names.join(" + "), StreamCondition::RowFits));
+}
+
+/// What a condition says, where it does not hold.
+fn ask(out: &mut Vec<String>, held: StreamHeld) {
+    out.extend(held.err().map(|refusal| refusal.to_string()));
 }
 
 /// The kernels that a clause is about: those with a named block, or all that can be made of one block or of all of them.
@@ -146,21 +142,20 @@ fn of_kernel(
     for (from, to) in ranges {
         let mut own = Vec::new();
         whole(stream, (from, to), &mut own);
-        let names: Vec<&str> = stream.blocks[from..to].iter().map(|b| b.name.as_str()).collect();
-        let names = names.join(" + ");
-        let one = to == from + 1;
-        match kernel.implied() {
-            Some(Kind::Tile) if !one || stream.transposed(from).is_none() => {
-                own.push(format!("{names} is no transpose of one buffer, which tiles are for"));
-            }
-            Some(Kind::Flat) if !one || !stream.fits_flat(from) => {
-                own.push(format!("{names} is no kernel over all elements: {}", StreamCondition::FlatFits));
-            }
-            Some(Kind::Rows) if !stream.fits_row(from, to) => {
-                own.push(format!("{names} is no kernel of rows: {}", StreamCondition::RowFits));
-            }
-            Some(Kind::Tile) => tile(kernel, (stream, from), gpu, &mut own),
-            _ => rows(kernel, (stream, from, to), gpu, &mut own),
+        let kind = match (kernel.implied(), to == from + 1) {
+            (Some(Kind::Tile), true) => transposes(stream, from),
+            (Some(Kind::Flat), true) => flat_fits(stream, from),
+            (Some(Kind::Rows), _) => row_fits(stream, from, to),
+            (Some(kind @ (Kind::Tile | Kind::Flat)), false) => Err(StreamRefusal::OneBlock {
+                blocks: names(stream, from, to),
+                kernel: if kind == Kind::Tile { "a transpose" } else { "a kernel over all elements" },
+            }),
+            (None, _) => Ok(()),
+        };
+        match kind {
+            Err(refusal) => own.push(refusal.to_string()),
+            Ok(()) if kernel.implied() == Some(Kind::Tile) => tile(kernel, (stream, from), gpu, &mut own),
+            Ok(()) => rows(kernel, (stream, from, to), gpu, &mut own),
         }
         reasons.push(own);
     }
@@ -172,8 +167,7 @@ fn of_kernel(
 
 fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Descriptor, out: &mut Vec<String>) {
     let limits = limits(gpu);
-    let blocks = &stream.blocks[from..to];
-    let Some(first) = blocks.first() else { return };
+    let Some(first) = stream.blocks[from..to].first() else { return };
     let (all, columns, row_iters) = match stream.row_shape(from, to) {
         Some(shape) => (shape.rows, shape.columns, shape.row_iters),
         None => {
@@ -181,128 +175,67 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
             (first.instances() / columns.max(1), columns, first.iters.len().saturating_sub(1))
         }
     };
-    let per_block = kernel.rows.or(kernel.side_by_side);
-    if let Some(n) = per_block.filter(|n| *n > 0 && all % n != 0) {
-        out.push(format!("{n} rows of a block do not divide {all} rows: {}", StreamCondition::RowsDivide));
+    if let Some(per_block) = kernel.rows.or(kernel.side_by_side) {
+        ask(out, rows_divide(per_block, all));
     }
     if let (Some(rows), Some(side)) = (kernel.rows, kernel.side_by_side) {
-        if side > 0 && rows % side != 0 {
-            out.push(format!("{side} rows side by side do not divide the {rows} of a block"));
-        }
+        ask(out, teams_divide(side, rows));
     }
     let side_by_side = kernel.side_by_side.unwrap_or(1);
     if let Some(threads) = kernel.threads {
-        let total = threads * side_by_side;
-        if total > i64::from(limits.threads) {
-            out.push(format!(
-                "{threads} threads for each of {side_by_side} rows are {total}: {} ({})",
-                StreamCondition::ThreadsFit,
-                limits.threads
-            ));
-        }
-        let vector = kernel.vector.unwrap_or(1);
-        if threads > 32 && (threads - 32) * vector >= columns {
-            out.push(format!(
-                "{threads} threads with {vector} elements each leave a warp without any of a row's {columns}"
-            ));
-        }
+        ask(out, threads_fit(threads, side_by_side, limits.threads.into()));
+        ask(out, no_idle_warp(threads, kernel.vector.unwrap_or(1), columns));
     }
     if let Some(vector) = kernel.vector {
-        let along = |b: &satune_ir::term::stream::StreamBlock, a: &satune_ir::term::stream::Access| {
-            matches!(b.form(a, row_iters), AccessForm::Full | AccessForm::PerColumn | AccessForm::SharedRow)
-        };
-        let widest = blocks
-            .iter()
-            .flat_map(|b| b.reads.iter().chain([&b.write]).filter(move |a| along(b, a)))
-            .map(|a| (i64::from(stream.buffers[a.buffer].dtype.bytes()), stream.buffers[a.buffer].name.as_str()))
-            .max();
-        if let Some((bytes, name)) = widest.filter(|(bytes, _)| bytes * vector > 16) {
-            out.push(format!(
-                "{vector} elements of {name} take {} bytes: {}",
-                bytes * vector,
-                StreamCondition::VectorBytes
-            ));
-        }
-        if vector > 0 && columns % vector != 0 {
-            out.push(format!("{vector} elements do not divide rows of {columns}: {}", StreamCondition::VectorDivides));
+        ask(out, vector_bytes(vector, widest(stream, from, to, row_iters)));
+        ask(out, vector_divides(vector, columns));
+        if stream.row_shape(from, to).is_some() {
+            ask(out, vector_one_loop(stream, from, to, row_iters, vector));
         }
     }
+    // What is left open is taken as whoever needs least: one row, and as many threads as there are.
+    let (threads, vector) = (kernel.threads.unwrap_or(limits.threads.into()), kernel.vector.unwrap_or(1));
+    let team = Team { columns, side_by_side, threads, vector };
+    let held = stream.held(from, to, kernel.rows.unwrap_or(2));
+    let mut taken = (0, 0);
     for (buffer, place) in &kernel.held {
         let Some(number) = stream.buffer(buffer) else { continue };
-        let held = stream.held(from, to, kernel.rows.unwrap_or(2));
         let Some((_, form)) = held.iter().find(|(b, _)| *b == number) else {
             out.push(format!("{buffer} is not held: no two blocks of the kernel read or make a row of it, and it has no value per column for several rows"));
             continue;
         };
         let made = stream.made_in(number, from, to);
-        if *place == Place::Global && made {
-            out.push(format!("{buffer} passes between blocks of the kernel, and never through global memory"));
-        }
-        if *place == Place::Registers && *form == AccessForm::PerColumn {
-            out.push(format!("{buffer} has a value per column for several rows, which shared memory holds"));
-        }
-        let bytes = columns
-            * i64::from(stream.buffers[number].dtype.bytes())
-            * if *form == AccessForm::PerColumn { 1 } else { side_by_side };
-        if *place == Place::Shared && bytes > limits.shared_bytes {
-            out.push(format!(
-                "{columns} elements of {buffer} for {side_by_side} rows take {bytes} bytes; a block has {}: {}",
-                limits.shared_bytes,
-                StreamCondition::SharedFits
-            ));
-        }
-        let most = crate::streaming::menu().held_elements;
-        let (threads, vector) = (kernel.threads.unwrap_or(1024), kernel.vector.unwrap_or(1));
-        let each = (columns + threads * vector - 1) / (threads * vector).max(1) * vector;
-        if *place == Place::Registers && each > most {
-            out.push(format!(
-                "{each} elements of {buffer} for a thread; at most {most} are held: {}",
-                StreamCondition::RegistersFit
-            ));
-        }
+        ask(out, holdable(buffer, *form, made, *place));
+        ask(out, rows_apart(buffer, *place, side_by_side, row_iters, made));
+        let (shared, registers) = team.taken(*form, *place, i64::from(stream.buffers[number].dtype.bytes()));
+        taken = (taken.0 + shared, taken.1 + registers);
     }
+    ask(out, shared_fits(HELD_ROWS, taken.0, limits.shared_bytes));
+    ask(out, registers_fit(taken.1, crate::streaming::menu().held_elements));
 }
 
 fn tile(kernel: &Kernel, (stream, block): (&Stream, usize), gpu: &Descriptor, out: &mut Vec<String>) {
     let limits = limits(gpu);
     let Some((read, write, access)) = stream.transposed(block) else { return };
     let b = &stream.blocks[block];
-    let source = i64::from(stream.buffers[b.reads[access].buffer].dtype.bytes());
-    let target = i64::from(stream.buffers[b.write.buffer].dtype.bytes());
-    if let Some(vector) = kernel.vector.filter(|v| *v > 0) {
-        if vector * source.max(target) > 16 {
-            out.push(format!(
-                "{vector} elements take {} bytes: {}",
-                vector * source.max(target),
-                StreamCondition::VectorBytes
-            ));
+    if let Some(vector) = kernel.vector {
+        ask(out, vector_bytes(vector, Some(widest_of_tile(stream, block, access))));
+        for row in [b.iters[read].extent, b.iters[write].extent].into_iter().chain(kernel.tile) {
+            ask(out, vector_divides(vector, row));
         }
-        let (a, c) = (b.iters[read].extent, b.iters[write].extent);
-        if a % vector != 0 || c % vector != 0 {
-            out.push(format!(
-                "{vector} elements do not divide rows of {a} and {c}: {}",
-                StreamCondition::VectorDivides
-            ));
-        }
-        if let Some(pad) = kernel.pad.filter(|pad| pad % vector != 0 && pad % 2 == 0) {
-            out.push(format!("rows padded by {pad} keep a part of an access of {vector}"));
+        if let Some(pad) = kernel.pad {
+            ask(out, pad_whole(pad, vector));
         }
     }
     if let (Some(side), Some(threads)) = (kernel.tile, kernel.threads) {
-        let along = side / kernel.vector.unwrap_or(1).max(1);
-        let rows = threads / along.max(1);
-        if along > 0 && (threads % along != 0 || rows > side || side % rows.max(1) != 0) {
-            out.push(format!("{threads} threads on rows of {along} accesses: {}", StreamCondition::TeamDivides));
-        }
+        ask(out, team_divides(threads, side, kernel.vector.unwrap_or(1)));
+    }
+    if let Some(threads) = kernel.threads {
+        ask(out, threads_fit(threads, 1, limits.threads.into()));
     }
     if let Some(side) = kernel.tile {
-        let bytes = side * (side + kernel.pad.unwrap_or(0)) * source;
-        if bytes > limits.shared_bytes {
-            out.push(format!(
-                "a tile of {side} x {side} takes {bytes} bytes; a block has {}: {}",
-                limits.shared_bytes,
-                StreamCondition::SharedFits
-            ));
-        }
+        let bytes = i64::from(stream.buffers[b.reads[access].buffer].dtype.bytes());
+        let bytes = side.saturating_mul(side.saturating_add(kernel.pad.unwrap_or(0))).saturating_mul(bytes);
+        ask(out, shared_fits(TILE, bytes, limits.shared_bytes));
     }
 }

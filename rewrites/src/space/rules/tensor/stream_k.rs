@@ -30,8 +30,14 @@ impl Rule for ShareSteps {
                 continue;
             }
             for grid in menu.grids.iter().copied() {
-                let plan =
-                    WgmmaPlan { ping_pong, blocks: Some(grid), stream_k: true, ..WgmmaPlan::plain(tile, consumers, 2) };
+                // In the terms of this block's product, swapped or not: its tiles are counted.
+                let plan = WgmmaPlan {
+                    swapped: gemm.swapped,
+                    ping_pong,
+                    blocks: Some(grid),
+                    stream_k: true,
+                    ..WgmmaPlan::plain(tile, consumers, 2)
+                };
                 let even = StreamK::of(&plan, gemm).is_some_and(|s| s.tiles % s.blocks == 0);
                 let shared = wgmma_conditions::stream_k(&plan, gemm).is_ok();
                 if engine.holds(Condition::WgmmaStream, shared) && !even {

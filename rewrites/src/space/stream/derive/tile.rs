@@ -52,7 +52,11 @@ impl Writer<'_> {
         let at = |iter: usize| dims.len() - dims.iter().position(|d| *d == iter).unwrap_or(0);
         let (across, run) = (from_end(&all, at(write)), from_end(&all, at(read)));
         let across = self.split(across, &[(side_by_side, "copy_row")], "copy_turn");
-        let run = self.split(run, &[(plan.vector, "copy_vector")], "copy_thread");
+        // Rows that are shorter than the tile have as many threads as whole ones, of which some rest.
+        let run = match b.iters[read].extent < plan.side {
+            true => self.split(run, &[(along, "copy_thread"), (plan.vector, "copy_vector")], "copy_whole").split_off(1),
+            false => self.split(run, &[(plan.vector, "copy_vector")], "copy_thread"),
+        };
         self.bind(&across[1], "threadIdx.y");
         self.bind(&run[0], "threadIdx.x");
         self.unroll(&across[0]);

@@ -1,9 +1,12 @@
 //! `split`, `bind` to threadIdx.x and `vectorize` of the columns of every block of a row kernel. Where a block reduces
 //! over them, binding makes it a reduction across threads.
 use super::Engine;
+use crate::space::conditions::stream::{
+    no_idle_warp, threads_fit, vector_bytes, vector_divides, vector_one_loop, widest,
+};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
-use satune_ir::term::stream::{AccessForm, RowState, Step, StreamState, StreamTerm};
+use satune_ir::term::stream::{RowState, Step, StreamState, StreamTerm};
 
 /// `nest = columns t x v: nest`.
 ///
@@ -24,31 +27,19 @@ impl Rule<StreamTerm> for Columns {
         let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
         let (start, end) = (usize::from(from), usize::from(to));
         let Some(shape) = stream.row_shape(start, end) else { return };
-        let blocks = &stream.blocks[start..end];
-        let column_iters = blocks.iter().map(|b| b.iters.len() - shape.row_iters).max().unwrap_or(0);
-        // The widest element that is accessed along the columns.
-        let bytes = blocks
-            .iter()
-            .flat_map(|b| b.reads.iter().chain([&b.write]).map(move |a| (b, a)))
-            .filter(|(b, a)| {
-                matches!(b.form(a, shape.row_iters), AccessForm::Full | AccessForm::PerColumn | AccessForm::SharedRow)
-            })
-            .map(|(_, a)| i64::from(stream.buffers[a.buffer].dtype.bytes()))
-            .max()
-            .unwrap_or(16);
+        let widest = widest(stream, start, end, shape.row_iters);
         for vector in engine.menu.vectors.clone() {
-            let divides = shape.columns % vector == 0 && (vector == 1 || column_iters == 1);
-            if !engine.holds(StreamCondition::VectorBytes, vector * bytes <= 16)
+            let divides = vector_divides(vector, shape.columns)
+                .and_then(|()| vector_one_loop(stream, start, end, shape.row_iters, vector));
+            if !engine.holds(StreamCondition::VectorBytes, vector_bytes(vector, widest))
                 || !engine.holds(StreamCondition::VectorDivides, divides)
             {
                 continue;
             }
             for threads in engine.menu.threads.clone() {
                 let most = i64::from(engine.limits.threads);
-                // No warp is without an element, where a narrower team would do.
-                let idle = threads > 32 && (threads - 32) * vector >= shape.columns;
-                let fits = engine.holds(StreamCondition::ThreadsFit, threads * row.side_by_side <= most);
-                if idle || !fits {
+                let fits = engine.holds(StreamCondition::ThreadsFit, threads_fit(threads, row.side_by_side, most));
+                if !fits || no_idle_warp(threads, vector, shape.columns).is_err() {
                     continue;
                 }
                 let below = RowState { threads, vector, ..row };

@@ -1,5 +1,8 @@
 //! A map over all elements: `split`, `bind`, `unroll`, `vectorize` of one block's loops.
 use super::{up, Engine};
+use crate::space::conditions::stream::{
+    flat_fits, no_idle_warp, rows_divide, threads_fit, vector_bytes, vector_divides, widest,
+};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{FlatState, Step, StreamState, StreamTerm};
@@ -33,11 +36,11 @@ impl Rule<StreamTerm> for Flat {
         };
         let Some(flat) = flat else {
             let map = block.kind == satune_ir::term::stream::BlockKind::Map;
-            if !map || !engine.holds(StreamCondition::FlatFits, stream.fits_flat(usize::from(number))) {
+            if !map || !engine.holds(StreamCondition::FlatFits, flat_fits(stream, usize::from(number))) {
                 return;
             }
             for side_by_side in engine.menu.side_by_side.clone() {
-                let divides = rows % side_by_side == 0;
+                let divides = rows_divide(side_by_side, rows);
                 if side_by_side > rows || !engine.holds(StreamCondition::RowsDivide, divides) {
                     continue;
                 }
@@ -46,29 +49,21 @@ impl Rule<StreamTerm> for Flat {
             }
             return;
         };
-        // The widest element that is accessed along the innermost loop.
         let inner = block.iters.len() - 1;
-        let bytes = block
-            .reads
-            .iter()
-            .chain([&block.write])
-            .filter(|a| a.dims.last() == Some(&Some(inner)))
-            .map(|a| i64::from(stream.buffers[a.buffer].dtype.bytes()))
-            .max()
-            .unwrap_or(16);
-        let most = i64::from(engine.limits.threads) / flat.side_by_side;
+        let widest = widest(stream, usize::from(number), usize::from(number) + 1, inner);
+        let most = i64::from(engine.limits.threads);
         let menu = engine.menu;
         let wide = |engine: &Engine<'_>, v: i64| {
-            engine.holds(StreamCondition::VectorBytes, v * bytes <= 16)
-                && engine.holds(StreamCondition::VectorDivides, columns % v == 0)
+            engine.holds(StreamCondition::VectorBytes, vector_bytes(v, widest))
+                && engine.holds(StreamCondition::VectorDivides, vector_divides(v, columns))
         };
         match flat.done {
             0 => {
                 let mut tiles: Vec<i64> = Vec::new();
                 for (u, t, v) in shapes(menu) {
-                    let idle = t * u > 32 && (t * u - 32) * v >= columns;
-                    let fits = engine.holds(StreamCondition::ThreadsFit, t <= most);
-                    if fits && !idle && t * flat.side_by_side >= 32 && wide(engine, v) {
+                    let busy = no_idle_warp(t * u, v, columns).is_ok();
+                    let fits = engine.holds(StreamCondition::ThreadsFit, threads_fit(t, flat.side_by_side, most));
+                    if fits && busy && t * flat.side_by_side >= 32 && wide(engine, v) {
                         tiles.push(u * t * v);
                     }
                 }
@@ -90,7 +85,7 @@ impl Rule<StreamTerm> for Flat {
             2 => {
                 for t in &menu.threads {
                     let v = flat.tile / t;
-                    let fits = engine.holds(StreamCondition::ThreadsFit, *t <= most);
+                    let fits = engine.holds(StreamCondition::ThreadsFit, threads_fit(*t, flat.side_by_side, most));
                     if fits && flat.tile % t == 0 && menu.vectors.contains(&v) && wide(engine, v) {
                         down(engine, Role::Thread, *t, flat.tile, FlatState { tile: v, done: 3, ..flat });
                     }

@@ -1,5 +1,6 @@
 //! Which blocks share a kernel: `compute_at` of all but the last of them.
 use super::Engine;
+use crate::space::conditions::stream::{flat_fits, row_fits, transposes};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{Step, StreamState, StreamTerm};
@@ -20,10 +21,10 @@ impl Rule<StreamTerm> for Kernels {
         let (start, end) = (usize::from(from), stream.blocks.len());
         for to in start + 1..=end {
             let one = to == start + 1;
-            let flat = one && engine.holds(StreamCondition::FlatFits, stream.fits_flat(start));
+            let flat = one && engine.holds(StreamCondition::FlatFits, flat_fits(stream, start));
             let rows = stream.row_shape(start, to).is_some()
-                && engine.holds(StreamCondition::RowFits, stream.fits_row(start, to));
-            let fits = flat || rows || (one && stream.transposed(start).is_some());
+                && engine.holds(StreamCondition::RowFits, row_fits(stream, start, to));
+            let fits = flat || rows || (one && transposes(stream, start).is_ok());
             if !fits {
                 continue;
             }

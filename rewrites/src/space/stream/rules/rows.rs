@@ -1,5 +1,6 @@
 //! `split` and `bind` of the rows of a row kernel: blockIdx.x, a serial loop, threadIdx.y.
 use super::Engine;
+use crate::space::conditions::stream::{row_fits, rows_divide, teams_divide};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{RowState, Step, StreamState, StreamTerm};
@@ -22,7 +23,7 @@ impl Rule<StreamTerm> for Rows {
             Step::Kernel { from, to } => {
                 let (start, end) = (usize::from(from), usize::from(to));
                 let Some(shape) = stream.row_shape(start, end) else { return };
-                if !engine.holds(StreamCondition::RowFits, stream.fits_row(start, end)) {
+                if !engine.holds(StreamCondition::RowFits, row_fits(stream, start, end)) {
                     return;
                 }
                 let mut sizes: Vec<i64> = Vec::new();
@@ -32,7 +33,7 @@ impl Rule<StreamTerm> for Rows {
                 sizes.sort_unstable();
                 sizes.dedup();
                 for per_block in sizes {
-                    let divides = shape.rows % per_block == 0;
+                    let divides = rows_divide(per_block, shape.rows);
                     if per_block > shape.rows || !engine.holds(StreamCondition::RowsDivide, divides) {
                         continue;
                     }
@@ -45,7 +46,8 @@ impl Rule<StreamTerm> for Rows {
             Step::Row(from, to, row) if row.side_by_side == 0 => {
                 for side_by_side in engine.menu.side_by_side.clone() {
                     let serial = row.per_block / side_by_side;
-                    if row.per_block % side_by_side != 0 || !engine.menu.serial_rows.contains(&serial) {
+                    if teams_divide(side_by_side, row.per_block).is_err() || !engine.menu.serial_rows.contains(&serial)
+                    {
                         continue;
                     }
                     let below = RowState { side_by_side, ..row };

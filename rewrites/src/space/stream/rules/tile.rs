@@ -1,5 +1,8 @@
 //! A transpose through shared memory: `split`, `reorder`, `bind`, `cache_read`, `vectorize`, `storage_align`.
 use super::Engine;
+use crate::space::conditions::stream::{
+    pad_whole, shared_fits, team_divides, threads_fit, vector_bytes, vector_divides, widest_of_tile, TILE,
+};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{Step, StreamState, StreamTerm, TileState};
@@ -26,17 +29,20 @@ impl Rule<StreamTerm> for Tile {
         let block = &stream.blocks[usize::from(number)];
         let Some((read, write, access)) = stream.transposed(usize::from(number)) else { return };
         let source = i64::from(stream.buffers[block.reads[access].buffer].dtype.bytes());
-        let target = i64::from(stream.buffers[block.write.buffer].dtype.bytes());
+        let widest = widest_of_tile(stream, usize::from(number), access);
         let (along_read, along_write) = (block.iters[read].extent, block.iters[write].extent);
         let menu = engine.menu;
         let nest = |engine: &mut Engine<'_>, tile: TileState| {
             engine.nest(StreamState { step: Step::Tile(number, tile), ..*state })
         };
+        let fits = |engine: &Engine<'_>, bytes: i64| {
+            let held = shared_fits(TILE, bytes, engine.limits.shared_bytes);
+            engine.holds(StreamCondition::SharedFits, held)
+        };
         match state.step {
             Step::Kernel { .. } => {
                 for side in &menu.tiles {
-                    let shared = side * side * source;
-                    if engine.holds(StreamCondition::SharedFits, shared <= engine.limits.shared_bytes) {
+                    if fits(engine, side * side * source) {
                         let body = nest(engine, TileState { side: *side, ..TileState::default() });
                         engine.equals(StreamTerm::Tile { side: *side, body: [body] });
                     }
@@ -44,9 +50,9 @@ impl Rule<StreamTerm> for Tile {
             }
             Step::Tile(_, tile) if tile.vector == 0 => {
                 for vector in &menu.vectors {
-                    let bytes = vector * source.max(target) <= 16;
-                    let divides = along_read % vector == 0 && along_write % vector == 0 && tile.side % vector == 0;
-                    if engine.holds(StreamCondition::VectorBytes, bytes)
+                    let divides = [along_read, along_write, tile.side];
+                    let divides = divides.iter().try_for_each(|row| vector_divides(*vector, *row));
+                    if engine.holds(StreamCondition::VectorBytes, vector_bytes(*vector, Some(widest)))
                         && engine.holds(StreamCondition::VectorDivides, divides)
                     {
                         let body = nest(engine, TileState { vector: *vector, ..tile });
@@ -56,12 +62,11 @@ impl Rule<StreamTerm> for Tile {
             }
             Step::Tile(_, tile) if tile.threads == 0 => {
                 for threads in &menu.tile_threads {
-                    let along = tile.side / tile.vector;
-                    let rows = threads / along;
-                    let whole = threads % along == 0 && rows > 0 && tile.side % rows.max(1) == 0;
-                    let fits = *threads <= i64::from(engine.limits.threads);
+                    let rows = threads / (tile.side / tile.vector);
+                    let whole = team_divides(*threads, tile.side, tile.vector);
+                    let few = threads_fit(*threads, 1, i64::from(engine.limits.threads));
                     if engine.holds(StreamCondition::TeamDivides, whole)
-                        && engine.holds(StreamCondition::ThreadsFit, fits)
+                        && engine.holds(StreamCondition::ThreadsFit, few)
                         && rows > 0
                         && rows <= tile.side
                     {
@@ -72,12 +77,10 @@ impl Rule<StreamTerm> for Tile {
             }
             Step::Tile(_, tile) => {
                 for pad in &menu.pads {
-                    // Rows that keep a part of an access's width would halve the accesses to the source, too.
-                    if pad % tile.vector != 0 && pad % 2 == 0 {
+                    if pad_whole(*pad, tile.vector).is_err() {
                         continue;
                     }
-                    let shared = tile.side * (tile.side + pad) * source;
-                    if engine.holds(StreamCondition::SharedFits, shared <= engine.limits.shared_bytes) {
+                    if fits(engine, tile.side * (tile.side + pad) * source) {
                         engine.equals(StreamTerm::Pad { pad: *pad, state: Box::new(*state) });
                     }
                 }

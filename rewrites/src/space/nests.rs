@@ -1,0 +1,225 @@
+//! The nests of a program: one block each, under loops that are its iterators.
+//!
+//! Here is refused what no schedule of the spaces keeps as it is: loops that do not run over whole iterators, conditions,
+//! statements beside the blocks, and regions that say something else than the block does.
+use crate::regions::iter_domains;
+use satune_ir::access::{self, Accesses};
+use satune_ir::affine::linear::Linear;
+use satune_ir::affine::{constant, Domains};
+use satune_ir::{Block, BlockRealize, Expr, ForKind, Program, Region, Stmt, VarId};
+
+/// Why a part of a program is no nest of a block's iterators.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NestError {
+    /// The block is not plainly nested, or says something else than it does.
+    #[error("block `{block}`: {reason}")]
+    Block {
+        /// Its name.
+        block: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// There is no nest of one block.
+    #[error("{reason}")]
+    Program {
+        /// What does not fit.
+        reason: String,
+    },
+}
+
+/// A block, and its iterators in the order of its loops.
+pub(super) struct Nest<'p> {
+    pub block: &'p Block,
+    /// Numbers of the iterators.
+    pub order: Vec<usize>,
+}
+
+/// The statements of the root block, one nest each.
+pub(super) fn parts(program: &Program) -> Vec<&Stmt> {
+    match &*program.body.block.body {
+        Stmt::Seq(parts) => parts.iter().collect(),
+        one => vec![one],
+    }
+}
+
+/// The block of a nest.
+///
+/// # Errors
+/// What is more, or less, than a block under a loop per iterator.
+pub(super) fn nest_of<'p>(program: &'p Program, part: &'p Stmt) -> Result<Nest<'p>, NestError> {
+    let (loops, realize) = nest(part)?;
+    let block = &realize.block;
+    let fail = |reason| NestError::Block { block: block.name.clone(), reason };
+    let order = plain(&loops, realize).map_err(fail)?;
+    declared(program, block).map_err(fail)?;
+    Ok(Nest { block, order })
+}
+
+/// The block of a nest whose loops are its iterators in order.
+///
+/// # Errors
+/// As [`nest_of`].
+pub(super) fn block_of<'p>(program: &'p Program, part: &'p Stmt) -> Result<&'p Block, NestError> {
+    let Nest { block, order } = nest_of(program, part)?;
+    match order.windows(2).all(|w| w[0] < w[1]) {
+        true => Ok(block),
+        false => Err(NestError::Block {
+            block: block.name.clone(),
+            reason: "its loops are not in the order of its iterators".into(),
+        }),
+    }
+}
+
+type Loops = Vec<(VarId, i64)>;
+
+/// The loops of a nest with one block, and the block.
+fn nest(stmt: &Stmt) -> Result<(Loops, &BlockRealize), NestError> {
+    let mut loops = Vec::new();
+    let mut current = stmt;
+    loop {
+        match current {
+            Stmt::For(l) => {
+                let extent = constant(&l.extent).filter(|_| constant(&l.min) == Some(0));
+                let extent = extent.ok_or_else(|| NestError::Program {
+                    reason: format!("loop `{}` has no constant bounds from 0", l.var.name),
+                })?;
+                if l.kind != ForKind::Serial {
+                    return Err(NestError::Program { reason: format!("loop `{}` is scheduled already", l.var.name) });
+                }
+                loops.push((l.var.id, extent));
+                current = &l.body;
+            }
+            Stmt::Realize(r) => return Ok((loops, r)),
+            _ => return Err(NestError::Program { reason: "a nest holds something besides loops and a block".into() }),
+        }
+    }
+}
+
+/// The loops are one per iterator, each over the whole of it. Returns the iterators in the order of their loops.
+fn plain(loops: &Loops, r: &BlockRealize) -> Result<Vec<usize>, String> {
+    let iters = &r.block.iter_vars;
+    let of_loop = |(var, extent): &(VarId, i64)| {
+        r.iter_values.iter().zip(iters).position(|(value, iter)| {
+            matches!(value, Expr::Var(v) if v.id == *var) && constant(&iter.extent) == Some(*extent)
+        })
+    };
+    let order: Option<Vec<usize>> = loops.iter().map(of_loop).collect();
+    let order = order.filter(|o| o.len() == iters.len() && r.iter_values.len() == iters.len());
+    let unconditional = matches!(&r.predicate, Expr::Int(1, _));
+    match (order, unconditional) {
+        (Some(order), true) => Ok(order),
+        (None, _) => Err("its loops are not one per iterator, each over all of its values".into()),
+        (_, false) => Err("it runs under a condition".into()),
+    }
+}
+
+/// The regions of a block are what it accesses: primitives take them at their word, and copy as much.
+fn declared(program: &Program, block: &Block) -> Result<(), String> {
+    let Accesses { reads, writes } =
+        access::of_block(block.init.as_deref(), &block.body, &block.alloc_buffers, &program.buffers);
+    let domains = iter_domains(block);
+    for (what, said, done) in [("reads", &block.reads, &reads), ("writes", &block.writes, &writes)] {
+        let name = |region: &Region| &program.buffer(region.buffer).name;
+        let wrong = |region: &Region| {
+            let call = format!("T.{what}");
+            Err(format!("`{call}` is not what it {what} of buffer `{}`; leave `{call}` out", name(region)))
+        };
+        if let Some(more) = said.iter().find(|r| !done.iter().any(|d| same(r, d, &domains))) {
+            return wrong(more);
+        }
+        if let Some(less) = done.iter().find(|d| !said.iter().any(|r| same(r, d, &domains))) {
+            return wrong(less);
+        }
+    }
+    Ok(())
+}
+
+/// Whether two regions are one.
+fn same(a: &Region, b: &Region, domains: &Domains) -> bool {
+    let equal =
+        |x: &Expr, y: &Expr| x == y || Linear::of(x, domains).is_some_and(|l| Linear::of(y, domains) == Some(l));
+    a.buffer == b.buffer
+        && a.ranges.len() == b.ranges.len()
+        && a.ranges.iter().zip(&b.ranges).all(|(x, y)| equal(&x.min, &y.min) && equal(&x.extent, &y.extent))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::space::contraction;
+    use crate::space::stream::streams;
+    use satune_ir::tvmscript::parse;
+
+    const PRODUCT: &str = "@T.prim_func(s_tir=True)
+def main(A: T.Buffer((16, 32), \"float32\"), B: T.Buffer((32, 64), \"float32\"), C: T.Buffer((16, 64), \"float32\")):
+    for i, j, k in T.grid(16, 64, 32):
+        with T.sblock(\"C\"):
+            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+            T.reads(A[vi, vk], B[vk, vj])
+            T.writes(C[vi, vj])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+";
+
+    const SUM: &str = "@T.prim_func(s_tir=True)
+def main(A: T.Buffer((16, 32), \"float32\"), S: T.Buffer((16,), \"float32\")):
+    for i, j in T.grid(16, 32):
+        with T.sblock(\"S\"):
+            vi, vj = T.axis.remap(\"SR\", [i, j])
+            T.reads(A[vi, vj])
+            T.writes(S[vi])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + A[vi, vj]
+";
+
+    /// The text with another part, which must have been there.
+    fn with(text: &str, part: &str, other: &str) -> String {
+        assert!(text.contains(part), "{part}");
+        text.replace(part, other)
+    }
+
+    #[test]
+    fn products_that_the_space_would_change_are_refused() {
+        assert!(contraction(&parse(PRODUCT).unwrap()).is_ok());
+        let place = "            T.reads(";
+        let remap = "vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])";
+        let axes =
+            "vi = T.axis.spatial(16, i)\n            vj = T.axis.spatial(64, j)\n            vk = T.axis.reduce(32, k)";
+        let bools = with(PRODUCT, "float32\"", "bool\"");
+        for (text, part) in [
+            (with(PRODUCT, place, &format!("            T.where(i < 7)\n{place}")), "under a condition"),
+            (with(PRODUCT, place, &format!("            T.where(k < 7)\n{place}")), "under a condition"),
+            (with(&with(PRODUCT, remap, axes), "T.grid(16, 64, 32)", "T.grid(16, 64, 8)"), "over all of its values"),
+            (with(PRODUCT, "C[vi, vj] = T.float32(0)", "C[vi, 0] = T.float32(0)"), "its init sets something else"),
+            (with(PRODUCT, "T.reads(A[vi, vk]", "T.reads(A[0:16, vk]"), "`T.reads` is not what it reads of buffer `A`"),
+            (with(PRODUCT, "T.reads(A[vi, vk], ", "T.reads("), "`T.reads` is not what it reads of buffer `A`"),
+            (with(PRODUCT, "T.reads(A", "T.reads(C[vi, vj], A"), "`T.reads` is not what it reads of buffer `C`"),
+            (with(PRODUCT, "T.writes(C[vi, vj])", "T.writes(C[vi, 0:64])"), "leave `T.writes` out"),
+            (
+                with(PRODUCT, "+ A[vi, vk]", "+ T.Cast(\"float32\", T.Cast(\"float16\", A[vi, vk]))"),
+                "converted more than once",
+            ),
+            (with(&bools, "T.float32(0)", "T.bool(False)"), "are no numbers"),
+            (format!("{PRODUCT}    C[0, 0] = C[0, 0] + T.float32(1)\n"), "something besides loops and a block"),
+        ] {
+            let error = contraction(&parse(&text).unwrap()).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}\n{text}");
+        }
+    }
+
+    #[test]
+    fn reductions_that_threads_cannot_share_are_refused() {
+        assert!(streams(&parse(SUM).unwrap()).is_ok());
+        for (text, part) in [
+            (with(SUM, "= S[vi] + ", "= S[vi % 2] + "), "`S = S op value`"),
+            (with(SUM, "= S[vi] + ", "= S[vi] - "), "`S = S op value`"),
+            (with(SUM, "= S[vi] + A[vi, vj]", "= S[vi] + A[vi, vj] * S[vi]"), "`S = S op value`"),
+            (with(SUM, "S[vi] = T.float32(0)", "S[vi - 1] = T.float32(0)"), "`T.writes` is not what it writes"),
+            (with(SUM, "+ A[vi, vj]", "+ A[vi, 31 - vj]"), "`T.reads` is not what it reads of buffer `A`"),
+        ] {
+            let error = streams(&parse(&text).unwrap()).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}\n{text}");
+        }
+    }
+}
