@@ -281,9 +281,18 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
             for _ in 0..of_each {
                 let mut plan = kind[dice.roll(kind.len())].clone();
                 if let Schedule::Mma(plan) = &mut plan {
-                    // Rare among all layouts.
-                    let sides = [vec![], vec![0], vec![1], vec![0, 1]];
-                    sides[dice.roll(4)].iter().for_each(|side| plan.operands[*side].layout = TileLayout::Padded);
+                    // Rare among all layouts. Rows of an odd number of chunks are apart as they are.
+                    let (gemm, sides) = (Gemm::of(&c).unwrap(), [vec![], vec![0], vec![1], vec![0, 1]]);
+                    for side in &sides[dice.roll(4)] {
+                        let [plain, padded] = [TileLayout::Plain, TileLayout::Padded].map(|layout| {
+                            let mut plan = plan.clone();
+                            plan.operands[*side].layout = layout;
+                            plan.shared_bytes(&gemm)
+                        });
+                        if padded > plain {
+                            plan.operands[*side].layout = TileLayout::Padded;
+                        }
+                    }
                 }
                 let trace = tensor_trace(&plan, &c).unwrap_or_else(|e| panic!("{name}: {plan:?}: {e}"));
                 let (results, schedule) = replay_strict(&source, &trace.calls).unwrap();
