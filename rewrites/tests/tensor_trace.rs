@@ -222,6 +222,15 @@ fn spans_fit(plan: &TensorPlan, gemm: &Gemm) -> bool {
     })
 }
 
+/// Whether a second kernel adds parts of k.
+fn is_partial(plan: &Schedule) -> bool {
+    match plan {
+        Schedule::Mma(plan) => plan.split_k > 1,
+        Schedule::Wgmma(plan) => plan.partial(),
+        Schedule::Cores(_) | Schedule::Stream(_) => false,
+    }
+}
+
 struct Sample {
     name: String,
     plan: Schedule,
@@ -278,8 +287,12 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         plans.retain(|plan| matches!(plan, Schedule::Mma(p) if spans_fit(p, &gemm)));
         let kinds = [plans, wgmma(&gemm, &mut dice), wmma(&gemm, &mut dice)];
         for kind in kinds.iter().filter(|k| !k.is_empty()) {
+            // Few plans split k under an epilogue.
+            let partial = kind.iter().filter(|p| c.epilogue.is_some() && is_partial(p));
+            let partial: Vec<Schedule> = partial.cloned().collect();
             for _ in 0..of_each {
-                let mut plan = kind[dice.roll(kind.len())].clone();
+                let from = if !partial.is_empty() && dice.roll(2) == 0 { &partial } else { kind };
+                let mut plan = from[dice.roll(from.len())].clone();
                 if let Schedule::Mma(plan) = &mut plan {
                     // Rare among all layouts. Rows of an odd number of chunks are apart as they are.
                     let (gemm, sides) = (Gemm::of(&c).unwrap(), [vec![], vec![0], vec![1], vec![0, 1]]);
@@ -319,11 +332,7 @@ fn plans_are_read_back_from_their_programs() {
         _ => false,
     };
     let by_wmma = |s: &&Sample| matches!(&s.plan, Schedule::Mma(plan) if plan.instruction.wmma().is_some());
-    let of_parts = |s: &&Sample| match &s.plan {
-        Schedule::Mma(plan) => plan.split_k > 1 && s.contraction.epilogue.is_some(),
-        Schedule::Wgmma(plan) => (plan.split_k > 1 || plan.stream_k) && s.contraction.epilogue.is_some(),
-        _ => false,
-    };
+    let of_parts = |s: &&Sample| is_partial(&s.plan) && s.contraction.epilogue.is_some();
     let counts =
         [all.iter().filter(swapped).count(), all.iter().filter(by_wmma).count(), all.iter().filter(of_parts).count()];
     println!("{} plans: {counts:?} with swapped operands, on wmma, with an epilogue of parts of k", all.len());
