@@ -67,9 +67,9 @@ pub enum ScheduledError {
 /// A schedule on its way to kernels.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
-    /// The calls that make it; none where a plan on tensor cores has decisions that no primitives are known for.
+    /// The calls that make it.
     pub trace: Trace,
-    /// The program that they make; then the source itself.
+    /// The program that they make.
     pub program: Program,
     /// Its kernels.
     pub module: Module,
@@ -98,7 +98,7 @@ fn remedy(error: &ScheduleError) -> String {
     format!("; {}", error.remedy)
 }
 
-/// The trace of a schedule; empty for one on tensor cores with decisions that no primitives are known for.
+/// The trace of a schedule; empty where it is none of the contraction's.
 pub fn trace(schedule: &Schedule, contraction: &Contraction) -> Trace {
     match schedule {
         Schedule::Cores(plan) => space::trace(plan, contraction),

@@ -114,7 +114,7 @@ pub trait Workload: Sync {
         false
     }
 
-    /// The primitive calls of a schedule; none where a generator makes its kernels, or it is of another kind.
+    /// The primitive calls of a schedule; none where it is of another kind.
     fn trace(&self, schedule: &Schedule) -> Trace {
         match (self.kind(), schedule) {
             (Kind::Contraction(contraction), _) => scheduled::trace(schedule, contraction),

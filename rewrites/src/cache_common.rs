@@ -3,7 +3,7 @@ use crate::arith::{add, constant, int, lt, Domains};
 use crate::linear::{all, Interval, Linear};
 use crate::regions;
 use crate::schedule::{BlockFlags, Result, Schedule};
-use crate::tree::{self, Node};
+use crate::tree::{self, children_and_init_mut, Node};
 use satune_ir::{
     visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Range, Region, Stmt,
 };
@@ -224,28 +224,8 @@ impl Redirect<'_> {
             }
         }
         if !matches!(stmt, Stmt::Realize(_)) {
-            children_mut(stmt).into_iter().for_each(|s| self.stores(s));
+            children_and_init_mut(stmt).into_iter().for_each(|s| self.stores(s));
         }
-    }
-}
-
-/// Statements directly below a statement; of a block its init too.
-pub(crate) fn children_mut(stmt: &mut Stmt) -> Vec<&mut Stmt> {
-    match stmt {
-        Stmt::For(l) => vec![&mut *l.body],
-        Stmt::Realize(r) => {
-            let mut out = vec![&mut *r.block.body];
-            out.extend(r.block.init.as_deref_mut());
-            out
-        }
-        Stmt::Seq(parts) => parts.iter_mut().collect(),
-        Stmt::If { then, otherwise, .. } => {
-            let mut out = vec![&mut **then];
-            out.extend(otherwise.as_deref_mut());
-            out
-        }
-        Stmt::Let { body, .. } => vec![&mut **body],
-        Stmt::Store { .. } | Stmt::Evaluate(_) => Vec::new(),
     }
 }
 
@@ -254,7 +234,7 @@ pub fn each_block(r: &mut BlockRealize, f: &mut dyn FnMut(&mut Block)) {
     fn below(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Block)) {
         match stmt {
             Stmt::Realize(r) => each_block(r, f),
-            other => children_mut(other).into_iter().for_each(|s| below(s, f)),
+            other => children_and_init_mut(other).into_iter().for_each(|s| below(s, f)),
         }
     }
     f(&mut r.block);

@@ -185,13 +185,15 @@ pub fn new_nest(
                 clauses.push(guards::at_least(&linear, lo));
             }
             if !linear.at_most(&Linear::constant(hi), &known) {
-                clauses.push(guards::below(&linear, hi.checked_add(1).ok_or_else(overflow)?, &known));
+                clauses.push(guards::opened(&linear, hi.checked_add(1).ok_or_else(overflow)?, &known));
             }
         }
         values.push(value);
     }
     realize.iter_values = values;
-    realize.predicate = all(guards::together(clauses));
+    // As in TVM, conditions narrow each other before common factors are divided out.
+    let narrowed = guards::together(clauses).into_iter();
+    realize.predicate = all(narrowed.map(|clause| guards::divided_out(&clause, &known)));
     Ok(crate::split::serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize))))
 }
 

@@ -31,6 +31,31 @@ pub fn below(value: &Linear, bound: i64, domains: &Domains) -> Expr {
     compare(BinOp::Lt, terms.expr(), int(bound, DType::I32))
 }
 
+/// `value < bound` with the constants on the right, and of a quotient what is divided: `x // c < b` is `x < b * c`.
+pub fn opened(value: &Linear, bound: i64, domains: &Domains) -> Expr {
+    let Some((terms, bound)) = moved(value, bound) else {
+        return compare(BinOp::Lt, value.expr(), int(bound, DType::I32));
+    };
+    let (terms, bound) = of_quotient(&terms, bound, domains).and_then(|(x, b)| moved(&x, b)).unwrap_or((terms, bound));
+    compare(BinOp::Lt, terms.expr(), int(bound, DType::I32))
+}
+
+/// The normal form of a comparison that is opened ([`below`]).
+pub fn divided_out(clause: &Expr, domains: &Domains) -> Expr {
+    let Expr::Binary(BinOp::Lt, x, bound) = clause else { return clause.clone() };
+    match (Linear::of(x, domains), constant(bound)) {
+        (Some(value), Some(bound)) => below(&value, bound, domains),
+        _ => clause.clone(),
+    }
+}
+
+/// `x // c < b` as `x < b * c`.
+fn of_quotient(terms: &Linear, bound: i64, domains: &Domains) -> Option<(Linear, i64)> {
+    let [(Expr::Binary(BinOp::FloorDiv, x, c), 1)] = terms.terms() else { return None };
+    let c = constant(c).filter(|c| *c > 0)?;
+    Some((Linear::of(x, domains)?, bound.checked_mul(c)?))
+}
+
 /// `value < bound` with the constants on the right. None where they overflow.
 fn moved(value: &Linear, bound: i64) -> Option<(Linear, i64)> {
     let offset = value.offset();
@@ -77,10 +102,8 @@ fn high_digits(rest: &Linear, d: i64, domains: &Domains) -> Option<Linear> {
 /// The quotient or the multiple that alone is bounded: `x // c < b` is `x < b * c`, and `x * c < b` is `x < ceil(b / c)`.
 /// So is a sum whose coefficients have one absolute value.
 fn undivided(terms: &Linear, bound: i64, domains: &Domains) -> Option<(Linear, i64)> {
-    if let [(Expr::Binary(BinOp::FloorDiv, x, c), 1)] = terms.terms() {
-        let c = constant(c).filter(|c| *c > 0)?;
-        let x = Linear::of(x, domains)?;
-        return Some((x, bound.checked_mul(c)?));
+    if let Some(opened) = of_quotient(terms, bound, domains) {
+        return Some(opened);
     }
     let common = terms.terms().first()?.1.checked_abs().filter(|c| *c > 1)?;
     if terms.terms().iter().any(|(_, c)| c.checked_abs() != Some(common)) {
@@ -185,13 +208,46 @@ mod tests {
         NAMES.iter().enumerate().map(|(at, (_, extent))| (VarId(at as u32), range(*extent))).collect()
     }
 
-    /// A comparison as text, its left side an expression that the parser of index maps reads.
+    /// An expression as the parser of index maps reads it.
+    fn linear(text: &str) -> Linear {
+        let names = NAMES.map(|(name, _)| name).join(", ");
+        let map = crate::index_map::IndexMap::parse(&format!("lambda {names}: {text}")).unwrap();
+        Linear::of(&map.outputs[0], &domains()).unwrap()
+    }
+
+    /// A comparison as text.
     fn normal(text: &str) -> String {
         let (left, bound) = text.split_once('<').unwrap();
-        let names = NAMES.map(|(name, _)| name).join(", ");
-        let map = crate::index_map::IndexMap::parse(&format!("lambda {names}: {left}")).unwrap();
-        let value = Linear::of(&map.outputs[0], &domains()).unwrap();
-        crate::text::expr(&below(&value, bound.trim().parse().unwrap(), &domains()))
+        crate::text::expr(&below(&linear(left), bound.trim().parse().unwrap(), &domains()))
+    }
+
+    /// What TVM 0.27's analyzer makes of each.
+    #[test]
+    fn digits_of_fused_loops_are_written_as_tvm_writes_them() {
+        for (given, tvm) in [
+            ("(j*8 + k)//16", "j // 2"),
+            ("(j*8 + k)%16", "j % 2 * 8 + k"),
+            ("(i*32 + j*8 + k)//16", "i * 2 + j // 2"),
+            ("(i*32 + j*8 + k)%16", "j % 2 * 8 + k"),
+            ("(j*8 + k)%32//4", "j % 4 * 2 + k // 4"),
+            // What may carry over stays.
+            ("(x*4 + k)//16", "(x * 4 + k) // 16"),
+            ("(i*16 + y*8 + k)%32", "(i * 16 + y * 8 + k) % 32"),
+        ] {
+            assert_eq!(crate::text::expr(&linear(given).expr()), tvm, "{given}");
+        }
+    }
+
+    /// What TVM 0.27's analyzer makes of both conditions.
+    #[test]
+    fn quotients_are_narrowed_before_common_factors_are_divided_out() {
+        for (limit, tvm) in [(5, "i * 8 + j < 17"), (12, "i < 3")] {
+            let first = opened(&linear("(i*8 + j)//12"), 2, &domains());
+            let second = opened(&linear("(i*8 + j)%12"), limit, &domains());
+            let both = together(vec![first, second.clone()]);
+            assert_eq!(crate::text::expr(&divided_out(&both[0], &domains())), tvm);
+            assert_eq!(both[1], second);
+        }
     }
 
     /// What TVM 0.27's analyzer makes of each.

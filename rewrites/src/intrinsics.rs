@@ -11,7 +11,7 @@ mod meaning;
 mod mma;
 pub mod mma_sync;
 pub mod wgmma;
-mod wmma;
+pub mod wmma;
 
 pub(crate) use instance::Instance;
 pub use meaning::{described, of_block};
@@ -82,13 +82,17 @@ impl Registry {
     }
 
     fn lying(&mut self, lie: Lie, name: impl Into<String>, description: String, implementation: String) {
-        let entry = Entry { description, implementation, lie, own: false, parsed: OnceLock::new() };
-        self.entries.insert(name.into(), entry);
+        self.entry(lie, false, name, [description, implementation]);
     }
 
     /// An intrinsic that TVM does not have.
     fn own(&mut self, name: impl Into<String>, description: String, implementation: String) {
-        let entry = Entry { description, implementation, lie: Lie::Any, own: true, parsed: OnceLock::new() };
+        self.entry(Lie::Any, true, name, [description, implementation]);
+    }
+
+    /// Description and implementation; `own`: TVM does not have it.
+    fn entry(&mut self, lie: Lie, own: bool, name: impl Into<String>, [description, implementation]: [String; 2]) {
+        let entry = Entry { description, implementation, lie, own, parsed: OnceLock::new() };
         self.entries.insert(name.into(), entry);
     }
 }

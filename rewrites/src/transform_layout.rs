@@ -17,11 +17,10 @@
 //! Padding is written by the blocks that write the buffer, where their loops run over it row by row; by a block of its own
 //! after the last of them otherwise; and taken as given where nothing writes it.
 use crate::arith::{constant, int, Domains};
-use crate::cache_common::children_mut;
 use crate::index_map::{IndexMap, Layout, MapError};
 use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
-use crate::tree::Node;
+use crate::tree::{children_and_init_mut, Node};
 use crate::{regions, ErrorClass, ScheduleError};
 use satune_ir::{access, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, Program, Stmt};
 
@@ -233,7 +232,7 @@ fn infer(program: &mut Program, buffer: BufferId) {
     fn below(s: &mut Stmt, buffer: BufferId, buffers: &[Buffer]) {
         match s {
             Stmt::Realize(r) => block(&mut r.block, buffer, buffers),
-            other => children_mut(other).into_iter().for_each(|s| below(s, buffer, buffers)),
+            other => children_and_init_mut(other).into_iter().for_each(|s| below(s, buffer, buffers)),
         }
     }
     fn block(b: &mut Block, buffer: BufferId, buffers: &[Buffer]) {

@@ -41,10 +41,24 @@ pub fn children(stmt: &Stmt) -> Vec<&Stmt> {
     }
 }
 
+/// The same, to change them.
 fn children_mut(stmt: &mut Stmt) -> Vec<&mut Stmt> {
+    below_mut(stmt, false)
+}
+
+/// Statements directly below a statement; of a block its init too.
+pub fn children_and_init_mut(stmt: &mut Stmt) -> Vec<&mut Stmt> {
+    below_mut(stmt, true)
+}
+
+fn below_mut(stmt: &mut Stmt, init: bool) -> Vec<&mut Stmt> {
     match stmt {
         Stmt::For(l) => vec![&mut *l.body],
-        Stmt::Realize(r) => vec![&mut *r.block.body],
+        Stmt::Realize(r) => {
+            let mut out = vec![&mut *r.block.body];
+            out.extend(r.block.init.as_deref_mut().filter(|_| init));
+            out
+        }
         Stmt::Seq(parts) => parts.iter_mut().collect(),
         Stmt::If { then, otherwise, .. } => {
             let mut out = vec![&mut **then];

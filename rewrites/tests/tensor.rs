@@ -270,6 +270,28 @@ fn a_rule_without_its_side_condition_is_caught() {
     }
 }
 
+/// Eight rows of a product are the columns of one instruction of its transposed one; tiles of whole pairs of instructions are
+/// dealt out in pairs.
+#[test]
+fn few_rows_are_single_instructions_columns() {
+    let of = |operand, layout| {
+        let c = gemm([8, 256, 512], operand, if operand == DType::I8 { DType::I32 } else { operand }, layout);
+        let menu = TensorMenu { wgmma: false, tile_m: vec![8, 16], tile_n: vec![64], ..menu() };
+        let space = make(&c, (&menu, H200), None, None).unwrap();
+        let plans = space.programs(space.root).into_iter().map(|t| Schedule::from_term(&t, &c).unwrap());
+        let warps = plans.map(|schedule| match schedule {
+            Schedule::Mma(plan) => (plan.tile[1], plan.warp[1]),
+            other => panic!("{other:?}"),
+        });
+        warps.collect::<std::collections::BTreeSet<(i64, i64)>>()
+    };
+    let found = of(DType::F16, "NT");
+    assert!(found.contains(&(8, 8)) && found.contains(&(16, 16)), "{found:?}");
+    assert!(found.iter().all(|(n, warp)| n % 16 != 0 || warp % 16 == 0), "{found:?}");
+    // Bytes stored across k come as pairs of columns: of the transposed product's B, which is A.
+    assert!(!of(DType::I8, "TT").contains(&(8, 8)));
+}
+
 /// Rows are padded where the ring has room for both operands' rows so padded, and nowhere else.
 #[test]
 fn rows_are_padded_where_the_ring_has_room() {

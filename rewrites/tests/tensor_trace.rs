@@ -4,10 +4,11 @@ mod ask;
 
 use satune_ir::interp::{random_inputs, run, Array};
 use satune_ir::term::tensor::{
-    mma_conditions, CopyOrder, Gemm, Mma, Raster, TensorPlan, TileLayout, TileStore, WgmmaPlan,
+    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Order, Raster, Store, TensorPlan, TileLayout, TileStore,
+    WgmmaPlan, Wmma, WmmaShape,
 };
 use satune_ir::term::*;
-use satune_ir::{structural, tvmscript, Program};
+use satune_ir::{structural, tvmscript, DType, Program};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
 use satune_rewrites::space::*;
@@ -99,7 +100,7 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
     let of_kind = |layout: &TileLayout| std::mem::discriminant(layout) == kind;
     let menu = TensorMenu {
         tile_m: vec![[32, 96][dice.roll(2)], 64],
-        tile_n: dice.pick(&[32, 64]),
+        tile_n: dice.pick(&[24, 32, 64]),
         tile_k: dice.pick(&usual.tile_k[..usual.tile_k.len().min(3)]),
         threads: vec![64, 128],
         warp: [64, 64],
@@ -159,10 +160,54 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
             ..WgmmaPlan::plain([64 * together * if yes() { 1 } else { 2 }, n, k], consumers, if yes() { 3 } else { 4 })
         }
     };
-    let mut all: Vec<WgmmaPlan> = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok()).collect();
-    // k of an epilogue is not split.
-    all.retain(|p| gemm.output == gemm.accumulator() || p.split_k == 1);
-    all.into_iter().map(Schedule::Wgmma).collect()
+    let all = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok());
+    all.map(Schedule::Wgmma).collect()
+}
+
+/// Plans on `wmma` that fit a problem: of those that compute the same in the same order, the one that spaces hold.
+fn wmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
+    let shapes = WmmaShape::ALL.into_iter().filter_map(|shape| Wmma::of(shape, gemm.operand));
+    let instructions: Vec<Mma> = shapes.map(Mma::Wmma).collect();
+    if instructions.is_empty() {
+        return Vec::new();
+    }
+    let mut plan = || {
+        let instruction = instructions[dice.roll(instructions.len())];
+        let [m, n] = instruction.block();
+        let mut some = |most: usize| 1 + dice.roll(most) as i64;
+        let (warp, warps, steps) = ([m * some(2), n * some(3)], [some(2), some(2)], some(3));
+        let tile = [warp[0] * warps[0], warp[1] * warps[1], 16 * steps];
+        let operand = |dice: &mut Dice| OperandPlan {
+            layout: TileLayout::Padded,
+            bytes: [16, 8, 4][dice.roll(3)],
+            order: [CopyOrder::Rows, CopyOrder::Columns, CopyOrder::Own][dice.roll(3)],
+            step: dice.roll(2) as u32,
+            sets: 1 + dice.roll(2) as u32,
+            ..OperandPlan::USUAL
+        };
+        let operands = [operand(dice), operand(dice)];
+        let mut yes = || dice.roll(2) == 0;
+        let several = warp[0] > m;
+        TensorPlan {
+            warps_m_outer: yes() || warps[0] == 1 || warps[1] == 1,
+            order: Order {
+                columns: several && yes(),
+                serpentine: several && yes(),
+                pairs: yes(),
+                descending: steps > 1 && yes(),
+            },
+            rolled: yes(),
+            operands,
+            raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
+            split_k: if yes() && yes() { 2 } else { 1 },
+            swapped: yes(),
+            store: if yes() { Store::Direct } else { Store::Shared { stmatrix: false } },
+            min_blocks: yes().then_some(2),
+            ..TensorPlan::plain(tile, warp, instruction, 2)
+        }
+    };
+    let all = (0..400).map(|_| plan()).filter(|p| p.check(gemm).is_ok());
+    all.map(Schedule::Mma).collect()
 }
 
 /// Whether no span is longer than a row: small menus lack the shorter one that says the same.
@@ -219,7 +264,7 @@ fn problems() -> Vec<(String, Program)> {
     out
 }
 
-/// Some plans of small spaces, by `mma.sync` and `wgmma`, each with the program that its trace makes.
+/// Some plans of small spaces, by `mma.sync`, `wgmma` and `wmma`, each with the program that its trace makes.
 fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
     let mut dice = Dice(seed);
     let mut out = Vec::new();
@@ -229,17 +274,25 @@ fn samples(seed: u64, of_each: usize) -> Vec<Sample> {
         let terms = space.programs(space.root);
         let plan = |t| Schedule::from_term(t, &c).unwrap_or_else(|e| panic!("{name}: {e}: {t}"));
         let mut plans: Vec<Schedule> = terms.iter().map(plan).collect();
-        // There are no primitives for an epilogue of parts of k.
-        let is_whole = |parts| parts == 1 || c.epilogue.is_none();
         let gemm = Gemm::of(&c).unwrap();
-        plans.retain(|plan| matches!(plan, Schedule::Mma(p) if is_whole(p.split_k) && spans_fit(p, &gemm)));
-        for kind in [plans, wgmma(&gemm, &mut dice)].iter().filter(|k| !k.is_empty()) {
+        plans.retain(|plan| matches!(plan, Schedule::Mma(p) if spans_fit(p, &gemm)));
+        let kinds = [plans, wgmma(&gemm, &mut dice), wmma(&gemm, &mut dice)];
+        for kind in kinds.iter().filter(|k| !k.is_empty()) {
             for _ in 0..of_each {
                 let mut plan = kind[dice.roll(kind.len())].clone();
                 if let Schedule::Mma(plan) = &mut plan {
-                    // Rare among all layouts.
-                    let sides = [vec![], vec![0], vec![1], vec![0, 1]];
-                    sides[dice.roll(4)].iter().for_each(|side| plan.operands[*side].layout = TileLayout::Padded);
+                    // Rare among all layouts. Rows of an odd number of chunks are apart as they are.
+                    let (gemm, sides) = (Gemm::of(&c).unwrap(), [vec![], vec![0], vec![1], vec![0, 1]]);
+                    for side in &sides[dice.roll(4)] {
+                        let [plain, padded] = [TileLayout::Plain, TileLayout::Padded].map(|layout| {
+                            let mut plan = plan.clone();
+                            plan.operands[*side].layout = layout;
+                            plan.shared_bytes(&gemm)
+                        });
+                        if padded > plain {
+                            plan.operands[*side].layout = TileLayout::Padded;
+                        }
+                    }
                 }
                 let trace = tensor_trace(&plan, &c).unwrap_or_else(|e| panic!("{name}: {plan:?}: {e}"));
                 let (results, schedule) = replay_strict(&source, &trace.calls).unwrap();
@@ -265,9 +318,16 @@ fn plans_are_read_back_from_their_programs() {
         Schedule::Wgmma(plan) => plan.swapped,
         _ => false,
     };
-    let of_transposed = all.iter().filter(swapped).count();
-    println!("{} plans, {of_transposed} with swapped operands", all.len());
-    assert!(all.len() >= 60 && of_transposed >= 10);
+    let by_wmma = |s: &&Sample| matches!(&s.plan, Schedule::Mma(plan) if plan.instruction.wmma().is_some());
+    let of_parts = |s: &&Sample| match &s.plan {
+        Schedule::Mma(plan) => plan.split_k > 1 && s.contraction.epilogue.is_some(),
+        Schedule::Wgmma(plan) => (plan.split_k > 1 || plan.stream_k) && s.contraction.epilogue.is_some(),
+        _ => false,
+    };
+    let counts =
+        [all.iter().filter(swapped).count(), all.iter().filter(by_wmma).count(), all.iter().filter(of_parts).count()];
+    println!("{} plans: {counts:?} with swapped operands, on wmma, with an epilogue of parts of k", all.len());
+    assert!(all.len() >= 60 && counts.into_iter().zip([10, 20, 3]).all(|(count, least)| count >= least), "{counts:?}");
     for s in &all {
         match read_plan(&s.made, &s.source, &s.contraction) {
             Ok(plan) => assert_eq!(plan, s.plan, "{}", s.name),
@@ -283,9 +343,14 @@ fn after(change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
 
 /// The same for a product of another form, and swapped operands.
 fn after_in(form: &str, swapped: bool, change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
+    let plan = TensorPlan { swapped, ..TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3) };
+    after_of(plan, form, change)
+}
+
+/// The same for another plan.
+fn after_of(plan: TensorPlan, form: &str, change: impl FnOnce(&mut Vec<Call>)) -> Result<TensorPlan, String> {
     let source = source([128, 128, 128], "bfloat16", form, None);
     let c = contraction(&source).unwrap();
-    let plan = TensorPlan { swapped, ..TensorPlan::plain([64, 64, 32], [32, 32], Mma::Bf16, 3) };
     let mut calls = tensor_trace(&Schedule::Mma(plan), &c).unwrap().calls;
     change(&mut calls);
     let (results, schedule) = replay_strict(&source, &calls).unwrap();
@@ -430,6 +495,54 @@ fn padded_rows_are_those_of_storage_align() {
         let error = read(&calls).unwrap_err().to_string();
         assert!(error.contains("A_shared") && error.contains("no layout of chunks"), "{error}");
     }
+}
+
+#[test]
+fn what_is_replayed_is_what_is_read_of_wmma() {
+    let half = Mma::Wmma(Wmma { shape: WmmaShape::M32N8, operand: DType::BF16 });
+    let plan = || TensorPlan {
+        store: Store::Shared { stmatrix: false },
+        rolled: true,
+        ..TensorPlan::plain([64, 64, 32], [32, 32], half, 2)
+    };
+    let is_about = |c: &Call, op: &str, block: &str| c.op == op && c.args[0] == json!(format!("${block}"));
+    // Extents are the plan; what is split for the store follows the warp's tile.
+    let changed = after_of(plan(), "NT", |calls| {
+        call(calls, "split", "$l_k").kwargs["factors"] = json!([null, 4, 16]);
+    });
+    assert_eq!(changed.unwrap().tile, [64, 64, 64]);
+    let changed = after_of(plan(), "NT", |calls| calls.retain(|c| c.args.get(1) != Some(&json!("satune.rolled"))));
+    assert!(!changed.unwrap().rolled);
+    let refused = |change: &dyn Fn(&mut Vec<Call>), parts: &[&str]| {
+        let Err(error) = after_of(plan(), "NT", |calls| change(calls)) else { panic!("{parts:?} is not refused") };
+        assert!(parts.iter().all(|p| error.contains(p)), "{error}");
+    };
+    let other_plan = "not those of any plan";
+    // Rows that are not padded, or are padded otherwise.
+    for (block, unpadded, otherwise) in [
+        ("a_shared", "rows that are padded", "no layout of chunks"),
+        ("b_shared", "rows that are padded", "no layout of chunks"),
+        ("c_store", "buffer_dim_align", "buffer_dim_align"),
+    ] {
+        refused(&|calls| calls.retain(|c| !is_about(c, "storage_align", block)), &[unpadded]);
+        let apart = |calls: &mut Vec<Call>| call(calls, "storage_align", &format!("${block}")).args[4] = json!(0);
+        refused(&apart, &[otherwise]);
+    }
+    // Tiles that do not pass through registers.
+    let waits = |c: &Call| is_about(c, "annotate", "a_shared") && c.args[1] != json!("satune.step");
+    refused(&|calls| calls.retain(|c| !waits(c)), &[other_plan, "tir.manifest_shared_memory_local_stage"]);
+    // A ring of three.
+    let stage = |c: &&mut Call| c.op == "annotate" && c.args[1] == "software_pipeline_stage";
+    refused(&|calls| calls.iter_mut().find(stage).unwrap().args[2] = json!([0, 0, 2]), &["two tiles"]);
+    // Fragments that are loaded element by element, and sums that are stored so.
+    let without =
+        |name: &'static str| move |calls: &mut Vec<Call>| calls.retain(|c| c.args.get(1) != Some(&json!(name)));
+    refused(&without("wmma_load_32x8x16_bf16_b_trans_shared"), &[other_plan]);
+    refused(&without("wmma_store_32x8x16_f32_shared"), &["buffer `C_wmma.accumulator`", "not read by one copy"]);
+    refused(
+        &|calls| calls.retain(|c| c.op != "tensorize" || !c.args[1].to_string().contains("sync")),
+        &["block `C`", "is not tensorized with an instruction of mma.sync"],
+    );
 }
 
 #[test]

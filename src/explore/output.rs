@@ -274,31 +274,13 @@ pub(crate) struct Parts<'a> {
 struct TraceFile<'a> {
     program: &'a str,
     calls: &'a [Call],
-    /// Where kernels do not come from the calls, but from a generator: which, and its plan.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    generator: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<&'a Schedule>,
 }
 
 /// The report of a candidate.
 pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts: Parts) -> CandidateReport {
     let Parts { problem, scheduled, texts, checked, agreement, derivation } = parts;
     let (trace, module) = (&scheduled.trace, &scheduled.module);
-    let generator = match schedule {
-        Schedule::Mma(plan) if trace.calls.is_empty() && plan.instruction.wmma().is_some() => {
-            Some("tensor cores, wmma: the kernels are not made by primitive calls")
-        }
-        Schedule::Mma(_) if trace.calls.is_empty() => {
-            Some("tensor cores, mma.sync: the kernels are not made by primitive calls")
-        }
-        Schedule::Wgmma(_) if trace.calls.is_empty() => {
-            Some("tensor cores, wgmma: the kernels are not made by primitive calls")
-        }
-        _ => None,
-    };
-    let plan = generator.is_some().then_some(schedule);
-    let file = TraceFile { program: problem.script(), calls: &trace.calls, generator, plan };
+    let file = TraceFile { program: problem.script(), calls: &trace.calls };
     let json = serde_json::to_string_pretty(&file).unwrap_or_default();
     let id = short_hash(&format!("{json}{schedule:?}"));
     let mut files = vec![

@@ -63,7 +63,7 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             let Order { columns, serpentine, .. } = plan.order;
             let order = if columns { "by columns" } else { "by rows" };
             let turns = if serpentine { "back and forth" } else { "" };
-            let [rows, columns] = plan.instruction.d_extents();
+            let [rows, columns] = plan.instruction.block();
             let count = [plan.warp[0] / rows, plan.warp[1] / columns];
             let text = format!("{}: {} x {} times", plan.instruction, count[0], count[1]);
             tree.line(Kind::Work, text, &[order, turns]);

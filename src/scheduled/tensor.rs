@@ -28,25 +28,16 @@ pub enum GenerateError {
     Primitives,
 }
 
-/// Kernels of a schedule on tensor cores, by way of its trace. Where no primitives are known for a decision, the generator
-/// takes the plan as it is.
+/// Kernels of a schedule on tensor cores, by way of its trace.
 pub(super) fn of_schedule(
     source: &Program,
     schedule: &Schedule,
     contraction: &Contraction,
 ) -> Result<Scheduled, ScheduledError> {
-    match space::tensor_trace(schedule, contraction) {
-        Ok(trace) => {
-            let program = replayed(source, &trace)?;
-            let read = space::read_plan(&program, source, contraction)?;
-            Ok(Scheduled { trace, module: generate(source, &read, contraction)?, program })
-        }
-        Err(space::Untraced::Decision(_)) => {
-            let module = generate(source, schedule, contraction)?;
-            Ok(Scheduled { trace: Trace::default(), program: source.clone(), module })
-        }
-        Err(error) => Err(error.into()),
-    }
+    let trace = space::tensor_trace(schedule, contraction)?;
+    let program = replayed(source, &trace)?;
+    let read = space::read_plan(&program, source, contraction)?;
+    Ok(Scheduled { trace, module: generate(source, &read, contraction)?, program })
 }
 
 /// Kernels of a scheduled program on tensor cores.

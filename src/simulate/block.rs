@@ -10,7 +10,7 @@ mod warp;
 mod wmma;
 
 use super::memory::{held, round, Access, Order, Tracked};
-use super::{Counts, Fault, FaultKind};
+use super::{beyond_machine, Counts, Fault, FaultKind};
 use crate::kernel::{ArrayId, Cond, Index, Kernel, LocalVar, Space, Stmt, Unroll};
 use satune_ir::machine::{sectors, wavefronts};
 use satune_ir::DType;
@@ -163,13 +163,7 @@ impl<'k> Runner<'k> {
     }
 
     fn machine(&self, message: String) -> Fault {
-        Fault {
-            kind: FaultKind::Machine(message),
-            array: self.kernel.name.clone(),
-            index: 0,
-            block: self.block,
-            thread: 0,
-        }
+        beyond_machine(self.kernel, self.block, message)
     }
 
     fn list(&mut self, body: &'k [Stmt], mask: &Mask) -> Result<(), Fault> {
@@ -275,9 +269,9 @@ impl<'k> Runner<'k> {
     }
 
     fn tracked(&mut self, array: ArrayId) -> Result<&mut Tracked, Fault> {
-        let message = format!("array {} is not in memory", array.0);
-        let fault = self.machine(message);
-        self.memory.get_mut(array.0 as usize).and_then(Option::as_mut).ok_or(fault)
+        let (kernel, block) = (self.kernel, self.block);
+        let missing = || beyond_machine(kernel, block, format!("array {} is not in memory", array.0));
+        self.memory.get_mut(array.0 as usize).and_then(Option::as_mut).ok_or_else(missing)
     }
 
     /// The type in which a thread holds values of a type.
@@ -344,7 +338,6 @@ impl<'k> Runner<'k> {
 
     /// Element `offset` of a vector access of `width` elements at `index`.
     fn element(&mut self, array: ArrayId, index: i64, width: u32, offset: u32, t: usize) -> Result<f64, Fault> {
-        let who = self.who(t);
         if self.space(array).is_private() {
             let at = self.register(array, index, width, t)? + offset as usize * self.threads;
             if !self.known[array.0 as usize][at] {
@@ -354,6 +347,7 @@ impl<'k> Runner<'k> {
             }
             return Ok(self.registers[array.0 as usize][at]);
         }
+        let who = self.who(t);
         let memory = self.tracked(array)?;
         let i = memory.position(&who, index, width)? + offset as usize;
         memory.read(&who, i)

@@ -116,18 +116,17 @@ pub struct Report {
     pub unwritten: u64,
 }
 
+/// What the machine does not do, in a block of a kernel.
+fn beyond_machine(kernel: &Kernel, block: u32, message: String) -> Fault {
+    Fault { kind: FaultKind::Machine(message), array: kernel.name.clone(), index: 0, block, thread: 0 }
+}
+
 /// Runs a kernel on `args`, one list of values per parameter, in order.
 ///
 /// # Errors
 /// The first fault.
 pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<Report, Fault> {
-    let machine = |message: String| Fault {
-        kind: FaultKind::Machine(message),
-        array: kernel.name.clone(),
-        index: 0,
-        block: 0,
-        thread: 0,
-    };
+    let machine = |message: String| beyond_machine(kernel, 0, message);
     let params: Vec<_> = kernel.params().map(|(id, a)| (id, a.clone())).collect();
     if params.len() != args.len() {
         return Err(machine(format!("{} arguments for {} parameters", args.len(), params.len())));

@@ -26,6 +26,7 @@ mod store;
 mod streaming;
 mod streaming_command;
 mod support;
+mod synchronisation;
 mod tensor;
 mod tensor_counts;
 mod tensor_space;

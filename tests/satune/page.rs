@@ -10,7 +10,7 @@ use std::process::Command;
 fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
     let gpu = Descriptor::load(gpu).unwrap();
     let problem = operators::parse(operator).unwrap();
-    let request = Request { gpu: gpu.clone(), top: 6, diverse: true, limit: crate::support::NO_LIMIT, compile: false };
+    let request = Request { gpu: gpu.clone(), top: 4, diverse: true, limit: crate::support::NO_LIMIT, compile: false };
     let report = explore::explore(&problem, &request, &Quiet).unwrap();
     (report, problem, gpu)
 }
@@ -57,7 +57,7 @@ fn chromium(browser: &Path, profile: &Path, args: &[String]) -> Vec<u8> {
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
         .arg(format!("--user-data-dir={}", profile.display()))
-        .args(["--virtual-time-budget=5000", "--timeout=30000"])
+        .args(["--virtual-time-budget=5000", "--timeout=300000"])
         .args(args)
         .output()
         .unwrap();

@@ -1,5 +1,6 @@
 //! Tensor-core kernels: simulated bit for bit, and really compiled.
 use crate::compiles::compile;
+use crate::synchronisation::without;
 use satune::compile::{hot_loop_mix, Compiled, Job};
 use satune::kernel::{Mma, Stmt};
 use satune::lower::tensor::*;
@@ -249,7 +250,7 @@ fn random_plans_on_random_shapes_are_exact() {
     let mut done = 0;
     while done < 80 {
         let (op, operand, output) = *TYPES.choose(&mut rng).unwrap();
-        let warp = [*[16, 32, 48].choose(&mut rng).unwrap(), *[16, 32, 48].choose(&mut rng).unwrap()];
+        let warp = [*[16, 32, 48].choose(&mut rng).unwrap(), *[8, 16, 24, 32, 48].choose(&mut rng).unwrap()];
         let mut times = |list: &[i64]| *list.choose(&mut rng).unwrap();
         let tile = [warp[0] * times(&[1, 2, 3]), warp[1] * times(&[1, 2, 4]), i64::from(op.k()) * times(&[1, 2, 3, 4])];
         let store = match times(&[0, 1, 2]) {
@@ -302,15 +303,52 @@ fn random_plans_on_random_shapes_are_exact() {
     }
 }
 
-/// Leaves out statements.
-pub fn without(body: &mut Vec<Stmt>, drop: fn(&Stmt) -> bool) {
-    body.retain(|s| !drop(s));
-    for s in body {
-        match s {
-            Stmt::For { body, .. } => without(body, drop),
-            Stmt::If { then, .. } => without(then, drop),
-            _ => {}
+/// Of eight columns, or of eight more than an even number of instructions has.
+#[test]
+fn a_warp_may_have_an_odd_number_of_instructions_along_n() {
+    for (op, operand, output) in TYPES {
+        for layout in ["NN", "NT"] {
+            for (tile, warp, matrices) in [([64, 8], [16, 8], 4), ([32, 24], [32, 24], 2), ([32, 48], [32, 24], 1)] {
+                let k = i64::from(2 * op.k());
+                let mut plan = TensorPlan { tile: [tile[0], tile[1], k], warp, ..small(op) };
+                let across = op == Mma::S8 && layout == "NN";
+                // Rows of 3 chunks are apart as padded ones are.
+                plan.operands[1] = OperandPlan { layout: TileLayout::Padded, ..plan.operands[1] };
+                if op != Mma::S8 && (op != Mma::Tf32 || layout == "NT") {
+                    plan.operands[1].matrices = matrices;
+                }
+                let g = Gemm::plain("gemm", [64, 48, 5 * k], operand, output, layout);
+                if across {
+                    let refusal = plan.check(&g).unwrap_err().to_string();
+                    assert!(refusal.contains("warp tile n is") && refusal.contains("multiple of 16"), "{refusal}");
+                    continue;
+                }
+                let total = check(&g, &lower_mma(&g, &plan).unwrap()).total;
+                assert_eq!(
+                    total.shared_load_wavefronts, total.shared_load_wavefronts_ideal,
+                    "{op:?} {layout} {tile:?}"
+                );
+            }
         }
+    }
+    // By way of shared memory, too.
+    let g = Gemm::plain("gemm", [64, 48, 160], DType::F16, DType::F16, "NT");
+    for stmatrix in [false, true] {
+        let plan = TensorPlan { tile: [32, 24, 32], warp: [16, 24], ..small(Mma::F16) };
+        check(&g, &lower_mma(&g, &TensorPlan { store: Store::Shared { stmatrix }, ..plan }).unwrap());
+    }
+}
+
+/// Rows of a product that has eight are the columns of its transposed one.
+#[test]
+fn eight_rows_swapped_compile() {
+    let g = Gemm::plain("decode_8", [8, 4096, 4096], DType::BF16, DType::BF16, "NT");
+    for n in [8, 16] {
+        let base = TensorPlan::plain([64, n, 64], [16, n], Mma::Bf16, 4);
+        let module = lower_mma(&g, &TensorPlan { swapped: true, ..base }).unwrap();
+        let Some(list) = compiled(&g, &module, &["sm_80"], "eight_rows_swapped_compile") else { return };
+        assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
+        println!("{n} columns: {} registers, {:?}", list[0].registers, hot_loop_mix(&list[0].cubin));
     }
 }
 
@@ -321,7 +359,7 @@ fn a_missing_wait_or_barrier_is_found() {
         [|s: &Stmt| *s == Stmt::Barrier, |s: &Stmt| matches!(s, Stmt::AsyncWait(_)), |s: &Stmt| *s == Stmt::AsyncCommit]
     {
         let mut module = lower_mma(&g, &small(Mma::F16)).unwrap();
-        without(&mut module.kernels[0].body, drop);
+        assert!(without(&mut module.kernels[0].body, &drop) > 0);
         assert!(run(&g, &module).is_err());
     }
 }

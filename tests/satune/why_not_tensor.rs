@@ -57,6 +57,10 @@ fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
         ("mma.sync, tile 256x256x64, 8 stages", "bytes of shared memory per block; at most 232448"),
         ("mma.sync, tile 256x256, warp 128x128", "registers for a thread at least; 248 are left to each"),
         ("mma.sync, warp 64x64, tile 128x128, resident 4", "registers for a thread at least; 128 are left to each"),
+        (
+            "mma.sync, tile 192x256x64, 4 stages, A: rows padded",
+            "room for both operands' rows so padded: 237568 bytes of shared memory per block; at most 232448",
+        ),
         ("mma.sync, waits for 3 more, 4 stages", "it cannot wait for more tiles than are under way"),
         ("mma.sync, C by way of shared memory", "its type is not the operands' 16-bit type"),
         ("mma.sync, k 32, A: at step 3", "copies begin at a step before the last one"),

@@ -1,5 +1,6 @@
 //! Kernels on `wmma`: simulated with fragments as matrices, compiled for sm_75, explored for GPUs that have no `mma.sync`.
-use crate::tensor::{check, compiled, run, without};
+use crate::synchronisation::without;
+use crate::tensor::{check, compiled, run};
 use crate::tensor_space::explored;
 use satune::compile::hot_loop_mix;
 use satune::kernel::{ArrayId, Index, Kernel, Mma, Stmt, Value, WarpOp, WmmaOp};
@@ -90,7 +91,7 @@ fn a_missing_barrier_is_found_and_nothing_depends_on_a_fragments_layout() {
     let g = Gemm::plain("gemm", [64, 64, 320], DType::F16, DType::F16, "NN");
     let module = lower_mma(&g, &staged(small(op(WmmaShape::M16N16, DType::F16)))).unwrap();
     let mut bare = module.clone();
-    without(&mut bare.kernels[0].body, |s| *s == Stmt::Barrier);
+    assert!(without(&mut bare.kernels[0].body, &|s| *s == Stmt::Barrier) > 0);
     assert!(run(&g, &bare).is_err());
 
     let fault = |change: &dyn Fn(&mut Kernel)| {

@@ -61,12 +61,14 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
             direct(gemm, plan.split_k > 1, [m, n], apart)
         }
         (Store::Shared { stmatrix }, _) => {
-            // Two fragments at once, then rows of 16 bytes per lane.
-            let pieces = (m * n / 256) as f64;
+            // Two fragments at once where there are two, then rows of 16 bytes per lane.
+            let pieces = (m / 16 * (n / plan.warp[1].max(1)) * tiles(plan.warp[1], 16)) as f64;
             // Two results lie side by side in a row of C; in a column each is written by itself.
-            let written = pieces * if gemm.c_transposed && !stmatrix { 8.0 } else { 4.0 };
-            let rows = tiles(m * n / 8, threads) as f64 * warps as f64;
-            let moved = (m * n * 2) as f64;
+            let written = (m * n / 64) as f64 * if gemm.c_transposed && !stmatrix { 2.0 } else { 1.0 };
+            let rows = tiles(m * n / 8, 32) as f64;
+            // Rows that are not whole sectors touch one more each.
+            let (lines, line) = if gemm.c_transposed { (n, m) } else { (m, n) };
+            let stored = (lines * tiles(line * 2, 32)) as f64;
             let (read, ideal) = staged_rows(gemm, [m, n]);
             Work {
                 matrix_moves: if stmatrix { pieces } else { 0.0 },
@@ -77,8 +79,8 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
                 shared_load_wavefronts: read,
                 shared_load_wavefronts_ideal: ideal,
                 global_stores: rows,
-                global_store_sectors: moved / 32.0,
-                l2_sectors: moved / 32.0,
+                global_store_sectors: stored,
+                l2_sectors: stored,
                 barriers: 2.0 * warps as f64,
                 ..Work::default()
             }
@@ -134,7 +136,7 @@ pub(super) fn k_tiles(extent: i64, tile: i64, parts: i64) -> i64 {
 
 /// What warps do per tile along k whatever the ways of the operands are.
 pub(super) fn multiplied(op: Mma, [m, n, k]: [i64; 3], threads: i64) -> Work {
-    let [rows, columns] = op.d_extents();
+    let [rows, columns] = op.block();
     let matrix = m / rows * (n / columns) * (k / i64::from(op.k()));
     Work { matrix: matrix as f64, barriers: (threads / 32) as f64, ..Work::default() }
 }
@@ -170,16 +172,27 @@ impl Operand {
         row * layout.pitch(columns, gemm.operand, turn) + place * elements
     }
 
-    /// Blocks of rows (columns) of instructions, of all warps and steps along k.
-    fn blocks(&self) -> f64 {
-        let block = self.op.block()[usize::from(self.side == Side::B)];
-        (self.threads / 32 * (self.k / i64::from(self.op.k())) * (self.own / block)) as f64
+    /// Instructions that load fragments, each up to so many matrices of 8 x 8 or of `wmma`, of all warps and steps along k.
+    fn load_count(&self, matrices: u32) -> f64 {
+        let (loaded, matrices) = (self.op.loaded(self.side), i64::from(matrices.clamp(1, 4)));
+        let per_block = if self.op.wmma().is_some() { 1 } else { 4 / matrices };
+        // The columns of a last instruction are two matrices.
+        let last = if self.own % loaded == 0 { 0 } else { 2 / matrices.min(2) };
+        self.each_step(self.own / loaded * per_block + last)
+    }
+
+    /// Matrices of 8 x 8 that these load in all: each is a wavefront where banks do not conflict.
+    fn matrices(&self) -> f64 {
+        self.each_step(self.own / 4)
+    }
+
+    fn each_step(&self, count: i64) -> f64 {
+        (self.threads / 32 * (self.k / i64::from(self.op.k())) * count) as f64
     }
 
     /// No way adds less than this of anything; it says nothing of registers.
     pub fn least(&self, gemm: &Gemm) -> super::time::Share {
         let bytes = i64::from(gemm.operand.bytes());
-        let blocks = self.blocks();
         let moved = (self.extent * self.k * bytes) as f64;
         let widest = mma_conditions::copy_elements(gemm, self.side, 16) * bytes;
         if let Some(op) = self.op.wmma() {
@@ -199,8 +212,8 @@ impl Operand {
             };
         }
         super::time::Share {
-            issued: blocks + moved / (32.0 * widest as f64),
-            shared: 4.0 * blocks + moved / 128.0,
+            issued: self.load_count(4) + moved / (32.0 * widest as f64),
+            shared: self.matrices() + moved / 128.0,
             l2_bytes: moved,
             ..super::time::Share::default()
         }
@@ -216,9 +229,9 @@ impl Operand {
         let pitch = TileLayout::Padded.pitch(columns, gemm.operand, self.turn(gemm)) as u64 * bytes;
         let (taken, least) = matrix_wavefronts(0, [lines, line * bytes], pitch, 16);
         Work {
-            matrix_moves: self.blocks(),
-            shared_load_wavefronts: self.blocks() * taken as f64,
-            shared_load_wavefronts_ideal: self.blocks() * least as f64,
+            matrix_moves: self.load_count(1),
+            shared_load_wavefronts: self.load_count(1) * taken as f64,
+            shared_load_wavefronts_ideal: self.load_count(1) * least as f64,
             ..Work::default()
         }
     }
@@ -229,7 +242,7 @@ impl Operand {
             return self.wmma_loads(gemm, op);
         }
         let mut work = Work::default();
-        let blocks = self.blocks();
+        let matrices = self.matrices();
         let turn = self.turn(gemm);
         let bytes = i64::from(gemm.operand.bytes());
         // The first of all: the others differ in whole periods of the layout, or lie as far from each other.
@@ -242,9 +255,9 @@ impl Operand {
                     (lane, address(member, group / 4, group % 4) as u64)
                 })
                 .collect();
-            work.shared_loads = 4.0 * blocks;
-            work.shared_load_wavefronts = 4.0 * blocks * f64::from(wavefronts(&lanes, 4).0);
-            work.shared_load_wavefronts_ideal = 4.0 * blocks;
+            work.shared_loads = matrices;
+            work.shared_load_wavefronts = matrices * f64::from(wavefronts(&lanes, 4).0);
+            work.shared_load_wavefronts_ideal = matrices;
             return work;
         }
         let rows: Vec<i64> = match turn {
@@ -254,10 +267,10 @@ impl Operand {
         };
         let lanes: Vec<(u32, u64)> =
             rows.iter().zip(0..).map(|(row, lane)| (lane, address(*row, 0, 0) as u64)).collect();
-        work.matrix_moves = blocks * f64::from(4 / plan.matrices.clamp(1, 4));
+        work.matrix_moves = self.load_count(plan.matrices);
         // Each matrix after the other.
-        work.shared_load_wavefronts = blocks * 4.0 * f64::from(wavefronts(&lanes, 16).0);
-        work.shared_load_wavefronts_ideal = 4.0 * blocks;
+        work.shared_load_wavefronts = matrices * f64::from(wavefronts(&lanes, 16).0);
+        work.shared_load_wavefronts_ideal = matrices;
         work
     }
 
@@ -314,8 +327,9 @@ impl Operand {
             work.shared_stores = accesses;
         }
         (work.shared_store_wavefronts, work.shared_store_wavefronts_ideal) = (stored.0 as f64, stored.1 as f64);
-        // Rows that are not whole sectors touch one more each.
-        let whole = pitch * bytes % 32 == 0 && columns * bytes % 32 == 0;
+        // Rows that are not whole sectors, nor parts of one, touch one more each.
+        let row = columns * bytes;
+        let whole = pitch * bytes % 32 == 0 && (row % 32 == 0 || 32 % row.max(1) == 0);
         let sectors = sectors as f64 + if whole { 0.0 } else { rows as f64 };
         work.global_load_sectors = sectors;
         work.l2_sectors = sectors;

@@ -212,11 +212,25 @@ impl Linear {
         }
     }
 
+    /// `factor · high + low`, where low lies in `[0, factor)`, so that it carries nothing, and the factor divides `divisor`:
+    /// sums of two terms, as TVM's rules have them.
+    fn carried(&self, divisor: i64, domains: &Domains) -> Option<(i64, Linear, Linear)> {
+        let ([_, _], 0) = (&self.terms[..], self.constant) else { return None };
+        let large = self.terms.iter().position(|(_, c)| *c > 1 && divisor % c == 0)?;
+        let (atom, factor) = self.terms[large].clone();
+        let low = Linear { terms: vec![self.terms[1 - large].clone()], constant: 0 };
+        let inside = matches!(low.ends(domains), (Some(lo), Some(hi)) if lo >= 0 && hi < factor);
+        inside.then(|| (factor, Linear::atom(atom), low))
+    }
+
     /// `self // divisor`, for a positive divisor.
     pub fn div(&self, divisor: i64, domains: &Domains) -> Option<Linear> {
         let (whole, rest) = self.separated(divisor);
         if let Some(q) = rest.common_quotient(divisor, domains) {
             return whole.shifted(q);
+        }
+        if let Some((factor, high, _)) = rest.carried(divisor, domains) {
+            return whole.plus(&high.div(divisor / factor, domains)?, 1);
         }
         let g = rest.terms.iter().fold(divisor, |g, (_, c)| gcd(g, c.abs()));
         let reduced = Linear {
@@ -238,6 +252,9 @@ impl Linear {
         let (_, mut rest) = self.separated(divisor);
         if let Some(q) = rest.common_quotient(divisor, domains) {
             return rest.shifted(q.checked_mul(divisor)?.checked_neg()?);
+        }
+        if let Some((factor, high, low)) = rest.carried(divisor, domains) {
+            return high.rem(divisor / factor, domains)?.scale(factor)?.plus(&low, 1);
         }
         rest.constant = rest.constant.rem_euclid(divisor);
         if let ([(Expr::Binary(BinOp::FloorDiv, x, c), 1)], 0) = (rest.terms.as_slice(), rest.constant) {

@@ -6,7 +6,8 @@ use super::order::At;
 use super::samples::Samples;
 use super::search::{Found, Search};
 use super::walk::{Access, Walk};
-use crate::cache_common::{children_mut, Redirect};
+use crate::cache_common::Redirect;
+use crate::tree::children_and_init_mut;
 use satune_ir::{BufferId, Expr, Program, Stmt};
 
 /// The program without copies in place, and whether it has any that are one memory with what they copy.
@@ -115,5 +116,5 @@ fn drop_own_copies(stmt: &mut Stmt) {
     if own(stmt) {
         *stmt = Stmt::Seq(Vec::new());
     }
-    children_mut(stmt).into_iter().for_each(drop_own_copies);
+    children_and_init_mut(stmt).into_iter().for_each(drop_own_copies);
 }

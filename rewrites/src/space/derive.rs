@@ -5,7 +5,7 @@
 //! then the caches to their loops (innermost first: a copy moves only after its consumers did), then the schedules of the
 //! copies, and decompose_reduction last, since nothing above the update can be bound after it.
 use super::gather::GatherWriter;
-use super::writer::{from_end, var, Draft, TraceWriter};
+use super::writer::{from_end, var, Draft, TraceWriter, LOCAL_STAGE};
 use crate::trace::Trace;
 use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
 use serde_json::{json, Value};
@@ -76,7 +76,8 @@ impl Writer<'_> {
         self.place(&thread, [&innermost.unwrap_or_else(|| thread.clone()), &k_outer, &k_inner]);
         if plan.split_k > 1 {
             // Before layouts: that a swizzled copy covers what is read from it is not proved by regions.
-            self.add_parts(self.contraction, None);
+            self.cache_results(None);
+            self.add_parts(contraction);
         }
         self.fills(&k_outer);
         self.fragments();
@@ -225,7 +226,7 @@ impl Writer<'_> {
                 }
                 if self.plan.pipe == Pipe::Registers {
                     let block = shared_name(side);
-                    self.call("annotate", [var(&block), json!("tir.manifest_shared_memory_local_stage"), json!(1)]);
+                    self.call("annotate", [var(&block), json!(LOCAL_STAGE), json!(1)]);
                 }
                 staged += 1;
             }

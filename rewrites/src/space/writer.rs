@@ -3,6 +3,10 @@ use crate::trace::{Call, Out, Trace};
 use satune_ir::term::{Axis, Contraction};
 use serde_json::{json, Value};
 
+/// TensorIR's annotation of a copy to shared memory that passes through registers, where a tile waits while another one is
+/// read.
+pub(in crate::space) const LOCAL_STAGE: &str = "tir.manifest_shared_memory_local_stage";
+
 /// A trace in the making.
 #[derive(Default)]
 pub(in crate::space) struct Draft {
@@ -119,12 +123,9 @@ pub(in crate::space) trait TraceWriter {
         self.call("reverse_compute_inline", [var(last)]);
     }
 
-    /// The second kernel of a split reduction: one thread per result adds the parts in `block`. `copy`: the block that
-    /// copies its results to their place, where there is one.
-    fn add_parts(&mut self, contraction: &Contraction, copy: Option<&str>) {
-        let all = contraction.iters.iter().filter(|(_, info)| !info.reduce);
-        let spatial: Vec<String> = all.map(|(axis, _)| format!("f_{axis}")).collect();
-        let names = [spatial.clone(), vec!["f_part".to_string()]].concat();
+    /// The block that copies results of the second kernel of a split reduction, which `block` sums up, to their place, as
+    /// `f_local`; `copy`: its name, where there is one already. What comes after the contraction can go into it.
+    fn cache_results(&mut self, copy: Option<&str>) {
         match copy {
             None => self.named("cache_write", [var("block"), json!(0), json!("local")], "f_local"),
             Some(copy) => {
@@ -132,6 +133,14 @@ pub(in crate::space) trait TraceWriter {
                 self.named("get_sblock", [json!(copy)], "f_local");
             }
         }
+    }
+
+    /// The second kernel of a split reduction: one thread per result adds the parts in `block`, and `f_local` copies their
+    /// sum ([`TraceWriter::cache_results`]).
+    fn add_parts(&mut self, contraction: &Contraction) {
+        let all = contraction.iters.iter().filter(|(_, info)| !info.reduce);
+        let spatial: Vec<String> = all.map(|(axis, _)| format!("f_{axis}")).collect();
+        let names = [spatial.clone(), vec!["f_part".to_string()]].concat();
         self.loops_of("block", &names);
         let fused = self.fuse_into(&spatial, "f_fused");
         self.split_into(var(&fused), vec![Value::Null, json!(256)], &["f_block".to_string(), "f_thread".to_string()]);

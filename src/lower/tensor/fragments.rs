@@ -5,7 +5,8 @@ use crate::kernel::{ArrayId, Cond, Mma, Space, Stmt, WarpOp, WmmaOp};
 use satune_ir::term::tensor::Wmma;
 use satune_ir::term::Side;
 
-/// The fragments of one operand for one step along k: `blocks` of 16 rows of A or pairs of 8 columns of B, or of a `wmma`'s.
+/// The fragments of one operand for one step along k: `blocks` of 16 rows of A or pairs of 8 columns of B, the last of which may be
+/// a single one; or of a `wmma`'s.
 pub(super) struct Loader {
     side: Side,
     op: Mma,
@@ -20,6 +21,8 @@ pub(super) struct Loader {
     first: Index,
     lane: Index,
     pub blocks: i64,
+    /// Fragments of the last block of B are one, not two.
+    is_odd: bool,
     bases: Vec<(i64, i64, Index)>,
     name: &'static str,
     /// Matrices that one `ldmatrix` loads.
@@ -48,7 +51,8 @@ impl Loader {
         (first, extent, lane): (Index, i64, Index),
         plan: &OperandPlan,
     ) -> Loader {
-        let blocks = extent / op.block()[usize::from(side == Side::B)];
+        let loaded = op.loaded(side);
+        let (blocks, is_odd) = ((extent + loaded - 1) / loaded, extent % loaded != 0);
         let (sets, matrices) = (i64::from(plan.sets), i64::from(plan.matrices));
         let space = if op.wmma().is_some() { Space::Opaque } else { Space::Fragment };
         let len = sets * blocks * block_len(op, side);
@@ -65,6 +69,7 @@ impl Loader {
             first,
             lane,
             blocks,
+            is_odd,
             bases: Vec::new(),
             name,
             matrices,
@@ -106,6 +111,15 @@ impl Loader {
             c(0)
         } else {
             set.clone()
+        }
+    }
+
+    /// Matrices, or words, of a block.
+    fn words_of(&self, block: i64) -> i64 {
+        if self.is_odd && block + 1 == self.blocks {
+            2
+        } else {
+            4
         }
     }
 
@@ -162,8 +176,8 @@ impl Loader {
         }))
     }
 
-    /// Four matrices, by one instruction or several: fragments stored along k as they are, 16-bit ones stored across it
-    /// transposed.
+    /// Four matrices (two of a single fragment of B), by one instruction or several: fragments stored along k as they are,
+    /// 16-bit ones stored across it transposed.
     fn matrices(
         &mut self,
         builder: &mut Builder,
@@ -173,9 +187,10 @@ impl Loader {
         block: i64,
         to: &Index,
     ) -> Vec<Stmt> {
-        let count = self.matrices;
+        let all = self.words_of(block);
+        let count = self.matrices.min(all);
         let mut list = Vec::new();
-        for part in 0..4 / count {
+        for part in 0..all / count {
             let lane = self.lane.clone();
             // The number of the lane's matrix.
             let matrix = match count {
@@ -263,7 +278,7 @@ impl Loader {
         to: &Index,
     ) -> Vec<Stmt> {
         let (group, member) = (div(self.lane.clone(), 4), rem(self.lane.clone(), 4));
-        (0..4)
+        (0..self.words_of(block))
             .map(|word| {
                 // Words of A: rows 8 (w % 2), k 4 (w / 2). Of two fragments of B: columns 8 (w / 2), k 4 (w % 2).
                 let (across, along) = if self.side == Side::A { (word % 2, word / 2) } else { (word / 2, word % 2) };

@@ -378,10 +378,10 @@ impl<'p> Mainloop<'p> {
         let (op, sums) = (self.plan.instruction, self.sums);
         let across = [self.gemm.a_transposed, !self.gemm.b_transposed];
         let [a, b] = [&self.loaders[0], &self.loaders[1]].map(|l| (l.fragments, l.blocks, l.block_len(), l.set(set)));
-        // Two instructions' columns of B make a block on mma.sync.
-        let [rows, wide] = op.d_extents();
-        let (parts, len) = (op.block()[1] / wide, rows * wide / 32);
-        let columns = parts * b.1;
+        // Two instructions' columns of B are loaded together on mma.sync.
+        let [rows, wide] = op.block();
+        let (parts, len) = (op.loaded(Side::B) / wide, rows * wide / 32);
+        let columns = self.plan.warp[1] / wide;
         let at = |(array, blocks, len, set): &(ArrayId, i64, i64, Index), i: Index, part: i64| {
             (*array, add(mul(set.clone(), blocks * len), mul(i, len / part)))
         };

@@ -140,7 +140,9 @@ impl Mainloop<'_> {
         };
         for i in 0..plan.warp[0] / 16 {
             for j in (0..plan.warp[1] / 8).step_by(2) {
-                for (words, word) in words.into_iter().flat_map(|words| (0..4).map(move |word| (words, word))) {
+                // Of the last column of instructions there may be no second.
+                let count: i64 = if j + 1 < plan.warp[1] / 8 { 4 } else { 2 };
+                for (words, word) in words.into_iter().flat_map(|words| (0..count).map(move |word| (words, word))) {
                     let (block, half) = (j + word / 2, word % 2);
                     let [low, high] = [0, 1].map(|odd| uncast(value_of(self, i, block, 2 * half + odd)));
                     body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
@@ -172,11 +174,12 @@ impl Mainloop<'_> {
                         };
                         let dst_index = at(&mut self.builder, 0, &place);
                         let (dst, src) = (self.ring, words);
-                        let store = WarpOp::StoreMatrix { dst, dst_index, src, src_index: c(0), count: 4, transposed };
+                        let (src_index, count) = (c(0), count as u32);
+                        let store = WarpOp::StoreMatrix { dst, dst_index, src, src_index, count, transposed };
                         body.push(Stmt::Warp(store));
                     }
                     Some(words) => {
-                        for word in 0..4 {
+                        for word in 0..count {
                             let row = add(self.warp_m.clone(), div(lane.clone(), 4));
                             let within = mul(rem(lane.clone(), 4), 2);
                             let rows = 16 * i + 8 * (word % 2);
@@ -193,7 +196,7 @@ impl Mainloop<'_> {
                         }
                     }
                     None => {
-                        for (word, odd) in (0..4).flat_map(|word| [(word, 0), (word, 1)]) {
+                        for (word, odd) in (0..count).flat_map(|word| [(word, 0), (word, 1)]) {
                             let row = add(self.warp_n.clone(), add(mul(rem(lane.clone(), 4), 2), c(odd)));
                             let (chunk, within) = (div(self.warp_m.clone(), 8), div(lane.clone(), 4));
                             let (rows, chunks) = (8 * (j + word / 2), 2 * i + word % 2);

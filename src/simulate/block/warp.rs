@@ -218,6 +218,7 @@ impl Runner<'_> {
                 right[row as usize * 8 + column as usize] = read(self.private(b.0, b.1, 2 * op.word(), i, t)?);
             }
         }
+        let accumulator = op.accumulator();
         for lane in 0..32 {
             let t = first + lane as usize;
             for i in 0..4 {
@@ -225,7 +226,7 @@ impl Runner<'_> {
                 let mut sum = self.private(d.0, d.1, 4, i, t)?;
                 for j in 0..k {
                     let product = left[row as usize * k + j] * right[j * 8 + column as usize];
-                    sum = round(op.accumulator(), sum + product);
+                    sum = round(accumulator, sum + product);
                 }
                 self.set_private(d.0, d.1, 4, i, t, sum)?;
             }

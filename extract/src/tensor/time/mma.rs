@@ -131,7 +131,7 @@ fn changes(plan: &TensorPlan) -> f64 {
         // Two share one; then both change.
         return 0.5;
     }
-    let [m, n] = plan.instruction.d_extents();
+    let [m, n] = plan.instruction.block();
     let inner = if plan.order.columns { plan.warp[0] / m } else { plan.warp[1] / n };
     1.0 / inner.max(1) as f64
 }

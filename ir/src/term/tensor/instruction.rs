@@ -29,15 +29,19 @@ impl Mma {
         self.wmma().map_or(self.word() * 8, |op| op.extents()[2])
     }
 
-    /// Rows and columns that a warp's tile is made of: those of an instruction; of `mma.sync` two neighbours, whose
-    /// columns of B one load brings.
+    /// Rows and columns of D, which a warp's tile is made of.
     pub fn block(self) -> [i64; 2] {
-        self.wmma().map_or([16, 16], |op| [op.extents()[0].into(), op.extents()[1].into()])
+        self.wmma().map_or([16, 8], |op| [op.extents()[0].into(), op.extents()[1].into()])
     }
 
-    /// Rows and columns of D.
-    pub fn d_extents(self) -> [i64; 2] {
-        self.wmma().map_or([16, 8], |_| self.block())
+    /// Rows of A, or columns of B, that one load brings: of `mma.sync`'s B the columns of two neighbouring instructions, where
+    /// there are two.
+    pub fn loaded(self, side: crate::term::Side) -> i64 {
+        let [m, n] = self.block();
+        match side {
+            crate::term::Side::A => m,
+            crate::term::Side::B => self.wmma().map_or(2 * n, |_| n),
+        }
     }
 
     /// The instruction of `wmma` that it is.
@@ -52,7 +56,7 @@ impl Mma {
     pub fn fragment_words(self) -> [i64; 2] {
         use crate::term::Side::{A, B};
         let words = |op: Wmma, side| i64::from(op.elements(side) / self.word());
-        self.wmma().map_or([4, 4], |op| [words(op, A), words(op, B)])
+        self.wmma().map_or([4, 2], |op| [words(op, A), words(op, B)])
     }
 
     /// Elements of an operand in a 32-bit word.

@@ -115,7 +115,7 @@ impl TensorPlan {
         let gemm = &*gemm.oriented(self.swapped);
         problem(gemm)?;
         operands(gemm, self.instruction)?;
-        warps(self.instruction, [self.tile[0], self.tile[1]], self.warp)?;
+        warps(gemm, self.instruction, [self.tile[0], self.tile[1]], self.warp)?;
         whole_steps(self.instruction, self.tile[2])?;
         multiple("raster group", self.raster.group, 1)?;
         multiple("split_k", self.split_k, 1)?;
@@ -251,9 +251,12 @@ pub fn operands(gemm: &Gemm, op: Mma) -> Result<(), TensorError> {
     op.wmma().map_or(Ok(()), |op| wmma::operands(gemm, op))
 }
 
-/// Whole instructions make a warp's tile (m, n), and whole warps a block's.
-pub fn warps(op: Mma, tile: [i64; 2], warp: [i64; 2]) -> Result<(), TensorError> {
+/// Whole instructions make a warp's tile (m, n), and whole warps a block's. Of bytes stored across k two instructions' columns
+/// come together.
+pub fn warps(gemm: &Gemm, op: Mma, tile: [i64; 2], warp: [i64; 2]) -> Result<(), TensorError> {
     let [m, n] = op.block();
+    let together = op == Mma::S8 && operand::rows_along_k(gemm, Side::B);
+    let n = if together { op.loaded(Side::B) } else { n };
     multiple("warp tile m", warp[0], m)?;
     multiple("warp tile n", warp[1], n)?;
     multiple("block tile m", tile[0], warp[0])?;
@@ -277,7 +280,7 @@ pub fn rows(gemm: &Gemm, [m, n, k]: [i64; 3], operands: [OperandPlan; 2]) -> Res
 
 /// Rows (columns) of instructions are walked two at once only where their number is even.
 pub fn instructions(op: Mma, warp: [i64; 2], order: Order) -> Result<(), TensorError> {
-    let [m, n] = op.d_extents();
+    let [m, n] = op.block();
     let lines = if order.columns { warp[1] / n } else { warp[0] / m };
     if order.pairs && lines % 2 != 0 {
         return Err(TensorError::Loop("rows of instructions are walked two at once only where their number is even"));

@@ -1,10 +1,12 @@
-//! What traces of plans on `mma.sync` and `wgmma` share.
+//! What traces of plans on tensor cores share.
 use super::key;
 use crate::intrinsics::{self, fragment as places};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use satune_ir::term::tensor::{Gemm, Raster};
 use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
+
+pub(super) const SIDES: [Side; 2] = [Side::A, Side::B];
 
 /// What is scheduled, as a plan sees it: swapped, it is the transposed product.
 pub(super) struct Product {
@@ -106,7 +108,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The block that copies padded sums to where they belong.
-    fn sums_copy(&self) -> String {
+    pub fn sums_copy(&self) -> String {
         format!("{}_pad", self.contraction.sums())
     }
 
@@ -147,7 +149,15 @@ impl<'a> Writer<'a> {
         } else {
             self.named("cache_write", [var(main), json!(0), json!("warp")], "c_fragment");
         }
-        self.inline_epilogue(self.contraction);
+        self.epilogue_of_sums();
+    }
+
+    /// The epilogue is computed where sums leave their registers; that of parts of k by the kernel that adds them
+    /// ([`Writer::finish`]).
+    pub fn epilogue_of_sums(&mut self) {
+        if self.split_k == 1 {
+            self.inline_epilogue(self.contraction);
+        }
     }
 
     /// An operand's tiles in shared memory: a copy, or the padded operand itself.
@@ -224,11 +234,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The kernel that adds the parts of k.
+    /// The kernel that adds the parts of k, and computes the epilogue of their sums.
     pub fn finish(&mut self) {
         if self.split_k > 1 {
             let copy = self.pads_sums().then(|| self.sums_copy());
-            self.add_parts(self.contraction, copy.as_deref());
+            self.cache_results(copy.as_deref());
+            self.inline_epilogue(self.contraction);
+            self.add_parts(self.contraction);
         }
     }
 }

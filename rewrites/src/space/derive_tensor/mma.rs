@@ -1,5 +1,5 @@
 //! The trace of a plan on `mma.sync`.
-use super::common::{fragment, shared, Product, Writer};
+use super::common::{fragment, shared, Product, Writer, SIDES};
 use super::{key, Untraced};
 use crate::intrinsics::{fragment as places, mma_sync};
 use crate::space::writer::{from_end, var, TraceWriter};
@@ -8,25 +8,21 @@ use satune_ir::term::tensor::{mma_conditions, CopyOrder, OperandPlan, Store, Ten
 use satune_ir::term::{Axis, Side};
 use serde_json::{json, Value};
 
-const SIDES: [Side; 2] = [Side::A, Side::B];
-
 /// Makes the trace.
 pub(super) fn trace(plan: &TensorPlan, product: &Product) -> Result<Trace, Untraced> {
     plan.check(&product.gemm)?;
-    if plan.instruction.wmma().is_some() {
-        return Err(Untraced::Decision("wmma"));
-    }
-    if plan.split_k > 1 && product.contraction.epilogue.is_some() {
-        return Err(Untraced::Decision("an epilogue of parts of k"));
-    }
     let mut writer = MmaWriter { plan, base: Writer::new(product, plan.tile, plan.split_k) };
-    writer.write();
+    match plan.instruction.wmma() {
+        Some(op) => writer.write_wmma(op),
+        None => writer.write(),
+    }
     Ok(writer.base.draft.finish())
 }
 
-struct MmaWriter<'a> {
-    plan: &'a TensorPlan,
-    base: Writer<'a>,
+/// The trace of a plan of warps that multiply, whatever the instruction; what is `wmma`'s alone stands in a file of its own.
+pub(super) struct MmaWriter<'a> {
+    pub(super) plan: &'a TensorPlan,
+    pub(super) base: Writer<'a>,
 }
 
 impl MmaWriter<'_> {
@@ -45,11 +41,18 @@ impl MmaWriter<'_> {
             self.base.named("cache_read", [var(main), json!(index), json!("warp")], fragment(side));
         }
         self.nest();
+        // Consumers before producers.
+        self.base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
+        if self.plan.store != Store::Direct {
+            self.base.call("reverse_compute_at", [var("c_shared"), var("block_fused"), json!(true)]);
+        }
+        self.place_operands();
         for side in SIDES {
             self.fill(side);
             self.layout(side);
         }
         self.ring();
+        self.base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ASYNC), json!([0])]);
         self.fragments(main);
         if self.plan.store != Store::Direct {
             self.store_tile();
@@ -65,17 +68,18 @@ impl MmaWriter<'_> {
         [tile[0] / warp[0], tile[1] / warp[1]]
     }
 
-    /// The loops: blocks, warps, tiles and steps along k, instructions; and the copies at theirs.
-    fn nest(&mut self) {
+    /// The loops: blocks, warps, tiles and steps along k, instructions.
+    pub(super) fn nest(&mut self) {
         let plan = self.plan;
         let [warps_m, warps_n] = self.warps();
         let k = i64::from(plan.instruction.k());
+        let [m, n] = plan.instruction.block();
         let mut split = |axis: &str, factors: [i64; 3], names: [&str; 4]| {
             let factors = [vec![Value::Null], factors.map(Value::from).to_vec()].concat();
             self.base.split_into(var(axis), factors, &names.map(String::from));
         };
-        split("l_m", [warps_m, plan.warp[0] / 16, 16], ["m_block", "m_warp", "m_instruction", "m_row"]);
-        split("l_n", [warps_n, plan.warp[1] / 8, 8], ["n_block", "n_warp", "n_instruction", "n_column"]);
+        split("l_m", [warps_m, plan.warp[0] / m, m], ["m_block", "m_warp", "m_instruction", "m_row"]);
+        split("l_n", [warps_n, plan.warp[1] / n, n], ["n_block", "n_warp", "n_instruction", "n_column"]);
         let names = ["k_tile", "k_step", "k_lane"].map(String::from);
         let factors = vec![Value::Null, json!(plan.tile[2] / k), json!(k)];
         self.base.split_into(var("l_k"), factors, &names);
@@ -99,19 +103,18 @@ impl MmaWriter<'_> {
         base.note(instructions[0], key::SERPENTINE, plan.order.serpentine.into());
         base.note(instructions[0], key::PAIRS, plan.order.pairs.into());
         base.note("k_step", key::DESCENDING, plan.order.descending.into());
-        // Consumers before producers.
-        base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
-        if plan.store != Store::Direct {
-            base.call("reverse_compute_at", [var("c_shared"), var("block_fused"), json!(true)]);
-        }
+    }
+
+    /// The copies of operands go to their loops.
+    pub(super) fn place_operands(&mut self) {
         for (names, at) in [(SIDES.map(fragment), "k_step"), (SIDES.map(shared), "k_tile")] {
             for block in names {
-                base.call("compute_at", [var(block), var(at), json!(true)]);
+                self.base.call("compute_at", [var(block), var(at), json!(true)]);
             }
         }
     }
 
-    fn operand(&self, side: Side) -> &OperandPlan {
+    pub(super) fn operand(&self, side: Side) -> &OperandPlan {
         match side {
             Side::A => &self.plan.operands[0],
             Side::B => &self.plan.operands[1],
@@ -119,7 +122,7 @@ impl MmaWriter<'_> {
     }
 
     /// The copies of an operand's tile: which thread copies what.
-    fn fill(&mut self, side: Side) {
+    pub(super) fn fill(&mut self, side: Side) {
         let plan = *self.operand(side);
         let gemm = self.base.gemm;
         let width = mma_conditions::copy_elements(gemm, side, plan.bytes);
@@ -172,7 +175,7 @@ impl MmaWriter<'_> {
 
     /// transform_layout or storage_align of an operand's tile: where chunks of 16 bytes stand in its rows, and how far these
     /// are apart.
-    fn layout(&mut self, side: Side) {
+    pub(super) fn layout(&mut self, side: Side) {
         let (plan, gemm) = (*self.operand(side), self.base.gemm);
         let k_rows = mma_conditions::rows_along_k(gemm, side);
         let extent = if side == Side::A { self.plan.tile[0] } else { self.plan.tile[1] };
@@ -181,7 +184,8 @@ impl MmaWriter<'_> {
         let span = plan.layout.span(columns / chunk);
         let turn = Turn::of(self.plan.instruction, k_rows);
         if let Some(align) = plan.layout.align(turn) {
-            if plan.layout.pitch(columns, gemm.operand, turn) > columns {
+            // Elsewhere rows that are long enough as they are do not count as padded.
+            if self.plan.instruction.wmma().is_some() || plan.layout.pitch(columns, gemm.operand, turn) > columns {
                 let [factor, rest] = align.map(|chunks| json!(chunks * chunk));
                 self.base.call("storage_align", [var(shared(side)), json!(0), json!(-2), factor, rest]);
             }
@@ -198,6 +202,10 @@ impl MmaWriter<'_> {
         let place = match plan.layout {
             TileLayout::Plain | TileLayout::Padded => return,
             TileLayout::Xor(_) => format!("(c // {chunk} ^ {key}) % {span}"),
+            // Summands in the order that TVM's simplifier brings them into.
+            TileLayout::Rotate(_) if turn == Turn::Bytes => {
+                format!("(r % 16 // 4 * 2 + c // {chunk} + r % 2) % {span}")
+            }
             TileLayout::Rotate(_) => format!("(c // {chunk} + {key}) % {span}"),
         };
         let batches = self.base.batches();
@@ -208,7 +216,7 @@ impl MmaWriter<'_> {
     }
 
     /// The software pipelines: tiles of the ring, and sets of fragments.
-    fn ring(&mut self) {
+    pub(super) fn ring(&mut self) {
         let plan = self.plan;
         let mut pipeline = |at: &str, stages: [i64; 3]| {
             self.base.call("annotate", [var(at), json!(key::PIPELINE_STAGE), json!(stages)]);
@@ -220,7 +228,6 @@ impl MmaWriter<'_> {
             let [a, b] = sets.map(|s| 2 - i64::from(s));
             pipeline("k_step", [a, b, 1]);
         }
-        self.base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ASYNC), json!([0])]);
         self.base.note("k_tile", key::SLACK, plan.slack.into());
         self.base.note("k_tile", key::ROLLED, plan.rolled.into());
     }

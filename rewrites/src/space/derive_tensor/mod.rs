@@ -15,6 +15,7 @@ mod key;
 mod mma;
 mod read;
 mod wgmma;
+mod wmma;
 
 pub(crate) use key::unknown as unknown_annotation;
 pub use read::{on_tensor_cores, read_plan, ReadError};
@@ -36,9 +37,6 @@ pub enum Untraced {
     /// The plan does not fit.
     #[error(transparent)]
     Plan(#[from] TensorError),
-    /// No primitives are known for a decision.
-    #[error("there are no primitives for {0}")]
-    Decision(&'static str),
 }
 
 /// Makes the trace of a plan.
@@ -54,7 +52,6 @@ pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Tr
     };
     let product = Product::of(&gemm, contraction, is_swapped);
     match schedule {
-        Schedule::Mma(plan) if plan.instruction.wmma().is_some() => Err(Untraced::Decision("fragments of wmma")),
         Schedule::Mma(plan) => mma::trace(plan, &product),
         Schedule::Wgmma(plan) => wgmma::trace(plan, &product),
         Schedule::Cores(_) | Schedule::Stream(_) => Err(Untraced::Kind),

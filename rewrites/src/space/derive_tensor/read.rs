@@ -6,7 +6,7 @@
 use super::{key, tensor_trace};
 use crate::index_map::value_of;
 use crate::intrinsics::wgmma::Wgmma;
-use crate::intrinsics::{self, mma_sync};
+use crate::intrinsics::{self, mma_sync, wmma};
 use crate::replay::replay;
 use crate::schedule::Schedule as Scheduled;
 use crate::storage_align;
@@ -79,7 +79,8 @@ enum Op {
 fn operation(program: &Program, realize: &BlockRealize) -> Option<(Op, [BufferId; 3])> {
     let (intrinsic, buffers) = intrinsics::of_block(program, &realize.block)?;
     let ops = [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8];
-    let mma = ops.into_iter().find(|op| mma_sync::name(*op) == intrinsic.name).map(Op::Mma);
+    let mma = ops.into_iter().find(|op| mma_sync::name(*op) == intrinsic.name);
+    let mma = mma.or_else(|| wmma::named(&intrinsic.name).map(Mma::Wmma)).map(Op::Mma);
     let op = mma.or_else(|| Wgmma::named(&intrinsic.name).map(Op::Wgmma))?;
     Some((op, buffers.try_into().ok()?))
 }
@@ -186,7 +187,7 @@ impl<'p> Reader<'p> {
             (Some(one), None) => Ok(one),
             (None, _) => wrong(
                 format!("block `{}`", self.contraction.block_name),
-                "it is not tensorized with an instruction of mma.sync m16n8kK or wgmma m64nNkK",
+                "it is not tensorized with an instruction of mma.sync m16n8kK, wmma or wgmma m64nNkK",
             ),
             (_, Some(second)) => {
                 wrong(format!("block `{}`", second.realize.block.name), "a second block multiplies on tensor cores")
@@ -266,14 +267,16 @@ impl<'p> Reader<'p> {
             return wrong(name_of(nest.tile), "it has no three loops below");
         };
         let lines = [first, second];
-        let (m, n) = (self.binding(instruction, c, 4)?, self.binding(instruction, c, 3)?);
-        // There are two instructions along n at least.
-        let columns = self.moves(lines[0], n)?;
-        if !columns && !self.moves(lines[1], n)? {
-            return wrong(name_of(lines[1]), "a warp has two or more instructions along n");
+        // Sums are matrices in fragments of wmma, tiles in lanes and registers of mma.sync.
+        let [from_m, from_n] = if op.wmma().is_some() { [2, 1] } else { [4, 3] };
+        let (m, n) = (self.binding(instruction, c, from_m)?, self.binding(instruction, c, from_n)?);
+        let columns = self.moves(lines[0], n)? || self.moves(lines[1], m)?;
+        if !columns && extent(lines[1])? > 1 && !self.moves(lines[1], n)? {
+            return wrong(name_of(lines[1]), "neither loop over a warp's instructions runs along n");
         }
         let [along_m, along_n] = if columns { [lines[1], lines[0]] } else { lines };
-        let warp = [16 * extent(along_m)?, 8 * extent(along_n)?];
+        let [rows_of_one, columns_of_one] = op.block();
+        let warp = [rows_of_one * extent(along_m)?, columns_of_one * extent(along_n)?];
         let count = extent(nest.team)?;
         let mut places = [BTreeSet::new(), BTreeSet::new()];
         for w in 0..count.min(64) {
@@ -386,15 +389,18 @@ impl<'p> Reader<'p> {
     /// Parts of k: the first dimension of partial sums.
     fn parts(&self, instruction: &Instruction<'p>, sums: BufferId) -> Read<i64> {
         let shape = &self.program.buffer(sums).shape;
-        match shape.len().checked_sub(self.batches()) {
-            Some(4) => Ok(1),
-            Some(5) => constant(&shape[0]).map_or_else(|| wrong("partial sums", "their number is no number"), Ok),
+        let is_matrix = matches!(instruction.op, Op::Mma(op) if op.wmma().is_some());
+        // Of one product, and one part of k.
+        let own = if is_matrix { 2 } else { 4 };
+        match shape.len().checked_sub(own + self.batches()) {
+            Some(0) => Ok(1),
+            Some(1) => constant(&shape[0]).map_or_else(|| wrong("partial sums", "their number is no number"), Ok),
             _ => wrong(
                 format!("block `{}`", instruction.realize.block.name),
                 format!(
-                    "its sums have {} dimensions; they are parts of k and batches, where there are any, tiles along m and n, \
-                     lanes and registers",
-                    shape.len()
+                    "its sums have {} dimensions; they are parts of k and batches, where there are any, {}",
+                    shape.len(),
+                    if is_matrix { "rows and columns" } else { "tiles along m and n, lanes and registers" }
                 ),
             ),
         }
@@ -405,11 +411,11 @@ impl<'p> Reader<'p> {
         self.contraction.batch().count()
     }
 
-    /// The only block that writes (reads) a buffer, beside instructions.
+    /// The only block that writes (reads) a buffer, beside those that add to it, and those that clear it.
     fn copy(&self, buffer: BufferId, writes: bool) -> Read<&'p BlockRealize> {
         let mut found = self.realizes().into_iter().filter(|r| {
-            let regions = if writes { &r.block.writes } else { &r.block.reads };
-            r.block.match_buffers.is_empty() && regions.iter().any(|x| x.buffer == buffer)
+            let [written, read] = [&r.block.writes, &r.block.reads].map(|all| all.iter().any(|x| x.buffer == buffer));
+            written != read && written == writes && !r.block.reads.is_empty()
         });
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
@@ -465,27 +471,32 @@ impl<'p> Reader<'p> {
         if threads < 1 || mma_conditions::copy_elements(self.gemm, side, bytes) != width {
             return wrong(name_of(own[vector]), format!("copies of {bytes} bytes have not {width} elements here"));
         }
+        let turn = Turn::of(op, mma_conditions::rows_along_k(self.gemm, side));
         Ok(OperandPlan {
-            layout: self.layout(fill, Turn::of(op, mma_conditions::rows_along_k(self.gemm, side)), columns)?,
+            layout: self.layout(fill, turn, columns)?,
             bytes,
             order,
             rolled: own[serial].kind == ForKind::Serial,
             prefetch: key::small(&place, all, key::PREFETCH)?,
             step: key::small(&place, all, key::STEP)?,
-            matrices: key::small(&load_name, &load.block.annotations, key::LDMATRIX)?,
+            // Loads of wmma are whole matrices.
+            matrices: if op.wmma().is_some() {
+                4
+            } else {
+                key::small(&load_name, &load.block.annotations, key::LDMATRIX)?
+            },
             sets: 1,
         })
     }
 
-    /// How far apart storage_align puts the rows that a copy writes, in chunks: a factor, and what is left. What it says of
+    /// How far apart storage_align puts the rows of each matrix that a copy writes, in chunks: a factor, and what is left. What it says of
     /// other dimensions, or in other numbers, is what no plan's program says.
     fn aligned(&self, fill: &BlockRealize, chunk: i64) -> Option<[i64; 2]> {
         let Some(Attr::List(all)) = fill.block.annotations.get(storage_align::KEY) else { return None };
         let [Attr::List(entry)] = &all[..] else { return None };
-        match entry[..] {
-            [Attr::Int(0), Attr::Int(0), Attr::Int(factor), Attr::Int(rest)] => Some([factor / chunk, rest / chunk]),
-            _ => None,
-        }
+        let [Attr::Int(0), Attr::Int(axis), Attr::Int(factor), Attr::Int(rest)] = entry[..] else { return None };
+        // Rows come after batches.
+        (usize::try_from(axis) == Ok(self.batches())).then_some([factor / chunk, rest / chunk])
     }
 
     /// Where a copy puts the chunks of a tile's rows.

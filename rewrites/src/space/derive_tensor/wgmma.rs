@@ -1,22 +1,16 @@
 //! The trace of a plan on `wgmma`.
-use super::common::{shared, Product, Writer};
+use super::common::{shared, Product, Writer, SIDES};
 use super::{key, Untraced};
 use crate::intrinsics::wgmma::Wgmma;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{TileStore, WgmmaPlan};
-use satune_ir::term::Side;
 use serde_json::{json, Value};
-
-const SIDES: [Side; 2] = [Side::A, Side::B];
 
 /// Makes the trace.
 pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untraced> {
     let gemm = &product.gemm;
     plan.check(gemm)?;
-    if plan.split_k > 1 && product.contraction.epilogue.is_some() {
-        return Err(Untraced::Decision("an epilogue of parts of k"));
-    }
     let transposed = [gemm.a_transposed, gemm.b_transposed];
     let op = Wgmma { n: plan.tile[1], operand: gemm.operand, transposed };
     let mut base = Writer::new(product, plan.tile, plan.split_k);

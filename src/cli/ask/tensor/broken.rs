@@ -307,7 +307,7 @@ impl Products {
         let padding = |p: &TensorPlan| mma::padding(gemm, p.instruction, p.tile, p.operands.map(|o| o.layout));
         let conditions: Vec<Condition<'_, TensorPlan>> = vec![
             Box::new(|p| mma::operands(gemm, p.instruction)),
-            Box::new(|p| mma::warps(p.instruction, [p.tile[0], p.tile[1]], p.warp)),
+            Box::new(|p| mma::warps(gemm, p.instruction, [p.tile[0], p.tile[1]], p.warp)),
             Box::new(|p| mma::whole_steps(p.instruction, p.tile[2])),
             Box::new(|p| mma::threads(p.threads())),
             Box::new(|p| mma::rows(gemm, p.tile, p.operands)),

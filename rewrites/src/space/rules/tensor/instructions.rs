@@ -17,16 +17,17 @@ impl Rule for MmaOrder {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Warp { op, grid, rolls }) = stage_of(node, state) else { return };
-        // One row of instructions has one order, and so has one step.
-        let both: &[bool] = if state.tile.m > op.block()[0] { &[false, true] } else { &[false] };
+        // One row of instructions, or one column, has one order, and so has one step.
+        let [rows, columns] = [state.tile.m / op.block()[0], state.tile.n / op.block()[1]];
+        let both: &[bool] = if rows > 1 && columns > 1 { &[false, true] } else { &[false] };
         let several = state.tile.k > i64::from(op.k());
         let down = self.0.menu.descending.iter().copied().filter(|d| several || !d);
         let rolled = self.0.menu.loops.iter().copied().filter(|r| rolls || !r);
         let numbers: &[bool] = if grid { &[true, false] } else { &[true] };
         for (descending, rolled) in down.flat_map(|d| rolled.clone().map(move |r| (d, r))) {
-            let pairs = &self.0.menu.pairs;
+            let pairs = self.0.menu.pairs.iter().filter(|pairs| columns > 1 || !**pairs);
             let orders = both.iter().flat_map(|c| both.iter().map(move |s| (*c, *s)));
-            for (columns, serpentine, pairs) in orders.flat_map(|(c, s)| pairs.iter().map(move |p| (c, s, *p))) {
+            for (columns, serpentine, pairs) in orders.flat_map(|(c, s)| pairs.clone().map(move |p| (c, s, *p))) {
                 let order = Order { columns, serpentine, pairs, descending };
                 if mma_conditions::instructions(op, [state.tile.m, state.tile.n], order).is_err() {
                     continue;

@@ -29,11 +29,10 @@ impl Rule for TensorizeMma {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let whole = state.tile.m % 16 == 0 && state.tile.n % 16 == 0;
-        let Some(op) = Mma::of(self.0.gemm(state).operand).filter(|_| whole && begins(&self.0, node, state)) else {
-            return;
-        };
-        if mma_conditions::operands(self.0.gemm(state), op).is_ok() {
+        let Some(op) = Mma::of(self.0.gemm(state).operand).filter(|_| begins(&self.0, node, state)) else { return };
+        let [m, n] = op.block();
+        let whole = state.tile.m % m == 0 && state.tile.n % n == 0;
+        if whole && mma_conditions::operands(self.0.gemm(state), op).is_ok() {
             decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(Kind::Mma(op))));
         }
     }

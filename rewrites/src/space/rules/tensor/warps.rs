@@ -19,7 +19,7 @@ impl Rule for BindWarps {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(TensorStage::Deal { kind: Kind::Mma(op), room }) = stage_of(node, state) else { return };
-        let menu = &self.0.menu;
+        let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         for threads in menu.threads.iter().copied() {
             let warps = i64::from(threads / 32);
             // More warps than there are blocks of instructions have nothing to do.
@@ -31,8 +31,10 @@ impl Rule for BindWarps {
             for m in (1..=warps).filter(|m| warps % m == 0) {
                 let (n, tile) = (warps / m, state.tile);
                 let warp = [tile.m / m, tile.n / n];
-                let whole = mma_conditions::warps(op, [tile.m, tile.n], warp).is_ok();
-                let offered = warp[0] <= menu.warp[0] && warp[1] <= menu.warp[1];
+                let whole = mma_conditions::warps(gemm, op, [tile.m, tile.n], warp).is_ok();
+                // A single instruction's columns at the end of a warp's tile only where the block's has no other.
+                let even = warp[1] % op.loaded(Side::B) == 0 || tile.n % op.loaded(Side::B) != 0;
+                let offered = even && warp[0] <= menu.warp[0] && warp[1] <= menu.warp[1];
                 let exact = warp[0] * m == tile.m && warp[1] * n == tile.n;
                 if engine.holds(Condition::MmaWarps, whole && exact) && offered {
                     self.deal(engine, state, threads, [m, n], (op, room));
