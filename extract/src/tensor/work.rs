@@ -66,7 +66,9 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
             // Two results lie side by side in a row of C; in a column each is written by itself.
             let written = (m * n / 64) as f64 * if gemm.c_transposed && !stmatrix { 2.0 } else { 1.0 };
             let rows = tiles(m * n / 8, 32) as f64;
-            let moved = (m * n * 2) as f64;
+            // Rows that are not whole sectors touch one more each.
+            let (lines, line) = if gemm.c_transposed { (n, m) } else { (m, n) };
+            let stored = (lines * tiles(line * 2, 32)) as f64;
             let (read, ideal) = staged_rows(gemm, [m, n]);
             Work {
                 matrix_moves: if stmatrix { pieces } else { 0.0 },
@@ -77,8 +79,8 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
                 shared_load_wavefronts: read,
                 shared_load_wavefronts_ideal: ideal,
                 global_stores: rows,
-                global_store_sectors: moved / 32.0,
-                l2_sectors: moved / 32.0,
+                global_store_sectors: stored,
+                l2_sectors: stored,
                 barriers: 2.0 * warps as f64,
                 ..Work::default()
             }
@@ -325,8 +327,9 @@ impl Operand {
             work.shared_stores = accesses;
         }
         (work.shared_store_wavefronts, work.shared_store_wavefronts_ideal) = (stored.0 as f64, stored.1 as f64);
-        // Rows that are not whole sectors touch one more each.
-        let whole = pitch * bytes % 32 == 0 && columns * bytes % 32 == 0;
+        // Rows that are not whole sectors, nor parts of one, touch one more each.
+        let row = columns * bytes;
+        let whole = pitch * bytes % 32 == 0 && (row % 32 == 0 || 32 % row.max(1) == 0);
         let sectors = sectors as f64 + if whole { 0.0 } else { rows as f64 };
         work.global_load_sectors = sectors;
         work.l2_sectors = sectors;
