@@ -73,7 +73,7 @@ impl MmaWriter<'_> {
         let plan = self.plan;
         let [warps_m, warps_n] = self.warps();
         let k = i64::from(plan.instruction.k());
-        let [m, n] = plan.instruction.d_extents();
+        let [m, n] = plan.instruction.block();
         let mut split = |axis: &str, factors: [i64; 3], names: [&str; 4]| {
             let factors = [vec![Value::Null], factors.map(Value::from).to_vec()].concat();
             self.base.split_into(var(axis), factors, &names.map(String::from));

@@ -275,7 +275,7 @@ impl<'p> Reader<'p> {
             return wrong(name_of(lines[1]), "neither loop over a warp's instructions runs along n");
         }
         let [along_m, along_n] = if columns { [lines[1], lines[0]] } else { lines };
-        let [rows_of_one, columns_of_one] = op.d_extents();
+        let [rows_of_one, columns_of_one] = op.block();
         let warp = [rows_of_one * extent(along_m)?, columns_of_one * extent(along_n)?];
         let count = extent(nest.team)?;
         let mut places = [BTreeSet::new(), BTreeSet::new()];
