@@ -208,13 +208,46 @@ mod tests {
         NAMES.iter().enumerate().map(|(at, (_, extent))| (VarId(at as u32), range(*extent))).collect()
     }
 
-    /// A comparison as text, its left side an expression that the parser of index maps reads.
+    /// An expression as the parser of index maps reads it.
+    fn linear(text: &str) -> Linear {
+        let names = NAMES.map(|(name, _)| name).join(", ");
+        let map = crate::index_map::IndexMap::parse(&format!("lambda {names}: {text}")).unwrap();
+        Linear::of(&map.outputs[0], &domains()).unwrap()
+    }
+
+    /// A comparison as text.
     fn normal(text: &str) -> String {
         let (left, bound) = text.split_once('<').unwrap();
-        let names = NAMES.map(|(name, _)| name).join(", ");
-        let map = crate::index_map::IndexMap::parse(&format!("lambda {names}: {left}")).unwrap();
-        let value = Linear::of(&map.outputs[0], &domains()).unwrap();
-        crate::text::expr(&below(&value, bound.trim().parse().unwrap(), &domains()))
+        crate::text::expr(&below(&linear(left), bound.trim().parse().unwrap(), &domains()))
+    }
+
+    /// What TVM 0.27's analyzer makes of each.
+    #[test]
+    fn digits_of_fused_loops_are_written_as_tvm_writes_them() {
+        for (given, tvm) in [
+            ("(j*8 + k)//16", "j // 2"),
+            ("(j*8 + k)%16", "j % 2 * 8 + k"),
+            ("(i*32 + j*8 + k)//16", "i * 2 + j // 2"),
+            ("(i*32 + j*8 + k)%16", "j % 2 * 8 + k"),
+            ("(j*8 + k)%32//4", "j % 4 * 2 + k // 4"),
+            // What may carry over stays.
+            ("(x*4 + k)//16", "(x * 4 + k) // 16"),
+            ("(i*16 + y*8 + k)%32", "(i * 16 + y * 8 + k) % 32"),
+        ] {
+            assert_eq!(crate::text::expr(&linear(given).expr()), tvm, "{given}");
+        }
+    }
+
+    /// What TVM 0.27's analyzer makes of both conditions.
+    #[test]
+    fn quotients_are_narrowed_before_common_factors_are_divided_out() {
+        for (limit, tvm) in [(5, "i * 8 + j < 17"), (12, "i < 3")] {
+            let first = opened(&linear("(i*8 + j)//12"), 2, &domains());
+            let second = opened(&linear("(i*8 + j)%12"), limit, &domains());
+            let both = together(vec![first, second.clone()]);
+            assert_eq!(crate::text::expr(&divided_out(&both[0], &domains())), tvm);
+            assert_eq!(both[1], second);
+        }
     }
 
     /// What TVM 0.27's analyzer makes of each.

@@ -219,7 +219,7 @@ fn random_schedules_on_tensor_cores_are_right() {
     ] {
         for layout in layouts {
             let c = gemm(None, shape[0], shape[1], shape[2], operand, sum, layout);
-            let both = tensor_only(&c, gpu);
+            let both = tensor_only(&c, &h200);
             // Few of all schedules use wgmma, so they are drawn by themselves too.
             let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
             let rest = both.restricted(&|_, node| !is_mma(node));
@@ -254,7 +254,7 @@ fn random_schedules_of_other_forms_are_right() {
     ] {
         let c = gemm(batch, shape[0], shape[1], shape[2], DType::BF16, DType::F32, layout);
         let c = if columns { by_columns(c) } else { c };
-        let both = tensor_only(&c, gpu);
+        let both = tensor_only(&c, &h200);
         let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
         let is_swap = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Swap, .. });
         let without = [both.restricted(&|_, node| !is_mma(node)), both.restricted(&|_, node| !is_swap(node))];
@@ -537,7 +537,8 @@ fn traces_of_random_schedules_are_read_back() {
         for (space, times) in [(&both, 4), (&rest, if rest.is_empty() { 0 } else { 3 })] {
             let counts = Counts::of(space);
             for _ in 0..times {
-                let plan = Schedule::from_term(&counts.sample(space, &mut rng).unwrap(), &c).unwrap();
+                let term = counts.sample(space, &mut rng).unwrap_or_else(|| panic!("{c:?} has no programs"));
+                let plan = Schedule::from_term(&term, &c).unwrap();
                 let made = scheduled::of_schedule(&source, &plan, &c, &LowerOptions::default())
                     .unwrap_or_else(|e| panic!("{e}\n{c:?}\n{}", plan.describe().join("\n")));
                 assert!(!made.trace.calls.is_empty(), "{:?}", plan.describe());
