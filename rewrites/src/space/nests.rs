@@ -186,12 +186,13 @@ def main(A: T.Buffer((16, 32), \"float32\"), S: T.Buffer((16,), \"float32\")):
         let remap = "vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])";
         let axes =
             "vi = T.axis.spatial(16, i)\n            vj = T.axis.spatial(64, j)\n            vk = T.axis.reduce(32, k)";
+        let undeclared = with(PRODUCT, "            T.writes(C[vi, vj])\n", "");
         let bools = with(PRODUCT, "float32\"", "bool\"");
         for (text, part) in [
             (with(PRODUCT, place, &format!("            T.where(i < 7)\n{place}")), "under a condition"),
             (with(PRODUCT, place, &format!("            T.where(k < 7)\n{place}")), "under a condition"),
             (with(&with(PRODUCT, remap, axes), "T.grid(16, 64, 32)", "T.grid(16, 64, 8)"), "over all of its values"),
-            (with(PRODUCT, "C[vi, vj] = T.float32(0)", "C[vi, 0] = T.float32(0)"), "its init sets something else"),
+            (with(&undeclared, "C[vi, vj] = T.float32(0)", "C[vi, 0] = T.float32(0)"), "its init sets something else"),
             (with(PRODUCT, "T.reads(A[vi, vk]", "T.reads(A[0:16, vk]"), "`T.reads` is not what it reads of buffer `A`"),
             (with(PRODUCT, "T.reads(A[vi, vk], ", "T.reads("), "`T.reads` is not what it reads of buffer `A`"),
             (with(PRODUCT, "T.reads(A", "T.reads(C[vi, vj], A"), "`T.reads` is not what it reads of buffer `C`"),
