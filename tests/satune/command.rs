@@ -98,6 +98,17 @@ fn bad_input_gets_one_message_and_exit_code_2() {
     }
 }
 
+#[test]
+fn a_program_that_reads_outside_of_its_buffers_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sum.py");
+    let text = "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((2, 8), \"float32\"), S: T.Buffer((2,), \"float32\")):\n    for i, j in T.grid(2, 8):\n        with T.sblock(\"sum\"):\n            vi, vj = T.axis.remap(\"SR\", [i, j])\n            with T.init():\n                S[vi] = T.float32(0)\n            S[vi] = S[vi] + A[vi, vj + 1]\n";
+    std::fs::write(&file, text).unwrap();
+    let run = satune(&["count", file.to_str().unwrap()]);
+    assert_eq!(run.status.code(), Some(2), "{}", stderr(&run));
+    assert!(stderr(&run).contains("wrong before anything is scheduled: an element of A outside"), "{}", stderr(&run));
+}
+
 /// `satune ... 2>&1 | head` closes both ends early.
 #[test]
 fn a_reader_of_errors_that_went_away_is_no_error() {

@@ -173,6 +173,14 @@ fn questions_are_answered_and_refusals_named() {
             assert!(answer["rank"].as_u64().unwrap() as usize <= rank, "{answer:#}");
         }
     }
+    // A trace that was changed by hand is no candidate's.
+    let changed = at.join("out").join(report["candidates"][0]["trace"].as_str().unwrap());
+    let mut trace: Value = serde_json::from_str(&std::fs::read_to_string(&changed).unwrap()).unwrap();
+    trace["calls"].as_array_mut().unwrap().pop();
+    std::fs::write(&changed, trace.to_string()).unwrap();
+    let refused = satune(at, &["why-not", SOFTMAX, "--trace", changed.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("its calls are not those of candidate"), "{said}");
     // A plan of no menu is not in the space, and a product's is of another kind.
     let mut plan = report["candidates"][0]["plan"].clone();
     plan["kernels"][0]["Row"]["threads"] = 96.into();
