@@ -171,6 +171,8 @@ fn wmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
         let [m, n] = instruction.block();
         let mut some = |most: usize| 1 + dice.roll(most) as i64;
         let (warp, warps, steps) = ([m * some(2), n * some(3)], [some(2), some(2)], some(3));
+        // In rows of one chunk, copies along rows and across them are the same.
+        let steps = if gemm.operand.bytes() == 1 { steps + 1 } else { steps };
         let tile = [warp[0] * warps[0], warp[1] * warps[1], 16 * steps];
         let operand = |dice: &mut Dice| OperandPlan {
             layout: TileLayout::Padded,
