@@ -278,7 +278,10 @@ fn random_schedules_of_other_forms_are_right() {
 
 /// The same product with its result stored by columns.
 pub fn by_columns(c: Contraction) -> Contraction {
-    Contraction { c: OperandInfo { dims: vec![Axis::N, Axis::M], ..c.c.clone() }, ..c }
+    let mut dims = c.c.dims.clone();
+    let rows = dims.len() - 2;
+    dims.swap(rows, rows + 1);
+    Contraction { c: OperandInfo { dims, ..c.c.clone() }, ..c }
 }
 
 pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Report {

@@ -206,6 +206,7 @@ impl MmaWriter<'_> {
             TileLayout::Rotate(_) if turn == Turn::Bytes => {
                 format!("(r % 16 // 4 * 2 + c // {chunk} + r % 2) % {span}")
             }
+            TileLayout::Rotate(_) if turn == Turn::Quads => format!("({key} + c // {chunk}) % {span}"),
             TileLayout::Rotate(_) => format!("(c // {chunk} + {key}) % {span}"),
         };
         let batches = self.base.batches();
