@@ -34,8 +34,6 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         "gemv:64,2048,f32",
         "transpose:96,200,f32",
         "transpose:128,128,f16",
-        "transpose:5,3,f32",
-        "transpose:100,20,f16",
         "relu_chain:64,1000,f32",
         "layernorm:64,1000,f32",
         "rmsnorm:32,512,bf16",

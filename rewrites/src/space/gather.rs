@@ -45,6 +45,11 @@ pub(super) fn read(program: &Program) -> Result<Contraction, String> {
         let memory = program.buffer(buffer);
         (operand.buffer, operand.name, operand.dtype) = (buffer, memory.name.clone(), memory.dtype);
     }
+    let written: i64 = source.iters.iter().filter(|(_, i)| !i.reduce).map(|(_, i)| i.extent).product();
+    if shape(program, source.accesses[0].0)?.iter().product::<i64>() != written {
+        let name = &program.buffer(source.accesses[0].0).name;
+        return Err(format!("buffer `{name}` is larger or smaller than what is written"));
+    }
     if !after.is_empty() {
         let dims = source.result_axes(&gather)?;
         let (epilogue, c) = super::epilogue::after(program, at, buffers[2], &dims)?;

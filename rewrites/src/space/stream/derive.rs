@@ -8,10 +8,16 @@ mod row;
 mod tile;
 
 use super::encode;
+use crate::gpu_check::GpuLimits;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::{Out, Trace};
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
 use serde_json::{json, Value};
+
+/// Most blocks along y and z of a grid; what has more is fused into x.
+fn most_blocks() -> i64 {
+    GpuLimits::default().blocks[1]
+}
 
 /// Makes the trace of a plan. A plan of another program (or with blocks that the program does not have) has an empty one.
 pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
@@ -142,6 +148,52 @@ impl Writer<'_> {
             self.call("compute_at", [var(fragment), var(thread), json!(true)]);
             let loops = self.bound("get_loops", [var(fragment)], "loops");
             self.call("vectorize", [from_end(&loops, 1)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu_check;
+    use crate::replay::replay_strict;
+    use crate::space::stream::streams;
+    use satune_ir::term::stream::{FlatPlan, TilePlan};
+    use satune_ir::tvmscript;
+
+    fn runs(shapes: [&str; 2], extents: [i64; 2], from: &str, kernel: KernelPlan) {
+        let [m, n] = extents;
+        let [a, b] = shapes;
+        let text = format!(
+            "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer({a}, \"float16\"), B: T.Buffer({b}, \"float16\")):\n    for i, j in T.grid({m}, {n}):\n        with T.sblock(\"map\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            B[vi, vj] = A[{from}]\n"
+        );
+        let program = tvmscript::parse(&text).unwrap();
+        let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: vec![kernel] };
+        let trace = trace(&plan, &streams(&program).unwrap());
+        let (results, schedule) = replay_strict(&program, &trace.calls).unwrap();
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        if let Err(error) = gpu_check::check(schedule.program(), &GpuLimits::default()) {
+            panic!("{extents:?}: {error}\n{}", tvmscript::print(schedule.program()));
+        }
+    }
+
+    #[test]
+    fn tiles_may_be_wider_than_rows_and_more_than_a_grid_has_along_y() {
+        for (m, n) in [(5, 3), (3, 5), (100, 20), (20, 100), (1, 1), (1 << 20, 3), (3, 1 << 20)] {
+            for vector in [1, 4].into_iter().filter(|v| m % v == 0 && n % v == 0) {
+                let tile = TilePlan { block: "map".into(), side: 16, threads: 64, vector, pad: 1 };
+                let (a, b) = (format!("({n}, {m})"), format!("({m}, {n})"));
+                runs([&a, &b], [m, n], "vj, vi", KernelPlan::Tile(tile));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_may_have_more_blocks_than_a_grid_has_along_y() {
+        for (m, n) in [(1, 1 << 28), (4, 1 << 20)] {
+            let shape = format!("({m}, {n})");
+            let plan = FlatPlan { block: "map".into(), side_by_side: 1, steps: 1, threads: 32, vector: 2 };
+            runs([&shape, &shape], [m, n], "vi, vj", KernelPlan::Flat(plan));
         }
     }
 }

@@ -90,8 +90,8 @@ impl<'p> Reader<'p> {
         })
     }
 
-    /// How far apart storage_align puts the rows of each matrix that a copy writes, in chunks: a factor, and what is left. What it says of
-    /// other dimensions, or in other numbers, is what no plan's program says.
+    /// How far apart storage_align puts the rows of each matrix that a copy writes, in chunks: a factor, and what is left.
+    /// What it says of other dimensions, or in other numbers, is what no plan's program says.
     fn aligned(&self, fill: &BlockRealize, chunk: i64) -> Option<[i64; 2]> {
         let Some(Attr::List(all)) = fill.block.annotations.get(storage_align::KEY) else { return None };
         let [Attr::List(entry)] = &all[..] else { return None };

@@ -1,5 +1,5 @@
 //! The calls of a flat kernel.
-use super::{var, TraceWriter, Writer};
+use super::{most_blocks, var, TraceWriter, Writer};
 use satune_ir::term::stream::FlatPlan;
 use serde_json::json;
 
@@ -24,8 +24,14 @@ impl Writer<'_> {
             let rows = self.fused(&loops);
             let rows = self.split(var(&rows), &[(plan.side_by_side, "row")], "rows");
             self.call("reorder", [&rows[0], outer, &rows[1]].into_iter().filter(|l| !l.is_empty()).map(|l| var(l)));
-            self.bind(&rows[0], "blockIdx.x");
-            self.bind(outer, "blockIdx.y");
+            let tile = plan.steps * plan.threads * plan.vector;
+            if (b.iters[inner].extent + tile - 1) / tile > most_blocks() {
+                let all = self.fused(&[rows[0].clone(), outer.clone()]);
+                self.bind(&all, "blockIdx.x");
+            } else {
+                self.bind(&rows[0], "blockIdx.x");
+                self.bind(outer, "blockIdx.y");
+            }
             self.bind(&rows[1], "threadIdx.y");
         }
         self.bind(thread, "threadIdx.x");

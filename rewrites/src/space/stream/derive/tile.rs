@@ -1,5 +1,5 @@
 //! The calls of a tile kernel.
-use super::{from_end, var, TraceWriter, Writer};
+use super::{from_end, most_blocks, var, TraceWriter, Writer};
 use satune_ir::term::stream::TilePlan;
 use serde_json::json;
 
@@ -32,12 +32,20 @@ impl Writer<'_> {
         let order = rest.iter().chain([&rows[0], &columns[0], turn, row, thread, vector]).filter(|l| !l.is_empty());
         let order: Vec<_> = order.map(|l| var(l)).collect();
         self.call("reorder", order);
-        if !rest.is_empty() {
-            let batch = self.fused(&rest);
-            self.bind(&batch, "blockIdx.z");
-        }
-        self.bind(&rows[0], "blockIdx.y");
-        self.bind(&columns[0], "blockIdx.x");
+        let blocks = (b.iters[read].extent + plan.side - 1) / plan.side;
+        let others: i64 = (0..b.iters.len()).filter(|i| *i != read && *i != write).map(|i| b.iters[i].extent).product();
+        let block_loop = if blocks.max(others) > most_blocks() {
+            let all: Vec<String> = rest.iter().chain([&rows[0], &columns[0]]).cloned().collect();
+            self.fused(&all)
+        } else {
+            if !rest.is_empty() {
+                let batch = self.fused(&rest);
+                self.bind(&batch, "blockIdx.z");
+            }
+            self.bind(&rows[0], "blockIdx.y");
+            columns[0].clone()
+        };
+        self.bind(&block_loop, "blockIdx.x");
         self.bind(row, "threadIdx.y");
         self.bind(thread, "threadIdx.x");
         self.unroll(turn);
@@ -46,7 +54,7 @@ impl Writer<'_> {
             self.at_thread(thread, Some(&block), &fragments);
         }
         // The copy: the source's last two loops are those of the tile, the one that its rows run along innermost.
-        self.call("compute_at", [var(&tile), var(&columns[0]), json!(true)]);
+        self.call("compute_at", [var(&tile), var(&block_loop), json!(true)]);
         let all = self.bound("get_loops", [var(&tile)], "loops");
         let dims: Vec<usize> = b.reads[access].dims.iter().flatten().copied().collect();
         let at = |iter: usize| dims.len() - dims.iter().position(|d| *d == iter).unwrap_or(0);
