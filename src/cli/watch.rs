@@ -15,6 +15,9 @@ pub(super) const INTERRUPTED: i32 = 130;
 /// Installs what Ctrl-C does: work that can end early does so and keeps the best found so far; a second Ctrl-C, and
 /// the first where there is nothing to keep, ends the process at once. Files and rows are written whole or not at all.
 pub(super) fn install() {
+    // A limit on file sizes is then an error of the write that meets it, not the end of the process.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
     let _ = ctrlc::set_handler(|| {
         let again = STOP.swap(true, Ordering::SeqCst);
         if again || WATCHED.load(Ordering::SeqCst) == 0 {
