@@ -170,8 +170,9 @@ fn what_does_not_fit_is_refused_with_its_condition() {
         assert!(text.contains(part), "{text}");
         assert!(lower_mma(g, &plan).is_err());
     }
+    // Padded rows are a choice of `mma.sync`.
     let sync = TensorPlan { instruction: Mma::F16, operands: base.operands, ..base };
-    assert!(sync.check(&g).unwrap_err().to_string().contains("only wmma's tiles are padded"));
+    sync.check(&g).unwrap();
 }
 
 #[test]

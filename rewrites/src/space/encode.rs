@@ -213,7 +213,7 @@ pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
     let is_c = |e: &Expr| matches!(e, Expr::Load(b, i) if b == buffer && i == indices);
     let product = match (is_c(left), is_c(right)) {
         (true, _) => right,
-        (_, true) => left,
+        (_, true) => return Err("what its sum has so far must stand before what is added (`sums_first`)".into()),
         _ => return Err("its body does not add to the result".into()),
     };
     let Expr::Binary(BinOp::Mul, a, b) = &**product else {

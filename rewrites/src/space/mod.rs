@@ -11,6 +11,7 @@ mod menu;
 mod nests;
 pub mod rules;
 pub mod stream;
+mod sums_first;
 mod writer;
 
 pub use condition::Condition;
@@ -20,3 +21,4 @@ pub use derive_tensor::{on_tensor_cores, read_plan, tensor_trace, ReadError, Unt
 pub use encode::{contraction, EncodeError};
 pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError, Verdict};
 pub use menu::{Fuel, Limits, Menu};
+pub use sums_first::sums_first;
