@@ -30,6 +30,7 @@ mod synchronisation;
 mod tensor;
 mod tensor_counts;
 mod tensor_space;
+mod tensor_traces;
 mod tilings;
 mod traces;
 mod tvm;

@@ -3,6 +3,7 @@
 use crate::compiles::compile;
 use crate::hopper::assert_only_multiplies;
 use crate::support::{gemm, NO_LIMIT};
+use crate::tensor_traces::kernels_come_from_traces;
 use rand::SeedableRng;
 use satune::compile::{hot_loop_mix, Job};
 use satune::explore::{check, explore, tensor_cores, Report, Request};
@@ -12,13 +13,12 @@ use satune::{operators, scheduled};
 use satune_extract::{best, predict, Counts, Descriptor, Query};
 use satune_ir::term::tensor::*;
 use satune_ir::term::*;
-use satune_ir::{tvmscript, DType};
+use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::TensorMenu;
-use satune_rewrites::space::{read_plan, rules, saturate, Fuel, Limits, Menu};
-use satune_rewrites::Trace;
+use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
 use std::collections::HashSet;
 
-fn gpu(name: &str) -> Descriptor {
+pub fn gpu(name: &str) -> Descriptor {
     Descriptor::load(name).unwrap()
 }
 
@@ -81,13 +81,13 @@ fn small(c: &Contraction, gpu: &Descriptor, i: usize) -> Space {
 }
 
 /// The usual schedules on tensor cores, and no others.
-fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
+pub fn tensor_only(c: &Contraction, gpu: &Descriptor) -> Space {
     let mut rules = rules::all();
     rules.extend(rules::tensor::all(c, TensorMenu::of(c, &tensor_cores(gpu))));
     saturate(c, limits(gpu), &few(&[]), &rules, Fuel::default()).unwrap()
 }
 
-fn is_swapped(schedule: &Schedule) -> bool {
+pub fn is_swapped(schedule: &Schedule) -> bool {
     match schedule {
         Schedule::Mma(plan) => plan.swapped,
         Schedule::Wgmma(plan) => plan.swapped,
@@ -288,7 +288,7 @@ pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Re
     explored_problem(&operators::parse(operator).unwrap(), gpu_name, top, diverse)
 }
 
-fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, diverse: bool) -> Report {
+pub fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, diverse: bool) -> Report {
     let request = Request { gpu: gpu(gpu_name), top, diverse, limit: NO_LIMIT, compile: false };
     let report = explore(problem, &request, &satune::progress::Quiet).unwrap();
     assert!(report.bugs.is_empty(), "{:#?}", report.bugs);
@@ -475,90 +475,4 @@ fn explore_gives_tensor_cores_to_other_forms() {
     let report = explored_problem(&problem, "h200", 1, false);
     assert!(report.candidates[0].plan.cores().is_none());
     kernels_come_from_traces(&problem, &report);
-}
-
-/// So do products on `wmma`, and parts of k under an epilogue.
-#[test]
-fn explore_writes_traces_of_wmma_and_of_parts_under_an_epilogue() {
-    for (operator, name) in [
-        ("gemm:256,256,256,f16,NT", "t4"),
-        ("gemm:200,136,256,f16,TN,out=f16,bias,relu", "v100"),
-        ("gemm:64,64,8192,bf16,NT,out=bf16,bias", "a100"),
-        ("gemm:64,64,8192,bf16,NT,out=bf16,bias", "h200"),
-    ] {
-        let problem = operators::parse(operator).unwrap();
-        let report = explored_problem(&problem, name, 1, false);
-        let plan = &report.candidates[0].plan;
-        let is_as_said = match plan {
-            Schedule::Mma(plan) => plan.instruction.wmma().is_some() || plan.split_k > 1,
-            Schedule::Wgmma(plan) => plan.split_k > 1 || plan.stream_k,
-            _ => false,
-        };
-        assert!(is_as_said, "{operator} on {name}: {:?}", plan.describe());
-        kernels_come_from_traces(&problem, &report);
-    }
-}
-
-/// The trace files that `explore` writes hold primitives, whose replay alone gives the candidates' kernels.
-fn kernels_come_from_traces(problem: &operators::Problem, report: &Report) {
-    let folder = tempfile::tempdir().unwrap();
-    satune::explore::write(report, folder.path()).unwrap();
-    for c in &report.candidates {
-        let text = std::fs::read_to_string(folder.path().join(&c.trace)).unwrap();
-        let trace = Trace::read(&text).unwrap();
-        let made = scheduled::of_trace(&problem.program, trace, &LowerOptions::default()).unwrap();
-        let generated = scheduled::generate(&problem.program, &c.plan, &problem.contraction).unwrap();
-        assert_eq!(made.module.kernels, generated.kernels, "{:?}", c.schedule);
-        // TVM's text and the scheduled program are those of the trace, too.
-        let [tvm, program] = [&c.tvm, &c.scheduled].map(|f| std::fs::read_to_string(folder.path().join(f)).unwrap());
-        assert_eq!(Trace::read(&tvm).unwrap().to_python("schedule"), tvm);
-        assert_eq!(program, tvmscript::print(&made.program));
-    }
-}
-
-/// Of whole spaces, on problems of a real size: what is lowered is what the trace says.
-#[test]
-fn traces_of_random_schedules_are_read_back() {
-    let [h200, t4] = ["h200", "t4"].map(gpu);
-    let mut rng = rand::rngs::StdRng::seed_from_u64(29);
-    let (mut kinds, mut swapped) = ([0; 3], 0);
-    let of = |batch, [m, n, k]: [i64; 3], operand, sum, layout| gemm(batch, m, n, k, operand, sum, layout);
-    for (gpu, c) in [
-        (&h200, of(None, [1024, 2048, 1024], DType::BF16, DType::F32, "TN")),
-        (&h200, of(None, [1025, 1023, 1021], DType::F16, DType::F32, "NN")),
-        (&h200, of(None, [256, 256, 4096], DType::I8, DType::I32, "NT")),
-        (&h200, of(Some(12), [512, 512, 64], DType::BF16, DType::F32, "NN")),
-        (&h200, by_columns(of(Some(3), [200, 256, 1024], DType::F16, DType::F32, "NT"))),
-        (&h200, of(None, [16, 1024, 1024], DType::BF16, DType::F32, "NT")),
-        (&t4, of(None, [256, 512, 1024], DType::F16, DType::F32, "TN")),
-        (&t4, of(Some(2), [200, 136, 256], DType::I8, DType::I32, "NT")),
-    ] {
-        let source = tvmscript::parse(&operators::script(&c)).unwrap();
-        let both = tensor_only(&c, gpu);
-        let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
-        let rest = both.restricted(&|_, node| !is_mma(node));
-        for (space, times) in [(&both, 4), (&rest, if rest.is_empty() { 0 } else { 3 })] {
-            let counts = Counts::of(space);
-            for _ in 0..times {
-                let term = counts.sample(space, &mut rng).unwrap_or_else(|| panic!("{c:?} has no programs"));
-                let plan = Schedule::from_term(&term, &c).unwrap();
-                let made = scheduled::of_schedule(&source, &plan, &c, &LowerOptions::default())
-                    .unwrap_or_else(|e| panic!("{e}\n{c:?}\n{}", plan.describe().join("\n")));
-                assert!(!made.trace.calls.is_empty(), "{:?}", plan.describe());
-                swapped += usize::from(is_swapped(&plan));
-                kinds[match &plan {
-                    Schedule::Wgmma(_) => 2,
-                    Schedule::Mma(plan) => usize::from(plan.instruction.wmma().is_some()),
-                    _ => panic!("{plan:?}"),
-                }] += 1;
-                assert_eq!(read_plan(&made.program, &source, &c).unwrap(), plan);
-                assert_eq!(made.module.kernels, scheduled::generate(&source, &plan, &c).unwrap().kernels);
-                // Replayed from its trace alone, it has the same kernels.
-                let again = scheduled::of_trace(&source, made.trace, &LowerOptions::default()).unwrap();
-                assert_eq!(again.module.kernels, made.module.kernels);
-            }
-        }
-    }
-    println!("{kinds:?} on mma.sync, wmma, wgmma; {swapped} with swapped operands");
-    assert!(kinds.iter().all(|n| *n >= 3) && swapped >= 3);
 }

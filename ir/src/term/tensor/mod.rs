@@ -10,6 +10,7 @@ mod mma;
 mod node;
 mod operand;
 mod read;
+mod shared;
 mod stream_k;
 mod wgmma;
 mod wmma;
@@ -30,14 +31,14 @@ pub use wmma::{Wmma, WmmaShape};
 /// The conditions of `mma.sync` plans, one by one.
 pub mod mma_conditions {
     pub use super::mma::{
-        instructions, k_loop, least_layout, least_registers, operands, padding, problem, registers, registers_fit,
-        ring, ring_bytes, room, rows, sets, shared_fits, split, staged_bytes, staged_layout, store, threads, warps,
-        whole_parts, whole_steps,
+        instructions, k_loop, least_registers, operands, problem, registers, registers_fit, rows, sets, split, store,
+        threads, warps, whole_parts, whole_steps,
     };
     pub use super::operand::{
         copies, copy_elements, copy_registers, hangs_over, is_async, layout, matrices, padding as padding_of,
         rows_along_k, steps, tile_rows, way,
     };
+    pub use super::shared::{least_layout, padding, ring, ring_bytes, room, shared_fits, staged_bytes, staged_layout};
     pub use super::wmma::staged_width;
 }
 

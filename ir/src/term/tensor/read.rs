@@ -1,6 +1,6 @@
 //! From a term to the tensor plan that it stands for.
 use super::node::{Kind, Matrix, TensorNode, TensorStage};
-use super::{mma, Gemm, Mma, OperandPlan, Raster, Store, TensorPlan, TileLayout, TileStore, WgmmaPlan};
+use super::{shared, Gemm, Mma, OperandPlan, Raster, Store, TensorPlan, TileLayout, TileStore, WgmmaPlan};
 use crate::term::{Axis, BlockLoop, Contraction, Incomplete, Role, Side, Stage, Term};
 use egg::{Language, RecExpr};
 
@@ -174,7 +174,7 @@ impl Parts {
         match *node {
             TensorNode::Swap => self.swapped = true,
             // The only layout of wmma, whether the ways are decided or not.
-            TensorNode::Mma { op } => self.operands.iter_mut().for_each(|o| o.layout = mma::least_layout(op)),
+            TensorNode::Mma { op } => self.operands.iter_mut().for_each(|o| o.layout = shared::least_layout(op)),
             TensorNode::Consumers { .. } => {}
             TensorNode::Wgmma { blocks, cluster, stream_k, .. } => self.grid = Some((blocks, cluster, stream_k)),
             TensorNode::Store { store, .. } => self.store = Some(store),

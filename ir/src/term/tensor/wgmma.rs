@@ -102,7 +102,7 @@ impl WgmmaPlan {
         sums(self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
         stream_k::stream_k(self, gemm)?;
-        super::mma::shared_fits(self.shared_bytes(gemm), MOST_SHARED)
+        super::shared::shared_fits(self.shared_bytes(gemm), MOST_SHARED)
     }
 
     /// Threads of a block.
