@@ -38,21 +38,6 @@ fn batched(c: Contraction) -> Contraction {
     many
 }
 
-/// A menu for single threads that fits nothing, so that a space holds tensor-core schedules only.
-fn no_threads() -> Menu {
-    Menu {
-        tile_m: vec![],
-        tile_n: vec![],
-        tile_k: vec![16],
-        threads: vec![],
-        vthreads: vec![1],
-        registers: 8,
-        split_k: vec![2],
-        groups: vec![2],
-        async_stages: vec![],
-    }
-}
-
 fn menu() -> TensorMenu {
     TensorMenu {
         mma: true,
@@ -98,7 +83,7 @@ fn make(
     let mut rules = rules::all();
     rules.extend(rules::tensor::all(c, menu.clone()));
     rules.retain(|r| Some(r.name()) != without);
-    saturate_without(c, limits, &no_threads(), &rules, Fuel::default(), removed)
+    saturate_without(c, limits, &Menu::without_threads(vec![2], vec![2]), &rules, Fuel::default(), removed)
 }
 
 #[test]

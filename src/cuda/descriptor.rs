@@ -1,5 +1,6 @@
 //! Descriptors of the operands of `wgmma`.
 use super::hopper::GroupHelper;
+use super::warp::each_group_op;
 use super::Printer;
 use crate::kernel::{Descriptor, GroupOp, Index, Kernel, LocalVar, Stmt};
 use satune_ir::term::tensor::MOST_KEPT;
@@ -30,7 +31,8 @@ impl Printer<'_> {
     /// few instructions each descriptor gets a name, and is kept.
     pub(super) fn name_descriptors(&mut self, body: &[Stmt], number: Option<LocalVar>) {
         let mut pairs: Vec<[Descriptor; 2]> = Vec::new();
-        matrices(body, &mut |a, b| {
+        each_group_op(body, &mut |op| {
+            let GroupOp::Matrix { a, b, .. } = op else { return };
             let pair = [a.clone(), b.clone()];
             if !pairs.contains(&pair) {
                 pairs.push(pair);
@@ -112,21 +114,4 @@ pub(super) fn depends(index: &Index, holds: &dyn Fn(&Index) -> bool) -> bool {
             | Index::Shl(a, b)
             | Index::Shr(a, b) => depends(a, holds) || depends(b, holds),
         }
-}
-
-/// Calls `f` with the operands of each `wgmma`.
-fn matrices(body: &[Stmt], f: &mut dyn FnMut(&Descriptor, &Descriptor)) {
-    for stmt in body {
-        match stmt {
-            Stmt::For { body, .. } => matrices(body, f),
-            Stmt::If { then, otherwise, .. } => {
-                matrices(then, f);
-                matrices(otherwise, f);
-            }
-            Stmt::Group(GroupOp::Matrix { a, b, .. }) => {
-                f(a, b);
-            }
-            _ => {}
-        }
-    }
 }

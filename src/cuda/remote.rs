@@ -1,5 +1,6 @@
 //! Addresses of barriers in other blocks of the cluster.
 use super::hopper::GroupHelper;
+use super::warp::each_group_op;
 use super::Printer;
 use crate::kernel::{ArrayId, GroupOp, Index, Stmt};
 
@@ -31,10 +32,11 @@ impl Printer<'_> {
     /// arrival then adds no more than a constant.
     pub(super) fn name_remotes(&mut self, body: &[Stmt]) {
         let mut list: Vec<(ArrayId, &Index)> = Vec::new();
-        arrivals(body, &mut |array, rank| {
-            if !list.contains(&(array, rank)) {
-                list.push((array, rank));
+        each_group_op(body, &mut |op| match op {
+            GroupOp::ArriveRemote { barrier, rank } if !list.contains(&(barrier.0, rank)) => {
+                list.push((barrier.0, rank))
             }
+            _ => {}
         });
         for (array, rank) in list {
             if super::descriptor::depends(rank, &|i| matches!(i, Index::Var(_))) {
@@ -44,21 +46,6 @@ impl Printer<'_> {
             let (value, name) = (self.new_remote(array, rank), self.names.take(&wish));
             self.line(&format!("const unsigned int {name} = {value};"));
             self.remotes.push((array, rank.clone(), name));
-        }
-    }
-}
-
-/// Calls `f` with array and rank of each arrival at a barrier of the cluster.
-fn arrivals<'s>(body: &'s [Stmt], f: &mut impl FnMut(ArrayId, &'s Index)) {
-    for stmt in body {
-        match stmt {
-            Stmt::For { body, .. } => arrivals(body, f),
-            Stmt::If { then, otherwise, .. } => {
-                arrivals(then, f);
-                arrivals(otherwise, f);
-            }
-            Stmt::Group(GroupOp::ArriveRemote { barrier, rank }) => f(barrier.0, rank),
-            _ => {}
         }
     }
 }

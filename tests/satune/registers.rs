@@ -85,17 +85,7 @@ fn the_best_do_not_spill() {
         let mut cores = tensor_cores(&gpu);
         cores.tf32 = true;
         let menu = TensorMenu { wgmma: false, ..TensorMenu::of(&c, &cores) };
-        let none = Menu {
-            tile_m: vec![],
-            tile_n: vec![],
-            tile_k: vec![16],
-            threads: vec![],
-            vthreads: vec![1],
-            registers: 1,
-            split_k: vec![2, 4],
-            groups: vec![2, 4],
-            async_stages: vec![],
-        };
+        let none = Menu::without_threads(vec![2, 4], vec![2, 4]);
         let rules: Vec<_> = rules::all().into_iter().chain(rules::tensor::all(&c, menu)).collect();
         let space = saturate(&c, satune::explore::limits(&gpu), &none, &rules, Fuel::default()).unwrap();
         let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: NO_LIMIT });

@@ -93,6 +93,21 @@ fn tiles(extent: i64, low: i64, high: i64) -> Vec<i64> {
 }
 
 impl Menu {
+    /// No schedules of single threads, so that a space holds those on tensor cores only, with these parts of k and groups.
+    pub fn without_threads(split_k: Vec<i64>, groups: Vec<i64>) -> Menu {
+        Menu {
+            tile_m: Vec::new(),
+            tile_n: Vec::new(),
+            tile_k: vec![16],
+            threads: Vec::new(),
+            vthreads: vec![1],
+            registers: 8,
+            split_k,
+            groups,
+            async_stages: Vec::new(),
+        }
+    }
+
     /// The usual sizes for a contraction.
     pub fn of(contraction: &Contraction, limits: &Limits) -> Menu {
         let k = contraction.extent(Axis::K);

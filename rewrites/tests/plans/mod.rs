@@ -115,17 +115,7 @@ fn space(c: &Contraction, dice: &mut Dice) -> Space {
         min_blocks: vec![2],
         ..usual
     };
-    let threads = Menu {
-        tile_m: vec![],
-        tile_n: vec![],
-        tile_k: vec![16],
-        threads: vec![],
-        vthreads: vec![1],
-        registers: 8,
-        split_k: vec![2],
-        groups: vec![2],
-        async_stages: vec![],
-    };
+    let threads = Menu::without_threads(vec![2], vec![2]);
     let mut rules = rules::all();
     rules.extend(rules::tensor::all(c, menu));
     saturate(c, H200, &threads, &rules, Fuel::default()).unwrap()
