@@ -22,7 +22,7 @@ const BUFFER: [&str; 12] = [
     "axis_separators",
     "layout",
 ];
-const MATCH: [&str; 12] = [
+pub(super) const MATCH: &[&str] = &[
     "param",
     "shape",
     "dtype",
@@ -54,7 +54,7 @@ const ALLOC_SCOPED: [&str; 4] = ["shape", "dtype", "align", "layout"];
 impl Reader {
     /// `T.Buffer(shape, dtype, ...)`, or `T.match_buffer(param, shape, dtype, ...)`.
     pub(super) fn buffer_of_args(&mut self, name: &str, c: &ast::ExprCall, annotation: bool) -> Res<Buffer> {
-        let args = Args::new(c, if annotation { &BUFFER } else { &MATCH })?;
+        let args = Args::new(c, if annotation { &BUFFER[..] } else { MATCH })?;
         self.buffer(name, &args, args.need("shape")?, None)
     }
 
@@ -66,7 +66,7 @@ impl Reader {
 
     /// `T.match_buffer(A[...], shape, ...)` in a block.
     pub(super) fn view(&mut self, name: &str, c: &ast::ExprCall) -> Res<(Buffer, Region)> {
-        let args = Args::new(c, &MATCH)?;
+        let args = Args::new(c, MATCH)?;
         let source = args.need("param")?;
         let region = self.region(source)?;
         let mut buffer = match args.get("shape") {

@@ -68,8 +68,6 @@ fn of_function(f: &ast::StmtFunctionDef, constants: &HashMap<String, Name>) -> R
     r.names.push(HashMap::new());
     r.frames.push(Frame::default());
     let root = r.fresh_block();
-    // Handles are matched to buffers in the body; until then a parameter is only a name.
-    let mut params: Vec<(String, Option<BufferId>)> = Vec::new();
     if let Some(extra) = f.parameters.vararg.as_ref().or(f.parameters.kwarg.as_ref()) {
         return Err(Fail::on(extra.as_ref(), "a function has a fixed number of parameters"));
     }
@@ -80,27 +78,19 @@ fn of_function(f: &ast::StmtFunctionDef, constants: &HashMap<String, Name>) -> R
                 .help("write A: T.Buffer((16, 16), \"float32\") or a: T.handle"));
         };
         let buffer = r.parameter(name, annotation)?;
-        params.push((name.to_string(), buffer));
+        r.params.push((name.to_string(), buffer));
     }
-    let mut body = f.body.as_slice();
-    // Handles first: `A = T.match_buffer(a, ...)`.
-    while let Some((first, rest)) = body.split_first() {
-        if r.match_parameter(first, &mut params)? || is_text(first) {
-            body = rest;
-        } else {
-            break;
-        }
-    }
-    let ids = params
+    let stmt = r.sequence(&f.body)?;
+    let ids = r
+        .params
         .iter()
         .map(|(name, id)| {
             id.ok_or_else(|| {
                 Fail::on(&f.name, format!("parameter {name} is a handle that no T.match_buffer names"))
-                    .help(format!("write A = T.match_buffer({name}, (16, 16), \"float32\") at the top of the function"))
+                    .help(format!("write A = T.match_buffer({name}, (16, 16), \"float32\") in the function"))
             })
         })
         .collect::<Res<Vec<BufferId>>>()?;
-    let stmt = r.sequence(body)?;
     let frame = r.frames.pop().unwrap_or_default();
     let empty = || Fail::on(&f.name, "the function has no statements");
     let body = match stmt {
@@ -125,11 +115,6 @@ fn of_function(f: &ast::StmtFunctionDef, constants: &HashMap<String, Name>) -> R
 
 fn is_root(r: &BlockRealize) -> bool {
     r.block.name == "root" && r.block.iter_vars.is_empty() && r.block.init.is_none()
-}
-
-/// A docstring.
-fn is_text(s: &ast::Stmt) -> bool {
-    matches!(s, ast::Stmt::Expr(e) if e.value.is_string_literal_expr())
 }
 
 impl Reader {
@@ -160,22 +145,18 @@ impl Reader {
         }
     }
 
-    /// `A = T.match_buffer(a, ...)` for a handle `a`.
-    fn match_parameter(&mut self, s: &ast::Stmt, params: &mut [(String, Option<BufferId>)]) -> Res<bool> {
-        let ast::Stmt::Assign(a) = s else { return Ok(false) };
-        let (Some((function, c)), [ast::Expr::Name(target)]) = (call(&a.value), a.targets.as_slice()) else {
+    /// `A = T.match_buffer(a, ...)` for a handle `a` among the parameters, anywhere in the function; false where the call
+    /// names something else.
+    pub(super) fn match_parameter(&mut self, name: &str, c: &ast::ExprCall) -> Res<bool> {
+        let Some(ast::Expr::Name(handle)) = super::Args::new(c, super::buffer::MATCH)?.get("param") else {
             return Ok(false);
         };
-        let Some(ast::Expr::Name(handle)) = c.arguments.args.first() else { return Ok(false) };
-        if function != "match_buffer" {
-            return Ok(false);
+        let Some(slot) = self.params.iter().position(|(name, _)| name == handle.id.as_str()) else { return Ok(false) };
+        if self.params[slot].1.is_some() {
+            return Err(Fail::on(c, format!("parameter {} has a buffer already", handle.id)));
         }
-        let Some(slot) = params.iter().position(|(name, _)| name == handle.id.as_str()) else { return Ok(false) };
-        if params[slot].1.is_some() {
-            return Err(Fail::on(s, format!("parameter {} has a buffer already", handle.id)));
-        }
-        let buffer = self.buffer_of_args(target.id.as_str(), c, false)?;
-        params[slot].1 = Some(self.add_buffer(target.id.as_str(), buffer));
+        let buffer = self.buffer_of_args(name, c, false)?;
+        self.params[slot].1 = Some(self.add_buffer(name, buffer));
         Ok(true)
     }
 

@@ -51,6 +51,8 @@ struct Frame {
 
 /// The state of reading one function.
 struct Reader {
+    /// The function's parameters; a handle is only a name until it is matched to a buffer.
+    params: Vec<(String, Option<BufferId>)>,
     buffers: Vec<Buffer>,
     attrs: Annotations,
     names: Vec<HashMap<String, Name>>,
@@ -65,6 +67,7 @@ struct Reader {
 impl Reader {
     fn new(constants: HashMap<String, Name>) -> Reader {
         Reader {
+            params: Vec::new(),
             buffers: Vec::new(),
             attrs: Annotations::new(),
             names: vec![constants],

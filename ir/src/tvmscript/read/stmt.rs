@@ -138,6 +138,9 @@ impl Reader {
             self.add_buffer(name, buffer);
             return Ok(None);
         }
+        if self.match_parameter(name, c)? {
+            return Ok(None);
+        }
         let (buffer, region) = self.view(name, c)?;
         let id = self.add_buffer(name, buffer);
         self.frame(c)?.match_buffers.push((id, region));
