@@ -65,6 +65,7 @@ const KINDS: &[Kind] = &[
     kind("SetScope", "set_scope", &["block"], &["buffer_index", "storage_scope"]),
     kind("UnsafeSetDType", "unsafe_set_dtype", &["block"], &["buffer_index", "dtype"]),
     kind("Blockize", "blockize", &["target"], &["preserve_unit_iters"]),
+    kind("Tensorize", "tensorize", &["block_or_loop"], &["tensor_intrin", "preserve_unit_iters"]),
     kind("Annotate", "annotate", &["block_or_loop", "ann_val"], &["ann_key"]),
     kind("AnnotateBufferAccess", "annotate_buffer_access", &["block", "buffer_index", "buf_type", RANGES], &[]),
     kind("UnsafeHideBufferAccess", "unsafe_hide_buffer_access", &["block", "buf_type", "buf_index_array"], &[]),
@@ -412,5 +413,39 @@ impl<'a> Graph<'a> {
         let a = self.expression(self.field(data, "a")?, params, depth + 1)?;
         let b = self.expression(self.field(data, "b")?, params, depth + 1)?;
         Ok(format!("({a} {operator} {b})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::PRIMITIVES;
+
+    /// Every instruction that TVM 0.27 registers, and what each is here.
+    #[test]
+    fn every_instruction_is_known() {
+        const TVM: &str = "AddUnitLoop Annotate AnnotateBufferAccess Bind Blockize CacheIndex CacheInplace CacheRead CacheWrite \
+                           ComputeAt ComputeInline DecomposePadding DecomposeReduction EnterPostproc Fuse \
+                           FuseReductionEpilogue GetChildBlocks GetConsumers GetLoops GetOutputBlocks GetProducers GetSBlock \
+                           LoopPartition Merge PadEinsum Parallel RFactor ReIndex ReadAt ReindexCacheRead ReindexCacheWrite \
+                           Reorder ReorderBlockIterVar ReverseComputeAt ReverseComputeInline RollingBuffer SampleCategorical \
+                           SampleComputeLocation SamplePartitionedTile SamplePerfectTile SetScope Split StorageAlign Tensorize \
+                           TransformBlockLayout TransformLayout Unannotate Unroll UnsafeHideBufferAccess UnsafeSetDType \
+                           Vectorize WriteAt";
+        for name in TVM.split_whitespace() {
+            let kind = KINDS.iter().find(|k| k.name == name).unwrap_or_else(|| panic!("{name}"));
+            assert!(PRIMITIVES.contains(&kind.op), "{name}: {}", kind.op);
+        }
+    }
+
+    #[test]
+    fn reads_tensorize() {
+        let text =
+            json!([[["GetSBlock", [], ["C", "main"], ["b0"]], ["Tensorize", ["b0"], ["dp4a_s8s8s32", 1], []]], []]);
+        let trace = read(&text).unwrap();
+        let call = &trace.calls[1];
+        assert_eq!(call.op, "tensorize");
+        assert_eq!(call.kwargs["tensor_intrin"], json!("dp4a_s8s8s32"));
+        assert_eq!(call.kwargs["preserve_unit_iters"], json!(true));
     }
 }

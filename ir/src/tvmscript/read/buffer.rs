@@ -165,6 +165,10 @@ impl Reader {
         let name = match e {
             ast::Expr::StringLiteral(s) => s.value.to_str().to_string(),
             ast::Expr::Call(c) => path(&c.func).unwrap_or_default(),
+            ast::Expr::Name(n) => match self.lookup(n.id.as_str()) {
+                Some(super::Name::Value(Expr::Str(text))) => text.to_string(),
+                _ => String::new(),
+            },
             other => path(other).unwrap_or_default(),
         };
         DType::of_name(&name).ok_or_else(|| {
