@@ -66,6 +66,7 @@ pub mod instructions;
 pub mod launch;
 pub mod machine;
 pub mod memory;
+pub mod number;
 pub mod order;
 mod parse;
 pub mod program;

@@ -1,7 +1,16 @@
 //! Instructions: one family, one file.
+mod atomic;
+mod barrier;
+pub mod compare;
 mod control;
+mod convert;
+pub mod cp_async;
+mod fence;
+mod float;
 mod integer;
-mod load_store;
+pub mod lanewise;
+pub mod load_store;
+mod warp;
 
 use crate::program::{Decoder, Operation, Unsupported};
 use crate::syntax::Instruction;
@@ -10,7 +19,19 @@ use crate::syntax::Instruction;
 pub type Family = fn(&Instruction, &Decoder<'_>) -> Option<Result<Operation, Unsupported>>;
 
 /// All families. The first that knows an instruction has it.
-pub const FAMILIES: &[Family] = &[control::decode, load_store::decode, integer::decode];
+pub const FAMILIES: &[Family] = &[
+    control::decode,
+    load_store::decode,
+    integer::decode,
+    float::decode,
+    compare::decode,
+    convert::decode,
+    barrier::decode,
+    fence::decode,
+    warp::decode,
+    atomic::decode,
+    cp_async::decode,
+];
 
 /// What an instruction does.
 ///
@@ -29,6 +50,7 @@ use crate::machine::{lanes, Context};
 use crate::program::Lanes;
 use crate::syntax::Space;
 use load_store::Strength;
+use warp::gather;
 
 /// A strong load: what the location hands on is collected, or, acquiring, seen.
 fn order_load(c: &mut Context<'_, '_>, space: Space, at: &Lanes, strength: Strength) {
