@@ -1,5 +1,6 @@
 //! The caches with indices of their own, updates in place, indices computed beforehand, normal forms, merged nests, and the
-//! rest of TVM's primitives (`whole`): verdicts, programs and traces, compared with TVM on a few hundred small cases where it is installed.
+//! rest of the primitives of TVM (`whole`): verdicts, programs and traces, compared with TVM on a few hundred small cases
+//! where it is installed.
 //!
 //! Where TVM accepts and Satune refuses, TVM's program must be wrong; where both accept and the programs differ, too. What
 //! Satune accepts must mean what its source means.
