@@ -170,14 +170,11 @@ fn iterators(first: &Block, second: &Block, made: &[Expr], read: &[Expr]) -> Opt
         }
     }
     let single = |e: &Expr| constant(e) == Some(1);
-    for iv in &second.iter_vars {
-        if !map.contains_key(&iv.var.id) {
-            if !single(&iv.extent) {
-                return None;
-            }
-            map.insert(iv.var.id, iv.min.clone());
-        }
+    let rest: Vec<_> = second.iter_vars.iter().filter(|iv| !map.contains_key(&iv.var.id)).collect();
+    if !rest.iter().all(|iv| single(&iv.extent)) {
+        return None;
     }
+    map.extend(rest.into_iter().map(|iv| (iv.var.id, iv.min.clone())));
     let left = |iv: &&satune_ir::IterVar| iv.kind == IterKind::Spatial && !used.contains(&iv.var);
     first.iter_vars.iter().filter(left).all(|iv| single(&iv.extent)).then_some(map)
 }
