@@ -51,6 +51,15 @@ fn infix(operator: &str, p: u8, a: &Text, b: &Text) -> Text {
     Text::new(format!("{} {operator} {}", a.within(p), b.within(p + 1)), p)
 }
 
+/// A sum, difference or product.
+fn ring(op: Arith, a: &Text, b: &Text) -> Text {
+    match op {
+        Arith::Add => infix("+", ADD, a, b),
+        Arith::Sub => infix("-", ADD, a, b),
+        _ => infix("*", MUL, a, b),
+    }
+}
+
 impl Printer<'_> {
     /// `a op b` in an integer type.
     pub(super) fn integer_binary(&mut self, op: Arith, dtype: DType, a: &Value, b: &Value) -> Text {
@@ -60,9 +69,17 @@ impl Printer<'_> {
         let bitwise =
             |operator: &str, p: u8| Text::new(format!("{} {operator} {}", left.within(UNARY), right.within(UNARY)), p);
         match op {
-            Arith::Add => self.ring("+", ADD, dtype, &left, &right, sum(op, x, y)),
-            Arith::Sub => self.ring("-", ADD, dtype, &left, &right, sum(op, x, y)),
-            Arith::Mul => self.ring("*", MUL, dtype, &left, &right, sum(op, x, y)),
+            Arith::Add | Arith::Sub | Arith::Mul => {
+                let within = computed_in(dtype);
+                if holds(within, sum(op, x, y)) || is_unsigned(within) {
+                    return self.narrowed(ring(op, &left, &right), dtype, holds(dtype, sum(op, x, y)));
+                }
+                let text = ring(op, &self.in_unsigned(a, dtype), &right);
+                match dtype {
+                    DType::Bool => self.narrowed(text, dtype, false),
+                    dtype => text.cast(c_type(dtype)),
+                }
+            }
             Arith::Min => call("min"),
             Arith::Max => call("max"),
             Arith::BitAnd => bitwise("&", BIT_AND),
@@ -94,19 +111,21 @@ impl Printer<'_> {
         }
     }
 
-    /// A sum, difference or product.
-    fn ring(&mut self, operator: &str, p: u8, dtype: DType, a: &Text, b: &Text, range: Range) -> Text {
-        let within = computed_in(dtype);
-        if holds(within, range) || is_unsigned(within) {
-            let fits = holds(dtype, range);
-            return self.narrowed(infix(operator, p, a, b), dtype, fits);
+    /// The left operand of a sum or product that may overflow, as an unsigned number: those wrap, and a signed operand beside
+    /// one becomes unsigned.
+    fn in_unsigned(&mut self, value: &Value, dtype: DType) -> Text {
+        if let Value::Binary(op @ (Arith::Add | Arith::Sub | Arith::Mul), d, a, b) = value {
+            if *d == dtype && computed_in(dtype) == dtype && !holds(dtype, self.exact(*op, a, b, dtype)) {
+                let right = self.value_as(b, dtype);
+                return ring(*op, &self.in_unsigned(a, dtype), &right);
+            }
         }
-        // Unsigned numbers wrap; a signed operand beside an unsigned one becomes unsigned.
-        let text = infix(operator, p, &a.cast(c_type(unsigned(within))), b);
-        match dtype {
-            DType::Bool => self.narrowed(text, dtype, false),
-            dtype => text.cast(c_type(dtype)),
-        }
+        self.value_as(value, dtype).cast(c_type(unsigned(computed_in(dtype))))
+    }
+
+    fn exact(&mut self, op: Arith, a: &Value, b: &Value, dtype: DType) -> Range {
+        let (x, y) = (self.values(a, dtype), self.values(b, dtype));
+        sum(op, x, y)
     }
 
     fn shifted(&mut self, left: bool, dtype: DType, a: &Text, b: &Text, by: Range) -> Text {

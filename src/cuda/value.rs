@@ -198,7 +198,9 @@ impl Printer<'_> {
                 return self.convert(text, DType::F32, to);
             }
             (_, DType::Bool) => return Text::new(format!("{} != 0", text.within(COMPARE)), EQUAL),
-            // What C leaves undefined is the nearest end of the range.
+            // What C leaves undefined is the nearest end of the range: here one instruction has it.
+            (_, DType::I32) if float => return Text::atom(format!("__float2int_rz({})", text.text)),
+            (_, DType::U32) if float => return Text::atom(format!("__float2uint_rz({})", text.text)),
             (DType::F64, to) if !is_float(to) => Helper::FloatToInt(true, to),
             (_, to) if float && !is_float(to) => Helper::FloatToInt(false, to),
             (from, to) if c_type(from) == c_type(to) => return text,
