@@ -162,15 +162,21 @@ impl Emitter<'_> {
     fn class(&mut self, name: &str, a: &Expr, leaf: &Leaf, known: &[Pred]) -> Result<Value, LowerError> {
         let dtype = self.type_of(a);
         let a = self.value(a, leaf, known)?;
-        let compare = |op, a, b| Value::Compare(op, dtype, Box::new(a), Box::new(b));
-        if name == "isnan" {
-            return Ok(compare(Comparison::Ne, a.clone(), a));
+        if let (Value::Load(..), "isnan") = (&a, name) {
+            return Ok(Value::Compare(Comparison::Ne, dtype, Box::new(a.clone()), Box::new(a)));
         }
         let size = Value::Unary("abs".into(), dtype, Box::new(a));
-        let op = if name == "isinf" { Comparison::Eq } else { Comparison::Lt };
+        let op = match name {
+            "isinf" => Comparison::Eq,
+            "isfinite" => Comparison::Lt,
+            _ => Comparison::Le,
+        };
         // In f32, which holds all that narrower types do; e4m3 has no infinity.
         let dtype = if dtype == DType::F64 { dtype } else { DType::F32 };
-        Ok(Value::Compare(op, dtype, Box::new(size), Box::new(Value::Float(f64::INFINITY, dtype))))
+        let class = Value::Compare(op, dtype, Box::new(size), Box::new(Value::Float(f64::INFINITY, dtype)));
+        // What is neither finite nor infinite.
+        let not = |v| Value::Compare(Comparison::Eq, DType::Bool, Box::new(v), Box::new(Value::Int(0, DType::Bool)));
+        Ok(if name == "isnan" { not(class) } else { class })
     }
 }
 
