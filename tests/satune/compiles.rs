@@ -165,8 +165,6 @@ fn names_that_somebody_else_has_compile() {
     assert!(functions.len() > 200);
     for arch in ["sm_75", "sm_90"] {
         let job = Job { name: "names".into(), source: source.clone(), arch: arch.into() };
-        if compile(&[job], "names_that_somebody_else_has_compile").is_none() {
-            return;
-        }
+        compile(&[job]);
     }
 }
