@@ -304,6 +304,9 @@ impl Linear {
 
     /// `self % d`, never negative; `d` is positive.
     pub fn remainder(&self, d: i64, ranges: &Ranges) -> Linear {
+        if self.multiple_of(d) {
+            return Linear::of(0);
+        }
         let (_, rest) = self.reduce(d, ranges);
         let (lo, hi) = rest.range(ranges);
         if lo >= 0 && hi < d {
@@ -467,8 +470,9 @@ fn combine(op: Op, a: Linear, b: Linear, ranges: &Ranges) -> Linear {
                 let g = y.factor() & y.factor().wrapping_neg();
                 if g > 1 && y.range(ranges).0 >= 0 {
                     let low = x.remainder(g, ranges);
-                    if low.as_constant() != Some(0) {
-                        let high = x.plus(&low, -1);
+                    let high = x.plus(&low, -1);
+                    // Only what is seen to have none of these bits left: else it would come apart without end.
+                    if low.as_constant() != Some(0) && high.multiple_of(g) {
                         return ordered(high, y, swapped).plus(&low, 1);
                     }
                 }
