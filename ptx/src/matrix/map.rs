@@ -149,7 +149,7 @@ impl TensorMap {
                 };
             }
             let start = row * counts[0] * element;
-            let address = |x: i64| line.map(|a| a.wrapping_add(x as u64 * element));
+            let address = |x: i64| line.map(|a| a.wrapping_add((x as u64).wrapping_mul(element)));
             if self.steps[0] == 1 {
                 let end = at[0].saturating_add(counts[0] as i64);
                 let mut x = at[0];
