@@ -19,7 +19,7 @@
 //! complete; 4 the first is no output; 5 the second is one store without predicate, which reads the sum once, under
 //! additions, and these under minima and maxima; and, what TVM does not ask and then gets wrong: 6 the reduction is a sum
 //! from 0, in the type of the result; 7 the second block's iterators are the first one's spatial ones, over the same domain;
-//! 8 nothing that the second block reads is written between the two.
+//! 8 nothing that the second block reads is written between the two; 9 nobody takes the sum's address, or has a view of it.
 //!
 //! Where there are bounds (`max(S + C, 0)`), the fused block cuts after each step of the sum, as TVM documents: that is
 //! another result than to cut the whole sum. Strict replays refuse it ([`is_linear`]), and `soundness` reports it.
@@ -58,7 +58,7 @@ pub struct Plan {
     pub write: Region,
 }
 
-/// Conditions 1 to 8, in TVM's order.
+/// Conditions 1 to 9, in TVM's order.
 pub fn legal(s: &Schedule, reduction: BlockId, epilogue: BlockId) -> Result<Plan> {
     let scope_id = scope::pipeline_of(s, epilogue)?;
     let graph = s.scope(scope_id)?;
@@ -105,6 +105,7 @@ pub fn legal(s: &Schedule, reduction: BlockId, epilogue: BlockId) -> Result<Plan
     if let Some(writer) = between(s, scope_id, reduction, epilogue)? {
         return Err(refused("what it reads is written after the reduction").at_block(writer));
     }
+    common::require_no_views(s, scope_id, sum)?;
     let here = |e: &Expr| visit::substitute(e, &map);
     let accumulator = Expr::Load(*out, indices.iter().map(here).collect());
     let step = reduced.combined(std::slice::from_ref(&accumulator), std::slice::from_ref(operand));

@@ -3,6 +3,7 @@ use crate::arith::{self, add, constant, int, Domains};
 use crate::cache_common::{self, Redirect};
 use crate::flags::threads_share;
 use crate::linear::{Interval, Linear};
+use crate::pointers;
 use crate::regions;
 use crate::schedule::{BlockFlags, Result, Schedule};
 use crate::scope;
@@ -101,6 +102,7 @@ pub fn legal(s: &Schedule, target: LoopId, block: BlockId, index: i64, memory: &
                 .remedy("use cache_read or cache_write, which guard the copy, or factors that divide the extents"));
         }
     }
+    pointers::require_none(s, buffer, "the copy lies somewhere else")?;
     let scope = s.scope_of(Node::Loop(target))?;
     scope::require_stage_pipeline(s, scope)?;
     Ok(Plan { scope, buffer, region, at })

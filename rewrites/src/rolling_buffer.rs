@@ -15,15 +15,17 @@
 //! dependences; 4 the lowest node above it and all its consumers is a loop; 5 per tile, every dimension of the buffer begins
 //! at a constant, or at a multiple of a loop variable, and one is longer than the step from tile to tile; and, what TVM does
 //! not ask: 6 where tiles overlap, the block stores at its own iterator of the dimension's number; 7 the loops of the tiles
-//! run one after the other.
+//! run one after the other; 8 nobody takes the buffer's address or has a view of a part of it.
 //! The dimension of the outermost such loop is rolled: the buffer is as long as a tile there. As in TVM, the iterators of its
 //! number are opaque afterwards, in all blocks of the scope.
 use crate::arith::{floor_mod, int, Domains};
 use crate::guards;
 use crate::linear::{all, conjuncts, Interval, Linear};
+use crate::pointers;
 use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::scope::{self, DepKind};
+use crate::set_scope::with_views;
 use crate::tree::{self, LoopId, Node};
 use crate::ScheduleError;
 use satune_ir::{access, fold, visit, BinOp, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, ForKind};
@@ -57,7 +59,7 @@ pub struct Plan {
     pub overlaps: Vec<Overlap>,
 }
 
-/// Conditions 1 to 7, in TVM's order.
+/// Conditions 1 to 8, in TVM's order.
 pub fn legal(s: &Schedule, block: BlockId, index: i64) -> Result<Plan> {
     let region = regions::access(s, block, index, true)?;
     let scope = s.scope_of(Node::Block(block))?;
@@ -127,6 +129,10 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64) -> Result<Plan> {
         if !matches!(s.get_loop(o.tiles)?.kind, ForKind::Serial | ForKind::Unrolled) {
             return Err(unmatched("the tiles are not computed one after the other").at_loop(o.tiles));
         }
+    }
+    pointers::require_none(s, region.buffer, "the buffer would hold only a tile")?;
+    if with_views(s, region.buffer).len() > 1 {
+        return Err(unmatched("a block has a view of a part of it"));
     }
     Ok(Plan { scope, buffer: region.buffer, axis, extent, overlaps })
 }

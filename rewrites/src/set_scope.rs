@@ -58,7 +58,7 @@ pub fn set_scope(s: &mut Schedule, block: BlockId, index: i64, memory: &str) -> 
 }
 
 /// A buffer, the views of its parts, and the views of these: they lie in one memory.
-fn with_views(s: &Schedule, buffer: BufferId) -> Vec<BufferId> {
+pub(crate) fn with_views(s: &Schedule, buffer: BufferId) -> Vec<BufferId> {
     let mut out = vec![buffer];
     // Outer blocks come first, so that a view is known before the views of it.
     for r in tree::all_realizes(&s.program().body.block.body) {

@@ -8,12 +8,13 @@
 //!       C[vi] = B[vi] + 1                          C[vi] = T.Cast("float32", B[vi]) + 1
 //!
 //! Legal when: 1 the index names a buffer that the block writes; 2 the type is one that Satune knows; 3 a block allocates the
-//! buffer. Views of the buffer take the type, too. Where the new type does not hold every value of the old one, results
+//! buffer; and, what TVM does not ask: 4 nobody takes the buffer's address. Views of the buffer take the type, too. Where the new type does not hold every value of the old one, results
 //! change: hence unsafe, and refused by strict replays ([`keeps_values`]).
+use crate::pointers;
 use crate::regions;
 use crate::schedule::{Result, Schedule};
-use crate::set_scope::allocation;
-use crate::tree::{self, children_and_init_mut};
+use crate::set_scope::{allocation, with_views};
+use crate::tree::children_and_init_mut;
 use crate::ScheduleError;
 use satune_ir::{visit, BlockId, BufferId, DType, Expr, Stmt};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub struct Plan {
     pub site: Option<BlockId>,
 }
 
-/// Conditions 1 to 3.
+/// Conditions 1 to 4.
 pub fn legal(s: &Schedule, block: BlockId, index: i64, dtype: &str) -> Result<Plan> {
     let buffer = regions::access(s, block, index, true)?.buffer;
     let dtype = DType::of_name(dtype).filter(|t| *t != DType::Handle).ok_or_else(|| {
@@ -39,6 +40,11 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, dtype: &str) -> Result<Pl
     })?;
     let same = s.program().buffer(buffer).dtype == dtype;
     let site = if same { None } else { Some(allocation(s, block, buffer)?) };
+    if site.is_some() {
+        for shown in with_views(s, buffer) {
+            pointers::require_none(s, shown, "would find elements of another type there")?;
+        }
+    }
     Ok(Plan { buffer, dtype, site })
 }
 
@@ -47,13 +53,7 @@ pub fn unsafe_set_dtype(s: &mut Schedule, block: BlockId, index: i64, dtype: &st
     let plan = legal(s, block, index, dtype).map_err(|e| e.within("unsafe_set_dtype"))?;
     let Some(site) = plan.site else { return Ok(()) };
     let old = s.program().buffer(plan.buffer).dtype;
-    // Views of views come after what they show.
-    let mut shown = vec![plan.buffer];
-    let at = s.block(site)?;
-    for b in [at].into_iter().chain(tree::all_realizes(&at.body).into_iter().map(|r| &r.block)) {
-        let views = b.match_buffers.iter().filter(|(_, source)| shown.contains(&source.buffer)).map(|(view, _)| *view);
-        shown.extend(views.collect::<Vec<_>>());
-    }
+    let shown = with_views(s, plan.buffer);
     let loads = |e: &Expr| {
         shown.iter().fold(e.clone(), |e, b| {
             visit::replace_loads(&e, *b, &mut |list| Expr::Cast(old, Arc::new(Expr::Load(*b, list))))
@@ -108,7 +108,7 @@ pub fn keeps_values(from: DType, to: DType) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_program, block, chain, func, refusal};
+    use crate::testing::{assert_program, block, chain, func, refusal, schedule};
 
     #[test]
     fn casts_where_the_buffer_is_accessed() {
@@ -137,6 +137,28 @@ for i, j in T.grid(16, 30):
 "#,
             ),
         );
+    }
+
+    #[test]
+    fn refuses_what_is_accessed_through_a_pointer() {
+        let mut s = schedule(&func(
+            "A: T.Buffer((16,), \"float32\")",
+            r#"
+B = T.sblock_alloc_buffer((16,))
+for i in range(16):
+    with T.sblock("B"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = A[vi]
+with T.sblock("C"):
+    T.reads(B[0:16])
+    T.writes(A[0:16])
+    T.evaluate(T.call_extern("int32", "f", B.data, A.data))
+"#,
+        ));
+        let b = block(&s, "B");
+        let message = refusal(&mut s, |s| unsafe_set_dtype(s, b, 0, "float16"));
+        assert_eq!(message, "ScheduleError: The buffer has opaque access (e.g. `B.data`)");
+        unsafe_set_dtype(&mut s, b, 0, "float32").unwrap();
     }
 
     #[test]

@@ -16,13 +16,13 @@
 //!
 //! Legal when: 1 the index names a buffer that the block writes; 2 the memory scope exists; 3 a block under the loop writes
 //! the buffer, and none reads it after the last one; 4 the scope is a stage pipeline; and, what TVM does not ask: 5 what is
-//! copied lies inside the buffer.
+//! copied lies inside the buffer; 6 nobody takes its address.
 use crate::read_write_at::{self as common, Plan};
 use crate::schedule::{Result, Schedule};
 use crate::tree::LoopId;
 use satune_ir::BlockId;
 
-/// Conditions 1 to 5.
+/// Conditions 1 to 6.
 pub fn legal(s: &Schedule, target: LoopId, block: BlockId, index: i64, memory: &str) -> Result<Plan> {
     common::legal(s, target, block, index, memory, true)
 }
