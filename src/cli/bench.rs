@@ -7,6 +7,7 @@ use crate::measure::bench::{bench, regressions, BenchRow, Benchmark, Wanted};
 use crate::source::{self, Work};
 use clap::ValueEnum;
 use satune_extract::Descriptor;
+use satune_rewrites::space::Fuel;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -102,6 +103,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
         diverse: false,
         limit: Duration::from_secs(args.time_limit),
         compile: false,
+        fuel: Fuel::default(),
     };
     let ask = Ask { timeout: Duration::from_secs(args.timeout.max(1)), ..Ask::default() };
     let wanted = Wanted { request, library: args.vs.is_some(), ask };

@@ -98,6 +98,11 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
     if !(args.timeout > 0.0 && args.timeout <= 86_400.0) {
         return Err(Failure::Input(format!("--timeout {}: give seconds, more than 0, up to a day", args.timeout)));
     }
+    if matches!(args.device, Choice::None) && args.strategy != StrategyKind::Analytical {
+        return Err(Failure::Input(
+            "--strategy random and learned choose what is measured, and --device none measures nothing; leave one of them out, or give --device simulator".into(),
+        ));
+    }
     folder(args)?;
     let mut device = open(args.device, &gpu, args.script.as_deref())?;
     let request = Request {
@@ -106,6 +111,7 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         diverse: args.diverse,
         limit: Duration::from_secs(args.time_limit),
         compile: !args.no_compile,
+        fuel: args.target.fuel(),
     };
     let watch = Watch::new();
     let mut recorded = match (&device, resumed) {
@@ -135,9 +141,8 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
     let interrupted = watch.finish();
     report::write(&report, work.workload(), &gpu, &args.out)?;
     explore::write(&report, &args.out).map_err(|e| Failure::Environment(e.to_string()))?;
-    for bug in &report.bugs {
-        super::say(&format!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}"));
-    }
+    refusals("a bug: the simulator refuses", &report.bugs);
+    refusals("the compiler refuses", &report.rejected);
     if args.json {
         print_json(&report)?;
     } else {
@@ -153,6 +158,22 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
             m.trials,
             m.rejected_text()
         ))),
-        _ => Err(Failure::Internal("the simulator refused every candidate".into())),
+        _ if !report.bugs.is_empty() => Err(Failure::Internal("the simulator refused every candidate".into())),
+        _ => Err(Failure::Nothing(match report.rejected.first() {
+            Some(why) => format!("the compiler refused every candidate that was looked at, the first: {why}"),
+            None => "there is nothing to show".into(),
+        })),
+    }
+}
+
+/// Says which candidates were refused: the first few, and how many.
+fn refusals(who: &str, all: &[String]) {
+    const SHOWN: usize = 2;
+    for why in all.iter().take(SHOWN) {
+        super::say(&format!("satune: {who} a candidate, which is not ranked: {why}"));
+    }
+    if all.len() > SHOWN {
+        let more = all.len() - SHOWN;
+        super::say(&format!("satune: {who} {more} more; candidates.json has all of them"));
     }
 }

@@ -22,6 +22,8 @@ use crate::source::{self, Work};
 use crate::streaming;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
+use satune_ir::term::StoppedBy;
+use satune_rewrites::space::Fuel;
 use std::io::Write;
 
 /// Explores GPU schedules by equality saturation.
@@ -39,6 +41,17 @@ struct Target {
     /// A GPU by name (see `gpu list`), or a TOML file
     #[arg(long, default_value = "h200")]
     gpu: String,
+    /// Most e-nodes of the space [default: 4000000]; a larger one is not searched to its end, and says so
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    #[serde(default)]
+    fuel: Option<u64>,
+}
+
+impl Target {
+    fn fuel(&self) -> Fuel {
+        let given = self.fuel.and_then(|nodes| usize::try_from(nodes).ok());
+        given.map_or_else(Fuel::default, |nodes| Fuel { nodes })
+    }
 }
 
 #[derive(Subcommand)]
@@ -131,6 +144,8 @@ pub(crate) enum Failure {
     Internal(String),
     /// Exit code 130: ended by Ctrl-C, with what was found by then.
     Interrupted,
+    /// Exit code 130: ended by Ctrl-C before anything was found.
+    Early(String),
 }
 
 impl Failure {
@@ -140,13 +155,17 @@ impl Failure {
             Failure::Input(_) => 2,
             Failure::Environment(_) => 3,
             Failure::Internal(_) => 4,
-            Failure::Interrupted => watch::INTERRUPTED,
+            Failure::Interrupted | Failure::Early(_) => watch::INTERRUPTED,
         }
     }
 
     fn text(&self) -> &str {
         match self {
-            Failure::Nothing(t) | Failure::Input(t) | Failure::Environment(t) | Failure::Internal(t) => t,
+            Failure::Nothing(t)
+            | Failure::Input(t)
+            | Failure::Environment(t)
+            | Failure::Internal(t)
+            | Failure::Early(t) => t,
             Failure::Interrupted => "interrupted; what was found by then is above and in the output folder",
         }
     }
@@ -211,7 +230,10 @@ impl From<ExploreError> for Failure {
     fn from(error: ExploreError) -> Failure {
         match error {
             ExploreError::Space(_) => Failure::Internal(error.to_string()),
-            ExploreError::Nothing(_) | ExploreError::Limit { .. } => Failure::Nothing(error.to_string()),
+            ExploreError::Nothing(_) | ExploreError::Limit { .. } | ExploreError::Time { .. } => {
+                Failure::Nothing(error.to_string())
+            }
+            ExploreError::Interrupted(_) => Failure::Early(error.to_string()),
             ExploreError::Measure(error) => error.into(),
         }
     }
@@ -253,30 +275,34 @@ fn run(what: What) -> Outcome {
 /// `count`.
 fn count(target: &Target, json: bool) -> Outcome {
     let (work, gpu) = work(target)?;
+    let fuel = target.fuel();
     let (name, total, report) = match work {
         Work::Contraction(problem) => {
-            let space = explore::space(&problem, &gpu)?;
+            let space = explore::space_while(&problem, &gpu, fuel, &|| true)?;
             (problem.name, Counts::of(&space).total(), space.report)
         }
         Work::Streams(problem) => {
-            let space = streaming::space(&problem, &gpu)?;
+            let space = streaming::space_while(&problem, &gpu, fuel, &|| true)?;
             (problem.name, Counts::of(&space).total(), space.report)
         }
     };
+    let saturated = report.stopped_by == StoppedBy::Saturated;
     if json {
         return print_json(&serde_json::json!({
             "operator": name,
             "gpu": gpu.name,
             "schedules": total.to_string(),
+            "saturated": saturated,
             "enodes": report.nodes,
             "eclasses": report.classes,
             "saturate_s": report.time.as_secs_f64(),
         }));
     }
     print(&format!(
-        "{total} schedules in {} e-nodes and {} e-classes, saturated in {:.2} s\n",
+        "{total} schedules in {} e-nodes and {} e-classes, {} in {:.2} s\n",
         report.nodes,
         report.classes,
+        if saturated { "saturated" } else { "a part of the space: it outgrew --fuel" },
         report.time.as_secs_f64()
     ))
 }

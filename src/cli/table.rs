@@ -32,20 +32,36 @@ fn large(decimal: &str) -> String {
 /// The ranked candidates.
 pub(super) fn candidates(report: &Report, folder: &Path) -> String {
     let space = &report.space;
+    let saturated = space.stopped_by == "saturated";
+    let counted = match space.schedules.as_str() {
+        "" => "schedules not counted".into(),
+        all if saturated => format!("{} schedules", large(all)),
+        some => format!("{} schedules so far", large(some)),
+    };
     let mut out = format!(
-        "{} on {}: {} schedules in {} e-nodes, saturated in {:.2} s, extracted in {:.2} s ({})\n",
+        "{} on {}: {counted} in {} e-nodes, {} in {:.2} s, extracted in {:.2} s ({})\n",
         report.operator,
         report.gpu,
-        large(&space.schedules),
         space.enodes,
+        if saturated { "saturated".into() } else { format!("saturation ended at its limit ({})", space.stopped_by) },
         space.saturate_s,
         space.extract_s,
         if report.proved_optimal {
             "proved the best under the model".to_string()
+        } else if !saturated {
+            "not proved: the space is not whole, --fuel gives it more e-nodes".to_string()
         } else {
-            format!("stopped; nothing can be predicted below {:.4} ms", report.bound_ms)
+            format!("not proved; nothing can be predicted below {:.4} ms", report.bound_ms)
         },
     );
+    for (refused, who) in [(&report.bugs, "the simulator (a bug)"), (&report.rejected, "the compiler")] {
+        if !refused.is_empty() {
+            out.push_str(&format!("{} candidates are refused by {who}, and not ranked\n", refused.len()));
+        }
+    }
+    for note in &report.notes {
+        out.push_str(&format!("{note}\n"));
+    }
     if let Some(m) = &report.measured {
         let rejected = m.rejected_text();
         let note = if m.kind == Kind::Simulator { "; its times are predictions, not measured on a GPU" } else { "" };

@@ -34,6 +34,12 @@ pub struct Report {
     /// Candidates that the simulator refused: bugs of Satune, never ranked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bugs: Vec<String>,
+    /// Candidates that the compiler refused, or that do not fit the GPU as compiled: others took their places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<String>,
+    /// What else there is to say of the list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Why nothing was compiled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compiled: Option<String>,
@@ -109,7 +115,7 @@ pub struct MeasuredReport {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct SpaceReport {
-    /// Exact number, decimal.
+    /// Exact number of what was made, decimal; empty where it was not counted.
     pub schedules: String,
     pub enodes: usize,
     pub eclasses: usize,
@@ -139,7 +145,7 @@ pub struct CandidateReport {
     pub launch_ms: f64,
     /// What each resource alone would take, ms.
     pub parts: BTreeMap<String, f64>,
-    /// The largest.
+    /// The largest: `launch`, or what of the kernels it is.
     pub bottleneck: String,
     /// The schedule in a few lines.
     pub schedule: Vec<String>,
@@ -276,6 +282,15 @@ struct TraceFile<'a> {
     calls: &'a [Call],
 }
 
+/// What takes the longest: launching, or the largest part of the kernels' time.
+fn bound_by(cost: &Cost) -> String {
+    let largest = cost.parts.get(&cost.bottleneck).copied().unwrap_or(0.0);
+    if cost.launch_ms() > largest {
+        return "launch".into();
+    }
+    cost.bottleneck.clone()
+}
+
 /// The report of a candidate.
 pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts: Parts) -> CandidateReport {
     let Parts { problem, scheduled, texts, checked, agreement, derivation } = parts;
@@ -316,7 +331,7 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
         predicted_kernel_ms: cost.kernel_ms(),
         launch_ms: cost.launch_ms(),
         parts: cost.parts.clone(),
-        bottleneck: cost.bottleneck.clone(),
+        bottleneck: bound_by(cost),
         schedule: schedule.describe(),
         occupancy: (cost.resident_blocks, cost.occupancy_limit.clone()),
         trace: format!("{id}.trace.json"),

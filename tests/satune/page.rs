@@ -10,7 +10,14 @@ use std::process::Command;
 fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
     let gpu = Descriptor::load(gpu).unwrap();
     let problem = operators::parse(operator).unwrap();
-    let request = Request { gpu: gpu.clone(), top: 4, diverse: true, limit: crate::support::NO_LIMIT, compile: false };
+    let request = Request {
+        gpu: gpu.clone(),
+        top: 4,
+        diverse: true,
+        limit: crate::support::NO_LIMIT,
+        compile: false,
+        fuel: Fuel::default(),
+    };
     let report = explore::explore(&problem, &request, &Quiet).unwrap();
     (report, problem, gpu)
 }
