@@ -1,8 +1,11 @@
 //! Compares with TVM itself, where it is installed (scripts/fetch-tvm): programs as they are printed, traces as Python, and
 //! the traces that TVM records for them.
+#[macro_use]
+extern crate satune_testing;
+
 mod ask;
 
-use ask::{ask, root};
+use ask::ask;
 use satune_ir::{structural, tvmscript, Program};
 use satune_rewrites::replay::{replay, PRIMITIVES};
 use satune_rewrites::soundness;
@@ -18,30 +21,27 @@ struct Case {
     final_script: Option<String>,
 }
 
-fn cases() -> Option<Vec<Case>> {
-    let path = root().join("../shared/cases/tvm_verdicts.jsonl");
-    let Ok(text) = std::fs::read_to_string(path) else {
-        println!("skipped: shared cases not present");
-        return None;
-    };
-    Some(text.lines().map(|l| serde_json::from_str(l).expect("a case")).collect())
+fn cases() -> Vec<Case> {
+    let path = satune_testing::root().join("tests/cases/tvm_verdicts.jsonl");
+    let text = std::fs::read_to_string(path).expect("tests/cases is in the repository");
+    text.lines().map(|l| serde_json::from_str(l).expect("a case")).collect()
 }
 
 /// Cases of which TVM refuses the last call, without it, with the program that we make of each.
-fn beginnings() -> Option<Vec<(Case, Program)>> {
-    let refused = cases()?.into_iter().filter(|case| case.final_script.is_none());
+fn beginnings() -> Vec<(Case, Program)> {
+    let refused = cases().into_iter().filter(|case| case.final_script.is_none());
     let ours = refused.filter_map(|mut case| {
         let program = tvmscript::parse(&case.script).expect("the source parses");
         let (results, schedule) = replay(&program, &case.calls).expect("a schedule");
         case.calls.truncate(results.iter().take_while(|r| r.is_ok()).count());
         (results.len() > 2).then(|| (case, schedule.program().clone()))
     });
-    Some(ours.collect())
+    ours.collect()
 }
 
 /// Cases of which TVM accepts every call, with the program that we make of each.
-fn accepted() -> Option<Vec<(Case, Program)>> {
-    let ours = cases()?.into_iter().filter_map(|case| {
+fn accepted() -> Vec<(Case, Program)> {
+    let ours = cases().into_iter().filter_map(|case| {
         let theirs = tvmscript::parse(case.final_script.as_ref()?).expect("TVM's program parses");
         if case.calls.iter().any(|c| !PRIMITIVES.contains(&c.op.as_str())) {
             return None;
@@ -55,7 +55,7 @@ fn accepted() -> Option<Vec<(Case, Program)>> {
         let same = same && sound;
         same.then(|| (case, schedule.program().clone()))
     });
-    Some(ours.collect())
+    ours.collect()
 }
 
 fn failed(total: usize, failures: &[String]) {
@@ -65,12 +65,12 @@ fn failed(total: usize, failures: &[String]) {
 
 #[test]
 fn printed_programs_are_tvms() {
-    let Some(cases) = accepted() else { return };
+    let cases = accepted();
     let requests: Vec<Value> = cases
         .iter()
         .map(|(case, ours)| json!({"expect": tvmscript::print(ours), "reference": case.final_script}))
         .collect();
-    let Some(answers) = ask("printed", &requests) else { return };
+    let answers = ask("printed", &requests);
     let failures: Vec<String> = (cases.iter().zip(&answers))
         .filter_map(|((case, _), answer)| Some(format!("{}: {}", case.name, answer["error"].as_str()?)))
         .collect();
@@ -84,8 +84,8 @@ const NOT_ITS_TEXT: [&str; 1] = ["conv1d-3-853"];
 /// Our trace -> Python -> TVM -> its trace, in three forms -> our replay: always the same program.
 #[test]
 fn traces_go_there_and_back() {
-    let Some(mut cases) = accepted() else { return };
-    cases.extend(beginnings().unwrap_or_default().into_iter().step_by(4));
+    let mut cases = accepted();
+    cases.extend(beginnings().into_iter().step_by(4));
     cases.retain(|(case, _)| !NOT_ITS_TEXT.contains(&case.name.as_str()));
     let requests: Vec<Value> = cases
         .iter()
@@ -94,7 +94,7 @@ fn traces_go_there_and_back() {
             json!({"expect": tvmscript::print(ours), "script": case.script, "python": python})
         })
         .collect();
-    let Some(answers) = ask("traces", &requests) else { return };
+    let answers = ask("traces", &requests);
     assert_eq!(answers.len(), cases.len());
     let (mut failures, mut forms) = (Vec::new(), 0);
     for ((case, ours), answer) in cases.iter().zip(&answers) {
@@ -128,4 +128,8 @@ fn back(script: &str, trace: &str, expected: &Program) -> Result<(), String> {
         return Err(format!("{}: {}", call.op, error.detail));
     }
     structural::equal(schedule.program(), expected).map_err(|e| format!("{e:?}"))
+}
+
+fn main() {
+    satune_testing::main()
 }

@@ -9,14 +9,13 @@ use satune_rewrites::{soundness, Trace};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-fn cases() -> Option<PathBuf> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/cases");
-    path.is_dir().then_some(path)
+fn cases() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/cases")
 }
 
-fn read(file: &str) -> Option<Vec<Case>> {
-    let text = std::fs::read_to_string(cases()?.join(file)).ok()?;
-    Some(text.lines().map(|l| serde_json::from_str(l).expect("a case")).collect())
+fn read(file: &str) -> Vec<Case> {
+    let text = std::fs::read_to_string(cases().join(file)).expect("tests/cases is in the repository");
+    text.lines().map(|l| serde_json::from_str(l).expect("a case")).collect()
 }
 
 /// Cases where TVM's program is wrong, and ours differs from it on purpose: with a word of what differs.
@@ -48,10 +47,7 @@ const WRONG_ON_THE_WAY: &str = "two_consumers-1-152";
 
 #[test]
 fn tvm_verdicts() {
-    let Some(all) = read("tvm_verdicts.jsonl") else {
-        println!("skipped: shared cases not present");
-        return;
-    };
+    let all = read("tvm_verdicts.jsonl");
     let verbose = std::env::var("VERDICTS").unwrap_or_default();
     let (mut run, mut skipped, mut failures) = (0, 0, Vec::new());
     let mut per_op: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
@@ -97,10 +93,7 @@ fn tvm_verdicts() {
 /// Every refusal names what failed and what would make it right.
 #[test]
 fn refusals_have_remedies() {
-    let (Some(verdicts), Some(stricter)) = (read("tvm_verdicts.jsonl"), read("stricter.jsonl")) else {
-        println!("skipped: refusals_have_remedies (shared cases not present)");
-        return;
-    };
+    let (verdicts, stricter) = (read("tvm_verdicts.jsonl"), read("stricter.jsonl"));
     let mut without = BTreeMap::new();
     let mut refused = 0;
     for case in verdicts.iter().chain(&stricter) {
@@ -131,7 +124,7 @@ fn theirs(case: &Case) -> &'static str {
     }
 }
 
-/// Cases of one's own (`scripts/tvm_cases.py` makes them where TVM is installed), judged like the shared ones.
+/// Cases of one's own (`scripts/tvm_cases.py` makes them where TVM is installed), judged like those of `tests/cases`.
 #[test]
 #[ignore = "SATUNE_CASES names a file of cases"]
 fn other_cases() {
@@ -156,10 +149,7 @@ fn other_cases() {
 /// The check refuses TVM's wrong programs and ours like them, and no others; a strict replay never makes them.
 #[test]
 fn wrong_programs_are_found() {
-    let Some(all) = read("tvm_verdicts.jsonl") else {
-        println!("skipped: shared cases not present");
-        return;
-    };
+    let all = read("tvm_verdicts.jsonl");
     let (mut unexpected, mut checked) = (Vec::new(), 0);
     for case in &all {
         let source = tvmscript::parse(&case.script).expect("the source parses");
@@ -194,10 +184,7 @@ fn wrong_programs_are_found() {
 /// Where ours differs from TVM's on purpose, ours means what the source means, and TVM's does not.
 #[test]
 fn better_programs_are_right() {
-    let Some(all) = read("tvm_verdicts.jsonl") else {
-        println!("skipped: shared cases not present");
-        return;
-    };
+    let all = read("tvm_verdicts.jsonl");
     for case in all.iter().filter(|c| BETTER.iter().any(|(name, _)| *name == c.name)) {
         let source = tvmscript::parse(&case.script).expect("the source parses");
         let (_, schedule) = replay(&source, &case.calls).expect("a schedule");
@@ -210,10 +197,7 @@ fn better_programs_are_right() {
 
 #[test]
 fn stricter_than_tvm() {
-    let Some(all) = read("stricter.jsonl") else {
-        println!("skipped: shared cases not present");
-        return;
-    };
+    let all = read("stricter.jsonl");
     for case in &all {
         if let Some(call) = case.calls.iter().find(|c| !PRIMITIVES.contains(&c.op.as_str())) {
             println!("{}: skipped, {} is not there", case.name, call.op);
@@ -235,11 +219,7 @@ fn stricter_than_tvm() {
 
 #[test]
 fn staircase() {
-    let Some(path) = cases() else {
-        println!("skipped: shared cases not present");
-        return;
-    };
-    let mut stages: Vec<_> = std::fs::read_dir(path.join("staircase")).expect("stages").flatten().collect();
+    let mut stages: Vec<_> = std::fs::read_dir(cases().join("staircase")).expect("stages").flatten().collect();
     stages.sort_by_key(std::fs::DirEntry::file_name);
     let mut failures = Vec::new();
     for stage in stages {

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 fn dependencies(manifest: &str) -> Vec<String> {
     let root = env!("CARGO_MANIFEST_DIR");
     let text = std::fs::read_to_string(format!("{root}/{manifest}")).unwrap();
+    // What only tests need points nowhere.
+    let text = text.split("[dev-dependencies]").next().unwrap();
     text.lines().filter(|l| l.starts_with("satune-")).map(|l| l.split(['.', ' ', '=']).next().unwrap().into()).collect()
 }
 
@@ -84,4 +86,30 @@ fn is_there(files: &[PathBuf], name: &str) -> bool {
         Some(beginning) => text.contains(&format!("fn {beginning}")),
         None => text.contains(&format!("fn {test}(")),
     }
+}
+
+/// A clone alone is enough: no path in the sources leads out of the checkout. A path counts from the file's folder
+/// (`#[path]`, `include_str!`) or, where the line says so, from the crate's.
+#[test]
+fn no_source_reads_beside_the_checkout() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    ["src", "ir", "rewrites", "extract", "tests", "benches", "testing"]
+        .iter()
+        .for_each(|at| rust_files(&root.join(at), &mut files));
+    let mut outside = Vec::new();
+    for path in &files {
+        let folder = path.parent().unwrap();
+        let package = folder.ancestors().find(|f| f.join("Cargo.toml").is_file()).unwrap();
+        let depth = |from: &Path| from.strip_prefix(root).unwrap().components().count();
+        for line in std::fs::read_to_string(path).unwrap().lines() {
+            let from = if line.contains("CARGO_MANIFEST_DIR") { package } else { folder };
+            let up = line.split('"').skip(1).step_by(2).map(|text| text.matches("../").count()).max().unwrap_or(0);
+            // What a test of refusals names is no path of ours.
+            if up > depth(from) && !line.contains("refused") {
+                outside.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(files.len() > 300 && outside.is_empty(), "{outside:#?}");
 }

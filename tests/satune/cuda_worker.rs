@@ -4,37 +4,33 @@ use crate::faults::SATUNE;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A folder with the driver, or none where there is no C compiler or no NVRTC.
-fn driver(test: &str) -> Option<tempfile::TempDir> {
-    libraries(test, &[("fake_driver.c", "libcuda.so", &[])])
+/// A folder with the driver; leaves the test where there is no C compiler or no NVRTC.
+fn driver() -> tempfile::TempDir {
+    libraries(&[("fake_driver.c", "libcuda.so", &[])])
 }
 
 /// A folder with libraries: source, name, flags of the compiler.
-fn libraries(test: &str, list: &[(&str, &str, &[&str])]) -> Option<tempfile::TempDir> {
-    let skip = |why: &str| {
-        println!("skipped: {test} ({why})");
-        None
-    };
+fn libraries(list: &[(&str, &str, &[&str])]) -> tempfile::TempDir {
     if Path::new("/proc/driver/nvidia/version").exists() {
-        return skip("there is a real driver");
+        satune_testing::skip("there is a real driver");
     }
     let folder = tempfile::tempdir().unwrap();
     for (source, name, flags) in list {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/satune").join(source);
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-fPIC", "-w", "-o"]).arg(folder.path().join(name)).arg(source).args(*flags).arg("-lm");
-        let Ok(compiled) = cc.output() else { return skip("no C compiler") };
+        let compiled = cc.output().unwrap_or_else(|error| satune_testing::no_compiler(&error));
         assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     }
     let doctor = satune(folder.path(), "", &["doctor", "--json"]);
     let doctor: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
     if doctor["nvrtc"]["ok"] != true {
-        return skip("NVRTC is not to be had here");
+        satune_testing::missing("NVRTC", "cuda");
     }
     assert!(doctor["driver"]["what"].as_str().unwrap().starts_with("CUDA 1"), "{doctor}");
     assert!(doctor["gpu"]["what"].as_str().unwrap().starts_with("Fake GPU: sm_90, 132 multiprocessors, 1500 MHz"));
     assert!(doctor["descriptor"]["what"].is_string(), "{doctor}");
-    Some(folder)
+    folder
 }
 
 fn satune(folder: &Path, mode: &str, args: &[&str]) -> Output {
@@ -56,7 +52,7 @@ const EXPLORE: [&str; 9] =
 
 #[test]
 fn a_candidate_goes_all_the_way_to_a_time() {
-    let Some(folder) = driver("a_candidate_goes_all_the_way_to_a_time") else { return };
+    let folder = driver();
     let run = satune(folder.path(), "", &[&EXPLORE[..], &["10"]].concat());
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
@@ -83,7 +79,7 @@ fn a_candidate_goes_all_the_way_to_a_time() {
 
 #[test]
 fn an_unknown_gpu_gets_a_descriptor() {
-    let Some(folder) = driver("an_unknown_gpu_gets_a_descriptor") else { return };
+    let folder = driver();
     let run = satune(folder.path(), "", &["probe", "--out", "fake.toml", "--json"]);
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let said: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
@@ -114,7 +110,7 @@ fn patience(mode: &str) -> &'static str {
 
 #[test]
 fn a_driver_that_goes_wrong_gives_reasons_and_no_times() {
-    let Some(folder) = driver("a_driver_that_goes_wrong_gives_reasons_and_no_times") else { return };
+    let folder = driver();
     for (mode, reason, part) in [
         ("wrong", "wrong", "beyond the tolerance"),
         ("illegal", "crash", "ILLEGAL_ADDRESS"),
@@ -146,7 +142,7 @@ const WGMMA: [&str; 9] =
 
 #[test]
 fn kernels_with_tensor_maps_are_launched() {
-    let Some(folder) = driver("kernels_with_tensor_maps_are_launched") else { return };
+    let folder = driver();
     let run = satune(folder.path(), "", &[&WGMMA[..], &["10"]].concat());
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
@@ -185,8 +181,8 @@ fn kernels_with_tensor_maps_are_launched() {
 
 #[test]
 fn faults_of_kernels_with_tensor_maps_have_reasons() {
-    let Some(folder) = driver("faults_of_kernels_with_tensor_maps_have_reasons") else { return };
-    let old = libraries("an old driver", &[("fake_driver.c", "libcuda.so", &["-DOLD"])]).unwrap();
+    let folder = driver();
+    let old = libraries(&[("fake_driver.c", "libcuda.so", &["-DOLD"])]);
     for (driver, mode, reason, part) in [
         (&folder, "refuses", "crash", "cuTensorMapEncodeTiled refuses"),
         (&folder, "illegal", "crash", "ILLEGAL_ADDRESS"),
@@ -207,7 +203,7 @@ fn faults_of_kernels_with_tensor_maps_have_reasons() {
 #[test]
 fn the_library_is_asked_for_the_same_product_in_every_order() {
     let list: [(&str, &str, &[&str]); 2] = [("fake_driver.c", "libcuda.so", &[]), ("fake_blas.c", "libcublas.so", &[])];
-    let Some(folder) = libraries("the_library_is_asked_for_the_same_product_in_every_order", &list) else { return };
+    let folder = libraries(&list);
     // (problem, what a column-major library must be asked for: B' A', so n, m, k)
     let cases = [
         ("gemm:16,32,64,bf16", "NN 32 x 16 x 64, types 14 14 0, leading 32 64 32, compute 68"),
@@ -248,7 +244,7 @@ fn programs_of_every_kind_are_measured_beside_what_there_is() {
         ("fake_blas.c", "libcublas.so", &[]),
         ("fake_lt.c", "libcublasLt.so", &[]),
     ];
-    let Some(folder) = libraries("programs_of_every_kind_are_measured_beside_what_there_is", &list) else { return };
+    let folder = libraries(&list);
     // (program, what it is compared with, whether that is the same, what is asked of it, comparisons of its results)
     let cases = [
         ("mean:64,256,f32", "a copy of the least bytes", false, "copy: 32896 bytes", "compare_float32"),
@@ -305,7 +301,7 @@ fn programs_of_every_kind_are_measured_beside_what_there_is() {
 
 #[test]
 fn a_program_that_fails_costs_a_benchmark_no_other() {
-    let Some(folder) = driver("a_program_that_fails_costs_a_benchmark_no_other") else { return };
+    let folder = driver();
     // The second needs more memory than there is.
     let programs = ["gemm:16,16,16,f32", "gemm:8192,8192,1,f32", "gemm:24,40,8,f32,NT"];
     let run =

@@ -287,7 +287,7 @@ for i in range(1000):
         }
         jobs.push(Job { name: expression.into(), source: kernel, arch: "sm_80".into() });
     }
-    compile(&jobs, "expressions_of_all_kinds");
+    compile(&jobs);
 }
 
 fn mean(m: i64, k: i64) -> Program {
@@ -389,7 +389,7 @@ for i, k in T.grid({m}, {k}):
         every_barrier_is_needed(&module.kernels[0]);
         jobs.push(Job { name: input.into(), source: text(&module), arch: "sm_90".into() });
     }
-    compile(&jobs, "layer_normalisation");
+    compile(&jobs);
 }
 
 /// y = A x: a warp for each row, x read through the cache.

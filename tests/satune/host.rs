@@ -41,8 +41,8 @@ static CUresult cuLaunchKernel(CUfunction f, int gx, int gy, int gz, int bx, int
 }
 "#;
 
-/// What the launches ask of the driver; `None` where there is no C compiler.
-fn asked(module: &TensorModule, pointers: &str) -> Option<String> {
+/// What the launches ask of the driver.
+fn asked(module: &TensorModule, pointers: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let bytes = module.workspace.0 * u64::from(module.workspace.1.bytes());
@@ -52,14 +52,11 @@ fn asked(module: &TensorModule, pointers: &str) -> Option<String> {
     std::fs::write(at("main.c"), main).unwrap();
     let flags = ["-std=c11", "-Wall", "-Wextra", "-Wno-int-to-pointer-cast", "-Werror", "-I."];
     let built = Command::new("cc").args(flags).args(["main.c", "-o", "main"]).current_dir(folder.path()).output();
-    let Ok(built) = built else {
-        println!("skipped: no C compiler is to be had here");
-        return None;
-    };
+    let built = built.unwrap_or_else(|error| satune_testing::no_compiler(&error));
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let ran = Command::new(at("main")).output().unwrap();
     assert!(ran.status.success());
-    Some(String::from_utf8(ran.stdout).unwrap())
+    String::from_utf8(ran.stdout).unwrap()
 }
 
 #[test]
@@ -71,7 +68,7 @@ fn tensor_maps_and_launches_are_what_the_kernel_needs() {
         ..WgmmaPlan::plain([128, 256, 64], 2, 3)
     };
     let g = Gemm::plain("gemm", [4096, 8192, 2048], DType::BF16, DType::BF16, "NT");
-    let Some(text) = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3") else { return };
+    let text = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3");
     assert_eq!(
         text,
         "gemm shared 213040
@@ -84,7 +81,7 @@ gemm<<<132 1 1, 384 1 1, 213040>>> 1
     // The driver has no type for fp8: its bytes are moved as such.
     let plan = WgmmaPlan { tile: [128, 256, 128], store: TileStore::Direct, ..plan };
     let g = Gemm::plain("gemm", [256, 512, 1024], DType::F8E4M3, DType::F32, "NT");
-    let Some(text) = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3") else { return };
+    let text = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3");
     assert_eq!(
         text,
         "gemm shared 147504
@@ -99,7 +96,7 @@ gemm<<<4 1 1, 384 1 1, 147504>>> 1
 fn kernels_of_split_k_follow_each_other() {
     let plan = TensorPlan { split_k: 2, ..TensorPlan::plain([64, 64, 32], [32, 32], satune::kernel::Mma::F16, 3) };
     let g = Gemm::plain("gemm", [64, 128, 512], DType::F16, DType::F16, "NN");
-    let Some(text) = asked(&lower_mma(&g, &plan).unwrap(), "1, 2, 3, 4") else { return };
+    let text = asked(&lower_mma(&g, &plan).unwrap(), "1, 2, 3, 4");
     assert_eq!(text, "gemm_partial<<<2 1 2, 128 1 1, 0>>> 1\ngemm_sum<<<32 1 1, 256 1 1, 0>>> 3\n");
 }
 
@@ -187,10 +184,7 @@ fn pytorch_extensions_compile_against_the_interfaces_that_they_use() {
         }
         let flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused", "-Werror", "-I."];
         let built = Command::new("c++").args(flags).arg("extension.cpp").current_dir(folder.path()).output();
-        let Ok(built) = built else {
-            println!("skipped: pytorch_extensions_compile_against_the_interfaces_that_they_use (no C++ compiler)");
-            return;
-        };
+        let built = built.unwrap_or_else(|error| satune_testing::no_compiler(&error));
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     }
 }

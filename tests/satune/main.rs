@@ -1,4 +1,7 @@
 //! End-to-end tests, one binary.
+#[macro_use]
+extern crate satune_testing;
+
 mod architecture;
 mod calibrate;
 mod command;
@@ -37,3 +40,7 @@ mod tvm;
 mod why_not;
 mod why_not_tensor;
 mod wmma;
+
+fn main() {
+    satune_testing::main()
+}

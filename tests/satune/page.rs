@@ -135,10 +135,7 @@ fn the_report_is_whole_and_laid_out() {
         assert!(html.contains(&c.id) && unmeasured.contains(&c.id));
     }
 
-    let Some(browser) = browser() else {
-        println!("skipped: no Chromium on PATH, in SATUNE_CHROMIUM, or in a Playwright cache");
-        return;
-    };
+    let browser = browser().unwrap_or_else(|| satune_testing::missing("Chromium", "chromium"));
     let shots = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/report");
     std::fs::create_dir_all(&shots).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -159,7 +159,7 @@ fn all_operations_and_types() {
             let (module, _) = checked(&source, &by_threads(&source, rows, threads, 1));
             jobs.push(Job { name: format!("{dtype} {threads}"), source: text(&module), arch: "sm_80".into() });
         }
-        compile(&jobs, "all_operations_and_types");
+        compile(&jobs);
     }
 }
 

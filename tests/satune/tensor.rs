@@ -346,7 +346,7 @@ fn eight_rows_swapped_compile() {
     for n in [8, 16] {
         let base = TensorPlan::plain([64, n, 64], [16, n], Mma::Bf16, 4);
         let module = lower_mma(&g, &TensorPlan { swapped: true, ..base }).unwrap();
-        let Some(list) = compiled(&g, &module, &["sm_80"], "eight_rows_swapped_compile") else { return };
+        let list = compiled(&g, &module, &["sm_80"]);
         assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
         println!("{n} columns: {} registers, {:?}", list[0].registers, hot_loop_mix(&list[0].cubin));
     }
@@ -364,7 +364,7 @@ fn a_missing_wait_or_barrier_is_found() {
     }
 }
 
-pub fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str], test: &str) -> Option<Vec<Compiled>> {
+pub fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str]) -> Vec<Compiled> {
     let source = satune::cuda::print(&module.kernels[0]);
     if let Some(folder) = std::env::var_os("SATUNE_TEST_TEXT") {
         let name = format!("{}.cu", g.name);
@@ -372,7 +372,7 @@ pub fn compiled(g: &Gemm, module: &TensorModule, archs: &[&str], test: &str) -> 
     }
     let jobs: Vec<Job> =
         archs.iter().map(|a| Job { name: g.name.clone(), source: source.clone(), arch: (*a).into() }).collect();
-    compile(&jobs, test)
+    compile(&jobs)
 }
 
 #[test]
@@ -384,8 +384,7 @@ fn a_large_tile_compiles_without_spills_to_a_dense_loop() {
         let plan = TensorPlan { warp, ..plan.clone() };
         let g = Gemm::plain(&name, [4096, 4096, 4096], DType::F16, DType::F16, layout);
         let module = lower_mma(&g, &plan).unwrap();
-        let test = "a_large_tile_compiles_without_spills_to_a_dense_loop";
-        let Some(list) = compiled(&g, &module, &["sm_80", "sm_90"], test) else { return };
+        let list = compiled(&g, &module, &["sm_80", "sm_90"]);
         for kernel in list {
             assert_eq!(kernel.spill_bytes, 0, "{}", kernel.log);
             if let Some(mix) = hot_loop_mix(&kernel.cubin) {
@@ -405,7 +404,7 @@ fn stores_by_way_of_shared_memory_compile() {
     for (arch, stmatrix, min_blocks) in [("sm_80", false, None), ("sm_90", true, None)] {
         (plan.store, plan.min_blocks) = (Store::Shared { stmatrix }, min_blocks);
         let module = lower_mma(&g, &plan).unwrap();
-        let Some(list) = compiled(&g, &module, &[arch], "stores_by_way_of_shared_memory_compile") else { return };
+        let list = compiled(&g, &module, &[arch]);
         println!("{arch}: {} registers, {} bytes spilled", list[0].registers, list[0].spill_bytes);
         assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
     }
@@ -444,7 +443,7 @@ fn every_type_and_layout_compiles() {
             let name = format!("gemm_{op:?}_{layout}").to_lowercase();
             let g = Gemm::plain(&name, [1000, 1000, 1000], operand, output, layout);
             let module = lower_mma(&g, &plan).unwrap();
-            let Some(list) = compiled(&g, &module, &["sm_80"], "every_type_and_layout_compiles") else { return };
+            let list = compiled(&g, &module, &["sm_80"]);
             assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
         }
     }

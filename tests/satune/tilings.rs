@@ -259,7 +259,7 @@ fn machine_code_of_the_staircase() {
         let module = lower(&gemm.program(), &LowerOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
         jobs.push(Job { name: "main_kernel".into(), source: text(&module), arch: "sm_90".into() });
     }
-    let Some(compiled) = crate::compiles::compile(&jobs, "machine_code_of_the_staircase") else { return };
+    let compiled = crate::compiles::compile(&jobs);
     for ((name, _), c) in variants.iter().zip(&compiled) {
         let mix = hot_loop_mix(&c.cubin);
         println!("{name}: {} registers, {} spilled, {mix:?}", c.registers, c.spill_bytes);
