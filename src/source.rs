@@ -6,9 +6,10 @@ use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
-use satune_ir::Program;
+use satune_ir::{visit, BufferId, Program, Stmt};
 use satune_rewrites::space::{contraction, sums_first, EncodeError};
 use satune_rewrites::{soundness, ScheduleError};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Why there is no problem to work on.
@@ -43,6 +44,16 @@ pub enum SourceError {
         path: String,
         /// What was found.
         reason: String,
+    },
+    /// A block updates a parameter in place.
+    #[error("{path}: block `{block}` updates {buffer} in place: it reads what the caller put there and writes over it; kernels here read parameters through pointers that alias nothing they write, so that such a block has no schedules yet; give the result a parameter of its own (`{buffer}_out[..] = ...`), which the caller may swap with {buffer} afterwards")]
+    InPlace {
+        /// As asked.
+        path: String,
+        /// Block.
+        block: String,
+        /// Parameter.
+        buffer: String,
     },
     /// The program cannot be explored.
     #[error("{path}: {error}")]
@@ -194,9 +205,29 @@ pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
 /// Reads a program, sums first. What it accesses outside of its buffers, or reads unwritten, no schedule of it would.
 fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
+    if let Some((block, buffer)) = updated_in_place(&program) {
+        return Err(SourceError::InPlace { path: name.into(), block, buffer });
+    }
     let unsound = |e: ScheduleError| SourceError::Unsound { path: name.into(), reason: e.detail.clone() };
     soundness::alone(&program).map_err(unsound)?;
     Ok(sums_first(&program))
+}
+
+/// The first block that reads a parameter which nothing has written, and writes it; with the parameter.
+fn updated_in_place(program: &Program) -> Option<(String, String)> {
+    let (mut written, mut found): (HashSet<BufferId>, _) = (HashSet::new(), None);
+    visit::walk_stmt(&program.body.block.body, &mut |s| {
+        let Stmt::Realize(realize) = s else { return };
+        let block = &realize.block;
+        let reads = |id: BufferId| block.reads.iter().any(|r| r.buffer == id);
+        let whole = |id: BufferId| block.init.is_none() && reads(id) && program.params.contains(&id);
+        let of = block.writes.iter().map(|w| w.buffer).find(|id| whole(*id) && !written.contains(id));
+        if let (None, Some(id)) = (&found, of) {
+            found = Some((block.name.clone(), program.buffer(id).name.clone()));
+        }
+        written.extend(block.writes.iter().map(|w| w.buffer));
+    });
+    found
 }
 
 fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {

@@ -5,7 +5,21 @@ use crate::host::{torch_extension, Extension, Launch, Tensor};
 use crate::lower::program::Argument;
 use crate::scheduled::Scheduled;
 use crate::source;
-use satune_ir::Expr;
+use satune_ir::{visit, BufferId, Expr, Program, Region, Stmt};
+
+/// Whether a program reads a parameter before it writes it: the first block that touches it does.
+fn reads_first(program: &Program, id: BufferId) -> bool {
+    let touches = |regions: &[Region]| regions.iter().any(|r| r.buffer == id);
+    let mut first = None;
+    visit::walk_stmt(&program.body.block.body, &mut |s| {
+        if let Stmt::Realize(r) = s {
+            if touches(&r.block.reads) || touches(&r.block.writes) {
+                first.get_or_insert(touches(&r.block.reads));
+            }
+        }
+    });
+    first.unwrap_or(false)
+}
 
 /// A PyTorch extension that holds the kernels of a candidate.
 pub(super) fn extension(
@@ -26,7 +40,8 @@ pub(super) fn extension(
             buffer.shape.iter().map(|e| if let Expr::Int(v, _) = e { Some(*v) } else { None }).collect();
         let shape =
             shape.ok_or_else(|| Failure::Input(format!("the shape of {} is not made of constants", buffer.name)))?;
-        tensors.push(Tensor { name: buffer.name.clone(), dtype: buffer.dtype, shape, written });
+        let updated = written && reads_first(program, *id);
+        tensors.push(Tensor { name: buffer.name.clone(), dtype: buffer.dtype, shape, written, updated });
     }
     let workspaces: Vec<(String, u64)> =
         made.module.workspaces.iter().map(|w| (w.name.clone(), w.elements * u64::from(w.dtype.bytes()))).collect();

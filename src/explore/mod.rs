@@ -22,7 +22,7 @@ use crate::measure::{BestFirst, StrategyKind};
 use crate::operators::Problem;
 use crate::progress::Progress;
 use crate::workload::{Explorable, Workload};
-use satune_extract::{Counts, Descriptor, Query};
+use satune_extract::{Candidate, Counts, Descriptor, Query};
 use satune_ir::term::{Schedule, Space, StoppedBy};
 use satune_ir::Program;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
@@ -197,14 +197,23 @@ pub fn explore_on<W: Explorable>(
     };
     let mut vet = Vet::new(problem, request, std::mem::take(&mut found.subjects), progress);
     vet.take(found.candidates);
-    while found.by_model && vet.wants_more(list.least_ms()) {
-        let next = list.take(request.top.saturating_sub(vet.clean()).max(1));
+    // One per tile, where the best tiles are none that the compiler takes well.
+    let mut tiles: Option<BestFirst<'_, W::Term>> = None;
+    while found.by_model && vet.wants_more(tiles.as_ref().unwrap_or(&list).least_ms()) {
+        if tiles.is_none() && vet.stuck() {
+            progress.begin("extracting", 0);
+            let query = Query { k: 4 * request.top, diverse: true, limit: request.limit };
+            tiles = Some(BestFirst::of(&space, &request.gpu, query, &go_on));
+        }
+        let next = tiles.as_mut().unwrap_or(&mut list).take(request.top.saturating_sub(vet.clean()).max(1));
         if next.is_empty() {
             break;
         }
-        vet.take(next.into_iter().map(|c| (c, None)).collect());
+        let other = |c: &Candidate<W::Term>| tiles.is_none() || !vet.is_like_unfit(&c.plan);
+        let next: Vec<_> = next.into_iter().filter(other).map(|c| (c, None)).collect();
+        vet.take(next);
     }
-    let whole_list = list.is_empty() && list.proved;
+    let whole_list = tiles.is_none() && list.is_empty() && list.proved;
     let stopped = progress.stopped();
     let schedules = if stopped {
         // A count takes its time.
@@ -232,7 +241,7 @@ pub fn explore_on<W: Explorable>(
                 StoppedBy::Limit(limit) => limit.clone(),
             },
         },
-        proved_optimal: by_model && whole && list.proved && !stopped && !gave_up,
+        proved_optimal: by_model && whole && list.proved && !stopped && !gave_up && tiles.is_none(),
         bound_ms: list.bound_ms,
         candidates: Vec::new(),
         bugs: found.bugs.into_iter().chain(std::mem::take(&mut vet.bugs)).collect(),
@@ -247,6 +256,11 @@ pub fn explore_on<W: Explorable>(
     }
     if spilled > 0 {
         report.notes.push(format!("{spilled} candidates spill registers, and others that do not take their places"));
+    }
+    if tiles.is_some() {
+        report.notes.push(
+            "what is best under the model spills registers or is refused by the compiler: the search went on with one candidate per tile".into(),
+        );
     }
     if gave_up {
         report.notes.push(format!(

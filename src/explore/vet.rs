@@ -13,12 +13,16 @@ use crate::workload::Explorable;
 use rayon::prelude::*;
 use satune_extract::Candidate;
 use satune_ir::term::Schedule;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Candidates that are looked at beyond those asked for, at most: a space may hold millions that the compiler does not take.
-pub const PATIENCE: usize = 256;
+pub const PATIENCE: usize = 64;
+
+/// So many that spill, and the search goes on with one candidate per tile: the next best differ from these in little else than
+/// what registers do not depend on.
+const ALIKE: usize = 4;
 
 /// A candidate that survived.
 pub(super) struct Vetted<T> {
@@ -49,6 +53,8 @@ pub(super) struct Vet<'a, W: Explorable> {
     compilations: HashMap<(String, String), Result<Compiled, CompileError>>,
     /// Survivors, in order of their coming.
     kept: Vec<Vetted<W::Term>>,
+    /// Tile and threads of those that were looked at, and spill or were refused by the compiler.
+    unfit: HashSet<(String, u32)>,
     looked_at: usize,
     /// Refused by lowering or simulator: bugs of Satune.
     pub bugs: Vec<String>,
@@ -77,6 +83,7 @@ impl<'a, W: Explorable> Vet<'a, W> {
             compiler: compiler.and_then(Result::ok),
             compilations: HashMap::new(),
             kept: Vec::new(),
+            unfit: HashSet::new(),
             looked_at: 0,
             bugs: Vec::new(),
             rejected: Vec::new(),
@@ -89,6 +96,16 @@ impl<'a, W: Explorable> Vet<'a, W> {
     /// Survivors that spill nothing.
     pub fn clean(&self) -> usize {
         self.kept.iter().filter(|v| !v.spills()).count()
+    }
+
+    /// Whether what comes next is too much like what spills, or was refused by the compiler.
+    pub fn stuck(&self) -> bool {
+        self.kept.len() - self.clean() + self.rejected.len() >= ALIKE
+    }
+
+    /// Whether candidates of the same tile and threads spill, or were refused by the compiler.
+    pub fn is_like_unfit(&self, plan: &Schedule) -> bool {
+        self.unfit.contains(&(plan.summary().tile, plan.threads()))
     }
 
     /// Whether there is a reason to look at the next best, which takes so much at least, ms.
@@ -140,7 +157,13 @@ impl<'a, W: Explorable> Vet<'a, W> {
         let start = Instant::now();
         self.compile(&new);
         for vetted in new {
-            match self.judged(vetted) {
+            let plan = &vetted.candidate.plan;
+            let like = (plan.summary().tile, plan.threads());
+            let judged = self.judged(vetted);
+            if judged.as_ref().map_or(true, Vetted::spills) {
+                self.unfit.insert(like);
+            }
+            match judged {
                 Ok(vetted) => self.kept.push(vetted),
                 Err(refusal) => self.rejected.push(refusal),
             }

@@ -16,7 +16,7 @@ fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
         diverse: true,
         limit: crate::support::NO_LIMIT,
         compile: false,
-        fuel: Fuel::default(),
+        fuel: satune_rewrites::space::Fuel::default(),
     };
     let report = explore::explore(&problem, &request, &Quiet).unwrap();
     (report, problem, gpu)
