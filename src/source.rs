@@ -140,12 +140,13 @@ pub fn is_operator(text: &str) -> bool {
     }
 }
 
-/// An operator (`gemm:M,N,K,dtype`), or the path of a file with a PrimFunc.
+/// An operator (`gemm:M,N,K,dtype`), or the path of a file with a PrimFunc; `file.py::name(n=128)` chooses one of several
+/// functions, and gives its scalars values.
 ///
 /// # Errors
 /// See [`SourceError`].
 pub fn load_work(text: &str) -> Result<Work, SourceError> {
-    let path = Path::new(text);
+    let path = Path::new(tvmscript::file_of(text));
     let named = path.extension().is_some_and(|e| e == "py") || path.is_file();
     if named {
         return work_of_script(text, &read(path)?);

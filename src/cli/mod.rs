@@ -23,8 +23,10 @@ use crate::streaming;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
 use satune_ir::term::StoppedBy;
+use satune_rewrites::intrinsics;
 use satune_rewrites::space::Fuel;
 use std::io::Write;
+use std::path::PathBuf;
 
 /// Explores GPU schedules by equality saturation.
 #[derive(Parser)]
@@ -32,11 +34,31 @@ use std::io::Write;
 struct Command {
     #[command(subcommand)]
     what: What,
+    /// Tensor intrinsics of your own, for tensorize: a Python file with pairs of PrimFuncs and, below them,
+    /// TensorIntrin.register("name", description, implementation); may be given several times
+    #[arg(long, global = true, value_name = "FILE")]
+    intrinsics: Vec<PathBuf>,
+}
+
+/// Registers the intrinsics of files.
+fn register(files: &[PathBuf]) -> Outcome {
+    for file in files {
+        let text = source::read(file).map_err(|e| Failure::Input(e.to_string()))?;
+        let name = file.display().to_string();
+        intrinsics::register(&name, &text).map_err(|e| {
+            Failure::Input(match e {
+                intrinsics::RegisterError::Parse(error) => source::rendered(&error),
+                other => format!("{name}: {other}"),
+            })
+        })?;
+    }
+    Ok(())
 }
 
 #[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 struct Target {
     /// gemm:M,N,K,dtype[,layout], bmm:B,M,N,K,dtype[,layout], or a Python file with a PrimFunc
+    /// (of several functions: FILE::name; with values of open scalars: FILE::name(n=128))
     program: String,
     /// A GPU by name (see `gpu list`), or a TOML file
     #[arg(long, default_value = "h200")]
@@ -211,7 +233,7 @@ pub fn main() -> i32 {
         }
     };
     watch::install();
-    match run(command.what) {
+    match register(&command.intrinsics).and_then(|()| run(command.what)) {
         Ok(()) => 0,
         Err(failure) => {
             say(&format!("satune: {}", failure.text()));

@@ -1,9 +1,11 @@
 //! Linear forms of index expressions, with quotients and remainders as atoms: simplification, comparison, intervals.
 //!
+//! A sum or product that may leave its type within the domains is not taken apart: it wraps.
+//!
 //! `i_0 * 128 + i_1 * 8 + 3` is a list of coefficients in the order in which the atoms first occur, so that a simplified
 //! expression reads like the one that was written.
 use crate::affine::{add, and, constant, ends, int, mul, Domains};
-use crate::{BinOp, DType, Expr};
+use crate::{fold, BinOp, DType, Expr};
 use std::sync::Arc;
 
 pub use super::interval::{has_bits, Interval};
@@ -38,12 +40,20 @@ impl Linear {
             Expr::Binary(op, a, b) => {
                 let (x, y) = (Linear::of(a, domains)?, Linear::of(b, domains)?);
                 let whole = || Expr::Binary(*op, Arc::new(x.expr()), Arc::new(y.expr()));
+                // What wraps in its type is no sum of its parts.
+                let held = |sum: Linear| {
+                    if sum.leaves(fold::dtype(e, &[]), domains) {
+                        Some(Linear::atom(e.clone()))
+                    } else {
+                        sum.joined(domains)
+                    }
+                };
                 match op {
-                    BinOp::Add => x.plus(&y, 1)?.joined(domains),
-                    BinOp::Sub => x.plus(&y, -1)?.joined(domains),
+                    BinOp::Add => held(x.plus(&y, 1)?),
+                    BinOp::Sub => held(x.plus(&y, -1)?),
                     BinOp::Mul => match (x.as_constant(), y.as_constant()) {
-                        (_, Some(c)) => x.scale(c),
-                        (Some(c), _) => y.scale(c),
+                        (_, Some(c)) => held(x.scale(c)?),
+                        (Some(c), _) => held(y.scale(c)?),
                         _ => Some(Linear::atom(whole())),
                     },
                     BinOp::FloorDiv => match y.as_constant() {
@@ -129,6 +139,13 @@ impl Linear {
             out = (sum(out.0, lo), sum(out.1, hi));
         }
         out
+    }
+
+    /// Whether a value is known that is none of the type.
+    fn leaves(&self, dtype: DType, domains: &Domains) -> bool {
+        let (lo, hi) = self.ends(domains);
+        let Some((least, most)) = dtype.int_range() else { return false };
+        lo.is_some_and(|v| v < least) || hi.is_some_and(|v| v > most)
     }
 
     /// Whether `self <= other` for all values of the variables.
