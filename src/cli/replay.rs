@@ -4,7 +4,7 @@ use crate::source;
 use rayon::prelude::*;
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::replay::replay_seeded as make_calls;
-use satune_rewrites::{soundness, Call, ScheduleError, Trace};
+use satune_rewrites::{soundness, Call, Trace};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::path::PathBuf;
@@ -42,7 +42,8 @@ struct TraceFile {
 /// `replay`.
 pub(super) fn run(args: &Replay) -> Outcome {
     let path = args.file.display().to_string();
-    let text = std::fs::read_to_string(&args.file).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
+    let text =
+        satune_ir::files::read_text(&args.file, 256 << 20).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
     if is_cases(&text) {
         return cases(&path, &text, args);
     }
@@ -62,7 +63,7 @@ pub(super) fn run(args: &Replay) -> Outcome {
         }
     };
     let outcome =
-        Outcomes::of(&program, &trace.calls, args.seed).map_err(|e| Failure::Input(format!("{path}: {}", e.detail)))?;
+        Outcomes::of(&program, &trace.calls, args.seed).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
     if args.json {
         print(&format!("{}\n", outcome.json(None)))?;
     } else if outcome.refused.is_none() {
@@ -105,9 +106,23 @@ struct Outcomes {
     unsound: Option<String>,
 }
 
+/// Most calls of a trace, and most blocks of its program: what is checked after each call is then checked some minutes long
+/// at most.
+const MOST_CALLS: usize = 1000;
+const MOST_BLOCKS: u32 = 256;
+
 impl Outcomes {
-    fn of(program: &Program, calls: &[Call], seed: u64) -> Result<Outcomes, ScheduleError> {
-        let (results, schedule) = make_calls(program, calls, seed)?;
+    fn of(program: &Program, calls: &[Call], seed: u64) -> Result<Outcomes, String> {
+        if calls.len() > MOST_CALLS {
+            return Err(format!("{} calls; at most {MOST_CALLS} are made: replay a part of them", calls.len()));
+        }
+        let blocks = program.next_block.saturating_sub(1);
+        if blocks > MOST_BLOCKS {
+            return Err(format!(
+                "the program has {blocks} blocks; at most {MOST_BLOCKS} are scheduled: give a part of it"
+            ));
+        }
+        let (results, schedule) = make_calls(program, calls, seed).map_err(|e| e.detail.clone())?;
         let refused =
             results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e.render(schedule.program()))));
         let calls = results
@@ -146,8 +161,7 @@ fn case(path: &str, number: usize, line: &str, args: &Replay) -> Result<String, 
     let case: Case = serde_json::from_str(line)
         .map_err(|e| Failure::Input(format!("{at}: {e}; a case is {{\"name\", \"script\", \"calls\"}}")))?;
     let program = parse(&format!("{at} ({})", case.name), &case.script)?;
-    let outcome =
-        Outcomes::of(&program, &case.calls, args.seed).map_err(|e| Failure::Input(format!("{at}: {}", e.detail)))?;
+    let outcome = Outcomes::of(&program, &case.calls, args.seed).map_err(|e| Failure::Input(format!("{at}: {e}")))?;
     if args.json {
         return Ok(format!("{}\n", outcome.json(Some(&case.name))));
     }
