@@ -133,7 +133,8 @@ pub fn is_operator(text: &str) -> bool {
     }
 }
 
-/// An operator (`gemm:M,N,K,dtype`), or the path of a file with a PrimFunc.
+/// An operator (`gemm:M,N,K,dtype`), or the path of a file with a PrimFunc; `file.py::name(n=128)` chooses one of several
+/// functions, and gives its scalars values.
 ///
 /// # Errors
 /// See [`SourceError`].
@@ -146,7 +147,7 @@ pub fn load_work(text: &str) -> Result<Work, SourceError> {
 /// # Errors
 /// See [`SourceError`].
 pub fn load_text(name: &str) -> Result<(Work, String), SourceError> {
-    let path = Path::new(name);
+    let path = Path::new(tvmscript::file_of(name));
     if is_file(path) {
         let text = read(path)?;
         return Ok((work_of_script(name, &text)?, text));

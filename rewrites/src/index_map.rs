@@ -25,6 +25,40 @@ pub struct IndexMap {
     pub outputs: Vec<Expr>,
 }
 
+/// A function from a block's iterators to a box: per dimension its first index and the one behind its last, or one index
+/// alone. Written `lambda vi, vj: ((vi - 1, vi + 2), vj)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ranges {
+    /// Names of the parameters; parameter `k` is the variable of id `k`.
+    pub params: Vec<String>,
+    /// First index and end, over the parameters.
+    pub ranges: Vec<(Expr, Option<Expr>)>,
+}
+
+impl Ranges {
+    /// Reads a Python lambda of a tuple or list of indices and pairs.
+    pub fn parse(text: &str) -> Result<Ranges, ParseError> {
+        let mut parser = Parser::of(text);
+        parser.params()?;
+        let close = if parser.eat("[") {
+            "]"
+        } else {
+            parser.expect("(")?;
+            ")"
+        };
+        let mut ranges = Vec::new();
+        while !parser.eat(close) {
+            ranges.push(parser.range()?);
+            if !parser.eat(",") {
+                parser.expect(close)?;
+                break;
+            }
+        }
+        parser.end()?;
+        Ok(Ranges { params: parser.params, ranges })
+    }
+}
+
 /// What is wrong with a map's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} at character {at} of `{text}`")]
@@ -40,8 +74,7 @@ pub struct ParseError {
 impl IndexMap {
     /// Reads a Python lambda of one index or a tuple or list of indices.
     pub fn parse(text: &str) -> Result<IndexMap, ParseError> {
-        let mut parser = Parser { text, chars: text.chars().collect(), at: 0, depth: 0, params: Vec::new() };
-        parser.map()
+        Parser::of(text).map()
     }
 
     /// The parameter of a position.
@@ -88,7 +121,11 @@ const LEVELS: &[&[(&str, BinOp)]] = &[
     &[("*", BinOp::Mul), ("//", BinOp::FloorDiv), ("%", BinOp::FloorMod)],
 ];
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    fn of(text: &'a str) -> Parser<'a> {
+        Parser { text, chars: text.chars().collect(), at: 0, depth: 0, params: Vec::new() }
+    }
+
     fn fail<T>(&self, message: impl Into<String>) -> Result<T, ParseError> {
         Err(ParseError { message: message.into(), at: self.at, text: self.text.to_string() })
     }
@@ -130,7 +167,8 @@ impl Parser<'_> {
         Some(self.chars[start..self.at].iter().collect())
     }
 
-    fn map(&mut self) -> Result<IndexMap, ParseError> {
+    /// `lambda i, j:`.
+    fn params(&mut self) -> Result<(), ParseError> {
         if self.word().as_deref() != Some("lambda") {
             return self.fail("expected `lambda`");
         }
@@ -147,12 +185,41 @@ impl Parser<'_> {
                 None => return self.fail("expected a parameter"),
             }
         }
-        let outputs = self.outputs()?;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), ParseError> {
         self.space();
         if self.at < self.chars.len() {
             return self.fail("the map ends here, but the text goes on");
         }
-        Ok(IndexMap { params: std::mem::take(&mut self.params), outputs })
+        Ok(())
+    }
+
+    fn map(mut self) -> Result<IndexMap, ParseError> {
+        self.params()?;
+        let outputs = self.outputs()?;
+        self.end()?;
+        Ok(IndexMap { params: self.params, outputs })
+    }
+
+    /// `(begin, end)`, or one index.
+    fn range(&mut self) -> Result<(Expr, Option<Expr>), ParseError> {
+        let start = self.at;
+        for (open, close) in [("(", ")"), ("[", "]")] {
+            if self.eat(open) {
+                let begin = self.level(0)?;
+                if self.eat(",") {
+                    let end = self.level(0)?;
+                    self.eat(",");
+                    self.expect(close)?;
+                    return Ok((begin, Some(end)));
+                }
+                // The bracket belonged to the index.
+                self.at = start;
+            }
+        }
+        Ok((self.level(0)?, None))
     }
 
     /// One index, or several in parentheses, brackets or bare.

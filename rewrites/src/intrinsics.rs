@@ -10,11 +10,13 @@ mod instance;
 mod meaning;
 mod mma;
 pub mod mma_sync;
+mod user;
 pub mod wgmma;
 pub mod wmma;
 
 pub(crate) use instance::Instance;
 pub use meaning::{described, of_block};
+pub use user::{register, RegisterError};
 
 /// A tensor intrinsic.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,14 +112,14 @@ fn registry() -> &'static Registry {
     })
 }
 
-/// All names, family by family.
+/// All names of this library, family by family.
 pub fn names() -> impl Iterator<Item = &'static str> {
     registry().entries.keys().map(String::as_str)
 }
 
 /// The intrinsic of a name. Its texts are read when it is first asked for.
 pub fn get(name: &str) -> Option<Arc<Intrinsic>> {
-    let entry = registry().entries.get(name)?;
+    let Some(entry) = registry().entries.get(name) else { return user::get(name) };
     let parsed = entry.parsed.get_or_init(|| {
         let description = tvmscript::parse(&entry.description).ok()?;
         let implementation = tvmscript::parse(&entry.implementation).ok()?;
@@ -126,10 +128,17 @@ pub fn get(name: &str) -> Option<Arc<Intrinsic>> {
     parsed.clone()
 }
 
+/// All intrinsics: those of this library, family by family, then those of users.
+pub(crate) fn all() -> impl Iterator<Item = Arc<Intrinsic>> {
+    names().filter_map(get).chain(user::all())
+}
+
 /// Description and implementation of an intrinsic that TVM does not have, as TVMScript.
-pub(crate) fn texts_of_own(name: &str) -> Option<[&'static str; 2]> {
-    let entry = registry().entries.get(name).filter(|e| e.own)?;
-    Some([&entry.description, &entry.implementation])
+pub(crate) fn texts_of_own(name: &str) -> Option<[String; 2]> {
+    match registry().entries.get(name) {
+        Some(entry) => entry.own.then(|| [entry.description.clone(), entry.implementation.clone()]),
+        None => user::get(name).map(|i| [tvmscript::print(&i.description), tvmscript::print(&i.implementation)]),
+    }
 }
 
 /// The name of a multiplication whose description has the factors in the other order, B's before A's: blocks are compared as

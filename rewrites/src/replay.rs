@@ -2,15 +2,18 @@
 mod args;
 
 use crate::sample::Random;
+use crate::sample_compute_location::Location;
 use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
 use crate::tree::LoopId;
 use crate::{
-    add_unit_loop, annotate, bind, blockize, cache_index, cache_inplace, cache_read, cache_write, compute_at,
-    compute_inline, decompose_padding, decompose_reduction, fuse, loop_partition, merge, normalize_prim_func,
-    pad_einsum, parallel, queries, reindex, reindex_cache_read, reindex_cache_write, reorder, reverse_compute_at,
-    reverse_compute_inline, rfactor, sample_categorical, sample_perfect_tile, set_scope, soundness, split,
-    storage_align, tensorize, transform_block_layout, transform_layout, unroll, vectorize, ErrorClass, ScheduleError,
+    add_unit_loop, annotate, annotate_buffer_access, bind, blockize, cache_index, cache_inplace, cache_read,
+    cache_write, compute_at, compute_inline, decompose_padding, decompose_reduction, fuse, fuse_reduction_epilogue,
+    loop_partition, merge, normalize_prim_func, pad_einsum, parallel, queries, read_at, reindex, reindex_cache_read,
+    reindex_cache_write, reorder, reorder_block_iter_var, reverse_compute_at, reverse_compute_inline, rfactor,
+    rolling_buffer, sample_categorical, sample_compute_location, sample_partitioned_tile, sample_perfect_tile,
+    set_scope, soundness, split, storage_align, tensorize, transform_block_layout, transform_layout, unroll,
+    unsafe_hide_buffer_access, unsafe_set_dtype, vectorize, write_at, ErrorClass, ScheduleError,
 };
 use args::Args;
 use satune_ir::{BlockId, Expr, Program};
@@ -30,6 +33,8 @@ pub enum Handle {
     Block(BlockId),
     /// A loop.
     Loop(LoopId),
+    /// No loop, but where a sample puts a block: inlined, or where it stands.
+    Place(Location),
     /// An integer.
     Int(i64),
     /// Several.
@@ -132,12 +137,47 @@ impl Replay {
         if call.op.starts_with("get_") || KEEP_THE_MEANING.contains(&call.op.as_str()) {
             return self.call_as_tvm(call);
         }
+        self.keeps_values(call)?;
         let (schedule, env) = (self.schedule.clone(), self.env.clone());
         let outcome = self.call_as_tvm(call).and_then(|()| source.check(self.schedule.program()));
         if outcome.is_err() {
             (self.schedule, self.env) = (schedule, env);
         }
         outcome
+    }
+
+    /// Refuses the two primitives that change what is computed, and not only how, where they do.
+    fn keeps_values(&self, call: &Call) -> CallResult {
+        let (s, args) = (&self.schedule, Args { call, env: &self.env });
+        let refused = |why: &str| ScheduleError::refused("The call changes the results", why);
+        match call.op.as_str() {
+            "fuse_reduction_epilogue" => {
+                let (first, second) = (args.block(s, 0, "reduction_block")?, args.block(s, 1, "epilogue_block")?);
+                let plan = fuse_reduction_epilogue::legal(s, first, second)
+                    .map_err(|e| e.within("fuse_reduction_epilogue"))?;
+                if !fuse_reduction_epilogue::is_linear(&plan) {
+                    return Err(refused("The sum would be cut to its bounds after each step, and not once at its end")
+                        .within("fuse_reduction_epilogue")
+                        .at_block(second)
+                        .remedy("reverse_compute_at brings the second block under the loops of the first"));
+                }
+            }
+            "unsafe_set_dtype" => {
+                let (block, index) = (args.block(s, 0, "block")?, args.int(1, "buffer_index")?);
+                let plan = unsafe_set_dtype::legal(s, block, index, args.text(2, "dtype")?)
+                    .map_err(|e| e.within("unsafe_set_dtype"))?;
+                let old = s.program().buffer(plan.buffer).dtype;
+                if !unsafe_set_dtype::keeps_values(old, plan.dtype) {
+                    let why = format!("{} does not hold every value of {}", plan.dtype.name(), old.name());
+                    return Err(refused(&why)
+                        .within("unsafe_set_dtype")
+                        .at_block(block)
+                        .remedy("give a type that holds all values of the buffer's"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn call_as_tvm(&mut self, call: &Call) -> CallResult {
@@ -165,7 +205,7 @@ impl Replay {
 
 /// Primitives that change how loops are executed, how they are written or what is said about them, and nothing that
 /// [`soundness`] looks at.
-const KEEP_THE_MEANING: [&str; 12] = [
+const KEEP_THE_MEANING: [&str; 17] = [
     "fuse",
     "add_unit_loop",
     "set_scope",
@@ -176,7 +216,12 @@ const KEEP_THE_MEANING: [&str; 12] = [
     "annotate",
     "unannotate",
     "storage_align",
+    "annotate_buffer_access",
+    "reorder_block_iter_var",
+    "unsafe_hide_buffer_access",
     "sample_perfect_tile",
+    "sample_partitioned_tile",
+    "sample_compute_location",
     "sample_categorical",
 ];
 
@@ -210,6 +255,7 @@ pub const PRIMITIVES: &[&str] = &[
     "fuse",
     "merge",
     "reorder",
+    "reorder_block_iter_var",
     "bind",
     "vectorize",
     "unroll",
@@ -221,14 +267,18 @@ pub const PRIMITIVES: &[&str] = &[
     "cache_write",
     "cache_inplace",
     "cache_index",
+    "read_at",
+    "write_at",
     "compute_at",
     "reverse_compute_at",
     "decompose_reduction",
     "set_scope",
+    "unsafe_set_dtype",
     "storage_align",
     "rfactor",
     "compute_inline",
     "reverse_compute_inline",
+    "fuse_reduction_epilogue",
     "reindex",
     "reindex_cache_read",
     "reindex_cache_write",
@@ -240,8 +290,14 @@ pub const PRIMITIVES: &[&str] = &[
     "transform_layout",
     "transform_block_layout",
     "normalize_prim_func",
+    "rolling_buffer",
+    "annotate_buffer_access",
+    "unsafe_hide_buffer_access",
+    "can_decompose_padding",
     "sample_perfect_tile",
+    "sample_partitioned_tile",
     "sample_categorical",
+    "sample_compute_location",
     "enter_postproc",
 ];
 
@@ -249,7 +305,7 @@ pub const PRIMITIVES: &[&str] = &[
 fn sample(state: &mut Replay, call: &Call) -> Option<Result<Handle>> {
     let args = Args { call, env: &state.env };
     let (handle, decision) = match call.op.as_str() {
-        "sample_perfect_tile" => match perfect_tile(&state.schedule, &args, &mut state.random) {
+        "sample_perfect_tile" | "sample_partitioned_tile" => match tile(&state.schedule, &args, &mut state.random) {
             Ok(factors) => (
                 Handle::List(factors.iter().map(|f| Handle::Int(*f)).collect()),
                 factors.into_iter().map(Value::from).collect(),
@@ -260,26 +316,49 @@ fn sample(state: &mut Replay, call: &Call) -> Option<Result<Handle>> {
             Ok(choice) => (Handle::Int(choice.value), Value::from(choice.index)),
             Err(error) => return Some(Err(error)),
         },
+        "sample_compute_location" => match location(&state.schedule, &args, &mut state.random) {
+            Ok((number, Location::Loop(id))) => (Handle::Loop(id), Value::from(number)),
+            Ok((number, place)) => (Handle::Place(place), Value::from(number)),
+            Err(error) => return Some(Err(error)),
+        },
         _ => return None,
     };
     state.decision = Some(decision);
     Some(Ok(handle))
 }
 
-fn perfect_tile(s: &Schedule, args: &Args<'_>, random: &mut Random) -> Result<Vec<i64>> {
-    let decision = match args.get(3, "decision") {
-        None | Some(Value::Null) => None,
-        Some(_) => Some(args.ints(3, "decision")?),
-    };
-    let (n, max) = (args.int(1, "n")?, args.int_or(2, "max_innermost_factor", 16)?);
-    sample_perfect_tile::sample_perfect_tile(s, args.loop_(0, "loop")?, n, max, decision.as_deref(), random)
+/// The decision of a sample that decides several numbers; `null` is none.
+fn decision(args: &Args<'_>, position: usize) -> Result<Option<Vec<i64>>> {
+    match args.get(position, "decision") {
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => args.ints(position, "decision").map(Some),
+    }
+}
+
+fn tile(s: &Schedule, args: &Args<'_>, random: &mut Random) -> Result<Vec<i64>> {
+    let (id, n) = (args.loop_(0, "loop")?, args.int(1, "n")?);
+    if args.call.op == "sample_perfect_tile" {
+        let (max, decision) = (args.int_or(2, "max_innermost_factor", 16)?, decision(args, 3)?);
+        return sample_perfect_tile::sample_perfect_tile(s, id, n, max, decision.as_deref(), random);
+    }
+    let part = (args.int_or(2, "partition_pos", 0)?, args.int_or(3, "innerpart_factor", 1)?);
+    sample_partitioned_tile::sample_partitioned_tile(s, id, n, part, decision(args, 4)?.as_deref(), random)
+}
+
+/// The decision of a sample that decides one number; `null` is none.
+fn choice(args: &Args<'_>, position: usize) -> Result<Option<i64>> {
+    match args.get(position, "decision") {
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => args.int(position, "decision").map(Some),
+    }
+}
+
+fn location(s: &Schedule, args: &Args<'_>, random: &mut Random) -> Result<(i64, Location)> {
+    sample_compute_location::sample_compute_location(s, args.block(s, 0, "block")?, choice(args, 1)?, random)
 }
 
 fn categorical(args: &Args<'_>, random: &mut Random) -> Result<sample_categorical::Choice> {
-    let decision = match args.get(2, "decision") {
-        None | Some(Value::Null) => None,
-        Some(_) => Some(args.int(2, "decision")?),
-    };
+    let decision = choice(args, 2)?;
     let probs = args.required(1, "probs")?;
     let weights = probs.as_array().and_then(|items| items.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>());
     let weights = weights.ok_or_else(|| args.unsuitable("probs", probs))?;
@@ -326,24 +405,67 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         "cache_read" | "cache_write" => {
             let write = call.op == "cache_write";
             let cache = if write { cache_write::cache_write } else { cache_read::cache_read };
-            let index = args.int(1, if write { "write_buffer_index" } else { "read_buffer_index" })?;
+            let index =
+                args.buffer_index(s, 1, if write { "write_buffer_index" } else { "read_buffer_index" }, write)?;
             let consumers = args.blocks(s, 3, "consumer_blocks")?;
             cache(s, args.block(s, 0, "block")?, index, args.text(2, "storage_scope")?, &consumers).map(Handle::Block)
         }
         "compute_at" | "reverse_compute_at" => {
             let compute =
                 if call.op == "compute_at" { compute_at::compute_at } else { reverse_compute_at::reverse_compute_at };
-            let (block, target) = (args.block(s, 0, "block")?, args.loop_(1, "loop")?);
+            let block = args.block(s, 0, "block")?;
             let preserve = args.flag(2, "preserve_unit_loops", false)?;
-            compute(s, block, target, preserve, args.int_or(3, "index", -1)?).map(done)
+            match args.location(1, "loop")? {
+                Location::Loop(target) => compute(s, block, target, preserve, args.int_or(3, "index", -1)?).map(done),
+                Location::Root => Ok(Handle::None),
+                Location::Inline if call.op == "compute_at" => compute_inline::compute_inline(s, block).map(done),
+                Location::Inline => reverse_compute_inline::reverse_compute_inline(s, block).map(done),
+            }
         }
         "decompose_reduction" => {
             decompose_reduction::decompose_reduction(s, args.block(s, 0, "block")?, args.loop_(1, "loop")?)
                 .map(Handle::Block)
         }
         "set_scope" => {
-            let index = args.int(1, "buffer_index")?;
+            let index = args.buffer_index(s, 1, "buffer_index", true)?;
             set_scope::set_scope(s, args.block(s, 0, "block")?, index, args.text(2, "storage_scope")?).map(done)
+        }
+        "unsafe_set_dtype" => {
+            let (block, index) = (args.block(s, 0, "block")?, args.int(1, "buffer_index")?);
+            unsafe_set_dtype::unsafe_set_dtype(s, block, index, args.text(2, "dtype")?).map(done)
+        }
+        "read_at" | "write_at" => {
+            let write = call.op == "write_at";
+            let copy = if write { write_at::write_at } else { read_at::read_at };
+            let index = args.int(2, if write { "write_buffer_index" } else { "read_buffer_index" })?;
+            let (target, block) = (args.loop_(0, "loop")?, args.block(s, 1, "block")?);
+            copy(s, target, block, index, args.text(3, "storage_scope")?).map(Handle::Block)
+        }
+        "rolling_buffer" => {
+            let (block, index) = (args.block(s, 0, "block")?, args.int(1, "write_buffer_index")?);
+            rolling_buffer::rolling_buffer(s, block, index).map(done)
+        }
+        "reorder_block_iter_var" => {
+            let (block, order) = (args.block(s, 0, "block")?, args.ints(1, "new_order")?);
+            reorder_block_iter_var::reorder_block_iter_var(s, block, &order).map(done)
+        }
+        "annotate_buffer_access" => {
+            let (block, index) = (args.block(s, 0, "block")?, args.int(1, "buffer_index")?);
+            let (kind, ranges) = (args.text(2, "buf_type")?, args.ranges(3, "gen_new_ranges")?);
+            annotate_buffer_access::annotate_buffer_access(s, block, index, kind, &ranges).map(done)
+        }
+        "unsafe_hide_buffer_access" => {
+            let (block, kind) = (args.block(s, 0, "block")?, args.text(1, "buf_type")?);
+            let indices = args.ints(2, "buf_index_array")?;
+            unsafe_hide_buffer_access::unsafe_hide_buffer_access(s, block, kind, &indices).map(done)
+        }
+        "fuse_reduction_epilogue" => {
+            let (first, second) = (args.block(s, 0, "reduction_block")?, args.block(s, 1, "epilogue_block")?);
+            fuse_reduction_epilogue::fuse_reduction_epilogue(s, first, second).map(done)
+        }
+        "can_decompose_padding" => {
+            let (block, target) = (args.block(s, 0, "block")?, args.loop_(1, "loop")?);
+            Ok(Handle::Int(decompose_padding::legal(s, block, target).is_ok().into()))
         }
         "storage_align" => storage_align::storage_align(
             s,
@@ -360,7 +482,7 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             reverse_compute_inline::reverse_compute_inline(s, args.block(s, 0, "block")?).map(done)
         }
         "reindex" => {
-            let (write, index) = args.buffer(1, "buffer")?;
+            let (write, index) = args.buffer(s, 1, "buffer")?;
             let kind = if write { reindex::Kind::Write } else { reindex::Kind::Read };
             reindex::reindex(s, args.block(s, 0, "block")?, kind, index).map(Handle::Block)
         }
@@ -368,12 +490,13 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             let write = call.op == "reindex_cache_write";
             let cache =
                 if write { reindex_cache_write::reindex_cache_write } else { reindex_cache_read::reindex_cache_read };
-            let index = args.int(1, if write { "write_buffer_index" } else { "read_buffer_index" })?;
+            let index =
+                args.buffer_index(s, 1, if write { "write_buffer_index" } else { "read_buffer_index" }, write)?;
             let (block, memory) = (args.block(s, 0, "block")?, args.text(2, "storage_scope")?);
             cache(s, block, index, memory, &args.index_map(3, "index_map")?).map(Handle::Block)
         }
         "cache_inplace" => {
-            let (block, index) = (args.block(s, 0, "block")?, args.int(1, "read_buffer_index")?);
+            let (block, index) = (args.block(s, 0, "block")?, args.buffer_index(s, 1, "read_buffer_index", false)?);
             cache_inplace::cache_inplace(s, block, index, args.text(2, "storage_scope")?)
                 .map(|blocks| Handle::from(blocks.to_vec()))
         }
@@ -405,7 +528,7 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
             loop_partition::loop_partition(s, args.loop_(0, "loop")?, &args.factors(1, "factors")?).map(Handle::from)
         }
         "transform_layout" => {
-            let (block, (write, index)) = (args.block(s, 0, "block")?, args.buffer(1, "buffer")?);
+            let (block, (write, index)) = (args.block(s, 0, "block")?, args.buffer(s, 1, "buffer")?);
             let map = args.index_map(2, "index_map")?;
             let value = args.constant(3, "pad_value")?.map(|value| of_buffer(s, block, (write, index), value));
             let pad = match &value {

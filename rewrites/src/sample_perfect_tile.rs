@@ -49,7 +49,7 @@ pub fn sample_perfect_tile(
 }
 
 /// A decision for this extent.
-fn mended(extent: i64, decision: &[i64]) -> Vec<i64> {
+pub(crate) fn mended(extent: i64, decision: &[i64]) -> Vec<i64> {
     let mut factors = decision.to_vec();
     let mut left = extent;
     for factor in factors.iter_mut().skip(1).rev() {
@@ -64,7 +64,7 @@ fn mended(extent: i64, decision: &[i64]) -> Vec<i64> {
     factors
 }
 
-fn sampled(extent: i64, count: usize, bound: i64, random: &mut Random) -> Result<Vec<i64>> {
+pub(crate) fn sampled(extent: i64, count: usize, bound: i64, random: &mut Random) -> Result<Vec<i64>> {
     let mut factors = vec![1; count];
     let mut left = extent;
     // From the innermost on, each divisor by the number of ways to factor the rest.
@@ -81,7 +81,7 @@ fn sampled(extent: i64, count: usize, bound: i64, random: &mut Random) -> Result
     Ok(factors)
 }
 
-fn divisors(n: i64) -> Vec<i64> {
+pub(crate) fn divisors(n: i64) -> Vec<i64> {
     let (mut low, mut high) = (Vec::new(), Vec::new());
     let mut d = 1;
     while d <= n / d {
@@ -99,7 +99,7 @@ fn divisors(n: i64) -> Vec<i64> {
 
 /// Number of ways to write `n` as an ordered product of `count` factors: per prime of exponent `e`, the ways to hand out `e`
 /// factors to `count` places, (e + count - 1) choose e.
-fn factorizations(mut n: i64, count: usize) -> f64 {
+pub(crate) fn factorizations(mut n: i64, count: usize) -> f64 {
     let mut ways = 1.0;
     let mut prime = 2;
     while n > 1 {

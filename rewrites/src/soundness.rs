@@ -15,7 +15,8 @@
 //! 8. an element is updated (`B[i] = B[i] + ...`) twice with the same values, and not set anew in between;
 //! 9. an element is read before all of its updates were made, or after it was set anew and they were not made again,
 //!    by something whose result is seen;
-//! 10. a parameter no longer depends on one that it depends on in the source, or depends on another.
+//! 10. a parameter no longer depends on one that it depends on in the source, or depends on another;
+//! 11. a reduction does more in a step than to combine what it has with something, by one operation.
 //!
 //! 4 and 7 are searched for among all instances. Of 3, 5, 8 and 9 a few instances are looked at (at the ends of the loops,
 //! within the guards, and some at random); for each of these the instances before and after it are searched exactly. A rule
@@ -37,6 +38,7 @@ mod reads;
 mod samples;
 mod search;
 mod span;
+mod steps;
 mod updates;
 mod walk;
 
@@ -92,6 +94,7 @@ impl Source {
             rule(&View::of(&without, &walk, &before), &mut Samples::default()).map_err(|_| refusal)?;
         }
         reads::results(&source, &view)?;
+        steps::pure(&self.program, scheduled)?;
         origins::same(&source, &view)
     }
 }

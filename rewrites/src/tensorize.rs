@@ -41,7 +41,7 @@ fn known(name: &str) -> Result<std::sync::Arc<Intrinsic>> {
     intrinsics::get(name).ok_or_else(|| {
         let message = format!("TensorIntrin '{name}' is not registered");
         ScheduleError::of(ErrorClass::ValueError, message.clone(), message)
-            .remedy("names are those of `intrinsics::names`")
+            .remedy("register it: --intrinsics FILE, with two functions and TensorIntrin.register(name, description, implementation)")
     })
 }
 

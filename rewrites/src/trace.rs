@@ -155,7 +155,8 @@ impl Trace {
 
     /// Lines that make intrinsics known to TVM: its own by their module, those that it does not have by their texts.
     fn register_intrinsics(&self, out: &mut String) {
-        let names = self.calls.iter().filter(|c| c.op == "tensorize").filter_map(|c| c.args.get(1)?.as_str());
+        let names = self.calls.iter().filter(|c| c.op == "tensorize");
+        let names = names.filter_map(|c| c.args.get(1).or_else(|| c.kwargs.get("tensor_intrin"))?.as_str());
         let names: IndexSet<&str> = names.collect();
         let count = names.len();
         let own: Vec<_> = names.into_iter().filter_map(|n| Some((n, intrinsics::texts_of_own(n)?))).collect();

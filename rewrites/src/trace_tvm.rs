@@ -32,11 +32,14 @@ const KINDS: &[Kind] = &[
     kind("GetOutputBlocks", "get_output_blocks", &["scope_block"], &[]),
     kind("SamplePerfectTile", "sample_perfect_tile", &["loop"], &["n", "max_innermost_factor"]),
     kind("SampleCategorical", "sample_categorical", &[], &["candidates", "probs"]),
+    kind("SamplePartitionedTile", "sample_partitioned_tile", &["loop"], &["n", "partition_pos", "innerpart_factor"]),
+    kind("SampleComputeLocation", "sample_compute_location", &["block"], &[]),
     kind("Merge", "merge", &["*"], &[]),
     kind("Fuse", "fuse", &["*"], &["preserve_unit_iters"]),
     kind("Split", "split", &["loop", "*factors"], &["preserve_unit_iters", "disable_predication"]),
     kind("LoopPartition", "loop_partition", &["loop", "*factors"], &["preserve_unit_iters"]),
     kind("Reorder", "reorder", &["*"], &[]),
+    kind("ReorderBlockIterVar", "reorder_block_iter_var", &["block", "new_order"], &[]),
     kind("AddUnitLoop", "add_unit_loop", &["block_or_loop"], &[]),
     kind("Parallel", "parallel", &["loop"], &[]),
     kind("Vectorize", "vectorize", &["loop"], &[]),
@@ -49,16 +52,23 @@ const KINDS: &[Kind] = &[
     kind("ReindexCacheWrite", "reindex_cache_write", &["block", "index_map"], &["write_buffer_index", "storage_scope"]),
     kind("CacheInplace", "cache_inplace", &["block"], &["read_buffer_index", "storage_scope"]),
     kind("CacheIndex", "cache_index", &["block"], &["storage_scope", "cse_thresh"]),
+    kind("ReadAt", "read_at", &["loop", "block"], &["read_buffer_index", "storage_scope"]),
+    kind("WriteAt", "write_at", &["loop", "block"], &["write_buffer_index", "storage_scope"]),
     kind("ComputeAt", "compute_at", &["block", "loop"], &["preserve_unit_loops", "index"]),
     kind("ReverseComputeAt", "reverse_compute_at", &["block", "loop"], &["preserve_unit_loops", "index"]),
     kind("ComputeInline", "compute_inline", &["block"], &[]),
     kind("ReverseComputeInline", "reverse_compute_inline", &["block"], &[]),
+    kind("FuseReductionEpilogue", "fuse_reduction_epilogue", &["reduction_block", "epilogue_block"], &[]),
     kind("DecomposeReduction", "decompose_reduction", &["block", "loop"], &[]),
     kind("RFactor", "rfactor", &["loop"], &["factor_axis"]),
     kind("StorageAlign", "storage_align", &["block"], &["buffer_index", "axis", "factor", "offset"]),
     kind("SetScope", "set_scope", &["block"], &["buffer_index", "storage_scope"]),
+    kind("UnsafeSetDType", "unsafe_set_dtype", &["block"], &["buffer_index", "dtype"]),
     kind("Blockize", "blockize", &["target"], &["preserve_unit_iters"]),
+    kind("Tensorize", "tensorize", &["block_or_loop"], &["tensor_intrin", "preserve_unit_iters"]),
     kind("Annotate", "annotate", &["block_or_loop", "ann_val"], &["ann_key"]),
+    kind("AnnotateBufferAccess", "annotate_buffer_access", &["block", "buffer_index", "buf_type", RANGES], &[]),
+    kind("UnsafeHideBufferAccess", "unsafe_hide_buffer_access", &["block", "buf_type", "buf_index_array"], &[]),
     kind("Unannotate", "unannotate", &["block_or_loop"], &["ann_key"]),
     kind(
         "TransformLayout",
@@ -69,6 +79,7 @@ const KINDS: &[Kind] = &[
     kind("TransformBlockLayout", "transform_block_layout", &["block"], &["index_map"]),
     kind("DecomposePadding", "decompose_padding", &["block", "loop"], &[]),
     kind("PadEinsum", "pad_einsum", &["block"], &["padding"]),
+    kind("RollingBuffer", "rolling_buffer", &["block"], &["write_buffer_index"]),
     kind("EnterPostproc", "enter_postproc", &[], &[]),
 ];
 
@@ -84,7 +95,11 @@ const LISTS: &[&str] = &[
     "cache_inplace",
     "cache_index",
     "sample_perfect_tile",
+    "sample_partitioned_tile",
 ];
+
+/// The argument that is an index map of twice as many outputs as there are ranges.
+const RANGES: &str = "gen_new_ranges";
 
 /// Attributes that may be written 0 or 1.
 const FLAGS: &[&str] =
@@ -170,7 +185,9 @@ fn call(instruction: &Value, names: &mut HashSet<String>) -> Result<Call, TraceE
         let Some(value) = rest.next() else { return fail(format!("{name} lacks its input `{parameter}`")) };
         let value = match value.as_str() {
             // Else a map to a constant would be the constant.
-            Some(text) if *parameter == "index_map" && text.starts_with('{') => map(text)?,
+            Some(text) if *parameter == "index_map" && text.starts_with('{') => map(text, false)?,
+            Some(text) if *parameter == RANGES && text.starts_with('{') => map(text, true)?,
+            None if *parameter == "buf_type" => if value.as_i64() == Some(0) { "read" } else { "write" }.into(),
             _ => input(value, names)?,
         };
         call.kwargs.insert((*parameter).into(), value);
@@ -186,7 +203,7 @@ fn call(instruction: &Value, names: &mut HashSet<String>) -> Result<Call, TraceE
                 json!([if of == 0 { "read" } else { "write" }, value])
             }
             "index_map" | "pad_value" => match value.as_str() {
-                Some(text) if *parameter == "index_map" => map(text)?,
+                Some(text) if *parameter == "index_map" => map(text, false)?,
                 Some(text) => constant(text)?,
                 None => value.clone(),
             },
@@ -233,8 +250,8 @@ fn input(value: &Value, names: &HashSet<String>) -> Result<Value, TraceError> {
 }
 
 /// An index map that TVM saved, as a lambda.
-fn map(text: &str) -> Result<Value, TraceError> {
-    Graph::of(&graph(text)?)?.map()
+fn map(text: &str, pairs: bool) -> Result<Value, TraceError> {
+    Graph::of(&graph(text)?)?.map(pairs)
 }
 
 /// The same, or the number where it is a constant.
@@ -323,21 +340,22 @@ impl<'a> Graph<'a> {
                         return self.value(one, depth + 1);
                     }
                 }
-                self.lambda(data, depth)?
+                self.lambda(data, depth, false)?
             }
             (other, _) => return fail(format!("a node of type {other} is no part of a trace that Satune reads")),
         })
     }
 
     /// The graph's root, an index map, as a lambda.
-    fn map(&mut self) -> Result<Value, TraceError> {
+    fn map(&mut self, pairs: bool) -> Result<Value, TraceError> {
         match self.node(self.root, 0)? {
-            ("tirx.IndexMap", data) => self.lambda(data, 0),
+            ("tirx.IndexMap", data) => self.lambda(data, 0, pairs),
             (other, _) => fail(format!("an index map is expected, not {other}")),
         }
     }
 
-    fn lambda(&mut self, data: &'a Value, depth: usize) -> Result<Value, TraceError> {
+    /// A lambda of an index map; `pairs` are ranges, each of two outputs.
+    fn lambda(&mut self, data: &'a Value, depth: usize, pairs: bool) -> Result<Value, TraceError> {
         let outputs = self.list(self.field(data, "final_indices")?, depth + 1)?;
         let params = self.list(self.field(data, "initial_indices")?, depth + 1)?;
         let names: Vec<String> = (0..params.len()).map(|k| format!("i{k}")).collect();
@@ -345,6 +363,9 @@ impl<'a> Graph<'a> {
         for index in outputs {
             let text = self.expression(index, params, depth + 1)?;
             texts.push(if self.is_wide(index, depth + 1)? { format!("T.int64({text})") } else { text });
+        }
+        if pairs {
+            texts = texts.chunks_exact(2).map(|pair| format!("({})", pair.join(", "))).collect();
         }
         Ok(json!({"index_map": format!("lambda {}: [{}]", names.join(", "), texts.join(", "))}))
     }
@@ -392,5 +413,39 @@ impl<'a> Graph<'a> {
         let a = self.expression(self.field(data, "a")?, params, depth + 1)?;
         let b = self.expression(self.field(data, "b")?, params, depth + 1)?;
         Ok(format!("({a} {operator} {b})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::PRIMITIVES;
+
+    /// Every instruction that TVM 0.27 registers, and what each is here.
+    #[test]
+    fn every_instruction_is_known() {
+        const TVM: &str = "AddUnitLoop Annotate AnnotateBufferAccess Bind Blockize CacheIndex CacheInplace CacheRead CacheWrite \
+                           ComputeAt ComputeInline DecomposePadding DecomposeReduction EnterPostproc Fuse \
+                           FuseReductionEpilogue GetChildBlocks GetConsumers GetLoops GetOutputBlocks GetProducers GetSBlock \
+                           LoopPartition Merge PadEinsum Parallel RFactor ReIndex ReadAt ReindexCacheRead ReindexCacheWrite \
+                           Reorder ReorderBlockIterVar ReverseComputeAt ReverseComputeInline RollingBuffer SampleCategorical \
+                           SampleComputeLocation SamplePartitionedTile SamplePerfectTile SetScope Split StorageAlign Tensorize \
+                           TransformBlockLayout TransformLayout Unannotate Unroll UnsafeHideBufferAccess UnsafeSetDType \
+                           Vectorize WriteAt";
+        for name in TVM.split_whitespace() {
+            let kind = KINDS.iter().find(|k| k.name == name).unwrap_or_else(|| panic!("{name}"));
+            assert!(PRIMITIVES.contains(&kind.op), "{name}: {}", kind.op);
+        }
+    }
+
+    #[test]
+    fn reads_tensorize() {
+        let text =
+            json!([[["GetSBlock", [], ["C", "main"], ["b0"]], ["Tensorize", ["b0"], ["dp4a_s8s8s32", 1], []]], []]);
+        let trace = read(&text).unwrap();
+        let call = &trace.calls[1];
+        assert_eq!(call.op, "tensorize");
+        assert_eq!(call.kwargs["tensor_intrin"], json!("dp4a_s8s8s32"));
+        assert_eq!(call.kwargs["preserve_unit_iters"], json!(true));
     }
 }

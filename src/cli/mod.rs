@@ -24,7 +24,9 @@ use crate::source::{self, Work};
 use crate::streaming;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
+use satune_rewrites::intrinsics;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Explores GPU schedules by equality saturation.
@@ -36,12 +38,32 @@ struct Command {
     quiet: bool,
     #[command(subcommand)]
     what: What,
+    /// Tensor intrinsics of your own, for tensorize: a Python file with pairs of PrimFuncs and, below them,
+    /// TensorIntrin.register("name", description, implementation); may be given several times
+    #[arg(long, global = true, value_name = "FILE")]
+    intrinsics: Vec<PathBuf>,
+}
+
+/// Registers the intrinsics of files.
+fn register(files: &[PathBuf]) -> Outcome {
+    for file in files {
+        let text = source::read(file).map_err(|e| Failure::Input(e.to_string()))?;
+        let name = file.display().to_string();
+        intrinsics::register(&name, &text).map_err(|e| {
+            Failure::Input(match e {
+                intrinsics::RegisterError::Parse(error) => source::rendered(&error),
+                other => format!("{name}: {other}"),
+            })
+        })?;
+    }
+    Ok(())
 }
 
 #[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 struct Target {
     /// An operator such as gemm:M,N,K,dtype[,layout] or softmax:M,N,dtype (`explore --help` lists them), or a Python file with a
     /// PrimFunc
+    /// (of several functions: FILE::name; with values of open scalars: FILE::name(n=128))
     program: String,
     /// A GPU by name (see `gpu list`), or a TOML file
     #[arg(long, default_value = "h200")]
@@ -106,7 +128,7 @@ enum What {
     Man {
         /// Folder to write them into [default: the page of `satune` on stdout]
         #[arg(long)]
-        out: Option<std::path::PathBuf>,
+        out: Option<PathBuf>,
     },
     /// What this machine has: NVRTC, a disassembler, a driver, a GPU, cuBLAS
     Doctor {
@@ -248,7 +270,7 @@ pub fn main() -> i32 {
     };
     watch::install();
     QUIET.store(command.quiet, Ordering::Relaxed);
-    match run(command.what) {
+    match register(&command.intrinsics).and_then(|()| run(command.what)) {
         Ok(()) => 0,
         Err(failure) => {
             complain(&format!("satune: {}", failure.text()));

@@ -78,8 +78,9 @@ pub(super) fn run(args: &Replay) -> Outcome {
 }
 
 fn program_of(name: &str) -> Result<Program, Failure> {
-    if std::path::Path::new(name).is_file() {
-        let text = source::read(std::path::Path::new(name)).map_err(|e| Failure::Input(e.to_string()))?;
+    let file = std::path::Path::new(tvmscript::file_of(name));
+    if file.is_file() {
+        let text = source::read(file).map_err(|e| Failure::Input(e.to_string()))?;
         return parse(name, &text);
     }
     source::load_work(name).map(|w| w.workload().program().clone()).map_err(|e| Failure::Input(e.to_string()))

@@ -1,6 +1,6 @@
 //! The meaning of a program with tensor intrinsics: the same program, with what each of them computes in its place.
 //! Nothing marks a block as tensorized, so its body is compared with every implementation of so many parameters.
-use super::{get, names, Instance, Intrinsic, Lie};
+use super::{all, Instance, Intrinsic, Lie};
 use satune_ir::{structural, Block, BlockId, BlockRealize, BufferId, Program, Stmt};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,8 +60,7 @@ fn known(program: &Program, loads: &Loads, block: &Block) -> Option<(Arc<Intrins
     if block.match_buffers.is_empty() || has_blocks(&block.body) {
         return None;
     }
-    names().find_map(|name| {
-        let intrinsic = get(name)?;
+    all().find_map(|intrinsic| {
         let implementation = &intrinsic.implementation;
         // Views that the block had before come first.
         let from = block.match_buffers.len().checked_sub(implementation.params.len())?;

@@ -1,6 +1,7 @@
 //! The arguments of a call, by position or by name, with what earlier calls bound.
 use super::{wrong, Handle};
-use crate::index_map::IndexMap;
+use crate::index_map::{IndexMap, Ranges};
+use crate::sample_compute_location::Location;
 use crate::schedule::{Result, Schedule};
 use crate::trace::Call;
 use crate::tree::{LoopId, Node};
@@ -177,6 +178,14 @@ impl<'a> Args<'a> {
         IndexMap::parse(text).map_err(|e| wrong(self.call, e))
     }
 
+    /// A function from iterators to ranges: `"lambda i, j: ((i - 1, i + 1), j)"`, or the same under the key `index_map`.
+    pub fn ranges(&self, position: usize, name: &str) -> Result<Ranges> {
+        let value = self.required(position, name)?;
+        let text = value.as_str().or_else(|| value.get("index_map")?.as_str());
+        let text = text.ok_or_else(|| self.unsuitable(name, value))?;
+        Ranges::parse(text).map_err(|e| wrong(self.call, e))
+    }
+
     /// A number; none where the argument is missing.
     pub fn constant(&self, position: usize, name: &str) -> Result<Option<Expr>> {
         match self.get(position, name) {
@@ -202,14 +211,60 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A buffer of a block, `["read", 0]`: whether it is written, and its index.
-    pub fn buffer(&self, position: usize, name: &str) -> Result<(bool, i64)> {
+    /// A buffer of the block that is the first argument, `["read", 0]` or its name: whether it is written, and its index.
+    pub fn buffer(&self, s: &Schedule, position: usize, name: &str) -> Result<(bool, i64)> {
         let value = self.required(position, name)?;
+        if let Value::String(text) = value {
+            return self.buffer_named(s, text);
+        }
         let Some([kind, index]) = value.as_array().map(Vec::as_slice) else { return Err(self.unsuitable(name, value)) };
         match (kind.as_str(), index.as_i64()) {
             (Some("read"), Some(i)) => Ok((false, i)),
             (Some("write"), Some(i)) => Ok((true, i)),
             _ => Err(self.unsuitable(name, value)),
+        }
+    }
+
+    /// The index among what the first argument, a block, reads or writes: a number, or a buffer's name.
+    pub fn buffer_index(&self, s: &Schedule, position: usize, name: &str, write: bool) -> Result<i64> {
+        let value = self.required(position, name)?;
+        let Some(text) = value.as_str().filter(|text| !text.starts_with('$')) else { return self.int_of(name, value) };
+        let (written, index) = self.buffer_named(s, text)?;
+        if written == write {
+            return Ok(index);
+        }
+        let kind = |write| if write { "write" } else { "read" };
+        Err(ScheduleError::value(format!(
+            "Expected buffer to be read buffer, but {text} was a {} buffer in the specified block",
+            kind(written)
+        ))
+        .remedy(format!("name a buffer that the block {}s, or give its number", kind(write))))
+    }
+
+    /// The buffer of a name that the first argument, a block, reads or writes; one that it does both is written.
+    fn buffer_named(&self, s: &Schedule, text: &str) -> Result<(bool, i64)> {
+        let b = s.block(self.block(s, 0, "block")?)?;
+        let all = b.reads.iter().enumerate().map(|(i, r)| (r.buffer, false, i));
+        let all = all.chain(b.writes.iter().enumerate().map(|(i, r)| (r.buffer, true, i)));
+        let found: Vec<_> = all.filter(|(id, ..)| s.program().buffer(*id).name == text).collect();
+        match found.last() {
+            None => Err(ScheduleError::value(format!("Could not find buffer '{text}' in block '{}'", b.name))
+                .at_block(b.id)
+                .remedy("name a buffer that the block reads or writes")),
+            Some((id, ..)) if found.iter().any(|(other, ..)| other != id) => {
+                Err(ScheduleError::value(format!("Multiple buffers named '{text}' in block '{}'", b.name))
+                    .at_block(b.id)
+                    .remedy("give the buffer's number"))
+            }
+            Some((_, write, index)) => Ok((*write, *index as i64)),
+        }
+    }
+
+    /// A loop, or another place that a sample chose.
+    pub fn location(&self, position: usize, name: &str) -> Result<Location> {
+        match self.required(position, name)?.as_str().and_then(|text| self.handle(text)) {
+            Some(Ok(Handle::Place(place))) => Ok(place),
+            _ => self.loop_(position, name).map(Location::Loop),
         }
     }
 

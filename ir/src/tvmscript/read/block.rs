@@ -44,6 +44,31 @@ impl Reader {
                 })?;
                 Ok(body.map(|body| Stmt::Let { var, value, body: Box::new(body) }))
             }
+            "launch_thread" | "attr" => {
+                let name = match item.optional_vars.as_deref() {
+                    None => None,
+                    Some(ast::Expr::Name(n)) => Some(n.id.as_str()),
+                    Some(other) => return Err(Fail::on(other, "a name is expected here")),
+                };
+                match self.launch(&item.context_expr, name)? {
+                    Some(launch) => self.under(&item.context_expr, launch, name, &w.body),
+                    None => Err(Fail::on(c, "this opens no thread axis")),
+                }
+            }
+            "allocate" | "decl_buffer" => {
+                let Some(target @ ast::Expr::Name(_)) = item.optional_vars.as_deref() else {
+                    return Err(Fail::on(c, format!("what T.{function} gives has no name")).help("as B:"));
+                };
+                self.scoped(&item.context_expr, |r| {
+                    r.assign(target, &item.context_expr)?;
+                    r.sequence(&w.body)
+                })
+            }
+            "Assert" => {
+                let args = Args::new(c, &["condition", "message", "error_kind"])?;
+                self.asserted(args.need("condition")?)?;
+                self.scoped(&item.context_expr, |r| r.sequence(&w.body))
+            }
             other => Err(Fail::on(&item.context_expr, format!("with T.{other} is not part of a program"))
                 .help("with T.sblock(\"name\"): or with T.init():")),
         }

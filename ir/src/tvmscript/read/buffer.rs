@@ -22,7 +22,7 @@ const BUFFER: [&str; 12] = [
     "axis_separators",
     "layout",
 ];
-const MATCH: [&str; 12] = [
+pub(super) const MATCH: &[&str] = &[
     "param",
     "shape",
     "dtype",
@@ -54,7 +54,7 @@ const ALLOC_SCOPED: [&str; 4] = ["shape", "dtype", "align", "layout"];
 impl Reader {
     /// `T.Buffer(shape, dtype, ...)`, or `T.match_buffer(param, shape, dtype, ...)`.
     pub(super) fn buffer_of_args(&mut self, name: &str, c: &ast::ExprCall, annotation: bool) -> Res<Buffer> {
-        let args = Args::new(c, if annotation { &BUFFER } else { &MATCH })?;
+        let args = Args::new(c, if annotation { &BUFFER[..] } else { MATCH })?;
         self.buffer(name, &args, args.need("shape")?, None)
     }
 
@@ -66,7 +66,7 @@ impl Reader {
 
     /// `T.match_buffer(A[...], shape, ...)` in a block.
     pub(super) fn view(&mut self, name: &str, c: &ast::ExprCall) -> Res<(Buffer, Region)> {
-        let args = Args::new(c, &MATCH)?;
+        let args = Args::new(c, MATCH)?;
         let source = args.need("param")?;
         let region = self.region(source)?;
         let mut buffer = match args.get("shape") {
@@ -165,6 +165,10 @@ impl Reader {
         let name = match e {
             ast::Expr::StringLiteral(s) => s.value.to_str().to_string(),
             ast::Expr::Call(c) => path(&c.func).unwrap_or_default(),
+            ast::Expr::Name(n) => match self.lookup(n.id.as_str()) {
+                Some(super::Name::Value(Expr::Str(text))) => text.to_string(),
+                _ => String::new(),
+            },
             other => path(other).unwrap_or_default(),
         };
         DType::of_name(&name).ok_or_else(|| {

@@ -36,6 +36,8 @@ impl Reader {
             ast::Expr::Name(n) => match self.lookup(n.id.as_str()) {
                 Some(Name::Var(v)) => Ok(Expr::Var(v.clone())),
                 Some(Name::Value(v)) => Ok(v.clone()),
+                Some(Name::Thread(_) | Name::Memory(_)) => Err(Fail::on(e, format!("{} is no value", n.id))
+                    .help("T.launch_thread opens a thread axis, T.decl_buffer gives a buffer")),
                 Some(Name::Buffer(b)) if self.buffers[b.0 as usize].shape.is_empty() => Ok(Expr::Load(*b, Vec::new())),
                 Some(Name::Buffer(_)) => {
                     Err(Fail::on(e, format!("{} is a buffer, not a value", n.id)).help("index it: A[i, j]"))

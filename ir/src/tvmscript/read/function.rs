@@ -1,36 +1,59 @@
 //! Modules, functions, parameters, the root block.
 use super::super::error::{Fail, Res};
+use super::choice::Choice;
 use super::{call, finish, path, Frame, Name, Reader};
 use crate::fold::boolean;
-use crate::{Attr, BlockRealize, BufferId, Expr, Program, Stmt};
+use crate::{Attr, BlockRealize, BufferId, DType, Expr, Program, Stmt};
 use ruff_python_ast as ast;
 use std::collections::HashMap;
 
-/// The function of a file: the only one, or the one named `main`.
-pub fn of_module(body: &[ast::Stmt]) -> Res<Program> {
-    let mut found: Vec<(&ast::StmtFunctionDef, HashMap<String, Name>)> = Vec::new();
+/// The function of a file that is chosen: the one of that name, the only one, or the one named `main`.
+pub fn of_module(body: &[ast::Stmt], choice: &Choice) -> Res<Program> {
+    let mut found: Found = Vec::new();
     collect(body, &mut HashMap::new(), &mut found)?;
-    let mains: Vec<_> = found.iter().filter(|(f, _)| f.name.as_str() == "main").collect();
-    match (found.as_slice(), mains.as_slice()) {
-        ([(f, c)], _) => of_function(f, c),
+    let names: Vec<&str> = found.iter().map(|(f, _)| f.name.as_str()).collect();
+    let wanted = choice.function.as_deref().or(if found.len() > 1 { Some("main") } else { None });
+    let fits: Vec<_> = found.iter().filter(|(f, _)| wanted.is_none_or(|w| f.name.as_str() == w)).collect();
+    match (found.as_slice(), fits.as_slice()) {
+        (_, [(f, c)]) => of_function(f, c, choice),
         ([], _) => Err(Fail::at(0..0, "there is no function under @T.prim_func")
             .help("write @T.prim_func above the function's def, with `from tvm.script import tirx as T`")),
-        (_, [(f, c)]) => of_function(f, c),
-        (many, _) => {
-            let names: Vec<&str> = many.iter().map(|(f, _)| f.name.as_str()).collect();
-            let message = format!("there are {} functions: {}", names.len(), names.join(", "));
-            Err(Fail::on(many[1].0, message).help("leave one in the file, or name one of them main"))
+        (_, [_, (second, _), ..]) => {
+            Err(Fail::on(&second.name, format!("two functions are named {}", second.name)).help("rename one of them"))
+        }
+        (many, []) => {
+            let message = match &choice.function {
+                Some(wanted) => format!("there is no function {wanted}, but {}", names.join(", ")),
+                None => format!("there are {} functions: {}", names.len(), names.join(", ")),
+            };
+            let help = format!("say which: FILE::{}; or name one of them main", names[0]);
+            Err(Fail::on(&many[many.len().min(2) - 1].0.name, message).help(help))
         }
     }
 }
 
-type Found<'a> = Vec<(&'a ast::StmtFunctionDef, HashMap<String, Name>)>;
+/// Functions, with the constants that they see.
+pub(super) type Found<'a> = Vec<(&'a ast::StmtFunctionDef, HashMap<String, Name>)>;
 
-fn collect<'a>(body: &'a [ast::Stmt], constants: &mut HashMap<String, Name>, found: &mut Found<'a>) -> Res<()> {
+pub(super) fn collect<'a>(
+    body: &'a [ast::Stmt],
+    constants: &mut HashMap<String, Name>,
+    found: &mut Found<'a>,
+) -> Res<()> {
     for s in body {
         match s {
             ast::Stmt::FunctionDef(f) if f.decorator_list.iter().any(|d| is_prim_func(&d.expression)) => {
                 found.push((f, constants.clone()));
+            }
+            // A function that makes functions: its parameters are what they are without being given.
+            ast::Stmt::FunctionDef(f) if f.decorator_list.is_empty() => {
+                let mut inner = constants.clone();
+                for p in f.parameters.iter_non_variadic_params() {
+                    inner.remove(p.parameter.name.as_str());
+                    let value = p.default.as_ref().and_then(|e| Reader::new(constants.clone()).expr(e).ok());
+                    inner.extend(value.map(|v| (p.parameter.name.to_string(), Name::Value(v))));
+                }
+                collect(&f.body, &mut inner, found)?;
             }
             ast::Stmt::ClassDef(c) => collect(&c.body, &mut constants.clone(), found)?,
             // Constants that shapes may name: `M, N, K = 1024, 1024, 1024`.
@@ -63,13 +86,16 @@ fn is_prim_func(e: &ast::Expr) -> bool {
     name.is_some_and(|n| n == "prim_func")
 }
 
-fn of_function(f: &ast::StmtFunctionDef, constants: &HashMap<String, Name>) -> Res<Program> {
+pub(super) fn of_function(
+    f: &ast::StmtFunctionDef,
+    constants: &HashMap<String, Name>,
+    choice: &Choice,
+) -> Res<Program> {
     let mut r = Reader::new(constants.clone());
+    r.values = choice.values.clone();
     r.names.push(HashMap::new());
     r.frames.push(Frame::default());
     let root = r.fresh_block();
-    // Handles are matched to buffers in the body; until then a parameter is only a name.
-    let mut params: Vec<(String, Option<BufferId>)> = Vec::new();
     if let Some(extra) = f.parameters.vararg.as_ref().or(f.parameters.kwarg.as_ref()) {
         return Err(Fail::on(extra.as_ref(), "a function has a fixed number of parameters"));
     }
@@ -79,28 +105,29 @@ fn of_function(f: &ast::StmtFunctionDef, constants: &HashMap<String, Name>) -> R
             return Err(Fail::on(parameter, format!("parameter {name} has no type"))
                 .help("write A: T.Buffer((16, 16), \"float32\") or a: T.handle"));
         };
-        let buffer = r.parameter(name, annotation)?;
-        params.push((name.to_string(), buffer));
-    }
-    let mut body = f.body.as_slice();
-    // Handles first: `A = T.match_buffer(a, ...)`.
-    while let Some((first, rest)) = body.split_first() {
-        if r.match_parameter(first, &mut params)? || is_text(first) {
-            body = rest;
-        } else {
-            break;
+        if let Some(dtype) = r.scalar(annotation) {
+            let value = r.given(annotation, name, dtype)?;
+            r.bind(name, Name::Value(value));
+            continue;
         }
+        let buffer = r.parameter(name, annotation)?;
+        r.params.push((name.to_string(), buffer));
     }
-    let ids = params
+    let stmt = r.sequence(&f.body)?;
+    if let Some((name, _)) = r.values.first() {
+        return Err(Fail::on(&f.name, format!("{name} is no scalar that the function leaves open"))
+            .help("give values to scalar parameters, n: T.int32, and to variables, n = T.int32()"));
+    }
+    let ids = r
+        .params
         .iter()
         .map(|(name, id)| {
             id.ok_or_else(|| {
                 Fail::on(&f.name, format!("parameter {name} is a handle that no T.match_buffer names"))
-                    .help(format!("write A = T.match_buffer({name}, (16, 16), \"float32\") at the top of the function"))
+                    .help(format!("write A = T.match_buffer({name}, (16, 16), \"float32\") in the function"))
             })
         })
         .collect::<Res<Vec<BufferId>>>()?;
-    let stmt = r.sequence(body)?;
     let frame = r.frames.pop().unwrap_or_default();
     let empty = || Fail::on(&f.name, "the function has no statements");
     let body = match stmt {
@@ -127,12 +154,25 @@ fn is_root(r: &BlockRealize) -> bool {
     r.block.name == "root" && r.block.iter_vars.is_empty() && r.block.init.is_none()
 }
 
-/// A docstring.
-fn is_text(s: &ast::Stmt) -> bool {
-    matches!(s, ast::Stmt::Expr(e) if e.value.is_string_literal_expr())
-}
-
 impl Reader {
+    /// The type of a scalar: `T.int32`, `T.int32()`, `"int32"`.
+    fn scalar(&self, annotation: &ast::Expr) -> Option<DType> {
+        self.dtype(annotation).ok().filter(|t| *t != DType::Handle)
+    }
+
+    /// The value that a scalar is given. Kernels are made for one value: extents and guards depend on it.
+    pub(super) fn given(&mut self, at: &ast::Expr, name: &str, dtype: DType) -> Res<Expr> {
+        let Some(place) = self.values.iter().position(|(n, _)| n == name) else {
+            let message = format!("{name} is a scalar of type {} and has no value", dtype.name());
+            let help =
+                format!("kernels are made for one value: give it behind the file's name, FILE::main({name}=128)");
+            return Err(Fail::on(at, message).help(help));
+        };
+        let (_, text) = self.values.remove(place);
+        super::threads::constant(&text, dtype)
+            .ok_or_else(|| Fail::on(at, format!("{text:?} is no value of {name}, which is of type {}", dtype.name())))
+    }
+
     /// The buffer that a parameter's annotation describes; `None` for a handle.
     fn parameter(&mut self, name: &str, annotation: &ast::Expr) -> Res<Option<BufferId>> {
         if let Some((function, c)) = call(annotation) {
@@ -153,29 +193,23 @@ impl Reader {
         };
         match type_name.as_deref() {
             Some("handle") => Ok(None),
-            Some(other) => Err(Fail::on(annotation, format!("parameter {name} is a scalar of type {other}"))
-                .help("shapes must be constants: put the number in its place")),
-            None => Err(Fail::on(annotation, format!("the type of parameter {name} is not understood"))
+            Some(_) | None => Err(Fail::on(annotation, format!("the type of parameter {name} is not understood"))
                 .help("write T.Buffer((16, 16), \"float32\")")),
         }
     }
 
-    /// `A = T.match_buffer(a, ...)` for a handle `a`.
-    fn match_parameter(&mut self, s: &ast::Stmt, params: &mut [(String, Option<BufferId>)]) -> Res<bool> {
-        let ast::Stmt::Assign(a) = s else { return Ok(false) };
-        let (Some((function, c)), [ast::Expr::Name(target)]) = (call(&a.value), a.targets.as_slice()) else {
+    /// `A = T.match_buffer(a, ...)` for a handle `a` among the parameters, anywhere in the function; false where the call
+    /// names something else.
+    pub(super) fn match_parameter(&mut self, name: &str, c: &ast::ExprCall) -> Res<bool> {
+        let Some(ast::Expr::Name(handle)) = super::Args::new(c, super::buffer::MATCH)?.get("param") else {
             return Ok(false);
         };
-        let Some(ast::Expr::Name(handle)) = c.arguments.args.first() else { return Ok(false) };
-        if function != "match_buffer" {
-            return Ok(false);
+        let Some(slot) = self.params.iter().position(|(name, _)| name == handle.id.as_str()) else { return Ok(false) };
+        if self.params[slot].1.is_some() {
+            return Err(Fail::on(c, format!("parameter {} has a buffer already", handle.id)));
         }
-        let Some(slot) = params.iter().position(|(name, _)| name == handle.id.as_str()) else { return Ok(false) };
-        if params[slot].1.is_some() {
-            return Err(Fail::on(s, format!("parameter {} has a buffer already", handle.id)));
-        }
-        let buffer = self.buffer_of_args(target.id.as_str(), c, false)?;
-        params[slot].1 = Some(self.add_buffer(target.id.as_str(), buffer));
+        let buffer = self.buffer_of_args(name, c, false)?;
+        self.params[slot].1 = Some(self.add_buffer(name, buffer));
         Ok(true)
     }
 

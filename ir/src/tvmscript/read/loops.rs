@@ -1,6 +1,6 @@
 //! Loops.
 use super::super::error::{Fail, Res};
-use super::{call, string, target_names, Args, Name, Reader};
+use super::{call, target_names, Args, Name, Reader};
 use crate::fold::difference;
 use crate::{Annotations, DType, Expr, For, ForKind, Range, Stmt, Var};
 use ruff_python_ast as ast;
@@ -95,16 +95,7 @@ impl Reader {
                 let thread = thread.ok_or_else(|| {
                     Fail::on(c, "the thread is missing").help("T.thread_binding(16, thread=\"threadIdx.x\")")
                 })?;
-                let tag = string(thread)?;
-                let known = ["blockIdx.", "threadIdx.", "vthread."]
-                    .iter()
-                    .any(|p| tag.strip_prefix(p).is_some_and(|axis| matches!(axis, "x" | "y" | "z")))
-                    || tag == "vthread";
-                if !known {
-                    return Err(Fail::on(thread, format!("{tag:?} is no thread axis"))
-                        .help("blockIdx.x, threadIdx.y, vthread.x, ..."));
-                }
-                ForKind::ThreadBinding(tag)
+                ForKind::ThreadBinding(super::threads::thread_tag(thread)?)
             }
             other => {
                 let help = "range, T.serial, T.parallel, T.vectorized, T.unroll, T.thread_binding or T.grid";

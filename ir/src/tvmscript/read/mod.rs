@@ -2,11 +2,16 @@
 mod attr;
 mod block;
 mod buffer;
+mod choice;
 mod expr;
 mod fields;
 mod function;
 mod loops;
+mod registered;
 mod stmt;
+mod threads;
+
+pub use choice::{file_of, Choice};
 
 use super::error::{Fail, Res};
 use crate::{Annotations, DType, IterVar, Stmt};
@@ -17,13 +22,22 @@ use std::collections::HashMap;
 /// Most nested loops, blocks and conditions.
 const DEEPEST: usize = 160;
 
-/// Reads the text of a file.
-pub fn program(text: &str) -> Res<Program> {
+/// Reads a function of the text of a file.
+pub fn program(text: &str, choice: &Choice) -> Res<Program> {
+    function::of_module(&module(text)?.body, choice)
+}
+
+/// Reads the tensor intrinsics that a file registers.
+pub fn intrinsics(text: &str) -> Res<Vec<(String, Program, Program)>> {
+    registered::of_module(&module(text)?.body)
+}
+
+fn module(text: &str) -> Res<ast::ModModule> {
     let module = ruff_python_parser::parse_module(text).map_err(|e| {
         let range = e.location.start().to_usize()..e.location.end().to_usize();
         Fail::at(range, format!("this is not Python: {}", e.error))
     })?;
-    function::of_module(&module.syntax().body)
+    Ok(module.into_syntax())
 }
 
 /// What a name stands for.
@@ -31,8 +45,12 @@ pub fn program(text: &str) -> Res<Program> {
 enum Name {
     Var(Var),
     Buffer(BufferId),
-    /// An integer constant of the file, or a value that a name was given.
+    /// A constant of the file, or a value that a name was given.
     Value(Expr),
+    /// A thread axis that is not open yet.
+    Thread(String),
+    /// Memory without shape, with its scope; none where a buffer has it.
+    Memory(Option<String>),
 }
 
 /// A block while its statements are read.
@@ -51,6 +69,10 @@ struct Frame {
 
 /// The state of reading one function.
 struct Reader {
+    /// The function's parameters; a handle is only a name until it is matched to a buffer.
+    params: Vec<(String, Option<BufferId>)>,
+    /// Values of scalars that the program leaves open.
+    values: Vec<(String, String)>,
     buffers: Vec<Buffer>,
     attrs: Annotations,
     names: Vec<HashMap<String, Name>>,
@@ -65,6 +87,8 @@ struct Reader {
 impl Reader {
     fn new(constants: HashMap<String, Name>) -> Reader {
         Reader {
+            params: Vec::new(),
+            values: Vec::new(),
             buffers: Vec::new(),
             attrs: Annotations::new(),
             names: vec![constants],

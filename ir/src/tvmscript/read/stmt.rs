@@ -21,6 +21,13 @@ impl Reader {
         let mut rest = body;
         while let Some((first, tail)) = rest.split_first() {
             rest = tail;
+            if let Some((at, launch, name)) = self.opens(first)? {
+                parts.extend(self.under(at, launch, name, tail)?);
+                break;
+            }
+            if self.open(first)? {
+                continue;
+            }
             if let Some((var, value)) = self.let_(first)? {
                 // What follows sees the variable.
                 let body = self.scoped(first, |r| r.sequence(tail))?;
@@ -34,6 +41,18 @@ impl Reader {
             }
         }
         Ok(if parts.is_empty() { None } else { Some(Stmt::seq(parts)) })
+    }
+
+    /// A scalar that is left open, `n = T.int32()`: it has the value that the file's name gives it.
+    fn open(&mut self, s: &ast::Stmt) -> Res<bool> {
+        let ast::Stmt::Assign(a) = s else { return Ok(false) };
+        let ([ast::Expr::Name(n)], Some((f, c))) = (a.targets.as_slice(), call(&a.value)) else { return Ok(false) };
+        let Some(dtype) = DType::of_name(&f).filter(|t| *t != DType::Handle && c.arguments.is_empty()) else {
+            return Ok(false);
+        };
+        let value = self.given(&a.value, n.id.as_str(), dtype)?;
+        self.bind(n.id.as_str(), Name::Value(value));
+        Ok(true)
     }
 
     fn statement(&mut self, s: &ast::Stmt) -> Res<Option<Stmt>> {
@@ -50,6 +69,9 @@ impl Reader {
                 [] => Ok(None),
             },
             ast::Stmt::AugAssign(a) => self.update(a),
+            ast::Stmt::Assert(a) => self.asserted(&a.test).map(|()| None),
+            ast::Stmt::While(w) => Err(Fail::on(w.test.as_ref(), "how often a while runs is not known before it does")
+                .help("write a loop over a range, with an if in it where it ends early")),
             other => Err(Fail::on(other, "this statement is not part of a program")
                 .help("loops, blocks, if, assignments to buffers, T.evaluate")),
         }
@@ -78,7 +100,10 @@ impl Reader {
                         (n, Args::new(c, &["value", "var"])?.need("value")?, None)
                     }
                     Some((f, _))
-                        if f.starts_with("axis.") || f == "match_buffer" || f == "Buffer" || is_allocator(&f) =>
+                        if f.starts_with("axis.")
+                            || matches!(f.as_str(), "match_buffer" | "Buffer" | "decl_buffer" | "launch_thread")
+                            || matches!(f.as_str(), "env_thread" | "allocate" | "meta_var")
+                            || is_allocator(&f) =>
                     {
                         return Ok(None)
                     }
@@ -100,7 +125,17 @@ impl Reader {
         Ok(Some((var, value)))
     }
 
-    fn assign(&mut self, target: &ast::Expr, value: &ast::Expr) -> Res<Option<Stmt>> {
+    /// `assert condition`: what always holds says nothing.
+    pub(super) fn asserted(&mut self, e: &ast::Expr) -> Res<()> {
+        match self.condition(e)? {
+            Expr::Int(1, DType::Bool) => Ok(()),
+            Expr::Int(0, DType::Bool) => Err(Fail::on(e, "the assertion never holds")),
+            _ => Err(Fail::on(e, "a kernel cannot check this while it runs")
+                .help("T.assume(...) where it always holds; or leave it out")),
+        }
+    }
+
+    pub(super) fn assign(&mut self, target: &ast::Expr, value: &ast::Expr) -> Res<Option<Stmt>> {
         if let ast::Expr::Subscript(s) = target {
             let value = self.expr(value)?;
             return self.store(target, s, value).map(Some);
@@ -126,6 +161,15 @@ impl Reader {
         let [name] = names.as_slice() else {
             return Err(Fail::on(target, format!("T.{function} gives one value, for {} names", names.len())));
         };
+        if self.meta(name, &function, c)? {
+            return Ok(None);
+        }
+        if function == "decl_buffer" {
+            let buffer = self.declared(name, c)?;
+            let id = self.add_buffer(name, buffer);
+            self.frame(c)?.alloc_buffers.push(id);
+            return Ok(None);
+        }
         if let Some((_, scope)) = ALLOCATORS.iter().find(|(f, _)| *f == function) {
             let buffer = self.allocation(name, c, *scope)?;
             let id = self.add_buffer(name, buffer);
@@ -136,6 +180,9 @@ impl Reader {
             // TVM prints a buffer that nothing declares in this way.
             let buffer = self.buffer_of_args(name, c, true)?;
             self.add_buffer(name, buffer);
+            return Ok(None);
+        }
+        if self.match_parameter(name, c)? {
             return Ok(None);
         }
         let (buffer, region) = self.view(name, c)?;

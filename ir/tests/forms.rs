@@ -1,0 +1,133 @@
+//! Forms of TVMScript: what each reads as, that it is printed as it is read, and what is said of those that mean nothing
+//! here.
+use satune_ir::{interp, structural, tvmscript};
+
+fn read(file: &str, text: &str) -> satune_ir::Program {
+    let program = tvmscript::parse_named(file, text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let printed = tvmscript::print(&program);
+    let again = tvmscript::parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+    structural::equal(&program, &again).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+    program
+}
+
+fn refused(file: &str, text: &str) -> String {
+    let error = tvmscript::parse_named(file, text).expect_err("the text should be refused");
+    format!("{}: {} ({})", error.line, error.message, error.help.clone().unwrap_or_default())
+}
+
+/// `B = 2 A` of 16 elements, with `head` before it, written `body`.
+fn double(params: &str, body: &str) -> String {
+    let body: String = body.lines().map(|l| format!("    {l}\n")).collect();
+    format!("@T.prim_func(s_tir=True)\ndef main({params}):\n{body}")
+}
+
+const PARAMS: &str = "A: T.Buffer((16,), \"float32\"), B: T.Buffer((16,), \"float32\")";
+const PLAIN: &str = "for i in range(16):\n    B[i] = A[i] * T.float32(2)";
+
+/// Programs that all do the same.
+#[test]
+fn forms_of_one_program() {
+    let plain = read("p.py", &double(PARAMS, PLAIN));
+    let matched = |head: &str| double("a: T.handle, b: T.handle", &format!("{head}\n{PLAIN}"));
+    let (a, b) = ("A = T.match_buffer(a, (16,), \"float32\")", "B = T.match_buffer(b, (16,), \"float32\")");
+    let attr = "T.func_attr({\"tirx.noalias\": True})";
+    let threads = "with T.launch_thread(\"blockIdx.x\", 4) as bx:\n    tx = T.launch_thread(\"threadIdx.x\", 4)\n    \
+                   B[bx * 4 + tx] = A[bx * 4 + tx] * T.float32(2)";
+    let environment = "tx = T.env_thread(\"threadIdx.x\")\nT.launch_thread(tx, 16)\nB[tx] = A[tx] * T.float32(2)";
+    let extent =
+        "tx = T.env_thread(\"threadIdx.x\")\nwith T.attr(tx, \"thread_extent\", 16):\n    B[tx] = A[tx] * T.float32(2)";
+    let memory =
+        "p = T.allocate([16], \"float32\", \"local\")\nC = T.decl_buffer((16,), \"float32\", data=p)\nfor i in \
+                  range(16):\n    C[i] = A[i]\nfor i in range(16):\n    B[i] = C[i] * T.float32(2)";
+    let own =
+        "with T.decl_buffer((16,), \"float32\", scope=\"shared\") as C:\n    for i in range(16):\n        C[i] = \
+               A[i]\n        B[i] = C[i] * T.float32(2)";
+    let meta =
+        "N = T.meta_var(16)\nX = T.meta_var(A)\nassert N == 16\nfor i in range(N):\n    B[i] = X[i] * T.float32(2)";
+    let texts = [
+        matched(&format!("{attr}\n{a}\n{b}")),
+        matched(&format!("{b}\n{attr}\n{a}")),
+        matched(&format!("'''About it.'''\n{a}\n{attr}\n{b}")),
+        double(PARAMS, threads),
+        double(PARAMS, environment),
+        double(PARAMS, extent),
+        double(PARAMS, memory),
+        double(PARAMS, own),
+        double(PARAMS, meta),
+        format!(
+            "def make(n=16, dtype=\"float32\"):\n{}",
+            indented(&double("A: T.Buffer((n,), dtype), B: T.Buffer((n,), dtype)", PLAIN))
+        ),
+        format!(
+            "n, dtype = 16, \"float32\"\n@I.ir_module\nclass Module:\n{}",
+            indented(&double("A: T.Buffer((n,), dtype), B: T.Buffer((n,), dtype)", PLAIN))
+        ),
+    ];
+    for text in texts {
+        let program = read("p.py", &text);
+        interp::equal_on(&plain, &program, 3).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|l| format!("    {l}\n")).collect()
+}
+
+#[test]
+fn functions_are_chosen_and_scalars_given() {
+    let open = "def f(a: T.handle, b: T.handle, n: T.int32, x: T.float32):\n    A = T.match_buffer(a, (n,))\n    B = \
+                T.match_buffer(b, (n,))\n    for i in range(n):\n        B[i] = A[i] * x\n";
+    let symbolic = "def g(a: T.handle, b: T.handle):\n    m = T.int32()\n    A = T.match_buffer(a, (m,))\n    B = \
+                    T.match_buffer(b, (m,))\n    for i in range(m):\n        B[i] = A[i] * T.float32(2)\n";
+    let module = format!("@T.prim_func\n{open}\n@T.prim_func\n{symbolic}");
+    let plain = read("p.py", &double(PARAMS, PLAIN));
+    for choice in ["m.py::f(n=16, x=2)", "m.py::g(m=16)"] {
+        interp::equal_on(&plain, &read(choice, &module), 3).unwrap_or_else(|e| panic!("{choice}: {e}"));
+    }
+    for (choice, why) in [
+        ("m.py", "there are 2 functions: f, g (say which: FILE::f; or name one of them main)"),
+        ("m.py::h", "there is no function h, but f, g"),
+        ("m.py::f(n=16)", "x is a scalar of type float32 and has no value"),
+        ("m.py::f", "give it behind the file's name, FILE::main(n=128)"),
+        ("m.py::f(n=16, x=2, y=3)", "y is no scalar that the function leaves open"),
+        ("m.py::f(n=many, x=2)", "\"many\" is no value of n, which is of type int32"),
+        ("m.py::g", "m is a scalar of type int32 and has no value"),
+        ("m.py::g(m", "a bracket is not closed"),
+    ] {
+        let said = refused(choice, &module);
+        assert!(said.contains(why), "{choice}: {said}");
+    }
+}
+
+#[test]
+fn what_means_nothing_is_refused() {
+    for (body, why) in [
+        ("while T.bool(True):\n    B[0] = A[0]", "1: "),
+        ("i = T.int32(0)\nwhile i < 4:\n    B[0] = A[0]", "how often a while runs is not known"),
+        ("with T.attr(A, \"pragma_x\", 1):\n    B[0] = A[0]", "T.attr \"pragma_x\" has no meaning"),
+        ("assert A[0] > T.float32(0)\nB[0] = A[0]", "a kernel cannot check this while it runs"),
+        ("tx = T.env_thread(\"threadIdx.w\")\nB[0] = A[0]", "\"threadIdx.w\" is no thread axis"),
+        ("C = T.decl_buffer((16,), \"float32\", data=A.data)\nB[0] = C[0]", "two buffers would lie in the same memory"),
+    ] {
+        let said = refused("p.py", &double(PARAMS, body));
+        assert!(said.contains(why) || why == "1: ", "{body}: {said}");
+    }
+}
+
+#[test]
+fn intrinsics_are_read_where_they_are_registered() {
+    let two = "@T.prim_func\ndef d(A: T.Buffer((4,))):\n    A[0] = T.float32(1)\n@T.prim_func\ndef i(A: \
+               T.Buffer((4,))):\n    A[0] = T.float32(1)\n";
+    let found = tvmscript::parse_intrinsics("i.py", &format!("{two}TensorIntrin.register(\"one\", d, i)\n")).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, "one");
+    for (line, why) in [
+        ("", "no intrinsic is registered here"),
+        ("TensorIntrin.register(\"one\", d, j)", "j is no function"),
+        ("TensorIntrin.register(\"one\", d)", "the argument impl is missing"),
+        ("TensorIntrin.register(one, d, i)", "one is no text"),
+    ] {
+        let error = tvmscript::parse_intrinsics("i.py", &format!("{two}{line}\n")).unwrap_err();
+        assert!(error.message.contains(why), "{line}: {}", error.message);
+    }
+}

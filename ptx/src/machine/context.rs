@@ -1,0 +1,356 @@
+//! What an instruction sees while it runs.
+use super::{Block, Unit, Warp};
+use crate::clocks::Clocks;
+use crate::fault::{Fault, FaultKind, Touch};
+use crate::memory::{Clash, Refused, Touched, Who, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+use crate::program::{Address, Hardware, Lanes, Value};
+use crate::syntax::Space;
+
+/// An instruction's view: the lanes that execute it, their warp, their block, the rest.
+pub struct Context<'a, 'p> {
+    /// Everything else. The warp itself is not among its block's warps while it runs.
+    pub unit: &'a mut Unit<'p>,
+    /// The block, as an index into the unit's.
+    pub block: usize,
+    /// The warp.
+    pub warp: &'a mut Warp,
+    /// Lanes that execute: guard and group.
+    pub mask: u32,
+    /// Lanes that are at this instruction, whatever its guard says.
+    pub group: u32,
+    /// The instruction.
+    pub pc: u32,
+    /// 0 when an instruction is executed first; what it puts here is there when it is tried again after it waited. While it is
+    /// not 0, no other lanes join the group.
+    pub token: u64,
+}
+
+/// The lanes of a mask, lowest first.
+pub fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let lane = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            lane
+        })
+    })
+}
+
+impl Context<'_, '_> {
+    /// The block.
+    pub fn block(&mut self) -> &mut Block {
+        &mut self.unit.blocks[self.block]
+    }
+
+    /// Whether all live lanes of the warp execute.
+    pub fn whole_warp(&self) -> bool {
+        self.mask == self.warp.live
+    }
+
+    /// The value of an operand in all lanes.
+    #[inline]
+    pub fn read(&self, value: Value) -> Lanes {
+        match value {
+            Value::Register(slot) => self.warp.registers[slot as usize],
+            Value::Constant(n) => [n; 32],
+            Value::Special(hardware) => std::array::from_fn(|lane| self.hardware(hardware, lane)),
+        }
+    }
+
+    /// Writes the executing lanes of a register.
+    #[inline]
+    pub fn write(&mut self, slot: u32, values: &Lanes) {
+        let register = &mut self.warp.registers[slot as usize];
+        if self.mask == u32::MAX {
+            *register = *values;
+        } else {
+            for lane in 0..32 {
+                if self.mask >> lane & 1 == 1 {
+                    register[lane] = values[lane];
+                }
+            }
+        }
+    }
+
+    /// Writes where there is a register to write.
+    #[inline]
+    pub fn write_to(&mut self, slot: Option<u32>, values: &Lanes) {
+        if let Some(slot) = slot {
+            self.write(slot, values);
+        }
+    }
+
+    /// An address in all lanes.
+    #[inline]
+    pub fn addresses(&self, address: &Address) -> Lanes {
+        let mut base = self.read(address.base);
+        if address.offset != 0 {
+            for a in &mut base {
+                *a = a.wrapping_add_signed(address.offset);
+            }
+        }
+        base
+    }
+
+    fn hardware(&self, hardware: Hardware, lane: usize) -> u64 {
+        let block = &self.unit.blocks[self.block];
+        let launch = self.unit.launch;
+        let thread = self.warp.index * 32 + lane as u32;
+        let [x, y, _] = launch.block;
+        let value = match hardware {
+            Hardware::Tid(0) => thread % x,
+            Hardware::Tid(1) => thread / x % y,
+            Hardware::Tid(_) => thread / (x * y),
+            Hardware::Ntid(axis) => launch.block[axis as usize],
+            Hardware::Ctaid(axis) => block.index[axis as usize],
+            Hardware::Nctaid(axis) => launch.grid[axis as usize],
+            Hardware::Clusterid(axis) => block.index[axis as usize] / launch.cluster[axis as usize],
+            Hardware::Nclusterid(axis) => launch.grid[axis as usize] / launch.cluster[axis as usize],
+            Hardware::ClusterCtaid(axis) => block.index[axis as usize] % launch.cluster[axis as usize],
+            Hardware::ClusterNctaid(axis) => launch.cluster[axis as usize],
+            Hardware::ClusterRank => block.rank,
+            Hardware::ClusterSize => launch.cluster_size(),
+            Hardware::Lane => lane as u32,
+            Hardware::Warp => self.warp.index,
+            Hardware::Warps => launch.warps(),
+            Hardware::MaskEq => 1 << lane,
+            Hardware::MaskLt => (1 << lane) - 1,
+            Hardware::MaskLe => ((2u64 << lane) - 1) as u32,
+            Hardware::MaskGe => !((1 << lane) - 1),
+            Hardware::MaskGt => !(((2u64 << lane) - 1) as u32),
+            Hardware::Clock => return self.unit.executed,
+            Hardware::DynamicShared => launch.dynamic_shared as u32,
+            Hardware::TotalShared => block.shared.len() as u32,
+            Hardware::ExplicitCluster => u32::from(launch.cluster_size() > 1),
+        };
+        u64::from(value)
+    }
+
+    /// A fault of this instruction in a lane.
+    pub fn fault(&self, kind: FaultKind, lane: usize) -> Fault {
+        self.unit.fault(kind, self.pc, self.warp.clocks.agent, lane as u8)
+    }
+
+    /// A fault of this instruction in its first lane.
+    pub fn refuse<T>(&self, kind: FaultKind) -> Result<T, Fault> {
+        Err(self.fault(kind, self.mask.trailing_zeros().min(31) as usize))
+    }
+
+    /// Fails unless all live lanes of the warp execute this together. To be asked by instructions that say `.aligned`, or that
+    /// the architecture has execute by all of a warp.
+    ///
+    /// # Errors
+    /// Divergent lanes.
+    pub fn together(&self) -> Result<(), Fault> {
+        if self.whole_warp() {
+            return Ok(());
+        }
+        let mut elsewhere: Vec<String> = Vec::new();
+        for group in &self.warp.groups {
+            elsewhere.push(format!("{} at {}", group.mask.count_ones(), self.unit.site(group.pc)));
+        }
+        let masked = self.group & !self.mask;
+        if masked != 0 {
+            elsewhere.push(format!("{} are masked by the guard", masked.count_ones()));
+        }
+        self.refuse(FaultKind::Divergent { here: self.mask.count_ones(), elsewhere: elsewhere.join(", ") })
+    }
+
+    /// A generic address: its space, and the address there.
+    pub fn resolve(&self, space: Space, address: u64) -> (Space, u64) {
+        if space != Space::Generic {
+            return (space, address);
+        }
+        match address >> 56 {
+            1 => (Space::Shared, address - SHARED_WINDOW),
+            2 => (Space::Local, address - LOCAL_WINDOW),
+            3 => (Space::Param, address),
+            _ => (Space::Global, address),
+        }
+    }
+
+    /// The block and the offset that an address of shared memory means: bits 24 and up are a rank plus one, or 0 for the own
+    /// block. `None` where the cluster has no such block.
+    pub fn shared_block(&self, address: u64) -> Option<(usize, u64)> {
+        let (rank, offset) = (address >> 24, address & 0xff_ffff);
+        if rank == 0 {
+            return Some((self.block, offset));
+        }
+        let own = u64::from(self.unit.blocks[self.block].rank);
+        let size = u64::from(self.unit.launch.cluster_size());
+        (rank <= size).then(|| ((self.block as u64 - own + rank - 1) as usize, offset))
+    }
+
+    /// Reads memory as a lane, with all checks.
+    ///
+    /// # Errors
+    /// Out of bounds, misaligned; races and unwritten memory once there are enough.
+    pub fn load(&mut self, space: Space, lane: usize, address: u64, to: &mut [u8], strong: bool) -> Result<(), Fault> {
+        let (space, at) = self.resolve(space, address);
+        let align = to.len().next_power_of_two() as u64;
+        let bytes = to.len() as u64;
+        let touched = match space {
+            Space::Param => {
+                let at = at.wrapping_sub(if at >> 56 == 3 { PARAM_WINDOW } else { 0 }) as usize;
+                match self.unit.launch.parameters.get(at..at.saturating_add(to.len())) {
+                    Some(from) => {
+                        to.copy_from_slice(from);
+                        return Ok(());
+                    }
+                    None => Err(Refused::Bounds),
+                }
+            }
+            Space::Local => match self.warp.local.read(lane, at, to) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    let kind = FaultKind::Unwritten { space, place: format!("offset {at}") };
+                    let fault = self.fault(kind, lane);
+                    return self.unit.report(fault);
+                }
+                Err(refused) => Err(refused),
+            },
+            Space::Shared => match self.shared_block(at) {
+                Some((block, offset)) => {
+                    let who = who(self.warp, lane, self.pc, strong);
+                    self.unit.blocks[block].shared.read(offset, to, align, &who)
+                }
+                None => Err(Refused::Bounds),
+            },
+            _ => self.unit.global.read(at, to, align, &who(self.warp, lane, self.pc, strong)),
+        };
+        self.judge(touched, space, lane, at, bytes, Touch::Reads)
+    }
+
+    /// Writes memory as a lane, with all checks.
+    ///
+    /// # Errors
+    /// As [`Context::load`].
+    pub fn store(&mut self, space: Space, lane: usize, address: u64, from: &[u8], strong: bool) -> Result<(), Fault> {
+        let (space, at) = self.resolve(space, address);
+        let align = from.len().next_power_of_two() as u64;
+        let touched = match space {
+            Space::Param => Err(Refused::ReadOnly),
+            Space::Local => match self.warp.local.write(lane, at, from) {
+                Ok(()) => return Ok(()),
+                Err(refused) => Err(refused),
+            },
+            Space::Shared => match self.shared_block(at) {
+                Some((block, offset)) => {
+                    let who = who(self.warp, lane, self.pc, strong);
+                    self.unit.blocks[block].shared.write(offset, from, align, &who)
+                }
+                None => Err(Refused::Bounds),
+            },
+            _ => self.unit.global.write(at, from, align, &who(self.warp, lane, self.pc, strong)),
+        };
+        self.judge(touched, space, lane, at, from.len() as u64, Touch::Writes)
+    }
+
+    /// Turns what came of an access into a fault.
+    ///
+    /// # Errors
+    /// What cannot be gone on after, and the rest once there is enough of it.
+    pub fn judge(
+        &mut self,
+        touched: Touched,
+        space: Space,
+        lane: usize,
+        at: u64,
+        bytes: u64,
+        touch: Touch,
+    ) -> Result<(), Fault> {
+        let agent = self.warp.clocks.agent;
+        self.unit.judge(touched, self.block, (self.pc, agent, lane as u8), space, at, bytes, touch)
+    }
+}
+
+impl Unit<'_> {
+    /// Turns what came of an access (by an instruction, an agent, a lane; to shared memory of a block) into a fault.
+    ///
+    /// # Errors
+    /// What cannot be gone on after, and the rest once there is enough of it.
+    #[allow(clippy::too_many_arguments)]
+    pub fn judge(
+        &mut self,
+        touched: Touched,
+        block: usize,
+        (pc, agent, lane): (u32, u32, u8),
+        space: Space,
+        at: u64,
+        bytes: u64,
+        touch: Touch,
+    ) -> Result<(), Fault> {
+        if let Ok(Ok(())) = touched {
+            return Ok(());
+        }
+        let place = |unit: &Unit<'_>, at: u64| match space {
+            Space::Shared => match at >> 24 {
+                0 => unit.blocks[block].shared.place(at),
+                rank => format!("{} of rank {}", unit.blocks[block].shared.place(at & 0xff_ffff), rank - 1),
+            },
+            Space::Global | Space::Const | Space::Generic => unit.global.place(at),
+            _ => format!("offset {at}"),
+        };
+        match touched {
+            Ok(Ok(())) => Ok(()),
+            Err(refused) => {
+                let place = place(self, at);
+                let kind = match refused {
+                    Refused::Bounds => FaultKind::OutOfBounds { space, place, touch, bytes },
+                    Refused::Alignment(align) => FaultKind::Misaligned { space, place, touch, bytes, align },
+                    Refused::ReadOnly => FaultKind::ReadOnly { place },
+                };
+                Err(self.fault(kind, pc, agent, lane))
+            }
+            Ok(Err((clash, at))) => {
+                let place = place(self, at);
+                let touched = |wrote: bool| if wrote { Touch::Writes } else { Touch::Reads };
+                let kind = match clash {
+                    Clash::Unwritten => FaultKind::Unwritten { space, place },
+                    Clash::Race { other, wrote } => FaultKind::Race {
+                        space,
+                        place,
+                        touch,
+                        other: self.thread(other.agent, other.lane),
+                        other_touch: touched(wrote),
+                        other_site: self.site(other.pc),
+                    },
+                    Clash::Pending(other) => FaultKind::NotWaited {
+                        space,
+                        place,
+                        touch,
+                        other: self.thread(other.agent, other.lane),
+                        other_site: self.site(other.pc),
+                    },
+                    Clash::NotFenced { other, wrote } => FaultKind::NotFenced {
+                        space,
+                        place,
+                        other: self.thread(other.agent, other.lane),
+                        other_touch: touched(wrote),
+                        other_site: self.site(other.pc),
+                    },
+                };
+                let fault = self.fault(kind, pc, agent, lane);
+                self.report(fault)
+            }
+        }
+    }
+}
+
+static NOTHING: Clocks = Clocks::nothing();
+
+/// A lane of a warp, as somebody who touches memory by a usual instruction.
+#[inline]
+pub fn who(warp: &Warp, lane: usize, pc: u32, strong: bool) -> Who<'_> {
+    let clocks = &warp.clocks;
+    Who {
+        agent: clocks.agent,
+        clock: clocks.clock,
+        lane: lane as u8,
+        pc,
+        strong,
+        engine: false,
+        seen: &clocks.lane(lane).seen,
+        fenced: &NOTHING,
+    }
+}

@@ -1,0 +1,116 @@
+//! Shared memory of a block.
+use super::shadow::{Shadow, Who};
+use super::{Refused, Touched};
+
+/// A variable's place.
+#[derive(Clone, Debug)]
+struct Extent {
+    start: u64,
+    end: u64,
+    name: String,
+}
+
+/// Shared memory of one block. Between variables are gaps, so that running over the end of one is seen.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    bytes: Vec<u8>,
+    /// Bounds, writes and reads.
+    pub shadow: Shadow,
+    extents: Vec<Extent>,
+}
+
+impl Shared {
+    /// Of variables: name, start, bytes.
+    pub fn new(variables: impl Iterator<Item = (String, u64, u64)>, granule: usize) -> Shared {
+        let extents: Vec<Extent> =
+            variables.map(|(name, start, bytes)| Extent { start, end: start + bytes, name }).collect();
+        let end = extents.iter().map(|e| e.end).max().unwrap_or(0) as usize;
+        Shared { bytes: vec![0; end], shadow: Shadow::new(end, granule, false), extents }
+    }
+
+    /// In words: variable and offset.
+    pub fn place(&self, at: u64) -> String {
+        match self.extents.iter().rev().find(|e| at >= e.start) {
+            Some(e) if at < e.end => format!("`{}` + {} bytes", e.name, at - e.start),
+            Some(e) => format!("`{}` + {} bytes (it has {})", e.name, at - e.start, e.end - e.start),
+            None if self.extents.is_empty() => format!("address {at} (the block has no shared memory)"),
+            None => format!("address {at}"),
+        }
+    }
+
+    /// Whether an access is allowed at all.
+    ///
+    /// # Errors
+    /// Out of bounds or misaligned.
+    #[inline]
+    pub fn check(&self, at: u64, bytes: u64, align: u64) -> Result<(), Refused> {
+        if !at.is_multiple_of(align) {
+            return Err(Refused::Alignment(align));
+        }
+        let inside = |e: &Extent| at >= e.start && at.checked_add(bytes).is_some_and(|end| end <= e.end);
+        if self.extents.iter().any(inside) {
+            Ok(())
+        } else {
+            Err(Refused::Bounds)
+        }
+    }
+
+    /// Reads, as somebody.
+    ///
+    /// # Errors
+    /// Out of bounds or misaligned; inside: the first clash, with its address.
+    pub fn read(&mut self, at: u64, to: &mut [u8], align: u64, who: &Who<'_>) -> Touched {
+        self.check(at, to.len() as u64, align)?;
+        let start = at as usize;
+        to.copy_from_slice(&self.bytes[start..start + to.len()]);
+        Ok(self.shadow.read(start, to.len(), who).map_err(|(c, at)| (c, at as u64)))
+    }
+
+    /// Writes, as somebody.
+    ///
+    /// # Errors
+    /// As [`Shared::read`].
+    pub fn write(&mut self, at: u64, from: &[u8], align: u64, who: &Who<'_>) -> Touched {
+        self.check(at, from.len() as u64, align)?;
+        let start = at as usize;
+        let to = &mut self.bytes[start..start + from.len()];
+        let same = to == from;
+        to.copy_from_slice(from);
+        Ok(self.shadow.write(start, from.len(), who, same, false).map_err(|(c, at)| (c, at as u64)))
+    }
+
+    /// Announces a write that an asynchronous operation will make: until it is delivered, nobody may touch these bytes.
+    ///
+    /// # Errors
+    /// As [`Shared::read`].
+    pub fn announce(&mut self, at: u64, bytes: u64, align: u64, who: &Who<'_>) -> Touched {
+        self.check(at, bytes, align)?;
+        let found = self.shadow.write(at as usize, bytes as usize, who, false, true);
+        Ok(found.map_err(|(c, at)| (c, at as u64)))
+    }
+
+    /// Makes a write that was announced; from now on it counts as `who`'s.
+    pub fn deliver(&mut self, at: u64, from: &[u8], who: &Who<'_>) {
+        let start = at as usize;
+        if let Some(to) = self.bytes.get_mut(start..start + from.len()) {
+            to.copy_from_slice(from);
+            self.shadow.deliver(start, from.len(), who);
+        }
+    }
+
+    /// The bytes, without any check or note (for what the hardware itself keeps in shared memory).
+    pub fn raw(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {
+        let start = usize::try_from(at).ok()?;
+        self.bytes.get_mut(start..start.checked_add(bytes)?)
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
