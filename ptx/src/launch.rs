@@ -1,6 +1,7 @@
 //! Launching a kernel: which blocks run, in parallel where they cannot talk, and what comes of it.
 use crate::fault::{Fault, FaultKind, Site, Thread, Touch};
 use crate::machine::Unit;
+use crate::matrix::map::{MapError, TensorMap};
 use crate::memory::{Allocation, Global, Initial, Stamp, Written, PAGE};
 use crate::program::Program;
 use crate::syntax::Space;
@@ -69,6 +70,8 @@ pub enum Argument {
     Allocation(Allocation),
     /// A pointer into the allocation of another argument, by that argument's number.
     Alias(usize),
+    /// A tensor map, passed by value, on an allocation of its own or of an earlier argument; the map's base counts from there.
+    Map(TensorMap, Box<Argument>),
     /// A value's bytes.
     Bytes(Vec<u8>),
 }
@@ -97,6 +100,14 @@ pub enum LaunchError {
         takes: u64,
         /// Size given.
         given: u64,
+    },
+    /// A tensor map that the driver would refuse.
+    #[error("argument {number}: {why}")]
+    Map {
+        /// Which, from 0.
+        number: usize,
+        /// The condition.
+        why: MapError,
     },
     /// Threads or blocks that no GPU launches.
     #[error("{0}")]
@@ -156,7 +167,25 @@ impl Launch {
         let mut parameters = vec![0; program.parameter_bytes as usize];
         let mut addresses = vec![0u64; arguments.len()];
         for (number, argument) in arguments.iter().enumerate() {
+            let argument = match argument {
+                Argument::Map(map, on) => {
+                    let base = match on.as_ref() {
+                        Argument::Alias(other) => addresses.get(*other).copied().unwrap_or(0),
+                        Argument::Allocation(allocation) => {
+                            addresses[number] = Global::address(allocations.len());
+                            allocations.push(allocation.clone());
+                            addresses[number]
+                        }
+                        _ => return shape(format!("argument {number}: a tensor map is on an allocation")),
+                    };
+                    let map = TensorMap { base: base.wrapping_add(map.base), ..map.clone() };
+                    map.check().map_err(|why| LaunchError::Map { number, why })?;
+                    &Argument::Bytes(map.encoded().to_vec())
+                }
+                other => other,
+            };
             let bytes = match argument {
+                Argument::Map(..) => Vec::new(),
                 Argument::Bytes(bytes) => bytes.clone(),
                 Argument::Alias(other) => addresses.get(*other).copied().unwrap_or(0).to_le_bytes().to_vec(),
                 Argument::Allocation(allocation) => {

@@ -61,10 +61,12 @@
 //! * Blocks of a cluster are side by side in `unit.blocks`; `shared_block` finds the one that an address means.
 pub mod clocks;
 pub mod fault;
+pub mod format;
 mod inline;
 pub mod instructions;
 pub mod launch;
 pub mod machine;
+pub mod matrix;
 pub mod memory;
 pub mod number;
 pub mod order;
@@ -74,6 +76,8 @@ pub mod syntax;
 
 pub use fault::{Fault, FaultKind, Site, Thread};
 pub use launch::{run, run_clusters, Argument, Delivery, Launch, LaunchError, Options, Outcome};
+pub use matrix::descriptor::Swizzle;
+pub use matrix::map::{MapError, TensorMap};
 pub use memory::{Allocation, Initial};
 pub use parse::{parse, ParseError};
 pub use program::{Flow, Operation, Program, ProgramError};

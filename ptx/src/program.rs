@@ -196,12 +196,14 @@ impl Program {
         let layout = Layout::of(module, &function);
         let mut operations = Vec::with_capacity(body.len());
         let mut guards = Vec::with_capacity(body.len());
+        let slots = |o: &Operand| layout.named(o);
+        let watch = instructions::wgmma::Watch::of(body.iter(), slots);
         for (pc, instruction) in body.iter().enumerate() {
             let decoder = Decoder { function: &function, layout: &layout, pc: pc as u32 };
             let site = || Site { line: instruction.line, text: instruction.text.to_string() };
             let operation = instructions::decode(instruction, &decoder)
                 .map_err(|what| ProgramError::Unsupported { site: site(), what })?;
-            operations.push(operation);
+            operations.push(watch.around(instruction, slots, operation));
             guards.push(instruction.guard.map(|(register, negated)| (layout.slots[register.0 as usize], negated)));
         }
         let order = crate::order::order(body);
@@ -263,15 +265,13 @@ fn granule(body: &[Instruction], space: Space) -> usize {
             least = least.min(i.ty().map_or(1, Type::bytes));
         } else if named && !scalar {
             least = least.min(match i.opcode.as_str() {
+                // Boxes begin and end at any element in global memory; in shared memory they are chunks of 16 bytes.
+                "cp" if i.has("tensor") && space == Space::Global => 2,
+                "cp" if i.has("bulk") => 8,
                 "cp" => 4,
-                "mbarrier" => 8,
+                "mbarrier" | "ldmatrix" | "stmatrix" | "wmma" => 8,
                 _ => 2,
             });
-        } else if i.opcode == "wmma" || i.opcode == "wgmma" || i.opcode == "cp" {
-            least = least.min(2);
-        }
-        if (i.opcode == "wmma" || i.opcode == "wgmma") && i.modifiers.iter().any(|m| m.contains('8')) {
-            least = 1;
         }
     }
     least.clamp(1, 8)
@@ -382,6 +382,20 @@ impl Layout {
             parameter_bytes,
             function: function_places,
             module: module_places,
+        }
+    }
+}
+
+impl Layout {
+    /// The slots of the registers that an operand names.
+    fn named(&self, operand: &Operand) -> Vec<u32> {
+        let slot = |r: &Register| self.slots[r.0 as usize];
+        match operand {
+            Operand::Register(r) | Operand::Not(r) => vec![slot(r)],
+            Operand::Pair(a, b) => [a, b].into_iter().flat_map(|o| self.named(o)).collect(),
+            Operand::Vector(list) | Operand::List(list) => list.iter().flat_map(|o| self.named(o)).collect(),
+            Operand::Address { base: Base::Register(r), .. } => vec![slot(r)],
+            _ => Vec::new(),
         }
     }
 }

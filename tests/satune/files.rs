@@ -191,10 +191,83 @@ fn traces_that_tvm_writes_are_replayed() {
         assert!(told.contains("call 5 (bind) is refused") && told.contains("blockIdx.q"), "{told}");
     }
     // What TVM has and Satune does not is named.
-    let path = put(folder.path(), "unknown.json", &TVM_JSON.replace("\"Bind\"", "\"RollingBuffer\""));
+    let path = put(folder.path(), "unknown.json", &TVM_JSON.replace("\"Bind\"", "\"NoSuchCall\""));
     let told = text(&satune(&["replay", &path, "--program", &program]).stderr);
-    assert!(told.contains("instruction 5: `RollingBuffer` is no instruction that Satune has"), "{told}");
+    assert!(told.contains("instruction 5: `NoSuchCall` is no instruction that Satune has"), "{told}");
     let path = put(folder.path(), "cut.py", &TVM_TEXT[..TVM_TEXT.len() - 30]);
     let told = text(&satune(&["replay", &path, "--program", &program]).stderr);
     assert!(told.contains("cut.py: line 10"), "{told}");
+}
+
+/// Two functions, the first with a scalar that it leaves open.
+const OPS: &str = r#"from tvm.script import tirx as T
+
+@T.prim_func(s_tir=True)
+def double(a: T.handle, b: T.handle, n: T.int32):
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in range(n):
+        with T.sblock("B"):
+            vi = T.axis.spatial(n, i)
+            B[vi] = A[vi] * T.float32(2)
+
+@T.prim_func(s_tir=True)
+def other(A: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.sblock("A"):
+            vi = T.axis.spatial(8, i)
+            A[vi] = T.float32(1)
+"#;
+/// Four elements doubled at once, as TVM's users register it.
+const INTRINSIC: &str = r#"from tvm.script import tirx as T
+from tvm.s_tir import TensorIntrin
+
+@T.prim_func(s_tir=True)
+def desc(A: T.Buffer((4,), "float32", offset_factor=1), B: T.Buffer((4,), "float32", offset_factor=1)):
+    with T.sblock("root"):
+        T.reads(A[0:4])
+        T.writes(B[0:4])
+        for i in range(4):
+            with T.sblock("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi] * T.float32(2)
+
+@T.prim_func(s_tir=True)
+def impl(A: T.Buffer((4,), "float32", offset_factor=1), B: T.Buffer((4,), "float32", offset_factor=1)):
+    with T.sblock("root"):
+        T.reads(A[0:4])
+        T.writes(B[0:4])
+        T.evaluate(T.call_extern("int32", "double4", A.access_ptr("r"), B.access_ptr("w")))
+
+TensorIntrin.register("double4", desc, impl)
+"#;
+
+#[test]
+fn functions_scalars_and_intrinsics_are_given_on_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let ops = put(folder.path(), "ops.py", OPS);
+    let nothing = put(folder.path(), "nothing.json", "[]");
+    let run = satune(&["replay", &nothing, "--program", &format!("{ops}::double(n=64)")]);
+    assert!(run.status.success() && text(&run.stdout).contains("A: T.Buffer((64,)"), "{}", text(&run.stderr));
+    for (choice, why) in
+        [("", "say which: FILE::double"), ("::double", "has no value"), ("::double(n=x)", "no value of n")]
+    {
+        let run = satune(&["replay", &nothing, "--program", &format!("{ops}{choice}")]);
+        assert_eq!(run.status.code(), Some(2), "{choice}");
+        assert!(text(&run.stderr).contains(why), "{choice}: {}", text(&run.stderr));
+    }
+    let calls = r#"[{"op": "get_sblock", "args": ["B"], "out": "b"}, {"op": "get_loops", "args": ["$b"], "out": ["i"]},
+        {"op": "split", "args": ["$i", [null, 4]], "out": ["x", "y"]}, {"op": "tensorize", "args": ["$y", "double4"]}]"#;
+    let trace = put(folder.path(), "trace.json", calls);
+    let program = format!("{ops}::double(n=64)");
+    let run = satune(&["replay", &trace, "--program", &program]);
+    assert_eq!(run.status.code(), Some(1), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("TensorIntrin 'double4' is not registered"), "{}", text(&run.stderr));
+    let intrinsic = put(folder.path(), "double4.py", INTRINSIC);
+    let run = satune(&["replay", &trace, "--program", &program, "--intrinsics", &intrinsic]);
+    assert!(run.status.success() && text(&run.stdout).contains("\"double4\""), "{}", text(&run.stderr));
+    let wrong = put(folder.path(), "wrong.py", &INTRINSIC.replace("desc, impl)", "desc)"));
+    let run = satune(&["replay", &trace, "--program", &program, "--intrinsics", &wrong]);
+    assert_eq!(run.status.code(), Some(2), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("wrong.py:21:"), "{}", text(&run.stderr));
 }

@@ -1,6 +1,8 @@
 //! Instructions: one family, one file.
 mod atomic;
 mod barrier;
+mod bulk;
+mod cluster;
 pub mod compare;
 mod control;
 mod convert;
@@ -9,8 +11,13 @@ mod fence;
 mod float;
 mod integer;
 pub mod lanewise;
+mod ldmatrix;
 pub mod load_store;
+pub mod mbarrier;
+mod mma;
 mod warp;
+pub mod wgmma;
+mod wmma;
 
 use crate::program::{Decoder, Operation, Unsupported};
 use crate::syntax::Instruction;
@@ -20,6 +27,13 @@ pub type Family = fn(&Instruction, &Decoder<'_>) -> Option<Result<Operation, Uns
 
 /// All families. The first that knows an instruction has it.
 pub const FAMILIES: &[Family] = &[
+    mbarrier::decode,
+    bulk::decode,
+    cluster::decode,
+    mma::decode,
+    ldmatrix::decode,
+    wmma::decode,
+    wgmma::decode,
     control::decode,
     load_store::decode,
     integer::decode,

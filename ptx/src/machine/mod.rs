@@ -9,6 +9,7 @@ pub use warp::{Group, Warp};
 
 use crate::clocks::{Agent, Knowledge, ENGINES};
 use crate::fault::{Fault, FaultKind, Site, Thread};
+use crate::instructions::mbarrier::Mbarriers;
 use crate::launch::{Delivery, Launch};
 use crate::memory::{Global, Written};
 use crate::program::{Flow, Program};
@@ -32,6 +33,13 @@ impl Extensions {
 
 /// What completes an asynchronous operation.
 pub type Delivered = Box<dyn FnOnce(&mut Unit<'_>) -> Result<(), Fault> + Send>;
+
+impl Extensions {
+    /// The value of a type, where there is one.
+    pub fn known<T: Send + 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+}
 
 /// An asynchronous operation on its way.
 pub struct Pending {
@@ -355,6 +363,11 @@ impl<'p> Unit<'p> {
                 for group in &warp.groups {
                     let site = self.program.site(group.pc);
                     let what = match group.waiting {
+                        Some(w) if w.on == "mbarrier" => {
+                            let wants = block.state.known::<Mbarriers>().and_then(|m| m.wants(w.number));
+                            let place = block.shared.place(w.number);
+                            format!("at the mbarrier at {place} ({})", wants.unwrap_or_default())
+                        }
                         Some(w) => format!("at {} {}", w.on, w.number),
                         None => "running".into(),
                     };

@@ -267,6 +267,30 @@ impl Shadow {
         Some(Stamp { agent: r.agent, clock: r.clock, pc: r.pc, lane, flags: 0 })
     }
 
+    /// An access of some agents that is not among those that are known, and whether it is a write, and where.
+    pub fn unseen(&self, of: impl Fn(Agent) -> bool, seen: &Clocks) -> Option<(Stamp, bool, usize)> {
+        let mut known = Stamp::default();
+        for (i, cell) in self.cells.iter().enumerate() {
+            let write = cell.write;
+            if write.clock != 0 && write.flags & INITIAL == 0 && write != known {
+                let covered = write.flags & PENDING == 0 && seen.covers(write.agent, write.clock, write.lane);
+                if !covered && of(write.agent) {
+                    return Some((write, true, i << self.shift));
+                }
+                known = write;
+            }
+            let more = cell.more.as_deref().map_or(&[][..], |m| m);
+            for r in cell.readers.iter().chain(more).filter(|r| r.clock != 0) {
+                let lane = r.lanes.trailing_zeros().min(31) as u8;
+                if of(r.agent) && !seen.covers(r.agent, r.clock, lane) {
+                    let stamp = Stamp { agent: r.agent, clock: r.clock, pc: r.pc, lane, flags: 0 };
+                    return Some((stamp, false, i << self.shift));
+                }
+            }
+        }
+        None
+    }
+
     /// Bytes of a granule.
     pub fn granule(&self) -> usize {
         1 << self.shift

@@ -1,0 +1,539 @@
+//! wgmma: four warps multiply matrices in shared memory, asynchronously; and what warpgroups must do alike.
+//!
+//! Each warp has sixteen rows of the product. Its instructions are executed in their order, as late as the wait for their group, at
+//! once, or at one of the two by chance, as the launch's delivery says. From the instruction to the wait its registers must not be
+//! touched, nor what it reads in shared memory be written. Registers that were written since the last `wgmma.fence` must not be its
+//! accumulators or its A.
+use super::bulk::{engine, Engines, MATRIX};
+use super::cluster;
+use super::mbarrier::undefined;
+use super::mma::{form, gathered, per, registers, shape, types, values};
+use crate::clocks::Knowledge;
+use crate::fault::{Fault, FaultKind, Touch};
+use crate::format::Element;
+use crate::launch::Delivery;
+use crate::machine::Context;
+use crate::matrix::descriptor::Descriptor;
+use crate::matrix::fragment::{Fragment, Layout, Side};
+use crate::matrix::product::{multiply, Form, Shape};
+use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported, Value, Waiting};
+use crate::syntax::{Instruction, Operand, Space};
+use rand::Rng;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// See [`super::Family`].
+pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsupported>> {
+    if i.opcode == "setmaxnreg" {
+        return Some(set_registers(i));
+    }
+    if i.opcode != "wgmma" {
+        return None;
+    }
+    Some(match i.modifiers.first().map(String::as_str) {
+        Some("fence") => Ok(Box::new(|c| {
+            c.together()?;
+            let state = c.warp.state.get::<State>();
+            state.fenced = true;
+            state.dirty.clear();
+            Ok(Flow::Next)
+        })),
+        Some("commit_group") => Ok(Box::new(|c| {
+            c.together()?;
+            alike(c, "wgmma.commit_group", [0; 2])?;
+            c.warp.state.get::<State>().committed += 1;
+            Ok(Flow::Next)
+        })),
+        Some("wait_group") => wait(i),
+        Some("mma_async") => start(i, d),
+        _ => Err("this form of wgmma is not known".into()),
+    })
+}
+
+/// An instruction that is under way.
+struct UnderWay {
+    group: u64,
+    product: Arc<Product>,
+    a: Option<Vec<Lanes>>,
+    descriptors: [u64; 2],
+    adds: bool,
+}
+
+/// What a warp keeps.
+#[derive(Default)]
+struct State {
+    committed: u64,
+    queue: VecDeque<UnderWay>,
+    /// Registers that are not free, the instruction that has them, its group, and whether they are accumulators of a shape.
+    busy: FxHashMap<u32, (u32, u64, Option<Shape>)>,
+    /// Registers written since the last fence, and where.
+    dirty: FxHashMap<u32, u32>,
+    fenced: bool,
+}
+
+/// What an instruction computes.
+struct Product {
+    shape: Shape,
+    form: Form,
+    operand: [Element; 2],
+    sum: Element,
+    d: Vec<u32>,
+    a: Option<Vec<Value>>,
+    /// Whether A and B are contiguous along k.
+    along_k: [bool; 2],
+}
+
+impl Product {
+    fn result(&self) -> Fragment {
+        Fragment {
+            side: Side::C,
+            layout: Layout::Groups,
+            rows: 16,
+            columns: self.shape.n,
+            registers: self.d.len(),
+            per: per(self.sum),
+        }
+    }
+
+    /// The chunks of 16 bytes that a warp reads of an operand.
+    fn chunks(&self, side: usize, descriptor: u64, warp: u64) -> Vec<u64> {
+        let descriptor = Descriptor::from(descriptor);
+        let along = self.along_k[side];
+        let per_chunk = 128 / u64::from(self.operand[side].bits());
+        let (lines, k) = (if side == 0 { 16 } else { self.shape.n as u64 }, self.shape.k as u64);
+        let first = if side == 0 { 16 * warp } else { 0 };
+        let mut out = Vec::new();
+        if along {
+            for line in first..first + lines {
+                out.extend((0..k / per_chunk).map(|chunk| descriptor.chunk(true, line, chunk)));
+            }
+        } else {
+            for line in 0..k {
+                let chunks = first / per_chunk..(first + lines) / per_chunk;
+                out.extend(chunks.map(|chunk| descriptor.chunk(false, line, chunk)));
+            }
+        }
+        out
+    }
+
+    /// The elements of an operand from the chunks: A as 16 x K, B as K x N.
+    fn elements(&self, side: usize, chunks: &[[u8; 16]]) -> Vec<u64> {
+        let bits = self.operand[side].bits();
+        let (lines, k) = (if side == 0 { 16 } else { self.shape.n }, self.shape.k);
+        let mut out = vec![0; lines * k];
+        let mut at = 0;
+        for chunk in chunks {
+            let word = u128::from_le_bytes(*chunk);
+            for n in 0..128 / bits {
+                let bits = (word >> (n * bits)) as u64 & (u64::MAX >> (64 - bits));
+                // By lines along k, or by numbers of k along the lines.
+                let (line, along) = if self.along_k[side] { (at / k, at % k) } else { (at % lines, at / lines) };
+                out[if side == 0 { line * k + along } else { along * lines + line }] = bits;
+                at += 1;
+            }
+        }
+        out
+    }
+}
+
+fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
+    if i.has("sp") {
+        return Err("sparse matrices are not known".into());
+    }
+    let shape = shape(i).ok_or("a shape expected")?;
+    let [sum, a_type, b_type] = types(i)[..] else { return Err("three types expected".into()) };
+    if shape.m != 64 || shape.n % 8 != 0 || !(8..=256).contains(&shape.n) || shape.k as u32 * a_type.bits() != 256 {
+        return Err("this shape is not known".into());
+    }
+    let [to, a, b, scales @ ..] = i.operands.as_slice() else { return Err("D, A and B expected".into()) };
+    let to: Vec<u32> = registers(to, d)?.into_iter().collect::<Option<_>>().ok_or("registers expected")?;
+    if to.len() * 32 * per(sum) != 16 * shape.n {
+        return Err(format!("{} registers for 64 x {}", to.len(), shape.n));
+    }
+    let in_registers = matches!(a, Operand::Vector(_));
+    let number = |at: usize| match scales.get(at) {
+        Some(Operand::Integer(n)) => Some(*n),
+        _ => None,
+    };
+    let floats = !a_type.is_integer();
+    let adds = scales.first().map(|s| d.value(s)).transpose()?.unwrap_or(Value::Constant(1));
+    // Which sides run across k is said last, for 16-bit types; of A in registers it is not.
+    let mut across = [false; 2];
+    if floats && a_type.bits() == 16 {
+        let at = 3 + usize::from(!in_registers);
+        across = [!in_registers && number(3) == Some(1), number(at) == Some(1)];
+    }
+    let form = Form { negate_a: floats && number(1) == Some(-1), negate_b: floats && number(2) == Some(-1), ..form(i) };
+    let product = Arc::new(Product {
+        shape,
+        form,
+        operand: [a_type, b_type],
+        sum,
+        d: to,
+        a: if in_registers { Some(values(a, d)?) } else { None },
+        along_k: across.map(|a| !a),
+    });
+    let a = if in_registers { Value::Constant(0) } else { d.value(a)? };
+    let b = d.value(b)?;
+    Ok(Box::new(move |c| {
+        c.together()?;
+        let same = |c: &Context<'_, '_>, v: Value| {
+            let all = c.read(v);
+            if all.iter().any(|d| *d != all[0]) {
+                return undefined(c, 0, "the lanes of a warp give different descriptors".into());
+            }
+            Ok(all[0])
+        };
+        let descriptors = [same(c, a)?, same(c, b)?];
+        let adds = same(c, adds)? & 1 == 1;
+        alike(c, "wgmma.mma_async", descriptors)?;
+        claim(c, &product)?;
+        touch(c, &product, descriptors)?;
+        let held = product.a.as_ref().map(|list| list.iter().map(|v| c.read(*v)).collect());
+        let group = c.warp.state.get::<State>().committed + 1;
+        let under_way = UnderWay { group, product: product.clone(), a: held, descriptors, adds };
+        c.warp.state.get::<State>().queue.push_back(under_way);
+        let now = match c.unit.launch.options.delivery {
+            Delivery::Late => false,
+            Delivery::Early => true,
+            Delivery::Random => c.unit.random.gen_bool(0.5),
+        };
+        if now {
+            execute(c, u64::MAX);
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+/// The registers of an instruction are its own until it has been waited for.
+fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
+    let pc = c.pc;
+    let state = c.warp.state.get::<State>();
+    let group = state.committed + 1;
+    let inputs = product.a.iter().flatten().filter_map(|v| match v {
+        Value::Register(slot) => Some((*slot, None)),
+        _ => None,
+    });
+    let all: Vec<(u32, Option<Shape>)> =
+        product.d.iter().map(|slot| (*slot, Some(product.shape))).chain(inputs).collect();
+    if !state.fenced {
+        let text = "missing wgmma.fence: none has been made before the first wgmma.mma_async";
+        return undefined(c, 0, text.into());
+    }
+    for (slot, of) in &all {
+        if let Some(&by) = state.dirty.get(slot) {
+            let site = c.unit.site(by);
+            return undefined(
+                c,
+                0,
+                format!("missing wgmma.fence: a register of this instruction was written ({site}) with no fence since"),
+            );
+        }
+        match state.busy.get(slot) {
+            // Accumulators of one shape follow each other in order.
+            Some((_, _, other)) if other == of => {}
+            Some((by, ..)) => {
+                let site = c.unit.site(*by);
+                return undefined(
+                    c,
+                    0,
+                    format!("a register of this instruction belongs to another that is under way ({site})"),
+                );
+            }
+            None => {}
+        }
+    }
+    state.busy.extend(all.into_iter().map(|(slot, of)| (slot, (pc, group, of))));
+    Ok(())
+}
+
+/// Notes what a warp reads of shared memory, from now to the wait.
+fn touch(c: &mut Context<'_, '_>, product: &Product, descriptors: [u64; 2]) -> Result<(), Fault> {
+    let (agent, pc, live) = (c.warp.clocks.agent, c.pc, c.warp.live);
+    let reader = c.unit.engine(MATRIX | u64::from(agent), agent, 0);
+    c.unit.state.get::<Engines>().0.insert(reader);
+    let mut known: Knowledge = c.warp.clocks.joined(live);
+    known.seen.add(agent, c.warp.clocks.clock, live);
+    let clock = c.warp.state.get::<State>().committed as u32 + 1;
+    let who = engine(reader, clock, pc, false, &known);
+    let warp = u64::from(c.warp.index % 4);
+    for side in [0, 1] {
+        if side == 0 && product.a.is_some() {
+            continue;
+        }
+        for at in product.chunks(side, descriptors[side], warp) {
+            let mut chunk = [0; 16];
+            let found = c.unit.blocks[c.block].shared.read(at, &mut chunk, 16, &who);
+            if !matches!(found, Ok(Ok(()))) {
+                c.judge(found, Space::Shared, 0, at, 16, Touch::Reads)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Executes what is under way, up to a group.
+fn execute(c: &mut Context<'_, '_>, upto: u64) {
+    let warp = u64::from(c.warp.index % 4);
+    while let Some(next) = c.warp.state.get::<State>().queue.pop_front() {
+        if next.group > upto {
+            c.warp.state.get::<State>().queue.push_front(next);
+            return;
+        }
+        let product = &next.product;
+        let read = |c: &mut Context<'_, '_>, side: usize| -> Vec<u64> {
+            let chunks: Vec<[u8; 16]> = product
+                .chunks(side, next.descriptors[side], warp)
+                .into_iter()
+                .map(|at| {
+                    let bytes = c.block().shared.raw(at, 16);
+                    bytes.and_then(|b| <[u8; 16]>::try_from(&*b).ok()).unwrap_or_default()
+                })
+                .collect();
+            product.elements(side, &chunks)
+        };
+        let a = match &next.a {
+            Some(words) => {
+                let fragment = Fragment {
+                    side: Side::A,
+                    layout: Layout::Groups,
+                    rows: 16,
+                    columns: product.shape.k,
+                    registers: words.len(),
+                    per: per(product.operand[0]),
+                };
+                gathered(&fragment, product.operand[0], words)
+            }
+            None => read(c, 0),
+        };
+        let b = read(c, 1);
+        let result = product.result();
+        let before: Vec<Lanes> = product.d.iter().map(|slot| c.warp.registers[*slot as usize]).collect();
+        let added = gathered(&result, product.sum, &before);
+        let out = multiply(
+            Shape { m: 16, ..product.shape },
+            product.form,
+            (product.operand[0], &a),
+            (product.operand[1], &b),
+            next.adds.then_some((product.sum, added.as_slice())),
+            product.sum,
+        );
+        for (register, slot) in product.d.iter().enumerate() {
+            let words = std::array::from_fn(|lane| result.scatter(product.sum.bits(), &out, lane, register));
+            c.warp.registers[*slot as usize] = words;
+        }
+    }
+}
+
+fn wait(i: &Instruction) -> Result<Operation, Unsupported> {
+    let [Operand::Integer(latest)] = i.operands.as_slice() else { return Err("a number of groups expected".into()) };
+    let latest = *latest as u64;
+    Ok(Box::new(move |c| {
+        c.together()?;
+        let upto = c.warp.state.get::<State>().committed.saturating_sub(latest);
+        execute(c, upto);
+        let state = c.warp.state.get::<State>();
+        state.busy.retain(|_, (_, group, _)| *group > upto);
+        let (agent, live) = (c.warp.clocks.agent, c.warp.live);
+        if upto > 0 {
+            let reader = c.unit.engine(MATRIX | u64::from(agent), agent, 0);
+            c.warp.clocks.update(live, live, |k| k.seen.add(reader, upto as u32 + 1, 0));
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+/// What the four warps of a warpgroup must do alike: what each did, in order.
+#[derive(Default)]
+struct Scripts(FxHashMap<u32, Script>);
+
+#[derive(Default)]
+struct Script {
+    /// Steps that not all four have made, and the number of the first.
+    steps: VecDeque<(u32, [u64; 2])>,
+    first: usize,
+    made: [usize; 4],
+}
+
+/// The next step of a warp, which must be its group's.
+fn alike(c: &mut Context<'_, '_>, what: &str, values: [u64; 2]) -> Result<(), Fault> {
+    let (group, warp, pc) = (c.warp.index / 4, c.warp.index as usize % 4, c.pc);
+    if c.unit.launch.warps() < 4 * group + 4 {
+        return undefined(c, 0, format!("{what} takes four warps, and the block's last group has fewer"));
+    }
+    let script = c.block().state.get::<Scripts>().0.entry(group).or_default();
+    let at = script.made[warp] - script.first;
+    let step = (pc, values);
+    let differs = match script.steps.get(at) {
+        Some(other) if *other != step => Some(*other),
+        Some(_) => None,
+        None => {
+            script.steps.push_back(step);
+            None
+        }
+    };
+    script.made[warp] += 1;
+    while script.made.iter().all(|m| *m > script.first) {
+        script.steps.pop_front();
+        script.first += 1;
+    }
+    match differs {
+        Some((other, _)) if other == pc => {
+            undefined(c, 0, format!("the warps of a warpgroup execute {what} with different operands"))
+        }
+        Some((other, _)) => {
+            let site = c.unit.site(other);
+            undefined(
+                c,
+                0,
+                format!("the warps of a warpgroup part: another executes {site} where this executes {what}"),
+            )
+        }
+        None => Ok(()),
+    }
+}
+
+/// Registers that a block's warps may still take, and what each thread of a warp has.
+#[derive(Default)]
+struct Pool(Option<i64>);
+
+#[derive(Default)]
+struct Own(Option<i64>);
+
+fn set_registers(i: &Instruction) -> Result<Operation, Unsupported> {
+    let [Operand::Integer(count)] = i.operands.as_slice() else { return Err("a number of registers expected".into()) };
+    let (count, up) = (*count, i.has("inc"));
+    if !(24..=256).contains(&count) || count % 8 != 0 {
+        return Err(format!("a thread has 24 to 256 registers, a multiple of 8, not {count}"));
+    }
+    Ok(Box::new(move |c| {
+        if c.token == 0 {
+            c.together()?;
+            alike(c, "setmaxnreg", [count as u64, 0])?;
+            c.token = 1;
+        }
+        // As many as fit a multiprocessor with one block, if the compiler was not told otherwise.
+        let threads = i64::from(c.unit.launch.threads());
+        let given = (65536 / threads / 8 * 8).min(248);
+        let has = c.warp.state.get::<Own>().0.unwrap_or(given);
+        if !up && count > has {
+            return undefined(c, 0, format!("setmaxnreg.dec to {count} registers, and the thread has {has}"));
+        }
+        let free = c.block().state.get::<Pool>().0.unwrap_or(65536 / 32 - given * i64::from(threads as u32 / 32));
+        let left = free - (count - has);
+        if left < 0 {
+            return Ok(Flow::Wait(Waiting {
+                on: "registers of the block's pool, so many for each thread:",
+                number: count as u64,
+            }));
+        }
+        c.block().state.get::<Pool>().0 = Some(left);
+        c.warp.state.get::<Own>().0 = Some(count);
+        c.unit.progress += 1;
+        Ok(Flow::Next)
+    }))
+}
+
+/// What is watched while a kernel runs: the registers of its `wgmma`, and the ends of its blocks.
+pub struct Watch {
+    registers: FxHashSet<u32>,
+    ends: bool,
+}
+
+impl Watch {
+    /// Of a kernel's instructions; `slots` gives the slots that an operand names.
+    pub fn of<'i>(body: impl Iterator<Item = &'i Instruction> + Clone, slots: impl Fn(&Operand) -> Vec<u32>) -> Watch {
+        let matrix = body.clone().filter(|i| i.opcode == "wgmma" && i.has("mma_async"));
+        let registers =
+            matrix.flat_map(|i| i.operands.iter().take(2)).filter(|o| matches!(o, Operand::Vector(_))).flat_map(slots);
+        let ends = body.clone().any(|i| {
+            matches!(i.opcode.as_str(), "wgmma" | "mapa")
+                || i.opcode == "cp" && i.has("bulk")
+                || i.has("shared::cluster")
+        });
+        Watch { registers: registers.collect(), ends }
+    }
+
+    /// The operation with what must be watched around it.
+    pub fn around(&self, i: &Instruction, slots: impl Fn(&Operand) -> Vec<u32>, inner: Operation) -> Operation {
+        if matches!(i.opcode.as_str(), "ret" | "exit") && self.ends {
+            return Box::new(move |c| {
+                leaves(c)?;
+                inner(c)
+            });
+        }
+        if i.opcode == "wgmma" || self.registers.is_empty() {
+            return inner;
+        }
+        let named = i.operands.iter().enumerate().flat_map(|(n, o)| slots(o).into_iter().map(move |s| (s, n == 0)));
+        let stores = matches!(i.opcode.as_str(), "st" | "red" | "stmatrix" | "bra" | "bar" | "barrier");
+        let watched: Vec<(u32, bool)> =
+            named.filter(|(s, _)| self.registers.contains(s)).map(|(s, first)| (s, first && !stores)).collect();
+        if watched.is_empty() {
+            return inner;
+        }
+        Box::new(move |c| {
+            let pc = c.pc;
+            let state = c.warp.state.get::<State>();
+            let busy = watched.iter().find_map(|(slot, _)| state.busy.get(slot).copied());
+            for (slot, written) in &watched {
+                if *written {
+                    state.dirty.insert(*slot, pc);
+                }
+            }
+            if let Some((by, ..)) = busy {
+                let site = c.unit.site(by);
+                let text = format!(
+                    "missing wgmma.wait_group: a register is touched that an instruction under way has ({site})"
+                );
+                return c.refuse(FaultKind::Undefined(text));
+            }
+            inner(c)
+        })
+    }
+}
+
+/// What those that left a block knew.
+#[derive(Default)]
+struct Left(Knowledge);
+
+/// Lanes end: nothing of theirs may be under way; with the last of a block nothing may touch its shared memory any more.
+fn leaves(c: &mut Context<'_, '_>) -> Result<(), Fault> {
+    let (mask, live) = (c.mask, c.warp.live);
+    let mut known = c.warp.clocks.joined(mask);
+    known.seen.add(c.warp.clocks.agent, c.warp.clocks.clock, mask);
+    c.block().state.get::<Left>().0.acquire(&known);
+    if live & !mask != 0 {
+        return Ok(());
+    }
+    let lane = mask.trailing_zeros() as usize;
+    if let Some((by, ..)) = c.warp.state.get::<State>().busy.values().next().copied() {
+        let site = c.unit.site(by);
+        return undefined(
+            c,
+            lane,
+            format!("missing wgmma.wait_group: the warp ends while an instruction is under way ({site})"),
+        );
+    }
+    if !cluster::last(c, |w| w.ended()) {
+        return Ok(());
+    }
+    let scripts = c.block().state.get::<Scripts>();
+    if scripts.0.values().any(|s| !s.steps.is_empty()) {
+        return undefined(c, lane, "the warps of a warpgroup executed different numbers of wgmma or setmaxnreg".into());
+    }
+    let seen = std::mem::take(&mut c.block().state.get::<Left>().0).seen;
+    let block = c.block;
+    if let Some((stamp, wrote, at)) = super::bulk::unfinished(c.unit, block, &seen) {
+        let (site, who) = (c.unit.site(stamp.pc), c.unit.thread(stamp.agent, stamp.lane));
+        let place = c.unit.blocks[block].shared.place(at);
+        let touch = if wrote { "written" } else { "read" };
+        let text = format!(
+            "the block ends, and nothing says that its shared memory at {place} is not being {touch} any more ({who}, {site})"
+        );
+        let fault = c.fault(FaultKind::Undefined(text), lane);
+        return c.unit.report(fault);
+    }
+    Ok(())
+}
