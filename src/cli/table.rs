@@ -98,9 +98,14 @@ fn rate(yardstick: &Yardstick, gpu: &Descriptor, ms: f64) -> (String, String) {
     (format!("{scaled:.digits$}"), format!("{:.0}%", 100.0 * per_second / yardstick.peak(gpu)))
 }
 
-/// How copies overlap the arithmetic, in a narrow column: `wgmma TMA, 4 stages`.
+/// How copies overlap the arithmetic, in a narrow column: `wgmma 4 st 2 wg turn 1x2`. `mma.sync` is fed by cp.async, wgmma by
+/// the TMA, wmma through registers, always.
 fn brief(overlap: &str) -> String {
-    overlap.replace("through registers", "by registers").replace(" consumers", " wg").replace(" stages", " st")
+    let fed = |text: String, by: &str, way: &str| if text.starts_with(by) { text.replacen(way, "", 1) } else { text };
+    let text = fed(overlap.to_string(), "mma.sync", ", cp.async");
+    let text = fed(fed(text, "wgmma", ", TMA"), "wmma", ", through registers");
+    let short = [(" consumers", " wg"), (" stages", " st"), (" in turn", " turn"), ("cluster ", ""), (", ", " ")];
+    short.into_iter().fold(text, |text, (long, short)| text.replace(long, short))
 }
 
 /// The ranked candidates.
@@ -134,10 +139,14 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
     // A simulator's times are the predictions.
     let timed = report.measured.as_ref().is_some_and(|m| m.kind != Kind::Simulator);
     let mut header = vec!["#", "id"];
-    header.extend(timed.then_some("ms"));
-    header.extend(["predicted", unit, "peak"]);
+    header.push("ms");
+    header.extend(timed.then_some("pred. ms"));
+    header.extend([unit, "peak"]);
     header.extend((!timed).then_some("launch"));
-    header.extend(["bound by", "block", "k", "threads", "overlap", "regs", "spill", "math", "simulated"]);
+    header.extend(["bound by", "block", "k", "threads", "overlap"]);
+    let compiled_any = report.candidates.iter().any(|c| c.compiled.is_some());
+    header.extend(compiled_any.then_some(["regs", "spill", "math"]).into_iter().flatten());
+    header.push("checked");
     let mut rows = table(&header);
     let mut conflicts = false;
     for c in &report.candidates {
@@ -162,16 +171,20 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
         cells.extend([format!("{:.4}", c.predicted_ms), reached, share]);
         cells.extend((!timed).then(|| format!("{:.4}", c.launch_ms)));
         cells.extend([
-            c.bottleneck.clone(),
+            c.bottleneck.replace("shared_memory", "shared").replace("tensor_cores", "tensor").replace('_', " "),
             shape.tile,
             shape.step,
             c.plan.threads().to_string(),
             brief(&shape.overlap),
-            compiled.map_or_else(dash, |m| m.registers.to_string()),
-            compiled.map_or_else(dash, |m| m.spill_bytes.to_string()),
-            loop_math,
-            simulated,
         ]);
+        if compiled_any {
+            cells.extend([
+                compiled.map_or_else(dash, |m| m.registers.to_string()),
+                compiled.map_or_else(dash, |m| m.spill_bytes.to_string()),
+                loop_math,
+            ]);
+        }
+        cells.push(simulated);
         let spills = compiled.is_some_and(|m| m.spill_bytes > 0);
         let styled = cells.into_iter().enumerate().map(|(at, text)| {
             let cell = Cell::new(visible(&text));
@@ -184,7 +197,7 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
         });
         rows.add_row(styled);
     }
-    let words = ["id", "bound by", "block", "overlap", "simulated"];
+    let words = ["id", "bound by", "block", "overlap", "checked"];
     let numbers: Vec<usize> = (0..header.len()).filter(|at| !words.contains(&header[*at])).collect();
     right(&mut rows, &numbers);
     if let Some(overlap) = header.iter().position(|name| *name == "overlap") {
@@ -195,8 +208,8 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
     let share = if unit == "GB/s" { "a copy in DRAM" } else { "what the GPU's units can do" };
     out.push_str(&format!("{time}; {unit} and share of {share}"));
     out.push_str(match conflicts {
-        true => "; simulated: wavefronts/sectors over the least possible\n",
-        false => "; simulated: no conflicts\n",
+        true => "; checked in the simulator, wavefronts/sectors over the least\n",
+        false => "; checked in the simulator: no conflicts\n",
     });
     if let Some(reason) = &report.not_compiled {
         out.push_str(&visible(&format!("not compiled: {reason}\n")));
