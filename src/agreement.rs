@@ -2,8 +2,9 @@
 //!
 //! Bit for bit, as a rule: inputs are small integers, so that sums and products of them are exact in any order, and the
 //! simulator computes each function as the interpreter does, once in `f64`, then rounded to the type. Only where a program
-//! adds up (or multiplies up) values that have been rounded, the results of functions or of divisions, do they depend on the
-//! order, which a schedule changes. Then there are two comparisons.
+//! adds up (or multiplies up) values that have been rounded do they depend on the order, which a schedule changes: the
+//! results of functions and divisions, products that take more digits than their type has (`x * 0.001`), and sums that
+//! outgrow their type (see `grain`). Then there are two comparisons.
 //!
 //! * In the program's types, which shows that the kernel computes in them. Two results agree when they differ by at most 256
 //!   units of roundoff of their type (8 for types of 16 bits, whose sums are kept in f32), relative to the largest result of
@@ -16,12 +17,13 @@
 //!   of the largest. A sum of 2^20 values that lacks one is found so, and not in `f32`.
 //!
 //! On a GPU inputs are random, and roundings with them: [`tolerances`] says what that allows.
+mod grain;
 mod rounding;
 
 pub use rounding::{tolerances, SINGLE};
 
-use satune_ir::{visit, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt};
-use std::collections::HashSet;
+use grain::Grains;
+use satune_ir::{BufferId, DType, Expr, Program, Stmt};
 
 /// Whether results have to agree bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -36,12 +38,7 @@ pub enum Agreement {
 impl Agreement {
     /// What can be asked of the schedules of a program.
     pub fn of(program: &Program) -> Agreement {
-        let mut search = Search::default();
-        // Once more, for what a loop brings round.
-        for _ in 0..2 {
-            search.realize(&program.body);
-        }
-        if search.depends {
+        if Grains::of(program).depends {
             Agreement::Roundoff
         } else {
             Agreement::Exact
@@ -152,62 +149,8 @@ pub fn terms(program: &Program) -> u64 {
     most
 }
 
-#[derive(Default)]
-struct Search {
-    /// Buffers that hold rounded values.
-    rounded: HashSet<BufferId>,
-    /// Whether such values are added up.
-    depends: bool,
-}
-
 /// Functions whose values are exact.
 const EXACT: [&str; 7] = ["abs", "fabs", "floor", "ceil", "round", "trunc", "nearbyint"];
-
-impl Search {
-    fn rounds(&self, e: &Expr) -> bool {
-        let mut found = false;
-        visit::walk_expr(e, &mut |e| {
-            found |= match e {
-                Expr::Call(name, ..) => !EXACT.contains(&name.rsplit('.').next().unwrap_or(name)),
-                Expr::Binary(satune_ir::BinOp::Div, ..) => true,
-                Expr::Load(b, _) => self.rounded.contains(b),
-                _ => false,
-            };
-        });
-        found
-    }
-
-    /// The blocks below a statement, in order.
-    fn below(&mut self, stmt: &Stmt) {
-        match stmt {
-            Stmt::Realize(r) => self.realize(r),
-            Stmt::For(l) => self.below(&l.body),
-            Stmt::Seq(parts) => parts.iter().for_each(|s| self.below(s)),
-            Stmt::If { then, otherwise, .. } => {
-                self.below(then);
-                otherwise.iter().for_each(|s| self.below(s));
-            }
-            Stmt::Let { body, .. } => self.below(body),
-            Stmt::Store { .. } | Stmt::Evaluate(_) => {}
-        }
-    }
-
-    fn realize(&mut self, r: &BlockRealize) {
-        self.below(&r.block.body);
-        let reduces = r.block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
-        let mut all = Vec::new();
-        own(&r.block.body, &mut all);
-        let bound = all.iter().any(|(b, e)| b.is_none() && self.rounds(e));
-        for (buffer, value) in all.iter().filter_map(|(b, e)| Some((b.as_ref()?, e))) {
-            let ordered = matches!(value, Expr::Binary(satune_ir::BinOp::Min | satune_ir::BinOp::Max, ..));
-            if bound || self.rounds(value) {
-                self.rounded.insert(*buffer);
-                let accumulates = visit::loads(value).iter().any(|(b, _)| b == buffer);
-                self.depends |= (accumulates || reduces) && !ordered;
-            }
-        }
-    }
-}
 
 /// The stores and bound values of a block itself, not of blocks in it. Bound values have no buffer.
 fn own(stmt: &Stmt, out: &mut Vec<(Option<BufferId>, Expr)>) {
@@ -279,6 +222,16 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
         assert_eq!(of("T.max(S[vi], T.exp(A[vi, vk]))", "S[vi]"), Agreement::Exact);
         assert_eq!(of("S[vi] + T.exp(A[vi, vk])", "S[vi]"), Agreement::Roundoff);
         assert_eq!(of("S[vi] + A[vi, vk] / T.float32(3)", "S[vi]"), Agreement::Roundoff);
+        // Products, by their digits.
+        assert_eq!(of("S[vi] + A[vi, vk] * T.float32(0.001)", "S[vi]"), Agreement::Roundoff);
+        assert_eq!(of("S[vi] + A[vi, vk] * T.float32(0.375)", "S[vi]"), Agreement::Exact);
+        assert_eq!(of("S[vi] + A[vi, vk] / T.float32(4)", "S[vi] * T.float32(0.001)"), Agreement::Exact);
+        // What is rounded once and no more is the same in each schedule.
+        assert_eq!(
+            of("S[vi] + A[vi, vk]", "T.Cast(\"float32\", T.Cast(\"bfloat16\", S[vi] * T.float32(0.1)))"),
+            Agreement::Exact
+        );
+        assert_eq!(of("S[vi] + A[vi, vk] * T.Cast(\"float32\", vk * 16777217)", "S[vi]"), Agreement::Roundoff);
         assert!(!Agreement::Exact.agree(1.0, 1.0000001, DType::F32));
         assert!(Agreement::Roundoff.agree(1.0, 1.0000001, DType::F32));
         assert!(!Agreement::Roundoff.agree(1.0, 1.0001, DType::F32));

@@ -5,11 +5,12 @@ mod tensor;
 pub use tensor::{generate, GenerateError};
 
 use crate::agreement::{self, Agreement, Spread};
+use crate::kernel::Kernel;
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
 use crate::reference::Reference;
 use crate::simulate::{self, Counts, Options};
 use satune_extract::Descriptor;
-use satune_ir::interp::{self, Array};
+use satune_ir::interp::{self, doubled, Array, Scalar};
 use satune_ir::term::{Contraction, Plan, Schedule};
 use satune_ir::{DType, Program};
 use satune_rewrites::gpu_check::{self, GpuLimits};
@@ -192,26 +193,34 @@ pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Check
 pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Vec<Checked>, ScheduledError> {
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let reference = Reference::of(source, seed).map_err(meaning)?;
-    let values = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
-    let (inputs, expected) = (values(&reference.inputs), values(&reference.expected));
-    let Some(unrounded) = reference.unrounded.as_deref().map(values) else {
-        return simulate_module(&scheduled.module, inputs, &expected, false, |_, want, got| {
-            Agreement::Exact.agree(want, got, DType::F64)
+    let held = |list: &[Array]| list.iter().map(Array::to_held).collect::<Vec<_>>();
+    let numbers = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
+    let number = |at: usize, value: f64| {
+        reference.expected.get(at).map_or(value, |array| Scalar::of_held(value, doubled(array.dtype())).as_f64())
+    };
+    let (inputs, expected) = (held(&reference.inputs), held(&reference.expected));
+    let Some(unrounded) = reference.unrounded.as_deref() else {
+        return simulate_module(&scheduled.module, inputs, &expected, false, |at, want, got| {
+            match reference.expected.get(at).map(Array::dtype) {
+                // Their bits: not all of them are numbers.
+                Some(DType::I64 | DType::U64) => want.to_bits() == got.to_bits(),
+                _ => Agreement::Exact.agree(want, got, DType::F64),
+            }
         });
     };
     let terms = agreement::terms(source);
-    let rounded = Spread::of_each(&expected, &unrounded);
+    let rounded = Spread::of_each(&numbers(&reference.expected), &numbers(unrounded));
     let checked = simulate_module(&scheduled.module, inputs.clone(), &expected, false, |at, want, got| {
         let known = reference.expected.get(at).zip(rounded.get(at));
-        known.is_some_and(|(array, spread)| spread.agree(want, got, array.dtype(), terms))
+        known.is_some_and(|(array, spread)| spread.agree(number(at, want), number(at, got), array.dtype(), terms))
     })?;
-    simulate_module(&scheduled.module, inputs, &unrounded, true, |at, want, got| {
-        rounded.get(at).is_some_and(|spread| spread.agree_unrounded(want, got))
+    simulate_module(&scheduled.module, inputs, &held(unrounded), true, |at, want, got| {
+        rounded.get(at).is_some_and(|spread| spread.agree_unrounded(number(at, want), number(at, got)))
     })?;
     Ok(checked)
 }
 
-/// Runs a module's kernels and compares every parameter; `agree` says whether a parameter's element may be what it is
+/// Runs a module's kernels on values as [`satune_ir::semantics::held`] has them, and compares every parameter; `agree` says whether a parameter's element may be what it is
 /// (number of the parameter, value wanted, value found). With `double` nothing is rounded.
 pub(crate) fn simulate_module(
     module: &Module,
@@ -249,7 +258,16 @@ pub(crate) fn simulate_module(
     for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
         if let Some(at) = want.iter().zip(got).position(|(x, y)| !agree(i, *x, *y)) {
             let name = module.kernels.last().map(|k| k.name.clone()).unwrap_or_default();
-            let fault = format!("element {at} of parameter {i} is {}, not {}", got[at], want[at]);
+            let of = |kernel: &Kernel, args: &[Argument]| {
+                let mut both = kernel.params().zip(args).map(|((_, array), a)| (array.dtype, a));
+                both.find(|(_, a)| matches!(a, Argument::Param(p) if *p == i)).map(|(dtype, _)| dtype)
+            };
+            let dtype = module.kernels.iter().zip(&module.args).find_map(|(kernel, args)| of(kernel, args));
+            let show = |value: f64| match dtype {
+                Some(dtype @ (DType::I64 | DType::U64)) => Scalar::of_held(value, dtype).to_string(),
+                _ => value.to_string(),
+            };
+            let fault = format!("element {at} of parameter {i} is {}, not {}", show(got[at]), show(want[at]));
             return Err(ScheduledError::Kernel { kernel: name, fault });
         }
     }

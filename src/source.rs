@@ -7,7 +7,7 @@ use crate::workload::Workload;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, Program};
-use satune_rewrites::space::{contraction, sums_first, EncodeError};
+use satune_rewrites::space::{contraction, simplified, sums_first, EncodeError};
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
 
@@ -207,7 +207,8 @@ pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
     of_program(name, sound_program(name, text)?)
 }
 
-/// Reads a program, sums first. What it accesses outside of its buffers, or reads unwritten, no schedule of it would.
+/// Reads a program, sums first, its indices in their shortest form. What it accesses outside of its buffers, or reads
+/// unwritten, no schedule of it would.
 fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
     // One of them is the root.
@@ -217,7 +218,7 @@ fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     }
     let unsound = |e: ScheduleError| SourceError::Unsound { path: name.into(), reason: e.detail.clone() };
     soundness::alone(&program).map_err(unsound)?;
-    Ok(sums_first(&program))
+    Ok(simplified(&sums_first(&program)))
 }
 
 fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {

@@ -1,5 +1,6 @@
 //! Constructors of expressions that match types and fold constants, as TVM's operators do: what a program's text means
 //! does not depend on whether `i * 1` was written.
+use crate::semantics::{is_unsigned, promote, round};
 use crate::{BinOp, Buffer, DType, Expr};
 use std::sync::Arc;
 
@@ -10,14 +11,10 @@ pub fn dtype(expr: &Expr, buffers: &[Buffer]) -> DType {
         Expr::Str(_) => DType::Handle,
         Expr::Var(v) => v.dtype,
         Expr::Not(_) => DType::Bool,
-        Expr::Binary(op, a, _) => {
-            if is_condition(*op) {
-                DType::Bool
-            } else {
-                dtype(a, buffers)
-            }
+        Expr::Binary(op, ..) if is_condition(*op) => DType::Bool,
+        Expr::Binary(_, a, b) | Expr::Select { then: a, otherwise: b, .. } => {
+            promote(dtype(a, buffers), dtype(b, buffers))
         }
-        Expr::Select { then, .. } => dtype(then, buffers),
         Expr::Load(b, _) => buffers.get(b.0 as usize).map_or(DType::Handle, |b| b.dtype),
     }
 }
@@ -56,14 +53,14 @@ pub fn cast(expr: Expr, to: DType, buffers: &[Buffer]) -> Option<Expr> {
             }
             Expr::Int(*v, to)
         }
-        (Expr::Float(bits, _), true) => Expr::Float(*bits, to),
+        (Expr::Float(bits, from), true) => float(round(f64::from_bits(*bits), *from), to),
         _ => Expr::Cast(to, Arc::new(expr)),
     })
 }
 
-/// The type in which two operands meet; `None` where they have none (a handle, signed and unsigned of 64 bits).
+/// The type in which two operands meet; `None` where they have none (a handle).
 pub fn common_type(a: DType, b: DType) -> Option<DType> {
-    use DType::{Handle, BF16, F16, F32, F8E4M3, F8E5M2, I16, I32, I64, U64};
+    use DType::{Handle, BF16, F16, F32, F8E4M3, F8E5M2, I16, I32, I64, I8};
     if a == b {
         return Some(a);
     }
@@ -78,14 +75,18 @@ pub fn common_type(a: DType, b: DType) -> Option<DType> {
         },
         (true, false) => Some(a),
         (false, true) => Some(b),
+        // A signed and an unsigned type meet in the signed one of the wider width, as TVM has it.
         (false, false) => {
-            let ((alo, ahi), (blo, bhi)) = (a.int_range()?, b.int_range()?);
-            let (lo, hi) = (alo.min(blo), ahi.max(bhi));
-            let holds = |t: DType| t.int_range().is_some_and(|(l, h)| l <= lo && hi <= h);
-            if (a == U64 || b == U64) && lo < 0 {
-                return None;
-            }
-            [a, b, I16, I32, I64].into_iter().find(|t| holds(*t))
+            let wider = if a.bytes() >= b.bytes() { a } else { b };
+            Some(match (is_unsigned(a) == is_unsigned(b), wider) {
+                (true, _) if a == DType::Bool => b,
+                (true, wider) => wider,
+                (false, DType::U8 | DType::Bool) => I8,
+                (false, DType::U16) => I16,
+                (false, DType::U32) => I32,
+                (false, DType::U64) => I64,
+                (false, wider) => wider,
+            })
         }
     }
 }
@@ -104,7 +105,8 @@ pub fn binary(op: BinOp, a: Expr, b: Expr) -> Option<Expr> {
         BinOp::Add if is(&a, 0) => Some(b.clone()),
         BinOp::Add | BinOp::Sub if is(&b, 0) => Some(a.clone()),
         BinOp::Mul if is(&a, 1) => Some(b.clone()),
-        BinOp::Mul | BinOp::Div | BinOp::FloorDiv | BinOp::TruncDiv if is(&b, 1) => Some(a.clone()),
+        BinOp::Mul | BinOp::Div if is(&b, 1) => Some(a.clone()),
+        BinOp::FloorDiv | BinOp::TruncDiv if is_int(&b, 1) => Some(a.clone()),
         BinOp::Mul if is_int(&a, 0) => Some(a.clone()),
         BinOp::Mul if is_int(&b, 0) => Some(b.clone()),
         BinOp::FloorDiv | BinOp::TruncDiv | BinOp::FloorMod | BinOp::TruncMod if is_int(&b, 0) => return None,
@@ -258,8 +260,18 @@ mod tests {
 
     #[test]
     fn types_meet() {
-        assert_eq!(common_type(DType::I8, DType::U8), Some(DType::I16));
-        assert_eq!(common_type(DType::I32, DType::F16), Some(DType::F16));
-        assert_eq!(common_type(DType::I64, DType::U64), None);
+        for (a, b, met) in [
+            (DType::I8, DType::U8, DType::I8),
+            (DType::I16, DType::U8, DType::I16),
+            (DType::I8, DType::U32, DType::I32),
+            (DType::U8, DType::U32, DType::U32),
+            (DType::Bool, DType::I32, DType::I32),
+            (DType::Bool, DType::U8, DType::U8),
+            (DType::I64, DType::U64, DType::I64),
+            (DType::I32, DType::F16, DType::F16),
+        ] {
+            assert_eq!((common_type(a, b), common_type(b, a)), (Some(met), Some(met)));
+        }
+        assert_eq!(common_type(DType::Handle, DType::I32), None);
     }
 }

@@ -13,6 +13,7 @@ pub mod fp8;
 pub mod interp;
 pub mod machine;
 mod program;
+pub mod semantics;
 pub mod structural;
 pub mod term;
 pub mod tvmscript;

@@ -8,6 +8,7 @@ pub(super) mod precedence {
     pub const TERNARY: u8 = 2;
     pub const OR: u8 = 3;
     pub const AND: u8 = 4;
+    pub const BIT_OR: u8 = 5;
     pub const BIT_XOR: u8 = 6;
     pub const BIT_AND: u8 = 7;
     pub const EQUAL: u8 = 8;

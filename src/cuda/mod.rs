@@ -9,6 +9,7 @@ mod expression;
 pub(crate) mod fp8;
 mod hopper;
 mod instructions;
+mod integer;
 mod names;
 mod prelude;
 mod remote;
@@ -19,7 +20,7 @@ mod value;
 mod warp;
 mod wmma;
 
-pub use names::function_name;
+pub use names::{function_name, identifier};
 
 use crate::kernel::{Array, ArrayId, Descriptor, Dim, Index, Kernel, LocalVar, Space, Stmt};
 use expression::{position, Integer, Text};

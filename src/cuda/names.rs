@@ -1,15 +1,14 @@
 //! Names: what the language, the machine and the prelude keep for themselves.
 use std::collections::BTreeSet;
 
-/// Words that no array or variable of a kernel may be called: keywords of C++, built-in names of CUDA, what the printer
-/// itself writes.
-const RESERVED: &[&str] = &[
-    // C++
+/// Words of the language, macros of compilers and headers, and names of the machine.
+const WORDS: &[&str] = &[
     "alignas",
     "alignof",
     "and",
     "and_eq",
     "asm",
+    "assert",
     "auto",
     "bitand",
     "bitor",
@@ -41,18 +40,24 @@ const RESERVED: &[&str] = &[
     "dynamic_cast",
     "else",
     "enum",
+    "errno",
     "explicit",
     "export",
     "extern",
     "false",
+    "final",
     "float",
     "for",
     "friend",
     "goto",
+    "i386",
     "if",
+    "import",
     "inline",
     "int",
+    "linux",
     "long",
+    "module",
     "mutable",
     "namespace",
     "new",
@@ -63,20 +68,26 @@ const RESERVED: &[&str] = &[
     "operator",
     "or",
     "or_eq",
+    "override",
     "private",
     "protected",
     "public",
     "register",
     "reinterpret_cast",
     "requires",
+    "restrict",
     "return",
     "short",
+    "signbit",
     "signed",
     "sizeof",
     "static",
     "static_assert",
     "static_cast",
     "std",
+    "stderr",
+    "stdin",
+    "stdout",
     "struct",
     "switch",
     "template",
@@ -88,9 +99,12 @@ const RESERVED: &[&str] = &[
     "typedef",
     "typeid",
     "typename",
+    "typeof",
     "union",
+    "unix",
     "unsigned",
     "using",
+    "va_list",
     "virtual",
     "void",
     "volatile",
@@ -98,86 +112,210 @@ const RESERVED: &[&str] = &[
     "while",
     "xor",
     "xor_eq",
-    // CUDA
-    "atomicAdd",
     "blockDim",
     "blockIdx",
-    "double2",
-    "float2",
-    "float4",
+    "dim3",
     "gridDim",
-    "int2",
-    "int4",
     "threadIdx",
-    "uint2",
-    "uint4",
     "warpSize",
-    // functions that values call
-    "__shfl_xor_sync",
+    "size_t",
+    "ptrdiff_t",
+    "nullptr_t",
+];
+
+/// Functions that the compiler knows, without the `f`, `l` and `ll` behind them: values call some, and a kernel cannot be called so.
+const FUNCTIONS: &[&str] = &[
+    "abort",
     "abs",
     "acos",
-    "acosf",
+    "acosh",
     "asin",
-    "asinf",
+    "asinh",
     "atan",
-    "atanf",
+    "atan2",
+    "atanh",
+    "atexit",
+    "atof",
+    "atoi",
+    "bcmp",
+    "brev",
+    "brevll",
+    "brkpt",
+    "byte_perm",
+    "bzero",
+    "calloc",
+    "cbrt",
     "ceil",
-    "ceilf",
+    "clamp",
+    "clock",
+    "clock64",
+    "clz",
+    "clzll",
+    "copy",
+    "copysign",
     "cos",
-    "cosf",
     "cosh",
-    "coshf",
+    "cospi",
+    "cyl_bessel_i0",
+    "cyl_bessel_i1",
+    "div",
+    "drem",
     "erf",
-    "erff",
+    "erfc",
+    "erfcinv",
+    "erfcx",
+    "erfinv",
+    "exit",
     "exp",
     "exp10",
-    "exp10f",
     "exp2",
-    "exp2f",
-    "expf",
+    "expm1",
     "fabs",
-    "fabsf",
+    "fdim",
+    "fdivide",
+    "ffs",
+    "ffsl",
+    "ffsll",
+    "finite",
     "floor",
-    "floorf",
     "fma",
-    "fmaf",
     "fmax",
-    "fmaxf",
     "fmin",
-    "fminf",
+    "fmod",
+    "fprintf",
+    "fputs",
+    "free",
+    "frexp",
+    "gamma",
+    "getchar",
+    "hadd",
+    "hypot",
+    "ilogb",
+    "index",
+    "isalpha",
+    "isdigit",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "j0",
+    "j1",
+    "jn",
+    "labs",
+    "ldexp",
+    "ldiv",
+    "lgamma",
+    "llabs",
+    "lldiv",
+    "llmax",
+    "llmin",
+    "llrint",
+    "llround",
     "log",
     "log10",
-    "log10f",
     "log1p",
-    "log1pf",
     "log2",
-    "log2f",
-    "logf",
+    "logb",
+    "lrint",
+    "lround",
+    "main",
+    "malloc",
     "max",
+    "memchr",
+    "memcmp",
+    "memcpy",
+    "memmove",
+    "memset",
     "min",
+    "modf",
+    "mul24",
+    "mul64hi",
+    "mulhi",
+    "nan",
+    "nanosleep",
     "nearbyint",
-    "nearbyintf",
+    "nextafter",
+    "norm",
+    "norm3d",
+    "norm4d",
+    "normcdf",
+    "normcdfinv",
+    "popc",
+    "popcll",
     "pow",
-    "powf",
+    "powi",
+    "printf",
+    "prof_trigger",
+    "putchar",
+    "puts",
+    "rand",
+    "rcbrt",
+    "realloc",
+    "remainder",
+    "remquo",
+    "rhadd",
+    "rhypot",
     "rint",
-    "rintf",
+    "rnorm",
+    "rnorm3d",
+    "rnorm4d",
     "round",
-    "roundf",
+    "roundeven",
     "rsqrt",
-    "rsqrtf",
+    "sad",
+    "saturate",
+    "scalb",
+    "scalbln",
+    "scalbn",
+    "scanf",
+    "signbit",
+    "significand",
     "sin",
-    "sinf",
+    "sincos",
+    "sincospi",
     "sinh",
-    "sinhf",
+    "sinpi",
+    "snprintf",
+    "sprintf",
     "sqrt",
-    "sqrtf",
+    "srand",
+    "sscanf",
+    "step",
+    "strcat",
+    "strchr",
+    "strcmp",
+    "strcpy",
+    "strlen",
+    "strncmp",
+    "strncpy",
+    "strstr",
     "tan",
-    "tanf",
     "tanh",
-    "tanhf",
+    "tanpi",
+    "tgamma",
+    "time",
+    "tolower",
+    "toupper",
+    "trap",
     "trunc",
-    "truncf",
-    // the printer
+    "uabs",
+    "uhadd",
+    "ullmax",
+    "ullmin",
+    "umax",
+    "umin",
+    "umul24",
+    "umul64hi",
+    "umulhi",
+    "urhadd",
+    "usad",
+    "vprintf",
+    "y0",
+    "y1",
+    "yn",
+];
+
+/// What the printer itself writes.
+const PRINTED: &[&str] = &[
     "shared_memory",
     "half_to_float",
     "float_to_half",
@@ -253,20 +391,95 @@ const RESERVED: &[&str] = &[
     "wgmma_wait",
 ];
 
-/// Functions of the C library that the compiler knows: a kernel cannot be called so.
-const KNOWN_FUNCTIONS: &[&str] = &[
-    "abort", "acos", "asin", "atan", "calloc", "ceil", "clock", "cos", "cosh", "exit", "exp2", "floor", "fmod", "free",
-    "j0", "j1", "jn", "labs", "main", "malloc", "memcpy", "memset", "pow", "printf", "round", "sin", "sinh", "tan",
-    "trunc", "y0", "y1", "yn",
+/// Beginnings of the prelude's functions.
+const HELPERS: &[&str] = &[
+    "wgmma_",
+    "mma_",
+    "floor_div_",
+    "floor_mod_",
+    "trunc_div_",
+    "trunc_mod_",
+    "div_int",
+    "div_uint",
+    "mod_int",
+    "mod_uint",
+    "shift_left_",
+    "shift_right_",
+    "magnitude_",
+    "float_to_",
+    "double_to_",
 ];
+
+/// Beginnings of functions of CUDA. Variables may be called so.
+const OF_CUDA: &[&str] = &["atomic", "cooperative_groups", "cuda", "cu", "nv", "surf", "tex"];
+
+/// Types with a number of components behind them: `float4`.
+const VECTORS: &[&str] = &[
+    "char",
+    "uchar",
+    "short",
+    "ushort",
+    "int",
+    "uint",
+    "long",
+    "ulong",
+    "longlong",
+    "ulonglong",
+    "float",
+    "double",
+    "half",
+    "bfloat16_",
+];
+
+/// Whether a compiler, a header or the printer may know a name: a rule, since their lists have no end. What is written in
+/// capitals only may be a macro, and so may anything that begins with an underscore; single letters and words of two are
+/// nobody's.
+fn is_known(name: &str) -> bool {
+    let letters = name.chars().filter(char::is_ascii_alphabetic).count();
+    let capitals = !name.contains(|c: char| c.is_ascii_lowercase()) && (letters > 2 || name.contains('_'));
+    let capitals = capitals && !name.ends_with('_');
+    let vector = VECTORS.iter().any(|v| {
+        name.strip_prefix(v)
+            .is_some_and(|n| n.starts_with(['1', '2', '3', '4']) && n[1..].trim_start_matches('_').len() <= 3)
+    });
+    let function = |n: &str| FUNCTIONS.contains(&n);
+    let bare = ["f", "l", "ll"].into_iter().filter_map(|end| name.strip_suffix(end)).any(function);
+    name.starts_with('_')
+        || name.contains("__")
+        || name.ends_with("_t")
+        || capitals
+        || vector
+        || bare
+        || function(name)
+        || WORDS.contains(&name)
+        || PRINTED.contains(&name)
+}
+
+/// A name of the program as one in C that neither compilers nor headers know.
+pub fn identifier(name: &str) -> String {
+    let mut out: String = name.chars().map(|ch| if ch.is_ascii_alphanumeric() { ch } else { '_' }).collect();
+    if out.starts_with('_') || out.contains("__") {
+        out = out.split('_').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("_");
+    }
+    if out.is_empty() || out.starts_with(|ch: char| ch.is_ascii_digit()) {
+        out.insert(0, 'v');
+    }
+    if HELPERS.iter().any(|h| out.starts_with(h)) {
+        out.insert_str(0, "v_");
+    } else if is_known(&out) {
+        // What ends in an underscore is nobody's.
+        out.push('_');
+    }
+    out
+}
 
 /// The name of a kernel's function in its CUDA text: its own, unless the compiler keeps that for itself.
 pub fn function_name(kernel: &str) -> String {
-    let name = crate::lower::safe(kernel);
-    if RESERVED.contains(&name.as_str()) || KNOWN_FUNCTIONS.contains(&name.as_str()) {
-        format!("{name}_kernel")
-    } else {
-        name
+    let name = identifier(kernel);
+    match name.strip_suffix('_') {
+        Some(known) if kernel == known => format!("{known}_kernel"),
+        None if OF_CUDA.iter().any(|begin| name.starts_with(begin)) => format!("{name}_kernel"),
+        _ => name,
     }
 }
 
@@ -277,19 +490,12 @@ pub(super) struct Names(BTreeSet<String>);
 impl Names {
     /// Takes a name as near to the wish as is free.
     pub fn take(&mut self, wish: &str) -> String {
-        let mut wish = crate::lower::safe(wish);
-        if RESERVED.contains(&wish.as_str()) {
-            wish.push('_');
-        }
-        // The prelude has one such function for each shape.
-        if wish.starts_with("wgmma_") {
-            wish.insert_str(0, "v_");
-        }
+        let wish = identifier(wish);
         let mut name = wish.clone();
         let mut number = 1;
-        while RESERVED.contains(&name.as_str()) || self.0.contains(&name) {
+        while self.0.contains(&name) {
             number += 1;
-            name = format!("{wish}{number}");
+            name = identifier(&format!("{wish}{number}"));
         }
         self.0.insert(name.clone());
         name

@@ -1,9 +1,12 @@
 //! Helper functions of the CUDA text: arithmetic of half types and asynchronous copies, as inline PTX. Numbers of half
 //! types are held as their 16 bits, because their own types need a header.
 
+use super::c_type;
 use super::fp8;
 use super::hopper::GroupHelper;
 use super::instructions::WarpHelper;
+use satune_ir::semantics::{bits, is_unsigned};
+use satune_ir::DType;
 
 /// A helper function; printed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +22,12 @@ pub(super) enum Helper {
     FloatToBf16,
     DoubleToBf16,
     Bf16Fma,
+    /// From f32, rounded as `cvt.rna` does.
+    FloatToTf32,
+    /// Whether from f64 (else f32), to an integer type: the nearest end of the range beyond it, 0 for NaN.
+    FloatToInt(bool, DType),
+    /// In `int`, `unsigned int`, `long long` or `unsigned long long`.
+    Whole(Whole, DType),
     /// Of e4m3; else of e5m2. The same below.
     Fp8ToFloat(bool),
     FloatToFp8(bool),
@@ -29,6 +38,92 @@ pub(super) enum Helper {
     CopyAsyncWait,
     Warp(WarpHelper),
     Group(GroupHelper),
+}
+
+/// Integer operations that C does not define for all operands (see [`satune_ir::semantics::integers`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whole {
+    /// Rounded down, or towards zero.
+    Division {
+        floor: bool,
+        remainder: bool,
+    },
+    Shift {
+        left: bool,
+    },
+    Magnitude,
+}
+
+impl Whole {
+    fn name(self, dtype: DType) -> String {
+        let operation = match self {
+            Whole::Division { remainder, .. } if is_unsigned(dtype) => ["div", "mod"][usize::from(remainder)],
+            Whole::Division { floor: true, remainder } => ["floor_div", "floor_mod"][usize::from(remainder)],
+            Whole::Division { floor: false, remainder } => ["trunc_div", "trunc_mod"][usize::from(remainder)],
+            Whole::Shift { left } => ["shift_right", "shift_left"][usize::from(left)],
+            Whole::Magnitude => "magnitude",
+        };
+        format!("{operation}_{}", dtype.name())
+    }
+
+    fn text(self, dtype: DType) -> String {
+        let (t, width) = (c_type(dtype), bits(dtype));
+        let u = c_type(if width == 64 { DType::U64 } else { DType::U32 });
+        let name = self.name(dtype);
+        let head = |b: &str| format!("{t} {name}({t} a{b})\n{{\n    ");
+        let two = head(&format!(", {t} b"));
+        let body = match self {
+            Whole::Division { remainder, .. } if is_unsigned(dtype) => {
+                format!("{two}return b == 0 ? 0 : a {} b;", ["/", "%"][usize::from(remainder)])
+            }
+            Whole::Division { floor, remainder: false } => {
+                let rounded = if floor { "a / b - (a % b != 0 && (a < 0) != (b < 0))" } else { "a / b" };
+                format!(
+                    "{two}// The smallest number over -1 wraps to itself.
+    if (b == -1) return ({t})(0 - ({u})a);
+    return b == 0 ? 0 : {rounded};"
+                )
+            }
+            Whole::Division { floor, remainder: true } => {
+                let rest = if floor {
+                    format!("const {t} r = a % b;\n    return r != 0 && (r < 0) != (b < 0) ? r + b : r;")
+                } else {
+                    "return a % b;".to_string()
+                };
+                format!("{two}if (b == 0 || b == -1) return 0;\n    {rest}")
+            }
+            Whole::Shift { left: true } if is_unsigned(dtype) => format!("{two}return b < {width} ? a << b : 0;"),
+            Whole::Shift { left: false } if is_unsigned(dtype) => format!("{two}return b < {width} ? a >> b : 0;"),
+            Whole::Shift { left: true } => format!("{two}return ({u})b < {width} ? ({t})(({u})a << b) : 0;"),
+            Whole::Shift { left: false } => format!("{two}return a >> (({u})b < {width} ? b : {});", width - 1),
+            Whole::Magnitude => format!("{}return a < 0 ? ({t})(0 - ({u})a) : a;", head("")),
+        };
+        format!("{body}\n}}")
+    }
+}
+
+/// A float as an integer of a type.
+fn float_to_int(double: bool, to: DType) -> String {
+    let (from, t, name) = (["float", "double"][usize::from(double)], c_type(to), Helper::FloatToInt(double, to).name());
+    let (lo, hi) = to.int_range().unwrap_or((0, 0));
+    let convert = match to {
+        DType::U64 => format!("__{from}2ull_rz(f)"),
+        DType::I64 => format!("__{from}2ll_rz(f)"),
+        DType::U32 => format!("__{from}2uint_rz(f)"),
+        DType::I32 => format!("__{from}2int_rz(f)"),
+        _ => format!("min(max(__{from}2int_rz(f), {lo}), {hi})"),
+    };
+    // The conversion takes the nearest end of the range; of NaN it makes 0 from float to 32 bits only.
+    let nan = double || bits(to) == 64;
+    let value = if nan { format!("f != f ? 0 : {convert}") } else { convert };
+    let value = if bits(to) < 32 && nan {
+        format!("({t})({value})")
+    } else if bits(to) < 32 {
+        format!("({t}){value}")
+    } else {
+        value
+    };
+    format!("{t} {name}({from} f)\n{{\n    return {value};\n}}")
 }
 
 impl Helper {
@@ -59,6 +154,9 @@ impl Helper {
             Helper::FloatToBf16 => "float_to_bf16".into(),
             Helper::DoubleToBf16 => "double_to_bf16".into(),
             Helper::Bf16Fma => "bf16_fma".into(),
+            Helper::FloatToTf32 => "float_to_tf32".into(),
+            Helper::FloatToInt(double, to) => format!("{}_to_{}", ["float", "double"][usize::from(double)], to.name()),
+            Helper::Whole(operation, dtype) => operation.name(dtype),
             Helper::Fp8ToFloat(e4m3) => format!("{}_to_float", fp8::name(e4m3)),
             Helper::FloatToFp8(e4m3) => format!("float_to_{}", fp8::name(e4m3)),
             Helper::DoubleToFp8(e4m3) => format!("double_to_{}", fp8::name(e4m3)),
@@ -145,6 +243,15 @@ impl Helper {
 #endif
 }"
             .into(),
+            Helper::FloatToTf32 => "float float_to_tf32(float f)
+{
+    // Half a unit is added to the magnitude; infinities and NaNs pass.
+    const unsigned int u = __float_as_uint(f);
+    return (u & 0x7f800000u) == 0x7f800000u ? f : __uint_as_float((u + 0x1000u) & 0xffffe000u);
+}"
+            .into(),
+            Helper::FloatToInt(double, to) => float_to_int(double, to),
+            Helper::Whole(operation, dtype) => operation.text(dtype),
             Helper::Fp8ToFloat(e4m3) => fp8::to_float(e4m3),
             Helper::FloatToFp8(e4m3) => fp8::from_float(e4m3),
             Helper::DoubleToFp8(e4m3) => fp8::from_double(e4m3),

@@ -140,7 +140,9 @@ impl Printer<'_> {
         let target = self.element(array, index);
         if let Value::Binary(Arith::Add, sum, a, b) = value {
             let same = matches!(a.as_ref(), Value::Load(from, at) if *from == array && at == index);
-            if same && *sum == dtype && !matches!(dtype, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2) {
+            // What C adds in this type; of signed integers the sum has to wrap.
+            let plain = matches!(dtype, DType::F32 | DType::F64 | DType::U32 | DType::U64);
+            if same && *sum == dtype && plain {
                 let b = self.value_as(b, dtype).text;
                 return self.line(&format!("{target} += {b};"));
             }

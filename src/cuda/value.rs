@@ -4,7 +4,7 @@ use super::expression::Text;
 use super::prelude::Helper;
 use super::{c_type, Printer};
 use crate::kernel::{Arith, Comparison, Index, Value};
-use satune_ir::{fp8, DType};
+use satune_ir::{fp8, semantics, DType};
 
 /// Whether elements of the type are held as their bits; arithmetic on them is done in f32.
 fn is_half(dtype: DType) -> bool {
@@ -15,8 +15,17 @@ fn is_fp8(dtype: DType) -> bool {
     fp8::Format::of(dtype).is_some()
 }
 
-fn is_float(dtype: DType) -> bool {
+pub(super) fn is_float(dtype: DType) -> bool {
     is_half(dtype) || matches!(dtype, DType::F32 | DType::TF32 | DType::F64)
+}
+
+/// The type in which the machine computes one operation of a type, which is then rounded.
+fn computed_in(dtype: DType) -> DType {
+    if is_half(dtype) || dtype == DType::TF32 {
+        DType::F32
+    } else {
+        dtype
+    }
 }
 
 impl Printer<'_> {
@@ -27,8 +36,10 @@ impl Printer<'_> {
             Value::Float(v, from) if is_float(dtype) && (*from == dtype || *from == DType::F64) => {
                 return float_constant(*v, dtype)
             }
-            Value::Int(v, _) if is_float(dtype) => return float_constant(*v as f64, dtype),
-            Value::Int(v, _) => return integer_constant(*v, dtype),
+            Value::Int(v, from) if is_float(dtype) => {
+                return float_constant(semantics::int_to_float(*v, *from, dtype), dtype);
+            }
+            Value::Int(v, _) => return integer_constant(semantics::wrap(*v, dtype), dtype),
             value => self.value(value),
         };
         self.convert(text, self.kernel.type_of(value), dtype)
@@ -41,13 +52,21 @@ impl Printer<'_> {
             Value::Int(v, dtype) if is_float(*dtype) => float_constant(*v as f64, *dtype),
             Value::Int(v, dtype) => integer_constant(*v, *dtype),
             Value::Load(array, index) => Text::atom(self.element(*array, index)),
-            Value::Binary(op, dtype, a, b) => self.binary(*op, *dtype, a, b),
+            Value::Binary(op, dtype, a, b) if is_float(*dtype) => self.binary(*op, *dtype, a, b),
+            Value::Binary(op, dtype, a, b) => self.integer_binary(*op, *dtype, a, b),
+            Value::Fma(dtype, a, b, c) if !is_float(*dtype) => {
+                let product = Value::Binary(Arith::Mul, *dtype, a.clone(), b.clone());
+                self.integer_binary(Arith::Add, *dtype, &product, c)
+            }
             Value::Fma(dtype, a, b, c) => {
                 let [a, b, c] = [a, b, c].map(|v| self.value_as(v, *dtype));
                 let call = |name: &str| Text::atom(format!("{name}({}, {}, {})", a.text, b.text, c.text));
                 match dtype {
-                    DType::F32 | DType::TF32 => call("fmaf"),
-                    DType::F64 => call("fma"),
+                    DType::F32 => call("fmaf"),
+                    DType::TF32 => {
+                        let sum = call("fmaf");
+                        self.convert(sum, DType::F32, DType::TF32)
+                    }
                     DType::F16 => call(&self.helper(Helper::HalfFma)),
                     DType::BF16 => call(&self.helper(Helper::Bf16Fma)),
                     DType::F8E4M3 | DType::F8E5M2 => {
@@ -56,17 +75,19 @@ impl Printer<'_> {
                         let sum = Text::atom(format!("fmaf({a}, {b}, {c})"));
                         self.convert(sum, DType::F32, *dtype)
                     }
-                    _ => Text::new(format!("{} * {} + {}", a.within(MUL), b.within(MUL + 1), c.within(ADD + 1)), ADD),
+                    _ => call("fma"),
                 }
             }
+            Value::Unary(_, dtype, a) if !is_float(*dtype) => self.magnitude(a, *dtype),
             Value::Unary(name, dtype, a) => {
-                // Half types are computed in f32.
-                let within = if is_half(*dtype) { DType::F32 } else { *dtype };
+                let within = computed_in(*dtype);
                 let a = self.value_as(a, within);
                 let text = unary(name, within, &a);
                 self.convert(text, within, *dtype)
             }
+            Value::Bits(function, a) => self.count_bits(*function, a),
             Value::Cast(dtype, a) => self.value_as(a, *dtype),
+            Value::Reinterpret(dtype, a) => self.reinterpreted(*dtype, a),
             Value::Select(cond, a, b) => {
                 let dtype = self.kernel.type_of(a);
                 let cond = self.condition(cond).within(TERNARY + 1);
@@ -74,7 +95,7 @@ impl Printer<'_> {
                 Text::new(format!("{cond} ? {} : {}", a.within(TERNARY + 1), b.within(TERNARY)), TERNARY)
             }
             Value::Compare(op, dtype, a, b) => {
-                let within = if is_half(*dtype) { DType::F32 } else { *dtype };
+                let within = computed_in(*dtype);
                 let (a, b) = (self.value_as(a, within).within(SHIFT), self.value_as(b, within).within(SHIFT));
                 match op {
                     Comparison::Lt => Text::new(format!("{a} < {b}"), COMPARE),
@@ -105,28 +126,26 @@ impl Printer<'_> {
             return Text::atom(format!("{name}({}, {})", a.text, b.text));
         }
         // One operation on halves in f32, then rounded: the same as rounding once, f32 being more than twice as precise.
-        let within = if is_half(dtype) { DType::F32 } else { dtype };
+        let within = computed_in(dtype);
         let (a, b) = (self.value_as(a, within), self.value_as(b, within));
         let infix = |operator: &str, p: u8| Text::new(format!("{} {operator} {}", a.within(p), b.within(p + 1)), p);
         let call = |name: &str| {
-            let name = match within {
-                DType::F32 | DType::TF32 => format!("f{name}f"),
-                DType::F64 => format!("f{name}"),
-                _ => name.to_string(),
-            };
-            Text::atom(format!("{name}({}, {})", a.text, b.text))
+            let suffix = if within == DType::F64 { "" } else { "f" };
+            Text::atom(format!("{name}{suffix}({}, {})", a.text, b.text))
         };
         let text = match op {
             Arith::Add => infix("+", ADD),
             Arith::Sub => infix("-", ADD),
             Arith::Mul => infix("*", MUL),
-            Arith::Div => infix("/", MUL),
-            Arith::Min => call("min"),
-            Arith::Max => call("max"),
-            Arith::Pow if within == DType::F64 => Text::atom(format!("pow({}, {})", a.text, b.text)),
-            Arith::Pow => Text::atom(format!("powf({}, {})", a.text, b.text)),
-            Arith::And => infix("&&", AND),
-            Arith::Or => infix("||", OR),
+            Arith::Min => call("fmin"),
+            Arith::Max => call("fmax"),
+            Arith::Pow => call("pow"),
+            Arith::Atan2 => call("atan2"),
+            Arith::Fmod => call("fmod"),
+            Arith::Copysign => call("copysign"),
+            Arith::Hypot => call("hypot"),
+            // The others are those of integers.
+            _ => infix("/", MUL),
         };
         self.convert(text, within, dtype)
     }
@@ -157,10 +176,11 @@ impl Printer<'_> {
         self.convert(integer.text, from, dtype)
     }
 
-    fn convert(&mut self, text: Text, from: DType, to: DType) -> Text {
+    pub(super) fn convert(&mut self, text: Text, from: DType, to: DType) -> Text {
         let float = matches!(from, DType::F32 | DType::TF32);
         let helper = match (from, to) {
             (from, to) if from == to => return text,
+            (DType::F32, DType::TF32) => Helper::FloatToTf32,
             (DType::F16, _) => Helper::HalfToFloat,
             (DType::BF16, _) => Helper::Bf16ToFloat,
             (DType::F8E4M3, _) => Helper::Fp8ToFloat(true),
@@ -173,11 +193,16 @@ impl Printer<'_> {
             (DType::F64, DType::BF16) => Helper::DoubleToBf16,
             (_, DType::F16) if float => Helper::FloatToHalf,
             (_, DType::BF16) if float => Helper::FloatToBf16,
-            (_, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2) => {
+            (_, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2 | DType::TF32) => {
                 let text = self.convert(text, from, DType::F32);
                 return self.convert(text, DType::F32, to);
             }
             (_, DType::Bool) => return Text::new(format!("{} != 0", text.within(COMPARE)), EQUAL),
+            // What C leaves undefined is the nearest end of the range: here one instruction has it.
+            (_, DType::I32) if float => return Text::atom(format!("__float2int_rz({})", text.text)),
+            (_, DType::U32) if float => return Text::atom(format!("__float2uint_rz({})", text.text)),
+            (DType::F64, to) if !is_float(to) => Helper::FloatToInt(true, to),
+            (_, to) if float && !is_float(to) => Helper::FloatToInt(false, to),
             (from, to) if c_type(from) == c_type(to) => return text,
             (_, to) => return text.cast(c_type(to)),
         };
@@ -190,16 +215,15 @@ impl Printer<'_> {
     }
 }
 
-/// A function of one argument in f32, f64 or an integer type.
+/// A function of one argument in f32 or f64.
 fn unary(name: &str, dtype: DType, a: &Text) -> Text {
     let suffix = if dtype == DType::F64 { "" } else { "f" };
     match name {
+        "abs" | "fabs" => Text::atom(format!("fabs{suffix}({})", a.text)),
         "sigmoid" => {
             let one = float_constant(1.0, dtype).text;
             Text::new(format!("{one} / ({one} + exp{suffix}(-{}))", a.within(UNARY + 1)), MUL)
         }
-        "abs" | "fabs" if !is_float(dtype) => Text::atom(format!("abs({})", a.text)),
-        "abs" | "fabs" => Text::atom(format!("fabs{suffix}({})", a.text)),
         other => Text::atom(format!("{other}{suffix}({})", a.text)),
     }
 }
@@ -213,14 +237,14 @@ fn bits_below(number: &Text, mask: u32) -> String {
 pub(super) fn float_constant(value: f64, dtype: DType) -> Text {
     let signed = |text: String| if text.starts_with('-') { Text::new(text, UNARY) } else { Text::atom(text) };
     match dtype {
-        DType::F16 => Text::atom(bits(half::f16::from_f64(value).to_bits())),
-        DType::BF16 => Text::atom(bits(half::bf16::from_f64(value).to_bits())),
+        DType::F16 => Text::atom(bits(half::f16::from_f64(semantics::round(value, dtype)).to_bits())),
+        DType::BF16 => Text::atom(bits(half::bf16::from_f64(semantics::round(value, dtype)).to_bits())),
         DType::F8E4M3 => Text::atom(bits(fp8::E4M3.bits(value).into())),
         DType::F8E5M2 => Text::atom(bits(fp8::E5M2.bits(value).into())),
         DType::F64 if value.is_finite() => signed(format!("{value:?}")),
         DType::F64 => Text::atom(format!("__longlong_as_double({:#018x}LL)", value.to_bits())),
         _ => {
-            let value = value as f32;
+            let value = semantics::round(value, dtype) as f32;
             if value.is_finite() {
                 signed(format!("{value:?}f"))
             } else {
@@ -238,18 +262,20 @@ fn bits(bits: u16) -> String {
     }
 }
 
-fn integer_constant(value: i64, dtype: DType) -> Text {
+pub(super) fn integer_constant(value: i64, dtype: DType) -> Text {
     let suffix = match dtype {
         DType::U32 => "u",
-        DType::U64 | DType::Handle => "ull",
+        DType::U64 | DType::Handle => return Text::atom(format!("{}ull", value as u64)),
         DType::I64 => "ll",
         _ if i32::try_from(value).is_err() => "ll",
         _ => "",
     };
-    match value {
-        i64::MIN => Text::new("-9223372036854775807ll - 1", ADD),
-        v if dtype == DType::Bool => Text::atom(if v == 0 { "0" } else { "1" }),
-        v if v < 0 => Text::new(format!("{v}{suffix}"), UNARY),
-        v => Text::atom(format!("{v}{suffix}")),
+    // The literals themselves would not fit before their sign is applied.
+    match (value, suffix) {
+        (i64::MIN, _) => Text::new("-9223372036854775807ll - 1", ADD),
+        (v, "") if v == i64::from(i32::MIN) => Text::new("-2147483647 - 1", ADD),
+        (v, _) if dtype == DType::Bool => Text::atom(if v == 0 { "0" } else { "1" }),
+        (v, _) if v < 0 => Text::new(format!("{v}{suffix}"), UNARY),
+        (v, _) => Text::atom(format!("{v}{suffix}")),
     }
 }

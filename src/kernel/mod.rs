@@ -11,7 +11,8 @@ pub use group::{Descriptor, GroupOp, Role, TensorMap, Wgmma};
 pub use warp::{Mma, WarpOp};
 pub use wmma::WmmaOp;
 
-use satune_ir::DType;
+use satune_ir::semantics::Function;
+use satune_ir::{BinOp, DType};
 use serde::{Deserialize, Serialize};
 
 /// Identity of an [`Array`] within its kernel: its position in [`Kernel::arrays`].
@@ -117,12 +118,108 @@ pub enum Arith {
     Div,
     Min,
     Max,
+    /// Integers, rounded down.
+    FloorDiv,
+    /// Integers, with the sign of the divisor.
+    FloorMod,
+    /// Integers, rounded towards zero.
+    TruncDiv,
+    /// Integers, with the sign of the dividend.
+    TruncMod,
+    BitAnd,
+    BitOr,
+    BitXor,
+    Shl,
+    Shr,
     /// `pow(a, b)`, floats.
     Pow,
+    /// Floats.
+    Atan2,
+    /// Floats.
+    Fmod,
+    /// Floats.
+    Copysign,
+    /// Floats.
+    Hypot,
     /// Of two booleans.
     And,
     /// Of two booleans.
     Or,
+}
+
+/// The function of two floats that an operation is, or the operator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Meaning {
+    /// See [`satune_ir::semantics::integers`] and [`satune_ir::semantics::floats`].
+    Operator(BinOp),
+    /// See [`Function`].
+    Function(Function),
+}
+
+impl Arith {
+    /// The operation of an operator of programs; none of comparisons, which are values of their own.
+    pub fn of(op: BinOp) -> Option<Arith> {
+        Some(match op {
+            BinOp::Add => Arith::Add,
+            BinOp::Sub => Arith::Sub,
+            BinOp::Mul => Arith::Mul,
+            BinOp::Div => Arith::Div,
+            BinOp::FloorDiv => Arith::FloorDiv,
+            BinOp::FloorMod => Arith::FloorMod,
+            BinOp::TruncDiv => Arith::TruncDiv,
+            BinOp::TruncMod => Arith::TruncMod,
+            BinOp::Min => Arith::Min,
+            BinOp::Max => Arith::Max,
+            BinOp::BitAnd => Arith::BitAnd,
+            BinOp::BitOr => Arith::BitOr,
+            BinOp::BitXor => Arith::BitXor,
+            BinOp::Shl => Arith::Shl,
+            BinOp::Shr => Arith::Shr,
+            BinOp::And => Arith::And,
+            BinOp::Or => Arith::Or,
+            BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge => return None,
+        })
+    }
+
+    /// The operation of a function of two floats, by its name in programs.
+    pub fn named(name: &str) -> Option<Arith> {
+        Some(match name {
+            "pow" | "power" => Arith::Pow,
+            "atan2" => Arith::Atan2,
+            "fmod" => Arith::Fmod,
+            "copysign" => Arith::Copysign,
+            "hypot" => Arith::Hypot,
+            _ => return None,
+        })
+    }
+
+    /// What it computes.
+    pub fn meaning(self) -> Meaning {
+        Meaning::Operator(match self {
+            Arith::Add => BinOp::Add,
+            Arith::Sub => BinOp::Sub,
+            Arith::Mul => BinOp::Mul,
+            Arith::Div => BinOp::Div,
+            Arith::FloorDiv => BinOp::FloorDiv,
+            Arith::FloorMod => BinOp::FloorMod,
+            Arith::TruncDiv => BinOp::TruncDiv,
+            Arith::TruncMod => BinOp::TruncMod,
+            Arith::Min => BinOp::Min,
+            Arith::Max => BinOp::Max,
+            Arith::BitAnd => BinOp::BitAnd,
+            Arith::BitOr => BinOp::BitOr,
+            Arith::BitXor => BinOp::BitXor,
+            Arith::Shl => BinOp::Shl,
+            Arith::Shr => BinOp::Shr,
+            Arith::And => BinOp::And,
+            Arith::Or => BinOp::Or,
+            Arith::Pow => return Meaning::Function(Function::Pow),
+            Arith::Atan2 => return Meaning::Function(Function::Atan2),
+            Arith::Fmod => return Meaning::Function(Function::Fmod),
+            Arith::Copysign => return Meaning::Function(Function::Copysign),
+            Arith::Hypot => return Meaning::Function(Function::Hypot),
+        })
+    }
 }
 
 /// A comparison of elements.
@@ -133,6 +230,15 @@ pub enum Comparison {
     Le,
     Eq,
     Ne,
+}
+
+/// What is counted in an integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum BitFunction {
+    /// Ones.
+    Ones,
+    /// Zeros above the highest one.
+    LeadingZeros,
 }
 
 /// A scalar value, computed in the type given where it matters.
@@ -150,8 +256,12 @@ pub enum Value {
     Fma(DType, Box<Value>, Box<Value>, Box<Value>),
     /// A function of one argument, one of [`FUNCTIONS`].
     Unary(String, DType, Box<Value>),
+    /// A function of one integer of any type: an `i32`.
+    Bits(BitFunction, Box<Value>),
     /// Conversion to the type.
     Cast(DType, Box<Value>),
+    /// The bits of a value as a value of the type, which has the same width.
+    Reinterpret(DType, Box<Value>),
     /// `cond ? a : b`; only the taken side is evaluated.
     Select(Cond, Box<Value>, Box<Value>),
     /// `a op b` of two values of the type: a boolean.
@@ -363,7 +473,8 @@ impl Kernel {
         match value {
             Value::Load(array, _) => self.array(*array).dtype,
             Value::Float(_, d) | Value::Int(_, d) | Value::Binary(_, d, ..) | Value::Fma(d, ..) => *d,
-            Value::Unary(_, d, _) | Value::Cast(d, _) | Value::FromIndex(d, _) => *d,
+            Value::Unary(_, d, _) | Value::Cast(d, _) | Value::FromIndex(d, _) | Value::Reinterpret(d, _) => *d,
+            Value::Bits(..) => DType::I32,
             Value::Select(_, a, _) | Value::Choose(_, a, _) | Value::Shuffle { value: a, .. } => self.type_of(a),
             Value::Compare(..) => DType::Bool,
         }

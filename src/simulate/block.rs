@@ -210,7 +210,7 @@ impl<'k> Runner<'k> {
                 Ok(())
             }
             Stmt::Store { array, index, value } => {
-                let values = self.value(value, mask)?;
+                let values = self.value(value, self.kernel.array(*array).dtype, mask)?;
                 let index = self.index(index)?;
                 self.store(*array, &index, &values, mask)
             }
@@ -249,7 +249,7 @@ impl<'k> Runner<'k> {
                 Ok(())
             }
             Stmt::AtomicAdd { array, index, value } => {
-                let values = self.value(value, mask)?;
+                let values = self.value(value, self.kernel.array(*array).dtype, mask)?;
                 let index = self.index(index)?;
                 self.here().atomics += self.warps(mask);
                 for t in (0..self.threads).filter(|t| mask[*t]) {

@@ -1,8 +1,8 @@
 //! Memory of the simulator: values with what is known of who wrote and read them, and when.
 use super::{Fault, FaultKind};
 use crate::kernel::{Array, Space};
-use satune_ir::interp::{doubled, Scalar};
-use satune_ir::{fp8, DType};
+use satune_ir::interp::doubled;
+use satune_ir::{semantics, BinOp, DType};
 use std::rc::Rc;
 
 /// No thread (or block).
@@ -22,21 +22,27 @@ pub fn held(double: bool, dtype: DType) -> DType {
 /// A value as it is after a store to an array of the type.
 pub fn round(dtype: DType, value: f64) -> f64 {
     match dtype {
-        DType::F32 | DType::TF32 => f64::from(value as f32),
-        DType::F16 => half::f16::from_f64(value).to_f64(),
-        DType::BF16 => half::bf16::from_f64(value).to_f64(),
-        // Integers wrap, and division leaves out what is behind the point.
-        DType::I8 | DType::I16 | DType::I32 | DType::U8 | DType::U16 | DType::U32 => {
-            Scalar::int(value as i64, dtype).as_f64()
-        }
-        other => fp8::Format::of(other).map_or(value, |format| format.round(value)),
+        // Their bits (see [`semantics::held`]).
+        DType::I64 | DType::U64 => value,
+        dtype if dtype.is_float() => semantics::round(value, dtype),
+        dtype => semantics::wrap(value as i64, dtype) as f64,
+    }
+}
+
+/// A value of one type as one of another.
+pub fn convert(value: f64, from: DType, to: DType) -> f64 {
+    match (from.is_float(), to.is_float()) {
+        (true, true) => semantics::round(value, to),
+        (true, false) => semantics::held(semantics::float_to_int(value, to), to),
+        (false, true) => semantics::int_to_float(semantics::unheld(value, from), from, to),
+        (false, false) => semantics::held(semantics::wrap(semantics::unheld(value, from), to), to),
     }
 }
 
 /// One array in global or shared memory. Time is counted in barriers; accesses of two threads in one interval between
 /// barriers, one of them a write, are a race.
 pub struct Tracked {
-    /// Values.
+    /// Values, as [`semantics::held`] has them.
     pub data: Vec<f64>,
     known: Vec<bool>,
     writer: Vec<u32>,
@@ -338,7 +344,13 @@ impl Tracked {
         if !self.known[i] {
             return Err(self.fault(who, i, FaultKind::Unwritten));
         }
-        self.data[i] = round(self.dtype, self.data[i] + value);
+        self.data[i] = match self.dtype {
+            dtype if dtype.is_float() => round(dtype, self.data[i] + value),
+            dtype => {
+                let [a, b] = [self.data[i], value].map(|v| semantics::unheld(v, dtype));
+                semantics::held(semantics::integers(BinOp::Add, dtype, a, b), dtype)
+            }
+        };
         Ok(())
     }
 

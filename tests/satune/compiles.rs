@@ -103,3 +103,68 @@ fn the_kernels_around_the_candidates_compile() {
         .collect();
     assert!(compile(&jobs).iter().all(|c| !c.cubin.is_empty() && c.nvrtc.contains('.')));
 }
+
+/// Names of programs that the language, headers, macros, the machine or the compiler's own functions have, too.
+const TAKEN: &str = "
+    NULL EOF __LINE__ __FILE__ __func__ __FUNCTION__ __cplusplus __CUDA_ARCH__ __CUDACC__ __CUDACC_RTC__ __NVCC__ __x86_64__ __x y__z _ __
+    INT_MAX FLT_MAX DBL_EPSILON CHAR_BIT M_PI HUGE_VAL INFINITY NAN RAND_MAX BUFSIZ CUDART_INF_F CUDA_VERSION CUDARTAPI MAX MIN OUT Q
+    linux unix i386 errno assert stdin stdout stderr signbit isnan isinf isfinite offsetof va_list va_start
+    alignas asm auto bool char16_t class concept constexpr decltype default delete enum explicit export extern final float for friend goto
+    if inline int long namespace new not nullptr operator or private register restrict return short signed sizeof static struct switch
+    template this throw true try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t while xor
+    __global__ __device__ __shared__ __constant__ __restrict__ __launch_bounds__ __forceinline__ __syncthreads __int128
+    threadIdx blockIdx blockDim gridDim warpSize dim3 float4 int2 uint4 double2 longlong2 ulonglong4 char4 half2 uchar1 size_t ptrdiff_t
+    uint32_t int8_t cudaError_t cudaStream_t cudaSuccess CUdeviceptr nv_bfloat16 texture surface atomicAdd atomicCAS atomic
+    main printf malloc free memcpy memset exit abort clock clock64 time abs labs llabs min max pow powf sin sinf cos exp expf exp10
+    log log2f sqrt sqrtf rsqrt rsqrtf floor ceilf round roundf rint rintf trunc fmod fmodf fma fmaf fmin fmaxf hypot hypotf atan2 atan2f
+    copysign copysignf norm norm3d normcdf rnorm3df rcbrt cbrt erf erff erfc erfcinv erfcxf lgamma tgamma j0 j1f jn y0 yn sinpi cospif
+    sincos sincospi ldexp frexp modf logb ilogb nextafter remainder remquo scalbn lrint llround nan nanf isnanf cyl_bessel_i0 saturate
+    umin umax llmin ullmax mulhi umulhi mul24 umul24 sad usad rhadd urhadd hadd clamp popc clz ffs brev trap brkpt rotate
+    half_to_float float_to_half float_to_int8 double_to_uint64 floor_div_int32 shift_left_int64 magnitude_int32 copy_async_16 mma_f16
+    shared_memory pack_half TensorMap barrier_wait wgmma_m64n8k16 div_uint32 std int8 uint8 float32 T tx bx unbound0 kernel program";
+
+#[test]
+fn names_that_somebody_else_has_compile() {
+    use satune::kernel::{Array, ArrayId, Dim, Index, Kernel, Space, Stmt, Value};
+    let mut source = String::new();
+    let mut functions = std::collections::BTreeSet::new();
+    for name in TAKEN.split_whitespace() {
+        // The value calls functions, and a helper.
+        let array = |name: &str, written| Array {
+            name: name.into(),
+            dtype: DType::F32,
+            len: 32,
+            space: Space::Global,
+            align: 16,
+            shared_offset: 0,
+            written,
+        };
+        let at = || Index::ThreadIdx(Dim::X);
+        let load = Box::new(Value::Load(ArrayId(1), at()));
+        let whole = Box::new(Value::Cast(DType::I8, Box::new(Value::Unary("exp".into(), DType::F32, load))));
+        let kernel = Kernel {
+            name: name.into(),
+            notes: Vec::new(),
+            arrays: vec![array(name, true), array(&format!("{name}2"), false)],
+            grid: [1; 3],
+            block: [32, 1, 1],
+            cluster: 1,
+            shared_bytes: 0,
+            min_blocks_per_sm: None,
+            tensor_maps: Vec::new(),
+            body: vec![Stmt::Store { array: ArrayId(0), index: at(), value: Value::Cast(DType::F32, whole) }],
+        };
+        let text = satune::cuda::print(&kernel);
+        // Names of one kernel: `__` and `_` are the same to C.
+        if functions.insert(satune::cuda::function_name(name)) {
+            let helper = source.contains("float_to_int8(float f)");
+            let end = text.find("// launch").unwrap();
+            source += if helper { &text[end..] } else { &text };
+        }
+    }
+    assert!(functions.len() > 200);
+    for arch in ["sm_75", "sm_90"] {
+        let job = Job { name: "names".into(), source: source.clone(), arch: arch.into() };
+        compile(&[job]);
+    }
+}

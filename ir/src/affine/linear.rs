@@ -1,9 +1,11 @@
 //! Linear forms of index expressions, with quotients and remainders as atoms: simplification, comparison, intervals.
 //!
+//! A sum or product that may leave its type within the domains is not taken apart: it wraps.
+//!
 //! `i_0 * 128 + i_1 * 8 + 3` is a list of coefficients in the order in which the atoms first occur, so that a simplified
 //! expression reads like the one that was written.
-use crate::affine::{add, and, constant, ends, int, mul, Domains};
-use crate::{BinOp, DType, Expr};
+use crate::affine::{add, and, constant, ends, index_type, int, mul, Domains};
+use crate::{fold, BinOp, DType, Expr};
 use std::sync::Arc;
 
 pub use super::interval::{has_bits, Interval};
@@ -38,12 +40,20 @@ impl Linear {
             Expr::Binary(op, a, b) => {
                 let (x, y) = (Linear::of(a, domains)?, Linear::of(b, domains)?);
                 let whole = || Expr::Binary(*op, Arc::new(x.expr()), Arc::new(y.expr()));
+                // What wraps in its type is no sum of its parts.
+                let held = |sum: Linear| {
+                    if sum.leaves(fold::dtype(e, &[]), domains) {
+                        Some(Linear::atom(e.clone()))
+                    } else {
+                        sum.joined(domains)
+                    }
+                };
                 match op {
-                    BinOp::Add => x.plus(&y, 1)?.joined(domains),
-                    BinOp::Sub => x.plus(&y, -1)?.joined(domains),
+                    BinOp::Add => held(x.plus(&y, 1)?),
+                    BinOp::Sub => held(x.plus(&y, -1)?),
                     BinOp::Mul => match (x.as_constant(), y.as_constant()) {
-                        (_, Some(c)) => x.scale(c),
-                        (Some(c), _) => y.scale(c),
+                        (_, Some(c)) => held(x.scale(c)?),
+                        (Some(c), _) => held(y.scale(c)?),
                         _ => Some(Linear::atom(whole())),
                     },
                     BinOp::FloorDiv => match y.as_constant() {
@@ -61,6 +71,11 @@ impl Linear {
             }
             other => Some(Linear::atom(other.clone())),
         }
+    }
+
+    /// The type of its literals: that of the variables.
+    fn dtype(&self) -> DType {
+        self.terms.first().map_or(DType::I32, |(atom, _)| index_type(atom))
     }
 
     /// The constant that the form is, if it is one.
@@ -129,6 +144,13 @@ impl Linear {
             out = (sum(out.0, lo), sum(out.1, hi));
         }
         out
+    }
+
+    /// Whether a value is known that is none of the type.
+    fn leaves(&self, dtype: DType, domains: &Domains) -> bool {
+        let (lo, hi) = self.ends(domains);
+        let Some((least, most)) = dtype.int_range() else { return false };
+        lo.is_some_and(|v| v < least) || hi.is_some_and(|v| v > most)
     }
 
     /// Whether `self <= other` for all values of the variables.
@@ -243,7 +265,7 @@ impl Linear {
                 return whole.plus(&Linear::of(x, domains)?.div(product, domains)?, 1);
             }
         }
-        let quotient = Expr::Binary(BinOp::FloorDiv, Arc::new(reduced.expr()), Arc::new(int(divisor, DType::I32)));
+        let quotient = Expr::Binary(BinOp::FloorDiv, Arc::new(reduced.expr()), Arc::new(int(divisor, reduced.dtype())));
         Linear::atom(quotient).plus(&whole, 1).map(|sum| reordered(sum, &whole))
     }
 
@@ -267,7 +289,7 @@ impl Linear {
         let g = rest.terms.iter().fold(gcd(divisor, rest.constant), |g, (_, c)| gcd(g, c.abs()));
         let reduced =
             Linear { terms: rest.terms.iter().map(|(a, c)| (a.clone(), c / g)).collect(), constant: rest.constant / g };
-        let atom = Expr::Binary(BinOp::FloorMod, Arc::new(reduced.expr()), Arc::new(int(divisor / g, DType::I32)));
+        let atom = Expr::Binary(BinOp::FloorMod, Arc::new(reduced.expr()), Arc::new(int(divisor / g, reduced.dtype())));
         Linear::atom(atom).scale(g)
     }
 
@@ -284,29 +306,30 @@ impl Linear {
     /// The form as an expression: positive terms, then negative ones, then the constant; it comes first where it alone is
     /// positive.
     pub fn expr(&self) -> Expr {
+        let dtype = self.dtype();
         let leads = self.constant > 0 && !self.terms.is_empty() && self.terms.iter().all(|(_, c)| *c < 0);
-        let mut out: Option<Expr> = leads.then(|| int(self.constant, DType::I32));
+        let mut out: Option<Expr> = leads.then(|| int(self.constant, dtype));
         for (atom, c) in self.terms.iter().filter(|(_, c)| *c > 0) {
-            let term = mul(atom.clone(), int(*c, DType::I32));
+            let term = mul(atom.clone(), int(*c, dtype));
             out = Some(out.map_or_else(|| term.clone(), |sum| add(sum, term.clone())));
         }
         for (atom, c) in self.terms.iter().filter(|(_, c)| *c < 0) {
             out = Some(match out {
                 Some(sum) => {
-                    let term = mul(atom.clone(), int(c.saturating_neg(), DType::I32));
+                    let term = mul(atom.clone(), int(c.saturating_neg(), dtype));
                     Expr::Binary(BinOp::Sub, Arc::new(sum), Arc::new(term))
                 }
-                None => mul(atom.clone(), int(*c, DType::I32)),
+                None => mul(atom.clone(), int(*c, dtype)),
             });
         }
         match out {
-            None => int(self.constant, DType::I32),
+            None => int(self.constant, dtype),
             Some(sum) if leads => sum,
             Some(sum) if self.constant < 0 => {
-                let offset = int(self.constant.saturating_neg(), DType::I32);
+                let offset = int(self.constant.saturating_neg(), dtype);
                 Expr::Binary(BinOp::Sub, Arc::new(sum), Arc::new(offset))
             }
-            Some(sum) => add(sum, int(self.constant, DType::I32)),
+            Some(sum) => add(sum, int(self.constant, dtype)),
         }
     }
 }

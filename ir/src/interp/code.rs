@@ -1,7 +1,7 @@
 //! The form in which a program is run: variables are slots of two flat frames, buffers are numbered arrays, views are
 //! resolved to what they show, and every expression is an integer or a float one.
 use super::fault::Access;
-use super::math::Function;
+use crate::semantics::Function;
 use crate::{BinOp, DType};
 
 /// An integer or boolean expression.
@@ -10,17 +10,16 @@ pub(super) enum Int {
     Const(i64),
     Slot(usize),
     Affine(Box<Affine>),
-    /// Arithmetic on indices: exact, an overflow of 64 bits is a fault.
-    Exact(BinOp, Box<[Int; 2]>),
-    /// Arithmetic on data: wraps in its type.
-    Wrapped(BinOp, DType, Box<[Int; 2]>),
-    /// A comparison, unsigned where the flag says so (`u64`).
-    Compare(BinOp, bool, Box<[Int; 2]>),
+    /// An operation or comparison in a type.
+    Binary(BinOp, DType, Box<[Int; 2]>),
     CompareFloats(BinOp, Box<[Float; 2]>),
     And(Box<[Int; 2]>),
     Or(Box<[Int; 2]>),
     Not(Box<Int>),
-    Abs(DType, Box<Int>),
+    /// A function of one integer of the type.
+    Unary(fn(i64, DType) -> i64, DType, Box<Int>),
+    /// Bits of a float of the first type as an integer of the second.
+    BitsOf(DType, DType, Box<Float>),
     /// Condition, value where it holds, value elsewhere.
     Select(Box<[Int; 3]>),
     Load(Box<Element>),
@@ -28,9 +27,10 @@ pub(super) enum Int {
     FromFloat(DType, Box<Float>),
 }
 
-/// `constant + sum of factor * slot`.
+/// `constant + sum of factor * slot`, in a type: sums and products wrap last as well as at each step.
 #[derive(Clone, Debug)]
 pub(super) struct Affine {
+    pub dtype: DType,
     pub constant: i64,
     pub terms: Vec<(usize, i64)>,
 }
@@ -47,6 +47,10 @@ pub(super) enum Float {
     Round(DType, Box<Float>),
     /// Integer of the first type to a float of the second.
     FromInt(DType, DType, Box<Int>),
+    /// Bits of an integer of the first type as a float of the second.
+    FromBits(DType, DType, Box<Int>),
+    /// Bits of a float of the first type as a float of the second.
+    Recast(DType, DType, Box<Float>),
 }
 
 /// An element of an array.

@@ -85,12 +85,14 @@ struct Uses<'p> {
     first: Vec<Option<FirstUse>>,
     /// Of a buffer whose elements are indices into another: the extent there, the smallest one.
     index_into: Vec<Option<i64>>,
+    /// Whether integers become floats somewhere: then sums of them are exact only of small ones.
+    makes_floats: bool,
 }
 
 impl Uses<'_> {
     fn of(program: &Program) -> Uses<'_> {
         let n = program.buffers.len();
-        let mut uses = Uses { program, first: vec![None; n], index_into: vec![None; n] };
+        let mut uses = Uses { program, first: vec![None; n], index_into: vec![None; n], makes_floats: false };
         uses.realize(&program.body);
         uses
     }
@@ -102,11 +104,16 @@ impl Uses<'_> {
     }
 
     fn expr(&mut self, e: &Expr) {
-        visit::walk_expr(e, &mut |e| {
-            if let Expr::Load(buffer, indices) = e {
+        visit::walk_expr(e, &mut |e| match e {
+            Expr::Load(buffer, indices) => {
                 self.note(*buffer, FirstUse::Read);
                 self.indices(*buffer, indices);
             }
+            Expr::Cast(t, a) if t.is_float() => {
+                self.makes_floats |= !crate::fold::dtype(a, &self.program.buffers).is_float();
+            }
+            Expr::Call(name, ..) => self.makes_floats |= name.as_ref() == "reinterpret",
+            _ => {}
         });
     }
 
@@ -176,8 +183,8 @@ impl Random {
 }
 
 /// Inputs for a program: integers from -3 to 3 (0 to 3 where the type is unsigned, 0 and 1 for booleans), of float
-/// parameters too, so that sums are exact in any order. Elements that are indices into another buffer are within it. A
-/// parameter that the program, read from top to bottom, writes before it reads it, or never uses, is left unwritten.
+/// parameters too, so that sums are exact in any order. Where no integer becomes a float, half of the integers are from the
+/// whole range of their type. Elements that are indices into another buffer are within it. A parameter that the program, read from top to bottom, writes before it reads it, or never uses, is left unwritten.
 pub fn random_inputs(program: &Program, seed: u64) -> Result<Vec<Array>, Fault> {
     let uses = Uses::of(program);
     let mut random = Random(seed);
@@ -199,8 +206,16 @@ pub fn random_inputs(program: &Program, seed: u64) -> Result<Vec<Array>, Fault> 
                 (None, DType::U8 | DType::U16 | DType::U32 | DType::U64) => (0, 4),
                 (None, _) => (-3, 7),
             };
+            let wide =
+                !uses.makes_floats && of(&uses.index_into).is_none() && !dtype.is_float() && dtype != DType::Bool;
             for at in 0..array.len() {
-                let value = (random.next() >> 33) as i64 % count + min;
+                let any = random.next();
+                let value = match any & 7 {
+                    // The ends of the range, and the numbers beside them.
+                    0 | 1 if wide => dtype.int_range().map_or(0, |r| r.1).wrapping_add((any >> 8 & 3) as i64 - 1),
+                    2 | 3 if wide => any as i64 >> 3,
+                    _ => (any >> 33) as i64 % count + min,
+                };
                 array.set(at, Scalar::int(value, dtype));
             }
         }

@@ -1,6 +1,6 @@
 //! Compilation of statements, accesses and views.
 use super::code::*;
-use super::expression::{exact, Slot, Typed};
+use super::expression::{binary, Slot, Typed};
 use super::fault::Access;
 use super::value::{elements, BYTES_PER_ELEMENT};
 use super::{Fault, Options};
@@ -108,7 +108,7 @@ impl Compiler<'_> {
     /// Binds an index variable to a new slot.
     fn bind(&mut self, var: &Var) -> usize {
         let slot = self.new_int();
-        self.vars.insert(var.id, Slot::Int(slot, var.dtype, false));
+        self.vars.insert(var.id, Slot::Int(slot, var.dtype));
         slot
     }
 
@@ -248,7 +248,7 @@ impl Compiler<'_> {
             Some(Place::View { source, dims }) => {
                 views.push(ViewAccess { name: name.clone(), index: index.clone().into(), shape: shape.into() });
                 let shifted = dims.iter().map(|&(slot, own)| match own {
-                    Some(v) => exact(BinOp::Add, Int::Slot(slot), index[v].clone()),
+                    Some(v) => binary(BinOp::Add, DType::I64, Int::Slot(slot), index[v].clone()),
                     None => Int::Slot(slot),
                 });
                 self.resolve(*source, shifted.collect(), views)
@@ -339,10 +339,9 @@ impl Compiler<'_> {
             self.vars.insert(var.id, Slot::Float(slot, var.dtype));
             return Ok(Step::LetFloat(slot, Box::new((value, self.step(body)?))));
         }
-        let data = typed.is_data();
         let value = self.to_int(typed, var.dtype);
         let slot = self.new_int();
-        self.vars.insert(var.id, Slot::Int(slot, var.dtype, data));
+        self.vars.insert(var.id, Slot::Int(slot, var.dtype));
         Ok(Step::LetInt(slot, Box::new((value, self.step(body)?))))
     }
 }

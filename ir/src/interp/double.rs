@@ -2,7 +2,7 @@
 //!
 //! In their own types, two orders of a sum of rounded values differ by as much as a small error of the program would.
 //! In `f64` they agree to some 1e-13, so that what differs by more is another program, not another order.
-use super::value::round;
+use crate::semantics::round;
 use crate::{visit, BlockRealize, DType, Expr, Program, Stmt};
 
 /// The type in which a value of a type is held: `f64` for all floats.

@@ -101,29 +101,11 @@ pub enum Fault {
         /// Where; the iterator's value is among the iterators.
         place: Box<Place>,
     },
-    /// An integer is divided by 0.
-    #[error("{place}: an integer division {dividend} / 0")]
-    DivisionByZero {
-        /// What is divided.
-        dividend: i64,
-        /// Where.
-        place: Box<Place>,
-    },
     /// Index arithmetic leaves the range of 64 bits.
     #[error("{place}: index arithmetic overflows 64 bits in {what}")]
     Overflow {
         /// The operation with its operands.
         what: String,
-        /// Where.
-        place: Box<Place>,
-    },
-    /// A shift by a negative amount, or by at least the width of the type.
-    #[error("{place}: a shift by {amount} bits of a type of {bits} bits")]
-    Shift {
-        /// By how much.
-        amount: i64,
-        /// Width of the type.
-        bits: u32,
         /// Where.
         place: Box<Place>,
     },

@@ -7,8 +7,8 @@
 //!   before the body where every reduction iterator is at its minimum.
 //! * A buffer that a block allocates is unwritten whenever the block is entered; reading an unwritten element is a
 //!   [`Fault`], and so is every index outside a buffer. Strides and alignment of buffers have no influence.
-//! * Each float operation is rounded to its type, and integer operations on elements wrap in theirs. Integer arithmetic
-//!   of `i32` and `i64` on loop variables, iterators and constants alone is exact; overflow of 64 bits is a fault.
+//! * Each operation is that of its type, as [`crate::semantics`] has it: floats are rounded, integers wrap, on elements and
+//!   indices alike.
 //! * `T.if_then_else` and `T.Select` alike evaluate only the side that is taken; `and` and `or` stop where the result is
 //!   known.
 //! * Intrinsics are computed in `f64` and rounded to their type. One that the interpreter does not know is a fault
@@ -22,7 +22,6 @@ mod double;
 mod eval;
 mod expression;
 mod fault;
-mod math;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -33,6 +32,7 @@ pub use double::{doubled, in_double};
 pub use fault::{Access, Fault, Place};
 pub use value::{Array, Scalar};
 
+use crate::semantics::Function;
 use crate::{BufferId, DType, Expr, Program};
 use value::Tuple;
 
@@ -57,7 +57,7 @@ impl Default for Options {
 /// The value of an intrinsic of a name without prefix (`exp`, `pow`), of type `dtype`: computed in `f64`, then rounded.
 /// None where there is no such function of so many arguments.
 pub fn intrinsic(name: &str, args: &[f64], dtype: DType) -> Option<f64> {
-    let (function, count) = math::Function::named(name)?;
+    let (function, count) = Function::named(name)?;
     let mut padded = [0.0; 3];
     padded.get_mut(..args.len())?.copy_from_slice(args);
     (count == args.len()).then(|| function.apply(padded, dtype))

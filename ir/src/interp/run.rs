@@ -1,9 +1,9 @@
 //! Execution of statements.
 use super::code::*;
 use super::fault::Place;
-use super::value::{float_cell, wrap, Array};
+use super::value::{float_cell, Array};
 use super::{Fault, Options};
-use crate::BinOp;
+use crate::semantics::wrap;
 
 /// Execution has ended with [`Machine::fault`]. Without contents, so that results travel in registers.
 #[derive(Debug)]
@@ -288,17 +288,5 @@ impl<'c> Machine<'c> {
             return self.stop(fault);
         }
         Ok(array.cells[position])
-    }
-
-    /// Whether a comparison holds.
-    pub fn compare<T: PartialOrd>(op: BinOp, a: T, b: T) -> i64 {
-        i64::from(match op {
-            BinOp::Eq => a == b,
-            BinOp::Ne => a != b,
-            BinOp::Lt => a < b,
-            BinOp::Le => a <= b,
-            BinOp::Gt => a > b,
-            _ => a >= b,
-        })
     }
 }

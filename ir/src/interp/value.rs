@@ -1,74 +1,8 @@
-//! Scalars and arrays: which values each type has, and how others are brought into it.
-//!
-//! A value travels as an `i64` (integers and booleans; `u64` as its bits) or as an `f64` (every float type is a subset
-//! of `f64`), and is brought back into its type after each operation. For `+ - * /` and square root of `f16`, `bf16`
-//! and `f32`, rounding the `f64` result once more gives what the operation in the type itself gives, since `f64` is
-//! more than twice as precise.
+//! Scalars and arrays.
 use super::Fault;
-use crate::{fp8, DType};
-use half::{bf16, f16};
+use crate::semantics::{float_to_int, held, int_to_float, round, unheld, wrap};
+use crate::DType;
 use std::fmt;
-
-/// The nearest value of a float type (ties to even; for `tf32` away from zero, as `cvt.rna` does).
-pub(super) fn round(value: f64, dtype: DType) -> f64 {
-    match dtype {
-        DType::F32 => f64::from(value as f32),
-        DType::F16 => f16::from_f64(value).to_f64(),
-        DType::BF16 => bf16::from_f64(value).to_f64(),
-        DType::TF32 => round_tf32(value),
-        other => fp8::Format::of(other).map_or(value, |format| format.round(value)),
-    }
-}
-
-/// Keeps 10 bits of an `f32` mantissa.
-fn round_tf32(value: f64) -> f64 {
-    let single = value as f32;
-    if !single.is_finite() {
-        return f64::from(single);
-    }
-    // Adding half a unit to the magnitude carries into the exponent where it should.
-    f64::from(f32::from_bits(single.to_bits().wrapping_add(0x1000) & !0x1fff))
-}
-
-/// The value modulo 2^bits of an integer type; a boolean is whether it is not 0.
-pub(super) fn wrap(value: i64, dtype: DType) -> i64 {
-    match dtype {
-        DType::Bool => i64::from(value != 0),
-        DType::I8 => i64::from(value as i8),
-        DType::I16 => i64::from(value as i16),
-        DType::I32 => i64::from(value as i32),
-        DType::U8 => i64::from(value as u8),
-        DType::U16 => i64::from(value as u16),
-        DType::U32 => i64::from(value as u32),
-        _ => value,
-    }
-}
-
-/// An integer of type `from` as a float of type `to`.
-pub(super) fn int_to_float(value: i64, from: DType, to: DType) -> f64 {
-    // Straight to f32: by way of f64 large integers would be rounded twice.
-    match (from == DType::U64, to == DType::F32) {
-        (false, false) => round(value as f64, to),
-        (false, true) => f64::from(value as f32),
-        (true, false) => round(value as u64 as f64, to),
-        (true, true) => f64::from(value as u64 as f32),
-    }
-}
-
-/// A float as an integer of type `to`: towards zero, the nearest end of the range beyond it, 0 for NaN (as CUDA does).
-pub(super) fn float_to_int(value: f64, to: DType) -> i64 {
-    match to {
-        DType::Bool => i64::from(value != 0.0),
-        DType::I8 => i64::from(value as i8),
-        DType::I16 => i64::from(value as i16),
-        DType::I32 => i64::from(value as i32),
-        DType::U8 => i64::from(value as u8),
-        DType::U16 => i64::from(value as u16),
-        DType::U32 => i64::from(value as u32),
-        DType::U64 => value as u64 as i64,
-        _ => value as i64,
-    }
-}
 
 /// What a memory cell holds for a float: its bits, with one NaN only, since which NaN comes out of an operation is
 /// not defined.
@@ -102,6 +36,15 @@ impl Scalar {
     pub fn float(value: f64, dtype: DType) -> Scalar {
         let cell = if dtype.is_float() { float_cell(round(value, dtype)) } else { float_to_int(value, dtype) as u64 };
         Scalar { dtype, cell }
+    }
+
+    /// A value of a type as the simulator of kernels holds it (see [`held`]).
+    pub fn of_held(value: f64, dtype: DType) -> Scalar {
+        if dtype.is_float() {
+            Scalar::float(value, dtype)
+        } else {
+            Scalar::int(unheld(value, dtype), dtype)
+        }
     }
 
     /// Its type.
@@ -264,6 +207,12 @@ impl Array {
         self.iter().map(|e| e.map_or(f64::NAN, Scalar::as_f64)).collect()
     }
 
+    /// The elements as the simulator of kernels holds them (see [`held`]), NaN for unwritten ones.
+    pub fn to_held(&self) -> Vec<f64> {
+        let of = |e: Scalar| if e.dtype.is_float() { e.as_f64() } else { held(e.as_i64(), e.dtype) };
+        self.iter().map(|e| e.map_or(f64::NAN, of)).collect()
+    }
+
     /// Makes every element unwritten.
     pub(super) fn forget(&mut self) {
         match self.epoch.checked_add(1) {
@@ -318,48 +267,6 @@ impl fmt::Display for Tuple<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn halves_round_to_nearest_even() {
-        assert_eq!(round(2049.0, DType::F16), 2048.0);
-        assert_eq!(round(2051.0, DType::F16), 2052.0);
-        assert_eq!(round(65520.0, DType::F16), f64::INFINITY);
-        assert_eq!((round(500.0, DType::F8E4M3), round(-1e9, DType::F8E5M2)), (448.0, -57344.0));
-        assert_eq!(round(257.0, DType::BF16), 256.0);
-        assert_eq!(round(259.0, DType::BF16), 260.0);
-        assert_eq!(round(0.1, DType::F32), f64::from(0.1f32));
-        assert_eq!(round(0.1, DType::F64), 0.1);
-    }
-
-    #[test]
-    fn tf32_keeps_ten_bits_and_rounds_ties_away() {
-        assert_eq!(round(1.0 + 2f64.powi(-10), DType::TF32), 1.0 + 2f64.powi(-10));
-        assert_eq!(round(1.0 + 2f64.powi(-11), DType::TF32), 1.0 + 2f64.powi(-10));
-        assert_eq!(round(-1.0 - 2f64.powi(-11), DType::TF32), -1.0 - 2f64.powi(-10));
-        assert_eq!(round(1.0 + 2f64.powi(-12), DType::TF32), 1.0);
-        assert_eq!(round(f64::INFINITY, DType::TF32), f64::INFINITY);
-        assert!(round(f64::NAN, DType::TF32).is_nan());
-    }
-
-    #[test]
-    fn integers_wrap() {
-        assert_eq!(wrap(128, DType::I8), -128);
-        assert_eq!(wrap(-1, DType::U8), 255);
-        assert_eq!(wrap(i64::from(i32::MAX) + 1, DType::I32), i64::from(i32::MIN));
-        assert_eq!(wrap(7, DType::Bool), 1);
-        assert_eq!(Scalar::int(-1, DType::U64).to_string(), u64::MAX.to_string());
-    }
-
-    #[test]
-    fn casts_saturate_and_round_once() {
-        assert_eq!(float_to_int(1e10, DType::I32), i64::from(i32::MAX));
-        assert_eq!(float_to_int(-1.9, DType::I8), -1);
-        assert_eq!(float_to_int(f64::NAN, DType::I64), 0);
-        let large = (1i64 << 60) + (1 << 36) + 1;
-        assert_eq!(int_to_float(large, DType::I64, DType::F32), f64::from(large as f32));
-        assert_ne!(large as f64 as f32, large as f32);
-        assert_eq!(int_to_float(-1, DType::U64, DType::F64), 18446744073709551616.0);
-    }
 
     #[test]
     fn arrays_compare_unwritten_elements() {

@@ -401,6 +401,7 @@ impl Narrow<'_, '_> {
                 Some(Definition::Value(value)) => self.to(value, lo, hi),
                 None => {}
             },
+            Expr::Cast(..) if span(e, self.env).is_none() => {}
             Expr::Cast(_, a) => self.to(a, lo, hi),
             Expr::Binary(op, a, b) => {
                 let Some((x, y)) = span(a, self.env).zip(span(b, self.env)) else { return };

@@ -1,5 +1,5 @@
 //! The values that an integer expression can take.
-use satune_ir::fold::{floor_div, is_condition};
+use satune_ir::fold::{self, floor_div, is_condition};
 use satune_ir::{BinOp, Expr, VarId};
 
 /// What variables can be, both ends included.
@@ -52,7 +52,12 @@ pub fn span(e: &Expr, env: &Env) -> Option<(i64, i64)> {
                 if a == Some(decides) || b == Some(decides) { Some(decides) } else { a.zip(b).map(|_| !decides) };
             Some(value.map_or((0, 1), |v| (v.into(), v.into())))
         }
-        Expr::Binary(op, a, b) => binary(*op, span(a, env)?, span(b, env)?),
+        Expr::Binary(op, a, b) => {
+            let (lo, hi) = binary(*op, span(a, env)?, span(b, env)?)?;
+            // What leaves its type wraps.
+            let (min, max) = fold::dtype(e, &[]).int_range()?;
+            (min <= lo && hi <= max).then_some((lo, hi))
+        }
         Expr::Float(..) | Expr::Str(_) | Expr::Load(..) | Expr::Call(..) => None,
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Equal forms are equal values, so forms are compared, and taken apart by what their atoms use. Arithmetic saturates:
 //! a saturated index lies outside of every array, and is refused where arrays are laid out.
-use satune_ir::{BinOp, Expr, VarId};
+use satune_ir::semantics::promote;
+use satune_ir::{BinOp, DType, Expr, VarId};
 use std::collections::HashMap;
 
 /// First and last value of each variable.
@@ -303,6 +304,9 @@ impl Linear {
 
     /// `self % d`, never negative; `d` is positive.
     pub fn remainder(&self, d: i64, ranges: &Ranges) -> Linear {
+        if self.multiple_of(d) {
+            return Linear::of(0);
+        }
         let (_, rest) = self.reduce(d, ranges);
         let (lo, hi) = rest.range(ranges);
         if lo >= 0 && hi < d {
@@ -375,21 +379,36 @@ impl Linear {
         None
     }
 
-    /// The linear form of an integer expression. None for what has none (loads, selections, ...).
+    /// The linear form of an integer expression. None for what has none (loads, selections, ...), and for what may leave a
+    /// type on the way: forms are of whole numbers, and the expression wraps.
     pub fn of_expr(e: &Expr, ranges: &Ranges) -> Option<Linear> {
-        match e {
-            Expr::Int(v, _) => Some(Linear::of(*v)),
-            Expr::Var(v) => match ranges.get(&v.id) {
-                Some((lo, hi)) if lo == hi => Some(Linear::of(*lo)),
-                _ => Some(Linear::var(v.id)),
-            },
-            Expr::Cast(t, a) if !t.is_float() => Linear::of_expr(a, ranges),
-            Expr::Binary(op, a, b) => {
-                let (a, b) = (Linear::of_expr(a, ranges)?, Linear::of_expr(b, ranges)?);
-                binary(*op, a, b, ranges)
-            }
-            _ => None,
+        typed(e, ranges).map(|(form, _)| form)
+    }
+
+    /// Whether all values are of an integer type.
+    fn within(&self, dtype: DType, ranges: &Ranges) -> bool {
+        let (lo, hi) = self.range(ranges);
+        // Ranges saturate.
+        let whole = lo > i64::MIN / 2 && hi < i64::MAX / 2;
+        whole && dtype.int_range().is_some_and(|(least, most)| least <= lo && hi <= most)
+    }
+}
+
+/// The form of an integer expression, whose values are all of its type, and the type.
+fn typed(e: &Expr, ranges: &Ranges) -> Option<(Linear, DType)> {
+    let held = |form: Linear, dtype| form.within(dtype, ranges).then_some((form, dtype));
+    match e {
+        Expr::Int(v, t) => held(Linear::of(*v), *t),
+        Expr::Var(v) => match ranges.get(&v.id) {
+            Some((lo, hi)) if lo == hi => Some((Linear::of(*lo), v.dtype)),
+            _ => Some((Linear::var(v.id), v.dtype)),
+        },
+        Expr::Cast(t, a) => held(typed(a, ranges)?.0, *t),
+        Expr::Binary(op, a, b) => {
+            let ((a, t), (b, u)) = (typed(a, ranges)?, typed(b, ranges)?);
+            held(binary(*op, a, b, ranges)?, promote(t, u))
         }
+        _ => None,
     }
 }
 
@@ -409,15 +428,16 @@ fn binary(op: BinOp, a: Linear, b: Linear, ranges: &Ranges) -> Option<Linear> {
         BinOp::TruncMod if a.range(ranges).0 >= 0 => a.remainder(by.filter(|d| *d > 0)?, ranges),
         BinOp::Min => combine(Op::Min, a, b, ranges),
         BinOp::Max => combine(Op::Max, a, b, ranges),
+        // Bits of negative numbers go on without end.
+        BinOp::BitXor | BinOp::BitAnd if a.range(ranges).0 < 0 || b.range(ranges).0 < 0 => return None,
         BinOp::BitXor => combine(Op::Xor, a, b, ranges),
         BinOp::BitAnd => match by {
-            Some(mask) if mask >= 0 && (mask + 1).count_ones() == 1 && a.range(ranges).0 >= 0 => {
-                a.remainder(mask + 1, ranges)
-            }
+            Some(mask) if (mask + 1).count_ones() == 1 => a.remainder(mask + 1, ranges),
             _ => combine(Op::And, a, b, ranges),
         },
-        BinOp::Shl => a.scaled(1_i64.checked_shl(u32::try_from(by?).ok()?)?),
-        BinOp::Shr => a.divided(1_i64.checked_shl(u32::try_from(by?).ok()?).filter(|d| *d > 0)?, ranges),
+        // Types of 32 bits and more: what a shift by less leaves of a narrower one is not within it anyway.
+        BinOp::Shl => a.scaled(1 << by.filter(|b| (0..31).contains(b))?),
+        BinOp::Shr => a.divided(1 << by.filter(|b| (0..31).contains(b))?, ranges),
         _ => return None,
     })
 }
@@ -450,8 +470,9 @@ fn combine(op: Op, a: Linear, b: Linear, ranges: &Ranges) -> Linear {
                 let g = y.factor() & y.factor().wrapping_neg();
                 if g > 1 && y.range(ranges).0 >= 0 {
                     let low = x.remainder(g, ranges);
-                    if low.as_constant() != Some(0) {
-                        let high = x.plus(&low, -1);
+                    let high = x.plus(&low, -1);
+                    // Only what is seen to have none of these bits left: else it would come apart without end.
+                    if low.as_constant() != Some(0) && high.multiple_of(g) {
                         return ordered(high, y, swapped).plus(&low, 1);
                     }
                 }

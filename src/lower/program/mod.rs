@@ -122,7 +122,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     let mut owner: HashMap<BufferId, usize> = HashMap::new();
     // Lowering adds buffers of its own, anew for each kernel.
     let own = program.buffers.len();
-    let name = identifier(&program.name);
+    let name = crate::cuda::function_name(&program.name);
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
         let (program, reductions) = allreduce::find(program, part)?;
@@ -159,70 +159,6 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         module.workspaces.push(Workspace { name: buffer.name.clone(), dtype: buffer.dtype, elements });
     }
     Ok(module)
-}
-
-/// A C identifier that means nothing else in CUDA.
-fn identifier(name: &str) -> String {
-    const TAKEN: &[&str] = &[
-        "main",
-        "auto",
-        "bool",
-        "break",
-        "case",
-        "char",
-        "class",
-        "const",
-        "continue",
-        "default",
-        "delete",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "max",
-        "min",
-        "new",
-        "operator",
-        "private",
-        "public",
-        "register",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "threadIdx",
-        "blockIdx",
-        "blockDim",
-        "gridDim",
-        "typedef",
-        "union",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "while",
-        "shared_memory",
-    ];
-    let safe = crate::lower::safe(name);
-    if TAKEN.contains(&safe.as_str()) {
-        format!("{safe}_kernel")
-    } else {
-        safe
-    }
 }
 
 /// Lowering of one top-level nest.
@@ -389,7 +325,7 @@ impl OneKernel<'_> {
         });
         for id in &order {
             let (buffer, Some(layout)) = (self.program.buffer(*id), layouts.get(id)) else { continue };
-            let mut name = identifier(&buffer.name);
+            let mut name = crate::lower::safe(&buffer.name);
             while arrays.iter().any(|a| a.name == name) {
                 name.push('_');
             }

@@ -6,8 +6,8 @@ use super::guards::{missing, product};
 use super::linear::Linear;
 use super::nest::Leaf;
 use super::pred::{join, Pred};
-use crate::kernel::{Arith, Comparison, Value, FUNCTIONS};
-use satune_ir::{BinOp, DType, Expr};
+use crate::kernel::{Arith, BitFunction, Comparison, Value, FUNCTIONS};
+use satune_ir::{fold, BinOp, DType, Expr};
 
 impl Emitter<'_> {
     /// The value that a leaf stores, where `known` holds.
@@ -22,8 +22,7 @@ impl Emitter<'_> {
 
     fn refuse(&self, what: String, leaf: &Leaf) -> LowerError {
         let remedy =
-            "compute it with +, -, *, /, min, max, comparisons, select, pow, fma, abs, exp, log, sqrt, sin, tanh, erf and \
-             their like";
+            "compute it with operators, min, max, select, fma, abs, exp, log, sqrt, sin, tanh, erf and their like";
         LowerError::Unsupported { what, place: Place::block(&leaf.block), remedy: remedy.into() }
     }
 
@@ -58,12 +57,7 @@ impl Emitter<'_> {
                 Some(form) if !matches!(a.as_ref(), Expr::Int(..)) => self.index_value(*dtype, &form),
                 _ => {
                     let from = self.type_of(a);
-                    let a = self.value(a, leaf, known)?;
-                    if from == *dtype {
-                        a
-                    } else {
-                        Value::Cast(*dtype, Box::new(a))
-                    }
+                    converted(self.value(a, leaf, known)?, from, *dtype)
                 }
             },
             Expr::Select { cond, then, otherwise, .. } => {
@@ -88,10 +82,18 @@ impl Emitter<'_> {
                     [a] if FUNCTIONS.contains(&short) => {
                         Value::Unary(short.into(), *dtype, Box::new(self.value(a, leaf, known)?))
                     }
-                    [a, b] if matches!(short, "pow" | "power") => {
+                    [a, b] if Arith::named(short).is_some_and(|_| dtype.is_float()) => {
                         let (a, b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
-                        Value::Binary(Arith::Pow, *dtype, Box::new(a), Box::new(b))
+                        Value::Binary(Arith::named(short).unwrap_or(Arith::Pow), *dtype, Box::new(a), Box::new(b))
                     }
+                    [a] if matches!(short, "isnan" | "isinf" | "isfinite") => self.class(short, a, leaf, known)?,
+                    [a] if matches!(short, "popcount" | "clz") => {
+                        let function = if short == "clz" { BitFunction::LeadingZeros } else { BitFunction::Ones };
+                        let count = Value::Bits(function, Box::new(self.value(a, leaf, known)?));
+                        converted(count, DType::I32, *dtype)
+                    }
+                    [a] if short == "reinterpret" => Value::Reinterpret(*dtype, Box::new(self.value(a, leaf, known)?)),
+                    [a] if short == "likely" => self.value(a, leaf, known)?,
                     [a, b, c] if short == "fma" => {
                         let [a, b, c] = [a, b, c].map(|e| self.value(e, leaf, known).map(Box::new));
                         Value::Fma(*dtype, a?, b?, c?)
@@ -109,15 +111,7 @@ impl Emitter<'_> {
                 if let Some(value) = self.boolean(e, leaf, known)? {
                     return Ok(value);
                 }
-                let op = match op {
-                    BinOp::Add => Arith::Add,
-                    BinOp::Sub => Arith::Sub,
-                    BinOp::Mul => Arith::Mul,
-                    BinOp::Div => Arith::Div,
-                    BinOp::Min => Arith::Min,
-                    BinOp::Max => Arith::Max,
-                    other => return Err(self.refuse(format!("operator {other:?} on elements"), leaf)),
-                };
+                let op = Arith::of(*op).ok_or_else(|| self.refuse(format!("operator {op:?} on elements"), leaf))?;
                 let (a, b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
                 Value::Binary(op, dtype, Box::new(a), Box::new(b))
             }
@@ -139,7 +133,7 @@ impl Emitter<'_> {
             let [yes, no] = [1, 0].map(|v| Box::new(Value::Int(v, DType::Bool)));
             return Ok(Some(Value::Select(cond, yes, no)));
         }
-        let dtype = self.type_of(a);
+        let dtype = satune_ir::semantics::promote(self.type_of(a), self.type_of(b));
         let (mut a, mut b) = (self.value(a, leaf, known)?, self.value(b, leaf, known)?);
         if matches!(op, Gt | Ge) {
             std::mem::swap(&mut a, &mut b);
@@ -161,20 +155,37 @@ impl Emitter<'_> {
 
     /// Type of an expression.
     pub(super) fn type_of(&self, e: &Expr) -> DType {
-        match e {
-            Expr::Int(_, t) | Expr::Float(_, t) | Expr::Cast(t, _) | Expr::Call(_, _, t) => *t,
-            Expr::Str(_) => DType::Handle,
-            Expr::Var(v) => v.dtype,
-            Expr::Not(_) => DType::Bool,
-            Expr::Binary(op, a, _) => match op {
-                BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge | BinOp::And | BinOp::Or => {
-                    DType::Bool
-                }
-                _ => self.type_of(a),
-            },
-            Expr::Select { then, .. } => self.type_of(then),
-            Expr::Load(b, _) => self.program.buffer(*b).dtype,
+        fold::dtype(e, &self.program.buffers)
+    }
+
+    /// Whether a float is of a class: no number, infinite, or finite.
+    fn class(&mut self, name: &str, a: &Expr, leaf: &Leaf, known: &[Pred]) -> Result<Value, LowerError> {
+        let dtype = self.type_of(a);
+        let a = self.value(a, leaf, known)?;
+        if let (Value::Load(..), "isnan") = (&a, name) {
+            return Ok(Value::Compare(Comparison::Ne, dtype, Box::new(a.clone()), Box::new(a)));
         }
+        let size = Value::Unary("abs".into(), dtype, Box::new(a));
+        let op = match name {
+            "isinf" => Comparison::Eq,
+            "isfinite" => Comparison::Lt,
+            _ => Comparison::Le,
+        };
+        // In f32, which holds all that narrower types do; e4m3 has no infinity.
+        let dtype = if dtype == DType::F64 { dtype } else { DType::F32 };
+        let class = Value::Compare(op, dtype, Box::new(size), Box::new(Value::Float(f64::INFINITY, dtype)));
+        // What is neither finite nor infinite.
+        let not = |v| Value::Compare(Comparison::Eq, DType::Bool, Box::new(v), Box::new(Value::Int(0, DType::Bool)));
+        Ok(if name == "isnan" { not(class) } else { class })
+    }
+}
+
+/// A value of a type as one of another.
+fn converted(value: Value, from: DType, to: DType) -> Value {
+    if from == to {
+        value
+    } else {
+        Value::Cast(to, Box::new(value))
     }
 }
 

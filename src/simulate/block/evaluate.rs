@@ -1,69 +1,90 @@
 //! Values, conditions and integer expressions, for all threads at once.
 use super::{Fault, FaultKind, Ints, Loaded, Mask, Runner};
-use crate::kernel::{Arith, ArrayId, Comparison, Cond, Dim, Index, Value};
-use crate::simulate::memory::round;
-use satune_ir::{interp, DType};
+use crate::kernel::{Arith, ArrayId, BitFunction, Comparison, Cond, Dim, Index, Meaning, Value};
+use crate::simulate::memory::convert;
+use satune_ir::semantics::{held, unheld};
+use satune_ir::{interp, semantics, BinOp, DType};
 use std::rc::Rc;
 
 impl Runner<'_> {
-    /// The value that a statement computes.
-    pub(super) fn value(&mut self, value: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
+    /// The value that a statement computes, as one of a type.
+    pub(super) fn value(&mut self, value: &Value, dtype: DType, mask: &Mask) -> Result<Vec<f64>, Fault> {
         self.loaded.clear();
         self.repeats = repeats(value);
-        self.term(value, mask)
+        self.term_as(value, dtype, mask)
     }
 
     fn term(&mut self, value: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
         let n = self.threads;
         Ok(match value {
-            Value::Float(v, dtype) => vec![round(*dtype, *v); n],
-            Value::Int(v, _) => vec![*v as f64; n],
+            Value::Float(v, dtype) if dtype.is_float() => vec![semantics::round(*v, *dtype); n],
+            Value::Float(v, dtype) => vec![held(*v as i64, *dtype); n],
+            Value::Int(v, dtype) => vec![convert(held(*v, DType::I64), DType::I64, *dtype); n],
             Value::Load(array, index) => self.load_once(*array, index, mask)?,
             Value::Binary(op, dtype, a, b) => {
-                let (a, b) = (self.term(a, mask)?, self.term(b, mask)?);
+                let (a, b) = (self.term_as(a, *dtype, mask)?, self.term_as(b, *dtype, mask)?);
                 self.here().arithmetic += self.warps(mask);
                 let held = self.held(*dtype);
-                a.iter().zip(&b).map(|(a, b)| round(held, arithmetic(*op, *a, *b))).collect()
+                let values: Option<Vec<f64>> = a.iter().zip(&b).map(|(a, b)| arithmetic(*op, held, *a, *b)).collect();
+                values.ok_or_else(|| self.machine(format!("{op:?} of {}", dtype.name())))?
             }
             Value::Fma(dtype, a, b, c) => {
-                let (a, b, c) = (self.term(a, mask)?, self.term(b, mask)?, self.term(c, mask)?);
+                let [a, b, c] = [a, b, c].map(|v| self.term_as(v, *dtype, mask));
+                let (a, b, c) = (a?, b?, c?);
                 self.here().fma += self.warps(mask);
                 let held = self.held(*dtype);
                 (0..n).map(|t| fused(held, a[t], b[t], c[t])).collect()
             }
+            Value::Unary(name, dtype, a) if !dtype.is_float() => {
+                let a = self.term_as(a, *dtype, mask)?;
+                self.here().arithmetic += self.warps(mask);
+                if !matches!(name.as_str(), "abs" | "fabs") {
+                    return Err(self.machine(format!("{name} of {}", dtype.name())));
+                }
+                a.iter().map(|a| held(semantics::magnitude(unheld(*a, *dtype), *dtype), *dtype)).collect()
+            }
             Value::Unary(name, dtype, a) => {
-                let a = self.term(a, mask)?;
+                let a = self.term_as(a, *dtype, mask)?;
                 self.here().arithmetic += self.warps(mask);
                 let held = self.held(*dtype);
                 let f = |a: &f64| interp::intrinsic(name, &[*a], held);
                 let values: Option<Vec<f64>> = a.iter().map(f).collect();
                 values.ok_or_else(|| self.machine(format!("unknown function {name}")))?
             }
-            Value::Cast(dtype, a) => {
-                let (from_float, held) = (self.kernel.type_of(a).is_float(), self.held(*dtype));
-                // From floats to integers the machine takes the nearest end of the range beyond it; integers wrap.
-                let convert = |v: &f64| match from_float && !dtype.is_float() {
-                    true => interp::Scalar::float(*v, *dtype).as_f64(),
-                    false => round(held, *v),
+            Value::Bits(function, a) => {
+                let from = self.kernel.type_of(a);
+                self.here().arithmetic += self.warps(mask);
+                let f = match function {
+                    BitFunction::Ones => semantics::ones,
+                    BitFunction::LeadingZeros => semantics::leading_zeros,
                 };
-                self.term(a, mask)?.iter().map(convert).collect()
+                self.term(a, mask)?.iter().map(|a| f(unheld(*a, from), from) as f64).collect()
+            }
+            Value::Cast(dtype, a) => self.term_as(a, *dtype, mask)?,
+            Value::Reinterpret(dtype, a) => {
+                let from = self.kernel.type_of(a);
+                let cell = |v: f64| if from.is_float() { v.to_bits() } else { unheld(v, from) as u64 };
+                let bits = |v: &f64| semantics::reinterpret(cell(*v), from, *dtype);
+                let value = |cell: u64| if dtype.is_float() { f64::from_bits(cell) } else { held(cell as i64, *dtype) };
+                self.term(a, mask)?.iter().map(|v| value(bits(v))).collect()
             }
             Value::Select(cond, a, b) => {
                 let holds = self.condition(cond)?;
                 self.either(&holds, a, b, mask)?
             }
-            Value::Compare(op, _, a, b) => {
-                let (a, b) = (self.term(a, mask)?, self.term(b, mask)?);
+            Value::Compare(op, dtype, a, b) => {
+                let (a, b) = (self.term_as(a, *dtype, mask)?, self.term_as(b, *dtype, mask)?);
                 self.here().arithmetic += self.warps(mask);
-                a.iter().zip(&b).map(|(a, b)| f64::from(u8::from(compare(*op, *a, *b)))).collect()
+                a.iter().zip(&b).map(|(a, b)| f64::from(u8::from(compare(*op, *dtype, *a, *b)))).collect()
             }
             Value::Choose(cond, a, b) => {
-                let holds: Vec<bool> = self.term(cond, mask)?.iter().map(|v| *v != 0.0).collect();
+                let holds: Vec<bool> = self.term_as(cond, DType::Bool, mask)?.iter().map(|v| *v != 0.0).collect();
                 self.either(&holds, a, b, mask)?
             }
-            Value::FromIndex(_, index) => {
+            Value::FromIndex(dtype, index) => {
                 let index = self.index(index)?;
-                (0..n).map(|t| index.get(t) as f64).collect()
+                let dtype = self.held(*dtype);
+                (0..n).map(|t| convert(held(index.get(t), DType::I64), DType::I64, dtype)).collect()
             }
             Value::Shuffle { value, lane_mask, lanes } => {
                 self.whole_groups(mask, *lane_mask, *lanes)?;
@@ -72,6 +93,17 @@ impl Runner<'_> {
                 (0..n).map(|t| if mask[t] { values[t ^ *lane_mask as usize] } else { 0.0 }).collect()
             }
         })
+    }
+
+    /// The value as one of a type.
+    fn term_as(&mut self, value: &Value, to: DType, mask: &Mask) -> Result<Vec<f64>, Fault> {
+        let from = self.kernel.type_of(value);
+        let mut values = self.term(value, mask)?;
+        if from != to {
+            let (from, to) = (self.held(from), self.held(to));
+            values.iter_mut().for_each(|v| *v = convert(*v, from, to));
+        }
+        Ok(values)
     }
 
     fn load_once(&mut self, array: ArrayId, index: &Index, mask: &Mask) -> Result<Vec<f64>, Fault> {
@@ -96,7 +128,8 @@ impl Runner<'_> {
     fn either(&mut self, holds: &[bool], a: &Value, b: &Value, mask: &Mask) -> Result<Vec<f64>, Fault> {
         let side = |want: bool| Rc::new(mask.iter().zip(holds).map(|(m, h)| *m && *h == want).collect::<Vec<_>>());
         let (yes, no) = (side(true), side(false));
-        let (a, b) = (self.term(a, &yes)?, self.term(b, &no)?);
+        let dtype = self.kernel.type_of(a);
+        let (a, b) = (self.term(a, &yes)?, self.term_as(b, dtype, &no)?);
         Ok((0..self.threads).map(|t| if holds[t] { a[t] } else { b[t] }).collect())
     }
 
@@ -181,33 +214,37 @@ fn dim(d: Dim) -> usize {
     }
 }
 
-fn arithmetic(op: Arith, a: f64, b: f64) -> f64 {
-    match op {
-        Arith::Add => a + b,
-        Arith::Sub => a - b,
-        Arith::Mul => a * b,
-        Arith::Div => a / b,
-        Arith::Min => a.min(b),
-        Arith::Max => a.max(b),
-        Arith::Pow => a.powf(b),
-        Arith::And => f64::from(u8::from(a != 0.0 && b != 0.0)),
-        Arith::Or => f64::from(u8::from(a != 0.0 || b != 0.0)),
+/// An operation on values of a type; none that it does not have.
+fn arithmetic(op: Arith, dtype: DType, a: f64, b: f64) -> Option<f64> {
+    match op.meaning() {
+        Meaning::Operator(op) if dtype.is_float() => semantics::floats(op, dtype, a, b),
+        Meaning::Operator(op) => Some(held(semantics::integers(op, dtype, unheld(a, dtype), unheld(b, dtype)), dtype)),
+        Meaning::Function(f) => dtype.is_float().then(|| f.apply([a, b, 0.0], dtype)),
     }
 }
 
-fn compare(op: Comparison, a: f64, b: f64) -> bool {
-    match op {
-        Comparison::Lt => a < b,
-        Comparison::Le => a <= b,
-        Comparison::Eq => a == b,
-        Comparison::Ne => a != b,
+fn compare(op: Comparison, dtype: DType, a: f64, b: f64) -> bool {
+    let op = match op {
+        Comparison::Lt => BinOp::Lt,
+        Comparison::Le => BinOp::Le,
+        Comparison::Eq => BinOp::Eq,
+        Comparison::Ne => BinOp::Ne,
+    };
+    if dtype.is_float() {
+        semantics::compare(op, a, b)
+    } else {
+        semantics::integers(op, dtype, unheld(a, dtype), unheld(b, dtype)) != 0
     }
 }
 
 fn fused(dtype: DType, a: f64, b: f64, c: f64) -> f64 {
     match dtype {
-        DType::F32 | DType::TF32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
-        _ => round(dtype, a.mul_add(b, c)),
+        DType::F32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
+        dtype if dtype.is_float() => semantics::round(a.mul_add(b, c), dtype),
+        dtype => {
+            let [a, b, c] = [a, b, c].map(|v| unheld(v, dtype));
+            held(semantics::wrap(a.wrapping_mul(b).wrapping_add(c), dtype), dtype)
+        }
     }
 }
 
@@ -225,7 +262,8 @@ fn repeats(value: &Value) -> bool {
                 find(a, seen) || find(b, seen)
             }
             Value::Fma(_, a, b, c) | Value::Choose(a, b, c) => find(a, seen) || find(b, seen) || find(c, seen),
-            Value::Unary(_, _, a) | Value::Cast(_, a) | Value::Shuffle { value: a, .. } => find(a, seen),
+            Value::Unary(_, _, a) | Value::Bits(_, a) | Value::Cast(_, a) | Value::Reinterpret(_, a) => find(a, seen),
+            Value::Shuffle { value: a, .. } => find(a, seen),
         }
     }
     find(value, &mut Vec::new())

@@ -50,7 +50,7 @@ impl Runner<'_> {
                 Ok(())
             }
             WarpOp::Pack { dst, low, high } => {
-                let (low, high) = (self.value(low, mask)?, self.value(high, mask)?);
+                let (low, high) = (self.value(low, DType::F32, mask)?, self.value(high, DType::F32, mask)?);
                 let to = self.constant(&dst.1)?;
                 let dtype = self.kernel.array(dst.0).dtype;
                 if !matches!(dtype, DType::F16 | DType::BF16) {

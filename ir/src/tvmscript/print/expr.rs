@@ -64,8 +64,8 @@ impl Printer<'_> {
                     };
                     return (text, ATOM);
                 }
-                // The type of an external function's value is its first argument in the text.
-                let external = matches!(name.as_ref(), "call_pure_extern" | "call_extern");
+                // The type of what only a name tells is the first argument in the text.
+                let external = matches!(name.as_ref(), "call_pure_extern" | "call_extern" | "reinterpret");
                 let first = external.then(|| quoted(dtype.name()));
                 let args: Vec<String> = first.into_iter().chain(args.iter().map(|a| self.expr(a))).collect();
                 format!("T.{name}({})", args.join(", "))

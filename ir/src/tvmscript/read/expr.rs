@@ -2,7 +2,7 @@
 use super::super::error::{Fail, Res};
 use super::{call, elements, Args, Name, Reader};
 use crate::fold::{self, boolean, float, int32};
-use crate::{fp8, BinOp, BufferId, DType, Expr};
+use crate::{fp8, semantics, BinOp, BufferId, DType, Expr};
 use ruff_python_ast as ast;
 use std::sync::Arc;
 
@@ -142,6 +142,15 @@ impl Reader {
         {
             return Err(Fail::on(at, "bits of floating values cannot be combined"));
         }
+        let divides = matches!(op, BinOp::FloorDiv | BinOp::FloorMod | BinOp::TruncDiv | BinOp::TruncMod);
+        if divides && (t.is_float() || u.is_float()) {
+            return Err(Fail::on(at, "whole quotients and remainders are those of integers")
+                .help("of floating values: T.floor(a / b), T.trunc(a / b), T.fmod(a, b)"));
+        }
+        let keeps = matches!(op, BinOp::Min | BinOp::Max | BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor);
+        if t == DType::Bool && u == DType::Bool && !keeps && !fold::is_condition(op) {
+            return Err(Fail::on(at, "arithmetic on truth values").help("T.Cast(\"int32\", x)"));
+        }
         // A constant takes the type of what it stands beside: `A[i] * 2`, `vi * 4` with a 64-bit vi.
         let common = match (&x, &y) {
             (Expr::Int(..), Expr::Int(..)) => fold::common_type(t, u),
@@ -167,17 +176,27 @@ impl Reader {
                 Ok(Expr::Int(v, *t))
             }
             (ast::UnaryOp::USub, Expr::Float(bits, t)) => Ok(float(-f64::from_bits(*bits), *t)),
+            (ast::UnaryOp::USub, _) if semantics::is_unsigned(t) => {
+                let zero = self.cast(at, int32(0), t)?;
+                self.binary(at, BinOp::Sub, zero, x)
+            }
             (ast::UnaryOp::USub, _) => {
                 let minus = self.cast(at, int32(-1), t)?;
                 self.binary(at, BinOp::Mul, x, minus)
             }
             (ast::UnaryOp::Not, _) if t == DType::Bool => Ok(fold::not(x)),
             (ast::UnaryOp::Not, _) => Err(Fail::on(at, "not of a number").help("compare: x == 0")),
-            (ast::UnaryOp::Invert, _) if t.is_float() => Err(Fail::on(at, "~ of a floating value")),
-            (ast::UnaryOp::Invert, _) => {
-                let ones = self.cast(at, int32(-1), t)?;
-                self.binary(at, BinOp::BitXor, x, ones)
-            }
+            (ast::UnaryOp::Invert, _) => self.inverted(at, x),
+        }
+    }
+
+    /// `~x`: all bits the other way round, of a truth value the other one.
+    fn inverted(&self, at: &impl ruff_text_size::Ranged, x: Expr) -> Res<Expr> {
+        match self.dtype_of(&x) {
+            t if t.is_float() || t == DType::Handle => Err(Fail::on(at, format!("~ of a value of type {}", t.name()))),
+            DType::Bool => Ok(fold::not(x)),
+            t if semantics::is_unsigned(t) => self.binary(at, BinOp::BitXor, x, limit(t, true)),
+            t => self.binary(at, BinOp::BitXor, x, Expr::Int(-1, t)),
         }
     }
 
@@ -253,12 +272,14 @@ impl Reader {
         if let Some(mut op) = two(&name) {
             let args = Args::new(c, &["a", "b", "span"])?;
             let (x, y) = (self.read(args.need("a")?)?, self.read(args.need("b")?)?);
-            if op == BinOp::TruncDiv && (self.dtype_of(&x).is_float() || self.dtype_of(&y).is_float()) {
+            if name == "Div" && (self.dtype_of(&x).is_float() || self.dtype_of(&y).is_float()) {
                 op = BinOp::Div;
             }
             // Names of nodes stand for the node, whatever its operands; operators and functions fold.
             let node = matches!(name.as_str(), "Add" | "Sub" | "Mul" | "FloorDiv" | "FloorMod");
-            if node && self.dtype_of(&x) == self.dtype_of(&y) {
+            let t = self.dtype_of(&x);
+            let whole = matches!(op, BinOp::FloorDiv | BinOp::FloorMod);
+            if node && t == self.dtype_of(&y) && t != DType::Bool && !(whole && t.is_float()) {
                 return Ok(Expr::Binary(op, Arc::new(x), Arc::new(y)));
             }
             return self.binary(e, op, x, y);
@@ -273,6 +294,29 @@ impl Reader {
             "Not" => {
                 let x = self.condition(Args::new(c, &["a"])?.need("a")?)?;
                 Ok(fold::not(x))
+            }
+            "bitwise_not" => {
+                let x = self.read(Args::new(c, &["x", "span"])?.need("x")?)?;
+                self.inverted(e, x)
+            }
+            "ceildiv" => {
+                let args = Args::new(c, &["lhs", "rhs", "span"])?;
+                let (x, y) = (self.read(args.need("lhs")?)?, self.read(args.need("rhs")?)?);
+                let sum = self.binary(e, BinOp::Add, x, y.clone())?;
+                let one = self.cast(e, int32(1), self.dtype_of(&sum))?;
+                let sum = self.binary(e, BinOp::Sub, sum, one)?;
+                self.binary(e, BinOp::FloorDiv, sum, y)
+            }
+            "reinterpret" => {
+                let args = Args::new(c, &["dtype", "value", "span"])?;
+                let (t, x) = (self.dtype(args.need("dtype")?)?, self.read(args.need("value")?)?);
+                let from = self.dtype_of(&x);
+                let whole = |t: DType| !matches!(t, DType::Bool | DType::Handle);
+                if from.bytes() != t.bytes() || !whole(from) || !whole(t) {
+                    let what = format!("the bits of {} are not those of {}", from.name(), t.name());
+                    return Err(Fail::on(e, what).help("T.reinterpret needs two types of one width"));
+                }
+                Ok(if from == t { x } else { Expr::Call("reinterpret".into(), vec![x], t) })
             }
             "cast" => {
                 let args = Args::new(c, &["value", "dtype", "span"])?;
@@ -343,12 +387,52 @@ impl Reader {
 
     fn intrinsic(&self, at: &impl ruff_text_size::Ranged, name: &str, mut args: Vec<Expr>) -> Res<Expr> {
         let dtype = args.iter().map(|a| self.dtype_of(a)).find(|t| *t != DType::Handle).unwrap_or(DType::Handle);
-        const REAL: [&str; 24] = [
-            "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh",
-            "cosh", "tanh", "asin", "acos", "atan", "erf", "sigmoid", "floor", "ceil", "round", "trunc",
+        const REAL: [&str; 26] = [
+            "nearbyint",
+            "rint",
+            "exp",
+            "exp2",
+            "exp10",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "rsqrt",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asin",
+            "acos",
+            "atan",
+            "erf",
+            "sigmoid",
+            "floor",
+            "ceil",
+            "round",
+            "trunc",
         ];
         let count = match name {
             "tvm_access_ptr" => return Ok(Expr::Call(name.into(), args, DType::Handle)),
+            "isnan" | "isinf" | "isfinite" | "popcount" | "clz" => {
+                let [a] = &args[..] else {
+                    return Err(Fail::on(at, format!("T.{name} takes 1 argument, not {}", args.len())));
+                };
+                let of_bits = matches!(name, "popcount" | "clz");
+                return Ok(match (of_bits, dtype.is_float(), name) {
+                    (true, true, _) => {
+                        let what = format!("T.{name} needs an integer, not {}", dtype.name());
+                        return Err(Fail::on(at, what).help("T.reinterpret(\"uint32\", x) for its bits"));
+                    }
+                    (true, false, "clz") => Expr::Call(name.into(), vec![a.clone()], DType::I32),
+                    (true, false, _) => Expr::Call(name.into(), vec![a.clone()], dtype),
+                    (false, true, _) => Expr::Call(name.into(), vec![a.clone()], DType::Bool),
+                    (false, false, _) => boolean(name == "isfinite"),
+                });
+            }
             "abs" | "fabs" => 1,
             "pow" | "power" | "fmod" | "atan2" | "copysign" | "hypot" => 2,
             "fma" => 3,
@@ -374,6 +458,14 @@ impl Reader {
         let arg = Args::new(c, &["expr", "is_size_var"])?.need("expr")?;
         if let ast::Expr::StringLiteral(s) = arg {
             return self.float_text(e, s.value.to_str(), t);
+        }
+        // Beyond what an `i64` holds: its bits.
+        if let (DType::U64, ast::Expr::NumberLiteral(n)) = (t, arg) {
+            if let ast::Number::Int(i) = &n.value {
+                if let Some(value) = i.as_u64().filter(|v| i64::try_from(*v).is_err()) {
+                    return Ok(unsigned64(value));
+                }
+            }
         }
         let x = self.read(arg)?;
         self.cast(e, x, t)
@@ -401,8 +493,17 @@ fn fits(v: i64, t: DType) -> bool {
     }
 }
 
+/// A constant of 64 unsigned bits, of which the upper half are no `i64`.
+fn unsigned64(value: u64) -> Expr {
+    let bits = Expr::Int(value as i64, DType::I64);
+    Expr::Cast(DType::U64, Arc::new(bits))
+}
+
 /// Smallest or largest finite value of a type.
 fn limit(t: DType, largest: bool) -> Expr {
+    if t == DType::U64 && largest {
+        return unsigned64(u64::MAX);
+    }
     if let Some((lo, hi)) = t.int_range() {
         return Expr::Int(if largest { hi } else { lo }, t);
     }

@@ -84,3 +84,18 @@ fn swizzles_let_vectors_through() {
     assert_eq!(low, combine(Op::Xor, bits(0), bits(1), &ranges));
     assert_eq!(low.range(&ranges), (0, 3));
 }
+
+#[test]
+fn an_xor_of_what_nothing_is_known_of_stays_one() {
+    let ranges: Ranges = [(VarId(0), (0, 6)), (VarId(1), (0, 4))].into();
+    let product = combine(Op::Mul, v(0), v(1), &ranges);
+    let permuted = combine(Op::Xor, product.clone(), Linear::of(16), &ranges);
+    assert_eq!(permuted.terms.len(), 1);
+    for (x, y) in (0..7).flat_map(|x| (0..5).map(move |y| (x, y))) {
+        let at = [(VarId(0), Linear::of(x)), (VarId(1), Linear::of(y))].into();
+        assert_eq!(permuted.substitute(&at, &ranges).as_constant(), Some((x * y) ^ 16));
+    }
+    // Multiples of a number leave nothing, however they are written.
+    let even = combine(Op::Mul, v(0).scaled(2), v(1).scaled(2), &ranges);
+    assert_eq!(even.remainder(4, &ranges), Linear::of(0));
+}

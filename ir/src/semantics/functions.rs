@@ -1,10 +1,10 @@
-//! Intrinsics: computed in `f64`, then rounded to the type of the call.
-use super::value::round;
+//! Functions of floats: computed in `f64`, then rounded to the type of the call.
+use super::round;
 use crate::DType;
 
 /// A function of floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Function {
+pub enum Function {
     Exp,
     Exp2,
     Exp10,
@@ -141,7 +141,7 @@ fn erf(x: f64) -> f64 {
 }
 
 /// The smaller one; a number rather than NaN, `-0.0` rather than `0.0`, so that the order of operands never matters.
-pub(super) fn min(a: f64, b: f64) -> f64 {
+pub fn min(a: f64, b: f64) -> f64 {
     if a < b || b.is_nan() || (a == b && a.is_sign_negative()) {
         a
     } else {
@@ -150,7 +150,7 @@ pub(super) fn min(a: f64, b: f64) -> f64 {
 }
 
 /// The larger one; a number rather than NaN, `0.0` rather than `-0.0`.
-pub(super) fn max(a: f64, b: f64) -> f64 {
+pub fn max(a: f64, b: f64) -> f64 {
     if a > b || b.is_nan() || (a == b && a.is_sign_positive()) {
         a
     } else {
