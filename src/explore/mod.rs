@@ -4,15 +4,17 @@ mod check_gather;
 mod check_tensor;
 mod derivation;
 mod output;
+pub mod results;
 mod search;
 mod vet;
 
 pub use crate::scheduled::Checked;
 pub use check::{check, shrink};
 pub use check_tensor::shrink as shrink_tensor;
+pub(crate) use output::{about, arch, comment, function_base, head, renamed};
 pub use output::{
-    write, write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport,
-    SimulatedReport, SpaceReport, TensorMapReport,
+    write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport, SimulatedReport,
+    SpaceReport, TensorMapReport,
 };
 pub use search::Search;
 use vet::{Vet, Vetted};
@@ -227,6 +229,8 @@ pub fn explore_on<W: Explorable>(
         program: problem.script().into(),
         operator: problem.name().into(),
         gpu: request.gpu.name.clone(),
+        descriptor: Some(request.gpu.clone()),
+        satune: env!("CARGO_PKG_VERSION").into(),
         space: SpaceReport {
             schedules: schedules.unwrap_or_default(),
             enodes: space.report.nodes,
@@ -275,11 +279,10 @@ pub fn explore_on<W: Explorable>(
     }
     let agreement = problem.agreement();
     for vetted in ranked {
-        let Vetted { candidate, measured, made, checked, texts, compiled } = vetted;
+        let Vetted { candidate, measured, made, checked, named, compiled } = vetted;
         let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
         let rank = report.candidates.len() + 1;
-        let parts =
-            output::Parts { problem, scheduled: &made, texts: &texts, checked: &checked, agreement, derivation };
+        let parts = output::Parts { problem, scheduled: &made, named, checked: &checked, agreement, derivation };
         let mut entry = output::candidate(rank, (&candidate.plan, &candidate.cost), parts);
         // A simulator's times are the predictions.
         entry.measured = measured.map(|m| match found.measured {

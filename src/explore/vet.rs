@@ -2,10 +2,9 @@
 //! compiler; what is refused is told, and the next best takes its place. What the compiler says of registers is put into
 //! the model where they are more than the model counted: so a candidate can only fall behind, and what was not looked at
 //! is no better than the model says. One that spills registers is shown only where the space has nothing clean.
-use super::output::{CompiledReport, MeasuredReport};
+use super::output::{self, CompiledReport, MeasuredReport};
 use super::{trace_hash, Checked, Request};
 use crate::compile::{self, CompileError, Compiled, Compiler, Job};
-use crate::cuda;
 use crate::device::Subject;
 use crate::progress::Progress;
 use crate::scheduled::Scheduled;
@@ -30,8 +29,8 @@ pub(super) struct Vetted<T> {
     pub measured: Option<MeasuredReport>,
     pub made: Scheduled,
     pub checked: Checked,
-    /// Of its kernels, in launch order.
-    pub texts: Vec<String>,
+    /// Its id, and its kernels' texts in launch order.
+    pub named: output::Named,
     pub compiled: Option<CompiledReport>,
 }
 
@@ -149,8 +148,8 @@ impl<'a, W: Explorable> Vet<'a, W> {
             match result {
                 Err(fault) => self.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
                 Ok(Subject { made, checked, .. }) => {
-                    let texts = made.module.kernels.iter().map(cuda::print).collect();
-                    new.push(Vetted { candidate, measured, made, checked, texts, compiled: None });
+                    let named = output::Named::of(problem, &made, &candidate.plan, gpu);
+                    new.push(Vetted { candidate, measured, made, checked, named, compiled: None });
                 }
             }
         }
@@ -171,16 +170,6 @@ impl<'a, W: Explorable> Vet<'a, W> {
         self.compile_time += start.elapsed();
     }
 
-    /// The architecture that a schedule is compiled for: `wgmma` is a feature of the very chip.
-    fn arch(&self, plan: &Schedule) -> &str {
-        let gpu = &self.request.gpu;
-        if matches!(plan, Schedule::Wgmma(_)) {
-            &gpu.arch_features
-        } else {
-            &gpu.arch
-        }
-    }
-
     fn compile(&mut self, new: &[Vetted<W::Term>]) {
         if self.progress.stopped() {
             return;
@@ -188,8 +177,8 @@ impl<'a, W: Explorable> Vet<'a, W> {
         let Some(compiler) = &self.compiler else { return };
         let mut jobs: Vec<Job> = Vec::new();
         for vetted in new {
-            let arch = self.arch(&vetted.candidate.plan).to_string();
-            for (kernel, source) in vetted.made.module.kernels.iter().zip(&vetted.texts) {
+            let arch = output::arch(&vetted.candidate.plan, &self.request.gpu).to_string();
+            for (kernel, source) in vetted.made.module.kernels.iter().zip(&vetted.named.texts) {
                 let known = self.compilations.contains_key(&(arch.clone(), source.clone()))
                     || jobs.iter().any(|j| j.source == *source && j.arch == arch);
                 if !known {
@@ -207,9 +196,9 @@ impl<'a, W: Explorable> Vet<'a, W> {
     fn judged(&mut self, mut vetted: Vetted<W::Term>) -> Result<Vetted<W::Term>, String> {
         let plan = vetted.candidate.plan.clone();
         let refused = |why: &str| format!("{why}\n{}", plan.describe().join("\n"));
-        let arch = self.arch(&plan).to_string();
+        let arch = output::arch(&plan, &self.request.gpu).to_string();
         let mut report: Option<CompiledReport> = None;
-        for source in &vetted.texts {
+        for source in &vetted.named.texts {
             match self.compilations.get(&(arch.clone(), source.clone())) {
                 None => return Ok(vetted),
                 Some(Err(error @ CompileError::Refused { .. }))
