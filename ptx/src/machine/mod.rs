@@ -163,7 +163,8 @@ impl<'p> Unit<'p> {
                 | FaultKind::NotFenced { other_site, .. } => Some(other_site.line),
                 _ => None,
             };
-            (std::mem::discriminant(&*f.kind), f.site.as_ref().map(|s| s.line), other)
+            let own = f.site.as_ref().map(|s| s.line);
+            (std::mem::discriminant(&*f.kind), own.min(other), own.max(other))
         };
         if self.faults.iter().any(|f| key(f) == key(&fault)) {
             return Ok(());
