@@ -11,6 +11,7 @@ use satune_ir::term::stream::{stream_blocks, stream_shared_bytes, Streams};
 use satune_ir::term::{Axis, Contraction, Schedule, Side, Space, TermLanguage};
 use satune_ir::{DType, Program};
 use satune_rewrites::space::stream::trace as stream_trace;
+use satune_rewrites::space::Fuel;
 use satune_rewrites::Trace;
 
 /// The kind of a problem, and what it is made of.
@@ -166,6 +167,18 @@ pub trait Workload: Sync {
         }
     }
 
+    /// [`Workload::predict`] with the registers of a thread that a compiler gave the main kernel; of streaming blocks the
+    /// time does not depend on them.
+    ///
+    /// # Errors
+    /// When the GPU cannot run it.
+    fn predict_compiled(&self, schedule: &Schedule, gpu: &Descriptor, registers: u32) -> Result<Cost, Infeasible> {
+        match self.kind() {
+            Kind::Contraction(c) => satune_extract::predict_compiled(schedule, c, gpu, registers),
+            Kind::Streams(_) => self.predict(schedule, gpu),
+        }
+    }
+
     /// How closely results agree when the order of sums changes.
     fn agreement(&self) -> Agreement {
         Agreement::of(self.program())
@@ -234,7 +247,20 @@ pub trait Explorable: Workload {
     ///
     /// # Errors
     /// When a rule is unsound, which is a bug, or nothing fits the GPU.
-    fn space(&self, gpu: &Descriptor) -> Result<Space<Self::Term>, ExploreError>;
+    fn space(&self, gpu: &Descriptor) -> Result<Space<Self::Term>, ExploreError> {
+        self.space_while(gpu, Fuel::default(), &|| true)
+    }
+
+    /// The same of at most so many nodes, for as long as `go_on` says so.
+    ///
+    /// # Errors
+    /// As [`Explorable::space`], and when it is told to end.
+    fn space_while(
+        &self,
+        gpu: &Descriptor,
+        fuel: Fuel,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Space<Self::Term>, ExploreError>;
 }
 
 impl Workload for crate::operators::Problem {
@@ -266,8 +292,8 @@ impl Explorable for crate::operators::Problem {
         &self.contraction
     }
 
-    fn space(&self, gpu: &Descriptor) -> Result<Space, ExploreError> {
-        explore::space(self, gpu)
+    fn space_while(&self, gpu: &Descriptor, fuel: Fuel, go_on: &dyn Fn() -> bool) -> Result<Space, ExploreError> {
+        explore::space_while(self, gpu, fuel, go_on)
     }
 }
 
@@ -296,7 +322,12 @@ impl Explorable for streaming::StreamProblem {
         &self.streams
     }
 
-    fn space(&self, gpu: &Descriptor) -> Result<Space<Self::Term>, ExploreError> {
-        streaming::space(self, gpu)
+    fn space_while(
+        &self,
+        gpu: &Descriptor,
+        fuel: Fuel,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Space<Self::Term>, ExploreError> {
+        streaming::space_while(self, gpu, fuel, go_on)
     }
 }

@@ -132,6 +132,7 @@ pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a De
         shared_bytes: plan.shared_bytes(contraction),
         rolled_steps: if plan.unroll_k { 0.0 } else { (plan.k_tile / plan.k_step) as f64 },
         init_inside: !plan.init_hoisted,
+        compiled: None,
     };
     let sums = if plan.accumulators { plan.results_per_thread() * words(contraction.accumulate) } else { 0 };
     let outer = Outer {
@@ -155,6 +156,28 @@ pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a De
 pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
     let Prepared { outer, inner } = prepare(plan, contraction, gpu);
     Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
+}
+
+/// [`predict`] with the registers of a thread that a compiler gave the main kernel, in place of the model's.
+///
+/// # Errors
+/// When the GPU cannot run it.
+pub fn predict_compiled(
+    schedule: &Schedule,
+    contraction: &Contraction,
+    gpu: &Descriptor,
+    registers: u32,
+) -> Result<Cost, Infeasible> {
+    match schedule {
+        Schedule::Cores(plan) => {
+            let Prepared { outer, inner } = prepare(plan, contraction, gpu);
+            let inner = Inner { compiled: Some(registers.into()), ..inner };
+            Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
+        }
+        Schedule::Stream(_) => Err(Infeasible::Kind),
+        Schedule::Mma(plan) => tensor::cost_compiled(&tensor::Kernel::Mma(plan), contraction, gpu, registers),
+        Schedule::Wgmma(plan) => tensor::cost_compiled(&tensor::Kernel::Wgmma(plan), contraction, gpu, registers),
+    }
 }
 
 /// Predicts the time of a schedule of any kind.

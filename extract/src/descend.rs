@@ -275,6 +275,7 @@ impl<'s> Search<'_, 's> {
             shared_bytes: block.staged.bytes(),
             rolled_steps: numbers.rolled(),
             init_inside: unit.in_place,
+            compiled: None,
         }
     }
 }

@@ -56,6 +56,7 @@ impl<'s> Search<'_, 's> {
             shared_bytes,
             rolled_steps: 0.0,
             init_inside: unit.in_place,
+            compiled: None,
         };
         for (side, way) in [Side::A, Side::B].into_iter().zip(ways) {
             let bytes = f64::from(contraction.operand(side).dtype.bytes());

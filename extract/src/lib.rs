@@ -19,7 +19,7 @@ mod time;
 mod topk;
 pub mod work;
 
-pub use cost::{cost, predict, Cost, Infeasible};
+pub use cost::{cost, predict, predict_compiled, Cost, Infeasible};
 pub use count::Counts;
 pub use descriptor::{arch_number, Descriptor, DescriptorError, TensorRates};
 pub use searched::Searched;

@@ -38,6 +38,8 @@ pub(crate) struct Inner {
     pub rolled_steps: f64,
     /// Whether the clearing of the sums is inside the loop.
     pub init_inside: bool,
+    /// Registers of a thread where a compiler has said how many there are.
+    pub compiled: Option<i64>,
 }
 
 /// What a k tile waits for; it follows from where the operands are.
@@ -309,7 +311,8 @@ fn residency(outer: &Outer<'_>, inner: &Inner) -> Result<(i64, i64, &'static str
     if matches!(outer.pipe, Pipe::Async(_)) && !gpu.cp_async {
         return Err(Infeasible::CpAsync { arch: gpu.arch.clone() });
     }
-    let registers = rounded(outer.sums + inner.fragment_registers + inner.staged_registers);
+    let counted = || rounded(outer.sums + inner.fragment_registers + inner.staged_registers);
+    let registers = inner.compiled.map_or_else(counted, |r| (r + 7) / 8 * 8);
     let most = most_registers(outer);
     if registers > most {
         return Err(Infeasible::Registers { registers, most, threads });

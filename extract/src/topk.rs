@@ -16,9 +16,10 @@ use rayon::prelude::*;
 use satune_ir::term::{
     Axis, BlockLoop, Contraction, Layout, Pair, Pipe, Plan, Role, Schedule, Side, Space, State, Team, Term,
 };
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An extracted program, a term of language `T`.
@@ -104,10 +105,33 @@ impl Unit<'_> {
     }
 }
 
+/// Block tile and k tile.
+type Shape = (i64, i64, i64);
+
 struct Found<'s> {
     ms: f64,
     path: Arc<Path<'s>>,
-    key: (i64, i64, i64),
+    key: Shape,
+}
+
+/// What the workers of a search share.
+pub(crate) struct Common<'k> {
+    /// The k-th best time that any worker knows, as bits.
+    worst: AtomicU64,
+    /// Where no two candidates share block tile and k tile: the best time of each.
+    shapes: Mutex<HashMap<Shape, f64>>,
+    /// Whether there is time left.
+    go_on: &'k (dyn Fn() -> bool + Sync),
+}
+
+impl Common<'_> {
+    /// The best time of a shape that any worker knows, `ms` being one.
+    fn best_of(&self, shape: Shape, ms: f64) -> f64 {
+        let mut shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        let best = shapes.entry(shape).or_insert(ms);
+        *best = best.min(ms);
+        *best
+    }
 }
 
 /// The contexts of each block's class, those that move the fewest bytes first.
@@ -120,8 +144,11 @@ pub(crate) struct Search<'k, 's> {
     pub labels: Labels<'k, 's>,
     contexts: Arc<Contexts<'s>>,
     best: Vec<Found<'s>>,
-    /// The k-th best time that any worker knows, as bits.
-    shared: &'k AtomicU64,
+    common: &'k Common<'k>,
+    /// No program of the shape that is looked into matters unless it is as fast as this, where shapes must differ.
+    of_shape: f64,
+    /// Whether the search was told to end.
+    stopped: Cell<bool>,
 }
 
 /// Finds the k best programs of a space on a GPU. The outer choices are dealt out to as many workers as rayon has
@@ -134,11 +161,13 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
 pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn() -> bool + Sync)) -> Extraction {
     let start = Instant::now();
     // Tensor cores first: where there are some, what single threads do seldom comes near.
-    let tensor = tensor::search(space, gpu, (query.k, query.diverse), &|| start.elapsed() <= query.limit && go_on());
+    let go_on = || start.elapsed() <= query.limit && go_on();
+    let tensor = tensor::search(space, gpu, (query.k, query.diverse), &go_on);
     let worst = tensor.found.get(query.k.wrapping_sub(1)).map_or(f64::INFINITY, |f| f.ms);
-    let shared = AtomicU64::new(worst.to_bits());
+    let shapes = if query.diverse { tensor.found.iter().map(|f| (f.key, f.ms)).collect() } else { HashMap::new() };
+    let common = Common { worst: AtomicU64::new(worst.to_bits()), shapes: Mutex::new(shapes), go_on: &go_on };
     let known = Known::new(space);
-    let mut first = Search::new(space, gpu, query, &shared, &known);
+    let mut first = Search::new(space, gpu, query, &common, &known);
     first.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
     for list in Arc::make_mut(&mut first.contexts).values_mut() {
         // What a block's class does is the same in all of them but for the traffic, in which the time is monotone.
@@ -158,20 +187,25 @@ pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn
     let results: Vec<(Vec<Found>, usize, Option<f64>)> = shares
         .into_par_iter()
         .map(|units| {
-            let mut search = Search::new(space, gpu, query, &shared, &known);
+            let mut search = Search::new(space, gpu, query, &common, &known);
             search.contexts = contexts.clone();
             let mut looked = 0;
             let mut stopped = None;
             for unit in &units {
-                if search.hopeless(unit.bound) {
-                    break;
+                // What another unit's shape has found says nothing of this one's.
+                search.of_shape = f64::INFINITY;
+                let hopeless = search.hopeless(unit.bound);
+                if !hopeless {
+                    looked += 1;
+                    search.enter_shape(unit);
+                    search.look_into(unit);
                 }
-                if start.elapsed() > query.limit || !go_on() {
+                if search.stopped.get() {
                     stopped = Some(unit.bound);
+                }
+                if hopeless || search.stopped.get() {
                     break;
                 }
-                looked += 1;
-                search.look_into(unit);
             }
             (search.best, looked, stopped)
         })
@@ -215,17 +249,30 @@ impl<'k, 's> Search<'k, 's> {
         space: &'s Space,
         gpu: &'s Descriptor,
         query: Query,
-        shared: &'k AtomicU64,
+        common: &'k Common<'k>,
         known: &'k Known<'s>,
     ) -> Search<'k, 's> {
         let labels = Labels { space, k: query.k, known };
-        Search { space, gpu, query, labels, contexts: Arc::default(), best: Vec::new(), shared }
+        let (of_shape, stopped) = (f64::INFINITY, Cell::new(false));
+        Search { space, gpu, query, labels, contexts: Arc::default(), best: Vec::new(), common, of_shape, stopped }
     }
 
-    /// Whether a program of at least this time cannot be among the k best. A tie with what another worker has is kept,
-    /// so that the outcome does not depend on who was first.
+    /// Whether a program of at least this time cannot be among the k best, or the search was told to end. A tie with what
+    /// another worker has is kept, so that the outcome does not depend on who was first.
     pub(crate) fn hopeless(&self, ms: f64) -> bool {
-        ms >= self.worst() || ms > f64::from_bits(self.shared.load(Ordering::Relaxed))
+        if self.stopped.get() || !(self.common.go_on)() {
+            self.stopped.set(true);
+            return true;
+        }
+        ms >= self.worst() || ms > self.of_shape || ms > f64::from_bits(self.common.worst.load(Ordering::Relaxed))
+    }
+
+    /// Looks up what is known of a unit's block tile and k tile.
+    fn enter_shape(&mut self, unit: &Unit<'s>) {
+        if self.query.diverse {
+            let tile = self.space.state(unit.accumulators).tile;
+            self.of_shape = self.common.best_of((tile.m, tile.n, unit.k_tile), f64::INFINITY);
+        }
     }
 
     /// The time that a new program of this worker must beat.
@@ -238,7 +285,7 @@ impl<'k, 's> Search<'k, 's> {
     }
 
     /// Takes up a program if it is among the k best so far.
-    pub(crate) fn offer(&mut self, ms: f64, key: (i64, i64, i64), path: Arc<Path<'s>>) {
+    pub(crate) fn offer(&mut self, ms: f64, key: Shape, path: Arc<Path<'s>>) {
         if self.query.diverse {
             if let Some(same) = self.best.iter().position(|f| f.key == key) {
                 if self.best[same].ms <= ms {
@@ -250,12 +297,15 @@ impl<'k, 's> Search<'k, 's> {
         if self.hopeless(ms) {
             return;
         }
+        if self.query.diverse {
+            self.of_shape = self.common.best_of(key, ms);
+        }
         let at = self.best.partition_point(|f| f.ms <= ms);
         self.best.insert(at, Found { ms, path, key });
         self.best.truncate(self.query.k);
         let worst = self.worst();
         // Times are positive, so their bits are ordered as they are.
-        self.shared.fetch_min(worst.to_bits(), Ordering::Relaxed);
+        self.common.worst.fetch_min(worst.to_bits(), Ordering::Relaxed);
     }
 
     /// Collects the ways from the root to the blocks.

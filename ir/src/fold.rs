@@ -1,6 +1,6 @@
 //! Constructors of expressions that match types and fold constants, as TVM's operators do: what a program's text means
 //! does not depend on whether `i * 1` was written.
-use crate::semantics::{is_unsigned, promote, round};
+use crate::semantics::{is_unsigned, promote};
 use crate::{BinOp, Buffer, DType, Expr};
 use std::sync::Arc;
 
@@ -53,7 +53,8 @@ pub fn cast(expr: Expr, to: DType, buffers: &[Buffer]) -> Option<Expr> {
             }
             Expr::Int(*v, to)
         }
-        (Expr::Float(bits, from), true) => float(round(f64::from_bits(*bits), *from), to),
+        // A number in a text has no type of its own: 0.1 as `float64` is not that of `float32`.
+        (Expr::Float(bits, _), true) => Expr::Float(*bits, to),
         _ => Expr::Cast(to, Arc::new(expr)),
     })
 }

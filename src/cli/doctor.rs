@@ -11,17 +11,24 @@ type Row = (&'static str, Result<String, String>);
 pub(super) fn run(json: bool) -> Outcome {
     let job =
         Job { name: "probe".into(), source: "extern \"C\" __global__ void probe() {}".into(), arch: "sm_90".into() };
-    let nvrtc = match Compiler::of_this_program().map(|c| c.compile(&job)) {
-        Ok(Ok(compiled)) => Ok(format!("{}, compiles for sm_90 ({} bytes)", compiled.nvrtc, compiled.cubin.len())),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
+    let nvrtc =
+        |arch: &str| match Compiler::of_this_program().map(|c| c.compile(&Job { arch: arch.into(), ..job.clone() })) {
+            Ok(Ok(compiled)) => Ok(format!("{}, compiles for {arch} ({} bytes)", compiled.nvrtc, compiled.cubin.len())),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
     let disassembler = nvdisasm().map(|p| p.display().to_string()).ok_or_else(|| {
         "not found; install the CUDA toolkit or the wheel nvidia-cuda-nvdisasm (only the share of FFMA needs it)"
             .to_string()
     });
     let mut rows: Vec<Row> =
-        vec![("simulator", Ok("always there".into())), ("nvrtc", nvrtc), ("nvdisasm", disassembler)];
+        // Versions from 13 on begin with sm_75: another one compiles for older GPUs.
+        vec![
+            ("simulator", Ok("always there".into())),
+            ("nvrtc", nvrtc("sm_90")),
+            ("nvrtc_70", nvrtc("sm_70")),
+            ("nvdisasm", disassembler),
+        ];
     // The driver's module announces itself in /proc.
     let module =
         std::fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|t| t.lines().next().map(str::to_string));

@@ -3,6 +3,7 @@
 mod ask;
 mod bench;
 mod calibrate;
+mod completions;
 mod db;
 mod devices;
 mod diff;
@@ -11,6 +12,7 @@ mod exploring;
 mod probe;
 mod replay;
 mod report;
+mod selftest;
 mod show;
 mod stored;
 mod table;
@@ -22,14 +24,20 @@ use crate::source::{self, Work};
 use crate::streaming;
 use clap::{Parser, Subcommand};
 use satune_extract::{Counts, Descriptor};
+use satune_ir::term::StoppedBy;
 use satune_rewrites::intrinsics;
+use satune_rewrites::space::Fuel;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Explores GPU schedules by equality saturation.
 #[derive(Parser)]
 #[command(name = "satune", version, about, max_term_width = 100)]
 struct Command {
+    /// Say nothing on stderr but why a command failed
+    #[arg(long, short, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     what: What,
     /// Tensor intrinsics of your own, for tensorize: a Python file with pairs of PrimFuncs and, below them,
@@ -55,12 +63,24 @@ fn register(files: &[PathBuf]) -> Outcome {
 
 #[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 struct Target {
-    /// gemm:M,N,K,dtype[,layout], bmm:B,M,N,K,dtype[,layout], or a Python file with a PrimFunc
+    /// An operator such as gemm:M,N,K,dtype[,layout] or softmax:M,N,dtype (`explore --help` lists them), or a Python file with a
+    /// PrimFunc
     /// (of several functions: FILE::name; with values of open scalars: FILE::name(n=128))
     program: String,
     /// A GPU by name (see `gpu list`), or a TOML file
     #[arg(long, default_value = "h200")]
     gpu: String,
+    /// Most e-nodes of the space [default: 4000000]; a larger one is not searched to its end, and says so
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    #[serde(default)]
+    fuel: Option<u64>,
+}
+
+impl Target {
+    fn fuel(&self) -> Fuel {
+        let given = self.fuel.and_then(|nodes| usize::try_from(nodes).ok());
+        given.map_or_else(Fuel::default, |nodes| Fuel { nodes })
+    }
 }
 
 #[derive(Subcommand)]
@@ -100,13 +120,7 @@ enum What {
     WhyNot(ask::Args),
     /// Print a candidate as CUDA, as a C header or a PyTorch extension that launches it, as a Python function on tvm.s_tir.Schedule, or its
     /// trace as JSON
-    Emit {
-        #[command(flatten)]
-        pick: stored::Pick,
-        /// cuda, c, torch, tvm or json
-        #[arg(long = "as", default_value = "cuda")]
-        form: String,
-    },
+    Emit(stored::Emit),
     /// Run a stored candidate in the simulator again
     Check(stored::Pick),
     /// Make the calls of a trace, or of cases (one JSON object a line), on their programs
@@ -115,6 +129,19 @@ enum What {
     Gpu {
         #[command(subcommand)]
         what: Gpu,
+    },
+    /// Try each guarantee on this machine: what is tried, and what came of it
+    Selftest(selftest::Args),
+    /// Completions of a shell, on stdout
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Manual pages, one for each command
+    Man {
+        /// Folder to write them into [default: the page of `satune` on stdout]
+        #[arg(long)]
+        out: Option<PathBuf>,
     },
     /// What this machine has: NVRTC, a disassembler, a driver, a GPU, cuBLAS
     Doctor {
@@ -153,6 +180,8 @@ pub(crate) enum Failure {
     Internal(String),
     /// Exit code 130: ended by Ctrl-C, with what was found by then.
     Interrupted,
+    /// Exit code 130: ended by Ctrl-C before anything was found.
+    Early(String),
 }
 
 impl Failure {
@@ -162,13 +191,17 @@ impl Failure {
             Failure::Input(_) => 2,
             Failure::Environment(_) => 3,
             Failure::Internal(_) => 4,
-            Failure::Interrupted => watch::INTERRUPTED,
+            Failure::Interrupted | Failure::Early(_) => watch::INTERRUPTED,
         }
     }
 
     fn text(&self) -> &str {
         match self {
-            Failure::Nothing(t) | Failure::Input(t) | Failure::Environment(t) | Failure::Internal(t) => t,
+            Failure::Nothing(t)
+            | Failure::Input(t)
+            | Failure::Environment(t)
+            | Failure::Internal(t)
+            | Failure::Early(t) => t,
             Failure::Interrupted => "interrupted; what was found by then is above and in the output folder",
         }
     }
@@ -176,8 +209,31 @@ impl Failure {
 
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// Prints a text to stdout; a reader that went away is no error.
+/// A text as a terminal may have it: control characters, and those that turn the direction of writing, are written out, so that
+/// no name in a program, a trace or a store moves the cursor, sets a title or hides what stands there.
+pub(crate) fn visible(text: &str) -> String {
+    let acts = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match acts(c) {
+            // As JSON and C write it, so that both stay what they are.
+            true => out.push_str(&format!("\\u{:04x}", c as u32)),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Prints a text to stdout, as a terminal may have it; a reader that went away is no error.
 pub(crate) fn print(text: &str) -> Outcome {
+    print_styled(&visible(text))
+}
+
+/// Prints a text whose colours are ours.
+pub(crate) fn print_styled(text: &str) -> Outcome {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Environment(format!("stdout: {e}"))),
@@ -185,9 +241,23 @@ pub(crate) fn print(text: &str) -> Outcome {
     }
 }
 
-/// Says something to people, on stderr; where nobody reads that, it is not said.
+/// Whether `--quiet` was given.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Says something to people, on stderr, unless they want it quiet.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    if !is_quiet() {
+        complain(text);
+    }
+}
+
+/// Says why a command failed; where nobody reads that, it is not said.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", visible(text));
 }
 
 /// Prints a value as JSON.
@@ -208,16 +278,21 @@ pub fn main() -> i32 {
         Ok(command) => command,
         Err(error) => {
             // Help and version are no errors and go to stdout.
-            let code = if error.use_stderr() { 2 } else { 0 };
+            if error.use_stderr() {
+                // What was typed is in it.
+                complain(error.render().to_string().trim_end());
+                return 2;
+            }
             let _ = error.print();
-            return code;
+            return 0;
         }
     };
     watch::install();
+    QUIET.store(command.quiet, Ordering::Relaxed);
     match register(&command.intrinsics).and_then(|()| run(command.what)) {
         Ok(()) => 0,
         Err(failure) => {
-            say(&format!("satune: {}", failure.text()));
+            complain(&format!("satune: {}", failure.text()));
             failure.code()
         }
     }
@@ -233,7 +308,10 @@ impl From<ExploreError> for Failure {
     fn from(error: ExploreError) -> Failure {
         match error {
             ExploreError::Space(_) => Failure::Internal(error.to_string()),
-            ExploreError::Nothing(_) | ExploreError::Limit { .. } => Failure::Nothing(error.to_string()),
+            ExploreError::Nothing(_) | ExploreError::Limit { .. } | ExploreError::Time { .. } => {
+                Failure::Nothing(error.to_string())
+            }
+            ExploreError::Interrupted(_) => Failure::Early(error.to_string()),
             ExploreError::Measure(error) => error.into(),
         }
     }
@@ -253,7 +331,10 @@ fn run(what: What) -> Outcome {
         What::Probe(args) => probe::run(&args),
         What::Why(pick) => stored::why(&pick),
         What::WhyNot(args) => ask::run(&args),
-        What::Emit { pick, form } => stored::emit(&pick, &form),
+        What::Emit(args) => stored::emit(&args),
+        What::Selftest(args) => selftest::run(&args),
+        What::Completions { shell } => completions::shell(shell),
+        What::Man { out } => completions::manual(out.as_deref()),
         What::Check(pick) => stored::check(&pick),
         What::Replay(args) => replay::run(&args),
         What::Gpu { what: Gpu::List { json } } => {
@@ -261,7 +342,7 @@ fn run(what: What) -> Outcome {
             if json {
                 return print_json(&all);
             }
-            print(&table::gpus(&all))
+            print_styled(&table::gpus(&all))
         }
         What::Gpu { what: Gpu::Show { name } } => {
             Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
@@ -275,30 +356,51 @@ fn run(what: What) -> Outcome {
 /// `count`.
 fn count(target: &Target, json: bool) -> Outcome {
     let (work, gpu) = work(target)?;
+    let fuel = target.fuel();
     let (name, total, report) = match work {
         Work::Contraction(problem) => {
-            let space = explore::space(&problem, &gpu)?;
+            let space = explore::space_while(&problem, &gpu, fuel, &|| true)?;
             (problem.name, Counts::of(&space).total(), space.report)
         }
         Work::Streams(problem) => {
-            let space = streaming::space(&problem, &gpu)?;
+            let space = streaming::space_while(&problem, &gpu, fuel, &|| true)?;
             (problem.name, Counts::of(&space).total(), space.report)
         }
     };
+    let saturated = report.stopped_by == StoppedBy::Saturated;
     if json {
         return print_json(&serde_json::json!({
             "operator": name,
             "gpu": gpu.name,
             "schedules": total.to_string(),
+            "saturated": saturated,
             "enodes": report.nodes,
             "eclasses": report.classes,
             "saturate_s": report.time.as_secs_f64(),
         }));
     }
     print(&format!(
-        "{total} schedules in {} e-nodes and {} e-classes, saturated in {:.2} s\n",
+        "{total} schedules in {} e-nodes and {} e-classes, {} in {:.2} s\n",
         report.nodes,
         report.classes,
+        if saturated { "saturated" } else { "a part of the space: it outgrew --fuel" },
         report.time.as_secs_f64()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_control_character_reaches_a_terminal() {
+        let name = "A\u{1b}]0;title\u{7}\u{9b}2J\r\u{202e}\tok\nend";
+        assert_eq!(visible(name), "A\\u001b]0;title\\u0007\\u009b2J\\u000d\\u202e\tok\nend");
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Command::command().debug_assert();
+    }
 }

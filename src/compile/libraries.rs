@@ -2,8 +2,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Folders that hold libnvrtc, nearest first: `SATUNE_CUDA_LIBS`; `cuda/lib` beside the executable; what
-/// `scripts/fetch-cuda` put under `target/cuda`; Python's site-packages; the toolkit's usual places.
+/// Folders that hold libnvrtc, nearest first: `SATUNE_CUDA_LIBS`; `cuda` beside the executable; `target/cuda`, where
+/// `scripts/fetch-cuda` puts it, if the executable was built in that `target`; Python's site-packages; the toolkit's usual
+/// places. Nothing below the current directory is loaded because one stands in it.
 pub fn folders() -> Vec<PathBuf> {
     with("libnvrtc.so")
 }
@@ -25,24 +26,62 @@ pub fn nvdisasm() -> Option<PathBuf> {
     FOUND.get_or_init(search).clone()
 }
 
+/// The folders of different versions of libnvrtc, the newest first; of one version the nearest. Each begins with another
+/// architecture: 13.x with sm_75, 12.x with sm_50.
+pub fn versions() -> Vec<(u32, PathBuf)> {
+    static FOUND: OnceLock<Vec<(u32, PathBuf)>> = OnceLock::new();
+    let search = || {
+        let mut list: Vec<(u32, PathBuf)> = Vec::new();
+        for folder in folders() {
+            let (version, Ok(folder)) = (version_of(&folder), std::path::absolute(&folder)) else { continue };
+            if list.iter().all(|(known, _)| *known != version) {
+                list.push((version, folder));
+            }
+        }
+        // What was named comes first.
+        let first = usize::from(!named().is_empty()).min(list.len());
+        list[first..].sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+        list
+    };
+    FOUND.get_or_init(search).clone()
+}
+
+/// The major version of a folder's libnvrtc, by its name; 0 where that does not say.
+fn version_of(folder: &Path) -> u32 {
+    let of = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        name.strip_prefix("libnvrtc.so.")?.split('.').next()?.parse().ok()
+    };
+    entries(folder).iter().filter_map(of).max().unwrap_or(0)
+}
+
 /// `LD_LIBRARY_PATH` for a worker: libnvrtc loads libnvrtc-builtins by name, which must be of the same version; cuBLAS
 /// may be in a folder of its own.
 pub(crate) fn loader_path() -> std::ffi::OsString {
-    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    let nearest = FOUND.get_or_init(|| {
-        let first = |library| with(library).into_iter().next().and_then(|f| std::path::absolute(f).ok());
-        ["libnvrtc.so", "libcublas.so"].into_iter().filter_map(first).collect()
-    });
-    let list = nearest.iter().cloned().chain(paths("LD_LIBRARY_PATH"));
-    std::env::join_paths(list).unwrap_or_default()
+    loader_path_of(versions().first().map(|(_, folder)| folder.as_path()))
 }
 
+/// [`loader_path`] with the libnvrtc of a folder.
+pub(crate) fn loader_path_of(nvrtc: Option<&Path>) -> std::ffi::OsString {
+    static CUBLAS: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let cublas =
+        CUBLAS.get_or_init(|| with("libcublas.so").into_iter().next().and_then(|f| std::path::absolute(f).ok()));
+    let nearest = nvrtc.map(Path::to_path_buf).into_iter().chain(cublas.clone());
+    std::env::join_paths(nearest.chain(paths("LD_LIBRARY_PATH"))).unwrap_or_default()
+}
+
+/// The absolute paths of a variable: an empty or relative one would be of the current directory.
 fn paths(variable: &str) -> Vec<PathBuf> {
+    listed(variable).into_iter().filter(|path| path.is_absolute()).collect()
+}
+
+fn listed(variable: &str) -> Vec<PathBuf> {
     std::env::var_os(variable).map(|v| std::env::split_paths(&v).collect()).unwrap_or_default()
 }
 
+/// What the user names for Satune is taken as it is named.
 fn named() -> Vec<PathBuf> {
-    paths("SATUNE_CUDA_LIBS")
+    listed("SATUNE_CUDA_LIBS").into_iter().filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
 fn toolkits() -> Vec<PathBuf> {
@@ -64,9 +103,11 @@ fn wheels(kind: &str) -> Vec<PathBuf> {
 fn roots() -> Vec<PathBuf> {
     let mut roots = Vec::new();
     if let Ok(exe) = std::env::current_exe() {
-        roots.extend(exe.ancestors().skip(1).take(4).map(|folder| folder.join("cuda")));
+        // Installed with its libraries beside it, or built by cargo: in target/release, or target/release/deps.
+        let near = exe.ancestors().skip(1).take(4).enumerate();
+        let trusted = near.filter(|(up, folder)| *up == 0 || folder.join("CACHEDIR.TAG").is_file());
+        roots.extend(trusted.map(|(_, folder)| folder.join("cuda")));
     }
-    roots.push(Path::new("target").join("cuda"));
     // Python installations: active environments, then those on the PATH, the user's, the system's.
     let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().flat_map(paths).collect();
     prefixes.extend(

@@ -6,12 +6,14 @@ mod nvrtc;
 mod worker;
 
 pub(crate) use libraries::loader_path;
-pub use libraries::{folders, nvdisasm};
+pub use libraries::{folders, nvdisasm, versions};
 pub use mix::{hot_loop_mix, Mix};
 pub use nvrtc::worker_main;
 
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// What to compile.
@@ -61,7 +63,7 @@ pub enum CompileError {
         log: String,
     },
     /// The compiler is too old or too new for the GPU.
-    #[error("{name}: not compiled: this NVRTC does not know {arch} (it knows {known})")]
+    #[error("{name}: not compiled: this NVRTC does not know {arch} (it knows {known}); another version may: `scripts/fetch-cuda` fetches 12.x, which begins with sm_50, beside 13.x")]
     UnknownArch {
         /// Kernel.
         name: String,
@@ -77,6 +79,12 @@ pub enum CompileError {
         name: String,
         /// What it had taken.
         mib: u64,
+    },
+    /// The work was told to end.
+    #[error("{name}: not compiled: interrupted")]
+    Stopped {
+        /// Kernel.
+        name: String,
     },
     /// The compiler took too long.
     #[error("{name}: NVRTC was stopped after {seconds} s")]
@@ -132,8 +140,17 @@ impl Compiler {
 
     /// Compiles all jobs, as many at once as rayon has threads.
     pub fn compile_many(&self, jobs: &[Job]) -> Vec<Result<Compiled, CompileError>> {
+        self.compile_while(jobs, &|| true)
+    }
+
+    /// [`Compiler::compile_many`] for as long as `go_on` says so; what is not done then is [`CompileError::Stopped`].
+    pub fn compile_while(
+        &self,
+        jobs: &[Job],
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Result<Compiled, CompileError>> {
         use rayon::prelude::*;
-        jobs.par_iter().map(|job| self.compile(job)).collect()
+        jobs.par_iter().map(|job| self.compile_job(job, go_on)).collect()
     }
 
     /// Compiles one job.
@@ -141,10 +158,34 @@ impl Compiler {
     /// # Errors
     /// See [`CompileError`].
     pub fn compile(&self, job: &Job) -> Result<Compiled, CompileError> {
+        self.compile_job(job, &|| true)
+    }
+
+    /// Compiles a job by the newest NVRTC on this machine that knows its architecture.
+    fn compile_job(&self, job: &Job, go_on: &dyn Fn() -> bool) -> Result<Compiled, CompileError> {
+        static KNOWN: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
+        let folders = libraries::versions();
+        let first = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&job.arch).copied().unwrap_or(0);
+        let mut unknown = None;
+        for (number, (_, folder)) in folders.iter().enumerate().skip(first) {
+            match self.compile_by(job, Some(folder), go_on) {
+                Err(error @ CompileError::UnknownArch { .. }) => unknown = unknown.or(Some(error)),
+                other => {
+                    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(job.arch.clone(), number);
+                    return other;
+                }
+            }
+        }
+        // Where no folder is known, the system's loader may know one.
+        unknown.map_or_else(|| self.compile_by(job, None, go_on), Err)
+    }
+
+    fn compile_by(&self, job: &Job, nvrtc: Option<&Path>, go_on: &dyn Fn() -> bool) -> Result<Compiled, CompileError> {
         let name = job.name.clone();
         let crashed = |reason: String| CompileError::Crashed { name: job.name.clone(), reason };
         let request = serde_json::to_vec(job).map_err(|e| crashed(e.to_string()))?;
-        let bytes = worker::run(self, request).map_err(|end| match end {
+        let bytes = worker::run(self, request, nvrtc, go_on).map_err(|end| match end {
+            worker::End::Told => CompileError::Stopped { name: name.clone() },
             worker::End::Time => CompileError::Timeout { name: name.clone(), seconds: self.timeout.as_secs() },
             worker::End::Memory(bytes) => CompileError::Memory { name: name.clone(), mib: bytes >> 20 },
             worker::End::Failed(reason) => crashed(reason),

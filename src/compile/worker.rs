@@ -1,12 +1,15 @@
 //! The parent's side of a worker process: its input, its output, its limits.
 use super::{libraries, Compiler};
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// How a worker ended that gave no answer.
 pub(super) enum End {
     Time,
+    /// It was told to.
+    Told,
     /// Bytes that it had taken.
     Memory(u64),
     /// Why.
@@ -19,9 +22,14 @@ impl From<std::io::Error> for End {
     }
 }
 
-/// Gives the request to a new worker and takes its answer.
-pub(super) fn run(compiler: &Compiler, request: Vec<u8>) -> Result<Vec<u8>, End> {
-    let library_path = libraries::loader_path();
+/// Gives the request to a new worker, with the libnvrtc of a folder where one is given, and takes its answer.
+pub(super) fn run(
+    compiler: &Compiler,
+    request: Vec<u8>,
+    nvrtc: Option<&Path>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Vec<u8>, End> {
+    let library_path = libraries::loader_path_of(nvrtc);
     let mut child = crate::worker_process::command(&compiler.worker, "compile-worker", &library_path).spawn()?;
     // Threads, since a worker that hangs may neither read nor close its pipes before it is killed.
     let stdin = child.stdin.take();
@@ -31,7 +39,7 @@ pub(super) fn run(compiler: &Compiler, request: Vec<u8>) -> Result<Vec<u8>, End>
     });
     let stdout = reader(child.stdout.take());
     let stderr = reader(child.stderr.take());
-    let status = wait(&mut child, compiler);
+    let status = wait(&mut child, compiler, go_on);
     if status.is_err() {
         // Already gone is as good as killed.
         let _ = child.kill();
@@ -59,7 +67,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<V
     })
 }
 
-fn wait(child: &mut Child, compiler: &Compiler) -> Result<ExitStatus, End> {
+fn wait(child: &mut Child, compiler: &Compiler, go_on: &dyn Fn() -> bool) -> Result<ExitStatus, End> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
@@ -67,6 +75,9 @@ fn wait(child: &mut Child, compiler: &Compiler) -> Result<ExitStatus, End> {
         }
         if start.elapsed() > compiler.timeout {
             return Err(End::Time);
+        }
+        if !go_on() {
+            return Err(End::Told);
         }
         let bytes = memory_of(child.id());
         if bytes > compiler.memory {

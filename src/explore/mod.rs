@@ -4,32 +4,31 @@ mod check_gather;
 mod check_tensor;
 mod derivation;
 mod output;
+pub mod results;
 mod search;
+mod vet;
 
 pub use crate::scheduled::Checked;
 pub use check::{check, shrink};
 pub use check_tensor::shrink as shrink_tensor;
+pub(crate) use output::{about, arch, comment, function_base, head, renamed};
 pub use output::{
-    write, write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport,
-    SimulatedReport, SpaceReport, TensorMapReport,
+    write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport, SimulatedReport,
+    SpaceReport, TensorMapReport,
 };
 pub use search::Search;
+use vet::{Vet, Vetted};
 
-use crate::compile::{CompileError, Compiler, Job};
-use crate::device::Subject;
 use crate::lower::program::{Argument, Workspace};
+use crate::measure::{BestFirst, StrategyKind};
 use crate::operators::Problem;
 use crate::progress::Progress;
-use crate::scheduled::Scheduled;
 use crate::workload::{Explorable, Workload};
-use crate::{compile, cuda};
-use rayon::prelude::*;
-use satune_extract::{Candidate, Counts, Descriptor, Query, Searched};
+use satune_extract::{Candidate, Counts, Descriptor, Query};
 use satune_ir::term::{Schedule, Space, StoppedBy};
 use satune_ir::Program;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
-use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
-use std::sync::atomic::{AtomicBool, Ordering};
+use satune_rewrites::space::{rules, saturate_while, Fuel, Limits, Menu, SaturationError};
 use std::time::{Duration, Instant};
 
 /// What to explore.
@@ -45,6 +44,8 @@ pub struct Request {
     pub limit: Duration,
     /// Compile with NVRTC.
     pub compile: bool,
+    /// How far saturation may go.
+    pub fuel: Fuel,
 }
 
 /// Why there is no answer.
@@ -52,21 +53,43 @@ pub struct Request {
 pub enum ExploreError {
     /// The space could not be made.
     #[error(transparent)]
-    Space(#[from] satune_rewrites::space::SaturationError),
+    Space(SaturationError),
     /// Nothing fits.
     #[error("no schedule of {0} fits the GPU: every one needs more registers or shared memory than there are")]
     Nothing(String),
     /// Saturation ended before any schedule was whole.
-    #[error("the space of {operator} outgrew its limit ({limit}) before any schedule was complete; a smaller or rounder shape has fewer tilings")]
+    #[error("the space of {operator} outgrew its limit ({limit}) before any schedule was complete; give more with --fuel, or a smaller or rounder shape, which has fewer tilings")]
     Limit {
         /// As asked.
         operator: String,
         /// Name and value.
         limit: String,
     },
+    /// Extraction found nothing in its time.
+    #[error("extraction found no schedule of {operator} in {seconds} s; give it more with --time-limit")]
+    Time {
+        /// As asked.
+        operator: String,
+        /// Limit.
+        seconds: u64,
+    },
+    /// It was told to end, in which step.
+    #[error("interrupted while {0}, before any schedule was found and checked: there is nothing to keep")]
+    Interrupted(String),
     /// Measuring came to a halt.
     #[error(transparent)]
     Measure(#[from] crate::measure::MeasureError),
+}
+
+impl From<SaturationError> for ExploreError {
+    fn from(error: SaturationError) -> ExploreError {
+        match error {
+            SaturationError::Interrupted { nodes } => {
+                ExploreError::Interrupted(format!("saturating, at {nodes} e-nodes"))
+            }
+            other => ExploreError::Space(other),
+        }
+    }
 }
 
 /// The limits that a GPU sets to a space.
@@ -106,17 +129,27 @@ pub fn trace_hash(plan: &Schedule, problem: &dyn Workload) -> String {
 /// # Errors
 /// When a rule is unsound, which is a bug.
 pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError> {
+    space_while(problem, gpu, Fuel::default(), &|| true)
+}
+
+/// [`space`] of at most so many nodes, for as long as `go_on` says so.
+///
+/// # Errors
+/// As [`space`], and when it is told to end.
+pub fn space_while(
+    problem: &Problem,
+    gpu: &Descriptor,
+    fuel: Fuel,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Space, ExploreError> {
     let limits = limits(gpu);
     let menu = Menu::of(&problem.contraction, &limits);
     let mut rules = rules::all();
     let cores = TensorCores { tf32: problem.tf32, ..tensor_cores(gpu) };
     let tensor = TensorMenu::of(&problem.contraction, &cores);
     rules.extend(rules::tensor::all(&problem.contraction, tensor));
-    Ok(saturate(&problem.contraction, limits, &menu, &rules, Fuel::default())?)
+    Ok(saturate_while(&problem.contraction, limits, &menu, &rules, fuel, go_on)?)
 }
-
-/// A candidate's kernels with what the simulator found, or its fault.
-type Verdict = Result<(Scheduled, Checked), String>;
 
 /// Explores without measuring. When `progress` says stop, what has been found and checked by then is the answer.
 ///
@@ -137,145 +170,130 @@ pub fn explore_on<W: Explorable>(
     progress: &dyn Progress,
 ) -> Result<Report, ExploreError> {
     progress.begin("saturating", 0);
+    let go_on = || !progress.stopped();
     let start = Instant::now();
-    let space = problem.space(&request.gpu)?;
+    let space = problem.space_while(&request.gpu, request.fuel, &go_on)?;
     let saturate_s = start.elapsed().as_secs_f64();
     progress.begin("extracting", 0);
     let k = search.as_ref().map_or(request.top, |s| s.to_extract(request.top));
     let query = Query { k, diverse: request.diverse, limit: request.limit };
-    let extraction = W::Term::best_while(&space, &request.gpu, query, &|| !progress.stopped());
-    if extraction.candidates.is_empty() {
+    let mut list = BestFirst::of(&space, &request.gpu, query, &go_on);
+    let whole = space.report.stopped_by == StoppedBy::Saturated;
+    if list.first().is_none() {
+        if progress.stopped() {
+            return Err(ExploreError::Interrupted("extracting".into()));
+        }
         if let StoppedBy::Limit(limit) = &space.report.stopped_by {
             return Err(ExploreError::Limit { operator: problem.name().into(), limit: limit.clone() });
         }
-        return Err(ExploreError::Nothing(problem.name().into()));
+        return Err(match list.proved {
+            true => ExploreError::Nothing(problem.name().into()),
+            false => ExploreError::Time { operator: problem.name().into(), seconds: request.limit.as_secs() },
+        });
     }
-    let found = match search {
-        None => search::Found::unmeasured(extraction),
-        Some(search) => search.run(problem, request, &space, extraction, progress)?,
+    // A strategy that does not go by the model proves nothing about it.
+    let by_model = search.as_ref().is_none_or(|s| s.strategy == StrategyKind::Analytical);
+    let mut found = match search {
+        None => search::Found::unmeasured(&mut list, request.top),
+        Some(search) => search.run(problem, request, &space, &mut list, progress)?,
     };
-    progress.begin("counting", 0);
-    let schedules = Counts::of(&space).total().to_string();
-    progress.begin("lowering and simulating", found.candidates.len());
-    let checking = Instant::now();
-    let any_right = AtomicBool::new(false);
-    let (subjects, measured_s) = (found.subjects, found.simulate_s);
-    let checked: Vec<(Candidate<W::Term>, Option<MeasuredReport>, Verdict)> = found
-        .candidates
-        .into_par_iter()
-        .filter_map(|(candidate, measured)| {
-            let known = subjects.get(&trace_hash(&candidate.plan, problem)).cloned();
-            let result = match known {
-                Some(subject) => Ok((subject.made, subject.checked)),
-                // Nothing is shown unchecked: when told to end, one checked candidate is enough.
-                None if progress.stopped() && any_right.load(Ordering::Relaxed) => return None,
-                None => Subject::of(&candidate, problem, &request.gpu).map(|s| (s.made, s.checked)),
-            };
-            any_right.fetch_or(result.is_ok(), Ordering::Relaxed);
-            progress.advance();
-            Some((candidate, measured, result))
-        })
-        .collect();
-    let simulate_s = measured_s + checking.elapsed().as_secs_f64();
+    let mut vet = Vet::new(problem, request, std::mem::take(&mut found.subjects), progress);
+    vet.take(found.candidates);
+    // One per tile, where the best tiles are none that the compiler takes well.
+    let mut tiles: Option<BestFirst<'_, W::Term>> = None;
+    while found.by_model && vet.wants_more(tiles.as_ref().unwrap_or(&list).least_ms()) {
+        if tiles.is_none() && vet.stuck() {
+            progress.begin("extracting", 0);
+            let query = Query { k: 4 * request.top, diverse: true, limit: request.limit };
+            tiles = Some(BestFirst::of(&space, &request.gpu, query, &go_on));
+        }
+        let next = tiles.as_mut().unwrap_or(&mut list).take(request.top.saturating_sub(vet.clean()).max(1));
+        if next.is_empty() {
+            break;
+        }
+        let other = |c: &Candidate<W::Term>| tiles.is_none() || !vet.is_like_unfit(&c.plan);
+        let next: Vec<_> = next.into_iter().filter(other).map(|c| (c, None)).collect();
+        vet.take(next);
+    }
+    let whole_list = tiles.is_none() && list.is_empty() && list.proved;
+    let stopped = progress.stopped();
+    let schedules = if stopped {
+        // A count takes its time.
+        None
+    } else {
+        progress.begin("counting", 0);
+        Some(Counts::of(&space).total().to_string())
+    };
+    let gave_up = vet.gave_up();
     let mut report = Report {
         program: problem.script().into(),
         operator: problem.name().into(),
         gpu: request.gpu.name.clone(),
+        descriptor: Some(request.gpu.clone()),
+        satune: env!("CARGO_PKG_VERSION").into(),
         space: SpaceReport {
-            schedules,
+            schedules: schedules.unwrap_or_default(),
             enodes: space.report.nodes,
             eclasses: space.report.classes,
             saturate_s,
-            extract_s: found.extract_s,
-            simulate_s,
-            compile_s: 0.0,
-            peak_bytes: peak_bytes(),
+            extract_s: list.time.as_secs_f64(),
+            simulate_s: found.simulate_s + vet.check_time.as_secs_f64(),
+            compile_s: vet.compile_time.as_secs_f64(),
+            peak_bytes: 0,
             stopped_by: match &space.report.stopped_by {
                 StoppedBy::Saturated => "saturated".into(),
                 StoppedBy::Limit(limit) => limit.clone(),
             },
         },
-        proved_optimal: found.proved && space.report.stopped_by == StoppedBy::Saturated,
-        bound_ms: found.bound_ms,
+        proved_optimal: by_model && whole && list.proved && !stopped && !gave_up && tiles.is_none(),
+        bound_ms: list.bound_ms,
         candidates: Vec::new(),
-        bugs: found.bugs,
-        not_compiled: None,
+        bugs: found.bugs.into_iter().chain(std::mem::take(&mut vet.bugs)).collect(),
+        rejected: std::mem::take(&mut vet.rejected),
+        notes: Vec::new(),
+        not_compiled: vet.not_compiled.take(),
         measured: found.report,
     };
-    let agreement = problem.agreement();
-    let mut sources = Vec::new();
-    for (candidate, measured, result) in checked {
-        match result {
-            Err(fault) => report.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
-            Ok((scheduled, checked)) => {
-                let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
-                let rank = report.candidates.len() + 1;
-                let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
-                let parts = output::Parts {
-                    problem,
-                    scheduled: &scheduled,
-                    texts: &texts,
-                    checked: &checked,
-                    agreement,
-                    derivation,
-                };
-                let mut entry = output::candidate(rank, (&candidate.plan, &candidate.cost), parts);
-                entry.measured = measured;
-                report.candidates.push(entry);
-                sources.push(texts);
-            }
-        }
+    let (ranked, spilled) = vet.ranked(found.measured);
+    if ranked.is_empty() && stopped {
+        return Err(ExploreError::Interrupted("checking".into()));
     }
-    if request.compile && !progress.stopped() {
-        progress.begin("compiling", 0);
-        let start = Instant::now();
-        compile_all(&mut report, &sources, &request.gpu);
-        report.space.compile_s = start.elapsed().as_secs_f64();
+    if spilled > 0 {
+        report.notes.push(format!("{spilled} candidates spill registers, and others that do not take their places"));
+    }
+    if tiles.is_some() {
+        report.notes.push(
+            "what is best under the model spills registers or is refused by the compiler: the search went on with one candidate per tile".into(),
+        );
+    }
+    if gave_up {
+        report.notes.push(format!(
+            "the search ended after {} candidates beyond those asked for, since so many were refused",
+            vet::PATIENCE
+        ));
+    } else if found.by_model && ranked.len() < request.top && whole_list && !stopped {
+        report.notes.push(match whole {
+            true => format!("the space has no more than these {}", ranked.len()),
+            false => format!("what was made of the space has no more than these {}", ranked.len()),
+        });
+    }
+    let agreement = problem.agreement();
+    for vetted in ranked {
+        let Vetted { candidate, measured, made, checked, named, compiled } = vetted;
+        let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
+        let rank = report.candidates.len() + 1;
+        let parts = output::Parts { problem, scheduled: &made, named, checked: &checked, agreement, derivation };
+        let mut entry = output::candidate(rank, (&candidate.plan, &candidate.cost), parts);
+        // A simulator's times are the predictions.
+        entry.measured = measured.map(|m| match found.measured {
+            true => m,
+            false => MeasuredReport { place: rank.min(m.place), ms: candidate.cost.ms, ..m },
+        });
+        entry.compiled = compiled;
+        report.candidates.push(entry);
     }
     report.space.peak_bytes = peak_bytes();
     Ok(report)
-}
-
-fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
-    let compiler = match Compiler::of_this_program() {
-        Ok(compiler) => compiler,
-        Err(error) => {
-            report.not_compiled = Some(error.to_string());
-            return;
-        }
-    };
-    let jobs: Vec<Job> = report
-        .candidates
-        .iter()
-        .zip(sources)
-        .filter_map(|(c, texts)| {
-            // wgmma is a feature of the very chip.
-            let own = matches!(c.plan, Schedule::Wgmma(_));
-            let arch = if own { &gpu.arch_features } else { &gpu.arch };
-            // Of several kernels the first, which a contraction's work is in.
-            Some(Job { name: c.id.clone(), source: texts.first()?.clone(), arch: arch.clone() })
-        })
-        .collect();
-    for (candidate, result) in report.candidates.iter_mut().zip(compiler.compile_many(&jobs)) {
-        match result {
-            Ok(compiled) => {
-                let mix = compile::hot_loop_mix(&compiled.cubin);
-                candidate.compiled = Some(CompiledReport {
-                    arch: compiled.arch,
-                    registers: compiled.registers,
-                    spill_bytes: compiled.spill_bytes,
-                    static_shared_bytes: compiled.static_shared_bytes,
-                    warnings: warnings(&compiled.log),
-                    hot_loop: mix,
-                });
-            }
-            Err(error @ CompileError::Missing) => {
-                report.not_compiled = Some(error.to_string());
-                return;
-            }
-            Err(error) => report.not_compiled = Some(error.to_string()),
-        }
-    }
 }
 
 /// What the compiler warns of in its log: among it that it runs `wgmma` one after the other, or ignores `setmaxnreg`.

@@ -1,12 +1,12 @@
 //! The measured half of an exploration: a device, a store, a strategy.
 use super::output::{MeasuredReport, SearchReport};
 use super::Request;
-use crate::device::{Ask, Device, Subject};
-use crate::measure::{measure, Learned, MeasureError, Random, Record, Settings, Strategy, StrategyKind, TopK};
+use crate::device::{Ask, Device, Kind, Subject};
+use crate::measure::{measure, BestFirst, Learned, MeasureError, Random, Record, Settings, Strategy, StrategyKind};
 use crate::progress::Progress;
 use crate::store::Verdict;
 use crate::workload::Explorable;
-use satune_extract::{Candidate, Extraction};
+use satune_extract::{Candidate, Searched};
 use satune_ir::term::Space;
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,22 +35,23 @@ pub(super) struct Found<T> {
     pub subjects: HashMap<String, Subject>,
     /// Time that it took to make and simulate those, s.
     pub simulate_s: f64,
-    pub proved: bool,
-    pub bound_ms: f64,
-    pub extract_s: f64,
+    /// They are the best under the model, and the next best may take the place of those that are refused.
+    pub by_model: bool,
+    /// Their order is that of times on a device.
+    pub measured: bool,
     pub bugs: Vec<String>,
     pub report: Option<SearchReport>,
 }
 
-impl<T> Found<T> {
-    pub fn unmeasured(extraction: Extraction<T>) -> Found<T> {
+impl<T: Searched> Found<T> {
+    /// The best `top` under the model.
+    pub fn unmeasured(list: &mut BestFirst<'_, T>, top: usize) -> Found<T> {
         Found {
-            candidates: extraction.candidates.into_iter().map(|c| (c, None)).collect(),
+            candidates: list.take(top).into_iter().map(|c| (c, None)).collect(),
             subjects: HashMap::new(),
             simulate_s: 0.0,
-            proved: extraction.proved,
-            bound_ms: extraction.bound_ms,
-            extract_s: extraction.time.as_secs_f64(),
+            by_model: true,
+            measured: false,
             bugs: Vec::new(),
             report: None,
         }
@@ -71,20 +72,13 @@ impl Search<'_> {
         problem: &W,
         request: &Request,
         space: &Space<W::Term>,
-        extraction: Extraction<W::Term>,
+        list: &mut BestFirst<'_, W::Term>,
         progress: &dyn Progress,
     ) -> Result<Found<W::Term>, MeasureError> {
-        let mut found = Found::unmeasured(extraction);
-        let analytical = self.strategy == StrategyKind::Analytical;
-        if !analytical {
-            // The best one under the model need not be among those that are measured.
-            let first = found.candidates.first().map_or(f64::INFINITY, |(c, _)| c.cost.ms);
-            (found.bound_ms, found.proved) = (found.bound_ms.min(first), false);
-        }
-        let list: Vec<Candidate<W::Term>> = std::mem::take(&mut found.candidates).into_iter().map(|(c, _)| c).collect();
+        let mut found = Found::unmeasured(list, 0);
         let first = list.first().cloned();
         let mut strategy: Box<dyn Strategy<W::Term> + '_> = match self.strategy {
-            StrategyKind::Analytical => Box::new(TopK::of(list)),
+            StrategyKind::Analytical => Box::new(list),
             StrategyKind::Random => Box::new(Random::of(space, &request.gpu, self.seed)),
             StrategyKind::Learned => Box::new(Learned::of(space, &request.gpu, self.seed, request.limit)),
         };
@@ -132,6 +126,8 @@ impl Search<'_> {
             // Told to end before anything was measured: the best under the model is what there is.
             found.candidates.extend(first.map(|c| (c, None)));
         }
+        found.measured = identity.kind != Kind::Simulator;
+        found.by_model = !found.measured && self.strategy == StrategyKind::Analytical;
         (found.subjects, found.simulate_s) = (measured.subjects, measured.simulate_s);
         found.bugs = measured.bugs;
         found.report = Some(SearchReport {

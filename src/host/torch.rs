@@ -16,6 +16,8 @@ pub struct Tensor {
     pub shape: Vec<i64>,
     /// Whether the kernels write it: then the extension makes it and returns it.
     pub written: bool,
+    /// Whether they read it first and then write it: then the extension takes it, and changes it in place.
+    pub updated: bool,
 }
 
 /// What an extension is made of.
@@ -170,10 +172,22 @@ pub fn torch_extension(what: &Extension<'_>) -> Result<String, TorchError> {
         list.join(", "),
         launched(what.launches, |number| format!("modules[{number}]"))
     );
-    let reads: Vec<&Tensor> = what.tensors.iter().filter(|t| !t.written).collect();
-    let writes: Vec<&Tensor> = what.tensors.iter().filter(|t| t.written).collect();
-    let arguments: Vec<String> = reads.iter().map(|t| format!("const torch::Tensor& {}", safe(&t.name))).collect();
-    let result = if writes.len() == 1 { "torch::Tensor" } else { "std::vector<torch::Tensor>" };
+    let reads: Vec<&Tensor> = what.tensors.iter().filter(|t| !t.written || t.updated).collect();
+    let writes: Vec<&Tensor> = what.tensors.iter().filter(|t| t.written && !t.updated).collect();
+    let argument = |t: &&Tensor| match t.updated {
+        true => format!("torch::Tensor {}", safe(&t.name)),
+        false => format!("const torch::Tensor& {}", safe(&t.name)),
+    };
+    let arguments: Vec<String> = reads.iter().map(argument).collect();
+    let result = match writes.len() {
+        0 => "void",
+        1 => "torch::Tensor",
+        _ => "std::vector<torch::Tensor>",
+    };
+    let updated: Vec<String> = reads.iter().filter(|t| t.updated).map(|t| safe(&t.name)).collect();
+    if !updated.is_empty() {
+        let _ = writeln!(out, "// Changes {} in place.", updated.join(", "));
+    }
     let _ = writeln!(out, "{result} {name}({}) {{", arguments.join(", "));
     for tensor in &reads {
         let (t, dtype, shape) = (safe(&tensor.name), torch_type(tensor)?, extents(&tensor.shape));
@@ -221,10 +235,10 @@ pub fn torch_extension(what: &Extension<'_>) -> Result<String, TorchError> {
         passed.join(",\n               ")
     );
     let results: Vec<String> = writes.iter().map(|t| safe(&t.name)).collect();
-    let _ = if let [one] = &results[..] {
-        writeln!(out, "  return {one};\n}}\n")
-    } else {
-        writeln!(out, "  return {{{}}};\n}}\n", results.join(", "))
+    let _ = match &results[..] {
+        [] => writeln!(out, "}}\n"),
+        [one] => writeln!(out, "  return {one};\n}}\n"),
+        _ => writeln!(out, "  return {{{}}};\n}}\n", results.join(", ")),
     };
     let _ =
         writeln!(out, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def(\"{name}\", &{name}, \"made by Satune\"); }}");

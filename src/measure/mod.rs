@@ -10,13 +10,13 @@ mod strategy;
 
 pub use learned::Learned;
 pub use rank::{rank, Ranked};
-pub use strategy::{Random, Strategy, StrategyKind, TopK};
+pub use strategy::{BestFirst, Random, Strategy, StrategyKind, TopK};
 
 use crate::device::{Ask, Device, DeviceError, Subject};
 use crate::explore::trace_hash;
 use crate::progress::Progress;
 use crate::source;
-use crate::store::{hash, now, Key, Row, Step, Store, StoreError, Timing, Verdict};
+use crate::store::{hash, now, Key, Reason, Row, Step, Store, StoreError, Timing, Verdict};
 use crate::workload::Workload;
 use rayon::prelude::*;
 use satune_extract::{Candidate, Descriptor};
@@ -102,6 +102,9 @@ pub struct Record<'s> {
     pub run: i64,
 }
 
+/// Candidates beyond those asked for that are tried where some are refused.
+const MORE: usize = 256;
+
 /// Measures what a strategy chooses.
 ///
 /// # Errors
@@ -133,12 +136,14 @@ pub fn measure<T: TermLanguage>(
         seen: HashSet::new(),
         around: Duration::ZERO,
     };
-    while run.out.trials.len() < settings.trials && !progress.stopped() {
-        let wanted = settings.batch.min(settings.trials - run.out.trials.len());
+    let mut chances = settings.trials.saturating_add(MORE);
+    while run.missing() > 0 && chances > 0 && !progress.stopped() {
+        let wanted = settings.batch.min(run.missing()).min(chances);
         let chosen = strategy.next(&run.out.trials, wanted);
         if chosen.is_empty() {
             break;
         }
+        chances -= chosen.len().min(chances);
         run.batch(chosen, device, record, progress)?;
     }
     if !device.identity().deterministic && !progress.stopped() {
@@ -147,10 +152,7 @@ pub fn measure<T: TermLanguage>(
     run.out.ranking = rank(&run.out.trials);
     let measured = run.out.trials.iter().filter(|t| !t.reused).count().max(1);
     run.out.overhead_ms = run.around.as_secs_f64() * 1e3 / measured as f64;
-    // One that was told to end can be resumed.
-    if !progress.stopped() {
-        record.store.finish_run(record.run)?;
-    }
+    // Whoever writes the results down finishes the run.
     Ok(run.out)
 }
 
@@ -173,6 +175,13 @@ enum Turn {
 }
 
 impl<T: TermLanguage> Run<'_, T> {
+    /// Trials that are still to be made. What the compiler refused is none of those that were asked for.
+    fn missing(&self) -> usize {
+        let refused = |t: &&Trial<T>| matches!(&t.verdict, Verdict::Rejected { reason: Reason::CompileError, .. });
+        let ran = self.out.trials.len() - self.out.trials.iter().filter(refused).count();
+        self.settings.trials.saturating_sub(ran)
+    }
+
     fn key(&self, trace: &str, device: &dyn Device) -> Key {
         let identity = device.identity();
         Key {

@@ -1,9 +1,10 @@
 //! Search strategies: which candidates are measured next. All work on one space, through one device interface.
 use super::Trial;
 use rand::SeedableRng;
-use satune_extract::{Candidate, Counts, Descriptor, Searched};
+use satune_extract::{Candidate, Counts, Descriptor, Query, Searched};
 use satune_ir::term::{Schedule, Space, Term, TermLanguage};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
 
 /// The strategies by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -52,6 +53,94 @@ impl<T> TopK<T> {
 impl<T> Strategy<T> for TopK<T> {
     fn next(&mut self, _known: &[Trial<T>], most: usize) -> Vec<Candidate<T>> {
         self.rest.by_ref().take(most).collect()
+    }
+}
+
+/// All programs of a space, best first: as many as are asked for are extracted, and more where those do not suffice.
+pub struct BestFirst<'s, T: TermLanguage = Term> {
+    space: &'s Space<T>,
+    gpu: &'s Descriptor,
+    query: Query,
+    go_on: &'s (dyn Fn() -> bool + Sync),
+    given: HashSet<Schedule>,
+    rest: VecDeque<Candidate<T>>,
+    /// How many were extracted, and whether the space has no more of them, or no time is left.
+    extracted: usize,
+    ended: bool,
+    /// Whether what was extracted is proved to be the best.
+    pub proved: bool,
+    /// Nothing that was not extracted is faster than this under the model, ms.
+    pub bound_ms: f64,
+    /// Time that extraction took.
+    pub time: Duration,
+}
+
+impl<'s, T: Searched> BestFirst<'s, T> {
+    /// Extracts the first; `query.limit` is for all that follow together.
+    pub fn of(
+        space: &'s Space<T>,
+        gpu: &'s Descriptor,
+        query: Query,
+        go_on: &'s (dyn Fn() -> bool + Sync),
+    ) -> BestFirst<'s, T> {
+        let (given, rest) = (HashSet::new(), VecDeque::new());
+        let (extracted, ended, proved, bound_ms, time) = (0, false, true, f64::INFINITY, Duration::ZERO);
+        let mut all = BestFirst { space, gpu, query, go_on, given, rest, extracted, ended, proved, bound_ms, time };
+        all.extract(query.k);
+        all
+    }
+
+    fn extract(&mut self, k: usize) {
+        let limit = self.query.limit.saturating_sub(self.time);
+        let found = T::best_while(self.space, self.gpu, Query { k, limit, ..self.query }, self.go_on);
+        self.time += found.time;
+        self.ended = found.candidates.len() < k || limit.is_zero() || !(self.go_on)();
+        self.extracted = k;
+        // One that ran out of time says nothing new of those that an earlier one found.
+        (self.proved, self.bound_ms) = (found.proved, found.bound_ms);
+        let known = |c: &Candidate<T>| self.given.contains(&c.plan);
+        self.rest = found.candidates.into_iter().filter(|c| !known(c)).collect();
+    }
+
+    /// The next best; fewer than `most` where the space, or the time, ends.
+    pub fn take(&mut self, most: usize) -> Vec<Candidate<T>> {
+        let mut out = Vec::new();
+        while out.len() < most {
+            match self.rest.pop_front() {
+                Some(next) => {
+                    self.given.insert(next.plan.clone());
+                    out.push(next);
+                }
+                None if self.ended => break,
+                None => self.extract((2 * self.extracted).max(1)),
+            }
+        }
+        out
+    }
+
+    /// The best one that was not taken.
+    pub fn first(&self) -> Option<&Candidate<T>> {
+        self.rest.front()
+    }
+
+    /// What the next one takes at least under the model, ms.
+    pub fn least_ms(&self) -> f64 {
+        match self.rest.front() {
+            Some(next) => next.cost.ms,
+            None if self.ended && self.proved => f64::INFINITY,
+            None => self.bound_ms,
+        }
+    }
+
+    /// Whether nothing is left, or nothing can be found in time.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty() && self.ended
+    }
+}
+
+impl<T: Searched> Strategy<T> for &mut BestFirst<'_, T> {
+    fn next(&mut self, _known: &[Trial<T>], most: usize) -> Vec<Candidate<T>> {
+        self.take(most)
     }
 }
 

@@ -35,7 +35,9 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                         span.note { "under the model, over the whole space" }
                     } @else {
                         span.value.warn { "not proved" }
-                        span.note { "nothing predicted below " (number::ms(report.bound_ms)) "; " (space.stopped_by) }
+                        span.note { @if space.stopped_by == "saturated" { "nothing predicted below " (number::ms(report.bound_ms)) }
+                            @else { "the space is not whole: it ended at " (space.stopped_by) }
+                        }
                     }
                 }
                 div.tile {

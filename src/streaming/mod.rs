@@ -11,4 +11,4 @@ pub use operators::{list, names, script};
 pub use problem::{NotStreaming, StreamProblem};
 pub(crate) use shrink::resized;
 pub use shrink::shrink;
-pub use space::{menu, space};
+pub use space::{menu, space, space_while};

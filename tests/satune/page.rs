@@ -10,7 +10,14 @@ use std::process::Command;
 fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
     let gpu = Descriptor::load(gpu).unwrap();
     let problem = operators::parse(operator).unwrap();
-    let request = Request { gpu: gpu.clone(), top: 4, diverse: true, limit: crate::support::NO_LIMIT, compile: false };
+    let request = Request {
+        gpu: gpu.clone(),
+        top: 4,
+        diverse: true,
+        limit: crate::support::NO_LIMIT,
+        compile: false,
+        fuel: satune_rewrites::space::Fuel::default(),
+    };
     let report = explore::explore(&problem, &request, &Quiet).unwrap();
     (report, problem, gpu)
 }
@@ -143,7 +150,7 @@ fn the_report_is_whole_and_laid_out() {
     std::fs::write(&other, html_other.replace("<details class=\"", "<details open class=\"")).unwrap();
     let found = probed(&browser, folder.path(), &other, 1366);
     assert_eq!(found["bad"].as_array().unwrap().len(), 0, "split k: {:#}", found["bad"]);
-    for width in [1366, 1024] {
+    for width in [1366, 1024, 390] {
         let found = probed(&browser, folder.path(), &probe, width);
         assert_eq!(found["bad"].as_array().unwrap().len(), 0, "{width} wide: {:#}", found["bad"]);
         let seen: Vec<&str> = found["seen"].as_array().unwrap().iter().filter_map(|v| v.as_str()).collect();

@@ -289,7 +289,14 @@ pub fn explored(operator: &str, gpu_name: &str, top: usize, diverse: bool) -> Re
 }
 
 pub fn explored_problem(problem: &operators::Problem, gpu_name: &str, top: usize, diverse: bool) -> Report {
-    let request = Request { gpu: gpu(gpu_name), top, diverse, limit: NO_LIMIT, compile: false };
+    let request = Request {
+        gpu: gpu(gpu_name),
+        top,
+        diverse,
+        limit: NO_LIMIT,
+        compile: false,
+        fuel: satune_rewrites::space::Fuel::default(),
+    };
     let report = explore(problem, &request, &satune::progress::Quiet).unwrap();
     assert!(report.bugs.is_empty(), "{:#?}", report.bugs);
     assert!(report.proved_optimal);

@@ -51,6 +51,14 @@ impl Kernel<'_> {
         }
     }
 
+    /// Threads and bytes of shared memory of a block.
+    fn takes(&self, gemm: &Gemm) -> (i64, i64) {
+        match self {
+            Kernel::Mma(plan) => (plan.threads(), plan.shared_bytes(gemm)),
+            Kernel::Wgmma(plan) => (plan.threads().into(), plan.shared_bytes(&gemm.oriented(plan.swapped))),
+        }
+    }
+
     /// The loops over blocks (or tiles, of a persistent grid), outermost first, over the contraction's axes.
     fn loops(&self, gemm: &Gemm) -> Vec<BlockLoop> {
         let (tile, split_k) = (self.tile(), self.split_k());
@@ -157,5 +165,24 @@ impl<'a> Prepared<'a> {
 pub fn cost_of(kernel: &Kernel<'_>, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
     let prepared = Prepared::of(*kernel, contraction, gpu)?;
     let (inner, outer) = prepared.parts(gpu)?;
+    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, prepared.counted.block))
+}
+
+/// [`cost_of`] with the registers of a thread that a compiler gave the kernel.
+///
+/// # Errors
+/// As [`cost_of`].
+pub(crate) fn cost_compiled(
+    kernel: &Kernel<'_>,
+    contraction: &Contraction,
+    gpu: &Descriptor,
+    registers: u32,
+) -> Result<Cost, Infeasible> {
+    let prepared = Prepared::of(*kernel, contraction, gpu)?;
+    let (inner, _) = prepared.parts(gpu)?;
+    let inner = inner.compiled(registers.into(), kernel.takes(&prepared.gemm), gpu)?;
+    let tile = (inner.tile, inner.k_part);
+    let moved = time::moved(&kernel.loops(&prepared.gemm), tile, inner.resident, contraction, gpu);
+    let outer = time::Outer::moving(moved, prepared.blocks, &inner, contraction, gpu);
     Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, prepared.counted.block))
 }

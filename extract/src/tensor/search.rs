@@ -62,6 +62,8 @@ pub(super) struct Search<'a, 's> {
     copies: Copies<'s>,
     queue: BinaryHeap<Open<'s>>,
     opened: usize,
+    /// Whether there is time left.
+    go_on: &'a dyn Fn() -> bool,
 }
 
 /// A part of the space that is not looked into yet.
@@ -125,6 +127,7 @@ pub(crate) fn search<'s>(
         copies: BTreeMap::new(),
         queue: BinaryHeap::new(),
         opened: 0,
+        go_on,
     };
     let mut reaches = BTreeMap::new();
     search.grid(space.egraph.find(space.root), Vec::new(), Vec::new(), &mut reaches);
@@ -159,6 +162,11 @@ pub(crate) fn search<'s>(
             }
             Part::Blocks(node) => outcome.looked.0 += search.open_deals(class, node).saturating_sub(1),
             Part::Deals(deals) => outcome.looked.1 += search.look_into(class, deals),
+        }
+        // It may have ended in the middle.
+        if !go_on() {
+            outcome.left = bound;
+            break;
         }
     }
     outcome.found = search.best;
@@ -253,6 +261,9 @@ impl<'s> Search<'_, 's> {
     /// What a block does, decision by decision; `chain`: those made.
     fn block(&mut self, class: Id, below: Id, chain: &mut Vec<&'s Term>) {
         let space = self.space;
+        if !(self.go_on)() {
+            return;
+        }
         let leaves = space.choices(below).any(|node| matches!(node, Term::Matrix { .. }));
         if leaves {
             self.leaves(class, below, chain);

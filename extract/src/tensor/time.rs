@@ -239,6 +239,14 @@ impl Inner {
         }
     }
 
+    /// The same with so many registers of a thread, of blocks that take so many threads and bytes of shared memory.
+    pub fn compiled(self, registers: i64, (threads, bytes): (i64, i64), gpu: &Descriptor) -> Result<Inner, Infeasible> {
+        // They are given in eights.
+        let registers = (registers + 7) / 8 * 8;
+        let (resident, limit) = residency(gpu, threads, registers, bytes)?;
+        Ok(Inner { registers, resident, limit, ..self })
+    }
+
     /// Whether a second kernel adds what this one writes.
     fn is_partial(&self) -> bool {
         self.split_k > 1 || matches!(self.walk, Walk::Stream { .. })

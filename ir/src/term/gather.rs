@@ -210,6 +210,13 @@ impl Contraction {
         self.row_of(&self.c, self.gather.as_ref().map(|g| &g.c))
     }
 
+    /// Bytes of the widest element that a store touches: a sum, a result, or what the epilogue reads beside it.
+    pub fn widest_result(&self) -> i64 {
+        let reads = self.epilogue.iter().flat_map(|e| &e.reads).map(|read| read.dtype);
+        let all = [self.accumulate, self.c.dtype].into_iter().chain(reads);
+        all.map(|dtype| i64::from(dtype.bytes())).max().unwrap_or(1)
+    }
+
     fn row_of(&self, operand: &OperandInfo, gathered: Option<&Gathered>) -> i64 {
         let Some(axis @ (Axis::M | Axis::N | Axis::K)) = operand.dims.last() else { return 1 };
         match (&self.gather, gathered) {

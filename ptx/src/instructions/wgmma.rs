@@ -12,7 +12,7 @@ use crate::clocks::Knowledge;
 use crate::fault::{Fault, FaultKind, Touch};
 use crate::format::Element;
 use crate::launch::Delivery;
-use crate::machine::Context;
+use crate::machine::{Block, Context, Warp};
 use crate::matrix::descriptor::Descriptor;
 use crate::matrix::fragment::{Fragment, Layout, Side};
 use crate::matrix::product::{multiply, Form, Shape};
@@ -43,6 +43,7 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsu
             c.together()?;
             alike(c, "wgmma.commit_group", [0; 2])?;
             c.warp.state.get::<State>().committed += 1;
+            c.unit.progress += 1;
             Ok(Flow::Next)
         })),
         Some("wait_group") => wait(i),
@@ -200,7 +201,7 @@ fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
             Delivery::Random => c.unit.random.gen_bool(0.5),
         };
         if now {
-            execute(c, u64::MAX);
+            execute(&mut c.unit.blocks[c.block], c.warp, u64::MAX);
         }
         Ok(Flow::Next)
     }))
@@ -222,7 +223,14 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
         return undefined(c, 0, text.into());
     }
     for (slot, of) in &all {
-        if let Some(&by) = state.dirty.get(slot) {
+        // A constant that the compiler puts into a register at the instruction itself is no write of the program's.
+        let own = |by: u32| {
+            let (here, there) =
+                (&c.unit.program.instructions()[pc as usize], &c.unit.program.instructions()[by as usize]);
+            let place = |i: &Instruction| (i.line.file, i.line.line, i.line.called_at);
+            there.opcode == "mov" && here.line.line > 0 && place(here) == place(there)
+        };
+        if let Some(&by) = state.dirty.get(slot).filter(|by| !own(**by)) {
             let site = c.unit.site(by);
             return undefined(
                 c,
@@ -244,6 +252,9 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
             None => {}
         }
     }
+    for (slot, _) in &all {
+        state.dirty.remove(slot);
+    }
     state.busy.extend(all.into_iter().map(|(slot, of)| (slot, (pc, group, of))));
     Ok(())
 }
@@ -251,7 +262,7 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
 /// Notes what a warp reads of shared memory, from now to the wait.
 fn touch(c: &mut Context<'_, '_>, product: &Product, descriptors: [u64; 2]) -> Result<(), Fault> {
     let (agent, pc, live) = (c.warp.clocks.agent, c.pc, c.warp.live);
-    let reader = c.unit.engine(MATRIX | u64::from(agent), agent, 0);
+    let reader = c.unit.engine(MATRIX | u64::from(agent - c.warp.index % 4), agent, 0);
     c.unit.state.get::<Engines>().0.insert(reader);
     let mut known: Knowledge = c.warp.clocks.joined(live);
     known.seen.add(agent, c.warp.clocks.clock, live);
@@ -273,21 +284,21 @@ fn touch(c: &mut Context<'_, '_>, product: &Product, descriptors: [u64; 2]) -> R
     Ok(())
 }
 
-/// Executes what is under way, up to a group.
-fn execute(c: &mut Context<'_, '_>, upto: u64) {
-    let warp = u64::from(c.warp.index % 4);
-    while let Some(next) = c.warp.state.get::<State>().queue.pop_front() {
+/// Executes what a warp has under way, up to a group.
+fn execute(block: &mut Block, warp: &mut Warp, upto: u64) {
+    let number = u64::from(warp.index % 4);
+    while let Some(next) = warp.state.get::<State>().queue.pop_front() {
         if next.group > upto {
-            c.warp.state.get::<State>().queue.push_front(next);
+            warp.state.get::<State>().queue.push_front(next);
             return;
         }
         let product = &next.product;
-        let read = |c: &mut Context<'_, '_>, side: usize| -> Vec<u64> {
+        let mut read = |side: usize| -> Vec<u64> {
             let chunks: Vec<[u8; 16]> = product
-                .chunks(side, next.descriptors[side], warp)
+                .chunks(side, next.descriptors[side], number)
                 .into_iter()
                 .map(|at| {
-                    let bytes = c.block().shared.raw(at, 16);
+                    let bytes = block.shared.raw(at, 16);
                     bytes.and_then(|b| <[u8; 16]>::try_from(&*b).ok()).unwrap_or_default()
                 })
                 .collect();
@@ -305,11 +316,11 @@ fn execute(c: &mut Context<'_, '_>, upto: u64) {
                 };
                 gathered(&fragment, product.operand[0], words)
             }
-            None => read(c, 0),
+            None => read(0),
         };
-        let b = read(c, 1);
+        let b = read(1);
         let result = product.result();
-        let before: Vec<Lanes> = product.d.iter().map(|slot| c.warp.registers[*slot as usize]).collect();
+        let before: Vec<Lanes> = product.d.iter().map(|slot| warp.registers[*slot as usize]).collect();
         let added = gathered(&result, product.sum, &before);
         let out = multiply(
             Shape { m: 16, ..product.shape },
@@ -321,7 +332,7 @@ fn execute(c: &mut Context<'_, '_>, upto: u64) {
         );
         for (register, slot) in product.d.iter().enumerate() {
             let words = std::array::from_fn(|lane| result.scatter(product.sum.bits(), &out, lane, register));
-            c.warp.registers[*slot as usize] = words;
+            warp.registers[*slot as usize] = words;
         }
     }
 }
@@ -332,12 +343,24 @@ fn wait(i: &Instruction) -> Result<Operation, Unsupported> {
     Ok(Box::new(move |c| {
         c.together()?;
         let upto = c.warp.state.get::<State>().committed.saturating_sub(latest);
-        execute(c, upto);
+        // The instruction is the warpgroup's: it has ended when all four warps have made it, and then for all of them.
+        let (own, block) = (c.warp.index as usize, &mut c.unit.blocks[c.block]);
+        let first = own / 4 * 4;
+        let siblings: Vec<usize> = (first..(first + 4).min(block.warps.len())).filter(|w| *w != own).collect();
+        if siblings.iter().any(|w| block.warps[*w].state.get::<State>().committed < upto) {
+            return Ok(Flow::Wait(Waiting { on: "the other warps of its warpgroup, wgmma group", number: upto }));
+        }
+        execute(block, c.warp, upto);
+        for sibling in siblings {
+            let mut warp = std::mem::take(&mut block.warps[sibling]);
+            execute(block, &mut warp, upto);
+            block.warps[sibling] = warp;
+        }
         let state = c.warp.state.get::<State>();
         state.busy.retain(|_, (_, group, _)| *group > upto);
         let (agent, live) = (c.warp.clocks.agent, c.warp.live);
         if upto > 0 {
-            let reader = c.unit.engine(MATRIX | u64::from(agent), agent, 0);
+            let reader = c.unit.engine(MATRIX | u64::from(agent - c.warp.index % 4), agent, 0);
             c.warp.clocks.update(live, live, |k| k.seen.add(reader, upto as u32 + 1, 0));
         }
         Ok(Flow::Next)

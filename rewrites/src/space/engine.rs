@@ -48,6 +48,12 @@ pub enum SaturationError {
         /// What the invariant check says.
         violation: String,
     },
+    /// It was told to end.
+    #[error("saturation was interrupted at {nodes} e-nodes, before its space was whole")]
+    Interrupted {
+        /// Made by then.
+        nodes: usize,
+    },
     /// There is no schedule at all within the limits.
     #[error("no schedule of this problem fits the limits of the GPU")]
     Empty,
@@ -154,7 +160,22 @@ pub fn saturate<T: Explored>(
     rules: &[Box<dyn Rule<T>>],
     fuel: Fuel,
 ) -> Result<Space<T>, SaturationError> {
-    saturate_without(contraction, limits, menu, rules, fuel, None)
+    saturate_while(contraction, limits, menu, rules, fuel, &|| true)
+}
+
+/// [`saturate`] for as long as `go_on` says so.
+///
+/// # Errors
+/// As [`saturate`], and [`SaturationError::Interrupted`].
+pub fn saturate_while<T: Explored>(
+    contraction: &T::Problem,
+    limits: Limits,
+    menu: &T::Menu,
+    rules: &[Box<dyn Rule<T>>],
+    fuel: Fuel,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Space<T>, SaturationError> {
+    run(contraction, (limits, menu, rules), fuel, None, go_on)
 }
 
 /// [`saturate`] with one side condition taken out of the rules. The space is wrong; tests show that this is noticed.
@@ -168,6 +189,19 @@ pub fn saturate_without<T: Explored>(
     rules: &[Box<dyn Rule<T>>],
     fuel: Fuel,
     removed: Option<T::Condition>,
+) -> Result<Space<T>, SaturationError> {
+    run(contraction, (limits, menu, rules), fuel, removed, &|| true)
+}
+
+/// What a space is made from: limits of the GPU, sizes on offer, rules.
+type From<'a, T> = (Limits, &'a <T as Explored>::Menu, &'a [Box<dyn Rule<T>>]);
+
+fn run<T: Explored>(
+    contraction: &T::Problem,
+    (limits, menu, rules): From<'_, T>,
+    fuel: Fuel,
+    removed: Option<T::Condition>,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<Space<T>, SaturationError> {
     let start = Instant::now();
     let mut engine = Engine {
@@ -193,9 +227,8 @@ pub fn saturate_without<T: Explored>(
             stopped_by = StoppedBy::Limit(format!("nodes {}", fuel.nodes));
             break;
         }
-        if rounds % 1024 == 0 && start.elapsed() > fuel.time {
-            stopped_by = StoppedBy::Limit(format!("seconds {}", fuel.time.as_secs()));
-            break;
+        if rounds % 256 == 0 && !go_on() {
+            return Err(SaturationError::Interrupted { nodes: engine.egraph.total_size() });
         }
         engine.class = engine.egraph.find(class);
         let state = engine.egraph[engine.class].data;

@@ -20,7 +20,9 @@ pub use derive::trace;
 pub(crate) use derive_tensor::unknown_annotation;
 pub use derive_tensor::{on_tensor_cores, read_plan, tensor_trace, ReadError, Untraced};
 pub use encode::{contraction, EncodeError};
-pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError, Verdict};
+pub use engine::{
+    root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,
+};
 pub use menu::{Fuel, Limits, Menu};
 pub use simplified::simplified;
 pub use sums_first::sums_first;

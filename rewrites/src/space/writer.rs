@@ -94,15 +94,15 @@ pub(in crate::space) trait TraceWriter {
         }
     }
 
-    /// Extents along m, n and k become multiples of these.
-    fn pad_einsum(&mut self, contraction: &Contraction, [m, n, k]: [i64; 3]) {
+    /// Extents along m, n and k become multiples of these; `axes`: the block's, as it has them.
+    fn pad_einsum(&mut self, axes: &[Axis], [m, n, k]: [i64; 3]) {
         let of = |axis: &Axis| match axis {
             Axis::M => m,
             Axis::N => n,
             Axis::K => k,
             Axis::Batch(_) | Axis::Outer(_) => 1,
         };
-        let padding: Vec<i64> = contraction.iters.iter().map(|(axis, _)| of(axis)).collect();
+        let padding: Vec<i64> = axes.iter().map(of).collect();
         self.call("pad_einsum", [var("block"), json!(padding)]);
     }
 

@@ -305,7 +305,7 @@ impl Asked<'_> {
     fn store(&mut self) {
         let Some(vector) = self.fixed.store.map(i64::from) else { return };
         self.ask(store_along(vector, self.fixed.accumulators != Some(false), self.c));
-        self.ask(store_bytes(vector, self.c.c.dtype.bytes().into()));
+        self.ask(store_bytes(vector, self.c.widest_result()));
         self.ask(store_rows(vector, self.c.result_row()));
         if let Some(registers) = self.fixed.registers {
             self.ask(store_divides(vector, registers.n));

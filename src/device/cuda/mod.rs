@@ -192,7 +192,7 @@ fn rejected(error: &CompileError) -> Verdict {
     let reason = match error {
         CompileError::Timeout { .. } => Reason::Timeout,
         CompileError::Memory { .. } => Reason::Oom,
-        CompileError::Crashed { .. } => Reason::Crash,
+        CompileError::Crashed { .. } | CompileError::Stopped { .. } => Reason::Crash,
         CompileError::Missing | CompileError::Refused { .. } | CompileError::UnknownArch { .. } => Reason::CompileError,
     };
     Verdict::Rejected { reason, detail: error.to_string() }

@@ -388,11 +388,13 @@ pub fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
 
 /// 32-bit registers of a thread, estimated from machine code: sums, two sets of fragments, 40 for addresses and counters,
 /// and those of copies. Where the kernel has one set of fragments the compiler still loads ahead: warps of 64 x 80 with one
-/// set need more than 255 registers.
+/// set need more than 255 registers. On `wmma` there is one set, and fewer addresses: a block of 256 x 64 x 32 with 16 warps
+/// of 16 x 64 is given 102 registers by ptxas for sm_75, and 80 for sm_80.
 pub fn registers(op: Mma, warp: [i64; 2], copies: i64) -> i64 {
     let (block, words) = (op.block(), op.fragment_words());
     let set = warp[0] / block[0] * words[0] + warp[1] / block[1] * words[1];
-    warp[0] * warp[1] / 32 + 2 * set + 40 + copies
+    let (sets, others) = if op.wmma().is_some() { (1, 24) } else { (2, 40) };
+    warp[0] * warp[1] / 32 + sets * set + others + copies
 }
 
 /// [`registers`] where operands' copies, of so many bytes each, take as few as they can.

@@ -86,6 +86,14 @@ impl TileLayout {
         self.align(turn).map_or(columns, |[factor, rest]| (chunks + (factor + rest - chunks % factor) % factor) * chunk)
     }
 
+    /// Whether chunks of any row stand elsewhere than in order, in rows of `chunks`. Two chunks that four rows' pairs would be
+    /// turned by, for one, stay where they are.
+    pub fn moves(self, chunks: i64, turn: Turn) -> bool {
+        let span = self.span(chunks);
+        // What rows give repeats after 16 of them.
+        !matches!(self, TileLayout::Plain | TileLayout::Padded) && (0..16).any(|row| turn.of_row(row, span) != 0)
+    }
+
     /// Where chunk `chunk` of a row stands, `turn` being what the row gives.
     pub fn place(self, chunks: i64, turn: i64, chunk: i64) -> i64 {
         let span = self.span(chunks);

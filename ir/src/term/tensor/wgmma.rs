@@ -216,6 +216,9 @@ fn parts(consumers: u32, ping_pong: bool) -> i64 {
 /// Registers of a thread beside its sums: addresses, counters, parities (from machine code).
 const BESIDE_SUMS: i64 = 40;
 
+/// Registers of a thread beside an instruction's sums while it runs (from ptxas: m64n224 needs 138).
+const BESIDE_INSTRUCTION: i64 = 26;
+
 /// `setmaxnreg` of the producer and of consumers with so many sums: the producer keeps as many of 40, 32 and 24 as leaves consumers
 /// what they need. Each is a multiple of 8 from 24 to 240, and together they have what the launch gave to all (PTX ISA,
 /// `setmaxnreg`). `None`: one consumer keeps what the launch gives.
@@ -385,6 +388,12 @@ pub fn sums([m, n, _]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), 
     let most = registers(consumers, sums).map_or(255, |r| i64::from(r.1)) - BESIDE_SUMS;
     if sums > most {
         return Err(TensorError::Accumulators(sums, most));
+    }
+    // ptxas gives one instruction no more than the launch gives a thread, whatever setmaxnreg says later (C7602).
+    let launch = (65536 / ((i64::from(consumers) + 1) * GROUP) / 8 * 8).min(255);
+    let of_instruction = launch - BESIDE_INSTRUCTION;
+    if n / 2 > of_instruction {
+        return Err(TensorError::Accumulators(n / 2, of_instruction));
     }
     Ok(())
 }

@@ -112,17 +112,18 @@ impl<'a> Writer<'a> {
         format!("{}_pad", self.contraction.sums())
     }
 
-    /// The axes in order; whole tiles: pads the extents, where they are ragged, and makes a block of the parts of k. Returns
+    /// Whole tiles: pads the extents, where they are ragged; the axes in order; makes a block of the parts of k. Returns
     /// the name of the block that multiplies; its loops are those over batches, `l_m`, `l_n`, `l_k` and `k_part`.
     pub fn begin(&mut self) -> &'static str {
         self.named("get_sblock", [json!(self.contraction.block_name)], "block");
+        let (to, pads) = self.padding();
+        if pads.contains(&true) {
+            self.pad_einsum(&self.product.axes, to);
+        }
+        // After padding: TVM takes a reduction over one value for no reduction, which padding would then make a wrong one.
         if let Some(map) = self.product.map() {
             let call = self.call("transform_block_layout", [var("block")]);
             call.kwargs.insert("index_map".into(), json!(map));
-        }
-        let ([m, n, k], pads) = self.padding();
-        if pads.contains(&true) {
-            self.pad_einsum(self.contraction, [m, n, k]);
         }
         let mut loops: Vec<String> = self.contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());

@@ -192,7 +192,7 @@ impl MmaWriter<'_> {
             return;
         }
         let key = match turn {
-            _ if span == 1 => return,
+            _ if !plan.layout.moves(columns / chunk, turn) => return,
             Turn::Rows if span == 8 => "r".to_string(),
             Turn::Rows => format!("r // {}", 8 / span),
             Turn::Quads => "r % 4 * 2".to_string(),

@@ -4,15 +4,16 @@ use crate::space::conditions::{store_along, store_bytes, store_divides, store_ro
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::{Axis, Place, Role, Stage, State, Term};
 
-/// Widths, elements, in which the register tile's rows can be stored: up to 16 bytes, dividing the tile and C's rows.
+/// Widths, elements, in which the register tile's rows can be stored: up to 16 bytes of whatever the store accesses, dividing
+/// the tile and C's rows.
 pub(super) fn store_widths(engine: &Engine<'_>, state: &State) -> Vec<i64> {
-    let c = &engine.contraction.c;
+    let element = engine.contraction.widest_result();
     let row = engine.contraction.result_row();
     WIDTHS
         .into_iter()
         .filter(|w| {
             store_along(*w, state.c == Place::Local, engine.contraction).is_ok()
-                && engine.holds(Condition::StoreBytes, store_bytes(*w, c.dtype.bytes().into()))
+                && engine.holds(Condition::StoreBytes, store_bytes(*w, element))
                 && engine.holds(Condition::StoreDivides, store_divides(*w, state.tile.n))
                 && engine.holds(Condition::StoreRows, store_rows(*w, row))
         })

@@ -2,7 +2,7 @@
 //! how warps load fragments from there. None of it depends on the other operand.
 use super::{stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, CopyOrder, Gemm, Matrix, OperandPlan, TensorStage, TileLayout};
+use satune_ir::term::tensor::{mma_conditions, CopyOrder, Gemm, Matrix, OperandPlan, TensorStage, TileLayout, Turn};
 use satune_ir::term::{Axis, Side, Stage, State, Team, Term};
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ impl Rule for LayoutTile {
         let unrolls = !several || few && menu.copy_loops.contains(&false);
         let asynchronous = mma_conditions::is_async(gemm, side, op, widest);
         let chunks = mma_conditions::tile_rows(gemm, side, extent, k).1 * i64::from(gemm.operand.bytes()) / 16;
+        let turn = Turn::of(op, mma_conditions::rows_along_k(gemm, side));
         let layouts = if op.wmma().is_some() { &[TileLayout::Padded][..] } else { &menu.layouts };
         for layout in layouts.iter().copied() {
             let fits = mma_conditions::layout(gemm, side, [extent, k], layout);
@@ -44,7 +45,7 @@ impl Rule for LayoutTile {
                 }
                 TileLayout::Xor(span) | TileLayout::Rotate(span) => {
                     let shorter = menu.layouts.iter().any(|l| same_kind(*l, layout) && covers(*l, chunks, span));
-                    chunks > 1 && !shorter
+                    !shorter && layout.moves(chunks, turn)
                 }
             };
             // Exchanging two by two is the same either way.
