@@ -25,3 +25,5 @@ pub mod store;
 pub mod streaming;
 mod worker_process;
 pub mod workload;
+
+pub use satune_extract::Descriptor;

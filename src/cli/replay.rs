@@ -45,7 +45,8 @@ struct TraceFile {
 /// `replay`.
 pub(super) fn run(args: &Replay) -> Outcome {
     let path = args.file.display().to_string();
-    let text = std::fs::read_to_string(&args.file).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
+    let text =
+        satune_ir::files::read_text(&args.file, 256 << 20).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
     if is_cases(&text) {
         return cases(&path, &text, args);
     }
@@ -64,8 +65,7 @@ pub(super) fn run(args: &Replay) -> Outcome {
             )))
         }
     };
-    let outcome =
-        Outcomes::of(&program, &trace.calls, args).map_err(|e| Failure::Input(format!("{path}: {}", e.detail)))?;
+    let outcome = Outcomes::of(&program, &trace.calls, args).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
     if args.json {
         print(&format!("{}\n", outcome.json(None)))?;
     } else if outcome.refused.is_none() {
@@ -110,9 +110,23 @@ struct Outcomes {
     unsound: Option<String>,
 }
 
+/// Most calls of a trace, and most blocks of its program: what is checked after each call is then checked some minutes long
+/// at most.
+const MOST_CALLS: usize = 1000;
+const MOST_BLOCKS: u32 = 256;
+
 impl Outcomes {
-    fn of(program: &Program, calls: &[Call], args: &Replay) -> Result<Outcomes, ScheduleError> {
-        let judged = Judged::of(program, calls, args.seed)?;
+    fn of(program: &Program, calls: &[Call], args: &Replay) -> Result<Outcomes, String> {
+        if calls.len() > MOST_CALLS {
+            return Err(format!("{} calls; at most {MOST_CALLS} are made: replay a part of them", calls.len()));
+        }
+        let blocks = program.next_block.saturating_sub(1);
+        if blocks > MOST_BLOCKS {
+            return Err(format!(
+                "the program has {blocks} blocks; at most {MOST_BLOCKS} are scheduled: give a part of it"
+            ));
+        }
+        let judged = Judged::of(program, calls, args.seed).map_err(|e| e.detail.clone())?;
         let scheduled = judged.schedule.program();
         let refusal =
             |at: usize, e: &ScheduleError| format!("call {at} ({}) is refused\n{}", calls[at].op, e.render(scheduled));
@@ -179,8 +193,7 @@ fn case(path: &str, number: usize, line: &str, args: &Replay) -> Result<String, 
     let case: Case = serde_json::from_str(line)
         .map_err(|e| Failure::Input(format!("{at}: {e}; a case is {{\"name\", \"script\", \"calls\"}}")))?;
     let program = parse(&format!("{at} ({})", case.name), &case.script)?;
-    let outcome =
-        Outcomes::of(&program, &case.calls, args).map_err(|e| Failure::Input(format!("{at}: {}", e.detail)))?;
+    let outcome = Outcomes::of(&program, &case.calls, args).map_err(|e| Failure::Input(format!("{at}: {e}")))?;
     if args.json {
         return Ok(format!("{}\n", outcome.json(Some(&case.name))));
     }

@@ -17,6 +17,7 @@ pub use protocol::{Ceilings, Compared, Door, Duelled, GpuInfo, Libraries};
 pub use ready::{Ready, Text};
 pub use scripted::{Outcome as ScriptedOutcome, Script, Scripted};
 pub use simulator::Simulator;
+pub(crate) use simulator::SIMULATED;
 pub use worker::worker_main;
 
 use crate::compile::Compiler;
