@@ -2,7 +2,7 @@
 //!
 //! A line, or the `row` in it, needs `operator`, `plan` (an object, or a text that holds one) and `measured_ms`, `ms`,
 //! or `times_ms`, whose median it is. `gpu` names where it was measured, and `script` holds the TVMScript of what was
-//! explored from a file. Other fields are not read. Lines that are no measurement (the head of an export, a refused
+//! explored from a file. `clock_mhz`, or `sm_mhz` in `conditions`, is the clock that was seen. Other fields are not read. Lines that are no measurement (the head of an export, a refused
 //! candidate, another GPU, times that a simulator predicted) are counted by reason, not refused: an export holds
 //! everything that was tried.
 use crate::source::{self, Work};
@@ -108,7 +108,10 @@ pub fn read(text: &str, gpu: &Descriptor) -> Result<Measurements, MeasurementErr
             problems.insert(operator.into(), Arc::new(problem));
         }
         if let Some(problem) = problems.get(operator) {
-            out.rows.push(Measurement { shape: operator.into(), problem: problem.clone(), plan, ms });
+            // Of the driver's samples, else of the count of clocks right behind the last repeat.
+            let sampled = row.get("conditions").and_then(|c| c.get("sm_mhz"));
+            let clock_mhz = sampled.or(row.get("clock_mhz")).and_then(Value::as_f64);
+            out.rows.push(Measurement { shape: operator.into(), problem: problem.clone(), plan, ms, clock_mhz });
         }
     }
     Ok(out)

@@ -51,6 +51,8 @@ pub struct Measurement {
     pub plan: Schedule,
     /// Measured time, ms.
     pub ms: f64,
+    /// Clock of the multiprocessors that was seen meanwhile, MHz.
+    pub clock_mhz: Option<f64>,
 }
 
 /// Why nothing was fitted.
@@ -138,12 +140,23 @@ struct Row<'a> {
     shape: &'a str,
     prepared: Result<Model<'a>, Infeasible>,
     ms: f64,
+    /// The clock that was seen over the descriptor's; 1 where none was.
+    clock: f64,
 }
 
 impl Row<'_> {
     /// The time under the rates of a descriptor, ms.
     fn predict(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
-        match &self.prepared {
+        // Clocks vary by less from one repeat to the next.
+        if (self.clock - 1.0).abs() > 2e-3 {
+            let slower = Descriptor { clock_mhz: gpu.clock_mhz * self.clock, ..gpu.clone() };
+            return Row::with(&self.prepared, &slower);
+        }
+        Row::with(&self.prepared, gpu)
+    }
+
+    fn with(prepared: &Result<Model<'_>, Infeasible>, gpu: &Descriptor) -> Result<f64, Infeasible> {
+        match prepared {
             Ok(Model::Cores(prepared)) => prepared.ms(gpu),
             Ok(Model::Tensor(prepared)) => prepared.ms(gpu),
             Ok(Model::Stream(prepared)) => prepared.ms(gpu),
@@ -175,7 +188,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Fits a descriptor to measurements. Deterministic.
+/// Fits a descriptor to measurements, each at the clock that was seen. Deterministic.
 ///
 /// # Errors
 /// See [`CalibrateError`].
@@ -185,7 +198,15 @@ pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calib
             return Err(CalibrateError::Time { row: at + 1, shape: m.shape.clone(), ms: m.ms });
         }
     }
-    let rows = measurements.par_iter().map(|m| Row { shape: &m.shape, prepared: Model::of(m, gpu), ms: m.ms });
+    // The rates that are fitted are those of the clock that was seen, and not of the one that the GPU could reach.
+    let mut clocks: Vec<f64> = measurements.iter().filter_map(|m| m.clock_mhz).filter(|c| *c > 0.0).collect();
+    clocks.sort_by(f64::total_cmp);
+    let seen = clocks.get(clocks.len() / 2).copied().unwrap_or(gpu.clock_mhz);
+    let gpu = &Descriptor { clock_mhz: seen, ..gpu.clone() };
+    let rows = measurements.par_iter().map(|m| {
+        let clock = m.clock_mhz.filter(|c| *c > 0.0).map_or(1.0, |clock| clock / seen);
+        Row { shape: &m.shape, prepared: Model::of(m, gpu), ms: m.ms, clock }
+    });
     of_rows(gpu, rows.collect())
 }
 

@@ -60,6 +60,7 @@ fn fitted(gpu: &Descriptor, problem: Problem, measured: &[(&Schedule, f64)]) -> 
         problem: problem.clone(),
         plan: (*plan).clone(),
         ms: *ms,
+        clock_mhz: None,
     };
     let rows: Vec<Measurement> = measured.iter().filter(|(_, ms)| ms.is_finite() && *ms > 0.0).map(row).collect();
     calibrate(gpu, &rows).map_or_else(|_| gpu.clone(), |fitted| fitted.descriptor)

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use satune_extract::Descriptor;
 use satune_ir::files;
 use satune_rewrites::space::Fuel;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What to compare with.
@@ -65,9 +65,10 @@ pub(super) struct Bench {
     json: bool,
 }
 
-fn problems(args: &Bench) -> Result<Vec<Work>, Failure> {
-    let mut names: Vec<(String, String)> = args.programs.iter().map(|p| (p.clone(), String::new())).collect();
-    if let Some(suite) = &args.suite {
+/// Programs that are named, and those of a suite's file.
+pub(super) fn problems(programs: &[String], suite: Option<&Path>) -> Result<Vec<Work>, Failure> {
+    let mut names: Vec<(String, String)> = programs.iter().map(|p| (p.clone(), String::new())).collect();
+    if let Some(suite) = suite {
         let path = suite.display();
         let text = files::read_text(suite, 1 << 20).map_err(|e| Failure::Input(format!("suite {path}: {e}")))?;
         for (at, line) in text.lines().enumerate() {
@@ -85,7 +86,7 @@ fn problems(args: &Bench) -> Result<Vec<Work>, Failure> {
 
 /// `bench`.
 pub(super) fn run(args: &Bench) -> Outcome {
-    let problems = problems(args)?;
+    let problems = problems(&args.programs, args.suite.as_deref())?;
     let gpu = Descriptor::load(&args.gpu).map_err(|e| Failure::Input(e.to_string()))?;
     let before: Option<Benchmark> = match &args.baseline {
         None => None,

@@ -61,6 +61,25 @@ pub(super) fn open(
     }))
 }
 
+/// Opens a device for a call that goes on without it where it is not there.
+pub(super) fn opened(
+    choice: Choice,
+    gpu: &Descriptor,
+    script: Option<&Path>,
+    program: &Path,
+) -> Result<Box<dyn Device>, DeviceError> {
+    let missing = |what: &str, remedy: &str| DeviceError::Missing { what: what.into(), remedy: remedy.into() };
+    Ok(match choice {
+        Choice::Cuda | Choice::Auto => boxed(Cuda::open(program.into())?, gpu),
+        Choice::Simulator => Box::new(Simulator::of(gpu)),
+        Choice::Scripted => {
+            let script = script.ok_or_else(|| missing("there is no script", "give --script FILE"))?;
+            Box::new(Scripted::new(program.into(), script)?)
+        }
+        Choice::None => return Err(missing("--device none measures nothing", "choose cuda or simulator")),
+    })
+}
+
 fn boxed(cuda: Cuda, gpu: &Descriptor) -> Box<dyn Device> {
     if let Some(difference) = mismatch(cuda.info(), gpu) {
         super::say(&format!("satune: {difference}; predictions are for the descriptor's GPU, times are this one's"));

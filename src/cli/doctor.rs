@@ -7,8 +7,8 @@ use satune_extract::Descriptor;
 
 type Row = (&'static str, Result<String, String>);
 
-/// Runs the checks. Nothing here is needed to explore without a GPU, so the exit code is 0.
-pub(super) fn run(json: bool) -> Outcome {
+/// Runs the checks.
+fn rows() -> Vec<Row> {
     let job =
         Job { name: "probe".into(), source: "extern \"C\" __global__ void probe() {}".into(), arch: "sm_90".into() };
     let nvrtc =
@@ -47,24 +47,49 @@ pub(super) fn run(json: bool) -> Outcome {
             rows.push(("descriptor", waits("a descriptor's match")));
         }
     }
+    rows.extend(tools());
+    rows
+}
+
+/// What NVIDIA's tools say of themselves; only a machine that is rented to measure needs them.
+fn tools() -> Vec<Row> {
+    let of = |tool: &'static str, pattern: &str| -> Row {
+        let told = std::process::Command::new(tool).arg("--version").output();
+        let told = told.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).map_err(|_| {
+            "not found; it comes with the CUDA toolkit or the driver (only `satune on-gpu` asks it)".to_string()
+        });
+        (tool, told.map(|text| text.lines().find(|l| l.contains(pattern)).unwrap_or("there").trim().to_string()))
+    };
+    vec![of("nvidia-smi", "ersion"), of("compute-sanitizer", "ersion"), of("ncu", "ersion")]
+}
+
+fn as_json(rows: &[Row]) -> serde_json::Value {
+    let one = |(name, r): &Row| {
+        let value = match r {
+            Ok(what) => serde_json::json!({"ok": true, "what": what}),
+            Err(remedy) => serde_json::json!({"ok": false, "remedy": remedy}),
+        };
+        ((*name).to_string(), value)
+    };
+    serde_json::Value::Object(rows.iter().map(one).collect())
+}
+
+/// All of it, for a file.
+pub(super) fn machine() -> serde_json::Value {
+    as_json(&rows())
+}
+
+/// Runs the checks. Nothing here is needed to explore without a GPU, so the exit code is 0.
+pub(super) fn run(json: bool) -> Outcome {
+    let rows = rows();
     if json {
-        let all: serde_json::Map<String, serde_json::Value> = rows
-            .iter()
-            .map(|(name, r)| {
-                let value = match r {
-                    Ok(what) => serde_json::json!({"ok": true, "what": what}),
-                    Err(remedy) => serde_json::json!({"ok": false, "remedy": remedy}),
-                };
-                ((*name).to_string(), value)
-            })
-            .collect();
-        return print_json(&all);
+        return print_json(&as_json(&rows));
     }
     let mut out = String::new();
     for (name, result) in rows {
         match result {
-            Ok(what) => out.push_str(&format!("{name:<10} ok       {what}\n")),
-            Err(remedy) => out.push_str(&format!("{name:<10} missing  {remedy}\n")),
+            Ok(what) => out.push_str(&format!("{name:<17} ok       {what}\n")),
+            Err(remedy) => out.push_str(&format!("{name:<17} missing  {remedy}\n")),
         }
     }
     print(&out)
@@ -92,5 +117,18 @@ fn of_gpu(info: &GpuInfo, module: Option<String>) -> Vec<Row> {
             info.sms, info.arch
         )
     });
-    vec![("driver", Ok(driver)), ("gpu", Ok(gpu)), ("cublas", cublas), ("descriptor", descriptor)]
+    let clusters = match &info.max_clusters[..] {
+        [] => Err("the driver does not say (clusters are of sm_90 and later, and of CUDA 11.8 and later)".to_string()),
+        counts => {
+            let each = [1, 2, 4, 8].iter().zip(counts).map(|(size, count)| format!("{count} of {size}"));
+            Ok(format!("{} blocks at once", each.collect::<Vec<_>>().join(", ")))
+        }
+    };
+    vec![
+        ("clusters", clusters),
+        ("driver", Ok(driver)),
+        ("gpu", Ok(gpu)),
+        ("cublas", cublas),
+        ("descriptor", descriptor),
+    ]
 }

@@ -9,6 +9,7 @@ mod devices;
 mod diff;
 mod doctor;
 mod exploring;
+mod pack;
 mod probe;
 mod replay;
 mod report;
@@ -91,6 +92,15 @@ enum What {
     Resume(exploring::Resume),
     /// Measure programs, beside cuBLAS if asked
     Bench(bench::Bench),
+    /// Put a suite's best and random candidates into one file, for a machine with a GPU
+    Pack(pack::PackArgs),
+    /// Measure a pack, breadth first, within a time
+    RunPack(pack::RunArgs),
+    /// The first minutes on a GPU: what is right, what is fast, what is assumed
+    OnGpu {
+        #[command(subcommand)]
+        what: pack::OnGpu,
+    },
     /// The store of measurements: check, repair, export, import, gc
     Db {
         #[command(subcommand)]
@@ -322,6 +332,9 @@ fn run(what: What) -> Outcome {
         What::Explore(args) => exploring::explore(&args),
         What::Resume(args) => exploring::resume(&args),
         What::Bench(args) => bench::run(&args),
+        What::Pack(args) => pack::pack(&args),
+        What::RunPack(args) => pack::run(&args),
+        What::OnGpu { what } => pack::on_gpu(&what),
         What::Db { what } => db::run(&what),
         What::Count { target, json } => count(&target, json),
         What::Show(pick) => show::run(&pick),

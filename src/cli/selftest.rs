@@ -341,7 +341,14 @@ fn damaged() -> Result<Tried, String> {
     let mut store = Store::open(&path).map_err(words)?;
     let problem = operators::parse("gemm:16,16,16,f32").map_err(words)?;
     let key = |text: &str| Key { program: hash(text), trace: hash(text), toolchain: "t".into(), device: "d".into() };
-    let times = Timing { times_ms: vec![0.125], rounds: 1, cut_off: false, clock_mhz: None, relative_error: None };
+    let times = Timing {
+        times_ms: vec![0.125],
+        rounds: 1,
+        cut_off: false,
+        clock_mhz: None,
+        relative_error: None,
+        conditions: None,
+    };
     let row = Row {
         key: key("selftest"),
         operator: problem.name.clone(),

@@ -3,20 +3,24 @@
 //! Three implementations behind one trait: the simulator (always there; its "time" is the model's prediction), a CUDA GPU
 //! and a script of outcomes, the last two in worker processes that may hang, crash or be killed at the cost of one
 //! candidate.
+pub(crate) mod clocks;
 pub mod cuda;
 pub mod exclusive;
 pub mod probe;
 mod protocol;
+mod ready;
 mod scripted;
 mod simulator;
 mod worker;
 
-pub use protocol::{Ceilings, GpuInfo, Libraries};
+pub use protocol::{Ceilings, Compared, Door, Duelled, GpuInfo, Libraries};
+pub use ready::{Ready, Text};
 pub use scripted::{Outcome as ScriptedOutcome, Script, Scripted};
 pub use simulator::Simulator;
 pub(crate) use simulator::SIMULATED;
 pub use worker::worker_main;
 
+use crate::compile::Compiler;
 use crate::explore::Checked;
 use crate::scheduled::{self, Scheduled};
 use crate::store::Verdict;
@@ -90,11 +94,13 @@ pub struct Ask {
     pub most_repeats: u32,
     /// Longest time for one candidate, all repeats, beyond compilation.
     pub timeout: Duration,
+    /// Floating-point inputs are small whole numbers, on which sums of products are exact.
+    pub whole: bool,
 }
 
 impl Default for Ask {
     fn default() -> Ask {
-        Ask { cut_off_ms: None, settle: 0.002, most_repeats: 100, timeout: Duration::from_secs(20) }
+        Ask { cut_off_ms: None, settle: 0.002, most_repeats: 100, timeout: Duration::from_secs(20), whole: false }
     }
 }
 
@@ -136,6 +142,19 @@ pub struct Rival {
     pub whole: bool,
     /// Its time, or why there is none.
     pub verdict: Verdict,
+    /// The ways to have its result that were tried; the fastest is the one with the time.
+    pub doors: Vec<Door>,
+}
+
+/// A candidate beside what it is compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Duel {
+    /// What it is compared with.
+    pub what: String,
+    /// Whether that computes what the problem asks for.
+    pub whole: bool,
+    /// Times in turns, or why there are none.
+    pub outcome: Result<Duelled, Verdict>,
 }
 
 /// Runs candidates.
@@ -150,7 +169,46 @@ pub trait Device {
     ///
     /// # Errors
     /// When the device is gone. Whatever is wrong with the candidate is a [`Verdict`].
-    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError>;
+    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
+        self.measure_ready(problem, &Ready::of(problem, subject), ask)
+    }
+
+    /// Measures a candidate that was made ready elsewhere.
+    ///
+    /// # Errors
+    /// When the device is gone. Whatever is wrong with the candidate is a [`Verdict`].
+    fn measure_ready(&mut self, problem: &dyn Workload, ready: &Ready, ask: &Ask) -> Result<Verdict, DeviceError>;
+
+    /// Measures a candidate and what there is to compare with in turns, so many rounds; `None` where there is nothing to
+    /// compare with.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    fn duel(
+        &mut self,
+        _problem: &dyn Workload,
+        _ready: &Ready,
+        _ask: &Ask,
+        _rounds: u32,
+    ) -> Result<Option<Duel>, DeviceError> {
+        Ok(None)
+    }
+
+    /// Who compiles for the device, and for what architecture; `None` where nothing is compiled.
+    fn compiler(&self) -> Option<(Compiler, String)> {
+        None
+    }
+
+    /// The next candidate runs in a process of its own.
+    fn restart(&mut self) {}
+
+    /// Notes clocks, power and what holds them back in a file, five times a second from now on.
+    fn watch(&mut self, _log: std::fs::File) {}
+
+    /// What the driver says about the device, where there is one.
+    fn describe(&self) -> Option<GpuInfo> {
+        None
+    }
 
     /// Times what there is to compare with, on the same inputs where it computes the same: the vendor's library, or a copy.
     ///

@@ -24,6 +24,8 @@ pub(crate) enum What {
     Measure(Box<MeasureJob>),
     /// Time what candidates are compared with. Bytes: the support module, the machine code of the reference's kernels.
     Library(Box<MeasureJob>, LibraryJob),
+    /// Time a candidate and what it is compared with in turns. Bytes: those of `Measure`.
+    Duel(Box<MeasureJob>, LibraryJob, DuelJob),
     /// Measure the machine's ceilings. Bytes: the support module.
     Ceilings,
 }
@@ -51,6 +53,14 @@ pub(crate) struct MeasureJob {
     pub tolerances: Vec<f64>,
 }
 
+/// How two are timed in turns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DuelJob {
+    pub rounds: u32,
+    /// As those of the candidate's job, for what it is compared with.
+    pub tolerances: Vec<f64>,
+}
+
 /// A problem for a worker: what it makes inputs for, and the kernels that make the reference of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProblemJob {
@@ -63,6 +73,8 @@ pub(crate) struct ProblemJob {
     pub reference: Vec<KernelJob>,
     /// Bytes of each buffer between them.
     pub workspaces: Vec<u64>,
+    /// Floating-point inputs are whole numbers from -3 to 2, whose sums are exact in any order, and not random ones.
+    pub whole: bool,
 }
 
 /// A parameter for a worker.
@@ -144,10 +156,62 @@ pub(crate) enum Said {
         /// Nothing runs any more in this process.
         poisoned: bool,
     },
+    /// What candidates are compared with ran and was right.
+    Compared(Compared),
+    /// Both ran in turns, and were right.
+    Duelled(Duelled),
     /// The machine's ceilings.
     Ceilings(Ceilings),
     /// Not to be had here.
     Missing { what: String, remedy: String },
+}
+
+/// One way to have a library's result, and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Door {
+    /// `cublasGemmEx`, `cublasLt 3, fast accumulation`.
+    pub name: String,
+    /// Least of three times, ms.
+    pub ms: Option<f64>,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A library's time by its fastest way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// Of the fastest way.
+    pub timing: Timing,
+    /// Its name.
+    pub door: String,
+    /// All that were tried.
+    pub doors: Vec<Door>,
+}
+
+/// A candidate and what it is compared with, timed in turns: what drifts, drifts for both.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Duelled {
+    /// The candidate's times.
+    pub ours: Timing,
+    /// The other's.
+    pub theirs: Compared,
+    /// Of each round its time over ours, medians of the round.
+    pub ratios: Vec<f64>,
+}
+
+impl Duelled {
+    /// Its median over ours: above 1, ours is faster.
+    pub fn ratio(&self) -> f64 {
+        self.theirs.timing.median_ms() / self.ours.median_ms()
+    }
+
+    /// Spread of the rounds' ratios: median distance from their median over it, scaled to a standard deviation.
+    pub fn spread(&self) -> f64 {
+        let middle = crate::store::median(&self.ratios);
+        let distances: Vec<f64> = self.ratios.iter().map(|r| (r - middle).abs()).collect();
+        1.4826 * crate::store::median(&distances) / middle
+    }
 }
 
 /// A GPU as its driver describes it.
@@ -187,6 +251,10 @@ pub struct GpuInfo {
     /// Width of the memory's bus, bits.
     #[serde(default)]
     pub bus_bits: u32,
+    /// Clusters of 1, 2, 4, 8 blocks that are resident at once, where each block takes a multiprocessor's shared memory; none
+    /// where the driver does not say.
+    #[serde(default)]
+    pub max_clusters: Vec<u32>,
     /// Where it is on the machine's bus: `0000:3b:00`.
     #[serde(default)]
     pub bus: String,

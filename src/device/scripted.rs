@@ -2,10 +2,15 @@
 //! worker process, so that hangs hang and crashes crash.
 use super::protocol::{GpuInfo, Libraries, MeasureJob, Request, Said, What};
 use super::worker::{Serve, Supervised};
-use super::{Ask, Device, DeviceError, Identity, Kind, Subject};
+use super::{Ask, Device, DeviceError, Identity, Kind, Ready};
+use crate::pack::Family;
 use crate::store::{hash, Reason, Timing, Verdict};
 use crate::workload::Workload;
+use crate::{scheduled, source};
+use satune_extract::Descriptor;
+use satune_ir::term::Schedule;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +19,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
+    /// Its kernels are lowered and simulated; right, it takes what `Near` says, else it is wrong.
+    Computed,
     /// It takes so long, ms.
     Time(f64),
     /// It takes what was predicted times a factor from 0.75 to 1.25 that depends on its trace.
@@ -69,12 +76,25 @@ pub enum Outcome {
 pub struct Script {
     /// Each candidate takes its turn's outcome: the one at its trace's hash modulo their number.
     pub outcomes: Vec<Outcome>,
+    /// Instead, of families of kernels.
+    #[serde(default)]
+    pub families: BTreeMap<Family, Outcome>,
+    /// Instead of all, of the first requests in their order, over all processes; they are counted in a file `SCRIPT.turns`.
+    #[serde(default)]
+    pub first: Vec<Outcome>,
+    /// The GPU that `Computed` is for.
+    #[serde(default = "usual")]
+    pub gpu: String,
     /// Before each answer, ms.
     #[serde(default)]
     pub delay_ms: u64,
     /// Whether each answer is noted in a file `SCRIPT.log`: process and trace.
     #[serde(default)]
     pub log: bool,
+}
+
+fn usual() -> String {
+    "h200".into()
 }
 
 impl Script {
@@ -154,15 +174,43 @@ impl Device for Scripted {
         &self.identity
     }
 
-    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
-        let job = super::cuda::job(problem, Some(subject), ask);
-        match self.supervised.ask(&What::Measure(Box::new(job)), &[], ask.timeout)? {
+    fn restart(&mut self) {
+        self.supervised.end();
+    }
+
+    fn measure_ready(&mut self, problem: &dyn Workload, ready: &Ready, ask: &Ask) -> Result<Verdict, DeviceError> {
+        let job = super::cuda::job(problem, Some(ready), ask);
+        let script = (!crate::source::is_operator(problem.name())).then(|| problem.script().into());
+        let whole = Whole { name: problem.name().into(), script, plan: ready.plan.clone() };
+        let whole = serde_json::to_vec(&whole).unwrap_or_default();
+        match self.supervised.ask(&What::Measure(Box::new(job)), &[&whole], ask.timeout)? {
             Ok(Said::Measured(timing)) => Ok(Verdict::Measured(timing)),
             Ok(other) => {
                 Ok(Verdict::Rejected { reason: Reason::Crash, detail: format!("unexpected answer {other:?}") })
             }
             Err(verdict) => Ok(verdict),
         }
+    }
+}
+
+/// What a worker computes.
+#[derive(Serialize, Deserialize)]
+struct Whole {
+    name: String,
+    script: Option<String>,
+    plan: Schedule,
+}
+
+impl Whole {
+    /// Lowers the plan and simulates its kernels.
+    fn compute(&self, gpu: &str) -> Result<(), String> {
+        let gpu = Descriptor::load(gpu).map_err(|e| e.to_string())?;
+        let work = match &self.script {
+            Some(script) => source::work_of_script(&self.name, script),
+            None => source::load_work(&self.name),
+        };
+        let work = work.map_err(|e| e.to_string())?;
+        work.workload().check(&self.plan, &scheduled::options(&gpu)).map(drop)
     }
 }
 
@@ -192,6 +240,17 @@ impl Server {
     /// Whether something is done for the first time, over all processes.
     fn first(&self, what: &str) -> bool {
         std::fs::OpenOptions::new().write(true).create_new(true).open(self.beside(what)).is_ok()
+    }
+
+    /// The number of this request, from 0, over all processes, where the script asks for it.
+    fn turn(&self) -> Option<usize> {
+        if self.script.first.is_empty() {
+            return None;
+        }
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(self.beside("turns")).ok()?;
+        let turn = file.metadata().ok()?.len();
+        file.write_all(b".").ok()?;
+        usize::try_from(turn).ok()
     }
 
     fn note(&self, trace: &str) {
@@ -226,6 +285,7 @@ fn times(list: Vec<f64>) -> Said {
         cut_off: false,
         clock_mhz: Some(1000.0),
         relative_error: Some(0.0),
+        conditions: None,
     })
 }
 
@@ -234,14 +294,14 @@ fn rejected(reason: Reason, detail: &str, poisoned: bool) -> Said {
 }
 
 impl Serve for Server {
-    fn serve(&mut self, request: &Request, _blobs: &[Vec<u8>]) -> Said {
+    fn serve(&mut self, request: &Request, blobs: &[Vec<u8>]) -> Said {
         let job: &MeasureJob = match &request.what {
             What::Measure(job) => job,
             What::Hello => {
                 let libraries = Libraries { driver: "none".into(), nvrtc: None, cublas: None };
                 return Said::Hello(GpuInfo { name: "script".into(), libraries, ..GpuInfo::default() });
             }
-            What::Library(..) | What::Ceilings => {
+            What::Library(..) | What::Duel(..) | What::Ceilings => {
                 return Said::Missing { what: "a script has no library".into(), remedy: "none is needed".into() }
             }
         };
@@ -251,7 +311,16 @@ impl Serve for Server {
         if self.script.log {
             self.note(trace);
         }
-        match self.script.outcome(trace) {
+        let whole: Option<Whole> = blobs.first().and_then(|b| serde_json::from_slice(b).ok());
+        let of_family = whole.as_ref().and_then(|w| self.script.families.get(&Family::of(&w.plan)));
+        let outcome = self.turn().and_then(|turn| self.script.first.get(turn)).or(of_family);
+        match outcome.unwrap_or_else(|| self.script.outcome(trace)) {
+            Outcome::Computed => {
+                match whole.ok_or("there is nothing to compute".into()).and_then(|w| w.compute(&self.script.gpu)) {
+                    Ok(()) => times(vec![near(trace, predicted); 5]),
+                    Err(fault) => rejected(Reason::Wrong, &fault, false),
+                }
+            }
             Outcome::Time(ms) => times(vec![*ms; 5]),
             Outcome::Near => times(vec![near(trace, predicted); 5]),
             Outcome::Noisy => {

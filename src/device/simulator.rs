@@ -1,5 +1,5 @@
 //! The simulator as a device: right or wrong is found by simulation, the time is what the model predicts.
-use super::{Ask, Device, DeviceError, Identity, Kind, Subject};
+use super::{Ask, Device, DeviceError, Identity, Kind, Ready};
 use crate::store::{hash, Reason, Timing, Verdict};
 use crate::workload::Workload;
 use satune_extract::Descriptor;
@@ -33,15 +33,16 @@ impl Device for Simulator {
         &self.identity
     }
 
-    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, _ask: &Ask) -> Result<Verdict, DeviceError> {
-        // The subject was simulated when it was made.
-        Ok(match problem.predict(&subject.plan, &self.gpu) {
+    fn measure_ready(&mut self, problem: &dyn Workload, ready: &Ready, _ask: &Ask) -> Result<Verdict, DeviceError> {
+        // The candidate was simulated when it was made.
+        Ok(match problem.predict(&ready.plan, &self.gpu) {
             Ok(cost) => Verdict::Measured(Timing {
                 times_ms: vec![cost.ms],
                 rounds: 1,
                 cut_off: false,
                 clock_mhz: None,
                 relative_error: Some(0.0),
+                conditions: None,
             }),
             Err(infeasible) => Verdict::Rejected { reason: Reason::Oom, detail: infeasible.to_string() },
         })

@@ -146,6 +146,11 @@ impl Supervised {
         self.ensure()?.ok_or_else(|| self.gone("it said nothing".into()))
     }
 
+    /// Ends the worker; the next request starts another.
+    pub(crate) fn end(&mut self) {
+        self.worker = None;
+    }
+
     fn gone(&self, reason: String) -> DeviceError {
         DeviceError::Gone { device: self.name.clone(), reason }
     }

@@ -6,6 +6,7 @@ use crate::cuda;
 use crate::host::{Launch, Map};
 use crate::kernel::Kernel;
 use crate::scheduled::Scheduled;
+use crate::store::Conditions;
 use crate::workload::Workload;
 use satune_extract::{Cost, Descriptor, DescriptorError};
 use satune_ir::term::Schedule;
@@ -153,6 +154,9 @@ pub struct MeasuredReport {
     pub repeats: usize,
     /// Clock while it ran, MHz, where the device says.
     pub clock_mhz: Option<f64>,
+    /// Clocks, power and what held them back meanwhile, where the driver tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Box<Conditions>>,
     /// Relative error of the result, where the device says.
     pub relative_error: Option<f64>,
     /// Whether the store knew it.

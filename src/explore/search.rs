@@ -106,9 +106,9 @@ impl Search<'_> {
             .take(request.top)
             .map(|ranked| {
                 let trial = &measured.trials[ranked.trial];
-                let (clock_mhz, relative_error) = match &trial.verdict {
-                    Verdict::Measured(t) => (t.clock_mhz, t.relative_error),
-                    Verdict::Rejected { .. } => (None, None),
+                let (clock_mhz, relative_error, conditions) = match &trial.verdict {
+                    Verdict::Measured(t) => (t.clock_mhz, t.relative_error, t.conditions.clone()),
+                    Verdict::Rejected { .. } => (None, None, None),
                 };
                 let report = MeasuredReport {
                     place: ranked.place,
@@ -117,6 +117,7 @@ impl Search<'_> {
                     repeats: ranked.repeats,
                     clock_mhz,
                     relative_error,
+                    conditions,
                     reused: trial.reused,
                 };
                 (trial.candidate.clone(), Some(report))

@@ -1,10 +1,12 @@
 //! `bench`: the best of the k best of each problem, beside the vendor's library, in one run.
 use super::{MeasureError, Record, StrategyKind};
-use crate::device::{Ask, Ceilings, Device, Identity, Kind, Rival};
-use crate::explore::{ExploreError, Report, Request, Search};
+use crate::device::{Ask, Ceilings, Device, Door, Identity, Kind, Ready, Rival, Subject};
+use crate::explore::{CandidateReport, ExploreError, Report, Request, Search};
 use crate::progress::{Progress, Quiet};
 use crate::source::Work;
-use crate::store::{Store, Verdict};
+use crate::store::{Conditions, Store, Verdict};
+use crate::workload::Workload;
+use satune_extract::{Candidate, Descriptor};
 use serde::{Deserialize, Serialize};
 
 /// A benchmark of several problems.
@@ -80,8 +82,18 @@ pub struct BenchRow {
     pub library_whole: bool,
     /// Its median, ms, on inputs of the same kind in the same run.
     pub library_ms: Option<f64>,
-    /// Its time over ours: above 1, ours is faster. Of a copy: the part of a copy's bandwidth that ours reaches.
+    /// Its time over ours: above 1, ours is faster. Of a copy: the part of a copy's bandwidth that ours reaches. Both were
+    /// timed in turns where they are of the same problem.
     pub ratio: Option<f64>,
+    /// Spread of the ratios of single rounds, where both were timed in turns.
+    #[serde(default)]
+    pub ratio_spread: Option<f64>,
+    /// The ways to have the library's result that were tried; its time is the fastest's, which stands first.
+    #[serde(default)]
+    pub doors: Vec<Door>,
+    /// Clocks, power and what held them back while the best candidate ran.
+    #[serde(default)]
+    pub conditions: Option<Box<Conditions>>,
     /// Why there is no time of it, where one was asked for.
     pub library_missing: Option<String>,
     /// Candidates measured, and those without a time.
@@ -220,18 +232,12 @@ fn one(
         let reasons = report.measured.as_ref().map_or_else(String::new, |m| m.rejected_text());
         return Err(BenchError::Nothing { program: name, tried, reasons });
     };
-    let (mut library, mut library_whole, mut library_ms, mut library_missing) = (None, true, None, None);
+    let mut versus = Versus::default();
     if wanted.library {
-        match device.library(workload, &wanted.ask).map_err(MeasureError::from)? {
-            Some(Rival { what, whole, verdict }) => {
-                (library, library_whole) = (Some(what), whole);
-                match verdict {
-                    Verdict::Measured(timing) => library_ms = Some(timing.median_ms()),
-                    Verdict::Rejected { reason, detail } => library_missing = Some(format!("{reason}: {detail}")),
-                }
-            }
-            None => library_missing = Some("no cuBLAS on this device".into()),
-        }
+        versus = match duel(workload, candidate, &wanted.request.gpu, device, &wanted.ask)? {
+            Some(versus) => versus,
+            None => alone(workload, measured.ms, device, &wanted.ask)?,
+        };
     }
     let seconds = measured.ms * 1e-3;
     let yardstick = workload.yardstick();
@@ -248,14 +254,83 @@ fn one(
         unit: yardstick.unit().into(),
         fraction_of_peak: yardstick.amount() / seconds / yardstick.peak(&wanted.request.gpu),
         first_ms: first,
-        library,
-        library_whole,
-        library_ms,
-        ratio: library_ms.map(|l| l / measured.ms),
-        library_missing,
+        library: versus.what,
+        library_whole: versus.whole,
+        library_ms: versus.ms,
+        ratio: versus.ratio,
+        ratio_spread: versus.spread,
+        doors: versus.doors,
+        conditions: measured.conditions.clone(),
+        library_missing: versus.missing,
         candidates: (tried, rejected),
     };
     Ok((row, report))
+}
+
+/// A candidate beside what it is compared with.
+struct Versus {
+    what: Option<String>,
+    whole: bool,
+    ms: Option<f64>,
+    ratio: Option<f64>,
+    spread: Option<f64>,
+    doors: Vec<Door>,
+    missing: Option<String>,
+}
+
+impl Default for Versus {
+    fn default() -> Versus {
+        Versus { what: None, whole: true, ms: None, ratio: None, spread: None, doors: Vec::new(), missing: None }
+    }
+}
+
+/// Rounds in which a candidate and what it is compared with take turns.
+pub const ROUNDS: u32 = 10;
+
+/// Both in turns; `None` where the device has no such comparison, or one of the two went wrong in it.
+fn duel(
+    workload: &dyn Workload,
+    best: &CandidateReport,
+    gpu: &Descriptor,
+    device: &mut dyn Device,
+    ask: &Ask,
+) -> Result<Option<Versus>, BenchError> {
+    if device.identity().kind != Kind::Cuda {
+        return Ok(None);
+    }
+    let Ok(cost) = workload.predict(&best.plan, gpu) else { return Ok(None) };
+    let candidate: Candidate = Candidate { term: Default::default(), plan: best.plan.clone(), cost };
+    let Ok(subject) = Subject::of(&candidate, workload, gpu) else { return Ok(None) };
+    let ready = Ready::of(workload, &subject);
+    let Some(duel) = device.duel(workload, &ready, ask, ROUNDS).map_err(MeasureError::from)? else { return Ok(None) };
+    Ok(duel.outcome.ok().map(|mut duelled| Versus {
+        what: Some(duel.what),
+        whole: duel.whole,
+        ms: Some(duelled.theirs.timing.median_ms()),
+        ratio: Some(duelled.ratio()),
+        spread: Some(duelled.spread()),
+        doors: {
+            duelled.theirs.doors.sort_by_key(|d| d.name != duelled.theirs.door);
+            duelled.theirs.doors
+        },
+        missing: None,
+    }))
+}
+
+/// What a candidate is compared with, after it.
+fn alone(workload: &dyn Workload, ms: f64, device: &mut dyn Device, ask: &Ask) -> Result<Versus, BenchError> {
+    let Some(rival) = device.library(workload, ask).map_err(MeasureError::from)? else {
+        return Ok(Versus { missing: Some("no cuBLAS on this device".into()), ..Versus::default() });
+    };
+    let Rival { what, whole, verdict, doors } = rival;
+    let versus = Versus { what: Some(what), whole, doors, ..Versus::default() };
+    Ok(match verdict {
+        Verdict::Measured(timing) => {
+            let theirs = timing.median_ms();
+            Versus { ms: Some(theirs), ratio: Some(theirs / ms), ..versus }
+        }
+        Verdict::Rejected { reason, detail } => Versus { missing: Some(format!("{reason}: {detail}")), ..versus },
+    })
 }
 
 /// The problems that became slower than a baseline by more than a fraction, in words.

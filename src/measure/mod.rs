@@ -401,6 +401,7 @@ fn joined(old: &Timing, new: &Timing) -> Timing {
         rounds: old.rounds + new.rounds,
         cut_off: old.cut_off && new.cut_off,
         clock_mhz: new.clock_mhz.or(old.clock_mhz),
+        conditions: new.conditions.clone().or_else(|| old.conditions.clone()),
         relative_error: worse(old.relative_error, new.relative_error),
     }
 }

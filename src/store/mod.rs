@@ -13,7 +13,7 @@ mod runs;
 pub use error::StoreError;
 pub use maintain::{repair, Health, Repaired};
 pub use ndjson::Imported;
-pub use row::{hash, median, now, Key, Reason, Row, Timing, Verdict};
+pub use row::{hash, median, now, Conditions, Key, Reason, Row, Timing, Verdict};
 pub use runs::{Run, Step};
 
 use rusqlite::{params, Connection, ErrorCode, OptionalExtension, TransactionBehavior};

@@ -55,6 +55,21 @@ impl std::fmt::Display for Reason {
     }
 }
 
+/// The state of a GPU while something was measured, as its driver tells it. What it does not tell is missing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// Clock of the multiprocessors, MHz, the median of samples.
+    pub sm_mhz: Option<f64>,
+    /// Clock of the memory, MHz.
+    pub memory_mhz: Option<f64>,
+    /// Power, W.
+    pub power_w: Option<f64>,
+    /// Temperature, degrees Celsius.
+    pub temperature_c: Option<f64>,
+    /// What kept the clocks low at any time.
+    pub held_back_by: Vec<String>,
+}
+
 /// Times of one candidate, ms, in the order in which they were taken.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
@@ -68,6 +83,9 @@ pub struct Timing {
     pub clock_mhz: Option<f64>,
     /// Relative error of the result against the reference in higher precision, where the device says.
     pub relative_error: Option<f64>,
+    /// Clocks, power and what held them back while it ran, where the driver tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Box<Conditions>>,
 }
 
 impl Timing {

@@ -318,3 +318,68 @@ fn a_program_that_fails_costs_a_benchmark_no_other() {
     let page = at("report.html");
     assert!(page.contains("href=\"#p2\"") && page.contains("gemm:24,40,8,f32,NT") && !page.contains("8192,8192,1"));
 }
+
+/// A `nvidia-smi` that tells the same twice a second.
+const SMI: &str = "#!/bin/sh\nwhile :; do echo '1755, 3201, 512.5, 61, 0x0000000000000004'; sleep 0.5; done\n";
+
+#[cfg(unix)]
+#[test]
+fn a_pack_is_run_in_turns_with_the_library_and_tells_the_clocks() {
+    let list: [(&str, &str, &[&str]); 3] = [
+        ("fake_driver.c", "libcuda.so", &[]),
+        ("fake_blas.c", "libcublas.so", &[]),
+        ("fake_lt.c", "libcublasLt.so", &[]),
+    ];
+    let folder = libraries(&list);
+    let folder = folder.path();
+    let smi = folder.join("nvidia-smi");
+    std::fs::write(&smi, SMI).unwrap();
+    std::fs::set_permissions(&smi, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let programs = ["gemm:64,64,64,bf16,NT", "gemm:64,64,256,e4m3,NT"];
+    let pack = [&["pack"], &programs[..], &["--top", "2", "--random", "1", "--out", "p.pack"]].concat();
+    let made = satune(folder, "", &pack);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let args = ["run-pack", "p.pack", "--budget", "900s", "--least-timeout", "60s", "--out", "r", "--json"];
+    let old = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let run = Command::new(SATUNE)
+        .args(args)
+        .current_dir(folder)
+        .env("PATH", path)
+        .env("LD_LIBRARY_PATH", format!("{}:{old}", folder.display()))
+        .env("TMPDIR", folder)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let outcome: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&outcome["measured"], &outcome["left"]), (&6.into(), &0.into()), "{outcome}");
+    let lines = |name: &str| -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(folder.join("r").join(name)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let seen: Vec<serde_json::Value> = lines("rows.ndjson").iter().map(|row| row["conditions"].clone()).collect();
+    let told = serde_json::json!({"sm_mhz": 1755.0, "memory_mhz": 3201.0, "power_w": 512.5, "temperature_c": 61.0,
+        "held_back_by": ["power cap"]});
+    // Where no sample fell near a short measurement there is none.
+    let near = seen.iter().filter(|c| !c.is_null());
+    assert!(seen.len() == 6 && near.clone().count() > 0 && near.into_iter().all(|c| *c == told), "{seen:?}");
+    // The ways to the library's result: in fp8 with and without fast accumulation.
+    let doors = |line: &serde_json::Value| -> Vec<String> {
+        let all = line["doors"].as_array().unwrap();
+        let mut names: Vec<String> = all.iter().map(|d| d["name"].as_str().unwrap().into()).collect();
+        names.sort();
+        names
+    };
+    let libraries = lines("library.ndjson");
+    assert_eq!(doors(&libraries[0]), ["cublasGemmEx", "cublasGemmStridedBatchedEx", "cublasLt 1", "cublasLt 2"]);
+    let fp8 = ["cublasLt 1", "cublasLt 1, fast accumulation", "cublasLt 2", "cublasLt 2, fast accumulation"];
+    assert_eq!(doors(&libraries[1]), fp8);
+    let duels = lines("duels.ndjson");
+    assert_eq!(duels.len(), 2);
+    for duel in duels {
+        assert!((duel["ratio"].as_f64().unwrap() - 1.0).abs() < 1e-6 && duel["spread"] == 0.0, "{duel}");
+        assert_eq!(duel["duelled"]["ratios"].as_array().unwrap().len(), 10);
+    }
+    let page = std::fs::read_to_string(folder.join("r/SUMMARY.md")).unwrap();
+    assert!(page.contains("| gemm:64,64,256,e4m3,NT | 1.000 | 0.0% |"), "{page}");
+}

@@ -72,7 +72,8 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* s)
 }
 int cuModuleLoadData(void** m, const void* image)
 {
-    if (memcmp(image, "\177ELF", 4) != 0) return 200;
+    // Machine code, or text that the driver compiles itself.
+    if (memcmp(image, "\177ELF", 4) != 0 && memcmp(image, ".version", 8) != 0) return 200;
     *m = (void*)2;
     return 0;
 }
@@ -82,6 +83,18 @@ int cuModuleGetFunction(void** f, void* m, const char* name)
     *f = strdup(name);
     return 0;
 }
+#ifndef OLD
+// Of 132 multiprocessors in parts of 16 and 18: clusters of 8 blocks leave some idle.
+struct Config { unsigned grid[3], block[3], shared; void* stream; unsigned* attributes; unsigned count; };
+int cuOccupancyMaxActiveClusters(int* clusters, void* f, const struct Config* config)
+{
+    // The attribute's number, padding, then the cluster's extents.
+    if (config->count != 1 || config->attributes[0] != 4) return 1;
+    unsigned size = config->attributes[2];
+    *clusters = size == 8 ? 14 : 132 / size;
+    return 0;
+}
+#endif
 int cuFuncSetAttribute(void* f, int what, int v)
 {
     NOTE("%s: attribute %d = %d\n", (char*)f, what, v);

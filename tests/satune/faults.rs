@@ -24,7 +24,7 @@ pub fn problem() -> Problem {
 pub fn scripted(outcomes: &[Outcome]) -> (tempfile::TempDir, PathBuf, Script) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("script.json");
-    let script = Script { outcomes: outcomes.to_vec(), delay_ms: 0, log: false };
+    let script: Script = serde_json::from_value(serde_json::json!({"outcomes": outcomes})).unwrap();
     std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
     (folder, path, script)
 }

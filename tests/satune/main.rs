@@ -21,6 +21,7 @@ mod known;
 mod lowering;
 mod measuring;
 mod orientation;
+mod packs;
 mod page;
 mod programs;
 mod reductions;

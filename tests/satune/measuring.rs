@@ -1,7 +1,7 @@
 //! The measuring loop, its strategies, and the commands around them.
 use crate::faults::{problem, scripted, SATUNE};
 use crate::support::{support_as_cpp, NO_LIMIT};
-use satune::device::{Ask, Device, DeviceError, Identity, Kind, ScriptedOutcome, Simulator, Subject};
+use satune::device::{Ask, Device, DeviceError, Identity, Kind, Ready, ScriptedOutcome, Simulator};
 use satune::explore::space;
 use satune::measure::{measure, Learned, Measured, Random, Record, Settings, Strategy, TopK};
 use satune::operators::{parse, Problem};
@@ -91,12 +91,19 @@ impl Device for Fake {
         &self.identity
     }
 
-    fn measure(&mut self, _: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
+    fn measure_ready(&mut self, _: &dyn Workload, subject: &Ready, ask: &Ask) -> Result<Verdict, DeviceError> {
         self.asked.push(ask.cut_off_ms);
-        let ms = subject.cost.ms;
+        let ms = subject.predicted_ms;
         let cut_off = ask.cut_off_ms.is_some_and(|limit| ms > limit);
         let times_ms = vec![ms; if cut_off { 3 } else { 16 }];
-        Ok(Verdict::Measured(Timing { times_ms, rounds: 1, cut_off, clock_mhz: None, relative_error: None }))
+        Ok(Verdict::Measured(Timing {
+            times_ms,
+            rounds: 1,
+            cut_off,
+            clock_mhz: None,
+            relative_error: None,
+            conditions: None,
+        }))
     }
 }
 
@@ -277,8 +284,8 @@ int main()
     static wide_t expected[N];
     static double sums[3];
     static factor_t c[N];
-    FILL(a, N, 1);
-    FILL(b, N, 2);
+    FILL(a, N, 1, 0);
+    FILL(b, N, 2, 0);
     bool varied = a[0] != a[1] && a[0] != b[0];
     for (int i = 0; i < N; ++i) {
         varied = varied && LOAD(a[i]) >= -LIMIT && LOAD(a[i]) <= LIMIT;
@@ -286,6 +293,11 @@ int main()
         expected[i] = LOAD(a[i]);
     }
     if (!varied) return printf("fill\n");
+    FILL(b, N, 2, 1);
+    for (int i = 0; i < N; ++i) {
+        if (LOAD(b[i]) != floor(LOAD(b[i])) || LOAD(b[i]) < (LIMIT == 1 ? -3 : -LIMIT)) return printf("whole\n");
+    }
+    FILL(b, N, 2, 0);
     COMPARE(c, expected, sums, N, 1e-5);
     if (sums[2] != 0 || sums[0] > 1e-12 || !(sums[1] > 0)) return printf("equal: %g %g %g\n", sums[0], sums[1], sums[2]);
     expected[3] += 1;

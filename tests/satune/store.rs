@@ -36,7 +36,14 @@ fn row(plan: &Plan, writer: usize, number: usize) -> Row {
 }
 
 fn timing(times: &[f64], rounds: u32) -> Timing {
-    Timing { times_ms: times.to_vec(), rounds, cut_off: false, clock_mhz: Some(1900.0), relative_error: Some(1e-7) }
+    Timing {
+        times_ms: times.to_vec(),
+        rounds,
+        cut_off: false,
+        clock_mhz: Some(1900.0),
+        relative_error: Some(1e-7),
+        conditions: None,
+    }
 }
 
 fn plan() -> Plan {

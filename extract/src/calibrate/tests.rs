@@ -86,7 +86,7 @@ fn measured(truth: &Descriptor, each: usize, noise: f64, wild: usize) -> Vec<Mea
             let outlier = if wild > 0 && out.len() % wild == 0 { 2.5 } else { 1.0 };
             let ms = noisy(cost.ms, noise, &mut rng) * outlier;
             let shape = format!("gemm:{m},{n},{k},f32");
-            out.push(Measurement { shape, problem: problem.clone(), plan: Schedule::Cores(plan), ms });
+            out.push(Measurement { shape, problem: problem.clone(), plan: Schedule::Cores(plan), ms, clock_mhz: None });
         }
     }
     out
@@ -170,10 +170,27 @@ fn on_tensor_cores(truth: &Descriptor, noise: f64) -> Vec<Measurement> {
             let Ok(cost) = crate::predict(&plan, &contraction, truth) else { continue };
             let shape = format!("gemm:{m},{n},{k},bf16,NT");
             let ms = noisy(cost.ms, noise, &mut rng);
-            out.push(Measurement { shape, problem: problem.clone(), plan, ms });
+            out.push(Measurement { shape, problem: problem.clone(), plan, ms, clock_mhz: None });
         }
     }
     out
+}
+
+#[test]
+fn times_at_several_clocks_fit_where_the_clocks_were_seen() {
+    let truth = truth();
+    let mut rows = on_tensor_cores(&truth, 0.0);
+    for (number, row) in rows.iter_mut().enumerate() {
+        let clock_mhz = if number % 2 == 0 { truth.clock_mhz } else { 0.7 * truth.clock_mhz };
+        let Problem::Contraction(c) = &*row.problem else { panic!("a product") };
+        row.ms = crate::predict(&row.plan, c, &Descriptor { clock_mhz, ..truth.clone() }).unwrap().ms;
+        row.clock_mhz = Some(clock_mhz);
+    }
+    let start = Descriptor::load("h200").unwrap();
+    let seen = calibrate(&start, &rows).unwrap().after;
+    rows.iter_mut().for_each(|row| row.clock_mhz = None);
+    let blind = calibrate(&start, &rows).unwrap().after;
+    assert!(seen.median_error < 0.01 && blind.median_error > 5.0 * seen.median_error, "{seen:?} {blind:?}");
 }
 
 #[test]
@@ -189,8 +206,8 @@ fn measurements_on_tensor_cores_give_their_shares() {
     // Prepared, a plan takes what it takes when it is predicted anew.
     for row in rows.iter().step_by(17) {
         let Problem::Contraction(c) = &*row.problem else { panic!("a product") };
-        let again =
-            Model::of(row, &start).map(|m| Row { shape: "", prepared: Ok(m), ms: 1.0 }.predict(&truth).unwrap());
+        let again = Model::of(row, &start)
+            .map(|m| Row { shape: "", prepared: Ok(m), ms: 1.0, clock: 1.0 }.predict(&truth).unwrap());
         assert_eq!(again.unwrap(), crate::predict(&row.plan, c, &truth).unwrap().ms);
     }
     let found = calibrate(&start, &rows).unwrap();

@@ -95,8 +95,48 @@ impl Gpu {
                 asked(Is::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
                 asked(Is::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
             ),
+            max_clusters: if major >= 9 { self.max_clusters() } else { Vec::new() },
             libraries: Libraries { driver: self.version()?, nvrtc: None, cublas: Blas::version() },
         })
+    }
+
+    /// Clusters of 1, 2, 4 and 8 blocks that are resident at once, where each block takes a multiprocessor's shared memory:
+    /// fewer than the multiprocessors would hold, where a part of the chip has some switched off. None where the driver does
+    /// not say. A kernel that does nothing is asked about, which the driver itself compiles.
+    fn max_clusters(&self) -> Vec<u32> {
+        // SAFETY: the driver's library is loaded, and only looked into.
+        let known = unsafe { sys::culib().get::<*const c_void>(b"cuOccupancyMaxActiveClusters\0") }.is_ok();
+        let nothing = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n\0";
+        let Some(module) = known.then(|| self.load(nothing).ok()).flatten() else { return Vec::new() };
+        let most = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        // SAFETY: the device is from `get`.
+        let shared = unsafe { result::device::get_attribute(*self.0, most) }.ok().and_then(|v| u32::try_from(v).ok());
+        let Some(kernel) = shared.and_then(|shared| module.kernel("nothing", shared).ok()) else { return Vec::new() };
+        let of = |size: u32| -> Option<u32> {
+            let dims = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: size, y: 1, z: 1 };
+            let mut attribute = sys::CUlaunchAttribute {
+                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue { clusterDim: dims },
+            };
+            let config = sys::CUlaunchConfig {
+                gridDimX: size,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: 128,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: kernel.dynamic_shared_bytes,
+                hStream: std::ptr::null_mut(),
+                attrs: &mut attribute,
+                numAttrs: 1,
+            };
+            let mut clusters = 0;
+            // SAFETY: the function is of a loaded module; number, attribute and configuration outlive the call.
+            let asked = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, kernel.function, &config) };
+            asked.result().ok().and_then(|()| u32::try_from(clusters).ok())
+        };
+        [1, 2, 4, 8].into_iter().map_while(of).collect()
     }
 
     /// Waits until all is done.
@@ -242,6 +282,9 @@ impl Buffer {
 pub(super) trait Number: Copy + Default {}
 impl Number for f64 {}
 impl Number for u64 {}
+impl Number for f32 {}
+impl Number for i32 {}
+impl Number for u16 {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {

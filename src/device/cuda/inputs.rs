@@ -9,6 +9,9 @@ use crate::agreement::SINGLE;
 use crate::lower::program::Argument;
 use satune_ir::DType;
 
+/// Results that are looked at one by one when some are wrong.
+const LOOKED_AT: u64 = 1 << 22;
+
 /// Blocks for a kernel that goes over so many elements.
 pub(super) fn blocks(elements: u64) -> [u32; 3] {
     [u32::try_from(elements.div_ceil(u64::from(THREADS))).unwrap_or(u32::MAX).clamp(1, 1 << 20), 1, 1]
@@ -124,7 +127,8 @@ impl Inputs {
             } else {
                 // Far from the seeds of other parameters.
                 let own = seed ^ (number as i64 + 1).wrapping_mul(0x5851_f42d_4c95_7f2d);
-                let arguments = [Arg::Buffer(&buffer), Arg::Int(param.elements as i64), Arg::Int(own)];
+                let whole = Arg::Int(i64::from(problem.whole));
+                let arguments = [Arg::Buffer(&buffer), Arg::Int(param.elements as i64), Arg::Int(own), whole];
                 timer.support.kernel(&fill(param.dtype), 0)?.launch(blocks(param.elements), BLOCK, &arguments)?;
             }
             params.push(buffer);
@@ -207,6 +211,37 @@ impl Inputs {
         Ok(Some((sum(0), sum(1), sum(2))))
     }
 
+    /// The first result that is off, in words, where the buffer is small enough to be looked at here and its type is known.
+    fn first_difference(&self, at: usize, bound: f64) -> Result<Option<String>, Error> {
+        let (Some(Some((expected, _))), Some(result), Some(param)) =
+            (self.expected.get(at), self.params.get(at), self.problem.params.get(at))
+        else {
+            return Ok(None);
+        };
+        if param.elements > LOOKED_AT {
+            return Ok(None);
+        }
+        let count = param.elements as usize;
+        let got: Vec<f64> = match param.dtype {
+            DType::F64 => result.read::<f64>(count)?,
+            DType::F32 => result.read::<f32>(count)?.into_iter().map(f64::from).collect(),
+            DType::I32 => result.read::<i32>(count)?.into_iter().map(f64::from).collect(),
+            DType::F16 => result.read::<u16>(count)?.into_iter().map(|b| half::f16::from_bits(b).to_f64()).collect(),
+            DType::BF16 => result.read::<u16>(count)?.into_iter().map(|b| half::bf16::from_bits(b).to_f64()).collect(),
+            _ => return Ok(None),
+        };
+        let wanted: Vec<f64> = match param.dtype.is_float() {
+            true => expected.read::<f64>(count)?,
+            false => expected.read::<i32>(count)?.into_iter().map(f64::from).collect(),
+        };
+        let off = |(g, w): &(&f64, &f64)| (*g - *w).is_nan() || (*g - *w).abs() > bound;
+        let first = got.iter().zip(&wanted).position(|pair| off(&pair));
+        Ok(first.map(|i| {
+            let last = got.iter().zip(&wanted).rposition(|pair| off(&pair)).unwrap_or(i);
+            format!("the first is element {i}, {} instead of {}, the last element {last} of {count}", got[i], wanted[i])
+        }))
+    }
+
     /// Runs once on poisoned results and compares; the largest relative error.
     pub fn verify(&self, gpu: &Gpu, timer: &Timer, tolerances: &[f64], run: &mut Run<'_>) -> Result<f64, Trouble> {
         let results: Vec<(usize, &ParamJob)> =
@@ -225,7 +260,8 @@ impl Inputs {
             let error = (distance / size.max(f64::MIN_POSITIVE)).sqrt();
             if bad > 0.0 {
                 let what = format!("{bad} results in {name} are unwritten or beyond the tolerance {tolerance:.1e}");
-                return Err(Trouble::Wrong(what));
+                let first = self.first_difference(at, bound)?.map_or(String::new(), |f| format!("; {f}"));
+                return Err(Trouble::Wrong(what + &first));
             }
             if error > tolerance {
                 return Err(Trouble::Wrong(format!("relative error {error:.2e} of {name}, tolerance {tolerance:.1e}")));

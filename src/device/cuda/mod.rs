@@ -1,5 +1,6 @@
 //! A CUDA GPU: kernels are compiled by NVRTC for its architecture, each in a process of its own, and run in a worker
 //! process, which is the only one that loads the driver.
+mod doors;
 mod driver;
 mod inputs;
 mod job;
@@ -10,26 +11,27 @@ mod support;
 mod tests;
 mod timing;
 
-pub(super) use job::job;
+pub(super) use job::{exact_on_whole, job, launches, tolerances, workspaces};
 pub(super) use server::Server;
 pub use support::text as support_text;
 
+use super::clocks::Clocks;
 use super::exclusive::{self, Exclusive};
-use super::protocol::{GpuInfo, LibraryJob, ProblemJob, Said, What};
+use super::protocol::{Compared, DuelJob, GpuInfo, LibraryJob, MeasureJob, ProblemJob, Said, What};
 use super::worker::Supervised;
-use super::{Ask, Ceilings, Device, DeviceError, Identity, Kind, Rival, Subject};
+use super::{Ask, Ceilings, Device, DeviceError, Door, Duel, Identity, Kind, Ready, Rival, Subject};
 use crate::compile::{CompileError, Compiler, Job};
 use crate::cuda::print;
 use crate::kernel::Kernel;
 use crate::reference::{Plain, PlainError};
-use crate::store::{hash, Reason, Verdict};
+use crate::store::{hash, Conditions, Reason, Timing, Verdict};
 use crate::workload::{Workload, Yardstick};
 use satune_ir::term::Schedule;
 use satune_ir::DType;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The first GPU that the driver shows (CUDA_VISIBLE_DEVICES chooses another).
 pub struct Cuda {
@@ -37,6 +39,10 @@ pub struct Cuda {
     compiler: Compiler,
     info: GpuInfo,
     identity: Identity,
+    /// Program, kind of inputs and worker of the last request.
+    warm: Option<(String, bool, u64)>,
+    /// What its clocks do meanwhile.
+    clocks: Option<Clocks>,
     /// Nobody else measures on it meanwhile.
     _exclusive: Exclusive,
     /// Machine code of what was prepared, by trace.
@@ -46,6 +52,9 @@ pub struct Cuda {
     /// The reference of the problem at hand, by the hash of its program.
     known: Option<(String, Result<Arc<Known>, Verdict>)>,
 }
+
+/// What a worker said, or the verdict where that is not to be used, and how the clocks were meanwhile.
+type Answered = (Result<Said, Verdict>, Option<Box<Conditions>>);
 
 /// What a worker needs of a problem.
 struct Known {
@@ -87,7 +96,18 @@ impl Cuda {
             deterministic: false,
         };
         let (support, compiled) = (compiled.cubin, HashMap::new());
-        Ok(Cuda { supervised, compiler, info, identity, _exclusive: exclusive, compiled, support, known: None })
+        Ok(Cuda {
+            supervised,
+            compiler,
+            info,
+            identity,
+            warm: None,
+            clocks: None,
+            _exclusive: exclusive,
+            compiled,
+            support,
+            known: None,
+        })
     }
 
     /// What the driver says about the GPU, asked in a worker process.
@@ -131,15 +151,55 @@ impl Cuda {
         Ok(Known { job: job::of_problem(problem.program(), &plain, program), cubins, seconds: seconds.min(3600.0) })
     }
 
-    fn finish(answer: Result<Said, Verdict>) -> Verdict {
+    /// What an answer means where there is none to use; `Ok` is for whoever asked.
+    fn usable(answer: Result<Said, Verdict>) -> Result<Said, Verdict> {
         match answer {
-            Ok(Said::Measured(timing)) => Verdict::Measured(timing),
             Ok(Said::Missing { what, remedy }) => {
-                Verdict::Rejected { reason: Reason::CompileError, detail: format!("{what}; {remedy}") }
+                Err(Verdict::Rejected { reason: Reason::CompileError, detail: format!("{what}; {remedy}") })
             }
-            Ok(other) => Verdict::Rejected { reason: Reason::Crash, detail: format!("unexpected answer {other:?}") },
-            Err(verdict) => verdict,
+            other => other,
         }
+    }
+
+    /// Asks a worker, and tells how the clocks were meanwhile.
+    fn ask(&mut self, what: &What, blobs: &[&[u8]], timeout: Duration) -> Result<Answered, DeviceError> {
+        if self.clocks.is_none() {
+            self.clocks = Some(Clocks::start(&self.info.bus, None));
+        }
+        let begun = Instant::now();
+        let answer = self.supervised.ask(what, blobs, timeout)?;
+        let seen = self.clocks.as_ref().and_then(|clocks| clocks.since(begun));
+        Ok((Cuda::usable(answer), seen))
+    }
+
+    /// A candidate's job, the bytes that go with it, and how long it may take.
+    fn job_of(
+        &mut self,
+        problem: &dyn Workload,
+        ready: &Ready,
+        ask: &Ask,
+    ) -> Result<(MeasureJob, Vec<Vec<u8>>, Duration), Verdict> {
+        let known = self.known(problem)?;
+        let cubins = match (&ready.code, self.compiled.get(&ready.trace)) {
+            (Some(code), _) => code.clone(),
+            (None, Some(compiled)) => compiled.clone()?,
+            (None, None) => self.compile(ready)?,
+        };
+        let mut job = job(problem, Some(ready), ask);
+        job.floor_ms = self.floor_ms(problem, &known.job, on_tensor_cores(&ready.plan));
+        job.problem = Some(ProblemJob { whole: ask.whole, ..known.job.clone() });
+        let code = std::iter::once(&self.support).chain(&known.cubins).chain(&cubins).cloned().collect();
+        // The worker makes inputs and their reference once.
+        let of = (known.job.program.clone(), ask.whole, self.supervised.started);
+        let made = self.warm.replace(of.clone()) == Some(of);
+        let more = if made { 0.0 } else { known.seconds };
+        Ok((job, code, ask.timeout + Duration::from_secs_f64(more)))
+    }
+
+    fn compile(&self, ready: &Ready) -> Result<Vec<Vec<u8>>, Verdict> {
+        let compiled: Result<Vec<_>, CompileError> =
+            self.compiler.compile_many(&ready.jobs(&self.info.arch)).into_iter().collect();
+        Ok(compiled.map_err(|e| rejected(&e))?.into_iter().map(|c| c.cubin).collect())
     }
 
     /// A time that no kernel for the problem can be under, ms: twice the arithmetic rate, or twice the bandwidth, that the
@@ -171,16 +231,6 @@ impl Cuda {
             0.0
         }
     }
-
-    /// The architecture to compile a kernel for: `wgmma`, `setmaxnreg` and with them all kernels that take tensor maps are
-    /// features of the very chip.
-    fn arch_of(&self, kernel: &Kernel) -> String {
-        if kernel.tensor_maps.is_empty() {
-            self.info.arch.clone()
-        } else {
-            format!("{}a", self.info.arch)
-        }
-    }
 }
 
 fn compilation(kernel: &Kernel, arch: String) -> Job {
@@ -188,7 +238,7 @@ fn compilation(kernel: &Kernel, arch: String) -> Job {
 }
 
 /// What a compiler's error says about a candidate.
-fn rejected(error: &CompileError) -> Verdict {
+pub(crate) fn rejected(error: &CompileError) -> Verdict {
     let reason = match error {
         CompileError::Timeout { .. } => Reason::Timeout,
         CompileError::Memory { .. } => Reason::Oom,
@@ -198,9 +248,13 @@ fn rejected(error: &CompileError) -> Verdict {
     Verdict::Rejected { reason, detail: error.to_string() }
 }
 
-/// Whether a candidate multiplies on tensor cores.
-fn on_tensor_cores(subject: &Subject) -> bool {
-    !matches!(subject.plan, Schedule::Cores(_) | Schedule::Stream(_))
+/// Whether a schedule multiplies on tensor cores.
+fn on_tensor_cores(plan: &Schedule) -> bool {
+    !matches!(plan, Schedule::Cores(_) | Schedule::Stream(_))
+}
+
+fn unexpected(said: &Said) -> Verdict {
+    Verdict::Rejected { reason: Reason::Crash, detail: format!("unexpected answer {said:?}") }
 }
 
 impl Device for Cuda {
@@ -208,42 +262,82 @@ impl Device for Cuda {
         &self.identity
     }
 
-    fn prepare(&mut self, _problem: &dyn Workload, subjects: &[&Subject]) {
+    fn compiler(&self) -> Option<(Compiler, String)> {
+        Some((self.compiler.clone(), self.info.arch.clone()))
+    }
+
+    fn restart(&mut self) {
+        self.supervised.end();
+    }
+
+    fn watch(&mut self, log: std::fs::File) {
+        self.clocks = Some(Clocks::start(&self.info.bus, Some(log)));
+    }
+
+    fn describe(&self) -> Option<GpuInfo> {
+        Some(self.info.clone())
+    }
+
+    fn prepare(&mut self, problem: &dyn Workload, subjects: &[&Subject]) {
         self.compiled.retain(|trace, _| subjects.iter().any(|s| s.trace == *trace));
         let fresh: Vec<&&Subject> = subjects.iter().filter(|s| !self.compiled.contains_key(&s.trace)).collect();
-        let jobs: Vec<Job> = fresh
-            .iter()
-            .flat_map(|s| &s.made.module.kernels)
-            .map(|kernel| compilation(kernel, self.arch_of(kernel)))
-            .collect();
-        let mut results = self.compiler.compile_many(&jobs).into_iter();
-        for subject in fresh {
-            let mine: Vec<_> = results.by_ref().take(subject.made.module.kernels.len()).collect();
+        let jobs: Vec<Vec<Job>> = fresh.iter().map(|s| Ready::of(problem, s).jobs(&self.info.arch)).collect();
+        let mut results = self.compiler.compile_many(&jobs.concat()).into_iter();
+        for (subject, jobs) in fresh.into_iter().zip(jobs) {
+            let mine: Vec<_> = results.by_ref().take(jobs.len()).collect();
             let cubins: Result<Vec<Vec<u8>>, CompileError> = mine.into_iter().map(|r| r.map(|c| c.cubin)).collect();
             self.compiled.insert(subject.trace.clone(), cubins.map_err(|e| rejected(&e)));
         }
     }
 
-    fn measure(&mut self, problem: &dyn Workload, subject: &Subject, ask: &Ask) -> Result<Verdict, DeviceError> {
-        let known = match self.known(problem) {
-            Ok(known) => known,
+    fn measure_ready(&mut self, problem: &dyn Workload, ready: &Ready, ask: &Ask) -> Result<Verdict, DeviceError> {
+        let (job, blobs, timeout) = match self.job_of(problem, ready, ask) {
+            Ok(made) => made,
             Err(verdict) => return Ok(verdict),
         };
-        if !self.compiled.contains_key(&subject.trace) {
-            self.prepare(problem, &[subject]);
+        let blobs: Vec<&[u8]> = blobs.iter().map(Vec::as_slice).collect();
+        let (answer, conditions) = self.ask(&What::Measure(Box::new(job)), &blobs, timeout)?;
+        Ok(match answer {
+            Ok(Said::Measured(timing)) => Verdict::Measured(Timing { conditions, ..timing }),
+            Ok(other) => unexpected(&other),
+            Err(verdict) => verdict,
+        })
+    }
+
+    fn duel(
+        &mut self,
+        problem: &dyn Workload,
+        ready: &Ready,
+        ask: &Ask,
+        rounds: u32,
+    ) -> Result<Option<Duel>, DeviceError> {
+        let Ok(opponent) = opponent::of(problem) else { return Ok(None) };
+        // A product alone is on another problem's inputs; the two are timed one after the other.
+        let copies = matches!(opponent.job, LibraryJob::Copy { .. });
+        if opponent.alone.is_some() || (self.info.libraries.cublas.is_none() && !copies) {
+            return Ok(None);
         }
-        let cubins = match self.compiled.get(&subject.trace).cloned() {
-            Some(Ok(cubins)) => cubins,
-            Some(Err(verdict)) => return Ok(verdict),
-            None => return Ok(rejected(&CompileError::Missing)),
+        let duel = |outcome| Ok(Some(Duel { what: opponent.what.into(), whole: opponent.whole, outcome }));
+        let (job, blobs, timeout) = match self.job_of(problem, ready, ask) {
+            Ok(made) => made,
+            Err(verdict) => return duel(Err(verdict)),
         };
-        let mut job = job(problem, Some(subject), ask);
-        job.floor_ms = self.floor_ms(problem, &known.job, on_tensor_cores(subject));
-        job.problem = Some(known.job.clone());
-        let code = std::iter::once(&self.support).chain(&known.cubins).chain(&cubins);
-        let blobs: Vec<&[u8]> = code.map(Vec::as_slice).collect();
-        let timeout = ask.timeout + Duration::from_secs_f64(known.seconds);
-        Ok(Cuda::finish(self.supervised.ask(&What::Measure(Box::new(job)), &blobs, timeout)?))
+        let blobs: Vec<&[u8]> = blobs.iter().map(Vec::as_slice).collect();
+        let mut tolerances = tolerances(problem, None);
+        if ask.whole && ready.exact_on_whole {
+            tolerances.fill(0.0);
+        }
+        let what = What::Duel(Box::new(job), opponent.job.clone(), DuelJob { rounds, tolerances });
+        let (answer, conditions) = self.ask(&what, &blobs, timeout)?;
+        duel(match answer {
+            Ok(Said::Duelled(mut duelled)) => {
+                duelled.ours.conditions.clone_from(&conditions);
+                duelled.theirs.timing.conditions = conditions;
+                Ok(duelled)
+            }
+            Ok(other) => Err(unexpected(&other)),
+            Err(verdict) => Err(verdict),
+        })
     }
 
     fn library(&mut self, problem: &dyn Workload, ask: &Ask) -> Result<Option<Rival>, DeviceError> {
@@ -251,21 +345,22 @@ impl Device for Cuda {
             Ok(opponent) => opponent,
             Err(why) => {
                 let verdict = Verdict::Rejected { reason: Reason::CompileError, detail: why };
-                return Ok(Some(Rival { what: "cuBLAS".into(), whole: false, verdict }));
+                return Ok(Some(Rival { what: "cuBLAS".into(), whole: false, verdict, doors: Vec::new() }));
             }
         };
         let copies = matches!(opponent.job, LibraryJob::Copy { .. });
         if self.info.libraries.cublas.is_none() && !copies {
             return Ok(None);
         }
-        let rival = |verdict| Rival { what: opponent.what.into(), whole: opponent.whole, verdict };
+        let rival =
+            |verdict, doors: Vec<Door>| Rival { what: opponent.what.into(), whole: opponent.whole, verdict, doors };
         let asked = opponent.alone.as_deref().map_or(problem, |p| p as &dyn Workload);
         let mut job = job(asked, None, &Ask { cut_off_ms: None, ..*ask });
         let (mut blobs, mut timeout) = (vec![self.support.clone()], ask.timeout);
         if !copies {
             let known = match self.known(asked) {
                 Ok(known) => known,
-                Err(verdict) => return Ok(Some(rival(verdict))),
+                Err(verdict) => return Ok(Some(rival(verdict, Vec::new()))),
             };
             job.floor_ms = self.floor_ms(asked, &known.job, asked.allows_tf32());
             job.problem = Some(known.job.clone());
@@ -273,8 +368,18 @@ impl Device for Cuda {
             timeout += Duration::from_secs_f64(known.seconds);
         }
         let blobs: Vec<&[u8]> = blobs.iter().map(Vec::as_slice).collect();
+        self.warm = None;
         let request = What::Library(Box::new(job), opponent.job.clone());
-        Ok(Some(rival(Cuda::finish(self.supervised.ask(&request, &blobs, timeout)?))))
+        let (answer, conditions) = self.ask(&request, &blobs, timeout)?;
+        Ok(Some(match answer {
+            Ok(Said::Compared(Compared { timing, door, mut doors })) => {
+                // The one with the time stands first.
+                doors.sort_by_key(|d| d.name != door);
+                rival(Verdict::Measured(Timing { conditions, ..timing }), doors)
+            }
+            Ok(other) => rival(unexpected(&other), Vec::new()),
+            Err(verdict) => rival(verdict, Vec::new()),
+        }))
     }
 
     fn ceilings(&mut self) -> Result<Option<Ceilings>, DeviceError> {

@@ -1,14 +1,17 @@
 //! The worker's side of a CUDA GPU: answers to requests.
-use super::super::protocol::{Ceilings, LibraryJob, MeasureJob, ProblemJob, ProductJob, Request, Said, What};
+use super::super::protocol::{Ceilings, Compared, Duelled, LibraryJob, ProblemJob, Request, Said, What};
 use super::super::worker::Serve;
+use super::doors;
 use super::driver::blas::{Blas, Gemm};
-use super::driver::lt::Lt;
 use super::driver::{Arg, Error, Gpu};
 use super::inputs::{blocks, Inputs, Launches};
 use super::support::{fill, FMA_CHAINS, THREADS};
 use super::timing::{Timer, BLOCK};
-use crate::store::{median, Reason, Timing};
+use crate::store::{median, Reason};
 use satune_ir::DType;
+
+/// What a copy is called.
+const COPY: &str = "cuMemcpyDtoDAsync";
 
 /// The worker's state: what the candidates of one problem share.
 #[derive(Default)]
@@ -86,7 +89,8 @@ impl Server {
                 let Some(timer) = &self.timer else { return Err(Error::Unsupported("no clock".into()).into()) };
                 let (to, from) = (gpu.alloc(bytes / 2)?, gpu.alloc(bytes / 2)?);
                 from.set(1)?;
-                Ok(Said::Measured(timer.time(&gpu, job, None, &mut || to.copy_from(&from))?))
+                let timing = timer.time(&gpu, job, None, &mut || to.copy_from(&from))?;
+                Ok(Said::Compared(Compared { timing, door: COPY.into(), doors: Vec::new() }))
             }
             What::Library(job, library) => {
                 let problem = job.problem.as_ref().ok_or_else(|| Error::Unsupported("there is no problem".into()))?;
@@ -95,7 +99,43 @@ impl Server {
                 let (Some(inputs), Some(timer)) = (&self.inputs, &self.timer) else {
                     return Err(Error::Unsupported("there are no inputs".into()).into());
                 };
-                Ok(Said::Measured(by_library(&gpu, job, library, timer, inputs, self.blas.as_ref())?))
+                let ways = doors::of(&gpu, library, inputs, self.blas.as_ref())?;
+                let (way, doors) = doors::fastest(&gpu, &job.tolerances, timer, inputs, ways)?;
+                let timing = timer.time(&gpu, job, Some(inputs), &mut || way.run())?;
+                Ok(Said::Compared(way.compared(timing, doors)))
+            }
+            What::Duel(job, library, duel) => {
+                let problem = job.problem.as_ref().ok_or_else(|| Error::Unsupported("there is no problem".into()))?;
+                let count = problem.reference.len();
+                self.inputs(&gpu, problem, blobs.get(1..1 + count).unwrap_or_default())?;
+                if !matches!(library, LibraryJob::Copy { .. }) {
+                    self.open_blas(&gpu)?;
+                }
+                let (Some(inputs), Some(timer)) = (&self.inputs, &self.timer) else {
+                    return Err(Error::Unsupported("there are no inputs".into()).into());
+                };
+                let cubins = blobs.get(1 + count..).unwrap_or_default();
+                let launches = Launches::new(&gpu, cubins, &job.kernels, &job.workspaces)?;
+                let ready = launches.ready(&gpu, inputs.params())?;
+                let ours = &mut || ready.run();
+                let error = inputs.verify(&gpu, timer, &job.tolerances, ours)?;
+                let ([mut ours, mut theirs], ratios, door, doors) = if let LibraryJob::Copy { bytes } = library {
+                    let (to, from) = (gpu.alloc(bytes / 2)?, gpu.alloc(bytes / 2)?);
+                    from.set(1)?;
+                    let (timings, ratios) = timer.in_turns(job, duel.rounds, [ours, &mut || to.copy_from(&from)])?;
+                    (timings, ratios, COPY.into(), Vec::new())
+                } else {
+                    let ways = doors::of(&gpu, library, inputs, self.blas.as_ref())?;
+                    let (way, doors) = doors::fastest(&gpu, &duel.tolerances, timer, inputs, ways)?;
+                    let (timings, ratios) = timer.in_turns(job, duel.rounds, [ours, &mut || way.run()])?;
+                    let Compared { door, doors, .. } = way.compared(timings[1].clone(), doors);
+                    (timings, ratios, door, doors)
+                };
+                // Of two checks the worse; the library's was before its times.
+                let again = inputs.verify(&gpu, timer, &job.tolerances, &mut || ready.run())?;
+                ours.relative_error = Some(error.max(again));
+                theirs.relative_error = None;
+                Ok(Said::Duelled(Duelled { ours, theirs: Compared { timing: theirs, door, doors }, ratios }))
             }
             What::Ceilings => {
                 self.inputs = None;
@@ -124,69 +164,6 @@ impl Server {
         }
         Ok(())
     }
-}
-
-/// Times a library's product.
-fn by_library(
-    gpu: &Gpu,
-    job: &MeasureJob,
-    library: &LibraryJob,
-    timer: &Timer,
-    inputs: &Inputs,
-    blas: Option<&Blas>,
-) -> Result<Timing, Trouble> {
-    let missing = || Error::Unsupported("cuBLAS is not to be found".into());
-    match library {
-        LibraryJob::Rows { params, rows, columns } => {
-            let blas = blas.ok_or_else(missing)?;
-            let sizes = [int(*rows)?, int(*columns)?];
-            let buffers = inputs.operands(params)?;
-            timer.time(gpu, job, Some(inputs), &mut || blas.rows(sizes, buffers))
-        }
-        LibraryJob::Product(product) => {
-            let [a, b, c] = inputs.operands(&product.params)?;
-            let [a_type, _, c_type] = inputs.dtypes(&product.params)?;
-            if a_type.bytes() == 1 && a_type.is_float() {
-                let lt = fp8_product(gpu, product, [a_type, c_type])?;
-                return timer.time(gpu, job, Some(inputs), &mut || lt.run([b, a, c]));
-            }
-            let blas = blas.ok_or_else(missing)?;
-            let [batch, m, n, k] = product.extents;
-            let [of_a, of_b, of_c] = product.strides;
-            // Our row-major C = A B is its column-major C' = B' A'.
-            let plain = |fast: i64, slow: i64, extent: i64| match fast == 1 && slow >= extent {
-                true => (false, slow),
-                false => (true, fast),
-            };
-            let (b_transposed, b_lead) = plain(of_b[2], of_b[3], n);
-            let (a_transposed, a_lead) = plain(of_a[3], of_a[1], k);
-            let gemm = Gemm {
-                transposed: [b_transposed, a_transposed],
-                shape: [int(n)?, int(m)?, int(k)?],
-                operands: [(b, int(b_lead)?, of_b[0]), (a, int(a_lead)?, of_a[0]), (c, int(of_c[1].max(n))?, of_c[0])],
-                dtypes: [a_type, c_type],
-                batch: int(batch)?,
-                tf32: product.tf32,
-            };
-            timer.time(gpu, job, Some(inputs), &mut || blas.gemm(&gemm))
-        }
-        LibraryJob::Copy { .. } => Err(Error::Unsupported("a copy is no product".into()).into()),
-    }
-}
-
-fn int(value: i64) -> Result<i32, Error> {
-    i32::try_from(value).map_err(|_| Error::Unsupported(format!("cuBLAS takes no extent of {value}")))
-}
-
-/// One product in fp8. Both factors have to run along k.
-fn fp8_product(gpu: &Gpu, product: &ProductJob, dtypes: [DType; 2]) -> Result<Lt, Error> {
-    let [batch, m, n, k] = product.extents;
-    let [a, b, _] = product.strides;
-    if batch != 1 || a[3] != 1 || b[3] != 1 {
-        let why = "cuBLASLt has products in fp8 without a batch, of operands that are both stored along k (NT) alone";
-        return Err(Error::Unsupported(why.into()));
-    }
-    Lt::open(gpu, [n.unsigned_abs(), m.unsigned_abs(), k.unsigned_abs()], dtypes)
 }
 
 /// Median time of something, ms, after two runs to warm up.
@@ -224,7 +201,8 @@ fn ceilings(gpu: &Gpu, support: &[u8], blas: Option<&Blas>) -> Result<Ceilings, 
             let fill = support.kernel(&fill(DType::F16), 0)?;
             let factors = [gpu.alloc(elements * 2)?, gpu.alloc(elements * 2)?];
             for (seed, factor) in factors.iter().enumerate() {
-                let arguments = [Arg::Buffer(factor), Arg::Int(elements as i64), Arg::Int(seed as i64 + 7)];
+                let arguments =
+                    [Arg::Buffer(factor), Arg::Int(elements as i64), Arg::Int(seed as i64 + 7), Arg::Int(0)];
                 fill.launch(blocks(elements), BLOCK, &arguments)?;
             }
             let result = gpu.alloc(elements * 4)?;
@@ -236,7 +214,7 @@ fn ceilings(gpu: &Gpu, support: &[u8], blas: Option<&Blas>) -> Result<Ceilings, 
                 batch: 1,
                 tf32: false,
             };
-            let ms = median_of(gpu, || blas.gemm(&gemm))?;
+            let ms = median_of(gpu, || blas.strided(&gemm))?;
             Some(2.0 * f64::from(side).powi(3) / ms / 1e9)
         }
         None => None,

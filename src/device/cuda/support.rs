@@ -85,6 +85,7 @@ pub fn text() -> String {
     for dtype in TYPES {
         let Element { load, store, wide } = element(dtype);
         let own = PER_TYPE.replace("LOAD", load).replace("STORE", store).replace("WIDE", wide);
+        let own = own.replace("FLOAT", if dtype.is_float() { "1" } else { "0" });
         text.push_str(&own.replace("TYPE", c_type(dtype)).replace("NAME", dtype.name()));
     }
     text.push_str(CEILINGS);
@@ -168,10 +169,12 @@ const PER_TYPE: &str = r#"
 __device__ double load_NAME(TYPE x) { return LOAD; }
 __device__ TYPE store_NAME(double x) { return (TYPE)(STORE); }
 
-extern "C" __global__ void fill_NAME(TYPE* out, long long n, long long seed)
+// Random numbers, or of floating types whole ones from -3 to 2.
+extern "C" __global__ void fill_NAME(TYPE* out, long long n, long long seed, long long whole)
 {
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x) {
-        out[i] = store_NAME(uniform(seed, i));
+        double x = uniform(seed, i);
+        out[i] = store_NAME(FLOAT && whole ? floor(x * 3.0) : x);
     }
 }
 
@@ -187,6 +190,18 @@ extern "C" __global__ void compare_NAME(
 "#;
 
 const CEILINGS: &str = r#"
+// Reads all of a buffer: what was in the L2 before is not there any more, and nothing that waits to be written.
+extern "C" __global__ void read_all(const unsigned long long* in, long long n, unsigned long long* out)
+{
+    unsigned long long sum = 0;
+    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x) {
+        sum ^= in[i];
+    }
+    if (sum == 0x0123456789abcdefull) {
+        out[0] = sum;
+    }
+}
+
 // Eight chains of multiply-adds per thread, 16 long in each iteration.
 extern "C" __global__ void fma_ceiling(float* out, long long iterations)
 {

@@ -24,7 +24,7 @@ fn plan(stages: u32, split_k: i64) -> WgmmaPlan {
 fn a_job_says_which_arguments_are_tensor_maps_and_passes_unchanged() {
     let problem = operators::parse("gemm:256,192,512,bf16,NN").unwrap();
     let made = subject(&problem, plan(3, 2));
-    let job = job(&problem, Some(&made), &Ask::default());
+    let job = job(&problem, Some(&Ready::of(&problem, &made)), &Ask::default());
     // The partial products, then their sum.
     let [partial, sum] = &job.kernels[..] else { panic!("{:?}", job.kernels) };
     let map = |dims: [u64; 2], tile: [u32; 2]| {
@@ -62,9 +62,12 @@ fn a_job_says_which_arguments_are_tensor_maps_and_passes_unchanged() {
 fn tolerances_are_those_of_how_a_candidate_multiplies() {
     let problem = operators::parse("gemm:256,192,512,f32,NT").unwrap();
     let tf32 = subject(&problem, WgmmaPlan { tile: [128, 64, 32], ..plan(3, 1) });
-    let of = |problem: &Problem, subject: Option<&Subject>| job(problem, subject, &Ask::default()).tolerances;
-    let [a, b, c] = of(&problem, Some(&tf32))[..] else { panic!("three parameters") };
+    let of = |problem: &Problem, ready: Option<&Ready>| job(problem, ready, &Ask::default()).tolerances;
+    let ready = Ready::of(&problem, &tf32);
+    let [a, b, c] = of(&problem, Some(&ready))[..] else { panic!("three parameters") };
     assert!(a == 0.0 && b == 0.0 && c > 1e-3);
+    // Small whole numbers are not rounded, and their sums are exact.
+    assert_eq!(job(&problem, Some(&ready), &Ask { whole: true, ..Ask::default() }).tolerances, [0.0; 3]);
     assert!(of(&problem, None)[2] < 1e-5);
     // The library rounds to tf32 where the problem lets it.
     assert!(of(&operators::parse("gemm:256,192,512,tf32,NT").unwrap(), None)[2] > 1e-3);

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 /// Repeats whose events are queued at once.
 const BATCH: usize = 8;
+/// Blocks that read the L2 empty.
+const READERS: u32 = 1024;
 /// Repeats at least, unless cut off.
 const LEAST: usize = 10;
 /// Threads of a block of all kernels around the candidates.
@@ -23,7 +25,8 @@ pub(super) struct Timer {
     pub support: Module,
     /// Three sums for each block of a comparison.
     pub sums: Buffer,
-    /// Twice the L2: writing it leaves nothing of the inputs there.
+    /// Twice the L2: reading it after writing it leaves nothing of the inputs there, and nothing that is yet to be written
+    /// back while something is timed.
     flush: Buffer,
     clock: Buffer,
     events: Vec<(Event, Event)>,
@@ -60,8 +63,14 @@ impl Timer {
         };
         let mut error = verify(run)?;
         let start = Instant::now();
-        let mut timing =
-            Timing { times_ms: Vec::new(), rounds: 1, cut_off: false, clock_mhz: None, relative_error: None };
+        let mut timing = Timing {
+            times_ms: Vec::new(),
+            rounds: 1,
+            cut_off: false,
+            clock_mhz: None,
+            relative_error: None,
+            conditions: None,
+        };
         // The first three tell how long it takes; they are warm-up and not recorded unless they decide.
         let first = self.batch(3, run)?;
         let quick = first.iter().copied().fold(f64::INFINITY, f64::min);
@@ -97,11 +106,62 @@ impl Timer {
         Ok(timing)
     }
 
+    /// The least of three times, ms.
+    pub fn quick(&self, run: &mut Run<'_>) -> Result<f64, Error> {
+        Ok(self.batch(3, run)?.into_iter().fold(f64::INFINITY, f64::min))
+    }
+
+    /// Times two in turns, after both were warmed up; a round is three runs of each. Of each its times, and of each round
+    /// the second's median over the first's.
+    pub fn in_turns(
+        &self,
+        job: &MeasureJob,
+        rounds: u32,
+        [ours, theirs]: [&mut Run<'_>; 2],
+    ) -> Result<([Timing; 2], Vec<f64>), Trouble> {
+        let empty = || Timing {
+            times_ms: Vec::new(),
+            rounds,
+            cut_off: false,
+            clock_mhz: None,
+            relative_error: None,
+            conditions: None,
+        };
+        let mut timings = [empty(), empty()];
+        let mut ratios = Vec::new();
+        let start = Instant::now();
+        for run in [&mut *ours, &mut *theirs] {
+            let quick = self.quick(run)?;
+            for _ in 0..(10.0 / quick.max(1e-3)).ceil().min(100.0) as usize {
+                run()?;
+            }
+        }
+        // At least two rounds, however long they take: one has no spread.
+        while ratios.len() < rounds as usize && (ratios.len() < 2 || start.elapsed().as_secs_f64() < job.seconds) {
+            let first = self.batch(3, ours)?;
+            let second = self.batch(3, theirs)?;
+            ratios.push(crate::store::median(&second) / crate::store::median(&first));
+            timings[0].times_ms.extend(first);
+            timings[1].times_ms.extend(second);
+        }
+        timings[0].clock_mhz = Some(self.clock_mhz(ours)?);
+        timings[1].clock_mhz = Some(self.clock_mhz(theirs)?);
+        if timings[0].median_ms() < job.floor_ms {
+            let (got, floor) = (timings[0].median_ms(), job.floor_ms);
+            return Err(Trouble::Wrong(format!("{got:.6} ms, but this GPU cannot need less than {floor:.6} ms")));
+        }
+        Ok((timings, ratios))
+    }
+
     /// Times of some repeats, the L2 flushed before each.
     fn batch(&self, count: usize, run: &mut Run<'_>) -> Result<Vec<f64>, Error> {
         let count = count.min(BATCH);
+        let read_all = self.support.kernel("read_all", 0)?;
+        let words = self.flush.bytes() / 8;
+        let all = [Arg::Buffer(&self.flush), Arg::Int(words as i64), Arg::Buffer(&self.clock)];
         for (i, (start, end)) in self.events[..count].iter().enumerate() {
             self.flush.set(i as u8)?;
+            read_all.launch([READERS, 1, 1], BLOCK, &all)?;
             start.record()?;
             run()?;
             end.record()?;

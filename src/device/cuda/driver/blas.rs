@@ -23,6 +23,7 @@ pub(in crate::device::cuda) struct Blas {
 }
 
 /// A strided batched product of column-major matrices, as cuBLAS takes it.
+#[derive(Clone, Copy)]
 pub(in crate::device::cuda) struct Gemm<'b> {
     /// Whether each factor is transposed.
     pub transposed: [bool; 2],
@@ -67,10 +68,87 @@ impl Blas {
         Ok(Some(Blas { handle: result::create_handle()?, _gpu: gpu.clone() }))
     }
 
-    /// Queues a product.
-    pub fn gemm(&self, gemm: &Gemm<'_>) -> Result<(), Error> {
+    /// Queues a product by `cublasGemmStridedBatchedEx`.
+    pub fn strided(&self, gemm: &Gemm<'_>) -> Result<(), Error> {
+        let of = Terms::of(gemm)?;
+        let [a, b, c] = gemm.operands;
+        let [m, n, k] = gemm.shape;
+        // SAFETY: the handle lives; the scalars outlive the call; the buffers hold the matrices that shape, leading
+        // dimensions and distances describe, which the caller computed from the problem that they were made for.
+        let queued = unsafe {
+            result::gemm_strided_batched_ex(
+                self.handle,
+                of.operations[0],
+                of.operations[1],
+                m,
+                n,
+                k,
+                of.one(),
+                a.0.pointer as *const c_void,
+                of.factor,
+                a.1,
+                a.2,
+                b.0.pointer as *const c_void,
+                of.factor,
+                b.1,
+                b.2,
+                of.zero(),
+                c.0.pointer as *mut c_void,
+                of.sum,
+                c.1,
+                c.2,
+                gemm.batch,
+                of.compute,
+                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        };
+        Ok(queued?)
+    }
+
+    /// Queues a product without a batch by `cublasGemmEx`.
+    pub fn single(&self, gemm: &Gemm<'_>) -> Result<(), Error> {
+        let of = Terms::of(gemm)?;
+        let [a, b, c] = gemm.operands;
+        let [m, n, k] = gemm.shape;
+        // SAFETY: as of `strided`.
+        let queued = unsafe {
+            sys::cublasGemmEx(
+                self.handle,
+                of.operations[0],
+                of.operations[1],
+                m,
+                n,
+                k,
+                of.one(),
+                a.0.pointer as *const c_void,
+                of.factor,
+                a.1,
+                b.0.pointer as *const c_void,
+                of.factor,
+                b.1,
+                of.zero(),
+                c.0.pointer as *mut c_void,
+                of.sum,
+                c.1,
+                of.compute,
+                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        };
+        Ok(queued.result()?)
+    }
+}
+
+/// A product in cuBLAS's terms.
+struct Terms {
+    operations: [sys::cublasOperation_t; 2],
+    factor: sys::cudaDataType_t,
+    sum: sys::cudaDataType_t,
+    compute: sys::cublasComputeType_t,
+}
+
+impl Terms {
+    fn of(gemm: &Gemm<'_>) -> Result<Terms, Error> {
         use sys::{cublasComputeType_t as Compute, cublasOperation_t as Operation, cudaDataType_t as Data};
-        let operation = |t: bool| if t { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N };
         let data = |dtype| match dtype {
             DType::F16 => Ok(Data::CUDA_R_16F),
             DType::BF16 => Ok(Data::CUDA_R_16BF),
@@ -80,7 +158,6 @@ impl Blas {
             DType::I32 => Ok(Data::CUDA_R_32I),
             other => Err(Error::Unsupported(format!("cuBLAS is not asked for products of {other:?}"))),
         };
-        let [factor, sum] = [data(gemm.dtypes[0])?, data(gemm.dtypes[1])?];
         // Sums, and the scalars, in the type that the problem asks for: f32 for 16-bit types.
         let compute = match gemm.dtypes {
             [DType::I8, _] => Compute::CUBLAS_COMPUTE_32I,
@@ -88,46 +165,28 @@ impl Blas {
             [DType::F32, _] if gemm.tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
             _ => Compute::CUBLAS_COMPUTE_32F,
         };
-        let (one64, zero64, one32, zero32, one, zero) = (1.0_f64, 0.0_f64, 1.0_f32, 0.0_f32, 1_i32, 0_i32);
-        let scalar = |wide: &f64, narrow: &f32, whole: &i32| -> *const c_void {
-            match compute {
-                Compute::CUBLAS_COMPUTE_64F => std::ptr::from_ref(wide).cast(),
-                Compute::CUBLAS_COMPUTE_32I => std::ptr::from_ref(whole).cast(),
-                _ => std::ptr::from_ref(narrow).cast(),
-            }
-        };
-        let [a, b, c] = gemm.operands;
-        let [m, n, k] = gemm.shape;
-        // SAFETY: the handle lives; the scalars outlive the call; the buffers hold the matrices that shape, leading
-        // dimensions and distances describe, which the caller computed from the problem that they were made for.
-        let queued = unsafe {
-            result::gemm_strided_batched_ex(
-                self.handle,
-                operation(gemm.transposed[0]),
-                operation(gemm.transposed[1]),
-                m,
-                n,
-                k,
-                scalar(&one64, &one32, &one),
-                a.0.pointer as *const c_void,
-                factor,
-                a.1,
-                a.2,
-                b.0.pointer as *const c_void,
-                factor,
-                b.1,
-                b.2,
-                scalar(&zero64, &zero32, &zero),
-                c.0.pointer as *mut c_void,
-                sum,
-                c.1,
-                c.2,
-                gemm.batch,
-                compute,
-                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
-            )
-        };
-        Ok(queued?)
+        Ok(Terms {
+            operations: gemm.transposed.map(|t| if t { Operation::CUBLAS_OP_T } else { Operation::CUBLAS_OP_N }),
+            factor: data(gemm.dtypes[0])?,
+            sum: data(gemm.dtypes[1])?,
+            compute,
+        })
+    }
+
+    fn one(&self) -> *const c_void {
+        self.scalar(&1.0, &1.0, &1)
+    }
+
+    fn zero(&self) -> *const c_void {
+        self.scalar(&0.0, &0.0, &0)
+    }
+
+    fn scalar(&self, wide: &'static f64, narrow: &'static f32, whole: &'static i32) -> *const c_void {
+        match self.compute {
+            sys::cublasComputeType_t::CUBLAS_COMPUTE_64F => std::ptr::from_ref(wide).cast(),
+            sys::cublasComputeType_t::CUBLAS_COMPUTE_32I => std::ptr::from_ref(whole).cast(),
+            _ => std::ptr::from_ref(narrow).cast(),
+        }
     }
 }
 

@@ -1,0 +1,77 @@
+//! A candidate as a device takes it: texts and launches, made in this process or read from a pack.
+use super::protocol::KernelJob;
+use super::{cuda, Subject};
+use crate::compile::Job;
+use crate::cuda::print;
+use crate::workload::Workload;
+use satune_ir::term::Schedule;
+use serde::{Deserialize, Serialize};
+
+/// The text of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    /// Its name.
+    pub name: String,
+    /// CUDA C++.
+    pub source: String,
+    /// Whether it needs the features of the very chip (`sm_90a`): `wgmma`, `setmaxnreg`, and with them all kernels that take
+    /// tensor maps.
+    pub own_features: bool,
+}
+
+/// What there is to launch, and how its results are judged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Every decision.
+    pub plan: Schedule,
+    /// Hash of the canonical trace and the plan.
+    pub trace: String,
+    /// Predicted time, ms.
+    pub predicted_ms: f64,
+    /// Its kernels, in the order of their launches.
+    pub kernels: Vec<Text>,
+    /// One launch of each kernel.
+    pub(crate) launches: Vec<KernelJob>,
+    /// Bytes of each buffer between the kernels.
+    pub(crate) workspaces: Vec<u64>,
+    /// Of each parameter that is written the largest relative error; 0: exact.
+    pub(crate) tolerances: Vec<f64>,
+    /// Whether sums of small whole numbers come out exactly.
+    pub(crate) exact_on_whole: bool,
+    /// Machine code of each kernel, where it is there already.
+    #[serde(skip)]
+    pub code: Option<Vec<Vec<u8>>>,
+}
+
+impl Ready {
+    /// A simulated candidate, ready for a device.
+    pub fn of(problem: &dyn Workload, subject: &Subject) -> Ready {
+        let module = &subject.made.module;
+        let text = |kernel: &crate::kernel::Kernel| Text {
+            name: kernel.name.clone(),
+            source: print(kernel),
+            own_features: !kernel.tensor_maps.is_empty(),
+        };
+        Ready {
+            plan: subject.plan.clone(),
+            trace: subject.trace.clone(),
+            predicted_ms: subject.cost.ms,
+            kernels: module.kernels.iter().map(text).collect(),
+            launches: cuda::launches(module),
+            workspaces: cuda::workspaces(module),
+            tolerances: cuda::tolerances(problem, Some(&subject.plan)),
+            exact_on_whole: cuda::exact_on_whole(problem),
+            code: None,
+        }
+    }
+
+    /// What to compile for an architecture (`sm_90`).
+    pub fn jobs(&self, arch: &str) -> Vec<Job> {
+        let of = |text: &Text| Job {
+            name: text.name.clone(),
+            source: text.source.clone(),
+            arch: if text.own_features { format!("{arch}a") } else { arch.into() },
+        };
+        self.kernels.iter().map(of).collect()
+    }
+}

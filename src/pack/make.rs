@@ -1,0 +1,298 @@
+//! Making a pack: spaces, the model's choice and random schedules of each program, simulated, and the first of them compiled.
+use super::{Candidate, Family, Pack, Packed, Place, Stored};
+use crate::compile::{CompileError, Compiler};
+use crate::device::{Ready, Subject};
+use crate::explore::ExploreError;
+use crate::measure::{Random, Strategy};
+use crate::progress::Progress;
+use crate::source::{self, SourceError, Work};
+use crate::workload::{Explorable, Workload};
+use rayon::prelude::*;
+use satune_extract::{Descriptor, Query, Searched};
+use satune_ir::term::tensor::WgmmaPlan;
+use satune_ir::term::Schedule;
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+/// What to pack of each program.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The model's best.
+    pub top: usize,
+    /// Random ones.
+    pub random: usize,
+    /// Of each family that the space has, so many random ones, beside those.
+    pub per_family: usize,
+    /// Random schedules that are looked at for those.
+    pub looked_at: usize,
+    /// Seed of the random choices.
+    pub seed: u64,
+    /// Longest time to extract the best of one program.
+    pub limit: Duration,
+    /// How many of each program are compiled here.
+    pub compiled: usize,
+}
+
+/// Random schedules: how many, by which seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Draws {
+    /// How many of each program.
+    pub count: usize,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// A compiler that packs hold machine code of.
+#[derive(Clone, Debug)]
+pub struct Toolchain {
+    /// It.
+    pub compiler: Compiler,
+}
+
+/// Something that is assumed of the hardware, and the schedules that rest on it.
+#[derive(Clone, Copy)]
+pub struct Assumption {
+    /// In words.
+    pub what: &'static str,
+    /// A program that is small, with schedules that rest on it.
+    pub program: &'static str,
+    /// Which they are.
+    pub fits: fn(&Schedule) -> bool,
+}
+
+/// A schedule that was chosen, with how.
+type Chosen = (Place, Schedule);
+
+/// Makes a pack. A program of which nothing can be had stands in it with the reason.
+pub fn make(
+    suite: &str,
+    works: &[Work],
+    (gpu, descriptor): (&Descriptor, String),
+    wanted: &Wanted,
+    toolchains: &[Toolchain],
+    progress: &dyn Progress,
+) -> Pack {
+    let mut programs = Vec::new();
+    for work in works {
+        if progress.stopped() {
+            break;
+        }
+        progress.begin(&format!("packing {}", work.workload().name()), 0);
+        programs.push(match work {
+            Work::Contraction(problem) => pack(&**problem, gpu, wanted, progress),
+            Work::Streams(problem) => pack(&**problem, gpu, wanted, progress),
+        });
+    }
+    let mut pack = Pack {
+        satune: env!("CARGO_PKG_VERSION").into(),
+        suite: suite.into(),
+        descriptor,
+        programs,
+        hash: String::new(),
+    };
+    compile(&mut pack, gpu, wanted.compiled, toolchains, progress);
+    pack
+}
+
+fn pack<W: Explorable>(problem: &W, gpu: &Descriptor, wanted: &Wanted, progress: &dyn Progress) -> Packed {
+    let (candidates, missing) = match choose(problem, gpu, wanted, progress) {
+        Ok(chosen) => made(problem, gpu, chosen),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let named = source::is_operator(problem.name());
+    Packed { name: problem.name().into(), script: (!named).then(|| problem.script().into()), candidates, missing }
+}
+
+/// A pack with one small kernel for each assumption: of random schedules that rest on it the one that is predicted to be
+/// fastest. An assumption without a kernel stands in the pack with the reason.
+///
+/// # Errors
+/// When a program of an assumption is none.
+pub fn probes(
+    suite: &str,
+    assumptions: &[Assumption],
+    (gpu, descriptor): (&Descriptor, String),
+    draws: Draws,
+    progress: &dyn Progress,
+) -> Result<Pack, SourceError> {
+    let mut programs = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for assumption in assumptions {
+        if !names.contains(&assumption.program) {
+            names.push(assumption.program);
+        }
+    }
+    for name in names {
+        progress.begin(&format!("packing {name}"), 0);
+        let mine: Vec<&Assumption> = assumptions.iter().filter(|a| a.program == name).collect();
+        programs.push(match source::load_work(name)? {
+            Work::Contraction(problem) => assumed(&*problem, gpu, &mine, draws),
+            Work::Streams(problem) => assumed(&*problem, gpu, &mine, draws),
+        });
+    }
+    Ok(Pack {
+        satune: env!("CARGO_PKG_VERSION").into(),
+        suite: suite.into(),
+        descriptor,
+        programs,
+        hash: String::new(),
+    })
+}
+
+fn assumed<W: Explorable>(problem: &W, gpu: &Descriptor, assumptions: &[&Assumption], draws: Draws) -> Packed {
+    let mut missing = Vec::new();
+    let mut candidates: Vec<Candidate> = Vec::new();
+    match problem.space(gpu) {
+        Err(error) => missing.push(error.to_string()),
+        Ok(space) => {
+            let drawn = Random::of(&space, gpu, draws.seed).next(&[], draws.count);
+            for assumption in assumptions {
+                let fits = drawn.iter().filter(|c| (assumption.fits)(&c.plan));
+                let fresh = fits.filter(|c| candidates.iter().all(|known| known.ready.plan != c.plan));
+                match fresh.min_by(|a, b| a.cost.ms.total_cmp(&b.cost.ms)) {
+                    None => {
+                        let count = drawn.len();
+                        missing.push(format!("{}: none of {count} random schedules rests on it", assumption.what));
+                    }
+                    Some(c) => {
+                        let chosen = vec![(Place::Probe(assumption.what.into()), c.plan.clone())];
+                        let (made, refused) = made(problem, gpu, chosen);
+                        candidates.extend(made);
+                        missing.extend(refused);
+                    }
+                }
+            }
+        }
+    }
+    let missing = (!missing.is_empty()).then(|| missing.join("\n"));
+    Packed { name: problem.name().into(), script: None, candidates, missing }
+}
+
+/// Changes of a plan, one decision each, in words.
+fn changes(plan: &Schedule) -> Vec<Chosen> {
+    let Schedule::Wgmma(plan) = plan else { return Vec::new() };
+    let with = |what: &str, changed: WgmmaPlan| (Place::Change(what.into()), Schedule::Wgmma(changed));
+    let mut list = vec![
+        with("release late", WgmmaPlan { eager_release: false, ..plan.clone() }),
+        with("release early", WgmmaPlan { eager_release: true, ..plan.clone() }),
+    ];
+    for stages in [2, 3, 4, 5] {
+        list.push(with(&format!("{stages} stages"), WgmmaPlan { stages, ..plan.clone() }));
+    }
+    for cluster in [[1, 1], [2, 1], [1, 2]] {
+        list.push(with(&format!("cluster {}x{}", cluster[0], cluster[1]), WgmmaPlan { cluster, ..plan.clone() }));
+    }
+    list.retain(|(_, changed)| *changed != Schedule::Wgmma(plan.clone()));
+    list
+}
+
+/// A pack with the first candidate of each program of another, and that with one decision changed; what such a change makes
+/// impossible is left out.
+///
+/// # Errors
+/// When a program of the pack is none.
+pub fn variants(suite: &str, of: &Pack, gpu: &Descriptor, progress: &dyn Progress) -> Result<Pack, SourceError> {
+    let mut programs = Vec::new();
+    for program in &of.programs {
+        progress.begin(&format!("changing {}", program.name), 0);
+        let Some(first) = program.candidates.first() else { continue };
+        let work = program.work()?;
+        let chosen = changes(&first.ready.plan);
+        if chosen.is_empty() {
+            continue;
+        }
+        let (mut candidates, missing) = made(work.workload(), gpu, chosen);
+        candidates.insert(0, first.clone());
+        programs.push(Packed { candidates, missing, ..program.clone() });
+    }
+    Ok(Pack { suite: suite.into(), programs, hash: String::new(), ..of.clone() })
+}
+
+/// Lowers and simulates what was chosen. Second: what was refused, and why.
+fn made(problem: &dyn Workload, gpu: &Descriptor, chosen: Vec<Chosen>) -> (Vec<Candidate>, Option<String>) {
+    let one = |(place, plan): Chosen| -> Result<Candidate, String> {
+        let cost = problem.predict(&plan, gpu).map_err(|e| format!("{place}: {e}"))?;
+        let candidate: satune_extract::Candidate =
+            satune_extract::Candidate { term: Default::default(), plan, cost: cost.clone() };
+        let subject = Subject::of(&candidate, problem, gpu).map_err(|e| format!("{place}: {e}"))?;
+        let ready = Ready::of(problem, &subject);
+        Ok(Candidate { place, ready, cost, counts: subject.checked.total, code: Vec::new() })
+    };
+    let all: Vec<Result<Candidate, String>> = chosen.into_par_iter().map(one).collect();
+    let mut refused = Vec::new();
+    let candidates = all.into_iter().filter_map(|c| c.map_err(|e| refused.push(e)).ok()).collect();
+    (candidates, (!refused.is_empty()).then(|| refused.join("\n")))
+}
+
+/// The model's best, then random ones that are not among them, then the families' members.
+fn choose<W: Explorable>(
+    problem: &W,
+    gpu: &Descriptor,
+    wanted: &Wanted,
+    progress: &dyn Progress,
+) -> Result<Vec<Chosen>, ExploreError> {
+    let space = problem.space(gpu)?;
+    let mut chosen: Vec<Chosen> = Vec::new();
+    if wanted.top > 0 {
+        let query = Query { k: wanted.top, diverse: false, limit: wanted.limit };
+        let found = W::Term::best_while(&space, gpu, query, &|| !progress.stopped());
+        if found.candidates.is_empty() {
+            return Err(ExploreError::Nothing(problem.name().into()));
+        }
+        let ranked = found.candidates.into_iter().enumerate();
+        chosen.extend(ranked.map(|(i, c)| (Place::Top(i + 1), c.plan)));
+    }
+    let mut seen: HashSet<Schedule> = chosen.iter().map(|(_, plan)| plan.clone()).collect();
+    let mut random = Random::of(&space, gpu, wanted.seed);
+    let mut count = 0;
+    while count < wanted.random {
+        let Some(candidate) = random.next(&[], 1).pop() else { break };
+        if seen.insert(candidate.plan.clone()) {
+            count += 1;
+            chosen.push((Place::Random(count), candidate.plan));
+        }
+    }
+    if wanted.per_family > 0 {
+        let mut members: BTreeMap<Family, usize> = BTreeMap::new();
+        for candidate in random.next(&[], wanted.looked_at) {
+            let family = Family::of(&candidate.plan);
+            let members = members.entry(family).or_default();
+            if *members < wanted.per_family && seen.insert(candidate.plan.clone()) {
+                *members += 1;
+                chosen.push((Place::Probe(format!("{} {members}", family.name())), candidate.plan));
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Compiles the first candidates of each program by each compiler. What a compiler refuses is compiled where it is
+/// measured, and refused there.
+fn compile(pack: &mut Pack, gpu: &Descriptor, first: usize, toolchains: &[Toolchain], progress: &dyn Progress) {
+    for toolchain in toolchains {
+        let chosen: Vec<(usize, usize)> = pack
+            .programs
+            .iter()
+            .enumerate()
+            .flat_map(|(p, program)| (0..program.candidates.len().min(first)).map(move |c| (p, c)))
+            .collect();
+        progress.begin("compiling", chosen.len());
+        let programs = &pack.programs;
+        let made: Vec<Option<Stored>> = chosen
+            .par_iter()
+            .map(|(p, c)| {
+                let jobs = programs[*p].candidates[*c].ready.jobs(&gpu.arch);
+                let all: Result<Vec<_>, CompileError> = jobs.iter().map(|j| toolchain.compiler.compile(j)).collect();
+                progress.advance();
+                let all = all.ok()?;
+                let nvrtc = all.first()?.nvrtc.clone();
+                let registers = all.iter().map(|c| c.registers).collect();
+                let cubins = all.into_iter().map(|c| c.cubin).collect();
+                Some(Stored { nvrtc, registers, pieces: Vec::new(), cubins })
+            })
+            .collect();
+        for ((p, c), stored) in chosen.into_iter().zip(made) {
+            pack.programs[p].candidates[c].code.extend(stored);
+        }
+    }
+}

@@ -1,0 +1,611 @@
+//! Running a pack: breadth first, by its own clock, each result on disk before the next measurement begins.
+//!
+//! In the folder: `run.json` (what ran on what), `rows.ndjson` (candidates, as `db export` has them), `library.ndjson`,
+//! `duels.ndjson`, `SUMMARY.md`. A run into a folder that has results of the same pack on the same device goes on.
+use super::ahead::Ahead;
+use super::breaker::{Breaker, Turn};
+use super::{summary, Family, Pack, PackError, Place};
+use crate::device::{Ask, Device, DeviceError, Door, Duelled, Kind, Ready};
+use crate::measure::bench::ROUNDS;
+use crate::progress::Progress;
+use crate::source::{SourceError, Work};
+use crate::store::{hash, now, Key, Reason, Row, Verdict};
+use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Times its prediction that a candidate may take, all repeats.
+const TIMES_PREDICTED: f64 = 200.0;
+/// Candidates of each program that come right behind the library.
+const EARLY: usize = 8;
+
+/// Which candidates take turns with the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duels {
+    /// None.
+    None,
+    /// Of each program the fastest, at the end.
+    Fastest,
+    /// All, in place of being measured alone.
+    Each,
+}
+
+/// How to run a pack.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// For all of it.
+    pub budget: Duration,
+    /// Least time that a candidate is given.
+    pub least_timeout: Duration,
+    /// Beside the library.
+    pub library: bool,
+    /// In turns with it.
+    pub duels: Duels,
+    /// Inputs are whole numbers, on which sums of products must be exact.
+    pub whole: bool,
+    /// Most repeats of a measurement.
+    pub repeats: u32,
+    /// Each candidate in a process of its own.
+    pub apart: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            budget: Duration::from_secs(300),
+            least_timeout: Duration::from_secs(2),
+            library: true,
+            duels: Duels::Fastest,
+            whole: false,
+            repeats: 100,
+            apart: false,
+        }
+    }
+}
+
+/// Why a pack was not run, or not to its end. What was measured is on disk.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The pack.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// A program in it.
+    #[error(transparent)]
+    Program(#[from] SourceError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A file.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The folder has results of something else.
+    #[error("{folder} has results of {of}, and this is {this}; give another folder")]
+    Other {
+        /// As asked.
+        folder: String,
+        /// What it has.
+        of: String,
+        /// What was to be added.
+        this: String,
+    },
+}
+
+/// What ran, on what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub pack: String,
+    pub suite: String,
+    pub gpu: String,
+    pub kind: Kind,
+    pub device: String,
+    pub toolchain: String,
+}
+
+/// A candidate's result: a row of a store, and how it came about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Line {
+    #[serde(flatten)]
+    pub row: Row,
+    pub place: Place,
+    pub family: Family,
+    /// Time on the device, compilation apart, s.
+    pub device_s: f64,
+}
+
+/// What candidates of a program are compared with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct LibraryLine {
+    pub operator: String,
+    pub what: String,
+    pub whole: bool,
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    pub doors: Vec<Door>,
+}
+
+/// A candidate and the library in turns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct DuelLine {
+    pub operator: String,
+    pub trace: String,
+    pub place: Place,
+    pub what: String,
+    pub whole: bool,
+    pub ratio: Option<f64>,
+    pub spread: Option<f64>,
+    pub duelled: Option<Duelled>,
+    pub rejected: Option<Verdict>,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Candidates measured now.
+    pub measured: usize,
+    /// Candidates without a time now, by reason.
+    pub rejected: BTreeMap<String, usize>,
+    /// Candidates that were known from an earlier run.
+    pub known: usize,
+    /// Candidates that were not reached.
+    pub left: usize,
+    /// Candidates that were not asked, by reason.
+    pub skipped: BTreeMap<String, usize>,
+    /// Time of the device, s.
+    pub device_s: f64,
+    /// Time of all, s.
+    pub wall_s: f64,
+}
+
+/// What is due, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Item {
+    Candidate(usize, usize),
+    Library(usize),
+}
+
+/// Breadth first: the first candidate of every program, the library for every program, the next of each up to the eighth, then
+/// all others, round by round.
+fn order(sizes: &[usize], library: bool) -> Vec<Item> {
+    let round =
+        |c: usize| sizes.iter().enumerate().filter(move |(_, n)| c < **n).map(move |(p, _)| Item::Candidate(p, c));
+    let most = sizes.iter().copied().max().unwrap_or(0);
+    let libraries = (0..sizes.len()).filter(|_| library).map(Item::Library);
+    let early = (1..EARLY.min(most)).flat_map(round);
+    // The model's later choices and random ones in turn: what was reached says something about both.
+    let rest: Vec<usize> = (EARLY.min(most)..most).collect();
+    let (first, second) = rest.split_at(rest.len() / 2);
+    let mixed = first.iter().zip(second).flat_map(|(a, b)| [*a, *b]).chain(second.iter().skip(first.len()).copied());
+    let mixed: Vec<usize> = mixed.collect();
+    round(0).chain(libraries).chain(early).chain(mixed.into_iter().flat_map(round)).collect()
+}
+
+/// Files of results, which grow by lines.
+struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    fn error(&self, name: &str, error: std::io::Error) -> RunError {
+        RunError::File { path: self.folder.join(name).display().to_string(), error }
+    }
+
+    /// The lines of a file that can be read.
+    fn lines<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, RunError> {
+        let Ok(file) = File::open(self.folder.join(name)) else { return Ok(Vec::new()) };
+        let lines: Result<Vec<String>, _> = BufReader::new(file).lines().collect();
+        let lines = lines.map_err(|e| self.error(name, e))?;
+        Ok(lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    fn append<T: Serialize>(&self, name: &str, line: &T) -> Result<(), RunError> {
+        let text = serde_json::to_string(line).map_err(|e| self.error(name, e.into()))?;
+        let file = File::options().create(true).append(true).open(self.folder.join(name));
+        file.and_then(|mut f| f.write_all(format!("{text}\n").as_bytes())).map_err(|e| self.error(name, e))
+    }
+
+    /// Takes a line away that was cut off by the end of a process: what is behind the last end of a line.
+    fn mend(&self, name: &str) -> Result<(), RunError> {
+        let path = self.folder.join(name);
+        let Ok(bytes) = std::fs::read(&path) else { return Ok(()) };
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        if whole == bytes.len() {
+            return Ok(());
+        }
+        let file = File::options().write(true).open(path);
+        file.and_then(|f| f.set_len(whole as u64)).map_err(|e| self.error(name, e))
+    }
+}
+
+pub(super) const ROWS: &str = "rows.ndjson";
+pub(super) const LIBRARY: &str = "library.ndjson";
+pub(super) const DUELS: &str = "duels.ndjson";
+const HEAD: &str = "run.json";
+
+/// Runs a pack on a device. What goes wrong with a candidate is in its row; `breaker` remembers families from one pack to
+/// the next.
+///
+/// # Errors
+/// See [`RunError`]. What was measured before is on disk.
+pub fn run(
+    pack: &Pack,
+    device: &mut dyn Device,
+    settings: &Settings,
+    breaker: &mut Breaker,
+    folder: &Path,
+    progress: &dyn Progress,
+) -> Result<Outcome, RunError> {
+    let begun = Instant::now();
+    let files = Files { folder: folder.into() };
+    std::fs::create_dir_all(folder).map_err(|e| files.error("", e))?;
+    let works: Vec<Work> = pack.programs.iter().map(super::Packed::work).collect::<Result<_, _>>()?;
+    let mut run = Run {
+        pack,
+        works,
+        gpu: pack.gpu()?.name,
+        settings,
+        files,
+        device,
+        breaker,
+        outcome: Outcome::default(),
+        deadline: begun + settings.budget,
+        known: HashSet::new(),
+        compared: HashSet::new(),
+        duelled: HashSet::new(),
+        best: BTreeMap::new(),
+    };
+    run.head()?;
+    run.recall()?;
+    let done = run.all(progress);
+    run.outcome.wall_s = begun.elapsed().as_secs_f64();
+    let outcome = run.outcome.clone();
+    let text = summary(folder, Some(&outcome)).map_err(|error| run.files.error("SUMMARY.md", error))?;
+    std::fs::write(folder.join("SUMMARY.md"), text).map_err(|error| run.files.error("SUMMARY.md", error))?;
+    done.map(|()| outcome)
+}
+
+struct Run<'r> {
+    pack: &'r Pack,
+    works: Vec<Work>,
+    gpu: String,
+    settings: &'r Settings,
+    files: Files,
+    device: &'r mut dyn Device,
+    breaker: &'r mut Breaker,
+    outcome: Outcome,
+    deadline: Instant,
+    /// Program and trace of what has a row.
+    known: HashSet<(usize, String)>,
+    /// Programs whose library has a time or a reason.
+    compared: HashSet<usize>,
+    /// Program and trace of what took turns.
+    duelled: HashSet<(usize, String)>,
+    /// Of each program the fastest candidate, ms.
+    best: BTreeMap<usize, (f64, usize)>,
+}
+
+impl Run<'_> {
+    /// Says what runs on what, or that the folder has something else.
+    fn head(&self) -> Result<(), RunError> {
+        let identity = self.device.identity();
+        let head = Head {
+            pack: self.pack.hash.clone(),
+            suite: self.pack.suite.clone(),
+            gpu: self.gpu.clone(),
+            kind: identity.kind,
+            device: identity.device.clone(),
+            toolchain: identity.toolchain.clone(),
+        };
+        let path = self.files.folder.join(HEAD);
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            let tell = |h: &Head| {
+                format!("the pack {} ({}) on {}, {}", h.suite, &h.pack[..12.min(h.pack.len())], h.device, h.toolchain)
+            };
+            let known: Head = serde_json::from_str(&text).map_err(|e| self.files.error(HEAD, e.into()))?;
+            if known != head {
+                let folder = self.files.folder.display().to_string();
+                return Err(RunError::Other { folder, of: tell(&known), this: tell(&head) });
+            }
+            return Ok(());
+        }
+        let text = serde_json::to_string_pretty(&head).map_err(|e| self.files.error(HEAD, e.into()))?;
+        std::fs::write(path, text).map_err(|e| self.files.error(HEAD, e))
+    }
+
+    /// What an earlier run found.
+    fn recall(&mut self) -> Result<(), RunError> {
+        for name in [ROWS, LIBRARY, DUELS] {
+            self.files.mend(name)?;
+        }
+        let number = |operator: &str| self.pack.programs.iter().position(|p| p.name == operator);
+        for line in self.files.lines::<Line>(ROWS)? {
+            let Some(p) = number(&line.row.operator) else { continue };
+            self.breaker.note(line.family, &line.row.verdict);
+            let trace = &line.row.key.trace;
+            let at = self.pack.programs[p].candidates.iter().position(|c| c.ready.trace == *trace);
+            if let (Some(ms), Some(c)) = (line.row.verdict.median_ms(), at) {
+                let best = self.best.entry(p).or_insert((f64::INFINITY, c));
+                if ms < best.0 {
+                    *best = (ms, c);
+                }
+            }
+            self.known.insert((p, trace.clone()));
+        }
+        for line in self.files.lines::<LibraryLine>(LIBRARY)? {
+            self.compared.extend(number(&line.operator));
+        }
+        for line in self.files.lines::<DuelLine>(DUELS)? {
+            self.duelled.extend(number(&line.operator).map(|p| (p, line.trace)));
+        }
+        Ok(())
+    }
+
+    fn all(&mut self, progress: &dyn Progress) -> Result<(), RunError> {
+        let sizes: Vec<usize> = self.pack.programs.iter().map(|p| p.candidates.len()).collect();
+        let order = order(&sizes, self.settings.library);
+        let due = |item: &Item| match item {
+            Item::Candidate(p, c) => !self.known.contains(&(*p, self.ready(*p, *c).trace.clone())),
+            Item::Library(p) => !self.compared.contains(p),
+        };
+        let mut queue: VecDeque<Item> = order.iter().copied().filter(due).collect();
+        self.outcome.known = order.iter().filter(|i| matches!(i, Item::Candidate(..)) && !due(i)).count();
+        let driver = self.device.identity().toolchain.rsplit("driver ").next().unwrap_or("").to_string();
+        let number = |p: usize, c: usize| (p << 32) | c;
+        let ahead = self.device.compiler().map(|(compiler, arch)| {
+            let to_compile = queue.iter().filter_map(|item| match item {
+                Item::Candidate(p, c) if self.pack.programs[*p].candidates[*c].code_for(&driver).is_none() => {
+                    Some((number(*p, *c), self.ready(*p, *c).jobs(&arch)))
+                }
+                _ => None,
+            });
+            Ahead::start(compiler, to_compile.collect())
+        });
+        // Time for the duels of the fastest at the end.
+        let share = if self.settings.duels == Duels::Fastest { 0.12 } else { 0.0 };
+        let reserve = self.settings.budget.mul_f64(share);
+        progress.begin(&format!("measuring {}", self.pack.suite), queue.len());
+        let mut last: VecDeque<Item> = VecDeque::new();
+        let mut waited = false;
+        loop {
+            if progress.stopped() {
+                break;
+            }
+            let Some(item) = queue.pop_front() else {
+                if last.is_empty() {
+                    break;
+                }
+                (queue, waited) = (std::mem::take(&mut last), true);
+                continue;
+            };
+            if !self.has_time(reserve) {
+                queue.push_front(item);
+                break;
+            }
+            let Item::Candidate(p, c) = item else {
+                if let Item::Library(p) = item {
+                    self.library(p)?;
+                }
+                progress.advance();
+                continue;
+            };
+            let candidate = &self.pack.programs[p].candidates[c];
+            match self.breaker.turn(Family::of(&candidate.ready.plan)) {
+                Turn::Now => {}
+                Turn::Last if waited => {}
+                Turn::Last => {
+                    last.push_back(item);
+                    continue;
+                }
+                Turn::Never(why) => {
+                    *self.outcome.skipped.entry(why).or_default() += 1;
+                    continue;
+                }
+            }
+            let mut ready = candidate.ready.clone();
+            let refused = match (candidate.code_for(&driver), &ahead) {
+                (Some((_, code)), Some(_)) => {
+                    ready.code = Some(code.to_vec());
+                    None
+                }
+                (None, Some(ahead)) => match ahead.take(number(p, c), self.deadline) {
+                    Some(Ok(code)) => {
+                        ready.code = Some(code);
+                        None
+                    }
+                    Some(Err(verdict)) => Some(verdict),
+                    None => {
+                        queue.push_front(item);
+                        break;
+                    }
+                },
+                (_, None) => None,
+            };
+            self.candidate(p, c, &ready, refused)?;
+            progress.advance();
+        }
+        let left = queue.iter().chain(&last).filter(|i| matches!(i, Item::Candidate(..)));
+        self.outcome.left = left.count();
+        if self.settings.duels == Duels::Fastest && !progress.stopped() {
+            self.fastest()?;
+        }
+        Ok(())
+    }
+
+    fn ready(&self, p: usize, c: usize) -> &Ready {
+        &self.pack.programs[p].candidates[c].ready
+    }
+
+    /// A candidate's time, by its prediction.
+    fn ask(&self, predicted_ms: f64) -> Ask {
+        let wanted = Duration::from_secs_f64((TIMES_PREDICTED * predicted_ms * 1e-3).clamp(0.0, 3600.0));
+        let timeout = wanted.max(self.settings.least_timeout);
+        Ask { timeout, whole: self.settings.whole, most_repeats: self.settings.repeats, ..Ask::default() }
+    }
+
+    /// Whether there is time for one more, even if it hangs: a time that is cut short would say that it did.
+    fn has_time(&self, reserve: Duration) -> bool {
+        Instant::now() + reserve + self.settings.least_timeout < self.deadline
+    }
+
+    fn candidate(&mut self, p: usize, c: usize, ready: &Ready, refused: Option<Verdict>) -> Result<(), RunError> {
+        let ask = self.ask(ready.predicted_ms);
+        if self.settings.apart {
+            self.device.restart();
+        }
+        let begun = Instant::now();
+        let verdict = match refused {
+            Some(verdict) => verdict,
+            None if self.settings.duels == Duels::Each => match self.duel(p, c, ready, &ask)? {
+                Some(verdict) => verdict,
+                None => self.device.measure_ready(self.works[p].workload(), ready, &ask)?,
+            },
+            None => self.device.measure_ready(self.works[p].workload(), ready, &ask)?,
+        };
+        let device_s = begun.elapsed().as_secs_f64();
+        self.outcome.device_s += device_s;
+        let family = Family::of(&ready.plan);
+        self.breaker.note(family, &verdict);
+        match &verdict {
+            Verdict::Measured(timing) => {
+                self.outcome.measured += 1;
+                let best = self.best.entry(p).or_insert((f64::INFINITY, c));
+                if timing.median_ms() < best.0 {
+                    *best = (timing.median_ms(), c);
+                }
+            }
+            Verdict::Rejected { reason, .. } => *self.outcome.rejected.entry(reason.name().into()).or_default() += 1,
+        }
+        let program = &self.pack.programs[p];
+        let identity = self.device.identity();
+        let key = Key {
+            program: hash(self.works[p].workload().script()),
+            trace: ready.trace.clone(),
+            toolchain: identity.toolchain.clone(),
+            device: identity.device.clone(),
+        };
+        let row = Row {
+            key,
+            operator: program.name.clone(),
+            script: program.script.clone(),
+            gpu: self.gpu.clone(),
+            predicted_ms: ready.predicted_ms,
+            plan: ready.plan.clone(),
+            at: now(),
+            verdict,
+        };
+        let place = program.candidates[c].place.clone();
+        self.files.append(ROWS, &Line { row, place, family, device_s })
+    }
+
+    /// A candidate and the library in turns. The candidate's verdict, where there is one.
+    fn duel(&mut self, p: usize, c: usize, ready: &Ready, ask: &Ask) -> Result<Option<Verdict>, RunError> {
+        let program = &self.pack.programs[p];
+        let found = self.device.duel(self.works[p].workload(), ready, ask, ROUNDS)?;
+        let Some(found) = found else { return Ok(None) };
+        let mut line = DuelLine {
+            operator: program.name.clone(),
+            trace: ready.trace.clone(),
+            place: program.candidates[c].place.clone(),
+            what: found.what,
+            whole: found.whole,
+            ratio: None,
+            spread: None,
+            duelled: None,
+            rejected: None,
+        };
+        let verdict = match found.outcome {
+            Ok(duelled) => {
+                (line.ratio, line.spread) = (Some(duelled.ratio()), Some(duelled.spread()));
+                let ours = duelled.ours.clone();
+                line.duelled = Some(duelled);
+                Some(Verdict::Measured(ours))
+            }
+            Err(verdict) => {
+                line.rejected = Some(verdict.clone());
+                // The library may be what went wrong: a kernel that was not stopped is measured alone.
+                let stopped = matches!(&verdict, Verdict::Rejected { reason: Reason::Timeout | Reason::Crash, .. });
+                stopped.then_some(verdict)
+            }
+        };
+        self.duelled.insert((p, ready.trace.clone()));
+        self.files.append(DUELS, &line)?;
+        Ok(verdict)
+    }
+
+    fn library(&mut self, p: usize) -> Result<(), RunError> {
+        let begun = Instant::now();
+        let predicted = self.pack.programs[p].candidates.first().map_or(0.0, |c| c.ready.predicted_ms);
+        let mut ask = self.ask(predicted);
+        // All ways to its result are tried.
+        ask.timeout *= 10;
+        let found = self.device.library(self.works[p].workload(), &ask)?;
+        self.outcome.device_s += begun.elapsed().as_secs_f64();
+        let Some(rival) = found else { return Ok(()) };
+        let operator = self.pack.programs[p].name.clone();
+        let line =
+            LibraryLine { operator, what: rival.what, whole: rival.whole, verdict: rival.verdict, doors: rival.doors };
+        self.compared.insert(p);
+        self.files.append(LIBRARY, &line)
+    }
+
+    /// Of each program the fastest candidate in turns with the library.
+    fn fastest(&mut self) -> Result<(), RunError> {
+        let Some((compiler, arch)) = self.device.compiler() else { return Ok(()) };
+        for (p, (_, c)) in self.best.clone() {
+            let mut ready = self.ready(p, c).clone();
+            if self.duelled.contains(&(p, ready.trace.clone())) {
+                continue;
+            }
+            if !self.has_time(Duration::ZERO) {
+                break;
+            }
+            let code: Result<Vec<_>, _> = ready.jobs(&arch).iter().map(|j| compiler.compile(j)).collect();
+            let Ok(code) = code else { continue };
+            ready.code = Some(code.into_iter().map(|c| c.cubin).collect());
+            let mut ask = self.ask(ready.predicted_ms);
+            ask.timeout *= 4;
+            let begun = Instant::now();
+            self.duel(p, c, &ready, &ask)?;
+            self.outcome.device_s += begun.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+}
+
+/// What a folder has.
+pub(super) struct Results {
+    pub head: Option<Head>,
+    pub rows: Vec<Line>,
+    pub libraries: Vec<LibraryLine>,
+    pub duels: Vec<DuelLine>,
+}
+
+/// The results in a folder.
+pub(super) fn results(folder: &Path) -> Result<Results, RunError> {
+    let files = Files { folder: folder.into() };
+    let head = std::fs::read_to_string(folder.join(HEAD)).ok().and_then(|t| serde_json::from_str(&t).ok());
+    Ok(Results { head, rows: files.lines(ROWS)?, libraries: files.lines(LIBRARY)?, duels: files.lines(DUELS)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_breadth_first() {
+        use Item::{Candidate as C, Library as L};
+        let all = order(&[12, 2, 0], true);
+        assert_eq!(all[..8], [C(0, 0), C(1, 0), L(0), L(1), L(2), C(0, 1), C(1, 1), C(0, 2)]);
+        assert_eq!(all[all.len() - 5..], [C(0, 7), C(0, 8), C(0, 10), C(0, 9), C(0, 11)]);
+        let candidates: HashSet<Item> = all.iter().copied().filter(|i| matches!(i, C(..))).collect();
+        assert_eq!((all.len(), candidates.len()), (12 + 2 + 3, 14));
+        assert_eq!(order(&[1], false), [C(0, 0)]);
+    }
+}
