@@ -3,6 +3,7 @@
 mod ask;
 mod bench;
 mod calibrate;
+mod check;
 mod db;
 mod devices;
 mod diff;
@@ -107,8 +108,8 @@ enum What {
         #[arg(long = "as", default_value = "cuda")]
         form: String,
     },
-    /// Run a stored candidate in the simulator again
-    Check(stored::Pick),
+    /// Check a candidate again, or any CUDA kernel: races, bounds, unwritten results, with source lines
+    Check(check::Check),
     /// Make the calls of a trace, or of cases (one JSON object a line), on their programs
     Replay(replay::Replay),
     /// GPU descriptors
@@ -254,7 +255,7 @@ fn run(what: What) -> Outcome {
         What::Why(pick) => stored::why(&pick),
         What::WhyNot(args) => ask::run(&args),
         What::Emit { pick, form } => stored::emit(&pick, &form),
-        What::Check(pick) => stored::check(&pick),
+        What::Check(args) => check::run(&args),
         What::Replay(args) => replay::run(&args),
         What::Gpu { what: Gpu::List { json } } => {
             let all: Vec<Descriptor> = Descriptor::names().filter_map(|n| Descriptor::load(n).ok()).collect();
