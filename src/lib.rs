@@ -24,3 +24,5 @@ pub mod store;
 pub mod streaming;
 mod worker_process;
 pub mod workload;
+
+pub use satune_extract::Descriptor;

@@ -2,6 +2,9 @@
 //! `gemm_bias_relu:M,N,K,dtype[,layout]`, with options after the layout for what is done with the sums (`out=bf16`,
 //! `alpha=0.5`, `bias`, `relu`, `gelu`, `silu`, `residual`); convolutions (`convolution.rs`); [`crate::streaming`] has the operators that stream.
 mod convolution;
+mod names;
+
+pub use names::{canonical, help, nearest, OPERATORS};
 
 use satune_ir::term::{Axis, Contraction, OperandInfo, Side};
 use satune_ir::{tvmscript, DType, Program};
@@ -74,6 +77,8 @@ pub(crate) fn oversized(c: &Contraction) -> Option<String> {
 /// # Errors
 /// Unknown operators, types and layouts, extents that are not whole numbers from 1 to 2^20, wrong number of arguments.
 pub fn parse(text: &str) -> Result<Problem, OperatorError> {
+    let text = &canonical(text);
+    let text = text.as_str();
     let error = |reason: String, remedy: &str| OperatorError { text: clip(text), reason, remedy: remedy.into() };
     if let Some(rest) = text.strip_prefix("gemm_bias_relu:") {
         return gemm_bias_relu(text, rest);
@@ -92,7 +97,10 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
     let count = match operator {
         "gemm" => 3,
         "bmm" => 4,
-        other => return Err(error(format!("unknown operator `{}`", clip(other)), form)),
+        other => {
+            let meant = nearest(other).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+            return Err(error(format!("unknown operator `{}`{meant}", clip(other)), form));
+        }
     };
     let parts: Vec<&str> = rest.split(',').map(str::trim).collect();
     if parts.len() <= count {

@@ -6,8 +6,8 @@ use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
-use satune_ir::Program;
-use satune_rewrites::space::{contraction, sums_first, EncodeError};
+use satune_ir::{files, Program};
+use satune_rewrites::space::{contraction, simplified, sums_first, EncodeError};
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
 
@@ -25,13 +25,13 @@ pub enum SourceError {
         /// What the system says.
         error: std::io::Error,
     },
-    /// The file is too large to be a program.
-    #[error("{path}: the file has {bytes} bytes; at most {most} are read", most = LONGEST)]
-    Large {
+    /// More blocks than are explored.
+    #[error("{path}: the program has {blocks} blocks; at most {most} are explored: give a part of it", most = MOST_BLOCKS)]
+    Blocks {
         /// As asked.
         path: String,
-        /// Its size.
-        bytes: u64,
+        /// How many.
+        blocks: usize,
     },
     /// The file is no program.
     #[error("{}", rendered(.0))]
@@ -85,6 +85,9 @@ pub enum SourceError {
 /// Longest file, bytes: what the reader of programs takes.
 const LONGEST: u64 = 4 << 20;
 
+/// Most blocks of a program that is explored: what is asked of each pair of them is then asked some ten thousand times.
+const MOST_BLOCKS: usize = 128;
+
 /// What can be explored.
 #[derive(Clone, Debug)]
 pub enum Work {
@@ -122,6 +125,7 @@ impl Work {
 
 /// Whether a text is an operator, of which a store need not keep the program.
 pub fn is_operator(text: &str) -> bool {
+    let text = &operators::canonical(text);
     if streaming::names(text) {
         streaming::script(text).is_ok()
     } else {
@@ -135,12 +139,27 @@ pub fn is_operator(text: &str) -> bool {
 /// # Errors
 /// See [`SourceError`].
 pub fn load_work(text: &str) -> Result<Work, SourceError> {
-    let path = Path::new(tvmscript::file_of(text));
-    let named = path.extension().is_some_and(|e| e == "py") || path.is_file();
-    if named {
-        return work_of_script(text, &read(path)?);
+    load_text(text).map(|(work, _)| work)
+}
+
+/// [`load_work`], and the text that was read: the file's, or an operator's TVMScript.
+///
+/// # Errors
+/// See [`SourceError`].
+pub fn load_text(name: &str) -> Result<(Work, String), SourceError> {
+    let path = Path::new(tvmscript::file_of(name));
+    if is_file(path) {
+        let text = read(path)?;
+        return Ok((work_of_script(name, &text)?, text));
     }
-    Ok(operator(text)?)
+    let work = operator(name)?;
+    let script = work.workload().script().to_string();
+    Ok((work, script))
+}
+
+/// Whether a name is that of a file, not of an operator.
+fn is_file(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "py") || path.exists()
 }
 
 /// An operator of any kind.
@@ -148,6 +167,7 @@ pub fn load_work(text: &str) -> Result<Work, SourceError> {
 /// # Errors
 /// See [`OperatorError`].
 pub fn operator(text: &str) -> Result<Work, OperatorError> {
+    let text = &operators::canonical(text);
     Ok(match streaming::names(text) {
         true => Work::Streams(Box::new(StreamProblem::operator(text)?)),
         false => Work::Contraction(Box::new(operators::parse(text)?)),
@@ -174,14 +194,9 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
 /// Reads a file that must not be larger than a program can be.
 ///
 /// # Errors
-/// What the system says, or the size.
+/// What the system says, the size, or that it is no regular file.
 pub fn read(path: &Path) -> Result<String, SourceError> {
-    let failed = |error| SourceError::File { path: path.display().to_string(), error };
-    let bytes = std::fs::metadata(path).map_err(failed)?.len();
-    if bytes > LONGEST {
-        return Err(SourceError::Large { path: path.display().to_string(), bytes });
-    }
-    std::fs::read_to_string(path).map_err(failed)
+    files::read_text(path, LONGEST).map_err(|error| SourceError::File { path: path.display().to_string(), error })
 }
 
 /// A problem from the text of a PrimFunc; `name` is for errors and reports.
@@ -192,12 +207,18 @@ pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
     of_program(name, sound_program(name, text)?)
 }
 
-/// Reads a program, sums first. What it accesses outside of its buffers, or reads unwritten, no schedule of it would.
+/// Reads a program, sums first, its indices in their shortest form. What it accesses outside of its buffers, or reads
+/// unwritten, no schedule of it would.
 fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
+    // One of them is the root.
+    let blocks = program.next_block.saturating_sub(1) as usize;
+    if blocks > MOST_BLOCKS {
+        return Err(SourceError::Blocks { path: name.into(), blocks });
+    }
     let unsound = |e: ScheduleError| SourceError::Unsound { path: name.into(), reason: e.detail.clone() };
     soundness::alone(&program).map_err(unsound)?;
-    Ok(sums_first(&program))
+    Ok(simplified(&sums_first(&program)))
 }
 
 fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {

@@ -139,12 +139,14 @@ fn is_usual(threads: &u32) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptorError {
     /// No built-in of that name and no such file.
-    #[error("unknown GPU `{name}`{}; known are {known}, or name a TOML file (see `satune gpu show h200` for the form)", .nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default())]
+    #[error(
+        "unknown GPU `{name}`{hint}; known are {known}, or name a TOML file (see `satune gpu show h200` for the form)"
+    )]
     Unknown {
         /// As asked.
         name: String,
-        /// Most similar name.
-        nearest: Option<String>,
+        /// The most similar name, or what to do about a GPU that is not described.
+        hint: String,
         /// All names.
         known: String,
     },
@@ -219,15 +221,13 @@ impl Descriptor {
         }
         let path = Path::new(name);
         if !path.exists() {
-            let nearest = Descriptor::names()
-                .map(|n| (distance(n, &name.to_lowercase()), n))
-                .min()
-                .filter(|(d, _)| *d <= 2)
-                .map(|(_, n)| n.to_string());
+            if let Some(text) = Descriptor::text(&canonical(name)) {
+                return Ok(text.into());
+            }
             let known = Descriptor::names().collect::<Vec<_>>().join(", ");
-            return Err(DescriptorError::Unknown { name: name.into(), nearest, known });
+            return Err(DescriptorError::Unknown { name: name.into(), hint: hint(name), known });
         }
-        std::fs::read_to_string(path)
+        satune_ir::files::read_text(path, LONGEST)
             .map_err(|e| DescriptorError::Unreadable { path: name.into(), reason: e.to_string() })
     }
 
@@ -291,20 +291,84 @@ impl Descriptor {
     }
 }
 
-/// Edit distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
+/// Largest file of a descriptor, bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// GPUs that there are, of which no descriptor is built in: their names are no misspelling of others.
+const OTHERS: &[&str] = &[
+    "a10",
+    "a16",
+    "a2",
+    "a2000",
+    "a30",
+    "a40",
+    "a4000",
+    "a4500",
+    "a5000",
+    "a800",
+    "b100",
+    "b200",
+    "b300",
+    "gb200",
+    "gb300",
+    "gh200",
+    "h20",
+    "h800",
+    "k80",
+    "l20",
+    "l40",
+    "l40s",
+    "m60",
+    "p100",
+    "p4",
+    "p40",
+    "rtx2060",
+    "rtx2070",
+    "rtx2080",
+    "rtx2080ti",
+    "rtx3050",
+    "rtx3060",
+    "rtx3070",
+    "rtx3080",
+    "rtx3090ti",
+    "rtx4060",
+    "rtx4070",
+    "rtx4080",
+    "rtx5060",
+    "rtx5070",
+    "rtx5080",
+    "rtx5090",
+    "titanv",
+];
+
+/// A name as descriptors are called: `NVIDIA GeForce RTX 4090`, `4090` and `rtx-4090` are `rtx4090`.
+fn canonical(name: &str) -> String {
+    let plain: String = name.to_lowercase().chars().filter(|c| !matches!(c, ' ' | '-' | '_')).collect();
+    let mut plain = plain.as_str();
+    for maker in ["nvidia", "geforce", "tesla"] {
+        plain = plain.strip_prefix(maker).unwrap_or(plain);
     }
-    row[b.len()]
+    let card = format!("rtx{plain}");
+    let known = |name: &str| Descriptor::text(name).is_some() || OTHERS.contains(&name);
+    match plain.strip_prefix("rtx") {
+        // The RTX A6000 is called so by its maker, and A6000 by everybody.
+        Some(rest) if known(rest) => rest.into(),
+        _ if known(&card) => card,
+        _ => plain.into(),
+    }
+}
+
+/// What to do about a name that is not known.
+fn hint(name: &str) -> String {
+    let plain = canonical(name);
+    if OTHERS.contains(&plain.as_str()) {
+        return format!(
+            " (no descriptor of it is built in: `satune probe --out {plain}.toml` on one writes it, or copy the nearest)"
+        );
+    }
+    let distance = |known: &str| strsim::damerau_levenshtein(known, &plain);
+    let nearest = Descriptor::names().min_by_key(|known| distance(known)).filter(|known| distance(known) <= 2);
+    nearest.map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"))
 }
 
 #[cfg(test)]
@@ -320,8 +384,28 @@ mod tests {
 
     #[test]
     fn a_misspelt_name_gets_the_nearest() {
-        let text = Descriptor::load("h20").unwrap_err().to_string();
-        assert!(text.starts_with("unknown GPU `h20` (did you mean `h200`?); known are h200, h100"), "{text}");
+        let text = Descriptor::load("h2000").unwrap_err().to_string();
+        assert!(text.starts_with("unknown GPU `h2000` (did you mean `h200`?); known are h200, h100"), "{text}");
+        // A GPU that there is is no misspelling of another.
+        for name in ["b200", "B200", "NVIDIA H20", "RTX 5090"] {
+            let text = Descriptor::load(name).unwrap_err().to_string();
+            assert!(text.contains("satune probe") && !text.contains("did you mean"), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_known_as_people_type_them() {
+        for (typed, name) in [
+            ("H200", "h200"),
+            ("NVIDIA H100", "h100"),
+            ("Tesla V100", "v100"),
+            ("RTX 4090", "rtx4090"),
+            ("4090", "rtx4090"),
+            ("GeForce RTX 3090", "rtx3090"),
+            ("RTX A6000", "a6000"),
+        ] {
+            assert_eq!(Descriptor::load(typed).unwrap().name, name);
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What a block's body reads and writes, where its text does not say (TVMScript's `T.reads` and `T.writes` are optional), and
 //! after its body was changed.
 use crate::affine::linear::{has_bits, Interval};
-use crate::affine::{constant, int, Domains};
-use crate::{visit, Buffer, BufferId, DType, Expr, Range, Region, Stmt, VarId};
+use crate::affine::{constant, index_type, int, Domains};
+use crate::{fields, visit, Buffer, BufferId, DType, Expr, Range, Region, Stmt, VarId};
 use std::collections::HashMap;
 
 /// The indices with which a dimension is accessed.
@@ -49,7 +49,7 @@ pub struct Accesses {
 /// The regions that a block touches: one box per buffer, over all loops of the body. Buffers of `own` (allocated inside)
 /// are left out. Boxes that are not known are taken whole.
 pub fn of_block(init: Option<&Stmt>, body: &Stmt, own: &[BufferId], buffers: &[Buffer]) -> Accesses {
-    let mut walk = Walk { loops: Domains::new(), lets: HashMap::new(), reads: Vec::new(), writes: Vec::new() };
+    let mut walk = Walk { buffers, loops: Domains::new(), lets: HashMap::new(), reads: Vec::new(), writes: Vec::new() };
     if let Some(init) = init {
         walk.stmt(init);
     }
@@ -65,12 +65,13 @@ fn walked(buffer: BufferId, dims: Vec<Dim>, buffers: &[Buffer]) -> Region {
     let shape = &buffers[buffer.0 as usize].shape;
     let none = Domains::new();
     let range = |(dim, size): (Dim, &Expr)| {
-        let whole = Range { min: int(0, DType::I32), extent: size.clone() };
+        let whole = Range { min: int(0, index_type(size)), extent: size.clone() };
         let interval = match dim {
             Dim::Fixed(range) => return range,
             Dim::Joined(interval) => interval,
             Dim::Any => return whole,
         };
+        let t = index_type(size);
         let (Some(extent), Some(size)) = (interval.extent(&none).map(|l| l.expr()), constant(size)) else {
             return whole;
         };
@@ -79,17 +80,26 @@ fn walked(buffer: BufferId, dims: Vec<Dim>, buffers: &[Buffer]) -> Region {
         match (constant(&min), constant(&extent)) {
             (Some(lo), Some(n)) if lo < 0 || lo.saturating_add(n) > size => {
                 let (lo, hi) = (lo.max(0), lo.saturating_add(n).min(size));
-                Range { min: int(lo, DType::I32), extent: int(hi.saturating_sub(lo).max(0), DType::I32) }
+                Range { min: int(lo, t), extent: int(hi.saturating_sub(lo).max(0), t) }
             }
-            _ => Range { min, extent },
+            _ => Range { min: typed(min, t), extent: typed(extent, t) },
         }
     };
     Region { buffer, ranges: dims.into_iter().zip(shape).map(range).collect() }
 }
 
+/// A number as an index of a type.
+fn typed(e: Expr, t: DType) -> Expr {
+    match e {
+        Expr::Int(v, _) => int(v, t),
+        other => other,
+    }
+}
+
 type Touched = Vec<(BufferId, Vec<Dim>)>;
 
-struct Walk {
+struct Walk<'a> {
+    buffers: &'a [Buffer],
     /// Loops of the body, over whose values boxes are taken together.
     loops: Domains,
     lets: HashMap<VarId, Expr>,
@@ -97,7 +107,7 @@ struct Walk {
     writes: Touched,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn touch(&mut self, buffer: BufferId, ranges: &[Range], write: bool) {
         let dims: Vec<Dim> = ranges.iter().map(|r| self.dim(r)).collect();
         let list = if write { &mut self.writes } else { &mut self.reads };
@@ -118,13 +128,25 @@ impl Walk {
     }
 
     fn point(&mut self, buffer: BufferId, indices: &[Expr], write: bool) {
-        let ranges: Vec<Range> = indices.iter().map(|e| Range { min: e.clone(), extent: int(1, DType::I32) }).collect();
+        let point = |e: &Expr| Range { min: e.clone(), extent: int(1, index_type(e)) };
+        let ranges: Vec<Range> = indices.iter().map(point).collect();
         self.touch(buffer, &ranges, write);
     }
 
     fn expr(&mut self, e: &Expr) {
         for (buffer, indices) in visit::loads(e) {
             self.point(buffer, &indices, false);
+        }
+        // A pointer says how it is used, and not where.
+        for (buffer, mask) in fields::pointed(e) {
+            let shape = &self.buffers[buffer.0 as usize].shape;
+            let whole: Vec<Range> =
+                shape.iter().map(|d| Range { min: int(0, index_type(d)), extent: d.clone() }).collect();
+            for (bit, write) in [(1, false), (2, true)] {
+                if mask & bit != 0 {
+                    self.touch(buffer, &whole, write);
+                }
+            }
         }
     }
 

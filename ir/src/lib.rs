@@ -7,6 +7,7 @@ pub mod access;
 pub mod affine;
 mod expr;
 pub mod fields;
+pub mod files;
 pub mod fold;
 pub mod fp8;
 pub mod interp;

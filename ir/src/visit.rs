@@ -27,6 +27,17 @@ pub fn map_expr(expr: &Expr, f: &mut dyn FnMut(Expr) -> Expr) -> Expr {
     f(node)
 }
 
+/// The direct parts of an expression.
+pub fn children(expr: &Expr) -> Vec<&Expr> {
+    match expr {
+        Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) => Vec::new(),
+        Expr::Binary(_, a, b) => vec![a, b],
+        Expr::Not(a) | Expr::Cast(_, a) => vec![a],
+        Expr::Select { cond, then, otherwise, .. } => vec![cond, then, otherwise],
+        Expr::Load(_, args) | Expr::Call(_, args, _) => args.iter().collect(),
+    }
+}
+
 /// Calls `f` on every node, parents first.
 pub fn walk_expr(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
     f(expr);
@@ -44,6 +55,20 @@ pub fn walk_expr(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
         }
         Expr::Load(_, args) | Expr::Call(_, args, _) => args.iter().for_each(|e| walk_expr(e, f)),
     }
+}
+
+/// Calls `f` on the expressions of statements at and below `stmt` that are evaluated: bounds of loops, bindings,
+/// predicates, conditions, indices, values. Regions only say what is touched, and are left out.
+pub fn walk_stmt_exprs(stmt: &Stmt, f: &mut dyn FnMut(&Expr)) {
+    walk_stmt(stmt, &mut |s| match s {
+        Stmt::For(l) => [&l.min, &l.extent].into_iter().for_each(&mut *f),
+        Stmt::Realize(r) => r.iter_values.iter().chain([&r.predicate]).for_each(&mut *f),
+        Stmt::Store { indices, value, .. } => indices.iter().chain([value]).for_each(&mut *f),
+        Stmt::If { cond, .. } => f(cond),
+        Stmt::Let { value, .. } => f(value),
+        Stmt::Evaluate(e) => f(e),
+        Stmt::Seq(_) => {}
+    });
 }
 
 /// Whether any of `vars` occurs in the expression.

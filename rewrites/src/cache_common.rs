@@ -1,9 +1,11 @@
 //! What cache_read and cache_write share: where the copy stands, its block, and the redirection of accesses.
 use crate::arith::{add, constant, int, lt, Domains};
 use crate::linear::{all, Interval, Linear};
+use crate::pointers;
 use crate::regions;
 use crate::schedule::{BlockFlags, Result, Schedule};
 use crate::tree::{self, children_and_init_mut, Node};
+use crate::ScheduleError;
 use satune_ir::{
     visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Range, Region, Stmt,
 };
@@ -227,6 +229,42 @@ impl Redirect<'_> {
             children_and_init_mut(stmt).into_iter().for_each(|s| self.stores(s));
         }
     }
+}
+
+/// Refuses a cache where a block that is to access it names a part of the buffer as one of another memory scope (as TVM does),
+/// or has the buffer's address, and the cache holds only a part: its elements lie elsewhere.
+pub fn require_replaceable(
+    s: &Schedule,
+    blocks: &[BlockId],
+    buffer: BufferId,
+    memory: &str,
+    compact: Option<&[Interval]>,
+) -> Result<()> {
+    let part = match compact {
+        None => false,
+        Some(region) => region.iter().zip(regions::whole(s, buffer)?).any(|(r, whole)| *r != whole),
+    };
+    for &id in blocks {
+        let outer = s.block(id)?;
+        let inner = tree::all_realizes(&outer.body).into_iter().map(|r| &r.block);
+        for b in [outer].into_iter().chain(inner) {
+            let views = b.match_buffers.iter().filter(|(_, x)| x.buffer == buffer).map(|(v, _)| s.program().buffer(*v));
+            if let Some(view) = views.into_iter().find(|v| v.scope != memory) {
+                let (name, scope) = (&view.name, &view.scope);
+                let message = format!(
+                    "Check failed: buffer.scope() == source_buffer.scope() ({scope} vs. {memory}) : MatchBuffer {name} scope \
+                     mismatch:{scope} vs. {memory}"
+                );
+                return Err(ScheduleError::internal(message).at_block(b.id).remedy(
+                    "cache before the block that names a part of the buffer is made, or in that part's scope",
+                ));
+            }
+            if part && pointers::takes(b, buffer) {
+                return Err(pointers::refused(s, b, buffer, "the cache would hold only a part of it, somewhere else"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Calls `f` on a block and on all blocks inside it.

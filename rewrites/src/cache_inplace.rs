@@ -77,6 +77,7 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, memory: &str) -> Result<P
         .at_block(block)
         .remedy("use cache_write where the block writes all that it declares"));
     }
+    cache_common::require_replaceable(s, &[block], read.buffer, memory, None)?;
     let parent = s.parent(Node::Block(block))?.unwrap_or(Node::Block(scope));
     let entries = tree::entries(s.body_of(parent)?);
     let index = entries.iter().position(|e| tree::contains(e, Node::Block(block))).unwrap_or(0);

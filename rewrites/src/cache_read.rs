@@ -84,6 +84,8 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, memory: &str, consumers: 
         }
     };
     let consumers = if consumers.is_empty() { all } else { consumers.to_vec() };
+    let compact = matches!(at.node, Node::Block(_)).then_some(&copied[..]);
+    cache_common::require_replaceable(s, &consumers, region.buffer, memory, compact)?;
     Ok(Plan { scope, region, writer, consumers, at, copied })
 }
 

@@ -21,7 +21,7 @@ use crate::schedule::{Result, Schedule};
 use crate::scope::DepKind;
 use crate::tree::Node;
 use crate::ScheduleError;
-use satune_ir::{BlockId, Expr, Region};
+use satune_ir::{BlockId, BufferId, Expr, Region};
 
 /// What is cached, and where the copy stands.
 #[derive(Clone, Debug)]
@@ -57,6 +57,9 @@ pub fn legal(s: &Schedule, block: BlockId, index: i64, memory: &str, consumers: 
     let at = cache_common::after_writer(s, scope, block, &readers)?;
     let guards = require_whole_writes(s, block, &region, at.node)?;
     let copied = cache_common::written_box(s, block, &region, at.node)?;
+    let compact = matches!(at.node, Node::Block(_)).then_some(&copied[..]);
+    let accessing: Vec<BlockId> = [&[block], consumers].concat();
+    cache_common::require_replaceable(s, &accessing, region.buffer, memory, compact)?;
     Ok(Plan { scope, region, at, copied, guards })
 }
 
@@ -70,7 +73,8 @@ fn require_whole_writes(s: &Schedule, block: BlockId, region: &Region, at: Node)
             .at_block(block)
             .remedy("make the copy before loops are split, and of a buffer that the block sets as a whole"))
     };
-    if realize.block.init.is_none() && realize.block.reads.iter().any(|r| r.buffer == region.buffer) {
+    let updates = realize.block.init.is_none() && realize.block.reads.iter().any(|r| r.buffer == region.buffer);
+    if updates && !reads_own_results(s, block, region.buffer)? {
         return refused(format!(
             "The block {} updates {name} in place: its cache would start empty",
             realize.block.name
@@ -85,6 +89,14 @@ fn require_whole_writes(s: &Schedule, block: BlockId, region: &Region, at: Node)
         return refused(format!("The block {} may leave elements of {name} in between unwritten", realize.block.name));
     }
     Ok(outer)
+}
+
+/// Whether the blocks inside a block write all that they read of a buffer, before they read it.
+fn reads_own_results(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<bool> {
+    let inner = s.scope(block)?;
+    let (Some(first), readers) = (inner.writers_of(buffer).first(), inner.readers_of(buffer)) else { return Ok(false) };
+    let place = |b: &BlockId| inner.children.iter().position(|c| c == b);
+    Ok(readers.iter().all(|r| place(r) > place(first) && s.flags(*r).region_cover))
 }
 
 /// The primitive. Returns the block that copies back.

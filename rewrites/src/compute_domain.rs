@@ -144,7 +144,8 @@ fn solve_whole(
     }
     let indices: Vec<Expr> = ranges.iter().map(|r| r.min.clone()).collect();
     // TVM inverts at the ends of the box; here parts that run full circle in between are taken whole.
-    let map = iter_map::detect(&indices, &regions::iter_domains(block), &crate::linear::all([]), false)?;
+    // An iterator of one value is solved for too: what asks for another one is guarded.
+    let map = iter_map::detect(&indices, &regions::iter_domains(block), &crate::linear::all([]), true)?;
     let iters = regions::iter_domains(block);
     let domain = map.inverse(needed, &iters, outer)?;
     let mut bound = map.inverse(dims, &iters, outer)?;

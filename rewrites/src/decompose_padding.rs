@@ -118,7 +118,12 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId) -> Result<Plan> {
         }
         bounds.push((lo, hi - lo + 1));
     }
-    let Some(map) = crate::iter_map::detect(&realize.iter_values, &domains, &realize.predicate, false) else {
+    // Tiles of which neighbours overlap are independent inside of one, where loops further out stay what they are.
+    let from = loops.iter().position(|l| *l == target).unwrap_or(0);
+    let inner = arith::domains(&s.get_loops(&loops[from..])?);
+    let detect = |domains: &Domains, guard: &Expr| crate::iter_map::detect(&realize.iter_values, domains, guard, false);
+    let map = detect(&domains, &realize.predicate).or_else(|| detect(&inner, &int(1, DType::Bool)));
+    let Some(map) = map else {
         return fail("Block iters are not independent wrt padding condition");
     };
     if used[..from_padding].contains(&false) {
@@ -282,7 +287,7 @@ fn values(s: &mut Schedule, realize: &BlockRealize, loops: &[LoopId], plan: &Pla
                 iter_values.push(value.clone());
             }
             _ => {
-                let less = Linear::of(value, &Domains::new()).and_then(|l| l.shifted(min.checked_neg()?));
+                let less = Linear::of(value, &domains).and_then(|l| l.shifted(min.checked_neg()?));
                 let less = less.ok_or_else(|| ScheduleError::value("an index is too large"))?;
                 iter_values.push(less.expr());
             }
@@ -292,7 +297,9 @@ fn values(s: &mut Schedule, realize: &BlockRealize, loops: &[LoopId], plan: &Pla
         domains.insert(iv.var.id, Range { min: iv.min.clone(), extent: iv.extent.clone() });
     }
     let rewrite = &mut |e: &Expr| simplified(&visit::substitute(e, &map), &Domains::new());
-    let guards = conjuncts(&plan.guard).into_iter().map(|e| rewrite(&e)).filter(|e| !always(e, &domains));
+    // Of loops that run once nothing is left.
+    let guards = conjuncts(&plan.guard).into_iter().map(|e| simplified(&rewrite(&e), &domains));
+    let guards = guards.filter(|e| !always(e, &domains));
     let predicate = all(guards.map(normal).collect::<Vec<_>>());
     let old = &realize.block;
     let block = Block {

@@ -124,7 +124,7 @@ fn apply(s: &mut Schedule, block: BlockId, target: LoopId) -> Result<BlockId> {
         b.name.push_str("_update");
         b.init = None;
         let mut reads = b.writes.clone();
-        reads.append(&mut b.reads);
+        reads.extend(b.reads.drain(..).filter(|r| b.writes.iter().all(|w| w.buffer != r.buffer)));
         b.reads = reads;
     })?;
     s.replace(Node::Loop(target), |l| Stmt::seq(vec![nest, l]))?;

@@ -1,18 +1,26 @@
 //! Guards: comparisons of linear forms with constants, as TVM writes them.
 use crate::arith::{constant, int, Domains};
 use crate::linear::{gcd, Digit, Linear};
-use satune_ir::{BinOp, DType, Expr};
+use satune_ir::affine::index_type;
+use satune_ir::{BinOp, Expr};
 use std::sync::Arc;
 
 fn compare(op: BinOp, a: Expr, b: Expr) -> Expr {
     Expr::Binary(op, Arc::new(a), Arc::new(b))
 }
 
+/// `value < bound`, the bound in the type of the value.
+fn less(value: Expr, bound: i64) -> Expr {
+    let bound = int(bound, index_type(&value));
+    compare(BinOp::Lt, value, bound)
+}
+
 /// `value >= bound`, the constants on the left.
 pub fn at_least(value: &Linear, bound: i64) -> Expr {
     let offset = value.offset();
     let terms = value.shifted(offset.saturating_neg()).unwrap_or_else(|| value.clone()).sorted();
-    compare(BinOp::Le, int(bound.saturating_sub(offset), DType::I32), terms.expr())
+    let terms = terms.expr();
+    compare(BinOp::Le, int(bound.saturating_sub(offset), index_type(&terms)), terms)
 }
 
 /// `value < bound` in TVM's normal form: the constants on the right, common factors divided out. What cannot carry over to
@@ -20,7 +28,7 @@ pub fn at_least(value: &Linear, bound: i64) -> Expr {
 /// `j < 8`, and `i * 16 + x % 16 < 24` is `i * 2 + x % 16 // 8 < 3`.
 pub fn below(value: &Linear, bound: i64, domains: &Domains) -> Expr {
     let Some((mut terms, mut bound)) = moved(value, bound) else {
-        return compare(BinOp::Lt, value.expr(), int(bound, DType::I32));
+        return less(value.expr(), bound);
     };
     while let Some((simpler, smaller)) = divided(&terms, bound, domains)
         .or_else(|| undivided(&terms, bound, domains))
@@ -28,16 +36,16 @@ pub fn below(value: &Linear, bound: i64, domains: &Domains) -> Expr {
     {
         (terms, bound) = (simpler, smaller);
     }
-    compare(BinOp::Lt, terms.expr(), int(bound, DType::I32))
+    less(terms.expr(), bound)
 }
 
 /// `value < bound` with the constants on the right, and of a quotient what is divided: `x // c < b` is `x < b * c`.
 pub fn opened(value: &Linear, bound: i64, domains: &Domains) -> Expr {
     let Some((terms, bound)) = moved(value, bound) else {
-        return compare(BinOp::Lt, value.expr(), int(bound, DType::I32));
+        return less(value.expr(), bound);
     };
     let (terms, bound) = of_quotient(&terms, bound, domains).and_then(|(x, b)| moved(&x, b)).unwrap_or((terms, bound));
-    compare(BinOp::Lt, terms.expr(), int(bound, DType::I32))
+    less(terms.expr(), bound)
 }
 
 /// The normal form of a comparison that is opened ([`below`]).
@@ -129,11 +137,11 @@ pub fn together(mut clauses: Vec<Expr>) -> Vec<Expr> {
 
 /// `x < bound` where `x % modulus < limit`: the last round of the remainder ends at its limit.
 fn narrowed(upper: &Expr, digit: &Expr) -> Option<Expr> {
-    let less = |e: &Expr| match e {
+    let upper_bound = |e: &Expr| match e {
         Expr::Binary(BinOp::Lt, x, c) => Some((x.as_ref().clone(), constant(c).filter(|c| *c >= 0)?)),
         _ => None,
     };
-    let ((x, bound), (remainder, limit)) = (less(upper)?, less(digit)?);
+    let ((x, bound), (remainder, limit)) = (upper_bound(upper)?, upper_bound(digit)?);
     let modulus = match &remainder {
         Expr::Binary(BinOp::FloorMod, y, c) if **y == x => constant(c).filter(|c| *c > 0 && limit <= *c)?,
         _ => return None,
@@ -143,7 +151,7 @@ fn narrowed(upper: &Expr, digit: &Expr) -> Option<Expr> {
         last if last > limit => bound - last + limit,
         _ => return None,
     };
-    Some(compare(BinOp::Lt, x, int(end, DType::I32)))
+    Some(less(x, end))
 }
 
 /// A comparison with a constant, its linear side in normal form.
@@ -195,7 +203,7 @@ mod tests {
     use super::*;
     use crate::arith::{floor_div, floor_mod, mul};
     use proptest::prelude::*;
-    use satune_ir::{Range, Var, VarId};
+    use satune_ir::{DType, Range, Var, VarId};
 
     const NAMES: [(&str, i64); 6] = [("i", 8), ("j", 8), ("k", 8), ("x", 64), ("y", 2), ("z", 3)];
 

@@ -1,5 +1,6 @@
 //! What compute_inline and reverse_compute_inline share: conditions on the block, and the removal of a buffer.
 use crate::access_regions;
+use crate::pointers;
 use crate::schedule::{Result, Schedule};
 use crate::tree;
 use crate::ScheduleError;
@@ -25,11 +26,12 @@ pub fn wrong_body(block: &Block, why: impl std::fmt::Display, remedy: &str) -> S
     .remedy(remedy)
 }
 
-/// Refuses a buffer of which a block in the scope has a view: its accesses cannot all be replaced.
+/// Refuses a buffer of which a block in the scope has a view or a pointer: its accesses cannot all be replaced.
 pub fn require_no_views(s: &Schedule, scope: BlockId, buffer: BufferId) -> Result<()> {
     let root = s.block(scope)?;
     let inner = tree::all_realizes(&root.body).into_iter().map(|r| &r.block);
-    let views = |b: &&Block| b.match_buffers.iter().any(|(_, region)| region.buffer == buffer);
+    let views =
+        |b: &&Block| b.match_buffers.iter().any(|(_, region)| region.buffer == buffer) || pointers::takes(b, buffer);
     match [root].into_iter().chain(inner).find(views) {
         None => Ok(()),
         Some(block) => Err(ScheduleError::refused(
@@ -41,7 +43,7 @@ pub fn require_no_views(s: &Schedule, scope: BlockId, buffer: BufferId) -> Resul
             ),
         )
         .at_block(block.id)
-        .remedy("inline before blockize and tensorize")),
+        .remedy("inline before blockize and tensorize; what an intrinsic reaches through a pointer stays a buffer")),
     }
 }
 

@@ -4,6 +4,7 @@
 //! of such terms. The terms of all indices together are independent when the parts taken of each mark do not overlap.
 use crate::arith::{add, constant, floor_div, floor_mod, int, mul, Domains};
 use crate::linear::Linear;
+use satune_ir::affine::index_type;
 use satune_ir::{visit, BinOp, DType, Expr, Range};
 use std::sync::Arc;
 
@@ -88,6 +89,34 @@ impl IterMap {
     /// Whether every index is a run of consecutive values.
     pub fn has_unit_strides(&self) -> bool {
         self.sums.iter().all(|s| s.terms.first().is_none_or(|t| t.scale == 1))
+    }
+
+    /// Whether every index is made of whole digits of single loops: no digit of a sum of several loops, and none that a guard
+    /// or a padding cuts.
+    pub fn is_of_digits(&self) -> bool {
+        self.constraints.is_empty()
+            && self.digits.is_empty()
+            && self.sums.iter().flat_map(|s| &s.terms).all(|t| self.digits_of(t))
+    }
+
+    fn digits_of(&self, t: &Term) -> bool {
+        let mark = &self.marks[t.mark];
+        let Some(end) = t.lower.checked_mul(t.extent) else { return false };
+        if mark.padded != mark.extent {
+            return false;
+        }
+        let Source::Sum(parts) = &mark.source else { return true };
+        // The digit's part in each of the sum's terms is a digit of that term.
+        parts.iter().all(|p| {
+            let Some(last) = p.scale.checked_mul(p.extent) else { return false };
+            let (from, to) = (t.lower.max(p.scale), end.min(last));
+            if from >= to {
+                return true;
+            }
+            let whole = from % p.scale == 0 && to % p.scale == 0 && to % from == 0 && last % to == 0;
+            let lower = p.lower.checked_mul(from / p.scale);
+            whole && lower.is_some_and(|lower| self.digits_of(&Term { lower, extent: to / from, ..p.clone() }))
+        })
     }
 
     /// Whether every index, taken with `extents[i]` consecutive values from it on, fills an interval.
@@ -349,10 +378,18 @@ impl IterMap {
         add(terms, sum.base.clone())
     }
 
+    /// The type of the variables that a mark is made of.
+    fn dtype(&self, mark: usize) -> DType {
+        match &self.marks[mark].source {
+            Source::Var(e) => index_type(e),
+            Source::Sum(parts) => parts.first().map_or(DType::I32, |p| self.dtype(p.mark)),
+        }
+    }
+
     /// A term, with its scale.
     fn term(&self, t: &Term) -> Expr {
         let mark = &self.marks[t.mark];
-        let dtype = DType::I32;
+        let dtype = self.dtype(t.mark);
         let whole = t.lower == 1 && t.extent >= mark.extent;
         match &mark.source {
             Source::Sum(parts) if whole && t.scale == 1 => {

@@ -6,7 +6,7 @@ use crate::linear::Linear;
 use crate::schedule::{Result, Schedule};
 use crate::tree::{self, Node};
 use crate::{regions, ScheduleError};
-use satune_ir::{visit, Block, BlockId, BufferId, Expr, Region, Stmt};
+use satune_ir::{fields, visit, Block, BlockId, BufferId, Expr, Region, Stmt};
 
 /// An index as far as it can be simplified, its terms in TVM's order; a constant stays an expression of iterators.
 pub fn simplified(e: &Expr, domains: &Domains) -> Expr {
@@ -34,6 +34,7 @@ pub fn one_place(s: &Schedule, block: &Block, buffer: BufferId) -> Result<Vec<Ex
             visit::walk_expr(e, &mut |e| {
                 opaque |= matches!(e, Expr::Load(b, list) if *b == buffer && list.len() != rank)
             });
+            opaque |= fields::pointed(e).iter().any(|(b, _)| *b == buffer);
             places.extend(visit::loads(e).into_iter().filter(|(b, _)| *b == buffer).map(|(_, i)| i));
             e.clone()
         });
@@ -82,7 +83,8 @@ pub fn refused(s: &Schedule, block: BlockId, buffer: BufferId, why: impl std::fm
 pub fn require_one_way(s: &Schedule, block: &Block, buffer: BufferId, write: bool) -> Result<()> {
     let reads = block.reads.iter().any(|r| r.buffer == buffer);
     let writes = block.writes.iter().any(|w| w.buffer == buffer);
-    if writes && (reads || !write) {
+    // A reduction sets what it updates, whether it declares to read it or not.
+    if writes && (!write || (reads && block.init.is_none())) {
         return Err(
             refused(s, block.id, buffer, "it is updated in place")?.remedy("reindex before decompose_reduction")
         );

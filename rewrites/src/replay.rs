@@ -78,10 +78,76 @@ pub fn replay_seeded(program: &Program, calls: &[Call], seed: u64) -> Result<(Ve
     run(Replay::new(program)?.with_seed(seed), calls)
 }
 
-/// [`replay`], where a call is refused that leaves a program which means something else, as far as
-/// [`soundness::check`] can tell.
+/// [`replay`], where a call is refused that leaves a program which means something else, as far as [`soundness::check`] can
+/// tell, and that no later call puts right.
 pub fn replay_strict(program: &Program, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
-    run(Replay::strict(program)?, calls)
+    // What is right in the end needs no look at what it was on the way.
+    let (results, schedule) = replay(program, calls)?;
+    let of_values = calls.iter().any(|c| MAY_CHANGE_VALUES.contains(&c.op.as_str()));
+    if !of_values && soundness::check(program, schedule.program()).is_ok() {
+        return Ok((results, schedule));
+    }
+    let judged = Judged::of(program, calls, 0)?;
+    let Some((at, error)) = judged.culprit() else { return Ok((results, schedule)) };
+    let (mut kept, schedule) = replay(program, &calls[..at])?;
+    kept.push(Err(error.clone()));
+    Ok((kept, schedule))
+}
+
+/// What came of calls made as TVM makes them: the outcome of each, whether the program means the same after each of them,
+/// and after all.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// Outcomes, up to the first refusal.
+    pub calls: Vec<CallResult>,
+    /// What [`soundness::check`] says after each of the calls.
+    pub verdicts: Vec<CallResult>,
+    /// What the calls left.
+    pub schedule: Schedule,
+}
+
+impl Judged {
+    /// Makes the calls, samples from a seed.
+    ///
+    /// # Errors
+    /// Where the program is none that can be scheduled.
+    pub fn of(program: &Program, calls: &[Call], seed: u64) -> Result<Judged> {
+        let source = soundness::Source::new(program.clone());
+        let mut state = Replay::new(program)?.with_seed(seed);
+        let (mut results, mut verdicts): (Vec<CallResult>, Vec<CallResult>) = Default::default();
+        let mut changed = None;
+        for call in calls {
+            let values = state.keeps_values(call).err();
+            let result = state.call(call);
+            let stop = result.is_err();
+            changed = changed.or(values.filter(|_| !stop));
+            let before = verdicts.last().cloned().unwrap_or(Ok(()));
+            verdicts.push(match &changed {
+                Some(error) => Err(error.clone()),
+                None if stop || keeps_the_meaning(call) => before,
+                None => source.check(state.schedule.program()),
+            });
+            results.push(result);
+            if stop {
+                break;
+            }
+        }
+        Ok(Judged { calls: results, verdicts, schedule: state.schedule })
+    }
+
+    /// The call after which the program means something else to the end, and what is wrong with what it left.
+    pub fn culprit(&self) -> Option<(usize, &ScheduleError)> {
+        let last_sound = self.verdicts.iter().rposition(Result::is_ok);
+        let at = last_sound.map_or(0, |i| i + 1);
+        self.verdicts.get(at)?.as_ref().err().map(|error| (at, error))
+    }
+
+    /// The calls that left a program which meant something else until a later one put it right.
+    pub fn put_right(&self) -> Vec<usize> {
+        let end = self.culprit().map_or(self.verdicts.len(), |(at, _)| at);
+        let wrong = |i: &usize| self.verdicts[*i].is_err() && (*i == 0 || self.verdicts[i - 1].is_ok());
+        (0..end).filter(wrong).collect()
+    }
 }
 
 fn run(mut state: Replay, calls: &[Call]) -> Result<(Vec<CallResult>, Schedule)> {
@@ -134,7 +200,7 @@ impl Replay {
     /// Makes one call. On refusal nothing has changed.
     pub fn call(&mut self, call: &Call) -> CallResult {
         let Some(source) = self.source.clone() else { return self.call_as_tvm(call) };
-        if call.op.starts_with("get_") || KEEP_THE_MEANING.contains(&call.op.as_str()) {
+        if keeps_the_meaning(call) {
             return self.call_as_tvm(call);
         }
         self.keeps_values(call)?;
@@ -186,6 +252,7 @@ impl Replay {
             Some(result) => result?,
             None => dispatch(&mut self.schedule, &self.env, call)?,
         };
+        self.schedule.settle_indices();
         match (&call.out, result) {
             (None, _) => {}
             (Some(Out::One(name)), value) => {
@@ -203,13 +270,18 @@ impl Replay {
     }
 }
 
+/// The primitives of which [`Replay::keeps_values`] says whether they change what is computed, and not only how.
+const MAY_CHANGE_VALUES: [&str; 2] = ["fuse_reduction_epilogue", "unsafe_set_dtype"];
+
+fn keeps_the_meaning(call: &Call) -> bool {
+    call.op.starts_with("get_") || KEEP_THE_MEANING.contains(&call.op.as_str())
+}
+
 /// Primitives that change how loops are executed, how they are written or what is said about them, and nothing that
 /// [`soundness`] looks at.
-const KEEP_THE_MEANING: [&str; 17] = [
+const KEEP_THE_MEANING: [&str; 15] = [
     "fuse",
     "add_unit_loop",
-    "set_scope",
-    "bind",
     "vectorize",
     "unroll",
     "parallel",

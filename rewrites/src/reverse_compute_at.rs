@@ -105,7 +105,9 @@ fn require_once(s: &Schedule, block: BlockId, target: LoopId, placement: &Placem
         if !realize.iter_values.iter().any(|e| depends_on(e, &[id])) {
             return refused(format!("The reduction {name} would be repeated by loop {}", l.var.name));
         }
-        if l.kind != ForKind::Serial && reduction.iter().any(|(_, e)| depends_on(e, &[id])) {
+        // Threads of a block add up what each of them has.
+        let together = matches!(&l.kind, ForKind::ThreadBinding(tag) if tag.starts_with("threadIdx"));
+        if l.kind != ForKind::Serial && !together && reduction.iter().any(|(_, e)| depends_on(e, &[id])) {
             return refused(format!("The reduction {name} would be split by loop {}, which is not serial", l.var.name));
         }
     }

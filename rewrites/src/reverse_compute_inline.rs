@@ -14,6 +14,7 @@
 //! Legal when: 1 the block has no init; 2 its scope is a stage pipeline; 3 it reads one buffer that is written in the scope;
 //! 4 it is complete; 5 one block writes that buffer, a complete one (that nobody else reads it is asked by nobody here, as
 //! in TVM: other readers are left with a buffer that is not there, which `soundness` finds);
+//! or, where it has an init beside its iterators, all of them spatial, the block's value has the type of what it reads;
 //! 6 the buffer is not used outside of the scope; 7 the block is one store without predicate, and reads the buffer at one
 //! place, from whose indices its iterators can be told; the producer is one store, and its instances reach all of the
 //! block's; 8 it is not alone in its scope; 9 nobody has a view of the buffer.
@@ -154,6 +155,10 @@ fn matched(s: &Schedule, realize: &BlockRealize, producer: &Block, buffer: Buffe
     let Some(written) = producer_store(producer) else {
         return Err(refused("its producer's body is not a single store"));
     };
+    if let (Some(init), Stmt::Store { buffer: target, .. }) = (&producer.init, &*block.body) {
+        let same = s.program().buffer(*target).dtype == s.program().buffer(buffer).dtype;
+        require_accumulator(producer, init, buffer, same).map_err(refused)?;
+    }
     let made = regions::iter_domains(producer);
     let domains = regions::iter_domains(block);
     let map = iter_map::taken_apart(&read, &domains, &int(1, DType::Bool), true)
@@ -175,6 +180,29 @@ fn matched(s: &Schedule, realize: &BlockRealize, producer: &Block, buffer: Buffe
         None => Ok(iterators),
         Some(iv) => Err(refused(&format!("its producer does not reach all of {}", iv.var.name))),
     }
+}
+
+/// A producer with an init, whose iterators are all spatial, sets an element and updates it once; the block's target takes
+/// the element's place in both. TVM puts the block's function around both, which counts it twice where it is not the
+/// identity.
+fn require_accumulator(
+    producer: &Block,
+    init: &Stmt,
+    buffer: BufferId,
+    same_type: bool,
+) -> std::result::Result<(), &'static str> {
+    let (Stmt::Store { buffer: set, indices: at, .. }, Stmt::Store { indices, value, .. }) = (init, &*producer.body)
+    else {
+        return Err("its producer's init and body are not a store each");
+    };
+    let elsewhere = visit::loads(value).into_iter().any(|(b, i)| b == buffer && i != *indices);
+    if *set != buffer || at != indices || elsewhere {
+        return Err("its producer's init is of another element than its body");
+    }
+    if !same_type {
+        return Err("its producer accumulates in another type than it stores");
+    }
+    Ok(())
 }
 
 /// The indices at which the producer stores: its body is one store, which may stand under one condition.
@@ -279,8 +307,14 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan) -> Result<()> {
             Stmt::If { then, .. } => then,
             _ => &mut r.block.body,
         };
+        let moved: Vec<Expr> = indices.iter().map(|e| visit::substitute(e, &plan.iterators)).collect();
         if let Stmt::Store { value: old, .. } = &**slot {
-            **slot = store(&old.clone());
+            // What a producer with an init updates is now an element of the target.
+            let old = visit::replace_loads(old, plan.buffer, &mut |_| Expr::Load(target, moved.clone()));
+            **slot = store(&old);
+        }
+        if let Some(Stmt::Store { buffer, indices, .. }) = r.block.init.as_deref_mut() {
+            (*buffer, *indices) = (target, moved);
         }
     })?;
     common::drop_buffer(s, plan.scope, plan.buffer)?;

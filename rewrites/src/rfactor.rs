@@ -17,19 +17,16 @@
 //! 5 the block is the first one under its outermost loop, no loop feeds both data-parallel and reduction iterators, the
 //! loop feeds reduction iterators only (TVM lets it feed none, and repeats the sum), the outermost reduction loop holds no other block, and below it every loop of
 //! several iterations feeds an iterator; 6 its init and update are those of a known reducer; 7 the axis is one of the
-//! result; 8 every partial result is initialized: the block's predicate leaves out no iteration of the loop altogether
-//! (TVM does not ask, and adds up what nobody wrote).
+//! result. Where a guard leaves out all rounds that would initialize a partial result, a later decompose_reduction puts the
+//! init before it; without that, [`crate::soundness`] finds what nobody wrote.
 use crate::arith::constant;
-use crate::guards::always;
-use crate::linear::conjuncts;
 use crate::loop_checks::only_child;
 use crate::reducer::{self, Reduction};
 use crate::schedule::{Result, Schedule};
 use crate::scope;
 use crate::tree::{LoopId, Node};
 use crate::ScheduleError;
-use satune_ir::{visit, BlockId, BlockRealize, Buffer, Expr, For, ForKind, IterKind};
-use std::collections::HashMap;
+use satune_ir::{visit, BlockId, Buffer, For, ForKind, IterKind};
 
 mod steps;
 
@@ -50,7 +47,7 @@ pub struct Plan {
     pub axis: usize,
 }
 
-/// Conditions 1 to 8, in TVM's order.
+/// Conditions 1 to 7, in TVM's order.
 pub fn legal(s: &Schedule, target: LoopId, axis: i64) -> Result<Plan> {
     let block = only_child(s, target)?;
     let scope_id = scope::pipeline_of(s, block)?;
@@ -61,7 +58,6 @@ pub fn legal(s: &Schedule, target: LoopId, axis: i64) -> Result<Plan> {
     let realize = s.realize(block)?;
     let reduction = reducer::of(s.program(), &realize.block)?;
     let axis = require_axis(s.program().buffer(reduction.buffers[0]), block, axis)?;
-    require_initialized(s, realize, &loops, &reduction_loops, target)?;
     Ok(Plan { block, scope: scope_id, loops, reduction_loops, reduction, axis })
 }
 
@@ -172,41 +168,6 @@ fn require_axis(buffer: &Buffer, block: BlockId, axis: i64) -> Result<usize> {
     }
 }
 
-/// Condition 8: what an instance skips by the predicate is skipped by others with the same data-parallel iterators, or not
-/// by the first one, which initializes the partial result.
-fn require_initialized(
-    s: &Schedule,
-    realize: &BlockRealize,
-    loops: &[LoopId],
-    reducing: &[LoopId],
-    target: LoopId,
-) -> Result<()> {
-    let domains = crate::arith::domains(&s.get_loops(loops)?);
-    let mut first = HashMap::new();
-    for id in reducing.iter().filter(|id| **id != target) {
-        first.insert(*id, s.get_loop(*id)?.min.clone());
-    }
-    // What only data-parallel loops decide is left out of both steps alike.
-    let reduces = |c: &Expr| visit::uses_var(c, &|v| reducing.contains(&v) || v == target);
-    for clause in conjuncts(&realize.predicate).into_iter().filter(reduces) {
-        if !always(&visit::substitute(&clause, &first), &domains) {
-            let name = &s.get_loop(target)?.var.name;
-            return Err(ScheduleError::refused(
-                "The block would leave partial results uninitialized",
-                format!(
-                    "For some iterations of loop {name}, no instance of block {} satisfies its predicate: their partial \
-                     results would be added up without ever being written",
-                    realize.block.name
-                ),
-            )
-            .at_block(realize.block.id)
-            .at_loop(target)
-            .remedy("split the reduction by factors that divide it, or rfactor the inner one of the loops"));
-        }
-    }
-    Ok(())
-}
-
 /// The primitive. Returns the block of the first step.
 pub fn rfactor(s: &mut Schedule, target: LoopId, factor_axis: i64) -> Result<BlockId> {
     let plan = legal(s, target, factor_axis).map_err(|e| e.within("rfactor"))?;
@@ -217,7 +178,7 @@ pub fn rfactor(s: &mut Schedule, target: LoopId, factor_axis: i64) -> Result<Blo
 mod tests {
     use super::*;
     use crate::testing::{assert_program, block, func, joined, loops, matmul, refusal, schedule};
-    use crate::{fuse::fuse, split::split, unroll::unroll};
+    use crate::{decompose_reduction::decompose_reduction, fuse::fuse, split::split, unroll::unroll};
     use satune_ir::Stmt;
 
     /// C = the sum (or whatever `update` says) of the rows of A, 16 x 16.
@@ -319,14 +280,21 @@ for i, k_1 in T.grid(16, 5):
         }
     }
 
+    /// The init stands where the guard holds; decompose_reduction puts it before.
     #[test]
-    fn refuses_partial_results_that_nobody_writes() {
+    fn partial_results_that_nobody_writes_are_found_until_their_init_is_moved() {
         for (factors, at) in [([Some(7), Some(5)], 0), ([Some(1), Some(32)], 1)] {
             let mut s = sums();
+            let source = s.program().clone();
             let k = loops(&s, "C")[1];
             let parts = split(&mut s, k, &factors, true, false).unwrap();
-            let message = "ScheduleError: The block would leave partial results uninitialized";
-            assert_eq!(refusal(&mut s, |s| rfactor(s, parts[at], 0)), message);
+            let factored = rfactor(&mut s, parts[at], 0).unwrap();
+            let error = crate::soundness::check(&source, s.program()).unwrap_err();
+            assert!(error.detail.contains("is read, and nothing before has written it"), "{}", error.detail);
+            let inner = loops(&s, "C_rf")[1];
+            decompose_reduction(&mut s, factored, inner).unwrap();
+            crate::soundness::check(&source, s.program()).unwrap();
+            satune_ir::interp::equal_on(&source, s.program(), 3).unwrap();
         }
     }
 

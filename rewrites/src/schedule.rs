@@ -1,4 +1,5 @@
 //! The state that primitives transform: a program and what is known of its blocks.
+use crate::index_types::Indices;
 use crate::scope::Scope;
 use crate::tree::{self, LoopId, Node};
 use crate::{flags, ScheduleError};
@@ -25,6 +26,7 @@ pub struct BlockFlags {
 pub struct Schedule {
     program: Program,
     flags: HashMap<BlockId, BlockFlags>,
+    indices: Indices,
 }
 
 impl Schedule {
@@ -48,7 +50,8 @@ impl Schedule {
             }
             None => {}
         }
-        let mut schedule = Schedule { program, flags: HashMap::new() };
+        let indices = Indices::of(&program);
+        let mut schedule = Schedule { program, flags: HashMap::new(), indices };
         schedule.recompute_flags(schedule.root());
         Ok(schedule)
     }
@@ -63,8 +66,14 @@ impl Schedule {
         &mut self.program
     }
 
+    /// Gives what primitives made the integer type of the program's indices.
+    pub fn settle_indices(&mut self) {
+        self.indices.settle(&mut self.program);
+    }
+
     /// Ends the schedule.
-    pub fn into_program(self) -> Program {
+    pub fn into_program(mut self) -> Program {
+        self.settle_indices();
         self.program
     }
 

@@ -6,7 +6,7 @@
 //! Legal when: 1 the index names a buffer that the block writes; 2 the memory scope exists; 3 a block allocates the buffer.
 use crate::regions;
 use crate::schedule::{Result, Schedule};
-use crate::tree::Node;
+use crate::tree::{self, Node};
 use crate::ScheduleError;
 use satune_ir::{BlockId, BufferId};
 
@@ -46,11 +46,27 @@ pub fn allocation(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<Bloc
 /// The primitive.
 pub fn set_scope(s: &mut Schedule, block: BlockId, index: i64, memory: &str) -> Result<()> {
     let buffer = legal(s, block, index, memory).map_err(|e| e.within("set_scope"))?;
-    let buffer = s.program_mut().buffer_mut(buffer);
-    if buffer.scope != memory {
-        // Blocks that are made from it later are named after it.
-        buffer.name = format!("{}_{memory}", buffer.name);
-        buffer.scope = memory.to_string();
+    if s.program().buffer(buffer).scope != memory {
+        for id in with_views(s, buffer) {
+            let buffer = s.program_mut().buffer_mut(id);
+            // Blocks that are made from it later are named after it.
+            buffer.name = format!("{}_{memory}", buffer.name);
+            buffer.scope = memory.to_string();
+        }
     }
     Ok(())
+}
+
+/// A buffer, the views of its parts, and the views of these: they lie in one memory.
+fn with_views(s: &Schedule, buffer: BufferId) -> Vec<BufferId> {
+    let mut out = vec![buffer];
+    // Outer blocks come first, so that a view is known before the views of it.
+    for r in tree::all_realizes(&s.program().body.block.body) {
+        for (view, region) in &r.block.match_buffers {
+            if out.contains(&region.buffer) {
+                out.push(*view);
+            }
+        }
+    }
+    out
 }

@@ -9,7 +9,8 @@
 //!    parameter is written before it is read, though the source read it first;
 //! 3. an element of a parameter that the source writes is not written, or one is written that the source does not write;
 //! 4. an instance of a block has an iterator outside of its domain;
-//! 5. an instance of a block reads an element that no instance before it has written;
+//! 5. an instance of a block reads an element that no instance before it has written, while the memory of its buffer lasts
+//!    ([`lived`]);
 //! 6. a variable is used where nothing binds it;
 //! 7. an instance of a block accesses an element outside of a buffer;
 //! 8. an element is updated (`B[i] = B[i] + ...`) twice with the same values, and not set anew in between;
@@ -25,12 +26,14 @@
 //! matter, and may miss what is wrong.
 use crate::schedule::Result;
 use crate::ScheduleError;
+pub use lifetimes::lived;
 use samples::Samples;
 use satune_ir::{BlockId, BufferId, Program};
 use std::collections::HashSet;
 use walk::Walk;
 
 mod copies;
+mod lifetimes;
 mod order;
 mod origins;
 mod places;
@@ -64,16 +67,21 @@ pub struct Source {
     program: Program,
     /// Which of the rules it keeps itself.
     keeps: [bool; RULES.len()],
+    /// Whether it keeps them where memory lasts only as long as it is needed.
+    lived: bool,
 }
 
 impl Source {
     /// A source, with what it does itself.
     pub fn new(program: Program) -> Source {
-        let walk = Walk::of(&program);
-        let (view, mut samples) = (View::of(&program, &walk, &walk), Samples::default());
-        let keeps = RULES.map(|rule| rule(&view, &mut samples).is_ok());
-        drop(samples);
-        Source { program, keeps }
+        let kept = |program: &Program| {
+            let walk = Walk::of(program);
+            let (view, mut samples) = (View::of(program, &walk, &walk), Samples::default());
+            RULES.map(|rule| rule(&view, &mut samples).is_ok())
+        };
+        let (keeps, short) = (kept(&program), lived(&program));
+        let lived = kept(&short) == keeps;
+        Source { program: if lived { short } else { program }, keeps, lived }
     }
 
     /// Refuses a program that is certainly not what the source is.
@@ -81,6 +89,8 @@ impl Source {
     /// # Errors
     /// The first thing found, of those that the module lists.
     pub fn check(&self, scheduled: &Program) -> Result<()> {
+        let short = self.lived.then(|| lived(scheduled));
+        let scheduled = short.as_ref().unwrap_or(scheduled);
         let (before, after) = (Walk::of(&self.program), Walk::of(scheduled));
         names(scheduled, &before, &after)?;
         order(&self.program, scheduled, &before, &after)?;

@@ -21,7 +21,7 @@ use crate::index_map::{IndexMap, Layout, MapError};
 use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
 use crate::tree::{children_and_init_mut, Node};
-use crate::{regions, ErrorClass, ScheduleError};
+use crate::{pointers, regions, ErrorClass, ScheduleError};
 use satune_ir::{access, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, Program, Stmt};
 
 mod padding;
@@ -123,6 +123,7 @@ fn require_own(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<()> {
         .at_block(r.block.id)
         .remedy("transform the layout before tensorize"));
     }
+    pointers::require_none_as_tvm(s, buffer, "would find other elements there", "infered_access_regions.size() == 1")?;
     if !s.program().buffer(buffer).strides.is_empty() {
         return Err(ScheduleError::refused(
             "The buffer has strides of its own",

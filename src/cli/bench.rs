@@ -1,12 +1,13 @@
 //! `bench`: measured times in a table, beside the vendor's library.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print, print_json, report, table, watch::Watch, Failure, Outcome};
+use super::{print_json, print_styled, report, table, watch::Watch, Failure, Outcome};
 use crate::device::{Ask, Kind};
 use crate::explore::{write_whole, Request};
 use crate::measure::bench::{bench, regressions, BenchRow, Benchmark, Wanted};
 use crate::source::{self, Work};
 use clap::ValueEnum;
 use satune_extract::Descriptor;
+use satune_ir::files;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ fn problems(args: &Bench) -> Result<Vec<Work>, Failure> {
     let mut names: Vec<(String, String)> = args.programs.iter().map(|p| (p.clone(), String::new())).collect();
     if let Some(suite) = &args.suite {
         let path = suite.display();
-        let text = std::fs::read_to_string(suite).map_err(|e| Failure::Input(format!("suite {path}: {e}")))?;
+        let text = files::read_text(suite, 1 << 20).map_err(|e| Failure::Input(format!("suite {path}: {e}")))?;
         for (at, line) in text.lines().enumerate() {
             let program = line.split('#').next().unwrap_or("").trim();
             if !program.is_empty() {
@@ -89,7 +90,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
         None => None,
         Some(path) => {
             let wrong = |e: String| Failure::Input(format!("baseline {}: {e}", path.display()));
-            let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+            let text = files::read_text(path, 64 << 20).map_err(|e| wrong(e.to_string()))?;
             Some(serde_json::from_str(&text).map_err(|e| wrong(format!("not what `bench --json` prints: {e}")))?)
         }
     };
@@ -120,7 +121,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
     if args.json {
         print_json(&result)?;
     } else {
-        print(&text(&result))?;
+        print_styled(&text(&result))?;
     }
     if let Some(reason) = unwritten {
         return Err(Failure::Environment(reason));
@@ -214,7 +215,7 @@ fn text(result: &Benchmark) -> String {
         ]);
     }
     table::right(&mut rows, &[1, 2, 3, 4, 5, 6, 7, 8]);
-    out.push_str(&format!("{rows}\n"));
+    out.push_str(&table::text(&rows));
     if let Some(mean) = result.mean_ratio {
         out.push_str(&format!("geometric mean: {mean:.3}x the library, where it computes the same\n"));
     }

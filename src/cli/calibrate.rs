@@ -27,7 +27,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let base = Descriptor::source(&args.gpu).map_err(|e| input(e.to_string()))?;
     let gpu = Descriptor::parse(&base, &args.gpu).map_err(|e| input(e.to_string()))?;
     let path = args.measurements.display();
-    let text = std::fs::read_to_string(&args.measurements).map_err(|e| input(format!("{path}: {e}")))?;
+    let text = satune_ir::files::read_text(&args.measurements, 256 << 20).map_err(|e| input(format!("{path}: {e}")))?;
     let read = measurements::read(&text, &gpu).map_err(|e| input(format!("{path}: {e}")))?;
     for (reason, lines) in &read.skipped {
         super::say(&format!("satune: {lines} line{} left out: {reason}", if *lines == 1 { "" } else { "s" }));

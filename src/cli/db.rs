@@ -75,10 +75,10 @@ pub(super) fn run(what: &Db) -> Outcome {
                 print_json(&health)?;
             } else {
                 let (runs, open) = health.runs;
-                let (rows, measured) = (health.rows, health.measured);
-                let rejected = rows - measured.min(rows);
+                let (rows, measured, predicted) = (health.rows, health.measured, health.predicted);
+                let rejected = rows - (measured + predicted).min(rows);
                 print(&format!(
-                    "{rows} rows ({measured} measured, {rejected} rejected), {runs} runs ({open} unfinished)\n"
+                    "{rows} rows ({measured} measured, {predicted} predicted, {rejected} rejected), {runs} runs ({open} unfinished)\n"
                 ))?;
                 for fault in &health.faults {
                     print(&format!("fault: {fault}\n"))?;

@@ -145,7 +145,8 @@ fn text(c: &CandidateReport, folder: &Path) -> Result<String, Failure> {
     let mut out = String::new();
     for k in &c.kernels {
         let path = folder.join(&k.file);
-        let text = std::fs::read_to_string(&path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+        let text = satune_ir::files::read_text(&path, 64 << 20)
+            .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
         out.push_str(&text);
     }
     Ok(out)

@@ -1,16 +1,21 @@
 //! `explore` and `resume`.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print, print_json, report, table, watch::Watch, work, Failure, Outcome, Target};
-use crate::device::Ask;
-use crate::explore::{self, Request, Search};
+use super::{print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Target};
+use crate::device::{Ask, Kind};
+use crate::explore::{results, Request, Search};
 use crate::measure::{Record, StrategyKind};
-use crate::store::Store;
+use crate::operators;
+use crate::source::{self, Work};
+use crate::store::{hash, Store};
+use satune_extract::Descriptor;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What is asked; kept in the store, so that the run can be resumed.
 #[derive(clap::Args, Clone, Serialize, Deserialize)]
+#[command(after_help = examples())]
 pub(super) struct Explore {
     #[command(flatten)]
     target: Target,
@@ -55,6 +60,20 @@ pub(super) struct Explore {
     json: bool,
 }
 
+/// The operators, and commands to begin with.
+fn examples() -> String {
+    format!(
+        "Operators, each with an example (layout is NN, NT, TN or TT for row-major buffers, NT: B is stored as N x K, which BLAS \
+         calls TN; options are out=TYPE, alpha=X, bias, relu|gelu|silu, residual, of convolutions stride=, pad=, dilation= too):\n{}\n\
+         Types: f32, tf32, f64, f16, bf16, e4m3, e5m2, i8; fp32, float16, int8 and the like are understood.\n\n\
+         Examples:\n  satune explore gemm:1024,1024,1024,f32 --gpu h200 --top 8\n  \
+         satune explore gemm:4096,4096,4096,bf16,NT,out=bf16 --gpu h100 --out products\n  \
+         satune explore softmax:4096,4096,f32 --gpu a100 --json\n  \
+         satune explore my_func.py --gpu my-gpu.toml",
+        operators::help()
+    )
+}
+
 /// Which run to go on with.
 #[derive(clap::Args)]
 pub(super) struct Resume {
@@ -63,27 +82,140 @@ pub(super) struct Resume {
     /// The store that it was recorded in
     #[arg(long, default_value = "satune-out/store.db")]
     store: PathBuf,
+    /// Folder for the results [default: where the run was to write, if that is the store's folder or below it; else the
+    /// store's folder]
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
+/// A text with its hash.
+#[derive(Clone, Serialize, Deserialize)]
+struct Text {
+    text: String,
+    hash: String,
+}
+
+impl Text {
+    fn of(text: String) -> Text {
+        Text { hash: hash(&text), text }
+    }
+
+    /// The text, if it is the one that the hash was taken of.
+    fn sound(self, what: &str) -> Result<String, Failure> {
+        match hash(&self.text) == self.hash {
+            true => Ok(self.text),
+            false => Err(Failure::Environment(format!("the {what} of the stored run does not have its hash"))),
+        }
+    }
+}
+
+/// A run as the store keeps it: what was asked, and the texts that names stood for.
+#[derive(Serialize, Deserialize)]
+struct Recorded {
+    #[serde(flatten)]
+    asked: Explore,
+    /// TVMScript of an operator, or the file's text; none in stores of earlier versions.
+    #[serde(default)]
+    source: Option<Text>,
+    /// TOML of the GPU.
+    #[serde(default)]
+    descriptor: Option<Text>,
+    /// The output folder, from the root of the file system.
+    #[serde(default)]
+    folder: Option<PathBuf>,
+}
+
+/// What is explored, with the texts that it was read from.
+struct Inputs {
+    work: Work,
+    gpu: Descriptor,
+    source: String,
+    descriptor: String,
+}
+
+impl Inputs {
+    /// By the names of now.
+    fn named(target: &Target) -> Result<Inputs, Failure> {
+        let input = |e: &dyn std::fmt::Display| Failure::Input(e.to_string());
+        let (work, source) = source::load_text(&target.program).map_err(|e| input(&e))?;
+        let descriptor = Descriptor::source(&target.gpu).map_err(|e| input(&e))?;
+        let gpu = Descriptor::parse(&descriptor, &target.gpu).map_err(|e| input(&e))?;
+        Ok(Inputs { work, gpu, source, descriptor })
+    }
+
+    /// By the texts of a stored run; says what has another text now.
+    fn stored(target: &Target, source: Text, descriptor: Text) -> Result<Inputs, Failure> {
+        let input = |e: &dyn std::fmt::Display| Failure::Input(e.to_string());
+        let (source, descriptor) = (source.sound("program")?, descriptor.sound("descriptor")?);
+        let program = &target.program;
+        let work = match source::load_text(program) {
+            // An operator keeps what its text does not say, such as tf32.
+            Ok((work, now)) if now == source => work,
+            now => {
+                let state = if now.is_ok() { "was changed" } else { "is not there any more" };
+                super::say(&format!(
+                    "satune: {program} {state} since the run began; what was explored then is gone on with"
+                ));
+                source::work_of_script(program, &source).map_err(|e| input(&e))?
+            }
+        };
+        if Descriptor::source(&target.gpu).ok().as_ref() != Some(&descriptor) {
+            let gpu = &target.gpu;
+            super::say(&format!("satune: the descriptor {gpu} has another text now; that of the run is gone on with"));
+        }
+        let gpu = Descriptor::parse(&descriptor, &target.gpu).map_err(|e| input(&e))?;
+        Ok(Inputs { work, gpu, source, descriptor })
+    }
+}
+
 /// `explore`.
 pub(super) fn explore(args: &Explore) -> Outcome {
-    run(args, None)
+    run(args, Inputs::named(&args.target)?, None)
 }
 
 /// `resume`.
 pub(super) fn resume(args: &Resume) -> Outcome {
     let store = Store::existing(&args.store)?;
     let found = store.run_to_resume(args.run)?;
-    let mut asked: Explore = serde_json::from_str(&found.request).map_err(|_| {
+    let Recorded { mut asked, source, descriptor, folder } = serde_json::from_str(&found.request).map_err(|_| {
         Failure::Input(format!("run {} is no exploration, it cannot be resumed: {}", found.id, found.request))
     })?;
     let done = store.steps(found.id)?.len();
     super::say(&format!("satune: run {} of {}, {done} candidates done", found.id, asked.target.program));
+    let inputs = match (source, descriptor) {
+        (Some(source), Some(descriptor)) => Inputs::stored(&asked.target, source, descriptor)?,
+        _ => Inputs::named(&asked.target)?,
+    };
+    // What a store says is no reason to write outside of its folder.
+    let wanted = folder.unwrap_or_else(|| asked.out.clone());
+    let home = args.store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    asked.out = match &args.out {
+        Some(out) => out.clone(),
+        None if is_below(&wanted, home) => wanted,
+        None => {
+            let (home, wanted) = (home.display(), wanted.display());
+            super::say(&format!("satune: results go to {home}; the run was to write into {wanted} (--out names it)"));
+            args.store.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+        }
+    };
+    if asked.out.as_os_str().is_empty() {
+        asked.out = ".".into();
+    }
     (asked.store, asked.json) = (Some(args.store.clone()), args.json);
-    run(&asked, Some((store, found.id)))
+    run(&asked, inputs, Some((store, found.id)))
+}
+
+/// Whether a folder is another one or below it, links followed.
+fn is_below(folder: &Path, home: &Path) -> bool {
+    let plain = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    let up = |path: &Path| path.components().any(|part| part == std::path::Component::ParentDir);
+    match (plain(folder), plain(home)) {
+        (Ok(folder), Ok(home)) => folder.starts_with(home) && !up(&folder),
+        _ => false,
+    }
 }
 
 /// A folder that cannot be written is said before the work, not after it.
@@ -93,8 +225,8 @@ fn folder(args: &Explore) -> Outcome {
         .map_err(|e| Failure::Environment(format!("output folder {}: {e}", args.out.display())))
 }
 
-fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
-    let (work, gpu) = work(&args.target)?;
+fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome {
+    let Inputs { work, gpu, source, descriptor } = inputs;
     if !(args.timeout > 0.0 && args.timeout <= 86_400.0) {
         return Err(Failure::Input(format!("--timeout {}: give seconds, more than 0, up to a day", args.timeout)));
     }
@@ -113,7 +245,13 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         (Some(_), Some(found)) => Some(found),
         (Some(_), None) => {
             let mut store = open_store(&store_path(args.store.as_deref(), &args.out))?;
-            let text = serde_json::to_string(args).map_err(|e| Failure::Internal(e.to_string()))?;
+            let recorded = Recorded {
+                asked: args.clone(),
+                source: Some(Text::of(source)),
+                descriptor: Some(Text::of(descriptor)),
+                folder: std::path::absolute(&args.out).ok(),
+            };
+            let text = serde_json::to_string(&recorded).map_err(|e| Failure::Internal(e.to_string()))?;
             let run = store.begin_run(&text)?;
             Some((store, run))
         }
@@ -131,17 +269,31 @@ fn run(args: &Explore, resumed: Option<(Store, i64)>) -> Outcome {
         _ => None,
     };
     let gpu = request.gpu.clone();
-    let report = work.explore_on(&request, search, &watch)?;
+    let mut report = work.explore_on(&request, search, &watch)?;
     let interrupted = watch.finish();
-    report::write(&report, work.workload(), &gpu, &args.out)?;
-    explore::write(&report, &args.out).map_err(|e| Failure::Environment(e.to_string()))?;
+    if report.measured.as_ref().is_some_and(|m| m.kind == Kind::Simulator) {
+        // A simulator's times are the predictions, which each candidate has: nothing was measured.
+        report.candidates.iter_mut().for_each(|c| c.measured = None);
+    }
+    let resumable = |e: io::Error| {
+        let again = recorded.as_ref().map_or_else(String::new, |(store, run)| {
+            format!("; what was measured is safe: `satune resume {run} --store {}`", store.path().display())
+        });
+        Failure::Environment(format!("{e}{again}"))
+    };
+    let page = |folder: &Path| report::write(&report, work.workload(), &gpu, folder);
+    results::publish(&report, &args.out, page).map_err(resumable)?;
+    if let Some((store, run)) = recorded.as_mut().filter(|_| !interrupted) {
+        // Only now: a run whose results are not there is not at its end.
+        store.finish_run(*run)?;
+    }
     for bug in &report.bugs {
         super::say(&format!("satune: a bug: the simulator refuses a candidate, which is not ranked: {bug}"));
     }
     if args.json {
         print_json(&report)?;
     } else {
-        print(&table::candidates(&report, &args.out))?;
+        print_styled(&table::candidates(&report, work.workload(), &gpu, &args.out))?;
     }
     if interrupted {
         return Err(Failure::Interrupted);

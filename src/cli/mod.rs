@@ -4,6 +4,7 @@ mod ask;
 mod bench;
 mod calibrate;
 mod check;
+mod completions;
 mod db;
 mod devices;
 mod diff;
@@ -12,6 +13,7 @@ mod exploring;
 mod probe;
 mod replay;
 mod report;
+mod selftest;
 mod show;
 mod stored;
 mod table;
@@ -26,11 +28,15 @@ use satune_extract::{Counts, Descriptor};
 use satune_rewrites::intrinsics;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Explores GPU schedules by equality saturation.
 #[derive(Parser)]
 #[command(name = "satune", version, about, max_term_width = 100)]
 struct Command {
+    /// Say nothing on stderr but why a command failed
+    #[arg(long, short, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     what: What,
     /// Tensor intrinsics of your own, for tensorize: a Python file with pairs of PrimFuncs and, below them,
@@ -56,7 +62,8 @@ fn register(files: &[PathBuf]) -> Outcome {
 
 #[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 struct Target {
-    /// gemm:M,N,K,dtype[,layout], bmm:B,M,N,K,dtype[,layout], or a Python file with a PrimFunc
+    /// An operator such as gemm:M,N,K,dtype[,layout] or softmax:M,N,dtype (`explore --help` lists them), or a Python file with a
+    /// PrimFunc
     /// (of several functions: FILE::name; with values of open scalars: FILE::name(n=128))
     program: String,
     /// A GPU by name (see `gpu list`), or a TOML file
@@ -101,13 +108,7 @@ enum What {
     WhyNot(ask::Args),
     /// Print a candidate as CUDA, as a C header or a PyTorch extension that launches it, as a Python function on tvm.s_tir.Schedule, or its
     /// trace as JSON
-    Emit {
-        #[command(flatten)]
-        pick: stored::Pick,
-        /// cuda, c, torch, tvm or json
-        #[arg(long = "as", default_value = "cuda")]
-        form: String,
-    },
+    Emit(stored::Emit),
     /// Check a candidate again, or any CUDA kernel: races, bounds, unwritten results, with source lines
     Check(check::Check),
     /// Make the calls of a trace, or of cases (one JSON object a line), on their programs
@@ -116,6 +117,19 @@ enum What {
     Gpu {
         #[command(subcommand)]
         what: Gpu,
+    },
+    /// Try each guarantee on this machine: what is tried, and what came of it
+    Selftest(selftest::Args),
+    /// Completions of a shell, on stdout
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Manual pages, one for each command
+    Man {
+        /// Folder to write them into [default: the page of `satune` on stdout]
+        #[arg(long)]
+        out: Option<PathBuf>,
     },
     /// What this machine has: NVRTC, a disassembler, a driver, a GPU, cuBLAS
     Doctor {
@@ -177,8 +191,31 @@ impl Failure {
 
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// Prints a text to stdout; a reader that went away is no error.
+/// A text as a terminal may have it: control characters, and those that turn the direction of writing, are written out, so that
+/// no name in a program, a trace or a store moves the cursor, sets a title or hides what stands there.
+pub(crate) fn visible(text: &str) -> String {
+    let acts = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match acts(c) {
+            // As JSON and C write it, so that both stay what they are.
+            true => out.push_str(&format!("\\u{:04x}", c as u32)),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Prints a text to stdout, as a terminal may have it; a reader that went away is no error.
 pub(crate) fn print(text: &str) -> Outcome {
+    print_styled(&visible(text))
+}
+
+/// Prints a text whose colours are ours.
+pub(crate) fn print_styled(text: &str) -> Outcome {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Environment(format!("stdout: {e}"))),
@@ -186,9 +223,23 @@ pub(crate) fn print(text: &str) -> Outcome {
     }
 }
 
-/// Says something to people, on stderr; where nobody reads that, it is not said.
+/// Whether `--quiet` was given.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Says something to people, on stderr, unless they want it quiet.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    if !is_quiet() {
+        complain(text);
+    }
+}
+
+/// Says why a command failed; where nobody reads that, it is not said.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", visible(text));
 }
 
 /// Prints a value as JSON.
@@ -209,16 +260,21 @@ pub fn main() -> i32 {
         Ok(command) => command,
         Err(error) => {
             // Help and version are no errors and go to stdout.
-            let code = if error.use_stderr() { 2 } else { 0 };
+            if error.use_stderr() {
+                // What was typed is in it.
+                complain(error.render().to_string().trim_end());
+                return 2;
+            }
             let _ = error.print();
-            return code;
+            return 0;
         }
     };
     watch::install();
+    QUIET.store(command.quiet, Ordering::Relaxed);
     match register(&command.intrinsics).and_then(|()| run(command.what)) {
         Ok(()) => 0,
         Err(failure) => {
-            say(&format!("satune: {}", failure.text()));
+            complain(&format!("satune: {}", failure.text()));
             failure.code()
         }
     }
@@ -254,7 +310,10 @@ fn run(what: What) -> Outcome {
         What::Probe(args) => probe::run(&args),
         What::Why(pick) => stored::why(&pick),
         What::WhyNot(args) => ask::run(&args),
-        What::Emit { pick, form } => stored::emit(&pick, &form),
+        What::Emit(args) => stored::emit(&args),
+        What::Selftest(args) => selftest::run(&args),
+        What::Completions { shell } => completions::shell(shell),
+        What::Man { out } => completions::manual(out.as_deref()),
         What::Check(args) => check::run(&args),
         What::Replay(args) => replay::run(&args),
         What::Gpu { what: Gpu::List { json } } => {
@@ -262,7 +321,7 @@ fn run(what: What) -> Outcome {
             if json {
                 return print_json(&all);
             }
-            print(&table::gpus(&all))
+            print_styled(&table::gpus(&all))
         }
         What::Gpu { what: Gpu::Show { name } } => {
             Descriptor::load(&name).map_err(|e| Failure::Input(e.to_string()))?;
@@ -302,4 +361,21 @@ fn count(target: &Target, json: bool) -> Outcome {
         report.classes,
         report.time.as_secs_f64()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_control_character_reaches_a_terminal() {
+        let name = "A\u{1b}]0;title\u{7}\u{9b}2J\r\u{202e}\tok\nend";
+        assert_eq!(visible(name), "A\\u001b]0;title\\u0007\\u009b2J\\u000d\\u202e\tok\nend");
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Command::command().debug_assert();
+    }
 }

@@ -3,7 +3,7 @@ use super::{print, Failure, Outcome};
 use crate::source;
 use rayon::prelude::*;
 use satune_ir::{tvmscript, Program};
-use satune_rewrites::replay::replay_seeded as make_calls;
+use satune_rewrites::replay::{CallResult, Judged};
 use satune_rewrites::{soundness, Call, ScheduleError, Trace};
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -20,6 +20,9 @@ pub(super) struct Replay {
     /// The program that a trace is replayed on, where it does not say: an operator or a file with a PrimFunc
     #[arg(long)]
     program: Option<String>,
+    /// Refuse calls that leave a program which means something else, and that no later call puts right
+    #[arg(long)]
+    strict: bool,
     /// Print JSON, one line per case
     #[arg(long)]
     json: bool,
@@ -42,7 +45,8 @@ struct TraceFile {
 /// `replay`.
 pub(super) fn run(args: &Replay) -> Outcome {
     let path = args.file.display().to_string();
-    let text = std::fs::read_to_string(&args.file).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
+    let text =
+        satune_ir::files::read_text(&args.file, 256 << 20).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
     if is_cases(&text) {
         return cases(&path, &text, args);
     }
@@ -61,18 +65,16 @@ pub(super) fn run(args: &Replay) -> Outcome {
             )))
         }
     };
-    let outcome =
-        Outcomes::of(&program, &trace.calls, args.seed).map_err(|e| Failure::Input(format!("{path}: {}", e.detail)))?;
+    let outcome = Outcomes::of(&program, &trace.calls, args).map_err(|e| Failure::Input(format!("{path}: {e}")))?;
     if args.json {
         print(&format!("{}\n", outcome.json(None)))?;
     } else if outcome.refused.is_none() {
+        outcome.put_right.iter().for_each(|note| eprintln!("{note}"));
         print(&outcome.script)?;
     }
     match outcome.refused {
         None => Ok(()),
-        Some((index, picture)) => {
-            Err(Failure::Nothing(format!("call {index} ({}) is refused\n{picture}", trace.calls[index].op)))
-        }
+        Some(refusal) => Err(Failure::Nothing(refusal)),
     }
 }
 
@@ -101,28 +103,72 @@ struct Outcomes {
     /// TVMScript of the program that the calls left.
     script: String,
     /// The first refusal: which call, and its picture.
-    refused: Option<(usize, String)>,
+    refused: Option<String>,
+    /// Calls that left a wrong program, which later ones put right.
+    put_right: Vec<String>,
     /// What is wrong with the program that the calls left, if anything is found.
     unsound: Option<String>,
 }
 
+/// Most calls of a trace, and most blocks of its program: what is checked after each call is then checked some minutes long
+/// at most.
+const MOST_CALLS: usize = 1000;
+const MOST_BLOCKS: u32 = 256;
+
 impl Outcomes {
-    fn of(program: &Program, calls: &[Call], seed: u64) -> Result<Outcomes, ScheduleError> {
-        let (results, schedule) = make_calls(program, calls, seed)?;
-        let refused =
-            results.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| (i, e.render(schedule.program()))));
-        let calls = results
+    fn of(program: &Program, calls: &[Call], args: &Replay) -> Result<Outcomes, String> {
+        if calls.len() > MOST_CALLS {
+            return Err(format!("{} calls; at most {MOST_CALLS} are made: replay a part of them", calls.len()));
+        }
+        let blocks = program.next_block.saturating_sub(1);
+        if blocks > MOST_BLOCKS {
+            return Err(format!(
+                "the program has {blocks} blocks; at most {MOST_BLOCKS} are scheduled: give a part of it"
+            ));
+        }
+        let judged = Judged::of(program, calls, args.seed).map_err(|e| e.detail.clone())?;
+        let scheduled = judged.schedule.program();
+        let refusal =
+            |at: usize, e: &ScheduleError| format!("call {at} ({}) is refused\n{}", calls[at].op, e.render(scheduled));
+        let by_tvm = judged.calls.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| refusal(i, e)));
+        let culprit = judged.culprit().filter(|_| args.strict).map(|(at, e)| refusal(at, e));
+        let verdict = |r: &CallResult| match r {
+            Ok(()) => json!({"ok": true}),
+            Err(e) => json!({"ok": false, "detail": e.detail}),
+        };
+        let calls_made = judged
+            .calls
             .iter()
-            .map(|r| match r {
-                Ok(()) => json!({"ok": true}),
-                Err(e) => json!({
-                    "ok": false, "error_class": e.class.to_string(), "fast": e.fast, "detail": e.detail,
-                    "remedy": e.remedy,
-                }),
+            .zip(&judged.verdicts)
+            .map(|(r, sound)| {
+                let mut made = match r {
+                    Ok(()) => json!({"ok": true}),
+                    Err(e) => json!({
+                        "ok": false, "error_class": e.class.to_string(), "fast": e.fast, "detail": e.detail,
+                        "remedy": e.remedy,
+                    }),
+                };
+                if args.strict {
+                    made["sound"] = verdict(sound);
+                }
+                made
             })
             .collect();
-        let unsound = soundness::check(program, schedule.program()).err().map(|e| e.detail.clone());
-        Ok(Outcomes { calls, script: tvmscript::print(schedule.program()), refused, unsound })
+        let put_right = if args.strict { judged.put_right() } else { Vec::new() };
+        let note = |at: usize| {
+            let why = judged.verdicts[at].as_ref().err().map_or("", |e| &e.detail);
+            format!(
+                "call {at} ({}) left a program that means something else ({why}); a later call put it right",
+                calls[at].op
+            )
+        };
+        Ok(Outcomes {
+            calls: calls_made,
+            script: tvmscript::print(scheduled),
+            refused: culprit.or(by_tvm),
+            put_right: put_right.into_iter().map(note).collect(),
+            unsound: soundness::check(program, scheduled).err().map(|e| e.detail.clone()),
+        })
     }
 
     fn json(&self, name: Option<&str>) -> Value {
@@ -147,16 +193,13 @@ fn case(path: &str, number: usize, line: &str, args: &Replay) -> Result<String, 
     let case: Case = serde_json::from_str(line)
         .map_err(|e| Failure::Input(format!("{at}: {e}; a case is {{\"name\", \"script\", \"calls\"}}")))?;
     let program = parse(&format!("{at} ({})", case.name), &case.script)?;
-    let outcome =
-        Outcomes::of(&program, &case.calls, args.seed).map_err(|e| Failure::Input(format!("{at}: {}", e.detail)))?;
+    let outcome = Outcomes::of(&program, &case.calls, args).map_err(|e| Failure::Input(format!("{at}: {e}")))?;
     if args.json {
         return Ok(format!("{}\n", outcome.json(Some(&case.name))));
     }
     Ok(match &outcome.refused {
         None => format!("{}: {} calls made\n", case.name, outcome.calls.len()),
-        Some((index, picture)) => {
-            format!("{}: call {index} ({}) is refused\n{picture}\n", case.name, case.calls[*index].op)
-        }
+        Some(refusal) => format!("{}: {refusal}\n", case.name),
     })
 }
 

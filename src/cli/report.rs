@@ -1,12 +1,13 @@
 //! `report`: `report.html` of what `explore` has stored.
 use super::{print, stored, Failure, Outcome};
 use crate::device::Kind;
-use crate::explore::Report;
+use crate::explore::{results, Report};
 use crate::measure::bench::Benchmark;
 use crate::report::{Baseline, Measured, Page, Row};
 use crate::source::{self, Work};
 use crate::workload::Workload;
 use satune_extract::Descriptor;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Which exploration.
@@ -15,7 +16,7 @@ pub(super) struct Args {
     /// Folder that `explore` wrote
     #[arg(long, default_value = "satune-out")]
     out: PathBuf,
-    /// The GPU's TOML file, where the exploration was not for a built-in one
+    /// Another GPU than the one that was explored for: a name or a TOML file
     #[arg(long)]
     gpu: Option<String>,
 }
@@ -36,10 +37,10 @@ fn page<'a>(report: &'a Report, problem: &'a dyn Workload, gpu: &'a Descriptor) 
 }
 
 /// Writes the page of an exploration into its folder.
-pub(super) fn write(report: &Report, problem: &dyn Workload, gpu: &Descriptor, folder: &Path) -> Outcome {
+pub(super) fn write(report: &Report, problem: &dyn Workload, gpu: &Descriptor, folder: &Path) -> io::Result<()> {
     let mut page = page(report, problem, gpu);
     page.read_sources(folder);
-    crate::report::write(&page, folder).map_err(|e| Failure::Environment(e.to_string()))
+    crate::report::write(&page, folder)
 }
 
 /// Writes the pages of a benchmark as one file.
@@ -90,7 +91,11 @@ pub(super) fn write_bench(
 pub(super) fn run(args: &Args) -> Outcome {
     let report = stored::report(&args.out)?;
     let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
-    let gpu = Descriptor::load(args.gpu.as_ref().unwrap_or(&report.gpu)).map_err(|e| Failure::Input(e.to_string()))?;
-    write(&report, work.workload(), &gpu, &args.out)?;
-    print(&format!("{}\n", args.out.join("report.html").display()))
+    let gpu = args.gpu.as_ref().map_or_else(|| report.gpu(), |name| Descriptor::load(name));
+    let gpu = gpu.map_err(|e| Failure::Input(e.to_string()))?;
+    let folder = results::folder(&args.out);
+    let failed = |e: io::Error| Failure::Environment(e.to_string());
+    write(&report, work.workload(), &gpu, &folder).map_err(failed)?;
+    results::show_again(&args.out).map_err(failed)?;
+    print(&format!("{}\n", folder.join("report.html").display()))
 }

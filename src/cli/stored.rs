@@ -1,12 +1,14 @@
 //! Commands on candidates that `explore` has written.
 use super::{print, print_json, torch, Failure, Outcome};
-use crate::explore::{CandidateReport, Report};
+use crate::explore::{self, results, CandidateReport, Report};
 use crate::host::Launch;
 use crate::lower::program::LowerOptions;
 use crate::scheduled;
 use crate::scheduled::Scheduled;
 use crate::source::{self, Work};
 use satune_extract::Descriptor;
+use satune_ir::files;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Which candidate.
@@ -29,12 +31,20 @@ impl Pick {
         let candidate = find(&report, &self.id)?.clone();
         Ok((report, candidate))
     }
+
+    /// The folder of the exploration's files.
+    pub(super) fn folder(&self) -> PathBuf {
+        results::folder(&self.out)
+    }
 }
+
+/// Largest candidates.json, bytes.
+const LONGEST: u64 = 256 << 20;
 
 /// The exploration in a folder.
 pub(super) fn report(folder: &Path) -> Result<Report, Failure> {
-    let path = folder.join("candidates.json");
-    let text = std::fs::read_to_string(&path).map_err(|e| {
+    let path = results::folder(folder).join("candidates.json");
+    let text = files::read_text(&path, LONGEST).map_err(|e| {
         Failure::Input(format!("{}: {e}; run `satune explore` first, or name its folder with --out", path.display()))
     })?;
     serde_json::from_str(&text)
@@ -112,26 +122,70 @@ pub(super) fn why(pick: &Pick) -> Outcome {
     print(&out)
 }
 
+/// What `emit` prints.
+#[derive(clap::Args)]
+pub(super) struct Emit {
+    #[command(flatten)]
+    pick: Pick,
+    /// cuda, c, torch, tvm or json
+    #[arg(long = "as", value_enum, default_value = "cuda")]
+    form: Form,
+    /// What its functions are called [default: by operator, shape and id, so that headers of several can live together]
+    #[arg(long, value_parser = identifier)]
+    name: Option<String>,
+}
+
+/// The forms of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// CUDA text
+    Cuda,
+    /// A C header that launches it by the driver API
+    C,
+    /// A PyTorch extension
+    Torch,
+    /// The trace as a Python function on tvm.s_tir.Schedule
+    Tvm,
+    /// The trace as JSON
+    Json,
+}
+
+/// A name that C takes.
+fn identifier(text: &str) -> Result<String, String> {
+    let good = !text.is_empty()
+        && text.len() <= 200
+        && crate::lower::safe(text) == text
+        && crate::cuda::function_name(text) == text;
+    good.then(|| text.to_string())
+        .ok_or_else(|| "give letters, digits and underscores, no keyword, no digit first".into())
+}
+
 /// `emit`.
-pub(super) fn emit(pick: &Pick, form: &str) -> Outcome {
+pub(super) fn emit(args: &Emit) -> Outcome {
+    let pick = &args.pick;
     let (report, c) = pick.load()?;
-    match form {
-        "c" => return print(&c_header(&c, &made(&report, &c)?)),
-        "torch" => return print(&torch::extension(pick, &report, &c, &made(&report, &c)?)?),
-        _ => {}
-    }
-    let files: Vec<&str> = match form {
-        "cuda" => c.kernels.iter().map(|k| k.file.as_str()).collect(),
-        "tvm" => vec![&c.tvm],
-        "json" => vec![&c.trace],
-        other => return Err(Failure::Input(format!("unknown form `{other}`; forms are cuda, c, torch, tvm, json"))),
+    let base = args.name.clone().unwrap_or_else(|| explore::function_base(&report.operator, &c.id));
+    let one = |name: String, text: String| Ok::<_, Failure>(vec![(name, text)]);
+    let read = |file: &String| {
+        let path = pick.folder().join(file);
+        let text = files::read_text(&path, LONGEST).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+        Ok::<_, Failure>((file.clone(), text))
     };
-    for file in files {
-        let path = pick.out.join(file);
-        let text = std::fs::read_to_string(&path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
-        print(&text)?;
+    let texts: Vec<(String, String)> = match args.form {
+        Form::C => one(format!("{base}.h"), c_header(&report, &c, &made(&report, &c)?, &base)?)?,
+        Form::Torch => one(format!("{base}.cpp"), torch::extension(&report, &c, &made(&report, &c)?, &base)?)?,
+        Form::Cuda if args.name.is_some() => named_cuda(&report, &c, &made(&report, &c)?, &base)?,
+        Form::Cuda => c.kernels.iter().map(|k| read(&k.file)).collect::<Result<_, _>>()?,
+        Form::Tvm => vec![read(&c.tvm)?],
+        Form::Json => vec![read(&c.trace)?],
+    };
+    if pick.json {
+        let list: Vec<_> = texts.iter().map(|(name, text)| json!({"name": name, "text": text})).collect();
+        return print_json(&json!({
+            "id": c.id, "operator": report.operator, "gpu": report.gpu, "function": base, "files": list,
+        }));
     }
-    Ok(())
+    texts.iter().try_for_each(|(_, text)| print(text))
 }
 
 /// A candidate's kernels, made again.
@@ -144,17 +198,54 @@ fn made(report: &Report, c: &CandidateReport) -> Result<Scheduled, Failure> {
 /// The problem of a stored exploration, and what its GPU lets kernels have.
 fn again(report: &Report) -> Result<(Work, LowerOptions), Failure> {
     let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
-    let gpu = Descriptor::load(&report.gpu).map_err(|e| Failure::Input(e.to_string()))?;
-    Ok((work, scheduled::options(&gpu)))
+    Ok((work, scheduled::options(&gpu(report)?)))
+}
+
+/// The GPU of a stored exploration.
+pub(super) fn gpu(report: &Report) -> Result<Descriptor, Failure> {
+    report.gpu().map_err(|e| Failure::Input(e.to_string()))
+}
+
+/// What a file of a candidate says about itself.
+pub(super) fn about(report: &Report, c: &CandidateReport) -> Result<String, Failure> {
+    Ok(explore::about(&report.operator, &gpu(report)?, &c.id, env!("CARGO_PKG_VERSION")))
+}
+
+/// CUDA text of the kernels under another name.
+fn named_cuda(
+    report: &Report,
+    c: &CandidateReport,
+    made: &Scheduled,
+    base: &str,
+) -> Result<Vec<(String, String)>, Failure> {
+    let (about, gpu) = (about(report, c)?, gpu(report)?);
+    let text = |kernel: &crate::kernel::Kernel| {
+        let file = format!("{}.cu", kernel.name);
+        let head = explore::head(&about, explore::arch(&c.plan, &gpu), &file);
+        (file, format!("{head}{}", crate::cuda::print(kernel)))
+    };
+    Ok(explore::renamed(made, base).iter().map(text).collect())
+}
+
+/// How the kernels are launched under their names.
+pub(super) fn launches(c: &CandidateReport, made: &Scheduled, base: &str) -> Vec<Launch> {
+    explore::renamed(made, base).iter().zip(&c.kernels).map(|(kernel, k)| Launch::of(kernel, &k.args)).collect()
 }
 
 /// A C header that launches the candidate's kernels.
-fn c_header(c: &CandidateReport, made: &Scheduled) -> String {
-    let launches: Vec<Launch> =
-        made.module.kernels.iter().zip(&c.kernels).map(|(kernel, k)| Launch::of(kernel, &k.args)).collect();
+fn c_header(report: &Report, c: &CandidateReport, made: &Scheduled, base: &str) -> Result<String, Failure> {
     let workspace = made.module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).sum();
-    let name = c.kernels.last().map_or(c.id.as_str(), |k| k.name.as_str());
-    crate::host::c_header(name, &launches, workspace)
+    let files: Vec<&str> = c.kernels.iter().map(|k| k.file.as_str()).collect();
+    let about = format!(
+        "{}.\nKernels: {}, each compiled as it says itself. Compile what includes this with: cc -c FILE.c; link with -lcuda.",
+        about(report, c)?,
+        files.join(", ")
+    );
+    Ok(format!(
+        "{}{}",
+        explore::comment("//", &about),
+        crate::host::c_header(base, &launches(c, made, base), workspace)
+    ))
 }
 
 /// `check`.
@@ -163,9 +254,20 @@ pub(super) fn check(pick: &Pick) -> Outcome {
     let (work, options) = again(&report)?;
     let within = work.workload().agreement().words();
     let checked = work.workload().check(&c.plan, &options);
-    let checked = checked.map_err(|fault| Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)))?;
+    let checked = match checked {
+        Ok(checked) => checked,
+        Err(fault) => {
+            if pick.json {
+                print_json(&json!({"id": c.id, "verdict": "wrong", "fault": fault.to_string()}))?;
+            }
+            return Err(Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)));
+        }
+    };
     if pick.json {
-        return print_json(&checked.total);
+        let agreement = work.workload().agreement().word();
+        return print_json(&json!({
+            "id": c.id, "verdict": "right", "agreement": agreement, "blocks": checked.blocks, "counts": checked.total,
+        }));
     }
     let (taken, ideal) = checked.total.shared_wavefronts();
     let (touched, least) = checked.total.global_sectors();

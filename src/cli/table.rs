@@ -1,15 +1,49 @@
 //! Tables for people.
+use super::visible;
 use crate::device::Kind;
 use crate::explore::Report;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use crate::workload::{Workload, Yardstick};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table};
 use satune_extract::Descriptor;
+use satune_ir::term::{Axis, Side};
+use std::io::IsTerminal;
 use std::path::Path;
+
+/// Columns that a table fits where nobody says how many there are.
+const WIDTH: u16 = 120;
+
+/// Two spaces between columns, a line below the header.
+const PRESET: &str = "     ──            ";
+
+/// Whether colours are wanted: on a terminal, unless `NO_COLOR` says no (no-color.org).
+fn colours() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
 
 pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_preset(PRESET).set_content_arrangement(ContentArrangement::Dynamic);
+    if colours() {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    if table.width().is_none_or(|width| !std::io::stdout().is_terminal() || width < WIDTH) {
+        table.set_width(WIDTH);
+    }
+    table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
     table
+}
+
+/// Lets a column's cells take several lines where the table is too wide.
+pub(super) fn wrap(table: &mut Table, column: usize) {
+    if let Some(column) = table.column_mut(column) {
+        column.remove_constraint();
+    }
 }
 
 pub(super) fn right(table: &mut Table, columns: &[usize]) {
@@ -18,6 +52,11 @@ pub(super) fn right(table: &mut Table, columns: &[usize]) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+}
+
+/// The table as it is printed.
+pub(super) fn text(table: &Table) -> String {
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// A large number in a form that can be read: `2.10e12`.
@@ -29,13 +68,54 @@ fn large(decimal: &str) -> String {
     format!("{}.{}e{}", &digits[..1], &digits[1..], decimal.len() - 1)
 }
 
+/// What comes of an operator that its name leaves open: the order of storage as BLAS calls it, the result's type.
+fn meaning(problem: &dyn Workload) -> String {
+    let Some(c) = problem.contraction().filter(|c| c.gather.is_none()) else { return String::new() };
+    let transposed = |side| c.operand(side).dims.iter().rev().find(|axis| !matches!(axis, Axis::Batch(_))).copied();
+    let a = transposed(Side::A).is_some_and(|last| last != Axis::K);
+    let b = transposed(Side::B).is_some_and(|last| last == Axis::K);
+    let letter = |is: bool| if is { 'T' } else { 'N' };
+    let stored = format!("row-major {}{}", letter(a), letter(b));
+    let blas = format!("column-major BLAS: {}{}", letter(b), letter(a));
+    let result = c.epilogue.as_ref().map_or(c.c.dtype, |_| written(problem));
+    format!("; {stored} ({blas}, operands swapped), result {}", result.name())
+}
+
+/// The type of the last parameter, which is the result.
+fn written(problem: &dyn Workload) -> satune_ir::DType {
+    let program = problem.program();
+    program.params.last().map_or(satune_ir::DType::F32, |id| program.buffer(*id).dtype)
+}
+
+/// What a candidate reaches, and its share of what the GPU can do.
+fn rate(yardstick: &Yardstick, gpu: &Descriptor, ms: f64) -> (String, String) {
+    let per_second = yardstick.amount() / (ms * 1e-3);
+    let scaled = match yardstick {
+        Yardstick::Arithmetic { .. } => per_second * 1e-12,
+        Yardstick::Bytes(_) => per_second * 1e-9,
+    };
+    let digits = if scaled < 100.0 { 2 } else { 0 };
+    (format!("{scaled:.digits$}"), format!("{:.0}%", 100.0 * per_second / yardstick.peak(gpu)))
+}
+
+/// How copies overlap the arithmetic, in a narrow column: `wgmma 4 st 2 wg turn 1x2`. `mma.sync` is fed by cp.async, wgmma by
+/// the TMA, wmma through registers, always.
+fn brief(overlap: &str) -> String {
+    let fed = |text: String, by: &str, way: &str| if text.starts_with(by) { text.replacen(way, "", 1) } else { text };
+    let text = fed(overlap.to_string(), "mma.sync", ", cp.async");
+    let text = fed(fed(text, "wgmma", ", TMA"), "wmma", ", through registers");
+    let short = [(" consumers", " wg"), (" stages", " st"), (" in turn", " turn"), ("cluster ", ""), (", ", " ")];
+    short.into_iter().fold(text, |text, (long, short)| text.replace(long, short))
+}
+
 /// The ranked candidates.
-pub(super) fn candidates(report: &Report, folder: &Path) -> String {
+pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descriptor, folder: &Path) -> String {
     let space = &report.space;
     let mut out = format!(
-        "{} on {}: {} schedules in {} e-nodes, saturated in {:.2} s, extracted in {:.2} s ({})\n",
+        "{} on {}{}\n{} schedules in {} e-nodes, saturated in {:.2} s, extracted in {:.2} s ({})\n",
         report.operator,
         report.gpu,
+        meaning(problem),
         large(&space.schedules),
         space.enodes,
         space.saturate_s,
@@ -54,24 +134,21 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
             m.trials, m.device, m.toolchain, m.reused
         ));
     }
+    let yardstick = problem.yardstick();
+    let unit = if matches!(yardstick, Yardstick::Arithmetic { .. }) { "TFLOP/s" } else { "GB/s" };
     // A simulator's times are the predictions.
     let timed = report.measured.as_ref().is_some_and(|m| m.kind != Kind::Simulator);
     let mut header = vec!["#", "id"];
-    header.extend(timed.then_some("measured ms"));
-    header.extend([
-        "predicted ms",
-        "launch",
-        "bound by",
-        "block",
-        "k",
-        "threads",
-        "overlap",
-        "regs",
-        "spill",
-        "math",
-        "simulated",
-    ]);
+    header.push("ms");
+    header.extend(timed.then_some("pred. ms"));
+    header.extend([unit, "peak"]);
+    header.extend((!timed).then_some("launch"));
+    header.extend(["bound by", "block", "k", "threads", "overlap"]);
+    let compiled_any = report.candidates.iter().any(|c| c.compiled.is_some());
+    header.extend(compiled_any.then_some(["regs", "spill", "math"]).into_iter().flatten());
+    header.push("checked");
     let mut rows = table(&header);
+    let mut conflicts = false;
     for c in &report.candidates {
         let compiled = c.compiled.as_ref();
         let dash = || "-".to_string();
@@ -79,43 +156,65 @@ pub(super) fn candidates(report: &Report, folder: &Path) -> String {
             compiled.and_then(|m| m.hot_loop.as_ref()).map_or_else(dash, |m| format!("{:.1}%", 100.0 * m.share));
         let s = &c.simulated;
         let agrees = s.agreement.word();
-        let clean = if s.shared_wavefronts == s.shared_wavefronts_ideal && s.global_sectors == s.global_sectors_ideal {
-            format!("{agrees}, no conflicts")
-        } else {
-            format!(
-                "{agrees}, {:.2}x wavefronts, {:.2}x sectors",
-                s.shared_wavefronts as f64 / s.shared_wavefronts_ideal.max(1) as f64,
-                s.global_sectors as f64 / s.global_sectors_ideal.max(1) as f64
-            )
-        };
+        let times = |taken: u64, least: u64| taken as f64 / least.max(1) as f64;
+        let (wavefronts, sectors) =
+            (times(s.shared_wavefronts, s.shared_wavefronts_ideal), times(s.global_sectors, s.global_sectors_ideal));
+        let extra = s.shared_wavefronts > s.shared_wavefronts_ideal || s.global_sectors > s.global_sectors_ideal;
+        conflicts |= extra;
+        let simulated = if extra { format!("{agrees} {wavefronts:.2}x/{sectors:.2}x") } else { agrees.to_string() };
         let shape = c.plan.summary();
         let times = c.measured.as_ref().filter(|_| timed);
-        let tie = times.filter(|m| m.place != c.rank).map_or(String::new(), |m| format!(" (ties with {})", m.place));
+        let tie = times.filter(|m| m.place != c.rank).map_or(String::new(), |m| format!("={}", m.place));
+        let (reached, share) = rate(&yardstick, gpu, times.map_or(c.predicted_ms, |m| m.ms));
         let mut cells = vec![format!("{}{tie}", c.rank), c.id.clone()];
         cells.extend(timed.then(|| times.map_or_else(dash, |m| format!("{:.4}", m.ms))));
+        cells.extend([format!("{:.4}", c.predicted_ms), reached, share]);
+        cells.extend((!timed).then(|| format!("{:.4}", c.launch_ms)));
         cells.extend([
-            format!("{:.4}", c.predicted_ms),
-            format!("{:.4}", c.launch_ms),
-            c.bottleneck.clone(),
+            c.bottleneck.replace("shared_memory", "shared").replace("tensor_cores", "tensor").replace('_', " "),
             shape.tile,
             shape.step,
             c.plan.threads().to_string(),
-            shape.overlap,
-            compiled.map_or_else(dash, |m| m.registers.to_string()),
-            compiled.map_or_else(dash, |m| m.spill_bytes.to_string()),
-            loop_math,
-            clean,
+            brief(&shape.overlap),
         ]);
-        rows.add_row(cells);
+        if compiled_any {
+            cells.extend([
+                compiled.map_or_else(dash, |m| m.registers.to_string()),
+                compiled.map_or_else(dash, |m| m.spill_bytes.to_string()),
+                loop_math,
+            ]);
+        }
+        cells.push(simulated);
+        let spills = compiled.is_some_and(|m| m.spill_bytes > 0);
+        let styled = cells.into_iter().enumerate().map(|(at, text)| {
+            let cell = Cell::new(visible(&text));
+            match header[at] {
+                "id" => cell.fg(Color::Cyan),
+                "spill" if spills => cell.fg(Color::Yellow),
+                _ if c.rank == 1 => cell.fg(Color::Green),
+                _ => cell,
+            }
+        });
+        rows.add_row(styled);
     }
-    let numbers = [2, 3, 6, 7, 9, 10, 11].map(|column| column + usize::from(timed));
+    let words = ["id", "bound by", "block", "overlap", "checked"];
+    let numbers: Vec<usize> = (0..header.len()).filter(|at| !words.contains(&header[*at])).collect();
     right(&mut rows, &numbers);
-    right(&mut rows, if timed { &[0, 2] } else { &[0] });
-    out.push_str(&format!("{rows}\n"));
-    if let Some(reason) = &report.not_compiled {
-        out.push_str(&format!("not compiled: {reason}\n"));
+    if let Some(overlap) = header.iter().position(|name| *name == "overlap") {
+        wrap(&mut rows, overlap);
     }
-    out.push_str(&format!("kernels, traces, report.html and candidates.json are in {}\n", folder.display()));
+    let mut out = format!("{}{}", visible(&out), text(&rows));
+    let time = if timed { "ms measured and predicted" } else { "ms predicted" };
+    let share = if unit == "GB/s" { "a copy in DRAM" } else { "what the GPU's units can do" };
+    out.push_str(&format!("{time}; {unit} and share of {share}"));
+    out.push_str(match conflicts {
+        true => "; checked in the simulator, wavefronts/sectors over the least\n",
+        false => "; checked in the simulator: no conflicts\n",
+    });
+    if let Some(reason) = &report.not_compiled {
+        out.push_str(&visible(&format!("not compiled: {reason}\n")));
+    }
+    out.push_str(&visible(&format!("kernels, traces, report.html and candidates.json are in {}\n", folder.display())));
     out
 }
 
@@ -136,5 +235,5 @@ pub(super) fn gpus(all: &[Descriptor]) -> String {
         ]);
     }
     right(&mut rows, &[3, 4, 5, 6, 7]);
-    format!("{rows}\n")
+    text(&rows)
 }

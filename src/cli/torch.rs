@@ -1,19 +1,14 @@
 //! `emit --as torch`.
-use super::{stored::Pick, Failure};
-use crate::explore::{CandidateReport, Report};
-use crate::host::{torch_extension, Extension, Launch, Tensor};
+use super::{stored, Failure};
+use crate::explore::{self, CandidateReport, Report};
+use crate::host::{torch_extension, Extension, Tensor};
 use crate::lower::program::Argument;
 use crate::scheduled::Scheduled;
 use crate::source;
 use satune_ir::Expr;
 
 /// A PyTorch extension that holds the kernels of a candidate.
-pub(super) fn extension(
-    pick: &Pick,
-    report: &Report,
-    c: &CandidateReport,
-    made: &Scheduled,
-) -> Result<String, Failure> {
+pub(super) fn extension(report: &Report, c: &CandidateReport, made: &Scheduled, name: &str) -> Result<String, Failure> {
     let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let program = work.workload().program();
     let mut tensors = Vec::new();
@@ -30,14 +25,9 @@ pub(super) fn extension(
     }
     let workspaces: Vec<(String, u64)> =
         made.module.workspaces.iter().map(|w| (w.name.clone(), w.elements * u64::from(w.dtype.bytes()))).collect();
-    let launches: Vec<Launch> =
-        made.module.kernels.iter().zip(&c.kernels).map(|(kernel, k)| Launch::of(kernel, &k.args)).collect();
-    let mut sources = Vec::new();
-    for kernel in &c.kernels {
-        let path = pick.out.join(&kernel.file);
-        sources.push(std::fs::read_to_string(&path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?);
-    }
-    let name = c.kernels.last().map_or(c.id.as_str(), |k| k.name.as_str());
+    let launches = stored::launches(c, made, name);
+    let sources: Vec<String> = explore::renamed(made, name).iter().map(crate::cuda::print).collect();
     let what = Extension { name, tensors: &tensors, workspaces: &workspaces, launches: &launches, sources: &sources };
-    torch_extension(&what).map_err(|e| Failure::Nothing(e.to_string()))
+    let text = torch_extension(&what).map_err(|e| Failure::Nothing(e.to_string()))?;
+    Ok(format!("{}{text}", explore::comment("//", &stored::about(report, c)?)))
 }

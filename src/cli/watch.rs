@@ -38,7 +38,11 @@ pub(super) struct Watch {
 impl Watch {
     pub fn new() -> Watch {
         WATCHED.fetch_add(1, Ordering::SeqCst);
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        let bar = if std::io::stderr().is_terminal() && !super::is_quiet() {
+            ProgressBar::new_spinner()
+        } else {
+            ProgressBar::hidden()
+        };
         bar.enable_steady_tick(Duration::from_millis(100));
         Watch { bar }
     }

@@ -2,8 +2,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Folders that hold libnvrtc, nearest first: `SATUNE_CUDA_LIBS`; `cuda/lib` beside the executable; what
-/// `scripts/fetch-cuda` put under `target/cuda`; Python's site-packages; the toolkit's usual places.
+/// Folders that hold libnvrtc, nearest first: `SATUNE_CUDA_LIBS`; `cuda` beside the executable; `target/cuda`, where
+/// `scripts/fetch-cuda` puts it, if the executable was built in that `target`; Python's site-packages; the toolkit's usual
+/// places. Nothing below the current directory is loaded because one stands in it.
 pub fn folders() -> Vec<PathBuf> {
     with("libnvrtc.so")
 }
@@ -37,12 +38,18 @@ pub(crate) fn loader_path() -> std::ffi::OsString {
     std::env::join_paths(list).unwrap_or_default()
 }
 
+/// The absolute paths of a variable: an empty or relative one would be of the current directory.
 fn paths(variable: &str) -> Vec<PathBuf> {
+    listed(variable).into_iter().filter(|path| path.is_absolute()).collect()
+}
+
+fn listed(variable: &str) -> Vec<PathBuf> {
     std::env::var_os(variable).map(|v| std::env::split_paths(&v).collect()).unwrap_or_default()
 }
 
+/// What the user names for Satune is taken as it is named.
 fn named() -> Vec<PathBuf> {
-    paths("SATUNE_CUDA_LIBS")
+    listed("SATUNE_CUDA_LIBS").into_iter().filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
 fn toolkits() -> Vec<PathBuf> {
@@ -64,9 +71,11 @@ fn wheels(kind: &str) -> Vec<PathBuf> {
 fn roots() -> Vec<PathBuf> {
     let mut roots = Vec::new();
     if let Ok(exe) = std::env::current_exe() {
-        roots.extend(exe.ancestors().skip(1).take(4).map(|folder| folder.join("cuda")));
+        // Installed with its libraries beside it, or built by cargo: in target/release, or target/release/deps.
+        let near = exe.ancestors().skip(1).take(4).enumerate();
+        let trusted = near.filter(|(up, folder)| *up == 0 || folder.join("CACHEDIR.TAG").is_file());
+        roots.extend(trusted.map(|(_, folder)| folder.join("cuda")));
     }
-    roots.push(Path::new("target").join("cuda"));
     // Python installations: active environments, then those on the PATH, the user's, the system's.
     let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().flat_map(paths).collect();
     prefixes.extend(

@@ -14,6 +14,7 @@ mod worker;
 pub use protocol::{Ceilings, GpuInfo, Libraries};
 pub use scripted::{Outcome as ScriptedOutcome, Script, Scripted};
 pub use simulator::Simulator;
+pub(crate) use simulator::SIMULATED;
 pub use worker::worker_main;
 
 use crate::explore::Checked;

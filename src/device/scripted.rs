@@ -84,7 +84,7 @@ impl Script {
     /// When there is none, or it is malformed.
     pub fn load(path: &Path) -> Result<Script, String> {
         let named = |e: String| format!("script {}: {e}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|e| named(e.to_string()))?;
+        let text = satune_ir::files::read_text(path, 1 << 20).map_err(|e| named(e.to_string()))?;
         let script: Script = serde_json::from_str(&text).map_err(|e| named(e.to_string()))?;
         if script.outcomes.is_empty() {
             return Err(named("no outcomes".into()));

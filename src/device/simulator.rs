@@ -4,6 +4,9 @@ use crate::store::{hash, Reason, Timing, Verdict};
 use crate::workload::Workload;
 use satune_extract::Descriptor;
 
+/// What the names of simulators as devices begin with.
+pub(crate) const SIMULATED: &str = "simulator of ";
+
 /// A GPU that exists as a descriptor.
 #[derive(Clone, Debug)]
 pub struct Simulator {
@@ -17,7 +20,7 @@ impl Simulator {
         let descriptor = hash(&format!("{gpu:?}"));
         let identity = Identity {
             kind: Kind::Simulator,
-            device: format!("simulator of {}", gpu.name),
+            device: format!("{SIMULATED}{}", gpu.name),
             toolchain: format!("satune {}, descriptor {}", env!("CARGO_PKG_VERSION"), &descriptor[..12]),
             deterministic: true,
         };

@@ -4,17 +4,20 @@ mod check_gather;
 mod check_tensor;
 mod derivation;
 mod output;
+pub mod results;
 mod search;
 
 pub use crate::scheduled::Checked;
 pub use check::{check, shrink};
 pub use check_tensor::shrink as shrink_tensor;
+pub(crate) use output::{about, arch, comment, function_base, head, renamed};
 pub use output::{
-    write, write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport,
-    SimulatedReport, SpaceReport, TensorMapReport,
+    write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport, SimulatedReport,
+    SpaceReport, TensorMapReport,
 };
 pub use search::Search;
 
+use crate::compile;
 use crate::compile::{CompileError, Compiler, Job};
 use crate::device::Subject;
 use crate::lower::program::{Argument, Workspace};
@@ -22,7 +25,6 @@ use crate::operators::Problem;
 use crate::progress::Progress;
 use crate::scheduled::Scheduled;
 use crate::workload::{Explorable, Workload};
-use crate::{compile, cuda};
 use rayon::prelude::*;
 use satune_extract::{Candidate, Counts, Descriptor, Query, Searched};
 use satune_ir::term::{Schedule, Space, StoppedBy};
@@ -181,6 +183,8 @@ pub fn explore_on<W: Explorable>(
         program: problem.script().into(),
         operator: problem.name().into(),
         gpu: request.gpu.name.clone(),
+        descriptor: Some(request.gpu.clone()),
+        satune: env!("CARGO_PKG_VERSION").into(),
         space: SpaceReport {
             schedules,
             enodes: space.report.nodes,
@@ -210,15 +214,10 @@ pub fn explore_on<W: Explorable>(
             Ok((scheduled, checked)) => {
                 let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
                 let rank = report.candidates.len() + 1;
-                let texts: Vec<String> = scheduled.module.kernels.iter().map(cuda::print).collect();
-                let parts = output::Parts {
-                    problem,
-                    scheduled: &scheduled,
-                    texts: &texts,
-                    checked: &checked,
-                    agreement,
-                    derivation,
-                };
+                let named = output::Named::of(problem, &scheduled, &candidate.plan, &request.gpu);
+                let texts = named.texts.clone();
+                let parts =
+                    output::Parts { problem, scheduled: &scheduled, named, checked: &checked, agreement, derivation };
                 let mut entry = output::candidate(rank, (&candidate.plan, &candidate.cost), parts);
                 entry.measured = measured;
                 report.candidates.push(entry);
@@ -249,11 +248,9 @@ fn compile_all(report: &mut Report, sources: &[Vec<String>], gpu: &Descriptor) {
         .iter()
         .zip(sources)
         .filter_map(|(c, texts)| {
-            // wgmma is a feature of the very chip.
-            let own = matches!(c.plan, Schedule::Wgmma(_));
-            let arch = if own { &gpu.arch_features } else { &gpu.arch };
+            let arch = output::arch(&c.plan, gpu);
             // Of several kernels the first, which a contraction's work is in.
-            Some(Job { name: c.id.clone(), source: texts.first()?.clone(), arch: arch.clone() })
+            Some(Job { name: c.id.clone(), source: texts.first()?.clone(), arch: arch.into() })
         })
         .collect();
     for (candidate, result) in report.candidates.iter_mut().zip(compiler.compile_many(&jobs)) {

@@ -2,10 +2,12 @@
 use super::{argument_name, Checked};
 use crate::agreement::Agreement;
 use crate::compile::Mix;
+use crate::cuda;
 use crate::host::{Launch, Map};
+use crate::kernel::Kernel;
 use crate::scheduled::Scheduled;
 use crate::workload::Workload;
-use satune_extract::Cost;
+use satune_extract::{Cost, Descriptor, DescriptorError};
 use satune_ir::term::Schedule;
 use satune_ir::{tvmscript, DType};
 use satune_rewrites::Call;
@@ -21,8 +23,14 @@ pub struct Report {
     pub program: String,
     /// As it was asked for.
     pub operator: String,
-    /// Descriptor.
+    /// The GPU's short name.
     pub gpu: String,
+    /// What was known of it; none where an earlier version wrote the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub descriptor: Option<Descriptor>,
+    /// Version of Satune.
+    #[serde(default)]
+    pub satune: String,
     /// The space.
     pub space: SpaceReport,
     /// Whether the candidates are proved to be the best of the space under the model.
@@ -40,6 +48,46 @@ pub struct Report {
     /// What was measured, if anything was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<SearchReport>,
+}
+
+impl Report {
+    /// The GPU that was explored for, as it was known then.
+    ///
+    /// # Errors
+    /// Where the report does not hold it, and no built-in one has the name.
+    pub fn gpu(&self) -> Result<Descriptor, DescriptorError> {
+        self.descriptor.clone().map_or_else(|| Descriptor::load(&self.gpu), Ok)
+    }
+
+    /// The operator in letters, digits and underscores: part of the names of files, kernels and functions.
+    pub fn slug(&self) -> String {
+        slug(&self.operator)
+    }
+
+    /// The source program as a file that Python reads.
+    pub fn program_text(&self) -> String {
+        python(&format!("{}: the source program, by satune {}", self.operator, self.satune), &self.program)
+    }
+}
+
+/// A program's name in letters, digits and underscores, at most 48: of a file its name without folder and ending.
+pub(crate) fn slug(operator: &str) -> String {
+    let path = Path::new(operator);
+    let is_file = path.extension().is_some_and(|e| e == "py") || operator.contains('/');
+    let name = if is_file { path.file_stem().and_then(|n| n.to_str()).unwrap_or("program") } else { operator };
+    let safe = crate::lower::safe(name);
+    safe.chars().take(48).collect::<String>().trim_end_matches('_').to_string()
+}
+
+/// TVMScript with a comment and the import that it needs.
+pub(crate) fn python(note: &str, script: &str) -> String {
+    let imported = if script.contains("from tvm.script import") { "" } else { "from tvm.script import tir as T\n\n\n" };
+    format!("{}{imported}{script}", comment("#", note))
+}
+
+/// A comment of lines that no name can end.
+pub(crate) fn comment(mark: &str, text: &str) -> String {
+    text.lines().map(|line| format!("{mark} {}\n", line.trim_end_matches([' ', '\\']))).collect()
 }
 
 /// The measuring of candidates on a device.
@@ -263,7 +311,7 @@ fn short_hash(text: &str) -> String {
 pub(crate) struct Parts<'a> {
     pub problem: &'a dyn Workload,
     pub scheduled: &'a Scheduled,
-    pub texts: &'a [String],
+    pub named: Named,
     pub checked: &'a Checked,
     pub agreement: Agreement,
     pub derivation: Vec<String>,
@@ -272,26 +320,114 @@ pub(crate) struct Parts<'a> {
 /// A trace with the program that it is replayed on.
 #[derive(Serialize)]
 struct TraceFile<'a> {
+    /// What it schedules; not part of a candidate's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    about: Option<&'a str>,
     program: &'a str,
     calls: &'a [Call],
 }
 
+/// A candidate's id, and its kernels under names that no other program's or candidate's have.
+pub(crate) struct Named {
+    id: String,
+    about: String,
+    kernels: Vec<String>,
+    /// CUDA text of each kernel.
+    pub texts: Vec<String>,
+}
+
+impl Named {
+    pub fn of(problem: &dyn Workload, scheduled: &Scheduled, schedule: &Schedule, gpu: &Descriptor) -> Named {
+        let file = TraceFile { about: None, program: problem.script(), calls: &scheduled.trace.calls };
+        let json = serde_json::to_string_pretty(&file).unwrap_or_default();
+        let id = short_hash(&format!("{json}{schedule:?}"));
+        let about = about(problem.name(), gpu, &id, env!("CARGO_PKG_VERSION"));
+        let base = function_base(problem.name(), &id);
+        let arch = arch(schedule, gpu);
+        let kernels = renamed(scheduled, &base);
+        let texts = kernels
+            .iter()
+            .zip(files_of(&id, scheduled))
+            .map(|(kernel, file)| format!("{}{}", head(&about, arch, &file), cuda::print(kernel)))
+            .collect();
+        Named { id, about, kernels: kernels.into_iter().map(|k| k.name).collect(), texts }
+    }
+}
+
+/// What a file is about: what it computes, for which GPU, by which schedule, made by what.
+pub(crate) fn about(operator: &str, gpu: &Descriptor, id: &str, version: &str) -> String {
+    format!("{operator} for {} ({}), schedule {id}, by satune {version}", gpu.name, gpu.full_name)
+}
+
+/// The comment at the top of a CUDA file.
+pub(crate) fn head(about: &str, arch: &str, file: &str) -> String {
+    let object = file.replace(".cu", ".cubin");
+    comment("//", &format!("{about}\nCompile: nvcc -arch={arch} -std=c++17 -cubin -o {object} {file}"))
+}
+
+/// The architecture that a schedule's kernels are compiled for: wgmma is a feature of the very chip.
+pub(crate) fn arch<'g>(schedule: &Schedule, gpu: &'g Descriptor) -> &'g str {
+    if matches!(schedule, Schedule::Wgmma(_)) {
+        &gpu.arch_features
+    } else {
+        &gpu.arch
+    }
+}
+
+/// What the functions of a candidate are called: by operator, shape and id.
+pub(crate) fn function_base(operator: &str, id: &str) -> String {
+    format!("{}_{id}", slug(operator))
+}
+
+/// A candidate's kernels under their names: the one kernel has the base itself, several have theirs behind it.
+pub(crate) fn renamed(scheduled: &Scheduled, base: &str) -> Vec<Kernel> {
+    let mut kernels = scheduled.module.kernels.clone();
+    let alone = kernels.len() == 1;
+    for kernel in &mut kernels {
+        kernel.name = if alone { base.to_string() } else { format!("{base}_{}", kernel.name) };
+    }
+    kernels
+}
+
+/// The names of the kernels' files.
+fn files_of<'a>(id: &'a str, scheduled: &'a Scheduled) -> impl Iterator<Item = String> + 'a {
+    let alone = scheduled.module.kernels.len() == 1;
+    let name = move |kernel: &Kernel| if alone { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
+    scheduled.module.kernels.iter().map(name)
+}
+
 /// The report of a candidate.
 pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts: Parts) -> CandidateReport {
-    let Parts { problem, scheduled, texts, checked, agreement, derivation } = parts;
+    let Parts { problem, scheduled, named, checked, agreement, derivation } = parts;
     let (trace, module) = (&scheduled.trace, &scheduled.module);
-    let file = TraceFile { program: problem.script(), calls: &trace.calls };
+    let Named { id, about, kernels: names, texts } = named;
+    let file = TraceFile { about: Some(&about), program: problem.script(), calls: &trace.calls };
     let json = serde_json::to_string_pretty(&file).unwrap_or_default();
-    let id = short_hash(&format!("{json}{schedule:?}"));
+    let by_tvm = match schedule {
+        Schedule::Mma(_) | Schedule::Wgmma(_) => {
+            "\nTVM makes the scheduled program of this, and checks it. It cannot compile it: its intrinsics are\ndescriptions that Satune lowers itself; compile the CUDA file beside this one."
+        }
+        _ => "",
+    };
     let mut files = vec![
         (format!("{id}.trace.json"), json),
-        (format!("{id}.tvm.py"), trace.to_python("schedule")),
-        (format!("{id}.program.py"), tvmscript::print(&scheduled.program)),
+        (
+            format!("{id}.tvm.py"),
+            format!(
+                "{}{}",
+                comment("#", &format!("{about}: its trace for TVM's Schedule.{by_tvm}")),
+                trace.to_python("schedule")
+            ),
+        ),
+        (
+            format!("{id}.program.py"),
+            python(&format!("{about}: the scheduled program"), &tvmscript::print(&scheduled.program)),
+        ),
     ];
     let mut kernels = Vec::new();
-    for ((kernel, args), text) in module.kernels.iter().zip(&module.args).zip(texts) {
-        let file = if module.kernels.len() == 1 { format!("{id}.cu") } else { format!("{id}.{}.cu", kernel.name) };
-        files.push((file.clone(), text.clone()));
+    let printed = names.into_iter().zip(texts).zip(files_of(&id, scheduled));
+    for ((kernel, args), ((name, text), file)) in module.kernels.iter().zip(&module.args).zip(printed) {
+        files.push((file.clone(), text));
         let args: Vec<String> = args.iter().map(|a| argument_name(*a, problem.program(), &module.workspaces)).collect();
         let launch = Launch::of(kernel, &args);
         let tensor_maps = launch.arguments.iter().filter_map(|a| {
@@ -299,7 +435,7 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
             Some(TensorMapReport { buffer: a.name.clone(), dtype, dims, strides, tile, swizzle })
         });
         kernels.push(KernelReport {
-            name: kernel.name.clone(),
+            name,
             file,
             grid: kernel.grid,
             block: kernel.block,
@@ -363,21 +499,4 @@ pub fn write_whole(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     io::Write::write_all(&mut file, text.as_bytes()).map_err(|e| named(e, &path))?;
     file.persist(&path).map_err(|e| named(e.error, &path))?;
     Ok(())
-}
-
-/// Writes the report and its files into a folder, each whole or not at all, `candidates.json` last.
-///
-/// # Errors
-/// What the system says, with the path.
-pub fn write(report: &Report, folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))?;
-    for candidate in &report.candidates {
-        for (name, text) in &candidate.files {
-            write_whole(folder, name, text)?;
-        }
-    }
-    write_whole(folder, "program.py", &report.program)?;
-    let json = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
-    write_whole(folder, "candidates.json", &json)
 }

@@ -212,6 +212,8 @@ fn one(
     };
     let report: Report =
         problem.explore_on(&wanted.request, Some(search), &Quiet).map_err(|e| BenchError::Explore(name.clone(), e))?;
+    // Its rows are all that it has to write.
+    store.finish_run(run).map_err(MeasureError::from)?;
     let (tried, rejected) = report.measured.as_ref().map_or((0, 0), |m| (m.trials, m.rejected.values().sum::<usize>()));
     let best = report.candidates.first().and_then(|c| Some((c, c.measured.as_ref()?)));
     let Some((candidate, measured)) = best else {

@@ -147,10 +147,7 @@ pub fn measure<T: TermLanguage>(
     run.out.ranking = rank(&run.out.trials);
     let measured = run.out.trials.iter().filter(|t| !t.reused).count().max(1);
     run.out.overhead_ms = run.around.as_secs_f64() * 1e3 / measured as f64;
-    // One that was told to end can be resumed.
-    if !progress.stopped() {
-        record.store.finish_run(record.run)?;
-    }
+    // Whoever writes the results down finishes the run.
     Ok(run.out)
 }
 

@@ -34,13 +34,13 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             let [m, n, k] = plan.tile;
             tree.line(Kind::Work, format!("block of {} threads: a tile of {m} x {n}", plan.threads()), &[]);
             let tiles = parts(gemm.k, k * plan.split_k);
-            let stages = format!("cp.async, {} stages", plan.stages);
-            tree.line(Kind::Loop, format!("for k in {tiles}, a tile of {k}"), &["serial", &stages]);
-            tree.inside(Team::Block);
             let (copied, loaded) = match plan.instruction.wmma() {
                 Some(_) => ("through registers", "wmma.load"),
                 None => ("cp.async", "ldmatrix"),
             };
+            let stages = format!("{copied}, {} stages", plan.stages);
+            tree.line(Kind::Loop, format!("for k in {tiles}, a tile of {k}"), &["serial", &stages]);
+            tree.inside(Team::Block);
             let names = if plan.swapped { ["B", "A"] } else { ["A", "B"] };
             for (name, operand, extent) in [(names[0], plan.operands[0], m), (names[1], plan.operands[1], n)] {
                 let tag = match operand.layout {

@@ -16,7 +16,7 @@ pub enum StoreError {
         known: i64,
     },
     /// SQLite, but not ours.
-    #[error("store {path}: this is a database of another program; name another file with --store")]
+    #[error("store {path}: this is no store but a file of another kind; it is left as it is: name another file with --store")]
     Foreign {
         /// File.
         path: PathBuf,

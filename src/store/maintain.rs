@@ -1,5 +1,6 @@
 //! `check`, `repair`, `gc`.
-use super::{insert, now, read, Run, Store, StoreError};
+use super::{insert, is_ours, now, read, Run, Store, StoreError};
+use crate::device::SIMULATED;
 use rusqlite::{params, Connection, OpenFlags, TransactionBehavior};
 use serde::Serialize;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,8 +11,10 @@ use std::path::{Path, PathBuf};
 pub struct Health {
     /// Rows.
     pub rows: u64,
-    /// Of those, measured.
+    /// Of those, measured on a GPU.
     pub measured: u64,
+    /// Of those, times that the model predicted where the simulator stood in for a GPU.
+    pub predicted: u64,
     /// Runs, and those that did not come to their end.
     pub runs: (u64, u64),
     /// What is wrong; empty for a sound store.
@@ -44,20 +47,24 @@ impl Store {
             Ok(said) => faults.extend(said.into_iter().filter(|s| s != "ok")),
             Err(error) => faults.push(error.to_string()),
         }
-        let (mut rows, mut measured) = (0, 0);
+        let (mut rows, mut measured, mut predicted) = (0, 0, 0);
         let mut each = || -> Result<(), rusqlite::Error> {
             let mut statement = c.prepare("SELECT id, body, digest, outcome, median_ms FROM measurement")?;
             let mut found = statement.query([])?;
             while let Some(r) = found.next()? {
                 rows += 1;
                 let (id, outcome): (i64, String) = (r.get(0)?, r.get(3)?);
-                measured += u64::from(outcome == "measured");
+                let timed = u64::from(outcome == "measured");
                 match read(&r.get::<_, String>(1)?, &r.get::<_, String>(2)?) {
-                    Err(what) => faults.push(format!("row {id}: {what}")),
+                    Err(what) => {
+                        measured += timed;
+                        faults.push(format!("row {id}: {what}"));
+                    }
                     Ok(row) if row.verdict.name() != outcome || row.verdict.median_ms() != r.get(4)? => {
                         faults.push(format!("row {id}: its columns are not its text's"));
                     }
-                    Ok(_) => {}
+                    Ok(row) if row.key.device.starts_with(SIMULATED) => predicted += timed,
+                    Ok(_) => measured += timed,
                 }
             }
             Ok(())
@@ -73,7 +80,7 @@ impl Store {
                 faults.push(error.to_string());
                 (0, 0)
             });
-        Ok(Health { rows, measured, runs, faults })
+        Ok(Health { rows, measured, predicted, runs, faults })
     }
 
     /// Removes what is older than so many days, the rejected ones if asked (so that they are tried again), and the
@@ -136,7 +143,11 @@ pub fn repair(path: &Path) -> Result<Repaired, StoreError> {
     if saved.head_lost {
         // The first page holds the table of tables, which is the same in every store: take a new one's.
         first_page(&copy, work.path()).map_err(failed)?;
-        saved = salvage(&copy, &mut new)?;
+        saved = Saved { head_lost: true, ..salvage(&copy, &mut new)? };
+    }
+    if saved.head_lost && new.is_empty()? && !begins_as_a_database(path) {
+        // Nothing says that it ever was a store.
+        return Err(StoreError::Foreign { path: path.into() });
     }
     new.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").map_err(|e| new.failed(&e))?;
     let rows = new.len()?;
@@ -166,7 +177,7 @@ fn salvage(from: &Path, into: &mut Store) -> Result<Saved, StoreError> {
     let Ok(old) = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_WRITE) else {
         return Ok(Saved { lost: 0, head_lost: true });
     };
-    if old.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get::<_, i64>(0)).map_or(true, |n| n == 0) {
+    if !is_ours(&old).unwrap_or(false) {
         saved.head_lost = true;
         return Ok(saved);
     }
@@ -224,6 +235,12 @@ fn salvage(from: &Path, into: &mut Store) -> Result<Saved, StoreError> {
             .map_err(|e| into.failed(&e))?;
     }
     Ok(saved)
+}
+
+/// Whether a file has the mark of SQLite.
+fn begins_as_a_database(path: &Path) -> bool {
+    let mut mark = [0; 16];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut mark)).is_ok() && mark == *b"SQLite format 3\0"
 }
 
 /// Puts the first page of a new store in place of a file's own.

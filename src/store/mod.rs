@@ -97,6 +97,9 @@ impl Store {
                 reason: format!("folder {}: {e}", folder.display()),
             })?;
         }
+        if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+            return Err(StoreError::Unusable { path: path.into(), reason: "this is no regular file".into() });
+        }
         let connection = Connection::open(path).map_err(|e| failed(&e))?;
         let mut store = Store { connection, path: path.into(), busy: options.busy };
         store.prepare(options).map_err(|e| match e {
@@ -122,6 +125,10 @@ impl Store {
         if let Some(bytes) = options.most_bytes {
             let pages = bytes / u64::try_from(pragma(c, "page_size")?).unwrap_or(4096).max(1);
             c.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+        }
+        if version == VERSION && !is_ours(c)? {
+            let what = "its tables are not those of a store".into();
+            return Err(Refused::Store(StoreError::Corrupt { path: self.path.clone(), what }));
         }
         if version < VERSION {
             // Another process may be doing the same: look again under the lock.
@@ -271,6 +278,23 @@ fn judge(path: &Path, version: i64, application: i64, connection: &Connection) -
         return Err(Refused::Store(StoreError::Newer { path, found: version, known: VERSION }));
     }
     Ok(())
+}
+
+/// Whether a file's tables are those of a new store, word by word: what is read from others, a view for instance, may never
+/// end.
+fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
+    type Entry = (String, String, Option<String>);
+    let schema = |c: &Connection| -> rusqlite::Result<Vec<Entry>> {
+        let mut statement = c.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name")?;
+        let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
+        // More entries than a store has are enough to know.
+        rows.take(100).collect()
+    };
+    let fresh = Connection::open_in_memory()?;
+    for step in MIGRATIONS {
+        fresh.execute_batch(step)?;
+    }
+    Ok(schema(connection)? == schema(&fresh)?)
 }
 
 /// Asks for a write-ahead log, and gives the mode that there is. Where several processes open a new file at once, SQLite does

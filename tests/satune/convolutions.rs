@@ -161,7 +161,11 @@ fn what_is_no_convolution_is_refused_by_name() {
         ("X[vn, vc, vw // 2]", FACTORS, "it reads at a quotient without asking that nothing is left"),
         ("X[vn, vc, vn + vw]", FACTORS, "an index is no iterator, shifted or divided"),
         ("X[vn, vc, 3]", FACTORS, "iterator `vw` does not index what it reads"),
-        (PADDED, "P[vn, vci, vow * vkw] * W[vco, vci, vkw]", "an index of buffer `P` is no sum of iterators"),
+        (
+            PADDED,
+            "P[vn, vci, vow * vkw] * W[vco, vci, vkw]",
+            "the index vow * vkw of buffer `P` is no sum of iterators",
+        ),
         (PADDED, "P[vn, vci, vow + vkw] * P[vco % 2, vci, vkw]", "both factors are the same buffer"),
         (PADDED, "X[vn, vci, vow] * W[vco, vci, vkw]", "`vkw` does not index both factors"),
         (

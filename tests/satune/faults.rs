@@ -210,7 +210,7 @@ fn explore(folder: &Path, trials: u32) -> Command {
     explore_of("gemm:16,16,16,f32", folder, trials)
 }
 
-fn explore_of(program: &str, folder: &Path, trials: u32) -> Command {
+pub fn explore_of(program: &str, folder: &Path, trials: u32) -> Command {
     let mut command = Command::new(SATUNE);
     command
         .args(["explore", program, "--device", "scripted", "--strategy", "random", "--no-compile", "--json"])
@@ -224,7 +224,7 @@ fn explore_of(program: &str, folder: &Path, trials: u32) -> Command {
 }
 
 /// The first eight: id and time.
-fn top(stdout: &[u8]) -> Vec<(String, String)> {
+pub fn top(stdout: &[u8]) -> Vec<(String, String)> {
     let report: serde_json::Value = serde_json::from_slice(stdout).unwrap();
     let list = report["candidates"].as_array().unwrap();
     assert_eq!(list.len(), 8);

@@ -5,7 +5,7 @@ use satune_ir::DType;
 use std::process::Command;
 
 /// As much of cuda.h as headers use.
-const DRIVER: &str = r#"
+pub const DRIVER: &str = r#"
 #include <stdio.h>
 #include <stdint.h>
 typedef int CUresult;

@@ -143,7 +143,7 @@ fn the_report_is_whole_and_laid_out() {
     std::fs::write(&other, html_other.replace("<details class=\"", "<details open class=\"")).unwrap();
     let found = probed(&browser, folder.path(), &other, 1366);
     assert_eq!(found["bad"].as_array().unwrap().len(), 0, "split k: {:#}", found["bad"]);
-    for width in [1366, 1024] {
+    for width in [1366, 1024, 390] {
         let found = probed(&browser, folder.path(), &probe, width);
         assert_eq!(found["bad"].as_array().unwrap().len(), 0, "{width} wide: {:#}", found["bad"]);
         let seen: Vec<&str> = found["seen"].as_array().unwrap().iter().filter_map(|v| v.as_str()).collect();

@@ -4,7 +4,7 @@
 //!
 //! `i_0 * 128 + i_1 * 8 + 3` is a list of coefficients in the order in which the atoms first occur, so that a simplified
 //! expression reads like the one that was written.
-use crate::affine::{add, and, constant, ends, int, mul, Domains};
+use crate::affine::{add, and, constant, ends, index_type, int, mul, Domains};
 use crate::{fold, BinOp, DType, Expr};
 use std::sync::Arc;
 
@@ -71,6 +71,11 @@ impl Linear {
             }
             other => Some(Linear::atom(other.clone())),
         }
+    }
+
+    /// The type of its literals: that of the variables.
+    fn dtype(&self) -> DType {
+        self.terms.first().map_or(DType::I32, |(atom, _)| index_type(atom))
     }
 
     /// The constant that the form is, if it is one.
@@ -260,7 +265,7 @@ impl Linear {
                 return whole.plus(&Linear::of(x, domains)?.div(product, domains)?, 1);
             }
         }
-        let quotient = Expr::Binary(BinOp::FloorDiv, Arc::new(reduced.expr()), Arc::new(int(divisor, DType::I32)));
+        let quotient = Expr::Binary(BinOp::FloorDiv, Arc::new(reduced.expr()), Arc::new(int(divisor, reduced.dtype())));
         Linear::atom(quotient).plus(&whole, 1).map(|sum| reordered(sum, &whole))
     }
 
@@ -284,7 +289,7 @@ impl Linear {
         let g = rest.terms.iter().fold(gcd(divisor, rest.constant), |g, (_, c)| gcd(g, c.abs()));
         let reduced =
             Linear { terms: rest.terms.iter().map(|(a, c)| (a.clone(), c / g)).collect(), constant: rest.constant / g };
-        let atom = Expr::Binary(BinOp::FloorMod, Arc::new(reduced.expr()), Arc::new(int(divisor / g, DType::I32)));
+        let atom = Expr::Binary(BinOp::FloorMod, Arc::new(reduced.expr()), Arc::new(int(divisor / g, reduced.dtype())));
         Linear::atom(atom).scale(g)
     }
 
@@ -301,29 +306,30 @@ impl Linear {
     /// The form as an expression: positive terms, then negative ones, then the constant; it comes first where it alone is
     /// positive.
     pub fn expr(&self) -> Expr {
+        let dtype = self.dtype();
         let leads = self.constant > 0 && !self.terms.is_empty() && self.terms.iter().all(|(_, c)| *c < 0);
-        let mut out: Option<Expr> = leads.then(|| int(self.constant, DType::I32));
+        let mut out: Option<Expr> = leads.then(|| int(self.constant, dtype));
         for (atom, c) in self.terms.iter().filter(|(_, c)| *c > 0) {
-            let term = mul(atom.clone(), int(*c, DType::I32));
+            let term = mul(atom.clone(), int(*c, dtype));
             out = Some(out.map_or_else(|| term.clone(), |sum| add(sum, term.clone())));
         }
         for (atom, c) in self.terms.iter().filter(|(_, c)| *c < 0) {
             out = Some(match out {
                 Some(sum) => {
-                    let term = mul(atom.clone(), int(c.saturating_neg(), DType::I32));
+                    let term = mul(atom.clone(), int(c.saturating_neg(), dtype));
                     Expr::Binary(BinOp::Sub, Arc::new(sum), Arc::new(term))
                 }
-                None => mul(atom.clone(), int(*c, DType::I32)),
+                None => mul(atom.clone(), int(*c, dtype)),
             });
         }
         match out {
-            None => int(self.constant, DType::I32),
+            None => int(self.constant, dtype),
             Some(sum) if leads => sum,
             Some(sum) if self.constant < 0 => {
-                let offset = int(self.constant.saturating_neg(), DType::I32);
+                let offset = int(self.constant.saturating_neg(), dtype);
                 Expr::Binary(BinOp::Sub, Arc::new(sum), Arc::new(offset))
             }
-            Some(sum) => add(sum, int(self.constant, DType::I32)),
+            Some(sum) => add(sum, int(self.constant, dtype)),
         }
     }
 }

@@ -18,6 +18,17 @@ pub fn constant(e: &Expr) -> Option<i64> {
     }
 }
 
+/// The type of an index: 64 bits where a variable of it has them, else 32.
+pub fn index_type(e: &Expr) -> DType {
+    match e {
+        Expr::Int(_, t) | Expr::Cast(t, _) => *t,
+        Expr::Var(v) => v.dtype,
+        // Literals have the type of what stands first.
+        Expr::Binary(_, a, _) => index_type(a),
+        _ => DType::I32,
+    }
+}
+
 /// An integer constant.
 pub fn int(value: i64, dtype: DType) -> Expr {
     Expr::Int(value, dtype)

@@ -67,13 +67,15 @@ impl Updated {
     }
 }
 
-/// Whether a load is the one with which an update begins.
+/// Whether a load is the one with which an update begins; of a tuple (an index and its maximum), the update of any part of
+/// it, by the same block, before the part that is loaded is stored.
 fn own(walk: &Walk, at: usize) -> bool {
     let load = &walk.accesses[at];
-    target(walk, at).is_some_and(|store| {
-        let store = &walk.accesses[store];
-        store.buffer == load.buffer && store.indices == load.indices && store.updates()
-    })
+    let loaded = |store: &Access| store.buffer == load.buffer && store.indices == load.indices && store.updates();
+    let Some(first) = target(walk, at) else { return false };
+    let store = &walk.accesses[first];
+    let later = || walk.accesses[first..].iter().filter(|a| a.write && a.block() == load.block());
+    loaded(store) || (store.updates() && store.buffer != load.buffer && later().any(loaded))
 }
 
 /// The store whose value a load is part of, where there is one.

@@ -1,5 +1,5 @@
 //! The accesses of a program in its order, with what stands around each.
-use satune_ir::{BinOp, BlockId, BlockRealize, BufferId, Expr, For, Program, Region, Stmt, Var, VarId};
+use satune_ir::{fields, BinOp, BlockId, BlockRealize, BufferId, Expr, For, Program, Region, Stmt, Var, VarId};
 use std::collections::{HashMap, HashSet};
 
 /// What stands around an access, outermost first.
@@ -162,8 +162,24 @@ impl<'a> Walk<'a> {
                 indices.iter().for_each(|i| self.expr(i));
                 self.access(*buffer, indices, false);
             }
-            Expr::Call(_, args, _) => args.iter().for_each(|a| self.expr(a)),
+            Expr::Call(name, args, _) => {
+                match (fields::of(e), name.as_ref(), args.as_slice()) {
+                    (Some((buffer, _)), ..) => return self.pointer(buffer),
+                    (None, "address_of", [Expr::Load(buffer, indices)]) => {
+                        indices.iter().for_each(|i| self.expr(i));
+                        return self.pointer(*buffer);
+                    }
+                    _ => {}
+                }
+                args.iter().for_each(|a| self.expr(a));
+            }
         }
+    }
+
+    /// Whoever has a buffer's address may do anything with it.
+    fn pointer(&mut self, buffer: BufferId) {
+        self.see(buffer);
+        self.opaque.insert(buffer);
     }
 
     /// A part of an expression that is evaluated only where a condition is as given.
@@ -256,11 +272,9 @@ impl<'a> Walk<'a> {
                 self.within(Frame::Let(var, value), body);
             }
             Stmt::Evaluate(e) => {
-                let touched = satune_ir::visit::loads(e);
-                for (buffer, _) in touched {
-                    self.see(buffer);
-                    self.opaque.insert(buffer);
-                }
+                // An intrinsic may write what it is given to read.
+                satune_ir::visit::loads(e).into_iter().for_each(|(buffer, _)| self.pointer(buffer));
+                self.expr(e);
             }
         }
     }

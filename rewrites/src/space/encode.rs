@@ -58,11 +58,20 @@ pub fn contraction(program: &Program) -> Result<Contraction, EncodeError> {
         Ok(found) => return Ok(found),
         Err(error) => error,
     };
-    // Of a program without a sum of products there is nothing more to say.
+    // Of a program without a sum of products there is nothing more to say than why the block that reduces is none.
     if !super::gather::sums_products(program) {
-        return Err(error);
+        return Err(reducing(program).unwrap_or(error));
     }
     super::gather::read(program).map_err(|reason| EncodeError::Convolution { product: Box::new(error), reason })
+}
+
+/// Why the only block of several that reduces is no sum of products.
+fn reducing(program: &Program) -> Option<EncodeError> {
+    let blocks = parts(program).into_iter().map(|p| block_of(program, p)).collect::<Result<Vec<_>, _>>().ok()?;
+    let mut reduce = blocks.into_iter().filter(|b| b.init.is_some());
+    let (block, None) = (reduce.next()?, reduce.next()) else { return None };
+    let reason = sum_of_products(block).err()?;
+    Some(EncodeError::NotContraction { block: block.name.clone(), reason })
 }
 
 /// A product whose indices are bare iterators.

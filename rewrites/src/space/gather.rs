@@ -74,6 +74,20 @@ struct Source<'p> {
 impl<'p> Source<'p> {
     fn of(program: &'p Program, block: &'p Block) -> Result<Source<'p>, String> {
         let accesses = sum_of_products(block)?;
+        if accesses[1].0 == accesses[2].0 {
+            return Err("both factors are the same buffer".into());
+        }
+        let domains = iter_domains(block);
+        for (buffer, indices) in &accesses {
+            if let Some(e) = indices.iter().find(|e| sum_of(e, &block.iter_vars, &domains).is_none()) {
+                let (name, index) = (&program.buffer(*buffer).name, crate::text::expr(e));
+                let groups = match e {
+                    Expr::Binary(..) if index.contains("//") => " (channels in groups?)",
+                    _ => "",
+                };
+                return Err(format!("the index {index} of buffer `{name}` is no sum of iterators{groups}"));
+            }
+        }
         let uses = |i: usize, iv: &IterVar| accesses[i].1.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
         let (mut iters, mut batch) = (Vec::new(), 0);
         for iv in &block.iter_vars {
@@ -101,15 +115,12 @@ impl<'p> Source<'p> {
                 return Err(format!("no iterator belongs to {what} alone (a convolution of each channel by itself?)"));
             }
         }
-        Ok(Source { program, block, accesses, domains: iter_domains(block), iters })
+        Ok(Source { program, block, accesses, domains, iters })
     }
 
     /// How each matrix is gathered, and the buffers in memory: of A, B and C. `used` gets the blocks that padding is read from.
     fn gather(&self, before: &[&Block], used: &mut Vec<String>) -> Result<(Gather, [BufferId; 3]), String> {
         let [c, a, b] = self.accesses;
-        if a.0 == b.0 {
-            return Err("both factors are the same buffer".into());
-        }
         let mut of = |access: (BufferId, &[Expr])| self.gathered(access, before, used);
         let ((a, at_a), (b, at_b), (c, at_c)) = (of(a)?, of(b)?, of(c)?);
         let script = tvmscript::print(self.program);

@@ -10,6 +10,7 @@ mod gather;
 mod menu;
 mod nests;
 pub mod rules;
+mod simplified;
 pub mod stream;
 mod sums_first;
 mod writer;
@@ -21,4 +22,5 @@ pub use derive_tensor::{on_tensor_cores, read_plan, tensor_trace, ReadError, Unt
 pub use encode::{contraction, EncodeError};
 pub use engine::{root_state, saturate, saturate_without, Engine, Explored, Rule, SaturationError, Verdict};
 pub use menu::{Fuel, Limits, Menu};
+pub use simplified::simplified;
 pub use sums_first::sums_first;

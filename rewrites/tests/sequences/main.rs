@@ -1,6 +1,8 @@
 //! Random sequences of calls: what a strict replay accepts means what its source means.
 mod calls;
 mod classes;
+mod extents;
+mod oracle;
 mod programs;
 
 use calls::{Choice, Step};
@@ -22,7 +24,7 @@ fn wrong(source: &Program, steps: &[Step], inputs: u64) -> Option<String> {
     for step in steps {
         calls::make(&mut state, step);
     }
-    interp::equal_on(source, state.schedule.program(), inputs).err().map(|e| e.to_string())
+    oracle::wrong(source, state.schedule.program(), inputs)
 }
 
 /// The steps of a wrong sequence without those that it is wrong without.
@@ -46,7 +48,7 @@ fn report(name: &str, source: &Program, steps: Vec<Step>, inputs: u64) -> String
     steps.iter().for_each(|s| {
         calls::make(&mut state, s);
     });
-    let difference = interp::equal_on(source, state.schedule.program(), inputs).err().map(|e| e.to_string());
+    let difference = oracle::wrong(source, state.schedule.program(), inputs);
     let calls: Vec<String> = steps.iter().map(ToString::to_string).collect();
     let after = tvmscript::print(state.schedule.program());
     format!("{name}: {}\n{}\n{after}", difference.unwrap_or_default(), calls.join("\n"))
@@ -63,7 +65,7 @@ proptest! {
     ) {
         let (name, source) = &PROGRAMS[program];
         let (state, steps) = calls::accepted(source, &choices, &mut |_| {});
-        if interp::equal_on(source, state.schedule.program(), inputs).is_err() {
+        if oracle::wrong(source, state.schedule.program(), inputs).is_some() {
             return Err(TestCaseError::fail(report(name, source, steps, inputs)));
         }
     }
@@ -106,7 +108,7 @@ fn many_seeds() {
                 .collect();
             let (schedule, steps) = calls::accepted(source, &choices, &mut |(program, why)| {
                 *refused.entry(why.split(' ').next().unwrap_or_default().to_string()).or_default() += 1;
-                if interp::equal_on(source, &program, seed).is_ok() {
+                if oracle::wrong(source, &program, seed).is_none() {
                     without_need += 1;
                     println!("seed {seed}: {name}: refused without need: {why}");
                     if std::env::var("SATUNE_SHOW").is_ok() {
@@ -117,7 +119,7 @@ fn many_seeds() {
             sequences += 1;
             steps.iter().for_each(|s| *ops.entry(s.call.op.clone()).or_default() += 1);
             let inputs = next();
-            if interp::equal_on(source, schedule.schedule.program(), inputs).is_err() {
+            if oracle::wrong(source, schedule.schedule.program(), inputs).is_some() {
                 let text = report(name, source, steps, inputs);
                 println!("seed {seed}: {text}");
                 found.push(text);

@@ -14,6 +14,7 @@ use crate::explore::Report;
 use crate::source::Work;
 use crate::workload::Explorable;
 use satune_extract::{Descriptor, Searched};
+use satune_ir::files;
 use satune_ir::term::{Plan, Schedule, Space};
 use satune_rewrites::Trace;
 use std::path::{Path, PathBuf};
@@ -153,8 +154,11 @@ fn questions<W: Askable>(args: &Args, problem: &W) -> Result<Vec<Question<W::Fix
     Ok(out)
 }
 
+/// Largest file of a plan or a trace, bytes.
+const LONGEST: u64 = 16 << 20;
+
 fn plan_file(path: &Path) -> Result<Schedule, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+    let text = files::read_text(path, LONGEST).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
     // Of no kind: the error that names a field is that of a plan on single threads.
     serde_json::from_str::<Schedule>(&text)
         .or_else(|_| serde_json::from_str::<Plan>(&text).map(Schedule::Cores))
@@ -166,10 +170,10 @@ fn plan_file(path: &Path) -> Result<Schedule, Failure> {
 /// The plan of a stored candidate, by its trace's file: a trace says what is done, not which decision each call is, so the
 /// exploration that wrote it is asked.
 fn traced_plan<W: Explorable>(path: &Path, problem: &W) -> Result<Schedule, Failure> {
-    let trace = std::fs::read_to_string(path).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
+    let trace = files::read_text(path, LONGEST).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let report: Report = stored::report(parent)?;
-    let same = |file: &str| std::fs::read_to_string(parent.join(file)).is_ok_and(|t| t == trace);
+    let same = |file: &str| files::read_text(&parent.join(file), LONGEST).is_ok_and(|t| t == trace);
     let found = report.candidates.iter().find(|c| same(&c.trace)).ok_or_else(|| {
         Failure::Input(format!(
             "{}: no candidate of {} has this trace; give its schedule with --plan",

@@ -1,8 +1,9 @@
 //! Blocks: `with T.sblock("C"):`, their iterators and init.
 use super::super::error::{Fail, Res};
 use super::{call, elements, finish, string, Args, Frame, Name, Reader};
+use crate::fields;
 use crate::fold::boolean;
-use crate::{BlockRealize, DType, Expr, IterKind, IterVar, Range, Stmt};
+use crate::{BlockRealize, Buffer, DType, Expr, IterKind, IterVar, Range, Stmt};
 use ruff_python_ast as ast;
 
 impl Reader {
@@ -82,6 +83,9 @@ impl Reader {
         let Some(body) = body else {
             return Err(Fail::on(at, format!("block {name} has no statements")));
         };
+        if frame.reads.is_none() || frame.writes.is_none() {
+            require_seen(at, name, &frame, &body, &self.buffers)?;
+        }
         let id = self.fresh_block();
         let predicate = frame.predicate.take().unwrap_or_else(|| boolean(true));
         let iter_values = std::mem::take(&mut frame.iter_values);
@@ -166,4 +170,18 @@ impl Reader {
         frame.iter_values.push(value);
         Ok(())
     }
+}
+/// Refuses a block that does not declare what it touches, and takes a buffer's address: what is done with it cannot be seen.
+/// Where `T.tvm_access_ptr` says that it is only read, or only written, all of the buffer is declared (as in TVM).
+fn require_seen(at: &ast::Expr, name: &str, frame: &Frame, body: &Stmt, buffers: &[Buffer]) -> Res<()> {
+    let init = frame.init.as_ref().map(fields::pointed_in).unwrap_or_default();
+    let hidden = fields::pointed_in(body)
+        .into_iter()
+        .chain(init)
+        .find(|(b, mask)| *mask == fields::BOTH && !frame.alloc_buffers.contains(b));
+    let Some((buffer, _)) = hidden else { return Ok(()) };
+    let buffer = &buffers[buffer.0 as usize].name;
+    let message =
+        format!("block {name} accesses {buffer} through its address, and does not say what it reads and writes");
+    Err(Fail::on(at, message).help(format!("declare both: T.reads({buffer}[0:16]), T.writes(...)")))
 }

@@ -1,7 +1,7 @@
 //! Buffers: `T.Buffer`, `T.match_buffer`, allocations.
 use super::super::error::{Fail, Res};
 use super::{elements, path, string, Args, Reader};
-use crate::fold::int32;
+use crate::affine::index_type;
 use crate::{Buffer, DType, Expr, Range, Region};
 use ruff_python_ast as ast;
 
@@ -184,7 +184,7 @@ impl Reader {
             ast::Expr::Subscript(s) => (self.buffer_named(&s.value)?, elements(&s.slice)),
             other => {
                 let buffer = self.buffer_named(other)?;
-                let whole = |n: &Expr| Range { min: int32(0), extent: n.clone() };
+                let whole = |n: &Expr| Range { min: Expr::Int(0, index_type(n)), extent: n.clone() };
                 let ranges = self.buffers[buffer.0 as usize].shape.iter().map(whole).collect();
                 return Ok(Region { buffer, ranges });
             }
@@ -201,13 +201,18 @@ impl Reader {
                             return Err(Fail::on(step.as_ref(), "a region has no step"));
                         }
                     }
-                    let lower = s.lower.as_ref().map_or(Ok(int32(0)), |e| self.expr(e))?;
+                    let lower =
+                        s.lower.as_ref().map_or_else(|| Ok(Expr::Int(0, index_type(size))), |e| self.expr(e))?;
                     let upper = s.upper.as_ref().map_or(Ok(size.clone()), |e| self.expr(e))?;
                     let extent = crate::fold::difference(&upper, &lower)
                         .ok_or_else(|| Fail::on(slice, "the bounds of the region overflow"))?;
                     Range { min: lower, extent }
                 }
-                point => Range { min: self.index(point)?, extent: int32(1) },
+                point => {
+                    let min = self.index(point)?;
+                    let extent = Expr::Int(1, index_type(&min));
+                    Range { min, extent }
+                }
             });
         }
         Ok(Region { buffer, ranges })
