@@ -6,6 +6,7 @@ pub mod cli;
 pub mod compile;
 pub mod cuda;
 pub mod device;
+pub mod execute;
 pub mod explore;
 pub mod host;
 pub mod kernel;

@@ -3,6 +3,7 @@
 mod ask;
 mod bench;
 mod calibrate;
+mod check;
 mod completions;
 mod db;
 mod devices;
@@ -131,8 +132,8 @@ enum What {
     /// Print a candidate as CUDA, as a C header or a PyTorch extension that launches it, as a Python function on tvm.s_tir.Schedule, or its
     /// trace as JSON
     Emit(stored::Emit),
-    /// Run a stored candidate in the simulator again
-    Check(stored::Pick),
+    /// Check a candidate again, or any CUDA kernel: races, bounds, unwritten results, with source lines
+    Check(check::Check),
     /// Make the calls of a trace, or of cases (one JSON object a line), on their programs
     Replay(replay::Replay),
     /// GPU descriptors
@@ -348,7 +349,7 @@ fn run(what: What) -> Outcome {
         What::Selftest(args) => selftest::run(&args),
         What::Completions { shell } => completions::shell(shell),
         What::Man { out } => completions::manual(out.as_deref()),
-        What::Check(pick) => stored::check(&pick),
+        What::Check(args) => check::run(&args),
         What::Replay(args) => replay::run(&args),
         What::Gpu { what: Gpu::List { json } } => {
             let all: Vec<Descriptor> = Descriptor::names().filter_map(|n| Descriptor::load(n).ok()).collect();

@@ -34,6 +34,8 @@ pub struct Compiled {
     pub arch: String,
     /// Machine code.
     pub cubin: Vec<u8>,
+    /// PTX, with the lines of the source.
+    pub ptx: String,
     /// Registers per thread.
     pub registers: u32,
     /// Bytes per thread that did not fit in registers (stores and loads).
@@ -107,7 +109,7 @@ pub enum CompileError {
 /// Head of a worker's answer; the machine code follows.
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    Done { log: String, version: String },
+    Done { log: String, version: String, ptx: String },
     Missing,
     UnknownArch { known: String },
     Refused { log: String },
@@ -195,9 +197,9 @@ impl Compiler {
             Answer::Missing => Err(CompileError::Missing),
             Answer::UnknownArch { known } => Err(CompileError::UnknownArch { name, arch: job.arch.clone(), known }),
             Answer::Refused { log } => Err(CompileError::Refused { name, log }),
-            Answer::Done { log, version } => {
+            Answer::Done { log, version, ptx } => {
                 let cubin = bytes.get(end + 1..).unwrap_or_default().to_vec();
-                Ok(Compiled { nvrtc: version, ..read_resources(&job.arch, cubin, log) })
+                Ok(Compiled { nvrtc: version, ptx, ..read_resources(&job.arch, cubin, log) })
             }
         }
     }
@@ -221,6 +223,7 @@ fn read_resources(arch: &str, cubin: Vec<u8>, log: String) -> Compiled {
     Compiled {
         arch: arch.into(),
         cubin,
+        ptx: String::new(),
         registers,
         spill_bytes,
         stack_bytes,

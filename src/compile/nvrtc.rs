@@ -44,7 +44,15 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
         Ok(program) => program,
         Err(error) => return refused(format!("{error:?}")),
     };
-    let options = [format!("--gpu-architecture={}", job.arch), "--std=c++17".into(), "--ptxas-options=-v".into()];
+    let options = [
+        format!("--gpu-architecture={}", job.arch),
+        "--std=c++17".into(),
+        "--ptxas-options=-v".into(),
+        "--generate-line-info".into(),
+    ];
+    let headers = super::folders().into_iter().map(|f| f.join("../include")).find(|f| f.join("cuda_fp16.h").is_file());
+    let options: Vec<String> =
+        options.into_iter().chain(headers.map(|f| format!("--include-path={}", f.display()))).collect();
     // SAFETY: the program was just created and is not shared.
     let compiled = unsafe { result::compile_program(program, &options) };
     // SAFETY: as above; the log exists after compilation, successful or not.
@@ -67,9 +75,25 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
     // SAFETY: the buffer has the size that NVRTC asked for.
     let got = unsafe { sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()) };
     match (sized.result(), got.result()) {
-        (Ok(()), Ok(())) if size > 0 => (Answer::Done { log, version: version() }, cubin),
+        (Ok(()), Ok(())) if size > 0 => (Answer::Done { log, version: version(), ptx: ptx(program) }, cubin),
         _ => refused("NVRTC gave no machine code".into()),
     }
+}
+
+/// The PTX of a compiled program; empty where NVRTC gives none.
+fn ptx(program: sys::nvrtcProgram) -> String {
+    let mut size = 0;
+    // SAFETY: `size` outlives the call; the program was compiled.
+    if unsafe { sys::nvrtcGetPTXSize(program, &mut size) }.result().is_err() {
+        return String::new();
+    }
+    let mut text = vec![0_u8; size];
+    // SAFETY: the buffer has the size that NVRTC asked for.
+    if unsafe { sys::nvrtcGetPTX(program, text.as_mut_ptr().cast()) }.result().is_err() {
+        return String::new();
+    }
+    text.truncate(text.iter().position(|b| *b == 0).unwrap_or(text.len()));
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Its version.

@@ -4,6 +4,7 @@ extern crate satune_testing;
 
 mod architecture;
 mod calibrate;
+mod check_kernel;
 mod command;
 mod compiles;
 mod convolutions;
