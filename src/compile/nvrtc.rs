@@ -37,7 +37,9 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
     if !known.is_empty() && number(&job.arch).is_none_or(|n| !known.contains(&n)) {
         return unknown();
     }
-    let (Ok(source), Ok(name)) = (CString::new(job.source.as_str()), CString::new(format!("{}.cu", job.name))) else {
+    // The name stands in quotes in the PTX, where nothing can be escaped.
+    let file: String = job.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let (Ok(source), Ok(name)) = (CString::new(job.source.as_str()), CString::new(format!("{file}.cu"))) else {
         return refused("the text has a zero byte".into());
     };
     let program = match result::create_program(&source, Some(&name)) {

@@ -94,7 +94,9 @@ impl Printer<'_> {
                 if x.lo >= 0 && y.lo > 0 {
                     return infix(if remainder { "%" } else { "/" }, MUL, &left, &right);
                 }
-                let name = self.helper(Helper::Whole(Whole::Division { floor, remainder }, computed_in(dtype)));
+                // Of numbers that are never negative both roundings are one.
+                let (held, floor) = (computed_in(dtype), floor || is_unsigned(computed_in(dtype)));
+                let name = self.helper(Helper::Whole(Whole::Division { floor, remainder }, held));
                 self.narrowed(call(&name), dtype, remainder)
             }
             // Of floats only.

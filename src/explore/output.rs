@@ -88,7 +88,8 @@ pub(crate) fn slug(operator: &str) -> String {
 
 /// TVMScript with a comment and the import that it needs.
 pub(crate) fn python(note: &str, script: &str) -> String {
-    let imported = if script.contains("from tvm.script import") { "" } else { "from tvm.script import tir as T\n\n\n" };
+    let imported =
+        if script.contains("from tvm.script import") { "" } else { "from tvm.script import tirx as T\n\n\n" };
     format!("{}{imported}{script}", comment("#", note))
 }
 

@@ -75,7 +75,8 @@ pub fn canonical(text: &str) -> String {
         let lower = part.to_lowercase();
         let of_type = |name: &str| known(TYPES, name).unwrap_or_else(|| name.to_string());
         match lower.as_str() {
-            "nn" | "nt" | "tn" | "tt" => part.to_uppercase(),
+            // Two letters are a layout, known or not.
+            two if two.len() == 2 && two.bytes().all(|c| c.is_ascii_alphabetic()) => part.to_uppercase(),
             _ => match lower.split_once('=') {
                 Some(("out", name)) => format!("out={}", of_type(name.trim())),
                 Some((option, value)) => format!("{}={}", option.trim(), value.trim()),

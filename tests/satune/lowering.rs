@@ -256,7 +256,7 @@ fn registers_of_vthreads_and_padding() {
         assert!((*x as f32 - y).abs() <= 1e-6 * (1.0 + y.abs()), "{x} {y}\n{}", text(&module));
     }
     let kernel = &module.kernels[0];
-    assert_eq!(kernel.arrays[0].name, "float_kernel");
+    assert_eq!(kernel.arrays[0].name, "float_");
     assert_eq!(kernel.arrays[2].len, 4);
     assert!(kernel.notes.contains(&"annotation double_buffer_scope of block t is ignored".to_string()));
 }

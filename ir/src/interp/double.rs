@@ -3,7 +3,8 @@
 //! In their own types, two orders of a sum of rounded values differ by as much as a small error of the program would.
 //! In `f64` they agree to some 1e-13, so that what differs by more is another program, not another order.
 use crate::semantics::round;
-use crate::{visit, BlockRealize, DType, Expr, Program, Stmt};
+use crate::{fold, visit, BlockRealize, Buffer, DType, Expr, Program, Stmt};
+use std::sync::Arc;
 
 /// The type in which a value of a type is held: `f64` for all floats.
 pub fn doubled(dtype: DType) -> DType {
@@ -19,13 +20,22 @@ pub fn doubled(dtype: DType) -> DType {
 pub fn in_double(program: &Program) -> Program {
     let mut out = program.clone();
     out.buffers.iter_mut().for_each(|b| b.dtype = doubled(b.dtype));
-    out.body = visit::map_realize_exprs(&program.body, &mut expression);
+    out.body = visit::map_realize_exprs(&program.body, &mut |e| expression(e, &program.buffers));
     bound_values(&mut out.body);
     out
 }
 
-fn expression(e: &Expr) -> Expr {
-    visit::map_expr(e, &mut |e| match e {
+fn expression(e: &Expr, buffers: &[Buffer]) -> Expr {
+    if let Expr::Call(name, args, to) = e {
+        if let ("reinterpret", [of]) = (name.as_ref(), &args[..]) {
+            // Bits are those that the value has in its own type.
+            let (from, of) = (fold::dtype(of, buffers), expression(of, buffers));
+            let of = if from.is_float() { Expr::Cast(from, Arc::new(of)) } else { of };
+            let bits = Expr::Call(name.clone(), vec![of], *to);
+            return if to.is_float() { Expr::Cast(DType::F64, Arc::new(bits)) } else { bits };
+        }
+    }
+    match visit::map_children(e, &mut |e| expression(e, buffers)) {
         Expr::Int(v, t) if t.is_float() => Expr::Float(round(v as f64, t).to_bits(), DType::F64),
         Expr::Float(bits, t) => Expr::Float(round(f64::from_bits(bits), t).to_bits(), DType::F64),
         Expr::Cast(t, a) => Expr::Cast(doubled(t), a),
@@ -35,7 +45,7 @@ fn expression(e: &Expr) -> Expr {
             Expr::Var(v)
         }
         other => other,
-    })
+    }
 }
 
 /// The variables of `Let`.
@@ -67,6 +77,32 @@ fn bound_values(r: &mut BlockRealize) {
 mod tests {
     use super::*;
     use crate::interp::{run, Array};
+
+    #[test]
+    fn bits_are_those_of_the_types_of_the_program() {
+        let text = r#"
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((1,), "float16"), B: T.Buffer((1,), "uint16"), C: T.Buffer((1,), "float32")):
+    for i in range(1):
+        with T.sblock("B"):
+            vi = T.axis.spatial(1, i)
+            B[vi] = T.reinterpret("uint16", A[vi] * T.float16(2))
+    for i in range(1):
+        with T.sblock("C"):
+            vi = T.axis.spatial(1, i)
+            C[vi] = T.reinterpret("float32", T.Cast("int32", B[vi]) * 32768) + T.float32(1)
+"#;
+        let program = crate::tvmscript::parse(text).unwrap();
+        let inputs = [
+            Array::from_f64(DType::F64, &[1], &[1.0]).unwrap(),
+            Array::from_i64(DType::U16, &[1], &[0]).unwrap(),
+            Array::from_f64(DType::F64, &[1], &[0.0]).unwrap(),
+        ];
+        let out = run(&in_double(&program), &inputs).unwrap();
+        assert_eq!(out[1].get(0).unwrap().as_i64(), 0x4000);
+        let of_bits = f64::from(f32::from_bits(0x4000 * 32768));
+        assert_eq!(out[2].get(0).unwrap().as_f64(), of_bits + 1.0);
+    }
 
     #[test]
     fn nothing_is_rounded_but_constants() {
