@@ -81,7 +81,7 @@ fn bad_input_gets_one_message_and_exit_code_2() {
         (vec!["explore", "conv:1,1"], 2, "unknown operator"),
         (vec!["explore", "gemm:1,1,1,f99"], 2, "unknown type"),
         (vec!["explore", "gemm:1,1,1,f32,QQ"], 2, "unknown layout"),
-        (vec!["explore", "gemm:1,1,1,f32", "--gpu", "h20"], 2, "did you mean `h200`"),
+        (vec!["explore", "gemm:1,1,1,f32", "--gpu", "h2000"], 2, "did you mean `h200`"),
         (vec!["explore", "gemm:1,1,1,f32", "--top", "0"], 2, "0 is not in"),
         (vec!["explore", &parentheses], 2, "not a whole number"),
         (vec!["explore", "gemm:16,16,16,f32", "--out", "/proc/nowhere"], 3, "output folder /proc/nowhere"),

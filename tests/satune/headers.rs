@@ -45,7 +45,7 @@ fn two_headers_live_in_one_program() {
     // Both in one program.
     std::fs::write(at.join("a.h"), &a).unwrap();
     std::fs::write(at.join("b.h"), &b).unwrap();
-    std::fs::write(at.join("cuda.h"), crate::host::DRIVER).unwrap();
+    std::fs::write(at.join("cuda.h"), format!("#pragma once\n{}", crate::host::DRIVER)).unwrap();
     let launch = |text: &str| text.split("CUresult ").nth(1).unwrap().split('(').next().unwrap().to_string();
     let call = |text: &str| format!("{}(0, {} 0)", launch(text), "1, ".repeat(text.matches("CUdeviceptr ").count()));
     let main =
