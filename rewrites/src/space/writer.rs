@@ -142,10 +142,40 @@ pub(in crate::space) trait TraceWriter {
         let spatial: Vec<String> = all.map(|(axis, _)| format!("f_{axis}")).collect();
         let names = [spatial.clone(), vec!["f_part".to_string()]].concat();
         self.loops_of("block", &names);
-        let fused = self.fuse_into(&spatial, "f_fused");
-        self.split_into(var(&fused), vec![Value::Null, json!(256)], &["f_block".to_string(), "f_thread".to_string()]);
+        let [block, thread] = ["f_block", "f_thread"].map(String::from);
+        match wide_axis(contraction) {
+            None => {
+                let fused = self.fuse_into(&spatial, "f_fused");
+                self.split_into(var(&fused), vec![Value::Null, json!(256)], &[block, thread]);
+            }
+            Some(axis) => {
+                let of_axis = format!("f_{axis}");
+                let across = if spatial.len() == 1 { block.clone() } else { "f_across".to_string() };
+                self.split_into(var(&of_axis), vec![Value::Null, json!(256)], &[across.clone(), thread.clone()]);
+                let blocks: Vec<String> =
+                    spatial.into_iter().map(|l| if l == of_axis { across.clone() } else { l }).collect();
+                self.call("reorder", blocks.iter().chain([&thread]).map(|l| var(l)));
+                self.fuse_into(&blocks, &block);
+            }
+        }
         self.call("bind", [var("f_block"), json!("blockIdx.x")]);
         self.call("bind", [var("f_thread"), json!("threadIdx.x")]);
         self.call("reverse_compute_at", [var("f_local"), var("f_thread"), json!(true)]);
     }
+}
+
+/// The axis of which each thread of a block has another value, where results are too many for one loop over all of them: its
+/// variable has 32 bits. The innermost one that fills a block, for threads to write side by side.
+fn wide_axis(contraction: &Contraction) -> Option<Axis> {
+    // As m and n are padded to whole tiles.
+    let padded = |extent: i64| extent.saturating_add(255) / 256 * 256;
+    let spatial = || contraction.iters.iter().filter(|(_, info)| !info.reduce).map(|(axis, info)| (*axis, info.extent));
+    let results = spatial().fold(1_i64, |all, (axis, extent)| {
+        all.saturating_mul(if matches!(axis, Axis::M | Axis::N) { padded(extent) } else { extent })
+    });
+    if results <= i64::from(i32::MAX) - 255 {
+        return None;
+    }
+    let fills = spatial().filter(|(_, extent)| *extent >= 256).last();
+    fills.or_else(|| spatial().max_by_key(|(_, extent)| *extent)).map(|(axis, _)| axis)
 }

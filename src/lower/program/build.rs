@@ -1,8 +1,9 @@
 //! From a part of a program to a nest: statement by statement, with the loops and conditions around it.
 use super::allreduce::Reduction;
 use super::error::{LowerError, Place};
-use super::linear::{Linear, Ranges};
+use super::linear::Linear;
 use super::nest::{Kind, Leaf, Loop, Nest, Node, VThread};
+use super::pinned;
 use super::pred::{join, Pred};
 use satune_ir::{
     visit, Annotations, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var, VarId,
@@ -51,6 +52,7 @@ pub fn build(program: &Program, stmt: &Stmt, reductions: &[Reduction]) -> Result
     let body = builder.stmt(stmt, &Around::default())?;
     let mut nest = builder.nest;
     nest.body = body;
+    pinned::pin(&mut nest, program);
     Ok(nest)
 }
 
@@ -280,7 +282,7 @@ impl Builder<'_> {
         LowerError::Unsupported {
             what: "an index that is no integer arithmetic on loop variables".into(),
             place: Place::block(block),
-            remedy: "indices may use +, -, *, //, %, min, max and bit operations".into(),
+            remedy: "indices may use +, -, *, //, %, min, max and bit operations, of values that fit their type".into(),
         }
     }
 
@@ -312,11 +314,6 @@ impl Builder<'_> {
         if !known(buffer) || !reads.iter().all(|(b, _)| known(*b)) {
             return Err(self.strange_index(&around.block));
         }
-        let pinned = |forms: Vec<Linear>| -> Vec<Linear> {
-            forms.into_iter().map(|form| pinned(form, &around.guards, &self.nest.ranges)).collect()
-        };
-        let at = pinned(at);
-        let reads = reads.into_iter().map(|(b, at)| (b, pinned(at))).collect();
         self.nest.leaves += 1;
         Ok(vec![Node::Leaf(Box::new(Leaf {
             id: self.nest.leaves,
@@ -330,20 +327,4 @@ impl Builder<'_> {
             vthreads: around.vthreads.clone(),
         }))])
     }
-}
-
-/// An index that a guard leaves one value, as that value: an axis of extent 1 that is tiled wider is indexed by the
-/// thread here, and by 0 there, behind the same guard.
-fn pinned(form: Linear, guards: &[Pred], ranges: &Ranges) -> Linear {
-    for guard in guards {
-        let Pred::Lt(e, bound) = guard else { continue };
-        let least = e.range(ranges).0;
-        if least != bound - 1 {
-            continue;
-        }
-        if let Some(rest) = form.plus(e, -1).as_constant() {
-            return Linear::of(least.saturating_add(rest));
-        }
-    }
-    form
 }

@@ -2,7 +2,7 @@
 //!
 //! Each top-level nest of the root block becomes a kernel. The passes, one file each:
 //! [`build`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
-//! statements that depend on them; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
+//! statements that depend on them; `pinned` replaces indices that have one value; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
 //! only what is alive; `allreduce`, `team` and `combine` make reductions over threads; `guards` proves which guards can
 //! go; `shared` gives buffers their bytes; `barrier` places barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the
 //! statements; `limits` checks the kernel. `linear` and `pred` are the arithmetic below all of them.
@@ -30,6 +30,7 @@ mod leaf;
 mod limits;
 mod linear;
 mod nest;
+mod pinned;
 mod pipeline;
 mod pred;
 mod shared;
