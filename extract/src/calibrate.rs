@@ -78,6 +78,16 @@ pub enum CalibrateError {
         /// Value.
         ms: f64,
     },
+    /// A clock is none that a descriptor may have.
+    #[error("measurement {row} of {shape} has a clock of {mhz} MHz; clocks are 1 to 100000 MHz")]
+    Clock {
+        /// Its number, from 1.
+        row: usize,
+        /// Shape.
+        shape: String,
+        /// Value.
+        mhz: f64,
+    },
     /// The descriptor's text and its values disagree.
     #[error("the fitted descriptor cannot be written: {0}")]
     Text(String),
@@ -98,6 +108,15 @@ pub struct Fitted {
     pub error: f64,
 }
 
+/// The clock that the fit began with, where it is not the descriptor's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SeenClock {
+    /// The descriptor's, MHz.
+    pub before: f64,
+    /// Median of those that were seen with the measurements, MHz.
+    pub seen: f64,
+}
+
 /// A shape predicted with scalars that were fitted to all the others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HeldOut {
@@ -116,6 +135,8 @@ pub struct Calibration {
     pub descriptor: Descriptor,
     /// Each scalar.
     pub scalars: Vec<Fitted>,
+    /// The clock that was taken for the descriptor's before the fit; none where none was seen, or the same.
+    pub clock: Option<SeenClock>,
     /// Measurements used.
     pub measurements: usize,
     /// Shapes among them.
@@ -197,17 +218,23 @@ pub fn calibrate(gpu: &Descriptor, measurements: &[Measurement]) -> Result<Calib
         if !(m.ms.is_finite() && m.ms > 0.0) {
             return Err(CalibrateError::Time { row: at + 1, shape: m.shape.clone(), ms: m.ms });
         }
+        // 0 and less say that no clock was seen.
+        if let Some(mhz) = m.clock_mhz.filter(|mhz| *mhz > 0.0 && !(1.0..=1e5).contains(mhz)) {
+            return Err(CalibrateError::Clock { row: at + 1, shape: m.shape.clone(), mhz });
+        }
     }
     // The rates that are fitted are those of the clock that was seen, and not of the one that the GPU could reach.
     let mut clocks: Vec<f64> = measurements.iter().filter_map(|m| m.clock_mhz).filter(|c| *c > 0.0).collect();
     clocks.sort_by(f64::total_cmp);
-    let seen = clocks.get(clocks.len() / 2).copied().unwrap_or(gpu.clock_mhz);
+    let before = gpu.clock_mhz;
+    let seen = clocks.get(clocks.len() / 2).copied().unwrap_or(before);
     let gpu = &Descriptor { clock_mhz: seen, ..gpu.clone() };
     let rows = measurements.par_iter().map(|m| {
         let clock = m.clock_mhz.filter(|c| *c > 0.0).map_or(1.0, |clock| clock / seen);
         Row { shape: &m.shape, prepared: Model::of(m, gpu), ms: m.ms, clock }
     });
-    of_rows(gpu, rows.collect())
+    let clock = (seen != before).then_some(SeenClock { before, seen });
+    Ok(Calibration { clock, ..of_rows(gpu, rows.collect())? })
 }
 
 fn of_rows(gpu: &Descriptor, all: Vec<Row<'_>>) -> Result<Calibration, CalibrateError> {
@@ -247,6 +274,7 @@ fn of_rows(gpu: &Descriptor, all: Vec<Row<'_>>) -> Result<Calibration, Calibrate
         held_out: held.into_iter().map(|h| h.0).collect(),
         descriptor: fitted.descriptor,
         scalars: fitted.scalars,
+        clock: None,
         measurements: rows.len(),
         shapes: shapes.len(),
         infeasible,

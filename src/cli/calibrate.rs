@@ -58,6 +58,12 @@ fn table(found: &Calibration, out: &Path) -> String {
             n => format!("; {n} more are of plans that this GPU cannot run, and were left out"),
         }
     );
+    if let Some(clock) = &found.clock {
+        text.push_str(&format!(
+            "clock: {:.0} MHz was seen while measuring; the fit begins with that, and not with the descriptor's {:.0}\n",
+            clock.seen, clock.before
+        ));
+    }
     text.push_str("scalar                     before      fitted  standard error\n");
     for s in &found.scalars {
         let after = if s.determined { format!("{:>11.3}", s.after) } else { format!("{:>11}", "kept") };

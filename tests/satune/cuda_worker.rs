@@ -182,21 +182,44 @@ fn kernels_with_tensor_maps_are_launched() {
 #[test]
 fn faults_of_kernels_with_tensor_maps_have_reasons() {
     let folder = driver();
-    let old = libraries(&[("fake_driver.c", "libcuda.so", &["-DOLD"])]);
-    for (driver, mode, reason, part) in [
-        (&folder, "refuses", "crash", "cuTensorMapEncodeTiled refuses"),
-        (&folder, "illegal", "crash", "ILLEGAL_ADDRESS"),
-        (&folder, "hang", "timeout", "no answer within"),
-        (&old, "old", "compile_error", "this driver (of CUDA 11.8) makes no tensor maps"),
+    for (mode, reason, part) in [
+        ("refuses", "crash", "cuTensorMapEncodeTiled refuses"),
+        ("illegal", "crash", "ILLEGAL_ADDRESS"),
+        ("hang", "timeout", "no answer within"),
     ] {
         let store = format!("{mode}.db");
-        let run = satune(driver.path(), mode, &[&WGMMA[..], &[patience(mode), "--store", &store]].concat());
+        let run = satune(folder.path(), mode, &[&WGMMA[..], &[patience(mode), "--store", &store]].concat());
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
         assert_eq!(run.status.code(), Some(1), "{mode}: {said}");
-        let rows = satune(driver.path(), "", &["db", "export", "--store", &store]);
+        let rows = satune(folder.path(), "", &["db", "export", "--store", &store]);
         let rows = String::from_utf8_lossy(&rows.stdout).into_owned();
         assert_eq!(rows.matches(&format!("\"reason\":\"{reason}\"")).count(), 1, "{mode}: {rows}");
         assert!(rows.contains(part), "{mode}: {rows}");
+    }
+}
+
+/// What cannot be launched there is refused like what does not compile: it is no trial, and the search goes on to the best
+/// kernel that takes no tensor maps.
+#[test]
+fn a_driver_without_tensor_maps_gets_a_kernel_without_them() {
+    let folder = libraries(&[("fake_driver.c", "libcuda.so", &["-DOLD"])]);
+    let run = satune(folder.path(), "", &[&WGMMA[..], &["60", "--store", "old.db"]].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let candidates = report["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 1);
+    assert!(candidates[0]["measured"]["ms"].is_f64(), "{}", candidates[0]);
+    for kernel in candidates[0]["kernels"].as_array().unwrap() {
+        assert!(kernel["tensor_maps"].as_array().is_none_or(Vec::is_empty), "{kernel}");
+    }
+    // All but that one are refused, for this reason, and each has its row.
+    let refused = report["measured"]["trials"].as_u64().unwrap() - 1;
+    assert!(refused > 0);
+    assert_eq!(report["measured"]["rejected"], serde_json::json!({"compile_error": refused}));
+    let rows = satune(folder.path(), "", &["db", "export", "--store", "old.db"]);
+    let rows = String::from_utf8_lossy(&rows.stdout).into_owned();
+    for part in ["\"reason\":\"compile_error\"", "this driver (of CUDA 11.8) makes no tensor maps"] {
+        assert_eq!(rows.matches(part).count() as u64, refused, "{part}");
     }
 }
 

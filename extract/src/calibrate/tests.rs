@@ -295,6 +295,31 @@ fn the_file_is_read_back_and_twice_is_the_same() {
 }
 
 #[test]
+fn the_clock_that_was_seen_is_written_whether_or_not_it_is_fitted() {
+    let start = Descriptor::load("h200").unwrap();
+    let truth = Descriptor { clock_mhz: 1000.0, ..truth() };
+    let mut rows = measured(&truth, 20, 0.02, 0);
+    rows.iter_mut().for_each(|row| row.clock_mhz = Some(truth.clock_mhz));
+    let fitted = calibrate(&start, &rows).unwrap();
+    assert_eq!(fitted.clock, Some(SeenClock { before: start.clock_mhz, seen: truth.clock_mhz }));
+    // Where the measurements do not determine it, the fit leaves it as it began.
+    let mut kept = fitted.clone();
+    kept.descriptor.clock_mhz = truth.clock_mhz;
+    let clock = kept.scalars.iter_mut().find(|s| s.name == "clock_mhz").unwrap();
+    assert!(clock.determined);
+    (clock.determined, clock.after) = (false, truth.clock_mhz);
+    for found in [fitted, kept] {
+        let text = descriptor_text(Descriptor::text("h200").unwrap(), &found).unwrap();
+        let line = text.lines().find(|l| l.starts_with("clock_mhz = ")).unwrap();
+        assert!(line.ends_with(&format!("seen while measuring; was {}", start.clock_mhz)), "{line}");
+        let clock = found.scalars.iter().find(|s| s.name == "clock_mhz").unwrap();
+        assert_eq!(line.contains("# fitted"), clock.determined, "{line}");
+        let read = Descriptor::parse(&text, "x").unwrap();
+        assert!((read.clock_mhz / found.descriptor.clock_mhz - 1.0).abs() < 1e-4, "{line}");
+    }
+}
+
+#[test]
 fn what_cannot_be_fitted_is_refused() {
     let gpu = Descriptor::load("h200").unwrap();
     let mut rows = measured(&gpu, 2, 0.0, 0);
@@ -304,4 +329,11 @@ fn what_cannot_be_fitted_is_refused() {
     rows[1].ms = -1.0;
     let time = calibrate(&gpu, &rows).unwrap_err();
     assert_eq!(time.to_string(), "measurement 2 of gemm:4096,4096,4096,f32 is -1 ms; times are positive");
+    rows[1].clock_mhz = Some(2e6);
+    rows[1].ms = 1.0;
+    let clock = calibrate(&gpu, &rows).unwrap_err().to_string();
+    assert_eq!(
+        clock,
+        "measurement 2 of gemm:4096,4096,4096,f32 has a clock of 2000000 MHz; clocks are 1 to 100000 MHz"
+    );
 }

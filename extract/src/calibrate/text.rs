@@ -2,8 +2,8 @@
 use super::{CalibrateError, Calibration};
 use crate::Descriptor;
 
-/// The descriptor's text with the fitted values: its comments stay, each fitted line says what it was, and the name
-/// ends in `-calibrated`.
+/// The descriptor's text with the fitted values, and with the clock that was seen: its comments stay, each line with a new
+/// value says where that is from and what it was, and the name ends in `-calibrated`.
 ///
 /// # Errors
 /// When `base` is not the text that the calibration began with.
@@ -13,7 +13,7 @@ pub fn descriptor_text(base: &str, calibration: &Calibration) -> Result<String, 
         None => &calibration.descriptor.name,
     };
     let mut out = format!(
-        "# Fitted to {} measurements of {} shapes; lines that were fitted say so, and their comments above are the\n# starting values'.\n",
+        "# Fitted to {} measurements of {} shapes; lines that were fitted or seen say so, and their comments above\n# are the starting values'.\n",
         calibration.measurements, calibration.shapes
     );
     for line in base.lines() {
@@ -22,18 +22,27 @@ pub fn descriptor_text(base: &str, calibration: &Calibration) -> Result<String, 
             out.push_str(&format!("name = {:?}\n", format!("{name}-calibrated")));
             continue;
         }
-        match calibration.scalars.iter().find(|s| s.name == key && s.determined) {
-            Some(s) => out.push_str(&format!(
-                "{key} = {} # fitted, standard error {:.1}%; was {}\n",
-                short(s.after),
-                100.0 * s.error,
-                short(s.before)
-            )),
-            None => {
+        // The fit began with the clock that was seen: it stands here even where the measurements do not determine a better one.
+        let seen = calibration.clock.as_ref().filter(|_| key == "clock_mhz");
+        let fitted = calibration.scalars.iter().find(|s| s.name == key && s.determined);
+        let new = match (fitted, seen) {
+            (None, None) => {
                 out.push_str(line);
                 out.push('\n');
+                continue;
             }
-        }
+            (None, Some(clock)) => {
+                format!("{} # seen while measuring; was {}", short(clock.seen), short(clock.before))
+            }
+            (Some(s), seen) => {
+                let was = match seen {
+                    Some(c) => format!("{} seen while measuring; was {}", short(c.seen), short(c.before)),
+                    None => format!("was {}", short(s.before)),
+                };
+                format!("{} # fitted, standard error {:.1}%; {was}", short(s.after), 100.0 * s.error)
+            }
+        };
+        out.push_str(&format!("{key} = {new}\n"));
     }
     let read = Descriptor::parse(&out, "the fitted descriptor").map_err(|e| CalibrateError::Text(e.to_string()))?;
     for s in &calibration.scalars {
