@@ -176,6 +176,6 @@ fn wide_axis(contraction: &Contraction) -> Option<Axis> {
     if results <= i64::from(i32::MAX) - 255 {
         return None;
     }
-    let fills = spatial().filter(|(_, extent)| *extent >= 256).last();
+    let fills = spatial().rfind(|(_, extent)| *extent >= 256);
     fills.or_else(|| spatial().max_by_key(|(_, extent)| *extent)).map(|(axis, _)| axis)
 }
