@@ -14,7 +14,7 @@ fn explorer(c: &mut Criterion) {
     group.bench_function("saturate", |b| b.iter(|| space(&problem, &gpu).map(|s| s.report.nodes)));
     let held = space(&problem, &gpu).expect("a space");
     group.bench_function("count", |b| b.iter(|| Counts::of(&held).total()));
-    let query = Query { k: 8, diverse: false, limit: Duration::from_secs(600) };
+    let query = Query { k: 8, diverse: false, limit: Duration::from_secs(600), below_ms: f64::INFINITY };
     group.bench_function("extract 8", |b| b.iter(|| best(&held, &gpu, query).candidates.len()));
     let found = best(&held, &gpu, query);
     let plan = &found.candidates[0].plan;
@@ -30,7 +30,7 @@ fn explorer(c: &mut Criterion) {
 fn tensor_cores(c: &mut Criterion) {
     let mut group = c.benchmark_group("extract 8 on tensor cores");
     group.sample_size(10).measurement_time(Duration::from_secs(10));
-    let query = Query { k: 8, diverse: false, limit: Duration::from_secs(600) };
+    let query = Query { k: 8, diverse: false, limit: Duration::from_secs(600), below_ms: f64::INFINITY };
     for (gpu, operator) in [
         ("h200", "gemm:16,8192,8192,bf16,TN"),
         ("h200", "gemm:4097,4095,4093,bf16,TN"),

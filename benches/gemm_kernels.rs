@@ -28,7 +28,7 @@ fn gemm_kernels(c: &mut Criterion) {
     let kind = if device.identity().kind == Kind::Cuda { "measured" } else { "predicted" };
     let mut group = c.benchmark_group(format!("{kind}, {}", device.identity().device));
     group.sample_size(10).warm_up_time(Duration::from_millis(1)).measurement_time(Duration::from_millis(1));
-    let query = Query { k: 1, diverse: false, limit: Duration::from_secs(60) };
+    let query = Query { k: 1, diverse: false, limit: Duration::from_secs(60), below_ms: f64::INFINITY };
     for program in PROGRAMS {
         let problem = operators::parse(program).expect("an operator");
         let space = space(&problem, &gpu).expect("a space");

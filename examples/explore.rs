@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let problem = operators::parse("gemm:512,512,512,f32,NT")?;
     let gpu = Descriptor::load("a100")?;
     let request =
-        Request { gpu, top: 3, diverse: false, limit: Duration::from_secs(60), compile: false, fuel: Fuel::default() };
+        Request { gpu, top: 3, twins: false, limit: Duration::from_secs(60), compile: false, fuel: Fuel::default() };
     let report = explore(&problem, &request, &Quiet)?;
     println!("{} schedules, proved: {}", report.space.schedules, report.proved_optimal);
     for candidate in &report.candidates {

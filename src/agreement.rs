@@ -38,7 +38,12 @@ pub enum Agreement {
 impl Agreement {
     /// What can be asked of the schedules of a program.
     pub fn of(program: &Program) -> Agreement {
-        if Grains::of(program).depends {
+        Agreement::up_to(program, grain::INPUT)
+    }
+
+    /// The same where inputs are whole numbers up to a magnitude.
+    pub(crate) fn up_to(program: &Program, input: f64) -> Agreement {
+        if Grains::of(program, input).depends {
             Agreement::Roundoff
         } else {
             Agreement::Exact
@@ -150,7 +155,7 @@ pub fn terms(program: &Program) -> u64 {
 }
 
 /// Functions whose values are exact.
-const EXACT: [&str; 7] = ["abs", "fabs", "floor", "ceil", "round", "trunc", "nearbyint"];
+pub(crate) const EXACT: [&str; 7] = ["abs", "fabs", "floor", "ceil", "round", "trunc", "nearbyint"];
 
 /// The stores and bound values of a block itself, not of blocks in it. Bound values have no buffer.
 fn own(stmt: &Stmt, out: &mut Vec<(Option<BufferId>, Expr)>) {

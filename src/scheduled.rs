@@ -76,6 +76,15 @@ pub struct Scheduled {
     pub module: Module,
 }
 
+/// A schedule on a smaller problem of the same kind: what fits into a simulator.
+#[derive(Clone, Debug)]
+pub struct Reduced {
+    /// The smaller problem.
+    pub source: Program,
+    /// The schedule on it.
+    pub made: Scheduled,
+}
+
 /// What a GPU lets kernels have.
 pub fn options(gpu: &Descriptor) -> LowerOptions {
     let target = LowerTarget {

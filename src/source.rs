@@ -6,10 +6,9 @@ use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
-use satune_ir::{files, visit, BufferId, Program, Stmt};
-use satune_rewrites::space::{contraction, simplified, sums_first, EncodeError};
+use satune_ir::{files, Program};
+use satune_rewrites::space::{contraction, copied_before, simplified, sums_first, EncodeError, InPlace};
 use satune_rewrites::{soundness, ScheduleError};
-use std::collections::HashSet;
 use std::path::Path;
 
 /// Why there is no problem to work on.
@@ -45,15 +44,13 @@ pub enum SourceError {
         /// What was found.
         reason: String,
     },
-    /// A block updates a parameter in place.
-    #[error("{path}: block `{block}` updates {buffer} in place: it reads what the caller put there and writes over it; kernels here read parameters through pointers that alias nothing they write, so that such a block has no schedules yet; give the result a parameter of its own (`{buffer}_out[..] = ...`), which the caller may swap with {buffer} afterwards")]
+    /// A block updates a buffer in place, in a way that has no schedules.
+    #[error("{path}: {error}")]
     InPlace {
         /// As asked.
         path: String,
-        /// Block.
-        block: String,
-        /// Parameter.
-        buffer: String,
+        /// What does not fit.
+        error: InPlace,
     },
     /// The program cannot be explored.
     #[error("{path}: {error}")]
@@ -185,11 +182,15 @@ pub fn operator(text: &str) -> Result<Work, OperatorError> {
     })
 }
 
-/// [`of_script`], for programs of any kind.
+/// [`of_script`], for programs of any kind. An operator's own script is that operator, which may allow what no script says: f32
+/// operands rounded to tf32.
 ///
 /// # Errors
 /// See [`SourceError`].
 pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
+    if let Some(work) = operator(name).ok().filter(|work| work.workload().script() == text) {
+        return Ok(work);
+    }
     let program = sound_program(name, text)?;
     let error = match of_program(name, program.clone()) {
         Ok(problem) => return Ok(Work::Contraction(Box::new(problem))),
@@ -197,7 +198,13 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
         Err(other) => return Err(other),
     };
     match StreamProblem::of_program(name, program) {
-        Ok(problem) => Ok(Work::Streams(Box::new(problem))),
+        Ok(mut problem) => {
+            if !problem.notes.is_empty() {
+                let why = error.to_string();
+                problem.notes.push(format!("as a contraction: {}", why.lines().next().unwrap_or_default()));
+            }
+            Ok(Work::Streams(Box::new(problem)))
+        }
         Err(streaming) => Err(SourceError::Neither { path: name.into(), contraction: error, streaming }),
     }
 }
@@ -222,34 +229,15 @@ pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
 /// unwritten, no schedule of it would.
 fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
-    if let Some((block, buffer)) = updated_in_place(&program) {
-        return Err(SourceError::InPlace { path: name.into(), block, buffer });
-    }
     // One of them is the root.
     let blocks = program.next_block.saturating_sub(1) as usize;
     if blocks > MOST_BLOCKS {
         return Err(SourceError::Blocks { path: name.into(), blocks });
     }
+    let program = copied_before(&program).map_err(|error| SourceError::InPlace { path: name.into(), error })?;
     let unsound = |e: ScheduleError| SourceError::Unsound { path: name.into(), reason: e.detail.clone() };
     soundness::alone(&program).map_err(unsound)?;
     Ok(simplified(&sums_first(&program)))
-}
-
-/// The first block that reads a parameter which nothing has written, and writes it; with the parameter.
-fn updated_in_place(program: &Program) -> Option<(String, String)> {
-    let (mut written, mut found): (HashSet<BufferId>, _) = (HashSet::new(), None);
-    visit::walk_stmt(&program.body.block.body, &mut |s| {
-        let Stmt::Realize(realize) = s else { return };
-        let block = &realize.block;
-        let reads = |id: BufferId| block.reads.iter().any(|r| r.buffer == id);
-        let whole = |id: BufferId| block.init.is_none() && reads(id) && program.params.contains(&id);
-        let of = block.writes.iter().map(|w| w.buffer).find(|id| whole(*id) && !written.contains(id));
-        if let (None, Some(id)) = (&found, of) {
-            found = Some((block.name.clone(), program.buffer(id).name.clone()));
-        }
-        written.extend(block.writes.iter().map(|w| w.buffer));
-    });
-    found
 }
 
 fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {

@@ -4,7 +4,7 @@
 use crate::agreement::Agreement;
 use crate::explore::{self, ExploreError};
 use crate::lower::program::LowerOptions;
-use crate::scheduled::{self, Checked, Scheduled, ScheduledError};
+use crate::scheduled::{self, Checked, Reduced, Scheduled, ScheduledError};
 use crate::streaming;
 use satune_extract::{Cost, Descriptor, Infeasible, Searched};
 use satune_ir::term::stream::{stream_blocks, stream_shared_bytes, Streams};
@@ -110,6 +110,11 @@ pub trait Workload: Sync {
         vec![format!("product with {}  by  reindex, transform_layout, transform_block_layout", axes.join(", "))]
     }
 
+    /// What is to be said of its schedules as a whole.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether tensor cores may round factors in f32 to tf32.
     fn allows_tf32(&self) -> bool {
         false
@@ -151,6 +156,20 @@ pub trait Workload: Sync {
             (Kind::Streams(streams), Schedule::Stream(plan)) => {
                 let kernels = streaming::check(self.program(), plan, streams, options)?;
                 Ok(streaming::together(&kernels))
+            }
+            (Kind::Streams(_), _) => Err(ScheduledError::Kind.to_string()),
+        }
+    }
+
+    /// The schedule on a problem of few blocks, the one that [`Workload::check`] runs.
+    ///
+    /// # Errors
+    /// What went wrong, for people.
+    fn reduced(&self, schedule: &Schedule, options: &LowerOptions) -> Result<Reduced, String> {
+        match (self.kind(), schedule) {
+            (Kind::Contraction(contraction), _) => explore::reduced(schedule, contraction, options),
+            (Kind::Streams(streams), Schedule::Stream(plan)) => {
+                streaming::reduced(self.program(), plan, streams, options)
             }
             (Kind::Streams(_), _) => Err(ScheduledError::Kind.to_string()),
         }
@@ -312,6 +331,10 @@ impl Workload for streaming::StreamProblem {
 
     fn kind(&self) -> Kind<'_> {
         Kind::Streams(&self.streams)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 }
 

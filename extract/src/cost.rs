@@ -1,11 +1,8 @@
-//! The analytical cost: exact counts, and the time that a GPU needs for them, in parts.
-//!
-//! Per multiprocessor and k tile the resources are: issue slots, the multiply-add units, shared memory's wavefronts,
-//! L1's bytes, and the latency that is left uncovered. Resources that overlap are joined by a p-norm (the descriptor's
-//! `overlap_exponent`), which is near the largest of them. Chip-wide, the time of the multiprocessors is joined the same
-//! way with L2 and DRAM traffic. Every constant is one of the descriptor; none belongs to a kernel.
+//! The analytical cost: exact counts, and the time that a GPU needs for them, in parts. The formula is that of
+//! [`crate::time`]; every constant is one of the descriptor, none belongs to a kernel.
+use crate::cores::{beside, stored, time, Inner, Outer, Times, Waits, BASE_REGISTERS, EXPANDED_AHEAD};
 use crate::tensor;
-use crate::time::{beside, time, Inner, Outer, Times, Waits, BASE_REGISTERS};
+use crate::time::{binding, stays_in_l2, Moved};
 use crate::work::{self, Work};
 use crate::Descriptor;
 use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule, Side, Way};
@@ -121,12 +118,13 @@ impl Prepared<'_> {
 
 /// Counts what a plan's time depends on.
 pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a Descriptor) -> Prepared<'a> {
-    let work::BlockWork { begin, tile, end } = work::of_block(plan, contraction);
+    let work::BlockWork { begin, tile, end, .. } = work::of_block(plan, contraction);
     let inner = Inner {
         begin,
         tile,
         end,
         waits: Waits::of([Side::A, Side::B].map(|side| plan.way(side))),
+        ahead: ahead(plan, contraction),
         fragment_registers: fragment_registers(plan, contraction),
         staged_registers: staged_registers(plan, contraction),
         shared_bytes: plan.shared_bytes(contraction),
@@ -144,7 +142,7 @@ pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a De
         k_tiles: work::k_tiles(plan) as f64 * outer_iterations(contraction),
         sums,
         pipe: plan.pipe,
-        dram_bytes: dram_bytes(plan, contraction, gpu, sums),
+        dram: dram_bytes(plan, contraction, gpu, sums),
     };
     Prepared { outer, inner }
 }
@@ -203,21 +201,40 @@ pub(crate) fn outer_iterations(contraction: &Contraction) -> f64 {
     contraction.outer_reduce().map(|(_, info)| info.extent as f64).product()
 }
 
+/// Loads that are started together where operands are read where they are used: as many as registers were given to.
+pub(crate) fn ahead_of(held: f64, rolled: bool) -> f64 {
+    match rolled {
+        _ if held > 0.0 => held,
+        false => EXPANDED_AHEAD,
+        true => 2.0,
+    }
+}
+
+/// [`ahead_of`] of a plan.
+fn ahead(plan: &Plan, contraction: &Contraction) -> f64 {
+    let direct = |side: &Side| plan.way(*side) == Way::Direct;
+    let held: i64 = [Side::A, Side::B].iter().filter(|s| direct(s)).map(|s| held(plan, *s, contraction)).sum();
+    ahead_of(held as f64, !plan.unroll_k)
+}
+
+/// Registers of a fragment; 0 where there is none.
+fn held(plan: &Plan, side: Side, contraction: &Contraction) -> i64 {
+    let (pieces, registers) = match side {
+        Side::A => (plan.vthread_outer.m * plan.vthread_inner.m, plan.registers.m),
+        Side::B => (plan.vthread_outer.n * plan.vthread_inner.n, plan.registers.n),
+    };
+    match plan.staging(side).local {
+        Some(_) => pieces * registers * plan.k_step * words(contraction.operand(side).dtype),
+        None => 0,
+    }
+}
+
 fn fragment_registers(plan: &Plan, contraction: &Contraction) -> i64 {
-    [Side::A, Side::B]
-        .into_iter()
-        .map(|side| {
-            let (pieces, registers) = match side {
-                Side::A => (plan.vthread_outer.m * plan.vthread_inner.m, plan.registers.m),
-                Side::B => (plan.vthread_outer.n * plan.vthread_inner.n, plan.registers.n),
-            };
-            if plan.staging(side).local.is_some() {
-                pieces * registers * plan.k_step * words(contraction.operand(side).dtype)
-            } else {
-                2
-            }
-        })
-        .sum()
+    let of = |side| match plan.staging(side).local {
+        Some(_) => held(plan, side, contraction),
+        None => 2,
+    };
+    [Side::A, Side::B].into_iter().map(of).sum()
 }
 
 /// Registers that hold a tile between its load and its store.
@@ -257,14 +274,14 @@ pub(crate) fn wave_slots(gpu: &Descriptor, threads: u32, sums: i64) -> i64 {
 /// Bytes from and to DRAM: every wave of blocks reads the panels of A and B that its rectangle of tiles needs, once, as
 /// the blocks of a wave run side by side; what fits in L2 as a whole is read once in all. Source: the wave rectangle of
 /// the usual tile-order analysis, here counted on the real order of the first wave.
-pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descriptor, sums: i64) -> f64 {
-    let elements = |dims: &[Axis]| dims.iter().map(|a| contraction.extent(*a) as f64).product::<f64>();
+pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descriptor, sums: i64) -> Moved {
     let size = |side: Side| contraction.elements(side) * f64::from(contraction.operand(side).dtype.bytes());
-    let out = elements(&contraction.c.dims) * f64::from(contraction.c.dtype.bytes()) + beside(contraction);
     let least = size(Side::A) + size(Side::B);
-    let stored = if plan.split_k > 1 { (2 * plan.split_k + 1) as f64 * out } else { out };
-    if least <= 0.8 * gpu.l2_bytes as f64 {
-        return least + stored;
+    let written = stored(contraction, gpu, (plan.split_k as f64, contraction.c.dtype));
+    // Partial sums are added, and the epilogue applied, by another kernel.
+    let more = if plan.split_k > 1 { 0.0 } else { beside(contraction) };
+    if stays_in_l2(least, gpu) {
+        return Moved { read: least + more, written };
     }
     let slots = wave_slots(gpu, plan.threads, sums).min(plan.block_count());
     let (panels_a, panels_b) = panels(&plan.blocks, slots);
@@ -275,7 +292,7 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
     let bytes_b = plan.tile.n as f64 * panel(Side::B);
     let waves = plan.block_count() as f64 / slots as f64;
     let read = waves * (panels_a as f64 * bytes_a + panels_b as f64 * bytes_b);
-    read.max(least) + stored
+    Moved { read: read.max(least) + more, written }
 }
 
 /// Different panels of A and of B that the first `slots` blocks touch.
@@ -314,39 +331,18 @@ pub(crate) fn panels(blocks: &[BlockLoop], slots: i64) -> (usize, usize) {
 }
 
 impl Times {
-    /// The cost with its parts named. Each is what the kernel would take if only that resource bound it.
+    /// The cost with its parts named.
     fn explain(&self, outer: &Outer<'_>, work: Work) -> Cost {
-        let hz = outer.gpu.clock_mhz * 1e6;
-        let of = |clocks: f64| self.per_sm * outer.k_tiles * clocks / hz * 1e3;
-        let mut parts: BTreeMap<String, f64> = BTreeMap::new();
-        parts.insert("issue".into(), of(self.clocks.parts[0]));
-        parts.insert("multiply_add".into(), of(self.clocks.parts[1]));
-        parts.insert("shared_memory".into(), of(self.clocks.parts[2]));
-        parts.insert("l1".into(), of(self.clocks.parts[3]));
-        parts.insert("l2".into(), self.l2_ms);
-        parts.insert("dram".into(), self.dram_ms);
-        let bottleneck =
-            parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or_else(String::new, |(name, _)| name.clone());
-        let around = self.clocks.begin + self.clocks.end;
-        let ends = self.per_sm * (around + 2.0 * outer.gpu.latency_dram) / hz * 1e3;
-        parts.insert("latency".into(), (self.sm_ms - of(self.clocks.tile) - ends).max(0.0));
-        parts.insert("epilogue".into(), self.per_sm * self.clocks.end / hz * 1e3);
-        if self.clocks.begin > 0.0 {
-            parts.insert("prologue".into(), self.per_sm * self.clocks.begin / hz * 1e3);
-        }
-        parts.insert("launch".into(), outer.gpu.launch_us * 1e-3);
-        if self.sum_ms > 0.0 {
-            parts.insert("add_parts".into(), self.sum_ms);
-        }
+        let parts = self.parts(outer);
         Cost {
             ms: self.ms,
+            bottleneck: binding(&parts),
             parts,
-            bottleneck,
             resident_blocks: self.resident,
             occupancy_limit: self.limit.into(),
             registers: self.registers,
             waves: outer.blocks as f64 / self.slots as f64,
-            dram_bytes: outer.dram_bytes,
+            dram_bytes: outer.dram.total(),
             l2_bytes: self.l2_bytes,
             work,
         }

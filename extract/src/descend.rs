@@ -1,13 +1,13 @@
 //! The search below an outer choice: which operands are staged and how, then, loop by loop, what a block does within a
 //! k tile. At every step the ideals of the class that is entered, and the least of all fills, bound what is below; the
 //! most promising part is entered first.
-use crate::cost::outer_iterations;
+use crate::cores::{least_ms, time, Inner, Outer, Waits};
+use crate::cost::{ahead_of, outer_iterations};
 use crate::fills::{combinations, floor, floor_of, Combination, Copied, Floor};
 use crate::inner::{repeats, Flavour, Ideal, Label, Numbers};
 use crate::path::Path;
-use crate::time::{least_ms, time, Inner, Outer, Waits};
 use crate::topk::{Above, Search, Unit};
-use crate::work::{self, distinct_sectors, epilogue, Work};
+use crate::work::{self, distinct_sectors, epilogue, stored, Work};
 use egg::Id;
 use satune_ir::term::{Pipe, Side, State, Team, Term, Way};
 
@@ -42,7 +42,7 @@ struct Block<'a, 's> {
     /// The node that ends the staging where an operand is left out.
     direct: Option<&'s Term>,
     state: State,
-    contexts: Vec<(Outer<'s>, Above<'s>)>,
+    contexts: Vec<(Outer<'a>, Above<'s>)>,
     /// The fills that are left, and the least of them.
     fills: Vec<&'a Combination<'s>>,
     floor: Floor,
@@ -230,7 +230,7 @@ impl<'s> Search<'_, 's> {
         let mut tile = Work { fma: (state.tile.m * state.tile.n * unit.k_tile) as f64 / 32.0, ..Work::default() };
         let mut end = Work::default();
         tile.add(copied, 1.0);
-        let mut registers = 0.0;
+        let (mut registers, mut direct) = (0.0, 0.0);
         for side in [Side::A, Side::B] {
             let [loads, wavefronts, sectors, l1, held] = numbers.side(side);
             registers += held;
@@ -238,6 +238,7 @@ impl<'s> Search<'_, 's> {
                 tile.shared_loads += loads * warps;
                 tile.shared_load_wavefronts += wavefronts * warps;
             } else {
+                direct += held;
                 tile.global_loads += loads * warps;
                 tile.addresses += work::addresses(contraction, side, loads * warps);
                 tile.global_load_sectors += sectors * warps;
@@ -246,21 +247,10 @@ impl<'s> Search<'_, 's> {
                 tile.l1_bytes += l1 * warps;
             }
         }
-        let (stores, store_sectors) = numbers.stores();
-        if unit.in_place {
-            let k = unit.k_tile as f64;
-            let bytes = f64::from(contraction.c.dtype.bytes());
-            tile.global_stores += stores * warps * k;
-            tile.global_store_sectors += store_sectors * warps * k;
-            tile.l2_sectors += store_sectors * warps * k;
-            tile.global_loads += stores * warps * k;
-            tile.global_load_sectors += store_sectors * warps * k;
-            tile.l1_bytes += 2.0 * stores * warps * k * 32.0 * bytes;
-        } else {
-            end.global_stores = stores * warps;
-            end.global_store_sectors = store_sectors * warps;
-            end.l2_sectors = store_sectors * warps;
-            end.add(&epilogue(contraction, stores * warps, store_sectors * warps), 1.0);
+        let stores = numbers.stores().map(|x| x * warps);
+        end.add(&stored(stores), 1.0);
+        if !unit.in_place {
+            end.add(&epilogue(contraction, stores[0], stores[1]), 1.0);
         }
         let tiles = (state.tile.k + unit.k_tile - 1) / unit.k_tile;
         let ways = block.staged.ways();
@@ -270,6 +260,7 @@ impl<'s> Search<'_, 's> {
             tile,
             end,
             waits: Waits::of(ways),
+            ahead: ahead_of(direct, flavour.rolled),
             fragment_registers: if flavour.direct { 4 } else { registers as i64 },
             staged_registers,
             shared_bytes: block.staged.bytes(),

@@ -1,5 +1,6 @@
 //! GPU descriptors: what a GPU can hold and how fast it is. One TOML file each; a user's own file works like a built-in.
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A GPU. Units are in the fields' names or comments; the built-in files say where each number is from.
@@ -22,6 +23,9 @@ pub struct Descriptor {
     pub fp32_lanes: u32,
     /// Double-precision multiply-adds per clock and multiprocessor.
     pub fp64_lanes: u32,
+    /// Lanes of the load/store units, for shared and global memory: a warp's access takes 32 / this clocks at least.
+    #[serde(default = "load_store_lanes")]
+    pub load_store_lanes: u32,
     /// Share of the issue slots that dense arithmetic sustains.
     pub issue_efficiency: f64,
     /// Shared memory per multiprocessor, bytes.
@@ -40,6 +44,10 @@ pub struct Descriptor {
     pub threads_per_sm: u32,
     /// Resident blocks per multiprocessor.
     pub blocks_per_sm: u32,
+    /// Clusters of 1, 2, 4 and 8 blocks that are resident at once, where each block takes a multiprocessor's shared memory
+    /// (`cuOccupancyMaxActiveClusters`); estimated where a file does not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_clusters: Vec<u32>,
     /// L2, bytes.
     pub l2_bytes: u64,
     /// L2 bytes per clock for the chip.
@@ -48,8 +56,11 @@ pub struct Descriptor {
     pub l1_bytes_per_clock: f64,
     /// DRAM, GB/s, nominal.
     pub dram_nominal_gbs: f64,
-    /// DRAM, GB/s, reached by a copy.
+    /// DRAM, GB/s, reached by a copy: read and written together.
     pub dram_gbs: f64,
+    /// Rate of reads alone over that of a copy; writes alone are as much slower as makes a copy what it is.
+    #[serde(default = "dram_read_ratio")]
+    pub dram_read_ratio: f64,
     /// Clocks.
     pub latency_dram: f64,
     /// Clocks.
@@ -66,9 +77,33 @@ pub struct Descriptor {
     pub cp_async: bool,
     /// The bulk tensor copy engine exists (sm_90).
     pub tma: bool,
+    /// How far the truth may be from a rate, as a share, where that is known better than of GPUs in general.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spread: BTreeMap<String, f64>,
+    /// Power and energies; without them a GPU is never slowed down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<Power>,
     /// Tensor cores (sm_70 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor: Option<TensorRates>,
+}
+
+/// What a board may take, and what work takes at the boost clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Power {
+    /// Limit of the board, W.
+    pub limit_w: f64,
+    /// Taken whatever it does, W: leakage, clocks, DRAM's refresh.
+    pub idle_w: f64,
+    /// pJ per FLOP in single precision, with its instructions and operands; twice as much in double precision.
+    pub fp32_pj: f64,
+    /// pJ per FLOP of tensor cores with operands of 16 bits; others by their width.
+    pub tensor16_pj: f64,
+    /// pJ per byte between L2 and L1.
+    pub l2_pj: f64,
+    /// pJ per byte of DRAM.
+    pub dram_pj: f64,
 }
 
 /// Rates of tensor cores: dense FLOP per clock and multiprocessor, and the shares that instructions sustain.
@@ -103,7 +138,31 @@ impl Descriptor {
     pub fn arch_number(&self) -> u32 {
         arch_number(&self.arch)
     }
+
+    /// Blocks that are resident at once in clusters of so many, one on a multiprocessor: as `max_clusters` says, where it is
+    /// there. `None` where it is not.
+    pub fn clustered(&self, cluster: u32) -> Option<u32> {
+        let at = CLUSTERS.iter().position(|size| *size == cluster)?;
+        let clusters = self.max_clusters.get(at)?;
+        Some(clusters.saturating_mul(cluster).min(self.sms))
+    }
+
+    /// [`Descriptor::clustered`], estimated where a file does not say: pairs are neighbours everywhere; of larger clusters the
+    /// last multiprocessors of a graphics processing cluster may hold none.
+    pub fn usable(&self, cluster: u32) -> u32 {
+        let estimate = match cluster {
+            ..=2 => self.sms,
+            _ => (self.sms / (SMS_OF_GPC + 2) * SMS_OF_GPC).max(cluster.min(self.sms)),
+        };
+        self.clustered(cluster).filter(|blocks| *blocks > 0).unwrap_or(estimate)
+    }
 }
+
+/// Sizes of clusters that a descriptor speaks of.
+pub const CLUSTERS: [u32; 4] = [1, 2, 4, 8];
+
+/// Multiprocessors of a graphics processing cluster, which holds whole clusters only; at least so many of them.
+const SMS_OF_GPC: u32 = 16;
 
 impl TensorRates {
     /// FLOP per clock and multiprocessor for operands of a type; 0 where tensor cores do not take them.
@@ -123,6 +182,16 @@ impl TensorRates {
             None => self.mma_share,
         }
     }
+}
+
+/// Of the SMs of data-centre GPUs (whitepapers of GV100, GA100, GH100); Turing's and those of GeForce boards have 16.
+fn load_store_lanes() -> u32 {
+    32
+}
+
+/// Measured on H100: a sum reads 3240 GB/s where a copy reaches 3000.
+fn dram_read_ratio() -> f64 {
+    1.08
 }
 
 const THREADS_PER_BLOCK: u32 = 1024;
@@ -166,6 +235,16 @@ pub enum DescriptorError {
         /// Line and reason.
         reason: String,
     },
+    /// A spread of nothing.
+    #[error("GPU descriptor {name}: spread.{field} is {value}; spreads are 0 to 1, of rates that the cost reads (issue_efficiency, dram_gbs, fp32_pj ...)")]
+    Spread {
+        /// Descriptor.
+        name: String,
+        /// As named.
+        field: String,
+        /// Value.
+        value: f64,
+    },
     /// A number is absurd.
     #[error("GPU descriptor {name}: {field} is {value}; it must be {wanted}")]
     Absurd {
@@ -180,7 +259,7 @@ pub enum DescriptorError {
     },
 }
 
-const BUILT_IN: [(&str, &str); 9] = [
+const BUILT_IN: [(&str, &str); 11] = [
     ("h200", include_str!("../devices/h200.toml")),
     ("h100", include_str!("../devices/h100.toml")),
     ("a100", include_str!("../devices/a100.toml")),
@@ -190,6 +269,8 @@ const BUILT_IN: [(&str, &str); 9] = [
     ("v100", include_str!("../devices/v100.toml")),
     ("t4", include_str!("../devices/t4.toml")),
     ("l4", include_str!("../devices/l4.toml")),
+    ("b200", include_str!("../devices/b200.toml")),
+    ("rtx5090", include_str!("../devices/rtx5090.toml")),
 ];
 
 impl Descriptor {
@@ -249,6 +330,8 @@ impl Descriptor {
             ("fp32_lanes", f64::from(self.fp32_lanes), 1.0, 4096.0, "1 to 4096"),
             ("fp64_lanes", f64::from(self.fp64_lanes), 1.0, 4096.0, "1 to 4096"),
             ("issue_efficiency", self.issue_efficiency, 0.01, 1.0, "0.01 to 1"),
+            ("load_store_lanes", f64::from(self.load_store_lanes), 1.0, 1024.0, "1 to 1024"),
+            ("dram_read_ratio", self.dram_read_ratio, 1.0, 1.9, "1 to 1.9"),
             ("shared_per_sm", f64::from(self.shared_per_sm), 1024.0, 1e9, "at least 1024"),
             ("shared_per_block", f64::from(self.shared_per_block), 1024.0, 1e9, "at least 1024"),
             ("registers_per_sm", f64::from(self.registers_per_sm), 1024.0, 1e9, "at least 1024"),
@@ -267,13 +350,43 @@ impl Descriptor {
             ("launch_us", self.launch_us, 0.0, 1e6, "0 to 1000000"),
             ("overlap_exponent", self.overlap_exponent, 1.0, 100.0, "1 to 100"),
         ];
-        for (field, value, low, high, wanted) in fields {
-            if !(low..=high).contains(&value) {
-                return Err(DescriptorError::Absurd { name: self.name.clone(), field, value, wanted });
+        let absurd = |fields: &[(&'static str, f64, f64, f64, &'static str)]| {
+            let found = fields.iter().find(|(_, value, low, high, _)| !(low..=high).contains(&value));
+            found.map_or(Ok(()), |&(field, value, _, _, wanted)| {
+                Err(DescriptorError::Absurd { name: self.name.clone(), field, value, wanted })
+            })
+        };
+        absurd(&fields)?;
+        for (field, value) in &self.spread {
+            if !crate::uncertainty::is_rate(field) || !(0.0..=1.0).contains(value) {
+                return Err(DescriptorError::Spread { name: self.name.clone(), field: field.clone(), value: *value });
             }
         }
+        if let Some(p) = self.power {
+            absurd(&[
+                ("power.idle_w", p.idle_w, 0.0, 1e5, "0 to 100000"),
+                (
+                    "power.limit_w",
+                    p.limit_w,
+                    p.idle_w + 1.0,
+                    1e5,
+                    "at least 1 W more than power.idle_w, at most 100000",
+                ),
+                ("power.fp32_pj", p.fp32_pj, 0.0, 1e6, "0 to 1000000"),
+                ("power.tensor16_pj", p.tensor16_pj, 0.0, 1e6, "0 to 1000000"),
+                ("power.l2_pj", p.l2_pj, 0.0, 1e6, "0 to 1000000"),
+                ("power.dram_pj", p.dram_pj, 0.0, 1e6, "0 to 1000000"),
+            ])?;
+        }
+        let most = f64::from(self.sms);
+        let clusters = self.max_clusters.iter().map(|n| f64::from(*n)).find(|n| !(0.0..=most).contains(n));
+        let more = (self.max_clusters.len() > CLUSTERS.len()).then_some(self.max_clusters.len() as f64);
+        if let Some(value) = clusters.or(more) {
+            let wanted = "at most four numbers, of clusters of 1, 2, 4 and 8 blocks, none above sms";
+            return Err(DescriptorError::Absurd { name: self.name.clone(), field: "max_clusters", value, wanted });
+        }
         let Some(t) = self.tensor else { return Ok(()) };
-        let rates = [
+        absurd(&[
             ("tensor.f16", t.f16, 1.0, 1e6, "1 to 1000000"),
             ("tensor.bf16", t.bf16.unwrap_or(0.0), 0.0, 1e6, "0 to 1000000"),
             ("tensor.tf32", t.tf32, 0.0, 1e6, "0 to 1000000"),
@@ -281,13 +394,7 @@ impl Descriptor {
             ("tensor.mma_share", t.mma_share, 0.0, 1.0, "0 to 1"),
             ("tensor.wmma_share", t.wmma_share.unwrap_or(t.mma_share), 0.01, 1.0, "0.01 to 1"),
             ("tensor.wgmma_share", t.wgmma_share, 0.0, 1.0, "0 to 1"),
-        ];
-        for (field, value, low, high, wanted) in rates {
-            if !(low..=high).contains(&value) {
-                return Err(DescriptorError::Absurd { name: self.name.clone(), field, value, wanted });
-            }
-        }
-        Ok(())
+        ])
     }
 }
 
@@ -307,7 +414,6 @@ const OTHERS: &[&str] = &[
     "a5000",
     "a800",
     "b100",
-    "b200",
     "b300",
     "gb200",
     "gb300",
@@ -337,7 +443,6 @@ const OTHERS: &[&str] = &[
     "rtx5060",
     "rtx5070",
     "rtx5080",
-    "rtx5090",
     "titanv",
 ];
 
@@ -376,6 +481,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn clusters_are_those_of_the_driver_where_a_file_has_them() {
+        let text = Descriptor::text("h200").unwrap();
+        let said = |line: &str| Descriptor::parse(&text.replace("sms = 132", &format!("sms = 132\n{line}")), "x");
+        let gpu = said("max_clusters = [132, 66, 32, 0]").unwrap();
+        assert_eq!([1, 2, 4, 8].map(|c| gpu.clustered(c)), [Some(132), Some(132), Some(128), Some(0)]);
+        assert_eq!([1, 2, 4, 8].map(|c| gpu.usable(c)), [132, 132, 128, 112]);
+        let gpu = Descriptor::load("h200").unwrap();
+        assert_eq!(
+            [1, 2, 4, 8].map(|c| (gpu.clustered(c), gpu.usable(c))),
+            [(None, 132), (None, 132), (None, 112), (None, 112)]
+        );
+        for bad in ["max_clusters = [133]", "max_clusters = [1, 1, 1, 1, 1]"] {
+            assert!(said(bad).unwrap_err().to_string().contains("max_clusters"), "{bad}");
+        }
+    }
+
+    #[test]
     fn every_built_in_is_sound() {
         for name in Descriptor::names() {
             assert_eq!(Descriptor::load(name).unwrap().name, name);
@@ -387,7 +509,7 @@ mod tests {
         let text = Descriptor::load("h2000").unwrap_err().to_string();
         assert!(text.starts_with("unknown GPU `h2000` (did you mean `h200`?); known are h200, h100"), "{text}");
         // A GPU that there is is no misspelling of another.
-        for name in ["b200", "B200", "NVIDIA H20", "RTX 5090"] {
+        for name in ["b300", "B300", "NVIDIA H20", "RTX 5080"] {
             let text = Descriptor::load(name).unwrap_err().to_string();
             assert!(text.contains("satune probe") && !text.contains("did you mean"), "{text}");
         }
@@ -415,5 +537,10 @@ mod tests {
         assert_eq!(error, "GPU descriptor t4: sms is 0; it must be 1 to 10000");
         let error = Descriptor::parse(&text.replace("sms = 40\n", ""), "my.toml").unwrap_err().to_string();
         assert!(error.contains("my.toml") && error.contains("sms"), "{error}");
+        let error =
+            Descriptor::parse(&text.replace("[spread]\n", "[spread]\nsms = 0.1\n"), "x").unwrap_err().to_string();
+        assert!(error.starts_with("GPU descriptor t4: spread.sms is 0.1; spreads are 0 to 1"), "{error}");
+        let error = Descriptor::parse(&text.replace("idle_w = 12", "idle_w = 70"), "x").unwrap_err().to_string();
+        assert!(error.starts_with("GPU descriptor t4: power.limit_w is 70"), "{error}");
     }
 }

@@ -155,7 +155,7 @@ impl<'s> Labels<'_, 's> {
         let class = self.space.egraph.find(class);
         // The size of a ring changes nothing.
         let pipe = if let Pipe::Async(_) = pipe { Pipe::Async(2) } else { pipe };
-        if let Some(found) = look_up(&self.known.fills, &(class, pipe)) {
+        if let Some(found) = look_up(&self.known.fills, &(class, pipe, self.k)) {
             return found;
         }
         let state = *self.space.state(class);
@@ -186,7 +186,7 @@ impl<'s> Labels<'_, 's> {
             labels.iter().map(|l| Weighed { numbers: components(&l.work), group: l.registers, ways: 1 }).collect();
         let labels: Vec<FillLabel<'s>> = keep(&weighed, self.k).into_iter().map(|i| labels[i].clone()).collect();
         let labels = Arc::new(labels);
-        store(&self.known.fills, (class, pipe), labels.clone());
+        store(&self.known.fills, (class, pipe, self.k), labels.clone());
         labels
     }
 

@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-/// Per warp and k tile: loads, wavefronts, sectors, L1 bytes and registers of A's fragments, of B's, stores of results
-/// and their sectors, steps of the inner k loop that are not expanded.
+/// Per warp and k tile: loads, wavefronts, sectors, L1 bytes and registers of A's fragments, of B's, stores of results,
+/// their sectors and L1 bytes, steps of the inner k loop that are not expanded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbers([f64; 13]);
+pub(crate) struct Numbers([f64; 14]);
 
 /// Where in [`Numbers`] an operand's begin.
 fn first(side: Side) -> usize {
@@ -24,10 +24,10 @@ fn first(side: Side) -> usize {
         5
     }
 }
-/// Stores of results; their sectors follow.
+/// Stores of results; their sectors and L1 bytes follow.
 const STORES: usize = 10;
 /// Steps that are not expanded.
-const ROLLED: usize = 12;
+const ROLLED: usize = 13;
 
 impl Numbers {
     /// (loads, wavefronts, sectors, L1 bytes, registers) of an operand.
@@ -37,9 +37,9 @@ impl Numbers {
         [n[i], n[i + 1], n[i + 2], n[i + 3], n[i + 4]]
     }
 
-    /// (stores, sectors).
-    pub fn stores(&self) -> (f64, f64) {
-        (self.0[STORES], self.0[STORES + 1])
+    /// (stores, sectors, L1 bytes).
+    pub fn stores(&self) -> [f64; 3] {
+        [self.0[STORES], self.0[STORES + 1], self.0[STORES + 2]]
     }
 
     /// Steps of the inner k loop that are not expanded.
@@ -56,8 +56,7 @@ impl Numbers {
             let factor = if flavour.direct { all } else { own };
             out.0[first(side)..first(side) + 5].iter_mut().for_each(|x| *x *= factor);
         }
-        out.0[STORES] *= all;
-        out.0[STORES + 1] *= all;
+        out.0[STORES..STORES + 3].iter_mut().for_each(|x| *x *= all);
         out
     }
 }
@@ -94,7 +93,7 @@ impl Flavour {
 #[derive(Clone, Debug)]
 pub(crate) struct Ideal {
     pub flavour: Flavour,
-    least: [f32; 13],
+    least: [f32; 14],
 }
 
 impl Ideal {
@@ -175,17 +174,22 @@ pub(crate) struct Labels<'k, 's> {
     pub known: &'k Known<'s>,
 }
 
+/// What can be among the k best of a class where lanes are placed.
+type Choices = Arc<Vec<Label>>;
+
 /// Ways to fill one tile.
 pub(crate) type Fills<'s> = Arc<Vec<FillLabel<'s>>>;
 
-/// What any worker has made.
-pub(crate) struct Known<'s> {
+/// What searches of one space have found out that depends on no GPU: whoever searches it again need not find it out again.
+pub struct Known<'s> {
     ideals: Vec<OnceLock<Box<[Ideal]>>>,
-    lanes: RwLock<HashMap<Id, Arc<Vec<Label>>>>,
+    /// By class, for the k best.
+    lanes: RwLock<HashMap<(Id, usize), Choices>>,
     configs: RwLock<HashMap<Id, Configs>>,
     fragments: RwLock<HashMap<FragmentKey, [f64; 4]>>,
-    pub copies: RwLock<HashMap<(Id, bool, u32), Work>>,
-    pub fills: RwLock<HashMap<(Id, Pipe), Fills<'s>>>,
+    pub(crate) copies: RwLock<HashMap<(Id, bool, u32), Work>>,
+    /// By class, for the k best.
+    pub(crate) fills: RwLock<HashMap<(Id, Pipe, usize), Fills<'s>>>,
 }
 
 impl Known<'_> {
@@ -254,9 +258,9 @@ impl<'k, 's> Labels<'k, 's> {
     }
 
     /// The labels of a class where lanes are placed.
-    pub fn labels(&self, class: Id) -> Arc<Vec<Label>> {
+    pub fn labels(&self, class: Id) -> Choices {
         let class = self.space.egraph.find(class);
-        if let Some(found) = look_up(&self.known.lanes, &class) {
+        if let Some(found) = look_up(&self.known.lanes, &(class, self.k)) {
             return found;
         }
         let mut labels = Vec::new();
@@ -271,7 +275,7 @@ impl<'k, 's> Labels<'k, 's> {
         }
         let labels: Vec<Label> = keep(&weighed, self.k).into_iter().map(|i| labels[i].clone()).collect();
         let labels = Arc::new(labels);
-        store(&self.known.lanes, class, labels.clone());
+        store(&self.known.lanes, (class, self.k), labels.clone());
         labels
     }
 
@@ -315,10 +319,10 @@ impl<'k, 's> Labels<'k, 's> {
         let contraction = &self.space.contraction;
         // Few differ: (operand, k step, access) and the width of stores.
         let mut pieces: Vec<(PieceKey, [f64; 5])> = Vec::new();
-        let mut stored: Vec<(u32, (f64, f64))> = Vec::new();
+        let mut stored: Vec<(u32, [f64; 3])> = Vec::new();
         let mut out = Vec::with_capacity(configs.len());
         for (config, _) in configs {
-            let mut v = [0.0; 13];
+            let mut v = [0.0; 14];
             for side in [Side::A, Side::B] {
                 let key = (side, config.k_step, config.vectors[side as usize]);
                 let piece = match pieces.iter().find(|p| p.0 == key) {
@@ -331,7 +335,7 @@ impl<'k, 's> Labels<'k, 's> {
                 };
                 v[first(side)..first(side) + 5].copy_from_slice(&piece);
             }
-            let (stores, sectors) = match stored.iter().find(|s| s.0 == config.store) {
+            let stores = match stored.iter().find(|s| s.0 == config.store) {
                 Some(found) => found.1,
                 None => {
                     let made = work::store(contraction, &lanes.grid, config.store);
@@ -339,8 +343,7 @@ impl<'k, 's> Labels<'k, 's> {
                     made
                 }
             };
-            v[STORES] = stores;
-            v[STORES + 1] = sectors;
+            v[STORES..STORES + 3].copy_from_slice(&stores);
             v[ROLLED] = config.rolled;
             out.push(Numbers(v));
         }

@@ -1,7 +1,7 @@
 //! What no program of an outer choice can beat, before anything below it has been looked at.
+use crate::cores::{least_ms, Inner, Outer, Waits};
 use crate::cost;
 use crate::fills::Floor;
-use crate::time::{least_ms, Inner, Outer, Waits};
 use crate::topk::{Search, Unit};
 use crate::work::Work;
 use satune_ir::term::{Contraction, Pipe, Side, Way};
@@ -51,6 +51,8 @@ impl<'s> Search<'_, 's> {
             tile: Work { fma: results * k * warps, ..Work::NONE },
             end: Work::NONE,
             waits: Waits::of(ways),
+            // As many as any program of the unit starts together.
+            ahead: f64::INFINITY,
             fragment_registers: 2,
             staged_registers: 0,
             shared_bytes,

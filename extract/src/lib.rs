@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
+mod cores;
 mod cost;
 mod count;
 mod descend;
@@ -12,15 +13,23 @@ mod fills;
 mod inner;
 mod least;
 mod path;
+mod portfolio;
+pub mod published;
+mod residency;
 mod searched;
 pub mod stream;
 pub mod tensor;
 mod time;
 mod topk;
+mod uncertainty;
 pub mod work;
 
 pub use cost::{cost, predict, predict_compiled, Cost, Infeasible};
 pub use count::Counts;
-pub use descriptor::{arch_number, Descriptor, DescriptorError, TensorRates};
+pub use descriptor::{arch_number, Descriptor, DescriptorError, Power, TensorRates};
+pub use inner::Known;
+pub use portfolio::{portfolio, Portfolio};
 pub use searched::Searched;
-pub use topk::{best, best_while, Candidate, Extraction, Query};
+pub use time::ADDED;
+pub use topk::{best, best_knowing, best_while, Candidate, Extraction, Query};
+pub use uncertainty::drawn;

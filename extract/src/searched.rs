@@ -2,7 +2,7 @@
 //! reports) is written once for all of them.
 use crate::calibrate::{calibrate, Measurement, Problem};
 use crate::stream::{best_stream_while, predict_stream};
-use crate::{best_while, predict, Cost, Descriptor, Extraction, Infeasible, Query};
+use crate::{best_knowing, predict, Cost, Descriptor, Extraction, Infeasible, Known, Query};
 use egg::RecExpr;
 use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
 use satune_ir::term::{Contraction, Incomplete, Schedule, Space, Term, TermLanguage};
@@ -22,13 +22,31 @@ pub trait Searched: TermLanguage {
     /// When the GPU cannot run it, or the schedule is of another language.
     fn predict(schedule: &Schedule, problem: &Self::Problem, gpu: &Descriptor) -> Result<Cost, Infeasible>;
 
-    /// The k best programs of a space on a GPU; ended early when `go_on` says so, then as if the time were over.
+    /// What searches of one space find out that depends on no GPU.
+    type Known<'s>: Sync;
+
+    /// Nothing yet.
+    fn known(space: &Space<Self>) -> Self::Known<'_>;
+
+    /// The k best programs of a space on a GPU; ended early when `go_on` says so, then as if the time were over. `known` goes
+    /// from search to search.
+    fn best_knowing<'s>(
+        space: &'s Space<Self>,
+        known: &Self::Known<'s>,
+        gpu: &Descriptor,
+        query: Query,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Extraction<Self>;
+
+    /// [`Searched::best_knowing`] for a single search.
     fn best_while(
         space: &Space<Self>,
         gpu: &Descriptor,
         query: Query,
         go_on: &(dyn Fn() -> bool + Sync),
-    ) -> Extraction<Self>;
+    ) -> Extraction<Self> {
+        Self::best_knowing(space, &Self::known(space), gpu, query, go_on)
+    }
 
     /// The descriptor fitted to what schedules of one problem took, ms; as it is where that is too little.
     fn fitted(gpu: &Descriptor, problem: &Self::Problem, measured: &[(&Schedule, f64)]) -> Descriptor;
@@ -43,8 +61,20 @@ impl Searched for Term {
         predict(schedule, problem, gpu)
     }
 
-    fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn() -> bool + Sync)) -> Extraction {
-        best_while(space, gpu, query, go_on)
+    type Known<'s> = Known<'s>;
+
+    fn known(space: &Space) -> Known<'_> {
+        Known::new(space)
+    }
+
+    fn best_knowing<'s>(
+        space: &'s Space,
+        known: &Known<'s>,
+        gpu: &Descriptor,
+        query: Query,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Extraction {
+        best_knowing(space, known, gpu, query, go_on)
     }
 
     fn fitted(gpu: &Descriptor, problem: &Contraction, measured: &[(&Schedule, f64)]) -> Descriptor {
@@ -75,8 +105,13 @@ impl Searched for StreamTerm {
         predict_stream(schedule, problem, gpu)
     }
 
-    fn best_while(
+    type Known<'s> = ();
+
+    fn known(_space: &Space<StreamTerm>) {}
+
+    fn best_knowing(
         space: &Space<StreamTerm>,
+        _known: &(),
         gpu: &Descriptor,
         query: Query,
         go_on: &(dyn Fn() -> bool + Sync),

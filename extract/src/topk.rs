@@ -5,11 +5,12 @@
 //! loop, under the bound that the ideals of each class give ([`crate::descend`], [`crate::inner`]). A part is left out
 //! only when its bound is not below the k-th best time: so the k found are the k best, or, where a time limit ends the
 //! search, the bound says how good anything else can be.
+use crate::cores::Outer;
 use crate::cost::{self, Cost};
 use crate::inner::{Known, Labels};
 use crate::path::Path;
 use crate::tensor;
-use crate::time::Outer;
+use crate::time::Moved;
 use crate::Descriptor;
 use egg::{Id, Language, RecExpr};
 use rayon::prelude::*;
@@ -43,6 +44,8 @@ pub struct Query {
     pub diverse: bool,
     /// Longest time.
     pub limit: Duration,
+    /// Nothing that takes this long, ms, is asked for: infinity, or what makes a search short that is to tell no more.
+    pub below_ms: f64,
 }
 
 /// What was found.
@@ -68,7 +71,7 @@ pub(crate) type Above<'s> = Vec<(&'s Term, Option<Arc<Path<'s>>>)>;
 pub(crate) struct Context<'s> {
     blocks: Vec<BlockLoop>,
     split_k: i64,
-    dram_bytes: f64,
+    dram: Moved,
     /// From the root down to, and without, what the block does.
     pub above: Above<'s>,
 }
@@ -139,7 +142,7 @@ type Contexts<'s> = BTreeMap<Id, Vec<Context<'s>>>;
 
 pub(crate) struct Search<'k, 's> {
     pub space: &'s Space,
-    gpu: &'s Descriptor,
+    gpu: &'k Descriptor,
     pub query: Query,
     pub labels: Labels<'k, 's>,
     contexts: Arc<Contexts<'s>>,
@@ -159,19 +162,32 @@ pub fn best(space: &Space, gpu: &Descriptor, query: Query) -> Extraction {
 
 /// [`best`], ended early when `go_on` says so: then as if the time were over.
 pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn() -> bool + Sync)) -> Extraction {
+    best_knowing(space, &Known::new(space), gpu, query, go_on)
+}
+
+/// [`best_while`] with what earlier searches of the space, for any GPU, have found out.
+pub fn best_knowing<'s>(
+    space: &'s Space,
+    known: &Known<'s>,
+    gpu: &Descriptor,
+    query: Query,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Extraction {
     let start = Instant::now();
     // Tensor cores first: where there are some, what single threads do seldom comes near.
     let go_on = || start.elapsed() <= query.limit && go_on();
-    let tensor = tensor::search(space, gpu, (query.k, query.diverse), &go_on);
-    let worst = tensor.found.get(query.k.wrapping_sub(1)).map_or(f64::INFINITY, |f| f.ms);
+    let tensor = tensor::search(space, gpu, query, &go_on);
+    let worst = tensor.found.get(query.k.wrapping_sub(1)).map_or(query.below_ms, |f| f.ms);
     let shapes = if query.diverse { tensor.found.iter().map(|f| (f.key, f.ms)).collect() } else { HashMap::new() };
     let common = Common { worst: AtomicU64::new(worst.to_bits()), shapes: Mutex::new(shapes), go_on: &go_on };
-    let known = Known::new(space);
-    let mut first = Search::new(space, gpu, query, &common, &known);
-    first.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
+    let mut first = Search::new(space, gpu, query, &common, known);
+    // Where tensor cores are far ahead, not even bounds are made of what single threads do.
+    if single_threads_ms(&space.contraction, gpu) < worst {
+        first.grid(space.egraph.find(space.root), Vec::new(), Vec::new());
+    }
     for list in Arc::make_mut(&mut first.contexts).values_mut() {
         // What a block's class does is the same in all of them but for the traffic, in which the time is monotone.
-        list.sort_by(|a, b| a.dram_bytes.total_cmp(&b.dram_bytes));
+        list.sort_by(|a, b| a.dram.total().total_cmp(&b.dram.total()));
         list.truncate(if query.diverse { 1 } else { query.k });
     }
     let mut units = first.units();
@@ -187,7 +203,7 @@ pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn
     let results: Vec<(Vec<Found>, usize, Option<f64>)> = shares
         .into_par_iter()
         .map(|units| {
-            let mut search = Search::new(space, gpu, query, &common, &known);
+            let mut search = Search::new(space, gpu, query, &common, known);
             search.contexts = contexts.clone();
             let mut looked = 0;
             let mut stopped = None;
@@ -221,7 +237,7 @@ pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn
         found.retain(|f| seen.insert(f.key));
     }
     found.truncate(query.k);
-    let worst = if found.len() == query.k { found.last().map_or(f64::INFINITY, |f| f.ms) } else { f64::INFINITY };
+    let worst = if found.len() == query.k { found.last().map_or(query.below_ms, |f| f.ms) } else { query.below_ms };
     let contraction = &space.contraction;
     let candidates: Vec<Candidate> = found
         .into_iter()
@@ -241,13 +257,22 @@ pub fn best_while(space: &Space, gpu: &Descriptor, query: Query, go_on: &(dyn Fn
     }
 }
 
+/// What single threads take at least for the multiply-adds of a contraction, ms: every lane of the chip begins some in each
+/// clock, of 8-bit operands four.
+fn single_threads_ms(contraction: &Contraction, gpu: &Descriptor) -> f64 {
+    const AT_ONCE: f64 = 4.0;
+    let multiply_adds: f64 = contraction.iters.iter().map(|(_, info)| info.extent as f64).product();
+    let per_clock = AT_ONCE * f64::from(gpu.fp32_lanes.max(gpu.fp64_lanes)) * f64::from(gpu.sms);
+    multiply_adds / per_clock / (gpu.clock_mhz * 1e3)
+}
+
 /// Parts that the outer choices are dealt into.
 const SHARES: usize = 4;
 
 impl<'k, 's> Search<'k, 's> {
     fn new(
         space: &'s Space,
-        gpu: &'s Descriptor,
+        gpu: &'k Descriptor,
         query: Query,
         common: &'k Common<'k>,
         known: &'k Known<'s>,
@@ -278,9 +303,9 @@ impl<'k, 's> Search<'k, 's> {
     /// The time that a new program of this worker must beat.
     fn worst(&self) -> f64 {
         if self.best.len() < self.query.k {
-            f64::INFINITY
+            self.query.below_ms
         } else {
-            self.best.last().map_or(f64::INFINITY, |f| f.ms)
+            self.best.last().map_or(self.query.below_ms, |f| f.ms)
         }
     }
 
@@ -349,13 +374,8 @@ impl<'k, 's> Search<'k, 's> {
         plan.k_part = state.tile.k;
         plan.threads = threads;
         let sums = sums(&state, threads, contraction);
-        let dram_bytes = cost::dram_bytes(&plan, contraction, self.gpu, sums);
-        Arc::make_mut(&mut self.contexts).entry(class).or_default().push(Context {
-            blocks,
-            split_k,
-            dram_bytes,
-            above,
-        });
+        let dram = cost::dram_bytes(&plan, contraction, self.gpu, sums);
+        Arc::make_mut(&mut self.contexts).entry(class).or_default().push(Context { blocks, split_k, dram, above });
     }
 
     /// Every choice down to the k loop, with its bound.
@@ -408,17 +428,17 @@ impl<'k, 's> Search<'k, 's> {
     }
 
     /// What of a unit's programs is fixed before their blocks begin, in each context, the least traffic first.
-    pub(crate) fn contexts(&self, unit: &Unit<'s>) -> Vec<(Outer<'s>, Above<'s>)> {
+    pub(crate) fn contexts(&self, unit: &Unit<'s>) -> Vec<(Outer<'k>, Above<'s>)> {
         let contexts = self.contexts.get(&unit.accumulators).map_or(&[][..], Vec::as_slice);
         contexts.iter().map(|c| (self.outer(unit, c), c.above.clone())).collect()
     }
 
     /// The one of [`Search::contexts`] with the least traffic.
-    pub(crate) fn least_outer(&self, unit: &Unit<'s>) -> Option<Outer<'s>> {
+    pub(crate) fn least_outer(&self, unit: &Unit<'s>) -> Option<Outer<'k>> {
         Some(self.outer(unit, self.contexts.get(&unit.accumulators)?.first()?))
     }
 
-    fn outer(&self, unit: &Unit<'s>, context: &Context<'s>) -> Outer<'s> {
+    fn outer(&self, unit: &Unit<'s>, context: &Context<'s>) -> Outer<'k> {
         let space = self.space;
         let contraction = &space.contraction;
         let state = space.state(unit.accumulators);
@@ -433,7 +453,7 @@ impl<'k, 's> Search<'k, 's> {
             k_tiles: tiles as f64 * cost::outer_iterations(contraction),
             sums: if unit.in_place { 0 } else { sums(state, threads, contraction) },
             pipe: unit.pipe,
-            dram_bytes: context.dram_bytes,
+            dram: context.dram,
         }
     }
 }

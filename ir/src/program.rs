@@ -32,6 +32,22 @@ pub struct Buffer {
     pub offset_factor: i64,
 }
 
+impl Buffer {
+    /// A row-major buffer in a scope, of which nothing else is given.
+    pub fn plain(name: impl Into<String>, dtype: DType, shape: Vec<Expr>, scope: &str) -> Buffer {
+        Buffer {
+            name: name.into(),
+            dtype,
+            shape,
+            strides: Vec::new(),
+            elem_offset: None,
+            scope: scope.into(),
+            align: 0,
+            offset_factor: 0,
+        }
+    }
+}
+
 /// A dimension of a region: `[min, min + extent)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range {

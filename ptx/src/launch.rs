@@ -1,8 +1,9 @@
 //! Launching a kernel: which blocks run, in parallel where they cannot talk, and what comes of it.
+use crate::clocks::{Agent, ENGINES};
 use crate::fault::{Fault, FaultKind, Site, Thread, Touch};
-use crate::machine::Unit;
+use crate::machine::{Finished, Unit};
 use crate::matrix::map::{MapError, TensorMap};
-use crate::memory::{Allocation, Global, Initial, Stamp, Written, PAGE};
+use crate::memory::{Allocation, Global, Initial, Stamp, PAGE};
 use crate::program::Program;
 use crate::syntax::Space;
 use rayon::prelude::*;
@@ -279,20 +280,18 @@ impl Outcome {
     /// Bytes of the launch's allocation of a number, from an offset, as the program left them; and whether it wrote each.
     pub fn read(&self, allocation: usize, offset: u64, to: &mut [u8], written: &mut [bool]) {
         let index = self.own + allocation;
-        for (i, (byte, wrote)) in to.iter_mut().zip(written).enumerate() {
-            let at = offset + i as u64;
-            (*byte, *wrote) = match self.memory.get(&(index as u32, at / PAGE as u64)) {
-                Some(page) => (page.bytes[at as usize % PAGE], page.written[at as usize % PAGE]),
-                None => {
-                    let mut one = [0];
-                    match &self.allocations[index].initial {
-                        Initial::Bytes(b) => one[0] = b.get(at as usize).copied().unwrap_or(0),
-                        Initial::Formula(f) => f(at, &mut one),
-                        Initial::Undefined => {}
-                    }
-                    (one[0], false)
-                }
-            };
+        self.allocations[index].initial.copy(offset, to);
+        written.fill(false);
+        let mut done = 0;
+        while done < to.len() {
+            let at = offset + done as u64;
+            let inside = (at % PAGE as u64) as usize;
+            let piece = (PAGE - inside).min(to.len() - done);
+            if let Some(page) = self.memory.get(&(index as u32, at / PAGE as u64)) {
+                to[done..done + piece].copy_from_slice(&page.bytes[inside..inside + piece]);
+                written[done..done + piece].copy_from_slice(&page.written[inside..inside + piece]);
+            }
+            done += piece;
         }
     }
 
@@ -333,38 +332,57 @@ pub fn run(program: &Program, launch: &Launch) -> Outcome {
 /// Runs some clusters of blocks (without clusters: some blocks), by linear number. Where blocks can talk through global memory
 /// they share one memory and run by turns, else each cluster runs for itself, in parallel.
 pub fn run_clusters(program: &Program, launch: &Launch, clusters: &[u64]) -> Outcome {
+    merge(program, launch, units(program, launch, clusters))
+}
+
+/// Runs one cluster, and then those that `others` names, which is told how many thread instructions the first took; none
+/// of them where something is wrong with the first. Where blocks can talk, the first runs again with the others.
+pub fn run_onward(program: &Program, launch: &Launch, first: u64, others: impl FnOnce(u64) -> Vec<u64>) -> Outcome {
+    let mut done = units(program, launch, &[first]);
+    if done.iter().all(|unit| unit.faults.is_empty()) {
+        let mut others = others(done.iter().map(|unit| unit.executed).sum());
+        if program.communicates && !others.is_empty() {
+            others.insert(0, first);
+            done.clear();
+        }
+        done.extend(units(program, launch, &others));
+    }
+    merge(program, launch, done)
+}
+
+fn units(program: &Program, launch: &Launch, clusters: &[u64]) -> Vec<Finished> {
     let global = || Global::new(launch.allocations.clone(), program.global_granule);
-    let units: Vec<(Written, Vec<Fault>, u64)> = if program.communicates {
+    if program.communicates && !clusters.is_empty() {
         let mut unit = Unit::new(program, launch, global(), 0);
         let result = unit.run(clusters.iter().copied().collect(), launch.options.resident);
-        vec![with(unit, result)]
-    } else {
-        let stop = AtomicBool::new(false);
-        clusters
-            .par_iter()
-            .filter_map(|cluster| {
-                if stop.load(Ordering::Relaxed) {
-                    return None;
-                }
-                let mut unit = Unit::new(program, launch, global(), *cluster + 1);
-                let result = unit.run(VecDeque::from([*cluster]), 1);
-                if result.is_err() {
-                    stop.store(true, Ordering::Relaxed);
-                }
-                Some(with(unit, result))
-            })
-            .collect()
+        return vec![with(unit, result)];
+    }
+    let stop = AtomicBool::new(false);
+    let run = |cluster: &u64| {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut unit = Unit::new(program, launch, global(), *cluster + 1);
+        let result = unit.run(VecDeque::from([*cluster]), 1);
+        if result.is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        Some(with(unit, result))
     };
-    merge(program, launch, units)
+    clusters.par_iter().filter_map(run).collect()
 }
 
-fn with(unit: Unit<'_>, result: Result<(), Fault>) -> (Written, Vec<Fault>, u64) {
-    let (written, mut faults, executed) = unit.finish();
-    faults.extend(result.err());
-    (written, faults, executed)
+fn with(unit: Unit<'_>, result: Result<(), Fault>) -> Finished {
+    let mut finished = unit.finish();
+    finished.faults.extend(result.err());
+    finished
 }
 
-fn merge(program: &Program, launch: &Launch, units: Vec<(Written, Vec<Fault>, u64)>) -> Outcome {
+/// An access, and the unit of blocks that made it.
+type Made = (u32, Stamp);
+
+fn merge(program: &Program, launch: &Launch, units: Vec<Finished>) -> Outcome {
+    let starters: Vec<Vec<(Agent, u8)>> = units.iter().map(|u| u.starters.clone()).collect();
     let mut outcome = Outcome {
         faults: Vec::new(),
         executed: 0,
@@ -374,11 +392,14 @@ fn merge(program: &Program, launch: &Launch, units: Vec<(Written, Vec<Fault>, u6
     };
     let granule = program.global_granule;
     let mut races: Vec<Fault> = Vec::new();
-    let mut race = |(key, at): ((u32, u64), usize), first: (Stamp, Touch), second: (Stamp, Touch)| {
-        let site = |stamp: Stamp| program.site(stamp.pc);
-        let thread = |stamp: Stamp| -> Thread {
-            let block = launch.block_index(u64::from(stamp.agent / launch.warps()));
-            Thread { block, thread: stamp.agent % launch.warps() * 32 + u32::from(stamp.lane) }
+    let mut race = |(key, at): ((u32, u64), usize), first: (Made, Touch), second: (Made, Touch)| {
+        let site = |(_, stamp): Made| program.site(stamp.pc);
+        // An engine's access is the thread's that started it.
+        let thread = |(unit, stamp): Made| -> Thread {
+            let started = stamp.agent.checked_sub(ENGINES).and_then(|n| starters[unit as usize].get(n as usize));
+            let (agent, lane) = started.copied().unwrap_or((stamp.agent, stamp.lane));
+            let block = launch.block_index(u64::from(agent / launch.warps()));
+            Thread { block, thread: agent % launch.warps() * 32 + u32::from(lane) }
         };
         let known = |f: &Fault| match (&f.site, &*f.kind) {
             (Some(s), FaultKind::Race { other_site, .. }) => {
@@ -406,7 +427,7 @@ fn merge(program: &Program, launch: &Launch, units: Vec<(Written, Vec<Fault>, u6
     };
     let several = units.len() > 1;
     let mut read_too = Vec::new();
-    for (number, (pages, faults, executed)) in units.into_iter().enumerate() {
+    for (number, Finished { written: pages, faults, executed, .. }) in units.into_iter().enumerate() {
         let number = number as u32;
         outcome.executed += executed;
         for fault in faults {
@@ -429,9 +450,9 @@ fn merge(program: &Program, launch: &Launch, units: Vec<(Written, Vec<Fault>, u6
                 reads |= page.shadow.read_of(at).is_some();
                 let Some(stamp) = page.shadow.written(at) else { continue };
                 let (old, new) = (&mut merged.bytes[at..at + granule], &page.bytes[at..at + granule]);
-                if let Some((_, first)) = merged.writers[g] {
+                if let Some(first) = merged.writers[g] {
                     if old != new {
-                        race((key, at), (first, Touch::Writes), (stamp, Touch::Writes));
+                        race((key, at), (first, Touch::Writes), ((number, stamp), Touch::Writes));
                     }
                 }
                 old.copy_from_slice(new);
@@ -450,7 +471,7 @@ fn merge(program: &Program, launch: &Launch, units: Vec<(Written, Vec<Fault>, u6
                 continue;
             };
             if writer != number {
-                race((key, g * granule), (stamp, Touch::Writes), (reader, Touch::Reads));
+                race((key, g * granule), ((writer, stamp), Touch::Writes), ((number, reader), Touch::Reads));
             }
         }
     }

@@ -75,7 +75,7 @@ pub mod program;
 pub mod syntax;
 
 pub use fault::{Fault, FaultKind, Site, Thread};
-pub use launch::{run, run_clusters, Argument, Delivery, Launch, LaunchError, Options, Outcome};
+pub use launch::{run, run_clusters, run_onward, Argument, Delivery, Launch, LaunchError, Options, Outcome};
 pub use matrix::descriptor::Swizzle;
 pub use matrix::map::{MapError, TensorMap};
 pub use memory::{Allocation, Initial};

@@ -249,16 +249,12 @@ pub fn cache_index(s: &mut Schedule, block: BlockId, memory: &str, threshold: i6
 fn apply(s: &mut Schedule, block: BlockId, plan: &Plan, memory: &str) -> Result<Vec<BlockId>> {
     let (mut ids, mut nests, mut caches) = (Vec::new(), Vec::new(), Vec::new());
     for (k, (e, iterators)) in plan.expressions.iter().enumerate() {
-        let buffer = Buffer {
-            name: format!("index_var_{k}"),
-            dtype: fold::dtype(e, &s.program().buffers),
-            shape: iterators.iter().map(|iv| iv.extent.clone()).collect(),
-            strides: Vec::new(),
-            elem_offset: None,
-            scope: memory.to_string(),
-            align: 0,
-            offset_factor: 0,
-        };
+        let buffer = Buffer::plain(
+            format!("index_var_{k}"),
+            fold::dtype(e, &s.program().buffers),
+            iterators.iter().map(|iv| iv.extent.clone()).collect(),
+            memory,
+        );
         let cache = s.program_mut().add_buffer(buffer);
         let (id, nest) = nest(s, k, cache, e, iterators);
         ids.push(id);

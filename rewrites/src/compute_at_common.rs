@@ -1,6 +1,7 @@
 //! What compute_at and reverse_compute_at share: where a block goes under a loop, and over which domain it runs there.
 use crate::arith::{self, add, constant, int, Domains};
 use crate::compute_domain::{self, Domain};
+use crate::flags::threads_share;
 use crate::guards;
 use crate::linear::{all, Linear};
 use crate::regions;
@@ -8,7 +9,8 @@ use crate::schedule::{Result, Schedule};
 use crate::scope::{self, Scope};
 use crate::tree::{self, LoopId, Node};
 use crate::ScheduleError;
-use satune_ir::{BlockId, BlockRealize, DType, Expr, Stmt};
+use satune_ir::affine::linear::conjuncts;
+use satune_ir::{visit, BlockId, BlockRealize, BufferId, DType, Expr, ForKind, Stmt};
 
 /// Which way a block moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct Placement {
     pub index: usize,
     /// A domain per iterator.
     pub domains: Vec<Domain>,
+    /// Conditions on loops above it, that its producers run under and that its domains do not show.
+    pub kept: Vec<Expr>,
 }
 
 /// The conditions that both share, in TVM's order, and the placement.
@@ -46,7 +50,51 @@ pub fn legal(s: &Schedule, block: BlockId, target: LoopId, index: i64, direction
     };
     let outer = regions::domains_to(s, Node::Loop(target))?;
     let domains = compute_domain::of(s, block, target, &required, &outer, direction)?;
-    Ok(Placement { index, domains })
+    let kept = match direction {
+        Direction::ToConsumers => Vec::new(),
+        Direction::ToProducers => kept(s, block, target, &required, &domains)?,
+    };
+    Ok(Placement { index, domains, kept })
+}
+
+/// Conditions that the producers run under, on threads whose memory is their own and that the block's instances do not depend
+/// on: the others have nothing for it. (TVM runs it in all of them.)
+fn kept(s: &Schedule, block: BlockId, target: LoopId, producers: &[BlockId], domains: &[Domain]) -> Result<Vec<Expr>> {
+    let mut outer = s.loops_above(Node::Loop(target))?;
+    outer.push(target);
+    let mut out: Vec<Expr> = Vec::new();
+    for producer in producers {
+        let realize = s.realize(*producer)?;
+        let read = |buffer: BufferId| s.block(block).is_ok_and(|b| b.reads.iter().any(|r| r.buffer == buffer));
+        let scopes: Vec<&str> = realize
+            .block
+            .writes
+            .iter()
+            .filter(|w| read(w.buffer))
+            .map(|w| s.program().buffer(w.buffer).scope.as_str())
+            .collect();
+        let private = |id: &LoopId| {
+            let tag =
+                s.get_loop(*id)
+                    .ok()
+                    .and_then(|l| if let ForKind::ThreadBinding(tag) = &l.kind { Some(tag) } else { None });
+            tag.is_some_and(|tag| scopes.iter().any(|scope| *scope != "global" && !threads_share(scope, tag)))
+        };
+        for clause in conjuncts(&realize.predicate) {
+            let (mut used, mut above) = (Vec::new(), true);
+            visit::walk_expr(&clause, &mut |e| {
+                if let Expr::Var(v) = e {
+                    above &= outer.contains(&v.id);
+                    used.push(v.id);
+                }
+            });
+            let shown = domains.iter().any(|d| visit::uses_var(&d.min.expr(), &|v| used.contains(&v)));
+            if above && !shown && used.iter().any(private) && !out.contains(&clause) {
+                out.push(clause);
+            }
+        }
+    }
+    Ok(out)
 }
 
 /// Refuses a loop of another scope, and a loop above the block.
@@ -193,7 +241,8 @@ pub fn new_nest(
     realize.iter_values = values;
     // As in TVM, conditions narrow each other before common factors are divided out.
     let narrowed = guards::together(clauses).into_iter();
-    realize.predicate = all(narrowed.map(|clause| guards::divided_out(&clause, &known)));
+    let narrowed = narrowed.map(|clause| guards::divided_out(&clause, &known));
+    realize.predicate = all(narrowed.chain(placement.kept.iter().cloned()));
     Ok(crate::split::serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize))))
 }
 
@@ -215,5 +264,43 @@ pub fn taken_apart(nest: &Stmt) -> Option<(Domains, &BlockRealize)> {
             Stmt::Realize(r) => return Some((domains, r)),
             _ => return None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::replay::replay_strict;
+    use crate::trace::Trace;
+    use satune_ir::tvmscript;
+
+    /// Of threads that have nothing in memory of their own, none writes.
+    #[test]
+    fn consumers_of_one_value_keep_the_guard_of_threads() {
+        let script = r#"
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((32, 1, 1), "float32"), C: T.Buffer((1, 1), "float32")):
+    for i, j, k in T.grid(1, 1, 32):
+        with T.sblock("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vk, vi, vj]
+"#;
+        let trace = r#"[
+            {"op": "get_sblock", "args": ["C"], "out": "block"},
+            {"op": "cache_write", "args": ["$block", 0, "local"], "out": "copy"},
+            {"op": "get_loops", "args": ["$block"], "out": ["i", "j", "k"]},
+            {"op": "fuse", "args": ["$i", "$j"], "out": "f"},
+            {"op": "split", "args": ["$f"], "kwargs": {"factors": [null, 256]}, "out": ["bx", "tx"]},
+            {"op": "bind", "args": ["$bx", "blockIdx.x"]},
+            {"op": "bind", "args": ["$tx", "threadIdx.x"]},
+            {"op": "reverse_compute_at", "args": ["$copy", "$tx", true]}
+        ]"#;
+        let program = tvmscript::parse(script).unwrap();
+        let (results, schedule) = replay_strict(&program, &Trace::read(trace).unwrap().calls).unwrap();
+        let text = tvmscript::print(schedule.program());
+        assert!(results.iter().all(Result::is_ok), "{results:?}\n{text}");
+        let copy = text.split("T.sblock(\"C_local\")").nth(1).unwrap();
+        assert!(copy.contains("T.where(") && copy.contains("< 1)"), "{text}");
     }
 }

@@ -302,16 +302,12 @@ fn padded_buffer(s: &mut Schedule, r: &Region, iters: &HashMap<VarId, i64>) -> B
         Expr::Var(v) => iters.get(&v.id).map_or_else(|| dim.clone(), |e| int(*e, v.dtype)),
         _ => int(1, DType::I32),
     };
-    let buffer = Buffer {
-        name: format!("{}_pad", old.name),
-        dtype: old.dtype,
-        shape: r.ranges.iter().zip(&old.shape).map(dim).collect(),
-        strides: Vec::new(),
-        elem_offset: None,
-        scope: old.scope.clone(),
-        align: 0,
-        offset_factor: 0,
-    };
+    let buffer = Buffer::plain(
+        format!("{}_pad", old.name),
+        old.dtype,
+        r.ranges.iter().zip(&old.shape).map(dim).collect(),
+        &old.scope,
+    );
     s.program_mut().add_buffer(buffer)
 }
 

@@ -616,6 +616,22 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         // Says where TVM's postprocessors begin; changes nothing.
         "enter_postproc" => Ok(Handle::None),
-        other => Err(ScheduleError::value(format!("`{other}` is no primitive that Satune has"))),
+        // Prints the program, or forgets a variable of TVM's; neither changes anything.
+        "show" | "remove_rv" => Ok(Handle::None),
+        other => Err(no_primitive(other)),
     }
+}
+
+/// Methods of TVM's schedule that are no primitives, each with what stands in its place; and what is none.
+fn no_primitive(op: &str) -> ScheduleError {
+    let why = match op {
+        "work_on" => "a trace here is of one function, which the program's name chooses (FILE::function)",
+        "seed" => "the seed of samples is the command's (`replay --seed`), or each sample has its decision",
+        "copy" | "fork_seed" => "a trace here is of one schedule: make another trace of its calls",
+        "get" | "get_sref" | "mod" | "state" | "trace" | "func_working_on" => {
+            "it gives an object of TVM's, for which a trace here has no value: use get_sblock, get_loops and their like"
+        }
+        _ => return ScheduleError::value(format!("`{op}` is no primitive that Satune has")),
+    };
+    ScheduleError::value(format!("`{op}` is no primitive: {why}")).remedy("leave the call out")
 }

@@ -129,6 +129,56 @@ fn chain(m: i64, n: i64) -> Program {
     )
 }
 
+/// Two buffers change their contents.
+fn swap(m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
+    let copy = |name: &str, to: &str, from: &str| map(name, m, n, &format!("{to}[vi, vj] = {from}[vi, vj]"));
+    let kept = format!("t = T.sblock_alloc_buffer(({m}, {n}), \"float32\")");
+    program(&params, &[&kept], &[&copy("keep", "t", "A"), &copy("there", "A", "B"), &copy("back", "B", "t")])
+}
+
+/// A map whose reads follow no loop.
+fn gather(m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
+    program(&params, &[], &[&map("g", m, n, &format!("B[vi, vj] = A[vi, (vj * 3) % {n}]"))])
+}
+
+/// Zeros around rows, and sums of three neighbours, loops in another order than iterators.
+fn padded(m: i64, n: i64) -> Program {
+    let params = format!("A: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")");
+    let (wide, padded) = (n + 2, format!("p = T.sblock_alloc_buffer(({m}, {}), \"float32\")", n + 2));
+    let pad = map(
+        "pad",
+        m,
+        wide,
+        &format!("p[vi, vj] = T.if_then_else(1 <= vj and vj < {}, A[vi, vj - 1], T.float32(0))", n + 1),
+    );
+    let sum = format!(
+        "for k, i, j in T.grid(3, {m}, {n}):\n    with T.sblock(\"sum\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            B[vi, vj] = T.float32(0)\n        B[vi, vj] = B[vi, vj] + p[vi, vj + vk]"
+    );
+    program(&params, &[&padded], &[&pad, &sum])
+}
+
+fn product(m: i64, n: i64, k: i64) -> Program {
+    let params = format!(
+        "A: T.Buffer(({m}, {k}), \"float32\"), B: T.Buffer(({k}, {n}), \"float32\"), C: T.Buffer(({m}, {n}), \"float32\")"
+    );
+    program(
+        &params,
+        &[],
+        &[&format!("for i, j, k in T.grid({m}, {n}, {k}):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            C[vi, vj] = T.float32(0)\n        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]")],
+    )
+}
+
+/// One sum of all elements.
+fn total(n: i64) -> Program {
+    let params = format!("A: T.Buffer(({n},), \"float32\"), S: T.Buffer((), \"float32\")");
+    let nest = format!(
+        "for k in range({n}):\n    with T.sblock(\"sum\"):\n        vk = T.axis.reduce({n}, k)\n        with T.init():\n            S[()] = T.float32(0)\n        S[()] = S[()] + A[vk]"
+    );
+    program(&params, &[], &[&nest])
+}
+
 /// A small generator: tests want the same programs every time.
 struct Random(u64);
 
@@ -184,6 +234,11 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
         ("chain", chain(12, 200)),
         ("heads", heads(3, 4, 136)),
         ("permute", permute(3, 40, 24)),
+        ("swap", swap(8, 136)),
+        ("gather", gather(8, 24)),
+        ("padded", padded(8, 30)),
+        ("product", product(8, 24, 40)),
+        ("total", total(40)),
         ("long rows", row_sum(2, 2048)),
         ("long mean", mean(2, 1024)),
         ("long softmax", centered(2, 1024)),
@@ -255,6 +310,7 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
             KernelPlan::Flat(p) => (p.vector, block.iters.last()?.extent),
             KernelPlan::Row(p) => (p.vector, stream.row_shape(first, first + p.blocks.len())?.columns),
             KernelPlan::Tile(p) => (p.vector, block.iters.last()?.extent),
+            KernelPlan::Plain(_) => continue,
         };
         if vector * 4 > 16 {
             return Some("width");
@@ -263,6 +319,7 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
             return Some("alignment");
         }
         match kernel {
+            KernelPlan::Plain(_) => {}
             KernelPlan::Flat(_) => {
                 let inner = Some(block.iters.len() - 1);
                 let strided = block.reads.iter().any(|r| r.dims.contains(&inner) && r.dims.last() != Some(&inner));
@@ -332,6 +389,7 @@ fn every_side_condition_is_needed() {
             VectorDivides => (row_sum(4, 130), few(), H200),
             SharedFits => (softmax(4, 136), few(), small),
             RegistersFit => (softmax(4, 32_768), few(), H200),
+            Pipeline => (swap(4, 136), few(), H200),
             TeamDivides => (transpose(40, 72), StreamMenu { tile_threads: vec![24], ..few() }, H200),
         };
         let sound = space(&streams(&source).unwrap(), &menu);
@@ -365,19 +423,23 @@ fn two_readers(m: i64, n: i64) -> Program {
 }
 
 #[test]
-fn what_does_not_stream_is_refused_with_the_reason() {
-    let gather = program(
-        "A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\")",
-        &[],
-        &[&map("g", 8, 8, "B[vi, vj] = A[vi, (vj * 3) % 8]")],
-    );
-    let product = program(
-        "A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\"), C: T.Buffer((8, 8), \"float32\")",
-        &[],
-        &["for i, j, k in T.grid(8, 8, 8):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            C[vi, vj] = T.float32(0)\n        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]"],
-    );
-    for (source, part) in [(gather, "no bare iterator"), (product, "block `C` fits no kernel")] {
-        let error = streams(&source).unwrap_err().to_string();
-        assert!(error.contains(part), "{error}");
+fn what_does_not_stream_is_left_to_plain_kernels_with_the_reason() {
+    for (source, block, part) in [
+        (gather(8, 8), "g", "no bare iterator"),
+        (product(8, 8, 8), "C", "nor transpose one buffer"),
+        (padded(8, 8), "pad", "no bare iterator"),
+        (padded(8, 8), "sum", "a spatial iterator comes after a reduction"),
+        (total(8), "sum", "nor run along rows"),
+    ] {
+        let told = streams(&source).unwrap().plain;
+        assert!(told.iter().any(|(b, why)| b == block && why.contains(part)), "{told:?}");
     }
+}
+
+#[test]
+fn what_no_kernel_computes_is_refused_with_the_reason() {
+    let part = map("half", 8, 8, "B[vi, vj] = A[vi, vj]");
+    let larger = program("A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 16), \"float32\")", &[], &[&part]);
+    let error = streams(&larger).unwrap_err().to_string();
+    assert!(error.contains("buffer `B` is larger or smaller than what is accessed"), "{error}");
 }

@@ -9,7 +9,7 @@ use satune_rewrites::space::*;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
 const CORES: TensorCores =
-    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: 2, tf32: false };
+    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: [2; 3], tf32: false };
 
 /// One of `wmma`'s instructions.
 const HALF: Wmma = Wmma { shape: WmmaShape::M32N8, operand: DType::F16 };
@@ -47,6 +47,7 @@ fn menu() -> TensorMenu {
         tile_m: vec![64, 128],
         tile_n: vec![32, 64],
         tile_k: vec![32],
+        spans: vec![1, 2],
         threads: vec![64, 128],
         warp: [64, 64],
         stages: vec![2, 3],
@@ -221,7 +222,7 @@ fn a_rule_without_its_side_condition_is_caught() {
         }),
         (WgmmaOperands, [256, 128, 512], DType::I8, DType::I32, "TN", |m| m.mma = false),
         (WgmmaRows, [256, 128, 500], f.0, f.1, "NT", |m| m.mma = false),
-        (WgmmaTile, [256, 128, 512], f.0, f.1, "NN", |m| (m.mma, m.tile_n) = (false, vec![32])),
+        (WgmmaTile, [256, 128, 512], f.0, f.1, "NN", |m| (m.mma, m.tile_n) = (false, vec![40])),
         (WgmmaSums, [256, 256, 512], f.0, f.1, "NT", |m| {
             (m.mma, m.tile_m, m.tile_n, m.consumers) = (false, vec![256], vec![256], vec![1]);
         }),

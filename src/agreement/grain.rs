@@ -8,8 +8,8 @@ use satune_ir::{
 };
 use std::collections::HashMap;
 
-/// Largest magnitude of an input.
-const INPUT: f64 = 3.0;
+/// Largest magnitude of an input of a check.
+pub(super) const INPUT: f64 = 3.0;
 
 /// Multiples of `2^low`, none larger than `high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,15 +81,18 @@ pub(super) struct Grains<'p> {
     program: &'p Program,
     of: HashMap<BufferId, Option<Grain>>,
     vars: HashMap<VarId, Option<Grain>>,
+    /// Largest magnitude of an input.
+    input: f64,
     /// Whether rounded values are added up, or multiplied.
     pub depends: bool,
 }
 
 impl<'p> Grains<'p> {
-    pub fn of(program: &'p Program) -> Grains<'p> {
+    /// Of inputs that are whole numbers up to a magnitude.
+    pub fn of(program: &'p Program, input: f64) -> Grains<'p> {
         let read = program.params.iter().zip(first_uses(program)).filter(|(_, first)| *first == Some(FirstUse::Read));
-        let of = read.map(|(b, _)| (*b, Some(Grain::whole(INPUT)))).collect();
-        let mut grains = Grains { program, of, vars: HashMap::new(), depends: false };
+        let of = read.map(|(b, _)| (*b, Some(Grain::whole(input)))).collect();
+        let mut grains = Grains { program, of, vars: HashMap::new(), input, depends: false };
         // Once more, for what a loop brings round.
         for _ in 0..2 {
             grains.realize(&program.body);
@@ -111,7 +114,7 @@ impl<'p> Grains<'p> {
                 None => Grain::whole(f64::MAX),
             },
             Expr::Cast(_, a) => self.grain(a)?,
-            Expr::Load(b, _) => self.of.get(b).copied().unwrap_or(Some(Grain::whole(INPUT)))?,
+            Expr::Load(b, _) => self.of.get(b).copied().unwrap_or(Some(Grain::whole(self.input)))?,
             Expr::Select { then, otherwise, .. } => self.grain(then)?.join(self.grain(otherwise)?),
             Expr::Binary(op, a, b) => self.binary(*op, a, b)?,
             Expr::Call(name, args, _) => self.call(name.rsplit('.').next().unwrap_or(name), args)?,

@@ -1,22 +1,24 @@
 //! `bench`: measured times in a table, beside the vendor's library.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print_json, print_styled, report, table, watch::Watch, Failure, Outcome};
+use super::{ask, print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Size};
 use crate::device::{Ask, Kind};
 use crate::explore::{write_whole, Request};
 use crate::measure::bench::{bench, regressions, BenchRow, Benchmark, Wanted};
+use crate::nvmmh::Beside;
 use crate::source::{self, Work};
 use clap::ValueEnum;
 use satune_extract::Descriptor;
 use satune_ir::files;
-use satune_rewrites::space::Fuel;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What to compare with.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Rival {
     /// The vendor's library, TF32 off unless the program says tf32; a copy for programs that only stream
     Cublas,
+    /// NVIDIA's nvMatmulHeuristics for products on tensor cores: its tile, and its own estimate (scripts/fetch-nvmmh)
+    Nvmmh,
 }
 
 /// What to measure.
@@ -27,12 +29,14 @@ pub(super) struct Bench {
     /// File with one program per line; `#` begins a comment
     #[arg(long)]
     suite: Option<PathBuf>,
-    /// Measure beside
-    #[arg(long, value_enum)]
-    vs: Option<Rival>,
+    /// Show beside; both may be named
+    #[arg(long, value_enum, value_delimiter = ',')]
+    vs: Vec<Rival>,
     /// A GPU by name (see `gpu list`), or a TOML file
     #[arg(long, default_value = "h200")]
     gpu: String,
+    #[command(flatten)]
+    size: Size,
     /// What candidates run on
     #[arg(long, value_enum, default_value = "auto")]
     device: Choice,
@@ -102,13 +106,21 @@ pub(super) fn run(args: &Bench) -> Outcome {
     let request = Request {
         gpu,
         top: args.top as usize,
-        diverse: false,
+        twins: false,
         limit: Duration::from_secs(args.time_limit),
         compile: false,
-        fuel: Fuel::default(),
+        fuel: args.size.fuel(),
     };
     let ask = Ask { timeout: Duration::from_secs(args.timeout.max(1)), ..Ask::default() };
-    let wanted = Wanted { request, library: args.vs.is_some(), ask };
+    let wanted = Wanted { request, library: args.vs.contains(&Rival::Cublas), ask };
+    let choices = match args.vs.contains(&Rival::Nvmmh) {
+        true => {
+            let products: Vec<&Work> = problems.iter().filter(|work| ask::is_product(work)).collect();
+            let found = ask::heuristic(&products, &wanted.request.gpu)?;
+            products.into_iter().zip(found).collect()
+        }
+        false => Vec::new(),
+    };
     let watch = Watch::new();
     // A run that is killed leaves the rows that it had.
     let mut unwritten = None;
@@ -117,7 +129,13 @@ pub(super) fn run(args: &Bench) -> Outcome {
         let written = text.and_then(|t| write_whole(&args.out, "bench.json", &t).map_err(|e| e.to_string()));
         unwritten = written.err();
     };
-    let result = bench(&problems, &wanted, &mut *device, &mut store, &watch, &mut so_far)?;
+    let mut result = bench(&problems, &wanted, &mut *device, &mut store, &watch, &mut so_far)?;
+    for (work, choice) in &choices {
+        let name = work.workload().name();
+        let Some(row) = result.rows.iter_mut().find(|row| row.program == name) else { continue };
+        let within = (wanted.request.fuel, wanted.request.limit);
+        row.nvmmh = Some(Box::new(ask::beside(work, &wanted.request.gpu, choice, within)?));
+    }
     let interrupted = watch.finish();
     let page_notes = [notes(&result), rivals(&result)].concat();
     report::write_bench(&result, &problems, &wanted.request.gpu, &page_notes, &args.out)?;
@@ -193,19 +211,23 @@ fn rivals(result: &Benchmark) -> Vec<String> {
             (None, false) => Some(format!("{}: beside {what}, which computes less", row.program)),
         }
     };
-    result.rows.iter().filter_map(of).collect()
+    let heuristic = |row: &BenchRow| row.nvmmh.as_ref().map(|beside| format!("{}: {}", row.program, beside.text()));
+    result.rows.iter().flat_map(|row| [of(row), heuristic(row)]).flatten().collect()
 }
 
 fn text(result: &Benchmark) -> String {
     let simulated = result.kind != Kind::Cuda;
     let mut out: String = notes(result).iter().map(|note| format!("{note}\n")).collect();
     let time = if simulated { "ms (predicted)" } else { "ms" };
-    let header =
-        ["program", time, "spread", "rate", "of peak", "predicted ms", "model's first", "library ms", "vs library"];
+    let mut header =
+        vec!["program", time, "spread", "rate", "of peak", "predicted ms", "model's first", "library ms", "vs library"];
+    let heuristic = result.rows.iter().any(|row| row.nvmmh.is_some());
+    // Its own estimate, and what the model predicts for its tile.
+    header.extend(heuristic.then_some(["nvMMH's ms", "its tile ms"]).into_iter().flatten());
     let mut rows = table::table(&header);
     let dash = || "-".to_string();
     for r in &result.rows {
-        rows.add_row([
+        let mut cells = vec![
             r.program.clone(),
             format!("{:.4}", r.ms),
             format!("{:.1}%", 100.0 * r.spread),
@@ -215,9 +237,15 @@ fn text(result: &Benchmark) -> String {
             r.first_ms.map_or_else(dash, |ms| format!("{:.2}x", r.ms / ms)),
             r.library_ms.map_or_else(dash, |ms| format!("{ms:.4}")),
             r.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}x")),
-        ]);
+        ];
+        if heuristic {
+            let of = |ms: fn(&Beside) -> Option<f64>| r.nvmmh.as_deref().and_then(ms);
+            let cell = |ms: Option<f64>| ms.map_or_else(dash, |ms| format!("{ms:.4}"));
+            cells.extend([cell(of(|b| Some(b.choice.estimated_ms))), cell(of(|b| b.predicted_ms))]);
+        }
+        rows.add_row(cells);
     }
-    table::right(&mut rows, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    table::right(&mut rows, &(1..header.len()).collect::<Vec<_>>());
     out.push_str(&table::text(&rows));
     if let Some(mean) = result.mean_ratio {
         out.push_str(&format!("geometric mean: {mean:.3}x the library, where it computes the same\n"));

@@ -25,6 +25,8 @@ Words of --launch, in any order:
                     scratch f32[64]   written before it is read
                     in i32[64] below 10   integers from 0 to 9 (else any number of the type, with its extremes)
                     i32 64            a number
+                    map in f16[64x128] box 32x64 swizzle 128    a tensor map by value, on an array of its own,
+                    map of x f16[64x128] box 32x64              or on that of an earlier argument; contiguous dimension last
 Exit code: 0 nothing is wrong, 1 something is, 2 bad input, 3 no NVRTC";
 
 /// Arguments of `check`.
@@ -84,11 +86,7 @@ fn kernel(args: &Check, launch: &str) -> Outcome {
         seed: args.seed,
         budget: args.budget,
     };
-    let findings = execute::check(&request).map_err(|e| match e {
-        KernelError::Program(_) | KernelError::Parse(_) | KernelError::Which(_) | KernelError::Launch(_) => {
-            Failure::Input(format!("{}: {e}", args.id))
-        }
-    })?;
+    let findings = execute::check(&request).map_err(|e: KernelError| Failure::Input(format!("{}: {e}", args.id)))?;
     if args.json {
         print_json(&findings)?;
     } else {

@@ -25,6 +25,13 @@ pub(super) enum Choice {
     Scripted,
 }
 
+impl Choice {
+    /// As it is written on the command line.
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
+    }
+}
+
 /// What the kernel shows where it knows an NVIDIA GPU: on Linux, and on Linux under Windows.
 const NVIDIA: [&str; 2] = ["/proc/driver/nvidia/version", "/dev/dxg"];
 

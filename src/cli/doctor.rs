@@ -1,6 +1,6 @@
 //! `doctor`: what this machine has, and what would make the rest work.
 use super::{devices, print, print_json, Outcome};
-use crate::compile::{nvdisasm, Compiler, Job};
+use crate::compile::{nvdisasm, versions, Compiler, Job};
 use crate::device::cuda::Cuda;
 use crate::device::GpuInfo;
 use satune_extract::Descriptor;
@@ -27,6 +27,7 @@ fn rows() -> Vec<Row> {
             ("simulator", Ok("always there".into())),
             ("nvrtc", nvrtc("sm_90")),
             ("nvrtc_70", nvrtc("sm_70")),
+            ("compilers", compilers()),
             ("nvdisasm", disassembler),
         ];
     // The driver's module announces itself in /proc.
@@ -51,10 +52,23 @@ fn rows() -> Vec<Row> {
     rows
 }
 
+/// The versions of NVRTC: two of them disagree about registers.
+fn compilers() -> Result<String, String> {
+    let known: Vec<String> =
+        versions().iter().map(|(version, folder)| format!("{version} ({})", folder.display())).collect();
+    let further = "`scripts/fetch-cuda 13.0` fetches a further NVRTC";
+    match known.len() {
+        0 => Err(format!("none; {further}")),
+        1 => Ok(format!("{}; {further}, and `satune show ID --compilers` compares them", known[0])),
+        _ => Ok(format!("{}; --nvrtc VERSION takes one, `satune show ID --compilers` compares them", known.join(", "))),
+    }
+}
+
 /// What NVIDIA's tools say of themselves; only a machine that is rented to measure needs them.
 fn tools() -> Vec<Row> {
     let of = |tool: &'static str, pattern: &str| -> Row {
-        let told = std::process::Command::new(tool).arg("--version").output();
+        let path = crate::compile::tool(tool).unwrap_or_else(|| tool.into());
+        let told = std::process::Command::new(path).arg("--version").output();
         let told = told.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).map_err(|_| {
             "not found; it comes with the CUDA toolkit or the driver (only `satune on-gpu` asks it)".to_string()
         });

@@ -1,6 +1,6 @@
 //! `explore` and `resume`.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Target};
+use super::{ask, print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Target};
 use crate::device::{Ask, Kind};
 use crate::explore::{results, Request, Search};
 use crate::measure::{Record, StrategyKind};
@@ -25,12 +25,21 @@ pub(super) struct Explore {
     /// Folder for kernels, traces and candidates.json
     #[arg(long, default_value = "satune-out")]
     out: PathBuf,
-    /// No two candidates share block tile and k tile
+    /// Show the plain best under the model, though they be twins, not those that are worth measuring together
     #[arg(long)]
+    #[serde(default)]
+    twins: bool,
+    /// What is done without --twins
+    #[arg(long, hide = true, conflicts_with = "twins")]
+    #[serde(default)]
     diverse: bool,
     /// Longest time for extraction, seconds
     #[arg(long, default_value_t = 60)]
     time_limit: u64,
+    /// Show beside: what nvMatmulHeuristics takes first for a product, and where that is in the space
+    #[arg(long, value_enum)]
+    #[serde(default)]
+    vs: Option<Heuristic>,
     /// Do not call NVRTC for the report
     #[arg(long)]
     no_compile: bool,
@@ -58,6 +67,13 @@ pub(super) struct Explore {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// What explorations are shown beside.
+#[derive(Clone, Copy, clap::ValueEnum, Serialize, Deserialize)]
+enum Heuristic {
+    /// NVIDIA's nvMatmulHeuristics, which needs no GPU (scripts/fetch-nvmmh)
+    Nvmmh,
 }
 
 /// The operators, and commands to begin with.
@@ -235,15 +251,19 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
             "--strategy random and learned choose what is measured, and --device none measures nothing; leave one of them out, or give --device simulator".into(),
         ));
     }
+    let choice = match args.vs {
+        Some(Heuristic::Nvmmh) => ask::heuristic(&[&work], &gpu)?.pop(),
+        None => None,
+    };
     folder(args)?;
     let mut device = open(args.device, &gpu, args.script.as_deref())?;
     let request = Request {
         gpu,
         top: args.top as usize,
-        diverse: args.diverse,
+        twins: args.twins,
         limit: Duration::from_secs(args.time_limit),
         compile: !args.no_compile,
-        fuel: args.target.fuel(),
+        fuel: args.target.size.fuel(),
     };
     let watch = Watch::new();
     let mut recorded = match (&device, resumed) {
@@ -276,6 +296,11 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
     };
     let gpu = request.gpu.clone();
     let mut report = work.explore_on(&request, search, &watch)?;
+    if let Some(choice) = choice {
+        let found = ask::beside(&work, &request.gpu, &choice, (request.fuel, request.limit))?;
+        report.notes.push(found.text());
+        report.nvmmh = Some(found);
+    }
     let interrupted = watch.finish();
     if report.measured.as_ref().is_some_and(|m| m.kind == Kind::Simulator) {
         // A simulator's times are the predictions, which each candidate has: nothing was measured.

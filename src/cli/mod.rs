@@ -46,6 +46,9 @@ struct Command {
     /// TensorIntrin.register("name", description, implementation); may be given several times
     #[arg(long, global = true, value_name = "FILE")]
     intrinsics: Vec<PathBuf>,
+    /// Compile with this NVRTC: a version (13.0), or the folder of a libnvrtc.so [default: the newest that knows the GPU]
+    #[arg(long, global = true, value_name = "VERSION")]
+    nvrtc: Option<String>,
 }
 
 /// Registers the intrinsics of files.
@@ -63,6 +66,11 @@ fn register(files: &[PathBuf]) -> Outcome {
     Ok(())
 }
 
+/// Takes the compiler that is asked for.
+fn chosen(nvrtc: Option<&str>) -> Outcome {
+    nvrtc.map_or(Ok(()), |asked| crate::compile::choose(asked).map_err(|e| Failure::Input(e.to_string())))
+}
+
 #[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
 struct Target {
     /// An operator such as gemm:M,N,K,dtype[,layout] or softmax:M,N,dtype (`explore --help` lists them), or a Python file with a
@@ -72,13 +80,21 @@ struct Target {
     /// A GPU by name (see `gpu list`), or a TOML file
     #[arg(long, default_value = "h200")]
     gpu: String,
+    #[command(flatten)]
+    #[serde(flatten)]
+    size: Size,
+}
+
+/// How far saturation may go.
+#[derive(clap::Args, Clone, serde::Serialize, serde::Deserialize)]
+struct Size {
     /// Most e-nodes of the space [default: 4000000]; a larger one is not searched to its end, and says so
     #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
     #[serde(default)]
     fuel: Option<u64>,
 }
 
-impl Target {
+impl Size {
     fn fuel(&self) -> Fuel {
         let given = self.fuel.and_then(|nodes| usize::try_from(nodes).ok());
         given.map_or_else(Fuel::default, |nodes| Fuel { nodes })
@@ -116,7 +132,7 @@ enum What {
         json: bool,
     },
     /// Show a candidate: its loops, time parts, kernels
-    Show(stored::Pick),
+    Show(show::Show),
     /// What differs between two candidates: schedule, time parts, counts, CUDA text
     Diff(diff::Pair),
     /// Write report.html of a stored exploration again
@@ -126,10 +142,10 @@ enum What {
     /// Measure what this machine's GPU reaches, and write a first descriptor of it for --gpu
     Probe(probe::Args),
     /// Why a candidate is as fast as it is, and how it was derived
-    Why(stored::Pick),
+    Why(stored::Why),
     /// Why a schedule is not among the best: "block 128x256, k 16, threads 256"
     WhyNot(ask::Args),
-    /// Print a candidate as CUDA, as a C header or a PyTorch extension that launches it, as a Python function on tvm.s_tir.Schedule, or its
+    /// Print a candidate as CUDA, as a C header or a PyTorch operator that launches it, as a Python function on tvm.s_tir.Schedule, or its
     /// trace as JSON
     Emit(stored::Emit),
     /// Check a candidate again, or any CUDA kernel: races, bounds, unwritten results, with source lines
@@ -300,7 +316,8 @@ pub fn main() -> i32 {
     };
     watch::install();
     QUIET.store(command.quiet, Ordering::Relaxed);
-    match register(&command.intrinsics).and_then(|()| run(command.what)) {
+    match register(&command.intrinsics).and_then(|()| chosen(command.nvrtc.as_deref())).and_then(|()| run(command.what))
+    {
         Ok(()) => 0,
         Err(failure) => {
             complain(&format!("satune: {}", failure.text()));
@@ -338,12 +355,12 @@ fn run(what: What) -> Outcome {
         What::OnGpu { what } => pack::on_gpu(&what),
         What::Db { what } => db::run(&what),
         What::Count { target, json } => count(&target, json),
-        What::Show(pick) => show::run(&pick),
+        What::Show(args) => show::run(&args),
         What::Diff(pair) => diff::run(&pair),
         What::Report(args) => report::run(&args),
         What::Calibrate(args) => calibrate::run(&args),
         What::Probe(args) => probe::run(&args),
-        What::Why(pick) => stored::why(&pick),
+        What::Why(args) => stored::why(&args),
         What::WhyNot(args) => ask::run(&args),
         What::Emit(args) => stored::emit(&args),
         What::Selftest(args) => selftest::run(&args),
@@ -370,7 +387,7 @@ fn run(what: What) -> Outcome {
 /// `count`.
 fn count(target: &Target, json: bool) -> Outcome {
     let (work, gpu) = work(target)?;
-    let fuel = target.fuel();
+    let fuel = target.size.fuel();
     let (name, total, report) = match work {
         Work::Contraction(problem) => {
             let space = explore::space_while(&problem, &gpu, fuel, &|| true)?;

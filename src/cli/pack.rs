@@ -1,10 +1,10 @@
 //! `pack`, `run-pack` and `on-gpu`: what is prepared where no GPU is, and what is done with it where one is.
 use super::devices::{self, Choice};
-use super::{bench, print, print_json, watch::Watch, Failure, Outcome};
-use crate::compile::Compiler;
+use super::{bench, print, print_json, table, watch::Watch, Failure, Outcome};
+use crate::compile::{self, Compiler};
 use crate::device::Kind;
 use crate::on_gpu::{self, Call, Hour, PrepareError, Size};
-use crate::pack::{self, Breaker, Duels, Pack, PackError, RunError, Settings, Toolchain, Wanted};
+use crate::pack::{self, Breaker, Duels, Pack, PackError, RunError, Settings, Wanted};
 use crate::source::SourceError;
 use clap::Subcommand;
 use satune_extract::Descriptor;
@@ -32,9 +32,12 @@ pub(super) struct PackArgs {
     /// Longest time for extraction of one program, seconds
     #[arg(long, default_value_t = 60)]
     time_limit: u64,
-    /// Candidates of each program whose machine code is packed
+    /// Candidates of each program whose machine code is packed [default: all, so that no GPU waits for a compiler]
+    #[arg(long)]
+    compiled: Option<usize>,
+    /// Candidates of each program that all other versions of NVRTC compile, too
     #[arg(long, default_value_t = 4)]
-    compiled: usize,
+    compared: usize,
     /// File to write
     #[arg(long)]
     out: PathBuf,
@@ -63,6 +66,9 @@ pub(super) struct RunArgs {
     /// Measure kernels that are packed for another GPU
     #[arg(long)]
     any_gpu: bool,
+    /// Each candidate in a process of its own, and no library: for a tool that looks at processes
+    #[arg(long)]
+    apart: bool,
     /// Outcomes of --device scripted
     #[arg(long, hide = true)]
     script: Option<PathBuf>,
@@ -171,13 +177,38 @@ impl From<PrepareError> for Failure {
     }
 }
 
-/// The compilers whose machine code is packed; none where there is no NVRTC.
-fn toolchains() -> Result<Vec<Toolchain>, Failure> {
-    if crate::compile::folders().is_empty() {
+/// The compilers whose machine code is packed, the preferred one first; none where there is no NVRTC.
+fn compilers() -> Result<Vec<Compiler>, Failure> {
+    let first = Compiler { lines: false, ..Compiler::of(devices::this_program()?) };
+    let all = compile::versions();
+    if all.is_empty() {
         super::say("satune: no NVRTC here: no machine code is packed, and all of it is compiled where it is measured");
         return Ok(Vec::new());
     }
-    Ok(vec![Toolchain { compiler: Compiler::of(devices::this_program()?) }])
+    let preferred = compile::preferred().into_iter().next();
+    let others = all.into_iter().map(|(_, folder)| folder).filter(|folder| Some(folder) != preferred.as_ref());
+    let others: Vec<Compiler> = others.map(|folder| Compiler { nvrtc: Some(folder), ..first.clone() }).collect();
+    Ok([vec![first], others].concat())
+}
+
+/// Candidates of which compilers make something else, one line each.
+fn differences(pack: &Pack) -> Option<String> {
+    let mut shown =
+        table::table(&["program", "candidate", "NVRTC", "registers", "spilled bytes", "hot loop", "code bytes"]);
+    table::right(&mut shown, &[2, 3, 4, 5, 6]);
+    for program in &pack.programs {
+        for candidate in &program.candidates {
+            let all: Vec<_> =
+                candidate.figures().filter_map(|(nvrtc, figures)| Some((nvrtc, figures.first()?))).collect();
+            for (nvrtc, f) in all.iter().filter(|_| all.len() > 1) {
+                let (name, place) = (program.name.clone(), candidate.place.to_string());
+                let hot_loop = f.hot_loop.map_or("-".into(), |n| n.to_string());
+                let numbers = [f.registers.to_string(), f.spill_bytes.to_string(), hot_loop, f.code_bytes.to_string()];
+                shown.add_row([vec![name, place, (*nvrtc).to_string()], numbers.to_vec()].concat());
+            }
+        }
+    }
+    (shown.row_count() > 0).then(|| table::text(&shown))
 }
 
 fn descriptor(gpu: &str) -> Result<(Descriptor, String), Failure> {
@@ -204,13 +235,14 @@ pub(super) fn pack(args: &PackArgs) -> Outcome {
         looked_at: 0,
         seed: args.seed,
         limit: Duration::from_secs(args.time_limit),
-        compiled: args.compiled,
+        compiled: args.compiled.unwrap_or(usize::MAX),
+        compared: args.compared,
     };
     let watch = Watch::new();
     let name =
         args.suite.iter().map(|s| Path::new(s).file_stem().map_or(s.clone(), |n| n.to_string_lossy().into_owned()));
     let name = name.collect::<Vec<_>>().join(" ");
-    let mut made = pack::make(&name, &works, (&gpu, text), &wanted, &toolchains()?, &watch);
+    let mut made = pack::make(&name, &works, (&gpu, text), &wanted, &compilers()?, &watch);
     if watch.finish() {
         return Err(Failure::Interrupted);
     }
@@ -229,6 +261,7 @@ pub(super) fn pack(args: &PackArgs) -> Outcome {
             "file": args.out, "bytes": bytes, "hash": made.hash, "programs": made.programs.len(), "candidates": candidates,
         }));
     }
+    print(&differences(&made).unwrap_or_default())?;
     print(&format!(
         "{}: {candidates} candidates of {} programs, {:.2} MB; run it with `satune run-pack {} --out DIR`\n",
         args.out.display(),
@@ -248,9 +281,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         return Err(Failure::Input(reason));
     }
     let watch = Watch::new();
-    let settings = Settings { budget: args.budget, least_timeout: args.least_timeout, ..Settings::default() };
+    let (budget, least_timeout, apart) = (args.budget, args.least_timeout, args.apart);
+    let settings = Settings { budget, least_timeout, apart, library: !apart, ..Settings::default() };
     // Times of a simulator are predictions: there is nothing to take turns with.
-    let duels = if device.identity().kind == Kind::Cuda { Duels::Fastest } else { Duels::None };
+    let duels = if device.identity().kind == Kind::Cuda && !apart { Duels::Fastest } else { Duels::None };
     let settings = Settings { duels, ..settings };
     let done = pack::run(&pack, &mut *device, &settings, &mut Breaker::default(), &args.out, &watch);
     let interrupted = watch.finish();
@@ -294,7 +328,7 @@ fn prepare(packs: &Path, gpu: &str, suites: &Path, small: bool) -> Outcome {
     }
     let watch = Watch::new();
     let size = if small { Size::Small } else { Size::Whole };
-    let written = on_gpu::prepare((&gpu, &text), &lists, size, &toolchains()?, packs, &watch);
+    let written = on_gpu::prepare((&gpu, &text), &lists, size, &compilers()?, packs, &watch);
     let interrupted = watch.finish();
     let lines: Vec<String> =
         written?.into_iter().map(|(name, bytes)| format!("{name}: {:.2} MB\n", bytes as f64 * 1e-6)).collect();
@@ -318,6 +352,12 @@ fn call(args: &CallArgs, calls: &[Call]) -> Outcome {
     let program = devices::this_program()?;
     let open = || devices::opened(args.device, &gpu, args.script.as_deref(), &program);
     let watch = Watch::new();
+    let mut again = vec!["--device".to_string(), args.device.name()];
+    again.extend(args.any_gpu.then(|| "--any-gpu".to_string()));
+    if let Some(script) = &args.script {
+        let script = std::path::absolute(script).unwrap_or_else(|_| script.clone());
+        again.extend(["--script".to_string(), script.display().to_string()]);
+    }
     for which in calls {
         let alone = calls.len() == 1;
         let hour = Hour {
@@ -328,6 +368,8 @@ fn call(args: &CallArgs, calls: &[Call]) -> Outcome {
             open: &open,
             any_gpu: args.any_gpu,
             machine: super::doctor::machine(),
+            program: program.clone(),
+            again: again.clone(),
         };
         let ran = hour.run(*which, &watch);
         ran.map_err(|e| Failure::Environment(format!("{}: {e}", hour.out.display())))?;

@@ -223,7 +223,8 @@ fn extracted() -> Result<Tried, String> {
     let plans = plans.iter().filter_map(|term| Plan::from_term(term, contraction).ok());
     let mut times: Vec<f64> = plans.filter_map(|plan| cost(&plan, contraction, &gpu).ok()).map(|c| c.ms).collect();
     times.sort_by(f64::total_cmp);
-    let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: Duration::from_secs(60) });
+    let found =
+        best(&space, &gpu, Query { k: 8, diverse: false, limit: Duration::from_secs(60), below_ms: f64::INFINITY });
     let same = found.candidates.iter().zip(&times).all(|(c, ms)| (c.cost.ms - ms).abs() <= 1e-12 * ms);
     let good = found.proved && found.candidates.len() == times.len().min(8) && same;
     judged(good, format!("the {} best are those of all {}", found.candidates.len(), times.len()))
@@ -235,7 +236,7 @@ fn explored(operator: &str, top: usize) -> Result<explore::Report, String> {
     let request = Request {
         gpu: h200()?,
         top,
-        diverse: false,
+        twins: true,
         limit: Duration::from_secs(60),
         compile: false,
         fuel: satune_rewrites::space::Fuel::default(),
@@ -261,7 +262,8 @@ fn simulated() -> Result<Tried, String> {
 fn kernel() -> Result<(Program, Scheduled), String> {
     let ((problem, space), gpu) = (small()?, h200()?);
     let options = scheduled::options(&gpu);
-    let found = best(&space, &gpu, Query { k: 500, diverse: false, limit: Duration::from_secs(60) });
+    let found =
+        best(&space, &gpu, Query { k: 500, diverse: false, limit: Duration::from_secs(60), below_ms: f64::INFINITY });
     for candidate in &found.candidates {
         let Schedule::Cores(plan) = &candidate.plan else { continue };
         let made = scheduled::of_plan(&problem.program, plan, &problem.contraction, &options).map_err(words)?;

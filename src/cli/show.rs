@@ -1,11 +1,60 @@
 //! `show`: a candidate in text.
-use super::{print, print_json, stored, Outcome};
+use super::{print, print_json, stored, table, Failure, Outcome};
+use crate::compile::{self, Compiler};
+use crate::explore::{CandidateReport, Report};
 use crate::report;
 use crate::source;
+use serde_json::json;
+
+/// What to show.
+#[derive(clap::Args)]
+pub(super) struct Show {
+    #[command(flatten)]
+    pick: stored::Pick,
+    /// What each NVRTC that is here makes of its kernels: registers, spills, hot loop
+    #[arg(long)]
+    compilers: bool,
+}
+
+/// The kernels by each compiler.
+fn compilers(report: &Report, c: &CandidateReport, as_json: bool) -> Outcome {
+    let jobs = stored::jobs(report, c)?;
+    let compiler = Compiler::of(super::devices::this_program()?);
+    let found = compile::by_all(&compiler, &jobs);
+    if found.is_empty() {
+        return Err(Failure::Environment(compile::CompileError::Missing.to_string()));
+    }
+    let rows = found.iter().flat_map(|(nvrtc, made)| jobs.iter().zip(made).map(move |(job, made)| (job, nvrtc, made)));
+    if as_json {
+        let row = |(job, nvrtc, made): (&compile::Job, &String, &Result<compile::Figures, String>)| match made {
+            Ok(figures) => json!({"kernel": job.name, "nvrtc": nvrtc, "figures": figures}),
+            Err(why) => json!({"kernel": job.name, "nvrtc": nvrtc, "refused": why}),
+        };
+        return print_json(&rows.map(row).collect::<Vec<_>>());
+    }
+    let mut shown = table::table(&["kernel", "NVRTC", "registers", "spilled bytes", "hot loop", "code bytes"]);
+    table::right(&mut shown, &[1, 2, 3, 4, 5]);
+    let mut refused = String::new();
+    for (job, nvrtc, made) in rows {
+        match made {
+            Ok(f) => {
+                let hot_loop = f.hot_loop.map_or("-".into(), |n| n.to_string());
+                let numbers = [f.registers.to_string(), f.spill_bytes.to_string(), hot_loop, f.code_bytes.to_string()];
+                shown.add_row([vec![job.name.clone(), nvrtc.clone()], numbers.to_vec()].concat());
+            }
+            Err(why) => refused.push_str(&format!("NVRTC {nvrtc}: {}\n", why.trim())),
+        }
+    }
+    print(&format!("{}{refused}", table::text(&shown)))
+}
 
 /// Prints a candidate: its loops, time parts, occupancy, kernels, and what simulator and compiler found.
-pub(super) fn run(pick: &stored::Pick) -> Outcome {
+pub(super) fn run(args: &Show) -> Outcome {
+    let pick = &args.pick;
     let (report, c) = pick.load()?;
+    if args.compilers {
+        return compilers(&report, &c, pick.json);
+    }
     if pick.json {
         return print_json(&c);
     }

@@ -1,15 +1,19 @@
 //! Commands on candidates that `explore` has written.
 use super::{print, print_json, torch, Failure, Outcome};
+use crate::compile::Compiler;
+use crate::execute::{self, Executed, Refusal};
 use crate::explore::{self, results, CandidateReport, Report};
 use crate::host::Launch;
 use crate::lower::program::LowerOptions;
 use crate::scheduled;
 use crate::scheduled::Scheduled;
 use crate::source::{self, Work};
+use crate::workload::Workload;
 use satune_extract::Descriptor;
 use satune_ir::files;
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Which candidate.
 #[derive(clap::Args)]
@@ -91,25 +95,55 @@ pub(super) fn parts(c: &CandidateReport) -> String {
         .collect()
 }
 
+/// What `why` is asked.
+#[derive(clap::Args)]
+pub(super) struct Why {
+    #[command(flatten)]
+    pick: Pick,
+    /// Also what each decision is worth (the exact best of the space when it takes another value), and where the schedule
+    /// stands among 10,000 that are drawn evenly
+    #[arg(long)]
+    sensitivity: bool,
+    #[command(flatten)]
+    size: super::Size,
+    /// Longest time for one of those searches, seconds
+    #[arg(long, default_value_t = 10, requires = "sensitivity")]
+    time_limit: u64,
+}
+
 /// `why`.
-pub(super) fn why(pick: &Pick) -> Outcome {
-    let (report, c) = pick.load()?;
-    if pick.json {
+pub(super) fn why(args: &Why) -> Outcome {
+    let (report, c) = args.pick.load()?;
+    let sensitivity = match args.sensitivity {
+        false => None,
+        true => {
+            let work = source::work_of_script(&report.operator, &report.program).map_err(Failure::from)?;
+            let gpu = report.gpu().map_err(|e| Failure::Input(e.to_string()))?;
+            let limits = (args.size.fuel(), Duration::from_secs(args.time_limit));
+            Some(super::ask::sensitivity(&work, &gpu, &c.plan, limits)?)
+        }
+    };
+    if args.pick.json {
         return print_json(&serde_json::json!({
             "id": c.id, "predicted_ms": c.predicted_ms, "predicted_kernel_ms": c.predicted_kernel_ms,
             "launch_ms": c.launch_ms, "parts": c.parts, "bottleneck": c.bottleneck,
-            "occupancy": c.occupancy, "derivation": c.derivation,
+            "binds": explore::binds(&c.parts, &c.occupancy),
+            "loop_clocks": c.compiled.as_ref().and_then(|m| m.loop_clocks.as_ref()),
+            "occupancy": c.occupancy, "derivation": c.derivation, "sensitivity": sensitivity,
         }));
     }
     let mut out = format!(
-        "{} of {} on {}: predicted {}, bound by {}. What each resource alone would take:\n{}",
+        "{} of {} on {}: predicted {}. {}\nWhat each resource alone would take:\n{}",
         c.id,
         report.operator,
         report.gpu,
         predicted(&c),
-        c.bottleneck,
+        explore::binds(&c.parts, &c.occupancy),
         parts(&c)
     );
+    if let Some(of_loop) = c.compiled.as_ref().and_then(|m| m.loop_clocks.as_ref()) {
+        out.push_str(&format!("{}\n", of_loop.sentence()));
+    }
     out.push_str(&format!(
         "{} block{} resident per multiprocessor, limited by {}\nderivation, from the outside in:\n",
         c.occupancy.0,
@@ -119,6 +153,7 @@ pub(super) fn why(pick: &Pick) -> Outcome {
     for line in &c.derivation {
         out.push_str(&format!("  {line}\n"));
     }
+    out.extend(sensitivity.map(|s| s.text()));
     print(&out)
 }
 
@@ -142,7 +177,7 @@ enum Form {
     Cuda,
     /// A C header that launches it by the driver API
     C,
-    /// A PyTorch extension
+    /// A PyTorch operator, in C++
     Torch,
     /// The trace as a Python function on tvm.s_tir.Schedule
     Tvm,
@@ -227,6 +262,19 @@ fn named_cuda(
     Ok(explore::renamed(made, base).iter().map(text).collect())
 }
 
+/// What to compile of a candidate.
+pub(super) fn jobs(report: &Report, c: &CandidateReport) -> Result<Vec<crate::compile::Job>, Failure> {
+    let (made, gpu) = (made(report, c)?, gpu(report)?);
+    let arch = explore::arch(&c.plan, &gpu);
+    let kernels = explore::renamed(&made, &explore::function_base(&report.operator, &c.id));
+    let job = |k: &crate::kernel::Kernel| crate::compile::Job {
+        name: k.name.clone(),
+        source: crate::cuda::print(k),
+        arch: arch.to_string(),
+    };
+    Ok(kernels.iter().map(job).collect())
+}
+
 /// How the kernels are launched under their names.
 pub(super) fn launches(c: &CandidateReport, made: &Scheduled, base: &str) -> Vec<Launch> {
     explore::renamed(made, base).iter().zip(&c.kernels).map(|(kernel, k)| Launch::of(kernel, &k.args)).collect()
@@ -263,10 +311,12 @@ pub(super) fn check(pick: &Pick) -> Outcome {
             return Err(Failure::Internal(format!("candidate {} is wrong: {fault}", c.id)));
         }
     };
+    let executed = executed(&report, &c, work.workload())?;
     if pick.json {
         let agreement = work.workload().agreement().word();
         return print_json(&json!({
             "id": c.id, "verdict": "right", "agreement": agreement, "blocks": checked.blocks, "counts": checked.total,
+            "executed": executed.as_ref().ok(), "not_executed": executed.as_ref().err(),
         }));
     }
     let (taken, ideal) = checked.total.shared_wavefronts();
@@ -275,8 +325,28 @@ pub(super) fn check(pick: &Pick) -> Outcome {
         0 => format!("{} multiply-adds", checked.total.fma),
         matrix => format!("{matrix} matrix instructions"),
     };
+    let text = match executed {
+        Ok(e) => format!("text executed: {}; {} results compared", e.words(), e.compared),
+        Err(why) => format!("text not executed: {why}"),
+    };
     print(&format!(
-        "{}: {} blocks simulated, equal to the definition {within}, no races, nothing out of bounds or unwritten\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {arithmetic}\n",
+        "{}: {} blocks simulated, equal to the definition {within}, no races, nothing out of bounds or unwritten\n  {text}\n  shared wavefronts {taken} (least {ideal}), global sectors {touched} (least {least}), {arithmetic}\n",
         c.id, checked.blocks
     ))
+}
+
+/// What was executed of a candidate's text; the inner error says why nothing was.
+fn executed(report: &Report, c: &CandidateReport, problem: &dyn Workload) -> Result<Result<Executed, String>, Failure> {
+    let (made, gpu) = (made(report, c)?, gpu(report)?);
+    let texts: Vec<String> = made.module.kernels.iter().map(crate::cuda::print).collect();
+    let compiler = match Compiler::of_this_program() {
+        Ok(compiler) => compiler,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let candidate = execute::Candidate { problem, plan: &c.plan, module: &made.module, texts: &texts, gpu: &gpu };
+    match candidate.execute(None, &compiler) {
+        Ok(executed) => Ok(Ok(executed)),
+        Err(Refusal::Unable(why)) => Ok(Err(why)),
+        Err(Refusal::Wrong(fault)) => Err(Failure::Internal(format!("candidate {} is wrong: {fault}", c.id))),
+    }
 }

@@ -1,6 +1,7 @@
 //! Tables for people.
 use super::visible;
 use crate::device::Kind;
+use crate::execute::Executed;
 use crate::explore::Report;
 use crate::workload::{Workload, Yardstick};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table};
@@ -134,7 +135,7 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
             format!("not proved; nothing can be predicted below {:.4} ms", report.bound_ms)
         },
     );
-    for (refused, who) in [(&report.bugs, "the simulator (a bug)"), (&report.rejected, "the compiler")] {
+    for (refused, who) in [(&report.bugs, "simulator or execution (a bug)"), (&report.rejected, "the compiler")] {
         if !refused.is_empty() {
             out.push_str(&format!("{} candidates are refused by {who}, and not ranked\n", refused.len()));
         }
@@ -158,11 +159,20 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
     header.push("ms");
     header.extend(timed.then_some("pred. ms"));
     header.extend([unit, "peak"]);
-    header.extend((!timed).then_some("launch"));
-    header.extend(["bound by", "block", "k", "threads", "overlap"]);
+    let executed_any = report.candidates.iter().any(|c| c.executed.is_some());
+    // Where `ran` takes the room, `why` has it.
+    let launches = !timed && !executed_any;
+    header.extend(launches.then_some("launch"));
+    header.extend(["bound by", "block"]);
+    // Rows and maps have no tiles along k, and no arithmetic to speak of.
+    let tiles = report.candidates.iter().any(|c| c.plan.summary().step != "-");
+    header.extend(tiles.then_some("k"));
+    header.extend(["threads", "overlap"]);
     let compiled_any = report.candidates.iter().any(|c| c.compiled.is_some());
-    header.extend(compiled_any.then_some(["regs", "spill", "math"]).into_iter().flatten());
+    header.extend(compiled_any.then_some(["regs", "spill"]).into_iter().flatten());
+    header.extend((compiled_any && tiles).then_some("math"));
     header.push("checked");
+    header.extend(executed_any.then_some("ran"));
     let mut rows = table(&header);
     let mut conflicts = false;
     for c in &report.candidates {
@@ -185,22 +195,22 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
         let mut cells = vec![format!("{}{tie}", c.rank), c.id.clone()];
         cells.extend(timed.then(|| times.map_or_else(dash, |m| format!("{:.4}", m.ms))));
         cells.extend([format!("{:.4}", c.predicted_ms), reached, share]);
-        cells.extend((!timed).then(|| format!("{:.4}", c.launch_ms)));
+        cells.extend(launches.then(|| format!("{:.4}", c.launch_ms)));
         cells.extend([
             c.bottleneck.replace("shared_memory", "shared").replace("tensor_cores", "tensor").replace('_', " "),
             shape.tile,
-            shape.step,
-            c.plan.threads().to_string(),
-            brief(&shape.overlap),
         ]);
+        cells.extend(tiles.then_some(shape.step));
+        cells.extend([c.plan.threads().to_string(), brief(&shape.overlap)]);
         if compiled_any {
             cells.extend([
                 compiled.map_or_else(dash, |m| m.registers.to_string()),
                 compiled.map_or_else(dash, |m| m.spill_bytes.to_string()),
-                loop_math,
             ]);
+            cells.extend(tiles.then_some(loop_math));
         }
         cells.push(simulated);
+        cells.extend(executed_any.then(|| c.executed.as_ref().map_or_else(dash, Executed::word)));
         let spills = compiled.is_some_and(|m| m.spill_bytes > 0);
         let styled = cells.into_iter().enumerate().map(|(at, text)| {
             let cell = Cell::new(visible(&text));
@@ -213,7 +223,7 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
         });
         rows.add_row(styled);
     }
-    let words = ["id", "bound by", "block", "overlap", "checked"];
+    let words = ["id", "bound by", "block", "overlap", "checked", "ran"];
     let numbers: Vec<usize> = (0..header.len()).filter(|at| !words.contains(&header[*at])).collect();
     right(&mut rows, &numbers);
     if let Some(overlap) = header.iter().position(|name| *name == "overlap") {
@@ -229,6 +239,18 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
     });
     if let Some(reason) = &report.not_compiled {
         out.push_str(&visible(&format!("not compiled: {reason}\n")));
+    }
+    if executed_any {
+        out.push_str("ran: blocks of the program itself whose text was executed on the CPU, as PTX");
+        let reduced = report.candidates.iter().any(|c| c.executed.as_ref().is_some_and(|e| e.reduced > 0));
+        out.push_str(if reduced {
+            "; where not all, also all of the same schedule on a smaller problem\n"
+        } else {
+            "\n"
+        });
+    }
+    if let Some(reason) = &report.not_executed {
+        out.push_str(&visible(&format!("text not executed: {}\n", reason.lines().next().unwrap_or_default())));
     }
     out.push_str(&visible(&format!("kernels, traces, report.html and candidates.json are in {}\n", folder.display())));
     out

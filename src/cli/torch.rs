@@ -21,7 +21,7 @@ fn reads_first(program: &Program, id: BufferId) -> bool {
     first.unwrap_or(false)
 }
 
-/// A PyTorch extension that holds the kernels of a candidate.
+/// A PyTorch operator that holds the kernels of a candidate.
 pub(super) fn extension(report: &Report, c: &CandidateReport, made: &Scheduled, name: &str) -> Result<String, Failure> {
     let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
     let program = work.workload().program();

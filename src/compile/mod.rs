@@ -1,13 +1,15 @@
 //! Compilation of CUDA text by NVRTC, each in a worker process of its own: a compiler that hangs, crashes or eats the
 //! memory costs its kernel and nothing else, and several compile at once.
+mod compare;
 mod libraries;
 mod mix;
 mod nvrtc;
 mod worker;
 
-pub(crate) use libraries::loader_path;
-pub use libraries::{folders, nvdisasm, versions};
-pub use mix::{hot_loop_mix, Mix};
+pub use compare::{by_all, Figures};
+pub use libraries::{choose, folders, nvdisasm, tool, versions, ChoiceError, Version};
+pub(crate) use libraries::{loader_path, preferred, python};
+pub use mix::{disassemble, hot_loop_mix, Mix};
 pub use nvrtc::worker_main;
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +25,7 @@ pub struct Job {
     pub name: String,
     /// CUDA C++.
     pub source: String,
-    /// Architecture, `sm_90` for instance.
+    /// Architecture, `sm_90` for instance; `compute_90`: PTX alone, which takes a fraction of the time.
     pub arch: String,
 }
 
@@ -124,12 +126,24 @@ pub struct Compiler {
     pub timeout: Duration,
     /// Most memory for one kernel, bytes (kept where the system tells how much a process has).
     pub memory: u64,
+    /// The folder of the only NVRTC that is asked; else the newest that knows the architecture.
+    pub nvrtc: Option<PathBuf>,
+    /// Whether machine code and PTX have the lines of the source.
+    pub lines: bool,
+}
+
+/// What a worker is asked.
+#[derive(Serialize, Deserialize)]
+struct Request {
+    job: Job,
+    lines: bool,
 }
 
 impl Compiler {
     /// Workers of a program, with the usual limits.
     pub fn of(worker: impl Into<PathBuf>) -> Compiler {
-        Compiler { worker: worker.into(), timeout: Duration::from_secs(120), memory: 4 << 30 }
+        let (timeout, memory) = (Duration::from_secs(120), 4 << 30);
+        Compiler { worker: worker.into(), timeout, memory, nvrtc: None, lines: true }
     }
 
     /// Workers of this executable.
@@ -142,17 +156,8 @@ impl Compiler {
 
     /// Compiles all jobs, as many at once as rayon has threads.
     pub fn compile_many(&self, jobs: &[Job]) -> Vec<Result<Compiled, CompileError>> {
-        self.compile_while(jobs, &|| true)
-    }
-
-    /// [`Compiler::compile_many`] for as long as `go_on` says so; what is not done then is [`CompileError::Stopped`].
-    pub fn compile_while(
-        &self,
-        jobs: &[Job],
-        go_on: &(dyn Fn() -> bool + Sync),
-    ) -> Vec<Result<Compiled, CompileError>> {
         use rayon::prelude::*;
-        jobs.par_iter().map(|job| self.compile_job(job, go_on)).collect()
+        jobs.par_iter().map(|job| self.compile(job)).collect()
     }
 
     /// Compiles one job.
@@ -163,13 +168,16 @@ impl Compiler {
         self.compile_job(job, &|| true)
     }
 
-    /// Compiles a job by the newest NVRTC on this machine that knows its architecture.
-    fn compile_job(&self, job: &Job, go_on: &dyn Fn() -> bool) -> Result<Compiled, CompileError> {
+    /// [`Compiler::compile`] for as long as `go_on` says so, by the newest NVRTC on this machine that knows the architecture.
+    pub(crate) fn compile_job(&self, job: &Job, go_on: &dyn Fn() -> bool) -> Result<Compiled, CompileError> {
         static KNOWN: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
-        let folders = libraries::versions();
+        if let Some(folder) = &self.nvrtc {
+            return self.compile_by(job, Some(folder), go_on);
+        }
+        let folders = libraries::preferred();
         let first = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&job.arch).copied().unwrap_or(0);
         let mut unknown = None;
-        for (number, (_, folder)) in folders.iter().enumerate().skip(first) {
+        for (number, folder) in folders.iter().enumerate().skip(first) {
             match self.compile_by(job, Some(folder), go_on) {
                 Err(error @ CompileError::UnknownArch { .. }) => unknown = unknown.or(Some(error)),
                 other => {
@@ -185,7 +193,8 @@ impl Compiler {
     fn compile_by(&self, job: &Job, nvrtc: Option<&Path>, go_on: &dyn Fn() -> bool) -> Result<Compiled, CompileError> {
         let name = job.name.clone();
         let crashed = |reason: String| CompileError::Crashed { name: job.name.clone(), reason };
-        let request = serde_json::to_vec(job).map_err(|e| crashed(e.to_string()))?;
+        let request = Request { job: job.clone(), lines: self.lines };
+        let request = serde_json::to_vec(&request).map_err(|e| crashed(e.to_string()))?;
         let bytes = worker::run(self, request, nvrtc, go_on).map_err(|end| match end {
             worker::End::Told => CompileError::Stopped { name: name.clone() },
             worker::End::Time => CompileError::Timeout { name: name.clone(), seconds: self.timeout.as_secs() },

@@ -1,5 +1,5 @@
 //! The worker's side: the only code that calls NVRTC.
-use super::{Answer, Job};
+use super::{Answer, Job, Request};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
 use std::io::{Read, Write};
@@ -11,8 +11,8 @@ pub fn worker_main() -> i32 {
     if std::io::stdin().read_to_end(&mut request).is_err() {
         return 2;
     }
-    let Ok(job) = serde_json::from_slice::<Job>(&request) else { return 2 };
-    let (answer, cubin) = compile(&job);
+    let Ok(Request { job, lines }) = serde_json::from_slice(&request) else { return 2 };
+    let (answer, cubin) = compile(&job, lines);
     let Ok(mut head) = serde_json::to_vec(&answer) else { return 4 };
     head.push(b'\n');
     let mut out = std::io::stdout().lock();
@@ -22,14 +22,16 @@ pub fn worker_main() -> i32 {
     }
 }
 
-fn compile(job: &Job) -> (Answer, Vec<u8>) {
+fn compile(job: &Job, lines: bool) -> (Answer, Vec<u8>) {
     let refused = |log: String| (Answer::Refused { log }, Vec::new());
     // SAFETY: looks for the library by name; loading it runs its initialisers, which is what we want.
     if !unsafe { sys::is_culib_present() } {
         return (Answer::Missing, Vec::new());
     }
     let known = known_architectures();
-    let number = |arch: &str| arch.trim_start_matches("sm_").trim_end_matches(['a', 'f']).parse::<i32>().ok();
+    let number = |arch: &str| {
+        arch.trim_start_matches("sm_").trim_start_matches("compute_").trim_end_matches(['a', 'f']).parse::<i32>().ok()
+    };
     let unknown = || {
         let known: Vec<String> = known.iter().map(|n| format!("sm_{n}")).collect();
         (Answer::UnknownArch { known: known.join(", ") }, Vec::new())
@@ -46,15 +48,11 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
         Ok(program) => program,
         Err(error) => return refused(format!("{error:?}")),
     };
-    let options = [
-        format!("--gpu-architecture={}", job.arch),
-        "--std=c++17".into(),
-        "--ptxas-options=-v".into(),
-        "--generate-line-info".into(),
-    ];
+    let options =
+        [format!("--gpu-architecture={}", job.arch), "--std=c++17".into(), "--ptxas-options=-v".into()].into_iter();
+    let options = options.chain(lines.then(|| "--generate-line-info".to_string()));
     let headers = super::folders().into_iter().map(|f| f.join("../include")).find(|f| f.join("cuda_fp16.h").is_file());
-    let options: Vec<String> =
-        options.into_iter().chain(headers.map(|f| format!("--include-path={}", f.display()))).collect();
+    let options: Vec<String> = options.chain(headers.map(|f| format!("--include-path={}", f.display()))).collect();
     // SAFETY: the program was just created and is not shared.
     let compiled = unsafe { result::compile_program(program, &options) };
     // SAFETY: as above; the log exists after compilation, successful or not.
@@ -69,6 +67,10 @@ fn compile(job: &Job) -> (Answer, Vec<u8>) {
             return unknown();
         }
         return refused(if log.trim().is_empty() { format!("{error:?}") } else { log });
+    }
+    // A virtual architecture has PTX and no machine code.
+    if job.arch.starts_with("compute_") {
+        return (Answer::Done { log, version: version(), ptx: ptx(program) }, Vec::new());
     }
     let mut size = 0;
     // SAFETY: `size` outlives the call; the program was compiled for a real architecture.

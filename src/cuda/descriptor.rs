@@ -24,7 +24,13 @@ impl Printer<'_> {
     fn new_descriptor(&mut self, d: &Descriptor, start: &Index) -> String {
         let name = self.group_helper(GroupHelper::Descriptor);
         let at = self.pointer(d.array, start).text;
-        format!("{name}({at}, {}, {})", d.leading, d.stride)
+        // The instruction's number of the swizzle.
+        let swizzle = match d.span {
+            32 => 3,
+            64 => 2,
+            _ => 1,
+        };
+        format!("{name}({at}, {}, {}, {swizzle})", d.leading, d.stride)
     }
 
     /// Names for the descriptors that a role's instructions begin from, where they are the same all the time. Where there are
@@ -94,7 +100,7 @@ fn anchor(kernel: &Kernel, d: &Descriptor) -> (Index, i64) {
 }
 
 fn same(key: &Descriptor, d: &Descriptor, start: &Index) -> bool {
-    (key.array, &key.index, key.leading, key.stride) == (d.array, start, d.leading, d.stride)
+    (key.array, &key.index, key.leading, key.stride, key.span) == (d.array, start, d.leading, d.stride, d.span)
 }
 
 /// Whether the condition holds for a part of the expression.

@@ -15,6 +15,7 @@ pub(super) enum GroupHelper {
     ArriveExpect,
     ClusterBarrier,
     WaitPhase,
+    PrefetchMap,
     LoadTile,
     LoadTileMulticast,
     StoreTile,
@@ -27,6 +28,7 @@ pub(super) enum GroupHelper {
     RegistersDown,
     Descriptor,
     Kept,
+    MatrixKeep,
     MatrixFence,
     MatrixCommit,
     MatrixWait,
@@ -46,6 +48,7 @@ impl GroupHelper {
             GroupHelper::LoadTileMulticast => "load_tile_multicast".into(),
             GroupHelper::ArriveExpect => "barrier_arrive_expect".into(),
             GroupHelper::WaitPhase => "barrier_wait".into(),
+            GroupHelper::PrefetchMap => "prefetch_map".into(),
             GroupHelper::LoadTile => "load_tile".into(),
             GroupHelper::StoreTile => "store_tile".into(),
             GroupHelper::StoreCommit => "store_tile_commit".into(),
@@ -57,6 +60,7 @@ impl GroupHelper {
             GroupHelper::RegistersDown => "fewer_registers".into(),
             GroupHelper::Descriptor => "matrix_descriptor".into(),
             GroupHelper::Kept => "kept_descriptor".into(),
+            GroupHelper::MatrixKeep => "wgmma_keep".into(),
             GroupHelper::MatrixFence => "wgmma_fence".into(),
             GroupHelper::MatrixCommit => "wgmma_commit".into(),
             GroupHelper::MatrixWait => "wgmma_wait".into(),
@@ -88,7 +92,7 @@ impl GroupHelper {
             |instruction: &str| function(&format!("()\n{{\n    asm volatile(\"{instruction};\" ::: \"memory\");\n}}"));
         match self {
             GroupHelper::TensorMapType => {
-                "struct __align__(64) TensorMap { unsigned long long words[16]; }; // as CUtensorMap\n".into()
+                "struct __align__(128) TensorMap { unsigned long long words[16]; }; // as CUtensorMap\n".into()
             }
             GroupHelper::Initialise => function(
                 "(unsigned long long* barrier, int arrivals)
@@ -154,6 +158,12 @@ __device__ __forceinline__ unsigned int {}(unsigned long long* barrier, int rank
                  :: \"r\"((unsigned int)__cvta_generic_to_shared(barrier)), \"r\"(parity) : \"memory\");
 }",
             ),
+            GroupHelper::PrefetchMap => function(
+                "(const TensorMap& map)
+{
+    asm volatile(\"prefetch.tensormap [%0];\" :: \"l\"(&map) : \"memory\");
+}",
+            ),
             GroupHelper::LoadTile => function(
                 "(void* to, const TensorMap& map, int x, int y, unsigned long long* barrier)
 {
@@ -183,12 +193,12 @@ __device__ __forceinline__ unsigned int {}(unsigned long long* barrier, int rank
             GroupHelper::RegistersUp => template("setmaxnreg.inc.sync.aligned.u32"),
             GroupHelper::RegistersDown => template("setmaxnreg.dec.sync.aligned.u32"),
             GroupHelper::Descriptor => {
-                "// Of a matrix in 128-byte swizzled shared memory; strides in bytes. What is added moves it, in 16 bytes.
-__device__ __forceinline__ unsigned long long matrix_descriptor(const void* start, int leading, int stride)
+                "// Of a matrix in swizzled shared memory (1: of 128 bytes, 2: 64, 3: 32); strides in bytes. What is added moves it, in 16.
+__device__ __forceinline__ unsigned long long matrix_descriptor(const void* start, int leading, int stride, int swizzle)
 {
     const unsigned int address = (unsigned int)__cvta_generic_to_shared(start);
     const unsigned int low = ((address & 0x3ffffu) >> 4) + ((leading >> 4) << 16);
-    const unsigned int high = (1u << 30) | (stride >> 4);
+    const unsigned int high = ((unsigned int)swizzle << 30) | (stride >> 4);
     return (unsigned long long)high << 32 | low;
 }
 "
@@ -203,6 +213,20 @@ __device__ __forceinline__ unsigned long long kept_descriptor(unsigned long long
 }
 "
                 .into()
+            }
+            GroupHelper::MatrixKeep => {
+                let keep = |sum: &str, letter: char| {
+                    format!(
+                        "template <int count> __device__ __forceinline__ void wgmma_keep({sum}* d)
+{{
+#pragma unroll
+    for (int i = 0; i < count; ++i) asm volatile(\"\" : \"+{letter}\"(d[i]));
+}}
+"
+                    )
+                };
+                let why = "// The sums are in their registers from here on: the compiler may not set them after the fence.";
+                format!("{why}\n{}\n{}", keep("float", 'f'), keep("int", 'r'))
             }
             GroupHelper::MatrixFence => plain("wgmma.fence.sync.aligned"),
             GroupHelper::MatrixCommit => plain("wgmma.commit_group.sync.aligned"),

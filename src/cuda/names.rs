@@ -379,6 +379,7 @@ const PRINTED: &[&str] = &[
     "barrier_arrive_expect",
     "cluster_barrier",
     "load_tile_multicast",
+    "prefetch_map",
     "barrier_wait",
     "load_tile",
     "store_tile",
@@ -391,6 +392,7 @@ const PRINTED: &[&str] = &[
     "fewer_registers",
     "matrix_descriptor",
     "wgmma_fence",
+    "wgmma_keep",
     "wgmma_commit",
     "wgmma_wait",
 ];

@@ -158,6 +158,10 @@ impl Printer<'_> {
                     }
                 }
             }
+            GroupOp::PrefetchMap { map } => {
+                let map = self.map_name(*map);
+                call(self, GroupHelper::PrefetchMap, map);
+            }
             GroupOp::StoreTile { map, x, y, src, src_index } => {
                 let (from, map) = (self.pointer(*src, src_index).text, self.map_name(*map));
                 let (x, y) = (self.integer(x).text.text, self.integer(y).text.text);
@@ -172,6 +176,10 @@ impl Printer<'_> {
             GroupOp::NamedBarrier { id, threads } => {
                 let arguments = format!("{}, {threads}", self.integer(id).text.text);
                 call(self, GroupHelper::NamedBarrier, arguments);
+            }
+            GroupOp::MatrixKeep { array, count } => {
+                let (name, at) = (self.group_helper(GroupHelper::MatrixKeep), self.at(&(*array, Index::Const(0))));
+                self.line(&format!("{name}<{count}>({at});"));
             }
             GroupOp::MatrixFence => call(self, GroupHelper::MatrixFence, String::new()),
             GroupOp::Matrix { op, d, a, b } => {

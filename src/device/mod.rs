@@ -13,6 +13,8 @@ mod scripted;
 mod simulator;
 mod worker;
 
+pub(crate) use cuda::{launches, workspaces};
+pub(crate) use protocol::KernelJob;
 pub use protocol::{Ceilings, Compared, Door, Duelled, GpuInfo, Libraries};
 pub use ready::{Ready, Text};
 pub use scripted::{Outcome as ScriptedOutcome, Script, Scripted};
@@ -198,6 +200,9 @@ pub trait Device {
     fn compiler(&self) -> Option<(Compiler, String)> {
         None
     }
+
+    /// Told the machine code of a problem's reference, which was made elsewhere for this device's architecture.
+    fn teach(&mut self, _problem: &dyn Workload, _code: &[Vec<u8>]) {}
 
     /// The next candidate runs in a process of its own.
     fn restart(&mut self) {}

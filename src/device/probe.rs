@@ -44,6 +44,7 @@ pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Re
     driver("threads_per_sm", info.threads_per_sm.into());
     driver("blocks_per_sm", info.blocks_per_sm.into());
     driver("l2_bytes", info.l2_bytes);
+    let clusters: Vec<String> = info.max_clusters.iter().map(u32::to_string).collect();
     // Two transfers per clock.
     driver("dram_nominal_gbs", u64::from(info.memory_clock_mhz) * 2 * u64::from(info.bus_bits) / 8 / 1000);
     for field in ["cp_async", "tma"] {
@@ -62,7 +63,8 @@ pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Re
         "# {}: made by `satune probe`. A line without a source is an estimate of the descriptor {like}; `satune\n# calibrate` fits the estimates to measurements.\n",
         info.name
     );
-    for line in source.lines() {
+    // What is known of the other GPU's rates says nothing of this one's: its spreads, the last table, are left out.
+    for line in source.lines().take_while(|line| line.trim() != "[spread]") {
         let key = line.split('=').next().unwrap_or("").trim();
         let value = match key {
             "name" => Some((format!("{name:?}"), "")),
@@ -78,8 +80,12 @@ pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Re
         match value {
             Some((value, "")) => text.push_str(&format!("{key} = {value}\n")),
             Some((value, source)) => text.push_str(&format!("{key} = {value} # {source}\n")),
-            None if line.starts_with('#') || line.is_empty() => {}
+            // The driver's stand behind another line of it.
+            None if key == "max_clusters" || line.starts_with('#') || line.is_empty() => {}
             None => text.push_str(&format!("{line}\n")),
+        }
+        if key == "blocks_per_sm" && !clusters.is_empty() {
+            text.push_str(&format!("max_clusters = [{}] # driver: of 1, 2, 4, 8 blocks\n", clusters.join(", ")));
         }
     }
     Descriptor::parse(&text, name)?;
@@ -100,6 +106,7 @@ mod tests {
             bus_bits: 256,
             l2_bytes: 32 << 20,
             shared_per_block: 101_376,
+            max_clusters: vec![60, 30, 14],
             ..GpuInfo::default()
         }
     }
@@ -113,6 +120,7 @@ mod tests {
         assert_eq!((gpu.sms, gpu.clock_mhz, gpu.dram_gbs, gpu.dram_nominal_gbs), (60, 2000.0, 500.0, 576.0));
         assert!((gpu.issue_efficiency - 27.0 / 30.72).abs() < 1e-3);
         assert!(gpu.cp_async && !gpu.tma);
+        assert_eq!([1, 2, 4, 8].map(|cluster| gpu.clustered(cluster)), [Some(60), Some(60), Some(56), None]);
         // The most similar of its architecture.
         assert_eq!(probed.similar, "l4");
         let like = Descriptor::load("l4").unwrap();

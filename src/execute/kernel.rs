@@ -1,8 +1,10 @@
 //! Any CUDA kernel is judged: races, bounds, reads of what was not written, barriers, results that are left unwritten.
 use super::inputs;
 use super::words::{ArgumentWords, LaunchWords, Role};
+use satune_ir::DType;
 use satune_ptx::{
     Allocation, Argument, Delivery, Fault, Initial, Launch, LaunchError, Options, ParseError, Program, ProgramError,
+    Swizzle, TensorMap,
 };
 use serde::Serialize;
 
@@ -32,6 +34,14 @@ pub enum KernelError {
     /// The text has several kernels, or none.
     #[error("the text has {}; name one: kernel=NAME", .0.join(", "))]
     Which(Vec<String>),
+    /// A tensor map on nothing.
+    #[error("the tensor map `{name}` is on `{of}`, and no array of that name stands before it")]
+    Map {
+        /// The map.
+        name: String,
+        /// What it is said to be on.
+        of: String,
+    },
     /// The kernel cannot be run.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -108,24 +118,7 @@ pub fn check(request: &Request<'_>) -> Result<Findings, KernelError> {
         },
     };
     let program = Program::new(&module, &name)?;
-    let arguments: Vec<Argument> = words
-        .arguments
-        .iter()
-        .enumerate()
-        .map(|(i, (name, words))| match words {
-            ArgumentWords::Number(bytes) => Argument::Bytes(bytes.clone()),
-            ArgumentWords::Array { role, dtype, elements, below } => {
-                let given = matches!(role, Role::In | Role::InOut);
-                let initial = if given {
-                    Initial::Bytes(inputs::bytes(*dtype, *elements, *below, request.seed ^ (i as u64) << 32).into())
-                } else {
-                    Initial::Undefined
-                };
-                let bytes = elements * inputs::size(*dtype);
-                Argument::Allocation(Allocation { name: name.clone(), bytes, initial, writable: *role != Role::In })
-            }
-        })
-        .collect();
+    let arguments = arguments(request)?;
     let asynchronous = ["cp", "wgmma"].iter().any(|o| program.instructions().iter().any(|i| i.opcode == *o));
     let mut findings = Findings {
         kernel: name,
@@ -154,6 +147,60 @@ pub fn check(request: &Request<'_>) -> Result<Findings, KernelError> {
         }
     }
     Ok(findings)
+}
+
+/// The arguments, arrays with their contents.
+fn arguments(request: &Request<'_>) -> Result<Vec<Argument>, KernelError> {
+    let list = &request.launch.arguments;
+    let array = |i: usize, role: Role, dtype: DType, elements: u64, below: Option<i64>| {
+        let given = matches!(role, Role::In | Role::InOut);
+        let initial = if given {
+            Initial::Bytes(inputs::bytes(dtype, elements, below, request.seed ^ (i as u64) << 32).into())
+        } else {
+            Initial::Undefined
+        };
+        let bytes = elements * inputs::size(dtype);
+        Argument::Allocation(Allocation { name: list[i].0.clone(), bytes, initial, writable: role != Role::In })
+    };
+    let of = |(i, (name, words)): (usize, &(String, ArgumentWords))| match words {
+        ArgumentWords::Number(bytes) => Ok(Argument::Bytes(bytes.clone())),
+        ArgumentWords::Array { role, dtype, elements, below } => Ok(array(i, *role, *dtype, *elements, *below)),
+        ArgumentWords::Map { own, of, dtype, shape, tile, swizzle } => {
+            let below = match own {
+                Some(role) => array(i, *role, *dtype, shape.iter().product(), None),
+                None => {
+                    let is = |a: &(String, ArgumentWords)| a.0 == *of && !matches!(a.1, ArgumentWords::Number(_));
+                    let at = list[..i].iter().position(is);
+                    Argument::Alias(at.ok_or_else(|| KernelError::Map { name: name.clone(), of: of.clone() })?)
+                }
+            };
+            let element = inputs::size(*dtype);
+            // The contiguous dimension stands first.
+            let sizes: Vec<u64> = shape.iter().rev().copied().collect();
+            let strides = sizes[..sizes.len() - 1].iter().scan(element, |stride, n| {
+                *stride *= n;
+                Some(*stride)
+            });
+            let swizzle = match swizzle {
+                32 => Swizzle::B32,
+                64 => Swizzle::B64,
+                128 => Swizzle::B128,
+                _ => Swizzle::None,
+            };
+            let map = TensorMap {
+                base: 0,
+                element: element as u32,
+                strides: strides.collect(),
+                sizes,
+                tile: tile.iter().rev().copied().collect(),
+                steps: vec![1; tile.len()],
+                swizzle,
+                fill: 0,
+            };
+            Ok(Argument::Map(map, Box::new(below)))
+        }
+    };
+    list.iter().enumerate().map(of).collect()
 }
 
 /// Clusters to run: all, or the corners and middles of the edges, and others at random.
@@ -208,8 +255,10 @@ pub(crate) fn finding(fault: &Fault, source: &str) -> Finding {
 fn unwritten(words: &LaunchWords, outcome: &satune_ptx::Outcome) -> Vec<Unwritten> {
     let mut list = Vec::new();
     let arrays = words.arguments.iter().filter_map(|(name, a)| match a {
-        ArgumentWords::Array { role, dtype, .. } => Some((name, *role, inputs::size(*dtype))),
-        ArgumentWords::Number(_) => None,
+        ArgumentWords::Array { role, dtype, .. } | ArgumentWords::Map { own: Some(role), dtype, .. } => {
+            Some((name, *role, inputs::size(*dtype)))
+        }
+        ArgumentWords::Map { .. } | ArgumentWords::Number(_) => None,
     });
     for (allocation, (name, role, size)) in arrays.enumerate() {
         if role != Role::Out {

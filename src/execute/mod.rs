@@ -1,7 +1,13 @@
 //! The emitted text itself is run: NVRTC makes PTX of it, and [`satune_ptx`] executes that on the CPU and judges it.
+mod candidate;
+mod expected;
 mod inputs;
 mod kernel;
+mod module;
+mod values;
 mod words;
 
+pub use candidate::{execute_whole, Candidate, Executed, Refusal};
 pub use kernel::{check, Finding, Findings, KernelError, Request, Unwritten};
+pub use values::Kind;
 pub use words::{LaunchWords, Role, WordsError};

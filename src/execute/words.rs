@@ -30,6 +30,21 @@ pub enum ArgumentWords {
         /// Integers are from 0 to below this, where it is given.
         below: Option<i64>,
     },
+    /// A tensor map, passed by value.
+    Map {
+        /// The array below it where it is its own, and what is done with that.
+        own: Option<Role>,
+        /// Else the argument whose array it is on.
+        of: String,
+        /// Type of its elements.
+        dtype: DType,
+        /// Elements along each dimension, the contiguous one last.
+        shape: Vec<u64>,
+        /// Elements of a box along each dimension, in the same order.
+        tile: Vec<u32>,
+        /// Bytes of a row within which chunks are permuted; 0: none.
+        swizzle: u32,
+    },
     /// A number.
     Number(Vec<u8>),
 }
@@ -108,6 +123,10 @@ impl ArgumentWords {
     fn bytes(&self) -> u64 {
         match self {
             ArgumentWords::Array { dtype, elements, .. } => elements.saturating_mul(size(*dtype)),
+            ArgumentWords::Map { own: None, .. } => 128,
+            ArgumentWords::Map { dtype, shape, .. } => {
+                shape.iter().fold(size(*dtype), |bytes, n| bytes.saturating_mul(*n))
+            }
             ArgumentWords::Number(bytes) => bytes.len() as u64,
         }
     }
@@ -179,6 +198,51 @@ fn dtype_of(text: &str) -> Result<DType, WordsError> {
     Ok(known)
 }
 
+fn role_of(word: &str) -> Option<Role> {
+    Some(match word {
+        "in" => Role::In,
+        "out" => Role::Out,
+        "inout" => Role::InOut,
+        "scratch" => Role::Scratch,
+        _ => return None,
+    })
+}
+
+/// `in f16[512x1024] box 64x64 swizzle 128`, or `of x f16[512x1024] box 64x64`.
+fn map_of(rest: &str, whole: &str) -> Result<ArgumentWords, WordsError> {
+    let wrong = |what: &str| refuse(format!("`{whole}`: {what}, as map in f16[512x1024] box 64x64 swizzle 128"));
+    let (first, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    let (own, of, rest) = match (role_of(first), first) {
+        (Some(role), _) => (Some(role), String::new(), rest.trim()),
+        (None, "of") => {
+            let (name, rest) = rest.trim().split_once(' ').unwrap_or((rest, ""));
+            (None, name.trim().to_string(), rest.trim())
+        }
+        _ => return wrong("in, out, inout, scratch, or of and an argument's name expected"),
+    };
+    let Some((dtype, tail)) = rest.split_once('[') else { return wrong("a type and a shape expected") };
+    let Some((shape, tail)) = tail.split_once(']') else { return wrong("`]` is missing") };
+    let Some(shape) = numbers(shape) else { return wrong("the shape is none") };
+    let mut words = tail.split_whitespace();
+    let (mut tile, mut swizzle) = (None, 0);
+    while let Some(word) = words.next() {
+        let value = words.next().unwrap_or_default();
+        match word {
+            "box" => tile = numbers(value),
+            "swizzle" => match value.trim_end_matches('B').parse() {
+                Ok(bytes @ (0 | 32 | 64 | 128)) => swizzle = bytes,
+                _ => return wrong("a swizzle has 0, 32, 64 or 128 bytes"),
+            },
+            _ => return wrong("box and swizzle are what is known of a map"),
+        }
+    }
+    let tile: Option<Vec<u32>> = tile.and_then(|t| t.into_iter().map(|n| u32::try_from(n).ok()).collect());
+    let Some(tile) = tile.filter(|t| t.len() == shape.len()) else {
+        return wrong("a box with as many numbers as the shape expected");
+    };
+    Ok(ArgumentWords::Map { own, of, dtype: dtype_of(dtype.trim())?, shape, tile, swizzle })
+}
+
 fn argument_of(text: &str, number: usize) -> Result<(String, ArgumentWords), WordsError> {
     let (name, rest) = match text.split_once(':') {
         Some((name, rest)) => (name.trim().to_string(), rest.trim()),
@@ -186,14 +250,10 @@ fn argument_of(text: &str, number: usize) -> Result<(String, ArgumentWords), Wor
     };
     let mut words = rest.split_whitespace();
     let first = words.next().unwrap_or_default();
-    let role = match first {
-        "in" => Some(Role::In),
-        "out" => Some(Role::Out),
-        "inout" => Some(Role::InOut),
-        "scratch" => Some(Role::Scratch),
-        _ => None,
-    };
-    if let Some(role) = role {
+    if first == "map" {
+        return Ok((name, map_of(rest[first.len()..].trim(), text)?));
+    }
+    if let Some(role) = role_of(first) {
         let rest = rest[first.len()..].trim();
         let Some((dtype, shape)) = rest.split_once('[') else {
             return refuse(format!("`{text}`: a type and a length expected, as f32[1024]"));
@@ -259,6 +319,26 @@ mod tests {
         let i = ArgumentWords::Array { role: Role::InOut, dtype: DType::I32, elements: 10, below: Some(5) };
         assert_eq!(words.arguments[1], ("i".into(), i));
         assert_eq!(words.arguments[2].1, ArgumentWords::Number(vec![0xfd, 0xff, 0xff, 0xff]));
+    }
+
+    #[test]
+    fn tensor_maps_are_read() {
+        let words: LaunchWords =
+            "block=32, args=(a: map in f16[64x128] box 32x64 swizzle 128, x: out f16[64x128], y: map of x f16[64x128] box 32x64)"
+                .parse()
+                .unwrap();
+        let map = |own, of: &str, swizzle| ArgumentWords::Map {
+            own,
+            of: of.into(),
+            dtype: DType::F16,
+            shape: vec![64, 128],
+            tile: vec![32, 64],
+            swizzle,
+        };
+        assert_eq!(words.arguments[0].1, map(Some(Role::In), "", 128));
+        assert_eq!(words.arguments[2].1, map(None, "x", 0));
+        let wrong = "block=32, args=(a: map in f16[64x128] box 32)".parse::<LaunchWords>().unwrap_err();
+        assert!(wrong.what.contains("a box with as many numbers"), "{wrong}");
     }
 
     #[test]

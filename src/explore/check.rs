@@ -1,7 +1,7 @@
 //! Every candidate is run in the simulator before anybody sees it, on a problem with its tiles and few blocks.
 use crate::lower::program::LowerOptions;
 use crate::operators;
-use crate::scheduled::{self, Checked};
+use crate::scheduled::{self, Checked, Reduced};
 use satune_ir::term::{Axis, BlockLoop, Contraction, Epilogue, Pipe, Plan, Schedule};
 use satune_ir::{tvmscript, Program};
 use std::collections::BTreeMap;
@@ -66,28 +66,41 @@ pub(super) fn refitted(mut plan: Plan, small: &Contraction) -> Plan {
     plan
 }
 
+/// The kernels of a schedule on a problem of few blocks.
+///
+/// # Errors
+/// A refused call, which is a bug.
+pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Reduced, String> {
+    let plan = match schedule {
+        Schedule::Cores(plan) => plan,
+        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::check_tensor::reduced(schedule, contraction),
+        Schedule::Stream(_) => return Err(scheduled::ScheduledError::Kind.to_string()),
+    };
+    let (plan, source, small) = match &contraction.gather {
+        Some(gather) => super::check_gather::shrink(plan, contraction, gather)?,
+        None => {
+            let (plan, small) = shrink(plan, contraction);
+            let source = match &small.epilogue {
+                Some(epilogue) => with_epilogue(epilogue, &small)?,
+                None => tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?,
+            };
+            (plan, source, small)
+        }
+    };
+    let made = scheduled::of_plan(&source, &plan, &small, options).map_err(|e| e.to_string())?;
+    Ok(Reduced { source, made })
+}
+
 /// Runs a plan on a small problem, by interpreter and in the simulator, and compares with the definition, bit for bit.
 ///
 /// # Errors
 /// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
 pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Checked, String> {
-    let plan = match schedule {
-        Schedule::Cores(plan) => plan,
-        Schedule::Mma(_) | Schedule::Wgmma(_) => return super::check_tensor::check(schedule, contraction),
-        Schedule::Stream(_) => return Err(scheduled::ScheduledError::Kind.to_string()),
-    };
-    if let Some(gather) = &contraction.gather {
-        let (plan, source, small) = super::check_gather::shrink(plan, contraction, gather)?;
-        let scheduled = scheduled::of_plan(&source, &plan, &small, options).map_err(|e| e.to_string())?;
-        return scheduled::check(&source, &scheduled, 0x5eed).map_err(|e| e.to_string());
+    if matches!(schedule, Schedule::Mma(_) | Schedule::Wgmma(_)) {
+        return super::check_tensor::check(schedule, contraction);
     }
-    let (plan, small) = shrink(plan, contraction);
-    let source = match &small.epilogue {
-        Some(epilogue) => with_epilogue(epilogue, &small)?,
-        None => tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?,
-    };
-    let scheduled = scheduled::of_plan(&source, &plan, &small, options).map_err(|e| e.to_string())?;
-    scheduled::check(&source, &scheduled, 0x5eed).map_err(|e| e.to_string())
+    let Reduced { source, made } = reduced(schedule, contraction, options)?;
+    scheduled::check(&source, &made, 0x5eed).map_err(|e| e.to_string())
 }
 
 /// The source program of a contraction with an epilogue, with the contraction's extents.

@@ -2,7 +2,7 @@
 use crate::agreement::Agreement;
 use crate::lower::program::LowerOptions;
 use crate::operators;
-use crate::scheduled::{self, Checked};
+use crate::scheduled::{self, Checked, Reduced};
 use satune_ir::interp;
 use satune_ir::interp::Scalar;
 use satune_ir::term::tensor::{Activation, Gemm, TensorPlan, WgmmaPlan};
@@ -54,19 +54,32 @@ pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Cont
     (schedule, small)
 }
 
-/// Generates the kernels of the shrunken problem, runs them in the simulator and compares with the definition: sums of
-/// products of small whole numbers, which are exact in every order.
+/// The kernels of the shrunken problem.
 ///
 /// # Errors
-/// What went wrong, for people.
-pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, String> {
+/// A refused call, which is a bug.
+pub fn reduced(schedule: &Schedule, contraction: &Contraction) -> Result<Reduced, String> {
+    Ok(shrunken(schedule, contraction)?.0)
+}
+
+fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, Contraction), String> {
     let (schedule, small) = shrink(schedule, contraction);
     let source = match &small.epilogue {
         Some(epilogue) => super::check::with_epilogue(epilogue, &small)?,
         None => tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?,
     };
-    let scheduled = scheduled::of_schedule(&source, &schedule, &small, &LowerOptions::default());
-    let module = scheduled.map_err(|e| e.to_string())?.module;
+    let made = scheduled::of_schedule(&source, &schedule, &small, &LowerOptions::default());
+    Ok((Reduced { made: made.map_err(|e| e.to_string())?, source }, small))
+}
+
+/// Runs the kernels of the shrunken problem in the simulator and compares with the definition: sums of
+/// products of small whole numbers, which are exact in every order.
+///
+/// # Errors
+/// What went wrong, for people.
+pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, String> {
+    let (Reduced { source, made }, small) = shrunken(schedule, contraction)?;
+    let module = made.module;
     let inputs = interp::random_inputs(&source, 0x5eed).map_err(|e| e.to_string())?;
     let inputs: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();
     let mut expected = inputs.clone();

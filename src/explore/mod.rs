@@ -1,7 +1,9 @@
 //! The main job: a problem in, checked kernels of its best schedules out.
+mod binds;
 mod check;
 mod check_gather;
 mod check_tensor;
+mod compiled_loop;
 mod derivation;
 mod output;
 pub mod results;
@@ -9,12 +11,14 @@ mod search;
 mod vet;
 
 pub use crate::scheduled::Checked;
-pub use check::{check, shrink};
+pub use binds::sentence as binds;
+pub use check::{check, reduced, shrink};
 pub use check_tensor::shrink as shrink_tensor;
+pub use compiled_loop::LoopReport;
 pub(crate) use output::{about, arch, comment, function_base, head, renamed};
 pub use output::{
-    write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, Report, SearchReport, SimulatedReport,
-    SpaceReport, TensorMapReport,
+    write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, PortfolioReport, Report, SearchReport,
+    SimulatedReport, SpaceReport, TensorMapReport,
 };
 pub use search::Search;
 use vet::{Vet, Vetted};
@@ -38,8 +42,8 @@ pub struct Request {
     pub gpu: Descriptor,
     /// How many candidates.
     pub top: usize,
-    /// No two of them share block tile and k tile.
-    pub diverse: bool,
+    /// The plain best under the model, though they be twins, not those that are worth measuring together.
+    pub twins: bool,
     /// Longest time for extraction.
     pub limit: Duration,
     /// Compile with NVRTC.
@@ -111,7 +115,8 @@ pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
         wmma: (gpu.tensor.is_some() && !mma).then(|| gpu.arch_number()),
         stmatrix: gpu.tma,
         wgmma: gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0),
-        multiprocessors: gpu.sms,
+        // What is only estimated adds no grids.
+        multiprocessors: [1, 2, 4].map(|cluster| gpu.clustered(cluster).unwrap_or(gpu.sms)),
         tf32: false,
     }
 }
@@ -176,7 +181,7 @@ pub fn explore_on<W: Explorable>(
     let saturate_s = start.elapsed().as_secs_f64();
     progress.begin("extracting", 0);
     let k = search.as_ref().map_or(request.top, |s| s.to_extract(request.top));
-    let query = Query { k, diverse: request.diverse, limit: request.limit };
+    let query = Query { k, diverse: false, limit: request.limit, below_ms: f64::INFINITY };
     let mut list = BestFirst::of(&space, &request.gpu, query, &go_on);
     let whole = space.report.stopped_by == StoppedBy::Saturated;
     if list.first().is_none() {
@@ -193,6 +198,7 @@ pub fn explore_on<W: Explorable>(
     }
     // A strategy that does not go by the model proves nothing about it.
     let by_model = search.as_ref().is_none_or(|s| s.strategy == StrategyKind::Analytical);
+    let portfolio = (by_model && !request.twins && k > 1).then(|| list.spread_out());
     let mut found = match search {
         None => search::Found::unmeasured(&mut list, request.top),
         Some(search) => search.run(problem, request, &space, &mut list, progress)?,
@@ -204,7 +210,7 @@ pub fn explore_on<W: Explorable>(
     while found.by_model && vet.wants_more(tiles.as_ref().unwrap_or(&list).least_ms()) {
         if tiles.is_none() && vet.stuck() {
             progress.begin("extracting", 0);
-            let query = Query { k: 4 * request.top, diverse: true, limit: request.limit };
+            let query = Query { k: 4 * request.top, diverse: true, limit: request.limit, below_ms: f64::INFINITY };
             tiles = Some(BestFirst::of(&space, &request.gpu, query, &go_on));
         }
         let next = tiles.as_mut().unwrap_or(&mut list).take(request.top.saturating_sub(vet.clean()).max(1));
@@ -237,8 +243,9 @@ pub fn explore_on<W: Explorable>(
             eclasses: space.report.classes,
             saturate_s,
             extract_s: list.time.as_secs_f64(),
-            simulate_s: found.simulate_s + vet.check_time.as_secs_f64(),
-            compile_s: vet.compile_time.as_secs_f64(),
+            simulate_s: found.simulate_s + vet.times.simulate.as_secs_f64(),
+            compile_s: vet.times.compile.as_secs_f64(),
+            execute_s: 0.0,
             peak_bytes: 0,
             stopped_by: match &space.report.stopped_by {
                 StoppedBy::Saturated => "saturated".into(),
@@ -250,11 +257,22 @@ pub fn explore_on<W: Explorable>(
         candidates: Vec::new(),
         bugs: found.bugs.into_iter().chain(std::mem::take(&mut vet.bugs)).collect(),
         rejected: std::mem::take(&mut vet.rejected),
-        notes: Vec::new(),
+        notes: problem.notes(),
         not_compiled: vet.not_compiled.take(),
+        not_executed: None,
+        portfolio: portfolio.as_ref().map(PortfolioReport::of),
+        nvmmh: None,
         measured: found.report,
     };
+    report.notes.extend(report.portfolio.as_ref().map(|p| p.text(request.top)));
     let (ranked, spilled) = vet.ranked(found.measured);
+    report.bugs.append(&mut vet.bugs);
+    report.space.execute_s = vet.times.execute.as_secs_f64();
+    if ranked.iter().any(|v| v.executed.is_none()) {
+        let why = vet.not_executed.take().or_else(|| report.not_compiled.clone());
+        report.not_executed =
+            Some(why.unwrap_or_else(|| if stopped { "interrupted" } else { "it was not to be compiled" }.into()));
+    }
     if ranked.is_empty() && stopped {
         return Err(ExploreError::Interrupted("checking".into()));
     }
@@ -279,7 +297,7 @@ pub fn explore_on<W: Explorable>(
     }
     let agreement = problem.agreement();
     for vetted in ranked {
-        let Vetted { candidate, measured, made, checked, named, compiled } = vetted;
+        let Vetted { candidate, measured, made, checked, named, compiled, executed } = vetted;
         let derivation = [problem.origin(), derivation::of(&space, &candidate.term)].concat();
         let rank = report.candidates.len() + 1;
         let parts = output::Parts { problem, scheduled: &made, named, checked: &checked, agreement, derivation };
@@ -290,8 +308,10 @@ pub fn explore_on<W: Explorable>(
             false => MeasuredReport { place: rank.min(m.place), ms: candidate.cost.ms, ..m },
         });
         entry.compiled = compiled;
+        entry.executed = executed;
         report.candidates.push(entry);
     }
+    report.notes.extend(compiled_loop::order(&report.candidates));
     report.space.peak_bytes = peak_bytes();
     Ok(report)
 }

@@ -3,8 +3,10 @@ use super::{argument_name, Checked};
 use crate::agreement::Agreement;
 use crate::compile::Mix;
 use crate::cuda;
+use crate::execute::Executed;
 use crate::host::{Launch, Map};
 use crate::kernel::Kernel;
+use crate::nvmmh::Beside;
 use crate::scheduled::Scheduled;
 use crate::store::Conditions;
 use crate::workload::Workload;
@@ -40,7 +42,7 @@ pub struct Report {
     pub bound_ms: f64,
     /// Best first.
     pub candidates: Vec<CandidateReport>,
-    /// Candidates that the simulator refused: bugs of Satune, never ranked.
+    /// Candidates that simulator or execution refused: bugs of Satune, never ranked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bugs: Vec<String>,
     /// Candidates that the compiler refused, or that do not fit the GPU as compiled: others took their places.
@@ -52,9 +54,49 @@ pub struct Report {
     /// Why nothing was compiled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compiled: Option<String>,
+    /// Why the text of some candidates was not executed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_executed: Option<String>,
+    /// How the candidates were chosen, where they are not the plain best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portfolio: Option<PortfolioReport>,
+    /// What nvMatmulHeuristics takes, where it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvmmh: Option<Beside>,
     /// What was measured, if anything was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<SearchReport>,
+}
+
+/// Candidates that are worth measuring together ([`satune_extract::portfolio`]).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortfolioReport {
+    /// How many were chosen because they are best on some GPU that was drawn; the others are the best of other tiles.
+    pub chosen: usize,
+    /// GPUs, the described one and those drawn within its spread.
+    pub drawn: usize,
+    /// Mean over them: what the best of the candidates loses against the best of the space.
+    pub regret: f64,
+    /// The same of as many plain best.
+    pub plain_regret: f64,
+}
+
+impl PortfolioReport {
+    pub(super) fn of<T>(found: &satune_extract::Portfolio<T>) -> PortfolioReport {
+        let satune_extract::Portfolio { chosen, drawn, regret, plain_regret, .. } = *found;
+        PortfolioReport { chosen, drawn, regret, plain_regret }
+    }
+
+    /// For people.
+    pub(super) fn text(&self, top: usize) -> String {
+        format!(
+            "chosen to be measured together: on {} GPUs within what is known of this one\ntheir best loses {:.2}% in the mean, \
+             that of the plain {top} best {:.2}% (--twins shows those)",
+            self.drawn,
+            100.0 * self.regret,
+            100.0 * self.plain_regret
+        )
+    }
 }
 
 impl Report {
@@ -176,6 +218,8 @@ pub struct SpaceReport {
     pub extract_s: f64,
     pub simulate_s: f64,
     pub compile_s: f64,
+    #[serde(default)]
+    pub execute_s: f64,
     pub peak_bytes: u64,
     /// `saturated`, or the limit.
     pub stopped_by: String,
@@ -216,6 +260,9 @@ pub struct CandidateReport {
     pub simulated: SimulatedReport,
     /// What the compiler made, if it was asked and can.
     pub compiled: Option<CompiledReport>,
+    /// What of its text was executed; none where it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed: Option<Executed>,
     /// Its times on a device, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredReport>,
@@ -264,7 +311,7 @@ pub struct TensorMapReport {
     pub strides: Vec<u64>,
     /// Elements of a box along each dimension.
     pub tile: Vec<u32>,
-    /// 128-byte swizzle.
+    /// Chunks are permuted within a box's rows, of 128, 64 or 32 bytes.
     pub swizzle: bool,
 }
 
@@ -310,6 +357,9 @@ pub struct CompiledReport {
     pub warnings: Vec<String>,
     /// Instructions of the hot loop, where there is a disassembler.
     pub hot_loop: Option<Mix>,
+    /// Clocks of that loop, by its machine code and by the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loop_clocks: Option<super::LoopReport>,
 }
 
 /// FNV-1a, 64 bits: enough to tell the candidates of a folder apart.
@@ -496,6 +546,7 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
             blocks: checked.blocks,
         },
         compiled: None,
+        executed: None,
         measured: None,
         derivation,
         plan: schedule.clone(),

@@ -1,11 +1,13 @@
-//! What a candidate must survive before it is shown. It is lowered, run in the simulator, and compiled where there is a
-//! compiler; what is refused is told, and the next best takes its place. What the compiler says of registers is put into
+//! What a candidate must survive before it is shown. It is lowered, run in the simulator, and, where there is a compiler,
+//! compiled and its PTX executed ([`crate::execute`]); what is refused is told, and the next best takes its place. What the compiler says of registers is put into
 //! the model where they are more than the model counted: so a candidate can only fall behind, and what was not looked at
 //! is no better than the model says. One that spills registers is shown only where the space has nothing clean.
+use super::compiled_loop::Counted;
 use super::output::{self, CompiledReport, MeasuredReport};
 use super::{trace_hash, Checked, Request};
 use crate::compile::{self, CompileError, Compiled, Compiler, Job};
 use crate::device::Subject;
+use crate::execute::{self, Executed, Refusal};
 use crate::progress::Progress;
 use crate::scheduled::Scheduled;
 use crate::workload::Explorable;
@@ -13,7 +15,8 @@ use rayon::prelude::*;
 use satune_extract::Candidate;
 use satune_ir::term::Schedule;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Candidates that are looked at beyond those asked for, at most: a space may hold millions that the compiler does not take.
@@ -32,11 +35,84 @@ pub(super) struct Vetted<T> {
     /// Its id, and its kernels' texts in launch order.
     pub named: output::Named,
     pub compiled: Option<CompiledReport>,
+    /// What of its text was executed.
+    pub executed: Option<Executed>,
 }
 
 impl<T> Vetted<T> {
     fn spills(&self) -> bool {
         self.compiled.as_ref().is_some_and(|c| c.spill_bytes > 0)
+    }
+}
+
+/// What came of a text; empty until somebody has compiled it.
+type Compilation = Arc<OnceLock<Result<Compiled, CompileError>>>;
+
+/// What was found out about a candidate.
+struct Looked<T> {
+    verdict: Result<Box<Vetted<T>>, Out>,
+    /// Why it was not compiled.
+    not_compiled: Option<CompileError>,
+    /// Why its text was not executed.
+    not_executed: Option<String>,
+}
+
+impl<T> Looked<T> {
+    fn out(out: Out) -> Looked<T> {
+        Looked { verdict: Err(out), not_compiled: None, not_executed: None }
+    }
+}
+
+/// Why a candidate is out.
+enum Out {
+    /// Refused by lowering, simulator or execution.
+    Bug(String),
+    /// Refused by the compiler; its tile and threads.
+    Refused { why: String, like: (String, u32) },
+}
+
+fn about(why: &str, plan: &Schedule) -> String {
+    format!("{why}\n{}", plan.describe().join("\n"))
+}
+
+/// Tile and threads.
+fn likeness(plan: &Schedule) -> (String, u32) {
+    (plan.summary().tile, plan.threads())
+}
+
+/// Nanoseconds of work in each stage, of all cores together.
+#[derive(Default)]
+struct Spent {
+    simulate: AtomicU64,
+    compile: AtomicU64,
+    execute: AtomicU64,
+}
+
+impl Spent {
+    fn on<R>(&self, stage: &AtomicU64, work: impl FnOnce() -> R) -> R {
+        let start = Instant::now();
+        let out = work();
+        stage.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        out
+    }
+}
+
+/// Wall-clock time of the stages. They overlap: what passed is dealt out by their shares of the work.
+#[derive(Default)]
+pub(super) struct Times {
+    pub simulate: Duration,
+    pub compile: Duration,
+    pub execute: Duration,
+}
+
+impl Times {
+    fn add(&mut self, spent: &Spent, passed: Duration) {
+        let of = |stage: &AtomicU64| stage.load(Ordering::Relaxed) as f64;
+        let all = of(&spent.simulate) + of(&spent.compile) + of(&spent.execute);
+        let share = |stage| if all > 0.0 { passed.mul_f64(of(stage) / all) } else { Duration::ZERO };
+        self.simulate += share(&spent.simulate);
+        self.compile += share(&spent.compile);
+        self.execute += share(&spent.execute);
     }
 }
 
@@ -48,21 +124,22 @@ pub(super) struct Vet<'a, W: Explorable> {
     /// What was made and simulated when it was measured, by the hash of its trace.
     subjects: HashMap<String, Subject>,
     compiler: Option<Compiler>,
-    /// Results by text and architecture: candidates often share the kernel that adds parts.
-    compilations: HashMap<(String, String), Result<Compiled, CompileError>>,
+    /// Results by architecture and text: candidates often share the kernel that adds parts.
+    compilations: Mutex<HashMap<(String, String), Compilation>>,
     /// Survivors, in order of their coming.
     kept: Vec<Vetted<W::Term>>,
     /// Tile and threads of those that were looked at, and spill or were refused by the compiler.
     unfit: HashSet<(String, u32)>,
     looked_at: usize,
-    /// Refused by lowering or simulator: bugs of Satune.
+    /// Refused by lowering, simulator or execution: bugs of Satune.
     pub bugs: Vec<String>,
     /// Refused by the compiler.
     pub rejected: Vec<String>,
     /// Why something was not compiled.
     pub not_compiled: Option<String>,
-    pub check_time: Duration,
-    pub compile_time: Duration,
+    /// Why the text of something was not executed.
+    pub not_executed: Option<String>,
+    pub times: Times,
 }
 
 impl<'a, W: Explorable> Vet<'a, W> {
@@ -80,15 +157,15 @@ impl<'a, W: Explorable> Vet<'a, W> {
             progress,
             subjects,
             compiler: compiler.and_then(Result::ok),
-            compilations: HashMap::new(),
+            compilations: Mutex::default(),
             kept: Vec::new(),
             unfit: HashSet::new(),
             looked_at: 0,
             bugs: Vec::new(),
             rejected: Vec::new(),
             not_compiled,
-            check_time: Duration::ZERO,
-            compile_time: Duration::ZERO,
+            not_executed: None,
+            times: Times::default(),
         }
     }
 
@@ -114,7 +191,10 @@ impl<'a, W: Explorable> Vet<'a, W> {
         }
         let mut times: Vec<f64> = self.kept.iter().filter(|v| !v.spills()).map(|v| v.candidate.cost.ms).collect();
         times.sort_by(f64::total_cmp);
-        times.get(self.request.top - 1).is_none_or(|last| *last > next_ms)
+        // Of those that are worth measuring together the first must be the best, of the plain best all.
+        let top = self.request.top;
+        let least = if self.request.twins { times.get(top - 1) } else { times.first() };
+        times.len() < top || least.is_none_or(|ms| *ms > next_ms)
     }
 
     /// Whether the search ended though the space has more.
@@ -122,124 +202,191 @@ impl<'a, W: Explorable> Vet<'a, W> {
         self.looked_at >= self.request.top.saturating_add(PATIENCE) && self.clean() < self.request.top
     }
 
-    /// Looks at candidates. When told to end, one that was checked is enough: nothing is shown unchecked.
+    /// Looks at candidates, each from its lowering to its execution by itself: while one is compiled, another is run. When told to
+    /// end, one that was simulated is enough: nothing is shown unchecked.
     pub fn take(&mut self, candidates: Vec<(Candidate<W::Term>, Option<MeasuredReport>)>) {
         self.looked_at += candidates.len();
-        self.progress.begin("lowering and simulating", candidates.len());
+        self.progress.begin("lowering, simulating, compiling, executing", candidates.len());
         let start = Instant::now();
         let any = AtomicBool::new(!self.kept.is_empty());
-        let (problem, gpu, progress, subjects) = (self.problem, &self.request.gpu, self.progress, &self.subjects);
-        let results: Vec<_> = candidates
+        let spent = Spent::default();
+        let this = &*self;
+        let looked: Vec<Looked<W::Term>> = candidates
             .into_par_iter()
-            .filter_map(|(candidate, measured)| {
-                let result = match subjects.get(&trace_hash(&candidate.plan, problem)).cloned() {
-                    Some(subject) => Ok(subject),
-                    None if progress.stopped() && any.load(Ordering::Relaxed) => return None,
-                    None => Subject::of(&candidate, problem, gpu),
-                };
-                any.fetch_or(result.is_ok(), Ordering::Relaxed);
-                progress.advance();
-                Some((candidate, measured, result))
+            .filter_map(|candidate| {
+                let looked = this.look_at(candidate, &any, &spent);
+                this.progress.advance();
+                looked
             })
             .collect();
-        self.check_time += start.elapsed();
-        let mut new = Vec::new();
-        for (candidate, measured, result) in results {
-            match result {
-                Err(fault) => self.bugs.push(format!("{fault}\n{}", candidate.plan.describe().join("\n"))),
-                Ok(Subject { made, checked, .. }) => {
-                    let named = output::Named::of(problem, &made, &candidate.plan, gpu);
-                    new.push(Vetted { candidate, measured, made, checked, named, compiled: None });
+        self.times.add(&spent, start.elapsed());
+        for Looked { verdict, not_compiled, not_executed } in looked {
+            match verdict {
+                Ok(vetted) => {
+                    if vetted.spills() {
+                        self.unfit.insert(likeness(&vetted.candidate.plan));
+                    }
+                    self.kept.push(*vetted);
+                }
+                Err(Out::Bug(fault)) => self.bugs.push(fault),
+                Err(Out::Refused { why, like }) => {
+                    self.unfit.insert(like);
+                    self.rejected.push(why);
                 }
             }
-        }
-        let start = Instant::now();
-        self.compile(&new);
-        for vetted in new {
-            let plan = &vetted.candidate.plan;
-            let like = (plan.summary().tile, plan.threads());
-            let judged = self.judged(vetted);
-            if judged.as_ref().map_or(true, Vetted::spills) {
-                self.unfit.insert(like);
-            }
-            match judged {
-                Ok(vetted) => self.kept.push(vetted),
-                Err(refusal) => self.rejected.push(refusal),
-            }
-        }
-        self.compile_time += start.elapsed();
-    }
-
-    fn compile(&mut self, new: &[Vetted<W::Term>]) {
-        if self.progress.stopped() {
-            return;
-        }
-        let Some(compiler) = &self.compiler else { return };
-        let mut jobs: Vec<Job> = Vec::new();
-        for vetted in new {
-            let arch = output::arch(&vetted.candidate.plan, &self.request.gpu).to_string();
-            for (kernel, source) in vetted.made.module.kernels.iter().zip(&vetted.named.texts) {
-                let known = self.compilations.contains_key(&(arch.clone(), source.clone()))
-                    || jobs.iter().any(|j| j.source == *source && j.arch == arch);
-                if !known {
-                    jobs.push(Job { name: kernel.name.clone(), source: source.clone(), arch: arch.clone() });
+            if let Some(error) = not_compiled {
+                if error == CompileError::Missing {
+                    self.compiler = None;
                 }
+                self.not_compiled = Some(error.to_string());
             }
+            self.not_executed = not_executed.or(self.not_executed.take());
         }
-        self.progress.begin("compiling", jobs.len());
-        let progress = self.progress;
-        let results = compiler.compile_while(&jobs, &|| !progress.stopped());
-        self.compilations.extend(jobs.into_iter().map(|job| (job.arch, job.source)).zip(results));
     }
 
-    /// A candidate with what the compiler found; the error is why it is none.
-    fn judged(&mut self, mut vetted: Vetted<W::Term>) -> Result<Vetted<W::Term>, String> {
+    /// `any`: whether something was simulated before.
+    fn look_at(
+        &self,
+        (candidate, measured): (Candidate<W::Term>, Option<MeasuredReport>),
+        any: &AtomicBool,
+        spent: &Spent,
+    ) -> Option<Looked<W::Term>> {
+        let (problem, gpu) = (self.problem, &self.request.gpu);
+        let subject = match self.subjects.get(&trace_hash(&candidate.plan, problem)).cloned() {
+            Some(subject) => Ok(subject),
+            None if self.progress.stopped() && any.load(Ordering::Relaxed) => return None,
+            None => spent.on(&spent.simulate, || Subject::of(&candidate, problem, gpu)),
+        };
+        any.fetch_or(subject.is_ok(), Ordering::Relaxed);
+        let Subject { made, checked, .. } = match subject {
+            Ok(subject) => subject,
+            Err(fault) => return Some(Looked::out(Out::Bug(about(&fault, &candidate.plan)))),
+        };
+        let named = output::Named::of(problem, &made, &candidate.plan, gpu);
+        let vetted = Vetted { candidate, measured, made, checked, named, compiled: None, executed: None };
+        let like = likeness(&vetted.candidate.plan);
+        let (vetted, not_compiled) = match spent.on(&spent.compile, || self.judged(vetted)) {
+            Ok(judged) => judged,
+            Err(why) => return Some(Looked::out(Out::Refused { why, like })),
+        };
+        // What spills is executed when there is nothing else to show.
+        let (verdict, not_executed) = match vetted.spills() {
+            true => (Ok(vetted), None),
+            false => spent.on(&spent.execute, || self.executed(vetted)),
+        };
+        Some(Looked { verdict: verdict.map(Box::new), not_compiled, not_executed })
+    }
+
+    /// Executes what was compiled. Its text is right, or could not be executed, and why; the error is a bug.
+    fn executed(&self, mut vetted: Vetted<W::Term>) -> (Result<Vetted<W::Term>, Out>, Option<String>) {
+        let Some(compiler) = &self.compiler else { return (Ok(vetted), None) };
+        let plan = &vetted.candidate.plan;
+        let (problem, gpu) = (self.problem, &self.request.gpu);
+        let arch = output::arch(plan, gpu);
+        let ptx = vetted.named.texts.iter().map(|text| match self.known(arch, text).get() {
+            Some(Ok(compiled)) => Some(compiled.ptx.clone()),
+            _ => None,
+        });
+        let (module, texts) = (&vetted.made.module, &vetted.named.texts);
+        let candidate = execute::Candidate { problem, plan, module, texts, gpu };
+        let result = match (self.progress.stopped(), ptx.collect::<Option<Vec<_>>>()) {
+            (true, _) => Err(Refusal::Unable("interrupted".into())),
+            (_, None) => Err(Refusal::Unable("it was not compiled".into())),
+            (_, ptx) => candidate.execute(ptx, compiler),
+        };
+        match result {
+            Ok(executed) => {
+                vetted.executed = Some(executed);
+                (Ok(vetted), None)
+            }
+            Err(Refusal::Unable(why)) => (Ok(vetted), Some(why)),
+            Err(Refusal::Wrong(fault)) => (Err(Out::Bug(about(&fault, plan))), None),
+        }
+    }
+
+    /// What is known of a text, for an architecture.
+    fn known(&self, arch: &str, text: &str) -> Compilation {
+        let mut all = self.compilations.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry((arch.into(), text.into())).or_default().clone()
+    }
+
+    /// A candidate with what the compiler found, or why nothing was compiled; the error is why it is none.
+    fn judged(&self, mut vetted: Vetted<W::Term>) -> Result<(Vetted<W::Term>, Option<CompileError>), String> {
+        let Some(compiler) = &self.compiler else { return Ok((vetted, None)) };
         let plan = vetted.candidate.plan.clone();
-        let refused = |why: &str| format!("{why}\n{}", plan.describe().join("\n"));
+        let refused = |why: &str| about(why, &plan);
         let arch = output::arch(&plan, &self.request.gpu).to_string();
         let mut report: Option<CompiledReport> = None;
-        for source in &vetted.named.texts {
-            match self.compilations.get(&(arch.clone(), source.clone())) {
-                None => return Ok(vetted),
-                Some(Err(error @ CompileError::Refused { .. }))
-                | Some(Err(error @ (CompileError::Timeout { .. } | CompileError::Memory { .. }))) => {
-                    return Err(refused(error.to_string().trim()));
-                }
-                Some(Err(CompileError::Missing)) => {
-                    self.compiler = None;
-                    self.not_compiled = Some(CompileError::Missing.to_string());
-                    return Ok(vetted);
-                }
-                Some(Err(CompileError::Stopped { .. })) => return Ok(vetted),
-                Some(Err(error)) => {
-                    self.not_compiled = Some(error.to_string());
-                    return Ok(vetted);
-                }
+        let mut listing = None;
+        for (kernel, source) in vetted.made.module.kernels.iter().zip(&vetted.named.texts) {
+            let known = self.known(&arch, source);
+            // Who comes second waits for the first.
+            let result = known.get_or_init(|| {
+                let job = Job { name: kernel.name.clone(), source: source.clone(), arch: arch.clone() };
+                compiler.compile_job(&job, &|| !self.progress.stopped())
+            });
+            match result {
+                Err(
+                    error @ (CompileError::Refused { .. } | CompileError::Timeout { .. } | CompileError::Memory { .. }),
+                ) => return Err(refused(error.to_string().trim())),
+                Err(CompileError::Stopped { .. }) => return Ok((vetted, None)),
+                Err(error) => return Ok((vetted, Some(error.clone()))),
                 // Of several kernels the first, which a contraction's work is in; what the others spill counts, too.
-                Some(Ok(compiled)) => match &mut report {
+                Ok(compiled) => match &mut report {
                     Some(first) => first.spill_bytes += compiled.spill_bytes,
                     None => {
+                        listing = compile::disassemble(&compiled.cubin);
                         report = Some(CompiledReport {
                             arch: compiled.arch.clone(),
                             registers: compiled.registers,
                             spill_bytes: compiled.spill_bytes,
                             static_shared_bytes: compiled.static_shared_bytes,
                             warnings: super::warnings(&compiled.log),
-                            hot_loop: compile::hot_loop_mix(&compiled.cubin),
+                            hot_loop: listing.as_ref().and_then(compile::Mix::of),
+                            loop_clocks: None,
                         });
                     }
                 },
             }
         }
-        if let Some(found) = &report {
+        if let Some(found) = &mut report {
             let cost = self.problem.predict_compiled(&plan, &self.request.gpu, found.registers);
             let cost = cost.map_err(|e| refused(&format!("as compiled it does not fit the GPU: {e}")))?;
+            let kernel = vetted.made.module.kernels.first();
+            found.loop_clocks = kernel.zip(listing).map(|(kernel, listing)| {
+                let counted = Counted {
+                    schedule: &plan,
+                    contraction: self.problem.contraction(),
+                    cost: &cost,
+                    checked: &vetted.checked,
+                    launch: (kernel.grid.iter().map(|n| u64::from(*n)).product(), kernel.block.iter().product()),
+                };
+                counted.report(&listing, &self.request.gpu)
+            });
             if cost.ms > vetted.candidate.cost.ms {
                 vetted.candidate.cost = cost;
             }
         }
         vetted.compiled = report;
-        Ok(vetted)
+        Ok((vetted, None))
+    }
+
+    /// A candidate that was executed, now or before; none where its text is wrong.
+    fn shown(&mut self, vetted: Vetted<W::Term>) -> Option<Vetted<W::Term>> {
+        if vetted.executed.is_some() || vetted.compiled.is_none() {
+            return Some(vetted);
+        }
+        let (start, spent) = (Instant::now(), Spent::default());
+        let (verdict, why) = spent.on(&spent.execute, || self.executed(vetted));
+        self.times.add(&spent, start.elapsed());
+        self.not_executed = why.or(self.not_executed.take());
+        match verdict {
+            Ok(vetted) => Some(vetted),
+            Err(Out::Bug(why) | Out::Refused { why, .. }) => {
+                self.bugs.push(why);
+                None
+            }
+        }
     }
 
     /// The best of those that survived, and how many are left out because they spill; `measured`: in the order in which they
@@ -247,13 +394,27 @@ impl<'a, W: Explorable> Vet<'a, W> {
     pub fn ranked(&mut self, measured: bool) -> (Vec<Vetted<W::Term>>, usize) {
         let mut kept = std::mem::take(&mut self.kept);
         if measured {
-            return (kept, 0);
+            return (kept.into_iter().filter_map(|v| self.shown(v)).collect(), 0);
         }
-        kept.sort_by(|a, b| {
+        let in_order = |a: &Vetted<W::Term>, b: &Vetted<W::Term>| {
             a.spills().cmp(&b.spills()).then_with(|| a.candidate.cost.ms.total_cmp(&b.candidate.cost.ms))
-        });
-        let spilled = kept.iter().skip(self.request.top).filter(|v| v.spills()).count();
-        kept.truncate(self.request.top);
-        (kept, spilled)
+        };
+        if self.request.twins {
+            kept.sort_by(in_order);
+        } else if let Some((best, _)) = kept.iter().enumerate().min_by(|a, b| in_order(a.1, b.1)) {
+            // The best, then in the order of their coming, in which each adds most to those before it.
+            kept[..=best].rotate_right(1);
+            kept.sort_by_key(Vetted::spills);
+        }
+        let (mut shown, mut rest) = (Vec::new(), kept.into_iter());
+        for vetted in rest.by_ref() {
+            shown.extend(self.shown(vetted));
+            if shown.len() >= self.request.top {
+                break;
+            }
+        }
+        let spilled = rest.filter(Vetted::spills).count();
+        shown.sort_by(in_order);
+        (shown, spilled)
     }
 }

@@ -14,7 +14,7 @@ pub struct Map {
     pub strides: Vec<u64>,
     /// Elements of a box along each dimension.
     pub tile: Vec<u32>,
-    /// 128-byte swizzle.
+    /// Chunks are permuted within a box's rows: [`Map::span`].
     pub swizzle: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum MapError {
         wanted: &'static str,
     },
     /// The box's rows do not fit the swizzle.
-    #[error("a row of the box has {0} bytes; with a swizzle of 128 bytes it has at most 128")]
+    #[error("a row of the box has {0} bytes; a swizzle is of rows of 128, 64 or 32")]
     Row(u64),
     /// More than the buffer has.
     #[error("the tensor map reaches over {bytes} bytes, the buffer has {has}")]
@@ -88,6 +88,16 @@ impl Map {
         steps.map(|(n, s)| n.saturating_sub(1).checked_mul(*s)).try_fold(row, |sum, part| sum.checked_add(part?))
     }
 
+    /// Bytes of a box's row.
+    fn row(&self) -> u64 {
+        u64::from(self.tile.first().copied().unwrap_or(0)) * u64::from(self.dtype.bytes())
+    }
+
+    /// The swizzle: bytes of the rows that it permutes, 128, 64 or 32, which are those of a box; none where there is none.
+    pub fn span(&self) -> Option<u64> {
+        self.swizzle.then(|| self.row())
+    }
+
     /// Whether the driver takes it, for a buffer of so many bytes that begins at a multiple of 16.
     ///
     /// # Errors
@@ -111,9 +121,9 @@ impl Map {
         for (i, value) in self.tile.iter().enumerate() {
             range((1..=256).contains(value), "the box", i, u64::from(*value), "1 to 256")?;
         }
-        let row = u64::from(self.tile.first().copied().unwrap_or(0)) * u64::from(self.dtype.bytes());
+        let row = self.row();
         range(row % 16 == 0, "bytes of the box", 0, row, "a multiple of 16")?;
-        if self.swizzle && row > 128 {
+        if self.swizzle && !matches!(row, 32 | 64 | 128) {
             return Err(MapError::Row(row));
         }
         match self.reach() {

@@ -1,9 +1,16 @@
-//! A PyTorch extension: one C++ file that holds the kernels' text, compiles it for the GPU at hand when it is first
-//! called, and launches it on PyTorch's stream.
-use super::{launched, pointers, Launch};
+//! A PyTorch operator: one C++ file that holds the kernels' text, compiles it for the GPU at hand when it is first called,
+//! and launches it on PyTorch's stream. It is built without a CUDA toolkit: the driver and NVRTC are opened by their
+//! sonames, NVRTC also where the wheels that PyTorch comes with have it.
+mod forms;
+mod text;
+
+use super::calls::{identifiers, Calls};
+use super::Launch;
 use crate::lower::safe;
+use forms::Forms;
 use satune_ir::DType;
 use std::fmt::Write;
+use text::{CHECKS, FIND, HEAD, LOAD, MAPS};
 
 /// A parameter of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,16 +21,16 @@ pub struct Tensor {
     pub dtype: DType,
     /// Extents, row-major.
     pub shape: Vec<i64>,
-    /// Whether the kernels write it: then the extension makes it and returns it.
+    /// Whether the kernels write it: then the operator makes it and returns it, or is given it as `out`.
     pub written: bool,
-    /// Whether they read it first and then write it: then the extension takes it, and changes it in place.
+    /// Whether they read it first and then write it: then the operator takes it, and changes it in place.
     pub updated: bool,
 }
 
-/// What an extension is made of.
+/// What an operator is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Extension<'a> {
-    /// Name of the function in Python.
+    /// Its name in `torch.ops.satune`.
     pub name: &'a str,
     /// In the program's order.
     pub tensors: &'a [Tensor],
@@ -35,7 +42,7 @@ pub struct Extension<'a> {
     pub sources: &'a [String],
 }
 
-/// Why a schedule makes no extension.
+/// Why a schedule makes no operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TorchError {
     /// PyTorch does not have the type.
@@ -51,201 +58,199 @@ pub enum TorchError {
     Text(usize),
 }
 
+/// Names that arguments cannot have in Python or in a schema, and those of the C++ functions' own variables.
+const TAKEN: &[&str] = &[
+    "None",
+    "True",
+    "False",
+    "and",
+    "as",
+    "assert",
+    "async",
+    "await",
+    "break",
+    "class",
+    "continue",
+    "def",
+    "del",
+    "elif",
+    "else",
+    "except",
+    "finally",
+    "for",
+    "from",
+    "global",
+    "if",
+    "import",
+    "in",
+    "is",
+    "lambda",
+    "nonlocal",
+    "not",
+    "or",
+    "pass",
+    "raise",
+    "return",
+    "try",
+    "while",
+    "with",
+    "yield",
+    "inf",
+    "nan",
+    "self",
+    "PARAMETERS",
+    "fits",
+    "made",
+    "run",
+];
+
 fn torch_type(tensor: &Tensor) -> Result<&'static str, TorchError> {
     Ok(match tensor.dtype {
-        DType::F8E4M3 => "torch::kFloat8_e4m3fn",
-        DType::F8E5M2 => "torch::kFloat8_e5m2",
-        DType::F16 => "torch::kFloat16",
-        DType::BF16 => "torch::kBFloat16",
-        DType::F32 => "torch::kFloat32",
-        DType::F64 => "torch::kFloat64",
-        DType::I8 => "torch::kInt8",
-        DType::U8 => "torch::kUInt8",
-        DType::I16 => "torch::kInt16",
-        DType::I32 => "torch::kInt32",
-        DType::I64 => "torch::kInt64",
-        DType::Bool => "torch::kBool",
-        DType::TF32 | DType::U16 | DType::U32 | DType::U64 | DType::Handle => {
-            return Err(TorchError::Type { name: tensor.name.clone(), dtype: tensor.dtype })
-        }
+        DType::F8E4M3 => "at::kFloat8_e4m3fn",
+        DType::F8E5M2 => "at::kFloat8_e5m2",
+        DType::F16 => "at::kHalf",
+        DType::BF16 => "at::kBFloat16",
+        // In memory a float.
+        DType::F32 | DType::TF32 => "at::kFloat",
+        DType::F64 => "at::kDouble",
+        DType::I8 => "at::kChar",
+        DType::U8 => "at::kByte",
+        DType::I16 => "at::kShort",
+        DType::I32 => "at::kInt",
+        DType::I64 => "at::kLong",
+        DType::U16 => "at::kUInt16",
+        DType::U32 => "at::kUInt32",
+        DType::U64 => "at::kUInt64",
+        DType::Bool => "at::kBool",
+        DType::Handle => return Err(TorchError::Type { name: tensor.name.clone(), dtype: tensor.dtype }),
     })
 }
 
-const HEAD: &str = r##"#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <cuda.h>
-#include <nvrtc.h>
-#include <torch/extension.h>
-
-#include <map>
-#include <mutex>
-#include <string>
-#include <vector>
-
-namespace {
-
-"##;
-
-const COMPILE: &str = r##"void check(CUresult result, const char* what) {
-  if (result == CUDA_SUCCESS) return;
-  const char* text = nullptr;
-  cuGetErrorString(result, &text);
-  TORCH_CHECK(false, what, ": ", text ? text : "an unknown error of the driver");
-}
-
-// One module per kernel, compiled for the architecture of the GPU.
-std::vector<CUmodule> compile(int major, int minor) {
-  const std::string arch =
-      "--gpu-architecture=sm_" + std::to_string(major) + std::to_string(minor) + (major >= 9 ? "a" : "");
-  const char* const options[] = {arch.c_str(), "--std=c++17"};
-  std::vector<CUmodule> modules;
-  for (const char* source : SOURCES) {
-    nvrtcProgram program;
-    TORCH_CHECK(nvrtcCreateProgram(&program, source, "kernel.cu", 0, nullptr, nullptr) == NVRTC_SUCCESS, "NVRTC failed");
-    if (nvrtcCompileProgram(program, 2, options) != NVRTC_SUCCESS) {
-      size_t length = 0;
-      nvrtcGetProgramLogSize(program, &length);
-      std::string log(length, '\0');
-      nvrtcGetProgramLog(program, &log[0]);
-      nvrtcDestroyProgram(&program);
-      TORCH_CHECK(false, "NVRTC refuses the kernel: ", log);
-    }
-    size_t length = 0;
-    nvrtcGetCUBINSize(program, &length);
-    std::string code(length, '\0');
-    nvrtcGetCUBIN(program, &code[0]);
-    nvrtcDestroyProgram(&program);
-    CUmodule module;
-    check(cuModuleLoadData(&module, code.data()), "the compiled kernel cannot be loaded");
-    modules.push_back(module);
-  }
-  return modules;
-}
-
-const std::vector<CUmodule>& modules_of(int device) {
-  static std::mutex lock;
-  static std::map<int, std::vector<CUmodule>> known;
-  const std::lock_guard<std::mutex> guard(lock);
-  auto found = known.find(device);
-  if (found == known.end()) {
-    const cudaDeviceProp* gpu = at::cuda::getDeviceProperties(device);
-    found = known.emplace(device, compile(gpu->major, gpu->minor)).first;
-  }
-  return found->second;
-}
-
-"##;
-
-/// The text of an extension. Build it with `torch.utils.cpp_extension.load`, linked with `libcuda` and `libnvrtc`.
+/// The text of an operator `torch.ops.satune.NAME`, with a kernel for CUDA and one for tensors without data, each in a form
+/// that makes its results and one (`NAME.out`) that is given them.
 ///
 /// # Errors
 /// See [`TorchError`].
 pub fn torch_extension(what: &Extension<'_>) -> Result<String, TorchError> {
     let name = safe(what.name);
-    let mut out = format!(
-        "// {name}: made by Satune, for PyTorch. Build it with
-//   torch.utils.cpp_extension.load(\"{name}\", [\"this file\"], extra_ldflags=[\"-lcuda\", \"-lnvrtc\"])
-{HEAD}const char* const SOURCES[] = {{\n"
-    );
+    let calls = Calls::of(what.name, what.launches);
+    let names: Vec<&str> = what.tensors.iter().map(|t| t.name.as_str()).collect();
+    let variables = identifiers(&names, TAKEN);
+    let forms = Forms::of(&name, what.tensors, &variables);
+    let mut out = forms.usage();
+    out.push_str(HEAD);
+    out.push_str(if calls.has_maps() { MAPS } else { "" });
+    out.push_str("\nconst char* const SOURCES[] = {\n");
+    // Writing to a string cannot fail, here and below.
     for (number, source) in what.sources.iter().enumerate() {
         if source.contains(")CUDA\"") {
             return Err(TorchError::Text(number));
         }
-        // Writing to a string cannot fail, here and below.
         let _ = writeln!(out, "R\"CUDA(\n{source})CUDA\",");
     }
-    out.push_str("};\n\n");
-    out.push_str(COMPILE);
-    let pointers = pointers(what.launches);
-    let list: Vec<String> = pointers.iter().map(|p| format!("CUdeviceptr {p}")).collect();
-    let _ = write!(
-        out,
-        "CUresult launch(const std::vector<CUmodule>& modules, {}, CUstream stream) {{
-    CUresult result = CUDA_SUCCESS;
-    CUfunction kernel;
-{}    return result;
-}}
-
-}}  // namespace
-
-",
-        list.join(", "),
-        launched(what.launches, |number| format!("modules[{number}]"))
-    );
-    let reads: Vec<&Tensor> = what.tensors.iter().filter(|t| !t.written || t.updated).collect();
-    let writes: Vec<&Tensor> = what.tensors.iter().filter(|t| t.written && !t.updated).collect();
-    let argument = |t: &&Tensor| match t.updated {
-        true => format!("torch::Tensor {}", safe(&t.name)),
-        false => format!("const torch::Tensor& {}", safe(&t.name)),
-    };
-    let arguments: Vec<String> = reads.iter().map(argument).collect();
-    let result = match writes.len() {
-        0 => "void",
-        1 => "torch::Tensor",
-        _ => "std::vector<torch::Tensor>",
-    };
-    let updated: Vec<String> = reads.iter().filter(|t| t.updated).map(|t| safe(&t.name)).collect();
-    if !updated.is_empty() {
-        let _ = writeln!(out, "// Changes {} in place.", updated.join(", "));
-    }
-    let _ = writeln!(out, "{result} {name}({}) {{", arguments.join(", "));
-    for tensor in &reads {
-        let (t, dtype, shape) = (safe(&tensor.name), torch_type(tensor)?, extents(&tensor.shape));
-        let _ = write!(
-            out,
-            "  TORCH_CHECK({t}.is_cuda() && {t}.is_contiguous(), \"{t} must be a contiguous tensor on a GPU\");
-  TORCH_CHECK({t}.scalar_type() == {dtype} && {t}.sizes() == at::IntArrayRef({shape}),
-              \"{t} must have the type {dtype} and the shape {}\");
-  TORCH_CHECK(reinterpret_cast<uintptr_t>({t}.data_ptr()) % 16 == 0, \"{t} must be aligned to 16 bytes\");
-",
-            shape.trim_matches(|c| c == '{' || c == '}')
-        );
-    }
-    if let Some((first, rest)) = reads.split_first() {
-        let first = safe(&first.name);
-        for other in rest {
-            let other = safe(&other.name);
-            let _ = writeln!(
-                out,
-                "  TORCH_CHECK({other}.device() == {first}.device(), \"{other} must be where {first} is\");"
-            );
+    out.push_str("};\n");
+    out.push_str(FIND);
+    for library in ["driver cu", "compiler nvrtc"] {
+        let (handle, begin) = library.split_once(' ').unwrap_or((library, ""));
+        let declared = format!("{HEAD}{}", if calls.has_maps() { MAPS } else { "" });
+        let functions = declared.lines().filter_map(|l| l.split_once("(*")?.1.split_once(')'));
+        for (function, _) in functions.filter(|(f, _)| f.starts_with(begin)) {
+            let _ = writeln!(out, "  find({handle}, \"{function}\", {function});");
         }
-        let _ = writeln!(out, "  const c10::cuda::CUDAGuard guard({first}.device());");
     }
-    for tensor in &writes {
-        let (t, dtype, shape) = (safe(&tensor.name), torch_type(tensor)?, extents(&tensor.shape));
-        let _ = writeln!(
-            out,
-            "  torch::Tensor {t} = torch::empty({shape}, torch::TensorOptions().dtype({dtype}).device(torch::kCUDA));"
-        );
+    out.push_str(LOAD);
+    out.push_str(&calls.text());
+    out.push_str("\nstruct Parameter {\n  const char* name;\n  at::ScalarType type;\n  std::vector<int64_t> shape;\n  bool written;\n};\n\nconst Parameter PARAMETERS[] = {\n");
+    for (tensor, variable) in what.tensors.iter().zip(&variables) {
+        let shape: Vec<String> = tensor.shape.iter().map(i64::to_string).collect();
+        let (dtype, shape) = (torch_type(tensor)?, shape.join(", "));
+        let _ = writeln!(out, "    {{\"{variable}\", {dtype}, {{{shape}}}, {}}},", tensor.written);
     }
-    for (workspace, bytes) in what.workspaces {
-        let workspace = safe(workspace);
-        let _ = writeln!(out, "  torch::Tensor {workspace} = torch::empty({{{bytes}}}, torch::TensorOptions().dtype(torch::kUInt8).device(torch::kCUDA));");
-    }
-    let passed: Vec<String> =
-        pointers.iter().map(|p| format!("reinterpret_cast<CUdeviceptr>({p}.data_ptr())")).collect();
-    let _ = write!(
-        out,
-        "  check(launch(modules_of(at::cuda::current_device()),
-               {},
-               at::cuda::getCurrentCUDAStream().stream()),
-        \"{name} cannot be launched\");
-",
-        passed.join(",\n               ")
-    );
-    let results: Vec<String> = writes.iter().map(|t| safe(&t.name)).collect();
-    let _ = match &results[..] {
-        [] => writeln!(out, "}}\n"),
-        [one] => writeln!(out, "  return {one};\n}}\n"),
-        _ => writeln!(out, "  return {{{}}};\n}}\n", results.join(", ")),
-    };
-    let _ =
-        writeln!(out, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def(\"{name}\", &{name}, \"made by Satune\"); }}");
+    out.push_str("};\n");
+    out.push_str(CHECKS);
+    out.push_str(&run(what, &calls, &name));
+    out.push_str(&forms.functions());
+    out.push_str("}  // namespace\n\n");
+    out.push_str(&forms.registered());
     Ok(out)
 }
 
-/// `{4, 5}`
-fn extents(shape: &[i64]) -> String {
-    format!("{{{}}}", shape.iter().map(i64::to_string).collect::<Vec<_>>().join(", "))
+/// C++ that launches on given tensors.
+fn run(what: &Extension<'_>, calls: &Calls<'_>, name: &str) -> String {
+    let (count, buffers) = (what.tensors.len(), calls.buffers.len());
+    let mut workspaces = String::new();
+    for (number, (_, bytes)) in what.workspaces.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            workspaces,
+            "  const at::Tensor workspace{number} = at::empty({{{bytes}}}, tensors[0].options().dtype(at::kByte));"
+        );
+    }
+    let address = |buffer: &&str| match what.tensors.iter().position(|t| t.name == **buffer) {
+        Some(at) => format!("address(tensors[{at}])"),
+        None => {
+            let at = what.workspaces.iter().position(|(w, _)| w == *buffer).unwrap_or(0);
+            format!("address(workspace{at})")
+        }
+    };
+    let addresses: Vec<String> = calls.buffers.iter().map(address).collect();
+    let passed: Vec<String> = (0..buffers).map(|i| format!("buffers[{i}]")).collect();
+    format!(
+        "using Buffers = std::array<CUdeviceptr, {buffers}>;
+
+// What is loaded on a GPU, and the plans for buffers that were seen: PyTorch gives the same ones out again.
+struct Loaded {{
+  std::vector<CUmodule> modules;
+  std::map<Buffers, {name}_plan> plans;
+}};
+
+void launch(int device, const Buffers& buffers) {{
+  static std::mutex lock;
+  static std::map<int, Loaded> known;
+  const std::lock_guard<std::mutex> guard(lock);
+  auto loaded = known.find(device);
+  if (loaded == known.end()) loaded = known.emplace(device, Loaded{{load(device), {{}}}}).first;
+  CUcontext context = nullptr;
+  check(cuCtxGetCurrent(&context), \"the driver has no context\");
+  if (context == nullptr) {{
+    CUdevice gpu;
+    check(cuDeviceGet(&gpu, device), \"there is no such GPU\");
+    check(cuDevicePrimaryCtxRetain(&context, gpu), \"the GPU has no context\");
+    check(cuCtxSetCurrent(context), \"the GPU's context cannot be used\");
+  }}
+  auto& plans = loaded->second.plans;
+  auto plan = plans.find(buffers);
+  if (plan == plans.end()) {{
+    if (plans.size() >= 256) plans.clear();
+    {name}_plan fresh;
+    check({name}_prepare(&fresh, loaded->second.modules.data(), {passed}),
+          \"{name} cannot be prepared\");
+    plan = plans.emplace(buffers, fresh).first;
+  }}
+  void* stream = nullptr;
+  TORCH_CHECK(aoti_torch_get_current_cuda_stream(device, &stream) == 0, \"PyTorch has no stream\");
+  check({name}_launch(&plan->second, static_cast<CUstream>(stream)), \"{name} cannot be launched\");
+}}
+
+void run(const std::array<at::Tensor, {count}>& tensors) {{
+  for (size_t i = 0; i < tensors.size(); ++i) {{
+    const at::Tensor& tensor = tensors[i];
+    const Parameter& wanted = PARAMETERS[i];
+    fits(tensor, wanted);
+    TORCH_CHECK(tensor.is_cuda() && tensor.device() == tensors[0].device(), wanted.name,
+                \" must be on the GPU that the other tensors are on\");
+    TORCH_CHECK(tensor.is_contiguous(), wanted.name, \" must be contiguous\");
+    TORCH_CHECK(address(tensor) % 16 == 0, wanted.name, \" must be aligned to 16 bytes\");
+    for (size_t other = 0; wanted.written && other < tensors.size(); ++other) {{
+      if (other != i) at::assert_no_overlap(tensor, tensors[other]);
+    }}
+  }}
+  const at::DeviceGuard guard(tensors[0].device());
+{workspaces}  launch(tensors[0].device().index(), {{{addresses}}});
+}}
+
+",
+        passed = passed.join(", "),
+        addresses = addresses.join(", "),
+    )
 }

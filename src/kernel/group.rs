@@ -16,8 +16,9 @@ pub struct TensorMap {
     pub dims: [u64; 2],
     /// Elements of a box's row, rows of a box: at most 256 each.
     pub tile: [u32; 2],
-    /// Whether 16-byte chunks of a box in shared memory are xor-ed with the row: chunk c of row r, of 128 bytes, is at
-    /// `c ^ r % 8`. Boxes are then aligned to 1024 bytes.
+    /// Whether 16-byte chunks of a box in shared memory are permuted within its rows, of 128, 64 or 32 bytes: bits 4 and up
+    /// of an address are xor-ed with those from 7 on, so that chunk c of row r of 128 bytes is at `c ^ r % 8`. Boxes are then
+    /// aligned to eight rows.
     pub swizzle: bool,
 }
 
@@ -58,14 +59,16 @@ impl Wgmma {
     }
 }
 
-/// An operand of `wgmma` in shared memory, 128-byte swizzled: atoms of 8 rows of 128 bytes, as the TMA writes them.
+/// An operand of `wgmma` in shared memory, swizzled: atoms of 8 rows of a span, as the TMA writes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Descriptor {
     /// Shared array.
     pub array: ArrayId,
-    /// First element; the pattern of the swizzle begins at multiples of 1024 bytes.
+    /// Bytes of a row that the swizzle permutes: 128, 64 or 32; along k always 128.
+    pub span: u32,
+    /// First element; the pattern of the swizzle begins at multiples of eight spans.
     pub index: Index,
-    /// Leading byte offset: transposed, from 64 rows or columns to the next; otherwise not read.
+    /// Leading byte offset: transposed, from a span of rows or columns to the next; otherwise not read.
     pub leading: u32,
     /// Stride byte offset: from one atom to the next; along rows, or along k where transposed.
     pub stride: u32,
@@ -130,6 +133,11 @@ pub enum GroupOp {
         /// 0 or 1.
         parity: Index,
     },
+    /// `prefetch.tensormap`, by one thread: the map is brought before the first box asks for it.
+    PrefetchMap {
+        /// Position in [`Kernel::tensor_maps`](super::Kernel::tensor_maps).
+        map: u32,
+    },
     /// TMA: a box from global to shared memory; zeros where it hangs over. Its bytes count at the barrier.
     LoadTile {
         /// Shared array.
@@ -178,6 +186,14 @@ pub enum GroupOp {
         id: Index,
         /// Threads that take part: all of the role's.
         threads: u32,
+    },
+    /// The accumulators are in their registers from here on: else the compiler may set one where it is needed first, which is
+    /// after the fence.
+    MatrixKeep {
+        /// A register array.
+        array: ArrayId,
+        /// Its elements.
+        count: u32,
     },
     /// `wgmma.fence`: before the first `wgmma`, and after other instructions touched its registers.
     MatrixFence,

@@ -2,6 +2,7 @@
 use super::{MeasureError, Record, StrategyKind};
 use crate::device::{Ask, Ceilings, Device, Door, Identity, Kind, Ready, Rival, Subject};
 use crate::explore::{CandidateReport, ExploreError, Report, Request, Search};
+use crate::nvmmh::Beside;
 use crate::progress::{Progress, Quiet};
 use crate::source::Work;
 use crate::store::{Conditions, Store, Verdict};
@@ -96,6 +97,9 @@ pub struct BenchRow {
     pub conditions: Option<Box<Conditions>>,
     /// Why there is no time of it, where one was asked for.
     pub library_missing: Option<String>,
+    /// What nvMatmulHeuristics takes, where it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvmmh: Option<Box<Beside>>,
     /// Candidates measured, and those without a time.
     pub candidates: (usize, usize),
 }
@@ -262,6 +266,7 @@ fn one(
         doors: versus.doors,
         conditions: measured.conditions.clone(),
         library_missing: versus.missing,
+        nvmmh: None,
         candidates: (tried, rejected),
     };
     Ok((row, report))

@@ -5,7 +5,7 @@ use super::Trial;
 use satune_extract::calibrate::variants;
 use satune_extract::{Candidate, Descriptor, Query, Searched};
 use satune_ir::term::stream::{KernelPlan, Place, StreamPlan};
-use satune_ir::term::{Pipe, Schedule, Space, Term, TermLanguage};
+use satune_ir::term::{Pipe, Schedule, Space, Term};
 use std::time::Duration;
 
 /// Random samples in the pool.
@@ -18,8 +18,9 @@ const EXPLORE: f64 = 0.25;
 const WORTH: f64 = 2.0;
 
 /// The strategy.
-pub struct Learned<'s, T: TermLanguage = Term> {
+pub struct Learned<'s, T: Searched = Term> {
     space: &'s Space<T>,
+    known: T::Known<'s>,
     base: &'s Descriptor,
     random: Random<'s, T>,
     pool: Vec<Candidate<T>>,
@@ -29,7 +30,8 @@ pub struct Learned<'s, T: TermLanguage = Term> {
 impl<'s, T: Searched> Learned<'s, T> {
     /// On a space, from a descriptor, by a seed; `limit` is the longest time of one extraction.
     pub fn of(space: &'s Space<T>, base: &'s Descriptor, seed: u64, limit: Duration) -> Learned<'s, T> {
-        Learned { space, base, random: Random::of(space, base, seed), pool: Vec::new(), limit }
+        let (known, random) = (T::known(space), Random::of(space, base, seed));
+        Learned { space, known, base, random, pool: Vec::new(), limit }
     }
 
     /// Extracts what a descriptor takes for best into the pool, and what would be best if one of its scalars were off:
@@ -37,8 +39,8 @@ impl<'s, T: Searched> Learned<'s, T> {
     fn extract(&mut self, gpu: &Descriptor, most: usize) {
         let asked = std::iter::once((gpu.clone(), most.max(8))).chain(variants(gpu).into_iter().map(|g| (g, VARIANT)));
         for (gpu, k) in asked {
-            let query = Query { k, diverse: false, limit: self.limit };
-            for found in T::best_while(self.space, &gpu, query, &|| true).candidates {
+            let query = Query { k, diverse: false, limit: self.limit, below_ms: f64::INFINITY };
+            for found in T::best_knowing(self.space, &self.known, &gpu, query, &|| true).candidates {
                 if !self.pool.iter().any(|c| c.plan == found.plan) {
                     self.pool.push(found);
                 }
@@ -107,6 +109,7 @@ fn stream_point(plan: &StreamPlan) -> [f64; 11] {
                 p.unroll.iter().filter(|u| **u).count() as f64,
                 0.0,
             ],
+            KernelPlan::Plain(p) => [log(p.threads), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
             KernelPlan::Tile(p) => [log(p.threads), 0.0, log(p.vector), log(p.side), 0.0, 0.0, 0.0, log(p.pad + 1)],
         };
         // Kinds lie apart.
@@ -114,6 +117,7 @@ fn stream_point(plan: &StreamPlan) -> [f64; 11] {
             KernelPlan::Flat(_) => 0.0,
             KernelPlan::Row(_) => 50.0,
             KernelPlan::Tile(_) => 100.0,
+            KernelPlan::Plain(_) => 150.0,
         };
         for (to, value) in sum.iter_mut().zip(own.into_iter().chain([kind])) {
             *to += value / kernels;

@@ -1,7 +1,7 @@
 //! Search strategies: which candidates are measured next. All work on one space, through one device interface.
 use super::Trial;
 use rand::SeedableRng;
-use satune_extract::{Candidate, Counts, Descriptor, Query, Searched};
+use satune_extract::{portfolio, Candidate, Counts, Descriptor, Portfolio, Query, Searched};
 use satune_ir::term::{Schedule, Space, Term, TermLanguage};
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -57,8 +57,9 @@ impl<T> Strategy<T> for TopK<T> {
 }
 
 /// All programs of a space, best first: as many as are asked for are extracted, and more where those do not suffice.
-pub struct BestFirst<'s, T: TermLanguage = Term> {
+pub struct BestFirst<'s, T: Searched = Term> {
     space: &'s Space<T>,
+    known: T::Known<'s>,
     gpu: &'s Descriptor,
     query: Query,
     go_on: &'s (dyn Fn() -> bool + Sync),
@@ -85,14 +86,16 @@ impl<'s, T: Searched> BestFirst<'s, T> {
     ) -> BestFirst<'s, T> {
         let (given, rest) = (HashSet::new(), VecDeque::new());
         let (extracted, ended, proved, bound_ms, time) = (0, false, true, f64::INFINITY, Duration::ZERO);
-        let mut all = BestFirst { space, gpu, query, go_on, given, rest, extracted, ended, proved, bound_ms, time };
+        let known = T::known(space);
+        let mut all =
+            BestFirst { space, known, gpu, query, go_on, given, rest, extracted, ended, proved, bound_ms, time };
         all.extract(query.k);
         all
     }
 
     fn extract(&mut self, k: usize) {
         let limit = self.query.limit.saturating_sub(self.time);
-        let found = T::best_while(self.space, self.gpu, Query { k, limit, ..self.query }, self.go_on);
+        let found = T::best_knowing(self.space, &self.known, self.gpu, Query { k, limit, ..self.query }, self.go_on);
         self.time += found.time;
         self.ended = found.candidates.len() < k || limit.is_zero() || !(self.go_on)();
         self.extracted = k;
@@ -123,13 +126,21 @@ impl<'s, T: Searched> BestFirst<'s, T> {
         self.rest.front()
     }
 
-    /// What the next one takes at least under the model, ms.
+    /// Puts those first that are worth measuring together, as many as were extracted; the best under the model stays first.
+    pub fn spread_out(&mut self) -> Portfolio<T> {
+        let plain: Vec<Candidate<T>> = self.rest.iter().cloned().collect();
+        let limit = self.query.limit.saturating_sub(self.time);
+        let found = portfolio(self.space, &self.known, self.gpu, &plain, Query { limit, ..self.query }, self.go_on);
+        self.time += found.time;
+        let others = plain.into_iter().filter(|c| found.candidates.iter().all(|f| f.plan != c.plan));
+        self.rest = found.candidates.iter().cloned().chain(others).collect();
+        found
+    }
+
+    /// What the others take at least under the model, ms.
     pub fn least_ms(&self) -> f64 {
-        match self.rest.front() {
-            Some(next) => next.cost.ms,
-            None if self.ended && self.proved => f64::INFINITY,
-            None => self.bound_ms,
-        }
+        let least = self.rest.iter().map(|c| c.cost.ms).reduce(f64::min);
+        least.unwrap_or(if self.ended && self.proved { f64::INFINITY } else { self.bound_ms })
     }
 
     /// Whether nothing is left, or nothing can be found in time.

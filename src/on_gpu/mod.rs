@@ -6,6 +6,7 @@
 //! shapes, a fit, and the choice of the fitted model. Everything that needs no GPU stands in packs, which [`prepare`] makes.
 mod assumptions;
 mod prepare;
+mod tools;
 
 pub use prepare::{prepare, PrepareError, Size};
 
@@ -52,7 +53,14 @@ pub struct Hour<'h> {
     pub any_gpu: bool,
     /// What is known of this machine's compilers, disassemblers and profilers.
     pub machine: Value,
+    /// The `satune` command, which other tools run once more.
+    pub program: PathBuf,
+    /// Options that choose the same device there.
+    pub again: Vec<String>,
 }
+
+/// Part of the time that is left which stages may use: the rest is for their files.
+const FILES: f64 = 0.97;
 
 /// Largest file that comes back, bytes.
 const LARGEST: u64 = 16 << 20;
@@ -94,6 +102,7 @@ struct State<'a, 'h> {
 }
 
 impl State<'_, '_> {
+    /// The device, opened where it is not.
     fn device(&mut self) -> Result<&mut dyn Device, Failed> {
         if self.device.is_none() {
             self.device = Some((self.hour.open)()?);
@@ -189,14 +198,15 @@ fn contact() -> Vec<Stage<'static>> {
         stage("probes", 0.07, move |state, folder, budget| {
             state.pack("probes.pack", folder, &Settings { apart: true, ..exact(budget) })
         }),
-        stage("families", 0.17, move |state, folder, budget| {
+        stage("families", 0.13, move |state, folder, budget| {
             // On whole numbers, where every bit is known, then on random ones.
             let (first, second) = (folder.join("whole"), folder.join("random"));
             let whole = state.pack("families.pack", &first, &exact(budget.mul_f64(0.6)))?;
             let settings = Settings { whole: false, ..exact(budget.mul_f64(0.4)) };
             Ok(json!({"whole": whole, "random": state.pack("families.pack", &second, &settings)?}))
         }),
-        stage("constants", 0.08, |state, folder, _| {
+        stage("sanitizer", 0.24, tools::sanitizers),
+        stage("constants", 0.06, |state, folder, _| {
             let device = state.device()?;
             let ceilings = device.ceilings()?;
             let info = device.describe();
@@ -205,10 +215,10 @@ fn contact() -> Vec<Stage<'static>> {
             }
             Ok(json!({"ceilings": ceilings}))
         }),
-        stage("headlines", 0.42, |state, folder, budget| {
+        stage("headlines", 0.3, |state, folder, budget| {
             state.pack("headlines.pack", folder, &Settings { budget, duels: Duels::Each, ..Settings::default() })
         }),
-        stage("ab", 0.2, |state, folder, budget| {
+        stage("ab", 0.14, |state, folder, budget| {
             let settings = Settings { budget, library: false, duels: Duels::None, ..Settings::default() };
             state.pack("ab.pack", folder, &settings)
         }),
@@ -239,7 +249,7 @@ const CLOSED: usize = 6;
 fn fitted() -> Vec<Stage<'static>> {
     vec![
         environment(),
-        stage("measurements", 0.65, |state, folder, budget| {
+        stage("measurements", 0.57, |state, folder, budget| {
             let settings = Settings { budget, library: false, duels: Duels::None, repeats: 24, ..Settings::default() };
             state.pack("calibrate.pack", folder, &settings)
         }),
@@ -263,13 +273,15 @@ fn fitted() -> Vec<Stage<'static>> {
                 works.push(program.work()?);
             }
             let limit = budget.mul_f64(0.4 / works.len().max(1) as f64);
-            let wanted = Wanted { top: 4, random: 0, per_family: 0, looked_at: 0, seed: 0, limit, compiled: 0 };
+            let wanted =
+                Wanted { top: 4, random: 0, per_family: 0, looked_at: 0, seed: 0, limit, compiled: 0, compared: 0 };
             let mut chosen = pack::make("closed loop", &works, (&gpu, text), &wanted, &[], state.progress);
             chosen.hash = pack.hash.clone();
             let left = budget.saturating_sub(begun.elapsed());
             let settings = Settings { budget: left, library: false, duels: Duels::None, ..Settings::default() };
             state.run(&chosen, folder, &settings)
         }),
+        stage("counters", 0.08, tools::counters),
     ]
 }
 
@@ -290,7 +302,9 @@ impl Hour<'_> {
         let mut state = State { hour: self, device: None, breaker: Breaker::default(), progress };
         let mut told = format!("# {}\n\n", call.name());
         let mut pages = String::new();
-        for mut stage in call.stages(self) {
+        let stages = call.stages(self);
+        let mut shares: f64 = stages.iter().map(|stage| stage.share).sum();
+        for mut stage in stages {
             let folder = self.work(&stage.name);
             std::fs::create_dir_all(&folder)?;
             let file = format!("{}.json", stage.name);
@@ -301,8 +315,9 @@ impl Hour<'_> {
                 Some(result) => result,
                 None => {
                     progress.begin(&stage.name, 0);
+                    // What stages leave of their time is for those that follow.
                     let left = self.budget.saturating_sub(begun.elapsed());
-                    let budget = self.budget.mul_f64(stage.share).min(left);
+                    let budget = left.mul_f64((stage.share / shares.max(stage.share)).min(1.0)).mul_f64(FILES);
                     let result = match begin(&folder) {
                         Ok(()) => attempt(&mut state, &mut stage, &folder, budget),
                         Err(reason) => json!({"stage": stage.name, "seconds": 0.0, "failed": reason}),
@@ -311,6 +326,7 @@ impl Hour<'_> {
                     result
                 }
             };
+            shares -= stage.share;
             let seconds = result["seconds"].as_f64().unwrap_or(0.0);
             let _ = match result["failed"].as_str() {
                 Some(reason) => writeln!(told, "* **{}** failed after {seconds:.1} s: {reason}", stage.name),

@@ -1,7 +1,8 @@
 //! The packs of the calls, made where no GPU is.
 use super::assumptions::ASSUMPTIONS;
 use super::works;
-use crate::pack::{make, probes, variants, Draws, PackError, Toolchain, Wanted};
+use crate::compile::Compiler;
+use crate::pack::{make, probes, variants, Draws, PackError, Wanted};
 use crate::progress::Progress;
 use crate::source::{SourceError, Work};
 use satune_extract::Descriptor;
@@ -134,7 +135,7 @@ pub fn prepare(
     (gpu, descriptor): (&Descriptor, &str),
     suites: &[(String, Vec<Work>)],
     size: Size,
-    toolchains: &[Toolchain],
+    compilers: &[Compiler],
     folder: &Path,
     progress: &dyn Progress,
 ) -> Result<Vec<(String, u64)>, PrepareError> {
@@ -144,8 +145,18 @@ pub fn prepare(
     let looked_at = if small { 100 } else { 4000 };
     let draws = Draws { count: looked_at, seed: SEED };
     let limit = Duration::from_secs(if small { 10 } else { 60 });
-    let of =
-        |top, random, per_family, compiled| Wanted { top, random, per_family, looked_at, seed: SEED, limit, compiled };
+    // A GPU waits for no compiler; in a rehearsal there is little to wait for.
+    let (compilers, compiled) = if small { (&compilers[..0], 0) } else { (compilers, usize::MAX) };
+    let of = |top, random, per_family, compared| Wanted {
+        top,
+        random,
+        per_family,
+        looked_at,
+        seed: SEED,
+        limit,
+        compiled,
+        compared,
+    };
     let text = || (gpu, descriptor.to_string());
     let mut written = Vec::new();
     let mut write = |mut pack: crate::pack::Pack, name: &str| -> Result<crate::pack::Pack, PrepareError> {
@@ -156,31 +167,29 @@ pub fn prepare(
     };
     let fits = |a: &&crate::pack::Assumption| !small || SMALL.contains(&a.program);
     let assumptions: Vec<crate::pack::Assumption> = ASSUMPTIONS.iter().filter(fits).copied().collect();
-    write(probes("probes", &assumptions, text(), draws, progress)?, "probes")?;
+    write(probes("probes", &assumptions, text(), draws, compilers, progress)?, "probes")?;
     let list = |whole: &[&'static str], few: &[&'static str]| works(if small { few } else { whole });
     let families = list(&FAMILIES, &SMALL_FAMILIES)?;
     write(
-        make("families", &families, text(), &of(0, 0, if small { 1 } else { 2 }, 0), toolchains, progress),
+        make("families", &families, text(), &of(0, 0, if small { 1 } else { 2 }, 0), compilers, progress),
         "families",
     )?;
     let headlines = list(&HEADLINES, &SMALL[..2])?;
-    let headlines =
-        make("headlines", &headlines, text(), &of(if small { 2 } else { 4 }, 0, 0, 4), toolchains, progress);
+    let headlines = make("headlines", &headlines, text(), &of(if small { 2 } else { 4 }, 0, 0, 4), compilers, progress);
     let headlines = write(headlines, "headlines")?;
-    let mut ab = variants("single decisions", &headlines, gpu, progress)?;
-    ab.programs.truncate(if small { 1 } else { 8 });
-    write(ab, "ab")?;
+    let most = if small { 1 } else { 8 };
+    write(variants("single decisions", (&headlines, most), gpu, compilers, progress)?, "ab")?;
     let few = works(&SMALL)?;
     let of_shape = if small { of(2, 2, 0, 0) } else { of(16, 40, 0, 0) };
     let shapes = if small { few } else { works(&CALIBRATE)? };
-    write(make("calibrate", &shapes, text(), &of_shape, toolchains, progress), "calibrate")?;
+    write(make("calibrate", &shapes, text(), &of_shape, compilers, progress), "calibrate")?;
     for (name, programs) in suites {
         let programs: Vec<Work> = match small {
             true => works(&SMALL)?,
             false => programs.clone(),
         };
-        let wanted = if small { of(1, 1, 0, 1) } else { of(64, 64, 0, 4) };
-        write(make(name, &programs, text(), &wanted, toolchains, progress), &format!("suite-{name}"))?;
+        let wanted = if small { of(1, 1, 0, 0) } else { of(64, 64, 0, 4) };
+        write(make(name, &programs, text(), &wanted, compilers, progress), &format!("suite-{name}"))?;
     }
     Ok(written)
 }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Machine code of a candidate's kernels, or what the compiler said.
-pub(super) type Code = Result<Vec<Vec<u8>>, Verdict>;
+/// Machine code of a candidate's kernels and the registers of the first, or what the compiler said.
+pub(super) type Code = Result<(Vec<Vec<u8>>, u32), Verdict>;
 
 /// Candidates that are compiled before the one at hand has been asked for, per core.
 const LEAD: usize = 16;
@@ -47,7 +47,10 @@ impl Shared {
             state.next += 1;
             drop(state);
             let compiled: Result<Vec<_>, _> = jobs.iter().map(|job| self.compiler.compile(job)).collect();
-            let code = compiled.map(|all| all.into_iter().map(|c| c.cubin).collect()).map_err(|e| rejected(&e));
+            let code = compiled.map_err(|e| rejected(&e)).map(|all| {
+                let registers = all.first().map_or(0, |c| c.registers);
+                (all.into_iter().map(|c| c.cubin).collect(), registers)
+            });
             self.state().made.insert(*number, code);
             self.changed.notify_all();
         }

@@ -1,14 +1,15 @@
 //! Making a pack: spaces, the model's choice and random schedules of each program, simulated, and the first of them compiled.
 use super::{Candidate, Family, Pack, Packed, Place, Stored};
-use crate::compile::{CompileError, Compiler};
+use crate::compile::{CompileError, Compiler, Figures};
+use crate::device::cuda::reference;
 use crate::device::{Ready, Subject};
 use crate::explore::ExploreError;
-use crate::measure::{Random, Strategy};
+use crate::measure::{BestFirst, Random, Strategy};
 use crate::progress::Progress;
 use crate::source::{self, SourceError, Work};
 use crate::workload::{Explorable, Workload};
 use rayon::prelude::*;
-use satune_extract::{Descriptor, Query, Searched};
+use satune_extract::{Descriptor, Query};
 use satune_ir::term::tensor::WgmmaPlan;
 use satune_ir::term::Schedule;
 use std::collections::{BTreeMap, HashSet};
@@ -29,8 +30,10 @@ pub struct Wanted {
     pub seed: u64,
     /// Longest time to extract the best of one program.
     pub limit: Duration,
-    /// How many of each program are compiled here.
+    /// How many of each program are compiled here by the first compiler.
     pub compiled: usize,
+    /// And by each other one.
+    pub compared: usize,
 }
 
 /// Random schedules: how many, by which seed.
@@ -40,13 +43,6 @@ pub struct Draws {
     pub count: usize,
     /// Seed.
     pub seed: u64,
-}
-
-/// A compiler that packs hold machine code of.
-#[derive(Clone, Debug)]
-pub struct Toolchain {
-    /// It.
-    pub compiler: Compiler,
 }
 
 /// Something that is assumed of the hardware, and the schedules that rest on it.
@@ -69,7 +65,7 @@ pub fn make(
     works: &[Work],
     (gpu, descriptor): (&Descriptor, String),
     wanted: &Wanted,
-    toolchains: &[Toolchain],
+    compilers: &[Compiler],
     progress: &dyn Progress,
 ) -> Pack {
     let mut programs = Vec::new();
@@ -90,7 +86,7 @@ pub fn make(
         programs,
         hash: String::new(),
     };
-    compile(&mut pack, gpu, wanted.compiled, toolchains, progress);
+    compile(&mut pack, gpu, [wanted.compiled, wanted.compared], compilers, progress);
     pack
 }
 
@@ -100,7 +96,8 @@ fn pack<W: Explorable>(problem: &W, gpu: &Descriptor, wanted: &Wanted, progress:
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     let named = source::is_operator(problem.name());
-    Packed { name: problem.name().into(), script: (!named).then(|| problem.script().into()), candidates, missing }
+    let script = (!named).then(|| problem.script().into());
+    Packed { name: problem.name().into(), script, candidates, missing, reference: Vec::new() }
 }
 
 /// A pack with one small kernel for each assumption: of random schedules that rest on it the one that is predicted to be
@@ -113,6 +110,7 @@ pub fn probes(
     assumptions: &[Assumption],
     (gpu, descriptor): (&Descriptor, String),
     draws: Draws,
+    compilers: &[Compiler],
     progress: &dyn Progress,
 ) -> Result<Pack, SourceError> {
     let mut programs = Vec::new();
@@ -130,13 +128,10 @@ pub fn probes(
             Work::Streams(problem) => assumed(&*problem, gpu, &mine, draws),
         });
     }
-    Ok(Pack {
-        satune: env!("CARGO_PKG_VERSION").into(),
-        suite: suite.into(),
-        descriptor,
-        programs,
-        hash: String::new(),
-    })
+    let (satune, suite) = (env!("CARGO_PKG_VERSION").into(), suite.into());
+    let mut pack = Pack { satune, suite, descriptor, programs, hash: String::new() };
+    compile(&mut pack, gpu, [usize::MAX, 0], compilers, progress);
+    Ok(pack)
 }
 
 fn assumed<W: Explorable>(problem: &W, gpu: &Descriptor, assumptions: &[&Assumption], draws: Draws) -> Packed {
@@ -165,7 +160,7 @@ fn assumed<W: Explorable>(problem: &W, gpu: &Descriptor, assumptions: &[&Assumpt
         }
     }
     let missing = (!missing.is_empty()).then(|| missing.join("\n"));
-    Packed { name: problem.name().into(), script: None, candidates, missing }
+    Packed { name: problem.name().into(), script: None, candidates, missing, reference: Vec::new() }
 }
 
 /// Changes of a plan, one decision each, in words.
@@ -186,12 +181,18 @@ fn changes(plan: &Schedule) -> Vec<Chosen> {
     list
 }
 
-/// A pack with the first candidate of each program of another, and that with one decision changed; what such a change makes
-/// impossible is left out.
+/// A pack with the first candidate of so many programs of another, by each of its compilers, and with one decision changed;
+/// what such a change makes impossible is left out.
 ///
 /// # Errors
 /// When a program of the pack is none.
-pub fn variants(suite: &str, of: &Pack, gpu: &Descriptor, progress: &dyn Progress) -> Result<Pack, SourceError> {
+pub fn variants(
+    suite: &str,
+    (of, most): (&Pack, usize),
+    gpu: &Descriptor,
+    compilers: &[Compiler],
+    progress: &dyn Progress,
+) -> Result<Pack, SourceError> {
     let mut programs = Vec::new();
     for program in &of.programs {
         progress.begin(&format!("changing {}", program.name), 0);
@@ -201,11 +202,22 @@ pub fn variants(suite: &str, of: &Pack, gpu: &Descriptor, progress: &dyn Progres
         if chosen.is_empty() {
             continue;
         }
-        let (mut candidates, missing) = made(work.workload(), gpu, chosen);
-        candidates.insert(0, first.clone());
+        let (candidates, missing) = made(work.workload(), gpu, chosen);
         programs.push(Packed { candidates, missing, ..program.clone() });
+        if programs.len() == most {
+            break;
+        }
     }
-    Ok(Pack { suite: suite.into(), programs, hash: String::new(), ..of.clone() })
+    let mut pack = Pack { suite: suite.into(), programs, hash: String::new(), ..of.clone() };
+    pack.programs.iter_mut().for_each(|p| p.reference.clear());
+    compile(&mut pack, gpu, [usize::MAX, 0], compilers, progress);
+    for changed in &mut pack.programs {
+        let first = of.programs.iter().find(|p| p.name == changed.name).and_then(|p| p.candidates.first());
+        let first: Vec<Candidate> =
+            first.into_iter().flat_map(|c| [vec![c.clone()], by_compilers(c)].concat()).collect();
+        changed.candidates.splice(0..0, first);
+    }
+    Ok(pack)
 }
 
 /// Lowers and simulates what was chosen. Second: what was refused, and why.
@@ -234,13 +246,16 @@ fn choose<W: Explorable>(
     let space = problem.space(gpu)?;
     let mut chosen: Vec<Chosen> = Vec::new();
     if wanted.top > 0 {
-        let query = Query { k: wanted.top, diverse: false, limit: wanted.limit };
-        let found = W::Term::best_while(&space, gpu, query, &|| !progress.stopped());
-        if found.candidates.is_empty() {
+        let query = Query { k: wanted.top, diverse: false, limit: wanted.limit, below_ms: f64::INFINITY };
+        let go_on = || !progress.stopped();
+        let mut best = BestFirst::of(&space, gpu, query, &go_on);
+        // Those that are worth measuring together; the model's first stays the first.
+        best.spread_out();
+        let found = best.take(wanted.top);
+        if found.is_empty() {
             return Err(ExploreError::Nothing(problem.name().into()));
         }
-        let ranked = found.candidates.into_iter().enumerate();
-        chosen.extend(ranked.map(|(i, c)| (Place::Top(i + 1), c.plan)));
+        chosen.extend(found.into_iter().enumerate().map(|(i, c)| (Place::Top(i + 1), c.plan)));
     }
     let mut seen: HashSet<Schedule> = chosen.iter().map(|(_, plan)| plan.clone()).collect();
     let mut random = Random::of(&space, gpu, wanted.seed);
@@ -266,33 +281,61 @@ fn choose<W: Explorable>(
     Ok(chosen)
 }
 
-/// Compiles the first candidates of each program by each compiler. What a compiler refuses is compiled where it is
-/// measured, and refused there.
-fn compile(pack: &mut Pack, gpu: &Descriptor, first: usize, toolchains: &[Toolchain], progress: &dyn Progress) {
-    for toolchain in toolchains {
-        let chosen: Vec<(usize, usize)> = pack
+/// Compiles the first candidates of each program, and its reference: so many by the first compiler, so many by each other.
+/// What a compiler refuses is compiled where it is measured, and refused there.
+fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Compiler], progress: &dyn Progress) {
+    for (number, compiler) in compilers.iter().enumerate() {
+        let most = first[number.min(1)];
+        if most == 0 {
+            continue;
+        }
+        // Program and candidate, or none for the reference.
+        let chosen: Vec<(usize, Option<usize>)> = pack
             .programs
             .iter()
             .enumerate()
-            .flat_map(|(p, program)| (0..program.candidates.len().min(first)).map(move |c| (p, c)))
+            .flat_map(|(p, program)| {
+                let references = (number == 0).then_some((p, None));
+                (0..program.candidates.len().min(most)).map(move |c| (p, Some(c))).chain(references)
+            })
             .collect();
         progress.begin("compiling", chosen.len());
         let programs = &pack.programs;
         let made: Vec<Option<Stored>> = chosen
             .par_iter()
             .map(|(p, c)| {
-                let jobs = programs[*p].candidates[*c].ready.jobs(&gpu.arch);
-                let all: Result<Vec<_>, CompileError> = jobs.iter().map(|j| toolchain.compiler.compile(j)).collect();
+                let jobs = match c {
+                    Some(c) => programs[*p].candidates[*c].ready.jobs(&gpu.arch),
+                    None => reference(programs[*p].work().ok()?.workload(), &gpu.arch),
+                };
+                let all: Result<Vec<_>, CompileError> = match progress.stopped() {
+                    true => return None,
+                    false => jobs.iter().map(|j| compiler.compile(j)).collect(),
+                };
                 progress.advance();
                 let all = all.ok()?;
                 let nvrtc = all.first()?.nvrtc.clone();
-                let registers = all.iter().map(|c| c.registers).collect();
+                let figures = all.iter().map(Figures::from).collect();
                 let cubins = all.into_iter().map(|c| c.cubin).collect();
-                Some(Stored { nvrtc, registers, pieces: Vec::new(), cubins })
+                Some(Stored { nvrtc, figures, pieces: Vec::new(), cubins })
             })
             .collect();
         for ((p, c), stored) in chosen.into_iter().zip(made) {
-            pack.programs[p].candidates[c].code.extend(stored);
+            let program = &mut pack.programs[p];
+            c.map_or(&mut program.reference, |c| &mut program.candidates[c].code).extend(stored);
         }
     }
+}
+
+/// Of candidates that several compilers made code of, one for each of them: the same text.
+fn by_compilers(candidate: &Candidate) -> Vec<Candidate> {
+    if candidate.code.len() < 2 {
+        return Vec::new();
+    }
+    let by = |stored: &Stored| Candidate {
+        place: Place::Change(format!("compiled by NVRTC {}", stored.nvrtc)),
+        code: vec![stored.clone()],
+        ..candidate.clone()
+    };
+    candidate.code.iter().map(by).collect()
 }

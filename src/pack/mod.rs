@@ -1,6 +1,6 @@
 //! Packs: everything that a GPU is to be asked about a suite, made where no GPU is. A pack is one file, checked by its
-//! hash: plans, kernels' texts, launches, predictions, simulated counts, machine code of the first candidates, and the
-//! descriptor that the predictions are made with.
+//! hash: plans, kernels' texts, launches, predictions, simulated counts, machine code of candidates and of references, and
+//! the descriptor that the predictions are made with.
 //!
 //! The file: a line `satune-pack FORMAT HASH`, HASH of all behind the line (BLAKE3, hexadecimal); behind it, compressed by
 //! zstd, the length of a JSON text (8 bytes, least first), the text, and the machine code that the text refers to.
@@ -13,10 +13,11 @@ mod summary;
 
 pub use breaker::Breaker;
 pub use family::Family;
-pub use make::{make, probes, variants, Assumption, Draws, Toolchain, Wanted};
+pub use make::{make, probes, variants, Assumption, Draws, Wanted};
 pub use run::{run, Duels, Outcome, RunError, Settings};
-pub use summary::{summary, Figures};
+pub use summary::summary;
 
+use crate::compile::{Figures, Version};
 use crate::device::{GpuInfo, Ready};
 use crate::simulate::Counts;
 use crate::source::{self, SourceError, Work};
@@ -26,7 +27,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 /// Of the file and of what is in it; another one is refused.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The file's first word.
 const MARK: &str = "satune-pack";
 /// Most bytes that a pack is unpacked to.
@@ -108,6 +109,9 @@ pub struct Packed {
     pub candidates: Vec<Candidate>,
     /// Why it has none, or fewer than were asked for.
     pub missing: Option<String>,
+    /// Machine code of its reference by compilers.
+    #[serde(default)]
+    reference: Vec<Stored>,
 }
 
 /// A candidate of a pack.
@@ -154,8 +158,8 @@ impl std::fmt::Display for Place {
 struct Stored {
     /// Version of NVRTC: `13.0`.
     nvrtc: String,
-    /// Registers of each kernel.
-    registers: Vec<u32>,
+    /// What it made of each kernel.
+    figures: Vec<Figures>,
     /// Of each kernel where its code begins behind the text, and its bytes.
     pieces: Vec<(u64, u64)>,
     #[serde(skip)]
@@ -163,23 +167,25 @@ struct Stored {
 }
 
 impl Candidate {
-    /// Machine code for a driver that knows CUDA up to a version (`13.0`): that of the latest compiler that is not later.
-    /// With the compiler's version.
-    pub fn code_for(&self, driver: &str) -> Option<(&str, &[Vec<u8>])> {
-        let fits = self.code.iter().filter(|c| number(&c.nvrtc) <= number(driver));
-        let best = fits.max_by_key(|c| number(&c.nvrtc))?;
-        Some((&best.nvrtc, &best.cubins))
+    /// Machine code for a driver that knows CUDA up to a version (`13.0`), and the registers of the first kernel.
+    pub fn code_for(&self, driver: &str) -> Option<(&[Vec<u8>], u32)> {
+        let stored = fitting(&self.code, driver)?;
+        Some((&stored.cubins, stored.figures.first()?.registers))
     }
 
-    /// The compilers whose code is there.
-    pub fn compilers(&self) -> impl Iterator<Item = (&str, &[Vec<u8>])> {
-        self.code.iter().map(|c| (c.nvrtc.as_str(), c.cubins.as_slice()))
+    /// What each compiler made of each kernel.
+    pub fn figures(&self) -> impl Iterator<Item = (&str, &[Figures])> {
+        self.code.iter().map(|c| (c.nvrtc.as_str(), c.figures.as_slice()))
     }
 }
 
-/// A version's numbers.
-fn number(version: &str) -> Vec<u32> {
-    version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+/// Of several compilers' code that of the latest which is not later than a driver; else of one of the driver's major version,
+/// whose machine code the driver loads all the same (CUDA Compatibility, minor version compatibility).
+fn fitting<'s>(code: &'s [Stored], driver: &str) -> Option<&'s Stored> {
+    let driver: Version = driver.parse().ok()?;
+    let known = code.iter().filter_map(|c| Some((c.nvrtc.parse::<Version>().ok()?, c)));
+    let fits = known.filter(|(version, _)| *version <= driver || version.major == driver.major);
+    fits.max_by_key(|(version, _)| (*version <= driver, *version)).map(|(_, stored)| stored)
 }
 
 impl Pack {
@@ -203,6 +209,10 @@ impl Pack {
         })
     }
 
+    fn stored(&mut self) -> impl Iterator<Item = &mut Stored> {
+        self.programs.iter_mut().flat_map(Packed::stored)
+    }
+
     /// Writes the file, whole or not at all. Returns its bytes.
     ///
     /// # Errors
@@ -210,7 +220,7 @@ impl Pack {
     pub fn write(&mut self, path: &Path) -> Result<u64, PackError> {
         let failed = |error| PackError::File { path: path.display().to_string(), error };
         let mut code = Vec::new();
-        for stored in self.programs.iter_mut().flat_map(|p| &mut p.candidates).flat_map(|c| &mut c.code) {
+        for stored in self.stored() {
             stored.pieces.clear();
             for cubin in &stored.cubins {
                 stored.pieces.push((code.len() as u64, cubin.len() as u64));
@@ -276,7 +286,7 @@ impl Pack {
             return Err(PackError::Version { path: named(), of, this });
         }
         let mut pack: Pack = serde_json::from_slice(text).map_err(|e| content(e.to_string()))?;
-        for stored in pack.programs.iter_mut().flat_map(|p| &mut p.candidates).flat_map(|c| &mut c.code) {
+        for stored in pack.stored() {
             for (at, bytes) in &stored.pieces {
                 let piece =
                     usize::try_from(*at).ok().and_then(|at| code.get(at..)?.get(..usize::try_from(*bytes).ok()?));
@@ -298,5 +308,14 @@ impl Packed {
             Some(script) => source::work_of_script(&self.name, script),
             None => Ok(source::operator(&self.name)?),
         }
+    }
+
+    fn stored(&mut self) -> impl Iterator<Item = &mut Stored> {
+        self.candidates.iter_mut().flat_map(|c| &mut c.code).chain(&mut self.reference)
+    }
+
+    /// Machine code of the reference for a driver.
+    pub fn reference_for(&self, driver: &str) -> Option<&[Vec<u8>]> {
+        fitting(&self.reference, driver).map(|stored| stored.cubins.as_slice())
     }
 }

@@ -10,6 +10,7 @@ use crate::measure::bench::ROUNDS;
 use crate::progress::Progress;
 use crate::source::{SourceError, Work};
 use crate::store::{hash, now, Key, Reason, Row, Verdict};
+use satune_extract::Descriptor;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::File;
@@ -48,7 +49,7 @@ pub struct Settings {
     pub whole: bool,
     /// Most repeats of a measurement.
     pub repeats: u32,
-    /// Each candidate in a process of its own.
+    /// Each candidate in a process of its own, for a tool that looks at processes too.
     pub apart: bool,
 }
 
@@ -158,7 +159,7 @@ pub struct Outcome {
     pub left: usize,
     /// Candidates that were not asked, by reason.
     pub skipped: BTreeMap<String, usize>,
-    /// Time of the device, s.
+    /// Time that the device was asked for something, s; over the time of all: how busy it was.
     pub device_s: f64,
     /// Time of all, s.
     pub wall_s: f64,
@@ -249,7 +250,7 @@ pub fn run(
     let mut run = Run {
         pack,
         works,
-        gpu: pack.gpu()?.name,
+        gpu: pack.gpu()?,
         settings,
         files,
         device,
@@ -274,15 +275,15 @@ pub fn run(
 struct Run<'r> {
     pack: &'r Pack,
     works: Vec<Work>,
-    gpu: String,
+    gpu: Descriptor,
     settings: &'r Settings,
     files: Files,
     device: &'r mut dyn Device,
     breaker: &'r mut Breaker,
     outcome: Outcome,
     deadline: Instant,
-    /// Program and trace of what has a row.
-    known: HashSet<(usize, String)>,
+    /// Program and place of what has a row.
+    known: HashSet<(usize, Place)>,
     /// Programs whose library has a time or a reason.
     compared: HashSet<usize>,
     /// Program and trace of what took turns.
@@ -298,7 +299,7 @@ impl Run<'_> {
         let head = Head {
             pack: self.pack.hash.clone(),
             suite: self.pack.suite.clone(),
-            gpu: self.gpu.clone(),
+            gpu: self.gpu.name.clone(),
             kind: identity.kind,
             device: identity.device.clone(),
             toolchain: identity.toolchain.clone(),
@@ -329,14 +330,15 @@ impl Run<'_> {
             let Some(p) = number(&line.row.operator) else { continue };
             self.breaker.note(line.family, &line.row.verdict);
             let trace = &line.row.key.trace;
-            let at = self.pack.programs[p].candidates.iter().position(|c| c.ready.trace == *trace);
+            let at = self.pack.programs[p].candidates.iter().position(|c| c.place == line.place);
+            debug_assert!(at.is_none_or(|c| self.ready(p, c).trace == *trace));
             if let (Some(ms), Some(c)) = (line.row.verdict.median_ms(), at) {
                 let best = self.best.entry(p).or_insert((f64::INFINITY, c));
                 if ms < best.0 {
                     *best = (ms, c);
                 }
             }
-            self.known.insert((p, trace.clone()));
+            self.known.insert((p, line.place.clone()));
         }
         for line in self.files.lines::<LibraryLine>(LIBRARY)? {
             self.compared.extend(number(&line.operator));
@@ -351,16 +353,25 @@ impl Run<'_> {
         let sizes: Vec<usize> = self.pack.programs.iter().map(|p| p.candidates.len()).collect();
         let order = order(&sizes, self.settings.library);
         let due = |item: &Item| match item {
-            Item::Candidate(p, c) => !self.known.contains(&(*p, self.ready(*p, *c).trace.clone())),
+            Item::Candidate(p, c) => !self.known.contains(&(*p, self.pack.programs[*p].candidates[*c].place.clone())),
             Item::Library(p) => !self.compared.contains(p),
         };
         let mut queue: VecDeque<Item> = order.iter().copied().filter(due).collect();
         self.outcome.known = order.iter().filter(|i| matches!(i, Item::Candidate(..)) && !due(i)).count();
-        let driver = self.device.identity().toolchain.rsplit("driver ").next().unwrap_or("").to_string();
+        let driver = self.driver()?;
+        if let Some(driver) = &driver {
+            for (program, work) in self.pack.programs.iter().zip(&self.works) {
+                if let Some(code) = program.reference_for(driver) {
+                    self.device.teach(work.workload(), code);
+                }
+            }
+        }
+        let pack = self.pack;
+        let packed = |p: usize, c: usize| driver.as_ref().and_then(|d| pack.programs[p].candidates[c].code_for(d));
         let number = |p: usize, c: usize| (p << 32) | c;
         let ahead = self.device.compiler().map(|(compiler, arch)| {
             let to_compile = queue.iter().filter_map(|item| match item {
-                Item::Candidate(p, c) if self.pack.programs[*p].candidates[*c].code_for(&driver).is_none() => {
+                Item::Candidate(p, c) if packed(*p, *c).is_none() => {
                     Some((number(*p, *c), self.ready(*p, *c).jobs(&arch)))
                 }
                 _ => None,
@@ -409,14 +420,14 @@ impl Run<'_> {
                 }
             }
             let mut ready = candidate.ready.clone();
-            let refused = match (candidate.code_for(&driver), &ahead) {
-                (Some((_, code)), Some(_)) => {
-                    ready.code = Some(code.to_vec());
+            let refused = match (packed(p, c), &ahead) {
+                (Some((code, registers)), Some(_)) => {
+                    self.compiled(p, &mut ready, code.to_vec(), registers);
                     None
                 }
                 (None, Some(ahead)) => match ahead.take(number(p, c), self.deadline) {
-                    Some(Ok(code)) => {
-                        ready.code = Some(code);
+                    Some(Ok((code, registers))) => {
+                        self.compiled(p, &mut ready, code, registers);
                         None
                     }
                     Some(Err(verdict)) => Some(verdict),
@@ -436,6 +447,24 @@ impl Run<'_> {
             self.fastest()?;
         }
         Ok(())
+    }
+
+    /// The CUDA version that the driver knows, where the pack's machine code is for this device's architecture.
+    fn driver(&self) -> Result<Option<String>, RunError> {
+        let arch = self.pack.gpu()?.arch;
+        let fits = self.device.describe().is_some_and(|info| info.arch == arch);
+        let driver = self.device.identity().toolchain.rsplit_once("driver ").map(|(_, version)| version.to_string());
+        Ok(driver.filter(|_| fits))
+    }
+
+    /// A candidate with its machine code. Its time is predicted anew where the compiler gave it more registers than the model
+    /// counted, before it is measured.
+    fn compiled(&self, p: usize, ready: &mut Ready, code: Vec<Vec<u8>>, registers: u32) {
+        ready.code = Some(code);
+        let known = self.works[p].workload().predict_compiled(&ready.plan, &self.gpu, registers);
+        if let Some(cost) = known.ok().filter(|_| registers > 0) {
+            ready.predicted_ms = ready.predicted_ms.max(cost.ms);
+        }
     }
 
     fn ready(&self, p: usize, c: usize) -> &Ready {
@@ -494,7 +523,7 @@ impl Run<'_> {
             key,
             operator: program.name.clone(),
             script: program.script.clone(),
-            gpu: self.gpu.clone(),
+            gpu: self.gpu.name.clone(),
             predicted_ms: ready.predicted_ms,
             plan: ready.plan.clone(),
             at: now(),
@@ -558,6 +587,7 @@ impl Run<'_> {
     /// Of each program the fastest candidate in turns with the library.
     fn fastest(&mut self) -> Result<(), RunError> {
         let Some((compiler, arch)) = self.device.compiler() else { return Ok(()) };
+        let driver = self.driver()?;
         for (p, (_, c)) in self.best.clone() {
             let mut ready = self.ready(p, c).clone();
             if self.duelled.contains(&(p, ready.trace.clone())) {
@@ -566,9 +596,15 @@ impl Run<'_> {
             if !self.has_time(Duration::ZERO) {
                 break;
             }
-            let code: Result<Vec<_>, _> = ready.jobs(&arch).iter().map(|j| compiler.compile(j)).collect();
-            let Ok(code) = code else { continue };
-            ready.code = Some(code.into_iter().map(|c| c.cubin).collect());
+            let packed = driver.as_ref().and_then(|d| self.pack.programs[p].candidates[c].code_for(d));
+            ready.code = match packed {
+                Some((code, _)) => Some(code.to_vec()),
+                None => {
+                    let code: Result<Vec<_>, _> = ready.jobs(&arch).iter().map(|j| compiler.compile(j)).collect();
+                    let Ok(code) = code else { continue };
+                    Some(code.into_iter().map(|c| c.cubin).collect())
+                }
+            };
             let mut ask = self.ask(ready.predicted_ms);
             ask.timeout *= 4;
             let begun = Instant::now();

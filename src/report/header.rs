@@ -66,18 +66,21 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                 }
                 div.tile {
                     span.label { "time taken" }
-                    span.value { (format!("{:.1} s", space.saturate_s + space.extract_s + space.simulate_s + space.compile_s)) }
+                    span.value { (format!("{:.1} s", space.saturate_s + space.extract_s + space.simulate_s + space.compile_s + space.execute_s)) }
                     span.note {
-                        (format!("saturate {:.1}, extract {:.1}, simulate {:.1}, compile {:.1}", space.saturate_s, space.extract_s, space.simulate_s, space.compile_s))
+                        (format!("saturate {:.1}, extract {:.1}, simulate {:.1}, compile {:.1}, execute {:.1}", space.saturate_s, space.extract_s, space.simulate_s, space.compile_s, space.execute_s))
                     }
                 }
             }
             @if let Some(reason) = &report.not_compiled {
                 p.notice { strong { "Not compiled: " } (reason) }
             }
+            @if let Some(reason) = &report.not_executed {
+                p.notice { strong { "Text not executed: " } (reason) }
+            }
             @if !report.bugs.is_empty() {
                 p.notice {
-                    strong { (report.bugs.len()) " candidates were refused by the simulator" }
+                    strong { (report.bugs.len()) " candidates were refused by simulator or execution" }
                     " and are not ranked: bugs of Satune, listed in candidates.json."
                 }
             }

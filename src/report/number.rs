@@ -95,6 +95,8 @@ pub(super) fn part(name: &str) -> &str {
         "tensor_cores" => "tensor cores",
         "multiply_add" => "multiply-add units",
         "shared_memory" => "shared memory",
+        "load_store" => "load/store units",
+        "power" => "power limit",
         "l1" => "L1",
         "l2" => "L2",
         "dram" => "DRAM",

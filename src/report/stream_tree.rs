@@ -30,6 +30,7 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
             KernelPlan::Row(p) => tree.row(p, from, to),
             KernelPlan::Flat(p) => tree.flat(p, &stream.blocks[from]),
             KernelPlan::Tile(p) => tree.tile(p, from),
+            KernelPlan::Plain(_) => tree.plain(&stream.blocks[from]),
         }
     }
     tree.lines
@@ -44,6 +45,13 @@ fn wide(vector: i64) -> String {
 }
 
 impl Tree<'_> {
+    /// One thread per result.
+    fn plain(&mut self, b: &StreamBlock) {
+        self.inside(Team::Thread);
+        self.enter("what is reduced over", b.instances() / b.results().max(1), &[]);
+        self.line(Kind::Work, b.name.clone(), &[]);
+    }
+
     fn line(&mut self, kind: Kind, text: String, tags: &[&str]) {
         let tags = tags.iter().filter(|t| !t.is_empty()).map(|t| (*t).to_string()).collect();
         self.lines.push(Line { depth: self.depth, team: self.team, kind, text, tags });

@@ -1,13 +1,11 @@
 //! Where the time goes: one stacked bar of the predicted time, and what each resource alone would take.
 use super::{number, Entry, Page};
 use maud::{html, Markup};
+use satune_extract::ADDED;
 use std::collections::BTreeMap;
 
 /// Bars in the overview.
 const MOST_ROWS: usize = 10;
-
-/// Parts that add to the others; all the rest overlap.
-const ADDED: [&str; 5] = ["latency", "prologue", "epilogue", "launch", "add_parts"];
 
 /// Shares of the predicted time, ms. Resources that overlap share what the added parts leave by the p-th power of
 /// their own times, which is how a p-norm weighs them.
@@ -83,9 +81,11 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
     html! {
         section {
             h3 { "Time" span.quiet { (number::ms(c.predicted_ms)) " predicted" } }
+            p.note { (crate::explore::binds(&c.parts, &c.occupancy)) }
+            @if let Some(of_loop) = c.compiled.as_ref().and_then(|m| m.loop_clocks.as_ref()) { p.note { (of_loop.sentence()) } }
             (stack(&shares, total, total))
             p.note {
-                "Below, what each would take alone; the line is the predicted time. In the bar above, resources that overlap have shares by the power " (format!("{p}")) " of their own times, as the model's norm weighs them; latency, what a block does before and after its k loop, and launch are added."
+                "Below, what each would take alone; the line is the predicted time. In the bar above, resources that overlap have shares by the power " (format!("{p}")) " of their own times, as a norm weighs them; latency, what a block does before and after its k loop, and launch are added."
             }
             div.bars {
                 @for (name, ms) in alone {

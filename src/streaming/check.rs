@@ -1,7 +1,7 @@
 //! Every streaming candidate is run in the simulator before anybody sees it.
 use super::shrink::shrink;
 use crate::lower::program::LowerOptions;
-use crate::scheduled::{self, Checked, Scheduled, ScheduledError};
+use crate::scheduled::{self, Checked, Reduced, Scheduled, ScheduledError};
 use satune_ir::term::stream::{StreamPlan, Streams};
 use satune_ir::Program;
 use satune_rewrites::space::stream::{streams_of, trace};
@@ -19,6 +19,22 @@ pub fn scheduled(
     scheduled::of_trace(source, trace(plan, problem), options)
 }
 
+/// A plan's kernels on a small problem.
+///
+/// # Errors
+/// A refused call, which is a bug.
+pub fn reduced(
+    source: &Program,
+    plan: &StreamPlan,
+    problem: &Streams,
+    options: &LowerOptions,
+) -> Result<Reduced, String> {
+    let (small, plan) = shrink(source, plan, problem);
+    let small_problem = streams_of(&small, &plan).map_err(|e| e.to_string())?;
+    let made = scheduled(&small, &plan, &small_problem, options).map_err(|e| e.to_string())?;
+    Ok(Reduced { source: small, made })
+}
+
 /// Runs a plan's kernels on a small problem, and compares with what the source means, as far as its numbers
 /// can agree ([`crate::agreement`]). One result per kernel.
 ///
@@ -30,10 +46,8 @@ pub fn check(
     problem: &Streams,
     options: &LowerOptions,
 ) -> Result<Vec<Checked>, String> {
-    let (small, plan) = shrink(source, plan, problem);
-    let small_problem = streams_of(&small, &plan).map_err(|e| e.to_string())?;
-    let made = scheduled(&small, &plan, &small_problem, options).map_err(|e| e.to_string())?;
-    scheduled::check_each(&small, &made, 0x5eed).map_err(|e| e.to_string())
+    let Reduced { source, made } = reduced(source, plan, problem, options)?;
+    scheduled::check_each(&source, &made, 0x5eed).map_err(|e| e.to_string())
 }
 
 /// What all kernels of a module did.

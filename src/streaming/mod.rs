@@ -4,9 +4,10 @@ mod check;
 mod operators;
 mod problem;
 mod shrink;
+mod shrink_any;
 mod space;
 
-pub use check::{check, scheduled, together};
+pub use check::{check, reduced, scheduled, together};
 pub use operators::{list, names, script};
 pub use problem::{NotStreaming, StreamProblem};
 pub(crate) use shrink::resized;

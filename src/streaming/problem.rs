@@ -1,14 +1,18 @@
 //! A streaming problem, from an operator's name or the text of a PrimFunc.
 use super::operators;
+use crate::lower::program::LowerOptions;
 use crate::operators::OperatorError;
-use satune_ir::term::stream::Streams;
+use crate::scheduled::ScheduledError;
+use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
-use satune_rewrites::space::stream::{streams, StreamError};
+use satune_rewrites::space::stream::{streams, streams_of, StreamError};
 
 /// Longest axis.
 pub const LONGEST: i64 = 1 << 28;
 /// Most instances of a block: those of the largest matrix of axes that contractions take.
 pub const MOST_INSTANCES: i64 = 1 << 40;
+/// Most instances of a block that the simulator is to run.
+pub const MOST_CHECKED: i64 = 1 << 22;
 
 /// A problem: its text as TVMScript, and the blocks that it is made of.
 #[derive(Clone, Debug)]
@@ -21,14 +25,27 @@ pub struct StreamProblem {
     pub program: Program,
     /// Its blocks, with all ways to inline them.
     pub streams: Streams,
+    /// What is to be said of its schedules: which blocks are left to plain kernels, and why.
+    pub notes: Vec<String>,
 }
 
 /// Why a program is no streaming problem.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum NotStreaming {
     /// Its blocks do not stream.
     #[error(transparent)]
     Blocks(#[from] StreamError),
+    /// A block is none that kernels compute.
+    #[error("no kernel computes it: {0}")]
+    Lower(Box<ScheduledError>),
+    /// A block that only plain kernels take is too large for the simulator, as small as the check can make it.
+    #[error("block {block} has {instances} instances at least when it is checked; the simulator takes {most}: give smaller extents", most = MOST_CHECKED)]
+    Checked {
+        /// Its name.
+        block: String,
+        /// How many.
+        instances: i64,
+    },
     /// An axis is too long.
     #[error("axis {axis} has {extent} iterations; at most {most} are explored", most = LONGEST)]
     Extent {
@@ -77,6 +94,29 @@ impl StreamProblem {
         if let Some(large) = blocks.into_iter().find(|b| b.instances() > MOST_INSTANCES) {
             return Err(NotStreaming::Instances { block: large.name.clone(), instances: large.instances() });
         }
-        Ok(StreamProblem { name: name.into(), script: tvmscript::print(&program), program, streams })
+        let of = |(block, why): &(String, String)| {
+            format!("block {block} runs as a plain kernel, one thread per element of its result: {why}")
+        };
+        let notes: Vec<String> = streams.plain.iter().map(of).collect();
+        let problem = StreamProblem { name: name.into(), script: tvmscript::print(&program), program, streams, notes };
+        problem.lowers()?;
+        Ok(problem)
+    }
+
+    /// Whether there are kernels, and a check, for what is left to plain kernels.
+    fn lowers(&self) -> Result<(), NotStreaming> {
+        let Some(source) = self.streams.variants.first().filter(|_| !self.notes.is_empty()) else { return Ok(()) };
+        let plain = |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256 });
+        let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
+        let options = LowerOptions::default();
+        super::scheduled(&self.program, &plan, &self.streams, &options)
+            .map_err(|e| NotStreaming::Lower(Box::new(e)))?;
+        let (small, _) = super::shrink::shrink(&self.program, &plan, &self.streams);
+        let streams = streams_of(&small, &plan)?;
+        let blocks = streams.variants.iter().take(1).flat_map(|v| &v.blocks);
+        match blocks.into_iter().find(|b| b.instances() > MOST_CHECKED) {
+            Some(b) => Err(NotStreaming::Checked { block: b.name.clone(), instances: b.instances() }),
+            None => Ok(()),
+        }
     }
 }

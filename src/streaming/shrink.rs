@@ -1,5 +1,6 @@
 //! The same schedule on a problem of few blocks and few iterations, for the simulator.
-use satune_ir::term::stream::{KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams};
+use super::shrink_any::shrink_any;
+use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams};
 use satune_ir::{BlockRealize, DType, Expr, Program, Stmt};
 use std::collections::BTreeMap;
 
@@ -60,6 +61,7 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                     want(iter.axis, 2 * side, side);
                 }
             }
+            KernelPlan::Plain(_) => {}
             KernelPlan::Tile(p) => {
                 let Some((read, write, _)) = stream.transposed(from) else { continue };
                 for (i, iter) in blocks[0].iters.iter().enumerate() {
@@ -92,6 +94,9 @@ struct Parted<'a> {
 pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Program, StreamPlan) {
     let Some(stream) = problem.of_plan(plan) else { return (program.clone(), plan.clone()) };
     let source = &problem.variants[0];
+    if stream.blocks.iter().any(|b| b.kind == BlockKind::Other) {
+        return (shrink_any(program, plan, problem), plan.clone());
+    }
     // Axes are numbered anew when blocks go; iterators of one name and block are the same.
     let wants = wanted(plan, stream);
     let size = |iter: &StreamIter| {
@@ -109,15 +114,20 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
     for b in &stream.blocks {
         let Some(original) = source.blocks.iter().find(|o| o.name == b.name.trim_end_matches("_rf")) else { continue };
         if plan.parts > 1 && b.name.ends_with("_rf") && original.name != b.name {
-            // Its iterators are those of the original, the last one as a part and a place in it.
-            let ([.., part, place], Some(row)) = (b.iters.as_slice(), original.iters.last()) else { continue };
+            // Its iterators are those of the original, the first that is reduced over as a part, and a place in it unless
+            // each value is a part.
+            let at = original.spatial();
+            let (Some(part), Some(row)) = (b.iters.get(at), original.iters.get(at)) else { continue };
+            let place = (b.iters.len() > original.iters.len()).then(|| &b.iters[at + 1]);
             parted.push(Parted {
                 row,
                 parts: size(part).unwrap_or(part.extent),
                 multiple: multiple(part),
-                place: (size(place).unwrap_or(place.extent), multiple(place)),
+                place: place.map_or((1, 1), |p| (size(p).unwrap_or(p.extent), multiple(p))),
             });
-            for (iter, old) in b.iters[..b.iters.len() - 2].iter().zip(&original.iters) {
+            let inner = at + 1 + usize::from(place.is_some());
+            let rows = b.iters[..at].iter().zip(&original.iters);
+            for (iter, old) in rows.chain(b.iters[inner..].iter().zip(&original.iters[at + 1..])) {
                 least(old.axis, size(iter).unwrap_or(iter.extent), 1);
             }
             continue;

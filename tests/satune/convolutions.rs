@@ -288,7 +288,7 @@ fn a_layer_is_one_kernel() {
     for operator in ["conv2d:2,8,8,16,16,3,3,f32,pad=1,bias,relu", "conv2d:2,16,16,3,16,7,7,f32,stride=2,pad=3"] {
         let problem = problem(operator);
         let space = small_space(&problem.contraction);
-        let found = best(&space, &gpu, Query { k: 2, diverse: false, limit: NO_LIMIT });
+        let found = best(&space, &gpu, Query { k: 2, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
         assert!(!found.candidates.is_empty());
         for candidate in &found.candidates {
             let made =

@@ -91,6 +91,7 @@ fn an_unknown_gpu_gets_a_descriptor() {
         "full_name = \"Fake GPU\" # driver",
         "clock_mhz = 1500 # driver",
         "tma = true # architecture",
+        "max_clusters = [132, 66, 33, 14] # driver: of 1, 2, 4, 8 blocks",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
@@ -106,6 +107,33 @@ fn patience(mode: &str) -> &'static str {
     } else {
         "60"
     }
+}
+
+/// Machine code of candidates and references comes with a pack, by all compilers that are there: where it runs, what is
+/// compiled are the kernels around them alone. Problems come in turns, and each one's inputs are made once.
+#[test]
+fn a_pack_brings_its_machine_code() {
+    let folder = driver();
+    let programs = ["gemm:32,32,32,f32", "rowsum:8,64,f32"];
+    let args = [&["pack"], &programs[..], &["--top", "2", "--random", "1", "--compared", "1", "--out", "p.pack"]];
+    let made = satune(folder.path(), "", &args.concat());
+    let said = String::from_utf8_lossy(&made.stdout).into_owned();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(said.contains("6 candidates of 2 programs"), "{said}");
+    let versions = satune::compile::versions();
+    // What several make of the first candidate stands side by side.
+    for (version, _) in versions.iter().filter(|_| versions.len() > 1) {
+        let version = version.to_string();
+        let row = |l: &str| l.starts_with("gemm:32") && l.split_whitespace().any(|word| word == version);
+        assert!(said.lines().any(row), "{version} is not in\n{said}");
+    }
+    let run = satune(folder.path(), "", &["run-pack", "p.pack", "--any-gpu", "--json", "--out", "r"]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let outcome: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&outcome["measured"], &outcome["left"]), (&6.into(), &0.into()), "{outcome}");
+    let log = std::fs::read_to_string(folder.path().join("log.txt")).unwrap();
+    // Two inputs of the product and one of the sums, though their candidates take turns.
+    assert_eq!(log.matches("fill_float32").count(), 3, "{log}");
 }
 
 #[test]

@@ -397,12 +397,8 @@ pub fn random(rng: &mut StdRng, t: DType, depth: u32, inputs: &[DType]) -> Expre
             }
             let from = one(rng, &widths);
             if from.is_float() && !t.is_float() {
-                // Of a float that is none.
                 let a = any(rng, from);
-                let nan = Expression { dtype: DType::Bool, node: Node::Unary("T.isnan", a.clone()) };
-                let zero = Expression { dtype: from, node: Node::Const(Val::F(1.0)) };
-                let number = Expression { dtype: from, node: Node::Select("Select", Box::new([nan, zero, *a])) };
-                return of(Node::Reinterpret(Box::new(number)));
+                return of(Node::Reinterpret(number(a, from)));
             }
             of(Node::Reinterpret(any(rng, from)))
         }
@@ -455,9 +451,18 @@ pub fn random(rng: &mut StdRng, t: DType, depth: u32, inputs: &[DType]) -> Expre
             } else {
                 constant(rng, operands, op)
             };
+            // The sign of what is no number is nobody's.
+            let b = if op == "T.copysign" { number(b, operands) } else { b };
             of(Node::Binary(op, a, b))
         }
     }
+}
+
+/// A float, 1 where it is no number.
+fn number(a: Box<Expression>, t: DType) -> Box<Expression> {
+    let nan = Expression { dtype: DType::Bool, node: Node::Unary("T.isnan", a.clone()) };
+    let one = Expression { dtype: t, node: Node::Const(Val::F(1.0)) };
+    Box::new(Expression { dtype: t, node: Node::Select("Select", Box::new([nan, one, *a])) })
 }
 
 /// A constant as an operand on the right: no 0, by which nobody divides, and which is folded away.

@@ -45,7 +45,7 @@ fn extraction_equals_brute_force_on_small_spaces() {
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         let mut times: Vec<f64> = plans.iter().filter_map(|p| cost(p, &c, gpu).ok()).map(|c| c.ms).collect();
         times.sort_by(f64::total_cmp);
-        let found = best(&space, gpu, Query { k: 5, diverse: false, limit: NO_LIMIT });
+        let found = best(&space, gpu, Query { k: 5, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
         assert!(found.proved);
         let got: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
         assert_eq!(got.len(), times.len().min(5));
@@ -68,10 +68,10 @@ fn a_large_gemm_is_extracted_and_proved() {
     let total = Counts::of(&space).total();
     assert!(total > 1_000_000_000_000_u64.into());
     assert!(total / space.report.nodes > 1_000_000_u64.into());
-    let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: NO_LIMIT });
+    let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
     assert!(found.proved);
     assert_eq!(found.candidates.len(), 8);
-    let again = best(&space, &gpu, Query { k: 8, diverse: false, limit: NO_LIMIT });
+    let again = best(&space, &gpu, Query { k: 8, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
     let plans = |e: &satune_extract::Extraction| e.candidates.iter().map(|c| c.plan.clone()).collect::<Vec<_>>();
     assert_eq!(plans(&found), plans(&again), "two runs differ");
 }
@@ -109,7 +109,7 @@ fn the_models_counts_are_the_simulators() {
     for (m, n, k, layout) in [(1024, 1024, 1024, "NN"), (512, 2048, 256, "NT"), (256, 256, 4096, "TN")] {
         let c = gemm(None, m, n, k, DType::F32, DType::F32, layout);
         let space = space(&c);
-        let found = best(&space, &gpu, Query { k: 3, diverse: false, limit: NO_LIMIT });
+        let found = best(&space, &gpu, Query { k: 3, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
         assert_eq!(found.candidates.len(), 3);
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(11);

@@ -108,7 +108,7 @@ fn operators_and_scripts_name_the_types() {
 #[test]
 fn wgmma_takes_fp8_along_k_only() {
     let gpu = Descriptor::load("h200").unwrap();
-    let query = Query { k: 1, diverse: false, limit: NO_LIMIT };
+    let query = Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
     let problem = operators::parse("gemm:64,64,256,e4m3,NT").unwrap();
     let space = satune::explore::space(&problem, &gpu).unwrap();
     let found = best(&space, &gpu, query);

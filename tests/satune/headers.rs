@@ -30,8 +30,13 @@ fn two_headers_live_in_one_program() {
     // What a header launches is what the CUDA text defines, also by another name.
     for name in [&[][..], &["--name", "mine"]] {
         let (header, cuda) = (header("a", name), text(at, &[&["emit", "1", "--out", "a"], name].concat()));
-        let function =
-            header.split("cuModuleGetFunction(&kernel, module, \"").nth(1).unwrap().split('"').next().unwrap();
+        let function = header
+            .split("cuModuleGetFunction(&plan->kernels[0], modules[0], \"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap();
         assert!(cuda.contains(&format!("{function}(")), "{function} is not in\n{cuda}");
         assert!(
             cuda.starts_with("// gemm:64,64,64,f32 for h200") && cuda.contains("// Compile: nvcc -arch=sm_90 "),
@@ -46,15 +51,26 @@ fn two_headers_live_in_one_program() {
     std::fs::write(at.join("a.h"), &a).unwrap();
     std::fs::write(at.join("b.h"), &b).unwrap();
     std::fs::write(at.join("cuda.h"), format!("#pragma once\n{}", crate::host::DRIVER)).unwrap();
-    let launch = |text: &str| text.split("CUresult ").nth(1).unwrap().split('(').next().unwrap().to_string();
-    let call = |text: &str| format!("{}(0, {} 0)", launch(text), "1, ".repeat(text.matches("CUdeviceptr ").count()));
-    let main =
-        format!("#include \"a.h\"\n#include \"b.h\"\nint main(void) {{ return {} + {}; }}\n", call(&a), call(&b));
+    let call = |text: &str| {
+        let name = text.split("_prepare(").next().unwrap().split_whitespace().last().unwrap();
+        // One of them is the plan's array of buffers.
+        let buffers = ", 1".repeat(text.matches("CUdeviceptr ").count() - 1);
+        format!(
+            "{{ {name}_plan plan; CUmodule modules[4] = {{0}}; \
+             failed |= {name}_prepare(&plan, modules{buffers}) || {name}_launch(&plan, 0); }}"
+        )
+    };
+    let main = format!(
+        "#include \"a.h\"\n#include \"b.h\"\nint main(void) {{ int failed = 0; {} {} return failed; }}\n",
+        call(&a),
+        call(&b)
+    );
     std::fs::write(at.join("main.c"), main).unwrap();
     let built = Command::new("cc").args(["-std=c11", "-w", "-I.", "main.c", "-o", "main"]).current_dir(at).output();
     let built = built.unwrap_or_else(|error| satune_testing::no_compiler(&error));
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let ran = Command::new(at.join("main")).output().unwrap();
+    assert!(ran.status.success());
     assert!(String::from_utf8(ran.stdout).unwrap().lines().filter(|l| l.contains("<<<")).count() >= 2);
 }
 
@@ -86,7 +102,7 @@ fn the_command_knows_the_names_that_people_type() {
     for (args, part) in [
         (["count", "gem:8,8,8,f32", "--gpu", "h200"], "did you mean `gemm`?"),
         (["count", "sofmax:8,8,f32", "--gpu", "h200"], "did you mean `softmax`?"),
-        (["count", "gemm:8,8,8,f32", "--gpu", "b200"], "satune probe"),
+        (["count", "gemm:8,8,8,f32", "--gpu", "b300"], "satune probe"),
     ] {
         let run = satune(at, &args);
         assert_eq!(run.status.code(), Some(2));

@@ -40,6 +40,26 @@ fn layouts_types_and_schedules_are_exact() {
             &["NT"],
             [256, 192, 320],
         ),
+        // Two spans of the swizzle along k.
+        (
+            WgmmaPlan { tile: [128, 64, 128], ..base.clone() },
+            DType::F16,
+            DType::F32,
+            &["NT", "NN", "TN", "TT"],
+            [256, 128, 456],
+        ),
+        (
+            WgmmaPlan { tile: [128, 64, 128], by_rows: true, split_k: 2, ..small(2, 64) },
+            DType::BF16,
+            DType::F32,
+            &["NT", "TN"],
+            [136, 72, 512],
+        ),
+        // Boxes of 16 and of 32 columns, whose rows a narrower swizzle permutes.
+        (WgmmaPlan { tile: [64, 80, 64], ..base.clone() }, DType::F16, DType::F32, &["NN", "TN"], [128, 168, 200]),
+        (WgmmaPlan { tile: [128, 32, 128], ..base.clone() }, DType::BF16, DType::F32, &["NN"], [128, 72, 264]),
+        (WgmmaPlan { tile: [64, 40, 256], ..base.clone() }, DType::F8E4M3, DType::F32, &["NT"], [66, 56, 784]),
+        (WgmmaPlan { tile: [64, 32, 64], ..base.clone() }, DType::F32, DType::F32, &["NT"], [70, 36, 228]),
         (WgmmaPlan { tile: [64, 32, 32], ..base.clone() }, DType::F32, DType::F32, &["NT"], [70, 36, 100]),
         (WgmmaPlan { tile: [64, 32, 128], ..base.clone() }, DType::I8, DType::I32, &["NT"], [66, 48, 400]),
         (WgmmaPlan { tile: [64, 40, 128], ..base.clone() }, DType::F8E4M3, DType::F32, &["NT"], [66, 56, 400]),
@@ -113,6 +133,9 @@ fn clusters_with_multicast_are_exact() {
         (WgmmaPlan { blocks: Some(8), raster: Raster::rows(4), ..clustered([2, 2]) }, &["NN", "TT"], [256, 256, 256]),
         (WgmmaPlan { blocks: None, stages: 2, ..clustered([4, 1]) }, &["NT"], [250, 64, 200]),
         (WgmmaPlan { blocks: None, eager_release: true, ..clustered([1, 4]) }, &["NT"], [64, 256, 256]),
+        (WgmmaPlan { blocks: None, stages: 2, ..clustered([2, 4]) }, &["NT", "NN"], [128, 256, 192]),
+        (WgmmaPlan { tile: [64, 16, 128], blocks: None, ..clustered([2, 4]) }, &["NN"], [128, 64, 256]),
+        (WgmmaPlan { tile: [64, 64, 128], stages: 2, ..clustered([4, 2]) }, &["NT", "TN"], [256, 128, 384]),
         (WgmmaPlan { split_k: 2, blocks: None, ..clustered([2, 1]) }, &["NT"], [128, 64, 512]),
         (
             WgmmaPlan { store: TileStore::Tma, consumers: 2, tile: [128, 64, 64], ..clustered([1, 2]) },
@@ -325,6 +348,7 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
             assert_only_multiplies(&mix);
         }
         assert_eq!(kernel.spill_bytes, 0, "{}", kernel.log);
+        crate::accumulators::assert_untouched(&job.name, &kernel.ptx);
         for word in ["warning", "serializ", "setmaxnreg"] {
             assert!(!kernel.log.to_lowercase().contains(word), "{}: {}", job.name, kernel.log);
         }

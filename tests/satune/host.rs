@@ -1,5 +1,6 @@
-//! C headers: compiled with a driver that only writes down what it is asked.
-use satune::host::{c_header, Launch};
+//! Host code: C headers are compiled with a driver that only writes down what it is asked, operators of PyTorch with the
+//! interfaces that they use, and where there is a PyTorch they are built, loaded and asked for shapes.
+use satune::host::{c_header, torch_extension, Argument, Extension, Launch, Map, Tensor};
 use satune::lower::tensor::*;
 use satune_ir::DType;
 use std::process::Command;
@@ -48,7 +49,10 @@ fn asked(module: &TensorModule, pointers: &str) -> String {
     let bytes = module.workspace.0 * u64::from(module.workspace.1.bytes());
     std::fs::write(at("gemm.h"), c_header("gemm", &Launch::of_module(module), bytes)).unwrap();
     std::fs::write(at("cuda.h"), DRIVER).unwrap();
-    let main = format!("#include \"gemm.h\"\nint main(void) {{ return gemm_launch(0, {pointers}, 0); }}\n");
+    // What depends on the buffers is asked for once, however often is launched.
+    let main = format!(
+        "#include \"gemm.h\"\nint main(void)\n{{\n    gemm_plan plan;\n    CUmodule modules[4] = {{0}};\n    return gemm_prepare(&plan, modules, {pointers}) || gemm_launch(&plan, 0) || gemm_launch(&plan, 0);\n}}\n"
+    );
     std::fs::write(at("main.c"), main).unwrap();
     let flags = ["-std=c11", "-Wall", "-Wextra", "-Wno-int-to-pointer-cast", "-Werror", "-I."];
     let built = Command::new("cc").args(flags).args(["main.c", "-o", "main"]).current_dir(folder.path()).output();
@@ -68,13 +72,21 @@ fn tensor_maps_and_launches_are_what_the_kernel_needs() {
         ..WgmmaPlan::plain([128, 256, 64], 2, 3)
     };
     let g = Gemm::plain("gemm", [4096, 8192, 2048], DType::BF16, DType::BF16, "NT");
-    let text = asked(&lower_wgmma(&g, &plan).unwrap(), "1, 2, 3");
+    let module = lower_wgmma(&g, &plan).unwrap();
+    let cuda = satune::cuda::print(&module.kernels[0]);
+    let body = cuda.split("__global__").nth(1).unwrap();
+    let at = |what: &str| body.find(what).unwrap_or_else(|| panic!("{what} is not in {cuda}"));
+    // Maps are on their way before anything waits for what they bring.
+    assert!(at("prefetch_map(A);") < at("barrier_init(") && at("prefetch_map(C);") < at("load_tile("), "{cuda}");
+    assert!(cuda.contains("struct __align__(128) TensorMap {"));
+    let text = asked(&module, "1, 2, 3");
     assert_eq!(
         text,
         "gemm shared 213040
 map 1 of 1: 4096 x 2048, pitch 4096, box 128 x 64 by 2, swizzle 1
 map 2 of 1: 8192 x 2048, pitch 4096, box 256 x 64 by 2, swizzle 1
 map 3 of 1: 4096 x 8192, pitch 16384, box 64 x 64 by 2, swizzle 1
+gemm<<<132 1 1, 384 1 1, 213040>>> 1
 gemm<<<132 1 1, 384 1 1, 213040>>> 1
 "
     );
@@ -88,6 +100,7 @@ gemm<<<132 1 1, 384 1 1, 213040>>> 1
 map 1 of 3: 256 x 1024, pitch 1024, box 128 x 128 by 2, swizzle 1
 map 2 of 3: 512 x 1024, pitch 1024, box 256 x 128 by 2, swizzle 1
 gemm<<<4 1 1, 384 1 1, 147504>>> 1
+gemm<<<4 1 1, 384 1 1, 147504>>> 1
 "
     );
 }
@@ -97,10 +110,10 @@ fn kernels_of_split_k_follow_each_other() {
     let plan = TensorPlan { split_k: 2, ..TensorPlan::plain([64, 64, 32], [32, 32], satune::kernel::Mma::F16, 3) };
     let g = Gemm::plain("gemm", [64, 128, 512], DType::F16, DType::F16, "NN");
     let text = asked(&lower_mma(&g, &plan).unwrap(), "1, 2, 3, 4");
-    assert_eq!(text, "gemm_partial<<<2 1 2, 128 1 1, 0>>> 1\ngemm_sum<<<32 1 1, 256 1 1, 0>>> 3\n");
+    assert_eq!(text, "gemm_partial<<<2 1 2, 128 1 1, 0>>> 1\ngemm_sum<<<32 1 1, 256 1 1, 0>>> 3\n".repeat(2));
 }
 
-/// As much of PyTorch's, CUDA's and NVRTC's headers as extensions use.
+/// As much of PyTorch's headers as operators use.
 const TORCH: &str = r#"
 #pragma once
 #include <cstddef>
@@ -108,83 +121,187 @@ const TORCH: &str = r#"
 #include <initializer_list>
 #include <string>
 #include <vector>
-namespace at { struct IntArrayRef { IntArrayRef(std::initializer_list<int64_t>) {} bool operator==(IntArrayRef) const { return true; } }; }
-namespace torch {
-enum Type { kFloat16, kBFloat16, kFloat32, kFloat64, kInt8, kUInt8, kInt16, kInt32, kInt64, kBool,
-  kFloat8_e4m3fn };
-struct Device { bool operator==(Device) const { return true; } };
-const Device kCUDA;
-struct TensorOptions { TensorOptions dtype(Type) const { return *this; } TensorOptions device(Device) const { return *this; } };
+namespace at {
+enum ScalarType { kHalf, kBFloat16, kFloat, kDouble, kChar, kByte, kShort, kInt, kLong, kBool, kFloat8_e4m3fn };
+struct IntArrayRef { IntArrayRef(std::initializer_list<int64_t>) {} IntArrayRef(const std::vector<int64_t>&) {} };
+struct Device { bool operator==(Device) const; int index() const; };
+struct TensorOptions { TensorOptions dtype(ScalarType) const; };
 struct Tensor {
-  bool is_cuda() const; bool is_contiguous() const; Type scalar_type() const; at::IntArrayRef sizes() const;
-  void* data_ptr() const; Device device() const;
+  bool is_cuda() const; bool is_contiguous() const; ScalarType scalar_type() const; int64_t dim() const;
+  int64_t sym_size(int64_t) const; void* data_ptr() const; Device device() const; TensorOptions options() const;
 };
-Tensor empty(at::IntArrayRef, TensorOptions);
+Tensor empty(IntArrayRef, TensorOptions);
+void assert_no_overlap(const Tensor&, const Tensor&);
+struct DeviceGuard { DeviceGuard(Device); ~DeviceGuard(); };
+enum class Tag { pt2_compliant_tag, needs_fixed_stride_order };
 }
 void torch_check(bool, ...);
 template <class... T> void torch_check_any(bool ok, const T&...) { torch_check(ok); }
 #define TORCH_CHECK(...) torch_check_any(__VA_ARGS__)
-#define TORCH_EXTENSION_NAME extension
-struct Module { template <class F> void def(const char*, F, const char*) {} };
-#define PYBIND11_MODULE(name, m) void pybind_##m(Module& m)
-"#;
-const ATEN: &str = r#"
-#pragma once
-#include <cuda.h>
-struct cudaDeviceProp { int major, minor; };
-namespace at { namespace cuda {
-struct Stream { CUstream stream() const; };
-Stream getCurrentCUDAStream(); int current_device(); const cudaDeviceProp* getDeviceProperties(int);
-} }
-"#;
-const NVRTC: &str = r#"
-#pragma once
-#include <cstddef>
-typedef struct prog* nvrtcProgram; enum nvrtcResult { NVRTC_SUCCESS };
-nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*);
-nvrtcResult nvrtcCompileProgram(nvrtcProgram, int, const char* const*);
-nvrtcResult nvrtcDestroyProgram(nvrtcProgram*);
-nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, size_t*); nvrtcResult nvrtcGetProgramLog(nvrtcProgram, char*);
-nvrtcResult nvrtcGetCUBINSize(nvrtcProgram, size_t*); nvrtcResult nvrtcGetCUBIN(nvrtcProgram, char*);
+struct Library {
+  void def(const char*, std::initializer_list<at::Tag>);
+  template <class F> void impl(const char*, F*);
+};
+#define TORCH_LIBRARY_FRAGMENT(name, m) void fragment_##name(Library& m)
+#define TORCH_LIBRARY_IMPL(name, key, m) void impl_##name##_##key(Library& m)
 "#;
 
-/// The extension's own code and its use of the interfaces are compiled; PyTorch itself is not at hand.
-#[test]
-fn pytorch_extensions_compile_against_the_interfaces_that_they_use() {
+/// Compiles an operator against the interfaces that it uses.
+fn compiles(text: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out");
+    let at = |name: &str| folder.path().join(name);
+    for name in
+        ["torch/library.h", "ATen/MemoryOverlap.h", "ATen/core/Tensor.h", "ATen/ops/empty.h", "c10/core/DeviceGuard.h"]
+    {
+        std::fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        std::fs::write(at(name), "#pragma once\n#include <all.h>\n").unwrap();
+    }
+    std::fs::write(at("all.h"), TORCH).unwrap();
+    std::fs::write(at("operator.cpp"), text).unwrap();
+    let flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused", "-Werror", "-I."];
+    let built = Command::new("c++").args(flags).arg("operator.cpp").current_dir(folder.path()).output();
+    let built = built.unwrap_or_else(|error| satune_testing::no_compiler(&error));
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// An operator with names that neither Python nor C++ takes, one parameter that is changed in place, two results, and a
+/// kernel that takes a tensor map.
+fn odd() -> String {
+    let tensor = |name: &str, shape: &[i64], written, updated| Tensor {
+        name: name.into(),
+        dtype: DType::F16,
+        shape: shape.to_vec(),
+        written,
+        updated,
+    };
+    let tensors = [
+        tensor("lambda", &[64, 64], false, false),
+        tensor("a b", &[64], true, true),
+        tensor("run", &[64, 64], true, false),
+        tensor("plan", &[8], true, false),
+    ];
+    let map = Map { dtype: DType::F16, dims: vec![64, 64], strides: vec![128], tile: vec![64, 64], swizzle: true };
+    let argument = |name: &str, map| Argument { name: name.into(), map };
+    let list =
+        vec![argument("lambda", Some(map)), argument("run", None), argument("plan", None), argument("a b", None)];
+    let launches =
+        [Launch { function: "odd".into(), grid: [1; 3], block: [128, 1, 1], shared_bytes: 65536, arguments: list }];
+    let sources = ["extern \"C\" __global__ void odd() {}\n".to_string()];
+    torch_extension(&Extension {
+        name: "odd",
+        tensors: &tensors,
+        workspaces: &[],
+        launches: &launches,
+        sources: &sources,
+    })
+    .unwrap()
+}
+
+/// What `emit --as torch` prints of the best candidate for an operator, as the operator `name`.
+fn emitted(operator: &str, name: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
     let satune = |args: &[&str]| {
-        let run = Command::new(crate::faults::SATUNE).args(args).arg("--out").arg(&out).output().unwrap();
+        let run = Command::new(crate::faults::SATUNE).args(args).arg("--out").arg(folder.path()).output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         String::from_utf8(run.stdout).unwrap()
     };
+    satune(&["explore", operator, "--top", "1", "--no-compile", "--device", "none"]);
+    satune(&["emit", "1", "--as", "torch", "--name", name])
+}
+
+#[test]
+fn pytorch_operators_compile_against_the_interfaces_that_they_use() {
     // Two kernels and a workspace, and one kernel.
     for (operator, kernels) in [("gemm:16,16,8192,f32", 2), ("gemm:32,48,16,f16,NT", 1), ("gemm:64,64,256,e4m3,NT", 1)]
     {
-        satune(&["explore", operator, "--top", "1", "--no-compile", "--device", "none"]);
-        let text = satune(&["emit", "1", "--as", "torch"]);
+        let text = emitted(operator, "product");
         assert_eq!(text.matches("R\"CUDA(").count(), kernels, "{text}");
-        assert_eq!(text.matches("cuLaunchKernel").count(), kernels);
-        assert!(text.contains("(const torch::Tensor& A, const torch::Tensor& B) {"), "{text}");
-        let at = |name: &str| folder.path().join(name);
-        for folder in ["torch", "ATen/cuda", "c10/cuda"] {
-            std::fs::create_dir_all(at(folder)).unwrap();
-        }
-        let guard = "#pragma once\n#include <torch/extension.h>\nnamespace c10 { namespace cuda { struct CUDAGuard { CUDAGuard(torch::Device) {} ~CUDAGuard() {} }; } }\n";
-        let driver = DRIVER.replace("_Alignas(64)", "alignas(64)").replace("typedef const char *CUfunction", "typedef const char *CUfunction;\nstatic inline int cuGetErrorString(int, const char **) { return 0; }\nstruct mod; static inline int cuModuleLoadData(struct mod **, const void *) { return 0; }\ntypedef const char *Unused");
-        for (name, text) in [
-            ("torch/extension.h", TORCH),
-            ("ATen/cuda/CUDAContext.h", ATEN),
-            ("c10/cuda/CUDAGuard.h", guard),
-            ("cuda.h", &format!("#pragma once\n{driver}")),
-            ("nvrtc.h", NVRTC),
-            ("extension.cpp", &text),
-        ] {
-            std::fs::write(at(name), text).unwrap();
-        }
-        let flags = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused", "-Werror", "-I."];
-        let built = Command::new("c++").args(flags).arg("extension.cpp").current_dir(folder.path()).output();
-        let built = built.unwrap_or_else(|error| satune_testing::no_compiler(&error));
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        assert_eq!(text.matches("cuLaunchKernel(plan").count(), kernels);
+        assert!(text.contains("m.def(\"product(Tensor A, Tensor B) -> Tensor\""), "{text}");
+        assert!(text.contains("m.def(\"product.out(Tensor A, Tensor B, *, Tensor(a2!) C) -> ()\""), "{text}");
+        // No header of a CUDA toolkit is needed to build it.
+        assert!(!text.contains("#include <cuda") && !text.contains("#include <nvrtc"));
+        compiles(&text);
     }
+    let odd = odd();
+    assert!(odd.contains("\"odd(Tensor lambda_, Tensor(a1!) a_b) -> (Tensor, Tensor)\""), "{odd}");
+    assert!(odd.contains("\"odd.out(Tensor lambda_, Tensor(a1!) a_b, *, Tensor(a2!) run_, Tensor(a3!) plan) -> ()\""));
+    compiles(&odd);
+}
+
+/// What Python is asked to do with the operators in its folder: `product` and `odd`.
+const PYTHON: &str = r#"
+import torch, torch.utils.cpp_extension as cpp
+
+for name in ["product", "odd"]:
+    cpp.load(name, [name + ".cpp"], extra_ldflags=["-ldl"], is_python_module=False, build_directory=".")
+
+def refused(what, run, words):
+    try:
+        run()
+    except (RuntimeError, NotImplementedError) as error:
+        assert words in str(error), (what, str(error))
+    else:
+        raise AssertionError(what)
+
+ops = torch.ops.satune
+a, b = torch.empty(16, 8192, device="meta"), torch.empty(8192, 16, device="meta")
+c = ops.product(a, b)
+assert c.shape == (16, 16) and c.dtype == torch.float32 and c.is_meta
+assert ops.product.out(a, b, C=c) is None
+refused("shape", lambda: ops.product(a, a), "B must have the type Float and the shape [8192, 16]")
+refused("type", lambda: ops.product(a.half(), b), "A must have the type Float")
+refused("results", lambda: ops.product.out(a, b, C=a), "C must have")
+refused("the host", lambda: ops.product(torch.empty(16, 8192), torch.empty(8192, 16)), "CPU")
+
+x, y = torch.empty(64, 64, dtype=torch.half), torch.empty(64, dtype=torch.half)
+schema = ops.odd.default._schema
+assert [bool(p.alias_info and p.alias_info.is_write) for p in schema.arguments] == [False, True]
+first, second = ops.odd(x.to("meta"), y.to("meta"))
+assert first.shape == (64, 64) and second.shape == (8,)
+
+# As torch.compile sees them: tensors of a GPU that is not there.
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+with FakeTensorMode():
+    c = ops.product(torch.empty(16, 8192), torch.empty(8192, 16))
+    assert c.shape == (16, 16) and c.device.type == "cpu"
+graph = make_fx(lambda a, b: torch.relu(ops.product(a, b)), tracing_mode="symbolic")(a, b)
+assert any(node.target is ops.product.default for node in graph.graph.nodes), graph.graph
+print("as it should be", torch.__version__)
+"#;
+
+/// A Python that has PyTorch: SATUNE_PYTORCH names it, or it is in `target/pytorch`, or it is the machine's own.
+fn pytorch() -> std::path::PathBuf {
+    let own = satune_testing::root().join("target/pytorch/bin/python");
+    let named = std::env::var_os("SATUNE_PYTORCH").map(Into::into);
+    let known = [named, Some(own), Some("python3".into())].into_iter().flatten();
+    let has = |python: &std::path::PathBuf| {
+        let asked = Command::new(python).args(["-c", "import torch, setuptools"]).output();
+        asked.is_ok_and(|o| o.status.success())
+    };
+    known.into_iter().find(has).unwrap_or_else(|| {
+        satune_testing::skip("no PyTorch here: `python3 -m venv target/pytorch; target/pytorch/bin/pip install torch setuptools ninja` (some GB)")
+    })
+}
+
+#[test]
+fn pytorch_builds_loads_and_traces_operators() {
+    let python = pytorch();
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in
+        [("product.cpp", emitted("gemm:16,16,8192,f32", "product")), ("odd.cpp", odd()), ("run.py", PYTHON.into())]
+    {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    // Ninja stands beside Python where it came as a wheel.
+    let beside = python.parent().map_or(String::new(), |p| p.display().to_string());
+    let path = format!("{beside}:{}", std::env::var("PATH").unwrap_or_default());
+    let run = Command::new(&python).arg("run.py").current_dir(folder.path()).env("PATH", path).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(
+        run.status.success() && said.contains("as it should be"),
+        "{said}\n{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
 }

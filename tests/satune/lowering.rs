@@ -280,3 +280,42 @@ fn what_threads_share_is_written_once() {
     run(&module, &mut params);
     assert_eq!(params[0], [3.0; 8]);
 }
+
+/// Threads that a guard keeps from a sum in shared memory would add 0 to an element that another adds to.
+#[test]
+fn guards_that_tell_threads_apart_stay_on_shared_sums() {
+    let script = r#"
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((5,), "float32"), B: T.Buffer((5,), "float32"), C: T.Buffer((4,), "float32")):
+    a = T.sblock_alloc_buffer((5,), "float32", scope="shared")
+    b = T.sblock_alloc_buffer((5,), "float32", scope="shared")
+    s = T.sblock_alloc_buffer((4,), "float32", scope="shared")
+    for t in T.thread_binding(8, thread="threadIdx.x"):
+        with T.sblock("a"):
+            vt = T.axis.spatial(5, t)
+            T.where(t < 5)
+            a[vt] = A[vt]
+        with T.sblock("b"):
+            vt = T.axis.spatial(5, t)
+            T.where(t < 5)
+            b[vt] = B[vt]
+        with T.sblock("clear"):
+            vt = T.axis.spatial(4, t)
+            T.where(t < 4)
+            s[vt] = T.float32(1)
+        with T.sblock("add"):
+            vt = T.axis.spatial(5, t)
+            T.where(t < 5 and 4 <= t)
+            s[vt // 5] = s[vt // 5] + a[vt] * b[vt]
+        with T.sblock("C"):
+            vt = T.axis.spatial(4, t)
+            T.where(t < 4)
+            C[vt] = s[vt]
+"#;
+    let program = satune_ir::tvmscript::parse(script).unwrap();
+    let module = lower(&program, &LowerOptions::default()).unwrap();
+    let (a, b) = (numbers(5, 3), numbers(5, 4));
+    let mut params = vec![a.clone(), b.clone(), vec![0.0; 4]];
+    run(&module, &mut params);
+    assert_eq!(params[2], [1.0 + a[4] * b[4], 1.0, 1.0, 1.0], "{}", text(&module));
+}

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn satune(folder: &Path, args: &[&str]) -> Output {
-    Command::new(SATUNE).args(args).current_dir(folder).env("TMPDIR", folder).output().unwrap()
+    // Programs of the folder come first.
+    let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    Command::new(SATUNE).args(args).current_dir(folder).env("TMPDIR", folder).env("PATH", path).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -80,7 +82,7 @@ fn a_pack_runs_breadth_first_goes_on_and_is_refused_where_it_does_not_fit() {
     changed("cut.pack", &|b| b.truncate(b.len() / 2));
     refused("cut.pack", "x", "the pack is damaged");
     changed("new.pack", &|b| b["satune-pack ".len()] = b'9');
-    refused("new.pack", "x", "the pack is of format 9, this is format 1");
+    refused("new.pack", "x", "the pack is of format 9, this is format 2");
     std::fs::write(folder.join("no.pack"), "gemm:8,8,8,f32\n").unwrap();
     refused("no.pack", "x", "this is no pack");
 }
@@ -110,6 +112,12 @@ fn a_family_that_always_hangs_costs_four_timeouts_and_nothing_else() {
     assert!(number("left") > 0 && number("measured") + number("left") == 16, "{outcome}");
 }
 
+/// A file of a stage's archive.
+fn stage_of(archive: &Path, name: &str) -> Value {
+    let out = Command::new("tar").arg("-xzOf").arg(archive).arg(name).output().unwrap();
+    serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{name}: {e}: {}", text(&out.stderr)))
+}
+
 /// The hour from end to end, every kernel simulated, with what can go wrong injected.
 #[test]
 fn the_hour_is_rehearsed_with_faults() {
@@ -118,6 +126,12 @@ fn the_hour_is_rehearsed_with_faults() {
     let suites = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/suites");
     let made = satune(folder, &["on-gpu", "prepare", "--small", "--packs", "packs", "--suites", suites]);
     assert!(made.status.success(), "{}", text(&made.stderr));
+    // A compute-sanitizer that runs what it is given, and finds something with one of its tools.
+    std::fs::create_dir(folder.join("bin")).unwrap();
+    let tool = "#!/bin/sh\nkind=$2 log=$6\nshift 6\n\"$@\"\ncode=$?\n[ $kind = racecheck ] && echo '========= Error: a race' >> $log\necho '========= ERROR SUMMARY: 0 errors' >> $log\nexit $code\n";
+    std::fs::write(folder.join("bin/compute-sanitizer"), tool).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.join("bin/compute-sanitizer"), executable).unwrap();
     // Faults of kernels and workers, in the order of requests; one that dies is asked twice.
     let faults = [
         "illegal_access",
@@ -163,12 +177,13 @@ fn the_hour_is_rehearsed_with_faults() {
         "families.tar.gz",
         "headlines.tar.gz",
         "probes.tar.gz",
+        "sanitizer.tar.gz",
     ];
     assert_eq!(files("contact"), contact);
     assert_eq!(files("suites").len(), 3);
     assert_eq!(
         files("calibrate"),
-        ["SUMMARY.md", "closed-loop.tar.gz", "env.tar.gz", "fit.tar.gz", "measurements.tar.gz"]
+        ["SUMMARY.md", "closed-loop.tar.gz", "counters.tar.gz", "env.tar.gz", "fit.tar.gz", "measurements.tar.gz"]
     );
     let page = |call: &str| std::fs::read_to_string(out.join(call).join("SUMMARY.md")).unwrap();
     let contact = page("contact");
@@ -188,6 +203,13 @@ fn the_hour_is_rehearsed_with_faults() {
     ] {
         assert!(contact.contains(part), "{part} is not in\n{contact}");
     }
+    let told = stage_of(&out.join("contact/sanitizer.tar.gz"), "sanitizer/sanitizer.json");
+    let of = |kind: &str| &told["result"][kind];
+    assert_eq!(
+        (&of("memcheck")["errors"], &of("racecheck")["errors"]),
+        (&json!([]), &json!(["========= Error: a race"]))
+    );
+    assert!(of("synccheck")["run"]["status"].as_str().unwrap().starts_with("exit status: 0"), "{told}");
     for call in ["suites", "calibrate"] {
         assert!(!page(call).contains("failed after"), "{}", page(call));
     }

@@ -13,7 +13,7 @@ fn exploration(operator: &str, gpu: &str) -> (Report, Problem, Descriptor) {
     let request = Request {
         gpu: gpu.clone(),
         top: 4,
-        diverse: true,
+        twins: false,
         limit: crate::support::NO_LIMIT,
         compile: false,
         fuel: satune_rewrites::space::Fuel::default(),

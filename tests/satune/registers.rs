@@ -88,7 +88,7 @@ fn the_best_do_not_spill() {
         let none = Menu::without_threads(vec![2, 4], vec![2, 4]);
         let rules: Vec<_> = rules::all().into_iter().chain(rules::tensor::all(&c, menu)).collect();
         let space = saturate(&c, satune::explore::limits(&gpu), &none, &rules, Fuel::default()).unwrap();
-        let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: NO_LIMIT });
+        let found = best(&space, &gpu, Query { k: 8, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
         assert!(found.proved && found.candidates.len() == 8);
         let gemm = Gemm::of(&c).unwrap();
         for (number, candidate) in found.candidates.iter().enumerate() {

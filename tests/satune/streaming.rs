@@ -18,6 +18,85 @@ fn problem(operator: &str) -> (Program, Streams) {
     (program, problem)
 }
 
+/// Sums over several axes, or all, whose results have fewer axes than others or axes of one element.
+pub const SUMS: [(&str, &str); 5] = [
+    (
+        "total",
+        r#"
+@T.prim_func(s_tir=True)
+def total(A: T.Buffer((64, 1000), "float32"), B: T.Buffer((), "float32")):
+    for i, j in T.grid(64, 1000):
+        with T.sblock("B"):
+            vi, vj = T.axis.remap("RR", [i, j])
+            with T.init():
+                B[()] = T.float32(0)
+            B[()] = B[()] + A[vi, vj]
+"#,
+    ),
+    (
+        "statistics of channels",
+        r#"
+@T.prim_func(s_tir=True)
+def channels(A: T.Buffer((6, 8, 20, 20), "float32"), B: T.Buffer((1, 8, 1, 1), "float32")):
+    for c, n, h, w in T.grid(8, 6, 20, 20):
+        with T.sblock("B"):
+            vc, vn, vh, vw = T.axis.remap("SRRR", [c, n, h, w])
+            with T.init():
+                B[0, vc, 0, 0] = T.float32(0)
+            B[0, vc, 0, 0] = B[0, vc, 0, 0] + A[vn, vc, vh, vw]
+"#,
+    ),
+    (
+        "pooling of whole images",
+        r#"
+@T.prim_func(s_tir=True)
+def pooling(A: T.Buffer((2, 8, 32, 32), "float16"), B: T.Buffer((2, 8, 1, 1), "float16")):
+    for n, c, h, w in T.grid(2, 8, 32, 32):
+        with T.sblock("B"):
+            vn, vc, vh, vw = T.axis.remap("SSRR", [n, c, h, w])
+            with T.init():
+                B[vn, vc, 0, 0] = T.float16(-65504)
+            B[vn, vc, 0, 0] = T.max(B[vn, vc, 0, 0], A[vn, vc, vh, vw])
+"#,
+    ),
+    (
+        "division by the sum of all",
+        r#"
+@T.prim_func(s_tir=True)
+def divided(A: T.Buffer((32, 1000), "float32"), C: T.Buffer((32, 1000), "float32")):
+    B = T.sblock_alloc_buffer((1,), "float32")
+    for i, j in T.grid(32, 1000):
+        with T.sblock("B"):
+            vi, vj = T.axis.remap("RR", [i, j])
+            with T.init():
+                B[0] = T.float32(1)
+            B[0] = T.max(B[0], A[vi, vj])
+    for i, j in T.grid(32, 1000):
+        with T.sblock("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] / B[0]
+"#,
+    ),
+    (
+        "mean of all",
+        r#"
+@T.prim_func(s_tir=True)
+def mean(A: T.Buffer((4096,), "float32"), C: T.Buffer((1, 1), "float32")):
+    B = T.sblock_alloc_buffer((), "float32")
+    for i in range(4096):
+        with T.sblock("B"):
+            vi = T.axis.reduce(4096, i)
+            with T.init():
+                B[()] = T.float32(0)
+            B[()] = B[()] + A[vi]
+    with T.sblock("C"):
+        T.reads(B[()])
+        T.writes(C[0, 0])
+        C[0, 0] = B[()] * T.float32(0.000244140625)
+"#,
+    ),
+];
+
 fn space(problem: &Streams, gpu: &Descriptor, menu: &StreamMenu) -> Space<StreamTerm> {
     saturate(problem, satune::explore::limits(gpu), menu, &rules::all(), Fuel::default()).unwrap()
 }
@@ -26,7 +105,13 @@ fn space(problem: &Streams, gpu: &Descriptor, menu: &StreamMenu) -> Space<Stream
 fn random_schedules_run_and_their_sectors_are_counted_exactly() {
     let gpu = Descriptor::load("h200").unwrap();
     let options = scheduled::options(&gpu);
-    for operator in [
+    let sums = SUMS.map(|(name, script)| {
+        let program = tvmscript::parse(script).unwrap();
+        let problem = streams(&program).unwrap();
+        assert!(problem.plain.is_empty(), "{name}: {:?}", problem.plain);
+        (name, program, problem)
+    });
+    let operators = [
         "rowsum:64,1000,f32",
         "mean:64,4096,f32",
         "softmax:64,1000,f32",
@@ -41,8 +126,12 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
         "mean:2,10000,f16",
         "softmax:4,8192,f32",
         "gemv:2,16384,f32",
-    ] {
+    ]
+    .map(|operator| {
         let (program, problem) = problem(operator);
+        (operator, program, problem)
+    });
+    for (operator, program, problem) in operators.into_iter().chain(sums) {
         let space = space(&problem, &gpu, &StreamMenu::default());
         let counts = Counts::of(&space);
         let mut random = StdRng::seed_from_u64(1);
@@ -83,7 +172,7 @@ fn least_bytes(problem: &Streams) -> f64 {
 fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
     let gpu = Descriptor::load("h200").unwrap();
     let options = scheduled::options(&gpu);
-    let query = Query { k: 2, diverse: false, limit: NO_LIMIT };
+    let query = Query { k: 2, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
     for operator in [
         "rowsum:2048,8192,f32",
         "mean:2048,8192,f32",
@@ -109,11 +198,11 @@ fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
             assert!(sectors <= most * least, "{text}: {sectors} {least}");
             let (taken, ideal) = checked[0].total.shared_wavefronts();
             assert_eq!(taken, ideal, "{text}");
-            // A launch takes as long whatever it moves; beyond it the time is that of a copy.
+            // A launch takes as long whatever it moves; beyond it the time is that of a copy, or of reads alone, which are faster.
             let copy_ms = least_bytes(&problem) / (gpu.dram_gbs * 1e9) * 1e3;
             let ms = c.cost.kernel_ms();
             assert!((c.cost.launch_ms() - gpu.launch_us * 1e-3).abs() < 1e-12, "{text}");
-            assert!(ms >= copy_ms && ms <= 1.1 * copy_ms, "{text}: {ms} {copy_ms}");
+            assert!(ms >= copy_ms / gpu.dram_read_ratio && ms <= 1.1 * copy_ms, "{text}: {ms} {copy_ms}");
         }
     }
 }
@@ -144,7 +233,7 @@ fn extraction_and_count_equal_brute_force() {
             .map(|cost| cost.ms)
             .collect();
         times.sort_by(f64::total_cmp);
-        let query = Query { k: 10, diverse: false, limit: NO_LIMIT };
+        let query = Query { k: 10, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
         let found = best_stream(&space, &gpu, query);
         let best: Vec<f64> = found.candidates.iter().map(|c| c.cost.ms).collect();
         println!("{operator}: {} programs, best {:?}", times.len(), best.first());
@@ -173,7 +262,7 @@ fn an_epilogue_is_computed_in_the_kernel_of_its_contraction() {
             plans.push(plan);
         }
     }
-    let query = Query { k: 2, diverse: true, limit: NO_LIMIT };
+    let query = Query { k: 2, diverse: true, limit: NO_LIMIT, below_ms: f64::INFINITY };
     let best = satune_extract::best(&space, &gpu, query);
     plans.extend(best.candidates.iter().filter_map(|c| c.plan.cores().cloned()));
     for plan in plans {
@@ -217,7 +306,7 @@ fn few_long_rows_are_reduced_in_parts_by_two_kernels() {
     let gpu = Descriptor::load("h200").unwrap();
     let problem = StreamProblem::operator("rowsum:4,16777216,f32").unwrap();
     let space = streaming::space(&problem, &gpu).unwrap();
-    let query = Query { k: 1, diverse: false, limit: NO_LIMIT };
+    let query = Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
     let best = best_stream(&space, &gpu, query).candidates.remove(0);
     let Schedule::Stream(plan) = &best.plan else { panic!() };
     assert!(plan.parts > 1 && plan.kernels.len() == 2, "{}", plan.describe().join("\n"));

@@ -161,7 +161,7 @@ fn questions_are_answered_and_refusals_named() {
     // What was found is in the space, by its trace and by its plan, at the rank that it has.
     let report = json(&satune(
         at,
-        &["explore", SOFTMAX, "--no-compile", "--top", "2", "--device", "none", "--json", "--out", "out"],
+        &["explore", SOFTMAX, "--no-compile", "--twins", "--top", "2", "--device", "none", "--json", "--out", "out"],
     ));
     for rank in [1, 2] {
         let candidate = &report["candidates"][rank - 1];

@@ -138,6 +138,12 @@ fn the_models_counts_are_the_simulators() {
         let c = gemm(None, 256, 128, 1024, DType::F16, DType::F32, layout);
         assert_wgmma_counts_of(&WgmmaPlan { split_k, cluster, ..plan.clone() }, &c);
     }
+    for (cluster, layout) in [([1, 1], "NT"), ([4, 1], "NN"), ([2, 4], "NT")] {
+        let plan = WgmmaPlan { cluster, ..WgmmaPlan::plain([128, 64, 128], 2, 2) };
+        assert_wgmma_counts_of(&plan, &gemm(None, 512, 256, 1024, DType::F16, DType::F32, layout));
+    }
+    let narrow = WgmmaPlan { cluster: [2, 1], ..WgmmaPlan::plain([64, 80, 64], 1, 3) };
+    assert_wgmma_counts_of(&narrow, &gemm(None, 128, 160, 1024, DType::F16, DType::F32, "NN"));
     let decode = WgmmaPlan { swapped: true, cluster: [2, 1], ..WgmmaPlan::plain([64, 16, 64], 1, 3) };
     assert_wgmma_counts_of(&decode, &gemm(None, 16, 256, 1024, DType::F16, DType::F32, "NT"));
     assert_wgmma_counts_of(&plan, &by_columns(gemm(None, 256, 128, 1024, DType::F16, DType::F32, "NN")));
@@ -191,6 +197,12 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
         ..WgmmaPlan::plain([128, 128, 64], 2, 2)
     };
     // Its columns, in boxes of 24 of them.
+    for (cluster, layout) in [([1, 1], "NT"), ([4, 1], "NN"), ([2, 4], "NT")] {
+        let plan = WgmmaPlan { cluster, ..WgmmaPlan::plain([128, 64, 128], 2, 2) };
+        assert_wgmma_counts_of(&plan, &gemm(None, 512, 256, 1024, DType::F16, DType::F32, layout));
+    }
+    let narrow = WgmmaPlan { cluster: [2, 1], ..WgmmaPlan::plain([64, 80, 64], 1, 3) };
+    assert_wgmma_counts_of(&narrow, &gemm(None, 128, 160, 1024, DType::F16, DType::F32, "NN"));
     let decode = WgmmaPlan { swapped: true, store: TileStore::Tma, ..WgmmaPlan::plain([128, 24, 64], 2, 2) };
     let few = Gemm::plain("gemm", [48, 256, 512], DType::F16, DType::F16, "NN");
     for (g, plan) in [(g, plan), (few, decode)] {

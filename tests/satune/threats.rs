@@ -47,6 +47,17 @@ fn nothing_below_the_current_folder_is_loaded_or_run() {
     let found = doctor["nvdisasm"]["what"].as_str().unwrap_or("/");
     assert!(Path::new(found).is_absolute() && !Path::new(found).starts_with(folder.path()), "{doctor}");
     assert!(!folder.path().join("owned").exists());
+    // Nor is Python of that folder, nor a module that its own would import.
+    std::fs::copy(folder.path().join("nvdisasm"), folder.path().join("python3")).unwrap();
+    std::fs::write(folder.path().join("json.py"), "open('owned', 'w')\n").unwrap();
+    let vs = Command::new(SATUNE)
+        .args(["explore", "gemm:64,64,64,bf16,NT", "--vs", "nvmmh", "--device", "none", "--no-compile", "--top", "1"])
+        .current_dir(folder.path())
+        .env("PATH", format!(".:{path}"))
+        .output()
+        .unwrap();
+    assert!(matches!(vs.status.code(), Some(0 | 2)), "{}", String::from_utf8_lossy(&vs.stderr));
+    assert!(!folder.path().join("owned").exists());
     // What is named is taken, where it stands.
     let named = Command::new(SATUNE)
         .args(["doctor", "--json"])

@@ -18,7 +18,7 @@ const SMALL: [i64; 15] = [1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33];
 const LONG: [i64; 5] = [64, 65, 129, 1024, 4096];
 
 /// What was once refused, or ranked nothing.
-const NAMED: [(&str, &str); 16] = [
+const NAMED: [(&str, &str); 21] = [
     // A reduction over one value, padded after its axes were put in order.
     ("gemm:1,4096,1,f16", "h200"),
     ("gemm:64,129,1,f16", "h200"),
@@ -30,6 +30,13 @@ const NAMED: [(&str, &str); 16] = [
     ("gemm:5,9,7,tf32,TN", "rtx3090"),
     ("gemm:31,1,3,tf32", "a100"),
     ("gemm:8,1,1,tf32,bias", "l4"),
+    // What is copied into a swizzled tile ends within an access.
+    ("bmm:3,2,4096,31,f64,NT", "v100"),
+    ("gemm:2,4096,31,f32,NT", "a6000"),
+    ("gemm:1,129,15,f64,TT", "h200"),
+    // Parts of one result, added up by one of many threads.
+    ("gemm:1,1,4096,f16,NN", "v100"),
+    ("gemm:1,1,4096,e4m3,TN", "a6000"),
     // A store of eight 16-bit results reads eight sums of 32 bits.
     ("gemm:17,16,2,e4m3,out=bf16", "a6000"),
     ("gemm:16,16,4,e5m2,out=bf16", "v100"),
@@ -93,7 +100,7 @@ fn operator(rng: &mut StdRng) -> String {
 /// What is wrong with the exploration of an operator; `None` where nothing is, or the operator is none.
 fn fault(operator: &str, gpu: &str) -> Option<String> {
     let gpu = Descriptor::load(gpu).expect("a built-in GPU");
-    let request = Request { gpu, top: 3, diverse: false, limit: NO_LIMIT, compile: false, fuel: Fuel::default() };
+    let request = Request { gpu, top: 3, twins: true, limit: NO_LIMIT, compile: false, fuel: Fuel::default() };
     // Some convolutions are none: a kernel larger than its input.
     let work = source::load_work(operator).ok()?;
     match work.explore_on(&request, None, &Quiet) {

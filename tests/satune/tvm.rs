@@ -164,7 +164,7 @@ fn tvm_makes_the_same_convolutions() {
 fn tvm_makes_the_same_streaming_programs() {
     let gpu = Descriptor::load("h200").unwrap();
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
-    for operator in [
+    let operators = [
         "rowsum:64,1000,f32",
         "mean:64,512,f32",
         "softmax:64,1000,f32",
@@ -176,8 +176,13 @@ fn tvm_makes_the_same_streaming_programs() {
         "relu_chain:64,1000,f32",
         "layernorm:64,1000,f32",
         "rmsnorm:32,512,bf16",
-    ] {
-        let source = tvmscript::parse(&streaming::script(operator).unwrap()).unwrap();
+    ]
+    .map(|operator| (operator, streaming::script(operator).unwrap()));
+    // TVM 0.27 ends in an internal error where `add_unit_loop` is above a block without loops, as for the mean of all.
+    let sums = crate::streaming::SUMS.into_iter().filter(|(name, _)| *name != "mean of all");
+    let sums = sums.map(|(name, script)| (name, script.to_string()));
+    for (operator, script) in operators.into_iter().chain(sums) {
+        let source = tvmscript::parse(&script).unwrap();
         let problem = streams(&source).unwrap();
         let limits = satune::explore::limits(&gpu);
         let rules = stream::rules::all();
@@ -214,6 +219,7 @@ fn stream_features(plan: &StreamPlan) -> Vec<String> {
                     out.push("unrolled".into());
                 }
             }
+            KernelPlan::Plain(_) => out.push("plain".into()),
             KernelPlan::Tile(p) => out.push(format!("tile {} {}", p.pad > 0, p.vector > 1)),
         }
     }

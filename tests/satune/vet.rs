@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn explore(operator: &str, top: usize, fuel: Fuel, progress: &dyn Progress) -> Result<Report, ExploreError> {
     let gpu = Descriptor::load("h200").unwrap();
-    let request = Request { gpu, top, diverse: false, limit: NO_LIMIT, compile: false, fuel };
+    let request = Request { gpu, top, twins: true, limit: NO_LIMIT, compile: false, fuel };
     source::load_work(operator).unwrap().explore_on(&request, None, progress)
 }
 
@@ -70,9 +70,10 @@ fn what_is_interrupted_says_so() {
     }
 }
 
-/// A result that stands where an input stood is refused with the true reason, before any search.
+/// A result that stands where an input stood is copied first, and right; where the order of instances would matter, the program
+/// is refused with the true reason, before any search.
 #[test]
-fn updates_in_place_are_refused_by_name() {
+fn updates_in_place_have_plain_kernels() {
     let program = |body: &str| {
         format!(
             "from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\"), R: T.Buffer((8, 8), \"float32\")):\n{body}"
@@ -81,9 +82,15 @@ fn updates_in_place_are_refused_by_name() {
     let product = "    for i, j, k in T.grid(8, 8, 8):\n        with T.sblock(\"R\"):\n            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n            R[vi, vj] = R[vi, vj] + A[vi, vk] * B[vk, vj]\n";
     let map = "    for i, j in T.grid(8, 8):\n        with T.sblock(\"R\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            R[vi, vj] = A[vi, vj] + R[vi, vj]\n";
     for body in [product, map] {
-        let error = source::work_of_script("test.py", &program(body)).unwrap_err().to_string();
-        assert!(error.contains("block `R` updates R in place") && error.contains("R_out"), "{error}");
+        let work = source::work_of_script("test.py", &program(body)).unwrap();
+        let gpu = Descriptor::load("h200").unwrap();
+        let request = Request { gpu, top: 3, twins: true, limit: NO_LIMIT, compile: false, fuel: Fuel::default() };
+        let report = work.explore_on(&request, None, &Quiet).unwrap();
+        assert_eq!((report.candidates.len(), &report.bugs), (3, &Vec::new()));
     }
+    let shifted = map.replace("+ R[vi, vj]", "+ R[vi, 7 - vj]");
+    let error = source::work_of_script("test.py", &program(&shifted)).unwrap_err().to_string();
+    assert!(error.contains("block `R` updates R in place, and reads other elements"), "{error}");
     let init = product.replace(
         "            R[vi, vj] = R",
         "            with T.init():\n                R[vi, vj] = T.float32(0)\n            R[vi, vj] = R",

@@ -210,7 +210,7 @@ fn stored_candidates_are_asked_by_their_trace() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let program = "gemm:64,48,32,f32";
-    let args = ["explore", program, "--top", "2", "--out", out.to_str().unwrap(), "--no-compile", "--json"];
+    let args = ["explore", program, "--top", "2", "--twins", "--out", out.to_str().unwrap(), "--no-compile", "--json"];
     let run = Command::new(env!("CARGO_BIN_EXE_satune")).args(args).output().unwrap();
     let report: Value = serde_json::from_slice(&run.stdout).unwrap();
     for rank in [1, 2] {

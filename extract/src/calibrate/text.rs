@@ -16,8 +16,13 @@ pub fn descriptor_text(base: &str, calibration: &Calibration) -> Result<String, 
         "# Fitted to {} measurements of {} shapes; lines that were fitted or seen say so, and their comments above\n# are the starting values'.\n",
         calibration.measurements, calibration.shapes
     );
+    let mut section = "";
     for line in base.lines() {
-        let key = line.split('=').next().unwrap_or("").trim();
+        if line.starts_with('[') {
+            section = line.trim();
+        }
+        // A spread has its rate's name.
+        let key = if section == "[spread]" { "" } else { line.split('=').next().unwrap_or("").trim() };
         if key == "name" {
             out.push_str(&format!("name = {:?}\n", format!("{name}-calibrated")));
             continue;

@@ -1,9 +1,10 @@
 //! The time of a streaming plan: its kernels one after the other, each bound by DRAM, L2, or its multiprocessors (issue
 //! slots, shared memory, L1, and the latency of a block's chain of steps where too few blocks are resident to cover it).
-//! The constants are those of the GPU's descriptor, as in the cost of contractions; resources that overlap are joined by
-//! the same p-norm.
+//! The formula is that of [`crate::time`], and every constant one of the GPU's descriptor.
 use super::work::{kernel_work, KernelWork};
 use crate::cost::{Cost, Infeasible};
+use crate::residency::{rounded, Takes};
+use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved};
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
@@ -13,8 +14,6 @@ use std::collections::BTreeMap;
 
 /// Registers beyond those for what a thread holds (estimate).
 const BASE_REGISTERS: i64 = 24;
-/// Most registers of a thread.
-const MOST_REGISTERS: i64 = 255;
 /// Issue slots of a division or function: several instructions, some at a quarter of the rate (estimate).
 const SPECIAL_SLOTS: f64 = 10.0;
 /// Instructions of a warp per iteration of a loop that is not unrolled, addresses included (estimate).
@@ -109,14 +108,6 @@ fn counted(work: &KernelWork) -> Work {
     }
 }
 
-fn norm(parts: &[f64], p: f64) -> f64 {
-    let largest = parts.iter().copied().fold(0.0, f64::max);
-    if largest <= 0.0 {
-        return 0.0;
-    }
-    largest * parts.iter().map(|x| (x / largest).powf(p)).sum::<f64>().powf(1.0 / p)
-}
-
 /// Predicts a plan's time.
 ///
 /// # Errors
@@ -132,9 +123,7 @@ pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Re
     for (name, ms) in kernels.iter().flat_map(|k| &k.parts) {
         *parts.entry(name.clone()).or_default() += ms;
     }
-    let largest = parts.iter().filter(|(name, _)| *name != "launch").max_by(|a, b| a.1.total_cmp(b.1));
-    let bottleneck = largest.map_or_else(String::new, |(name, _)| name.clone());
-    Ok(StreamCost { ms: kernels.iter().map(|k| k.ms).sum(), parts, bottleneck, kernels })
+    Ok(StreamCost { ms: kernels.iter().map(|k| k.ms).sum(), bottleneck: binding(&parts), parts, kernels })
 }
 
 /// Predicts a kernel's time.
@@ -167,25 +156,22 @@ impl Prepared {
 
 /// The time of a kernel from its work.
 fn of_work(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
-    let (registers, resident, limit) = residency(work, threads, gpu)?;
+    let registers = rounded(work.held_registers + BASE_REGISTERS);
+    let (resident, limit) = Takes { threads, registers, shared_bytes: work.shared_bytes }.residency(gpu)?;
     let sms = f64::from(gpu.sms);
-    let p = gpu.overlap_exponent;
-    let clock = gpu.clock_mhz * 1e3;
-    // Clocks that a block keeps each resource of its multiprocessor busy.
+    // Clocks that a block keeps each pipe of its multiprocessor busy.
     let blocks = work.blocks.max(1.0);
-    let slots = work.global_loads
-        + work.global_stores
-        + work.shared_loads
-        + work.shared_stores
-        + work.arithmetic
-        + work.special * SPECIAL_SLOTS
-        + work.shuffles
-        + work.barriers
-        + work.iterations * ITERATION_SLOTS;
-    let issue = slots / blocks / 4.0 / gpu.issue_efficiency;
-    let shared = (work.load_wavefronts + work.store_wavefronts + work.shuffles) / blocks;
-    let l1 = (work.load_sectors + work.store_sectors) * 32.0 / blocks / gpu.l1_bytes_per_clock;
-    let busy = norm(&[issue, shared, l1], p);
+    let moved = work.global_loads + work.global_stores + work.shared_loads + work.shared_stores + work.shuffles;
+    let slots =
+        moved + work.arithmetic + work.special * SPECIAL_SLOTS + work.barriers + work.iterations * ITERATION_SLOTS;
+    let sector_bytes = (work.load_sectors + work.store_sectors) * 32.0;
+    let pipes = [
+        ("issue", slots / 4.0 / gpu.issue_efficiency),
+        ("shared_memory", work.load_wavefronts + work.store_wavefronts + work.shuffles),
+        ("load_store", moved * 32.0 / f64::from(gpu.load_store_lanes)),
+        ("l1", sector_bytes / gpu.l1_bytes_per_clock),
+    ];
+    let busy = largest(&pipes.map(|pipe| pipe.1)) / blocks;
     // What a block takes when it is alone.
     let chain = work.chain[0] * gpu.latency_dram
         + work.chain[1] * gpu.latency_l2
@@ -196,63 +182,32 @@ fn of_work(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<KernelCo
     let last = ((blocks - full * slots_all) / sms).ceil();
     let group = |count: f64| if count > 0.0 { (count * busy).max(chain + busy) } else { 0.0 };
     // Blocks follow each other without waiting for a whole wave: the chain of one hides behind the work of others.
-    let per_sm = full * group(resident as f64) + group(last);
-    let sm_ms = per_sm / clock;
-    let l2_ms = (work.load_sectors + work.store_sectors) * 32.0 / gpu.l2_bytes_per_clock / clock;
     let live = work.again_live * resident as f64 * sms;
-    let again = if live <= 0.8 * gpu.l2_bytes as f64 { 0.0 } else { work.again_bytes };
-    let dram_bytes = work.least_bytes + again;
-    let dram_ms = dram_bytes / (gpu.dram_gbs * 1e9) * 1e3;
-    let launch = gpu.launch_us * 1e-3;
-    let alone = |clocks: f64| clocks * blocks / sms / clock;
-    let parts = [
-        ("dram", dram_ms),
-        ("l2", l2_ms),
-        ("issue", alone(issue)),
-        ("shared_memory", alone(shared)),
-        ("l1", alone(l1)),
-        ("latency", (sm_ms - alone(busy)).max(0.0)),
-        ("launch", launch),
-    ];
+    let again = if stays_in_l2(live, gpu) { 0.0 } else { work.again_bytes };
+    let mut found = Moved::default();
+    for kept in work.kept.iter().filter(|kept| stays_in_l2(kept.live, gpu)) {
+        (found.read, found.written) = (found.read + kept.read, found.written + kept.written);
+    }
+    let demand = Demand {
+        sm_clocks: full * group(resident as f64) + group(last),
+        l2_bytes: sector_bytes,
+        dram: Moved { read: work.read_bytes + again - found.read, written: work.written_bytes - found.written },
+        ..Demand::default()
+    };
+    let taken = demand.time(gpu);
+    let alone = |clocks: f64| clocks / sms / clocks_per_ms(gpu);
+    let mut parts: BTreeMap<String, f64> =
+        pipes.iter().map(|(name, clocks)| (name.to_string(), alone(*clocks))).collect();
+    parts.insert("latency".into(), (taken.sm_ms - alone(busy * blocks)).max(0.0));
+    taken.name(&mut parts);
     Ok(KernelCost {
-        ms: norm(&[sm_ms, l2_ms, dram_ms], p) + launch,
-        parts: parts.into_iter().map(|(name, ms)| (name.to_string(), ms)).collect(),
+        ms: taken.ms,
+        parts,
         resident: (resident, limit.into()),
         registers,
         waves: blocks / slots_all,
-        dram_bytes,
+        dram_bytes: demand.dram.total(),
         sectors: work.load_sectors + work.store_sectors,
         work: counted(work),
     })
-}
-
-/// (registers per thread, resident blocks per multiprocessor, what limits them).
-fn residency(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<(i64, i64, &'static str), Infeasible> {
-    let threads_u32 = u32::try_from(threads).unwrap_or(u32::MAX);
-    if !(1..=1024).contains(&threads) {
-        return Err(Infeasible::Threads { threads: threads_u32 });
-    }
-    let most = i64::from(gpu.shared_per_block);
-    if work.shared_bytes > most {
-        return Err(Infeasible::Shared { bytes: work.shared_bytes, most });
-    }
-    let registers = (work.held_registers + BASE_REGISTERS + 7) / 8 * 8;
-    let per_warp = i64::from(gpu.registers_per_sm) / ((threads + 31) / 32 * 32) / 8 * 8;
-    let most = MOST_REGISTERS.min(per_warp);
-    if registers > most {
-        return Err(Infeasible::Registers { registers, most, threads: threads_u32 });
-    }
-    let by_shared = if work.shared_bytes == 0 {
-        i64::MAX
-    } else {
-        i64::from(gpu.shared_per_sm) / (work.shared_bytes + i64::from(gpu.shared_reserved))
-    };
-    let limits = [
-        (i64::from(gpu.registers_per_sm) / (registers * threads), "registers"),
-        (by_shared, "shared memory"),
-        (i64::from(gpu.threads_per_sm) / threads, "threads"),
-        (i64::from(gpu.blocks_per_sm), "blocks"),
-    ];
-    let (resident, limit) = limits.into_iter().min_by_key(|l| l.0).unwrap_or((1, "blocks"));
-    Ok((registers, resident.max(1), limit))
 }

@@ -47,8 +47,8 @@ pub(super) fn work(plan: &TilePlan, stream: &Stream, block: usize) -> KernelWork
     work.shared_loads = instances;
     (work.store_wavefronts, work.store_wavefronts_ideal) = (tiles * filled.0, tiles * filled.1);
     (work.load_wavefronts, work.load_wavefronts_ideal) = (tiles * read_back.0, tiles * read_back.1);
-    work.arithmetic = instances * f64::from(b.arithmetic);
-    work.special = instances * f64::from(b.special);
+    // Rows of the tile are of one kind, columns of the other: nothing stays the same for long.
+    work.operations(b, instances, instances);
     work.barriers = tiles * (plan.threads / 32) as f64;
     work.iterations = tiles * (plan.threads / 32) as f64 * 4.0;
     work.shared_bytes = plan.side * (plan.side + plan.pad) * source;

@@ -70,6 +70,7 @@ pub fn best_stream_while(
     let candidates: Vec<Candidate<StreamTerm>> = ranked
         .iter()
         .take(query.k)
+        .take_while(|(ms, _)| *ms < query.below_ms)
         .filter_map(|(_, tree)| {
             let term = tree.term();
             let plan = StreamPlan::from_term(&term, space.problem()).ok()?;

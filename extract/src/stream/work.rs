@@ -3,9 +3,10 @@
 use super::accesses::{rows, Parted, Touched};
 use super::tile;
 use satune_ir::term::stream::{
-    Access, AccessForm, BlockKind, FlatPlan, KernelPlan, Place, RowPlan, Shape, Stream, StreamBlock, StreamPlan,
-    Streams,
+    Access, AccessForm, BlockKind, FlatPlan, KernelPlan, Place, PlainPlan, RowPlan, Shape, Stream, StreamBlock,
+    StreamPlan, Streams,
 };
+use std::collections::BTreeSet;
 
 /// Work of one kernel, all blocks: warp instructions, wavefronts, 32-byte sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,8 +43,12 @@ pub struct KernelWork {
     pub barriers: f64,
     /// Iterations of loops that are not unrolled, and rows, per warp.
     pub iterations: f64,
-    /// Bytes that must pass to or from DRAM: every buffer once.
-    pub least_bytes: f64,
+    /// Bytes that must pass from DRAM: every buffer once.
+    pub read_bytes: f64,
+    /// Bytes that must pass to DRAM.
+    pub written_bytes: f64,
+    /// What of these another kernel has just touched, or will.
+    pub kept: [Kept; KEPT],
     /// Bytes that are read again where L2 does not hold them.
     pub again_bytes: f64,
     /// Bytes that resident blocks want L2 to hold for that, per row at work.
@@ -54,6 +59,55 @@ pub struct KernelWork {
     pub held_registers: i64,
     /// Clocks of latency of a block's chain of steps, in units of (DRAM, L2, shared memory, arithmetic step).
     pub chain: [f64; 4],
+}
+
+/// Most distances at which a kernel's buffers are told apart.
+const KEPT: usize = 4;
+
+/// Bytes that never pass to or from DRAM where L2 holds so many from one kernel to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Kept {
+    /// Bytes of all buffers that are touched from the one use of a buffer to the next.
+    pub live: f64,
+    /// Bytes that are found there.
+    pub read: f64,
+    /// Bytes of buffers of the program that nobody needs after their next use.
+    pub written: f64,
+}
+
+/// Of each buffer that the blocks share with others of the program: what is touched from its last use before to here, and from
+/// here to its next. A distance beyond the first few counts as the longest.
+fn kept(stream: &Stream, from: usize, to: usize) -> [Kept; KEPT] {
+    let touches =
+        |b: &StreamBlock, buffer: usize| b.write.buffer == buffer || b.reads.iter().any(|r| r.buffer == buffer);
+    let bytes = |buffer: usize| stream.buffers[buffer].bytes() as f64;
+    let live = |blocks: &[StreamBlock]| -> f64 {
+        let all = 0..stream.buffers.len();
+        all.filter(|buffer| blocks.iter().any(|b| touches(b, *buffer))).map(bytes).sum()
+    };
+    let blocks = &stream.blocks;
+    let mut list: Vec<Kept> = Vec::new();
+    for buffer in 0..stream.buffers.len() {
+        let inside = |b: &StreamBlock| b.write.buffer == buffer;
+        let here = &blocks[from..to];
+        let first = here.iter().position(|b| touches(b, buffer));
+        let is_read = first.is_some_and(|at| here[at].reads.iter().any(|r| r.buffer == buffer));
+        let before = (0..from).rev().find(|at| touches(&blocks[*at], buffer));
+        if let Some(before) = before.filter(|_| is_read) {
+            list.push(Kept { live: live(&blocks[before..to]), read: bytes(buffer), written: 0.0 });
+        }
+        let after = (to..blocks.len()).rev().find(|at| touches(&blocks[*at], buffer));
+        if let Some(after) = after.filter(|_| here.iter().any(inside) && !stream.buffers[buffer].param) {
+            list.push(Kept { live: live(&blocks[from..=after]), read: 0.0, written: bytes(buffer) });
+        }
+    }
+    list.sort_by(|a, b| a.live.total_cmp(&b.live));
+    let mut out = [Kept::default(); KEPT];
+    for (at, one) in list.into_iter().enumerate() {
+        let slot = &mut out[at.min(KEPT - 1)];
+        *slot = Kept { live: one.live, read: slot.read + one.read, written: slot.written + one.written };
+    }
+    out
 }
 
 /// Work of every kernel of a plan. Empty where the plan is of another program.
@@ -75,25 +129,24 @@ pub fn kernel_work(kernel: &KernelPlan, stream: &Stream) -> KernelWork {
             None => KernelWork::default(),
         },
         KernelPlan::Tile(p) => tile::work(p, stream, from),
+        KernelPlan::Plain(p) => plain(p, stream, &stream.blocks[from]),
     };
-    work.least_bytes = least_bytes(stream, from, to);
+    [work.read_bytes, work.written_bytes] = least_bytes(stream, from, to);
+    work.kept = kept(stream, from, to);
     work
 }
 
-/// Every buffer that the kernel shares with others, once.
-fn least_bytes(stream: &Stream, from: usize, to: usize) -> f64 {
+/// Bytes of the buffers that the kernel reads and has not made, and of those that it makes for others, each once.
+fn least_bytes(stream: &Stream, from: usize, to: usize) -> [f64; 2] {
     let blocks = &stream.blocks[from..to];
-    let mut seen = Vec::new();
+    let made: BTreeSet<usize> = blocks.iter().map(|b| b.write.buffer).collect();
+    let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
     for (i, b) in blocks.iter().enumerate() {
         let inside = |buffer: usize| blocks[..i].iter().any(|p| p.write.buffer == buffer);
-        seen.extend(b.reads.iter().map(|r| r.buffer).filter(|r| !inside(*r)));
-        if stream.outlives(b.write.buffer, to) {
-            seen.push(b.write.buffer);
-        }
+        read.extend(b.reads.iter().map(|r| r.buffer).filter(|r| !inside(*r)));
     }
-    seen.sort_unstable();
-    seen.dedup();
-    seen.iter().map(|b| stream.buffers[*b].bytes() as f64).sum()
+    written.extend(made.into_iter().filter(|buffer| stream.outlives(*buffer, to)));
+    [read, written].map(|buffers| buffers.iter().map(|b| stream.buffers[*b].bytes() as f64).sum())
 }
 
 pub(super) fn up(x: i64, y: i64) -> i64 {
@@ -134,15 +187,51 @@ fn flat(plan: &FlatPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
         work.global(touched, store);
     }
     let lanes = active * plan.vector as f64;
-    work.arithmetic = lanes * f64::from(b.arithmetic);
-    work.special = lanes * f64::from(b.special);
     work.iterations = active / plan.steps as f64;
+    work.operations(b, lanes, work.iterations);
     work.held_registers = plan.steps * plan.vector * (b.reads.len() as i64 + 1);
     work.chain = [1.0, 0.0, 0.0, 8.0];
     work
 }
 
+/// Sectors of a warp's access of which nothing is known but that it is to neighbouring elements, or to others nearby
+/// (estimate).
+const UNKNOWN_SECTORS: f64 = 8.0;
+
+/// One thread per result. What a block of which little is known reads is an estimate.
+fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
+    let results = b.results();
+    let warps = up(results, 32) as f64;
+    let steps = (b.instances() / results.max(1)) as f64;
+    let lane = b.iters.iter().rposition(|i| !i.reduce);
+    let mut work = KernelWork { blocks: up(results, plan.threads) as f64, ..KernelWork::default() };
+    for access in &b.reads {
+        let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
+        let known = access.dims.iter().all(Option::is_some);
+        let sectors = match access.dims.iter().position(|d| lane.is_some() && *d == lane) {
+            Some(at) if at + 1 == access.dims.len() => up(32 * bytes, 32) as f64,
+            None if known => 1.0,
+            _ => UNKNOWN_SECTORS,
+        };
+        work.global(Touched { instructions: warps * steps, sectors: warps * steps * sectors }, false);
+    }
+    let bytes = i64::from(stream.buffers[b.write.buffer].dtype.bytes());
+    work.global(Touched { instructions: warps, sectors: warps * up(32 * bytes, 32) as f64 }, true);
+    // Threads walk over the instances in order, so that nothing stays the same for long.
+    work.operations(b, warps * steps, warps * steps);
+    work.iterations = warps * steps;
+    // The loads of a step wait for L1 or L2, one step after the other.
+    work.chain = [1.0, steps - 1.0, 0.0, steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];
+    work
+}
+
 impl KernelWork {
+    /// Operations of a block, of so many instances of warps, and of as many of what does not change within a row.
+    pub(super) fn operations(&mut self, b: &StreamBlock, instances: f64, rows: f64) {
+        self.arithmetic += instances * f64::from(b.arithmetic) + rows * f64::from(b.per_row[0]);
+        self.special += instances * f64::from(b.special) + rows * f64::from(b.per_row[1]);
+    }
+
     fn global(&mut self, touched: Touched, store: bool) {
         if store {
             self.global_stores += touched.instructions;
@@ -299,8 +388,7 @@ impl Row<'_> {
             1 => work.chain[2] += groups,
             _ => {}
         }
-        work.arithmetic += instances * f64::from(b.arithmetic);
-        work.special += instances * f64::from(b.special);
+        work.operations(b, instances, rows_all * warps);
         work.iterations += if unrolled { rows_all * warps } else { rows_all * warps * iterations };
         work.chain[3] += iterations * plan.vector as f64 * f64::from(b.arithmetic + 4 * b.special).max(1.0);
         if b.kind == BlockKind::Reduce {

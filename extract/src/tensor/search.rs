@@ -11,7 +11,7 @@ use super::traffic::Traffic;
 use super::{tiles, Kernel};
 use crate::path::Path;
 use crate::topk::Above;
-use crate::Descriptor;
+use crate::{Descriptor, Query};
 use egg::{Id, Language};
 use satune_ir::term::tensor::{Gemm, TensorNode, TensorSchedule};
 use satune_ir::term::{Axis, BlockLoop, Role, Space, Term};
@@ -54,8 +54,7 @@ pub(super) struct Search<'a, 's> {
     /// The product as it is, and swapped.
     gemms: [Gemm; 2],
     pub ways: BTreeMap<Id, Blocks<'s>>,
-    k: usize,
-    diverse: bool,
+    query: Query,
     best: Vec<Found<'s>>,
     /// The ways of operands, by their class.
     operands: BTreeMap<Id, Arc<Vec<Ways<'s>>>>,
@@ -107,12 +106,7 @@ impl PartialEq for Open<'_> {
 impl Eq for Open<'_> {}
 
 /// Finds the k best.
-pub(crate) fn search<'s>(
-    space: &'s Space,
-    gpu: &Descriptor,
-    (k, diverse): (usize, bool),
-    go_on: &dyn Fn() -> bool,
-) -> Outcome<'s> {
+pub(crate) fn search<'s>(space: &'s Space, gpu: &Descriptor, query: Query, go_on: &dyn Fn() -> bool) -> Outcome<'s> {
     let mut outcome = Outcome { found: Vec::new(), left: f64::INFINITY, looked: (0, 0) };
     let (Ok(gemm), Some(rates)) = (Gemm::of(&space.contraction), gpu.tensor) else { return outcome };
     let mut search = Search {
@@ -120,8 +114,7 @@ pub(crate) fn search<'s>(
         gpu,
         gemms: [false, true].map(|swapped| gemm.oriented(swapped).into_owned()),
         ways: BTreeMap::new(),
-        k,
-        diverse,
+        query,
         best: Vec::new(),
         operands: BTreeMap::new(),
         copies: BTreeMap::new(),
@@ -219,10 +212,10 @@ impl<'s> Search<'_, 's> {
 
     /// How many ways that differ in one decision alone can be among the best.
     pub(super) fn wanted(&self) -> usize {
-        if self.diverse {
+        if self.query.diverse {
             1
         } else {
-            self.k
+            self.query.k
         }
     }
 
@@ -251,10 +244,10 @@ impl<'s> Search<'_, 's> {
     }
 
     pub(super) fn worst(&self) -> f64 {
-        if self.best.len() < self.k {
-            f64::INFINITY
+        if self.best.len() < self.query.k {
+            self.query.below_ms
         } else {
-            self.best.last().map_or(f64::INFINITY, |f| f.ms)
+            self.best.last().map_or(self.query.below_ms, |f| f.ms)
         }
     }
 
@@ -330,7 +323,7 @@ impl<'s> Search<'_, 's> {
     }
 
     fn offer(&mut self, ms: f64, key: (i64, i64, i64), path: impl FnOnce() -> Arc<Path<'s>>) {
-        if self.diverse {
+        if self.query.diverse {
             if let Some(same) = self.best.iter().position(|f| f.key == key) {
                 if self.best[same].ms <= ms {
                     return;
@@ -343,7 +336,7 @@ impl<'s> Search<'_, 's> {
         }
         let at = self.best.partition_point(|f| f.ms <= ms);
         self.best.insert(at, Found { ms, key, path: path() });
-        self.best.truncate(self.k);
+        self.best.truncate(self.query.k);
     }
 }
 

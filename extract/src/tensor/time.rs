@@ -1,12 +1,11 @@
 //! The time of a tensor-core schedule from its counts.
 //!
-//! Per multiprocessor and tile along k the resources are the tensor cores, issue slots and shared memory's wavefronts,
-//! joined by the descriptor's p-norm; what a block waits for (copies on their way, its own chain of instructions) bounds
-//! a tile from below. Where the warps that multiply also start the copies, latencies that vary hold both up: there the copies'
-//! is joined by the norm too, and a longer ring is a little better even where a shorter one hides the usual latency.
-//! Chip-wide the time is joined with L2 and DRAM. Every rate is the
-//! descriptor's; the constants here are properties of the generator's code, or estimates of latencies that no descriptor
-//! has, and say so.
+//! Per multiprocessor and tile along k the pipes are the tensor cores, issue slots, shared memory's wavefronts and the
+//! load/store units, of which the largest binds; what a block waits for (copies on their way, its own chain of instructions)
+//! bounds a tile from below. Where the warps that multiply also start the copies, latencies that vary hold both up: there the
+//! copies' is joined by the norm, and a longer ring is a little better even where a shorter one hides the usual latency.
+//! The rest is the formula of [`crate::time`]. Every rate is the descriptor's; the constants here are properties of the
+//! generator's code, or estimates of latencies that no descriptor has, and say so.
 mod mma;
 mod share;
 mod wgmma;
@@ -16,13 +15,14 @@ pub(super) use share::{Share, WMMA_LOADS};
 
 use super::work::{self, Block};
 use super::{tiles, Kernel};
+use crate::cores::{add_parts_ms, beside, stored};
 use crate::cost::{panels, Cost, Infeasible};
-use crate::time::{add_parts_ms, beside, norm};
+use crate::residency::{rounded, Takes};
+use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, tensor_joules, Demand, Moved, Taken};
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Axis, BlockLoop, Contraction};
-use satune_ir::DType;
 use std::collections::BTreeMap;
 
 /// Clocks from the issue of a consumer's last `wgmma` to its results (estimate).
@@ -38,8 +38,8 @@ pub(super) struct Inner {
     pub resident: i64,
     limit: &'static str,
     k_tiles: f64,
-    /// Clocks per tile along k: tensor cores, issue slots, shared memory; and all together.
-    parts: [f64; 3],
+    /// Clocks of each of [`PIPES`] per tile along k, and of the largest.
+    parts: [f64; 4],
     step: f64,
     /// What a tile along k takes at least, however few blocks there are.
     arrives: f64,
@@ -57,6 +57,9 @@ pub(super) struct Inner {
     meeting: f64,
 }
 
+/// Pipes of a multiprocessor: names of their parts.
+const PIPES: [&str; 4] = ["tensor_cores", "issue", "shared_memory", "load_store"];
+
 /// How tiles come to blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Walk {
@@ -72,19 +75,25 @@ enum Walk {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outer {
     pub tiles: i64,
-    pub dram_bytes: f64,
+    pub dram: Moved,
+    /// Energy of the multiplications.
+    joules: f64,
     pub sum_ms: f64,
 }
 
 impl Outer {
     /// Of blocks that move so many bytes of the operands from DRAM; see [`moved`].
     pub fn moving(moved: f64, tiles: i64, inner: &Inner, contraction: &Contraction, gpu: &Descriptor) -> Outer {
-        let extent = |axis: Axis| contraction.extent(axis) as f64;
-        let each = products(contraction) * extent(Axis::M) * extent(Axis::N);
-        let of = |dtype: DType| each * f64::from(dtype.bytes());
-        let sums = if inner.is_partial() { 2.0 * inner.sums * of(contraction.accumulate) } else { 0.0 };
-        let stored = sums + of(contraction.c.dtype) + beside(contraction);
-        Outer { tiles, dram_bytes: moved + stored, sum_ms: inner.sum_ms(contraction, gpu) }
+        let (parts, more) = if inner.is_partial() { (inner.parts(), 0.0) } else { (1.0, beside(contraction)) };
+        let written = stored(contraction, gpu, (parts, contraction.accumulate));
+        let [m, n, _] = inner.tile;
+        let flop = 2.0 * tiles as f64 * (m * n) as f64 * inner.k_part as f64;
+        Outer {
+            tiles,
+            dram: Moved { read: moved + more, written },
+            joules: tensor_joules(flop, contraction.a.dtype, gpu),
+            sum_ms: inner.sum_ms(contraction, gpu),
+        }
     }
 }
 
@@ -93,6 +102,11 @@ pub(super) fn least_moved(contraction: &Contraction) -> f64 {
     let extent = |axis: Axis| contraction.extent(axis) as f64;
     let of_product = (extent(Axis::M) + extent(Axis::N)) * extent(Axis::K) * f64::from(contraction.a.dtype.bytes());
     products(contraction) * of_product
+}
+
+/// Multiply-adds of a product.
+fn macs(gemm: &Gemm) -> f64 {
+    [gemm.batch, gemm.m, gemm.n, gemm.k].map(|x| x as f64).iter().product()
 }
 
 /// Products of a batch.
@@ -111,7 +125,7 @@ pub(super) fn moved(
     gpu: &Descriptor,
 ) -> f64 {
     let least = least_moved(contraction);
-    if least <= 0.8 * gpu.l2_bytes as f64 {
+    if stays_in_l2(least, gpu) {
         return least;
     }
     let count: i64 = loops.iter().map(|l| l.extent).product();
@@ -127,9 +141,7 @@ pub(super) fn moved(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub ms: f64,
-    sm_ms: f64,
-    l2_ms: f64,
-    dram_ms: f64,
+    taken: Taken,
     /// Tiles that one multiprocessor computes.
     per_sm: f64,
 }
@@ -161,9 +173,8 @@ struct Facts<'a> {
     threads: i64,
     registers: i64,
     shared_bytes: i64,
-    /// Clocks per tile along k: tensor cores, issue slots, shared memory; and their norm.
-    parts: [f64; 3],
-    step: f64,
+    /// Clocks of each of [`PIPES`] per tile along k.
+    parts: [f64; 4],
     /// Clocks of a tile along k at least, however few blocks there are: for a warp or consumer alone, and for copies to arrive.
     arrives: f64,
     /// What is stored at the end, and clocks of that beyond what is counted.
@@ -176,15 +187,16 @@ struct Facts<'a> {
 impl Inner {
     /// A block of each tile, all multiprocessors at work.
     fn of_block(facts: &Facts<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
-        let (resident, limit) = residency(gpu, facts.threads, facts.registers, facts.shared_bytes)?;
+        let Facts { threads, registers, shared_bytes, .. } = *facts;
+        let (resident, limit) = Takes { threads, registers, shared_bytes }.residency(gpu)?;
         Ok(Inner {
             tile: facts.tile,
-            registers: facts.registers,
+            registers,
             resident,
             limit,
             k_tiles: facts.k_tiles as f64,
             parts: facts.parts,
-            step: facts.step,
+            step: largest(&facts.parts),
             arrives: facts.arrives,
             end: end_clocks(facts.end, gpu) + facts.more_end,
             l2_bytes: facts.l2_bytes,
@@ -241,10 +253,8 @@ impl Inner {
 
     /// The same with so many registers of a thread, of blocks that take so many threads and bytes of shared memory.
     pub fn compiled(self, registers: i64, (threads, bytes): (i64, i64), gpu: &Descriptor) -> Result<Inner, Infeasible> {
-        // They are given in eights.
-        let registers = (registers + 7) / 8 * 8;
-        let (resident, limit) = residency(gpu, threads, registers, bytes)?;
-        Ok(Inner { registers, resident, limit, ..self })
+        let (resident, limit) = Takes { threads, registers, shared_bytes: bytes }.residency(gpu)?;
+        Ok(Inner { registers: rounded(registers), resident, limit, ..self })
     }
 
     /// Whether a second kernel adds what this one writes.
@@ -252,17 +262,23 @@ impl Inner {
         self.split_k > 1 || matches!(self.walk, Walk::Stream { .. })
     }
 
+    /// Partial sums of a result that are added; two at least, though some results may have but one.
+    fn parts(&self) -> f64 {
+        self.sums.ceil().max(2.0)
+    }
+
     fn sum_ms(&self, contraction: &Contraction, gpu: &Descriptor) -> f64 {
         match self.is_partial() {
             false => 0.0,
-            // Also where each result has but one.
-            true => add_parts_ms(contraction, gpu, ((self.sums.ceil() as i64).max(2), contraction.accumulate)),
+            true => add_parts_ms(contraction, gpu, (self.parts(), contraction.accumulate)),
         }
     }
 
-    /// Clocks of one multiprocessor for so many tiles of C, the blocks of one launch.
-    fn clocks(&self, outer: &Outer, gpu: &Descriptor) -> (f64, f64) {
+    /// For so many tiles of C, the blocks of one launch: clocks of the busiest multiprocessor, those besides that nothing
+    /// overlaps, and tiles that it computes.
+    fn clocks(&self, outer: &Outer, gpu: &Descriptor) -> (f64, f64, f64) {
         let sms = self.sms;
+        let ends = 2.0 * gpu.latency_dram + self.meeting;
         match self.walk {
             Walk::One => {
                 let slots = self.resident * sms;
@@ -273,18 +289,16 @@ impl Inner {
                         return 0.0;
                     }
                     let b = blocks as f64;
-                    self.k_tiles * (b * self.step).max(self.arrives)
-                        + b * self.end
-                        + 2.0 * gpu.latency_dram
-                        + self.meeting
+                    self.k_tiles * (b * self.step).max(self.arrives) + b * self.end
                 };
-                (full as f64 * group(self.resident) + group(last), (full * self.resident + last) as f64)
+                let waits = (full + i64::from(last > 0)) as f64 * ends;
+                (full as f64 * group(self.resident) + group(last), waits, (full * self.resident + last) as f64)
             }
             Walk::Stream { grid, steps, pieces } => {
                 // The producer is ahead of the stores here too.
                 let blocks_per_sm = tiles(grid, sms) as f64;
                 let each = steps * self.step.max(self.arrives) + pieces * (DRAIN + self.end);
-                (blocks_per_sm * each + 2.0 * gpu.latency_dram, blocks_per_sm * steps / self.k_tiles.max(1.0))
+                (blocks_per_sm * each, ends, blocks_per_sm * steps / self.k_tiles.max(1.0))
             }
             Walk::Persistent { grid, in_turn } => {
                 // Each block has its multiprocessor; the producer is ahead of the stores, so only the first tile waits.
@@ -293,8 +307,7 @@ impl Inner {
                 let each = if in_turn { main.max((main + self.end) / 2.0) } else { main + self.end };
                 let last = if in_turn { self.end } else { 0.0 };
                 let blocks_per_sm = tiles(grid, sms) as f64;
-                let ends = 2.0 * gpu.latency_dram + self.meeting;
-                (blocks_per_sm * (per_block * each + last) + ends, blocks_per_sm * per_block)
+                (blocks_per_sm * (per_block * each + last), ends, blocks_per_sm * per_block)
             }
         }
     }
@@ -302,50 +315,20 @@ impl Inner {
 
 /// Time of a plan.
 pub(super) fn time(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> Times {
-    let hz = gpu.clock_mhz * 1e6;
-    let (clocks, per_sm) = inner.clocks(outer, gpu);
-    let sm_ms = clocks / hz * 1e3;
-    let l2_ms = outer.tiles as f64 * inner.l2_bytes / gpu.l2_bytes_per_clock / hz * 1e3;
-    let dram_ms = outer.dram_bytes / (gpu.dram_gbs * 1e9) * 1e3;
-    let ms = norm(&[sm_ms, l2_ms, dram_ms], gpu.overlap_exponent) + gpu.launch_us * 1e-3 + outer.sum_ms;
-    Times { ms, sm_ms, l2_ms, dram_ms, per_sm }
+    let (sm_clocks, wait_clocks, per_sm) = inner.clocks(outer, gpu);
+    let l2_bytes = outer.tiles as f64 * inner.l2_bytes;
+    let taken = Demand { sm_clocks, wait_clocks, l2_bytes, dram: outer.dram, joules: outer.joules }.time(gpu);
+    Times { ms: taken.ms + outer.sum_ms, taken, per_sm }
 }
 
 /// Clocks to store a tile of C: issue slots (a store, its address, its conversion), what passes L1, shared memory.
 fn end_clocks(end: &Work, gpu: &Descriptor) -> f64 {
-    let issued = 3.0 * (end.global_stores + end.shared_stores + end.matrix_moves) + end.shared_loads + end.barriers;
+    let moved = end.global_stores + end.shared_stores + end.matrix_moves + end.shared_loads;
+    let issued = 3.0 * moved - 2.0 * end.shared_loads + end.barriers;
     let issue = issued / 4.0 / gpu.issue_efficiency;
     let shared = end.shared_load_wavefronts + end.shared_store_wavefronts;
-    let l1 = end.global_store_sectors * 32.0 / gpu.l1_bytes_per_clock;
-    norm(&[issue, shared, l1], gpu.overlap_exponent)
-}
-
-/// Resident blocks per multiprocessor, and what limits them.
-fn residency(
-    gpu: &Descriptor,
-    threads: i64,
-    registers: i64,
-    shared_bytes: i64,
-) -> Result<(i64, &'static str), Infeasible> {
-    let most = i64::from(gpu.shared_per_block);
-    if shared_bytes > most {
-        return Err(Infeasible::Shared { bytes: shared_bytes, most });
-    }
-    if threads > 1024 {
-        return Err(Infeasible::Threads { threads: u32::try_from(threads).unwrap_or(u32::MAX) });
-    }
-    let limits = [
-        (i64::from(gpu.registers_per_sm) / (registers * threads).max(1), "registers"),
-        (i64::from(gpu.shared_per_sm) / (shared_bytes + i64::from(gpu.shared_reserved)), "shared memory"),
-        (i64::from(gpu.threads_per_sm) / threads.max(1), "threads"),
-        (i64::from(gpu.blocks_per_sm), "blocks"),
-    ];
-    let (resident, limit) = limits.into_iter().min_by_key(|l| l.0).unwrap_or((1, "blocks"));
-    if resident < 1 {
-        let most = i64::from(gpu.registers_per_sm) / threads.max(1) / 8 * 8;
-        return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
-    }
-    Ok((resident, limit))
+    let load_store = moved * 32.0 / f64::from(gpu.load_store_lanes);
+    largest(&[issue, shared, load_store, end.l1_bytes / gpu.l1_bytes_per_clock])
 }
 
 /// What `waves` tiles take at least one after the other: their instructions alone, at a share of the tensor cores' rate,
@@ -359,31 +342,30 @@ pub(super) fn least_ms(
 ) -> f64 {
     let rate = gpu.tensor.map_or(1.0, |t| t.of(gemm.operand)) * share;
     let flop = 2.0 * m as f64 * n as f64 * k as f64;
-    let sm_ms = waves * flop / rate / (gpu.clock_mhz * 1e6) * 1e3;
-    let dram_ms = least_moved(contraction) / (gpu.dram_gbs * 1e9) * 1e3;
-    norm(&[sm_ms, dram_ms], gpu.overlap_exponent) + gpu.launch_us * 1e-3
+    let least = Demand {
+        sm_clocks: waves * flop / rate,
+        dram: Moved { read: least_moved(contraction), written: 0.0 },
+        joules: tensor_joules(2.0 * macs(gemm), contraction.a.dtype, gpu),
+        ..Demand::default()
+    };
+    least.time(gpu).ms
 }
 
 impl Times {
     /// The cost with its parts named; each is what the kernel would take if only that resource bound it.
     pub fn explain(&self, outer: &Outer, inner: &Inner, gpu: &Descriptor, block: Block) -> Cost {
-        let hz = gpu.clock_mhz * 1e6;
-        let of = |clocks: f64| self.per_sm * inner.k_tiles * clocks / hz * 1e3;
-        let mut parts: BTreeMap<String, f64> = BTreeMap::new();
-        parts.insert("tensor_cores".into(), of(inner.parts[0]));
-        parts.insert("issue".into(), of(inner.parts[1]));
-        parts.insert("shared_memory".into(), of(inner.parts[2]));
-        parts.insert("l2".into(), self.l2_ms);
-        parts.insert("dram".into(), self.dram_ms);
-        let bottleneck =
-            parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or_else(String::new, |(name, _)| name.clone());
-        let epilogue = self.per_sm * inner.end / hz * 1e3;
-        parts.insert("latency".into(), (self.sm_ms - of(inner.step) - epilogue).max(0.0));
+        let clocks = clocks_per_ms(gpu);
+        let of = |each: f64| self.per_sm * inner.k_tiles * each / clocks;
+        let mut parts: BTreeMap<String, f64> =
+            PIPES.iter().zip(inner.parts).map(|(name, each)| (name.to_string(), of(each))).collect();
+        let epilogue = self.per_sm * inner.end / clocks;
+        let latency = (self.taken.sm_ms - of(inner.step) - epilogue).max(0.0);
+        parts.insert("latency".into(), latency + self.taken.wait_ms);
         parts.insert("epilogue".into(), epilogue);
-        parts.insert("launch".into(), gpu.launch_us * 1e-3);
         if outer.sum_ms > 0.0 {
             parts.insert("add_parts".into(), outer.sum_ms);
         }
+        self.taken.name(&mut parts);
         let mut work = Work::default();
         work.add(&block.total(), outer.tiles as f64);
         let slots = match inner.walk {
@@ -392,13 +374,13 @@ impl Times {
         };
         Cost {
             ms: self.ms,
+            bottleneck: binding(&parts),
             parts,
-            bottleneck,
             resident_blocks: inner.resident,
             occupancy_limit: inner.limit.into(),
             registers: inner.registers,
             waves: outer.tiles as f64 / slots.max(1) as f64,
-            dram_bytes: outer.dram_bytes,
+            dram_bytes: outer.dram.total(),
             l2_bytes: outer.tiles as f64 * inner.l2_bytes,
             work,
         }

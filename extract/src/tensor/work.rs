@@ -4,7 +4,8 @@ use crate::tensor::tiles;
 use crate::work::Work;
 use satune_ir::machine::{matrix_wavefronts, wavefronts};
 use satune_ir::term::tensor::{
-    mma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan, TileLayout, TileStore, Turn, WgmmaPlan, Wmma,
+    mma_conditions, wgmma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan, TileLayout, TileStore,
+    Turn, WgmmaPlan, Wmma,
 };
 use satune_ir::term::Side;
 
@@ -81,6 +82,7 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
                 global_stores: rows,
                 global_store_sectors: stored,
                 l2_sectors: stored,
+                l1_bytes: stored * 32.0,
                 barriers: 2.0 * warps as f64,
                 ..Work::default()
             }
@@ -95,16 +97,22 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
     let row_blocks = (m / 64) as f64;
     // What blocks of a cluster share, each brings a part of.
     let [along_m, along_n] = plan.cluster.map(i64::from);
-    let brought = ((m / along_n + n / along_m) * 128) as f64;
-    let boxes = |across: bool, extent: i64| if across { extent / 64 } else { 1 };
+    let row = k * i64::from(gemm.operand.bytes());
+    let brought = ((m / along_n + n / along_m) * row) as f64;
+    // Wavefronts of 128 bytes of a row along k.
+    let spans = row / 128;
+    let boxes = |across: bool, extent: i64| match across {
+        true => extent / wgmma_conditions::box_columns(extent),
+        false => spans,
+    };
     // Once per warp; shared memory: what the TMA writes, and A's 64 rows and B's columns of each instruction.
     let tile = Work {
         async_copies: (boxes(gemm.a_transposed, m) + boxes(!gemm.b_transposed, n)) as f64,
         matrix: row_blocks * steps * 4.0,
-        shared_load_wavefronts: row_blocks * (64 + n) as f64,
-        shared_load_wavefronts_ideal: row_blocks * (64 + n) as f64,
-        shared_store_wavefronts: (m + n) as f64,
-        shared_store_wavefronts_ideal: (m + n) as f64,
+        shared_load_wavefronts: row_blocks * ((64 + n) * spans) as f64,
+        shared_load_wavefronts_ideal: row_blocks * ((64 + n) * spans) as f64,
+        shared_store_wavefronts: ((m + n) * spans) as f64,
+        shared_store_wavefronts_ideal: ((m + n) * spans) as f64,
         l2_sectors: brought / 32.0,
         global_load_sectors: brought / 32.0,
         ..Work::default()
@@ -122,6 +130,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
                 shared_load_wavefronts_ideal: moved / 128.0,
                 global_store_sectors: moved / 32.0,
                 l2_sectors: moved / 32.0,
+                l1_bytes: moved,
                 ..Work::default()
             }
         }
@@ -197,8 +206,10 @@ impl Operand {
         let widest = mma_conditions::copy_elements(gemm, self.side, 16) * bytes;
         if let Some(op) = self.op.wmma() {
             let loads = self.wmma_loads(gemm, op);
+            let moves = loads.matrix_moves * super::time::WMMA_LOADS + 2.0 * moved / (32.0 * widest as f64);
             return super::time::Share {
-                issued: loads.matrix_moves * super::time::WMMA_LOADS + 2.0 * moved / (32.0 * widest as f64),
+                issued: moves,
+                moved: moves,
                 shared: loads.shared_load_wavefronts + moved / 128.0,
                 l2_bytes: moved,
                 padding: mma_conditions::padding_of(
@@ -211,8 +222,10 @@ impl Operand {
                 ..super::time::Share::default()
             };
         }
+        let moves = self.load_count(4) + moved / (32.0 * widest as f64);
         super::time::Share {
-            issued: self.load_count(4) + moved / (32.0 * widest as f64),
+            issued: moves,
+            moved: moves,
             shared: self.matrices() + moved / 128.0,
             l2_bytes: moved,
             ..super::time::Share::default()
@@ -370,7 +383,8 @@ fn direct_wmma(op: Wmma, [m, n]: [i64; 2]) -> Work {
         matrix_moves: stores as f64,
         global_store_sectors: sectors,
         l2_sectors: sectors,
-        l1_bytes: (m * n * 4) as f64,
+        // Rows of 64 bytes, each half of a line.
+        l1_bytes: (m * n * 8) as f64,
         ..Work::default()
     }
 }
@@ -421,21 +435,22 @@ fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
 fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], [rows_apart, columns_apart]: [bool; 2]) -> Work {
     let bytes = i64::from(if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() });
     let whole_rows = gemm.c_pitch() * bytes % 32 == 0;
-    let (stores, sectors) = if gemm.c_transposed {
+    let (stores, sectors, lines) = if gemm.c_transposed {
         // Eight neighbours are one sector of 32-bit results; two rows apart, they are two.
         let spans = if rows_apart { 16 * bytes } else { 8 * bytes };
         let each = tiles(spans, 32) + i64::from(!whole_rows);
-        ((m * n / 32) as f64, 4.0 * each as f64)
+        ((m * n / 32) as f64, 4.0 * each as f64, 4.0)
     } else {
         let pairs = gemm.n % 2 == 0 && !columns_apart;
         // A quad's results lie within one sector where rows begin at one.
-        ((m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 }, if whole_rows && !columns_apart { 8.0 } else { 16.0 })
+        let sectors = if whole_rows && !columns_apart { 8.0 } else { 16.0 };
+        ((m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 }, sectors, 8.0)
     };
     Work {
         global_stores: stores,
         global_store_sectors: stores * sectors,
         l2_sectors: stores * sectors,
-        l1_bytes: (m * n * bytes) as f64,
+        l1_bytes: stores * lines * 128.0,
         ..Work::default()
     }
 }

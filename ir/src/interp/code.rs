@@ -1,6 +1,7 @@
 //! The form in which a program is run: variables are slots of two flat frames, buffers are numbered arrays, views are
 //! resolved to what they show, and every expression is an integer or a float one.
 use super::fault::Access;
+use super::inner::Tape;
 use crate::semantics::Function;
 use crate::{BinOp, DType};
 
@@ -112,6 +113,8 @@ pub(super) struct Loop {
     pub min: Int,
     pub extent: Int,
     pub body: Step,
+    /// The body as operations, where many iterations may run at a time.
+    pub tape: Option<Tape>,
 }
 
 #[derive(Debug)]

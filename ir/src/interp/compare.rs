@@ -182,15 +182,42 @@ impl Random {
     }
 }
 
+/// What the values of a parameter must be for the results to be exact and the accesses inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputRule {
+    /// The program reads what somebody else left there.
+    pub read: bool,
+    /// Elements are indices: from 0 to below this.
+    pub index_below: Option<i64>,
+    /// Integers of the whole range of the type are as good as small ones: none becomes a float.
+    pub wide: bool,
+}
+
+/// The rule of each parameter.
+pub fn input_rules(program: &Program) -> Vec<InputRule> {
+    let uses = Uses::of(program);
+    let of = |param: &BufferId| {
+        let at = param.0 as usize;
+        let dtype = program.buffer(*param).dtype;
+        let index_below = uses.index_into.get(at).copied().flatten();
+        InputRule {
+            read: uses.first.get(at).copied().flatten() == Some(FirstUse::Read),
+            index_below,
+            wide: !uses.makes_floats && index_below.is_none() && !dtype.is_float() && dtype != DType::Bool,
+        }
+    };
+    program.params.iter().map(of).collect()
+}
+
 /// Inputs for a program: integers from -3 to 3 (0 to 3 where the type is unsigned, 0 and 1 for booleans), of float
 /// parameters too, so that sums are exact in any order. Where no integer becomes a float, half of the integers are from the
 /// whole range of their type. Elements that are indices into another buffer are within it. A parameter that the program, read from top to bottom, writes before it reads it, or never uses, is left unwritten.
 pub fn random_inputs(program: &Program, seed: u64) -> Result<Vec<Array>, Fault> {
-    let uses = Uses::of(program);
+    let rules = input_rules(program);
     let mut random = Random(seed);
     let mut inputs = Vec::with_capacity(program.params.len());
     let (mut needed, limit) = (0u64, Options::default().max_bytes);
-    for &param in &program.params {
+    for (&param, rule) in program.params.iter().zip(rules) {
         let dtype = program.buffer(param).dtype;
         let shape = super::constant_shape(program, param)?;
         needed = needed.saturating_add(elements(&shape).unwrap_or(0).saturating_mul(BYTES_PER_ELEMENT));
@@ -198,22 +225,19 @@ pub fn random_inputs(program: &Program, seed: u64) -> Result<Vec<Array>, Fault> 
             return Err(Fault::Memory { needed, limit });
         }
         let mut array = Array::unwritten(dtype, &shape)?;
-        let of = |list: &[Option<i64>]| list.get(param.0 as usize).copied().flatten();
-        if uses.first.get(param.0 as usize).copied().flatten() == Some(FirstUse::Read) {
-            let (min, count) = match (of(&uses.index_into), dtype) {
+        if rule.read {
+            let (min, count) = match (rule.index_below, dtype) {
                 (Some(extent), _) => (0, extent.clamp(1, 128)),
                 (None, DType::Bool) => (0, 2),
                 (None, DType::U8 | DType::U16 | DType::U32 | DType::U64) => (0, 4),
                 (None, _) => (-3, 7),
             };
-            let wide =
-                !uses.makes_floats && of(&uses.index_into).is_none() && !dtype.is_float() && dtype != DType::Bool;
             for at in 0..array.len() {
                 let any = random.next();
                 let value = match any & 7 {
                     // The ends of the range, and the numbers beside them.
-                    0 | 1 if wide => dtype.int_range().map_or(0, |r| r.1).wrapping_add((any >> 8 & 3) as i64 - 1),
-                    2 | 3 if wide => any as i64 >> 3,
+                    0 | 1 if rule.wide => dtype.int_range().map_or(0, |r| r.1).wrapping_add((any >> 8 & 3) as i64 - 1),
+                    2 | 3 if rule.wide => any as i64 >> 3,
                     _ => (any >> 33) as i64 % count + min,
                 };
                 array.set(at, Scalar::int(value, dtype));

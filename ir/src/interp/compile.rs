@@ -2,6 +2,7 @@
 use super::code::*;
 use super::expression::{binary, Slot, Typed};
 use super::fault::Access;
+use super::inner::Tape;
 use super::value::{elements, BYTES_PER_ELEMENT};
 use super::{Fault, Options};
 use crate::{BinOp, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt, Var, VarId};
@@ -303,7 +304,9 @@ impl Compiler<'_> {
             Stmt::For(l) => {
                 let (min, extent) = (self.int(&l.min)?, self.int(&l.extent)?);
                 let slot = self.bind(&l.var);
-                Step::Loop(Box::new(Loop { slot, min, extent, body: self.step(&l.body)? }))
+                let body = self.step(&l.body)?;
+                let tape = Tape::of(&body);
+                Step::Loop(Box::new(Loop { slot, min, extent, body, tape }))
             }
             Stmt::Realize(r) => Step::Block(Box::new(self.realize(r, false)?)),
             Stmt::Seq(parts) => Step::Seq(parts.iter().map(|s| self.step(s)).collect::<Result<_, _>>()?),

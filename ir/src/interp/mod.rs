@@ -22,14 +22,19 @@ mod double;
 mod eval;
 mod expression;
 mod fault;
+mod inner;
 mod run;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub use compare::{equal_on, equal_on_inputs, first_uses, random_inputs, Difference, FirstUse, Which};
+pub use compare::{
+    equal_on, equal_on_inputs, first_uses, input_rules, random_inputs, Difference, FirstUse, InputRule, Which,
+};
 pub use double::{doubled, in_double};
 pub use fault::{Access, Fault, Place};
+pub use slice::{slice, Bounds, Slice};
 pub use value::{Array, Scalar};
 
 use crate::semantics::Function;

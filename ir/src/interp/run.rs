@@ -1,6 +1,7 @@
 //! Execution of statements.
 use super::code::*;
 use super::fault::Place;
+use super::inner::Values;
 use super::value::{float_cell, Array};
 use super::{Fault, Options};
 use crate::semantics::wrap;
@@ -20,6 +21,8 @@ pub(super) struct Machine<'c> {
     block: usize,
     steps: u64,
     max_steps: u64,
+    /// For [`Machine::many`].
+    pub room: Vec<Values>,
 }
 
 impl<'c> Machine<'c> {
@@ -38,6 +41,7 @@ impl<'c> Machine<'c> {
             block: 0,
             steps: 0,
             max_steps: options.max_steps,
+            room: Vec::new(),
         };
         let result = machine.step(&code.body);
         match (result, machine.fault.take()) {
@@ -81,6 +85,26 @@ impl<'c> Machine<'c> {
         Ok(())
     }
 
+    /// Statements and iterations that may still be executed.
+    pub fn left(&self) -> u64 {
+        self.max_steps.saturating_sub(self.steps)
+    }
+
+    /// So many were.
+    pub fn pass(&mut self, statements: u64) {
+        self.steps += statements;
+    }
+
+    /// Runs iterations of a loop one by one.
+    pub fn each(&mut self, l: &Loop, from: i64, end: i64) -> Result<(), Stop> {
+        for value in from..end {
+            self.count()?;
+            self.ints[l.slot] = value;
+            self.step(&l.body)?;
+        }
+        Ok(())
+    }
+
     fn step(&mut self, step: &Step) -> Result<(), Stop> {
         match step {
             Step::Loop(l) => {
@@ -89,12 +113,12 @@ impl<'c> Machine<'c> {
                 let Some(end) = min.checked_add(extent) else {
                     return self.overflow(format!("the range of a loop, {min} + {extent}"));
                 };
-                for value in min..end {
-                    self.count()?;
-                    self.ints[l.slot] = value;
-                    self.step(&l.body)?;
+                let Some(tape) = l.tape.as_ref().filter(|_| min < end) else { return self.each(l, min, end) };
+                self.each(l, min, min + 1)?;
+                match self.many(l, tape, min + 1, end)? {
+                    true => Ok(()),
+                    false => self.each(l, min + 1, end),
                 }
-                Ok(())
             }
             Step::Block(block) => self.block(block),
             Step::Seq(steps) => steps.iter().try_for_each(|s| self.step(s)),

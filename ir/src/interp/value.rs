@@ -1,6 +1,6 @@
 //! Scalars and arrays.
 use super::Fault;
-use crate::semantics::{float_to_int, held, int_to_float, round, unheld, wrap};
+use crate::semantics::{float_to_int, from_pattern, held, int_to_float, round, to_pattern, unheld, wrap};
 use crate::DType;
 use std::fmt;
 
@@ -45,6 +45,17 @@ impl Scalar {
         } else {
             Scalar::int(unheld(value, dtype), dtype)
         }
+    }
+
+    /// Its bits in memory.
+    pub fn bits(self) -> u64 {
+        to_pattern(self.cell, self.dtype)
+    }
+
+    /// The value of bits in memory.
+    pub fn of_bits(bits: u64, dtype: DType) -> Scalar {
+        let cell = from_pattern(bits, dtype);
+        Scalar { dtype, cell: if dtype.is_float() { float_cell(f64::from_bits(cell)) } else { cell } }
     }
 
     /// Its type.

@@ -173,7 +173,8 @@ pub fn reinterpret(cell: u64, from: DType, to: DType) -> u64 {
     from_pattern(to_pattern(cell, from), to)
 }
 
-fn to_pattern(cell: u64, dtype: DType) -> u64 {
+/// The bits of a value in memory.
+pub(crate) fn to_pattern(cell: u64, dtype: DType) -> u64 {
     let value = f64::from_bits(cell);
     match dtype {
         DType::F64 if value.is_nan() => 0x7fff_ffff_ffff_ffff,
@@ -190,7 +191,8 @@ fn to_pattern(cell: u64, dtype: DType) -> u64 {
     }
 }
 
-fn from_pattern(pattern: u64, dtype: DType) -> u64 {
+/// The value of bits in memory.
+pub(crate) fn from_pattern(pattern: u64, dtype: DType) -> u64 {
     let value = match dtype {
         DType::F64 => f64::from_bits(pattern),
         DType::F32 => f32::from_bits(pattern as u32).into(),

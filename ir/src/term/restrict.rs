@@ -1,34 +1,38 @@
 //! A part of a space: the programs that keep to some decisions.
 use super::{Space, TermLanguage};
 use egg::Id;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 impl<T: TermLanguage> Space<T> {
     /// The programs whose every node is kept. Nodes that then lead nowhere are left out too, so that the root of a part
     /// without programs has no choices.
     pub fn restricted(&self, keep: &dyn Fn(Id, &T) -> bool) -> Space<T> {
-        let mut inhabited: FxHashSet<Id> = FxHashSet::default();
-        let mut egraph = self.egraph.clone();
-        // Children come first, so one pass decides every class.
-        for class in self.bottom_up() {
-            let kept: Vec<T> = self
-                .choices(class)
-                .filter(|node| keep(class, node))
-                .filter(|node| node.children().iter().all(|c| inhabited.contains(&self.egraph.find(*c))))
-                .cloned()
-                .collect();
-            if !kept.is_empty() {
-                inhabited.insert(class);
-            }
-            egraph[class].nodes = kept;
-        }
+        let mut kept = FxHashMap::default();
+        self.keep(self.egraph.find(self.root), keep, &mut kept);
         Space {
-            egraph,
+            egraph: self.egraph.clone(),
+            kept: Some(kept),
             root: self.root,
             contraction: self.contraction.clone(),
             made_by: self.made_by.clone(),
             report: self.report.clone(),
         }
+    }
+
+    /// Collects what is kept of a class and of what it leads to; whether that is anything.
+    fn keep(&self, class: Id, keep: &dyn Fn(Id, &T) -> bool, kept: &mut FxHashMap<Id, Vec<T>>) -> bool {
+        if let Some(known) = kept.get(&class) {
+            return !known.is_empty();
+        }
+        let mut nodes = Vec::new();
+        for node in self.choices(class) {
+            if keep(class, node) && node.children().iter().all(|c| self.keep(self.egraph.find(*c), keep, kept)) {
+                nodes.push(node.clone());
+            }
+        }
+        let any = !nodes.is_empty();
+        kept.insert(class, nodes);
+        any
     }
 
     /// Whether there is a program whose every node is kept.

@@ -2,6 +2,7 @@
 use super::{state_of, Contraction, Place, Stage, State, Team, Term, Tile};
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A language of schedules: terms whose every class has an invariant, and a leaf that stands for what is not scheduled.
@@ -111,19 +112,33 @@ pub struct SaturationReport {
 
 /// Every schedule of a problem that the rules reach, under the limits of a GPU.
 pub struct Space<T: TermLanguage = Term> {
-    /// The terms.
-    pub egraph: EGraph<T, Invariants>,
+    /// The terms; parts of a space share them.
+    pub egraph: Arc<EGraph<T, Invariants>>,
+    /// Where only a part of the terms is meant: the nodes of each class that are.
+    pub(super) kept: Option<FxHashMap<Id, Vec<T>>>,
     /// The class of the whole problem.
     pub root: Id,
     /// What is scheduled (a contraction in the language that spaces began with; see [`Space::problem`]).
     pub contraction: T::Problem,
     /// Which rule made a node, by the node as it was added; for derivations.
-    pub made_by: FxHashMap<T, &'static str>,
+    pub made_by: Arc<FxHashMap<T, &'static str>>,
     /// How it was made.
     pub report: SaturationReport,
 }
 
 impl<T: TermLanguage> Space<T> {
+    /// All terms of an e-graph.
+    pub fn of(
+        egraph: EGraph<T, Invariants>,
+        root: Id,
+        problem: T::Problem,
+        made_by: FxHashMap<T, &'static str>,
+        report: SaturationReport,
+    ) -> Space<T> {
+        let (egraph, made_by) = (Arc::new(egraph), Arc::new(made_by));
+        Space { egraph, kept: None, root, contraction: problem, made_by, report }
+    }
+
     /// What is scheduled.
     pub fn problem(&self) -> &T::Problem {
         &self.contraction
@@ -131,7 +146,11 @@ impl<T: TermLanguage> Space<T> {
 
     /// The nodes of a class that are (parts of) programs: all but unscheduled nests.
     pub fn choices(&self, class: Id) -> impl Iterator<Item = &T> {
-        self.egraph[class].iter().filter(|node| !node.is_plain())
+        let nodes = match &self.kept {
+            None => &self.egraph[class].nodes[..],
+            Some(kept) => kept.get(&self.egraph.find(class)).map_or(&[][..], Vec::as_slice),
+        };
+        nodes.iter().filter(|node| !node.is_plain())
     }
 
     /// The invariant of a class.

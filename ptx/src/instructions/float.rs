@@ -1,7 +1,7 @@
 //! Floating-point arithmetic: f16, bf16, f32, f64, and pairs; one rounding each, as asked.
-use super::lanewise::{halves, one, three, two};
+use super::lanewise::{halves, one, operands, three, two};
 use crate::number::{Format, Rounding, BF16, F16, F32, F64};
-use crate::program::{Decoder, Operation, Unsupported};
+use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported};
 use crate::syntax::{Instruction, Type};
 
 /// The format of a type's numbers, and whether it is a pair of them.
@@ -71,17 +71,12 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsu
     }
     let by_value = move |g: fn(f64) -> f64| move |a: u64| output(f.round(g(f.value(input(a))), Rounding::Nearest));
     let plain = mode == Rounding::Nearest && f == F32;
-    let single = |x: u64| f32::from_bits(x as u32);
+    if plain && !(pair || ftz || sat || relu) {
+        if let Some(quick) = quick(i, d) {
+            return Some(quick);
+        }
+    }
     Some(match i.opcode.as_str() {
-        "add" if plain => {
-            each!(2, move |a, b| output(u64::from((single(input(a)) + single(input(b))).to_bits())))
-        }
-        "sub" if plain => {
-            each!(2, move |a, b| output(u64::from((single(input(a)) - single(input(b))).to_bits())))
-        }
-        "mul" if plain => {
-            each!(2, move |a, b| output(u64::from((single(input(a)) * single(input(b))).to_bits())))
-        }
         "add" => each!(2, move |a, b| output(f.add(input(a), input(b), mode))),
         "sub" => each!(2, move |a, b| output(f.add(input(a), input(b) ^ f.sign(), mode))),
         "mul" => each!(2, move |a, b| output(f.mul(input(a), input(b), mode))),
@@ -132,6 +127,50 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsu
     })
 }
 
+/// Sums, products and both of singles, to nearest, without any further wish: what most of a kernel's instructions are.
+fn quick(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsupported>> {
+    let same = [Type::F32];
+    let single = |x: u64| f32::from_bits(x as u32);
+    let bits = |x: f32| u64::from(if x.is_nan() { 0x7fff_ffff } else { x.to_bits() });
+    Some(match i.opcode.as_str() {
+        "add" => two(i, d, &same, move |a, b| bits(single(a) + single(b))),
+        "sub" => two(i, d, &same, move |a, b| bits(single(a) - single(b))),
+        "mul" => two(i, d, &same, move |a, b| bits(single(a) * single(b))),
+        "fma" => match operands(i, d, &same) {
+            Ok((to, [a, b, e])) => Ok(Box::new(move |c| {
+                let (mut r0, mut r1, mut r2) = (None, None, None);
+                let (a, b, e) = (c.view(a, &mut r0), c.view(b, &mut r1), c.view(e, &mut r2));
+                let out = fused(a, b, e);
+                c.write_to(to, &out);
+                Ok(Flow::Next)
+            })),
+            Err(e) => Err(e),
+        },
+        _ => return None,
+    })
+}
+
+/// `a b + c` on singles, rounded once. In doubles the product is exact, and the sum is rounded a first time; rounding again errs
+/// only where that has left the middle between two singles, or where the single has fewer digits. There the
+/// operation itself is asked, which takes longer.
+fn fused(a: &Lanes, b: &Lanes, c: &Lanes) -> Lanes {
+    const MIDDLE: u64 = 1 << 28;
+    let double = |x: u64| f64::from(f32::from_bits(x as u32));
+    let mut out = [0; 32];
+    let mut unsure = false;
+    for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
+        let sum = double(*a) * double(*b) + double(*c);
+        let near = sum as f32;
+        unsure |= sum.to_bits() & (2 * MIDDLE - 1) == MIDDLE;
+        unsure |= near.abs() <= f32::MIN_POSITIVE && sum != 0.0;
+        *out = u64::from(if near.is_nan() { 0x7fff_ffff } else { near.to_bits() });
+    }
+    if unsure {
+        return std::array::from_fn(|l| F32.fma(a[l], b[l], c[l], Rounding::Nearest));
+    }
+    out
+}
+
 /// Within 0 and 1; a NaN becomes 0.
 pub fn saturated(f: Format, x: u64) -> u64 {
     if f.is_nan(x) || x & f.sign() != 0 {
@@ -169,4 +208,49 @@ fn testp(i: &Instruction, d: &Decoder<'_>, ty: Type, f: Format) -> Result<Operat
             _ => magnitude != 0 && magnitude & f.infinity() == 0,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_fused_product_is_rounded_once(
+            a in any::<[u32; 32]>(),
+            near in any::<[u8; 32]>(),
+            b in any::<[u32; 32]>(),
+            one in any::<bool>(),
+        ) {
+            let lanes = |x: [u32; 32]| x.map(u64::from);
+            // Sums whose parts are of one size, and those that fall between two singles.
+            let b = if one { b.map(|x| x & 0x807f_ffff | 0x3f80_0000) } else { b };
+            let c: [u32; 32] = std::array::from_fn(|l| {
+                let product = f32::from_bits(a[l]) * f32::from_bits(b[l]);
+                (product * 2f32.powi(i32::from(near[l] % 64) - 32)).to_bits()
+            });
+            let out = fused(&lanes(a), &lanes(b), &lanes(c));
+            for l in 0..32 {
+                let want = F32.fma(u64::from(a[l]), u64::from(b[l]), u64::from(c[l]), Rounding::Nearest);
+                prop_assert_eq!(out[l], want, "{:x} {:x} {:x}", a[l], b[l], c[l]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_doubles_round_into_the_middle_is_rounded_once() {
+        // 1 + 2^-24 is the middle between two singles; what decides is 2^-60 beyond it, which no double has.
+        let of = |x: f32| u64::from(x.to_bits());
+        let (a, b) = (1.0 + 2f32.powi(-12), 2f32.powi(-24));
+        for (x, y, z) in [
+            (2f32.powi(-30), 2f32.powi(-30), 1.0 + 2f32.powi(-23)),
+            (a, a * b, 1.0),
+            (2f32.powi(-75), 3.0 * 2f32.powi(-75), 2f32.powi(-149)),
+            (2f32.powi(-64), 1.0 - b, 2f32.powi(-126) - 2f32.powi(-149)),
+        ] {
+            let want = x.mul_add(y, z);
+            assert_eq!(fused(&[of(x); 32], &[of(y); 32], &[of(z); 32]), [of(want); 32], "{x} {y} {z}");
+        }
+    }
 }

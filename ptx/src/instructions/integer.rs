@@ -39,6 +39,11 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Decoded> {
         let x = if saturates { x.clamp(-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { x };
         x as u64 & m
     };
+    if !saturates {
+        if let Some(quick) = quick(i, d, ty) {
+            return Some(quick);
+        }
+    }
     Some(match i.opcode.as_str() {
         "add" => two(i, d, &same, move |a, b| fit(w(a) + w(b))),
         "sub" => two(i, d, &same, move |a, b| fit(w(a) - w(b))),
@@ -127,6 +132,40 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Decoded> {
             find_nth_set(mask as u32, base as u32, signed(offset, 32))
         }),
         "selp" => selp(i, d, ty),
+        _ => return None,
+    })
+}
+
+/// What addresses and loops are made of, of 16 to 64 bits: the low bits of sums and products do not depend on signs, and products
+/// of up to 32 bits fit.
+fn quick(i: &Instruction, d: &Decoder<'_>, ty: Type) -> Option<Decoded> {
+    let (m, bits, is_signed) = (mask(ty), ty.bits(), ty.signed());
+    let wide = i.has("wide") && bits <= 32;
+    let low = i.has("lo") || !(i.has("wide") || i.has("hi"));
+    let product = move |a: u64, b: u64| match is_signed {
+        true => signed(a & m, bits).wrapping_mul(signed(b & m, bits)) as u64,
+        false => (a & m).wrapping_mul(b & m),
+    };
+    let both = u64::MAX >> (64 - (2 * bits).min(64));
+    let same = [ty];
+    Some(match i.opcode.as_str() {
+        "add" => two(i, d, &same, move |a, b| a.wrapping_add(b) & m),
+        "sub" => two(i, d, &same, move |a, b| a.wrapping_sub(b) & m),
+        "mul" if low => two(i, d, &same, move |a, b| a.wrapping_mul(b) & m),
+        "mul" if wide => two(i, d, &same, move |a, b| product(a, b) & both),
+        "mad" if low => three(i, d, &same, move |a, b, e| a.wrapping_mul(b).wrapping_add(e) & m),
+        "mad" if wide => {
+            let third = Type::Bits(2 * bits as u16);
+            three(i, d, &[ty, ty, third], move |a, b, e| product(a, b).wrapping_add(e) & both)
+        }
+        "shr" => two(i, d, &[ty, Type::Unsigned(32)], move |a, by| {
+            let by = by & 0xffff_ffff;
+            match is_signed {
+                true => (signed(a & m, bits) >> by.min(63)) as u64 & m,
+                false if by > 63 => 0,
+                false => (a & m) >> by,
+            }
+        }),
         _ => return None,
     })
 }

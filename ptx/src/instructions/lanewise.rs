@@ -44,7 +44,8 @@ pub fn one(
 ) -> Result<Operation, Unsupported> {
     let (to, [a]) = operands(i, d, types)?;
     Ok(Box::new(move |c| {
-        let a = c.read(a);
+        let mut room = None;
+        let a = c.view(a, &mut room);
         let out: Lanes = std::array::from_fn(|l| f(a[l]));
         c.write_to(to, &out);
         Ok(Flow::Next)
@@ -60,7 +61,8 @@ pub fn two(
 ) -> Result<Operation, Unsupported> {
     let (to, [a, b]) = operands(i, d, types)?;
     Ok(Box::new(move |c| {
-        let (a, b) = (c.read(a), c.read(b));
+        let (mut r0, mut r1) = (None, None);
+        let (a, b) = (c.view(a, &mut r0), c.view(b, &mut r1));
         let out: Lanes = std::array::from_fn(|l| f(a[l], b[l]));
         c.write_to(to, &out);
         Ok(Flow::Next)
@@ -76,7 +78,8 @@ pub fn three(
 ) -> Result<Operation, Unsupported> {
     let (to, [a, b, e]) = operands(i, d, types)?;
     Ok(Box::new(move |c| {
-        let (a, b, e) = (c.read(a), c.read(b), c.read(e));
+        let (mut r0, mut r1, mut r2) = (None, None, None);
+        let (a, b, e) = (c.view(a, &mut r0), c.view(b, &mut r1), c.view(e, &mut r2));
         let out: Lanes = std::array::from_fn(|l| f(a[l], b[l], e[l]));
         c.write_to(to, &out);
         Ok(Flow::Next)
@@ -92,7 +95,8 @@ pub fn four(
 ) -> Result<Operation, Unsupported> {
     let (to, [a, b, e, g]) = operands(i, d, types)?;
     Ok(Box::new(move |c| {
-        let (a, b, e, g) = (c.read(a), c.read(b), c.read(e), c.read(g));
+        let (mut r0, mut r1, mut r2, mut r3) = (None, None, None, None);
+        let (a, b, e, g) = (c.view(a, &mut r0), c.view(b, &mut r1), c.view(e, &mut r2), c.view(g, &mut r3));
         let out: Lanes = std::array::from_fn(|l| f(a[l], b[l], e[l], g[l]));
         c.write_to(to, &out);
         Ok(Flow::Next)

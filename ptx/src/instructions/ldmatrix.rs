@@ -45,14 +45,17 @@ fn load(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
             let mut rows = [[0_u8; 16]; 8];
             for (r, row) in rows.iter_mut().enumerate() {
                 let lane = 8 * matrix + r;
-                c.load(space, lane, at[lane], row, false)?;
+                c.load_one(space, lane, at[lane], row)?;
             }
-            let element = |(row, column): (usize, usize)| {
-                u64::from(u16::from_le_bytes([rows[row][2 * column], rows[row][2 * column + 1]]))
-            };
             let words = std::array::from_fn(|lane| {
-                let [low, high] = places(lane, transposed);
-                element(low) | element(high) << 16
+                if transposed {
+                    let [low, high] = places(lane, true).map(|(row, column)| {
+                        u32::from(u16::from_le_bytes([rows[row][2 * column], rows[row][2 * column + 1]]))
+                    });
+                    return u64::from(low | high << 16);
+                }
+                let (row, at) = (&rows[lane / 4], 4 * (lane % 4));
+                u64::from(u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]))
             });
             c.write_to(*slot, &words);
         }

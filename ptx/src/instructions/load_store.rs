@@ -69,31 +69,38 @@ fn load(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     let widths: Vec<u32> = d.elements(result).iter().map(|e| d.type_of(e).map_or(64, Type::bits)).collect();
     Ok(Box::new(move |c| {
         let at = c.addresses(&address);
-        let mut buffer = [0u8; 32];
-        for lane in lanes(c.mask) {
-            c.load(space, lane, at[lane], &mut buffer[..total], strength.strong)?;
-            for (n, slot) in to.iter().enumerate() {
+        c.load_all(space, &at, total, strength.strong, |warp, lane, data| {
+            for ((slot, piece), width) in to.iter().zip(data.chunks_exact(bytes)).zip(&widths) {
                 let Some(slot) = slot else { continue };
-                let piece = &buffer[n * bytes..(n + 1) * bytes];
-                let mut word = [0u8; 16];
-                word[..bytes].copy_from_slice(piece);
-                let mut value = u128::from_le_bytes(word);
+                let mut value = word(piece);
                 if signed && bytes < 8 {
                     let shift = 64 - 8 * bytes as u32;
-                    let extended = ((value as u64) << shift) as i64 >> shift;
-                    value = u128::from(extended as u64 & (u64::MAX >> (64 - widths[n].clamp(1, 64))));
+                    let extended = (value << shift) as i64 >> shift;
+                    value = extended as u64 & (u64::MAX >> (64 - (*width).clamp(1, 64)));
                 }
-                c.warp.registers[*slot as usize][lane] = value as u64;
+                warp.registers[*slot as usize][lane] = value;
                 if bytes == 16 {
-                    c.warp.registers[*slot as usize + 1][lane] = (value >> 64) as u64;
+                    warp.registers[*slot as usize + 1][lane] = word(&piece[8..]);
                 }
             }
-        }
+        })?;
         if strength.strong {
             super::order_load(c, space, &at, strength);
         }
         Ok(Flow::Next)
     }))
+}
+
+/// The number of up to eight bytes, the least significant first.
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a] => u64::from(a),
+        [a, b, c, d, e, f, g, h, ..] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
+    }
 }
 
 fn store(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
@@ -131,8 +138,15 @@ fn store(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
                     Value::Constant(n) => (n, 0),
                     special => (c.read(special)[lane], 0),
                 };
-                let word = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
-                buffer[n * bytes..(n + 1) * bytes].copy_from_slice(&word[..bytes]);
+                let piece = &mut buffer[n * bytes..(n + 1) * bytes];
+                match bytes {
+                    4 => piece.copy_from_slice(&(low as u32).to_le_bytes()),
+                    8 => piece.copy_from_slice(&low.to_le_bytes()),
+                    _ => {
+                        let word = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
+                        piece.copy_from_slice(&word[..bytes]);
+                    }
+                }
             }
             c.store(space, lane, at[lane], &buffer[..total], strength.strong)?;
         }

@@ -91,6 +91,7 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsu
             "pending_count" => pending_count(i, d),
             _ => Err("this form of mbarrier is not known".into()),
         }),
+        ("cp", Some("async")) if i.has("mbarrier") => Some(copies_arrive(i, d)),
         ("fence", Some("mbarrier_init")) => Some(Ok(Box::new(|c| {
             published(c);
             Ok(Flow::Next)
@@ -362,6 +363,35 @@ fn arrive(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
             turned(c, place);
         }
         c.write_to(state, &states);
+        Ok(Flow::Next)
+    }))
+}
+
+/// `cp.async.mbarrier.arrive`: the lane's copies so far arrive when they are complete, which here is at once. Without `.noinc` the
+/// phase expects one arrival more for it.
+fn copies_arrive(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
+    let [at] = i.operands.as_slice() else { return Err("an address expected".into()) };
+    let (address, space, counted) = (d.address(at)?, space(i), i.has("noinc"));
+    Ok(Box::new(move |c| {
+        let at = c.addresses(&address);
+        let (mask, live) = (c.mask, c.warp.live);
+        let mut places = [(0, 0); 32];
+        for lane in lanes(mask) {
+            places[lane] = shared_place(c, space, at[lane], lane)?;
+            touched(c, lane, places[lane], places[lane].0 != c.block)?;
+            super::cp_async::complete_all(c, lane)?;
+        }
+        let known = c.warp.clocks.release(mask, live);
+        for lane in lanes(mask) {
+            let Some(b) = barrier(c, places[lane]) else { continue };
+            if counted && b.outstanding == 0 {
+                let text = format!("an arrival of copies at an mbarrier that waits for none ({})", b.wants());
+                return undefined(c, lane, text);
+            }
+            b.outstanding -= u32::from(counted);
+            b.joined.acquire(&known);
+            turned(c, places[lane]);
+        }
         Ok(Flow::Next)
     }))
 }

@@ -1,7 +1,7 @@
 //! mma.sync: a warp multiplies matrices that its registers hold.
 use crate::format::Element;
 use crate::matrix::fragment::{Fragment, Layout, Side};
-use crate::matrix::product::{multiply, Form, Shape};
+use crate::matrix::product::{accumulated, multiply, sums, Form, Numbers, Shape};
 use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported, Value};
 use crate::syntax::{Instruction, Operand};
 
@@ -54,11 +54,6 @@ pub fn counted(fragment: &Fragment, given: usize) -> Result<(), Unsupported> {
     Err(format!("{given} registers for a matrix of {} x {}", fragment.rows, fragment.columns))
 }
 
-/// The bits of a matrix from registers of all lanes.
-pub fn gathered(fragment: &Fragment, element: Element, registers: &[Lanes]) -> Vec<u64> {
-    fragment.gather(element.bits(), |lane, register| registers[register][lane])
-}
-
 fn mma(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     if i.modifiers
         .iter()
@@ -102,12 +97,26 @@ fn mma(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     }
     counted(&result, to.len())?;
     let form = form(i);
+    let (fragments, result) = (fragments.map(Fragment::dealt), result.dealt());
+    // Where a register's sums are added to what stands in it, and A and B are numbers.
+    let in_place = products == 1 && c_type == d_type && d_type != Element::F64 && a_type != Element::B1;
     Ok(Box::new(move |c| {
         c.together()?;
-        let read = |n: usize| operands[n].iter().map(|v| c.read(*v)).collect::<Vec<Lanes>>();
-        let a = gathered(&fragments[0], a_type, &read(0));
-        let b = gathered(&fragments[1], b_type, &read(1));
-        let added = gathered(&fragments[2], c_type, &read(2));
+        let read = |n: usize| {
+            let bits = [a_type, b_type, c_type][n].bits();
+            fragments[n].gather(bits, operands[n].iter().map(|v| c.read(*v)))
+        };
+        let (a, b) = (read(0), read(1));
+        if in_place {
+            let sums = sums(shape, &Numbers::of(a_type, &a, false), &Numbers::of(b_type, &b, false));
+            let added: Vec<Lanes> = operands[2].iter().map(|v| c.read(*v)).collect();
+            for (register, (slot, before)) in to.iter().zip(&added).enumerate() {
+                let out = accumulated(d_type, form, &sums, result.places(register), Some(before));
+                c.write_to(*slot, &out);
+            }
+            return Ok(Flow::Next);
+        }
+        let added = read(2);
         let mut out = Vec::with_capacity(added.len());
         let Shape { m, n, k } = shape;
         for p in 0..products {
@@ -121,8 +130,7 @@ fn mma(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
             ));
         }
         for (register, slot) in to.iter().enumerate() {
-            let word = std::array::from_fn(|lane| result.scatter(d_type.bits(), &out, lane, register));
-            c.write_to(*slot, &word);
+            c.write_to(*slot, &result.scatter(d_type.bits(), &out, register));
         }
         Ok(Flow::Next)
     }))

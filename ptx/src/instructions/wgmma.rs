@@ -7,20 +7,21 @@
 use super::bulk::{engine, Engines, MATRIX};
 use super::cluster;
 use super::mbarrier::undefined;
-use super::mma::{form, gathered, per, registers, shape, types, values};
+use super::mma::{form, per, registers, shape, types, values};
 use crate::clocks::Knowledge;
 use crate::fault::{Fault, FaultKind, Touch};
 use crate::format::Element;
 use crate::launch::Delivery;
 use crate::machine::{Block, Context, Warp};
 use crate::matrix::descriptor::Descriptor;
-use crate::matrix::fragment::{Fragment, Layout, Side};
-use crate::matrix::product::{multiply, Form, Shape};
+use crate::matrix::fragment::{Dealt, Fragment, Layout, Side};
+use crate::matrix::product::{accumulated, sums, Form, Numbers, Shape};
 use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported, Value, Waiting};
 use crate::syntax::{Instruction, Operand, Space};
 use rand::Rng;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// See [`super::Family`].
@@ -36,7 +37,7 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsu
             c.together()?;
             let state = c.warp.state.get::<State>();
             state.fenced = true;
-            state.dirty.clear();
+            state.dirty.0.clear();
             Ok(Flow::Next)
         })),
         Some("commit_group") => Ok(Box::new(|c| {
@@ -67,10 +68,47 @@ struct State {
     committed: u64,
     queue: VecDeque<UnderWay>,
     /// Registers that are not free, the instruction that has them, its group, and whether they are accumulators of a shape.
-    busy: FxHashMap<u32, (u32, u64, Option<Shape>)>,
+    busy: Slots<(u32, u64, Option<Shape>)>,
     /// Registers written since the last fence, and where.
-    dirty: FxHashMap<u32, u32>,
+    dirty: Slots<u32>,
     fenced: bool,
+}
+
+/// Something about some of a warp's registers.
+struct Slots<T>(Vec<Option<T>>);
+
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots(Vec::new())
+    }
+}
+
+impl<T> Slots<T> {
+    fn get(&self, slot: u32) -> Option<&T> {
+        self.0.get(slot as usize)?.as_ref()
+    }
+
+    fn set(&mut self, slot: u32, value: T) {
+        let slot = slot as usize;
+        if slot >= self.0.len() {
+            self.0.resize_with(slot + 1, || None);
+        }
+        self.0[slot] = Some(value);
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if let Some(value) = self.0.get_mut(slot as usize) {
+            *value = None;
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        self.0.iter_mut().for_each(|slot| *slot = slot.take().filter(|value| keep(value)));
+    }
+
+    fn any(&self) -> Option<&T> {
+        self.0.iter().flatten().next()
+    }
 }
 
 /// What an instruction computes.
@@ -81,22 +119,16 @@ struct Product {
     sum: Element,
     d: Vec<u32>,
     a: Option<Vec<Value>>,
+    /// All registers that it has while it is under way, and of which shape accumulators are.
+    claims: Vec<(u32, Option<Shape>)>,
     /// Whether A and B are contiguous along k.
     along_k: [bool; 2],
+    /// How the sums, and an A in registers, lie in a warp's registers.
+    result: Dealt,
+    left: Option<Dealt>,
 }
 
 impl Product {
-    fn result(&self) -> Fragment {
-        Fragment {
-            side: Side::C,
-            layout: Layout::Groups,
-            rows: 16,
-            columns: self.shape.n,
-            registers: self.d.len(),
-            per: per(self.sum),
-        }
-    }
-
     /// The chunks of 16 bytes that a warp reads of an operand.
     fn chunks(&self, side: usize, descriptor: u64, warp: u64) -> Vec<u64> {
         let descriptor = Descriptor::from(descriptor);
@@ -118,24 +150,86 @@ impl Product {
         out
     }
 
-    /// The elements of an operand from the chunks: A as 16 x K, B as K x N.
-    fn elements(&self, side: usize, chunks: &[[u8; 16]]) -> Vec<u64> {
-        let bits = self.operand[side].bits();
+    /// The numbers of an operand from its chunks: A as 16 x K, B as K x N.
+    fn numbers(&self, side: usize, bytes: &[u8]) -> Numbers {
+        let numbers = Numbers::of_bytes(self.operand[side], bytes, self.form.negates(side));
         let (lines, k) = (if side == 0 { 16 } else { self.shape.n }, self.shape.k);
-        let mut out = vec![0; lines * k];
-        let mut at = 0;
-        for chunk in chunks {
-            let word = u128::from_le_bytes(*chunk);
-            for n in 0..128 / bits {
-                let bits = (word >> (n * bits)) as u64 & (u64::MAX >> (64 - bits));
-                // By lines along k, or by numbers of k along the lines.
-                let (line, along) = if self.along_k[side] { (at / k, at % k) } else { (at % lines, at / lines) };
-                out[if side == 0 { line * k + along } else { along * lines + line }] = bits;
-                at += 1;
-            }
+        match (side, self.along_k[side]) {
+            (0, true) | (1, false) => numbers,
+            (_, along) => numbers.transposed(if along { k } else { lines }),
         }
-        out
     }
+}
+
+/// Which chunks of an instruction's operand a warp reads: instruction, side, descriptor, warp (of A).
+type Chunks = (usize, usize, u64, u64);
+
+/// Where the chunks stand, in order; and the stretches that they make up.
+type Places = Arc<(Vec<u64>, Vec<Range<u64>>)>;
+
+/// What is kept of operands: the same tiles are read again and again, each B by four warps.
+#[derive(Default)]
+struct Operands {
+    places: FxHashMap<Chunks, Places>,
+    /// The last Bs, and the change of shared memory up to which they are right.
+    last: VecDeque<(Chunks, u64, Arc<Numbers>)>,
+}
+
+/// Bs that are kept: the k steps of a group of instructions.
+const KEPT: usize = 16;
+
+impl Operands {
+    fn places(&mut self, product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Places {
+        let key = key(product, side, descriptor, warp);
+        // Descriptors are few; a program that makes new ones all the time does not fill the memory.
+        if self.places.len() > 4096 {
+            self.places.clear();
+        }
+        let make = || {
+            let chunks = product.chunks(side, descriptor, warp);
+            let mut sorted = chunks.clone();
+            sorted.sort_unstable();
+            let mut stretches: Vec<Range<u64>> = Vec::new();
+            for at in sorted {
+                match stretches.last_mut() {
+                    Some(last) if last.end == at => last.end += 16,
+                    Some(last) if last.end > at => {}
+                    _ => stretches.push(at..at + 16),
+                }
+            }
+            Arc::new((chunks, stretches))
+        };
+        self.places.entry(key).or_insert_with(make).clone()
+    }
+}
+
+fn key(product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Chunks {
+    (Arc::as_ptr(product) as usize, side, descriptor, if side == 0 { warp } else { 0 })
+}
+
+/// The numbers of an operand in shared memory, as it is now.
+fn numbers(block: &mut Block, product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Arc<Numbers> {
+    let (key, now) = (key(product, side, descriptor, warp), block.shared.changes);
+    let operands = block.state.get::<Operands>();
+    if let Some((.., numbers)) = operands.last.iter().find(|(of, at, _)| *of == key && *at == now) {
+        return numbers.clone();
+    }
+    let places = operands.places(product, side, descriptor, warp);
+    let mut bytes = vec![0; 16 * places.0.len()];
+    for (to, at) in bytes.chunks_exact_mut(16).zip(&places.0) {
+        if let Some(from) = block.shared.peek(*at, 16) {
+            to.copy_from_slice(from);
+        }
+    }
+    let made = Arc::new(product.numbers(side, &bytes));
+    if side == 1 {
+        let operands = block.state.get::<Operands>();
+        operands.last.push_back((key, now, made.clone()));
+        if operands.last.len() > KEPT {
+            operands.last.pop_front();
+        }
+    }
+    made
 }
 
 fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
@@ -166,13 +260,30 @@ fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         across = [!in_registers && number(3) == Some(1), number(at) == Some(1)];
     }
     let form = Form { negate_a: floats && number(1) == Some(-1), negate_b: floats && number(2) == Some(-1), ..form(i) };
+    let held = if in_registers { Some(values(a, d)?) } else { None };
+    let inputs = held.iter().flatten().filter_map(|v| match v {
+        Value::Register(slot) => Some((*slot, None)),
+        _ => None,
+    });
+    let claims = to.iter().map(|slot| (*slot, Some(shape))).chain(inputs).collect();
+    let fragment = |side, columns, registers: usize, element| Fragment {
+        side,
+        layout: Layout::Groups,
+        rows: 16,
+        columns,
+        registers,
+        per: per(element),
+    };
     let product = Arc::new(Product {
+        result: fragment(Side::C, shape.n, to.len(), sum).dealt(),
+        left: held.as_ref().map(|list| fragment(Side::A, shape.k, list.len(), a_type).dealt()),
         shape,
         form,
         operand: [a_type, b_type],
         sum,
         d: to,
-        a: if in_registers { Some(values(a, d)?) } else { None },
+        a: held,
+        claims,
         along_k: across.map(|a| !a),
     });
     let a = if in_registers { Value::Constant(0) } else { d.value(a)? };
@@ -212,17 +323,11 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
     let pc = c.pc;
     let state = c.warp.state.get::<State>();
     let group = state.committed + 1;
-    let inputs = product.a.iter().flatten().filter_map(|v| match v {
-        Value::Register(slot) => Some((*slot, None)),
-        _ => None,
-    });
-    let all: Vec<(u32, Option<Shape>)> =
-        product.d.iter().map(|slot| (*slot, Some(product.shape))).chain(inputs).collect();
     if !state.fenced {
         let text = "missing wgmma.fence: none has been made before the first wgmma.mma_async";
         return undefined(c, 0, text.into());
     }
-    for (slot, of) in &all {
+    for (slot, of) in &product.claims {
         // A constant that the compiler puts into a register at the instruction itself is no write of the program's.
         let own = |by: u32| {
             let (here, there) =
@@ -230,7 +335,7 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
             let place = |i: &Instruction| (i.line.file, i.line.line, i.line.called_at);
             there.opcode == "mov" && here.line.line > 0 && place(here) == place(there)
         };
-        if let Some(&by) = state.dirty.get(slot).filter(|by| !own(**by)) {
+        if let Some(&by) = state.dirty.get(*slot).filter(|by| !own(**by)) {
             let site = c.unit.site(by);
             return undefined(
                 c,
@@ -238,7 +343,7 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
                 format!("missing wgmma.fence: a register of this instruction was written ({site}) with no fence since"),
             );
         }
-        match state.busy.get(slot) {
+        match state.busy.get(*slot) {
             // Accumulators of one shape follow each other in order.
             Some((_, _, other)) if other == of => {}
             Some((by, ..)) => {
@@ -252,15 +357,15 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
             None => {}
         }
     }
-    for (slot, _) in &all {
-        state.dirty.remove(slot);
+    for (slot, of) in &product.claims {
+        state.dirty.remove(*slot);
+        state.busy.set(*slot, (pc, group, *of));
     }
-    state.busy.extend(all.into_iter().map(|(slot, of)| (slot, (pc, group, of))));
     Ok(())
 }
 
 /// Notes what a warp reads of shared memory, from now to the wait.
-fn touch(c: &mut Context<'_, '_>, product: &Product, descriptors: [u64; 2]) -> Result<(), Fault> {
+fn touch(c: &mut Context<'_, '_>, product: &Arc<Product>, descriptors: [u64; 2]) -> Result<(), Fault> {
     let (agent, pc, live) = (c.warp.clocks.agent, c.pc, c.warp.live);
     let reader = c.unit.engine(MATRIX | u64::from(agent - c.warp.index % 4), agent, 0);
     c.unit.state.get::<Engines>().0.insert(reader);
@@ -273,11 +378,12 @@ fn touch(c: &mut Context<'_, '_>, product: &Product, descriptors: [u64; 2]) -> R
         if side == 0 && product.a.is_some() {
             continue;
         }
-        for at in product.chunks(side, descriptors[side], warp) {
-            let mut chunk = [0; 16];
-            let found = c.unit.blocks[c.block].shared.read(at, &mut chunk, 16, &who);
+        let places = c.block().state.get::<Operands>().places(product, side, descriptors[side], warp);
+        for stretch in &places.1 {
+            let bytes = stretch.end - stretch.start;
+            let found = c.unit.blocks[c.block].shared.touch(stretch.start, bytes, 16, &who);
             if !matches!(found, Ok(Ok(()))) {
-                c.judge(found, Space::Shared, 0, at, 16, Touch::Reads)?;
+                c.judge(found, Space::Shared, 0, stretch.start, bytes, Touch::Reads)?;
             }
         }
     }
@@ -293,46 +399,19 @@ fn execute(block: &mut Block, warp: &mut Warp, upto: u64) {
             return;
         }
         let product = &next.product;
-        let mut read = |side: usize| -> Vec<u64> {
-            let chunks: Vec<[u8; 16]> = product
-                .chunks(side, next.descriptors[side], number)
-                .into_iter()
-                .map(|at| {
-                    let bytes = block.shared.raw(at, 16);
-                    bytes.and_then(|b| <[u8; 16]>::try_from(&*b).ok()).unwrap_or_default()
-                })
-                .collect();
-            product.elements(side, &chunks)
-        };
-        let a = match &next.a {
-            Some(words) => {
-                let fragment = Fragment {
-                    side: Side::A,
-                    layout: Layout::Groups,
-                    rows: 16,
-                    columns: product.shape.k,
-                    registers: words.len(),
-                    per: per(product.operand[0]),
-                };
-                gathered(&fragment, product.operand[0], words)
+        let a = match (&next.a, &product.left) {
+            (Some(words), Some(dealt)) => {
+                let bits = dealt.gather(product.operand[0].bits(), words);
+                Arc::new(Numbers::of(product.operand[0], &bits, product.form.negate_a))
             }
-            None => read(0),
+            _ => numbers(block, product, 0, next.descriptors[0], number),
         };
-        let b = read(1);
-        let result = product.result();
-        let before: Vec<Lanes> = product.d.iter().map(|slot| warp.registers[*slot as usize]).collect();
-        let added = gathered(&result, product.sum, &before);
-        let out = multiply(
-            Shape { m: 16, ..product.shape },
-            product.form,
-            (product.operand[0], &a),
-            (product.operand[1], &b),
-            next.adds.then_some((product.sum, added.as_slice())),
-            product.sum,
-        );
+        let b = numbers(block, product, 1, next.descriptors[1], number);
+        let sums = sums(Shape { m: 16, ..product.shape }, &a, &b);
         for (register, slot) in product.d.iter().enumerate() {
-            let words = std::array::from_fn(|lane| result.scatter(product.sum.bits(), &out, lane, register));
-            warp.registers[*slot as usize] = words;
+            let register = product.result.places(register);
+            let to = &mut warp.registers[*slot as usize];
+            *to = accumulated(product.sum, product.form, &sums, register, next.adds.then_some(&*to));
         }
     }
 }
@@ -357,7 +436,7 @@ fn wait(i: &Instruction) -> Result<Operation, Unsupported> {
             block.warps[sibling] = warp;
         }
         let state = c.warp.state.get::<State>();
-        state.busy.retain(|_, (_, group, _)| *group > upto);
+        state.busy.retain(|(_, group, _)| *group > upto);
         let (agent, live) = (c.warp.clocks.agent, c.warp.live);
         if upto > 0 {
             let reader = c.unit.engine(MATRIX | u64::from(agent - c.warp.index % 4), agent, 0);
@@ -499,10 +578,10 @@ impl Watch {
         Box::new(move |c| {
             let pc = c.pc;
             let state = c.warp.state.get::<State>();
-            let busy = watched.iter().find_map(|(slot, _)| state.busy.get(slot).copied());
+            let busy = watched.iter().find_map(|(slot, _)| state.busy.get(*slot).copied());
             for (slot, written) in &watched {
                 if *written {
-                    state.dirty.insert(*slot, pc);
+                    state.dirty.set(*slot, pc);
                 }
             }
             if let Some((by, ..)) = busy {
@@ -531,7 +610,7 @@ fn leaves(c: &mut Context<'_, '_>) -> Result<(), Fault> {
         return Ok(());
     }
     let lane = mask.trailing_zeros() as usize;
-    if let Some((by, ..)) = c.warp.state.get::<State>().busy.values().next().copied() {
+    if let Some((by, ..)) = c.warp.state.get::<State>().busy.any().copied() {
         let site = c.unit.site(by);
         return undefined(
             c,

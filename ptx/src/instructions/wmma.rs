@@ -2,7 +2,7 @@
 //! instruction has, so that what takes a fragment for something else computes something else.
 use super::load_store::space;
 use super::mbarrier::undefined;
-use super::mma::{counted, form, gathered, per, registers, shape, types, values};
+use super::mma::{counted, form, per, registers, shape, types, values};
 use crate::format::Element;
 use crate::machine::Context;
 use crate::matrix::fragment::{Fragment, Layout, Side};
@@ -97,6 +97,7 @@ fn load(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     let fragment = fragment(side, shape, element, to.len());
     counted(&fragment, to.len())?;
     let lines = Lines::of(&fragment, by_rows(i), element);
+    let dealt = fragment.dealt();
     Ok(Box::new(move |c| {
         c.together()?;
         let base = uniform(c, &c.addresses(&address), "addresses")?;
@@ -113,8 +114,7 @@ fn load(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
             }
         }
         for (register, slot) in to.iter().enumerate() {
-            let word = std::array::from_fn(|lane| fragment.scatter(lines.bits, &matrix, lane, register));
-            c.write_to(*slot, &word);
+            c.write_to(*slot, &dealt.scatter(lines.bits, &matrix, register));
         }
         Ok(Flow::Next)
     }))
@@ -137,13 +137,14 @@ fn store(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     let fragment = fragment(Side::C, shape, element, from.len());
     counted(&fragment, from.len())?;
     let lines = Lines::of(&fragment, by_rows(i), element);
+    let dealt = fragment.dealt();
     Ok(Box::new(move |c| {
         c.together()?;
         let base = uniform(c, &c.addresses(&address), "addresses")?;
         let stride = stride.map(|s| uniform(c, &c.read(s), "strides")).transpose()?;
         let lines = Lines { stride: stride.unwrap_or(lines.stride) & 0xffff_ffff, ..lines };
         let words: Vec<Lanes> = from.iter().map(|v| c.read(*v)).collect();
-        let matrix = gathered(&fragment, element, &words);
+        let matrix = dealt.gather(element.bits(), &words);
         let bytes = lines.bits as usize / 8;
         for line in 0..lines.lines {
             let line_bytes: Vec<u8> = (0..lines.length)
@@ -179,17 +180,17 @@ fn product(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     }
     counted(&result, to.len())?;
     let form = form(i);
+    let (fragments, result) = (fragments.map(Fragment::dealt), result.dealt());
     Ok(Box::new(move |c: &mut Context<'_, '_>| {
         c.together()?;
-        let read = |n: usize, element| {
+        let read = |n: usize, element: Element| {
             let words: Vec<Lanes> = operands[n].iter().map(|v| c.read(*v)).collect();
-            gathered(&fragments[n], element, &words)
+            fragments[n].gather(element.bits(), &words)
         };
         let (a, b, added) = (read(0, a_type), read(1, b_type), read(2, c_type));
         let out = multiply(shape, form, (a_type, &a), (b_type, &b), Some((c_type, &added)), d_type);
         for (register, slot) in to.iter().enumerate() {
-            let word = std::array::from_fn(|lane| result.scatter(d_type.bits(), &out, lane, register));
-            c.write_to(*slot, &word);
+            c.write_to(*slot, &result.scatter(d_type.bits(), &out, register));
         }
         Ok(Flow::Next)
     }))

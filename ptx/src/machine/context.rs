@@ -36,6 +36,13 @@ pub fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
+/// The lanes that have the address of one.
+#[inline]
+fn alike(at: &Lanes, lane: usize) -> u32 {
+    let own = at[lane];
+    at.iter().enumerate().fold(0, |mask, (lane, other)| mask | u32::from(*other == own) << lane)
+}
+
 impl Context<'_, '_> {
     /// The block.
     pub fn block(&mut self) -> &mut Block {
@@ -54,6 +61,15 @@ impl Context<'_, '_> {
             Value::Register(slot) => self.warp.registers[slot as usize],
             Value::Constant(n) => [n; 32],
             Value::Special(hardware) => std::array::from_fn(|lane| self.hardware(hardware, lane)),
+        }
+    }
+
+    /// The value of an operand in all lanes: a register as it is, another value in the room given.
+    #[inline]
+    pub fn view<'a>(&'a self, value: Value, room: &'a mut Option<Lanes>) -> &'a Lanes {
+        match value {
+            Value::Register(slot) => &self.warp.registers[slot as usize],
+            other => room.insert(self.read(other)),
         }
     }
 
@@ -179,6 +195,72 @@ impl Context<'_, '_> {
         let own = u64::from(self.unit.blocks[self.block].rank);
         let size = u64::from(self.unit.launch.cluster_size());
         (rank <= size).then(|| ((self.block as u64 - own + rank - 1) as usize, offset))
+    }
+
+    /// Reads memory for all executing lanes, with all checks: lanes that read one place do so once. `take` gets each lane's bytes
+    /// (32 at most).
+    ///
+    /// # Errors
+    /// As [`Context::load`].
+    pub fn load_all(
+        &mut self,
+        space: Space,
+        at: &Lanes,
+        bytes: usize,
+        strong: bool,
+        mut take: impl FnMut(&mut Warp, usize, &[u8]),
+    ) -> Result<(), Fault> {
+        let mut buffer = [0; 32];
+        let to = &mut buffer[..bytes];
+        let first = self.mask.trailing_zeros().min(31) as usize;
+        // Where the first lane's place is its own, the others' are, too, more often than not.
+        let shared = self.warp.clocks.uniform() && alike(at, first) & self.mask & !(1 << first) != 0;
+        let mut rest = self.mask;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            let lanes = if shared { alike(at, lane) & rest } else { 1 << lane };
+            if !self.load_together(space, at[lane], to, strong, lane, lanes) {
+                self.load(space, lane, at[lane], to, strong)?;
+                take(self.warp, lane, to);
+                rest &= rest - 1;
+                continue;
+            }
+            rest &= !lanes;
+            for lane in self::lanes(lanes) {
+                take(self.warp, lane, to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads shared memory for lanes that know the same, `lane` among them; whether it could be done, with nothing wrong.
+    #[inline]
+    fn load_together(
+        &mut self,
+        space: Space,
+        address: u64,
+        to: &mut [u8],
+        strong: bool,
+        lane: usize,
+        lanes: u32,
+    ) -> bool {
+        let (Space::Shared, at) = self.resolve(space, address) else { return false };
+        let Some((block, offset)) = self.shared_block(at) else { return false };
+        let align = to.len().next_power_of_two() as u64;
+        let who = who(self.warp, lane, self.pc, strong);
+        self.unit.blocks[block].shared.read_together(offset, to, align, &who, lanes)
+    }
+
+    /// [`Context::load`], weak; quicker where it is shared memory and nothing is wrong.
+    ///
+    /// # Errors
+    /// As [`Context::load`].
+    #[inline]
+    pub fn load_one(&mut self, space: Space, lane: usize, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+        if self.load_together(space, address, to, false, lane, 1 << lane) {
+            return Ok(());
+        }
+        self.load(space, lane, address, to, false)
     }
 
     /// Reads memory as a lane, with all checks.

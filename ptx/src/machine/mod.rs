@@ -78,6 +78,18 @@ pub struct Unit<'p> {
     starters: Vec<(Agent, u8)>,
 }
 
+/// What is left of a unit.
+pub struct Finished {
+    /// Pages of global memory.
+    pub written: Written,
+    /// What was found.
+    pub faults: Vec<Fault>,
+    /// Thread instructions.
+    pub executed: u64,
+    /// The warp and the lane that started each engine's operations, from [`ENGINES`] on.
+    pub starters: Vec<(Agent, u8)>,
+}
+
 /// Most different faults that one unit reports.
 const FAULTS: usize = 16;
 /// Instructions that a warp runs before others have their turn.
@@ -424,8 +436,9 @@ impl<'p> Unit<'p> {
         self.program.site(pc)
     }
 
-    /// What the unit wrote, what it found, how much it executed.
-    pub fn finish(self) -> (Written, Vec<Fault>, u64) {
-        (self.global.finish(), self.faults, self.executed)
+    /// What the unit wrote, what it found, how much it executed, and who started its engines.
+    pub fn finish(self) -> Finished {
+        let Unit { global, faults, executed, starters, .. } = self;
+        Finished { written: global.finish(), faults, executed, starters }
     }
 }

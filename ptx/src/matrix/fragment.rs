@@ -8,6 +8,8 @@
 //! C: row = group + 8 (register / 2), column = 2 thread + (register & 1)
 //! ```
 
+use std::borrow::Borrow;
+
 /// A matrix of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -99,27 +101,60 @@ impl Fragment {
         }
     }
 
-    /// The elements of a matrix from the lanes' registers: `word` gives a register's bits. Row-major.
-    pub fn gather(&self, bits: u32, word: impl Fn(usize, usize) -> u64) -> Vec<u64> {
-        let mut out = vec![0; self.rows * self.columns];
+    /// Where all its elements stand.
+    pub fn dealt(self) -> Dealt {
+        let at = |lane, register, element| {
+            let (row, column) = self.place(lane, register, element);
+            (row * self.columns + column) as u32
+        };
+        let mut places = Vec::with_capacity(32 * self.registers * self.per);
+        for register in 0..self.registers {
+            for lane in 0..32 {
+                places.extend((0..self.per).map(|element| at(lane, register, element)));
+            }
+        }
+        Dealt { fragment: self, places }
+    }
+}
+
+/// A fragment with the row-major position of each element, by register, lane and place in the register.
+#[derive(Clone, Debug)]
+pub struct Dealt {
+    /// Which.
+    pub fragment: Fragment,
+    places: Vec<u32>,
+}
+
+impl Dealt {
+    /// The elements of a matrix from registers of all lanes. Row-major.
+    pub fn gather(&self, bits: u32, registers: impl IntoIterator<Item = impl Borrow<[u64; 32]>>) -> Vec<u64> {
+        let Fragment { rows, columns, per, .. } = self.fragment;
+        let mut out = vec![0; rows * columns];
         let mask = u64::MAX >> (64 - bits);
-        for lane in 0..32 {
-            for register in 0..self.registers {
-                let word = word(lane, register);
-                for element in 0..self.per {
-                    let (row, column) = self.place(lane, register, element);
-                    out[row * self.columns + column] = word >> (element as u32 * bits) & mask;
+        for (number, words) in registers.into_iter().enumerate() {
+            let places = self.places(number);
+            for element in 0..per {
+                let shift = element as u32 * bits;
+                for (word, place) in words.borrow().iter().zip(places[element..].iter().step_by(per)) {
+                    out[*place as usize] = word >> shift & mask;
                 }
             }
         }
         out
     }
 
-    /// The bits of a register of a lane from a row-major matrix.
-    pub fn scatter(&self, bits: u32, matrix: &[u64], lane: usize, register: usize) -> u64 {
-        (0..self.per).fold(0, |word, element| {
-            let (row, column) = self.place(lane, register, element);
-            word | matrix[row * self.columns + column] << (element as u32 * bits)
+    /// The row-major positions of a register's elements, by lane and place in the register.
+    pub fn places(&self, register: usize) -> &[u32] {
+        let per = self.fragment.per;
+        &self.places[register * 32 * per..(register + 1) * 32 * per]
+    }
+
+    /// A register of all lanes from a row-major matrix.
+    pub fn scatter(&self, bits: u32, matrix: &[u64], register: usize) -> [u64; 32] {
+        let (per, places) = (self.fragment.per, self.places(register));
+        std::array::from_fn(|lane| {
+            let places = places[lane * per..(lane + 1) * per].iter().enumerate();
+            places.fold(0, |word, (element, place)| word | matrix[*place as usize] << (element as u32 * bits))
         })
     }
 }
@@ -203,11 +238,11 @@ mod tests {
     fn what_is_gathered_is_scattered_again() {
         let a = f(Side::A, Layout::Groups, 16, 32, 4, 4);
         let word = |lane: usize, register: usize| ((lane * 131 + register * 7919) as u64 * 2_654_435_761) & 0xffff_ffff;
-        let matrix = a.gather(8, word);
-        for lane in 0..32 {
-            for register in 0..4 {
-                assert_eq!(a.scatter(8, &matrix, lane, register), word(lane, register));
-            }
+        let registers: Vec<[u64; 32]> = (0..4).map(|r| std::array::from_fn(|lane| word(lane, r))).collect();
+        let a = a.dealt();
+        let matrix = a.gather(8, &registers);
+        for (register, words) in registers.iter().enumerate() {
+            assert_eq!(a.scatter(8, &matrix, register), *words);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Global memory: allocations with exact bounds. A unit of blocks that run together keeps the pages that it touched for itself.
-use super::shadow::{Shadow, Who};
+use super::shadow::{Clash, Shadow, Who};
 use super::{Refused, Touched};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -19,6 +19,13 @@ pub enum Initial {
     Bytes(Arc<[u8]>),
     /// Bytes by their offset: fills the slice with what stands from an offset on.
     Formula(Formula),
+    /// Bytes of which some were written: what another kernel left.
+    Partly {
+        /// All bytes.
+        bytes: Arc<[u8]>,
+        /// Which of them hold something; reading the others is a fault.
+        known: Arc<[bool]>,
+    },
     /// Nothing: reading it is a fault.
     Undefined,
 }
@@ -28,21 +35,34 @@ impl std::fmt::Debug for Initial {
         match self {
             Initial::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
             Initial::Formula(_) => f.write_str("Formula"),
+            Initial::Partly { bytes, .. } => write!(f, "Partly({})", bytes.len()),
             Initial::Undefined => f.write_str("Undefined"),
         }
     }
 }
 
 impl Initial {
-    fn copy(&self, at: u64, to: &mut [u8]) {
+    /// Fills a slice with what stands from an offset on.
+    pub fn copy(&self, at: u64, to: &mut [u8]) {
         match self {
-            Initial::Bytes(bytes) => {
+            Initial::Bytes(bytes) | Initial::Partly { bytes, .. } => {
                 let start = (at as usize).min(bytes.len());
                 let end = (start + to.len()).min(bytes.len());
                 to[..end - start].copy_from_slice(&bytes[start..end]);
             }
             Initial::Formula(f) => f(at, to),
             Initial::Undefined => {}
+        }
+    }
+
+    /// The first of some bytes that holds nothing.
+    fn unknown(&self, at: u64, bytes: usize) -> Option<u64> {
+        match self {
+            Initial::Bytes(_) | Initial::Formula(_) => None,
+            Initial::Undefined => Some(at),
+            Initial::Partly { known, .. } => {
+                (at..at + bytes as u64).find(|i| !known.get(*i as usize).copied().unwrap_or(false))
+            }
         }
     }
 }
@@ -147,7 +167,12 @@ impl Global {
                 let length = (allocation.bytes - start).min(PAGE as u64) as usize;
                 allocation.initial.copy(start, &mut bytes[..length]);
                 let initialised = !matches!(allocation.initial, Initial::Undefined);
-                Page { bytes, shadow: Shadow::new(PAGE, granule, initialised) }
+                let mut shadow = Shadow::new(PAGE, granule, initialised);
+                if let Initial::Partly { known, .. } = &allocation.initial {
+                    let known = |i: usize| known.get(start as usize + i).copied().unwrap_or(false);
+                    shadow.forget(|at| !(at..at + granule).all(known));
+                }
+                Page { bytes, shadow }
             });
             self.recent = Some((key, page));
         }
@@ -161,8 +186,10 @@ impl Global {
     pub fn read(&mut self, at: u64, to: &mut [u8], align: u64, who: &Who<'_>) -> Touched {
         let (index, offset) = self.check(at, to.len() as u64, align)?;
         if !self.allocations[index].writable {
-            self.allocations[index].initial.copy(offset, to);
-            return Ok(Ok(()));
+            let initial = &self.allocations[index].initial;
+            initial.copy(offset, to);
+            let unknown = initial.unknown(offset, to.len());
+            return Ok(unknown.map_or(Ok(()), |i| Err((Clash::Unwritten, at - offset + i))));
         }
         let mut clash = Ok(());
         self.pieces(index, offset, to.len(), |page, inside, piece| {

@@ -1,4 +1,5 @@
-//! Who touched which bytes last: a cell per granule (the smallest width that the program uses).
+//! Who touched which bytes last: a cell per granule (the smallest width that the program uses). While all cells of a line are
+//! alike, its first stands for them: what is copied or read as a whole costs one look a line.
 use crate::clocks::{Agent, Clocks};
 
 /// Who touches, now.
@@ -49,7 +50,13 @@ impl Stamp {
 
     #[inline]
     fn ordered(&self, who: &Who<'_>) -> bool {
-        if self.agent == who.agent && (self.lane == who.lane || self.clock < who.clock) {
+        self.before(who, 1 << who.lane)
+    }
+
+    /// Whether it is ordered before what some lanes do that know the same.
+    #[inline]
+    fn before(&self, who: &Who<'_>, lanes: u32) -> bool {
+        if self.agent == who.agent && (lanes & !(1 << self.lane) == 0 || self.clock < who.clock) {
             return true;
         }
         who.seen.covers(self.agent, self.clock, self.lane)
@@ -97,11 +104,22 @@ impl Readers {
     }
 }
 
+/// As large as a line of the processor's cache.
 #[derive(Clone, Debug, Default)]
+#[repr(align(64))]
 struct Cell {
     write: Stamp,
     readers: [Readers; 2],
-    more: Option<Vec<Readers>>,
+    /// Rarely any.
+    #[allow(clippy::box_collection)]
+    more: Option<Box<Vec<Readers>>>,
+}
+
+impl Cell {
+    fn readers(&self) -> impl Iterator<Item = &Readers> {
+        let more = self.more.as_deref().map_or(&[][..], Vec::as_slice);
+        self.readers.iter().chain(more).filter(|r| r.clock != 0)
+    }
 }
 
 /// What is wrong with an access.
@@ -131,8 +149,13 @@ pub enum Clash {
 #[derive(Clone, Debug, Default)]
 pub struct Shadow {
     cells: Vec<Cell>,
+    /// By line: its first cell stands for all.
+    alike: Vec<bool>,
     shift: u32,
 }
+
+/// Bytes of a line, as a power of two: what one row of a matrix instruction's operand has.
+const LINE: u32 = 5;
 
 impl Shadow {
     /// For so many bytes, in granules of a power of two.
@@ -140,12 +163,76 @@ impl Shadow {
         let write = Stamp { flags: INITIAL, clock: u32::from(initialised), agent: u32::MAX, ..Stamp::default() };
         let write = if initialised { write } else { Stamp::default() };
         let shift = granule.max(1).trailing_zeros();
-        Shadow { cells: vec![Cell { write, ..Cell::default() }; bytes.div_ceil(granule.max(1))], shift }
+        let cells = vec![Cell { write, ..Cell::default() }; bytes.div_ceil(1 << shift)];
+        Shadow { cells, alike: vec![true; bytes.div_ceil(1 << LINE)], shift }
     }
 
-    fn range(&self, at: usize, bytes: usize) -> std::ops::Range<usize> {
-        let end = (at + bytes).div_ceil(1 << self.shift).min(self.cells.len());
-        (at >> self.shift)..end
+    /// The cell of a granule.
+    #[inline]
+    fn cell(&self, number: usize) -> Option<&Cell> {
+        let per = LINE - self.shift;
+        let alike = *self.alike.get(number >> per)?;
+        self.cells.get(if alike { number >> per << per } else { number })
+    }
+
+    /// Shows the cells of a stretch, each with the number of its granule, the first of a line for all that are alike. With `level`
+    /// they are so after the visit, where the stretch has the whole line.
+    #[inline]
+    fn visit(&mut self, at: usize, bytes: usize, level: bool, mut visit: impl FnMut(&mut Cell, usize)) {
+        let (start, end) = (at >> self.shift, (at + bytes).div_ceil(1 << self.shift).min(self.cells.len()));
+        let per = LINE - self.shift;
+        let mut from = start;
+        while from < end {
+            let line = from >> per;
+            let first = line << per;
+            let last = (first + (1 << per)).min(self.cells.len());
+            let to = last.min(end);
+            let whole = from == first && to == last;
+            if self.alike[line] && whole {
+                visit(&mut self.cells[first], first);
+                from = to;
+                continue;
+            }
+            if self.alike[line] {
+                let (one, others) = self.cells[first..last].split_at_mut(1);
+                others.fill(one[0].clone());
+            }
+            self.cells[from..to].iter_mut().zip(from..).for_each(|(cell, number)| visit(cell, number));
+            self.alike[line] = whole && level;
+            from = to;
+        }
+    }
+
+    /// Granules of which it is said, by their first byte, hold nothing.
+    pub fn forget(&mut self, which: impl Fn(usize) -> bool) {
+        let shift = self.shift;
+        for number in 0..self.cells.len() {
+            if which(number << shift) {
+                self.visit(number << shift, 1, false, |cell, _| cell.write = Stamp::default());
+            }
+        }
+    }
+
+    /// A read by some lanes of a warp that know the same, `who.lane` being one. Whether nothing is wrong with it for any of them;
+    /// if something is, each must read by itself.
+    #[inline]
+    pub fn read_together(&mut self, at: usize, bytes: usize, who: &Who<'_>, lanes: u32) -> bool {
+        let mut fine = true;
+        let mut last = Stamp::default();
+        self.visit(at, bytes, false, |cell, _| {
+            let write = cell.write;
+            if last != write || write.clock == 0 {
+                fine &= match write.flags & (INITIAL | PENDING) {
+                    _ if write.clock == 0 => false,
+                    INITIAL => true,
+                    0 => write.before(who, lanes) && (!who.engine || write.fenced(who)),
+                    _ => false,
+                };
+                last = write;
+            }
+            note(cell, who, lanes);
+        });
+        fine
     }
 
     /// A read. Returns the first clash and the byte where it is; notes the read all the same.
@@ -153,8 +240,7 @@ impl Shadow {
         let shift = self.shift;
         let mut clash = Ok(());
         let mut last: Option<Stamp> = None;
-        let range = self.range(at, bytes);
-        for (i, cell) in self.cells[range.clone()].iter_mut().enumerate() {
+        self.visit(at, bytes, false, |cell, number| {
             let write = cell.write;
             if last != Some(write) {
                 let found = if write.clock == 0 {
@@ -171,12 +257,12 @@ impl Shadow {
                     None
                 };
                 if let (Some(found), Ok(())) = (found, &clash) {
-                    clash = Err((found, (range.start + i) << shift));
+                    clash = Err((found, number << shift));
                 }
                 last = Some(write);
             }
-            note(cell, who);
-        }
+            note(cell, who, 1 << who.lane);
+        });
         clash
     }
 
@@ -192,10 +278,9 @@ impl Shadow {
     ) -> Result<(), (Clash, usize)> {
         let shift = self.shift;
         let mut clash = Ok(());
-        let range = self.range(at, bytes);
         let stamp = Stamp::of(who, pending);
         let mut last: Option<Stamp> = None;
-        for (i, cell) in self.cells[range.clone()].iter_mut().enumerate() {
+        self.visit(at, bytes, true, |cell, number| {
             let write = cell.write;
             let mut found = None;
             if write.clock != 0 && last != Some(write) {
@@ -212,8 +297,7 @@ impl Shadow {
                 last = Some(write);
             }
             if found.is_none() {
-                let more = cell.more.as_deref().unwrap_or_default();
-                for readers in cell.readers.iter().chain(more).filter(|r| r.clock != 0) {
+                for readers in cell.readers() {
                     if !readers.ordered(who) {
                         if !(readers.strong && who.strong) {
                             found = Some(Clash::Race { other: readers.stamp(who), wrote: false });
@@ -231,38 +315,34 @@ impl Shadow {
                 }
             }
             if let (Some(found), Ok(())) = (found, &clash) {
-                clash = Err((found, (range.start + i) << shift));
+                clash = Err((found, number << shift));
             }
-            cell.write = stamp;
-            cell.readers = [Readers::default(); 2];
-            cell.more = None;
-        }
+            *cell = Cell { write: stamp, ..Cell::default() };
+        });
         clash
     }
 
     /// What was announced has arrived: from now on it counts as written by `who`. Returns whether all of it was still announced
     /// (nobody has written over it).
     pub fn deliver(&mut self, at: usize, bytes: usize, who: &Who<'_>) -> bool {
-        let range = self.range(at, bytes);
         let stamp = Stamp::of(who, false);
         let mut whole = true;
-        for cell in &mut self.cells[range] {
+        self.visit(at, bytes, false, |cell, _| {
             whole &= cell.write.flags & PENDING != 0;
             cell.write = stamp;
-        }
+        });
         whole
     }
 
     /// Whether a byte was written by the program, and by which access.
     pub fn written(&self, at: usize) -> Option<Stamp> {
-        let stamp = self.cells.get(at >> self.shift)?.write;
+        let stamp = self.cell(at >> self.shift)?.write;
         (stamp.clock != 0 && stamp.flags & INITIAL == 0).then_some(stamp)
     }
 
     /// A read of this byte since it was written, if there was one.
     pub fn read_of(&self, at: usize) -> Option<Stamp> {
-        let cell = self.cells.get(at >> self.shift)?;
-        let r = cell.readers.iter().find(|r| r.clock != 0)?;
+        let r = self.cell(at >> self.shift)?.readers().next()?;
         let lane = r.lanes.trailing_zeros().min(31) as u8;
         Some(Stamp { agent: r.agent, clock: r.clock, pc: r.pc, lane, flags: 0 })
     }
@@ -270,7 +350,8 @@ impl Shadow {
     /// An access of some agents that is not among those that are known, and whether it is a write, and where.
     pub fn unseen(&self, of: impl Fn(Agent) -> bool, seen: &Clocks) -> Option<(Stamp, bool, usize)> {
         let mut known = Stamp::default();
-        for (i, cell) in self.cells.iter().enumerate() {
+        for i in 0..self.cells.len() {
+            let Some(cell) = self.cell(i) else { break };
             let write = cell.write;
             if write.clock != 0 && write.flags & INITIAL == 0 && write != known {
                 let covered = write.flags & PENDING == 0 && seen.covers(write.agent, write.clock, write.lane);
@@ -279,8 +360,7 @@ impl Shadow {
                 }
                 known = write;
             }
-            let more = cell.more.as_deref().map_or(&[][..], |m| m);
-            for r in cell.readers.iter().chain(more).filter(|r| r.clock != 0) {
+            for r in cell.readers() {
                 let lane = r.lanes.trailing_zeros().min(31) as u8;
                 if of(r.agent) && !seen.covers(r.agent, r.clock, lane) {
                     let stamp = Stamp { agent: r.agent, clock: r.clock, pc: r.pc, lane, flags: 0 };
@@ -297,16 +377,10 @@ impl Shadow {
     }
 }
 
+/// Notes that some lanes read, `who.lane` among them.
 #[inline]
-fn note(cell: &mut Cell, who: &Who<'_>) {
-    let now = Readers {
-        agent: who.agent,
-        clock: who.clock,
-        lanes: 1 << who.lane,
-        pc: who.pc,
-        strong: who.strong,
-        engine: who.engine,
-    };
+fn note(cell: &mut Cell, who: &Who<'_>, lanes: u32) {
+    let now = Readers { agent: who.agent, clock: who.clock, lanes, pc: who.pc, strong: who.strong, engine: who.engine };
     for reader in &mut cell.readers {
         if reader.clock == 0 {
             *reader = now;
@@ -335,5 +409,97 @@ fn note(cell: &mut Cell, who: &Who<'_>) {
         Some(r) if r.clock == who.clock => r.lanes |= now.lanes,
         Some(r) => *r = now,
         None => more.push(now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Read,
+        Together(u32),
+        Write { same: bool, pending: bool },
+        Deliver,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => Just(Step::Read),
+            2 => any::<u32>().prop_map(Step::Together),
+            3 => any::<[bool; 2]>().prop_map(|[same, pending]| Step::Write { same, pending }),
+            1 => Just(Step::Deliver),
+        ]
+    }
+
+    proptest! {
+        /// Whether lines are looked at as one or granule by granule, the same is found.
+        #[test]
+        fn lines_are_their_granules(
+            shift in 0_u32..4,
+            steps in prop::collection::vec((step(), 0_usize..4, 0_usize..12, 0_u32..3, 1_u32..4, 0_u8..4, any::<[bool; 2]>()), 1..40),
+        ) {
+            let granule = 1_usize << shift;
+            let (mut lines, mut single) = (Shadow::new(144, granule, false), Shadow::new(144, granule, false));
+            let mut seen = Clocks::nothing();
+            for (n, (step, from, length, agent, clock, lane, [strong, engine])) in steps.into_iter().enumerate() {
+                if n % 5 == 4 {
+                    seen.add(agent, clock, 3);
+                }
+                let who = Who { agent, clock, lane, pc: n as u32, strong, engine, seen: &seen, fenced: &seen };
+                let (at, bytes) = (8 * (4 * from + length % 4), 8 * (1 + length));
+                let each = (at..(at + bytes).min(144)).step_by(granule);
+                let first = |found: Option<(Clash, usize)>| found.map_or(Ok(()), Err);
+                match step {
+                    Step::Read => {
+                        let found: Vec<_> = each.filter_map(|at| single.read(at, granule, &who).err()).collect();
+                        prop_assert_eq!(lines.read(at, bytes, &who), first(found.first().copied()));
+                    }
+                    Step::Together(lanes) => {
+                        let lanes = lanes | 1 << lane;
+                        let fine = each.fold(true, |fine, at| single.read_together(at, granule, &who, lanes) & fine);
+                        prop_assert_eq!(lines.read_together(at, bytes, &who, lanes), fine);
+                    }
+                    Step::Write { same, pending } => {
+                        let write = |at| single.write(at, granule, &who, same, pending).err();
+                        let found: Vec<_> = each.filter_map(write).collect();
+                        prop_assert_eq!(lines.write(at, bytes, &who, same, pending), first(found.first().copied()));
+                    }
+                    Step::Deliver => {
+                        let whole = each.fold(true, |whole, at| single.deliver(at, granule, &who) & whole);
+                        prop_assert_eq!(lines.deliver(at, bytes, &who), whole);
+                    }
+                }
+                for at in 0..144 {
+                    prop_assert_eq!(lines.written(at), single.written(at));
+                    prop_assert_eq!(lines.read_of(at), single.read_of(at));
+                }
+                prop_assert_eq!(lines.unseen(|_| true, &seen), single.unseen(|_| true, &seen));
+            }
+        }
+
+        /// What lanes read together without a clash none of them reads with one, and the other way round.
+        #[test]
+        fn lanes_read_together_what_each_may_read(
+            writes in prop::collection::vec((0_u32..3, 1_u32..4, 0_u8..4), 4),
+            known in prop::collection::vec((0_u32..3, 1_u32..4, 0_u32..16), 0..4),
+            lanes in 1_u32..16,
+        ) {
+            let mut seen = Clocks::nothing();
+            known.iter().for_each(|(agent, clock, lanes)| seen.add(*agent, *clock, *lanes));
+            let who = |agent, clock, lane| Who {
+                agent, clock, lane, pc: 0, strong: false, engine: false, seen: &seen, fenced: &seen,
+            };
+            let mut shadow = Shadow::new(32, 8, false);
+            for (n, (agent, clock, lane)) in writes.iter().enumerate() {
+                let _ = shadow.write(8 * n, 8, &who(*agent, *clock, *lane), false, false);
+            }
+            let mut each = shadow.clone();
+            let reader = |lane| who(0, 2, lane);
+            let fine = (0..4).filter(|l| lanes >> l & 1 == 1).all(|lane| each.read(0, 32, &reader(lane)).is_ok());
+            prop_assert_eq!(shadow.read_together(0, 32, &reader(lanes.trailing_zeros() as u8), lanes), fine);
+        }
     }
 }

@@ -16,6 +16,8 @@ pub struct Shared {
     bytes: Vec<u8>,
     /// Bounds, writes and reads.
     pub shadow: Shadow,
+    /// Rises with whatever may change the bytes.
+    pub changes: u64,
     extents: Vec<Extent>,
 }
 
@@ -25,7 +27,7 @@ impl Shared {
         let extents: Vec<Extent> =
             variables.map(|(name, start, bytes)| Extent { start, end: start + bytes, name }).collect();
         let end = extents.iter().map(|e| e.end).max().unwrap_or(0) as usize;
-        Shared { bytes: vec![0; end], shadow: Shadow::new(end, granule, false), extents }
+        Shared { bytes: vec![0; end], shadow: Shadow::new(end, granule, false), changes: 0, extents }
     }
 
     /// In words: variable and offset.
@@ -66,6 +68,27 @@ impl Shared {
         Ok(self.shadow.read(start, to.len(), who).map_err(|(c, at)| (c, at as u64)))
     }
 
+    /// Reads for some lanes of a warp that know the same. Whether nothing is wrong with it; if something is, each must read by
+    /// itself ([`Shared::read`]), which says what.
+    #[inline]
+    pub fn read_together(&mut self, at: u64, to: &mut [u8], align: u64, who: &Who<'_>, lanes: u32) -> bool {
+        if self.check(at, to.len() as u64, align).is_err() {
+            return false;
+        }
+        let start = at as usize;
+        to.copy_from_slice(&self.bytes[start..start + to.len()]);
+        self.shadow.read_together(start, to.len(), who, lanes)
+    }
+
+    /// Notes a read of many bytes, as somebody; what they are is asked for later ([`Shared::raw`]).
+    ///
+    /// # Errors
+    /// As [`Shared::read`].
+    pub fn touch(&mut self, at: u64, bytes: u64, align: u64, who: &Who<'_>) -> Touched {
+        self.check(at, bytes, align)?;
+        Ok(self.shadow.read(at as usize, bytes as usize, who).map_err(|(c, at)| (c, at as u64)))
+    }
+
     /// Writes, as somebody.
     ///
     /// # Errors
@@ -76,6 +99,7 @@ impl Shared {
         let to = &mut self.bytes[start..start + from.len()];
         let same = to == from;
         to.copy_from_slice(from);
+        self.changes += 1;
         Ok(self.shadow.write(start, from.len(), who, same, false).map_err(|(c, at)| (c, at as u64)))
     }
 
@@ -94,6 +118,7 @@ impl Shared {
         let start = at as usize;
         if let Some(to) = self.bytes.get_mut(start..start + from.len()) {
             to.copy_from_slice(from);
+            self.changes += 1;
             self.shadow.deliver(start, from.len(), who);
         }
     }
@@ -101,7 +126,14 @@ impl Shared {
     /// The bytes, without any check or note (for what the hardware itself keeps in shared memory).
     pub fn raw(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {
         let start = usize::try_from(at).ok()?;
+        self.changes += 1;
         self.bytes.get_mut(start..start.checked_add(bytes)?)
+    }
+
+    /// The bytes, without any check or note, to look at.
+    pub fn peek(&self, at: u64, bytes: usize) -> Option<&[u8]> {
+        let start = usize::try_from(at).ok()?;
+        self.bytes.get(start..start.checked_add(bytes)?)
     }
 
     /// Bytes in all.

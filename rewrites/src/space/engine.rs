@@ -260,7 +260,7 @@ fn run<T: Explored>(
         let node = egg::Language::map_children(node, |id| engine.egraph.find(id));
         made_by.insert(node, rule);
     }
-    Ok(Space { egraph: engine.egraph, root, contraction: contraction.clone(), made_by, report })
+    Ok(Space::of(engine.egraph, root, contraction.clone(), made_by, report))
 }
 
 /// The state of the whole problem.

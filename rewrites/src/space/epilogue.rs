@@ -1,5 +1,5 @@
 //! The elementwise blocks after a contraction: which of them a write-back of sums can compute.
-use super::stream::read;
+use super::stream::strictly;
 use satune_ir::term::stream::{Access, BlockKind, Stream};
 use satune_ir::term::{Axis, Contraction, Epilogue, OperandInfo};
 use satune_ir::{tvmscript, BufferId, Program, Stmt};
@@ -12,7 +12,7 @@ type Dims = [(Axis, i64)];
 /// # Errors
 /// What does not fit, for people.
 pub(super) fn read(program: &Program, contraction: &Contraction) -> Result<(Epilogue, OperandInfo), String> {
-    let stream = read::stream(program, Vec::new()).map_err(|e| e.to_string())?;
+    let stream = strictly(program).map_err(|e| e.to_string())?;
     let Some(sum) = stream.blocks.first() else { return Err("there is no block".into()) };
     let dims: Vec<(Axis, i64)> = contraction.c.dims.iter().map(|a| (*a, contraction.extent(*a))).collect();
     chain(program, &stream, 1, sum.write.buffer, &dims)
@@ -32,7 +32,7 @@ pub(super) fn after(
     if let Stmt::Seq(parts) = &mut *rest.body.block.body {
         parts.drain(..=at);
     }
-    let stream = read::stream(&rest, Vec::new()).map_err(|e| e.to_string())?;
+    let stream = strictly(&rest).map_err(|e| e.to_string())?;
     let name = &program.buffer(sums).name;
     let before = stream.buffers.iter().position(|b| b.name == *name);
     let before = before.ok_or_else(|| format!("no block reads buffer `{name}`"))?;

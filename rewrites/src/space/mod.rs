@@ -7,6 +7,7 @@ mod encode;
 mod engine;
 mod epilogue;
 mod gather;
+mod in_place;
 mod menu;
 mod nests;
 pub mod rules;
@@ -23,6 +24,7 @@ pub use encode::{contraction, EncodeError};
 pub use engine::{
     root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,
 };
+pub use in_place::{copied_before, InPlace};
 pub use menu::{Fuel, Limits, Menu};
 pub use simplified::simplified;
 pub use sums_first::sums_first;

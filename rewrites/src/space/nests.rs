@@ -209,12 +209,17 @@ def main(A: T.Buffer((16, 32), \"float32\"), S: T.Buffer((16,), \"float32\")):
     }
 
     #[test]
-    fn reductions_that_threads_cannot_share_are_refused() {
+    fn reductions_that_threads_cannot_share_are_refused_or_plain() {
         assert!(streams(&parse(SUM).unwrap()).is_ok());
         for (text, part) in [
             (with(SUM, "= S[vi] + ", "= S[vi % 2] + "), "`S = S op value`"),
             (with(SUM, "= S[vi] + ", "= S[vi] - "), "`S = S op value`"),
             (with(SUM, "= S[vi] + A[vi, vj]", "= S[vi] + A[vi, vj] * S[vi]"), "`S = S op value`"),
+        ] {
+            let plain = streams(&parse(&text).unwrap()).unwrap().plain;
+            assert!(plain.iter().any(|(_, why)| why.contains(part)), "{plain:?}\n{text}");
+        }
+        for (text, part) in [
             (with(SUM, "S[vi] = T.float32(0)", "S[vi - 1] = T.float32(0)"), "`T.writes` is not what it writes"),
             (with(SUM, "+ A[vi, vj]", "+ A[vi, 31 - vj]"), "`T.reads` is not what it reads of buffer `A`"),
         ] {

@@ -13,9 +13,9 @@ use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::Replay;
 use std::collections::BTreeMap;
 
-/// Always the same sequences, so that a change is judged by what it changes; `SATUNE_SEED` draws others.
+/// Always the same sequences, so that a change is judged by what it changes; `SATUNE_SEQUENCES_SEED` draws others.
 fn seed() -> u64 {
-    std::env::var("SATUNE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(987_654_321_987)
+    std::env::var("SATUNE_SEQUENCES_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(987_654_321_987)
 }
 
 /// Whether the steps, made again, leave a program that means something else; steps that are refused are left out.
@@ -79,8 +79,8 @@ fn programs_are_what_they_are_called() {
     }
 }
 
-/// Many seeds one after the other, for those who look for what is wrong: `SATUNE_SEED` is the first one, `SATUNE_SEEDS`
-/// says how many. Says how many calls of each primitive were accepted, and which the check refused though they leave a
+/// Many seeds one after the other, for those who look for what is wrong: `SATUNE_SEQUENCES_SEED` is the first one,
+/// `SATUNE_SEEDS` says how many. Says how many calls of each primitive were accepted, and which the check refused though they leave a
 /// program that means the same; `SATUNE_SHOW` prints these programs.
 #[test]
 #[ignore = "runs for minutes; 10,000 sequences for each of SATUNE_SEEDS seeds"]

@@ -1,7 +1,9 @@
 //! Answers: in the space or not, reached or not, how good at best, and where the time goes.
 use super::{Askable, Failure, Fixes, Question};
+use crate::nvmmh::{Beside, Choice};
 use satune_extract::{Candidate, Counts, Descriptor, Extraction, Query, Searched};
 use satune_ir::term::{Schedule, Space, StoppedBy};
+use satune_rewrites::space::Fuel;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,13 +63,15 @@ pub(super) struct Asked<'a, W: Askable> {
     problem: &'a W,
     gpu: &'a Descriptor,
     query: Query,
+    fuel: Fuel,
     space: Option<Space<W::Term>>,
     top: Option<Extraction<W::Term>>,
 }
 
 impl<'a, W: Askable> Asked<'a, W> {
-    pub fn new(problem: &'a W, gpu: &'a Descriptor, limit: Duration) -> Asked<'a, W> {
-        Asked { problem, gpu, query: Query { k: 1, diverse: false, limit }, space: None, top: None }
+    pub fn new(problem: &'a W, gpu: &'a Descriptor, limit: Duration, fuel: Fuel) -> Asked<'a, W> {
+        let query = Query { k: 1, diverse: false, limit, below_ms: f64::INFINITY };
+        Asked { problem, gpu, query, fuel, space: None, top: None }
     }
 
     pub fn answer(&mut self, question: &Question<W::Fixed>) -> Result<Answer, Failure> {
@@ -87,7 +91,7 @@ impl<'a, W: Askable> Asked<'a, W> {
             return Ok(answer);
         }
         if self.space.is_none() {
-            self.space = Some(self.problem.asked_space(self.gpu)?);
+            self.space = Some(self.problem.space_while(self.gpu, self.fuel, &|| true)?);
         }
         let (problem, gpu, query) = (self.problem, self.gpu, self.query);
         let Some(space) = &self.space else { return Ok(answer) };
@@ -138,10 +142,7 @@ impl<'a, W: Askable> Asked<'a, W> {
 }
 
 /// The programs that keep to a question, in parts that do not overlap; parts without programs are left out.
-fn parts<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> Vec<Space<F::Term>> {
-    if !has_any(space, fixed) {
-        return Vec::new();
-    }
+pub(super) fn parts<F: Fixes>(space: &Space<F::Term>, fixed: &F) -> Vec<Space<F::Term>> {
     let part = |fixed: F| space.restricted(&|class, node| fixed.keeps(space, class, node));
     // What single nodes say comes first: it leaves little for the products.
     let variants = fixed.variants();
@@ -209,6 +210,19 @@ fn worst_part<T>(asked: &Candidate<T>, winner: &Candidate<T>) -> Option<String> 
 }
 
 impl Answer {
+    /// As the place of a choice of nvMatmulHeuristics.
+    pub fn beside(self, choice: &Choice) -> Beside {
+        Beside {
+            choice: choice.clone(),
+            question: self.question,
+            in_space: self.in_space,
+            reasons: self.reasons,
+            predicted_ms: self.asked.as_ref().map(|asked| asked.predicted_ms),
+            schedule: self.asked.map(|asked| asked.schedule).unwrap_or_default(),
+            best_ms: self.best.map(|best| best.predicted_ms),
+        }
+    }
+
     /// For people.
     pub fn text(&self) -> String {
         let reached = match &self.stopped_by {

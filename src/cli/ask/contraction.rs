@@ -2,10 +2,9 @@
 use super::answer::{only, NOT_HELD};
 use super::fixed::Fixed;
 use super::tensor::{Kind, Products};
-use super::{cores, parse, Askable, Failure, Fixes};
+use super::{cores, parse, Askable, Fixes};
 use crate::explore::{limits, tensor_cores};
 use crate::operators::Problem;
-use crate::workload::Explorable;
 use satune_extract::Descriptor;
 use satune_ir::term::{Schedule, Space, Term};
 use satune_rewrites::space::rules::tensor::TensorCores;
@@ -80,6 +79,14 @@ impl Fixes for Fixed {
         };
         RELEASES.iter().map(without).collect()
     }
+
+    fn decisions(&self) -> Vec<(String, Fixed)> {
+        Fixed::decisions(self)
+    }
+
+    fn words(&self) -> String {
+        Fixed::words(self)
+    }
 }
 
 impl Askable for Problem {
@@ -96,10 +103,6 @@ impl Askable for Problem {
             Schedule::Wgmma(plan) => Ok(Fixed::of_wgmma(plan)),
             Schedule::Stream(_) => Err("the schedule is one of streaming blocks, and the program a contraction".into()),
         }
-    }
-
-    fn asked_space(&self, gpu: &Descriptor) -> Result<Space, Failure> {
-        Ok(self.space(gpu)?)
     }
 
     fn outside(&self, fixed: &Fixed, gpu: &Descriptor) -> Vec<String> {

@@ -2,20 +2,26 @@
 mod answer;
 mod contraction;
 mod cores;
+mod decisions;
 mod fixed;
 mod parse;
+mod sensitivity;
 mod stream;
 mod tensor;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use super::{print, print_json, stored, work, Failure, Outcome, Target};
 use crate::explore::Report;
+use crate::nvmmh::{self, Beside, Choice, NvmmhError};
 use crate::source::Work;
 use crate::workload::Explorable;
 use satune_extract::{Descriptor, Searched};
 use satune_ir::files;
+use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Plan, Schedule, Space};
+use satune_rewrites::space::Fuel;
 use satune_rewrites::Trace;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,6 +71,12 @@ trait Fixes: Clone + PartialEq {
 
     /// The question with one decision left free, for each decision.
     fn freer(&self) -> Vec<(String, Self)>;
+
+    /// Each decision that is fixed, and the question that fixes it alone.
+    fn decisions(&self) -> Vec<(String, Self)>;
+
+    /// The question in the words that it is read from.
+    fn words(&self) -> String;
 }
 
 /// A problem that questions are asked about.
@@ -84,12 +96,6 @@ trait Askable: Explorable {
     /// When the schedule is of another kind.
     fn fixed_of(&self, plan: &Schedule) -> Result<Self::Fixed, String>;
 
-    /// The space that is asked.
-    ///
-    /// # Errors
-    /// When a rule is unsound, which is a bug.
-    fn asked_space(&self, gpu: &Descriptor) -> Result<Space<Self::Term>, Failure>;
-
     /// Decisions that no menu offers.
     fn outside(&self, fixed: &Self::Fixed, gpu: &Descriptor) -> Vec<String>;
 
@@ -98,6 +104,55 @@ trait Askable: Explorable {
 
     /// Where a whole schedule is not in the space.
     fn missing(&self, space: &Space<Self::Term>, plan: &Schedule) -> Option<String>;
+}
+
+/// What the decisions of a schedule are worth, in a space of at most so many nodes.
+pub(super) fn sensitivity(
+    work: &Work,
+    gpu: &Descriptor,
+    plan: &Schedule,
+    (fuel, limit): (Fuel, Duration),
+) -> Result<sensitivity::Sensitivity, Failure> {
+    let found = match work {
+        Work::Contraction(problem) => {
+            sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|| true)?, gpu, plan, limit)
+        }
+        Work::Streams(problem) => {
+            sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|| true)?, gpu, plan, limit)
+        }
+    };
+    found.map_err(Failure::Input)
+}
+
+/// Whether nvMatmulHeuristics may know a program: whether it is a product on tensor cores.
+pub(super) fn is_product(work: &Work) -> bool {
+    matches!(work, Work::Contraction(problem) if Gemm::of(&problem.contraction).is_ok())
+}
+
+/// A product's first choices by nvMatmulHeuristics, in the order of the products.
+pub(super) fn heuristic(works: &[&Work], gpu: &Descriptor) -> Result<Vec<Choice>, Failure> {
+    let gemm = |work: &&Work| match work {
+        Work::Contraction(problem) => Gemm::of(&problem.contraction).map_err(|e| NvmmhError::Product(e.to_string())),
+        Work::Streams(_) => Err(NvmmhError::Product("this program is none".into())),
+    };
+    let gemms = works.iter().map(gemm).collect::<Result<Vec<_>, _>>();
+    gemms.and_then(|gemms| nvmmh::choices(gpu, &gemms)).map_err(|e| Failure::Input(e.to_string()))
+}
+
+/// Where its choice stands in the space of at most so many nodes.
+pub(super) fn beside(
+    work: &Work,
+    gpu: &Descriptor,
+    choice: &Choice,
+    (fuel, limit): (Fuel, Duration),
+) -> Result<Beside, Failure> {
+    let Work::Contraction(problem) = work else {
+        return Err(Failure::Input(NvmmhError::Product("this program is none".into()).to_string()));
+    };
+    let name = choice.question(gpu);
+    let fixed = problem.question(&name).map_err(Failure::Internal)?;
+    let mut asked = answer::Asked::new(&**problem, gpu, limit, fuel);
+    Ok(asked.answer(&Question { name, fixed, plan: None })?.beside(choice))
 }
 
 /// Runs `why-not`.
@@ -111,7 +166,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 fn ask<W: Askable>(args: &Args, problem: &W, gpu: &Descriptor) -> Outcome {
     let questions = questions(args, problem)?;
-    let mut asked = answer::Asked::new(problem, gpu, Duration::from_secs(args.time_limit));
+    let mut asked = answer::Asked::new(problem, gpu, Duration::from_secs(args.time_limit), args.target.size.fuel());
     let mut answers = Vec::new();
     for question in &questions {
         let answer = asked.answer(question)?;

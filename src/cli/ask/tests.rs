@@ -149,3 +149,34 @@ fn what_descriptions_leave_unsaid_has_words() {
     assert_eq!(read("registers 8x8, cluster 2x1").unwrap().kinds(), []);
     assert_eq!(read("tile 128x128x32, 3 stages").unwrap().kinds(), Kind::ALL);
 }
+
+/// Each decision of schedules drawn from spaces, said in words and read again.
+#[test]
+fn what_is_said_is_what_is_read() {
+    fn check<W: super::Askable>(problem: &W, gpu: &str) -> usize {
+        use super::Fixes;
+        use rand::SeedableRng;
+        use satune_extract::{Counts, Descriptor, Searched};
+        let gpu = Descriptor::load(gpu).unwrap();
+        let space = problem.space_while(&gpu, satune_rewrites::space::Fuel::default(), &|| true).unwrap();
+        let counts = Counts::of(&space);
+        let mut rng = rand::rngs::StdRng::seed_from_u64(7);
+        let mut said = 0;
+        for _ in 0..60 {
+            let term = counts.sample(&space, &mut rng).unwrap();
+            let plan = <W::Term as Searched>::schedule(&term, space.problem()).unwrap();
+            for (name, alone) in problem.fixed_of(&plan).unwrap().decisions() {
+                let words = alone.words();
+                let read = problem.question(&words).unwrap_or_else(|e| panic!("{name}: {words}: {e}"));
+                assert!(read == alone, "{name}: \"{words}\" is read as \"{}\"", read.words());
+                said += 1;
+            }
+        }
+        said
+    }
+    let product = |text: &str| crate::operators::parse(text).unwrap();
+    assert!(check(&product("gemm:64,48,32,f32"), "a100") > 600);
+    assert!(check(&product("gemm:128,128,64,bf16,TN"), "h200") > 600);
+    assert!(check(&product("gemm:64,64,64,f16"), "v100") > 600);
+    assert!(check(&crate::streaming::StreamProblem::operator("softmax:64,256,f32").unwrap(), "h200") > 300);
+}

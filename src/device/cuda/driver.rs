@@ -176,9 +176,11 @@ impl Gpu {
         let mut encoded = Box::new(sys::CUtensorMap { opaque: [0; 16] });
         let steps = vec![1_u32; map.dims.len()];
         let data_type = data_type(map.element().0)?;
-        let swizzle = match map.swizzle {
-            true => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-            false => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+        let swizzle = match map.span() {
+            Some(32) => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+            Some(64) => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+            Some(_) => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            None => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
         };
         // SAFETY: the library has the function; `check` says that sizes, strides, box and steps are as many as the rank
         // says (strides one fewer), and all outlive the call; the map is aligned as its type is; the address is only

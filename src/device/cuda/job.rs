@@ -83,12 +83,12 @@ pub(super) fn of_problem(program: &Program, plain: &Plain, hash: &str) -> Proble
 }
 
 /// Bytes of a module's buffers between its kernels.
-pub(in crate::device) fn workspaces(module: &Module) -> Vec<u64> {
+pub(crate) fn workspaces(module: &Module) -> Vec<u64> {
     module.workspaces.iter().map(|w| w.elements * u64::from(w.dtype.bytes())).collect()
 }
 
 /// A module's launches.
-pub(in crate::device) fn launches(module: &Module) -> Vec<KernelJob> {
+pub(crate) fn launches(module: &Module) -> Vec<KernelJob> {
     let of = |(kernel, args): (&Kernel, &Vec<Argument>)| KernelJob {
         name: function_name(&kernel.name),
         grid: kernel.grid,

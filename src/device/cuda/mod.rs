@@ -11,7 +11,8 @@ mod support;
 mod tests;
 mod timing;
 
-pub(super) use job::{exact_on_whole, job, launches, tolerances, workspaces};
+pub(super) use job::{exact_on_whole, job, tolerances};
+pub(crate) use job::{launches, workspaces};
 pub(super) use server::Server;
 pub use support::text as support_text;
 
@@ -39,8 +40,8 @@ pub struct Cuda {
     compiler: Compiler,
     info: GpuInfo,
     identity: Identity,
-    /// Program, kind of inputs and worker of the last request.
-    warm: Option<(String, bool, u64)>,
+    /// Programs and kinds of inputs that the worker of a number has, with their bytes, the one used last at the end.
+    warm: (u64, Vec<(String, bool, u64)>),
     /// What its clocks do meanwhile.
     clocks: Option<Clocks>,
     /// Nobody else measures on it meanwhile.
@@ -49,9 +50,14 @@ pub struct Cuda {
     compiled: HashMap<String, Result<Vec<Vec<u8>>, Verdict>>,
     /// Machine code of the kernels around the candidates.
     support: Vec<u8>,
-    /// The reference of the problem at hand, by the hash of its program.
-    known: Option<(String, Result<Arc<Known>, Verdict>)>,
+    /// References of problems, by the hash of the program: candidates of several problems come in turns.
+    known: HashMap<String, Result<Arc<Known>, Verdict>>,
+    /// Machine code of references that was made elsewhere, by the hash of the program.
+    taught: HashMap<String, Vec<Vec<u8>>>,
 }
+
+/// Problems whose references are kept.
+const KEPT: usize = 256;
 
 /// What a worker said, or the verdict where that is not to be used, and how the clocks were meanwhile.
 type Answered = (Result<Said, Verdict>, Option<Box<Conditions>>);
@@ -101,12 +107,13 @@ impl Cuda {
             compiler,
             info,
             identity,
-            warm: None,
+            warm: (0, Vec::new()),
             clocks: None,
             _exclusive: exclusive,
             compiled,
             support,
-            known: None,
+            known: HashMap::new(),
+            taught: HashMap::new(),
         })
     }
 
@@ -129,11 +136,14 @@ impl Cuda {
     /// The reference of a problem, compiled.
     fn known(&mut self, problem: &dyn Workload) -> Result<Arc<Known>, Verdict> {
         let program = hash(problem.script());
-        if let Some((_, known)) = self.known.as_ref().filter(|(of, _)| *of == program) {
+        if let Some(known) = self.known.get(&program) {
             return known.clone();
         }
+        if self.known.len() >= KEPT {
+            self.known.clear();
+        }
         let made = self.refer(problem, &program).map(Arc::new);
-        self.known = Some((program, made.clone()));
+        self.known.insert(program, made.clone());
         made
     }
 
@@ -143,10 +153,14 @@ impl Cuda {
             Verdict::Rejected { reason: Reason::CompileError, detail }
         };
         let plain = Plain::of(problem.program()).map_err(none)?;
-        let arch = &self.info.arch;
-        let jobs: Vec<Job> = plain.module.kernels.iter().map(|k| compilation(k, arch.clone())).collect();
-        let compiled: Result<Vec<_>, CompileError> = self.compiler.compile_many(&jobs).into_iter().collect();
-        let cubins = compiled.map_err(|e| rejected(&e))?.into_iter().map(|c| c.cubin).collect();
+        let cubins = match self.taught.get(program) {
+            Some(cubins) if cubins.len() == plain.module.kernels.len() => cubins.clone(),
+            _ => {
+                let jobs = reference_jobs(&plain, &self.info.arch);
+                let compiled: Result<Vec<_>, CompileError> = self.compiler.compile_many(&jobs).into_iter().collect();
+                compiled.map_err(|e| rejected(&e))?.into_iter().map(|c| c.cubin).collect()
+            }
+        };
         let seconds = plain.instances / INSTANCES_PER_SECOND + plain.serial * CHAIN_SECONDS;
         Ok(Known { job: job::of_problem(problem.program(), &plain, program), cubins, seconds: seconds.min(3600.0) })
     }
@@ -189,11 +203,29 @@ impl Cuda {
         job.floor_ms = self.floor_ms(problem, &known.job, on_tensor_cores(&ready.plan));
         job.problem = Some(ProblemJob { whole: ask.whole, ..known.job.clone() });
         let code = std::iter::once(&self.support).chain(&known.cubins).chain(&cubins).cloned().collect();
-        // The worker makes inputs and their reference once.
-        let of = (known.job.program.clone(), ask.whole, self.supervised.started);
-        let made = self.warm.replace(of.clone()) == Some(of);
-        let more = if made { 0.0 } else { known.seconds };
+        // The worker makes inputs and their reference once, while its memory holds them.
+        let more = if self.warmed(&known.job, ask.whole) { 0.0 } else { known.seconds };
         Ok((job, code, ask.timeout + Duration::from_secs_f64(more)))
+    }
+
+    /// Whether the worker has a problem's inputs and reference; from now on it has them. It makes room as the worker does.
+    fn warmed(&mut self, problem: &ProblemJob, whole: bool) -> bool {
+        if self.warm.0 != self.supervised.started {
+            self.warm = (self.supervised.started, Vec::new());
+        }
+        let list = &mut self.warm.1;
+        let found = list.iter().position(|(program, kind, _)| (program, *kind) == (&problem.program, whole));
+        let entry = match found {
+            Some(at) => list.remove(at),
+            None => {
+                let bytes = server::needed(problem);
+                let sizes: Vec<u64> = list.iter().map(|(_, _, bytes)| *bytes).collect();
+                list.drain(..server::too_many(&sizes, bytes, self.info.memory_bytes));
+                (problem.program.clone(), whole, bytes)
+            }
+        };
+        list.push(entry);
+        found.is_some()
     }
 
     fn compile(&self, ready: &Ready) -> Result<Vec<Vec<u8>>, Verdict> {
@@ -233,8 +265,15 @@ impl Cuda {
     }
 }
 
-fn compilation(kernel: &Kernel, arch: String) -> Job {
-    Job { name: kernel.name.clone(), source: print(kernel), arch }
+/// What to compile for a reference.
+fn reference_jobs(plain: &Plain, arch: &str) -> Vec<Job> {
+    let of = |kernel: &Kernel| Job { name: kernel.name.clone(), source: print(kernel), arch: arch.into() };
+    plain.module.kernels.iter().map(of).collect()
+}
+
+/// What to compile for a problem's reference on an architecture (`sm_90`); nothing where it has none.
+pub(crate) fn reference(problem: &dyn Workload, arch: &str) -> Vec<Job> {
+    Plain::of(problem.program()).map(|plain| reference_jobs(&plain, arch)).unwrap_or_default()
 }
 
 /// What a compiler's error says about a candidate.
@@ -264,6 +303,10 @@ impl Device for Cuda {
 
     fn compiler(&self) -> Option<(Compiler, String)> {
         Some((self.compiler.clone(), self.info.arch.clone()))
+    }
+
+    fn teach(&mut self, problem: &dyn Workload, code: &[Vec<u8>]) {
+        self.taught.insert(hash(problem.script()), code.to_vec());
     }
 
     fn restart(&mut self) {
@@ -365,10 +408,14 @@ impl Device for Cuda {
             job.floor_ms = self.floor_ms(asked, &known.job, asked.allows_tf32());
             job.problem = Some(known.job.clone());
             blobs.extend(known.cubins.iter().cloned());
-            timeout += Duration::from_secs_f64(known.seconds);
+            if !self.warmed(&known.job, false) {
+                timeout += Duration::from_secs_f64(known.seconds);
+            }
+        }
+        if matches!(opponent.job, LibraryJob::Copy { bytes } if server::takes_all(bytes, self.info.memory_bytes)) {
+            self.warm.1.clear();
         }
         let blobs: Vec<&[u8]> = blobs.iter().map(Vec::as_slice).collect();
-        self.warm = None;
         let request = What::Library(Box::new(job), opponent.job.clone());
         let (answer, conditions) = self.ask(&request, &blobs, timeout)?;
         Ok(Some(match answer {
@@ -383,6 +430,7 @@ impl Device for Cuda {
     }
 
     fn ceilings(&mut self) -> Result<Option<Ceilings>, DeviceError> {
+        self.warm.1.clear();
         match self.supervised.ask(&What::Ceilings, &[&self.support], Duration::from_secs(120))? {
             Ok(Said::Ceilings(ceilings)) => Ok(Some(ceilings)),
             _ => Ok(None),

@@ -1,5 +1,5 @@
 //! The worker's side of a CUDA GPU: answers to requests.
-use super::super::protocol::{Ceilings, Compared, Duelled, LibraryJob, ProblemJob, Request, Said, What};
+use super::super::protocol::{Ceilings, Compared, Duelled, LibraryJob, ParamJob, ProblemJob, Request, Said, What};
 use super::super::worker::Serve;
 use super::doors;
 use super::driver::blas::{Blas, Gemm};
@@ -18,7 +18,8 @@ const COPY: &str = "cuMemcpyDtoDAsync";
 pub(in crate::device) struct Server {
     gpu: Option<Gpu>,
     timer: Option<Timer>,
-    inputs: Option<Inputs>,
+    /// Of several problems, the last one used last.
+    inputs: Vec<Inputs>,
     blas: Option<Blas>,
 }
 
@@ -75,7 +76,7 @@ impl Server {
                 let problem = job.problem.as_ref().ok_or_else(|| Error::Unsupported("there is no problem".into()))?;
                 let count = problem.reference.len();
                 self.inputs(&gpu, problem, blobs.get(1..1 + count).unwrap_or_default())?;
-                let (Some(inputs), Some(timer)) = (&self.inputs, &self.timer) else {
+                let (Some(inputs), Some(timer)) = (self.inputs.last(), &self.timer) else {
                     return Err(Error::Unsupported("there are no inputs".into()).into());
                 };
                 let cubins = blobs.get(1 + count..).unwrap_or_default();
@@ -84,8 +85,9 @@ impl Server {
                 Ok(Said::Measured(timer.time(&gpu, job, Some(inputs), &mut || ready.run())?))
             }
             What::Library(job, LibraryJob::Copy { bytes }) => {
-                // Its memory is needed.
-                self.inputs = None;
+                if takes_all(*bytes, gpu.info()?.memory_bytes) {
+                    self.inputs.clear();
+                }
                 let Some(timer) = &self.timer else { return Err(Error::Unsupported("no clock".into()).into()) };
                 let (to, from) = (gpu.alloc(bytes / 2)?, gpu.alloc(bytes / 2)?);
                 from.set(1)?;
@@ -96,7 +98,7 @@ impl Server {
                 let problem = job.problem.as_ref().ok_or_else(|| Error::Unsupported("there is no problem".into()))?;
                 self.inputs(&gpu, problem, blobs.get(1..).unwrap_or_default())?;
                 self.open_blas(&gpu)?;
-                let (Some(inputs), Some(timer)) = (&self.inputs, &self.timer) else {
+                let (Some(inputs), Some(timer)) = (self.inputs.last(), &self.timer) else {
                     return Err(Error::Unsupported("there are no inputs".into()).into());
                 };
                 let ways = doors::of(&gpu, library, inputs, self.blas.as_ref())?;
@@ -111,7 +113,7 @@ impl Server {
                 if !matches!(library, LibraryJob::Copy { .. }) {
                     self.open_blas(&gpu)?;
                 }
-                let (Some(inputs), Some(timer)) = (&self.inputs, &self.timer) else {
+                let (Some(inputs), Some(timer)) = (self.inputs.last(), &self.timer) else {
                     return Err(Error::Unsupported("there are no inputs".into()).into());
                 };
                 let cubins = blobs.get(1 + count..).unwrap_or_default();
@@ -138,7 +140,7 @@ impl Server {
                 Ok(Said::Duelled(Duelled { ours, theirs: Compared { timing: theirs, door, doors }, ratios }))
             }
             What::Ceilings => {
-                self.inputs = None;
+                self.inputs.clear();
                 self.open_blas(&gpu)?;
                 Ok(Said::Ceilings(ceilings(&gpu, support, self.blas.as_ref())?))
             }
@@ -152,18 +154,41 @@ impl Server {
         Ok(())
     }
 
-    /// Makes the inputs and the reference of a problem, unless they are there.
+    /// Makes the inputs and the reference of a problem, unless they are there; they are the last ones then.
     fn inputs(&mut self, gpu: &Gpu, problem: &ProblemJob, cubins: &[Vec<u8>]) -> Result<(), Trouble> {
-        if self.inputs.as_ref().is_some_and(|known| *known.problem() == *problem) {
+        if let Some(at) = self.inputs.iter().position(|known| *known.problem() == *problem) {
+            let known = self.inputs.remove(at);
+            self.inputs.push(known);
             return Ok(());
         }
-        // Its memory is needed for the next one.
-        self.inputs = None;
-        if let Some(timer) = &self.timer {
-            self.inputs = Some(Inputs::new(gpu, problem, cubins, timer)?);
-        }
+        let Some(timer) = &self.timer else { return Ok(()) };
+        let sizes: Vec<u64> = self.inputs.iter().map(|known| needed(known.problem())).collect();
+        self.inputs.drain(..too_many(&sizes, needed(problem), gpu.info()?.memory_bytes));
+        self.inputs.push(Inputs::new(gpu, problem, cubins, timer)?);
         Ok(())
     }
+}
+
+/// Device memory for a problem's inputs and results, and for what these should be, bytes.
+pub(super) fn needed(problem: &ProblemJob) -> u64 {
+    let of = |param: &ParamJob| {
+        let own = u64::from(param.dtype.bytes());
+        let wide = if param.dtype.is_float() { 8 } else { own };
+        param.elements.saturating_mul(own + if param.written { wide } else { 0 })
+    };
+    problem.params.iter().map(of).sum()
+}
+
+/// Whether a copy of so many bytes needs the memory that problems' inputs have.
+pub(super) fn takes_all(bytes: u64, memory: u64) -> bool {
+    bytes > memory / 2
+}
+
+/// How many problems make room for a further one: those that were not used for the longest time. Inputs have half of the
+/// memory, the other half is for what candidates need.
+pub(super) fn too_many(sizes: &[u64], further: u64, memory: u64) -> usize {
+    let fits = |first: &usize| sizes[*first..].iter().sum::<u64>().saturating_add(further) <= memory / 2;
+    (0..sizes.len()).find(fits).unwrap_or(sizes.len())
 }
 
 /// Median time of something, ms, after two runs to warm up.

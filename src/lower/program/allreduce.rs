@@ -98,16 +98,12 @@ pub fn find<'p>(program: &'p Program, part: &'p Stmt) -> Result<(Cow<'p, Program
     for r in &mut found {
         let (dtype, name) = (r.dtype(program), program.buffer(r.target).name.clone());
         let mut add = |suffix: &str, shape: &[i64], scope: &str| {
-            grown.to_mut().add_buffer(Buffer {
-                name: format!("{name}_{suffix}"),
+            grown.to_mut().add_buffer(Buffer::plain(
+                format!("{name}_{suffix}"),
                 dtype,
-                shape: shape.iter().map(|e| integer(*e)).collect(),
-                strides: vec![],
-                elem_offset: None,
-                scope: scope.into(),
-                align: 0,
-                offset_factor: 0,
-            })
+                shape.iter().map(|e| integer(*e)).collect(),
+                scope,
+            ))
         };
         r.partial = add("partial", &[1], "local");
         if r.team.parts() > 1 {

@@ -10,7 +10,8 @@
 //! 2. a buffer is *zeroed* when every writer leaves zeros in all beyond elements: copies from global memory under own
 //!    guards for each dimension that may run over, copies of zeroed buffers along the same dimension, and zeros;
 //! 3. a guard of `x += f1 * f2` that fails only where *every* factor is read from a beyond element of a full and
-//!    zeroed buffer can go: 0 is added.
+//!    zeroed buffer can go: 0 is added. Where other threads see the sum, only if it does not tell threads apart: one that
+//!    it keeps out would add 0 to an element while another adds to it.
 //!
 //! The assumptions "full" and "zeroed" start true for all buffers and are withdrawn until nothing changes, which is
 //! sound by induction over the order of execution. A guard on a write to global memory always stays.
@@ -240,6 +241,10 @@ impl Proof<'_> {
 
     /// Point 3 of the proof.
     fn adds_zero(&self, leaf: &Leaf, guard: &Pred) -> bool {
+        let shared = self.program.buffer(leaf.target).scope != "local";
+        if shared && guard.uses(&|v| self.nest.thread(v).is_some()) {
+            return false;
+        }
         let Some((_, a, b)) = product(leaf, &leaf.value) else { return false };
         [a, b].into_iter().all(|factor| {
             let Some(buffer) = loaded(factor) else { return false };

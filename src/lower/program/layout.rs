@@ -254,14 +254,17 @@ impl Plan<'_> {
                 .filter(|a| a.write == write)
                 .filter_map(|a| {
                     let plain = a.at[d].without_xor()?;
-                    Some(self.bounds(a, &plain.partition(&|atom| self.fixed(atom, serial)).1))
+                    let form = plain.partition(&|atom| self.fixed(atom, serial)).1.joined(&self.nest.ranges);
+                    // Of terms that move together the bounds are no values: `x // 2 * 2 + x % 2` of x < 15 has no 15.
+                    let bounds = if write && !apart(&form) { (1, 0) } else { self.bounds(a, &form) };
+                    Some(bounds)
                 })
                 .reduce(|(a, b), (c, e)| (a.min(c), b.max(e)))
         };
         match (hull(true), hull(false)) {
             (_, None) => true,
             (None, Some(_)) => false,
-            (Some(written), Some(read)) => written.0 <= read.0 && read.1 <= written.1,
+            (Some(written), Some(read)) => written.0 <= written.1 && written.0 <= read.0 && read.1 <= written.1,
         }
     }
 
@@ -297,6 +300,18 @@ impl Plan<'_> {
             written: names(&self.accesses.first()?.at[d]),
         })
     }
+}
+
+/// Whether no two terms have a variable in common.
+fn apart(form: &Linear) -> bool {
+    let mut seen = HashSet::new();
+    form.terms.iter().all(|(atom, _)| {
+        let mut own = HashSet::new();
+        atom.vars(&mut |v| {
+            own.insert(v);
+        });
+        own.into_iter().all(|v| seen.insert(v))
+    })
 }
 
 /// The digits that all of the forms use. None where they are no digits of one mixed-radix number.

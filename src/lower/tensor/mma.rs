@@ -265,7 +265,18 @@ impl<'p> Mainloop<'p> {
         };
         let count = self.plan.instruction.wmma().map_or(count, |op| count / i64::from(op.sums()));
         let mut body = self.builder.repeat("i", (0, count), Unroll::Full, |_, i| vec![zeros(i)]);
-        for stage in 0..ahead {
+        // A loop for those that are alike: unrolled, addresses of all of them are held at once. Two of them hold no more than
+        // the loop does, which has a counter too.
+        let alike = ahead.min(tiles - i64::from(guard_last && !guard_all));
+        let looped = if alike > 2 { alike } else { 0 };
+        if looped > 0 {
+            let var = self.builder.fresh();
+            let mut fill = self.fill(Index::Var(var), &Index::Var(var), guard_all);
+            fill.extend(self.committed());
+            let (name, start, extent) = ("stage".into(), c(0), c(looped));
+            body.push(Stmt::For { var, name, start, extent, unroll: Unroll::No, body: fill });
+        }
+        for stage in looped..ahead {
             if stage < tiles {
                 body.extend(self.fill(c(stage), &c(stage), guard_all || guard_last && stage == tiles - 1));
             }

@@ -8,7 +8,7 @@
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
-use satune_ir::term::tensor::StreamK;
+use satune_ir::term::tensor::{wgmma_conditions, StreamK};
 
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
@@ -25,8 +25,10 @@ pub(super) const GROUP: i64 = 128;
 pub(super) struct Side {
     /// Elements before it in the stage.
     offset: i64,
-    /// Stored across k: boxes of 64 rows or columns.
+    /// Stored across k: boxes of so many rows or columns (`span`) as a swizzle's row has, by all of k. Else boxes of all rows or
+    /// columns by so many values of k as take 128 bytes.
     across: bool,
+    span: i64,
     /// Rows of A, columns of B.
     extent: i64,
     /// Rows in memory from one product's matrix to the next.
@@ -50,23 +52,29 @@ struct Carton {
 impl Side {
     /// The block's boxes of a stage.
     fn boxes(&self, k: i64) -> Vec<Carton> {
-        let step = if self.across { 64 } else { self.extent };
         // Of a shared box each block brings some rows: of the tile, or along k.
-        let (rows, row) = if self.across { (k / self.sharing, 64) } else { (step / self.sharing, k) };
-        let first = mul(self.member.clone(), rows);
-        (0..self.extent / step)
-            .map(|i| Carton {
-                across: if self.across { c(i * step) } else { add(first.clone(), c(i * step)) },
-                along: if self.across { first.clone() } else { c(0) },
-                element: add(mul(first.clone(), row), c(self.offset + i * step * k)),
+        let (along_row, rows) = if self.across { (self.extent, k) } else { (k, self.extent) };
+        let first = mul(self.member.clone(), rows / self.sharing);
+        (0..along_row / self.span)
+            .map(|i| {
+                let (row, column) = (first.clone(), c(i * self.span));
+                let (across, along) = if self.across { (column, row) } else { (row, column) };
+                let element = add(mul(first.clone(), self.span), c(self.offset + i * self.span * rows));
+                Carton { across, along, element }
             })
             .collect()
     }
 
-    /// Elements from a row (column) of 64 to an instruction's step along k.
-    fn step(&self, step: i64, k: i64) -> i64 {
-        // Along k within the swizzled row, or over as many rows of 64 elements.
-        self.offset + if self.across { step * k * 64 } else { step * k }
+    /// Elements before those of an instruction that begins at a value of k: within the swizzled row and over whole boxes
+    /// before it, or over as many rows of a box.
+    fn at_k(&self, k: i64) -> i64 {
+        let (boxes, within) = (k / self.span, k % self.span);
+        self.offset + if self.across { k * self.span } else { boxes * self.span * self.extent + within }
+    }
+
+    /// Elements from one block of 64 rows to the next, in a tile of so many values of k.
+    fn row_block(&self, k: i64) -> i64 {
+        64 * if self.across { k } else { self.span }
     }
 }
 
@@ -153,13 +161,20 @@ impl<'p> Pipeline<'p> {
             tile: tile.map(|t| t as u32),
             swizzle: true,
         };
-        // The products' rows follow each other.
-        let side = |array, across: bool, extent: i64, tile: i64, sharing: i64| match across {
-            true => map(array, [extent, gemm.batch * gemm.k], [64, k / sharing]),
-            false => map(array, [gemm.k, gemm.batch * extent], [k, tile / sharing]),
-        };
         let (a_across, b_across) = (gemm.a_transposed, !gemm.b_transposed);
-        let mut maps = vec![side(params.a, a_across, gemm.m, m, share_a), side(params.b, b_across, gemm.n, n, share_b)];
+        // The products' rows follow each other.
+        let spans = [(a_across, m), (b_across, n)].map(|(across, tile)| match across {
+            true => wgmma_conditions::box_columns(tile),
+            false => wgmma_conditions::tile_k(gemm.operand, 1),
+        });
+        let side = |array, across: bool, extent: i64, (tile, span): (i64, i64), sharing: i64| match across {
+            true => map(array, [extent, gemm.batch * gemm.k], [span, k / sharing]),
+            false => map(array, [gemm.k, gemm.batch * extent], [span, tile / sharing]),
+        };
+        let mut maps = vec![
+            side(params.a, a_across, gemm.m, (m, spans[0]), share_a),
+            side(params.b, b_across, gemm.n, (n, spans[1]), share_b),
+        ];
         if is_tma {
             maps.push(match gemm.c_transposed {
                 false => map(params.out, [gemm.n, gemm.batch * gemm.m], [64, 64]),
@@ -181,6 +196,7 @@ impl<'p> Pipeline<'p> {
                 Side {
                     offset: 0,
                     across: a_across,
+                    span: spans[0],
                     extent: m,
                     rows_of_product: if a_across { gemm.k } else { gemm.m },
                     sharing: share_a,
@@ -190,6 +206,7 @@ impl<'p> Pipeline<'p> {
                 Side {
                     offset: m * k,
                     across: b_across,
+                    span: spans[1],
                     extent: n,
                     rows_of_product: if b_across { gemm.k } else { gemm.n },
                     sharing: share_b,
@@ -216,11 +233,13 @@ impl<'p> Pipeline<'p> {
         let (gemm, plan) = (self.gemm, self.plan);
         let stages = i64::from(plan.stages);
         let (full, empty) = (self.full, self.empty);
-        let mut make = self.builder.repeat("stage", (0, stages), Unroll::Full, |_, s| {
+        let maps = 0..self.maps.len() as u32;
+        let mut make: Vec<Stmt> = maps.map(|map| Stmt::Group(GroupOp::PrefetchMap { map })).collect();
+        make.extend(self.builder.repeat("stage", (0, stages), Unroll::Full, |_, s| {
             [(full, 1), (empty, plan.cluster_size() * if plan.ping_pong { 1 } else { plan.consumers })]
                 .map(|(array, arrivals)| Stmt::Group(GroupOp::BarrierInit { barrier: (array, s.clone()), arrivals }))
                 .to_vec()
-        });
+        }));
         for (array, i) in self.order.iter().flat_map(|array| [(*array, 0), (*array, 1)]) {
             make.push(Stmt::Group(GroupOp::BarrierInit { barrier: (array, c(i)), arrivals: 1 }));
         }
@@ -370,7 +389,7 @@ impl<'p> Pipeline<'p> {
             let first_k = if work.piece.is_some() { c(0) } else { mul(work.part.clone(), this.steps * k) };
             this.for_each_step(work, |this, at| {
                 let barrier = (this.full, at.stage.clone());
-                let bytes = ((m + n) * 128) as u32;
+                let bytes = ((m + n) * k * i64::from(this.gemm.operand.bytes())) as u32;
                 let free = GroupOp::WaitPhase {
                     barrier: (this.empty, at.stage.clone()),
                     parity: crate::lower::index::xor(at.parity.clone(), c(1)),
@@ -445,6 +464,7 @@ impl<'p> Pipeline<'p> {
             let mut list = this.builder.repeat("i", (0, blocks * n / 2), Unroll::Full, |_, i| {
                 vec![Stmt::Store { array: sums, index: i, value: zero }]
             });
+            list.push(Stmt::Group(GroupOp::MatrixKeep { array: sums, count: (blocks * n / 2) as u32 }));
             if let Some(order) = this.order {
                 // The first consumer begins; then each when the other has issued its last instruction.
                 let parity = rem(add(add(work.own_turn.clone(), number.clone()), c(1)), 2);
@@ -463,18 +483,20 @@ impl<'p> Pipeline<'p> {
                     {
                         let [a, b] = [0, 1].map(|i| {
                             let side = &this.sides[i];
-                            let constant = side.step(step, i64::from(op.k()));
-                            // A's rows of 64 elements by k, whichever way they are stored.
+                            let constant = side.at_k(step * i64::from(op.k()));
+                            let row_block = side.row_block(k);
                             let (own, constant) = match i {
-                                0 => (mul(this.first_block(number), 64 * k), constant + block * 64 * k),
+                                0 => (mul(this.first_block(number), row_block), constant + block * row_block),
                                 _ => (c(0), constant),
                             };
-                            let leading = if side.across { 64 * k as u32 * 2 } else { 16 };
+                            let leading = if side.across { (side.span * k * 2) as u32 } else { 16 };
+                            let span = (side.span * i64::from(this.gemm.operand.bytes())) as u32;
                             Descriptor {
                                 array: this.ring,
                                 index: add(add(own, stage.clone()), c(constant)),
                                 leading,
-                                stride: 1024,
+                                stride: 8 * span,
+                                span,
                             }
                         });
                         list.push(GroupOp::Matrix { op, d: (sums, c(block * n / 2)), a, b });

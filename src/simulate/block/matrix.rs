@@ -104,16 +104,21 @@ impl Runner<'_> {
         let index = self.index(&d.index)?.get(t);
         let first = base + u64::try_from(index).unwrap_or(0) * bytes;
         let (leading, stride) = (u64::from(d.leading), u64::from(d.stride));
+        let span = u64::from(d.span);
+        if !(span == 128 || transposed && matches!(span, 32 | 64)) {
+            return Err(self.machine("a descriptor with a swizzle that the operand cannot have".into()));
+        }
         if first % 16 != 0 || leading % 16 != 0 || stride % 16 != 0 || base % 1024 != 0 {
             return Err(self.machine("a descriptor that is not aligned".into()));
         }
         let place = |r: u64, k: u64| {
             let at = if transposed {
-                r / 64 * leading + k / 8 * stride + k % 8 * 128 + r % 64 * bytes
+                let columns = span / bytes;
+                r / columns * leading + k / 8 * stride + k % 8 * span + r % columns * bytes
             } else {
                 r / 8 * stride + r % 8 * 128 + k * bytes
             };
-            swizzled(first + at)
+            swizzled(first + at, span)
         };
         let (taken, least) = chunks(&operand_chunks(rows.into(), op.k().into(), bytes, transposed, place));
         let counts = self.here();

@@ -92,6 +92,8 @@ impl Runner<'_> {
                 threads.into_iter().for_each(|t| self.phases.made_fences[base + t] += 1);
                 Ok(())
             }
+            // What it brings early is the same later.
+            GroupOp::PrefetchMap { .. } => Ok(()),
             GroupOp::Arrive { .. } | GroupOp::ArriveExpect { .. } | GroupOp::ArriveRemote { .. } => {
                 self.arrivals(op, &threads)?;
                 // What the role does from here on, nobody knows by these arrivals.
@@ -139,6 +141,7 @@ impl Runner<'_> {
                 self.here().barriers += self.warps(mask);
                 Ok(())
             }
+            GroupOp::MatrixKeep { .. } => Ok(()),
             GroupOp::MatrixFence | GroupOp::MatrixCommit | GroupOp::MatrixWait(_) | GroupOp::Matrix { .. } => {
                 self.matrix_op(op, mask)
             }
@@ -294,9 +297,9 @@ impl Runner<'_> {
             "a tensor map with a box beyond 256, or of another size than its array"
         } else if map.dims[0] * bytes % 16 != 0 || row % 16 != 0 {
             "a tensor map whose rows are not multiples of 16 bytes"
-        } else if map.swizzle && row > 128 {
-            "a swizzled box with rows of more than 128 bytes"
-        } else if start % if map.swizzle { 1024 } else { 128 } != 0 || x < 0 || y < 0 {
+        } else if map.swizzle && !matches!(row, 32 | 64 | 128) {
+            "a swizzled box with rows of other than 32, 64 or 128 bytes"
+        } else if start % if map.swizzle { (8 * row).max(128) } else { 128 } != 0 || x < 0 || y < 0 {
             "a box that is not aligned in shared memory, or begins before the matrix"
         } else if first < 0 || first as u64 + row / bytes * u64::from(map.tile[1]) > a.len {
             "a box that does not fit into its shared array"
@@ -305,7 +308,7 @@ impl Runner<'_> {
             for r in 0..u64::from(map.tile[1]) {
                 for column in 0..u64::from(map.tile[0]) {
                     let at = start + r * row + column * bytes;
-                    let at = if map.swizzle { swizzled(at) } else { at };
+                    let at = if map.swizzle { swizzled(at, row) } else { at };
                     let element = ((at - u64::from(a.shared_offset)) / bytes) as usize;
                     let (gx, gy) = (x as u64 + column, y as u64 + r);
                     let inside = gx < map.dims[0] && gy < map.dims[1];
@@ -433,7 +436,7 @@ pub(super) fn join(to: &mut Vec<u32>, from: &[u32]) {
     to.iter_mut().zip(from).for_each(|(a, b)| *a = (*a).max(*b));
 }
 
-/// Where a byte of a 128-byte swizzled tile is.
-pub(super) fn swizzled(at: u64) -> u64 {
-    at ^ ((at >> 7 & 7) << 4)
+/// Where a byte of a tile is whose rows of so many bytes, 128, 64 or 32, are swizzled.
+pub(super) fn swizzled(at: u64, span: u64) -> u64 {
+    at ^ ((at >> 7 & (span / 16 - 1)) << 4)
 }

@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_tile_that_is_not_swizzled_conflicts() {
         for across in [false, true] {
-            assert_eq!(tile(across, swizzled), (16, 16), "{across}");
+            assert_eq!(tile(across, |at| swizzled(at, 128)), (16, 16), "{across}");
             assert_eq!(tile(across, |at| at), (128, 16), "{across}: each matrix's eight chunks lie in the same banks");
             // Half of the xor leaves pairs in the same banks.
             assert_eq!(tile(across, |at| at ^ ((at >> 8 & 3) << 5)), (32, 16), "{across}");
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_row_of_a_box_is_one_wavefront_in_any_order() {
-        let row: Vec<u64> = (0..8).map(|c| swizzled(3 * 128 + c * 16)).collect();
+        let row: Vec<u64> = (0..8).map(|c| swizzled(3 * 128 + c * 16, 128)).collect();
         assert_eq!(chunks(&row), (1, 1));
         let column: Vec<u64> = (0..8).map(|r| r * 128).collect();
         assert_eq!(chunks(&column), (8, 1));

@@ -1,9 +1,10 @@
 //! The time of a block whose warps use `mma.sync` or `wmma`.
 use super::{Counted, Facts, Inner, Share};
 use crate::cost::Infeasible;
+use crate::residency::{rounded, MOST_REGISTERS};
 use crate::tensor::of_product;
 use crate::tensor::work::{Block, Operand};
-use crate::time::norm;
+use crate::time::{largest, norm};
 use crate::Descriptor;
 use satune_ir::term::tensor::{mma_conditions, Gemm, TensorPlan};
 use satune_ir::term::Side;
@@ -76,9 +77,9 @@ pub(in crate::tensor) fn with_share(
     let warps = (threads / 32) as f64;
     let sets = mma_conditions::sets(&plan.operands);
     let mut registers = mma_conditions::registers(op, plan.warp, share.registers);
-    registers = (registers + 7) / 8 * 8;
+    registers = rounded(registers);
     let left = i64::from(gpu.registers_per_sm) / (threads * i64::from(plan.min_blocks.unwrap_or(1).max(1))) / 8 * 8;
-    let most = left.min(255);
+    let most = left.min(MOST_REGISTERS);
     if registers > most {
         return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
     }
@@ -86,8 +87,8 @@ pub(in crate::tensor) fn with_share(
     let issued =
         counts.tile.matrix * parts_of_one + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
     let issue = issued / 4.0 / gpu.issue_efficiency;
-    let parts = [tensor, issue, share.shared];
-    let step = norm(&parts, gpu.overlap_exponent);
+    let parts = [tensor, issue, share.shared, share.moved * 32.0 / f64::from(gpu.load_store_lanes)];
+    let step = largest(&parts);
     // A warp alone has a quarter of the multiprocessor's tensor cores; at the barrier it waits for its first fragments,
     // and at every step for those that have one set.
     let steps = (plan.tile[2] / i64::from(op.k())) as f64;
@@ -102,7 +103,6 @@ pub(in crate::tensor) fn with_share(
         registers,
         shared_bytes: plan.shared_with(gemm, share.padding),
         parts,
-        step,
         arrives: norm(&[chain.max(step), waits], gpu.overlap_exponent),
         end: &counts.end,
         more_end: warps * 32.0 / 4.0,

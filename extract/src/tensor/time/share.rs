@@ -14,6 +14,8 @@ pub(in crate::tensor) const WMMA_LOADS: f64 = 2.0;
 pub(in crate::tensor) struct Share {
     /// Instructions of warps.
     pub issued: f64,
+    /// Those of them that pass the load/store units.
+    pub moved: f64,
     /// Wavefronts of shared memory.
     pub shared: f64,
     /// Bytes from L2.
@@ -44,8 +46,10 @@ impl Share {
         let steps = (place.k / i64::from(place.op.k())).max(1) as f64;
         let tile = [place.extent, place.k];
         // Shared memory has nothing to do meanwhile where one set of fragments is waited for.
+        let moved = moves + loads.shared_loads + started;
         Share {
-            issued: moves + permuted + loads.shared_loads + started + loops,
+            issued: moved + permuted + loops,
+            moved,
             shared: loads.shared_load_wavefronts + copies.shared_store_wavefronts,
             l2_bytes: copies.l2_sectors * 32.0,
             late: f64::from(plan.step) / steps / 2.0,
@@ -58,6 +62,7 @@ impl Share {
     pub fn plus(&self, other: &Share) -> Share {
         Share {
             issued: self.issued + other.issued,
+            moved: self.moved + other.moved,
             shared: self.shared + other.shared,
             l2_bytes: self.l2_bytes + other.l2_bytes,
             late: self.late + other.late,
@@ -69,6 +74,7 @@ impl Share {
     /// Whether this adds no more than another of anything; of registers and shared memory it says nothing.
     pub fn adds_no_more(&self, other: &Share) -> bool {
         self.issued <= other.issued
+            && self.moved <= other.moved
             && self.shared <= other.shared
             && self.l2_bytes <= other.l2_bytes
             && self.late <= other.late
@@ -78,6 +84,7 @@ impl Share {
     pub fn least(&self, other: &Share) -> Share {
         Share {
             issued: self.issued.min(other.issued),
+            moved: self.moved.min(other.moved),
             shared: self.shared.min(other.shared),
             l2_bytes: self.l2_bytes.min(other.l2_bytes),
             late: self.late.min(other.late),

@@ -1,9 +1,9 @@
 //! The time of a block on `wgmma`.
 use super::{Facts, Inner, Walk, DRAIN};
 use crate::cost::Infeasible;
+use crate::residency::MOST_REGISTERS;
 use crate::tensor::of_product;
 use crate::tensor::work::Block;
-use crate::time::norm;
 use crate::Descriptor;
 use satune_ir::term::tensor::{Gemm, StreamK, WgmmaPlan, MOST_KEPT};
 
@@ -20,8 +20,6 @@ const DESCRIPTORS: f64 = 2.0;
 const CLUSTER_SIGNAL: f64 = 200.0;
 /// Clocks for the blocks of a cluster to meet, at the start and at the end (estimate).
 const CLUSTER_MEETING: f64 = 400.0;
-/// Multiprocessors of a graphics processing cluster, which holds whole clusters only; at least so many of them.
-const SMS_OF_GPC: i64 = 16;
 
 /// See [`LOOP`] and [`DESCRIPTORS`].
 fn overhead(plan: &WgmmaPlan, gemm: &Gemm) -> f64 {
@@ -45,14 +43,15 @@ pub(super) fn inner(
         1 => (plan.row_blocks() * plan.tile[1] / 2 + 56 + 7) / 8 * 8,
         _ => 65536 / threads / 8 * 8,
     };
-    if registers > 255 {
-        return Err(Infeasible::Registers { registers, most: 255, threads: threads as u32 });
+    if registers > MOST_REGISTERS {
+        return Err(Infeasible::Registers { registers, most: MOST_REGISTERS, threads: threads as u32 });
     }
     let warps = f64::from(plan.consumers) * 4.0;
     let issue = (counts.tile.matrix + warps * overhead(plan, gemm)) / 4.0 / gpu.issue_efficiency;
     let shared = counts.tile.shared_load_wavefronts + counts.tile.shared_store_wavefronts;
-    let parts = [tensor, issue, shared];
-    let step = norm(&parts, gpu.overlap_exponent);
+    // The copy engine moves its tiles past the load/store units.
+    let parts = [tensor, issue, shared, 0.0];
+    let step = crate::time::largest(&parts);
     // Consumers at work at once hide each other's waits; one that frees its tile at once stands still until then.
     let at_once = if plan.ping_pong { 1.0 } else { f64::from(plan.consumers) };
     let stalls = if plan.eager_release { DRAIN } else { 0.0 };
@@ -71,7 +70,6 @@ pub(super) fn inner(
         registers,
         shared_bytes: plan.shared_bytes(gemm),
         parts,
-        step,
         arrives: step.max(chain).max(waits),
         end: &counts.end,
         more_end: 0.0,
@@ -91,18 +89,8 @@ pub(super) fn inner(
     Ok(Inner {
         sums: stream.map_or(plan.split_k as f64, |s| s.pieces().0 as f64 / s.tiles as f64),
         walk,
-        sms: usable(gpu, plan.cluster_size().into()),
+        sms: gpu.usable(plan.cluster_size()).into(),
         meeting: if plan.cluster_size() > 1 { CLUSTER_MEETING } else { 0.0 },
         ..block
     })
-}
-
-/// Multiprocessors that clusters of so many blocks can fill: pairs are neighbours everywhere; of larger ones the last
-/// multiprocessors of a graphics processing cluster may hold none.
-fn usable(gpu: &Descriptor, cluster: i64) -> i64 {
-    let sms = i64::from(gpu.sms);
-    match cluster {
-        ..=2 => sms,
-        _ => (sms / (SMS_OF_GPC + 2) * SMS_OF_GPC).max(cluster.min(sms)),
-    }
 }

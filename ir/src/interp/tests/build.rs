@@ -83,16 +83,7 @@ impl Build {
     }
 
     pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[i64]) -> BufferId {
-        self.0.add_buffer(Buffer {
-            name: name.into(),
-            dtype,
-            shape: shape.iter().map(|&s| int(s)).collect(),
-            strides: Vec::new(),
-            elem_offset: None,
-            scope: "global".into(),
-            align: 0,
-            offset_factor: 0,
-        })
+        self.0.add_buffer(Buffer::plain(name, dtype, shape.iter().map(|&s| int(s)).collect(), "global"))
     }
 
     pub fn param(&mut self, name: &str, dtype: DType, shape: &[i64]) -> BufferId {

@@ -52,6 +52,52 @@ fn matmul(m: i64, n: i64, k: i64, split: bool, dtype: DType) -> Program {
     p.done(body)
 }
 
+/// Regions that are checked keep a loop from running many iterations at a time.
+#[test]
+fn many_iterations_at_a_time_are_one_by_one() {
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::I32, DType::I8, DType::U8] {
+        let p = matmul(3, 5, 200, false, dtype);
+        let mut inputs = random_inputs(&p, 7).unwrap();
+        let both = |inputs: &[Array], max_steps| {
+            [false, true].map(|check_regions| {
+                let options = Options { max_steps, check_regions, ..Options::default() };
+                run_with(&p, inputs, &options).map(|out| out[2].iter().collect::<Vec<_>>())
+            })
+        };
+        let [many, single] = both(&inputs, u64::MAX);
+        assert!(single.is_ok() && many == single, "{dtype:?}");
+        for limit in [0, 5, 400, 601, 3 * 64 + 9, 5000, 9045, 9046, 9047] {
+            let [many, single] = both(&inputs, limit);
+            assert_eq!(many, single, "{dtype:?} {limit}");
+        }
+        let mut missing = Array::unwritten(dtype, &[3, 200]).unwrap();
+        for (at, value) in inputs[0].iter().enumerate().filter(|(at, _)| *at != 200 + 137) {
+            missing.set(at, value.unwrap());
+        }
+        inputs[0] = missing;
+        let [many, single] = both(&inputs, u64::MAX);
+        assert!(matches!(single, Err(Fault::Unwritten { .. })) && many == single, "{dtype:?}");
+    }
+    // What is beyond an array's end is found at the iteration that is, and what maps leave is the same.
+    for (extent, value) in [(8, 0), (40, 0), (40, 1)] {
+        let mut p = Build::new();
+        let (a, b) = (p.param("A", DType::F32, &[40]), p.param("B", DType::F32, &[20]));
+        let (i, v) = (p.var("i"), p.var("v"));
+        let twice = add(load(a, &[var(&v)]), load(a, &[add(mul(var(&v), int(-1)), int(39))]));
+        let value = if value == 0 { twice } else { load(a, &[add(var(&v), int(1))]) };
+        let r = p.block("B", &[(&v, extent, S, var(&i))], store(b, &[var(&v)], value));
+        let p = p.done(looped(&i, extent, block(r)));
+        let inputs: Vec<f64> = (0..40).map(f64::from).collect();
+        let arrays =
+            [Array::from_f64(DType::F32, &[40], &inputs).unwrap(), Array::unwritten(DType::F32, &[20]).unwrap()];
+        let found = run(&p, &arrays).map(|out| out[1].iter().flatten().map(Scalar::as_f64).collect::<Vec<_>>());
+        match extent {
+            8 => assert_eq!(found.unwrap(), [39.0; 8]),
+            _ => assert!(matches!(found, Err(Fault::OutOfBounds { index, .. }) if index == [20])),
+        }
+    }
+}
+
 #[test]
 fn matmul_is_three_loops() {
     let (m, n, k) = (5, 7, 6);

@@ -131,6 +131,13 @@ pub enum StreamTerm {
         /// What was decided before.
         state: Box<StreamState>,
     },
+    /// A plain kernel of one block: one thread per element of its result.
+    Plain {
+        /// Per block.
+        threads: i64,
+        /// What was decided before.
+        state: Box<StreamState>,
+    },
     /// Nothing is left to decide.
     Done(Box<StreamState>),
 }
@@ -154,7 +161,7 @@ impl Language for StreamTerm {
     fn children(&self) -> &[Id] {
         use StreamTerm::*;
         match self {
-            Nest(_) | Pad { .. } | Done(_) => &[],
+            Nest(_) | Pad { .. } | Plain { .. } | Done(_) => &[],
             Launch { children, .. } => children,
             Inline { body, .. }
             | Keep { body, .. }
@@ -174,7 +181,7 @@ impl Language for StreamTerm {
     fn children_mut(&mut self) -> &mut [Id] {
         use StreamTerm::*;
         match self {
-            Nest(_) | Pad { .. } | Done(_) => &mut [],
+            Nest(_) | Pad { .. } | Plain { .. } | Done(_) => &mut [],
             Launch { children, .. } => children,
             Inline { body, .. }
             | Keep { body, .. }
@@ -211,6 +218,7 @@ impl fmt::Display for StreamTerm {
             Wide { vector, .. } => write!(f, "wide:{vector}"),
             Team { threads, .. } => write!(f, "team:{threads}"),
             Pad { pad, .. } => write!(f, "pad:{pad}"),
+            Plain { threads, .. } => write!(f, "plain:{threads}"),
             Done(_) => f.write_str("done"),
         }
     }
@@ -315,6 +323,10 @@ impl TermLanguage for StreamTerm {
                 Step::Flat(_, flat) => ((flat.tile, flat.done) == (1, 4)).then_some(**state),
                 _ => None,
             },
+            StreamTerm::Plain { threads, state } => {
+                let one = |from: u8, to: u8| to.checked_sub(from) == Some(1) && *threads > 0;
+                matches!(state.step, Step::Kernel { from, to } if one(from, to)).then_some(**state)
+            }
             StreamTerm::Pad { pad, state } => {
                 matches!(state.step, Step::Tile(_, tile) if tile.threads > 0 && *pad >= 0).then_some(**state)
             }

@@ -2,8 +2,8 @@
 //! the invariant of a class, and plans.
 //!
 //! A schedule says which blocks are inlined, which of the others share a kernel, and how each kernel runs: as a map over
-//! all elements (`Flat`), over rows with the row's threads side by side (`Row`), or over tiles through shared memory
-//! (`Tile`).
+//! all elements (`Flat`), over rows with the row's threads side by side (`Row`), over tiles through shared memory
+//! (`Tile`), or with one thread per element of its result (`Plain`), which takes blocks that read in any way.
 mod language;
 mod plan;
 mod problem;
@@ -12,7 +12,7 @@ mod size;
 mod state;
 
 pub use language::StreamTerm;
-pub use plan::{FlatPlan, Held, KernelPlan, RowPlan, StreamPlan, TilePlan};
+pub use plan::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan};
 pub use problem::{
     Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams,
 };

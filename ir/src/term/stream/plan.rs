@@ -31,6 +31,17 @@ pub enum KernelPlan {
     Row(RowPlan),
     /// Tile by tile through shared memory.
     Tile(TilePlan),
+    /// One thread per element of the result.
+    Plain(PlainPlan),
+}
+
+/// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x); what it reduces over one value after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PlainPlan {
+    /// Name of the block.
+    pub block: String,
+    /// Threads per block.
+    pub threads: i64,
 }
 
 /// The innermost loop of a block split into (blockIdx.y, unrolled, threadIdx.x, vector); the others, fused, into
@@ -112,6 +123,7 @@ impl KernelPlan {
             KernelPlan::Flat(p) => p.threads * p.side_by_side,
             KernelPlan::Row(p) => p.threads * p.side_by_side,
             KernelPlan::Tile(p) => p.threads,
+            KernelPlan::Plain(p) => p.threads,
         }
     }
 
@@ -121,6 +133,7 @@ impl KernelPlan {
             KernelPlan::Flat(p) => vec![&p.block],
             KernelPlan::Row(p) => p.blocks.iter().map(String::as_str).collect(),
             KernelPlan::Tile(p) => vec![&p.block],
+            KernelPlan::Plain(p) => vec![&p.block],
         }
     }
 
@@ -131,6 +144,7 @@ impl KernelPlan {
             KernelPlan::Row(p) if p.rows_per_block() == 1 => "1 row".into(),
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
             KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
+            KernelPlan::Plain(p) => format!("{} plain", p.threads),
         }
     }
 
@@ -173,6 +187,12 @@ impl KernelPlan {
                 "{0}: tiles of {1}x{1} through shared memory, rows padded by {2}, {3} threads, accesses of {4}",
                 p.block, p.side, p.pad, p.threads, p.vector
             ),
+            KernelPlan::Plain(p) => {
+                format!(
+                    "{}: a plain kernel, one thread per element of its result, {} threads per block",
+                    p.block, p.threads
+                )
+            }
         }
     }
 }

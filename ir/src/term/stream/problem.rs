@@ -22,6 +22,8 @@ pub enum BlockKind {
     Map,
     /// A reduction over its last iterators.
     Reduce,
+    /// One value per spatial instance, of which only is known what it reads, not how: plain kernels alone compute it.
+    Other,
 }
 
 /// An access to a global buffer.
@@ -80,6 +82,8 @@ pub struct StreamBlock {
     pub arithmetic: u32,
     /// Divisions and functions per instance.
     pub special: u32,
+    /// Both of those that do not depend on the innermost iterator: a compiler computes them once a row.
+    pub per_row: [u32; 2],
     /// Type of its arithmetic.
     pub dtype: DType,
 }
@@ -124,6 +128,8 @@ pub struct Stream {
     pub blocks: Vec<StreamBlock>,
     /// Buffers.
     pub buffers: Vec<StreamBuffer>,
+    /// Whether blocks may move to others and their accesses be copied: not where one writes what an earlier one reads.
+    pub pipeline: bool,
 }
 
 /// A streaming program with all ways to inline its blocks.
@@ -137,6 +143,8 @@ pub struct Streams {
     pub inline: Vec<(usize, usize, usize, bool)>,
     /// (variant, parts, the variant in which the rows of reductions are split into so many).
     pub parted: Vec<(usize, i64, usize)>,
+    /// The source's blocks that only plain kernels take, each with the reason.
+    pub plain: Vec<(String, String)>,
 }
 
 /// How the blocks of one row kernel see their iterators: rows first, then columns.
@@ -159,8 +167,8 @@ pub enum AccessForm {
     PerRow,
     /// A value that several rows share: some of the row iterators index it.
     SomeRows,
-    /// An element per column that several rows share: the columns and some of the row iterators, contiguous along the
-    /// columns.
+    /// An element per column that several rows may share: the columns and some of the row iterators, these in any order,
+    /// contiguous along the columns.
     SharedRow,
     /// A value per column, the same in all rows, contiguous.
     PerColumn,
@@ -181,23 +189,28 @@ impl StreamBlock {
         self.iters.iter().filter(|i| !i.reduce).count()
     }
 
+    /// Elements that it writes: instances, each with all that it reduces over.
+    pub fn results(&self) -> i64 {
+        self.iters.iter().filter(|i| !i.reduce).fold(1, |n, i| n.saturating_mul(i.extent))
+    }
+
     /// How an access looks when the first `rows` iterators are rows and the others columns.
     pub fn form(&self, access: &Access, rows: usize) -> AccessForm {
         let used: Vec<usize> = access.dims.iter().flatten().copied().collect();
         let columns: Vec<usize> = (rows..self.iters.len()).collect();
         let all: Vec<usize> = (0..self.iters.len()).collect();
         let only_rows: Vec<usize> = (0..rows).collect();
-        if used.is_empty() {
-            AccessForm::Scalar
-        } else if used == all && !columns.is_empty() {
+        if used == all && !columns.is_empty() {
             AccessForm::Full
         } else if used == only_rows {
             AccessForm::PerRow
+        } else if used.is_empty() {
+            AccessForm::Scalar
         } else if used == columns {
             AccessForm::PerColumn
         } else if used.iter().all(|i| *i < rows) && used.windows(2).all(|w| w[0] < w[1]) {
             AccessForm::SomeRows
-        } else if used.ends_with(&columns) && !columns.is_empty() && used.windows(2).all(|w| w[0] < w[1]) {
+        } else if used.ends_with(&columns) && !columns.is_empty() {
             AccessForm::SharedRow
         } else {
             AccessForm::Other
@@ -217,14 +230,12 @@ impl Stream {
     }
 
     /// The common shape of blocks that can share a row kernel: the rows of a reduction among them are the first iterators
-    /// of all, the columns the others, with the same extents everywhere. `None` where there is none.
+    /// of all, the columns the others, with the same extents everywhere. What is reduced as a whole is one row, without row
+    /// iterators. `None` where there is no reduction, or another shape.
     pub fn row_shape(&self, from: usize, to: usize) -> Option<Shape> {
         let blocks = self.blocks.get(from..to)?;
         let first = blocks.iter().find(|b| b.kind == BlockKind::Reduce)?;
         let row_iters = first.spatial();
-        if row_iters == 0 {
-            return None;
-        }
         let extents = |b: &StreamBlock, range: std::ops::Range<usize>| -> Vec<i64> {
             b.iters[range].iter().map(|i| i.extent).collect()
         };
@@ -234,9 +245,9 @@ impl Stream {
             n >= row_iters
                 && extents(b, 0..row_iters) == rows
                 && (n == row_iters || extents(b, row_iters..n) == columns)
-                && (b.kind == BlockKind::Map || b.spatial() == row_iters)
+                && (b.kind == BlockKind::Map || (b.kind == BlockKind::Reduce && b.spatial() == row_iters))
         };
-        blocks.iter().all(fits).then(|| Shape {
+        (self.pipeline && blocks.iter().all(fits)).then(|| Shape {
             rows: rows.iter().product(),
             columns: columns.iter().product(),
             row_iters,
@@ -281,12 +292,17 @@ impl Stream {
         b.kind == BlockKind::Map && whole == all && !b.iters.is_empty() && b.reads.iter().all(ordered)
     }
 
+    /// Whether a block runs with one thread per element of its result: where no other kernel takes it.
+    pub fn fits_plain(&self, block: usize) -> bool {
+        self.blocks.get(block).is_some_and(|b| b.kind == BlockKind::Other)
+    }
+
     /// For a block that permutes: (iterator that is innermost where it is read, iterator that is innermost where it is
     /// written, number of the read). `None` where there is no one such read.
     pub fn transposed(&self, block: usize) -> Option<(usize, usize, usize)> {
         let b = self.blocks.get(block)?;
         let all: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
-        if b.kind != BlockKind::Map || b.write.dims != all {
+        if b.kind != BlockKind::Map || b.write.dims != all || !self.pipeline {
             return None;
         }
         let inner = b.iters.len().checked_sub(1)?;

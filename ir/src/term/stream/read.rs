@@ -1,6 +1,7 @@
 //! From a term to the plan that it stands for.
 use super::{
-    FlatPlan, Held, KernelPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm, Streams, TilePlan,
+    FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm, Streams,
+    TilePlan,
 };
 use crate::term::{Incomplete, Role};
 use egg::{Id, Language, RecExpr};
@@ -111,6 +112,9 @@ impl KernelPlan {
                 StreamTerm::Pad { pad, .. } => {
                     tile.pad = *pad;
                     return Ok(KernelPlan::Tile(tile));
+                }
+                StreamTerm::Plain { threads, .. } => {
+                    return Ok(KernelPlan::Plain(PlainPlan { block: tile.block, threads: *threads }));
                 }
                 StreamTerm::Done(state) => {
                     return match **state {

@@ -30,6 +30,7 @@ impl KernelPlan {
                 let (a, b) = (block.iters[read].extent, block.iters[write].extent);
                 up(a, p.side) * up(b, p.side) * (block.instances() / a / b)
             }),
+            KernelPlan::Plain(p) => up(block.results(), p.threads),
         }
     }
 
@@ -49,7 +50,7 @@ impl KernelPlan {
                     })
                     .sum()
             }
-            KernelPlan::Flat(_) => 0,
+            KernelPlan::Flat(_) | KernelPlan::Plain(_) => 0,
             KernelPlan::Tile(p) => stream.transposed(from).map_or(0, |(_, _, read)| {
                 let buffer = stream.blocks[from].reads[read].buffer;
                 p.side * (p.side + p.pad) * i64::from(stream.buffers[buffer].dtype.bytes())
@@ -80,7 +81,12 @@ impl Streams {
     /// Arithmetic of the source: what each instance computes, and for a reduction the sum (which is among it).
     pub fn operations(&self) -> f64 {
         let blocks = self.variants.iter().take(1).flat_map(|v| &v.blocks);
-        blocks.map(|b| b.instances() as f64 * f64::from((b.arithmetic + b.special).max(least(b.kind)))).sum()
+        blocks
+            .map(|b| {
+                b.instances() as f64
+                    * f64::from((b.arithmetic + b.special + b.per_row[0] + b.per_row[1]).max(least(b.kind)))
+            })
+            .sum()
     }
 }
 

@@ -45,7 +45,9 @@ pub mod mma_conditions {
 /// The conditions of `wgmma` plans, one by one.
 pub mod wgmma_conditions {
     pub use super::stream_k::stream_k;
-    pub use super::wgmma::{cluster, consumers, multiplies, operands, rows, split, stages, store, sums, tile};
+    pub use super::wgmma::{
+        box_columns, cluster, consumers, multiplies, operands, rows, split, stages, store, sums, tile, tile_k,
+    };
 }
 
 /// Shared memory that a block can have on the largest GPUs, bytes.

@@ -9,7 +9,7 @@ pub struct WgmmaPlan {
     /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C.
     #[serde(default)]
     pub swapped: bool,
-    /// Tile of a block: m, n, k. k takes 128 bytes; n is one instruction's (at most 256).
+    /// Tile of a block: m, n, k. k takes 128 or 256 bytes ([`tile_k`]); n is one instruction's (at most 256).
     pub tile: [i64; 3],
     /// Groups of four warps that multiply; each takes `tile m / consumers` rows, a multiple of 64.
     pub consumers: u32,
@@ -50,6 +50,15 @@ pub enum TileStore {
 
 /// Threads of a group of four warps.
 const GROUP: i64 = 128;
+
+/// Bytes of a row that the swizzle permutes: where k runs along memory, those of a box.
+const SPAN: i64 = 128;
+
+/// Columns of 16-bit types whose rows swizzles of 128, 64 and 32 bytes permute.
+const BOX_COLUMNS: [i64; 3] = [64, 32, 16];
+
+/// Spans of a tile along k, at most. Two halve the barriers per value of k, for places in the ring twice as large.
+const MOST_SPANS: i64 = 2;
 
 /// Blocks of a cluster that every GPU with clusters runs, at most.
 const MOST_CLUSTER: u32 = 8;
@@ -117,8 +126,9 @@ impl WgmmaPlan {
 
     /// Shared memory per block, bytes.
     pub fn shared_bytes(&self, gemm: &Gemm) -> i64 {
-        let [m, n, _] = self.tile;
-        let ring = i64::from(self.stages) * ((m + n) * GROUP + 16) + if self.ping_pong { 16 } else { 0 };
+        let [m, n, k] = self.tile;
+        let step = (m + n) * k * i64::from(gemm.operand.bytes());
+        let ring = i64::from(self.stages) * (step + 16) + if self.ping_pong { 16 } else { 0 };
         ring + if self.store == TileStore::Tma { self.parts() * m * n * i64::from(gemm.output.bytes()) } else { 0 }
     }
 
@@ -273,7 +283,7 @@ pub fn stages(stages: u32) -> Result<(), TensorError> {
 pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), TensorError> {
     multiple("block tile m", m, 64 * i64::from(consumers) / parts(consumers, ping_pong))?;
     let step = match (gemm.b_transposed, gemm.operand) {
-        (false, _) => 64,
+        (false, _) => BOX_COLUMNS[2],
         (true, DType::I8) if n > 32 => 16,
         (true, _) => 8,
     };
@@ -282,10 +292,22 @@ pub fn tile(gemm: &Gemm, [m, n, k]: [i64; 3], consumers: u32, ping_pong: bool) -
         return Err(TensorError::TensorMap("the tile", "a box has at most 256 rows"));
     }
     let bytes = k * i64::from(gemm.operand.bytes());
-    if bytes != 128 {
-        return Err(TensorError::Multiple { what: "bytes of the tile along k", value: bytes, of: 128 });
+    multiple("bytes of the tile along k", bytes, SPAN)?;
+    if bytes > MOST_SPANS * SPAN {
+        return Err(TensorError::TensorMap("the tile", "it has at most 256 bytes along k"));
     }
     Ok(())
+}
+
+/// Columns of a box of an operand that is stored across k: the widest that make up all columns of its tile. A row of them is
+/// what a swizzle permutes.
+pub fn box_columns(extent: i64) -> i64 {
+    BOX_COLUMNS.into_iter().find(|columns| extent % columns == 0).unwrap_or(BOX_COLUMNS[2])
+}
+
+/// Values of k in a tile of so many spans of the swizzle (of 128 bytes).
+pub fn tile_k(operand: DType, spans: i64) -> i64 {
+    spans * SPAN / i64::from(operand.bytes()).max(1)
 }
 
 /// Whole clusters make the grid, and each block brings an equal part of what it shares: whole atoms of eight rows.

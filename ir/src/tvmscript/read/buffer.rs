@@ -92,13 +92,13 @@ impl Reader {
             (ast::Expr::Tuple(_), [shape, dtype]) if !dtype.is_number_literal_expr() => (*shape, self.dtype(dtype)?),
             _ => (s.slice.as_ref(), DType::F32),
         };
-        Ok(plain(name, self.shape(name, shape)?, dtype))
+        Ok(Buffer::plain(name, dtype, self.shape(name, shape)?, "global"))
     }
 
     fn buffer(&mut self, name: &str, args: &Args, shape: &ast::Expr, scope: Option<&str>) -> Res<Buffer> {
         let shape = self.shape(name, shape)?;
         let dtype = args.get("dtype").map_or(Ok(DType::F32), |d| self.dtype(d))?;
-        let mut buffer = plain(name, shape, dtype);
+        let mut buffer = Buffer::plain(name, dtype, shape, "global");
         if let Some(scope) = scope {
             buffer.scope = scope.into();
         } else if args.names.contains(&"scope") {
@@ -124,6 +124,21 @@ impl Reader {
                 ast::Expr::StringLiteral(s) => Expr::Var(self.fresh_var(s.value.to_str(), DType::I32)),
                 other => self.expr(other)?,
             });
+        }
+        let given = |key: &'static str| args.names.contains(&key).then(|| args.get(key)).flatten();
+        if let Some(offset) = given("byte_offset") {
+            if self.constant(offset, "byte_offset")? != 0 {
+                return Err(Fail::on(offset, format!("buffer {name} begins at an offset in bytes"))
+                    .help("give elem_offset, in elements"));
+            }
+        }
+        if let Some(list) = given("axis_separators") {
+            if !elements(list).is_empty() {
+                let why = format!(
+                    "buffer {name} has axis separators: memory of several dimensions, which CUDA kernels have not"
+                );
+                return Err(Fail::on(list, why).help("leave axis_separators out"));
+            }
         }
         if let Some(align) = args.get("align") {
             buffer.align = self.constant(align, "align")?.max(0);
@@ -224,18 +239,5 @@ impl Reader {
             return Ok(());
         }
         Err(Fail::on(e, format!("buffer {} has {} dimensions; {given} indices are given", b.name, b.shape.len())))
-    }
-}
-
-fn plain(name: &str, shape: Vec<Expr>, dtype: DType) -> Buffer {
-    Buffer {
-        name: name.into(),
-        dtype,
-        shape,
-        strides: Vec::new(),
-        elem_offset: None,
-        scope: "global".into(),
-        align: 0,
-        offset_factor: 0,
     }
 }

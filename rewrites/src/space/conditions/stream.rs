@@ -59,6 +59,10 @@ pub enum StreamRefusal {
     RowsApart { buffer: String, side_by_side: i64 },
     #[error("{threads} threads on rows of {along} accesses: {}", StreamCondition::TeamDivides)]
     TeamDivides { threads: i64, along: i64 },
+    #[error("{block} runs plainly only where no other kernel takes it, which one does")]
+    PlainFits { block: String },
+    #[error("accesses of {vector} elements are copies to registers: {}", StreamCondition::Pipeline)]
+    Pipeline { vector: i64 },
     #[error("rows padded by {pad} keep a part of an access of {vector}")]
     Pad { pad: i64, vector: i64 },
 }
@@ -88,7 +92,9 @@ pub fn row_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
         return Ok(());
     }
     let outlives = |b: &&StreamBlock| stream.outlives(b.write.buffer, to);
-    let why = if stream.row_shape(from, to).is_none() {
+    let why = if !stream.pipeline {
+        "one of the program's blocks writes what an earlier one reads".into()
+    } else if stream.row_shape(from, to).is_none() {
         "there is no reduction among them whose rows and columns all of them have".into()
     } else if let Some(b) = stream.blocks[from..to - 1].iter().find(outlives) {
         let buffer = &stream.buffers[b.write.buffer].name;
@@ -102,6 +108,16 @@ pub fn row_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
 /// A block is a kernel over all its elements.
 pub fn flat_fits(stream: &Stream, block: usize) -> StreamHeld {
     unless(stream.fits_flat(block), || StreamRefusal::FlatFits { block: names(stream, block, block + 1) })
+}
+
+/// A block is taken by plain kernels only.
+pub fn plain_fits(stream: &Stream, block: usize) -> StreamHeld {
+    unless(stream.fits_plain(block), || StreamRefusal::PlainFits { block: names(stream, block, block + 1) })
+}
+
+/// Wide accesses of a flat kernel are copies, which `compute_at` puts under its threads.
+pub fn pipeline(stream: &Stream, vector: i64) -> StreamHeld {
+    unless(vector == 1 || stream.pipeline, || StreamRefusal::Pipeline { vector })
 }
 
 /// A block transposes one buffer.

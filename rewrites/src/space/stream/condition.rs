@@ -14,11 +14,12 @@ pub enum StreamCondition {
     SharedFits,
     RegistersFit,
     TeamDivides,
+    Pipeline,
 }
 
 impl StreamCondition {
     /// All of them.
-    pub const ALL: [StreamCondition; 9] = [
+    pub const ALL: [StreamCondition; 10] = [
         StreamCondition::RowFits,
         StreamCondition::FlatFits,
         StreamCondition::RowsDivide,
@@ -28,6 +29,7 @@ impl StreamCondition {
         StreamCondition::SharedFits,
         StreamCondition::RegistersFit,
         StreamCondition::TeamDivides,
+        StreamCondition::Pipeline,
     ];
 
     /// What it asks.
@@ -43,6 +45,7 @@ impl StreamCondition {
             StreamCondition::VectorDivides => "the width of an access divides the rows that it runs along",
             StreamCondition::SharedFits => "what is held in shared memory fits there",
             StreamCondition::RegistersFit => "what is held in registers fits there",
+            StreamCondition::Pipeline => "accesses are copied to registers only where no block writes what an earlier one reads",
             StreamCondition::TeamDivides => "the threads of a tile kernel are whole rows of its tile",
         }
     }

@@ -4,6 +4,7 @@
 //! loops of the last block, then the other blocks to the row, consumers before producers (`compute_at` wants every
 //! consumer below the loop), and what is held for all of them last.
 mod flat;
+mod plain;
 mod row;
 mod tile;
 
@@ -34,6 +35,7 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
             KernelPlan::Flat(p) => writer.flat(p),
             KernelPlan::Row(p) => writer.row(p),
             KernelPlan::Tile(p) => writer.tile(p),
+            KernelPlan::Plain(p) => writer.plain(p),
         }
     }
     writer.draft.finish()

@@ -1,10 +1,11 @@
 //! From a program to the streaming blocks that it is made of, and to what inlining makes of it.
 use super::read;
 use crate::replay::Replay;
+use crate::scope;
 use crate::space::nests::NestError;
 use crate::trace::Out;
-use crate::Call;
-use satune_ir::term::stream::{BlockKind, Inlining, Stream, StreamBlock, StreamPlan, Streams};
+use crate::{Call, Schedule};
+use satune_ir::term::stream::{BlockKind, Inlining, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams};
 use satune_ir::Program;
 use serde_json::{json, Value};
 
@@ -12,7 +13,7 @@ use serde_json::{json, Value};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// A block is none of what streams.
-    #[error("block `{block}` is neither an elementwise map nor a reduction of rows: {reason}; the explorer takes one store per block, each index a bare iterator, under a plain nest of loops")]
+    #[error("block `{block}` is neither an elementwise map nor a reduction: {reason}; the explorer takes one store per block, the result's indices bare iterators, under a plain nest of loops")]
     Block {
         /// Its name.
         block: String,
@@ -26,12 +27,6 @@ pub enum StreamError {
     Program {
         /// What does not fit.
         reason: String,
-    },
-    /// No kernel computes a block.
-    #[error("block `{block}` fits no kernel: its accesses neither follow the order of its loops, nor run along rows, nor transpose one buffer; transform the layout of a buffer first")]
-    NoKernel {
-        /// Its name.
-        block: String,
     },
     /// Too many ways to inline.
     #[error(
@@ -69,16 +64,17 @@ const LEAST_PART: i64 = 256;
 /// # Errors
 /// When the program is something else; the message says what does not fit.
 pub fn streams(program: &Program) -> Result<Streams, StreamError> {
-    let first = source(program)?;
+    let internal = |e: crate::ScheduleError| StreamError::Program { reason: e.detail.clone() };
+    let state = Replay::strict(program).map_err(internal)?;
+    let (first, mut plain) = source(&state)?;
     if first.blocks.is_empty() || first.blocks.len() > MOST_BLOCKS {
         return Err(StreamError::Program {
             reason: format!("it has {} blocks, 1 to {MOST_BLOCKS} are taken", first.blocks.len()),
         });
     }
     let source: Vec<String> = first.blocks.iter().map(|b| b.name.clone()).collect();
-    let internal = |e: crate::ScheduleError| StreamError::Program { reason: e.detail.clone() };
     let mut variants = vec![first];
-    let mut states = vec![Replay::strict(program).map_err(internal)?];
+    let mut states = vec![state];
     let mut inline = Vec::new();
     for (number, name) in source.iter().enumerate() {
         for variant in 0..variants.len() {
@@ -87,7 +83,10 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
             let mut how = variants[variant].inlined.clone();
             how.push(Inlining { block: name.clone(), reverse });
             // What inlining makes may be no streaming program any more; then it is no way.
-            let Ok(next) = read::stream(state.schedule.program(), how) else { continue };
+            let Ok(next) = read(&state, how) else { continue };
+            if others(&next) > others(&variants[variant]) {
+                continue;
+            }
             if variants.len() == MOST_VARIANTS {
                 return Err(StreamError::Ways { most: MOST_VARIANTS });
             }
@@ -106,8 +105,16 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
             }
         }
     }
-    let streams = Streams { source, variants, inline, parted };
-    covered(&streams)?;
+    let mut streams = Streams { source, variants, inline, parted, plain: Vec::new() };
+    while let Some(block) = uncovered(&streams) {
+        let why = match streams.variants[0].pipeline {
+            true => "its accesses neither follow the order of its loops, nor run along rows, nor transpose one buffer",
+            false => "a block writes what an earlier one reads, so that none is moved and nothing copied",
+        };
+        only_plainly(&mut streams.variants, &block);
+        plain.push((block, why.into()));
+    }
+    streams.plain = plain;
     Ok(streams)
 }
 
@@ -117,10 +124,10 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
 /// # Errors
 /// When the program is none of streaming blocks, or a primitive refuses a step of the plan.
 pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, StreamError> {
-    let first = source(program)?;
-    let names: Vec<String> = first.blocks.iter().map(|b| b.name.clone()).collect();
     let refused = |reason: String| StreamError::Program { reason };
     let mut state = Replay::strict(program).map_err(|e| refused(e.detail.clone()))?;
+    let (first, plain) = source(&state)?;
+    let names: Vec<String> = first.blocks.iter().map(|b| b.name.clone()).collect();
     let mut variants = vec![first];
     for inlining in plan.inlined.iter() {
         for call in calls(inlining) {
@@ -128,18 +135,63 @@ pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, Strea
         }
     }
     if !plan.inlined.is_empty() {
-        variants.push(read::stream(state.schedule.program(), plan.inlined.clone())?);
+        variants.push(read(&state, plan.inlined.clone())?);
     }
     if plan.parts > 1 {
         let whole = variants.last().and_then(|v| split_rows(&state, v, plan.parts));
         variants.push(whole.ok_or_else(|| refused(format!("its rows do not split into {} parts", plan.parts)))?);
     }
-    Ok(Streams { source: names, variants, inline: Vec::new(), parted: Vec::new() })
+    for kernel in &plan.kernels {
+        if let KernelPlan::Plain(p) = kernel {
+            only_plainly(&mut variants, &p.block);
+        }
+    }
+    Ok(Streams { source: names, variants, inline: Vec::new(), parted: Vec::new(), plain })
 }
 
-/// The blocks of a source program. A dimension that is indexed as a whole is not indexed by parts, too.
-fn source(program: &Program) -> Result<Stream, StreamError> {
-    let stream = read::stream(program, Vec::new())?;
+/// The blocks of a program that may move, each a map or a reduction of rows.
+///
+/// # Errors
+/// The first that is none, or that blocks must stay where they are.
+pub(in crate::space) fn strictly(program: &Program) -> Result<Stream, StreamError> {
+    let schedule = Schedule::new(program.clone()).map_err(|e| StreamError::Program { reason: e.detail.clone() })?;
+    let mut plain = Vec::new();
+    let mut told = |block: &str, reason: String| plain.push(StreamError::Block { block: block.into(), reason });
+    let stream = read::stream(program, Vec::new(), moves(&schedule), &mut told)?;
+    match plain.into_iter().next() {
+        Some(first) => Err(first),
+        None if stream.pipeline => Ok(stream),
+        None => Err(StreamError::Program { reason: "a block writes what an earlier one reads".into() }),
+    }
+}
+
+/// The blocks of a program as it is after some calls.
+fn read(state: &Replay, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
+    read::stream(state.schedule.program(), inlined, moves(&state.schedule), &mut |_, _| ())
+}
+
+/// Whether blocks may move.
+fn moves(schedule: &Schedule) -> bool {
+    scope::require_stage_pipeline(schedule, schedule.root()).is_ok()
+}
+
+/// Leaves a block to plain kernels in every variant.
+fn only_plainly(variants: &mut [Stream], block: &str) {
+    let blocks = variants.iter_mut().flat_map(|v| &mut v.blocks).filter(|b| b.name == block);
+    blocks.for_each(|b| b.kind = BlockKind::Other);
+}
+
+/// How many blocks are left to plain kernels.
+fn others(stream: &Stream) -> usize {
+    stream.blocks.iter().filter(|b| b.kind == BlockKind::Other).count()
+}
+
+/// The blocks of a source program, and those that are left to plain kernels. A dimension that is indexed as a whole is not
+/// indexed by parts, too.
+fn source(state: &Replay) -> Result<(Stream, Vec<(String, String)>), StreamError> {
+    let mut plain = Vec::new();
+    let mut told = |block: &str, why: String| plain.push((block.to_string(), why));
+    let stream = read::stream(state.schedule.program(), Vec::new(), moves(&state.schedule), &mut told)?;
     let accesses = || stream.blocks.iter().flat_map(|b| b.reads.iter().chain([&b.write]));
     for access in accesses().filter(|a| a.split.is_some()) {
         if accesses().any(|a| a.buffer == access.buffer && a.split != access.split) {
@@ -148,35 +200,63 @@ fn source(program: &Program) -> Result<Stream, StreamError> {
             return Err(StreamError::Program { reason });
         }
     }
-    Ok(stream)
+    Ok((stream, plain))
 }
 
-/// Reductions whose rows can be split: one iterator is reduced over, and indexes a buffer.
-fn reductions(stream: &Stream) -> impl Iterator<Item = (&StreamBlock, i64, i64)> {
-    stream.blocks.iter().filter(|b| b.kind == BlockKind::Reduce).filter_map(|b| {
-        let (last, rows) = b.iters.split_last()?;
-        let one = last.reduce && rows.iter().all(|i| !i.reduce);
-        one.then(|| (b, rows.iter().map(|i| i.extent).product(), last.extent))
+/// A reduction whose rows can be split, along the outermost iterator that is reduced over.
+struct Reduction<'a> {
+    block: &'a StreamBlock,
+    rows: i64,
+    /// Extent of that iterator.
+    outer: i64,
+    /// Elements of a row per value of it.
+    inner: i64,
+    /// Iterators that are reduced over.
+    reduced: usize,
+}
+
+fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
+    stream.blocks.iter().filter(|b| b.kind == BlockKind::Reduce).filter_map(|block| {
+        let (rows, columns) = block.iters.split_at(block.spatial());
+        let (outer, inner) = columns.split_first()?;
+        let product = |iters: &[StreamIter]| iters.iter().map(|i| i.extent).product();
+        Some(Reduction {
+            block,
+            rows: product(rows),
+            outer: outer.extent,
+            inner: product(inner),
+            reduced: columns.len(),
+        })
     })
 }
 
-/// Numbers of parts that the rows of a program's reductions are split into.
+/// Numbers of parts that the rows of a program's reductions are split into: powers of two, and the extent of the outermost
+/// iterator where others are below it.
 fn offered(stream: &Stream) -> Vec<i64> {
+    if others(stream) > 0 || !stream.pipeline {
+        return Vec::new();
+    }
     let fits = |parts: &i64| {
         let mut all = reductions(stream).peekable();
         all.peek().is_some()
-            && all.all(|(_, rows, columns)| {
-                columns % parts == 0 && columns / parts >= LEAST_PART && rows.saturating_mul(*parts) <= MOST_ROWS
+            && all.all(|r| {
+                // Rows of three axes fused have digits that `compute_at` leaves as they are.
+                (r.reduced == 1 || r.block.spatial() <= 1)
+                    && r.outer % parts == 0
+                    && r.outer / parts * r.inner >= LEAST_PART
+                    && r.rows.saturating_mul(*parts) <= MOST_ROWS
             })
     };
-    std::iter::successors(Some(2), |parts| Some(2 * parts)).take_while(|p| *p <= MOST_PARTS).filter(fits).collect()
+    let powers = std::iter::successors(Some(2), |parts| Some(2 * parts)).take_while(|p| *p <= MOST_PARTS);
+    let whole = reductions(stream).find(|r| r.reduced > 1 && r.outer > 1).map(|r| r.outer);
+    powers.chain(whole.filter(|w| w & (w - 1) != 0)).filter(fits).collect()
 }
 
 /// The program with the rows of all reductions split, as the primitives make it.
 fn split_rows(state: &Replay, stream: &Stream, parts: i64) -> Option<Stream> {
     let mut next = state.clone();
     part_calls(stream, parts).iter().all(|call| next.call(call).is_ok()).then_some(())?;
-    let mut made = read::stream(next.schedule.program(), stream.inlined.clone()).ok()?;
+    let mut made = read(&next, stream.inlined.clone()).ok()?;
     made.parts = parts;
     Some(made)
 }
@@ -200,18 +280,16 @@ pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
     if !(1..=MOST_PARTS).contains(&parts) || parts & (parts - 1) != 0 {
         return Some(format!("rows are split into a power of two of parts, {MOST_PARTS} at most; {parts} is none"));
     }
-    let Some((block, rows, columns)) = reductions(stream).max_by_key(|(_, rows, columns)| (*columns % parts, *rows))
+    let Some(Reduction { block, rows, outer, inner, .. }) =
+        reductions(stream).max_by_key(|r| (r.outer % parts, r.rows))
     else {
-        return Some("no block reduces over one iterator: there are no rows to split".into());
+        return Some("no block reduces: there are no rows to split".into());
     };
-    Some(if columns % parts != 0 {
-        format!("{parts} parts do not divide the {columns} columns of {}", block.name)
-    } else if columns / parts < LEAST_PART {
-        format!(
-            "{parts} parts of a row of {} have {} elements each; {LEAST_PART} are the least",
-            block.name,
-            columns / parts
-        )
+    let each = outer / parts * inner;
+    Some(if outer % parts != 0 {
+        format!("{parts} parts do not divide the {outer} columns of {}", block.name)
+    } else if each < LEAST_PART {
+        format!("{parts} parts of a row of {} have {each} elements each; {LEAST_PART} are the least", block.name)
     } else {
         format!(
             "{rows} rows of {} in {parts} parts are {}; up to {MOST_ROWS} are split, for more give every multiprocessor work as they are",
@@ -224,12 +302,17 @@ pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
 /// The calls that split the rows of every reduction and add the parts up in a block of their own.
 pub(super) fn part_calls(stream: &Stream, parts: i64) -> Vec<Call> {
     let mut out = Vec::new();
-    for (number, (block, _, _)) in reductions(stream).enumerate() {
+    for (number, r) in reductions(stream).enumerate() {
         let name = |stem: &str| format!("{stem}_{number}");
         let var = |stem: &str| json!(format!("${}", name(stem)));
-        out.push(Call::new("get_sblock", [json!(block.name)]).into_name(name("whole")));
+        out.push(Call::new("get_sblock", [json!(r.block.name)]).into_name(name("whole")));
         out.push(Call::new("get_loops", [var("whole")]).into_name(name("row_loops")));
-        let mut split = Call::new("split", [json!(format!("${}[-1]", name("row_loops")))]);
+        let outermost = json!(format!("${}[-{}]", name("row_loops"), r.reduced));
+        if r.outer == parts {
+            out.push(Call::new("rfactor", [outermost, json!(-1)]).into_name(name("partial")));
+            continue;
+        }
+        let mut split = Call::new("split", [outermost]);
         split.kwargs.insert("factors".into(), Value::Array(vec![json!(parts), Value::Null]));
         split.out = Some(Out::Many(vec![name("part"), name("in_part")]));
         out.push(split);
@@ -271,16 +354,10 @@ fn one_inlined(state: &Replay, block: &str, reverse: bool) -> Option<Replay> {
     all.iter().all(|call| next.call(call).is_ok()).then_some(next)
 }
 
-/// Whether some sequence of kernels has every block, for some way to inline.
-fn covered(streams: &Streams) -> Result<(), StreamError> {
-    let mut missing = None;
-    for stream in &streams.variants {
-        match first_uncovered(stream) {
-            None => return Ok(()),
-            Some(block) => missing = missing.or(Some(block)),
-        }
-    }
-    Err(StreamError::NoKernel { block: missing.unwrap_or_default() })
+/// A block of the source that no kernel takes, unless there is a way to inline with kernels for every block.
+fn uncovered(streams: &Streams) -> Option<String> {
+    let missing: Option<Vec<String>> = streams.variants.iter().map(first_uncovered).collect();
+    missing?.into_iter().next()
 }
 
 fn first_uncovered(stream: &Stream) -> Option<String> {
@@ -291,7 +368,7 @@ fn first_uncovered(stream: &Stream) -> Option<String> {
         if !reached[from] {
             continue;
         }
-        if stream.fits_flat(from) || stream.transposed(from).is_some() {
+        if stream.fits_flat(from) || stream.transposed(from).is_some() || stream.fits_plain(from) {
             reached[from + 1] = true;
         }
         for (to, reached) in reached.iter_mut().enumerate().skip(from + 1) {

@@ -3,11 +3,12 @@ mod condition;
 mod derive;
 mod encode;
 mod menu;
-pub(super) mod read;
+mod read;
 pub mod rules;
 
 pub use condition::StreamCondition;
 pub use derive::trace;
+pub(in crate::space) use encode::strictly;
 pub use encode::{streams, streams_of, why_not_inlined, why_not_parted, StreamError};
 pub use menu::StreamMenu;
 

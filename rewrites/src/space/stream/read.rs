@@ -3,10 +3,15 @@ use super::StreamError;
 use crate::space::nests::{nest_of, parts, Nest};
 use satune_ir::affine::constant;
 use satune_ir::term::stream::{Access, BlockKind, Inlining, Stream, StreamBlock, StreamBuffer, StreamIter};
-use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterKind, Program, Region, Stmt};
+use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterKind, Program, Range, Region, Stmt};
 
-/// Reads the blocks of a program in order.
-pub(in crate::space) fn stream(program: &Program, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
+/// Reads the blocks of a program in order. `plain` is told of each block that only a plain kernel takes, and why.
+pub(in crate::space) fn stream(
+    program: &Program,
+    inlined: Vec<Inlining>,
+    pipeline: bool,
+    plain: &mut dyn FnMut(&str, String),
+) -> Result<Stream, StreamError> {
     let mut buffers = Buffers { program, known: Vec::new() };
     let mut blocks: Vec<StreamBlock> = Vec::new();
     for part in parts(program) {
@@ -15,14 +20,18 @@ pub(in crate::space) fn stream(program: &Program, inlined: Vec<Inlining>) -> Res
         if blocks.iter().any(|b| b.name == block.name) {
             return Err(fail("another block has its name".into()));
         }
-        blocks.push(read_block(block, &order, &mut buffers).map_err(fail)?);
+        blocks.push(read_block(block, &order, &mut buffers, plain).map_err(fail)?);
     }
     let known = buffers.known;
-    let mut stream = Stream { inlined, parts: 1, blocks, buffers: Vec::with_capacity(known.len()) };
+    let mut stream = Stream { inlined, parts: 1, blocks, buffers: Vec::with_capacity(known.len()), pipeline };
     for id in known {
         stream.buffers.push(buffer(program, id).map_err(|reason| StreamError::Program { reason })?);
     }
-    check_extents(&stream)?;
+    for (number, why) in larger(&stream)? {
+        let block = &mut stream.blocks[number];
+        plain(&block.name, why);
+        block.kind = BlockKind::Other;
+    }
     axes(&mut stream);
     Ok(stream)
 }
@@ -44,9 +53,7 @@ impl Buffers<'_> {
     fn access(&mut self, block: &Block, order: &[usize], region: &Region) -> Result<Access, String> {
         let name = &self.program.buffer(region.buffer).name;
         let number = |v: &satune_ir::Var| {
-            let place = block.iter_vars.iter().position(|iv| iv.var.id == v.id);
-            let place = place.and_then(|p| order.iter().position(|o| *o == p));
-            place.ok_or_else(|| format!("an index of buffer `{name}` is no iterator"))
+            number_of(v, block, order).ok_or_else(|| format!("an index of buffer `{name}` is no iterator"))
         };
         let reduces = block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
         let (mut dims, mut split) = (Vec::new(), None);
@@ -71,6 +78,21 @@ impl Buffers<'_> {
         }
         Ok(Access { buffer: self.number(region.buffer), dims, split })
     }
+
+    /// An access of which only is told where an index is a bare iterator.
+    fn roughly(&mut self, block: &Block, order: &[usize], region: &Region) -> Access {
+        let of = |range: &Range| match (&range.min, constant(&range.extent)) {
+            (Expr::Var(v), Some(1)) => number_of(v, block, order),
+            _ => None,
+        };
+        Access { buffer: self.number(region.buffer), dims: region.ranges.iter().map(of).collect(), split: None }
+    }
+}
+
+/// The place of a block's iterator in the order of its loops.
+fn number_of(v: &satune_ir::Var, block: &Block, order: &[usize]) -> Option<usize> {
+    let place = block.iter_vars.iter().position(|iv| iv.var.id == v.id)?;
+    order.iter().position(|o| *o == place)
 }
 
 /// The iterators of an index `outer * extent of inner + inner`.
@@ -91,7 +113,12 @@ fn buffer(program: &Program, id: BufferId) -> Result<StreamBuffer, String> {
     Ok(StreamBuffer { name: b.name.clone(), dtype: b.dtype, dims, param: program.params.contains(&id) })
 }
 
-fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Result<StreamBlock, String> {
+fn read_block(
+    block: &Block,
+    order: &[usize],
+    buffers: &mut Buffers<'_>,
+    plain: &mut dyn FnMut(&str, String),
+) -> Result<StreamBlock, String> {
     let mut iters = Vec::new();
     for iter in order.iter().map(|i| &block.iter_vars[*i]) {
         let extent = constant(&iter.extent).filter(|e| *e >= 1 && constant(&iter.min) == Some(0));
@@ -101,9 +128,6 @@ fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Resu
             IterKind::Reduce => true,
             IterKind::Opaque => return Err(format!("iterator `{}` is opaque", iter.var.name)),
         };
-        if !reduce && iters.last().is_some_and(|i: &StreamIter| i.reduce) {
-            return Err("a spatial iterator comes after a reduction's".into());
-        }
         iters.push(StreamIter { name: iter.var.name.to_string(), extent, reduce, axis: 0 });
     }
     let Stmt::Store { value, buffer: target, indices } = &*block.body else {
@@ -113,26 +137,18 @@ fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Resu
     if reduces != block.init.is_some() {
         return Err("it has an init and no reduction, or the other way round".into());
     }
-    if let Some(init) = &block.init {
-        let constant = |e: &Expr| matches!(e, Expr::Int(..) | Expr::Float(..));
-        if !matches!(&**init, Stmt::Store { buffer, indices: at, value } if (buffer, at) == (target, indices) && constant(value))
-        {
-            return Err("its init is not one store of a constant to the result".into());
-        }
-        if !updates(*target, indices, value) {
-            return Err("it is not `S = S op value` with op one of +, *, min, max".into());
-        }
+    let starts =
+        |init: &Stmt| matches!(init, Stmt::Store { buffer, indices: at, .. } if (buffer, at) == (target, indices));
+    if block.init.as_deref().is_some_and(|init| !starts(init)) {
+        return Err("its init is not one store to the result".into());
     }
     if !block.alloc_buffers.is_empty() || !block.match_buffers.is_empty() {
         return Err("it has buffers of its own".into());
     }
     let [write] = block.writes.as_slice() else { return Err("it does not write one buffer".into()) };
     let write = buffers.access(block, order, write)?;
-    let mut reads = Vec::new();
-    for region in &block.reads {
-        reads.push(buffers.access(block, order, region)?);
-    }
-    if reads.iter().any(|r| r.buffer == write.buffer) {
+    let own = |r: &Region| r.buffer == *target;
+    if block.reads.iter().any(own) {
         return Err("it reads what it writes".into());
     }
     let spatial: Vec<usize> = (0..iters.len()).filter(|i| !iters[*i].reduce).collect();
@@ -141,19 +157,50 @@ fn read_block(block: &Block, order: &[usize], buffers: &mut Buffers<'_>) -> Resu
     if written != spatial {
         return Err("it does not write one element per value of its spatial iterators".into());
     }
-    let (mut arithmetic, mut special) = (0, 0);
-    count(value, &mut arithmetic, &mut special);
+    let innermost = order.last().map(|i| block.iter_vars[*i].var.id);
+    let (mut each, mut per_row) = ([0; 2], [0; 2]);
+    count(value, &|e| visit::uses_var(e, &|id| Some(id) == innermost), [&mut each, &mut per_row]);
+    let [arithmetic, special] = each;
     let dtype = buffers.program.buffer(*target).dtype;
-    let kind = if reduces { BlockKind::Reduce } else { BlockKind::Map };
     let places = order.to_vec();
-    // The loops that `compute_at` makes are in the order of the iterators.
-    let reduced: Vec<usize> = places.iter().zip(&iters).filter(|(_, i)| i.reduce).map(|(p, _)| *p).collect();
-    let adjacent = reduced.windows(2).all(|w| w[1] == w[0] + 1);
-    let in_order = places.windows(2).all(|w| w[0] < w[1]);
-    if !(if reduces { adjacent } else { in_order }) {
-        return Err("its loops are not in the order of its iterators".into());
+    let streams = in_order(&places, &iters).and_then(|()| sums(block, *target, indices, value));
+    let reads = streams.and_then(|()| {
+        block.reads.iter().map(|region| buffers.access(block, order, region)).collect::<Result<Vec<_>, _>>()
+    });
+    let (kind, reads) = match reads {
+        Ok(reads) => (if reduces { BlockKind::Reduce } else { BlockKind::Map }, reads),
+        Err(why) => {
+            plain(&block.name, why);
+            let rough = block.reads.iter().map(|region| buffers.roughly(block, order, region)).collect();
+            (BlockKind::Other, rough)
+        }
+    };
+    Ok(StreamBlock { name: block.name.clone(), kind, iters, places, reads, write, arithmetic, special, per_row, dtype })
+}
+
+/// The loops that `compute_at` makes are in the order of the iterators: spatial ones first, those of a reduction side by side.
+fn in_order(places: &[usize], iters: &[StreamIter]) -> Result<(), String> {
+    if iters.windows(2).any(|w| w[0].reduce && !w[1].reduce) {
+        return Err("a spatial iterator comes after a reduction's".into());
     }
-    Ok(StreamBlock { name: block.name.clone(), kind, iters, places, reads, write, arithmetic, special, dtype })
+    let reduced: Vec<usize> = places.iter().zip(iters).filter(|(_, i)| i.reduce).map(|(p, _)| *p).collect();
+    let kept = match reduced[..] {
+        [] => places.windows(2).all(|w| w[0] < w[1]),
+        _ => reduced.windows(2).all(|w| w[1] == w[0] + 1),
+    };
+    kept.then_some(()).ok_or_else(|| "its loops are not in the order of its iterators".into())
+}
+
+/// A reduction begins with a constant, and combines what it has with something by one operation.
+fn sums(block: &Block, target: BufferId, indices: &[Expr], value: &Expr) -> Result<(), String> {
+    let Some(init) = &block.init else { return Ok(()) };
+    if !matches!(&**init, Stmt::Store { value: Expr::Int(..) | Expr::Float(..), .. }) {
+        return Err("its init is no constant".into());
+    }
+    match updates(target, indices, value) {
+        true => Ok(()),
+        false => Err("it is not `S = S op value` with op one of +, *, min, max".into()),
+    }
 }
 
 /// Whether a value is that of an element, and of something else by an operation that may be taken in any order.
@@ -164,53 +211,66 @@ fn updates(target: BufferId, at: &[Expr], value: &Expr) -> bool {
     (own(a) || own(b)) && visit::loads(operand).iter().all(|(buffer, _)| *buffer != target)
 }
 
-/// Counts the operations of an expression.
-fn count(e: &Expr, arithmetic: &mut u32, special: &mut u32) {
+/// Counts the operations of an expression, plain and special ones: of those that vary within a row, and of the others.
+fn count(e: &Expr, varies: &dyn Fn(&Expr) -> bool, [each, per_row]: [&mut [u32; 2]; 2]) {
+    use BinOp::{Div, FloorDiv, FloorMod, TruncDiv, TruncMod};
+    let (kind, children): (usize, Vec<&Expr>) = match e {
+        // By a power of two it is a product, a shift or a mask.
+        Expr::Binary(Div | FloorDiv | FloorMod | TruncDiv | TruncMod, a, b) => {
+            (usize::from(!is_power_of_two(b)), vec![a, b])
+        }
+        Expr::Binary(_, a, b) => (0, vec![a, b]),
+        Expr::Not(a) => return count(a, varies, [each, per_row]),
+        Expr::Cast(_, a) => (0, vec![a]),
+        Expr::Select { cond, then, otherwise, .. } => (0, vec![cond, then, otherwise]),
+        Expr::Call(_, args, _) => (1, args.iter().collect()),
+        Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) | Expr::Load(..) => return,
+    };
+    if varies(e) {
+        each[kind] += 1;
+    } else {
+        per_row[kind] += 1;
+    }
+    children.into_iter().for_each(|x| count(x, varies, [each, per_row]));
+}
+
+fn is_power_of_two(e: &Expr) -> bool {
     match e {
-        Expr::Binary(op, a, b) => {
-            match op {
-                BinOp::Div | BinOp::FloorDiv | BinOp::FloorMod | BinOp::TruncDiv | BinOp::TruncMod => *special += 1,
-                _ => *arithmetic += 1,
-            }
-            count(a, arithmetic, special);
-            count(b, arithmetic, special);
-        }
-        Expr::Not(a) => count(a, arithmetic, special),
-        Expr::Cast(_, a) => {
-            *arithmetic += 1;
-            count(a, arithmetic, special);
-        }
-        Expr::Select { cond, then, otherwise, .. } => {
-            *arithmetic += 1;
-            [cond, then, otherwise].into_iter().for_each(|x| count(x, arithmetic, special));
-        }
-        Expr::Call(_, args, _) => {
-            *special += 1;
-            args.iter().for_each(|x| count(x, arithmetic, special));
-        }
-        Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) | Expr::Load(..) => {}
+        Expr::Int(value, _) => *value > 0 && value & (value - 1) == 0,
+        // The significand is 1.
+        Expr::Float(bits, _) => f64::from_bits(*bits).is_normal() && bits << 12 == 0,
+        _ => false,
     }
 }
 
-/// Every buffer is as large as what is accessed, and the parts of its rows have one length.
-fn check_extents(stream: &Stream) -> Result<(), StreamError> {
-    for b in &stream.blocks {
-        for access in b.reads.iter().chain([&b.write]) {
+/// Numbers of the blocks that read a part of a buffer only, with the words for it. Written are buffers as a whole, and the
+/// parts of a buffer's rows have one length.
+fn larger(stream: &Stream) -> Result<Vec<(usize, String)>, StreamError> {
+    let mut out = Vec::new();
+    for (number, b) in stream.blocks.iter().enumerate() {
+        let fail = |reason: String| StreamError::Block { block: b.name.clone(), reason };
+        for (read, access) in b.reads.iter().map(|r| (true, r)).chain([(false, &b.write)]) {
+            if read && b.kind == BlockKind::Other {
+                continue;
+            }
             let buffer = &stream.buffers[access.buffer];
             let length = |b: &StreamBlock, a: &Access| a.split.and_then(|at| a.dims[at + 1]).map(|i| b.iters[i].extent);
             let others = stream.blocks.iter().flat_map(|b| b.reads.iter().chain([&b.write]).map(move |a| (b, a)));
             let mut same = others.filter(|(_, a)| a.buffer == access.buffer && a.split == access.split);
             if access.split.is_some() && !same.all(|(other, a)| length(other, a) == length(b, access)) {
-                let reason = format!("the parts of rows of buffer `{}` have several lengths", buffer.name);
-                return Err(StreamError::Block { block: b.name.clone(), reason });
+                return Err(fail(format!("the parts of rows of buffer `{}` have several lengths", buffer.name)));
             }
             if access.reach(&|i| b.iters[i].extent) != buffer.dims {
                 let reason = format!("buffer `{}` is larger or smaller than what is accessed", buffer.name);
-                return Err(StreamError::Block { block: b.name.clone(), reason });
+                if !read {
+                    return Err(fail(reason));
+                }
+                out.push((number, reason));
+                break;
             }
         }
     }
-    Ok(())
+    Ok(out)
 }
 
 /// Numbers the axes: iterators that index one dimension of a buffer share one.

@@ -10,6 +10,7 @@ pub(in crate::cli::ask) enum Kind {
     Rows,
     Flat,
     Tile,
+    Plain,
 }
 
 /// What is fixed of kernels.
@@ -76,6 +77,7 @@ impl Kernel {
         let same = |fixed: Option<i64>, value: i64| fixed.is_none_or(|f| f == value);
         let kind = match (node, step) {
             (StreamTerm::Tile { .. }, _) => Some(Kind::Tile),
+            (StreamTerm::Plain { .. }, _) => Some(Kind::Plain),
             (StreamTerm::Loop { .. }, Step::Kernel { .. }) => {
                 Some(if stream.row_shape(from, to).is_some() { Kind::Rows } else { Kind::Flat })
             }
@@ -86,6 +88,7 @@ impl Kernel {
                 Kind::Rows => stream.fits_row(from, to),
                 Kind::Flat => to == from + 1 && stream.fits_flat(from),
                 Kind::Tile => to == from + 1 && stream.transposed(from).is_some(),
+                Kind::Plain => to == from + 1 && stream.fits_plain(from),
             };
             // A word about kernels of one kind says nothing of those that cannot be of it, unless they are named.
             if kind != wanted && (able || named) {
@@ -95,7 +98,7 @@ impl Kernel {
         match (node, step) {
             (StreamTerm::Tile { side, .. }, _) => same(self.tile, *side),
             (StreamTerm::Wide { vector, .. }, _) => same(self.vector, *vector),
-            (StreamTerm::Team { threads, .. }, _) => same(self.threads, *threads),
+            (StreamTerm::Team { threads, .. } | StreamTerm::Plain { threads, .. }, _) => same(self.threads, *threads),
             (StreamTerm::Pad { pad, .. }, _) => same(self.pad, *pad),
             (StreamTerm::Loop { extent, total, .. }, Step::Kernel { .. }) => {
                 // Of a row kernel the loop over blocks; of a flat one the rows side by side.
@@ -157,6 +160,7 @@ impl Fixed {
                     (own.tile, own.threads, own.vector, own.pad) =
                         (Some(p.side), Some(p.threads), Some(p.vector), Some(p.pad));
                 }
+                KernelPlan::Plain(p) => (own.kind, own.threads) = (Some(Kind::Plain), Some(p.threads)),
             }
             fixed.kernels.push((first, own));
         }
@@ -233,5 +237,44 @@ impl Fixes for Fixed {
             }
         }
         out
+    }
+
+    fn decisions(&self) -> Vec<(String, Fixed)> {
+        let mut out: Vec<(String, Fixed)> = Vec::new();
+        for (block, inlined) in &self.inlined {
+            let alone = Fixed { inlined: vec![(block.clone(), *inlined)], ..Fixed::default() };
+            out.push((format!("{block} inlined or kept"), alone));
+        }
+        out.push(("parts of rows".into(), Fixed { parts: self.parts, ..Fixed::default() }));
+        out.push(("one kernel".into(), Fixed { one: self.one, ..Fixed::default() }));
+        type Keep = fn(&Kernel) -> Kernel;
+        let words: [(&str, Keep); 10] = [
+            ("blocks", |k| Kernel { blocks: k.blocks.clone(), ..Kernel::default() }),
+            ("kind", |k| Kernel { kind: k.kind, ..Kernel::default() }),
+            ("rows", |k| Kernel { rows: k.rows, ..Kernel::default() }),
+            ("side by side", |k| Kernel { side_by_side: k.side_by_side, ..Kernel::default() }),
+            ("threads", |k| Kernel { threads: k.threads, ..Kernel::default() }),
+            ("vector", |k| Kernel { vector: k.vector, ..Kernel::default() }),
+            ("steps", |k| Kernel { steps: k.steps, ..Kernel::default() }),
+            ("tile", |k| Kernel { tile: k.tile, pad: k.pad, ..Kernel::default() }),
+            ("held", |k| Kernel { held: k.held.clone(), ..Kernel::default() }),
+            ("unrolled", |k| Kernel { unroll: k.unroll.clone(), ..Kernel::default() }),
+        ];
+        for (block, kernel) in &self.kernels {
+            for (word, keep) in words {
+                let of = block.as_ref().map_or_else(String::new, |b| format!("{b}: "));
+                let kept = keep(kernel);
+                if kept != Kernel::default() {
+                    let alone = Fixed { kernels: vec![(block.clone(), kept)], ..Fixed::default() };
+                    out.push((format!("{of}{word}"), alone));
+                }
+            }
+        }
+        out.retain(|(_, alone)| *alone != Fixed::default());
+        out
+    }
+
+    fn words(&self) -> String {
+        Fixed::words(self)
     }
 }

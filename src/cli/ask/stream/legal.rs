@@ -55,6 +55,10 @@ pub(super) fn impossible(fixed: &Fixed, streams: &Streams) -> Vec<String> {
                 "no block of the program reduces rows: it has no kernel of rows",
             ),
             Kind::Flat => (some(&|v, block| v.fits_flat(block)), "no block of the program is a map over all elements"),
+            Kind::Plain => (
+                some(&|v, block| v.fits_plain(block)),
+                "no block of the program is left to plain kernels: others take them all",
+            ),
         };
         if !possible && !out.iter().any(|o| o == why) {
             out.push(why.to_string());
@@ -101,7 +105,8 @@ pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -
 /// What no kernel takes together, and why.
 fn whole(stream: &Stream, (from, to): (usize, usize), out: &mut Vec<String>) {
     let one = to == from + 1;
-    let other = one && (flat_fits(stream, from).is_ok() || transposes(stream, from).is_ok());
+    let other = one
+        && (flat_fits(stream, from).is_ok() || transposes(stream, from).is_ok() || plain_fits(stream, from).is_ok());
     if !other {
         ask(out, row_fits(stream, from, to));
     }
@@ -145,10 +150,15 @@ fn of_kernel(
         let kind = match (kernel.implied(), to == from + 1) {
             (Some(Kind::Tile), true) => transposes(stream, from),
             (Some(Kind::Flat), true) => flat_fits(stream, from),
+            (Some(Kind::Plain), true) => plain_fits(stream, from),
             (Some(Kind::Rows), _) => row_fits(stream, from, to),
-            (Some(kind @ (Kind::Tile | Kind::Flat)), false) => Err(StreamRefusal::OneBlock {
+            (Some(kind @ (Kind::Tile | Kind::Flat | Kind::Plain)), false) => Err(StreamRefusal::OneBlock {
                 blocks: names(stream, from, to),
-                kernel: if kind == Kind::Tile { "a transpose" } else { "a kernel over all elements" },
+                kernel: match kind {
+                    Kind::Tile => "a transpose",
+                    Kind::Plain => "a plain kernel",
+                    _ => "a kernel over all elements",
+                },
             }),
             (None, _) => Ok(()),
         };

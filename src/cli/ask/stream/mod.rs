@@ -2,13 +2,13 @@
 mod fixed;
 mod legal;
 mod parse;
+mod words;
 
 pub(super) use parse::WORDS;
 
 use super::answer::{only, NOT_HELD};
-use super::{Askable, Failure};
+use super::Askable;
 use crate::streaming::{self, StreamProblem};
-use crate::workload::Explorable;
 use fixed::Fixed;
 use satune_extract::Descriptor;
 use satune_ir::term::stream::StreamTerm;
@@ -26,10 +26,6 @@ impl Askable for StreamProblem {
             Schedule::Stream(plan) => Ok(Fixed::of(plan)),
             _ => Err("the schedule is one of a product, and the program one of streaming blocks".into()),
         }
-    }
-
-    fn asked_space(&self, gpu: &Descriptor) -> Result<Space<StreamTerm>, Failure> {
-        Ok(self.space(gpu)?)
     }
 
     fn outside(&self, fixed: &Fixed, _: &Descriptor) -> Vec<String> {

@@ -5,7 +5,7 @@ use satune_ir::term::stream::{Place, Streams};
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "inline BLOCK, keep BLOCK, parts P, kernels 1, kernel BLOCK+BLOCK, \
-[BLOCK:] as rows|flat|tile, rows R, side-by-side Y, threads T, vector V, steps U, tile S, pad P, \
+[BLOCK:] as rows|flat|tile|plain, rows R, side-by-side Y, threads T, vector V, steps U, tile S, pad P, \
 hold BUFFER global|shared|registers, unroll BLOCK yes|no";
 
 /// Reads a question.
@@ -85,7 +85,10 @@ fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Stre
                 "rows" => Kind::Rows,
                 "flat" => Kind::Flat,
                 "tile" => Kind::Tile,
-                other => return Err(format!("`as {}` is not known; kernels run as rows, flat or tile", clip(other))),
+                "plain" => Kind::Plain,
+                other => {
+                    return Err(format!("`as {}` is not known; kernels run as rows, flat, tile or plain", clip(other)))
+                }
             });
         }
         (["rows", n], _) => slot.rows = Some(whole(n)?),

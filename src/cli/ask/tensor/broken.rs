@@ -167,6 +167,8 @@ impl Products {
         unless_offered(out, "cluster", f.cluster.filter(|c| *c != [1, 1]), &menu.clusters);
         let columns = if self.swaps(fixed) { &menu.tile_m } else { &menu.tile_n };
         unless_offered(out, "columns of an instruction", f.n, columns);
+        let ks: Vec<i64> = menu.spans.iter().map(|spans| wgmma::tile_k(self.gemm.operand, *spans)).collect();
+        unless_offered(out, "k tile", fixed.k, &ks);
     }
 
     /// Conditions that what is fixed breaks, with their numbers.
@@ -184,7 +186,7 @@ impl Products {
 
     fn wgmma_plans(&self, fixed: &Fixed) -> Vec<WgmmaPlan> {
         let f = &fixed.wgmma;
-        let k = fixed.k.unwrap_or(128 / i64::from(self.gemm.operand.bytes()));
+        let k = fixed.k.unwrap_or(wgmma::tile_k(self.gemm.operand, 1));
         let stages = self.stages(fixed);
         let teams: Vec<(u32, bool)> = match f.consumers {
             Some(consumers) => vec![consumers],
@@ -235,7 +237,12 @@ impl Products {
             Box::new(|p| wgmma::stages(p.stages)),
             Box::new(|p| mma::shared_fits(p.shared_bytes(gemm), most)),
             Box::new(|p| wgmma::cluster(gemm, p.tile, p.cluster, p.blocks)),
-            Box::new(|p| wgmma::stream_k(p, gemm)),
+            // Steps are shared where there are enough of any tile along k.
+            Box::new(|p| {
+                let longest = self.menu.spans.iter().copied().max().unwrap_or(1);
+                let tile = [p.tile[0], p.tile[1], wgmma::tile_k(gemm.operand, longest)];
+                wgmma::stream_k(&WgmmaPlan { tile, ..p.clone() }, gemm)
+            }),
             Box::new(|p| wgmma::split(gemm, p.tile[2], p.split_k)),
             Box::new(move |p| mma::whole_parts(gemm, part, p.tile[2])),
             Box::new(|p| wgmma::store(gemm, p.store, p.partial(), [p.tile[0], p.tile[1]])),

@@ -19,7 +19,7 @@ impl Rule for BindCluster {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
-        let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
+        let tile = [state.tile.m, state.tile.n, wgmma_conditions::tile_k(gemm.operand, 1)];
         for Team { consumers, ping_pong, blocks } in teams(&self.0, engine, node, state) {
             for cluster in menu.clusters.iter().copied() {
                 let whole = wgmma_conditions::cluster(gemm, tile, cluster, blocks).is_ok();

@@ -14,8 +14,8 @@ pub struct TensorCores {
     pub stmatrix: bool,
     /// `wgmma` and the TMA (sm_90a).
     pub wgmma: bool,
-    /// Multiprocessors: a persistent grid has a block for each.
-    pub multiprocessors: u32,
+    /// Multiprocessors that blocks alone, and in clusters of 2 and of 4, fill at once: a persistent grid has a block for each.
+    pub multiprocessors: [u32; 3],
     /// Operands in f32 may be rounded to tf32. The result then differs from the source program's.
     pub tf32: bool,
 }
@@ -37,8 +37,10 @@ pub struct TensorMenu {
     pub tile_m: Vec<i64>,
     /// Block tile along n.
     pub tile_n: Vec<i64>,
-    /// k values per tile of the ring, for `mma.sync`; a tile for `wgmma` has 128 bytes.
+    /// k values per tile of the ring, for `mma.sync`.
     pub tile_k: Vec<i64>,
+    /// Spans of 128 bytes along k of a tile of the ring, for `wgmma`.
+    pub spans: Vec<i64>,
     /// Threads per block, for `mma.sync`.
     pub threads: Vec<u32>,
     /// Most rows and columns of a warp's tile.
@@ -103,6 +105,22 @@ fn block_tiles(extent: i64) -> Vec<i64> {
     sizes
 }
 
+/// Rows of an instruction of `wgmma`.
+const ROWS: i64 = 64;
+
+/// Whether an axis has use for a tile so large; rows of `wgmma` are as many though there be fewer of them.
+pub(super) fn has_use(extent: i64, tile: i64) -> bool {
+    tile != ROWS || extent > ROWS - 16
+}
+
+/// Grids of one block per multiprocessor that can be filled, the largest first.
+fn grids(cores: &TensorCores) -> Vec<u32> {
+    let mut grids: Vec<u32> = cores.multiprocessors.into_iter().filter(|blocks| *blocks > 0).collect();
+    grids.sort_unstable_by(|a, b| b.cmp(a));
+    grids.dedup();
+    grids
+}
+
 impl TensorMenu {
     /// The usual sizes for a contraction.
     pub fn of(contraction: &Contraction, cores: &TensorCores) -> TensorMenu {
@@ -113,15 +131,24 @@ impl TensorMenu {
             DType::F32 => cores.tf32,
             _ => false,
         };
+        let wgmma = cores.wgmma && allowed;
+        let tiles = |extent: i64| {
+            let mut sizes = block_tiles(extent);
+            if wgmma && sizes.iter().all(|size| *size < ROWS) {
+                sizes.push(ROWS);
+            }
+            sizes
+        };
         let has_wmma = |op: &Wmma| cores.wmma.is_some_and(|arch| op.needs() <= arch);
         TensorMenu {
             mma: cores.mma && allowed,
             wmma: WmmaShape::ALL.iter().filter_map(|s| Wmma::of(*s, operand)).filter(has_wmma).collect(),
             stmatrix: cores.stmatrix,
-            wgmma: cores.wgmma && allowed,
-            tile_m: block_tiles(contraction.extent(Axis::M)),
-            tile_n: block_tiles(contraction.extent(Axis::N)),
+            wgmma,
+            tile_m: tiles(contraction.extent(Axis::M)),
+            tile_n: tiles(contraction.extent(Axis::N)),
             tile_k: covering(contraction.extent(Axis::K), &[32, 64, 96, 128, 192, 256].map(|row| row / bytes)),
+            spans: vec![1, 2],
             threads: vec![32, 64, 96, 128, 192, 256, 384, 512],
             warp: [128, 128],
             stages: (2..=8).collect(),
@@ -147,8 +174,8 @@ impl TensorMenu {
             sets: vec![2, 1],
             min_blocks: vec![2, 3, 4],
             consumers: vec![1, 2, 3],
-            grids: vec![cores.multiprocessors],
-            clusters: vec![[2, 1], [1, 2], [2, 2]],
+            grids: grids(cores),
+            clusters: vec![[2, 1], [1, 2], [2, 2], [4, 1], [1, 4], [2, 4], [4, 2]],
         }
     }
 }

@@ -56,7 +56,7 @@ impl Rule for CopyRing {
     }
 }
 
-/// The same filled by the TMA, 128 bytes of k at a time.
+/// The same filled by the TMA.
 ///
 /// Side conditions: the ring (and C's tile where the TMA stores it) fits in shared memory; a part of k has whole tiles.
 pub struct TmaRing(pub(super) Arc<Offer>);
@@ -71,19 +71,24 @@ impl Rule for TmaRing {
             return;
         };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
-        let (total, k) = (state.tile.k, 128 / i64::from(gemm.operand.bytes()));
-        if !engine.holds(Condition::RingParts, mma_conditions::whole_parts(gemm, total, k)) {
-            return;
-        }
-        let tile = [state.tile.m, state.tile.n, k];
+        let total = state.tile.k;
         let store = if matches!(state.c, Place::Shared(_)) { TileStore::Tma } else { TileStore::Direct };
-        for stages in menu.stages.iter().copied() {
-            let bytes = WgmmaPlan { ping_pong, store, ..WgmmaPlan::plain(tile, consumers, stages) }.shared_bytes(gemm);
-            let room = mma_conditions::shared_fits(bytes, engine.limits.shared_bytes);
-            let fits = wgmma_conditions::stages(stages).and(room);
-            if engine.holds(Condition::RingFits, fits) {
-                let node = TensorNode::Ring { stages, total, slack: 0, c: state.c };
-                decide(engine, node, staged(gemm, state, kind, k));
+        for spans in menu.spans.iter().copied() {
+            let k = wgmma_conditions::tile_k(gemm.operand, spans);
+            let parts = gemm.k / total.max(1);
+            let whole = mma_conditions::whole_parts(gemm, total, k).and(wgmma_conditions::split(gemm, k, parts));
+            if !engine.holds(Condition::RingParts, whole) {
+                continue;
+            }
+            let tile = [state.tile.m, state.tile.n, k];
+            for stages in menu.stages.iter().copied() {
+                let plan = WgmmaPlan { ping_pong, store, ..WgmmaPlan::plain(tile, consumers, stages) };
+                let room = mma_conditions::shared_fits(plan.shared_bytes(gemm), engine.limits.shared_bytes);
+                let fits = wgmma_conditions::stages(stages).and(room);
+                if engine.holds(Condition::RingFits, fits) {
+                    let node = TensorNode::Ring { stages, total, slack: 0, c: state.c };
+                    decide(engine, node, staged(gemm, state, kind, k));
+                }
             }
         }
     }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 /// `(grid nest) = (steps of (cta producer and consumers nest), and their sums added)`. Sums may be added in any order, and
 /// are in that of k.
 ///
-/// Side condition: k is not split, consumers work on a tile together, and no block is idle. That its tiles alone do not
+/// Side condition: k is not split, consumers work on a tile together, and no block is idle, whichever of the menu's tiles
+/// along k is taken below. That its tiles alone do not
 /// fill the grid evenly is no condition, but what makes it worth a place in the space.
 pub struct ShareSteps(pub(super) Arc<Offer>);
 
@@ -23,7 +24,8 @@ impl Rule for ShareSteps {
         if state.c != Place::Global {
             return;
         }
-        let tile = [state.tile.m, state.tile.n, 128 / i64::from(gemm.operand.bytes())];
+        let longest = menu.spans.iter().copied().max().unwrap_or(1);
+        let tile = [state.tile.m, state.tile.n, wgmma_conditions::tile_k(gemm.operand, longest)];
         for Team { consumers, ping_pong, blocks } in super::tensorize::teams(&self.0, engine, node, state) {
             // One of the teams stands for all grids, some of which have more blocks than there are tiles.
             if blocks.is_some() {

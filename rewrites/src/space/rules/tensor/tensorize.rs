@@ -1,4 +1,5 @@
 //! `tensorize`: a block multiplies on tensor cores.
+use super::menu::has_use;
 use super::swap::is_offered;
 use super::{at, decide, Offer};
 use crate::space::{Condition, Engine, Rule};
@@ -31,8 +32,10 @@ impl Rule for TensorizeMma {
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
         let Some(op) = Mma::of(self.0.gemm(state).operand).filter(|_| begins(&self.0, node, state)) else { return };
         let [m, n] = op.block();
+        let gemm = self.0.gemm(state);
+        let needed = has_use(gemm.m, state.tile.m) && has_use(gemm.n, state.tile.n);
         let whole = state.tile.m % m == 0 && state.tile.n % n == 0;
-        if whole && mma_conditions::operands(self.0.gemm(state), op).is_ok() {
+        if needed && whole && mma_conditions::operands(gemm, op).is_ok() {
             decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(Kind::Mma(op))));
         }
     }
@@ -78,10 +81,10 @@ pub(super) fn enter(engine: &mut Engine<'_>, state: &State, node: TensorNode) {
 pub(super) fn teams(offer: &Offer, engine: &mut Engine<'_>, node: &Term, state: &State) -> Vec<Team> {
     let (gemm, menu) = (offer.gemm(state), &offer.menu);
     let mut list = Vec::new();
-    if !begins(offer, node, state) {
+    if !begins(offer, node, state) || !has_use(gemm.n, state.tile.n) {
         return list;
     }
-    let step = 128 / i64::from(gemm.operand.bytes());
+    let step = wgmma_conditions::tile_k(gemm.operand, 1);
     let rows = wgmma_conditions::rows(gemm).is_ok() && wgmma_conditions::split(gemm, step, 1).is_ok();
     let rows = engine.holds(Condition::WgmmaRows, rows);
     let operands = engine.holds(Condition::WgmmaOperands, wgmma_conditions::operands(gemm).is_ok());

@@ -21,6 +21,14 @@ struct Copy {
     place: Place,
 }
 
+/// The loops of the copy of a block's result, one per dimension of the buffer, those of one element too: all of them, and
+/// those of the rows.
+fn copied_loops(b: &StreamBlock, shape: &Shape) -> (usize, usize) {
+    let dims = &b.write.dims;
+    let of_rows = dims.iter().position(|d| d.is_some_and(|i| i >= shape.row_iters));
+    (dims.len(), of_rows.unwrap_or(dims.len()))
+}
+
 impl Writer<'_> {
     pub(super) fn row(&mut self, plan: &RowPlan) {
         let Some(from) = self.stream.blocks.iter().position(|b| Some(&b.name) == plan.blocks.first()) else { return };
@@ -39,16 +47,24 @@ impl Writer<'_> {
         let Some(last_block) = blocks.last() else { return };
         let anchor = last.written.as_ref().unwrap_or(&last.block).clone();
         let has_columns = self.has_columns(last_block, &shape) && last_block.kind == BlockKind::Map;
-        let count = if has_columns { last_block.iters.len() } else { shape.row_iters };
-        let loops = self.loops(&anchor, count);
-        let rows = self.fused(&loops[..shape.row_iters]);
+        let (all, of_rows) = match last.written {
+            Some(_) => copied_loops(last_block, &shape),
+            None => (last_block.iters.len(), shape.row_iters),
+        };
+        let loops = if all > 0 { self.loops(&anchor, all) } else { Vec::new() };
+        let rows = match (&loops[..of_rows], loops.get(of_rows)) {
+            // Of one row, a loop of its own.
+            ([], Some(outermost)) => self.bound("add_unit_loop", [var(outermost)], "one"),
+            ([], None) => self.bound("add_unit_loop", [var(&anchor)], "one"),
+            (rows, _) => self.fused(rows),
+        };
         let parts = [(plan.serial_rows, "turn"), (plan.side_by_side, "row")];
         let rows = self.split(var(&rows), &parts, "rows");
         self.bind(&rows[0], "blockIdx.x");
         self.bind(&rows[2], "threadIdx.y");
         let row = rows.iter().rev().find(|l| !l.is_empty()).cloned().unwrap_or_default();
         if has_columns {
-            let columns = self.fused(&loops[shape.row_iters..]);
+            let columns = self.fused(&loops[of_rows..]);
             self.columns(plan, last, var(&columns), plan.unroll.last() == Some(&true), true);
         } else if last.written.is_some() {
             self.call("compute_at", [var(&last.block), var(&row), json!(true)]);
@@ -128,7 +144,10 @@ impl Writer<'_> {
             return;
         }
         let columns = match &m.written {
-            Some(copy) => self.last_fused(copy, b.iters.len() - shape.row_iters),
+            Some(copy) => {
+                let (all, of_rows) = copied_loops(b, shape);
+                self.last_fused(copy, all - of_rows)
+            }
             None => self.own_fused(&m.block, b, shape.row_iters),
         };
         self.columns(plan, m, columns, plan.unroll.get(number) == Some(&true), b.kind == BlockKind::Map);

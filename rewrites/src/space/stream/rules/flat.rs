@@ -1,7 +1,7 @@
 //! A map over all elements: `split`, `bind`, `unroll`, `vectorize` of one block's loops.
 use super::{up, Engine};
 use crate::space::conditions::stream::{
-    flat_fits, no_idle_warp, rows_divide, threads_fit, vector_bytes, vector_divides, widest,
+    flat_fits, no_idle_warp, pipeline, rows_divide, threads_fit, vector_bytes, vector_divides, widest,
 };
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
@@ -56,6 +56,7 @@ impl Rule<StreamTerm> for Flat {
         let wide = |engine: &Engine<'_>, v: i64| {
             engine.holds(StreamCondition::VectorBytes, vector_bytes(v, widest))
                 && engine.holds(StreamCondition::VectorDivides, vector_divides(v, columns))
+                && engine.holds(StreamCondition::Pipeline, pipeline(stream, v))
         };
         match flat.done {
             0 => {

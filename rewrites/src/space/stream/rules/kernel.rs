@@ -1,6 +1,6 @@
 //! Which blocks share a kernel: `compute_at` of all but the last of them.
 use super::Engine;
-use crate::space::conditions::stream::{flat_fits, row_fits, transposes};
+use crate::space::conditions::stream::{flat_fits, plain_fits, row_fits, transposes};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
 use satune_ir::term::stream::{Step, StreamState, StreamTerm};
@@ -24,7 +24,8 @@ impl Rule<StreamTerm> for Kernels {
             let flat = one && engine.holds(StreamCondition::FlatFits, flat_fits(stream, start));
             let rows = stream.row_shape(start, to).is_some()
                 && engine.holds(StreamCondition::RowFits, row_fits(stream, start, to));
-            let fits = flat || rows || (one && transposes(stream, start).is_ok());
+            let alone = || transposes(stream, start).is_ok() || plain_fits(stream, start).is_ok();
+            let fits = flat || rows || (one && alone());
             if !fits {
                 continue;
             }

@@ -4,6 +4,7 @@ pub mod compute_inline;
 pub mod flat;
 pub mod hold;
 pub mod kernel;
+pub mod plain;
 pub mod rfactor;
 pub mod rows;
 pub mod stage;
@@ -24,6 +25,7 @@ pub fn all() -> Vec<Box<dyn Rule<StreamTerm>>> {
         Box::new(stage::Stage),
         Box::new(flat::Flat),
         Box::new(tile::Tile),
+        Box::new(plain::Plain),
     ]
 }
 

@@ -1,0 +1,91 @@
+//! How many blocks of a kernel one multiprocessor holds at once, and what limits them.
+use crate::cost::Infeasible;
+use crate::Descriptor;
+
+/// Most registers of a thread (CUDA C++ Programming Guide, technical specifications per compute capability).
+pub(crate) const MOST_REGISTERS: i64 = 255;
+
+/// What a block takes of a multiprocessor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Takes {
+    pub threads: i64,
+    /// Of a thread.
+    pub registers: i64,
+    pub shared_bytes: i64,
+}
+
+/// Registers are given to threads in eights.
+pub(crate) fn rounded(registers: i64) -> i64 {
+    (registers + 7) / 8 * 8
+}
+
+/// Registers per thread that can be had.
+pub(crate) fn most_registers(gpu: &Descriptor, threads: i64) -> i64 {
+    MOST_REGISTERS.min(share(gpu, threads))
+}
+
+/// A thread's share of the registers where one block is alone; registers are given to whole warps.
+fn share(gpu: &Descriptor, threads: i64) -> i64 {
+    i64::from(gpu.registers_per_sm) / ((threads + 31) / 32 * 32).max(1) / 8 * 8
+}
+
+impl Takes {
+    /// Resident blocks per multiprocessor, one at least, and what limits them.
+    ///
+    /// # Errors
+    /// When not even one fits.
+    pub fn residency(&self, gpu: &Descriptor) -> Result<(i64, &'static str), Infeasible> {
+        let threads = u32::try_from(self.threads).unwrap_or(u32::MAX);
+        if !(1..=1024).contains(&self.threads) {
+            return Err(Infeasible::Threads { threads });
+        }
+        let most = i64::from(gpu.shared_per_block);
+        if self.shared_bytes > most {
+            return Err(Infeasible::Shared { bytes: self.shared_bytes, most });
+        }
+        if self.registers > MOST_REGISTERS || rounded(self.registers) > share(gpu, self.threads) {
+            let most = most_registers(gpu, self.threads);
+            return Err(Infeasible::Registers { registers: self.registers, most, threads });
+        }
+        Ok(self.resident(gpu))
+    }
+
+    /// The same where it is known that one fits.
+    pub fn resident(&self, gpu: &Descriptor) -> (i64, &'static str) {
+        let by_shared = if self.shared_bytes == 0 {
+            i64::MAX
+        } else {
+            i64::from(gpu.shared_per_sm) / (self.shared_bytes + i64::from(gpu.shared_reserved))
+        };
+        let threads = self.threads.max(1);
+        let limits = [
+            (i64::from(gpu.registers_per_sm) / (rounded(self.registers) * threads).max(1), "registers"),
+            (by_shared, "shared memory"),
+            (i64::from(gpu.threads_per_sm) / threads, "threads"),
+            (i64::from(gpu.blocks_per_sm), "blocks"),
+        ];
+        limits.iter().min_by_key(|l| l.0).map_or((1, "blocks"), |l| (l.0.max(1), l.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scarcest_limits_the_blocks() {
+        let gpu = Descriptor::load("h200").unwrap();
+        let of = |threads, registers, shared_bytes| Takes { threads, registers, shared_bytes }.residency(&gpu);
+        assert_eq!(of(256, 128, 0), Ok((2, "registers")));
+        assert_eq!(of(256, 121, 0), Ok((2, "registers")), "registers are given in eights");
+        assert_eq!(of(128, 32, 100_000), Ok((2, "shared memory")));
+        assert_eq!(of(1024, 32, 0), Ok((2, "registers")));
+        assert_eq!(of(32, 16, 0), Ok((32, "blocks")));
+        // A compiler may give a thread 255, which take 256.
+        assert_eq!(of(256, 255, 0), Ok((1, "registers")));
+        assert!(matches!(of(256, 256, 0), Err(Infeasible::Registers { most: 255, .. })));
+        assert!(matches!(of(512, 136, 0), Err(Infeasible::Registers { most: 128, .. })));
+        assert!(matches!(of(64, 32, 240_000), Err(Infeasible::Shared { .. })));
+        assert!(matches!(of(2048, 16, 0), Err(Infeasible::Threads { threads: 2048 })));
+    }
+}

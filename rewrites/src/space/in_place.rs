@@ -1,0 +1,326 @@
+//! Blocks that read what they write, as blocks that do not.
+//!
+//! before                                        after
+//!   R[i, j] = R[i, j] + A[i, k] * B[k, j]         R_sum[i, j] = sum over k of A[i, k] * B[k, j], from 0 on
+//!                                                 R_before[i, j] = R[i, j]
+//!                                                 R[i, j] = R_before[i, j] + R_sum[i, j]
+//!   A[i, j] = A[i, j] / s[i]                      A_before[i, j] = A[i, j]
+//!                                                 A[i, j] = A_before[i, j] / s[i]
+//!   C[i, j] = sum over k of A[i, k] * B[k, j]     C_before[i, j] = sum over k of A[i, k] * B[k, j]
+//!   C[i, j] = max(C[i, j], 0)                     C[i, j] = max(C_before[i, j], 0)
+//!
+//! TensorIR binds no loop of a block that reads what it writes: so what was there is copied first, by a kernel of its own, unless
+//! earlier blocks of the program made it: then these make it under another name.
+//! Instances may read the element that they write, and no other: else what they compute depends on their order.
+use super::nests::parts;
+use crate::split::serial_nest;
+use crate::tree::{self, child_realizes};
+use satune_ir::affine::constant;
+use satune_ir::{
+    access, visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Program, Region, Stmt,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Why a block that updates a buffer in place is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("block `{block}` updates {buffer} in place, and {reason}")]
+pub struct InPlace {
+    /// Its name.
+    pub block: String,
+    /// The buffer.
+    pub buffer: String,
+    /// What does not fit.
+    pub reason: String,
+}
+
+/// The same program without blocks that read what they write.
+///
+/// # Errors
+/// A block of which it is not certain that its instances may run in any order.
+pub fn copied_before(program: &Program) -> Result<Program, InPlace> {
+    let mut out = program.clone();
+    let mut made = Vec::new();
+    for part in parts(program) {
+        match updating(part) {
+            None => made.push(part.clone()),
+            Some(realize) => Update::of(&mut out, realize)?.blocks(&mut made),
+        }
+    }
+    out.body.block.body = Box::new(Stmt::seq(made));
+    Ok(out)
+}
+
+/// The block of a nest, where it stores to what it reads and does not begin with an init.
+fn updating(part: &Stmt) -> Option<&BlockRealize> {
+    let mut at = part;
+    while let Stmt::For(l) = at {
+        at = &l.body;
+    }
+    let Stmt::Realize(realize) = at else { return None };
+    let Stmt::Store { buffer, value, .. } = &*realize.block.body else { return None };
+    let reads = visit::loads(value).iter().any(|(b, _)| b == buffer);
+    (reads && realize.block.init.is_none()).then_some(&**realize)
+}
+
+struct Update<'p> {
+    out: &'p mut Program,
+    block: &'p Block,
+    target: BufferId,
+    indices: &'p [Expr],
+    value: &'p Expr,
+    /// The elements before the update.
+    before: BufferId,
+}
+
+impl<'p> Update<'p> {
+    fn of(out: &'p mut Program, realize: &'p BlockRealize) -> Result<Update<'p>, InPlace> {
+        let block = &realize.block;
+        let Stmt::Store { buffer: target, indices, value } = &*block.body else {
+            return Err(refused(out, block, None, "its body is not one store"));
+        };
+        let fail = |out: &Program, reason: &str| Err(refused(out, block, Some(*target), reason));
+        let own = |(b, at): &(BufferId, Vec<Expr>)| b != target || at == indices;
+        if !visit::loads(value).iter().all(own) {
+            return fail(out, "reads other elements of it than it writes: its result depends on the order of its instances; give the result a buffer of its own");
+        }
+        let spatial = |iv: &IterVar| iv.kind == IterKind::Spatial;
+        let used = |iv: &IterVar| indices.iter().any(|e| matches!(e, Expr::Var(v) if *v == iv.var));
+        if block.iter_vars.iter().any(|iv| spatial(iv) != used(iv)) {
+            return fail(
+                out,
+                "its indices are not its spatial iterators, each bare; give the result a buffer of its own",
+            );
+        }
+        if !matches!(realize.predicate, Expr::Int(1, _))
+            || block.iter_vars.iter().any(|iv| constant(&iv.extent).is_none())
+        {
+            return fail(out, "runs under a condition; give the result a buffer of its own");
+        }
+        let before = allocated(out, *target, "before");
+        Ok(Update { out, block, target: *target, indices, value, before })
+    }
+
+    /// Whether every element of the buffer is written by a block with these indices.
+    fn whole(&self, block: &Block, indices: &[Expr]) -> bool {
+        let shape = &self.out.buffer(self.target).shape;
+        let of = |(at, dim): (&Expr, &Expr)| {
+            let Expr::Var(v) = at else { return false };
+            let iter = block.iter_vars.iter().find(|iv| iv.var == *v && iv.kind == IterKind::Spatial);
+            iter.is_some_and(|iv| constant(&iv.extent).is_some() && constant(&iv.extent) == constant(dim))
+        };
+        let once = |(n, at): (usize, &Expr)| !indices[..n].contains(at);
+        shape.len() == indices.len() && indices.iter().zip(shape).all(of) && indices.iter().enumerate().all(once)
+    }
+
+    /// Whether the blocks so far make all of the buffer before anything reads it, and this one makes all of it anew.
+    fn made_here(&self, parts: &[Stmt]) -> bool {
+        let mut first = None;
+        for r in parts.iter().flat_map(child_realizes) {
+            let touches = |regions: &[Region]| regions.iter().any(|r| r.buffer == self.target);
+            if first.is_none() && (touches(&r.block.reads) || touches(&r.block.writes)) {
+                first = Some(r);
+            }
+        }
+        let makes = |r: &BlockRealize| match &*r.block.body {
+            Stmt::Store { buffer, indices, value } => {
+                let reads = visit::loads(value).iter().any(|(b, _)| *b == self.target) && r.block.init.is_none();
+                *buffer == self.target
+                    && !reads
+                    && matches!(r.predicate, Expr::Int(1, _))
+                    && self.whole(&r.block, indices)
+            }
+            _ => false,
+        };
+        self.whole(self.block, self.indices) && first.is_some_and(makes)
+    }
+
+    /// The nests that stand for the block.
+    fn blocks(mut self, into: &mut Vec<Stmt>) {
+        let reduces = self.block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
+        let load = |buffer: BufferId, at: &[Expr]| Expr::Load(buffer, at.to_vec());
+        let own = load(self.target, self.indices);
+        let mut value = visit::replace_loads(self.value, self.target, &mut |at| load(self.before, &at));
+        if reduces {
+            let sum = allocated(self.out, self.target, "sum");
+            let Some((op, first, added)) = combined(self.value, &own, self.out.buffer(self.target).dtype) else {
+                // What is no sum stays as it is, and is refused where it is read.
+                into.push(self.nest(
+                    "",
+                    |_| true,
+                    None,
+                    Stmt::Store { buffer: self.target, indices: self.indices.to_vec(), value: self.value.clone() },
+                ));
+                return;
+            };
+            let at = load(sum, self.indices);
+            let update = Expr::Binary(op, Arc::new(at.clone()), Arc::new(added));
+            let store = |value| Stmt::Store { buffer: sum, indices: self.indices.to_vec(), value };
+            let (init, body) = (store(first), store(update));
+            into.push(self.nest("sum", |_| true, Some(init), body));
+            value = Expr::Binary(op, Arc::new(load(self.before, self.indices)), Arc::new(at));
+        }
+        let spatial = |iv: &IterVar| iv.kind == IterKind::Spatial;
+        if self.made_here(into) {
+            into.iter_mut().for_each(|part| *part = renamed(part, self.target, self.before));
+            let update = Stmt::Store { buffer: self.target, indices: self.indices.to_vec(), value };
+            into.push(self.nest("", spatial, None, update));
+            return;
+        }
+        let copy = Stmt::Store { buffer: self.before, indices: self.indices.to_vec(), value: own };
+        into.push(self.nest("before", spatial, None, copy));
+        let update = Stmt::Store { buffer: self.target, indices: self.indices.to_vec(), value };
+        into.push(self.nest("", spatial, None, update));
+    }
+
+    /// A block over some of the iterators, under loops of its own.
+    fn nest(&mut self, suffix: &str, kept: impl Fn(&IterVar) -> bool, init: Option<Stmt>, body: Stmt) -> Stmt {
+        let name = match suffix {
+            "" => self.block.name.clone(),
+            more => format!("{}_{more}", self.block.name),
+        };
+        let (mut loops, mut iter_vars, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        let mut map: HashMap<_, Expr> = HashMap::new();
+        for iv in self.block.iter_vars.iter().filter(|iv| kept(iv)) {
+            let var = self.out.fresh_var(iv.var.name.clone(), iv.var.dtype);
+            let l = self.out.fresh_var(iv.var.name.trim_start_matches('v'), iv.var.dtype);
+            map.insert(iv.var.id, Expr::Var(var.clone()));
+            values.push(Expr::Var(l.clone()));
+            loops.push((l, constant(&iv.extent).unwrap_or(1)));
+            iter_vars.push(IterVar { var, ..iv.clone() });
+        }
+        let of = |stmt: &Stmt| visit::map_stmt_exprs(stmt, &mut |e| visit::substitute(e, &map));
+        let (init, body) = (init.as_ref().map(of), of(&body));
+        let touched = access::of_block(init.as_ref(), &body, &[], &self.out.buffers);
+        let mut block = Block::plain(self.out.fresh_block(), name, body);
+        (block.iter_vars, block.init) = (iter_vars, init.map(Box::new));
+        (block.reads, block.writes) = (touched.reads, touched.writes);
+        let realize = BlockRealize { iter_values: values, predicate: Expr::Int(1, DType::Bool), block };
+        serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize)))
+    }
+}
+
+/// The statement with a buffer in the place of another.
+fn renamed(stmt: &Stmt, from: BufferId, to: BufferId) -> Stmt {
+    let mut out = visit::map_stmt_exprs(stmt, &mut |e| visit::replace_loads(e, from, &mut |at| Expr::Load(to, at)));
+    stores(&mut out, from, to);
+    out
+}
+
+fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId) {
+    match stmt {
+        Stmt::Store { buffer, .. } if *buffer == from => *buffer = to,
+        Stmt::Realize(r) => {
+            let regions = r.block.reads.iter_mut().chain(&mut r.block.writes);
+            regions.filter(|r| r.buffer == from).for_each(|r| r.buffer = to);
+        }
+        _ => {}
+    }
+    tree::children_and_init_mut(stmt).into_iter().for_each(|s| stores(s, from, to));
+}
+
+/// A buffer of the shape and type of another, allocated by the root.
+fn allocated(out: &mut Program, like: BufferId, suffix: &str) -> BufferId {
+    let Buffer { name, dtype, shape, .. } = out.buffer(like).clone();
+    let taken = |name: &String| out.buffers.iter().any(|b| b.name == *name);
+    let names = (0..).map(|n| if n == 0 { format!("{name}_{suffix}") } else { format!("{name}_{suffix}_{n}") });
+    let name = names.into_iter().find(|n| !taken(n)).unwrap_or_default();
+    let id = out.add_buffer(Buffer::plain(name, dtype, shape, "global"));
+    out.body.block.alloc_buffers.push(id);
+    id
+}
+
+/// Of `own op added` (or the other way round): the operation, where a reduction by it begins, and what is added.
+fn combined(value: &Expr, own: &Expr, dtype: DType) -> Option<(BinOp, Expr, Expr)> {
+    let Expr::Binary(op @ (BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max), a, b) = value else { return None };
+    let added = match (**a == *own, **b == *own) {
+        (true, false) => b,
+        (false, true) => a,
+        _ => return None,
+    };
+    let Expr::Load(buffer, _) = own else { return None };
+    if visit::loads(added).iter().any(|(other, _)| other == buffer) {
+        return None;
+    }
+    let first = match (op, dtype.int_range()) {
+        (BinOp::Min, Some((_, most))) => Expr::Int(most, dtype),
+        (BinOp::Max, Some((least, _))) => Expr::Int(least, dtype),
+        (_, Some(_)) => Expr::Int(i64::from(*op == BinOp::Mul), dtype),
+        (BinOp::Min, None) => Expr::Float(f64::INFINITY.to_bits(), dtype),
+        (BinOp::Max, None) => Expr::Float(f64::NEG_INFINITY.to_bits(), dtype),
+        (_, None) => Expr::Float(f64::from(u8::from(*op == BinOp::Mul)).to_bits(), dtype),
+    };
+    // Of 64 unsigned bits and 8 bits of float there is no such number here.
+    let none = matches!(op, BinOp::Min | BinOp::Max) && matches!(dtype, DType::U64 | DType::F8E4M3 | DType::F8E5M2);
+    (!none).then(|| (*op, first, added.as_ref().clone()))
+}
+
+fn refused(program: &Program, block: &Block, buffer: Option<BufferId>, reason: &str) -> InPlace {
+    let buffer = buffer.map_or_else(String::new, |b| program.buffer(b).name.clone());
+    InPlace { block: block.name.clone(), buffer, reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::copied_before;
+    use satune_ir::{interp, tvmscript};
+
+    fn script(axes: &str, grid: &str, update: &str) -> String {
+        format!(
+            "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((8, 4), \"float32\"), B: T.Buffer((4, 6), \"float32\"), R: T.Buffer((8, 6), \
+             \"float32\")):\n    for i, j{grid}:\n        with T.sblock(\"R\"):\n            {axes}\n            R[vi, vj] = {update}\n"
+        )
+    }
+
+    #[test]
+    fn updates_become_copies_and_mean_the_same() {
+        let sum = ("vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])", ", k in T.grid(8, 6, 4)");
+        let map = ("vi, vj = T.axis.remap(\"SS\", [i, j])", " in T.grid(8, 6)");
+        for ((axes, grid), update, nests) in [
+            (sum, "R[vi, vj] + A[vi, vk] * B[vk, vj]", 3),
+            (sum, "A[vi, vk] * B[vk, vj] + R[vi, vj]", 3),
+            (sum, "T.max(A[vi, vk] * B[vk, vj], R[vi, vj])", 3),
+            (map, "R[vi, vj] * T.float32(2) + R[vi, vj]", 2),
+            (map, "A[vi, 0]", 1),
+        ] {
+            let source = tvmscript::parse(&script(axes, grid, update)).unwrap();
+            let made = copied_before(&source).unwrap();
+            let text = tvmscript::print(&made);
+            assert_eq!(super::parts(&made).len(), nests, "{text}");
+            let again = tvmscript::parse(&text).unwrap();
+            for seed in 0..3 {
+                interp::equal_on(&source, &again, seed).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            }
+        }
+    }
+
+    /// What the program has made is no copy, and the product is one with a map after it.
+    #[test]
+    fn what_was_made_before_has_another_name() {
+        let product = script(
+            "vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])",
+            ", k in T.grid(8, 6, 4)",
+            "R[vi, vj] + A[vi, vk] * B[vk, vj]",
+        );
+        let product = product.replace(
+            "            R[vi, vj] =",
+            "            with T.init():\n                R[vi, vj] = T.float32(0)\n            R[vi, vj] =",
+        );
+        let relu = "    for i, j in T.grid(8, 6):\n        with T.sblock(\"relu\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            R[vi, vj] = T.max(R[vi, vj], T.float32(0))\n";
+        let source = tvmscript::parse(&format!("{product}{relu}")).unwrap();
+        let made = copied_before(&source).unwrap();
+        let text = tvmscript::print(&made);
+        assert_eq!(super::parts(&made).len(), 2, "{text}");
+        let again = tvmscript::parse(&text).unwrap();
+        interp::equal_on(&source, &again, 1).unwrap();
+        assert!(crate::space::contraction(&again).unwrap().epilogue.is_some(), "{text}");
+    }
+
+    #[test]
+    fn what_depends_on_the_order_is_refused() {
+        let map = ("vi, vj = T.axis.remap(\"SS\", [i, j])", " in T.grid(8, 6)");
+        let source = tvmscript::parse(&script(map.0, map.1, "R[vi, 5 - vj]")).unwrap();
+        let error = copied_before(&source).unwrap_err().to_string();
+        assert!(error.contains("block `R` updates R in place, and reads other elements"), "{error}");
+    }
+}

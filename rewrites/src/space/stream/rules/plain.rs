@@ -1,0 +1,34 @@
+//! A plain kernel: `fuse`, `split` and `bind` of a block's spatial loops, for blocks that no other kernel takes.
+use super::Engine;
+use crate::space::conditions::stream::{plain_fits, threads_fit};
+use crate::space::stream::StreamCondition;
+use crate::space::Rule;
+use satune_ir::term::stream::{Step, StreamState, StreamTerm};
+
+/// `kernel = plain t`.
+///
+/// Side conditions: no other kernel takes the block; a block of threads has no more than it may.
+pub struct Plain;
+
+impl Rule<StreamTerm> for Plain {
+    fn name(&self) -> &'static str {
+        "fuse, split, bind (plain)"
+    }
+
+    fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
+        let (StreamTerm::Nest(_), Step::Kernel { from, to }) = (node, state.step) else { return };
+        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
+        if to != from + 1 || plain_fits(stream, usize::from(from)).is_err() {
+            return;
+        }
+        let results = stream.blocks[usize::from(from)].results();
+        for threads in engine.menu.threads.clone() {
+            // A wider block than there are results has idle warps only.
+            let wide = threads > 32 && threads / 2 >= results;
+            let fits = threads_fit(threads, 1, i64::from(engine.limits.threads));
+            if !wide && engine.holds(StreamCondition::ThreadsFit, fits) {
+                engine.equals(StreamTerm::Plain { threads, state: Box::new(*state) });
+            }
+        }
+    }
+}

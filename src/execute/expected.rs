@@ -1,0 +1,263 @@
+//! What a part of a program's results should be, and how closely executed kernels must agree with it.
+use super::values::{place, value, Inputs, Kind};
+use crate::agreement::{self, Agreement, Spread, EXACT};
+use satune_ir::affine::constant;
+use satune_ir::interp::{self, in_double, slice, Array, Bounds, Scalar};
+use satune_ir::{tvmscript, visit, DType, Expr, Program};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Most block instances that the interpreter runs for one part.
+const INSTANCES: u64 = 20_000_000;
+/// Parts that are kept: candidates of one problem often have the same tiles.
+const KEPT: usize = 24;
+
+/// What some elements of a parameter should be.
+pub struct Expected {
+    /// Which part of each parameter is known.
+    bounds: Bounds,
+    typed: Array,
+    /// Without rounding, where results agree up to roundoff only.
+    wide: Option<(Array, Spread)>,
+    terms: u64,
+}
+
+/// How the results of a program may differ from what it says.
+pub struct Meaning<'p> {
+    pub program: &'p Program,
+    pub inputs: Arc<Inputs>,
+    kind: Kind,
+    terms: u64,
+    text: String,
+}
+
+/// A part of a program's results, and what it should be; empty until somebody has made it.
+type Kept = (String, Kind, usize, Bounds, Arc<OnceLock<Option<Arc<Expected>>>>);
+static PARTS: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+impl<'p> Meaning<'p> {
+    /// Of a program on one kind of inputs.
+    pub fn of(program: &'p Program, kind: Kind, tf32: bool, seed: u64) -> Meaning<'p> {
+        let terms = agreement::terms(program);
+        let inputs = Arc::new(Inputs::of(program, kind, terms, tf32, seed));
+        Meaning { program, inputs, kind, terms, text: format!("{seed} {tf32} {}", tvmscript::print(program)) }
+    }
+
+    /// Extents of a parameter.
+    pub fn shape(&self, param: usize) -> Vec<i64> {
+        self.program.buffer(self.program.params[param]).shape.iter().map(|e| constant(e).unwrap_or(0)).collect()
+    }
+
+    /// Whether results are the same in any order of sums, and no function's value is rounded in its own way.
+    fn exact(&self) -> bool {
+        let mut plain = true;
+        visit::walk_stmt_exprs(&self.program.body.block.body, &mut |e| {
+            visit::walk_expr(e, &mut |e| match e {
+                Expr::Call(name, _, dtype) if dtype.is_float() => plain &= EXACT.contains(&name.as_ref()),
+                _ => {}
+            });
+        });
+        let floats = self.program.buffers.iter().any(|b| b.dtype.is_float());
+        let sums = self.kind == Kind::Extreme && self.terms > 1 && floats;
+        plain && !sums && Agreement::of(self.program) == Agreement::Exact
+    }
+
+    /// What a part of a parameter should be; none where the interpreter cannot tell. A part whose results take too long is
+    /// cut to its first and last lines: so several may come of one.
+    pub fn parts(&self, param: usize, bounds: &Bounds) -> Vec<Arc<Expected>> {
+        let mut todo = vec![bounds.clone()];
+        let mut found = Vec::new();
+        while let Some(bounds) = todo.pop() {
+            if let Some(expected) = self.part(param, &bounds) {
+                found.push(expected);
+                continue;
+            }
+            let Some(at) = bounds.iter().position(|(low, high)| high - low > 1) else { continue };
+            let instances = slice(self.program, &[(self.program.params[param], bounds.clone())]).map(|s| s.instances);
+            let Some(times) = instances.map(|n| (n / INSTANCES + 1) as i64).filter(|n| *n > 1) else { continue };
+            let (low, high) = bounds[at];
+            let lines = ((high - low) / (2 * times)).max(1);
+            for part in [(low, low + lines), (high - lines, high)] {
+                if part != (low, high) {
+                    let mut smaller = bounds.clone();
+                    smaller[at] = part;
+                    todo.push(smaller);
+                }
+            }
+        }
+        found
+    }
+
+    fn part(&self, param: usize, bounds: &Bounds) -> Option<Arc<Expected>> {
+        let known = {
+            let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
+            let is = |k: &&Kept| k.2 == param && k.1 == self.kind && k.3 == *bounds && k.0 == self.text;
+            let found = parts.iter().find(is).map(|k| k.4.clone());
+            found.unwrap_or_else(|| {
+                let new = Arc::default();
+                parts.push((self.text.clone(), self.kind, param, bounds.clone(), Arc::clone(&new)));
+                let excess = parts.len().saturating_sub(KEPT);
+                parts.drain(..excess);
+                new
+            })
+        };
+        // Who comes second waits for the first.
+        known.get_or_init(|| self.make(param, bounds).map(Arc::new)).clone()
+    }
+
+    fn make(&self, param: usize, bounds: &Bounds) -> Option<Expected> {
+        let all = || self.shape(param).iter().map(|n| (0, *n)).collect::<Bounds>();
+        let id = self.program.params[param];
+        let (program, parts) = match slice(self.program, &[(id, bounds.clone())]) {
+            Some(slice) if slice.instances > INSTANCES => return None,
+            Some(slice) => (slice.program, slice.bounds),
+            // The whole program, where that is what is asked for.
+            None if *bounds == all() => {
+                let whole = |p| self.shape(p).iter().map(|n| (0, *n)).collect::<Bounds>();
+                (self.program.clone(), (0..self.program.params.len()).map(whole).collect())
+            }
+            None => return None,
+        };
+        let inputs: Vec<Array> = parts
+            .iter()
+            .enumerate()
+            .map(|(p, part)| self.inputs.array(p, &self.shape(p), part))
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let options = interp::Options { max_steps: 40 * INSTANCES, ..interp::Options::default() };
+        let typed = interp::run_with(&program, &inputs, &options).ok()?.swap_remove(param);
+        let wide = match self.exact() {
+            true => None,
+            false => {
+                let doubles: Vec<Array> = inputs.iter().map(Array::in_double).collect();
+                let wide = interp::run_with(&in_double(&program), &doubles, &options).ok()?.swap_remove(param);
+                let spread = Spread::of_each(&[typed.to_f64()], &[wide.to_f64()])[0];
+                Some((wide, spread))
+            }
+        };
+        Some(Expected { bounds: parts[param].clone(), typed, wide, terms: self.terms })
+    }
+}
+
+/// A result that is not what it should be.
+pub struct Wrong {
+    /// Row-major position in the parameter.
+    pub at: u64,
+    /// What it is; none: nothing was written.
+    pub got: Option<Scalar>,
+    /// What it should be.
+    pub want: Scalar,
+}
+
+impl Expected {
+    /// Compares what was written with what should have been. `got` gives an element's bytes, and whether all of them were written;
+    /// `all`: everything that the program writes must be. Returns how many elements agree, or the first that does not.
+    ///
+    /// # Errors
+    /// That.
+    pub fn compare(
+        &self,
+        shape: &[i64],
+        all: bool,
+        got: impl Fn(u64) -> Option<[u8; 8]>,
+        bytes: usize,
+    ) -> Result<u64, Wrong> {
+        let part: Vec<i64> = self.bounds.iter().map(|(low, high)| (high - low).max(1)).collect();
+        let mut compared = 0;
+        for at in 0..self.typed.len() {
+            let Some(want) = self.typed.get(at) else { continue };
+            let position = place(at as u64, &part, shape, &self.bounds);
+            match got(position) {
+                None if all => return Err(Wrong { at: position, got: None, want }),
+                None => {}
+                Some(found) => {
+                    let found = value(want.dtype(), &found[..bytes]);
+                    if !self.agree(at, want, found) {
+                        return Err(Wrong { at: position, got: Some(found), want });
+                    }
+                    compared += 1;
+                }
+            }
+        }
+        Ok(compared)
+    }
+
+    fn agree(&self, at: usize, want: Scalar, got: Scalar) -> bool {
+        let dtype: DType = want.dtype();
+        if !dtype.is_float() {
+            return want == got;
+        }
+        let (a, b) = (want.as_f64(), got.as_f64());
+        let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan());
+        if same(a, b) {
+            return true;
+        }
+        let Some((wide, spread)) = &self.wide else { return false };
+        let unrounded = wide.get(at).map_or(a, Scalar::as_f64);
+        // Where rounding decides between a number and an infinity, either is right.
+        if a.is_finite() != unrounded.is_finite() || a.is_nan() != unrounded.is_nan() {
+            return true;
+        }
+        a.is_finite() && b.is_finite() && spread.agree(a, b, dtype, self.terms)
+    }
+}
+
+/// Boxes that stretches of a row-major buffer make up: stretches of neighbouring lines are joined.
+pub fn boxes(stretches: &[std::ops::Range<u64>], shape: &[i64]) -> Vec<Bounds> {
+    let Some((last, outer)) = shape.split_last() else { return vec![Vec::new()] };
+    let row = (*last).max(1) as u64;
+    // Lines: number of the row, from, to.
+    let mut lines: Vec<(u64, i64, i64)> = Vec::new();
+    for s in stretches {
+        let mut at = s.start;
+        while at < s.end {
+            let end = (at / row + 1) * row;
+            let end = end.min(s.end);
+            let first = at / row * row;
+            lines.push((at / row, (at - first) as i64, (end - first) as i64));
+            at = end;
+        }
+    }
+    let bounds_of = |(number, from, to): (u64, i64, i64)| {
+        let mut rest = number as i64;
+        let mut out: Bounds = outer
+            .iter()
+            .rev()
+            .map(|extent| {
+                let at = rest % (*extent).max(1);
+                rest /= (*extent).max(1);
+                (at, at + 1)
+            })
+            .collect();
+        out.reverse();
+        out.push((from, to));
+        out
+    };
+    let mut list: Vec<Bounds> = lines.into_iter().map(bounds_of).collect();
+    for dim in (0..outer.len()).rev() {
+        let others = |b: &Bounds| b.iter().enumerate().filter(|(d, _)| *d != dim).map(|(_, r)| *r).collect::<Bounds>();
+        list.sort_by_key(|b| (others(b), b[dim]));
+        let mut joined: Vec<Bounds> = Vec::new();
+        for b in list {
+            match joined.last_mut() {
+                Some(last) if last[dim].1 == b[dim].0 && others(last) == others(&b) => last[dim].1 = b[dim].1,
+                _ => joined.push(b),
+            }
+        }
+        list = joined;
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_make_boxes() {
+        assert_eq!(boxes(&[2..5, 12..15, 22..25], &[4, 10]), [vec![(0, 3), (2, 5)]]);
+        let whole = std::slice::from_ref(&(0..40));
+        assert_eq!(boxes(whole, &[4, 10]), [vec![(0, 4), (0, 10)]]);
+        assert_eq!(boxes(&[0..20, 25..30], &[4, 10]), [vec![(0, 2), (0, 10)], vec![(2, 3), (5, 10)]]);
+        assert_eq!(boxes(&[0..2, 4..6, 8..10, 12..14], &[2, 2, 4]), [vec![(0, 2), (0, 2), (0, 2)]]);
+    }
+}

@@ -1,0 +1,192 @@
+//! The calls of the driver that launch kernels, as C that C++ takes too: what depends on the buffers alone (functions, shared
+//! memory, tensor maps) is made once, and a launch is a launch.
+use super::{Launch, Map};
+use crate::lower::safe;
+use std::fmt::Write;
+
+/// Names of the functions' own variables, and of what cuda.h defines as macros.
+const OWN: [&str; 9] = ["plan", "modules", "stream", "result", "arguments", "dims", "pitches", "tile", "steps"];
+
+/// Kernels that are launched one after the other, under a name.
+pub(super) struct Calls<'l> {
+    /// Of the functions and the type.
+    name: String,
+    launches: &'l [Launch],
+    /// Names of the buffers, each once, in the order of their first use.
+    pub buffers: Vec<&'l str>,
+}
+
+impl<'l> Calls<'l> {
+    pub fn of(name: &str, launches: &'l [Launch]) -> Calls<'l> {
+        let mut buffers: Vec<&str> = Vec::new();
+        for argument in launches.iter().flat_map(|l| &l.arguments) {
+            if !buffers.contains(&argument.name.as_str()) {
+                buffers.push(&argument.name);
+            }
+        }
+        Calls { name: safe(name), launches, buffers }
+    }
+
+    /// Whether kernels take tensor maps.
+    pub fn has_maps(&self) -> bool {
+        self.maps().next().is_some()
+    }
+
+    fn maps(&self) -> impl Iterator<Item = (&str, &Map)> {
+        self.launches.iter().flat_map(|l| &l.arguments).filter_map(|a| Some((a.name.as_str(), a.map.as_ref()?)))
+    }
+
+    /// The buffers as names of variables.
+    fn variables(&self) -> Vec<String> {
+        identifiers(&self.buffers, &OWN)
+    }
+
+    fn position(&self, buffer: &str) -> usize {
+        self.buffers.iter().position(|b| *b == buffer).unwrap_or(0)
+    }
+
+    /// The type `NAME_plan`, `NAME_prepare`, which fills one, and `NAME_launch`.
+    pub fn text(&self) -> String {
+        let name = &self.name;
+        let variables = self.variables();
+        let kernels: Vec<&str> = self.launches.iter().map(|l| l.function.as_str()).collect();
+        let maps = self.maps().count();
+        let maps_field = if maps > 0 { format!("    CUtensorMap maps[{maps}];\n") } else { String::new() };
+        let parameters: Vec<String> = variables.iter().map(|v| format!("CUdeviceptr {v}")).collect();
+        format!(
+            "/* What launches need beyond a stream. */
+typedef struct {{
+    CUfunction kernels[{count}]; /* {kernels} */
+    CUdeviceptr buffers[{buffers}]; /* {list} */
+{maps_field}}} {name}_plan;
+
+/* Fills a plan, which is good for as long as the modules are loaded and the buffers stay where they are. `modules`: of each
+   kernel the module that holds it, in the order above. Buffers are in device memory, aligned to 16 bytes. */
+static inline CUresult {name}_prepare({name}_plan* plan, const CUmodule* modules,
+                                      {parameters})
+{{
+    CUresult result = CUDA_SUCCESS;
+{prepared}    return result;
+}}
+
+/* Launches the kernels of a plan in order. */
+static inline CUresult {name}_launch({name}_plan* plan, CUstream stream)
+{{
+    CUresult result = CUDA_SUCCESS;
+{launched}    return result;
+}}
+",
+            count = self.launches.len(),
+            kernels = kernels.join(", "),
+            buffers = self.buffers.len(),
+            list = variables.join(", "),
+            parameters = parameters.join(", "),
+            prepared = self.prepared(&variables),
+            launched = self.launched(),
+        )
+    }
+
+    fn prepared(&self, variables: &[String]) -> String {
+        let check = "    if (result != CUDA_SUCCESS) return result;\n";
+        let mut out = String::new();
+        // Writing to a string cannot fail, here and below.
+        for (number, variable) in variables.iter().enumerate() {
+            let _ = writeln!(out, "    plan->buffers[{number}] = {variable};");
+        }
+        for (number, launch) in self.launches.iter().enumerate() {
+            let (function, bytes) = (&launch.function, launch.shared_bytes);
+            let _ = write!(
+                out,
+                "    result = cuModuleGetFunction(&plan->kernels[{number}], modules[{number}], \"{function}\");\n{check}"
+            );
+            if bytes > 0 {
+                let attribute = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES";
+                let _ = write!(
+                    out,
+                    "    result = cuFuncSetAttribute(plan->kernels[{number}], {attribute}, {bytes});\n{check}"
+                );
+            }
+        }
+        for (number, (buffer, map)) in self.maps().enumerate() {
+            out.push_str(&encoded(number, &variables[self.position(buffer)], map));
+            out.push_str(check);
+        }
+        out
+    }
+
+    fn launched(&self) -> String {
+        let mut out = String::new();
+        let mut map = 0;
+        for (number, launch) in self.launches.iter().enumerate() {
+            let mut arguments = Vec::new();
+            for argument in &launch.arguments {
+                if argument.map.is_some() {
+                    arguments.push(format!("&plan->maps[{map}]"));
+                    map += 1;
+                } else {
+                    arguments.push(format!("&plan->buffers[{}]", self.position(&argument.name)));
+                }
+            }
+            let ([gx, gy, gz], [bx, by, bz], shared) = (launch.grid, launch.block, launch.shared_bytes);
+            // Writing to a string cannot fail.
+            let _ = write!(
+                out,
+                "    {{
+        void* arguments[] = {{{}}};
+        result = cuLaunchKernel(plan->kernels[{number}], {gx}, {gy}, {gz}, {bx}, {by}, {bz}, {shared}, stream, arguments, 0);
+        if (result != CUDA_SUCCESS) return result;
+    }}
+",
+                arguments.join(", ")
+            );
+        }
+        out
+    }
+}
+
+/// C names of things, each its own and none that is taken.
+pub(super) fn identifiers(names: &[&str], taken: &[&str]) -> Vec<String> {
+    let mut known: Vec<String> = Vec::new();
+    for name in names {
+        let mut name = safe(name);
+        while known.contains(&name) || taken.contains(&name.as_str()) {
+            name.push('_');
+        }
+        known.push(name);
+    }
+    known
+}
+
+fn encoded(number: usize, buffer: &str, map: &Map) -> String {
+    let (_, dtype) = map.element();
+    let list = |numbers: Vec<String>| numbers.join(", ");
+    let dims = list(map.dims.iter().map(u64::to_string).collect());
+    let pitches = list(map.strides.iter().map(u64::to_string).collect());
+    let tile = list(map.tile.iter().map(u32::to_string).collect());
+    let steps = vec!["1"; map.dims.len()].join(", ");
+    let rank = map.dims.len();
+    let swizzle = map.span().map_or("NONE".into(), |span| format!("{span}B"));
+    format!(
+        "    {{
+        const cuuint64_t dims[] = {{{dims}}};
+        const cuuint64_t pitches[] = {{{pitches}}};
+        const cuuint32_t tile[] = {{{tile}}};
+        const cuuint32_t steps[] = {{{steps}}};
+        result = cuTensorMapEncodeTiled(&plan->maps[{number}], CU_TENSOR_MAP_DATA_TYPE_{dtype}, {rank}, (void*){buffer},
+                                        dims, pitches, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                        CU_TENSOR_MAP_SWIZZLE_{swizzle}, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    }}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_have_names_of_their_own() {
+        assert_eq!(identifiers(&["A", "a b", "a_b", "plan", "plan_"], &OWN), ["A", "a_b", "a_b_", "plan_", "plan__"]);
+    }
+}

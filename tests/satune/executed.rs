@@ -1,0 +1,193 @@
+//! The emitted text is executed: NVRTC's PTX of each family of kernels on the CPU, all blocks, on ordinary and extreme
+//! inputs, against the interpreter.
+use crate::compiles::compile;
+use crate::hopper::{clustered, small as wgmma, stream};
+use crate::support::{h200, kernels_of, samples, space};
+use crate::tensor::{small as mma, TYPES};
+use rand::rngs::StdRng;
+use rand::SeedableRng;
+use satune::compile::Job;
+use satune::execute::{execute_whole, Executed, Kind};
+use satune::kernel::Mma;
+use satune::lower::program::Module;
+use satune::lower::tensor::*;
+use satune::streaming::StreamProblem;
+use satune::workload::{Explorable, Workload};
+use satune::{operators, scheduled, streaming};
+use satune_extract::{Counts, Descriptor};
+use satune_ir::term::stream::StreamPlan;
+use satune_ir::term::tensor::{Wmma, WmmaShape};
+use satune_ir::term::{Plan, Schedule};
+use satune_ir::{tvmscript, DType, Program};
+
+/// A module's CUDA texts, and what NVRTC makes of them for an architecture.
+pub fn texts(module: &Module, arch: &str) -> (Vec<String>, Vec<String>) {
+    let texts: Vec<String> = module.kernels.iter().map(satune::cuda::print).collect();
+    let arch = format!("compute_{arch}");
+    let jobs: Vec<Job> =
+        texts.iter().map(|t| Job { name: "kernel".into(), source: t.clone(), arch: arch.clone() }).collect();
+    let ptx = compile(&jobs).into_iter().map(|c| c.ptx).collect();
+    (texts, ptx)
+}
+
+/// Executes all of a module; what is wrong is told with the first text.
+fn judged(source: &Program, module: &Module, arch: &str) -> Result<Executed, String> {
+    let (texts, ptx) = texts(module, arch);
+    let executed = execute_whole(source, module, &texts, &ptx).map_err(|e| format!("{e}\n{}", texts.join("\n")))?;
+    match executed.compared > 0 && executed.inputs == [Kind::Ordinary, Kind::Extreme] {
+        true => Ok(executed),
+        false => Err(format!("{executed:?}: not all was compared")),
+    }
+}
+
+fn right(source: &Program, module: &Module, arch: &str, what: &str) {
+    if let Err(wrong) = judged(source, module, arch) {
+        panic!("{what}: {wrong}\n{}", tvmscript::print(source));
+    }
+}
+
+/// The kernels of an operator's schedule.
+pub fn of_schedule(operator: &str, schedule: &Schedule) -> (Program, Module) {
+    let problem = operators::parse(operator).unwrap();
+    let made = scheduled::of_schedule(&problem.program, schedule, &problem.contraction, &h200());
+    let made = made.unwrap_or_else(|e| panic!("{operator}: {e}\n{}", schedule.describe().join("\n")));
+    (problem.program, made.module)
+}
+
+fn all_right(arch: &str, cases: &[(&str, Schedule)]) {
+    for (operator, schedule) in cases {
+        let (source, module) = of_schedule(operator, schedule);
+        right(&source, &module, arch, &format!("{operator} {:?}", schedule.describe()));
+    }
+}
+
+#[test]
+fn products_by_single_threads_are_right() {
+    for (operator, count) in [
+        ("gemm:64,48,40,f32", 2),
+        ("gemm:35,21,50,f32,TN", 2),
+        ("bmm:3,20,24,16,f32,NT", 1),
+        ("gemm:24,40,64,i8,NT", 1),
+        ("gemm:20,24,32,f64", 1),
+        ("gemm:40,24,32,f16,out=f16,bias,relu", 1),
+        ("gemm:24,32,16,e4m3", 1),
+        ("conv2d:1,8,8,4,8,3,3,f32,pad=1", 1),
+    ] {
+        let problem = operators::parse(operator).unwrap();
+        let space = space(&problem.contraction);
+        let counts = Counts::of(&space);
+        let mut random = StdRng::seed_from_u64(11);
+        for _ in 0..samples(count) {
+            let plan = Plan::from_term(&counts.sample(&space, &mut random).unwrap(), &problem.contraction).unwrap();
+            let made = scheduled::of_plan(&problem.program, &plan, &problem.contraction, &h200()).unwrap();
+            right(&problem.program, &made.module, "80", &format!("{operator} {:?}", plan.describe()));
+        }
+    }
+    let c = crate::support::gemm(None, 256, 128, 32, DType::F32, DType::F32, "NN");
+    right(&crate::support::source(&c), &kernels_of(&crate::compiles::classic(&c), &c), "90", "the classic schedule");
+}
+
+#[test]
+fn streaming_programs_are_right() {
+    let gpu = Descriptor::load("h200").unwrap();
+    for (operator, count) in [
+        ("softmax:6,300,f32", 2),
+        ("rowsum:8,1000,f32", 1),
+        ("rowsum:2,16384,f32", 1),
+        ("mean:4,513,f16", 1),
+        ("transpose:40,72,f32", 1),
+        ("transpose:64,64,f16", 1),
+        ("relu_chain:8,200,f32", 1),
+        ("layernorm:6,260,f32", 1),
+        ("rmsnorm:4,512,bf16", 1),
+        ("gemv:6,700,f32", 1),
+    ] {
+        let problem = StreamProblem::operator(operator).unwrap();
+        let space = problem.space(&gpu).unwrap();
+        let counts = Counts::of(&space);
+        let mut random = StdRng::seed_from_u64(5);
+        for _ in 0..samples(count) {
+            let plan = StreamPlan::from_term(&counts.sample(&space, &mut random).unwrap(), &problem.streams).unwrap();
+            let made = streaming::scheduled(problem.program(), &plan, &problem.streams, &h200()).unwrap();
+            right(problem.program(), &made.module, "90", &format!("{operator} {:?}", plan.describe()));
+        }
+    }
+}
+
+#[test]
+fn products_on_wmma_are_right() {
+    let plan = |shape, operand, k| {
+        let instruction = Mma::Wmma(Wmma::of(shape, operand).unwrap());
+        TensorPlan { raster: Raster::rows(2), ..TensorPlan::plain([32, 64, k], [32, 32], instruction, 2) }
+    };
+    let f16 = plan(WmmaShape::ALL[0], DType::F16, 32);
+    let staged = TensorPlan { store: Store::Shared { stmatrix: false }, ..f16.clone() };
+    let cases = [
+        ("gemm:64,64,64,f16,NT", f16.clone()),
+        ("gemm:40,72,96,f16,TN,out=f16,bias,relu", staged),
+        ("gemm:32,64,128,f16,NN", TensorPlan { split_k: 2, ..f16 }),
+    ];
+    for (operator, plan) in cases {
+        all_right("70", &[(operator, Schedule::Mma(plan))]);
+    }
+    all_right("75", &[("gemm:64,64,64,i8,NT", Schedule::Mma(plan(WmmaShape::ALL[1], DType::I8, 32)))]);
+    all_right("80", &[("gemm:32,64,64,bf16,TT", Schedule::Mma(plan(WmmaShape::ALL[2], DType::BF16, 32)))]);
+}
+
+#[test]
+fn products_on_mma_sync_are_right() {
+    let names = ["f16", "bf16", "tf32", "i8"];
+    for (name, (op, ..)) in names.into_iter().zip(TYPES) {
+        for (layout, shape, plan) in [
+            ("NT", [64, 64, 4 * op.k()], mma(op)),
+            ("NN", [40, 72, 6 * op.k()], TensorPlan { split_k: 2, ..mma(op) }),
+            ("TN", [16, 72, 4 * op.k()], TensorPlan { swapped: true, tile: [64, 32, mma(op).tile[2]], ..mma(op) }),
+        ] {
+            let [m, n, k] = shape.map(i64::from);
+            all_right("80", &[(&format!("gemm:{m},{n},{k},{name},{layout}"), Schedule::Mma(plan))]);
+        }
+    }
+    let f16 = TensorPlan { store: Store::Shared { stmatrix: true }, ..mma(Mma::F16) };
+    all_right("90", &[("gemm:72,88,96,f16,NT,out=f16,bias,gelu,residual", Schedule::Mma(f16))]);
+}
+
+#[test]
+fn products_on_wgmma_are_right() {
+    let base = wgmma(1, 64);
+    let plans: Vec<(&str, WgmmaPlan)> = vec![
+        ("gemm:128,64,128,f16,NT", base.clone()),
+        ("gemm:72,136,100,f16,TN,out=f16", WgmmaPlan { tile: [64, 64, 64], ..base.clone() }),
+        ("gemm:128,136,136,bf16,NN,out=bf16,bias,relu", wgmma(2, 64)),
+        ("gemm:70,36,100,tf32,NT", WgmmaPlan { tile: [64, 32, 32], ..base.clone() }),
+        ("gemm:66,48,272,i8,NT", WgmmaPlan { tile: [64, 32, 128], ..base.clone() }),
+        ("gemm:66,48,272,e4m3,NT", WgmmaPlan { tile: [64, 32, 128], ..base.clone() }),
+        ("gemm:64,64,256,f16,NT", WgmmaPlan { split_k: 2, ..base.clone() }),
+        ("gemm:128,128,192,f16,NT", WgmmaPlan { ping_pong: true, tile: [64, 64, 64], ..wgmma(2, 64) }),
+        ("gemm:128,72,128,f16,NT,out=f16", WgmmaPlan { store: TileStore::Tma, blocks: None, ..wgmma(2, 64) }),
+        ("gemm:128,64,128,f16,TN", WgmmaPlan { eager_release: true, stages: 2, blocks: None, ..clustered([2, 1]) }),
+        ("gemm:128,128,128,f16,NT", WgmmaPlan { blocks: None, ..clustered([1, 2]) }),
+        // Zeros that a compiler would set after the fence.
+        (
+            "gemm:256,256,192,bf16,TN",
+            WgmmaPlan {
+                tile: [256, 128, 64],
+                eager_release: true,
+                stages: 3,
+                cluster: [1, 2],
+                blocks: Some(2),
+                ..wgmma(2, 64)
+            },
+        ),
+        ("gemm:64,72,264,f16,NT", WgmmaPlan { tile: [64, 64, 128], ..base.clone() }),
+        ("gemm:64,64,392,bf16,TN", WgmmaPlan { tile: [64, 64, 128], split_k: 2, ..base.clone() }),
+        ("gemm:64,88,136,f16,NN", WgmmaPlan { tile: [64, 80, 64], ..base.clone() }),
+        ("gemm:64,40,136,bf16,TN", WgmmaPlan { tile: [64, 32, 64], ..base.clone() }),
+        ("gemm:128,256,256,f16,NT", WgmmaPlan { tile: [64, 64, 128], blocks: None, stages: 2, ..clustered([2, 4]) }),
+        ("gemm:64,128,200,f16,NT", stream(1, 3)),
+        ("gemm:16,136,128,f16,NT", WgmmaPlan { swapped: true, tile: [64, 16, 64], ..base.clone() }),
+        ("bmm:2,64,64,64,f16,NT", base),
+    ];
+    for (operator, plan) in plans {
+        all_right("90a", &[(operator, Schedule::Wgmma(plan))]);
+    }
+}

@@ -1,0 +1,183 @@
+//! Programs that no other kernels take, as TVM's topi writes them: explored as plain kernels, checked, and told to be plain.
+use crate::support::NO_LIMIT;
+use satune::explore::Request;
+use satune::progress::Quiet;
+use satune::source;
+use satune_extract::Descriptor;
+use satune_rewrites::space::Fuel;
+
+fn script(params: &str, body: &str) -> String {
+    let body: String = body.lines().map(|line| format!("    {line}\n")).collect();
+    format!("from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main({params}):\n{body}")
+}
+
+/// A nest of one block: `axes` names iterators by kind and extent.
+fn nest(name: &str, axes: &[(char, i64)], init: Option<&str>, store: &str, target: &str) -> String {
+    let extents: Vec<String> = axes.iter().map(|(_, extent)| extent.to_string()).collect();
+    let names: Vec<String> = (0..axes.len()).map(|i| format!("i{i}")).collect();
+    let (loops, kinds) = (names.join(", "), axes.iter().map(|(kind, _)| *kind).collect::<String>());
+    let vars: Vec<String> = (0..axes.len()).map(|i| format!("v{i}")).collect();
+    let init = init.map_or_else(String::new, |init| format!("        with T.init():\n            {target} = {init}\n"));
+    format!(
+        "for {loops} in T.grid({}):\n    with T.sblock(\"{name}\"):\n        {} = T.axis.remap(\"{kinds}\", [{loops}])\n{init}        {target} = {store}\n",
+        extents.join(", "),
+        vars.join(", ")
+    )
+}
+
+/// Explores, and returns what is noted.
+fn explored(script: &str, gpu: &str) -> Vec<String> {
+    let work = source::work_of_script("te.py", script).unwrap_or_else(|e| panic!("{e}\n{script}"));
+    let gpu = Descriptor::load(gpu).unwrap();
+    let request = Request { gpu, top: 2, twins: true, limit: NO_LIMIT, compile: false, fuel: Fuel::default() };
+    let report = work.explore_on(&request, None, &Quiet).unwrap_or_else(|e| panic!("{e}\n{script}"));
+    assert!(report.bugs.is_empty() && !report.candidates.is_empty(), "{:?}\n{script}", report.bugs);
+    report.notes
+}
+
+/// `extents` of batch, input channels, rows and columns; of output channels.
+fn transposed([n, ci, h, w]: [i64; 4], co: i64) -> String {
+    let dilated = [2 * h - 1, 2 * w - 1];
+    let padded = dilated.map(|x| x + 4);
+    let out = padded.map(|x| x - 3);
+    let params = format!(
+        "data: T.Buffer(({n}, {ci}, {h}, {w}), \"float32\"), w: T.Buffer(({ci}, {co}, 4, 4), \"float32\"), out: T.Buffer(({n}, {co}, {}, {}), \"float32\")",
+        out[0], out[1]
+    );
+    let alloc = |name: &str, shape: [i64; 4]| {
+        let [a, b, c, d] = shape;
+        format!("{name} = T.sblock_alloc_buffer(({a}, {b}, {c}, {d}), \"float32\")\n")
+    };
+    let spatial = |shape: [i64; 4]| shape.map(|extent| ('S', extent));
+    let body = [
+        alloc("dilate", [n, ci, dilated[0], dilated[1]]),
+        alloc("pad", [n, ci, padded[0], padded[1]]),
+        alloc("kernel", [co, ci, 4, 4]),
+        nest(
+            "dilate",
+            &spatial([n, ci, dilated[0], dilated[1]]),
+            None,
+            "T.if_then_else(v2 % 2 == 0 and v3 % 2 == 0, data[v0, v1, v2 // 2, v3 // 2], T.float32(0))",
+            "dilate[v0, v1, v2, v3]",
+        ),
+        nest(
+            "pad",
+            &spatial([n, ci, padded[0], padded[1]]),
+            None,
+            &format!(
+                "T.if_then_else(2 <= v2 and v2 < {} and 2 <= v3 and v3 < {}, dilate[v0, v1, v2 - 2, v3 - 2], T.float32(0))",
+                dilated[0] + 2,
+                dilated[1] + 2
+            ),
+            "pad[v0, v1, v2, v3]",
+        ),
+        nest("kernel", &spatial([co, ci, 4, 4]), None, "w[v1, v0, 3 - v2, 3 - v3]", "kernel[v0, v1, v2, v3]"),
+        nest(
+            "compute",
+            &[('S', n), ('S', co), ('S', out[0]), ('S', out[1]), ('R', ci), ('R', 4), ('R', 4)],
+            Some("T.float32(0)"),
+            "out[v0, v1, v2, v3] + pad[v0, v4, v2 + v5, v3 + v6] * kernel[v1, v4, v5, v6]",
+            "out[v0, v1, v2, v3]",
+        ),
+    ];
+    script(&params, &body.concat())
+}
+
+#[test]
+fn transposed_convolutions_have_kernels_large_and_small() {
+    for (extents, co) in [([1, 3, 5, 6], 2), ([2, 128, 14, 14], 96)] {
+        let notes = explored(&transposed(extents, co), "h200");
+        assert!(notes.iter().any(|n| n.contains("block compute runs as a plain kernel")), "{notes:?}");
+    }
+}
+
+#[test]
+fn grouped_and_depthwise_convolutions_have_kernels() {
+    let params = "data: T.Buffer((1, 8, 9, 9), \"float32\"), w: T.Buffer((12, 2, 3, 3), \"float32\"), out: T.Buffer((1, 12, 7, 7), \"float32\")";
+    let grouped = nest(
+        "conv",
+        &[('S', 1), ('S', 12), ('S', 7), ('S', 7), ('R', 2), ('R', 3), ('R', 3)],
+        Some("T.float32(0)"),
+        "out[v0, v1, v2, v3] + data[v0, v1 // 3 * 2 + v4, v2 + v5, v3 + v6] * w[v1, v4, v5, v6]",
+        "out[v0, v1, v2, v3]",
+    );
+    explored(&script(params, &grouped), "a100");
+    // The channel last, with a multiplier of one.
+    let params = "data: T.Buffer((1, 12, 12, 16), \"float16\"), w: T.Buffer((3, 3, 16, 1), \"float16\"), out: T.Buffer((1, 12, 12, 16), \"float16\")";
+    let pad = nest(
+        "pad",
+        &[('S', 1), ('S', 14), ('S', 14), ('S', 16)],
+        None,
+        "T.if_then_else(1 <= v1 and v1 < 13 and 1 <= v2 and v2 < 13, data[v0, v1 - 1, v2 - 1, v3], T.float16(0))",
+        "padded[v0, v1, v2, v3]",
+    );
+    let depthwise = nest(
+        "depthwise",
+        &[('S', 1), ('S', 12), ('S', 12), ('S', 16), ('R', 3), ('R', 3)],
+        Some("T.float16(0)"),
+        "out[v0, v1, v2, v3] + padded[v0, v1 + v4, v2 + v5, v3 // 1] * w[v4, v5, v3 // 1, v3 % 1]",
+        "out[v0, v1, v2, v3]",
+    );
+    let alloc = "padded = T.sblock_alloc_buffer((1, 14, 14, 16), \"float16\")\n";
+    explored(&script(params, &format!("{alloc}{pad}{depthwise}")), "t4");
+}
+
+#[test]
+fn pooling_totals_and_copies_of_all_kinds_have_kernels() {
+    let of = |shape: &str, result: &str| {
+        format!("A: T.Buffer(({shape}), \"float32\"), B: T.Buffer(({result}), \"float32\")")
+    };
+    for (params, body) in [
+        (
+            of("2, 9, 9", "2, 4, 4"),
+            nest(
+                "pool",
+                &[('S', 2), ('S', 4), ('S', 4), ('R', 3), ('R', 3)],
+                Some("T.min_value(\"float32\")"),
+                "T.max(B[v0, v1, v2], A[v0, v1 * 2 + v3, v2 * 2 + v4])",
+                "B[v0, v1, v2]",
+            ),
+        ),
+        (of("100,", ""), nest("sum", &[('R', 100)], Some("T.float32(0)"), "B[()] + A[v0]", "B[()]")),
+        (
+            of("4, 100", "8, 50"),
+            nest("reshape", &[('S', 8), ('S', 50)], None, "A[v0 // 2, v0 % 2 * 50 + v1]", "B[v0, v1]"),
+        ),
+        (of("4, 100", "4, 100"), nest("flip", &[('S', 4), ('S', 100)], None, "A[v0, 99 - v1]", "B[v0, v1]")),
+    ] {
+        explored(&script(&params, &body), "h200");
+    }
+}
+
+/// Normalisation in place; two buffers change their contents; what was made before is made under another name.
+#[test]
+fn programs_that_write_what_they_read_have_kernels() {
+    let square = "A: T.Buffer((24, 40), \"float32\"), B: T.Buffer((24, 40), \"float32\")";
+    let map = |name: &str, store: &str, target: &str| nest(name, &[('S', 24), ('S', 40)], None, store, target);
+    let sums = nest("sum", &[('S', 24), ('R', 40)], Some("T.float32(0)"), "s[v0] + A[v0, v1]", "s[v0]");
+    let normalised =
+        ["s = T.sblock_alloc_buffer((24,), \"float32\")\n".into(), sums, map("norm", "A[v0, v1] - s[v0]", "A[v0, v1]")];
+    let swap = [
+        "t = T.sblock_alloc_buffer((24, 40), \"float32\")\n".into(),
+        map("keep", "A[v0, v1]", "t[v0, v1]"),
+        map("there", "B[v0, v1]", "A[v0, v1]"),
+        map("back", "t[v0, v1]", "B[v0, v1]"),
+    ];
+    let twice = [
+        map("first", "A[v0, v1] + T.float32(1)", "B[v0, v1]"),
+        map("then", "T.max(B[v0, v1], T.float32(0))", "B[v0, v1]"),
+    ];
+    for (body, plain) in [(normalised.concat(), true), (swap.concat(), false), (twice.concat(), false)] {
+        let notes = explored(&script(square, &body), "h200");
+        assert_eq!(notes.iter().any(|n| n.contains("plain kernel")), plain, "{notes:?}");
+    }
+}
+
+/// An index that is an element of a buffer has no kernels, and the reason is told.
+#[test]
+fn what_has_no_kernels_is_refused_with_the_reason() {
+    let params = "A: T.Buffer((8, 16), \"float32\"), I: T.Buffer((6,), \"int32\"), B: T.Buffer((8, 6), \"float32\")";
+    let take = nest("take", &[('S', 8), ('S', 6)], None, "A[v0, T.min(T.max(I[v1], 0), 15)]", "B[v0, v1]");
+    let error = source::work_of_script("take.py", &script(params, &take)).unwrap_err().to_string();
+    assert!(error.contains("no kernel computes it: block take: an index that is no integer arithmetic"), "{error}");
+}
