@@ -3,9 +3,11 @@ use super::{Candidate, Family, Pack, Packed, Place, Stored};
 use crate::compile::{CompileError, Compiler, Figures};
 use crate::device::cuda::reference;
 use crate::device::{Ready, Subject};
+use crate::execute::{self, Refusal};
 use crate::explore::ExploreError;
 use crate::measure::{BestFirst, Random, Strategy};
 use crate::progress::Progress;
+use crate::scheduled;
 use crate::source::{self, SourceError, Work};
 use crate::workload::{Explorable, Workload};
 use rayon::prelude::*;
@@ -281,7 +283,8 @@ fn choose<W: Explorable>(
     Ok(chosen)
 }
 
-/// Compiles the first candidates of each program, and its reference: so many by the first compiler, so many by each other.
+/// Compiles the first candidates of each program, and its reference: so many by the first compiler, so many by each other. Those
+/// that are measured first are executed, too; one whose text is wrong is taken out, and told.
 /// What a compiler refuses is compiled where it is measured, and refused there.
 fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Compiler], progress: &dyn Progress) {
     for (number, compiler) in compilers.iter().enumerate() {
@@ -301,7 +304,7 @@ fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Co
             .collect();
         progress.begin("compiling", chosen.len());
         let programs = &pack.programs;
-        let made: Vec<Option<Stored>> = chosen
+        let made: Vec<Option<(Stored, Option<String>)>> = chosen
             .par_iter()
             .map(|(p, c)| {
                 let jobs = match c {
@@ -312,18 +315,55 @@ fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Co
                     true => return None,
                     false => jobs.iter().map(|j| compiler.compile(j)).collect(),
                 };
-                progress.advance();
                 let all = all.ok()?;
                 let nvrtc = all.first()?.nvrtc.clone();
+                let wrong = match c.map(|c| &programs[*p].candidates[c]) {
+                    Some(candidate) if number == 0 && candidate.place.is_early() => {
+                        let ptx = all.iter().map(|made| made.ptx.clone()).collect();
+                        wrong(&programs[*p], candidate, ptx, gpu, compiler)
+                    }
+                    _ => None,
+                };
+                progress.advance();
                 let figures = all.iter().map(Figures::from).collect();
                 let cubins = all.into_iter().map(|c| c.cubin).collect();
-                Some(Stored { nvrtc, figures, pieces: Vec::new(), cubins })
+                Some((Stored { nvrtc, figures, pieces: Vec::new(), cubins }, wrong))
             })
             .collect();
-        for ((p, c), stored) in chosen.into_iter().zip(made) {
+        let mut out: Vec<(usize, usize, String)> = Vec::new();
+        for ((p, c), made) in chosen.into_iter().zip(made) {
             let program = &mut pack.programs[p];
-            c.map_or(&mut program.reference, |c| &mut program.candidates[c].code).extend(stored);
+            let Some((stored, wrong)) = made else { continue };
+            out.extend(c.zip(wrong).map(|(c, why)| (p, c, why)));
+            c.map_or(&mut program.reference, |c| &mut program.candidates[c].code).push(stored);
         }
+        // From the last, so that places stay what they are.
+        for (p, c, why) in out.into_iter().rev() {
+            let program = &mut pack.programs[p];
+            let place = program.candidates.remove(c).place;
+            let told = format!("{place}: {why}");
+            program.missing = Some(program.missing.take().map_or_else(|| told.clone(), |all| format!("{all}\n{told}")));
+        }
+    }
+}
+
+/// What is wrong with a candidate's text when it is executed; a text that cannot be executed was simulated, and its results are
+/// compared where it is measured.
+fn wrong(
+    program: &Packed,
+    candidate: &Candidate,
+    ptx: Vec<String>,
+    gpu: &Descriptor,
+    compiler: &Compiler,
+) -> Option<String> {
+    let work = program.work().ok()?;
+    let (problem, plan) = (work.workload(), &candidate.ready.plan);
+    let made = problem.scheduled(plan, &scheduled::options(gpu)).ok()?;
+    let texts: Vec<String> = candidate.ready.kernels.iter().map(|k| k.source.clone()).collect();
+    let text = execute::Candidate { problem, plan, module: &made.module, texts: &texts, gpu };
+    match text.execute(Some(ptx), compiler) {
+        Err(Refusal::Wrong(why)) => Some(why),
+        Ok(_) | Err(Refusal::Unable(_)) => None,
     }
 }
 

@@ -143,6 +143,20 @@ pub enum Place {
     Change(String),
 }
 
+/// Ranks that a GPU measures before anything random.
+const EARLY: usize = 8;
+
+impl Place {
+    /// Whether it is among what a GPU is asked first, and much rests on it.
+    fn is_early(&self) -> bool {
+        match self {
+            Place::Top(rank) => *rank <= EARLY,
+            Place::Random(_) => false,
+            Place::Probe(_) | Place::Change(_) => true,
+        }
+    }
+}
+
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -100,7 +100,7 @@ pub fn rounded(x: f64, t: DType) -> f64 {
         DType::TF32 => {
             let y = x as f32;
             let (below, above) =
-                (f32::from_bits(y.to_bits() & !0x1fff), f32::from_bits((y.to_bits() & !0x1fff) + 0x2000));
+                (f32::from_bits(y.to_bits() & !0x1fff), f32::from_bits((y.to_bits() & !0x1fff).wrapping_add(0x2000)));
             match y.is_finite() {
                 false => y.into(),
                 true if (y - below).abs() < (f64::from(above) - f64::from(y)).abs() as f32 => below.into(),
