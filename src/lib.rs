@@ -22,6 +22,7 @@ pub mod published;
 pub mod reference;
 pub mod report;
 pub mod scheduled;
+pub mod sensitivity;
 pub mod simulate;
 pub mod source;
 pub mod store;

@@ -198,8 +198,13 @@ impl Program {
         let mut guards = Vec::with_capacity(body.len());
         let slots = |o: &Operand| layout.named(o);
         let watch = instructions::wgmma::Watch::of(body.iter(), slots);
+        let mut named = vec![0; layout.slot_count as usize];
+        for instruction in body {
+            let guard = instruction.guard.map(|(register, _)| layout.slots[register.0 as usize]);
+            instruction.operands.iter().flat_map(slots).chain(guard).for_each(|slot| named[slot as usize] += 1);
+        }
         for (pc, instruction) in body.iter().enumerate() {
-            let decoder = Decoder { function: &function, layout: &layout, pc: pc as u32 };
+            let decoder = Decoder { function: &function, layout: &layout, named: &named, pc: pc as u32 };
             let site = || Site { line: instruction.line, text: instruction.text.to_string() };
             let operation = instructions::decode(instruction, &decoder)
                 .map_err(|what| ProgramError::Unsupported { site: site(), what })?;
@@ -394,7 +399,10 @@ impl Layout {
             Operand::Register(r) | Operand::Not(r) => vec![slot(r)],
             Operand::Pair(a, b) => [a, b].into_iter().flat_map(|o| self.named(o)).collect(),
             Operand::Vector(list) | Operand::List(list) => list.iter().flat_map(|o| self.named(o)).collect(),
-            Operand::Address { base: Base::Register(r), .. } => vec![slot(r)],
+            Operand::Address { base, more, .. } => {
+                let base = if let Base::Register(r) = base { Some(slot(r)) } else { None };
+                base.into_iter().chain(more.iter().flat_map(|o| self.named(o))).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -414,6 +422,8 @@ fn symbols(operand: &Operand, into: &mut rustc_hash::FxHashSet<Symbol>) {
 pub struct Decoder<'m> {
     function: &'m Function,
     layout: &'m Layout,
+    /// How often instructions name each slot.
+    named: &'m [u32],
     /// The instruction's number.
     pub pc: u32,
 }
@@ -429,6 +439,11 @@ impl Decoder<'_> {
             Operand::Discard => Ok(None),
             _ => Err("a register expected as the result".into()),
         }
+    }
+
+    /// Whether some instruction may read a result: its register is named elsewhere.
+    pub fn is_read(&self, operand: &Operand) -> bool {
+        self.layout.named(operand).iter().any(|slot| self.named[*slot as usize] > 1)
     }
 
     /// The type of a register operand.

@@ -234,6 +234,22 @@ fn bounds_alignment_and_inputs() {
     assert!(fault("mov.u64 %rd6, 8; st.global.u32 [%rd6], %r1;", 1, 1).contains("which belongs to no allocation"));
 }
 
+/// NVRTC reads three elements as four, and four bytes of which three were written as one word.
+#[test]
+fn what_compilers_read_beyond_the_program_is_no_fault() {
+    let three = "st.shared.u32 [tile], 1; st.shared.u32 [tile+4], 2; st.shared.u32 [tile+8], 3;";
+    // The fourth register is named nowhere else.
+    let unread = format!("{three} ld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [tile]; add.s32 %r10, %r4, %r6;");
+    assert_eq!(word(&unread, [0; 3]), 4);
+    let wrong = format!("{unread} add.s32 %r10, %r10, %r7; st.global.u32 [%rd2], %r10;");
+    assert!(fault(&wrong, 1, 1).contains("`tile` + 12 bytes, which nothing has written"), "{}", fault(&wrong, 1, 1));
+    let bytes = "st.shared.u8 [tile], 1; st.shared.u8 [tile+1], 2; st.shared.u8 [tile+2], 3;";
+    let masked = format!("{bytes} ld.shared.u32 %r10, [tile]; and.b32 %r10, %r10, 0xffffff;");
+    assert_eq!(word(&masked, [0; 3]), 0x03_0201);
+    // What matters is no zero by chance.
+    assert_ne!(word(&format!("{bytes} ld.shared.u32 %r10, [tile];"), [0; 3]), 0x03_0201);
+}
+
 #[test]
 fn barriers_that_not_all_reach() {
     let body = "setp.lt.u32 %p1, %r1, 16; @%p1 bra END; bar.sync 0; mov.u32 %r5, 0; bra END2; END: mov.u32 %r5, 1; bar.sync 1; END2:";

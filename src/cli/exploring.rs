@@ -312,7 +312,7 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
         });
         Failure::Environment(format!("{e}{again}"))
     };
-    let page = |folder: &Path| report::write(&report, work.workload(), &gpu, folder);
+    let page = |folder: &Path| report::write(&report, work.workload(), &gpu, None, folder);
     results::publish(&report, &args.out, page).map_err(resumable)?;
     if let Some((store, run)) = recorded.as_mut().filter(|_| !interrupted) {
         // Only now: a run whose results are not there is not at its end.
@@ -323,7 +323,7 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
     if args.json {
         print_json(&report)?;
     } else {
-        print_styled(&table::candidates(&report, work.workload(), &gpu, &args.out))?;
+        print_styled(&table::candidates(&report, &work, &gpu, &args.out))?;
     }
     if interrupted {
         return Err(Failure::Interrupted);

@@ -4,6 +4,7 @@ use crate::device::Kind;
 use crate::explore::{results, Report};
 use crate::measure::bench::Benchmark;
 use crate::report::{Baseline, Measured, Page, Row};
+use crate::sensitivity::Sensitivity;
 use crate::source::{self, Work};
 use crate::workload::Workload;
 use satune_extract::Descriptor;
@@ -19,6 +20,8 @@ pub(super) struct Args {
     /// Another GPU than the one that was explored for: a name or a TOML file
     #[arg(long)]
     gpu: Option<String>,
+    #[command(flatten)]
+    worth: super::ask::Worth,
 }
 
 /// The page of an exploration.
@@ -36,10 +39,17 @@ fn page<'a>(report: &'a Report, problem: &'a dyn Workload, gpu: &'a Descriptor) 
     page
 }
 
-/// Writes the page of an exploration into its folder.
-pub(super) fn write(report: &Report, problem: &dyn Workload, gpu: &Descriptor, folder: &Path) -> io::Result<()> {
+/// Writes the page of an exploration into its folder; with what its first candidate's decisions are worth, where that is known.
+pub(super) fn write(
+    report: &Report,
+    problem: &dyn Workload,
+    gpu: &Descriptor,
+    worth: Option<Sensitivity>,
+    folder: &Path,
+) -> io::Result<()> {
     let mut page = page(report, problem, gpu);
     page.read_sources(folder);
+    page.sensitivity = worth;
     crate::report::write(&page, folder)
 }
 
@@ -95,7 +105,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     let gpu = gpu.map_err(|e| Failure::Input(e.to_string()))?;
     let folder = results::folder(&args.out);
     let failed = |e: io::Error| Failure::Environment(e.to_string());
-    write(&report, work.workload(), &gpu, &folder).map_err(failed)?;
+    let worth = match report.candidates.first() {
+        Some(first) => args.worth.of(&report, &gpu, &first.plan)?,
+        None => None,
+    };
+    write(&report, work.workload(), &gpu, worth, &folder).map_err(failed)?;
     results::show_again(&args.out).map_err(failed)?;
     print(&format!("{}\n", folder.join("report.html").display()))
 }

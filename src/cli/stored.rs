@@ -13,7 +13,6 @@ use satune_extract::Descriptor;
 use satune_ir::files;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Which candidate.
 #[derive(clap::Args)]
@@ -100,29 +99,15 @@ pub(super) fn parts(c: &CandidateReport) -> String {
 pub(super) struct Why {
     #[command(flatten)]
     pick: Pick,
-    /// Also what each decision is worth (the exact best of the space when it takes another value), and where the schedule
-    /// stands among 10,000 that are drawn evenly
-    #[arg(long)]
-    sensitivity: bool,
     #[command(flatten)]
-    size: super::Size,
-    /// Longest time for one of those searches, seconds
-    #[arg(long, default_value_t = 10, requires = "sensitivity")]
-    time_limit: u64,
+    worth: super::ask::Worth,
 }
 
 /// `why`.
 pub(super) fn why(args: &Why) -> Outcome {
     let (report, c) = args.pick.load()?;
-    let sensitivity = match args.sensitivity {
-        false => None,
-        true => {
-            let work = source::work_of_script(&report.operator, &report.program).map_err(Failure::from)?;
-            let gpu = report.gpu().map_err(|e| Failure::Input(e.to_string()))?;
-            let limits = (args.size.fuel(), Duration::from_secs(args.time_limit));
-            Some(super::ask::sensitivity(&work, &gpu, &c.plan, limits)?)
-        }
-    };
+    let gpu = report.gpu().map_err(|e| Failure::Input(e.to_string()))?;
+    let sensitivity = args.worth.of(&report, &gpu, &c.plan)?;
     if args.pick.json {
         return print_json(&serde_json::json!({
             "id": c.id, "predicted_ms": c.predicted_ms, "predicted_kernel_ms": c.predicted_kernel_ms,

@@ -1,12 +1,13 @@
 //! Tables for people.
-use super::visible;
+use super::{ask, visible};
 use crate::device::Kind;
 use crate::execute::Executed;
-use crate::explore::Report;
+use crate::explore::{CandidateReport, Report};
+use crate::source::Work;
 use crate::workload::{Workload, Yardstick};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table};
 use satune_extract::Descriptor;
-use satune_ir::term::{Axis, Side};
+use satune_ir::term::{Axis, Schedule, Side};
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -109,8 +110,36 @@ fn brief(overlap: &str) -> String {
     short.into_iter().fold(text, |text, (long, short)| text.replace(long, short))
 }
 
+/// Runs of candidates that nothing tells apart: neither was measured, and the model gives them one time.
+fn ties(report: &Report, timed: bool) -> Vec<&[CandidateReport]> {
+    let same = |a: &CandidateReport, b: &CandidateReport| {
+        !timed && (a.predicted_ms - b.predicted_ms).abs() <= 1e-9 * a.predicted_ms.abs()
+    };
+    report.candidates.chunk_by(same).collect()
+}
+
+/// In what those of a tie differ, a line.
+fn differ(tie: &[CandidateReport], work: &Work) -> Option<String> {
+    let [first, .., last] = tie else { return None };
+    let plans: Vec<&Schedule> = tie.iter().map(|c| &c.plan).collect();
+    let differences: Vec<String> = ask::differences(work, &plans)
+        .into_iter()
+        .map(|(name, values)| format!("{name} ({})", values.join(" | ")))
+        .collect();
+    let ids: Vec<&str> = tie[1..].iter().map(|c| c.id.as_str()).collect();
+    Some(format!(
+        "{}-{}: the model gives all one time ({} as {}); they differ in {}\n",
+        first.rank,
+        last.rank,
+        ids.join(", "),
+        first.id,
+        if differences.is_empty() { "nothing that it knows".into() } else { differences.join(", ") }
+    ))
+}
+
 /// The ranked candidates.
-pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descriptor, folder: &Path) -> String {
+pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder: &Path) -> String {
+    let problem = work.workload();
     let space = &report.space;
     let saturated = space.stopped_by == "saturated";
     let counted = match space.schedules.as_str() {
@@ -175,7 +204,9 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
     header.extend(executed_any.then_some("ran"));
     let mut rows = table(&header);
     let mut conflicts = false;
-    for c in &report.candidates {
+    let ties = ties(report, timed);
+    for tie in &ties {
+        let c = &tie[0];
         let compiled = c.compiled.as_ref();
         let dash = || "-".to_string();
         let loop_math =
@@ -190,9 +221,13 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
         let simulated = if extra { format!("{agrees} {wavefronts:.2}x/{sectors:.2}x") } else { agrees.to_string() };
         let shape = c.plan.summary();
         let times = c.measured.as_ref().filter(|_| timed);
-        let tie = times.filter(|m| m.place != c.rank).map_or(String::new(), |m| format!("={}", m.place));
+        let place = match (times, tie.last()) {
+            (Some(m), _) if m.place != c.rank => format!("{}={}", c.rank, m.place),
+            (_, Some(last)) if last.rank != c.rank => format!("{}-{}", c.rank, last.rank),
+            _ => c.rank.to_string(),
+        };
         let (reached, share) = rate(&yardstick, gpu, times.map_or(c.predicted_ms, |m| m.ms));
-        let mut cells = vec![format!("{}{tie}", c.rank), c.id.clone()];
+        let mut cells = vec![place, c.id.clone()];
         cells.extend(timed.then(|| times.map_or_else(dash, |m| format!("{:.4}", m.ms))));
         cells.extend([format!("{:.4}", c.predicted_ms), reached, share]);
         cells.extend(launches.then(|| format!("{:.4}", c.launch_ms)));
@@ -237,6 +272,9 @@ pub(super) fn candidates(report: &Report, problem: &dyn Workload, gpu: &Descript
         true => "; checked in the simulator, wavefronts/sectors over the least\n",
         false => "; checked in the simulator: no conflicts\n",
     });
+    for note in ties.iter().filter_map(|tie| differ(tie, work)) {
+        out.push_str(&visible(&note));
+    }
     if let Some(reason) = &report.not_compiled {
         out.push_str(&visible(&format!("not compiled: {reason}\n")));
     }

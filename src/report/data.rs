@@ -1,5 +1,6 @@
 //! What the sections read: the exploration, and what follows from it and the GPU's descriptor.
 use crate::explore::{CandidateReport, Report};
+use crate::sensitivity::Sensitivity;
 use crate::workload::{Workload, Yardstick};
 use satune_extract::{Cost, Descriptor};
 use satune_ir::term::Schedule;
@@ -71,6 +72,8 @@ pub struct Page<'a> {
     pub baseline: Option<Baseline>,
     /// Best measured time after each trial: (trial, ms). Empty where nothing was measured.
     pub trials: Vec<(u64, f64)>,
+    /// What the decisions of the first candidate are worth, where that was asked.
+    pub sensitivity: Option<Sensitivity>,
     /// Begins the names of places on the page, where it is one of several in a file.
     pub anchor: String,
 }
@@ -109,7 +112,16 @@ impl<'a> Page<'a> {
                     .collect(),
             })
             .collect();
-        Page { report, problem, gpu, candidates, baseline: None, trials: Vec::new(), anchor: String::new() }
+        Page {
+            report,
+            problem,
+            gpu,
+            candidates,
+            baseline: None,
+            trials: Vec::new(),
+            sensitivity: None,
+            anchor: String::new(),
+        }
     }
 
     /// Takes the sources of stored candidates from their folder; what is missing there is missing on the page.

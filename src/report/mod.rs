@@ -10,6 +10,7 @@ mod occupancy;
 mod progress;
 mod ranking;
 mod roofline;
+mod sensitivity;
 mod source;
 mod stream_tree;
 mod svg;
@@ -79,6 +80,7 @@ fn body(page: &Page<'_>, open: bool) -> Markup {
             (progress::section(page))
             (time::overview(page))
         }
+        (sensitivity::section(page))
         @for (at, entry) in page.candidates.iter().enumerate() {
             (candidate(page, entry, open && at == 0))
         }

@@ -85,6 +85,7 @@ fn each_decision_is_worth_what_the_question_about_its_other_values_says() {
         let name = |d: &serde_json::Value| d["name"].as_str().unwrap().to_string();
         assert!(decisions.iter().any(|d| name(d) == named || name(d).ends_with(": threads")), "{decisions:#?}");
         let mut asked = 0;
+        let mut known: Option<(String, f64)> = None;
         for decision in decisions {
             for other in decision["others"].as_array().unwrap() {
                 let Some(ratio) = other["ratio"].as_f64() else { continue };
@@ -95,6 +96,7 @@ fn each_decision_is_worth_what_the_question_about_its_other_values_says() {
                     let ms = answer[0]["asked"]["predicted_ms"].as_f64().unwrap();
                     assert!((ms / best - ratio).abs() < 1e-9, "{value}: {ms} is not {ratio} times {best}");
                     asked += 1;
+                    known = known.or(Some((value.into(), ratio)));
                 }
             }
         }
@@ -103,5 +105,14 @@ fn each_decision_is_worth_what_the_question_about_its_other_values_says() {
         let classes = drawn["classes"].as_array().unwrap().iter().map(|c| c[1].as_u64().unwrap()).sum::<u64>();
         assert!(classes > 100 && Some(classes) == drawn["runnable"].as_u64(), "{drawn}");
         assert!(drawn["least"].as_f64().unwrap() > 1.0 - 1e-9);
+        // A schedule that is marked stands there with its own best, on the page as in the answer.
+        let (value, ratio) = known.unwrap();
+        let why = json(&["why", "1", "--out", "out", "--sensitivity", "--mark", &value, "--json"]);
+        let marked = &why["sensitivity"]["marks"][0];
+        assert!((marked["ratio"].as_f64().unwrap() - ratio).abs() < 1e-9, "{marked}");
+        run(&["report", "--out", "out", "--sensitivity", "--mark", &value]);
+        let page = std::fs::read_to_string(folder.path().join("out/report.html")).unwrap();
+        let told = format!("{value}: {ratio:.2}x");
+        assert!(page.contains("What the decisions of #1 are worth") && page.contains(&told), "{told}");
     }
 }

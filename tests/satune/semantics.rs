@@ -394,7 +394,7 @@ fn random_programs_are_explored_or_refused() {
         std::fs::write(&file, &script).unwrap();
         let gpu = ["h200", "a100", "t4"][number % 3];
         let run = Command::new(env!("CARGO_BIN_EXE_satune"))
-            .args(["explore", file.to_str().unwrap(), "--gpu", gpu, "--top", "2", "--no-compile", "--json", "--out"])
+            .args(["explore", file.to_str().unwrap(), "--gpu", gpu, "--top", "2", "--json", "--out"])
             .arg(&out)
             .output()
             .unwrap();

@@ -1,5 +1,5 @@
 //! ld, st: vectors of registers from and to memory.
-use crate::machine::lanes;
+use crate::machine::{lanes, Registers};
 use crate::program::{Decoder, Flow, Operation, Unsupported};
 use crate::syntax::{Instruction, Operand, Space, Type};
 
@@ -51,12 +51,7 @@ pub fn strength(i: &Instruction) -> Strength {
 fn load(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     let ty = i.ty().ok_or("a type expected")?;
     let [result, from, ..] = i.operands.as_slice() else { return Err("a result and an address expected".into()) };
-    let mut to = Vec::new();
-    let mut wide = 32;
-    for element in d.elements(result) {
-        wide = wide.max(d.type_of(element).map_or(0, Type::bits));
-        to.push(d.register(element)?);
-    }
+    let to: Vec<Option<u32>> = d.elements(result).iter().map(|e| d.register(e)).collect::<Result<_, _>>()?;
     let address = d.address(from)?;
     let space = address.of.filter(|_| space(i) != Space::Generic).unwrap_or(space(i));
     let strength = strength(i);
@@ -66,10 +61,12 @@ fn load(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         return Err("more than 32 bytes at once".into());
     }
     // A number in a wider register keeps its sign.
+    let read = d.elements(result).iter().map(|e| to.len() == 1 || d.is_read(e)).collect();
+    let registers = Registers { bytes, read };
     let widths: Vec<u32> = d.elements(result).iter().map(|e| d.type_of(e).map_or(64, Type::bits)).collect();
     Ok(Box::new(move |c| {
         let at = c.addresses(&address);
-        c.load_all(space, &at, total, strength.strong, |warp, lane, data| {
+        c.load_all(space, &at, &registers, strength.strong, |warp, lane, data| {
             for ((slot, piece), width) in to.iter().zip(data.chunks_exact(bytes)).zip(&widths) {
                 let Some(slot) = slot else { continue };
                 let mut value = word(piece);

@@ -36,6 +36,19 @@ pub fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Registers that one access fills.
+pub struct Registers {
+    /// Bytes that each gets.
+    pub bytes: usize,
+    /// In order: whether some instruction reads it.
+    pub read: Vec<bool>,
+}
+
+/// What a byte holds that nobody has written.
+fn noise(at: u64) -> u8 {
+    (at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
 /// The lanes that have the address of one.
 #[inline]
 fn alike(at: &Lanes, lane: usize) -> u32 {
@@ -197,8 +210,8 @@ impl Context<'_, '_> {
         (rank <= size).then(|| ((self.block as u64 - own + rank - 1) as usize, offset))
     }
 
-    /// Reads memory for all executing lanes, with all checks: lanes that read one place do so once. `take` gets each lane's bytes
-    /// (32 at most).
+    /// Reads memory into registers for all executing lanes, with all checks: lanes that read one place do so once. `take` gets
+    /// each lane's bytes (32 at most).
     ///
     /// # Errors
     /// As [`Context::load`].
@@ -206,12 +219,13 @@ impl Context<'_, '_> {
         &mut self,
         space: Space,
         at: &Lanes,
-        bytes: usize,
+        registers: &Registers,
         strong: bool,
         mut take: impl FnMut(&mut Warp, usize, &[u8]),
     ) -> Result<(), Fault> {
         let mut buffer = [0; 32];
-        let to = &mut buffer[..bytes];
+        let to = &mut buffer[..registers.bytes * registers.read.len()];
+        let all = registers.read.iter().all(|read| *read);
         let first = self.mask.trailing_zeros().min(31) as usize;
         // Where the first lane's place is its own, the others' are, too, more often than not.
         let shared = self.warp.clocks.uniform() && alike(at, first) & self.mask & !(1 << first) != 0;
@@ -219,8 +233,8 @@ impl Context<'_, '_> {
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             let lanes = if shared { alike(at, lane) & rest } else { 1 << lane };
-            if !self.load_together(space, at[lane], to, strong, lane, lanes) {
-                self.load(space, lane, at[lane], to, strong)?;
+            if !all || !self.load_together(space, at[lane], to, strong, lane, lanes) {
+                self.load_registers(space, lane, at[lane], to, strong, registers)?;
                 take(self.warp, lane, to);
                 rest &= rest - 1;
                 continue;
@@ -269,38 +283,90 @@ impl Context<'_, '_> {
     /// Out of bounds, misaligned; races and unwritten memory once there are enough.
     pub fn load(&mut self, space: Space, lane: usize, address: u64, to: &mut [u8], strong: bool) -> Result<(), Fault> {
         let (space, at) = self.resolve(space, address);
-        let align = to.len().next_power_of_two() as u64;
-        let bytes = to.len() as u64;
-        let touched = match space {
+        let touched = self.touched(space, lane, at, to, to.len().next_power_of_two() as u64, strong);
+        self.judge(touched, space, lane, at, to.len() as u64, Touch::Reads)
+    }
+
+    /// Reads memory as a lane; what came of it.
+    fn touched(&mut self, space: Space, lane: usize, at: u64, to: &mut [u8], align: u64, strong: bool) -> Touched {
+        match space {
             Space::Param => {
                 let at = at.wrapping_sub(if at >> 56 == 3 { PARAM_WINDOW } else { 0 }) as usize;
-                match self.unit.launch.parameters.get(at..at.saturating_add(to.len())) {
-                    Some(from) => {
-                        to.copy_from_slice(from);
-                        return Ok(());
+                let from = self.unit.launch.parameters.get(at..at.saturating_add(to.len())).ok_or(Refused::Bounds)?;
+                to.copy_from_slice(from);
+                Ok(Ok(()))
+            }
+            Space::Local => Ok(match self.warp.local.read(lane, at, to)? {
+                true => Ok(()),
+                false => Err((Clash::Unwritten, at)),
+            }),
+            Space::Shared => {
+                let (block, offset) = self.shared_block(at).ok_or(Refused::Bounds)?;
+                let who = who(self.warp, lane, self.pc, strong);
+                self.unit.blocks[block].shared.read(offset, to, align, &who)
+            }
+            _ => self.unit.global.read(at, to, align, &who(self.warp, lane, self.pc, strong)),
+        }
+    }
+
+    /// Whether a read is allowed at all.
+    fn allowed(&mut self, space: Space, lane: usize, at: u64, to: &mut [u8], align: u64) -> Result<(), Refused> {
+        let bytes = to.len() as u64;
+        match space {
+            Space::Param => Ok(()),
+            Space::Local => self.warp.local.read(lane, at, to).map(drop),
+            Space::Shared => {
+                let (block, offset) = self.shared_block(at).ok_or(Refused::Bounds)?;
+                self.unit.blocks[block].shared.check(offset, bytes, align)
+            }
+            _ => self.unit.global.check(at, bytes, align).map(drop),
+        }
+    }
+
+    /// [`Context::load`] into registers. Compilers read more than the program does: they join accesses to neighbours and fill the
+    /// gaps between them. So registers that no instruction reads are not read here; and where nobody has written some of a
+    /// register's bytes, it gets noise for them: results show whether they matter.
+    fn load_registers(
+        &mut self,
+        space: Space,
+        lane: usize,
+        address: u64,
+        to: &mut [u8],
+        strong: bool,
+        registers: &Registers,
+    ) -> Result<(), Fault> {
+        let (space, at) = self.resolve(space, address);
+        let (align, bytes) = (to.len().next_power_of_two() as u64, registers.bytes);
+        if registers.read.iter().all(|read| *read) {
+            let whole = self.touched(space, lane, at, to, align, strong);
+            if !matches!(whole, Ok(Err((Clash::Unwritten, _)))) {
+                return self.judge(whole, space, lane, at, to.len() as u64, Touch::Reads);
+            }
+        }
+        if let Err(refused) = self.allowed(space, lane, at, to, align) {
+            return self.judge(Err(refused), space, lane, at, to.len() as u64, Touch::Reads);
+        }
+        for ((piece, start), read) in to.chunks_exact_mut(bytes).zip((at..).step_by(bytes)).zip(&registers.read) {
+            if !read {
+                continue;
+            }
+            let mut found = self.touched(space, lane, start, piece, 1, strong);
+            if matches!(found, Ok(Err((Clash::Unwritten, _)))) {
+                let mut known = false;
+                for (byte, at) in piece.iter_mut().zip(start..) {
+                    match self.touched(space, lane, at, std::slice::from_mut(byte), 1, strong) {
+                        Ok(Err((Clash::Unwritten, _))) => *byte = noise(at),
+                        Ok(Ok(())) => known = true,
+                        wrong => found = wrong,
                     }
-                    None => Err(Refused::Bounds),
+                }
+                if known && matches!(found, Ok(Err((Clash::Unwritten, _)))) {
+                    continue;
                 }
             }
-            Space::Local => match self.warp.local.read(lane, at, to) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {
-                    let kind = FaultKind::Unwritten { space, place: format!("offset {at}") };
-                    let fault = self.fault(kind, lane);
-                    return self.unit.report(fault);
-                }
-                Err(refused) => Err(refused),
-            },
-            Space::Shared => match self.shared_block(at) {
-                Some((block, offset)) => {
-                    let who = who(self.warp, lane, self.pc, strong);
-                    self.unit.blocks[block].shared.read(offset, to, align, &who)
-                }
-                None => Err(Refused::Bounds),
-            },
-            _ => self.unit.global.read(at, to, align, &who(self.warp, lane, self.pc, strong)),
-        };
-        self.judge(touched, space, lane, at, bytes, Touch::Reads)
+            self.judge(found, space, lane, start, bytes as u64, Touch::Reads)?;
+        }
+        Ok(())
     }
 
     /// Writes memory as a lane, with all checks.

@@ -4,7 +4,7 @@ mod context;
 mod warp;
 
 pub use block::{Barrier, Block};
-pub use context::{lanes, who, Context};
+pub use context::{lanes, who, Context, Registers};
 pub use warp::{Group, Warp};
 
 use crate::clocks::{Agent, Knowledge, ENGINES};

@@ -196,7 +196,7 @@ impl Global {
             to[piece.clone()].copy_from_slice(&page.bytes[inside..inside + piece.len()]);
             let found = page.shadow.read(inside, piece.len(), who);
             clash = std::mem::replace(&mut clash, Ok(()))
-                .and(found.map_err(|(c, b)| (c, at + (piece.start + b - inside) as u64)));
+                .and(found.map_err(|(c, b)| (c, at + (piece.start + b.saturating_sub(inside)) as u64)));
         });
         Ok(clash)
     }

@@ -12,10 +12,11 @@ mod tensor;
 mod tests;
 mod words;
 
-use super::{print, print_json, stored, work, Failure, Outcome, Target};
+use super::{print, print_json, stored, work, Failure, Outcome, Size, Target};
 use crate::explore::Report;
 use crate::nvmmh::{self, Beside, Choice, NvmmhError};
-use crate::source::Work;
+use crate::sensitivity::Sensitivity;
+use crate::source::{self, Work};
 use crate::workload::Explorable;
 use satune_extract::{Descriptor, Searched};
 use satune_ir::files;
@@ -23,6 +24,7 @@ use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Plan, Schedule, Space};
 use satune_rewrites::space::Fuel;
 use satune_rewrites::Trace;
+use sensitivity::Marked;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -106,22 +108,74 @@ trait Askable: Explorable {
     fn missing(&self, space: &Space<Self::Term>, plan: &Schedule) -> Option<String>;
 }
 
-/// What the decisions of a schedule are worth, in a space of at most so many nodes.
-pub(super) fn sensitivity(
-    work: &Work,
-    gpu: &Descriptor,
-    plan: &Schedule,
-    (fuel, limit): (Fuel, Duration),
-) -> Result<sensitivity::Sensitivity, Failure> {
-    let found = match work {
-        Work::Contraction(problem) => {
-            sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|| true)?, gpu, plan, limit)
+/// Whether to ask what decisions are worth, and beside what.
+#[derive(clap::Args)]
+pub(super) struct Worth {
+    /// Also what each decision is worth (the exact best of the space when it takes another value), and where the schedule
+    /// stands among 10,000 that are drawn evenly
+    #[arg(long)]
+    sensitivity: bool,
+    /// Mark the best of certain schedules among those: what is fixed in the words of why-not ("block 128x128, k 8"), or
+    /// nvmmh, the first choice of NVIDIA's nvMatmulHeuristics (scripts/fetch-nvmmh)
+    #[arg(long, requires = "sensitivity", value_name = "SCHEDULE")]
+    mark: Vec<String>,
+    #[command(flatten)]
+    size: Size,
+    /// Longest time for one of those searches, seconds
+    #[arg(long, default_value_t = 10, requires = "sensitivity")]
+    time_limit: u64,
+}
+
+impl Worth {
+    /// What the decisions of a schedule of an exploration are worth, where that is asked.
+    pub fn of(&self, report: &Report, gpu: &Descriptor, plan: &Schedule) -> Result<Option<Sensitivity>, Failure> {
+        if !self.sensitivity {
+            return Ok(None);
         }
-        Work::Streams(problem) => {
-            sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|| true)?, gpu, plan, limit)
+        let work = &source::work_of_script(&report.operator, &report.program)?;
+        let marked = |name: &String| match name.as_str() {
+            "nvmmh" => {
+                let words = heuristic(&[work], gpu)?.iter().map(|choice| choice.question(gpu)).collect();
+                Ok(Marked { name: "nvMatmulHeuristics".into(), words })
+            }
+            words => Ok(Marked { name: words.into(), words: words.into() }),
+        };
+        let marks = self.mark.iter().map(marked).collect::<Result<Vec<_>, Failure>>()?;
+        let asked = (marks.as_slice(), Duration::from_secs(self.time_limit));
+        let fuel = self.size.fuel();
+        let found = match work {
+            Work::Contraction(problem) => {
+                sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|| true)?, gpu, plan, asked)
+            }
+            Work::Streams(problem) => {
+                sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|| true)?, gpu, plan, asked)
+            }
+        };
+        found.map(Some).map_err(Failure::Input)
+    }
+}
+
+/// Decisions in which schedules of a program differ, each with its values in the order of their coming.
+pub(super) fn differences(work: &Work, plans: &[&Schedule]) -> Vec<(String, Vec<String>)> {
+    fn of<W: Askable>(problem: &W, plans: &[&Schedule]) -> Vec<(String, Vec<String>)> {
+        let mut all: Vec<(String, Vec<String>)> = Vec::new();
+        for fixed in plans.iter().filter_map(|plan| problem.fixed_of(plan).ok()) {
+            for (name, alone) in fixed.decisions() {
+                let value = alone.words();
+                match all.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, values)) if values.contains(&value) => {}
+                    Some((_, values)) => values.push(value),
+                    None => all.push((name, vec![value])),
+                }
+            }
         }
-    };
-    found.map_err(Failure::Input)
+        all.retain(|(_, values)| values.len() > 1);
+        all
+    }
+    match work {
+        Work::Contraction(problem) => of(&**problem, plans),
+        Work::Streams(problem) => of(&**problem, plans),
+    }
 }
 
 /// Whether nvMatmulHeuristics may know a program: whether it is a product on tensor cores.
