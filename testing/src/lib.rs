@@ -96,7 +96,10 @@ pub fn root() -> PathBuf {
 
 /// Runs the tests of the binary, and ends the process.
 pub fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // Tests wait for compilers, drivers and time limits as often as they compute.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    arguments.test_threads.get_or_insert(cores + 2);
     let capture = !arguments.nocapture;
     let usual = take_hook();
     set_hook(Box::new(move |info| {
