@@ -376,3 +376,115 @@ fn a_warp_multiplies_what_ldmatrix_loads() {
         ],
     );
 }
+
+/// A warp loads fragments, multiplies and stores its sums.
+const SMALL: &str = "
+.version 8.7
+.target sm_89
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out)
+{
+    .reg .b32 %r<12>;
+    .reg .b64 %rd<8>;
+    ld.param.u64 %rd1, [in];
+    ld.param.u64 %rd2, [out];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd3, %r1, 48;
+    add.s64 %rd4, %rd1, %rd3;
+    mul.wide.u32 %rd5, %r1, 16;
+    add.s64 %rd6, %rd2, %rd5;
+    ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd4];
+    ld.global.v2.u32 {%r6, %r7}, [%rd4+16];
+    ld.global.v4.u32 {%r8, %r9, %r10, %r11}, [%rd4+32];
+    mma.sync.aligned.SHAPE.row.col.TYPES SUMS, A, B, SUMS;
+    st.global.v4.u32 [%rd6], {%r8, %r9, %r10, %r11};
+    ret;
+}";
+
+#[test]
+fn floats_of_8_bits_are_multiplied_on_registers() {
+    let value = |e4m3: bool, bits: u8| {
+        let (size, sign) = (bits & 0x7f, if bits & 0x80 == 0 { 1.0 } else { -1.0 });
+        match e4m3 {
+            false => f16::from_bits(u16::from(bits) << 8).to_f64(),
+            true if size == 0x7f => f64::NAN,
+            true if size < 8 => sign * f64::from(size) / 512.0,
+            true => sign * f64::from(8 + (size & 7)) * 2f64.powi(i32::from(size >> 3) - 10),
+        }
+    };
+    // All bytes; NaN and infinities in one line alone.
+    let byte = |line: usize, k: usize, seed: u64| {
+        let bits = (((line * 37 + k + 1) as u64).wrapping_mul(seed | 1) >> 13) as u8;
+        if bits & 0x7f >= 0x7c && line != 3 {
+            bits ^ 0x40
+        } else {
+            bits
+        }
+    };
+    let f32s = |x: f64| if x.is_nan() { 0x7fff_ffff } else { (x as f32).to_bits() };
+    let f16s = |x: f64| if x.is_nan() { 0x7fff } else { u32::from(f16::from_f64(x).to_bits()) };
+    for (n, (k, half)) in [(16, false), (32, false), (16, true), (32, true)].into_iter().enumerate() {
+        for (a_e4m3, b_e4m3) in [(true, true), (true, false), (false, true), (false, false)] {
+            let seed = 0x9e37_79b9_7f4a_7c15_u64 >> (n + 4 * usize::from(a_e4m3) + usize::from(b_e4m3));
+            let (a, b) = (|m: usize, k: usize| byte(m, k, seed), |k: usize, n: usize| byte(n, k, seed >> 3));
+            let c = |m: usize, n: usize| ((m * 8 + n) % 11) as f64 - 4.5;
+            let sum = |m: usize, n: usize| {
+                (0..k).map(|k| value(a_e4m3, a(m, k)) * value(b_e4m3, b(k, n))).fold(0.0, |sum, x| sum + x) + c(m, n)
+            };
+            // The fragments of the instruction's description, lane after lane.
+            let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+            for lane in 0..32 {
+                let (group, thread) = (lane / 4, lane % 4);
+                let quad = |f: &dyn Fn(usize) -> u8| u32::from_le_bytes([f(0), f(1), f(2), f(3)]);
+                let mut words = [0; 12];
+                for register in 0..k / 8 {
+                    let (row, first) = (group + register % 2 * 8, thread * 4 + register / 2 * 16);
+                    words[register] = quad(&|i| a(row, first + i));
+                }
+                for register in 0..k / 16 {
+                    words[4 + register] = quad(&|i| b(thread * 4 + register * 16 + i, group));
+                }
+                let mut sums = [0; 4];
+                for register in 0..if half { 2 } else { 4 } {
+                    let at = |i: usize| (group + i / 2 * 8, thread * 2 + i % 2);
+                    let of = |f: &dyn Fn(usize, usize) -> f64| match half {
+                        false => f32s(f(at(register).0, at(register).1)),
+                        true => {
+                            let pair = [0, 1].map(|i| f16s(f(at(2 * register + i).0, at(2 * register + i).1)));
+                            pair[0] | pair[1] << 16
+                        }
+                    };
+                    (words[8 + register], sums[register]) = (of(&c), of(&sum));
+                }
+                bytes.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+                expected.extend((0..4).flat_map(|i| if half && i > 1 { [0; 4] } else { sums[i].to_le_bytes() }));
+            }
+            let name = |e4m3| if e4m3 { "e4m3" } else { "e5m2" };
+            let sums = if half { "f16" } else { "f32" };
+            let types = format!("{sums}.{}.{}.{sums}", name(a_e4m3), name(b_e4m3));
+            let text = SMALL
+                .replace("SHAPE", &format!("m16n8k{k}"))
+                .replace("TYPES", &types)
+                .replace("SUMS", if half { "{%r8, %r9}" } else { "{%r8, %r9, %r10, %r11}" })
+                .replace(" A,", if k == 16 { " {%r2, %r3}," } else { " {%r2, %r3, %r4, %r5}," })
+                .replace(" B,", if k == 16 { " {%r6}," } else { " {%r6, %r7}," });
+            let arguments = [Argument::Allocation(input(bytes)), output(512)];
+            let (operands, other) =
+                (format!("{}.{}", name(a_e4m3), name(b_e4m3)), format!("{}.{}", name(!a_e4m3), name(b_e4m3)));
+            let depth = format!("m16n8k{k}");
+            judged(
+                &text,
+                1,
+                32,
+                &arguments,
+                &expected,
+                &[
+                    (&operands, &other, "another result"),
+                    (&operands, "e4m3.s8", "floats of 8 bits"),
+                    (&types, &types.replacen(sums, if half { "f32" } else { "f16" }, 1), "floats of 8 bits"),
+                    (&depth, "m16n8k8", "floats of 8 bits"),
+                ],
+            );
+        }
+    }
+}

@@ -128,6 +128,12 @@ fn floats() {
         ("cvt.rn.bf16.f32 %h1, %f4; mov.b32 %r10, {%h1, 0};", [0x3f80_8000, 0, 0], 0x3f80),
         ("fma.rn.f16x2 %r10, %r4, %r5, %r6;", [0x3c00_4000, 0x4000_4000, 0x3c00_3c00], 0x4200_4500),
         ("mul.bf16x2 %r10, %r4, %r5;", [0x3f80_4000, 0x4000_4000, 0], 0x4000_4080),
+        ("cvt.rn.satfinite.e4m3x2.f32 %h1, %f4, %f5; mov.b32 %r10, {%h1, 0};", [f(1.0), f(-1e9), 0], 0x38fe),
+        ("cvt.rn.satfinite.e5m2x2.f32 %h1, %f4, %f5; mov.b32 %r10, {%h1, 0};", [f(f32::NAN), f(1.125), 0], 0x7f3c),
+        ("cvt.rn.satfinite.relu.e4m3x2.f16x2 %h1, %r4; mov.b32 %r10, {%h1, 0};", [0x3c00_c000, 0, 0], 0x3800),
+        ("mov.b32 {%h1, %h2}, %r4; cvt.rn.f16x2.e4m3x2 %r10, %h1;", [0x7f01, 0, 0], 0x7fff_1800),
+        ("mov.b32 {%h1, %h2}, %r4; cvt.rn.relu.f16x2.e5m2x2 %r10, %h1;", [0xfcc0, 0, 0], 0),
+        ("mov.b32 {%h1, %h2}, %r4; cvt.rn.f16x2.e5m2x2 %r10, %h1;", [0xfcc0, 0, 0], 0xfc00_c000),
         ("testp.subnormal.f32 %p1, %f4; selp.b32 %r10, 1, 0, %p1;", [1, 0, 0], 1),
     ];
     for (body, x, expected) in cases {

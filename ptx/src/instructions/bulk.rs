@@ -8,6 +8,7 @@ use super::mbarrier::{self, shared_place, undefined};
 use crate::clocks::{Agent, Clocks, Knowledge};
 use crate::fault::{Fault, FaultKind, Touch};
 use crate::machine::{lanes, Context, Pending, Unit};
+use crate::matrix::descriptor::Swizzle;
 use crate::matrix::map::TensorMap;
 use crate::memory::Who;
 use crate::program::{Address, Decoder, Flow, Operation, Unsupported, Value, Waiting};
@@ -89,11 +90,16 @@ impl Piece {
     /// begins in shared memory.
     fn permuted(&self, start: u64, from: &[u8]) -> Vec<u8> {
         let Piece::Box { map, .. } = self else { return from.to_vec() };
+        if map.swizzle == Swizzle::None {
+            return from.to_vec();
+        }
+        // Rows are whole chunks where they are permuted.
         let mut to = vec![0; from.len()];
-        for (n, chunk) in from.chunks(16).enumerate() {
-            let at = (map.swizzle.at(start + 16 * n as u64, 0) - start) as usize;
-            if let Some(to) = to.get_mut(at..at + chunk.len()) {
-                to.copy_from_slice(chunk);
+        let (chunks, places) = (from.as_chunks::<16>().0, to.as_chunks_mut::<16>().0);
+        for (n, chunk) in chunks.iter().enumerate() {
+            let at = (map.swizzle.at(start + 16 * n as u64, 0) - start) as usize / 16;
+            if let Some(place) = places.get_mut(at) {
+                *place = *chunk;
             }
         }
         to

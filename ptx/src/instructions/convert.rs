@@ -1,7 +1,8 @@
 //! cvt: between integers and floating-point numbers of all widths, with all roundings.
 use super::float::{format, saturated};
 use super::lanewise::{mask, one, signed, two};
-use crate::number::{integral, Format, Rounding};
+use crate::format::{Small, E4M3, E5M2};
+use crate::number::{integral, Format, Rounding, F16, F32};
 use crate::program::{Decoder, Operation, Unsupported};
 use crate::syntax::{Instruction, Type};
 
@@ -13,22 +14,15 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsu
     if i.has("tf32") && i.has("f32") {
         return Some(tf32(i, d));
     }
-    // Formats of 8 bits and less have a family of their own.
-    let narrow = |m: &String| {
-        m.starts_with("e4m3")
-            || m.starts_with("e5m2")
-            || m.starts_with("e2m")
-            || m.starts_with("e3m")
-            || m.starts_with("ue8")
-    };
-    if i.modifiers.iter().any(narrow) {
-        return None;
+    if let Some(small) = [("e4m3x2", E4M3), ("e5m2x2", E5M2)].into_iter().find_map(|(name, s)| i.has(name).then_some(s))
+    {
+        return Some(bytes(small, i, d));
     }
     if i.has("pack") {
         return Some(pack(i, d));
     }
     let types = i.types();
-    let [to, from] = types[..] else { return Some(Err("two types expected".into())) };
+    let [to, from] = types[..] else { return Some(Err("this conversion is not known".into())) };
     let mode = Rounding::of(&i.modifiers);
     let (ftz, sat, relu, finite) = (i.has("ftz"), i.has("sat"), i.has("relu"), i.has("satfinite"));
     let result = i.operands.first().and_then(|o| d.type_of(o)).unwrap_or(to);
@@ -146,6 +140,24 @@ fn tf32(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         let out = sign | (magnitude + add) & !0x1fff;
         u64::from(if relu && sign != 0 { 0 } else { out })
     })
+}
+
+/// Two floats of 8 bits, from two singles (the first operand is the upper one) or a pair of f16, or into such a pair.
+fn bytes(small: Small, i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
+    let relu = i.has("relu");
+    let positive = move |bits: u64, sign: u64| if relu && bits & sign != 0 { 0 } else { bits };
+    let narrow = move |x: f64| positive(u64::from(small.saturated(x as f32)), small.sign.into());
+    let wide = move |x: u64| positive(F16.round(small.value(x as u16 & 0xff).into(), Rounding::Nearest), F16.sign());
+    match (&i.types()[..], i.modifiers.last().and_then(|m| Type::parse(m))) {
+        ([Type::F32], Some(_)) => {
+            two(i, d, &[Type::F32], move |high, low| narrow(F32.value(high)) << 8 | narrow(F32.value(low)))
+        }
+        ([Type::F16x2], Some(_)) => {
+            one(i, d, &[Type::F16x2], move |x| narrow(F16.value(x >> 16)) << 8 | narrow(F16.value(x & 0xffff)))
+        }
+        ([Type::F16x2], None) => one(i, d, &[Type::Bits(16)], move |x| wide(x >> 8) << 16 | wide(x)),
+        _ => Err("this conversion is not known".into()),
+    }
 }
 
 /// cvt.pack.sat: two integers, narrowed, beside each other, and a third value moved up.

@@ -1,7 +1,7 @@
 //! mma.sync: a warp multiplies matrices that its registers hold.
 use crate::format::Element;
 use crate::matrix::fragment::{Fragment, Layout, Side};
-use crate::matrix::product::{accumulated, multiply, sums, Form, Numbers, Shape};
+use crate::matrix::product::{multiply, Accumulators, Form, Numbers, Panels, Shape};
 use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported, Value};
 use crate::syntax::{Instruction, Operand};
 
@@ -55,14 +55,19 @@ pub fn counted(fragment: &Fragment, given: usize) -> Result<(), Unsupported> {
 }
 
 fn mma(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
-    if i.modifiers
-        .iter()
-        .any(|m| m == "sp" || m.starts_with("sp::") || m.contains("block_scale") || m.starts_with("kind"))
-    {
+    let other = |m: &String| {
+        m == "sp" || m.starts_with("sp::") || m.contains("block_scale") || m.starts_with("kind") && m != "kind::f8f6f4"
+    };
+    if i.modifiers.iter().any(other) {
         return Err("sparse and scaled matrices are not known".into());
     }
     let shape = shape(i).ok_or("a shape expected")?;
     let [d_type, a_type, b_type, c_type] = types(i)[..] else { return Err("four types expected".into()) };
+    let small = [a_type, b_type].map(|t| matches!(t, Element::E4m3 | Element::E5m2));
+    let sums = c_type == d_type && matches!(d_type, Element::F16 | Element::F32);
+    if small.contains(&true) && !(small == [true; 2] && sums && shape.m == 16 && matches!(shape.k, 16 | 32)) {
+        return Err("floats of 8 bits are multiplied with such, 16 or 32 deep, into sums of f16 or of f32".into());
+    }
     let [to, a, b, c] = i.operands.as_slice() else { return Err("four matrices expected".into()) };
     let quads = shape == Shape { m: 8, n: 8, k: 4 } && a_type == Element::F16;
     let order: Vec<bool> = i.modifiers.iter().filter(|m| *m == "row" || *m == "col").map(|m| m == "row").collect();
@@ -108,11 +113,12 @@ fn mma(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         };
         let (a, b) = (read(0), read(1));
         if in_place {
-            let sums = sums(shape, &Numbers::of(a_type, &a, false), &Numbers::of(b_type, &b, false));
             let added: Vec<Lanes> = operands[2].iter().map(|v| c.read(*v)).collect();
-            for (register, (slot, before)) in to.iter().zip(&added).enumerate() {
-                let out = accumulated(d_type, form, &sums, result.places(register), Some(before));
-                c.write_to(*slot, &out);
+            let mut sums = Accumulators::of(d_type, &result, added.iter());
+            let b = Panels::of(Numbers::of(b_type, &b, false), shape.k, true);
+            sums.add(shape, form, &Numbers::of(a_type, &a, false), &b);
+            for (register, slot) in to.iter().enumerate() {
+                c.write_to(*slot, &sums.register(&result, register));
             }
             return Ok(Flow::Next);
         }

@@ -15,7 +15,7 @@ use crate::launch::Delivery;
 use crate::machine::{Block, Context, Warp};
 use crate::matrix::descriptor::Descriptor;
 use crate::matrix::fragment::{Dealt, Fragment, Layout, Side};
-use crate::matrix::product::{accumulated, sums, Form, Numbers, Shape};
+use crate::matrix::product::{Accumulators, Form, Numbers, Panels, Shape};
 use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported, Value, Waiting};
 use crate::syntax::{Instruction, Operand, Space};
 use rand::Rng;
@@ -37,7 +37,7 @@ pub fn decode(i: &Instruction, d: &Decoder<'_>) -> Option<Result<Operation, Unsu
             c.together()?;
             let state = c.warp.state.get::<State>();
             state.fenced = true;
-            state.dirty.0.clear();
+            state.dirty.clear();
             Ok(Flow::Next)
         })),
         Some("commit_group") => Ok(Box::new(|c| {
@@ -67,47 +67,28 @@ struct UnderWay {
 struct State {
     committed: u64,
     queue: VecDeque<UnderWay>,
-    /// Registers that are not free, the instruction that has them, its group, and whether they are accumulators of a shape.
-    busy: Slots<(u32, u64, Option<Shape>)>,
+    /// Registers that are not free, by slot.
+    busy: Vec<Busy>,
     /// Registers written since the last fence, and where.
-    dirty: Slots<u32>,
+    dirty: FxHashMap<u32, u32>,
     fenced: bool,
 }
 
-/// Something about some of a warp's registers.
-struct Slots<T>(Vec<Option<T>>);
-
-impl<T> Default for Slots<T> {
-    fn default() -> Slots<T> {
-        Slots(Vec::new())
-    }
+/// What a register belongs to.
+#[derive(Clone, Copy, Default)]
+struct Busy {
+    /// The instruction.
+    by: u32,
+    /// Its group; 0: the register is free.
+    group: u32,
+    /// Columns of the product and terms of its sums, where it is an accumulator.
+    shape: Option<(u16, u16)>,
 }
 
-impl<T> Slots<T> {
-    fn get(&self, slot: u32) -> Option<&T> {
-        self.0.get(slot as usize)?.as_ref()
-    }
-
-    fn set(&mut self, slot: u32, value: T) {
-        let slot = slot as usize;
-        if slot >= self.0.len() {
-            self.0.resize_with(slot + 1, || None);
-        }
-        self.0[slot] = Some(value);
-    }
-
-    fn remove(&mut self, slot: u32) {
-        if let Some(value) = self.0.get_mut(slot as usize) {
-            *value = None;
-        }
-    }
-
-    fn retain(&mut self, keep: impl Fn(&T) -> bool) {
-        self.0.iter_mut().for_each(|slot| *slot = slot.take().filter(|value| keep(value)));
-    }
-
-    fn any(&self) -> Option<&T> {
-        self.0.iter().flatten().next()
+impl State {
+    /// What a register belongs to, where it is not free.
+    fn owner(&self, slot: u32) -> Option<Busy> {
+        self.busy.get(slot as usize).copied().filter(|busy| busy.group > 0)
     }
 }
 
@@ -120,7 +101,9 @@ struct Product {
     d: Vec<u32>,
     a: Option<Vec<Value>>,
     /// All registers that it has while it is under way, and of which shape accumulators are.
-    claims: Vec<(u32, Option<Shape>)>,
+    claims: Vec<(u32, Option<(u16, u16)>)>,
+    /// One more than the highest of them.
+    most: usize,
     /// Whether A and B are contiguous along k.
     along_k: [bool; 2],
     /// How the sums, and an A in registers, lie in a warp's registers.
@@ -150,14 +133,20 @@ impl Product {
         out
     }
 
-    /// The numbers of an operand from its chunks: A as 16 x K, B as K x N.
-    fn numbers(&self, side: usize, bytes: &[u8]) -> Numbers {
-        let numbers = Numbers::of_bytes(self.operand[side], bytes, self.form.negates(side));
-        let (lines, k) = (if side == 0 { 16 } else { self.shape.n }, self.shape.k);
-        match (side, self.along_k[side]) {
-            (0, true) | (1, false) => numbers,
-            (_, along) => numbers.transposed(if along { k } else { lines }),
+    /// A, 16 x K, from its chunks.
+    fn rows(&self, bytes: &[u8]) -> Numbers {
+        let numbers = Numbers::of_bytes(self.operand[0], bytes, self.form.negate_a);
+        if self.along_k[0] {
+            numbers
+        } else {
+            numbers.transposed(16)
         }
+    }
+
+    /// B, K x N, from its chunks.
+    fn panels(&self, bytes: &[u8]) -> Panels {
+        let numbers = Numbers::of_bytes(self.operand[1], bytes, self.form.negate_b);
+        Panels::of(numbers, self.shape.k, !self.along_k[1])
     }
 }
 
@@ -172,7 +161,7 @@ type Places = Arc<(Vec<u64>, Vec<Range<u64>>)>;
 struct Operands {
     places: FxHashMap<Chunks, Places>,
     /// The last Bs, and the change of shared memory up to which they are right.
-    last: VecDeque<(Chunks, u64, Arc<Numbers>)>,
+    last: VecDeque<(Chunks, u64, Arc<Panels>)>,
 }
 
 /// Bs that are kept: the k steps of a group of instructions.
@@ -207,27 +196,24 @@ fn key(product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Chunk
     (Arc::as_ptr(product) as usize, side, descriptor, if side == 0 { warp } else { 0 })
 }
 
-/// The numbers of an operand in shared memory, as it is now.
-fn numbers(block: &mut Block, product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Arc<Numbers> {
-    let (key, now) = (key(product, side, descriptor, warp), block.shared.changes);
+/// The bytes of an operand in shared memory, as it is now.
+fn bytes(block: &mut Block, product: &Arc<Product>, side: usize, descriptor: u64, warp: u64) -> Vec<[u8; 16]> {
+    let places = block.state.get::<Operands>().places(product, side, descriptor, warp);
+    places.0.iter().map(|at| block.shared.peek(*at).unwrap_or_default()).collect()
+}
+
+/// B in shared memory, as it is now.
+fn panels(block: &mut Block, product: &Arc<Product>, descriptor: u64) -> Arc<Panels> {
+    let (key, now) = (key(product, 1, descriptor, 0), block.shared.changes);
     let operands = block.state.get::<Operands>();
-    if let Some((.., numbers)) = operands.last.iter().find(|(of, at, _)| *of == key && *at == now) {
-        return numbers.clone();
+    if let Some((.., panels)) = operands.last.iter().find(|(of, at, _)| *of == key && *at == now) {
+        return panels.clone();
     }
-    let places = operands.places(product, side, descriptor, warp);
-    let mut bytes = vec![0; 16 * places.0.len()];
-    for (to, at) in bytes.chunks_exact_mut(16).zip(&places.0) {
-        if let Some(from) = block.shared.peek(*at, 16) {
-            to.copy_from_slice(from);
-        }
-    }
-    let made = Arc::new(product.numbers(side, &bytes));
-    if side == 1 {
-        let operands = block.state.get::<Operands>();
-        operands.last.push_back((key, now, made.clone()));
-        if operands.last.len() > KEPT {
-            operands.last.pop_front();
-        }
+    let made = Arc::new(product.panels(bytes(block, product, 1, descriptor, 0).as_flattened()));
+    let operands = block.state.get::<Operands>();
+    operands.last.push_back((key, now, made.clone()));
+    if operands.last.len() > KEPT {
+        operands.last.pop_front();
     }
     made
 }
@@ -265,7 +251,9 @@ fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         Value::Register(slot) => Some((*slot, None)),
         _ => None,
     });
-    let claims = to.iter().map(|slot| (*slot, Some(shape))).chain(inputs).collect();
+    let sums = Some((shape.n as u16, shape.k as u16));
+    let claims: Vec<_> = to.iter().map(|slot| (*slot, sums)).chain(inputs).collect();
+    let most = claims.iter().map(|claim| claim.0 as usize + 1).max().unwrap_or(0);
     let fragment = |side, columns, registers: usize, element| Fragment {
         side,
         layout: Layout::Groups,
@@ -284,6 +272,7 @@ fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         d: to,
         a: held,
         claims,
+        most,
         along_k: across.map(|a| !a),
     });
     let a = if in_registers { Value::Constant(0) } else { d.value(a)? };
@@ -322,7 +311,7 @@ fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
 fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
     let pc = c.pc;
     let state = c.warp.state.get::<State>();
-    let group = state.committed + 1;
+    let group = state.committed as u32 + 1;
     if !state.fenced {
         let text = "missing wgmma.fence: none has been made before the first wgmma.mma_async";
         return undefined(c, 0, text.into());
@@ -335,7 +324,7 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
             let place = |i: &Instruction| (i.line.file, i.line.line, i.line.called_at);
             there.opcode == "mov" && here.line.line > 0 && place(here) == place(there)
         };
-        if let Some(&by) = state.dirty.get(*slot).filter(|by| !own(**by)) {
+        if let Some(&by) = state.dirty.get(slot).filter(|by| !own(**by)) {
             let site = c.unit.site(by);
             return undefined(
                 c,
@@ -343,11 +332,11 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
                 format!("missing wgmma.fence: a register of this instruction was written ({site}) with no fence since"),
             );
         }
-        match state.busy.get(*slot) {
+        match state.owner(*slot) {
             // Accumulators of one shape follow each other in order.
-            Some((_, _, other)) if other == of => {}
-            Some((by, ..)) => {
-                let site = c.unit.site(*by);
+            Some(busy) if busy.shape == *of => {}
+            Some(busy) => {
+                let site = c.unit.site(busy.by);
                 return undefined(
                     c,
                     0,
@@ -357,9 +346,14 @@ fn claim(c: &mut Context<'_, '_>, product: &Product) -> Result<(), Fault> {
             None => {}
         }
     }
+    if state.busy.len() < product.most {
+        state.busy.resize(product.most, Busy::default());
+    }
     for (slot, of) in &product.claims {
-        state.dirty.remove(*slot);
-        state.busy.set(*slot, (pc, group, *of));
+        state.busy[*slot as usize] = Busy { by: pc, group, shape: *of };
+    }
+    if !state.dirty.is_empty() {
+        state.dirty.retain(|slot, _| !product.claims.iter().any(|(claimed, _)| claimed == slot));
     }
     Ok(())
 }
@@ -379,12 +373,14 @@ fn touch(c: &mut Context<'_, '_>, product: &Arc<Product>, descriptors: [u64; 2])
             continue;
         }
         let places = c.block().state.get::<Operands>().places(product, side, descriptors[side], warp);
+        let shared = &mut c.unit.blocks[c.block].shared;
+        if shared.touch(&places.1, 16, &who) == Ok(Ok(())) {
+            continue;
+        }
+        // What is wrong with each.
         for stretch in &places.1 {
-            let bytes = stretch.end - stretch.start;
-            let found = c.unit.blocks[c.block].shared.touch(stretch.start, bytes, 16, &who);
-            if !matches!(found, Ok(Ok(()))) {
-                c.judge(found, Space::Shared, 0, stretch.start, bytes, Touch::Reads)?;
-            }
+            let found = c.unit.blocks[c.block].shared.touch(std::slice::from_ref(stretch), 16, &who);
+            c.judge(found, Space::Shared, 0, stretch.start, stretch.end - stretch.start, Touch::Reads)?;
         }
     }
     Ok(())
@@ -393,26 +389,40 @@ fn touch(c: &mut Context<'_, '_>, product: &Arc<Product>, descriptors: [u64; 2])
 /// Executes what a warp has under way, up to a group.
 fn execute(block: &mut Block, warp: &mut Warp, upto: u64) {
     let number = u64::from(warp.index % 4);
-    while let Some(next) = warp.state.get::<State>().queue.pop_front() {
-        if next.group > upto {
-            warp.state.get::<State>().queue.push_front(next);
-            return;
+    let Warp { state, registers, .. } = warp;
+    let queue = &mut state.get::<State>().queue;
+    // Sums stay numbers as long as the instructions have the same registers for them.
+    let mut open: Option<(Arc<Product>, Accumulators)> = None;
+    let close = |registers: &mut [Lanes], (product, sums): (Arc<Product>, Accumulators)| {
+        for (register, slot) in product.d.iter().enumerate() {
+            registers[*slot as usize] = sums.register(&product.result, register);
         }
-        let product = &next.product;
+    };
+    while let Some(next) = queue.front().is_some_and(|next| next.group <= upto).then(|| queue.pop_front()).flatten() {
+        let product = next.product;
         let a = match (&next.a, &product.left) {
             (Some(words), Some(dealt)) => {
                 let bits = dealt.gather(product.operand[0].bits(), words);
-                Arc::new(Numbers::of(product.operand[0], &bits, product.form.negate_a))
+                Numbers::of(product.operand[0], &bits, product.form.negate_a)
             }
-            _ => numbers(block, product, 0, next.descriptors[0], number),
+            _ => product.rows(bytes(block, &product, 0, next.descriptors[0], number).as_flattened()),
         };
-        let b = numbers(block, product, 1, next.descriptors[1], number);
-        let sums = sums(Shape { m: 16, ..product.shape }, &a, &b);
-        for (register, slot) in product.d.iter().enumerate() {
-            let register = product.result.places(register);
-            let to = &mut warp.registers[*slot as usize];
-            *to = accumulated(product.sum, product.form, &sums, register, next.adds.then_some(&*to));
+        let b = panels(block, &product, next.descriptors[1]);
+        let same = |p: &Product| p.d == product.d && p.shape == product.shape && p.sum == product.sum;
+        if let Some(other) = open.take_if(|(other, _)| !same(other)) {
+            close(registers, other);
         }
+        let (_, sums) = open.get_or_insert_with(|| {
+            let there = product.d.iter().map(|slot| &registers[*slot as usize]);
+            (product.clone(), Accumulators::of(product.sum, &product.result, there))
+        });
+        if !next.adds {
+            sums.clear();
+        }
+        sums.add(Shape { m: 16, ..product.shape }, product.form, &a, &b);
+    }
+    if let Some(last) = open {
+        close(registers, last);
     }
 }
 
@@ -436,7 +446,7 @@ fn wait(i: &Instruction) -> Result<Operation, Unsupported> {
             block.warps[sibling] = warp;
         }
         let state = c.warp.state.get::<State>();
-        state.busy.retain(|(_, group, _)| *group > upto);
+        state.busy.iter_mut().filter(|busy| u64::from(busy.group) <= upto).for_each(|busy| busy.group = 0);
         let (agent, live) = (c.warp.clocks.agent, c.warp.live);
         if upto > 0 {
             let reader = c.unit.engine(MATRIX | u64::from(agent - c.warp.index % 4), agent, 0);
@@ -578,13 +588,9 @@ impl Watch {
         Box::new(move |c| {
             let pc = c.pc;
             let state = c.warp.state.get::<State>();
-            let busy = watched.iter().find_map(|(slot, _)| state.busy.get(*slot).copied());
-            for (slot, written) in &watched {
-                if *written {
-                    state.dirty.set(*slot, pc);
-                }
-            }
-            if let Some((by, ..)) = busy {
+            let busy = watched.iter().find_map(|(slot, _)| state.owner(*slot));
+            state.dirty.extend(watched.iter().filter(|(_, written)| *written).map(|(slot, _)| (*slot, pc)));
+            if let Some(Busy { by, .. }) = busy {
                 let site = c.unit.site(by);
                 let text = format!(
                     "missing wgmma.wait_group: a register is touched that an instruction under way has ({site})"
@@ -610,8 +616,8 @@ fn leaves(c: &mut Context<'_, '_>) -> Result<(), Fault> {
         return Ok(());
     }
     let lane = mask.trailing_zeros() as usize;
-    if let Some((by, ..)) = c.warp.state.get::<State>().busy.any().copied() {
-        let site = c.unit.site(by);
+    if let Some(busy) = c.warp.state.get::<State>().busy.iter().find(|busy| busy.group > 0).copied() {
+        let site = c.unit.site(busy.by);
         return undefined(
             c,
             lane,

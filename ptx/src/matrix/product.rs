@@ -4,6 +4,7 @@
 //! and the sum is rounded once to the type of the result. Whole numbers and whatever has few enough bits are thereby exact. The
 //! tensor cores keep fewer bits on the way; how far results may be off is for the caller to say.
 //! f64: one fused multiply-add after the other. Whole numbers: modulo 2^32, or clipped (`.satfinite`).
+use super::fragment::{Dealt, Fragment};
 use crate::format::{tf32, Element};
 use half::f16;
 use std::sync::OnceLock;
@@ -30,13 +31,6 @@ pub struct Form {
     pub negate_a: bool,
     /// B's numbers change their sign.
     pub negate_b: bool,
-}
-
-impl Form {
-    /// Whether the numbers of A (0), or B (1), change their sign.
-    pub fn negates(&self, side: usize) -> bool {
-        [self.negate_a, self.negate_b][side]
-    }
 }
 
 /// An operand as numbers: all types but f64 have none that f32 does not have.
@@ -78,15 +72,17 @@ impl Numbers {
         if negated {
             values.iter_mut().for_each(|x| *x = -*x);
         }
-        let mut most = 0_f32;
-        let mut whole = true;
+        // Of all at once: the largest magnitude, by its bits, and what is left of any of them beside a whole number.
+        let (mut most, mut rest) = (0, 0);
         for x in &values {
-            // Of a large number, an infinity or a NaN the difference is none of a fraction.
             let magnitude = x.abs();
-            whole &= magnitude < 16_777_216.0 && (magnitude + 8_388_608.0) - 8_388_608.0 == magnitude;
-            most = most.max(magnitude);
+            rest |= ((magnitude + 8_388_608.0) - 8_388_608.0).to_bits() ^ magnitude.to_bits();
+            most = most.max(magnitude.to_bits() as i32);
         }
-        Numbers { values, whole: if whole { most } else { f32::INFINITY } }
+        let most = f32::from_bits(most as u32);
+        // Of a large number, an infinity or a NaN the difference is none of a fraction.
+        let whole = if rest == 0 && most < 16_777_216.0 { most } else { f32::INFINITY };
+        Numbers { values, whole }
     }
 
     /// With rows and columns exchanged, of a matrix of so many columns.
@@ -98,6 +94,56 @@ impl Numbers {
             line.iter().enumerate().for_each(|(column, x)| values[column * rows + row] = *x);
         }
         Numbers { values, ..self }
+    }
+}
+
+/// A right operand, K x N, as it is multiplied: eight columns after the other, of each all rows.
+#[derive(Clone, Debug)]
+pub struct Panels {
+    values: Vec<f32>,
+    /// As of [`Numbers`].
+    whole: f32,
+    terms: usize,
+    /// The same by four columns, for sums that are made in doubles.
+    doubles: OnceLock<Vec<f64>>,
+}
+
+impl Panels {
+    /// Of a matrix of so many terms of each sum that stands by rows, or by columns. The columns are a multiple of eight.
+    pub fn of(numbers: Numbers, terms: usize, by_rows: bool) -> Panels {
+        let Numbers { values, whole } = numbers;
+        let columns = values.len() / terms.max(1);
+        let values = match by_rows {
+            true if columns == 8 => values,
+            true => {
+                let row = |at: usize| values[at..].first_chunk::<8>().copied().unwrap_or_default();
+                (0..columns).step_by(8).flat_map(|c| (0..terms).flat_map(move |at| row(at * columns + c))).collect()
+            }
+            false => {
+                let mut panels = vec![[0.0; 8]; values.len() / 8];
+                for (lines, panel) in values.chunks_exact(8 * terms).zip(panels.chunks_exact_mut(terms)) {
+                    for (column, line) in lines.chunks_exact(terms).enumerate() {
+                        line.iter().zip(&mut *panel).for_each(|(x, row)| row[column] = *x);
+                    }
+                }
+                panels.into_flattened()
+            }
+        };
+        Panels { values, whole, terms, doubles: OnceLock::new() }
+    }
+
+    fn doubles(&self) -> &[f64] {
+        self.doubles.get_or_init(|| {
+            let mut out = Vec::with_capacity(self.values.len());
+            for panel in self.values.chunks_exact(8 * self.terms) {
+                for half in 0..2 {
+                    out.extend(
+                        panel.as_chunks::<4>().0.iter().skip(half).step_by(2).flat_map(|row| row.map(f64::from)),
+                    );
+                }
+            }
+            out
+        })
     }
 }
 
@@ -153,69 +199,48 @@ pub fn multiply(
         return fused(shape, a, b, c);
     }
     let (a, b) = (Numbers::of(a_type, a, form.negate_a), Numbers::of(b_type, b, form.negate_b));
-    product(shape, form, &a, &b, c, d_type)
+    let mut out = vec![0; shape.m * shape.n];
+    each_sum(shape, &a, &Panels::of(b, shape.k, true), |first, sums| {
+        for (at, sum) in (first..).zip(sums) {
+            let added = c.map_or(0.0, |(t, c)| t.value(c[at]));
+            out[at] = rounded(d_type, form, sum + added);
+        }
+    });
+    out
 }
 
-/// [`multiply`] on numbers.
-pub fn product(
-    shape: Shape,
-    form: Form,
-    a: &Numbers,
-    b: &Numbers,
-    c: Option<(Element, &[u64])>,
-    d_type: Element,
-) -> Vec<u64> {
-    let sums = sums(shape, a, b);
-    let added = |at: usize| c.map_or(0.0, |(t, c)| t.value(c[at]));
-    sums.iter().enumerate().map(|(at, sum)| rounded(d_type, form, sum + added(at))).collect()
-}
-
-/// The product of two matrices of numbers, each sum in the order of k; row-major.
-pub fn sums(Shape { m, n, k }: Shape, a: &Numbers, b: &Numbers) -> Vec<f64> {
+/// Shows the sums of a product, each in the order of k: some that stand side by side, with the row-major place of the first.
+#[inline]
+fn each_sum(Shape { k, n, .. }: Shape, a: &Numbers, b: &Panels, mut show: impl FnMut(usize, &[f64])) {
     // Sums of whole numbers below 2^24 are exact in f32, where the processor adds twice as many at once.
     if a.whole * b.whole * (k as f32) < 16_777_216.0 {
-        let mut sums = vec![0_f32; m * n];
-        multiplied::<f32, 8>(k, n, &a.values, &b.values, &mut sums);
-        return sums.iter().map(|x| f64::from(*x)).collect();
+        tiles(k, n, &a.values, &b.values, |at, sums: &[f32; 8]| show(at, &sums.map(f64::from)));
+    } else {
+        tiles(k, n, &a.values, b.doubles(), |at, sums: &[f64; 4]| show(at, sums));
     }
-    let wide = |values: &[f32]| values.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
-    let mut sums = vec![0_f64; m * n];
-    multiplied::<f64, 4>(k, n, &wide(&a.values), &wide(&b.values), &mut sums);
-    sums
 }
 
-/// Rows that are multiplied side by side: their sums over `C` columns stay in the processor's registers.
-const ROWS: usize = 4;
-
-/// Sums of lines of A with the columns of B, each in the order of k.
-fn multiplied<T, const C: usize>(k: usize, n: usize, a: &[T], b: &[T], sums: &mut [T])
+/// The sums of lines of A with the columns of B, tile by tile: rows that are multiplied side by side, so that their sums over
+/// the `C` columns of a panel stay in the processor's registers.
+#[inline]
+fn tiles<T, const C: usize>(k: usize, n: usize, a: &[f32], panels: &[T], mut show: impl FnMut(usize, &[T; C]))
 where
-    T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
+    T: Copy + Default + From<f32> + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
 {
-    for (lines, sums) in a.chunks(ROWS * k).zip(sums.chunks_mut(ROWS * n)) {
-        let mut column = 0;
-        while column < n {
-            if column + C <= n && lines.len() == ROWS * k {
-                let mut tile = [[T::default(); C]; ROWS];
-                for at in 0..k {
-                    let mut row = [T::default(); C];
-                    row.copy_from_slice(&b[at * n + column..at * n + column + C]);
-                    for (tile, line) in tile.iter_mut().zip(lines.chunks_exact(k)) {
-                        let factor = line[at];
-                        tile.iter_mut().zip(&row).for_each(|(sum, x)| *sum = *sum + factor * *x);
-                    }
+    const ROWS: usize = 4;
+    for (block, lines) in a.chunks(ROWS * k).enumerate() {
+        let factor = |row: usize, at: usize| lines.get(row * k + at).map_or(T::default(), |x| T::from(*x));
+        let factors: Vec<[T; ROWS]> = (0..k).map(|at| std::array::from_fn(|row| factor(row, at))).collect();
+        for (number, panel) in panels.chunks_exact(C * k).enumerate() {
+            let mut tile = [[T::default(); C]; ROWS];
+            for (factors, row) in factors.iter().zip(panel.as_chunks::<C>().0) {
+                for (sums, factor) in tile.iter_mut().zip(factors) {
+                    sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = *sum + *factor * *x);
                 }
-                for (sums, tile) in sums.chunks_exact_mut(n).zip(&tile) {
-                    sums[column..column + C].copy_from_slice(tile);
-                }
-                column += C;
-                continue;
             }
-            for (sums, line) in sums.chunks_exact_mut(n).zip(lines.chunks_exact(k)) {
-                let terms = line.iter().enumerate().map(|(at, x)| *x * b[at * n + column]);
-                sums[column] = terms.fold(T::default(), |sum, term| sum + term);
+            for (row, sums) in tile.iter().enumerate().take(lines.len() / k) {
+                show((block * ROWS + row) * n + number * C, sums);
             }
-            column += 1;
         }
     }
 }
@@ -235,28 +260,77 @@ fn fused(Shape { m, n, k }: Shape, a: &[u64], b: &[u64], c: Option<(Element, &[u
     out
 }
 
-/// Adds sums to what stands in a result's register, or to nothing; `places`: which sum is whose, by lane and, in a
-/// register, by element.
-pub fn accumulated(dtype: Element, form: Form, sums: &[f64], places: &[u32], before: Option<&[u64; 32]>) -> [u64; 32] {
-    let of = |place: &u32| sums[*place as usize];
-    if dtype == Element::F32 && places.len() == 32 {
-        let single = |lane: usize| before.map_or(0.0, |b| f64::from(f32::from_bits(b[lane] as u32)));
-        return std::array::from_fn(|lane| u64::from(canonical((of(&places[lane]) + single(lane)) as f32)));
+/// What instructions add to, between one and the next: numbers of their type, row-major.
+pub struct Accumulators {
+    dtype: Element,
+    values: Vec<f64>,
+}
+
+impl Accumulators {
+    /// What stands in registers.
+    pub fn of<'r>(dtype: Element, dealt: &Dealt, registers: impl Iterator<Item = &'r [u64; 32]>) -> Accumulators {
+        let Fragment { rows, columns, per, .. } = dealt.fragment;
+        let mut values = vec![0.0; rows * columns];
+        let (bits, mask) = (dtype.bits(), u64::MAX >> (64 - dtype.bits()));
+        for (number, register) in registers.enumerate() {
+            let places = dealt.places(number);
+            if dtype == Element::F32 {
+                let pairs = places.iter().zip(register);
+                pairs.for_each(|(place, word)| values[*place as usize] = f64::from(f32::from_bits(*word as u32)));
+                continue;
+            }
+            for (places, word) in places.chunks_exact(per).zip(register) {
+                for (element, place) in places.iter().enumerate() {
+                    values[*place as usize] = dtype.value(word >> (element as u32 * bits) & mask);
+                }
+            }
+        }
+        Accumulators { dtype, values }
     }
-    let (per, bits) = (places.len() / 32, dtype.bits());
-    let mask = u64::MAX >> (64 - bits);
-    std::array::from_fn(|lane| {
-        places[lane * per..(lane + 1) * per].iter().enumerate().fold(0, |word, (element, place)| {
-            let shift = element as u32 * bits;
-            let added = before.map_or(0.0, |b| dtype.value(b[lane] >> shift & mask));
-            word | rounded(dtype, form, of(place) + added) << shift
-        })
-    })
+
+    /// Forgets them: the next product is added to nothing.
+    pub fn clear(&mut self) {
+        self.values.fill(0.0);
+    }
+
+    /// Adds a product.
+    pub fn add(&mut self, shape: Shape, form: Form, a: &Numbers, b: &Panels) {
+        let Accumulators { dtype, values } = self;
+        match dtype {
+            Element::F32 => each_sum(shape, a, b, |at, sums| {
+                let values = &mut values[at..at + sums.len()];
+                values.iter_mut().zip(sums).for_each(|(value, sum)| *value = f64::from((*sum + *value) as f32));
+            }),
+            _ => each_sum(shape, a, b, |at, sums| {
+                for (value, sum) in values[at..].iter_mut().zip(sums) {
+                    *value = dtype.value(rounded(*dtype, form, *sum + *value));
+                }
+            }),
+        }
+    }
+
+    /// What stands in a register of all lanes.
+    pub fn register(&self, dealt: &Dealt, number: usize) -> [u64; 32] {
+        let (per, places, bits) = (dealt.fragment.per, dealt.places(number), self.dtype.bits());
+        let mut out = [0; 32];
+        if self.dtype == Element::F32 {
+            let pairs = out.iter_mut().zip(places);
+            pairs.for_each(|(out, place)| *out = u64::from(canonical(self.values[*place as usize] as f32)));
+            return out;
+        }
+        for (word, places) in out.iter_mut().zip(places.chunks_exact(per)) {
+            for (element, place) in places.iter().enumerate() {
+                *word |= rounded(self.dtype, Form::default(), self.values[*place as usize]) << (element as u32 * bits);
+            }
+        }
+        out
+    }
 }
 
 /// Bits of a sum in the result's type. Sums of whole numbers have fewer than 53 bits.
 fn rounded(dtype: Element, form: Form, sum: f64) -> u64 {
     match dtype {
+        Element::F16 if sum.is_nan() => 0x7fff,
         Element::F16 => u64::from(f16::from_f64(sum).to_bits()),
         Element::S32 if form.saturate => u64::from(sum.clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i32 as u32),
         Element::S32 => u64::from(sum as i64 as u32),
@@ -293,10 +367,15 @@ mod tests {
 
     #[test]
     fn small_products_are_exact() {
-        let shape = Shape { m: 2, n: 2, k: 3 };
+        let shape = Shape { m: 2, n: 8, k: 3 };
         let bits = |values: &[f32]| values.iter().map(|&v| u64::from(f16::from_f32(v).to_bits())).collect::<Vec<_>>();
-        let (a, b) = (bits(&[1.0, 2.0, 3.0, -4.0, 5.0, 0.5]), bits(&[1.0, 0.0, 2.0, 1.0, 0.0, -1.0]));
-        let c: Vec<u64> = [10.0_f32, 0.0, 0.0, 1.0].iter().map(|v| u64::from(v.to_bits())).collect();
+        // Two columns of eight.
+        let padded =
+            |pairs: &[[f32; 2]]| pairs.iter().flat_map(|[x, y]| [*x, *y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]).collect();
+        let b: Vec<f32> = padded(&[[1.0, 0.0], [2.0, 1.0], [0.0, -1.0]]);
+        let (a, b) = (bits(&[1.0, 2.0, 3.0, -4.0, 5.0, 0.5]), bits(&b));
+        let c: Vec<f32> = padded(&[[10.0, 0.0], [0.0, 1.0]]);
+        let c: Vec<u64> = c.iter().map(|v| u64::from(v.to_bits())).collect();
         let d = multiply(
             shape,
             Form::default(),
@@ -306,7 +385,7 @@ mod tests {
             Element::F32,
         );
         let d: Vec<f32> = d.iter().map(|&x| f32::from_bits(x as u32)).collect();
-        assert_eq!(d, [15.0, -1.0, 6.0, 5.5]);
+        assert_eq!([d[0], d[1], d[8], d[9]], [15.0, -1.0, 6.0, 5.5]);
     }
 
     #[test]
@@ -318,33 +397,51 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_have_the_sums_of_others() {
-        let shape = Shape { m: 3, n: 8, k: 18 };
-        let bits = |seed: u64, count: u64| -> Vec<u64> {
-            let value = |i: u64| ((i * 2_654_435_761 + seed) >> 7) % 13;
-            (0..count).map(|i| u64::from(f16::from_f64(value(i) as f64 - 6.0).to_bits())).collect()
-        };
-        let (a, b) = (bits(1, 54), bits(2, 144));
-        let (x, y) = (Numbers::of(Element::F16, &a, false), Numbers::of(Element::F16, &b, false));
-        assert_eq!(x.whole, 6.0);
-        let slow = Numbers { whole: f32::INFINITY, ..x.clone() };
-        let of = |a: &Numbers| product(shape, Form::default(), a, &y, None, Element::F32);
-        assert_eq!(of(&x), of(&slow));
+    fn sums_are_those_of_the_definition() {
+        let value = |i: usize, seed: usize| ((i * 2_654_435_761 + seed) >> 7) as f32 % 13.0 - 6.0;
+        for (m, n, k) in [(3, 8, 18), (16, 24, 8), (6, 16, 5)] {
+            let a: Vec<f32> = (0..m * k).map(|i| value(i, 1)).collect();
+            let (b, turned): (Vec<f32>, Vec<f32>) =
+                (0..k * n).map(|i| (value(i, 2), value(i % k * n + i / k, 2))).unzip();
+            let sum = |at: usize| (0..k).map(|t| f64::from(a[at / n * k + t] * b[t * n + at % n])).sum::<f64>();
+            let right: Vec<f64> = (0..m * n).map(sum).collect();
+            let a = Numbers::new(a, false);
+            let fraction = Numbers { whole: f32::INFINITY, ..a.clone() };
+            assert_eq!(a.whole, 6.0);
+            for a in [&a, &fraction] {
+                for (b, by_rows) in [(&b, true), (&turned, false)] {
+                    let mut sums = vec![0.0; m * n];
+                    let b = Panels::of(Numbers::new(b.clone(), false), k, by_rows);
+                    each_sum(Shape { m, n, k }, a, &b, |at, some| sums[at..at + some.len()].copy_from_slice(some));
+                    assert_eq!(sums, right, "{m} x {n} x {k}, B by rows: {by_rows}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_whole_numbers_are_whole() {
+        for (x, whole) in [(6.0, 6.0), (-0.0, 0.0), (8_388_607.0, 8_388_607.0)] {
+            assert_eq!(Numbers::new(vec![x, 0.0], false).whole, whole);
+        }
+        for x in [0.5, 4_194_304.5, 16_777_216.0, f32::NAN, f32::NEG_INFINITY, f32::MIN_POSITIVE, f32::from_bits(1)] {
+            assert_eq!(Numbers::new(vec![1.0, x], true).whole, f32::INFINITY, "{x}");
+        }
     }
 
     #[test]
     fn whole_numbers_wrap_or_are_clipped() {
-        let shape = Shape { m: 1, n: 1, k: 1 };
+        let shape = Shape { m: 1, n: 8, k: 1 };
         let run = |saturate| {
             let form = Form { saturate, ..Form::default() };
-            let c = [u64::from(i32::MAX as u32)];
-            multiply(shape, form, (Element::S8, &[100]), (Element::U8, &[200]), Some((Element::S32, &c)), Element::S32)
-                [0]
+            let c = [u64::from(i32::MAX as u32); 8];
+            let (a, b) = ((Element::S8, &[100][..]), (Element::U8, &[200; 8][..]));
+            multiply(shape, form, a, b, Some((Element::S32, &c)), Element::S32)[0]
         };
         assert_eq!(run(true) as u32 as i32, i32::MAX);
         assert_eq!(run(false) as u32 as i32, i32::MAX.wrapping_add(20_000));
         let xor = Form { xor: true, ..Form::default() };
-        let shape = Shape { k: 3, ..shape };
+        let shape = Shape { m: 1, n: 1, k: 3 };
         assert_eq!(multiply(shape, xor, (Element::B1, &[1, 0, 1]), (Element::B1, &[1, 1, 0]), None, Element::S32), [2]);
     }
 }

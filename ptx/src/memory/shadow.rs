@@ -1,6 +1,7 @@
 //! Who touched which bytes last: a cell per granule (the smallest width that the program uses). While all cells of a line are
 //! alike, its first stands for them: what is copied or read as a whole costs one look a line.
 use crate::clocks::{Agent, Clocks};
+use std::ops::Range;
 
 /// Who touches, now.
 #[derive(Clone, Copy)]
@@ -69,7 +70,7 @@ impl Stamp {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Readers {
     agent: Agent,
     clock: u32,
@@ -120,6 +121,13 @@ impl Cell {
         let more = self.more.as_deref().map_or(&[][..], Vec::as_slice);
         self.readers.iter().chain(more).filter(|r| r.clock != 0)
     }
+
+    /// Whether those that read it are these, wherever in the program they did.
+    #[inline]
+    fn read_as(&self, others: &[Readers; 2]) -> bool {
+        let key = |r: &Readers| (r.agent, r.clock, r.lanes, r.strong, r.engine);
+        self.more.is_none() && self.readers.iter().zip(others).all(|(own, other)| key(own) == key(other))
+    }
 }
 
 /// What is wrong with an access.
@@ -148,10 +156,22 @@ pub enum Clash {
 /// The cells of a stretch of memory.
 #[derive(Clone, Debug, Default)]
 pub struct Shadow {
+    /// One by line, for those whose granules are alike.
+    lines: Vec<Cell>,
+    places: Vec<Place>,
+    /// The granules' own, of lines where they were not always alike.
     cells: Vec<Cell>,
-    /// By line: its first cell stands for all.
-    alike: Vec<bool>,
+    granules: usize,
     shift: u32,
+}
+
+/// Where a line's cells are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// One for all of them; what its granules have does not count.
+    alike: bool,
+    /// The first of its granules, from 1 on; 0 while it has none.
+    own: u32,
 }
 
 /// Bytes of a line, as a power of two: what one row of a matrix instruction's operand has.
@@ -162,51 +182,102 @@ impl Shadow {
     pub fn new(bytes: usize, granule: usize, initialised: bool) -> Shadow {
         let write = Stamp { flags: INITIAL, clock: u32::from(initialised), agent: u32::MAX, ..Stamp::default() };
         let write = if initialised { write } else { Stamp::default() };
-        let shift = granule.max(1).trailing_zeros();
-        let cells = vec![Cell { write, ..Cell::default() }; bytes.div_ceil(1 << shift)];
-        Shadow { cells, alike: vec![true; bytes.div_ceil(1 << LINE)], shift }
+        let (shift, lines) = (granule.max(1).trailing_zeros(), bytes.div_ceil(1 << LINE));
+        Shadow {
+            lines: vec![Cell { write, ..Cell::default() }; lines],
+            places: vec![Place { alike: true, own: 0 }; lines],
+            cells: Vec::new(),
+            granules: bytes.div_ceil(1 << shift),
+            shift,
+        }
+    }
+
+    /// The granules of a line.
+    #[inline]
+    fn of_line(&self, line: usize) -> Range<usize> {
+        let per = LINE - self.shift;
+        line << per..((line + 1) << per).min(self.granules)
+    }
+
+    /// The cells of a line, each with the number of its granule; one for all that are alike.
+    fn cells(&self, line: usize) -> impl Iterator<Item = (&Cell, usize)> {
+        let (granules, place) = (self.of_line(line), self.places[line]);
+        let cells = match place {
+            Place { alike: true, .. } => &self.lines[line..=line],
+            Place { own, .. } => &self.cells[own as usize - 1..own as usize - 1 + granules.len()],
+        };
+        cells.iter().zip(granules)
     }
 
     /// The cell of a granule.
     #[inline]
     fn cell(&self, number: usize) -> Option<&Cell> {
-        let per = LINE - self.shift;
-        let alike = *self.alike.get(number >> per)?;
-        self.cells.get(if alike { number >> per << per } else { number })
+        let line = number >> (LINE - self.shift);
+        match *self.places.get(line)? {
+            Place { alike: true, .. } => self.lines.get(line),
+            Place { own, .. } => self.cells.get(own as usize - 1 + number - self.of_line(line).start),
+        }
     }
 
-    /// Shows the cells of a stretch, each with the number of its granule, the first of a line for all that are alike. With `level`
-    /// they are so after the visit, where the stretch has the whole line.
+    /// Gives each granule of a line its own cell.
+    fn split(&mut self, line: usize) {
+        let (granules, one) = (self.of_line(line).len(), &self.lines[line]);
+        let place = &mut self.places[line];
+        place.alike = false;
+        match place.own {
+            0 => {
+                place.own = self.cells.len() as u32 + 1;
+                self.cells.extend(std::iter::repeat_n(one, granules).cloned());
+            }
+            own => self.cells[own as usize - 1..][..granules].fill(one.clone()),
+        }
+    }
+
+    /// Shows the cells of a stretch, as [`Shadow::visit_each`].
     #[inline]
-    fn visit(&mut self, at: usize, bytes: usize, level: bool, mut visit: impl FnMut(&mut Cell, usize)) {
-        let (start, end) = (at >> self.shift, (at + bytes).div_ceil(1 << self.shift).min(self.cells.len()));
-        let per = LINE - self.shift;
-        let mut from = start;
-        while from < end {
-            let line = from >> per;
-            let first = line << per;
-            let last = (first + (1 << per)).min(self.cells.len());
-            let to = last.min(end);
-            let whole = from == first && to == last;
-            if self.alike[line] && whole {
-                visit(&mut self.cells[first], first);
+    fn visit(&mut self, at: usize, bytes: usize, level: bool, visit: impl FnMut(&mut Cell, usize)) {
+        self.visit_each(std::iter::once(at..at + bytes), level, visit);
+    }
+
+    /// Shows the cells of stretches, each with the number of its granule, one for all of a line that are alike. With `level`
+    /// they are so after the visit, where a stretch has the whole line.
+    #[inline]
+    fn visit_each(
+        &mut self,
+        stretches: impl Iterator<Item = Range<usize>>,
+        level: bool,
+        mut visit: impl FnMut(&mut Cell, usize),
+    ) {
+        for stretch in stretches {
+            let end = stretch.end.div_ceil(1 << self.shift).min(self.granules);
+            let mut from = stretch.start >> self.shift;
+            while from < end {
+                let line = from >> (LINE - self.shift);
+                let granules = self.of_line(line);
+                let to = granules.end.min(end);
+                let whole = from == granules.start && to == granules.end;
+                let (mut cells, mut first) = (&mut self.lines[line..=line], from);
+                if !(self.places[line].alike && whole) {
+                    if self.places[line].alike {
+                        self.split(line);
+                    }
+                    first = self.places[line].own as usize - 1 + from - granules.start;
+                    cells = &mut self.cells[first..first + to - from];
+                }
+                cells.iter_mut().zip(from..).for_each(|(cell, number)| visit(cell, number));
+                if whole && level && !self.places[line].alike {
+                    self.lines[line] = self.cells[first].clone();
+                    self.places[line].alike = true;
+                }
                 from = to;
-                continue;
             }
-            if self.alike[line] {
-                let (one, others) = self.cells[first..last].split_at_mut(1);
-                others.fill(one[0].clone());
-            }
-            self.cells[from..to].iter_mut().zip(from..).for_each(|(cell, number)| visit(cell, number));
-            self.alike[line] = whole && level;
-            from = to;
         }
     }
 
     /// Granules of which it is said, by their first byte, hold nothing.
     pub fn forget(&mut self, which: impl Fn(usize) -> bool) {
         let shift = self.shift;
-        for number in 0..self.cells.len() {
+        for number in 0..self.granules {
             if which(number << shift) {
                 self.visit(number << shift, 1, false, |cell, _| cell.write = Stamp::default());
             }
@@ -237,10 +308,19 @@ impl Shadow {
 
     /// A read. Returns the first clash and the byte where it is; notes the read all the same.
     pub fn read(&mut self, at: usize, bytes: usize, who: &Who<'_>) -> Result<(), (Clash, usize)> {
+        self.read_each(std::iter::once(at..at + bytes), who)
+    }
+
+    /// A read of several stretches, as [`Shadow::read`].
+    pub fn read_each(
+        &mut self,
+        stretches: impl Iterator<Item = Range<usize>>,
+        who: &Who<'_>,
+    ) -> Result<(), (Clash, usize)> {
         let shift = self.shift;
         let mut clash = Ok(());
         let mut last: Option<Stamp> = None;
-        self.visit(at, bytes, false, |cell, number| {
+        self.visit_each(stretches, false, |cell, number| {
             let write = cell.write;
             if last != Some(write) {
                 let found = if write.clock == 0 {
@@ -280,6 +360,8 @@ impl Shadow {
         let mut clash = Ok(());
         let stamp = Stamp::of(who, pending);
         let mut last: Option<Stamp> = None;
+        // Readers of which nothing is wrong.
+        let mut fine = [Readers::default(); 2];
         self.visit(at, bytes, true, |cell, number| {
             let write = cell.write;
             let mut found = None;
@@ -296,7 +378,7 @@ impl Shadow {
                 }
                 last = Some(write);
             }
-            if found.is_none() {
+            if found.is_none() && !cell.read_as(&fine) {
                 for readers in cell.readers() {
                     if !readers.ordered(who) {
                         if !(readers.strong && who.strong) {
@@ -313,6 +395,9 @@ impl Shadow {
                         break;
                     }
                 }
+            }
+            if found.is_none() {
+                fine = cell.readers;
             }
             if let (Some(found), Ok(())) = (found, &clash) {
                 clash = Err((found, number << shift));
@@ -349,9 +434,8 @@ impl Shadow {
 
     /// An access of some agents that is not among those that are known, and whether it is a write, and where.
     pub fn unseen(&self, of: impl Fn(Agent) -> bool, seen: &Clocks) -> Option<(Stamp, bool, usize)> {
-        let mut known = Stamp::default();
-        for i in 0..self.cells.len() {
-            let Some(cell) = self.cell(i) else { break };
+        let (mut known, mut reader) = (Stamp::default(), Readers::default());
+        for (cell, i) in (0..self.places.len()).flat_map(|line| self.cells(line)) {
             let write = cell.write;
             if write.clock != 0 && write.flags & INITIAL == 0 && write != known {
                 let covered = write.flags & PENDING == 0 && seen.covers(write.agent, write.clock, write.lane);
@@ -361,11 +445,15 @@ impl Shadow {
                 known = write;
             }
             for r in cell.readers() {
+                if *r == reader {
+                    continue;
+                }
                 let lane = r.lanes.trailing_zeros().min(31) as u8;
                 if of(r.agent) && !seen.covers(r.agent, r.clock, lane) {
                     let stamp = Stamp { agent: r.agent, clock: r.clock, pc: r.pc, lane, flags: 0 };
                     return Some((stamp, false, i << self.shift));
                 }
+                reader = *r;
             }
         }
         None

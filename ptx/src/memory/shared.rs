@@ -1,6 +1,7 @@
 //! Shared memory of a block.
 use super::shadow::{Shadow, Who};
 use super::{Refused, Touched};
+use std::ops::Range;
 
 /// A variable's place.
 #[derive(Clone, Debug)]
@@ -80,13 +81,18 @@ impl Shared {
         self.shadow.read_together(start, to.len(), who, lanes)
     }
 
-    /// Notes a read of many bytes, as somebody; what they are is asked for later ([`Shared::raw`]).
+    /// Notes a read of many bytes, in stretches that stand in order, as somebody; what they are is asked for later
+    /// ([`Shared::raw`]).
     ///
     /// # Errors
     /// As [`Shared::read`].
-    pub fn touch(&mut self, at: u64, bytes: u64, align: u64, who: &Who<'_>) -> Touched {
-        self.check(at, bytes, align)?;
-        Ok(self.shadow.read(at as usize, bytes as usize, who).map_err(|(c, at)| (c, at as u64)))
+    pub fn touch(&mut self, stretches: &[Range<u64>], align: u64, who: &Who<'_>) -> Touched {
+        let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else { return Ok(Ok(())) };
+        if self.check(first.start, last.end - first.start, align).is_err() {
+            stretches.iter().try_for_each(|s| self.check(s.start, s.end - s.start, align))?;
+        }
+        let places = stretches.iter().map(|s| s.start as usize..s.end as usize);
+        Ok(self.shadow.read_each(places, who).map_err(|(c, at)| (c, at as u64)))
     }
 
     /// Writes, as somebody.
@@ -130,10 +136,9 @@ impl Shared {
         self.bytes.get_mut(start..start.checked_add(bytes)?)
     }
 
-    /// The bytes, without any check or note, to look at.
-    pub fn peek(&self, at: u64, bytes: usize) -> Option<&[u8]> {
-        let start = usize::try_from(at).ok()?;
-        self.bytes.get(start..start.checked_add(bytes)?)
+    /// Some bytes, without any check or note, to look at.
+    pub fn peek<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
+        self.bytes.get(usize::try_from(at).ok()?..)?.first_chunk().copied()
     }
 
     /// Bytes in all.
