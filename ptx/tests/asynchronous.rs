@@ -437,15 +437,15 @@ fn floats_of_8_bits_are_multiplied_on_registers() {
                 let (group, thread) = (lane / 4, lane % 4);
                 let quad = |f: &dyn Fn(usize) -> u8| u32::from_le_bytes([f(0), f(1), f(2), f(3)]);
                 let mut words = [0; 12];
-                for register in 0..k / 8 {
+                for (register, word) in words.iter_mut().enumerate().take(k / 8) {
                     let (row, first) = (group + register % 2 * 8, thread * 4 + register / 2 * 16);
-                    words[register] = quad(&|i| a(row, first + i));
+                    *word = quad(&|i| a(row, first + i));
                 }
-                for register in 0..k / 16 {
-                    words[4 + register] = quad(&|i| b(thread * 4 + register * 16 + i, group));
+                for (register, word) in words[4..].iter_mut().enumerate().take(k / 16) {
+                    *word = quad(&|i| b(thread * 4 + register * 16 + i, group));
                 }
                 let mut sums = [0; 4];
-                for register in 0..if half { 2 } else { 4 } {
+                for (register, result) in sums.iter_mut().enumerate().take(if half { 2 } else { 4 }) {
                     let at = |i: usize| (group + i / 2 * 8, thread * 2 + i % 2);
                     let of = |f: &dyn Fn(usize, usize) -> f64| match half {
                         false => f32s(f(at(register).0, at(register).1)),
@@ -454,7 +454,7 @@ fn floats_of_8_bits_are_multiplied_on_registers() {
                             pair[0] | pair[1] << 16
                         }
                     };
-                    (words[8 + register], sums[register]) = (of(&c), of(&sum));
+                    (words[8 + register], *result) = (of(&c), of(&sum));
                 }
                 bytes.extend(words.iter().flat_map(|w| w.to_le_bytes()));
                 expected.extend((0..4).flat_map(|i| if half && i > 1 { [0; 4] } else { sums[i].to_le_bytes() }));

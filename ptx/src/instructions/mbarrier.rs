@@ -410,18 +410,34 @@ fn wait(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         let (at, state) = (c.addresses(&address), c.read(state));
         let mut ended = 0_u32;
         let mut places = [(0, 0); 32];
+        // The barrier of the lane before, its phase, and whether the lanes that have it too touch it at once.
+        let mut last: Option<((usize, u64), u64, bool)> = None;
         for lane in lanes(c.mask) {
             let place = shared_place(c, space, at[lane], lane)?;
             if place.0 != c.block {
                 return undefined(c, lane, "the mbarrier of another block cannot be waited for".into());
             }
+            let known = last.filter(|(other, ..)| *other == place);
             // Once is enough: while a lane waits nothing of it changes.
-            if c.token == 0 {
+            if c.token == 0 && !known.is_some_and(|(.., together)| together) {
                 touched(c, lane, place, false)?;
             }
             places[lane] = place;
-            let Some(b) = barrier(c, place) else { continue };
-            let over = if parity { b.phase & 1 != state[lane] & 1 } else { b.phase > state[lane] >> 24 };
+            let phase = match known {
+                Some((_, phase, _)) => phase,
+                None => {
+                    let Some(b) = barrier(c, place) else { continue };
+                    let (phase, same) = (b.phase, lanes(c.mask).filter(|l| at[*l] == at[lane]));
+                    let (same, seen) = (same.fold(0, |mask, l| mask | 1 << l), who(c.warp, lane, c.pc, true));
+                    let shared = &mut c.unit.blocks[place.0].shared;
+                    let together = c.token == 0
+                        && c.warp.clocks.uniform()
+                        && shared.read_together(place.1, &mut [0; 8], 8, &seen, same);
+                    last = Some((place, phase, together));
+                    phase
+                }
+            };
+            let over = if parity { phase & 1 != state[lane] & 1 } else { phase > state[lane] >> 24 };
             ended |= u32::from(over) << lane;
         }
         let pc = c.pc;
