@@ -53,7 +53,8 @@ pub(super) const ASSUMPTIONS: &[Assumption] = assume! {
     "two groups of consumers, setmaxnreg", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.consumers > 1);
     "consumers in turn", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.ping_pong);
     "blocks that walk over tiles", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.blocks.is_some() && !w.stream_k);
-    "one arrival right behind the wait", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.eager_release);
+    "one arrival right behind the wait", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.eager_release && !w.arrive_per_warp);
+    "an arrival per warp right behind the wait", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.eager_release && w.arrive_per_warp);
     "steps along k dealt out", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.stream_k);
     "multicast 2x1", "gemm:256,256,256,bf16,NT", |p| cluster(p, [2, 1]);
     "multicast 1x2", "gemm:256,256,256,bf16,NT", |p| cluster(p, [1, 2]);

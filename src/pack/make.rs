@@ -172,6 +172,8 @@ fn changes(plan: &Schedule) -> Vec<Chosen> {
     let mut list = vec![
         with("release late", WgmmaPlan { eager_release: false, ..plan.clone() }),
         with("release early", WgmmaPlan { eager_release: true, ..plan.clone() }),
+        with("arrive per warpgroup", WgmmaPlan { arrive_per_warp: false, ..plan.clone() }),
+        with("arrive per warp", WgmmaPlan { arrive_per_warp: true, ..plan.clone() }),
     ];
     for stages in [2, 3, 4, 5] {
         list.push(with(&format!("{stages} stages"), WgmmaPlan { stages, ..plan.clone() }));

@@ -5,6 +5,8 @@
 use super::ahead::Ahead;
 use super::breaker::{Breaker, Turn};
 use super::{summary, Family, Pack, PackError, Place};
+use crate::compile::Job;
+use crate::device::cuda::reference;
 use crate::device::{Ask, Device, DeviceError, Door, Duelled, Kind, Ready};
 use crate::measure::bench::ROUNDS;
 use crate::progress::Progress;
@@ -159,10 +161,24 @@ pub struct Outcome {
     pub left: usize,
     /// Candidates that were not asked, by reason.
     pub skipped: BTreeMap<String, usize>,
-    /// Time that the device was asked for something, s; over the time of all: how busy it was.
+    /// Times that the device waited for a compiler, since nothing else was ready for it.
+    pub waits: usize,
+    /// Time that the device was asked for something, s.
     pub device_s: f64,
     /// Time of all, s.
     pub wall_s: f64,
+}
+
+impl Outcome {
+    /// Part of the time of all that the device was asked for something.
+    pub fn busy(&self) -> f64 {
+        self.device_s / self.wall_s.max(1e-9)
+    }
+
+    /// Candidates measured per second of the device's time.
+    pub fn per_second(&self) -> f64 {
+        self.measured as f64 / self.device_s.max(1e-9)
+    }
 }
 
 /// What is due, in order.
@@ -186,6 +202,32 @@ fn order(sizes: &[usize], library: bool) -> Vec<Item> {
     let mixed = first.iter().zip(second).flat_map(|(a, b)| [*a, *b]).chain(second.iter().skip(first.len()).copied());
     let mixed: Vec<usize> = mixed.collect();
     round(0).chain(libraries).chain(early).chain(mixed.into_iter().flat_map(round)).collect()
+}
+
+/// What is compiled before it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Code {
+    Candidate(usize, usize),
+    /// A program's reference: nothing of it is measured without.
+    Reference(usize),
+}
+
+/// Where the first stands whose machine code is there; where there is none, it is waited for, and counted. `None`: not before
+/// the deadline.
+fn first_ready(queue: &VecDeque<Item>, ahead: &Ahead<Code>, deadline: Instant, waits: &mut usize) -> Option<usize> {
+    let codes = |item: &Item| match *item {
+        Item::Candidate(p, c) => [Code::Reference(p), Code::Candidate(p, c)],
+        Item::Library(p) => [Code::Reference(p); 2],
+    };
+    let mut count = ahead.count();
+    let ready = || queue.iter().position(|item| codes(item).iter().all(|code| ahead.has(code)));
+    let mut found = ready();
+    *waits += usize::from(found.is_none());
+    while found.is_none() && ahead.wait(&codes(queue.front()?), count, deadline) {
+        count = ahead.count();
+        found = ready();
+    }
+    found
 }
 
 /// Files of results, which grow by lines.
@@ -288,8 +330,25 @@ struct Run<'r> {
     compared: HashSet<usize>,
     /// Program and trace of what took turns.
     duelled: HashSet<(usize, String)>,
-    /// Of each program the fastest candidate, ms.
-    best: BTreeMap<usize, (f64, usize)>,
+    /// Of each program the fastest candidate.
+    best: BTreeMap<usize, Best>,
+}
+
+/// The fastest candidate of a program.
+struct Best {
+    ms: f64,
+    candidate: usize,
+    /// Its machine code, where it was measured now.
+    code: Option<Vec<Vec<u8>>>,
+}
+
+impl Run<'_> {
+    /// Notes a time, and whose it is.
+    fn timed(&mut self, p: usize, candidate: usize, ms: f64, code: Option<&Vec<Vec<u8>>>) {
+        if self.best.get(&p).is_none_or(|best| ms < best.ms) {
+            self.best.insert(p, Best { ms, candidate, code: code.cloned() });
+        }
+    }
 }
 
 impl Run<'_> {
@@ -325,18 +384,16 @@ impl Run<'_> {
         for name in [ROWS, LIBRARY, DUELS] {
             self.files.mend(name)?;
         }
-        let number = |operator: &str| self.pack.programs.iter().position(|p| p.name == operator);
+        let pack = self.pack;
+        let number = |operator: &str| pack.programs.iter().position(|p| p.name == operator);
         for line in self.files.lines::<Line>(ROWS)? {
             let Some(p) = number(&line.row.operator) else { continue };
             self.breaker.note(line.family, &line.row.verdict);
             let trace = &line.row.key.trace;
-            let at = self.pack.programs[p].candidates.iter().position(|c| c.place == line.place);
+            let at = pack.programs[p].candidates.iter().position(|c| c.place == line.place);
             debug_assert!(at.is_none_or(|c| self.ready(p, c).trace == *trace));
             if let (Some(ms), Some(c)) = (line.row.verdict.median_ms(), at) {
-                let best = self.best.entry(p).or_insert((f64::INFINITY, c));
-                if ms < best.0 {
-                    *best = (ms, c);
-                }
+                self.timed(p, c, ms, None);
             }
             self.known.insert((p, line.place.clone()));
         }
@@ -368,15 +425,25 @@ impl Run<'_> {
         }
         let pack = self.pack;
         let packed = |p: usize, c: usize| driver.as_ref().and_then(|d| pack.programs[p].candidates[c].code_for(d));
-        let number = |p: usize, c: usize| (p << 32) | c;
         let ahead = self.device.compiler().map(|(compiler, arch)| {
-            let to_compile = queue.iter().filter_map(|item| match item {
-                Item::Candidate(p, c) if packed(*p, *c).is_none() => {
-                    Some((number(*p, *c), self.ready(*p, *c).jobs(&arch)))
+            let mut list: Vec<(Code, Vec<Job>)> = Vec::new();
+            let mut begun = HashSet::new();
+            for item in &queue {
+                let (Item::Candidate(p, _) | Item::Library(p)) = *item;
+                let referred = driver.as_ref().is_some_and(|d| pack.programs[p].reference_for(d).is_some());
+                if begun.insert(p) && !referred {
+                    list.push((Code::Reference(p), reference(self.works[p].workload(), &arch)));
                 }
-                _ => None,
-            });
-            Ahead::start(compiler, to_compile.collect())
+                if let Item::Candidate(p, c) = *item {
+                    if packed(p, c).is_none() {
+                        list.push((Code::Candidate(p, c), self.ready(p, c).jobs(&arch)));
+                    }
+                }
+            }
+            list.retain(|(_, jobs)| !jobs.is_empty());
+            // One core measures.
+            let threads = std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).max(1);
+            Ahead::start(Box::new(move |job, go_on| compiler.compile_job(job, go_on)), threads, list)
         });
         // Time for the duels of the fastest at the end.
         let share = if self.settings.duels == Duels::Fastest { 0.12 } else { 0.0 };
@@ -388,21 +455,24 @@ impl Run<'_> {
             if progress.stopped() {
                 break;
             }
-            let Some(item) = queue.pop_front() else {
+            if queue.is_empty() {
                 if last.is_empty() {
                     break;
                 }
                 (queue, waited) = (std::mem::take(&mut last), true);
-                continue;
-            };
+            }
             if !self.has_time(reserve) {
-                queue.push_front(item);
                 break;
             }
+            let waits = &mut self.outcome.waits;
+            let at = ahead.as_ref().map_or(Some(0), |ahead| first_ready(&queue, ahead, self.deadline, waits));
+            let Some(item) = at.and_then(|at| queue.remove(at)) else { break };
+            let (Item::Candidate(p, _) | Item::Library(p)) = item;
+            if let Some(Ok((code, _))) = ahead.as_ref().and_then(|ahead| ahead.take(&Code::Reference(p))) {
+                self.device.teach(self.works[p].workload(), &code);
+            }
             let Item::Candidate(p, c) = item else {
-                if let Item::Library(p) = item {
-                    self.library(p)?;
-                }
+                self.library(p)?;
                 progress.advance();
                 continue;
             };
@@ -420,23 +490,17 @@ impl Run<'_> {
                 }
             }
             let mut ready = candidate.ready.clone();
-            let refused = match (packed(p, c), &ahead) {
-                (Some((code, registers)), Some(_)) => {
-                    self.compiled(p, &mut ready, code.to_vec(), registers);
+            let made = ahead.as_ref().and_then(|ahead| match packed(p, c) {
+                Some((code, registers)) => Some(Ok((code.to_vec(), registers))),
+                None => ahead.take(&Code::Candidate(p, c)),
+            });
+            let refused = match made {
+                Some(Ok((code, registers))) => {
+                    self.compiled(p, &mut ready, code, registers);
                     None
                 }
-                (None, Some(ahead)) => match ahead.take(number(p, c), self.deadline) {
-                    Some(Ok((code, registers))) => {
-                        self.compiled(p, &mut ready, code, registers);
-                        None
-                    }
-                    Some(Err(verdict)) => Some(verdict),
-                    None => {
-                        queue.push_front(item);
-                        break;
-                    }
-                },
-                (_, None) => None,
+                Some(Err(verdict)) => Some(verdict),
+                None => None,
             };
             self.candidate(p, c, &ready, refused)?;
             progress.advance();
@@ -504,10 +568,7 @@ impl Run<'_> {
         match &verdict {
             Verdict::Measured(timing) => {
                 self.outcome.measured += 1;
-                let best = self.best.entry(p).or_insert((f64::INFINITY, c));
-                if timing.median_ms() < best.0 {
-                    *best = (timing.median_ms(), c);
-                }
+                self.timed(p, c, timing.median_ms(), ready.code.as_ref());
             }
             Verdict::Rejected { reason, .. } => *self.outcome.rejected.entry(reason.name().into()).or_default() += 1,
         }
@@ -588,7 +649,7 @@ impl Run<'_> {
     fn fastest(&mut self) -> Result<(), RunError> {
         let Some((compiler, arch)) = self.device.compiler() else { return Ok(()) };
         let driver = self.driver()?;
-        for (p, (_, c)) in self.best.clone() {
+        for (p, Best { candidate: c, code, .. }) in std::mem::take(&mut self.best) {
             let mut ready = self.ready(p, c).clone();
             if self.duelled.contains(&(p, ready.trace.clone())) {
                 continue;
@@ -597,9 +658,10 @@ impl Run<'_> {
                 break;
             }
             let packed = driver.as_ref().and_then(|d| self.pack.programs[p].candidates[c].code_for(d));
-            ready.code = match packed {
-                Some((code, _)) => Some(code.to_vec()),
-                None => {
+            ready.code = match (code, packed) {
+                (Some(code), _) => Some(code),
+                (None, Some((code, _))) => Some(code.to_vec()),
+                (None, None) => {
                     let code: Result<Vec<_>, _> = ready.jobs(&arch).iter().map(|j| compiler.compile(j)).collect();
                     let Ok(code) = code else { continue };
                     Some(code.into_iter().map(|c| c.cubin).collect())
@@ -643,5 +705,44 @@ mod tests {
         let candidates: HashSet<Item> = all.iter().copied().filter(|i| matches!(i, C(..))).collect();
         assert_eq!((all.len(), candidates.len()), (12 + 2 + 3, 14));
         assert_eq!(order(&[1], false), [C(0, 0)]);
+    }
+
+    #[test]
+    fn what_is_compiled_goes_first() {
+        use Item::{Candidate as C, Library as L};
+        let (tell, told) = std::sync::mpsc::channel();
+        let told = std::sync::Mutex::new(told);
+        let compile: super::super::ahead::Compile = Box::new(move |job, _| {
+            if job.name == "slow" {
+                told.lock().unwrap().recv().unwrap();
+            }
+            Err(crate::compile::CompileError::Missing)
+        });
+        let job = |name: &str| vec![Job { name: name.into(), source: String::new(), arch: "sm_90".into() }];
+        let list = vec![
+            (Code::Reference(0), job("soon")),
+            (Code::Candidate(0, 0), job("slow")),
+            (Code::Candidate(1, 0), job("soon")),
+            (Code::Reference(1), job("soon")),
+        ];
+        let ahead = Ahead::start(compile, 2, list);
+        let late = Instant::now() + Duration::from_secs(3600);
+        // Of the third program all is there from the start.
+        let mut queue: VecDeque<Item> = [C(0, 0), C(1, 0), C(2, 0), L(1), L(2)].into();
+        let mut waits = 0;
+        let mut taken = HashSet::new();
+        for _ in 0..4 {
+            let at = first_ready(&queue, &ahead, late, &mut waits).unwrap();
+            taken.extend(queue.remove(at));
+        }
+        assert_eq!(taken, HashSet::from([C(1, 0), C(2, 0), L(1), L(2)]));
+        waits = 0;
+        assert_eq!(first_ready(&queue, &ahead, Instant::now(), &mut waits), None);
+        assert_eq!(waits, 1);
+        tell.send(()).unwrap();
+        assert_eq!(first_ready(&queue, &ahead, late, &mut waits), Some(0));
+        assert!(ahead.take(&Code::Candidate(0, 0)).is_some_and(|code| code.is_err()));
+        // Taken once, it was made all the same.
+        assert!(ahead.take(&Code::Candidate(0, 0)).is_none() && ahead.has(&Code::Candidate(0, 0)));
     }
 }

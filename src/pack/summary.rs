@@ -105,12 +105,16 @@ pub fn summary(folder: &Path, outcome: Option<&Outcome>) -> std::io::Result<Stri
         line(&mut out, format!("* {reason}: {count}"));
     }
     if let Some(outcome) = outcome {
-        let busy = 100.0 * outcome.device_s / outcome.wall_s.max(1e-9);
         line(
             &mut out,
             format!(
-                "\nThis call: {:.1} s, the device at work {busy:.0}% of it; {} candidates were not reached, {} known.",
-                outcome.wall_s, outcome.left, outcome.known
+                "\nThis call: {:.1} s, the device at work {:.0}% of it, {:.1} candidates measured per second of its work; it waited {} times for a compiler. {} candidates were not reached, {} known.",
+                outcome.wall_s,
+                100.0 * outcome.busy(),
+                outcome.per_second(),
+                outcome.waits,
+                outcome.left,
+                outcome.known
             ),
         );
         for (why, count) in &outcome.skipped {

@@ -131,6 +131,8 @@ fn a_pack_brings_its_machine_code() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let outcome: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!((&outcome["measured"], &outcome["left"]), (&6.into(), &0.into()), "{outcome}");
+    // All its code is there: the device waits for nobody.
+    assert_eq!(outcome["waits"], 0, "{outcome}");
     let log = std::fs::read_to_string(folder.path().join("log.txt")).unwrap();
     // Two inputs of the product and one of the sums, though their candidates take turns.
     assert_eq!(log.matches("fill_float32").count(), 3, "{log}");

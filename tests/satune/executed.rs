@@ -166,6 +166,17 @@ fn products_on_wgmma_are_right() {
         ("gemm:128,72,128,f16,NT,out=f16", WgmmaPlan { store: TileStore::Tma, blocks: None, ..wgmma(2, 64) }),
         ("gemm:128,64,128,f16,TN", WgmmaPlan { eager_release: true, stages: 2, blocks: None, ..clustered([2, 1]) }),
         ("gemm:128,128,128,f16,NT", WgmmaPlan { blocks: None, ..clustered([1, 2]) }),
+        // An arrival per warp: at the own block, at others, of consumers in turn, of steps that are dealt out.
+        ("gemm:128,64,320,bf16,NT", WgmmaPlan { arrive_per_warp: true, stages: 2, ..wgmma(2, 64) }),
+        (
+            "gemm:128,128,320,f16,TN",
+            WgmmaPlan { arrive_per_warp: true, eager_release: true, stages: 2, blocks: None, ..clustered([2, 2]) },
+        ),
+        (
+            "gemm:128,128,192,f16,NT",
+            WgmmaPlan { arrive_per_warp: true, ping_pong: true, tile: [64, 64, 64], stages: 2, ..wgmma(2, 64) },
+        ),
+        ("gemm:64,128,200,f16,NT", WgmmaPlan { arrive_per_warp: true, eager_release: true, ..stream(1, 3) }),
         // Zeros that a compiler would set after the fence.
         (
             "gemm:256,256,192,bf16,TN",

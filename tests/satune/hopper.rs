@@ -40,6 +40,21 @@ fn layouts_types_and_schedules_are_exact() {
             &["NT"],
             [256, 192, 320],
         ),
+        // Each warp says that a tile has been read.
+        (
+            WgmmaPlan { arrive_per_warp: true, stages: 2, ..small(2, 64) },
+            DType::BF16,
+            DType::F32,
+            &["NT", "TN"],
+            [256, 192, 320],
+        ),
+        (
+            WgmmaPlan { arrive_per_warp: true, eager_release: true, stages: 2, ..small(3, 64) },
+            DType::F16,
+            DType::F16,
+            &["NT"],
+            [192, 128, 320],
+        ),
         // Two spans of the swizzle along k.
         (
             WgmmaPlan { tile: [128, 64, 128], ..base.clone() },
@@ -108,6 +123,7 @@ fn consumers_in_turn_are_exact_and_need_their_order() {
         WgmmaPlan { tile: [128, 64, 64], blocks: Some(3), ..base.clone() },
         WgmmaPlan { blocks: None, ..base.clone() },
         WgmmaPlan { eager_release: true, by_rows: true, tile: [128, 64, 64], ..base.clone() },
+        WgmmaPlan { arrive_per_warp: true, stages: 2, ..base.clone() },
         WgmmaPlan { split_k: 2, blocks: Some(3), ..base.clone() },
     ] {
         check(&g, &lower_wgmma(&g, &plan).unwrap());
@@ -133,6 +149,12 @@ fn clusters_with_multicast_are_exact() {
         (WgmmaPlan { blocks: Some(8), raster: Raster::rows(4), ..clustered([2, 2]) }, &["NN", "TT"], [256, 256, 256]),
         (WgmmaPlan { blocks: None, stages: 2, ..clustered([4, 1]) }, &["NT"], [250, 64, 200]),
         (WgmmaPlan { blocks: None, eager_release: true, ..clustered([1, 4]) }, &["NT"], [64, 256, 256]),
+        (WgmmaPlan { arrive_per_warp: true, stages: 2, ..clustered([2, 1]) }, &["NT", "TN"], [256, 128, 320]),
+        (
+            WgmmaPlan { arrive_per_warp: true, blocks: None, eager_release: true, stages: 2, ..clustered([2, 4]) },
+            &["NT"],
+            [128, 256, 320],
+        ),
         (WgmmaPlan { blocks: None, stages: 2, ..clustered([2, 4]) }, &["NT", "NN"], [128, 256, 192]),
         (WgmmaPlan { tile: [64, 16, 128], blocks: None, ..clustered([2, 4]) }, &["NN"], [128, 64, 256]),
         (WgmmaPlan { tile: [64, 64, 128], stages: 2, ..clustered([4, 2]) }, &["NT", "TN"], [256, 128, 384]),
@@ -185,6 +207,7 @@ fn shared_steps_are_exact() {
         (stream(1, 5), "TN", [64, 64, 64 * 17], DType::F16),
         (stream(2, 4), "NN", [256, 128, 256], DType::F16),
         (WgmmaPlan { eager_release: true, stages: 2, ..stream(1, 7) }, "NT", [72, 136, 200], DType::F32),
+        (WgmmaPlan { arrive_per_warp: true, stages: 2, ..stream(1, 5) }, "NT", [128, 128, 320], DType::F16),
         (WgmmaPlan { raster: Raster { columns: true, group: 2 }, ..stream(1, 3) }, "NT", [192, 136, 192], DType::F16),
         (stream(1, 1), "NT", [64, 64, 128], DType::F32),
     ];
@@ -289,6 +312,14 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
         ),
         ("wgmma_pair_m", "NT", DType::BF16, DType::BF16, WgmmaPlan { cluster: [2, 1], ..base.clone() }),
         ("wgmma_pair_n", "TN", DType::BF16, DType::BF16, WgmmaPlan { cluster: [1, 2], ..base.clone() }),
+        ("wgmma_per_warp", "NT", DType::BF16, DType::BF16, WgmmaPlan { arrive_per_warp: true, ..base.clone() }),
+        (
+            "wgmma_pair_per_warp",
+            "NT",
+            DType::BF16,
+            DType::BF16,
+            WgmmaPlan { arrive_per_warp: true, cluster: [2, 1], ..base.clone() },
+        ),
         (
             "wgmma_four",
             "NN",
@@ -344,7 +375,8 @@ fn the_large_tile_compiles_without_spills_or_warnings() {
     for (kernel, job) in list.iter().zip(&jobs) {
         let mix = hot_loop_mix(&kernel.cubin);
         println!("{}: {} registers, {mix:?}", job.name, kernel.registers);
-        if let (Some(mix), "wgmma_nt" | "wgmma_pair_m" | "wgmma_s8") = (mix, job.name.as_str()) {
+        let plain = ["wgmma_nt", "wgmma_pair_m", "wgmma_per_warp", "wgmma_pair_per_warp", "wgmma_s8"];
+        if let Some(mix) = mix.filter(|_| plain.contains(&job.name.as_str())) {
             assert_only_multiplies(&mix);
         }
         assert_eq!(kernel.spill_bytes, 0, "{}", kernel.log);

@@ -99,6 +99,26 @@ fn every_missing_synchronisation_of_a_cluster_is_found() {
     });
 }
 
+/// A barrier counts who arrives: the roles of one way to arrive, at the barriers of the other.
+#[test]
+fn barriers_count_the_arrivals_that_there_are() {
+    let g = Gemm::plain("gemm", [256, 128, 320], DType::F16, DType::F16, "NT");
+    for cluster in [[1, 1], [2, 1]] {
+        let plan = WgmmaPlan { stages: 2, ..clustered(cluster) };
+        let modules = [false, true]
+            .map(|arrive_per_warp| lower_wgmma(&g, &WgmmaPlan { arrive_per_warp, ..plan.clone() }).unwrap());
+        for (one, other) in [(0, 1), (1, 0)] {
+            run(&g, &modules[one]).unwrap();
+            let mut broken = modules[one].clone();
+            let roles = modules[other].kernels[0].body.last().unwrap();
+            assert!(matches!(roles, Stmt::Roles(_)));
+            *broken.kernels[0].body.last_mut().unwrap() = roles.clone();
+            let fault = run(&g, &broken).unwrap_err();
+            println!("{cluster:?}: {fault}");
+        }
+    }
+}
+
 #[test]
 fn every_missing_synchronisation_is_found() {
     type Drop = (&'static str, Box<dyn Fn(&Stmt) -> bool>);

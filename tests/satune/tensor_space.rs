@@ -193,6 +193,35 @@ fn extraction_equals_brute_force_where_much_costs_the_same() {
     }
 }
 
+/// Each way to say that a tile has been read has its twin, which asks for more issue slots and for nothing else.
+#[test]
+fn an_arrival_per_warp_is_another_schedule_and_never_faster() {
+    let h200 = gpu("h200");
+    let c = gemm(None, 512, 512, 512, DType::BF16, DType::F32, "TN");
+    let both = tensor_only(&c, &h200);
+    let per_warp = |node: &Term, which: bool| match node {
+        Term::Matrix { matrix: Matrix::Wgmma { arrive_per_warp, .. }, .. } => *arrive_per_warp == which,
+        _ => true,
+    };
+    let is_mma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { .. }, .. });
+    let halves = [false, true].map(|which| both.restricted(&|_, node| !is_mma(node) && per_warp(node, which)));
+    let totals = halves.each_ref().map(|half| Counts::of(half).total());
+    assert_eq!(totals[0], totals[1]);
+    let wgmma = both.restricted(&|_, node| !is_mma(node));
+    assert_eq!(Counts::of(&wgmma).total(), totals[0].clone() + totals[1].clone());
+    let counts = Counts::of(&halves[1]);
+    let mut rng = rand::rngs::StdRng::seed_from_u64(41);
+    for _ in 0..40 {
+        let plan = Schedule::from_term(&counts.sample(&halves[1], &mut rng).unwrap(), &c).unwrap();
+        let Schedule::Wgmma(plan) = plan else { panic!("another kind") };
+        let plain = WgmmaPlan { arrive_per_warp: false, ..plan.clone() };
+        let costs = [&plan, &plain].map(|p| predict(&Schedule::Wgmma(p.clone()), &c, &h200));
+        let [Ok(more), Ok(less)] = costs else { continue };
+        assert!(more.ms >= less.ms && more.parts["issue"] > less.parts["issue"], "{more:?} {less:?}");
+        assert_eq!((more.work, more.registers, more.l2_bytes), (less.work, less.registers, less.l2_bytes));
+    }
+}
+
 /// A random schedule whose tile is small enough to be simulated quickly.
 fn random(space: &Space, counts: &Counts, rng: &mut rand::rngs::StdRng) -> Schedule {
     loop {

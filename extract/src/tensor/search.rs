@@ -13,7 +13,7 @@ use crate::path::Path;
 use crate::topk::Above;
 use crate::{Descriptor, Query};
 use egg::{Id, Language};
-use satune_ir::term::tensor::{Gemm, TensorNode, TensorSchedule};
+use satune_ir::term::tensor::{Gemm, Matrix, TensorNode, TensorSchedule};
 use satune_ir::term::{Axis, BlockLoop, Role, Space, Term};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -281,7 +281,13 @@ impl<'s> Search<'_, 's> {
     fn leaves(&mut self, class: Id, below: Id, chain: &[&'s Term]) {
         let space = self.space;
         let Some(mut blocks) = self.ways.remove(&class) else { return };
+        // Those that are too slow with one arrival of a consumer: with one of each warp they are no faster.
+        let mut slow: Vec<Matrix> = Vec::new();
         for leaf in space.choices(below) {
+            let Term::Matrix { matrix, .. } = leaf else { continue };
+            if slow.contains(&matrix.arriving_once()) {
+                continue;
+            }
             let Some(first) = blocks.reaches.first() else { break };
             let nodes: Vec<&Term> =
                 first.above.iter().map(|(n, _)| *n).chain(chain.iter().copied()).chain([leaf]).collect();
@@ -289,6 +295,10 @@ impl<'s> Search<'_, 's> {
                 continue;
             };
             let Ok(inner) = Inner::of(&Kernel::Wgmma(&plan), self.gemm(plan.swapped), self.gpu) else { continue };
+            if self.least_ms(&mut blocks, &inner) >= self.worst() {
+                slow.push(*matrix);
+                continue;
+            }
             self.offer_in_orders(&mut blocks, &inner, chain, &|| Path::leaf(leaf));
         }
         self.ways.insert(class, blocks);

@@ -135,6 +135,7 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
             ping_pong,
             by_rows: yes(),
             eager_release: yes(),
+            arrive_per_warp: yes(),
             blocks: yes().then_some(2),
             stream_k: yes() && yes(),
             cluster: if yes() && yes() { [2, 1] } else { [1, 1] },

@@ -14,7 +14,7 @@ use satune_rewrites::space::Menu;
 type Release = fn(&mut Fixed);
 
 /// Every decision, by the word that names it.
-const RELEASES: [(&str, Release); 43] = [
+const RELEASES: [(&str, Release); 44] = [
     ("what multiplies", |f| f.kind = None),
     ("swapped", |f| f.swapped = None),
     ("block", |f| f.block = None),
@@ -52,6 +52,7 @@ const RELEASES: [(&str, Release); 43] = [
     ("rows of consumers", |f| f.wgmma.row_blocks = None),
     ("one after the other", |f| f.wgmma.by_rows = None),
     ("freed", |f| f.wgmma.eager_release = None),
+    ("arrivals", |f| f.wgmma.arrive_per_warp = None),
     ("grid", |f| f.wgmma.grid = None),
     ("stream-k", |f| f.wgmma.stream_k = None),
     ("cluster", |f| f.wgmma.cluster = None),

@@ -14,7 +14,7 @@ fn wgmma(own: WgmmaFixed) -> Fixed {
 }
 
 /// Every decision, from the outside in.
-const DECISIONS: [Decision; 29] = [
+const DECISIONS: [Decision; 30] = [
     ("what multiplies", |f| Fixed { kind: f.kind, ..Fixed::default() }),
     ("instruction", |f| Fixed {
         // Its name says what multiplies.
@@ -57,6 +57,7 @@ const DECISIONS: [Decision; 29] = [
     }),
     ("tiles waited for", |f| mma(MmaFixed { slack: f.mma.slack, rolled: f.mma.rolled, ..MmaFixed::default() })),
     ("tile freed", |f| wgmma(WgmmaFixed { eager_release: f.wgmma.eager_release, ..WgmmaFixed::default() })),
+    ("arrivals", |f| wgmma(WgmmaFixed { arrive_per_warp: f.wgmma.arrive_per_warp, ..WgmmaFixed::default() })),
     ("resident blocks asked for", |f| mma(MmaFixed { min_blocks: f.mma.min_blocks, ..MmaFixed::default() })),
     ("A in shared memory", |f| Fixed { a: place(&f.a), mma: layouts(f, 0), ..Fixed::default() }),
     ("B in shared memory", |f| Fixed { b: place(&f.b), mma: layouts(f, 1), ..Fixed::default() }),

@@ -104,6 +104,7 @@ fn descriptions_of_wgmma_plans_are_questions() {
     let mut busy = WgmmaPlan::plain([256, 128, 64], 2, 3);
     (busy.blocks, busy.cluster, busy.by_rows) = (Some(132), [2, 1], true);
     (busy.eager_release, busy.store, busy.raster) = (true, TileStore::Tma, Raster::rows(8));
+    busy.arrive_per_warp = true;
     let mut turns = WgmmaPlan::plain([128, 128, 64], 2, 4);
     (turns.ping_pong, turns.blocks) = (true, Some(132));
     let mut stream = plain.clone();
@@ -122,6 +123,7 @@ fn descriptions_of_wgmma_plans_are_questions() {
         }
         assert_eq!(read.wgmma.cluster, (plan.cluster != [1, 1]).then_some(plan.cluster));
         assert_eq!(read.wgmma.by_rows, plan.by_rows.then_some(true));
+        assert_eq!(read.wgmma.arrive_per_warp, plan.arrive_per_warp.then_some(true));
     }
 }
 
@@ -140,10 +142,11 @@ fn what_descriptions_leave_unsaid_has_words() {
     assert_eq!(f.mma.ways[0].layout, Some(TileLayout::Xor(4)));
     assert_eq!((f.mma.ways[1].order, f.mma.ways[1].layout), (Some(CopyOrder::Own), Some(TileLayout::Plain)));
     let f =
-        read("consumers 2 together, grid tiles, stream-k no, cluster 1x1, step by step, freed a tile later").unwrap();
+        read("consumers 2 together, grid tiles, stream-k no, cluster 1x1, step by step, freed a tile later, an arrival per warpgroup").unwrap();
     assert_eq!((f.wgmma.consumers, f.wgmma.in_turn), (Some(2), Some(false)));
     assert_eq!((f.wgmma.grid, f.wgmma.stream_k, f.wgmma.cluster), (Some(None), Some(false), Some([1, 1])));
     assert_eq!((f.wgmma.by_rows, f.wgmma.eager_release), (Some(false), Some(false)));
+    assert_eq!(f.wgmma.arrive_per_warp, Some(false));
     assert_eq!(f.kinds(), [Kind::Wgmma]);
     // Words of two kinds fit none; words of all kinds fit each.
     assert_eq!(read("registers 8x8, cluster 2x1").unwrap().kinds(), []);

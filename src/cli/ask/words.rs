@@ -112,6 +112,7 @@ impl Fixed {
         }
         said.either(wgmma.by_rows, "one after the other", "step by step");
         said.either(wgmma.eager_release, "freed at once", "freed a tile later");
+        said.either(wgmma.arrive_per_warp, "an arrival per warp", "an arrival per warpgroup");
         said.say(wgmma.grid, |grid| grid.map_or("grid tiles".into(), |blocks| format!("grid {blocks}")));
         said.either(wgmma.stream_k, "stream-k yes", "stream-k no");
         said.say(wgmma.cluster, |[m, n]| format!("cluster {m}x{n}"));

@@ -236,7 +236,8 @@ impl<'p> Pipeline<'p> {
         let maps = 0..self.maps.len() as u32;
         let mut make: Vec<Stmt> = maps.map(|map| Stmt::Group(GroupOp::PrefetchMap { map })).collect();
         make.extend(self.builder.repeat("stage", (0, stages), Unroll::Full, |_, s| {
-            [(full, 1), (empty, plan.cluster_size() * if plan.ping_pong { 1 } else { plan.consumers })]
+            let consumers = if plan.ping_pong { 1 } else { plan.consumers };
+            [(full, 1), (empty, plan.cluster_size() * consumers * plan.arrivals())]
                 .map(|(array, arrivals)| Stmt::Group(GroupOp::BarrierInit { barrier: (array, s.clone()), arrivals }))
                 .to_vec()
         }));
@@ -445,15 +446,20 @@ impl<'p> Pipeline<'p> {
         let (sums, sum_type) = (self.sums, self.op.accumulator());
         let zero = if sum_type == DType::I32 { Value::Int(0, sum_type) } else { Value::Float(0.0, sum_type) };
         let release = {
-            let (empty, first, member) = (self.empty, first.clone(), member.clone());
+            let empty = self.empty;
+            let speaker = if self.plan.arrive_per_warp {
+                self.builder.bind(&mut head, "lane", rem(member.clone(), 32))
+            } else {
+                member.clone()
+            };
             let size = i64::from(self.plan.cluster_size());
             move |stage: Index, also: Cond| {
                 let barrier = (empty, stage);
                 let (who, arrive) = match size {
-                    1 => (first.clone(), GroupOp::Arrive { barrier }),
+                    1 => (Cond::Eq(speaker.clone(), c(0)), GroupOp::Arrive { barrier }),
                     // A thread for each block, whose number is no variable: the address is then the same all the time.
                     _ => (
-                        less(true, &member, size),
+                        less(true, &speaker, size),
                         GroupOp::ArriveRemote { barrier, rank: rem(rem(thread(), GROUP), size) },
                     ),
                 };

@@ -7,7 +7,7 @@ use crate::tensor::work::Block;
 use crate::Descriptor;
 use satune_ir::term::tensor::{Gemm, StreamK, WgmmaPlan, MOST_KEPT};
 
-/// Instructions of a consumer's warp per tile along k beyond what is counted: waits, arrivals and the loop; more with
+/// Instructions of a consumer's warp per tile along k beyond what is counted: waits, a consumer's arrival and the loop; more with
 /// stream-K, whose loop is not unrolled (from machine code: 37 of which 12 multiply for three tiles, 37 or 39 in pairs, 49 to 54
 /// of which 4 multiply for one).
 const LOOP: f64 = 8.4;
@@ -47,7 +47,10 @@ pub(super) fn inner(
         return Err(Infeasible::Registers { registers, most: MOST_REGISTERS, threads: threads as u32 });
     }
     let warps = f64::from(plan.consumers) * 4.0;
-    let issue = (counts.tile.matrix + warps * overhead(plan, gemm)) / 4.0 / gpu.issue_efficiency;
+    // Of those that arrive the first is among what is beyond the count.
+    let at_tile = if plan.ping_pong { 1 } else { plan.consumers };
+    let arrivals = f64::from(at_tile * (plan.arrivals() - 1));
+    let issue = (counts.tile.matrix + warps * overhead(plan, gemm) + arrivals) / 4.0 / gpu.issue_efficiency;
     let shared = counts.tile.shared_load_wavefronts + counts.tile.shared_store_wavefronts;
     // The copy engine moves its tiles past the load/store units.
     let parts = [tensor, issue, shared, 0.0];

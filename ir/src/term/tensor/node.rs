@@ -122,6 +122,8 @@ pub enum Matrix {
         by_rows: bool,
         /// A tile's place in the ring is freed at once.
         eager_release: bool,
+        /// Each warp says that it has been read.
+        arrive_per_warp: bool,
     },
 }
 
@@ -378,6 +380,18 @@ impl fmt::Display for TensorNode {
     }
 }
 
+impl Matrix {
+    /// The same, a place in the ring freed by one thread of a consumer.
+    pub fn arriving_once(self) -> Matrix {
+        match self {
+            Matrix::Wgmma { by_rows, eager_release, .. } => {
+                Matrix::Wgmma { by_rows, eager_release, arrive_per_warp: false }
+            }
+            other => other,
+        }
+    }
+}
+
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -398,9 +412,10 @@ impl fmt::Display for Matrix {
                 f.write_str(if order.columns { "do:mma:columns" } else { "do:mma:rows" })?;
                 f.write_str(if order.serpentine { ":serpentine" } else { "" })
             }
-            Matrix::Wgmma { by_rows, eager_release } => {
+            Matrix::Wgmma { by_rows, eager_release, arrive_per_warp } => {
                 f.write_str(if *by_rows { "do:wgmma:rows" } else { "do:wgmma:steps" })?;
-                f.write_str(if *eager_release { ":eager" } else { "" })
+                f.write_str(if *eager_release { ":eager" } else { "" })?;
+                f.write_str(if *arrive_per_warp { ":per-warp" } else { "" })
             }
         }
     }

@@ -120,7 +120,7 @@ impl TensorSchedule {
                 Ok(TensorSchedule::Mma(plan))
             }
             (
-                Matrix::Wgmma { by_rows, eager_release },
+                Matrix::Wgmma { by_rows, eager_release, arrive_per_warp },
                 Stage::Tensor(TensorStage::Multiply(Kind::Wgmma { consumers, ping_pong })),
             ) => {
                 let own = if ping_pong { 1 } else { i64::from(consumers) };
@@ -133,6 +133,7 @@ impl TensorSchedule {
                     stages,
                     by_rows,
                     eager_release,
+                    arrive_per_warp,
                     raster,
                     blocks: grid,
                     cluster,

@@ -21,6 +21,9 @@ pub struct WgmmaPlan {
     pub by_rows: bool,
     /// Whether a consumer waits for a tile's instructions at once and frees its place in the ring (else one tile later).
     pub eager_release: bool,
+    /// Whether each warp of a consumer says that a tile has been read (else one thread for its four warps).
+    #[serde(default)]
+    pub arrive_per_warp: bool,
     /// Order of the tiles.
     pub raster: Raster,
     /// Blocks, each of which walks over tiles; `None`: one per tile.
@@ -83,6 +86,7 @@ impl WgmmaPlan {
             stages,
             by_rows: false,
             eager_release: false,
+            arrive_per_warp: false,
             raster: Raster::rows(1),
             blocks: None,
             cluster: alone(),
@@ -147,6 +151,15 @@ impl WgmmaPlan {
         StreamK::of(self, gemm).map_or(self.split_k, |stream| stream.parts().max(2))
     }
 
+    /// Arrivals of a consumer that free a tile's place in the ring, at each block that has it.
+    pub fn arrivals(&self) -> u32 {
+        if self.arrive_per_warp {
+            GROUP as u32 / 32
+        } else {
+            1
+        }
+    }
+
     /// Tiles of C that are in work at once.
     pub fn parts(&self) -> i64 {
         parts(self.consumers, self.ping_pong)
@@ -195,9 +208,10 @@ impl WgmmaPlan {
                 if self.split_k > 1 { format!(", k in {} parts", self.split_k) } else { String::new() }
             ),
             format!(
-                "block tile {m}x{n}, k {k} (TMA, {} stages, freed {}), {} threads",
+                "block tile {m}x{n}, k {k} (TMA, {} stages, freed {}{}), {} threads",
                 self.stages,
                 if self.eager_release { "at once" } else { "a tile later" },
+                if self.arrive_per_warp { ", an arrival per warp" } else { "" },
                 self.threads()
             ),
             format!(

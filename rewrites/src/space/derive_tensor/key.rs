@@ -51,6 +51,8 @@ keys! {
     CLUSTER_N = "satune.cluster_n";
     /// Loop over tiles along k: a tile's place in the ring is freed at once.
     EAGER_RELEASE = "satune.eager_release";
+    /// Loop over tiles along k: each warp says that a tile has been read.
+    ARRIVE_PER_WARP = "satune.arrive_per_warp";
     /// Copy to or from shared memory: by the TMA.
     TMA = "satune.tma";
 }

@@ -363,6 +363,7 @@ impl<'p> Reader<'p> {
         let ping_pong = key::flag(&grid, of_grid, key::PING_PONG)?;
         let consumers = u32::try_from(if ping_pong { 2 } else { together });
         let cluster = [key::small(&grid, of_grid, key::CLUSTER_M)?, key::small(&grid, of_grid, key::CLUSTER_N)?];
+        let (ring, of_ring) = (name_of(nest.tile), &nest.tile.annotations);
         Ok(WgmmaPlan {
             swapped: self.gemm.swapped,
             tile: [64 * extent(rows)? * together, op.n, extent(step)? * op.k()],
@@ -370,7 +371,8 @@ impl<'p> Reader<'p> {
             ping_pong,
             stages: self.stages(nest)?,
             by_rows,
-            eager_release: key::flag(&name_of(nest.tile), &nest.tile.annotations, key::EAGER_RELEASE)?,
+            eager_release: key::flag(&ring, of_ring, key::EAGER_RELEASE)?,
+            arrive_per_warp: key::flag(&ring, of_ring, key::ARRIVE_PER_WARP)?,
             raster: self.raster(nest)?,
             blocks: Some(key::small(&grid, of_grid, key::PERSISTENT)?).filter(|b| *b > 0),
             cluster: cluster.map(|c| c.max(1)),

@@ -37,6 +37,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untrac
     base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ORDER), json!([0, 1, 2])]);
     base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ASYNC), json!([0])]);
     base.note("k_tile", key::EAGER_RELEASE, plan.eager_release.into());
+    base.note("k_tile", key::ARRIVE_PER_WARP, plan.arrive_per_warp.into());
     base.sums_in_registers(main);
     base.finish();
     base.instructions(main, "m_row", (op.fill_name(), op.name()));

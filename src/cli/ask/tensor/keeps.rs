@@ -90,6 +90,7 @@ impl Fixed {
             row_blocks: None,
             by_rows: Some(plan.by_rows),
             eager_release: Some(plan.eager_release),
+            arrive_per_warp: Some(plan.arrive_per_warp),
             grid: Some(plan.blocks),
             stream_k: Some(plan.stream_k),
             cluster: Some(plan.cluster),
@@ -207,8 +208,10 @@ impl Fixed {
                     && is(self.mma.rolled, rolled)
                     && is(self.mma.warps_m_outer, m_outer)
             }
-            Matrix::Wgmma { by_rows, eager_release } => {
-                is(self.wgmma.by_rows, by_rows) && is(self.wgmma.eager_release, eager_release)
+            Matrix::Wgmma { by_rows, eager_release, arrive_per_warp } => {
+                is(self.wgmma.by_rows, by_rows)
+                    && is(self.wgmma.eager_release, eager_release)
+                    && is(self.wgmma.arrive_per_warp, arrive_per_warp)
             }
         }
     }

@@ -83,6 +83,7 @@ pub(super) struct WgmmaFixed {
     pub row_blocks: Option<i64>,
     pub by_rows: Option<bool>,
     pub eager_release: Option<bool>,
+    pub arrive_per_warp: Option<bool>,
     /// `Some(None)`: a block per tile.
     pub grid: Option<Option<u32>>,
     pub stream_k: Option<bool>,

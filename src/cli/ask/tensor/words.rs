@@ -14,7 +14,7 @@ rolled|unrolled, instructions by rows|by columns, straight|back and forth, one a
 C from the fragments|by way of shared memory|by stmatrix and shared memory, resident B|any, A: and B: copies of N bytes, along \
 rows|across rows|each thread its own, rolled|unrolled, at step N, N bytes to L2, swizzled [in spans of N]|rotated in spans \
 of N|not swizzled|rows padded, ldmatrix xN, one set|two sets of fragments; wgmma: N consumers [in turn|together], cluster MxN, grid N|tiles, \
-stream-k yes|no, freed at once|a tile later, one after the other|step by step, C from the accumulators|by stmatrix and TMA";
+stream-k yes|no, freed at once|a tile later, an arrival per warp|per warpgroup, one after the other|step by step, C from the accumulators|by stmatrix and TMA";
 
 /// Reads one decision from the front of the words; how many words it takes, or none where it is none of these.
 ///
@@ -200,6 +200,9 @@ fn of_wgmma(fixed: &mut Fixed, words: &[&str]) -> Result<usize, String> {
         ["step", "by", "step", ..] => set(&mut wgmma.by_rows, false, 3),
         ["freed", "at", "once", ..] => set(&mut wgmma.eager_release, true, 3),
         ["freed", "a", "tile", "later", ..] => set(&mut wgmma.eager_release, false, 4),
+        ["an", "arrival", "per", each @ ("warp" | "warpgroup"), ..] => {
+            set(&mut wgmma.arrive_per_warp, *each == "warp", 4)
+        }
         ["clusters", "of", size, "tiles", ..] => set(&mut wgmma.cluster, cluster(size)?, 4),
         ["cluster", size, ..] => set(&mut wgmma.cluster, cluster(size)?, 2),
         [blocks, "blocks", "walk", "over", "the", "tiles", ..] => {

@@ -42,7 +42,7 @@ impl Rule for MmaOrder {
 }
 
 /// `nest = wgmma step by step, or one block of 64 rows after the other`; and a tile's place in the ring is freed when
-/// its own instructions are done, or when those of the next tile have been issued.
+/// its own instructions are done, or when those of the next tile have been issued, by a thread of the group or of each warp.
 pub struct WgmmaOrder;
 
 impl Rule for WgmmaOrder {
@@ -54,8 +54,8 @@ impl Rule for WgmmaOrder {
         let Some(TensorStage::Multiply(Kind::Wgmma { .. })) = stage_of(node, state) else { return };
         let orders: &[bool] = if state.tile.m > 64 { &[false, true] } else { &[false] };
         for by_rows in orders {
-            for eager_release in [false, true] {
-                let matrix = Matrix::Wgmma { by_rows: *by_rows, eager_release };
+            for (eager_release, arrive_per_warp) in [(false, false), (true, false), (false, true), (true, true)] {
+                let matrix = Matrix::Wgmma { by_rows: *by_rows, eager_release, arrive_per_warp };
                 engine.equals(Term::Matrix { matrix, state: Box::new(*state) });
             }
         }
