@@ -220,29 +220,40 @@ fn each_sum(Shape { k, n, .. }: Shape, a: &Numbers, b: &Panels, mut show: impl F
     }
 }
 
-/// The sums of lines of A with the columns of B, tile by tile: rows that are multiplied side by side, so that their sums over
-/// the `C` columns of a panel stay in the processor's registers.
+/// Rows that are multiplied side by side.
+const ROWS: usize = 4;
+
+/// The sums of lines of A with the columns of B, tile by tile.
 #[inline]
 fn tiles<T, const C: usize>(k: usize, n: usize, a: &[f32], panels: &[T], mut show: impl FnMut(usize, &[T; C]))
 where
     T: Copy + Default + From<f32> + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
 {
-    const ROWS: usize = 4;
     for (block, lines) in a.chunks(ROWS * k).enumerate() {
         let factor = |row: usize, at: usize| lines.get(row * k + at).map_or(T::default(), |x| T::from(*x));
         let factors: Vec<[T; ROWS]> = (0..k).map(|at| std::array::from_fn(|row| factor(row, at))).collect();
-        for (number, panel) in panels.chunks_exact(C * k).enumerate() {
-            let mut tile = [[T::default(); C]; ROWS];
-            for (factors, row) in factors.iter().zip(panel.as_chunks::<C>().0) {
-                for (sums, factor) in tile.iter_mut().zip(factors) {
-                    sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = *sum + *factor * *x);
-                }
-            }
-            for (row, sums) in tile.iter().enumerate().take(lines.len() / k) {
+        for (number, panel) in panels.as_chunks::<C>().0.chunks_exact(k).enumerate() {
+            let sums = tile(&factors, panel);
+            for (row, sums) in sums.iter().enumerate().take(lines.len() / k) {
                 show((block * ROWS + row) * n + number * C, sums);
             }
         }
     }
+}
+
+/// The sums of some rows with the columns of a panel. By itself, so that they stay in the processor's registers.
+#[inline(never)]
+fn tile<T, const C: usize>(factors: &[[T; ROWS]], panel: &[[T; C]]) -> [[T; C]; ROWS]
+where
+    T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
+{
+    let mut tile = [[T::default(); C]; ROWS];
+    for (factors, row) in factors.iter().zip(panel) {
+        for (sums, factor) in tile.iter_mut().zip(factors) {
+            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = *sum + *factor * *x);
+        }
+    }
+    tile
 }
 
 /// In doubles, one fused multiply-add after the other.
