@@ -1,4 +1,4 @@
-//! Compilation ahead of the GPU: all cores but one, which measures, compile what will be asked for next, in that order.
+//! Compilation ahead of the GPU: all cores compile what will be asked for next, in that order.
 use crate::compile::{CompileError, Compiled, Job};
 use crate::device::cuda::rejected;
 use crate::store::Verdict;

@@ -441,8 +441,7 @@ impl Run<'_> {
                 }
             }
             list.retain(|(_, jobs)| !jobs.is_empty());
-            // One core measures.
-            let threads = std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).max(1);
+            let threads = std::thread::available_parallelism().map_or(1, usize::from);
             Ahead::start(Box::new(move |job, go_on| compiler.compile_job(job, go_on)), threads, list)
         });
         // Time for the duels of the fastest at the end.
