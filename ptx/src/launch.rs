@@ -37,11 +37,21 @@ pub struct Options {
     pub first_fault: bool,
     /// Most blocks that are resident at once, where blocks can talk.
     pub resident: usize,
+    /// What a register gets from shared memory that nobody has written is noise, and no fault by itself. Compilers read ahead of
+    /// conditions where memory is surely there, and select afterwards. For those who compare all results.
+    pub reads_ahead: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { delivery: Delivery::Late, seed: 0, budget: 4_000_000_000, first_fault: false, resident: 256 }
+        Options {
+            delivery: Delivery::Late,
+            seed: 0,
+            budget: 4_000_000_000,
+            first_fault: false,
+            resident: 256,
+            reads_ahead: false,
+        }
     }
 }
 

@@ -249,6 +249,9 @@ fn what_compilers_read_beyond_the_program_is_no_fault() {
     assert_eq!(word(&unread, [0; 3]), 4);
     let wrong = format!("{unread} add.s32 %r10, %r10, %r7; st.global.u32 [%rd2], %r10;");
     assert!(fault(&wrong, 1, 1).contains("`tile` + 12 bytes, which nothing has written"), "{}", fault(&wrong, 1, 1));
+    let ahead = Options { reads_ahead: true, ..Options::default() };
+    let noise = launch(&wrong, 1, 1, &[0; 3], 1, ahead);
+    assert!(noise.faults.is_empty() && noise.whole(1).0[..4] != 4_u32.to_le_bytes(), "{:?}", noise.faults);
     let bytes = "st.shared.u8 [tile], 1; st.shared.u8 [tile+1], 2; st.shared.u8 [tile+2], 3;";
     let masked = format!("{bytes} ld.shared.u32 %r10, [tile]; and.b32 %r10, %r10, 0xffffff;");
     assert_eq!(word(&masked, [0; 3]), 0x03_0201);

@@ -234,7 +234,8 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
     let mut left = budget;
     let mut results: Vec<(usize, Ran, bool)> = Vec::new();
     for kernel in 0..kernels.len() {
-        let options = Options { delivery: delivery(number), seed: 1, budget: left, ..Options::default() };
+        let options =
+            Options { delivery: delivery(number), seed: 1, budget: left, reads_ahead: true, ..Options::default() };
         let clusters = kernels.clusters(kernel);
         let last = kernel + 1 == kernels.len();
         let mut all = clusters == 1;

@@ -44,9 +44,13 @@ pub struct Registers {
     pub read: Vec<bool>,
 }
 
-/// What a byte holds that nobody has written.
+/// What a byte holds that nobody has written: in every other word of eight bytes a NaN of each type, so that not even a product
+/// with zero hides it, and any bits in the others.
 fn noise(at: u64) -> u8 {
-    (at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    match at / 8 % 2 {
+        0 => 0xff,
+        _ => (at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8,
+    }
 }
 
 /// The lanes that have the address of one.
@@ -325,7 +329,8 @@ impl Context<'_, '_> {
 
     /// [`Context::load`] into registers. Compilers read more than the program does: they join accesses to neighbours and fill the
     /// gaps between them. So registers that no instruction reads are not read here; and where nobody has written some of a
-    /// register's bytes, it gets noise for them: results show whether they matter.
+    /// register's bytes (or, where that is asked for, none in shared memory), it gets noise for them: results show whether they
+    /// matter.
     fn load_registers(
         &mut self,
         space: Space,
@@ -352,7 +357,7 @@ impl Context<'_, '_> {
             }
             let mut found = self.touched(space, lane, start, piece, 1, strong);
             if matches!(found, Ok(Err((Clash::Unwritten, _)))) {
-                let mut known = false;
+                let mut known = space == Space::Shared && self.unit.launch.options.reads_ahead;
                 for (byte, at) in piece.iter_mut().zip(start..) {
                     match self.touched(space, lane, at, std::slice::from_mut(byte), 1, strong) {
                         Ok(Err((Clash::Unwritten, _))) => *byte = noise(at),
