@@ -183,17 +183,23 @@ fn wheels(kind: &str) -> Vec<PathBuf> {
     list
 }
 
+/// What may stand under a name beside the executable (installed with its libraries), or in the `target` folder that cargo built
+/// it in. Cargo marks a folder that it has made as a cache, and writes into each, whoever made it, what it knows of its
+/// compiler: a script may have made the folder before.
+pub(crate) fn near(name: &str) -> Vec<PathBuf> {
+    let Ok(exe) = std::env::current_exe() else { return Vec::new() };
+    let built = |folder: &Path| ["CACHEDIR.TAG", ".rustc_info.json"].iter().any(|mark| folder.join(mark).is_file());
+    // target/release, or target/release/deps.
+    let folders = exe.ancestors().skip(1).take(4).enumerate().filter(|(up, folder)| *up == 0 || built(folder));
+    folders.map(|(_, folder)| folder.join(name)).collect()
+}
+
 fn roots() -> Vec<PathBuf> {
     let mut roots = Vec::new();
-    if let Ok(exe) = std::env::current_exe() {
-        // Installed with its libraries beside it, or built by cargo: in target/release, or target/release/deps.
-        let near = exe.ancestors().skip(1).take(4).enumerate();
-        let trusted = near.filter(|(up, folder)| *up == 0 || folder.join("CACHEDIR.TAG").is_file());
-        for cuda in trusted.map(|(_, folder)| folder.join("cuda")) {
-            // Further versions, which `scripts/fetch-cuda VERSION` puts into folders of their names.
-            let further = entries(&cuda).into_iter().filter(|f| f.join("nvidia").is_dir());
-            roots.extend([vec![cuda.clone()], further.collect()].concat());
-        }
+    for cuda in near("cuda") {
+        // Further versions, which `scripts/fetch-cuda VERSION` puts into folders of their names.
+        let further = entries(&cuda).into_iter().filter(|f| f.join("nvidia").is_dir());
+        roots.extend([vec![cuda.clone()], further.collect()].concat());
     }
     // Python installations: active environments, then those on the PATH, the user's, the system's.
     let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().flat_map(paths).collect();

@@ -8,7 +8,7 @@ mod worker;
 
 pub use compare::{by_all, Figures};
 pub use libraries::{choose, folders, nvdisasm, tool, versions, ChoiceError, Version};
-pub(crate) use libraries::{loader_path, preferred, python};
+pub(crate) use libraries::{loader_path, near, preferred, python};
 pub use mix::{disassemble, hot_loop_mix, Mix};
 pub use nvrtc::worker_main;
 

@@ -2,7 +2,7 @@
 //!
 //! It is a closed library in a Python wheel, which needs no GPU, knows some of them by name, and may crash: it is asked in a
 //! process of its own.
-use crate::compile::python;
+use crate::compile::{near, python};
 use satune_extract::Descriptor;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::DType;
@@ -93,10 +93,7 @@ fn folder() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("SATUNE_NVMMH") {
         return Some(PathBuf::from(named)).filter(holds);
     }
-    let exe = std::env::current_exe().ok()?;
-    let near = exe.ancestors().skip(1).take(4).enumerate();
-    let trusted = near.filter(|(up, folder)| *up == 0 || folder.join("CACHEDIR.TAG").is_file());
-    trusted.map(|(_, folder)| folder.join("nvmmh")).find(holds)
+    near("nvmmh").into_iter().find(holds)
 }
 
 /// Whether the library is here.

@@ -69,6 +69,30 @@ fn nothing_below_the_current_folder_is_loaded_or_run() {
     assert!(doctor["nvdisasm"]["what"].as_str().unwrap().starts_with("cuda/lib"), "{doctor}");
 }
 
+/// Scripts fetch into `target` before cargo builds there, and cargo does not mark a folder as a cache that it finds.
+#[cfg(unix)]
+#[test]
+fn what_scripts_fetch_is_found_by_what_cargo_builds_after_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().canonicalize().unwrap().join("target");
+    for below in ["release", "cuda/bin", "cuda/lib"] {
+        std::fs::create_dir_all(target.join(below)).unwrap();
+    }
+    for file in ["cuda/bin/nvdisasm", "cuda/lib/libnvrtc.so.13"] {
+        std::fs::write(target.join(file), "").unwrap();
+    }
+    let built = target.join("release/satune");
+    std::fs::copy(SATUNE, &built).unwrap();
+    let found = || {
+        let run = Command::new(&built).args(["doctor", "--json"]).output().unwrap();
+        let doctor: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+        doctor["nvdisasm"]["what"].as_str().is_some_and(|at| Path::new(at).starts_with(&target))
+    };
+    assert!(!found(), "nobody says that cargo built it there");
+    std::fs::write(target.join(".rustc_info.json"), "{}").unwrap();
+    assert!(found());
+}
+
 #[cfg(unix)]
 #[test]
 fn devices_and_pipes_are_no_files() {
