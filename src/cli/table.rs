@@ -192,7 +192,7 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
     // Where `ran` takes the room, `why` has it.
     let launches = !timed && !executed_any;
     header.extend(launches.then_some("launch"));
-    header.extend(["bound by", "block"]);
+    header.extend(["bound", "block"]);
     // Rows and maps have no tiles along k, and no arithmetic to speak of.
     let tiles = report.candidates.iter().any(|c| c.plan.summary().step != "-");
     header.extend(tiles.then_some("k"));
@@ -258,7 +258,7 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
         });
         rows.add_row(styled);
     }
-    let words = ["id", "bound by", "block", "overlap", "checked", "ran"];
+    let words = ["id", "bound", "block", "overlap", "checked", "ran"];
     let numbers: Vec<usize> = (0..header.len()).filter(|at| !words.contains(&header[*at])).collect();
     right(&mut rows, &numbers);
     if let Some(overlap) = header.iter().position(|name| *name == "overlap") {
