@@ -396,11 +396,8 @@ pub fn random(rng: &mut StdRng, t: DType, depth: u32, inputs: &[DType]) -> Expre
                 return *any(rng, t);
             }
             let from = one(rng, &widths);
-            if from.is_float() && !t.is_float() {
-                let a = any(rng, from);
-                return of(Node::Reinterpret(number(a, from)));
-            }
-            of(Node::Reinterpret(any(rng, from)))
+            let a = any(rng, from);
+            of(Node::Reinterpret(if from.is_float() { number(a, from) } else { a }))
         }
         3 if t == DType::Bool => {
             let from = one(rng, &TYPES[9..]);
