@@ -317,6 +317,7 @@ fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Co
                     true => return None,
                     false => jobs.iter().map(|j| compiler.compile(j)).collect(),
                 };
+                progress.advance();
                 let all = all.ok()?;
                 let nvrtc = all.first()?.nvrtc.clone();
                 let wrong = match c.map(|c| &programs[*p].candidates[c]) {
@@ -326,7 +327,6 @@ fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Co
                     }
                     _ => None,
                 };
-                progress.advance();
                 let figures = all.iter().map(Figures::from).collect();
                 let cubins = all.into_iter().map(|c| c.cubin).collect();
                 Some((Stored { nvrtc, figures, pieces: Vec::new(), cubins }, wrong))
