@@ -115,6 +115,15 @@ pub trait Workload: Sync {
         Vec::new()
     }
 
+    /// Blocks that have the same elements read again and again, and no tiles to keep these in: of what the space leaves out, some
+    /// may be faster than all that it holds.
+    fn untiled(&self) -> Vec<String> {
+        match self.kind() {
+            Kind::Contraction(_) => Vec::new(),
+            Kind::Streams(streams) => streams.untiled().into_iter().map(String::from).collect(),
+        }
+    }
+
     /// Whether tensor cores may round factors in f32 to tf32.
     fn allows_tf32(&self) -> bool {
         false
@@ -278,7 +287,7 @@ pub trait Explorable: Workload {
         &self,
         gpu: &Descriptor,
         fuel: Fuel,
-        go_on: &dyn Fn() -> bool,
+        go_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<Space<Self::Term>, ExploreError>;
 }
 
@@ -311,7 +320,12 @@ impl Explorable for crate::operators::Problem {
         &self.contraction
     }
 
-    fn space_while(&self, gpu: &Descriptor, fuel: Fuel, go_on: &dyn Fn() -> bool) -> Result<Space, ExploreError> {
+    fn space_while(
+        &self,
+        gpu: &Descriptor,
+        fuel: Fuel,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Space, ExploreError> {
         explore::space_while(self, gpu, fuel, go_on)
     }
 }
@@ -349,7 +363,7 @@ impl Explorable for streaming::StreamProblem {
         &self,
         gpu: &Descriptor,
         fuel: Fuel,
-        go_on: &dyn Fn() -> bool,
+        go_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<Space<Self::Term>, ExploreError> {
         streaming::space_while(self, gpu, fuel, go_on)
     }

@@ -319,7 +319,7 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
             KernelPlan::Flat(p) => (p.vector, block.iters.last()?.extent),
             KernelPlan::Row(p) => (p.vector, stream.row_shape(first, first + p.blocks.len())?.columns),
             KernelPlan::Tile(p) => (p.vector, block.iters.last()?.extent),
-            KernelPlan::Plain(_) => continue,
+            KernelPlan::Plain(_) | KernelPlan::Tiled(_) => continue,
         };
         if vector * 4 > 16 {
             return Some("width");
@@ -328,7 +328,7 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
             return Some("alignment");
         }
         match kernel {
-            KernelPlan::Plain(_) => {}
+            KernelPlan::Plain(_) | KernelPlan::Tiled(_) => {}
             KernelPlan::Flat(_) => {
                 let inner = Some(block.iters.len() - 1);
                 let strided = block.reads.iter().any(|r| r.dims.contains(&inner) && r.dims.last() != Some(&inner));

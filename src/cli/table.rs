@@ -156,8 +156,13 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
         if saturated { "saturated".into() } else { format!("saturation ended at its limit ({})", space.stopped_by) },
         space.saturate_s,
         space.extract_s,
-        if report.proved_optimal {
+        if report.proved_optimal && report.untiled.is_empty() {
             "proved the best under the model".to_string()
+        } else if report.proved_optimal {
+            format!(
+                "the best of these under the model; {} read elements again, and tiles for that are not among them",
+                report.untiled.join(", ")
+            )
         } else if !saturated {
             "not proved: the space is not whole, --fuel gives it more e-nodes".to_string()
         } else {

@@ -19,13 +19,7 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
         }
     };
     let (m, n) = (cut(contraction.extent(Axis::M), plan.tile.m), cut(contraction.extent(Axis::N), plan.tile.n));
-    let tiles = match plan.pipe {
-        Pipe::Async(stages) => i64::from(stages) + 2,
-        _ => 4,
-    };
-    // A swizzled strip has rows of a power of two.
-    let strips = plan.a.hoisted || plan.b.hoisted;
-    let tiles = if strips { (tiles as u64).next_power_of_two() as i64 } else { tiles };
+    let tiles = k_tiles(&plan);
     let part = if plan.k_part <= tiles * plan.k_tile {
         plan.k_part
     } else {
@@ -43,8 +37,23 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
     (refitted(plan, &small), small)
 }
 
+/// k tiles that a loop needs to get going and to end.
+pub(crate) fn k_tiles(plan: &Plan) -> i64 {
+    let tiles = match plan.pipe {
+        Pipe::Async(stages) => i64::from(stages) + 2,
+        _ => 4,
+    };
+    // A swizzled strip has rows of a power of two.
+    let strips = plan.a.hoisted || plan.b.hoisted;
+    if strips {
+        (tiles as u64).next_power_of_two() as i64
+    } else {
+        tiles
+    }
+}
+
 /// The plan with as many blocks as the problem's m, n and batch take.
-pub(super) fn refitted(mut plan: Plan, small: &Contraction) -> Plan {
+pub(crate) fn refitted(mut plan: Plan, small: &Contraction) -> Plan {
     let (m, n) = (small.extent(Axis::M), small.extent(Axis::N));
     let blocks = |extent: i64, tile: i64| (extent + tile - 1) / tile;
     let grouped: Vec<Axis> = plan.blocks.iter().filter(|l| l.group).map(|l| l.axis).collect();
@@ -110,7 +119,9 @@ pub(super) fn with_epilogue(epilogue: &Epilogue, small: &Contraction) -> Result<
     let result = extents(&small.c.dims);
     let mut nests = vec![small.iters.iter().map(|(_, info)| info.extent).collect()];
     nests.extend(epilogue.blocks.iter().map(|_| result.clone()));
-    let operands = [&small.a, &small.b, &small.c].into_iter().chain(&epilogue.reads);
+    // What has no axis has one element, whatever the extents.
+    let reads = epilogue.reads.iter().filter(|read| !read.dims.is_empty());
+    let operands = [&small.a, &small.b, &small.c].into_iter().chain(reads);
     let mut shapes: BTreeMap<String, Vec<i64>> = operands.map(|o| (o.name.clone(), extents(&o.dims))).collect();
     shapes.extend(epilogue.between.iter().map(|name| (name.clone(), result.clone())));
     Ok(crate::streaming::resized(&program, &nests, &shapes))

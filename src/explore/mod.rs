@@ -13,6 +13,7 @@ mod vet;
 pub use crate::scheduled::Checked;
 pub use binds::sentence as binds;
 pub use check::{check, reduced, shrink};
+pub(crate) use check::{k_tiles, refitted};
 pub use check_tensor::shrink as shrink_tensor;
 pub use compiled_loop::LoopReport;
 pub(crate) use output::{about, arch, comment, function_base, head, renamed};
@@ -145,7 +146,7 @@ pub fn space_while(
     problem: &Problem,
     gpu: &Descriptor,
     fuel: Fuel,
-    go_on: &dyn Fn() -> bool,
+    go_on: &(dyn Fn() -> bool + Sync),
 ) -> Result<Space, ExploreError> {
     let limits = limits(gpu);
     let menu = Menu::of(&problem.contraction, &limits);
@@ -257,6 +258,7 @@ pub fn explore_on<W: Explorable>(
         candidates: Vec::new(),
         bugs: found.bugs.into_iter().chain(std::mem::take(&mut vet.bugs)).collect(),
         rejected: std::mem::take(&mut vet.rejected),
+        untiled: problem.untiled(),
         notes: problem.notes(),
         not_compiled: vet.not_compiled.take(),
         not_executed: None,

@@ -48,6 +48,9 @@ pub struct Report {
     /// Candidates that the compiler refused, or that do not fit the GPU as compiled: others took their places.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<String>,
+    /// Blocks with reuse that the space has no tiles for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untiled: Vec<String>,
     /// What else there is to say of the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -110,6 +110,16 @@ fn stream_point(plan: &StreamPlan) -> [f64; 11] {
                 0.0,
             ],
             KernelPlan::Plain(p) => [log(p.threads), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+            KernelPlan::Tiled(p) => [
+                log(i64::from(p.plan.threads)),
+                log(p.plan.tile.m),
+                log(p.plan.tile.n),
+                log(p.plan.k_tile),
+                log(p.plan.split_k),
+                log(p.plan.registers.product()),
+                log(p.plan.pipe.buffers()),
+                f64::from(u8::from(p.plan.a.shared.is_some())) + f64::from(u8::from(p.plan.b.shared.is_some())),
+            ],
             KernelPlan::Tile(p) => [log(p.threads), 0.0, log(p.vector), log(p.side), 0.0, 0.0, 0.0, log(p.pad + 1)],
         };
         // Kinds lie apart.
@@ -118,6 +128,7 @@ fn stream_point(plan: &StreamPlan) -> [f64; 11] {
             KernelPlan::Row(_) => 50.0,
             KernelPlan::Tile(_) => 100.0,
             KernelPlan::Plain(_) => 150.0,
+            KernelPlan::Tiled(_) => 200.0,
         };
         for (to, value) in sum.iter_mut().zip(own.into_iter().chain([kind])) {
             *to += value / kernels;

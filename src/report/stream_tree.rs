@@ -21,6 +21,11 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
         let blocks = kernel.thread_blocks(stream);
         let many =
             if plan.kernels.len() > 1 { format!("kernel of {}: ", kernel.blocks().join(", ")) } else { String::new() };
+        if let (KernelPlan::Tiled(p), Some(contraction)) = (kernel, stream.contraction(from, to)) {
+            tree.line(Kind::Work, format!("kernel of {}", kernel.blocks().join(", ")), &[]);
+            tree.lines.extend(super::tree::of_plan(&p.plan, contraction));
+            continue;
+        }
         let plural = if blocks == 1 { "" } else { "s" };
         tree.line(Kind::Loop, format!("{many}grid of {blocks} block{plural}"), &["blockIdx"]);
         tree.inside(Team::Block);
@@ -31,6 +36,7 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
             KernelPlan::Flat(p) => tree.flat(p, &stream.blocks[from]),
             KernelPlan::Tile(p) => tree.tile(p, from),
             KernelPlan::Plain(_) => tree.plain(&stream.blocks[from]),
+            KernelPlan::Tiled(_) => {}
         }
     }
     tree.lines

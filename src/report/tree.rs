@@ -63,6 +63,11 @@ pub(super) fn of(schedule: &Schedule, problem: &dyn Workload) -> Vec<Line> {
         (Schedule::Stream(plan), workload::Kind::Streams(streams)) => return super::stream_tree::of(plan, streams),
         _ => return Vec::new(),
     };
+    of_plan(plan, contraction)
+}
+
+/// The loop tree of a contraction's schedule.
+pub(super) fn of_plan(plan: &Plan, contraction: &Contraction) -> Vec<Line> {
     let mut tree = Tree { plan, contraction, lines: Vec::new(), depth: 0, team: Team::Grid };
     tree.grid();
     tree.lines

@@ -3,9 +3,10 @@ use super::operators;
 use crate::lower::program::LowerOptions;
 use crate::operators::OperatorError;
 use crate::scheduled::ScheduledError;
-use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
+use satune_ir::term::stream::{KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{streams, streams_of, StreamError};
+use std::collections::BTreeSet;
 
 /// Longest axis.
 pub const LONGEST: i64 = 1 << 28;
@@ -97,7 +98,21 @@ impl StreamProblem {
         let of = |(block, why): &(String, String)| {
             format!("block {block} runs as a plain kernel, one thread per element of its result: {why}")
         };
-        let notes: Vec<String> = streams.plain.iter().map(of).collect();
+        let first = streams.variants.first();
+        let tiled = |block: &str| {
+            let names = |v: &Stream| v.tiled.iter().any(|t| v.blocks[t.from..t.to].iter().any(|b| b.name == block));
+            first.is_some_and(names)
+        };
+        let mut notes: Vec<String> = streams.plain.iter().filter(|(block, _)| !tiled(block)).map(of).collect();
+        let sums = first.iter().flat_map(|v| &v.tiled).map(|t| t.contraction.block_name.as_str());
+        let sums: BTreeSet<&str> = sums.collect();
+        if !sums.is_empty() {
+            notes.push(format!(
+                "{} {} tiled as a product of its own, on single threads: its best schedules, which are searched exactly, take part here",
+                sums.iter().copied().collect::<Vec<_>>().join(", "),
+                if sums.len() == 1 { "is" } else { "are each" },
+            ));
+        }
         let problem = StreamProblem { name: name.into(), script: tvmscript::print(&program), program, streams, notes };
         problem.lowers()?;
         Ok(problem)
@@ -105,7 +120,9 @@ impl StreamProblem {
 
     /// Whether there are kernels, and a check, for what is left to plain kernels.
     fn lowers(&self) -> Result<(), NotStreaming> {
-        let Some(source) = self.streams.variants.first().filter(|_| !self.notes.is_empty()) else { return Ok(()) };
+        let Some(source) = self.streams.variants.first().filter(|_| !self.streams.plain.is_empty()) else {
+            return Ok(());
+        };
         let plain = |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256 });
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
         let options = LowerOptions::default();

@@ -1,7 +1,10 @@
 //! The same schedule on a problem of few blocks and few iterations, for the simulator.
 use super::shrink_any::shrink_any;
-use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams};
+use crate::explore::{k_tiles, refitted};
+use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams, TiledPlan};
+use satune_ir::term::Axis;
 use satune_ir::{BlockRealize, DType, Expr, Program, Stmt};
+use satune_rewrites::space::stream::streams_of;
 use std::collections::BTreeMap;
 
 /// What a kernel wants of an axis.
@@ -20,8 +23,7 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
     let mut want = |axis: usize, size: i64, multiple: i64| {
         let w = wants.entry(axis).or_insert(Want { size: 0, multiple: 1 });
         w.size = w.size.max(size);
-        // All are powers of two.
-        w.multiple = w.multiple.max(multiple);
+        w.multiple = w.multiple / gcd(w.multiple, multiple) * multiple;
     };
     let cut = |extent: i64, tile: i64| if extent % tile == 0 { 2 * tile } else { tile + extent % tile };
     for kernel in &plan.kernels {
@@ -62,6 +64,13 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
                 }
             }
             KernelPlan::Plain(_) => {}
+            KernelPlan::Tiled(p) => {
+                let Some(contraction) = stream.contraction(from, from + names.len()) else { continue };
+                for (axis, iter) in axes(&contraction.iters, &blocks[0]) {
+                    let (size, multiple) = tiled(p, axis, iter.extent);
+                    want(iter.axis, size, multiple);
+                }
+            }
             KernelPlan::Tile(p) => {
                 let Some((read, write, _)) = stream.transposed(from) else { continue };
                 for (i, iter) in blocks[0].iters.iter().enumerate() {
@@ -75,6 +84,29 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
         }
     }
     wants
+}
+
+/// The iterators of a contraction's first block, each with its axis.
+fn axes<'b, T>(iters: &'b [(Axis, T)], block: &'b StreamBlock) -> impl Iterator<Item = (Axis, &'b StreamIter)> {
+    let of = |(place, iter): (&usize, &'b StreamIter)| iters.get(*place).map(|(axis, _)| (*axis, iter));
+    block.places.iter().zip(&block.iters).filter_map(of)
+}
+
+/// Values along an axis of a contraction, and what they are a multiple of: two tiles along m and n, the second cut where the
+/// problem's last one is, and as many k tiles as its loop needs.
+fn tiled(tiled: &TiledPlan, axis: Axis, extent: i64) -> (i64, i64) {
+    let plan = &tiled.plan;
+    let (tile, tiles) = match axis {
+        Axis::M => (plan.tile.m, 2),
+        Axis::N => (plan.tile.n, 2),
+        Axis::K => (plan.k_tile * plan.split_k, k_tiles(plan)),
+        Axis::Batch(_) | Axis::Outer(_) => (1, 2),
+    };
+    match extent % tile {
+        0 => (tiles * tile, tile),
+        // Accesses are as wide as divides the extent.
+        rest => ((tiles - 1) * tile + rest, gcd(extent, 16)),
+    }
 }
 
 /// A row that is split, as one kernel wants it.
@@ -94,8 +126,26 @@ struct Parted<'a> {
 pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Program, StreamPlan) {
     let Some(stream) = problem.of_plan(plan) else { return (program.clone(), plan.clone()) };
     let source = &problem.variants[0];
-    if stream.blocks.iter().any(|b| b.kind == BlockKind::Other) {
-        return (shrink_any(program, plan, problem), plan.clone());
+    let tiled = |b: &StreamBlock| {
+        let kernel = plan.kernels.iter().find(|k| k.blocks().contains(&b.name.as_str()));
+        matches!(kernel, Some(KernelPlan::Tiled(_)))
+    };
+    if stream.blocks.iter().any(|b| b.kind == BlockKind::Other && !tiled(b)) {
+        // What contractions want of their axes; the plain kernels take any number.
+        let kernels = plan.kernels.iter().filter(|k| matches!(k, KernelPlan::Tiled(_))).cloned().collect();
+        let wants = wanted(&StreamPlan { kernels, ..plan.clone() }, stream);
+        let mut sizes = BTreeMap::new();
+        for b in &stream.blocks {
+            let original = source.blocks.iter().find(|o| o.name == b.name);
+            for (iter, old) in b.iters.iter().zip(original.iter().flat_map(|o| &o.iters)) {
+                if let Some(want) = wants.get(&iter.axis) {
+                    sizes.insert(old.axis, up(want.size, want.multiple) * want.multiple);
+                }
+            }
+        }
+        let small = shrink_any(program, plan, problem, &sizes);
+        let plan = fitted(plan.clone(), &small);
+        return (small, plan);
     }
     // Axes are numbered anew when blocks go; iterators of one name and block are the same.
     let wants = wanted(plan, stream);
@@ -170,7 +220,24 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
             shapes.insert(source.buffers[access.buffer].name.clone(), access.reach(&|i| new(&b.iters[i])));
         }
     }
-    (resized(program, &nests, &shapes), small)
+    let program = resized(program, &nests, &shapes);
+    let plan = fitted(small, &program);
+    (program, plan)
+}
+
+/// The plan with as many blocks in its contractions as the program has tiles.
+fn fitted(mut plan: StreamPlan, program: &Program) -> StreamPlan {
+    let problem = streams_of(program, &plan).ok();
+    let Some(stream) = problem.as_ref().and_then(|problem| problem.of_plan(&plan)) else { return plan };
+    for kernel in &mut plan.kernels {
+        let range = kernel.range(stream);
+        let KernelPlan::Tiled(tiled) = kernel else { continue };
+        if let Some(contraction) = range.and_then(|(from, to)| stream.contraction(from, to)) {
+            tiled.plan.k_part = contraction.extent(Axis::K) / tiled.plan.split_k;
+            tiled.plan = refitted(tiled.plan.clone(), contraction);
+        }
+    }
+    plan
 }
 
 fn gcd(a: i64, b: i64) -> i64 {

@@ -18,8 +18,14 @@ const FEW: [i64; 3] = [5, 9, 17];
 /// Extents of the loops of each nest.
 type Extents = Vec<Vec<i64>>;
 
-/// The source program with fewer values along its axes, as far as it stays one that the plan schedules.
-pub(super) fn shrink_any(program: &Program, plan: &StreamPlan, problem: &Streams) -> Program {
+/// The source program with fewer values along its axes, as far as it stays one that the plan schedules. `sizes` has the number
+/// of values along the axes where it matters.
+pub(super) fn shrink_any(
+    program: &Program,
+    plan: &StreamPlan,
+    problem: &Streams,
+    sizes: &BTreeMap<usize, i64>,
+) -> Program {
     let Some(source) = problem.variants.first() else { return program.clone() };
     let blocks: Vec<&Block> = child_realizes(&program.body.block.body).into_iter().map(|r| &r.block).collect();
     let mut extents: Extents = source.blocks.iter().map(|b| b.iters.iter().map(|i| i.extent).collect()).collect();
@@ -39,7 +45,8 @@ pub(super) fn shrink_any(program: &Program, plan: &StreamPlan, problem: &Streams
         if extents.iter().all(|nest| product(nest) <= WHOLE) {
             break;
         }
-        for few in FEW.into_iter().filter(|few| *few < extent) {
+        let wanted = sizes.get(&axis).map_or(FEW.to_vec(), |size| vec![*size]);
+        for few in wanted.into_iter().filter(|few| *few < extent) {
             let mut trial = extents.clone();
             let iters = source.blocks.iter().zip(&mut trial).flat_map(|(b, nest)| b.iters.iter().zip(nest));
             iters.filter(|(iter, _)| iter.axis == axis).for_each(|(_, e)| *e = few.min(*e));

@@ -1,11 +1,17 @@
 //! The space of a streaming problem.
 use super::StreamProblem;
 use crate::explore::{limits, ExploreError};
-use satune_extract::Descriptor;
-use satune_ir::term::stream::StreamTerm;
-use satune_ir::term::Space;
+use satune_extract::{best_while, Descriptor, Query};
+use satune_ir::term::stream::{StreamTerm, Streams};
+use satune_ir::term::{AxisInfo, Contraction, OperandInfo, Plan, Schedule, Space, StoppedBy};
 use satune_rewrites::space::stream::{rules, StreamMenu};
-use satune_rewrites::space::{saturate_while, Fuel};
+use satune_rewrites::space::{self, saturate_while, Fuel, Menu};
+use std::time::Duration;
+
+/// Schedules of each contraction among the blocks that take part: so many of the best, and of the best of each tile.
+const TILED: usize = 24;
+/// Longest search for them.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The space of a streaming problem on a GPU.
 ///
@@ -23,9 +29,101 @@ pub fn space_while(
     problem: &StreamProblem,
     gpu: &Descriptor,
     fuel: Fuel,
-    go_on: &dyn Fn() -> bool,
+    go_on: &(dyn Fn() -> bool + Sync),
 ) -> Result<Space<StreamTerm>, ExploreError> {
-    Ok(saturate_while(&problem.streams, limits(gpu), &menu(), &rules::all(), fuel, go_on)?)
+    let mut menu = menu();
+    let limit = tiled(&problem.streams, &mut menu, gpu, fuel, go_on)?;
+    let mut space = saturate_while(&problem.streams, limits(gpu), &menu, &rules::all(), fuel, go_on)?;
+    if let (StoppedBy::Saturated, Some(limit)) = (&space.report.stopped_by, limit) {
+        space.report.stopped_by = StoppedBy::Limit(limit);
+    }
+    Ok(space)
+}
+
+/// Puts the best schedules of each contraction among the blocks into the menu. Each has a space of its own, which is searched
+/// exactly; returned is the limit that one of them ran into, if any.
+fn tiled(
+    streams: &Streams,
+    menu: &mut StreamMenu,
+    gpu: &Descriptor,
+    fuel: Fuel,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<String>, ExploreError> {
+    let mut known: Vec<(Contraction, Vec<Plan>)> = Vec::new();
+    let mut limit = None;
+    for (variant, stream) in streams.variants.iter().enumerate() {
+        for tiled in &stream.tiled {
+            let nameless = nameless(&tiled.contraction);
+            let plans = match known.iter().find(|(contraction, _)| *contraction == nameless) {
+                Some((_, plans)) => plans.clone(),
+                None => {
+                    let (plans, ended) = best_plans(&tiled.contraction, gpu, fuel, go_on)?;
+                    limit = limit.or(ended);
+                    known.push((nameless, plans.clone()));
+                    plans
+                }
+            };
+            let (Ok(variant), Ok(from), Ok(to)) =
+                (u16::try_from(variant), u8::try_from(tiled.from), u8::try_from(tiled.to))
+            else {
+                continue;
+            };
+            if !plans.is_empty() {
+                menu.tiled.insert((variant, from, to), plans);
+            }
+        }
+    }
+    Ok(limit)
+}
+
+/// The best schedules of a contraction on single threads, and the limit that ended the search, if one did.
+fn best_plans(
+    contraction: &Contraction,
+    gpu: &Descriptor,
+    fuel: Fuel,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<(Vec<Plan>, Option<String>), ExploreError> {
+    let limits = limits(gpu);
+    let menu = Menu::of(contraction, &limits);
+    let space = saturate_while(contraction, limits, &menu, &space::rules::all(), fuel, go_on)?;
+    let mut limit = match &space.report.stopped_by {
+        StoppedBy::Saturated => None,
+        StoppedBy::Limit(limit) => Some(limit.clone()),
+    };
+    let mut plans: Vec<Plan> = Vec::new();
+    for diverse in [false, true] {
+        let found = best_while(&space, gpu, Query { k: TILED, diverse, limit: LIMIT, below_ms: f64::INFINITY }, go_on);
+        if !found.proved && limit.is_none() {
+            limit = Some(format!("{} s for the tiles of {}", LIMIT.as_secs(), contraction.block_name));
+        }
+        for candidate in found.candidates {
+            if let Schedule::Cores(plan) = candidate.plan {
+                if !plans.contains(&plan) {
+                    plans.push(plan);
+                }
+            }
+        }
+    }
+    Ok((plans, limit))
+}
+
+/// What a contraction's schedules depend on: all but the names of blocks, axes and buffers.
+fn nameless(contraction: &Contraction) -> Contraction {
+    let mut out = contraction.clone();
+    (out.block, out.block_name) = (satune_ir::BlockId(0), String::new());
+    let info = |axis: &mut AxisInfo| axis.name.clear();
+    out.iters.iter_mut().for_each(|(_, axis)| info(axis));
+    let operand = |operand: &mut OperandInfo| {
+        operand.name.clear();
+        operand.buffer = satune_ir::BufferId(0);
+    };
+    [&mut out.a, &mut out.b, &mut out.c].into_iter().for_each(operand);
+    if let Some(epilogue) = &mut out.epilogue {
+        epilogue.script.clear();
+        (epilogue.blocks, epilogue.between) = (Vec::new(), Vec::new());
+        epilogue.reads.iter_mut().for_each(operand);
+    }
+    out
 }
 
 /// The sizes that its rules offer.

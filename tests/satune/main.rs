@@ -48,6 +48,7 @@ mod tensor_counts;
 mod tensor_space;
 mod tensor_traces;
 mod threats;
+mod tiled;
 mod tilings;
 mod tiny;
 mod traces;

@@ -220,6 +220,7 @@ fn stream_features(plan: &StreamPlan) -> Vec<String> {
                 }
             }
             KernelPlan::Plain(_) => out.push("plain".into()),
+            KernelPlan::Tiled(_) => out.push("tiled".into()),
             KernelPlan::Tile(p) => out.push(format!("tile {} {}", p.pad > 0, p.vector > 1)),
         }
     }

@@ -2,13 +2,13 @@
 //! slots, shared memory, L1, and the latency of a block's chain of steps where too few blocks are resident to cover it).
 //! The formula is that of [`crate::time`], and every constant one of the GPU's descriptor.
 use super::work::{kernel_work, KernelWork};
-use crate::cost::{Cost, Infeasible};
+use crate::cost::{predict, Cost, Infeasible};
 use crate::residency::{rounded, Takes};
 use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved};
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
-use satune_ir::term::Schedule;
+use satune_ir::term::{Contraction, Plan, Schedule};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -128,20 +128,57 @@ pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Re
 
 /// Predicts a kernel's time.
 pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
-    of_work(&kernel_work(kernel, stream), kernel.threads(), gpu)
+    match Counted::of(kernel, stream) {
+        Counted::Work(work, threads) => of_work(&work, threads, gpu),
+        Counted::Tiled(plan, contraction) => Ok(of_cost(predict(&Schedule::Cores(*plan), &contraction, gpu)?)),
+    }
 }
 
-/// A plan with all counted that its time depends on beside a descriptor's rates: the work and threads of each kernel.
+/// The cost of a contraction as that of a kernel.
+fn of_cost(cost: Cost) -> KernelCost {
+    KernelCost {
+        ms: cost.ms,
+        parts: cost.parts,
+        resident: (cost.resident_blocks, cost.occupancy_limit),
+        registers: cost.registers,
+        waves: cost.waves,
+        dram_bytes: cost.dram_bytes,
+        sectors: cost.l2_bytes / 32.0,
+        work: cost.work,
+    }
+}
+
+/// A kernel with all counted that its time depends on beside a descriptor's rates.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared(Vec<(KernelWork, i64)>);
+enum Counted {
+    /// Its work and threads.
+    Work(Box<KernelWork>, i64),
+    /// A contraction by itself.
+    Tiled(Box<Plan>, Box<Contraction>),
+}
+
+impl Counted {
+    fn of(kernel: &KernelPlan, stream: &Stream) -> Counted {
+        let tiled = match kernel {
+            KernelPlan::Tiled(tiled) => kernel
+                .range(stream)
+                .and_then(|(from, to)| stream.contraction(from, to))
+                .map(|contraction| Counted::Tiled(Box::new(tiled.plan.clone()), Box::new(contraction.clone()))),
+            _ => None,
+        };
+        tiled.unwrap_or_else(|| Counted::Work(Box::new(kernel_work(kernel, stream)), kernel.threads()))
+    }
+}
+
+/// A plan, each of its kernels counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared(Vec<Counted>);
 
 impl Prepared {
     /// Counts; nothing where the problem does not have the plan's kernels.
     pub fn of(plan: &StreamPlan, problem: &Streams) -> Prepared {
-        let kernels = problem.of_plan(plan).map(|stream| {
-            let of = |kernel: &KernelPlan| (kernel_work(kernel, stream), kernel.threads());
-            plan.kernels.iter().map(of).collect()
-        });
+        let kernels =
+            problem.of_plan(plan).map(|stream| plan.kernels.iter().map(|kernel| Counted::of(kernel, stream)).collect());
         Prepared(kernels.unwrap_or_default())
     }
 
@@ -150,7 +187,13 @@ impl Prepared {
         if self.0.is_empty() {
             return Err(Infeasible::Kind);
         }
-        self.0.iter().map(|(work, threads)| of_work(work, *threads, gpu).map(|cost| cost.ms)).sum()
+        let ms = |counted: &Counted| match counted {
+            Counted::Work(work, threads) => of_work(work, *threads, gpu).map(|cost| cost.ms),
+            Counted::Tiled(plan, contraction) => {
+                predict(&Schedule::Cores((**plan).clone()), contraction, gpu).map(|cost| cost.ms)
+            }
+        };
+        self.0.iter().map(ms).sum()
     }
 }
 

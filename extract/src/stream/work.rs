@@ -130,6 +130,8 @@ pub fn kernel_work(kernel: &KernelPlan, stream: &Stream) -> KernelWork {
         },
         KernelPlan::Tile(p) => tile::work(p, stream, from),
         KernelPlan::Plain(p) => plain(p, stream, &stream.blocks[from]),
+        // Its work is counted with the contraction.
+        KernelPlan::Tiled(_) => KernelWork::default(),
     };
     [work.read_bytes, work.written_bytes] = least_bytes(stream, from, to);
     work.kept = kept(stream, from, to);

@@ -50,7 +50,7 @@ pub struct Fill {
 }
 
 /// An operand's way from global memory to the arithmetic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Staging {
     /// cache_read to shared memory: its layout and copy.
     pub shared: Option<(Layout, Fill)>,
@@ -90,7 +90,7 @@ impl Pair {
 }
 
 /// One loop over blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockLoop {
     /// Its axis; k for split-K.
     pub axis: Axis,
@@ -106,7 +106,7 @@ pub struct BlockLoop {
 /// The m axis is covered as `blocks x vthread_outer x warps x vthread_inner x lanes x registers`, outermost first, and
 /// n likewise: `tile.m = vthread_outer.m * warps.m * vthread_inner.m * lanes.m * registers.m`. A tile may hang over
 /// the problem's edge; then guards are made.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Plan {
     /// Loops over blocks, outermost first.
     pub blocks: Vec<BlockLoop>,

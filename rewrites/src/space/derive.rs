@@ -12,15 +12,27 @@ use serde_json::{json, Value};
 
 /// Makes the trace of a plan.
 pub fn trace(plan: &Plan, contraction: &Contraction) -> Trace {
-    let mut writer = Writer { plan, contraction, draft: Draft::default() };
+    let [mut placed, laid_out] = trace_in_parts(plan, contraction);
+    placed.calls.extend(laid_out.calls);
+    placed
+}
+
+/// The trace of a plan in two parts: up to where every block has its place, and from the layouts on. After a layout of the
+/// second part, that a copy covers what is read from it may be no longer proved, and so no block of the program has a new place.
+pub(super) fn trace_in_parts(plan: &Plan, contraction: &Contraction) -> [Trace; 2] {
+    let mut writer = Writer { plan, contraction, draft: Draft::default(), placed: 0 };
     writer.write();
-    writer.draft.finish()
+    let mut calls = writer.draft.finish().calls;
+    let laid_out = calls.split_off(writer.placed);
+    [Trace { calls }, Trace { calls: laid_out }]
 }
 
 struct Writer<'a> {
     plan: &'a Plan,
     contraction: &'a Contraction,
     draft: Draft,
+    /// Calls until every block has its place.
+    placed: usize,
 }
 
 impl TraceWriter for Writer<'_> {
@@ -79,6 +91,7 @@ impl Writer<'_> {
             self.cache_results(None);
             self.add_parts(contraction);
         }
+        self.placed = self.draft.calls().len();
         self.fills(&k_outer);
         self.fragments();
         self.unrolls(&m, &n, &k_inner, &k_step);

@@ -74,8 +74,8 @@ fn reducing(program: &Program) -> Option<EncodeError> {
     Some(EncodeError::NotContraction { block: block.name.clone(), reason })
 }
 
-/// A product whose indices are bare iterators.
-fn product(program: &Program) -> Result<Contraction, EncodeError> {
+/// A product whose indices are bare iterators, and maps after it.
+pub(super) fn product(program: &Program) -> Result<Contraction, EncodeError> {
     let blocks = parts(program).into_iter().map(|part| block_of(program, part)).collect::<Result<Vec<_>, _>>()?;
     let Some((block, rest)) = blocks.split_first() else {
         return Err(EncodeError::Blocks { found: 0, reason: "there is nothing to schedule".into() });

@@ -49,7 +49,10 @@ fn chain(
 ) -> Result<(Epilogue, OperandInfo), String> {
     let operand = |access: &Access| -> Result<OperandInfo, String> {
         let buffer = &stream.buffers[access.buffer];
-        let axes: Option<Vec<Axis>> = access.dims.iter().map(|d| d.and_then(|i| dims.get(i).map(|x| x.0))).collect();
+        let all = access.dims.iter().map(|d| d.and_then(|i| dims.get(i).map(|x| x.0)));
+        // One value for all results has no axis.
+        let axes: Option<Vec<Axis>> =
+            if access.dims.iter().all(Option::is_none) { Some(Vec::new()) } else { all.collect() };
         let mut dims = axes.ok_or_else(|| format!("an index of buffer `{}` is a constant", buffer.name))?;
         // Digits of one axis are one dimension.
         dims.dedup();

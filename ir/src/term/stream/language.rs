@@ -1,7 +1,7 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
 use super::{FlatState, Place, RowState, Step, StreamState, Streams, TileState};
-use crate::term::{Role, TermLanguage};
+use crate::term::{Plan, Role, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
 
@@ -138,6 +138,13 @@ pub enum StreamTerm {
         /// What was decided before.
         state: Box<StreamState>,
     },
+    /// A kernel that is a contraction by itself, under one of the contraction's schedules.
+    Tiled {
+        /// The schedule.
+        plan: Box<Plan>,
+        /// What was decided before.
+        state: Box<StreamState>,
+    },
     /// Nothing is left to decide.
     Done(Box<StreamState>),
 }
@@ -161,7 +168,7 @@ impl Language for StreamTerm {
     fn children(&self) -> &[Id] {
         use StreamTerm::*;
         match self {
-            Nest(_) | Pad { .. } | Plain { .. } | Done(_) => &[],
+            Nest(_) | Pad { .. } | Plain { .. } | Tiled { .. } | Done(_) => &[],
             Launch { children, .. } => children,
             Inline { body, .. }
             | Keep { body, .. }
@@ -181,7 +188,7 @@ impl Language for StreamTerm {
     fn children_mut(&mut self) -> &mut [Id] {
         use StreamTerm::*;
         match self {
-            Nest(_) | Pad { .. } | Plain { .. } | Done(_) => &mut [],
+            Nest(_) | Pad { .. } | Plain { .. } | Tiled { .. } | Done(_) => &mut [],
             Launch { children, .. } => children,
             Inline { body, .. }
             | Keep { body, .. }
@@ -219,6 +226,7 @@ impl fmt::Display for StreamTerm {
             Team { threads, .. } => write!(f, "team:{threads}"),
             Pad { pad, .. } => write!(f, "pad:{pad}"),
             Plain { threads, .. } => write!(f, "plain:{threads}"),
+            Tiled { plan, .. } => write!(f, "tiled:{}x{}x{}", plan.tile.m, plan.tile.n, plan.k_tile),
             Done(_) => f.write_str("done"),
         }
     }
@@ -327,6 +335,7 @@ impl TermLanguage for StreamTerm {
                 let one = |from: u8, to: u8| to.checked_sub(from) == Some(1) && *threads > 0;
                 matches!(state.step, Step::Kernel { from, to } if one(from, to)).then_some(**state)
             }
+            StreamTerm::Tiled { state, .. } => matches!(state.step, Step::Kernel { .. }).then_some(**state),
             StreamTerm::Pad { pad, state } => {
                 matches!(state.step, Step::Tile(_, tile) if tile.threads > 0 && *pad >= 0).then_some(**state)
             }

@@ -3,7 +3,8 @@
 //!
 //! A schedule says which blocks are inlined, which of the others share a kernel, and how each kernel runs: as a map over
 //! all elements (`Flat`), over rows with the row's threads side by side (`Row`), over tiles through shared memory
-//! (`Tile`), or with one thread per element of its result (`Plain`), which takes blocks that read in any way.
+//! (`Tile`), as a contraction by itself (`Tiled`), or with one thread per element of its result (`Plain`), which takes
+//! blocks that read in any way.
 mod language;
 mod plan;
 mod problem;
@@ -12,9 +13,9 @@ mod size;
 mod state;
 
 pub use language::StreamTerm;
-pub use plan::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan};
+pub use plan::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan, TiledPlan};
 pub use problem::{
-    Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams,
+    Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams, Tiled,
 };
 pub use size::{stream_blocks, stream_shared_bytes};
 pub use state::{FlatState, Holds, Place, RowState, Step, StreamState, TileState};

@@ -1,5 +1,6 @@
 //! A complete schedule of a streaming program: every decision by its name.
 use super::{Inlining, Place};
+use crate::term::Plan;
 use serde::{Deserialize, Serialize};
 
 /// A complete schedule of a streaming program.
@@ -33,6 +34,8 @@ pub enum KernelPlan {
     Tile(TilePlan),
     /// One thread per element of the result.
     Plain(PlainPlan),
+    /// A contraction by itself.
+    Tiled(Box<TiledPlan>),
 }
 
 /// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x); what it reduces over one value after the other.
@@ -42,6 +45,15 @@ pub struct PlainPlan {
     pub block: String,
     /// Threads per block.
     pub threads: i64,
+}
+
+/// Blocks that are a contraction, under one of its schedules on single threads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TiledPlan {
+    /// Names of the blocks: what sums up first, then what is done with the sums.
+    pub blocks: Vec<String>,
+    /// The contraction's schedule.
+    pub plan: Plan,
 }
 
 /// The innermost loop of a block split into (blockIdx.y, unrolled, threadIdx.x, vector); the others, fused, into
@@ -124,6 +136,7 @@ impl KernelPlan {
             KernelPlan::Row(p) => p.threads * p.side_by_side,
             KernelPlan::Tile(p) => p.threads,
             KernelPlan::Plain(p) => p.threads,
+            KernelPlan::Tiled(p) => i64::from(p.plan.threads),
         }
     }
 
@@ -134,6 +147,7 @@ impl KernelPlan {
             KernelPlan::Row(p) => p.blocks.iter().map(String::as_str).collect(),
             KernelPlan::Tile(p) => vec![&p.block],
             KernelPlan::Plain(p) => vec![&p.block],
+            KernelPlan::Tiled(p) => p.blocks.iter().map(String::as_str).collect(),
         }
     }
 
@@ -145,6 +159,7 @@ impl KernelPlan {
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
             KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
             KernelPlan::Plain(p) => format!("{} plain", p.threads),
+            KernelPlan::Tiled(p) => format!("{}x{}x{}", p.plan.tile.m, p.plan.tile.n, p.plan.k_tile),
         }
     }
 
@@ -193,6 +208,7 @@ impl KernelPlan {
                     p.block, p.threads
                 )
             }
+            KernelPlan::Tiled(p) => format!("{}: {}", p.blocks.join(" + "), p.plan.describe().join("; ")),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a streaming program is: its blocks in order, and for each access which iterator indexes each dimension.
 use super::StreamPlan;
+use crate::term::Contraction;
 use crate::DType;
 
 /// An iterator of a block.
@@ -130,6 +131,20 @@ pub struct Stream {
     pub buffers: Vec<StreamBuffer>,
     /// Whether blocks may move to others and their accesses be copied: not where one writes what an earlier one reads.
     pub pipeline: bool,
+    /// Blocks that are a contraction by themselves.
+    pub tiled: Vec<Tiled>,
+}
+
+/// Neighbouring blocks that are a contraction: a sum of products, and what is done with its sums. As a kernel of their own they
+/// have the contraction's schedules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tiled {
+    /// Number of the first block.
+    pub from: usize,
+    /// One past the number of the last.
+    pub to: usize,
+    /// What they compute; its operands are buffers of the program.
+    pub contraction: Contraction,
 }
 
 /// A streaming program with all ways to inline its blocks.
@@ -297,6 +312,11 @@ impl Stream {
         self.blocks.get(block).is_some_and(|b| b.kind == BlockKind::Other)
     }
 
+    /// What blocks `from..to` compute, where they are a contraction by themselves.
+    pub fn contraction(&self, from: usize, to: usize) -> Option<&Contraction> {
+        self.tiled.iter().find(|t| (t.from, t.to) == (from, to)).map(|t| &t.contraction)
+    }
+
     /// For a block that permutes: (iterator that is innermost where it is read, iterator that is innermost where it is
     /// written, number of the read). `None` where there is no one such read.
     pub fn transposed(&self, block: usize) -> Option<(usize, usize, usize)> {
@@ -352,6 +372,22 @@ impl Stream {
 }
 
 impl Streams {
+    /// Names of the source's blocks that read an element twice in the mean or more, and are in no contraction: their kernels
+    /// have no tiles to keep it in.
+    pub fn untiled(&self) -> Vec<&str> {
+        let Some(source) = self.variants.first() else { return Vec::new() };
+        let tiled = |at: usize| source.tiled.iter().any(|t| (t.from..t.to).contains(&at));
+        let again = |b: &StreamBlock| {
+            let mut buffers: Vec<usize> = b.reads.iter().chain([&b.write]).map(|access| access.buffer).collect();
+            buffers.sort_unstable();
+            buffers.dedup();
+            let elements = buffers.iter().map(|at| source.buffers[*at].dims.iter().map(|d| *d as f64).product::<f64>());
+            b.instances() as f64 >= 2.0 * elements.sum::<f64>()
+        };
+        let blocks = source.blocks.iter().enumerate().filter(|(at, b)| !tiled(*at) && again(b));
+        blocks.map(|(_, b)| b.name.as_str()).collect()
+    }
+
     /// The variant that a list of inlined blocks makes, with the rows of reductions in so many parts.
     pub fn variant(&self, inlined: &[Inlining], parts: i64) -> Option<&Stream> {
         self.variants.iter().find(|v| v.inlined == inlined && v.parts == parts)

@@ -1,7 +1,7 @@
 //! From a term to the plan that it stands for.
 use super::{
     FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm, Streams,
-    TilePlan,
+    TilePlan, TiledPlan,
 };
 use crate::term::{Incomplete, Role};
 use egg::{Id, Language, RecExpr};
@@ -115,6 +115,10 @@ impl KernelPlan {
                 }
                 StreamTerm::Plain { threads, .. } => {
                     return Ok(KernelPlan::Plain(PlainPlan { block: tile.block, threads: *threads }));
+                }
+                StreamTerm::Tiled { plan, .. } => {
+                    let plan = TiledPlan { blocks: row.blocks, plan: (**plan).clone() };
+                    return Ok(KernelPlan::Tiled(Box::new(plan)));
                 }
                 StreamTerm::Done(state) => {
                     return match **state {

@@ -31,6 +31,7 @@ impl KernelPlan {
                 up(a, p.side) * up(b, p.side) * (block.instances() / a / b)
             }),
             KernelPlan::Plain(p) => up(block.results(), p.threads),
+            KernelPlan::Tiled(p) => p.plan.block_count(),
         }
     }
 
@@ -51,6 +52,7 @@ impl KernelPlan {
                     .sum()
             }
             KernelPlan::Flat(_) | KernelPlan::Plain(_) => 0,
+            KernelPlan::Tiled(p) => stream.contraction(from, to).map_or(0, |c| p.plan.shared_bytes(c)),
             KernelPlan::Tile(p) => stream.transposed(from).map_or(0, |(_, _, read)| {
                 let buffer = stream.blocks[from].reads[read].buffer;
                 p.side * (p.side + p.pad) * i64::from(stream.buffers[buffer].dtype.bytes())

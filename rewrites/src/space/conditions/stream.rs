@@ -61,6 +61,8 @@ pub enum StreamRefusal {
     TeamDivides { threads: i64, along: i64 },
     #[error("{block} runs plainly only where no other kernel takes it, which one does")]
     PlainFits { block: String },
+    #[error("{blocks} are no contraction by themselves: a sum of products, and a chain of maps after it")]
+    Contraction { blocks: String },
     #[error("accesses of {vector} elements are copies to registers: {}", StreamCondition::Pipeline)]
     Pipeline { vector: i64 },
     #[error("rows padded by {pad} keep a part of an access of {vector}")]
@@ -113,6 +115,12 @@ pub fn flat_fits(stream: &Stream, block: usize) -> StreamHeld {
 /// A block is taken by plain kernels only.
 pub fn plain_fits(stream: &Stream, block: usize) -> StreamHeld {
     unless(stream.fits_plain(block), || StreamRefusal::PlainFits { block: names(stream, block, block + 1) })
+}
+
+/// Blocks `from..to` are a contraction by themselves.
+pub fn contraction_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
+    let found = stream.contraction(from, to).is_some();
+    unless(found, || StreamRefusal::Contraction { blocks: names(stream, from, to) })
 }
 
 /// Wide accesses of a flat kernel are copies, which `compute_at` puts under its threads.

@@ -8,8 +8,9 @@ mod plain;
 mod row;
 mod tile;
 
-use super::encode;
+use super::{encode, tiled};
 use crate::gpu_check::GpuLimits;
+use crate::space::derive::trace_in_parts;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::{Out, Trace};
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
@@ -30,14 +31,25 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
     if let Some(whole) = problem.variant(&plan.inlined, 1).filter(|_| plan.parts > 1) {
         writer.draft.extend(encode::part_calls(whole, plan.parts));
     }
-    for kernel in &plan.kernels {
+    let mut laid_out = Vec::new();
+    for (number, kernel) in plan.kernels.iter().enumerate() {
         match kernel {
             KernelPlan::Flat(p) => writer.flat(p),
             KernelPlan::Row(p) => writer.row(p),
             KernelPlan::Tile(p) => writer.tile(p),
             KernelPlan::Plain(p) => writer.plain(p),
+            KernelPlan::Tiled(p) => {
+                let contraction = kernel.range(stream).and_then(|(from, to)| stream.contraction(from, to));
+                let Some(contraction) = contraction else { continue };
+                let parts = trace_in_parts(&p.plan, contraction);
+                let prefix = format!("k{number}_");
+                let [placed, after] = parts.map(|part| tiled::in_whole(part.calls, &prefix).collect::<Vec<_>>());
+                writer.draft.extend(placed);
+                laid_out.extend(after);
+            }
         }
     }
+    writer.draft.extend(laid_out);
     writer.draft.finish()
 }
 

@@ -1,5 +1,5 @@
 //! From a program to the streaming blocks that it is made of, and to what inlining makes of it.
-use super::read;
+use super::{read, tiled};
 use crate::replay::Replay;
 use crate::scope;
 use crate::space::nests::NestError;
@@ -167,7 +167,14 @@ pub(in crate::space) fn strictly(program: &Program) -> Result<Stream, StreamErro
 
 /// The blocks of a program as it is after some calls.
 fn read(state: &Replay, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
-    read::stream(state.schedule.program(), inlined, moves(&state.schedule), &mut |_, _| ())
+    let stream = read::stream(state.schedule.program(), inlined, moves(&state.schedule), &mut |_, _| ())?;
+    Ok(with_contractions(stream, state))
+}
+
+/// The blocks, and which of them are contractions.
+fn with_contractions(stream: Stream, state: &Replay) -> Stream {
+    let tiled = if stream.pipeline { tiled::of(state.schedule.program()) } else { Vec::new() };
+    Stream { tiled, ..stream }
 }
 
 /// Whether blocks may move.
@@ -200,7 +207,7 @@ fn source(state: &Replay) -> Result<(Stream, Vec<(String, String)>), StreamError
             return Err(StreamError::Program { reason });
         }
     }
-    Ok((stream, plain))
+    Ok((with_contractions(stream, state), plain))
 }
 
 /// A reduction whose rows can be split, along the outermost iterator that is reduced over.

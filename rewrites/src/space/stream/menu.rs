@@ -1,4 +1,6 @@
 //! Sizes on offer for streaming programs.
+use satune_ir::term::Plan;
+use std::collections::BTreeMap;
 
 /// Sizes that the rules offer. A user may narrow or widen each list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct StreamMenu {
     pub held_elements: i64,
     /// Most iterations, times the width of an access, of a loop that is unrolled.
     pub unrolled: i64,
+    /// Schedules of the contractions among the blocks: by variant, first block, and one past the last.
+    pub tiled: BTreeMap<(u16, u8, u8), Vec<Plan>>,
 }
 
 impl Default for StreamMenu {
@@ -38,6 +42,7 @@ impl Default for StreamMenu {
             pads: vec![0, 1, 2, 4, 8],
             held_elements: 128,
             unrolled: 64,
+            tiled: BTreeMap::new(),
         }
     }
 }

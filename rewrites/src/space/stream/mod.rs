@@ -5,6 +5,7 @@ mod encode;
 mod menu;
 mod read;
 pub mod rules;
+mod tiled;
 
 pub use condition::StreamCondition;
 pub use derive::trace;

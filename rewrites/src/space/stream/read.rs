@@ -23,7 +23,8 @@ pub(in crate::space) fn stream(
         blocks.push(read_block(block, &order, &mut buffers, plain).map_err(fail)?);
     }
     let known = buffers.known;
-    let mut stream = Stream { inlined, parts: 1, blocks, buffers: Vec::with_capacity(known.len()), pipeline };
+    let buffers = Vec::with_capacity(known.len());
+    let mut stream = Stream { inlined, parts: 1, blocks, buffers, pipeline, tiled: Vec::new() };
     for id in known {
         stream.buffers.push(buffer(program, id).map_err(|reason| StreamError::Program { reason })?);
     }

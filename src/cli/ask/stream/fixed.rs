@@ -2,7 +2,7 @@
 use crate::cli::ask::Fixes;
 use egg::Id;
 use satune_ir::term::stream::{KernelPlan, Place, Step, Stream, StreamPlan, StreamTerm};
-use satune_ir::term::{Role, Space};
+use satune_ir::term::{Plan, Role, Space};
 
 /// How a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,7 @@ pub(in crate::cli::ask) enum Kind {
     Flat,
     Tile,
     Plain,
+    Tiled,
 }
 
 /// What is fixed of kernels.
@@ -32,6 +33,8 @@ pub(in crate::cli::ask) struct Kernel {
     pub held: Vec<(String, Place)>,
     /// Whether the loops of blocks are unrolled.
     pub unroll: Vec<(String, bool)>,
+    /// The whole schedule of a contraction.
+    pub tiled: Option<Box<Plan>>,
 }
 
 /// What a question fixes; the rest is free.
@@ -78,6 +81,7 @@ impl Kernel {
         let kind = match (node, step) {
             (StreamTerm::Tile { .. }, _) => Some(Kind::Tile),
             (StreamTerm::Plain { .. }, _) => Some(Kind::Plain),
+            (StreamTerm::Tiled { .. }, _) => Some(Kind::Tiled),
             (StreamTerm::Loop { .. }, Step::Kernel { .. }) => {
                 Some(if stream.row_shape(from, to).is_some() { Kind::Rows } else { Kind::Flat })
             }
@@ -89,6 +93,7 @@ impl Kernel {
                 Kind::Flat => to == from + 1 && stream.fits_flat(from),
                 Kind::Tile => to == from + 1 && stream.transposed(from).is_some(),
                 Kind::Plain => to == from + 1 && stream.fits_plain(from),
+                Kind::Tiled => stream.contraction(from, to).is_some(),
             };
             // A word about kernels of one kind says nothing of those that cannot be of it, unless they are named.
             if kind != wanted && (able || named) {
@@ -99,6 +104,9 @@ impl Kernel {
             (StreamTerm::Tile { side, .. }, _) => same(self.tile, *side),
             (StreamTerm::Wide { vector, .. }, _) => same(self.vector, *vector),
             (StreamTerm::Team { threads, .. } | StreamTerm::Plain { threads, .. }, _) => same(self.threads, *threads),
+            (StreamTerm::Tiled { plan, .. }, _) => {
+                same(self.threads, i64::from(plan.threads)) && self.tiled.as_ref().is_none_or(|own| own == plan)
+            }
             (StreamTerm::Pad { pad, .. }, _) => same(self.pad, *pad),
             (StreamTerm::Loop { extent, total, .. }, Step::Kernel { .. }) => {
                 // Of a row kernel the loop over blocks; of a flat one the rows side by side.
@@ -161,6 +169,10 @@ impl Fixed {
                         (Some(p.side), Some(p.threads), Some(p.vector), Some(p.pad));
                 }
                 KernelPlan::Plain(p) => (own.kind, own.threads) = (Some(Kind::Plain), Some(p.threads)),
+                KernelPlan::Tiled(p) => {
+                    (own.kind, own.threads) = (Some(Kind::Tiled), Some(kernel.threads()));
+                    own.tiled = Some(Box::new(p.plan.clone()));
+                }
             }
             fixed.kernels.push((first, own));
         }
@@ -217,7 +229,7 @@ impl Fixes for Fixed {
         without("parts".into(), &|f| f.parts = None);
         without("one kernel".into(), &|f| f.one = false);
         type Change = fn(&mut Kernel);
-        let words: [(&str, Change); 11] = [
+        let words: [(&str, Change); 12] = [
             ("kernel", |k| k.blocks = None),
             ("as", |k| k.kind = None),
             ("rows", |k| k.rows = None),
@@ -229,6 +241,7 @@ impl Fixes for Fixed {
             ("pad", |k| k.pad = None),
             ("hold", |k| k.held.clear()),
             ("unroll", |k| k.unroll.clear()),
+            ("tiles", |k| k.tiled = None),
         ];
         for (at, (block, _)) in self.kernels.iter().enumerate() {
             for (word, change) in words {
@@ -248,7 +261,7 @@ impl Fixes for Fixed {
         out.push(("parts of rows".into(), Fixed { parts: self.parts, ..Fixed::default() }));
         out.push(("one kernel".into(), Fixed { one: self.one, ..Fixed::default() }));
         type Keep = fn(&Kernel) -> Kernel;
-        let words: [(&str, Keep); 10] = [
+        let words: [(&str, Keep); 11] = [
             ("blocks", |k| Kernel { blocks: k.blocks.clone(), ..Kernel::default() }),
             ("kind", |k| Kernel { kind: k.kind, ..Kernel::default() }),
             ("rows", |k| Kernel { rows: k.rows, ..Kernel::default() }),
@@ -259,6 +272,7 @@ impl Fixes for Fixed {
             ("tile", |k| Kernel { tile: k.tile, pad: k.pad, ..Kernel::default() }),
             ("held", |k| Kernel { held: k.held.clone(), ..Kernel::default() }),
             ("unrolled", |k| Kernel { unroll: k.unroll.clone(), ..Kernel::default() }),
+            ("tiles", |k| Kernel { tiled: k.tiled.clone(), ..Kernel::default() }),
         ];
         for (block, kernel) in &self.kernels {
             for (word, keep) in words {

@@ -17,6 +17,8 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
             menu.serial_rows.iter().flat_map(|s| menu.side_by_side.iter().map(move |y| s * y)).collect();
         let threads: Vec<i64> = match k.implied() {
             Some(Kind::Tile) => menu.tile_threads.clone(),
+            // Those of a contraction are a product of its own sizes.
+            Some(Kind::Tiled) => k.threads.into_iter().collect(),
             _ => menu.threads.clone(),
         };
         for (value, sizes, what) in [
@@ -58,6 +60,10 @@ pub(super) fn impossible(fixed: &Fixed, streams: &Streams) -> Vec<String> {
             Kind::Plain => (
                 some(&|v, block| v.fits_plain(block)),
                 "no block of the program is left to plain kernels: others take them all",
+            ),
+            Kind::Tiled => (
+                streams.variants.iter().any(|v| !v.tiled.is_empty()),
+                "no blocks of the program are a contraction by themselves",
             ),
         };
         if !possible && !out.iter().any(|o| o == why) {
@@ -152,6 +158,7 @@ fn of_kernel(
             (Some(Kind::Flat), true) => flat_fits(stream, from),
             (Some(Kind::Plain), true) => plain_fits(stream, from),
             (Some(Kind::Rows), _) => row_fits(stream, from, to),
+            (Some(Kind::Tiled), _) => contraction_fits(stream, from, to),
             (Some(kind @ (Kind::Tile | Kind::Flat | Kind::Plain)), false) => Err(StreamRefusal::OneBlock {
                 blocks: names(stream, from, to),
                 kernel: match kind {

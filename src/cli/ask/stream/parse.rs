@@ -86,8 +86,12 @@ fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Stre
                 "flat" => Kind::Flat,
                 "tile" => Kind::Tile,
                 "plain" => Kind::Plain,
+                "tiled" => Kind::Tiled,
                 other => {
-                    return Err(format!("`as {}` is not known; kernels run as rows, flat, tile or plain", clip(other)))
+                    return Err(format!(
+                        "`as {}` is not known; kernels run as rows, flat, tile, tiled or plain",
+                        clip(other)
+                    ))
                 }
             });
         }

@@ -25,6 +25,7 @@ impl Kernel {
             Kind::Flat => "as flat".into(),
             Kind::Tile => "as tile".into(),
             Kind::Plain => "as plain".into(),
+            Kind::Tiled => "as tiled".into(),
         });
         let numbers = [
             ("rows", self.rows),

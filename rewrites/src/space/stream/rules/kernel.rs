@@ -25,7 +25,8 @@ impl Rule<StreamTerm> for Kernels {
             let rows = stream.row_shape(start, to).is_some()
                 && engine.holds(StreamCondition::RowFits, row_fits(stream, start, to));
             let alone = || transposes(stream, start).is_ok() || plain_fits(stream, start).is_ok();
-            let fits = flat || rows || (one && alone());
+            let tiled = engine.menu.tiled.contains_key(&(state.variant, from, to as u8));
+            let fits = flat || rows || tiled || (one && alone());
             if !fits {
                 continue;
             }

@@ -9,6 +9,7 @@ pub mod rfactor;
 pub mod rows;
 pub mod stage;
 pub mod tile;
+pub mod tiled;
 
 use crate::space::Rule;
 use satune_ir::term::stream::StreamTerm;
@@ -26,6 +27,7 @@ pub fn all() -> Vec<Box<dyn Rule<StreamTerm>>> {
         Box::new(flat::Flat),
         Box::new(tile::Tile),
         Box::new(plain::Plain),
+        Box::new(tiled::Tiled),
     ]
 }
 

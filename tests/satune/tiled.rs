@@ -1,0 +1,175 @@
+//! Programs of several blocks with products among them: each product has a kernel with tiles, under the schedules of its own space,
+//! and what surrounds it is scheduled as ever.
+use crate::support::NO_LIMIT;
+use satune::explore::{Report, Request};
+use satune::progress::Quiet;
+use satune::source;
+use satune_extract::Descriptor;
+use satune_ir::term::stream::KernelPlan;
+use satune_ir::term::Schedule;
+use satune_rewrites::space::Fuel;
+
+/// A program with parameters `(name, shape)` in f32, and buffers in between.
+fn script(params: &[(&str, &str)], between: &[(&str, &str)], nests: &[String]) -> String {
+    let params: Vec<String> = params.iter().map(|(n, s)| format!("{n}: T.Buffer(({s}), \"float32\")")).collect();
+    let between = between.iter().map(|(n, s)| format!("    {n} = T.sblock_alloc_buffer(({s}), \"float32\")\n"));
+    format!(
+        "from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main({}):\n{}{}",
+        params.join(", "),
+        between.collect::<String>(),
+        nests.concat()
+    )
+}
+
+/// `C[i, j] = sum over k of A[i, k] * B[..]`, of `m` by `n` by `k`; `b` is B's index.
+fn product([a, b, c]: [&str; 3], at: &str, [m, n, k]: [i64; 3]) -> String {
+    format!(
+        "    for i, j, k in T.grid({m}, {n}, {k}):
+        with T.sblock(\"{c}\"):
+            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+            with T.init():
+                {c}[vi, vj] = T.float32(0)
+            {c}[vi, vj] = {c}[vi, vj] + {a}[vi, vk] * {b}[{at}]
+"
+    )
+}
+
+/// A map of `m` by `n`.
+fn map(name: &str, store: &str, value: &str, [m, n]: [i64; 2]) -> String {
+    format!(
+        "    for i, j in T.grid({m}, {n}):
+        with T.sblock(\"{name}\"):
+            vi, vj = T.axis.remap(\"SS\", [i, j])
+            {store} = {value}
+"
+    )
+}
+
+/// Explores a program; nothing is refused on the way, each candidate is compiled and executed where NVRTC is.
+fn explored(text: &str, gpu: &str, compile: bool) -> Report {
+    let work = source::work_of_script("several.py", text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let gpu = Descriptor::load(gpu).unwrap();
+    let request = Request { gpu, top: 3, twins: false, limit: NO_LIMIT, compile, fuel: Fuel::default() };
+    let report = work.explore_on(&request, None, &Quiet).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    assert!(report.bugs.is_empty() && !report.candidates.is_empty(), "{:?}\n{text}", report.bugs);
+    report
+}
+
+/// Names of the blocks that the best candidate has in kernels with tiles.
+fn tiled(report: &Report) -> Vec<String> {
+    let Schedule::Stream(plan) = &report.candidates[0].plan else { panic!("{:?}", report.candidates[0].plan) };
+    let of = |kernel: &KernelPlan| match kernel {
+        KernelPlan::Tiled(tiled) => tiled.blocks.clone(),
+        _ => Vec::new(),
+    };
+    plan.kernels.iter().flat_map(of).collect()
+}
+
+fn two_products([m, n, k, l]: [i64; 4]) -> String {
+    let shape = |a: i64, b: i64| format!("{a}, {b}");
+    script(
+        &[("A", &shape(m, k)), ("B", &shape(n, k)), ("D", &shape(n, l)), ("E", &shape(m, l))],
+        &[("C", &shape(m, n))],
+        &[product(["A", "B", "C"], "vj, vk", [m, n, k]), product(["C", "D", "E"], "vk, vj", [m, l, n])],
+    )
+}
+
+#[test]
+fn two_products_in_a_row_have_tiles() {
+    let report = explored(&two_products([256, 256, 64, 64]), "h200", true);
+    assert_eq!(tiled(&report), ["C", "E"]);
+    assert!(report.proved_optimal && report.untiled.is_empty());
+    // Ragged, and on a GPU without asynchronous copies.
+    for (gpu, extents) in [("t4", [33, 70, 35, 18]), ("a100", [100, 50, 130, 20]), ("h200", [5, 3, 1, 2])] {
+        explored(&two_products(extents), gpu, false);
+    }
+}
+
+#[test]
+fn gated_products_share_their_search_and_read_one_operand_each_by_itself() {
+    let (n, shape) = (256, "256, 256");
+    let text = script(
+        &[("X", shape), ("W", shape), ("U", shape), ("O", shape)],
+        &[("G", shape), ("H", shape)],
+        &[
+            product(["X", "W", "G"], "vj, vk", [n; 3]),
+            product(["X", "U", "H"], "vj, vk", [n; 3]),
+            map("O", "O[vi, vj]", "G[vi, vj] * T.sigmoid(G[vi, vj]) * H[vi, vj]", [n, n]),
+        ],
+    );
+    let report = explored(&text, "h200", true);
+    assert_eq!(tiled(&report), ["G", "H"]);
+}
+
+#[test]
+fn a_product_is_a_result_beside_what_is_made_of_it() {
+    let (n, shape) = (128, "128, 128");
+    let product = || product(["A", "B", "C"], "vk, vj", [n; 3]);
+    let operands = [("A", shape), ("B", shape)];
+    let with = |more: &[(&'static str, &'static str)]| [&operands[..], more].concat();
+    let relu = "T.max(C[vi, vj], T.float32(0))";
+    // A second result; a result that lies across; a reduction of the product's rows.
+    let second = script(&with(&[("C", shape), ("D", shape)]), &[], &[product(), map("D", "D[vi, vj]", relu, [n, n])]);
+    let across = script(&with(&[("D", shape)]), &[("C", shape)], &[product(), map("D", "D[vj, vi]", relu, [n, n])]);
+    let largest = "    for i, j in T.grid(128, 128):
+        with T.sblock(\"M\"):
+            vi, vj = T.axis.remap(\"SR\", [i, j])
+            with T.init():
+                M[vi] = T.min_value(\"float32\")
+            M[vi] = T.max(M[vi], C[vi, vj])
+";
+    let rows = script(
+        &with(&[("D", shape)]),
+        &[("C", shape), ("M", "128,")],
+        &[product(), largest.into(), map("D", "D[vi, vj]", "C[vi, vj] - M[vi]", [n, n])],
+    );
+    for text in [second, across, rows] {
+        assert_eq!(tiled(&explored(&text, "h200", true)), ["C"], "{text}");
+    }
+}
+
+#[test]
+fn one_value_for_all_results_is_read_by_the_products_own_kernel() {
+    let text = script(
+        &[("A", "64, 64"), ("B", "64, 64"), ("s", "1,"), ("D", "64, 64")],
+        &[("C", "64, 64")],
+        &[product(["A", "B", "C"], "vk, vj", [64; 3]), map("D", "D[vi, vj]", "C[vi, vj] * s[0]", [64, 64])],
+    );
+    let report = explored(&text, "h200", true);
+    assert!(matches!(report.candidates[0].plan, Schedule::Cores(_)), "{:?}", report.candidates[0].plan);
+}
+
+#[test]
+fn what_is_read_again_without_tiles_is_not_called_proved() {
+    // Three factors: no contraction of two operands.
+    let text = script(
+        &[("A", "64, 64"), ("B", "64, 64"), ("C", "64, 64"), ("D", "64, 64")],
+        &[],
+        &["    for i, j, k in T.grid(64, 64, 64):
+        with T.sblock(\"D\"):
+            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+            with T.init():
+                D[vi, vj] = T.float32(0)
+            D[vi, vj] = D[vi, vj] + A[vi, vk] * B[vk, vj] * C[vi, vj]
+"
+        .into()],
+    );
+    assert_eq!(explored(&text, "h200", false).untiled, ["D"]);
+    let sums = explored(
+        &script(
+            &[("A", "64, 64"), ("D", "64,")],
+            &[],
+            &["    for i, k in T.grid(64, 64):
+        with T.sblock(\"D\"):
+            vi, vk = T.axis.remap(\"SR\", [i, k])
+            with T.init():
+                D[vi] = T.float32(0)
+            D[vi] = D[vi] + A[vi, vk]
+"
+            .into()],
+        ),
+        "h200",
+        false,
+    );
+    assert!(sums.untiled.is_empty());
+}
