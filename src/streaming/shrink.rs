@@ -143,6 +143,12 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
                 }
             }
         }
+        if plan.parts > 1 {
+            let sums = source.blocks.iter().filter(|b| b.sums);
+            for iter in sums.filter_map(|b| b.iters.iter().find(|i| i.reduce)) {
+                sizes.entry(iter.axis).or_insert(2 * plan.parts);
+            }
+        }
         let small = shrink_any(program, plan, problem, &sizes);
         let plan = fitted(plan.clone(), &small);
         return (small, plan);

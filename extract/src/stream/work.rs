@@ -205,7 +205,9 @@ fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     let results = b.results();
     let warps = up(results, 32) as f64;
     let steps = (b.instances() / results.max(1)) as f64;
-    let lane = b.iters.iter().rposition(|i| !i.reduce);
+    // A sum is held, and its threads follow the elements that are written.
+    let last = b.write.dims.iter().rev().flatten().next().copied().filter(|_| b.sums);
+    let lane = last.or_else(|| b.iters.iter().rposition(|i| !i.reduce));
     let mut work = KernelWork { blocks: up(results, plan.threads) as f64, ..KernelWork::default() };
     for access in &b.reads {
         let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());

@@ -71,6 +71,8 @@ pub struct StreamBlock {
     pub name: String,
     /// What it does.
     pub kind: BlockKind,
+    /// Whether it is a reduction that is known, though its kernels be plain ones.
+    pub sums: bool,
     /// Its iterators in the order of their loops, spatial ones first; the loops are a plain nest.
     pub iters: Vec<StreamIter>,
     /// The place of each of them among the block's own iterators: what `compute_at` makes loops for comes in that order.
@@ -207,6 +209,12 @@ impl StreamBlock {
     /// Elements that it writes: instances, each with all that it reduces over.
     pub fn results(&self) -> i64 {
         self.iters.iter().filter(|i| !i.reduce).fold(1, |n, i| n.saturating_mul(i.extent))
+    }
+
+    /// Whether neighbours in memory belong to neighbouring results: what is summed up lies across the rows of what is read.
+    pub fn sums_columns(&self) -> bool {
+        let across = |access: &Access| matches!(access.dims.last(), Some(Some(i)) if !self.iters[*i].reduce);
+        self.sums && self.reads.iter().any(|r| across(r) && r.dims.iter().flatten().any(|i| self.iters[*i].reduce))
     }
 
     /// How an access looks when the first `rows` iterators are rows and the others columns.

@@ -57,6 +57,9 @@ const MOST_PARTS: i64 = 4096;
 const MOST_ROWS: i64 = 4096;
 /// Least elements of a part: shorter rows are done before a second kernel is launched.
 const LEAST_PART: i64 = 256;
+/// The same of columns, each part of which is one thread's, and parts of all columns together.
+const LEAST_OF_COLUMN: i64 = 8;
+const MOST_COLUMNS: i64 = 1 << 19;
 
 /// Reads a program whose blocks are maps, transposes and reductions of rows; each way to inline blocks is tried with the
 /// primitive itself.
@@ -98,7 +101,13 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
     let mut parted = Vec::new();
     for variant in 0..states.len() {
         for parts in offered(&variants[variant]) {
-            let Some(next) = split_rows(&states[variant], &variants[variant], parts) else { continue };
+            let Some(mut next) = split_rows(&states[variant], &variants[variant], parts) else { continue };
+            if reductions(&variants[variant]).any(|r| r.columns) {
+                // Parts of columns are added up by plain kernels.
+                while let Some(block) = first_uncovered(&next) {
+                    only_plainly(std::slice::from_mut(&mut next), &block);
+                }
+            }
             if first_uncovered(&next).is_none() && variants.len() < MOST_VARIANTS {
                 parted.push((variant, parts, variants.len()));
                 variants.push(next);
@@ -220,10 +229,32 @@ struct Reduction<'a> {
     inner: i64,
     /// Iterators that are reduced over.
     reduced: usize,
+    /// What is summed up lies across the rows of memory.
+    columns: bool,
+}
+
+impl Reduction<'_> {
+    /// Least elements of a part.
+    fn least_part(&self) -> i64 {
+        if self.columns {
+            LEAST_OF_COLUMN
+        } else {
+            LEAST_PART
+        }
+    }
+
+    /// Most parts of all rows.
+    fn most(&self) -> i64 {
+        if self.columns {
+            MOST_COLUMNS
+        } else {
+            MOST_ROWS
+        }
+    }
 }
 
 fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
-    stream.blocks.iter().filter(|b| b.kind == BlockKind::Reduce).filter_map(|block| {
+    stream.blocks.iter().filter(|b| b.sums).filter_map(|block| {
         let (rows, columns) = block.iters.split_at(block.spatial());
         let (outer, inner) = columns.split_first()?;
         let product = |iters: &[StreamIter]| iters.iter().map(|i| i.extent).product();
@@ -233,6 +264,7 @@ fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
             outer: outer.extent,
             inner: product(inner),
             reduced: columns.len(),
+            columns: block.sums_columns(),
         })
     })
 }
@@ -240,7 +272,8 @@ fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
 /// Numbers of parts that the rows of a program's reductions are split into: powers of two, and the extent of the outermost
 /// iterator where others are below it.
 fn offered(stream: &Stream) -> Vec<i64> {
-    if others(stream) > 0 || !stream.pipeline {
+    let unknown = |b: &StreamBlock| b.kind == BlockKind::Other && !b.sums;
+    if stream.blocks.iter().any(unknown) || !stream.pipeline {
         return Vec::new();
     }
     let fits = |parts: &i64| {
@@ -250,8 +283,8 @@ fn offered(stream: &Stream) -> Vec<i64> {
                 // Rows of three axes fused have digits that `compute_at` leaves as they are.
                 (r.reduced == 1 || r.block.spatial() <= 1)
                     && r.outer % parts == 0
-                    && r.outer / parts * r.inner >= LEAST_PART
-                    && r.rows.saturating_mul(*parts) <= MOST_ROWS
+                    && r.outer / parts * r.inner >= r.least_part()
+                    && r.rows.saturating_mul(*parts) <= r.most()
             })
     };
     let powers = std::iter::successors(Some(2), |parts| Some(2 * parts)).take_while(|p| *p <= MOST_PARTS);
@@ -287,19 +320,19 @@ pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
     if !(1..=MOST_PARTS).contains(&parts) || parts & (parts - 1) != 0 {
         return Some(format!("rows are split into a power of two of parts, {MOST_PARTS} at most; {parts} is none"));
     }
-    let Some(Reduction { block, rows, outer, inner, .. }) =
-        reductions(stream).max_by_key(|r| (r.outer % parts, r.rows))
-    else {
+    let Some(reduction) = reductions(stream).max_by_key(|r| (r.outer % parts, r.rows)) else {
         return Some("no block reduces: there are no rows to split".into());
     };
+    let (least, most) = (reduction.least_part(), reduction.most());
+    let Reduction { block, rows, outer, inner, .. } = reduction;
     let each = outer / parts * inner;
     Some(if outer % parts != 0 {
         format!("{parts} parts do not divide the {outer} columns of {}", block.name)
-    } else if each < LEAST_PART {
-        format!("{parts} parts of a row of {} have {each} elements each; {LEAST_PART} are the least", block.name)
+    } else if each < least {
+        format!("{parts} parts of a row of {} have {each} elements each; {least} are the least", block.name)
     } else {
         format!(
-            "{rows} rows of {} in {parts} parts are {}; up to {MOST_ROWS} are split, for more give every multiprocessor work as they are",
+            "{rows} rows of {} in {parts} parts are {}; up to {most} are split, for more give every multiprocessor work as they are",
             block.name,
             rows.saturating_mul(parts)
         )
@@ -315,15 +348,17 @@ pub(super) fn part_calls(stream: &Stream, parts: i64) -> Vec<Call> {
         out.push(Call::new("get_sblock", [json!(r.block.name)]).into_name(name("whole")));
         out.push(Call::new("get_loops", [var("whole")]).into_name(name("row_loops")));
         let outermost = json!(format!("${}[-{}]", name("row_loops"), r.reduced));
+        // The parts of a row lie side by side, those of columns one below the other.
+        let axis = json!(if r.columns { 0 } else { -1 });
         if r.outer == parts {
-            out.push(Call::new("rfactor", [outermost, json!(-1)]).into_name(name("partial")));
+            out.push(Call::new("rfactor", [outermost, axis]).into_name(name("partial")));
             continue;
         }
         let mut split = Call::new("split", [outermost]);
         split.kwargs.insert("factors".into(), Value::Array(vec![json!(parts), Value::Null]));
         split.out = Some(Out::Many(vec![name("part"), name("in_part")]));
         out.push(split);
-        out.push(Call::new("rfactor", [var("part"), json!(-1)]).into_name(name("partial")));
+        out.push(Call::new("rfactor", [var("part"), axis]).into_name(name("partial")));
     }
     out
 }

@@ -176,7 +176,8 @@ fn read_block(
             (BlockKind::Other, rough)
         }
     };
-    Ok(StreamBlock { name: block.name.clone(), kind, iters, places, reads, write, arithmetic, special, per_row, dtype })
+    let (name, sums) = (block.name.clone(), kind == BlockKind::Reduce);
+    Ok(StreamBlock { name, kind, sums, iters, places, reads, write, arithmetic, special, per_row, dtype })
 }
 
 /// The loops that `compute_at` makes are in the order of the iterators: spatial ones first, those of a reduction side by side.
