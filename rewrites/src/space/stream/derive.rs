@@ -2,7 +2,8 @@
 //!
 //! The calls of a kernel come in the one order that TensorIR's conditions allow: caches while the nests are whole, then the
 //! loops of the last block, then the other blocks to the row, consumers before producers (`compute_at` wants every
-//! consumer below the loop), and what is held for all of them last.
+//! consumer below the loop), and what is held for all of them last. The threads of plain kernels come after all of this: where
+//! they do not divide the results there are guards, under which it is not proved that a buffer is written as a whole.
 mod flat;
 mod plain;
 mod row;
@@ -31,13 +32,13 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
     if let Some(whole) = problem.variant(&plan.inlined, 1).filter(|_| plan.parts > 1) {
         writer.draft.extend(encode::part_calls(whole, plan.parts));
     }
-    let mut laid_out = Vec::new();
+    let (mut plain, mut laid_out) = (Vec::new(), Vec::new());
     for (number, kernel) in plan.kernels.iter().enumerate() {
         match kernel {
             KernelPlan::Flat(p) => writer.flat(p),
             KernelPlan::Row(p) => writer.row(p),
             KernelPlan::Tile(p) => writer.tile(p),
-            KernelPlan::Plain(p) => writer.plain(p),
+            KernelPlan::Plain(p) => plain.extend(writer.held_plainly(p)),
             KernelPlan::Tiled(p) => {
                 let contraction = kernel.range(stream).and_then(|(from, to)| stream.contraction(from, to));
                 let Some(contraction) = contraction else { continue };
@@ -49,6 +50,7 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
             }
         }
     }
+    plain.into_iter().for_each(|nest| writer.plain(nest));
     writer.draft.extend(laid_out);
     writer.draft.finish()
 }

@@ -3,21 +3,31 @@ use super::{var, TraceWriter, Writer};
 use satune_ir::term::stream::PlainPlan;
 use serde_json::json;
 
+/// The nest of a plain kernel, which has no threads yet.
+pub(super) struct PlainNest {
+    /// The block that adds up, or makes an element.
+    block: String,
+    /// Loops that become threads, from the outside in.
+    parallel: Vec<String>,
+    /// Loops that are left inside a thread, and in which the block adds up; none where a sum is held in a register.
+    serial: Vec<String>,
+    threads: i64,
+}
+
 impl Writer<'_> {
-    pub(super) fn plain(&mut self, plan: &PlainPlan) {
-        let Some(b) = self.stream.blocks.iter().find(|b| b.name == plan.block) else { return };
+    /// A sum is kept in a register, and stored once: the block that stores it has the nest. Else the loops of the block itself.
+    pub(super) fn held_plainly(&mut self, plan: &PlainPlan) -> Option<PlainNest> {
+        let b = self.stream.blocks.iter().find(|b| b.name == plan.block)?;
         let block = self.block(&plan.block);
         let spatial = b.spatial();
-        // A sum is kept in a register, and stored once.
         let reduces = spatial < b.iters.len();
         let first = |(i, place): (usize, &usize)| (*place < spatial) != b.iters[i].reduce;
         let held = self.stream.pipeline && reduces && spatial > 0 && b.places.iter().enumerate().all(first);
         if held {
             let written = self.bound("cache_write", [var(&block), json!(0), json!("local")], "written");
-            let loops = self.loops(&written, spatial);
-            let thread = self.threads(&written, &loops, plan.threads);
-            self.call("compute_at", [var(&block), var(&thread), json!(true)]);
-            return;
+            let parallel = self.loops(&written, spatial);
+            self.call("compute_at", [var(&block), var(&parallel[spatial - 1]), json!(true)]);
+            return Some(PlainNest { block: written, parallel, serial: Vec::new(), threads: plan.threads });
         }
         let loops = self.loops(&block, b.iters.len());
         let of =
@@ -27,22 +37,21 @@ impl Writer<'_> {
         if order != loops {
             self.call("reorder", order.iter().map(|l| var(l)));
         }
-        self.threads(serial.first().unwrap_or(&block), &parallel, plan.threads);
-        if let Some(first) = serial.first() {
-            // The sum is begun before its loops, not in each of their iterations.
-            self.call("decompose_reduction", [var(&block), var(first)]);
-        }
+        Some(PlainNest { block, parallel, serial, threads: plan.threads })
     }
 
-    /// Binds loops to blocks and threads, and names the loop over threads. Where there are none, what is `inside` gets one.
-    fn threads(&mut self, inside: &str, loops: &[String], threads: i64) -> String {
-        let all = match loops {
-            [] => self.bound("add_unit_loop", [var(inside)], "unit"),
+    /// Binds a nest's loops to blocks and threads; where there are none, what is inside gets one.
+    pub(super) fn plain(&mut self, PlainNest { block, parallel, serial, threads }: PlainNest) {
+        let all = match parallel.as_slice() {
+            [] => self.bound("add_unit_loop", [var(serial.first().unwrap_or(&block))], "unit"),
             many => self.fused(many),
         };
         let parts = self.split(var(&all), &[(threads, "thread")], "blocks");
         self.bind(&parts[0], "blockIdx.x");
         self.bind(&parts[1], "threadIdx.x");
-        parts[1].clone()
+        if let Some(first) = serial.first() {
+            // The sum is begun before its loops, not in each of their iterations.
+            self.call("decompose_reduction", [var(&block), var(first)]);
+        }
     }
 }
