@@ -8,6 +8,7 @@ pub use names::{canonical, help, nearest, OPERATORS};
 
 use satune_ir::term::{Axis, Contraction, OperandInfo, Side};
 use satune_ir::{tvmscript, DType, Program};
+use satune_rewrites::space::EncodeError;
 
 /// A problem: its text as TVMScript, and the contraction that it is.
 #[derive(Clone, Debug)]
@@ -72,7 +73,33 @@ pub(crate) fn oversized(c: &Contraction) -> Option<String> {
     Some(format!("{name} has {elements:.2e} elements; at most {MOST_ELEMENTS} are explored"))
 }
 
-/// Reads an operator.
+/// What an operator is.
+#[derive(Clone, Debug)]
+pub enum Operator {
+    /// A product.
+    Product(Box<Problem>),
+    /// A convolution that is none.
+    Program {
+        /// Its blocks.
+        program: Program,
+        /// Why it is none.
+        why: EncodeError,
+    },
+}
+
+/// Reads an operator, product or not.
+///
+/// # Errors
+/// See [`parse`].
+pub fn read(text: &str) -> Result<Operator, OperatorError> {
+    let name = canonical(text);
+    match name.split_once(':').and_then(|(operator, rest)| convolution::parse(&name, operator, rest)) {
+        Some(convolution) => convolution,
+        None => parse(&name).map(|problem| Operator::Product(Box::new(problem))),
+    }
+}
+
+/// Reads an operator that is a product.
 ///
 /// # Errors
 /// Unknown operators, types and layouts, extents that are not whole numbers from 1 to 2^20, wrong number of arguments.
@@ -92,7 +119,10 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         return Err(error("there is no `:` after the operator's name".into(), form));
     };
     if let Some(convolution) = convolution::parse(text, operator, rest) {
-        return convolution;
+        return match convolution? {
+            Operator::Product(problem) => Ok(*problem),
+            Operator::Program { why, .. } => Err(error(why.to_string(), "explore it as what it is: no product")),
+        };
     }
     let count = match operator {
         "gemm" => 3,

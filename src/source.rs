@@ -1,6 +1,6 @@
 //! What a command is asked to work on: an operator by name, or a PrimFunc in a file.
 use crate::explore::{self, ExploreError, Report, Request, Search};
-use crate::operators::{self, OperatorError, Problem, MOST};
+use crate::operators::{self, Operator, OperatorError, Problem, MOST};
 use crate::progress::Progress;
 use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
@@ -137,7 +137,7 @@ pub fn is_operator(text: &str) -> bool {
     if streaming::names(text) {
         streaming::script(text).is_ok()
     } else {
-        operators::parse(text).is_ok()
+        operators::read(text).is_ok()
     }
 }
 
@@ -178,7 +178,14 @@ pub fn operator(text: &str) -> Result<Work, OperatorError> {
     let text = &operators::canonical(text);
     Ok(match streaming::names(text) {
         true => Work::Streams(Box::new(StreamProblem::operator(text)?)),
-        false => Work::Contraction(Box::new(operators::parse(text)?)),
+        false => match operators::read(text)? {
+            Operator::Product(problem) => Work::Contraction(problem),
+            Operator::Program { program, why } => streams(text, program, &why).map_err(|streaming| OperatorError {
+                text: text.clone(),
+                reason: format!("{why}\n  as streaming blocks: {streaming}"),
+                remedy: "give other extents".into(),
+            })?,
+        },
     })
 }
 
@@ -197,16 +204,23 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
         Err(SourceError::Encode { error, .. }) => error,
         Err(other) => return Err(other),
     };
-    match StreamProblem::of_program(name, program) {
-        Ok(mut problem) => {
-            if !problem.notes.is_empty() {
-                let why = error.to_string();
-                problem.notes.push(format!("as a contraction: {}", why.lines().next().unwrap_or_default()));
-            }
-            Ok(Work::Streams(Box::new(problem)))
-        }
-        Err(streaming) => Err(SourceError::Neither { path: name.into(), contraction: error, streaming }),
+    streams(name, program, &error).map_err(|streaming| SourceError::Neither {
+        path: name.into(),
+        contraction: error,
+        streaming,
+    })
+}
+
+/// A program that is no contraction; where plain kernels run a part of it, a note says why.
+fn streams(name: &str, program: Program, why: &EncodeError) -> Result<Work, NotStreaming> {
+    let mut problem = StreamProblem::of_program(name, program)?;
+    if !problem.notes.is_empty() {
+        problem.notes.push(match why {
+            EncodeError::Convolution { reason, .. } => format!("as a convolution: {reason}"),
+            why => format!("as a contraction: {why}"),
+        });
     }
+    Ok(Work::Streams(Box::new(problem)))
 }
 
 /// Reads a file that must not be larger than a program can be.

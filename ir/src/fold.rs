@@ -92,12 +92,14 @@ pub fn common_type(a: DType, b: DType) -> Option<DType> {
     }
 }
 
-/// `a op b`, with constants folded. The operands must have one type. `None` where folding overflows or divides by zero.
+/// `a op b`, with constants folded where that leaves the value as it is: in `float8_e5m2` even `x * 1` brings an infinity back
+/// to the largest number. The operands must have one type. `None` where folding overflows or divides by zero.
 pub fn binary(op: BinOp, a: Expr, b: Expr) -> Option<Expr> {
     if let (Expr::Int(x, t), Expr::Int(y, _)) = (&a, &b) {
         return integers(op, *x, *y, *t);
     }
     let is = |e: &Expr, value: i64| match e {
+        Expr::Int(_, DType::F8E5M2) | Expr::Float(_, DType::F8E5M2) => false,
         Expr::Int(v, _) => *v == value,
         Expr::Float(bits, _) => f64::from_bits(*bits) == value as f64,
         _ => false,
@@ -116,7 +118,7 @@ pub fn binary(op: BinOp, a: Expr, b: Expr) -> Option<Expr> {
             Expr::Int(1, t) => Some(Expr::Int(0, *t)),
             _ => None,
         },
-        BinOp::Min | BinOp::Max if a == b => Some(a.clone()),
+        BinOp::Min | BinOp::Max if a == b && int_type(&a).is_some_and(|t| !t.is_float()) => Some(a.clone()),
         BinOp::And if is_bool(&a, true) => Some(b.clone()),
         BinOp::And if is_bool(&b, true) => Some(a.clone()),
         BinOp::Or if is_bool(&a, false) => Some(b.clone()),

@@ -1,7 +1,8 @@
 //! Floats of 8 bits, as "FP8 Formats for Deep Learning" (Micikevicius et al., 2022) and the OCP specification define them.
 //!
 //! Numbers are brought into them to nearest, ties to even, and beyond the largest finite one to that (as CUDA's
-//! `cvt.rn.satfinite` does): infinities, too.
+//! `cvt.rn.satfinite` does): infinities, too. The infinities that e5m2 has are bits like others, which stay as they are until a
+//! conversion or an operation makes a number anew.
 use crate::DType;
 
 /// A format.
@@ -23,6 +24,8 @@ pub const E4M3: Format = Format { fraction: 3, bias: 7, largest: 448.0, largest_
 pub const E5M2: Format = Format { fraction: 2, bias: 15, largest: 57344.0, largest_bits: 0x7b };
 /// The bits of the NaN that operations give.
 const NAN: u8 = 0x7f;
+/// The bits of e5m2's infinity.
+const INFINITY: u8 = 0x7c;
 
 impl Format {
     /// The format of a type.
@@ -40,7 +43,7 @@ impl Format {
         let magnitude = bits & 0x7f;
         if magnitude > self.largest_bits {
             // Beyond the largest stands infinity, where there is one, then NaN.
-            let infinite = self.fraction == 2 && magnitude == self.largest_bits + 1;
+            let infinite = self == E5M2 && magnitude == INFINITY;
             return if infinite { sign * f64::INFINITY } else { f64::NAN };
         }
         let exponent = i32::from(magnitude >> self.fraction);
@@ -51,13 +54,16 @@ impl Format {
         }
     }
 
-    /// The bits of the nearest number.
+    /// The bits of a value of the format, an infinity of it among them; of any other the nearest number's.
     pub fn bits(self, value: f64) -> u8 {
         if value.is_nan() {
             return NAN;
         }
         let sign = if value.is_sign_negative() { 0x80 } else { 0 };
         let magnitude = value.abs();
+        if magnitude == f64::INFINITY && self == E5M2 {
+            return sign | INFINITY;
+        }
         if magnitude >= self.largest {
             return sign | self.largest_bits;
         }
@@ -69,9 +75,9 @@ impl Format {
         sign | u8::try_from(whole + units).unwrap_or(self.largest_bits).min(self.largest_bits)
     }
 
-    /// The nearest number.
+    /// The nearest number, which is finite.
     pub fn round(self, value: f64) -> f64 {
-        self.value(self.bits(value))
+        self.value(self.bits(value.clamp(-self.largest, self.largest)))
     }
 }
 
@@ -94,10 +100,9 @@ mod tests {
                 let value = format.value(bits);
                 if value.is_nan() {
                     assert_eq!(format.bits(value), NAN);
-                } else if value.is_infinite() {
-                    assert_eq!(format.value(format.bits(value)), value.signum() * format.largest);
                 } else {
                     assert_eq!(format.bits(value), bits, "{value}");
+                    assert_eq!(format.round(value), value.clamp(-format.largest, format.largest));
                 }
             }
         }

@@ -116,7 +116,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
     let choices = match args.vs.contains(&Rival::Nvmmh) {
         true => {
             let products: Vec<&Work> = problems.iter().filter(|work| ask::is_product(work)).collect();
-            let found = ask::heuristic(&products, &wanted.request.gpu)?;
+            let found = ask::heuristic(ask::VS, &products, &wanted.request.gpu)?;
             products.into_iter().zip(found).collect()
         }
         false => Vec::new(),

@@ -252,7 +252,7 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
         ));
     }
     let choice = match args.vs {
-        Some(Heuristic::Nvmmh) => ask::heuristic(&[&work], &gpu)?.pop(),
+        Some(Heuristic::Nvmmh) => ask::heuristic(ask::VS, &[&work], &gpu)?.pop(),
         None => None,
     };
     folder(args)?;

@@ -236,15 +236,16 @@ fn bits_below(number: &Text, mask: u32) -> String {
 /// A constant of a floating type; a half type's are written as their bits.
 pub(super) fn float_constant(value: f64, dtype: DType) -> Text {
     let signed = |text: String| if text.starts_with('-') { Text::new(text, UNARY) } else { Text::atom(text) };
+    let value = semantics::round(value, dtype);
     match dtype {
-        DType::F16 => Text::atom(bits(half::f16::from_f64(semantics::round(value, dtype)).to_bits())),
-        DType::BF16 => Text::atom(bits(half::bf16::from_f64(semantics::round(value, dtype)).to_bits())),
+        DType::F16 => Text::atom(bits(half::f16::from_f64(value).to_bits())),
+        DType::BF16 => Text::atom(bits(half::bf16::from_f64(value).to_bits())),
         DType::F8E4M3 => Text::atom(bits(fp8::E4M3.bits(value).into())),
         DType::F8E5M2 => Text::atom(bits(fp8::E5M2.bits(value).into())),
         DType::F64 if value.is_finite() => signed(format!("{value:?}")),
         DType::F64 => Text::atom(format!("__longlong_as_double({:#018x}LL)", value.to_bits())),
         _ => {
-            let value = semantics::round(value, dtype) as f32;
+            let value = value as f32;
             if value.is_finite() {
                 signed(format!("{value:?}f"))
             } else {

@@ -134,7 +134,8 @@ impl Inputs {
             }
             let value = list[pick % list.len()];
             let exact = if self.tf32 && dtype == DType::F32 { round(value, DType::TF32) } else { value };
-            return Some(Scalar::float(exact, dtype));
+            // Infinities of 8 bits, too.
+            return Some(Scalar::of_held(exact, dtype));
         }
         let (low, high) = dtype.int_range()?;
         let mut list: Vec<i64> = self.whole.iter().flat_map(|n| [n.wrapping_sub(1), *n, n.wrapping_add(1)]).collect();

@@ -54,16 +54,16 @@ pub struct Beside {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NvmmhError {
     /// No wheel.
-    #[error("--vs nvmmh: there is no nvMatmulHeuristics here; `scripts/fetch-nvmmh` fetches it (a Python wheel), or SATUNE_NVMMH names the folder that holds it")]
+    #[error("there is no nvMatmulHeuristics here; `scripts/fetch-nvmmh` fetches it (a Python wheel), or SATUNE_NVMMH names the folder that holds it")]
     Absent,
     /// A GPU that it does not know.
-    #[error("--vs nvmmh: nvMatmulHeuristics does not know the GPU {0}; it knows {known}", known = known())]
+    #[error("nvMatmulHeuristics does not know the GPU {0}; it knows {known}", known = known())]
     Gpu(String),
     /// Nothing for such operands.
-    #[error("--vs nvmmh: nvMatmulHeuristics is asked about products on tensor cores, and {0}")]
+    #[error("nvMatmulHeuristics is asked about products on tensor cores, and {0}")]
     Product(String),
     /// The process did not answer.
-    #[error("--vs nvmmh: nvMatmulHeuristics, asked by python3, {0}")]
+    #[error("nvMatmulHeuristics, asked by python3, {0}")]
     Process(String),
 }
 

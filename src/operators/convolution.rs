@@ -3,7 +3,7 @@
 //! `dilation=d` (`output_pad=o` instead of it where transposed), and with what gemm takes for what is done with the sums.
 //!
 //! X is N x H x W x CI, W is KH x KW x CI x CO, C is N x OH x OW x CO.
-use super::{clip, named_type, number, tail, OperatorError, Options, Problem, Types, MOST, OPTIONS};
+use super::{clip, named_type, number, tail, Operator, OperatorError, Options, Problem, Types, MOST, OPTIONS};
 use satune_ir::{tvmscript, DType};
 
 /// What a convolution's name asks for, one number per spatial dimension.
@@ -34,11 +34,11 @@ fn rank(operator: &str) -> Option<usize> {
 }
 
 /// A convolution, where the operator's name is one.
-pub(super) fn parse(text: &str, operator: &str, rest: &str) -> Option<Result<Problem, OperatorError>> {
+pub(super) fn parse(text: &str, operator: &str, rest: &str) -> Option<Result<Operator, OperatorError>> {
     rank(operator).map(|rank| read(text, operator, rest, rank))
 }
 
-fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Problem, OperatorError> {
+fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator, OperatorError> {
     let error = |reason: String, remedy: &str| OperatorError { text: clip(text), reason, remedy: remedy.into() };
     let parts: Vec<&str> = rest.split(',').map(str::trim).collect();
     let count = 3 + 2 * rank;
@@ -89,14 +89,17 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Problem, 
     let script = script(&shape, &output, (input, sum), &options);
     let wrong = |e: String| error(e, "give sizes whose fused axes (N x OH x OW, and KH x KW x CI) are at most 1048576");
     let program = tvmscript::parse(&script).map_err(|e| wrong(e.to_string()))?;
-    let contraction = satune_rewrites::space::contraction(&program).map_err(|e| wrong(e.to_string()))?;
+    let contraction = match satune_rewrites::space::contraction(&program) {
+        Ok(found) => found,
+        Err(why) => return Ok(Operator::Program { program, why }),
+    };
     if let Some((axis, info)) = contraction.iters.iter().find(|(_, info)| info.extent > MOST) {
         return Err(wrong(format!("axis {axis} has {} iterations", info.extent)));
     }
     if let Some(reason) = super::oversized(&contraction) {
         return Err(error(reason, "give smaller extents"));
     }
-    Ok(Problem { name: text.into(), script, program, contraction, tf32 })
+    Ok(Operator::Product(Box::new(Problem { name: text.into(), script, program, contraction, tf32 })))
 }
 
 impl Shape {

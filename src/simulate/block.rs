@@ -9,7 +9,7 @@ mod traffic;
 mod warp;
 mod wmma;
 
-use super::memory::{held, round, Access, Order, Tracked};
+use super::memory::{held, Access, Order, Tracked};
 use super::{beyond_machine, Counts, Fault, FaultKind};
 use crate::kernel::{ArrayId, Cond, Index, Kernel, LocalVar, Space, Stmt, Unroll};
 use satune_ir::machine::{sectors, wavefronts};
@@ -301,13 +301,12 @@ impl<'k> Runner<'k> {
     }
 
     fn store(&mut self, array: ArrayId, index: &Ints, values: &[f64], mask: &Mask) -> Result<(), Fault> {
-        let dtype = self.held(self.kernel.array(array).dtype);
         match self.space(array) {
             Space::Register | Space::Fragment | Space::Opaque => {
                 self.now.matrix.touch(array);
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let at = self.register(array, index.get(t), 1, t)?;
-                    self.registers[array.0 as usize][at] = round(dtype, values[t]);
+                    self.registers[array.0 as usize][at] = values[t];
                     self.known[array.0 as usize][at] = true;
                 }
             }
@@ -370,13 +369,12 @@ impl<'k> Runner<'k> {
         if !self.space(dst).is_private() {
             self.count_access(dst, &to, width, mask, true, false);
         }
-        let dtype = self.held(self.kernel.array(dst).dtype);
         for t in (0..self.threads).filter(|t| mask[*t]) {
             for o in 0..width {
                 let value = if reads[t] { self.element(src, from.get(t), width, o, t)? } else { 0.0 };
                 if self.space(dst).is_private() {
                     let at = self.register(dst, to.get(t), width, t)? + o as usize * self.threads;
-                    self.registers[dst.0 as usize][at] = round(dtype, value);
+                    self.registers[dst.0 as usize][at] = value;
                     self.known[dst.0 as usize][at] = true;
                 } else {
                     let who = self.who(t);

@@ -19,12 +19,21 @@ pub fn held(double: bool, dtype: DType) -> DType {
     }
 }
 
-/// A value as it is after a store to an array of the type.
+/// The result of an operation in a type.
 pub fn round(dtype: DType, value: f64) -> f64 {
+    brought(dtype, value, semantics::round)
+}
+
+/// What an array of the type holds of a value that the caller puts there.
+pub fn moved(dtype: DType, value: f64) -> f64 {
+    brought(dtype, value, semantics::moved)
+}
+
+fn brought(dtype: DType, value: f64, float: fn(f64, DType) -> f64) -> f64 {
     match dtype {
         // Their bits (see [`semantics::held`]).
         DType::I64 | DType::U64 => value,
-        dtype if dtype.is_float() => semantics::round(value, dtype),
+        dtype if dtype.is_float() => float(value, dtype),
         dtype => semantics::wrap(value as i64, dtype) as f64,
     }
 }
@@ -278,7 +287,7 @@ impl Tracked {
     /// What the TMA writes is there.
     pub fn land(&mut self, i: usize, value: f64) {
         self.in_flight[i] = false;
-        self.data[i] = round(self.dtype, value);
+        self.data[i] = value;
         self.known[i] = true;
     }
 
@@ -303,10 +312,10 @@ impl Tracked {
         self.data[i]
     }
 
-    /// Writes an element.
+    /// Writes an element: a value of the array's type, as it is.
     pub fn write(&mut self, who: &Access, i: usize, value: f64) -> Result<(), Fault> {
         self.claim(who, i)?;
-        self.data[i] = round(self.dtype, value);
+        self.data[i] = value;
         self.known[i] = true;
         Ok(())
     }
@@ -333,7 +342,7 @@ impl Tracked {
     /// The asynchronous copy to the element ends, for the thread that waited.
     pub fn end(&mut self, who: &Access, i: usize, value: f64) {
         self.in_flight[i] = false;
-        self.data[i] = round(self.dtype, value);
+        self.data[i] = value;
         self.known[i] = true;
         self.writer[i] = who.thread;
         self.written_at[i] = who.epoch;

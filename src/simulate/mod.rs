@@ -14,7 +14,7 @@ pub use counts::Counts;
 pub use memory::round;
 
 use crate::kernel::{Kernel, Space};
-use memory::{held, Tracked};
+use memory::{held, moved, Tracked};
 use serde::{Deserialize, Serialize};
 
 /// What a kernel did wrong, and where.
@@ -145,7 +145,7 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
             Space::Global => {
                 let initialised = options.initialised.as_ref().map_or(!array.written, |list| list[next]);
                 let values =
-                    args[next].iter().map(|v| round(held(options.double, array.dtype), *v)).collect::<Vec<_>>();
+                    args[next].iter().map(|v| moved(held(options.double, array.dtype), *v)).collect::<Vec<_>>();
                 if values.len() as u64 != array.len {
                     return Err(machine(format!("{} values for {}[{}]", values.len(), array.name, array.len)));
                 }

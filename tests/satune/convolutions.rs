@@ -41,6 +41,10 @@ fn random_schedules_of_convolutions_are_right() {
         ("conv2d_transpose:1,4,5,4,4,3,3,f32,stride=2,pad=1,output_pad=1", 8),
         ("conv2d:1,6,6,4,8,3,3,f16,dilation=2,pad=2,bias,relu", 6),
         ("conv2d:3,5,5,4,8,1,1,i8,stride=2", 10),
+        // One position, one channel of the result: axes without digits.
+        ("conv1d:1,5,4,16,5,f32", 8),
+        ("conv2d:1,3,4,4,1,3,2,f64,stride=2", 8),
+        ("conv1d:1,2,3,8,4,f32,pad=1", 8),
     ] {
         let problem = problem(operator);
         sampled_schedules_are_right(&problem.program, &problem.contraction, count);

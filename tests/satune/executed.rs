@@ -9,12 +9,13 @@ use rand::SeedableRng;
 use satune::compile::Job;
 use satune::execute::{execute_whole, Executed, Kind};
 use satune::kernel::Mma;
-use satune::lower::program::Module;
+use satune::lower::program::{lower, Module};
 use satune::lower::tensor::*;
 use satune::streaming::StreamProblem;
 use satune::workload::{Explorable, Workload};
 use satune::{operators, scheduled, streaming};
 use satune_extract::{Counts, Descriptor};
+use satune_ir::interp::{self, Array, Scalar};
 use satune_ir::term::stream::StreamPlan;
 use satune_ir::term::tensor::{Wmma, WmmaShape};
 use satune_ir::term::{Plan, Schedule};
@@ -110,6 +111,47 @@ fn streaming_programs_are_right() {
             let plan = StreamPlan::from_term(&counts.sample(&space, &mut random).unwrap(), &problem.streams).unwrap();
             let made = streaming::scheduled(problem.program(), &plan, &problem.streams, &h200()).unwrap();
             right(problem.program(), &made.module, "90", &format!("{operator} {:?}", plan.describe()));
+        }
+    }
+}
+
+/// Infinities of `float8_e5m2` (the extreme inputs have them, as bits) stay where they are moved, and no operation leaves one.
+#[test]
+fn infinities_of_8_bits_are_right() {
+    // Of all 256 bytes how many infinities come out.
+    let values = [
+        ("float8_e5m2", "X[vi]", 2),
+        ("float8_e5m2", "T.Select(T.isinf(X[vi]), X[vi], T.float8_e5m2(1.0))", 2),
+        ("float8_e5m2", "T.reinterpret(\"float8_e5m2\", T.Cast(\"uint8\", vi))", 2),
+        ("float32", "T.Cast(\"float32\", X[vi])", 2),
+        ("float32", "T.if_then_else(T.isinf(X[vi]), T.infinity(\"float32\"), T.float32(0))", 2),
+        ("float8_e5m2", "T.floor(X[vi])", 0),
+        ("float8_e5m2", "T.abs(X[vi])", 0),
+        ("float8_e5m2", "X[vi] * T.float8_e5m2(1.0)", 0),
+        ("float8_e5m2", "T.min(X[vi], T.float8_e5m2(3.0))", 0),
+        ("float8_e5m2", "T.Cast(\"float8_e5m2\", T.Cast(\"float32\", X[vi]))", 0),
+    ];
+    for (dtype, value, infinities) in values {
+        let text = format!(
+            r#"
+@T.prim_func(s_tir=True)
+def main(X: T.Buffer((256,), "float8_e5m2"), Y: T.Buffer((256,), "{dtype}")):
+    for i in T.thread_binding(256, thread="threadIdx.x"):
+        with T.sblock("Y"):
+            vi = T.axis.spatial(256, i)
+            Y[vi] = {value}
+"#
+        );
+        let program = tvmscript::parse(&text).unwrap();
+        let mut arrays: Vec<Array> =
+            program.params.iter().map(|p| Array::unwritten(program.buffer(*p).dtype, &[256]).unwrap()).collect();
+        (0..256).for_each(|bits| arrays[0].set(bits, Scalar::of_bits(bits as u64, DType::F8E5M2)));
+        let results = interp::run(&program, &arrays).unwrap();
+        let count = results[1].to_f64().into_iter().filter(|v| v.is_infinite()).count();
+        assert_eq!(count, infinities, "{value}");
+        let module = lower(&program, &h200()).unwrap();
+        for arch in ["75", "90"] {
+            right(&program, &module, arch, value);
         }
     }
 }

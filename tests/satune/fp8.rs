@@ -56,7 +56,7 @@ int main()
 }
 
 fn bits_of(format: Format, value: f64) -> u8 {
-    format.bits(value)
+    format.bits(format.round(value))
 }
 
 fn canonical(value: f64) -> f64 {

@@ -129,4 +129,15 @@ fn what_cannot_be_asked_is_said() {
     std::fs::write(broken.path().join("nvMatmulHeuristics/__init__.py"), "raise SystemError('it is broken')").unwrap();
     let (code, said) = run(&explore, broken.path().to_str().unwrap());
     assert!(code == Some(2) && said.contains("gave 0 of 1 answers: SystemError: it is broken"), "{said}");
+    // Whoever asked is named: the option, and what the program is not.
+    let streams = ["explore", "rowsum:64,64,f32", "--gpu", "h200", "--out", out.path().to_str().unwrap()];
+    let (code, said) = run(&[&streams[..], &["--vs", "nvmmh"]].concat(), "/nonexistent");
+    assert!(code == Some(2) && said.contains("--vs nvmmh: nvMatmulHeuristics is asked about products"), "{said}");
+    assert_eq!(run(&streams, "/nonexistent").0, Some(0));
+    for command in [&["why", "1"][..], &["report"]] {
+        let marked = ["--sensitivity", "--mark", "nvmmh", "--out", out.path().to_str().unwrap()];
+        let (code, said) = run(&[command, &marked].concat(), "/nonexistent");
+        assert!(code == Some(2) && said.contains("--mark nvmmh: nvMatmulHeuristics is asked about products"), "{said}");
+        assert!(!said.contains("--vs"), "{said}");
+    }
 }

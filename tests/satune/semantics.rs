@@ -88,13 +88,8 @@ def {}({}):
         let of = |(values, t): (&Vec<Val>, &DType)| {
             let mut array = Array::unwritten(*t, &self.shape).unwrap();
             for (at, v) in values.iter().enumerate() {
-                array.set(
-                    at,
-                    match v {
-                        Val::I(v) => Scalar::int(*v as i64, *t),
-                        Val::F(v) => Scalar::float(*v, *t),
-                    },
-                );
+                let bits = bytes(*v, *t).iter().rev().fold(0, |bits, b| bits << 8 | u64::from(*b));
+                array.set(at, Scalar::of_bits(bits, *t));
             }
             array
         };
@@ -206,8 +201,16 @@ fn run_as_cpp(maps: &[(Map, Module)]) {
     let folder = tempfile::tempdir().unwrap();
     let (file, program) = (folder.path().join("maps.cpp"), folder.path().join("maps"));
     std::fs::write(&file, format!("{source}{main}    return 0;\n}}\n")).unwrap();
-    let flags =
-        ["-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
+    // GCC 12 takes `0.0f - (float)i` for `-(float)i`, which is another zero, unless it is told that rounding may be any.
+    let flags = [
+        "-std=c++17",
+        "-O1",
+        "-w",
+        "-ffp-contract=off",
+        "-frounding-math",
+        "-fsanitize=undefined",
+        "-fsanitize-undefined-trap-on-error",
+    ];
     let Ok(compiled) = Command::new("c++").args(flags).arg("-o").arg(&program).arg(&file).output() else {
         satune_testing::skip("no C++ compiler");
     };

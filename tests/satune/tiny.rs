@@ -18,7 +18,7 @@ const SMALL: [i64; 15] = [1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33];
 const LONG: [i64; 5] = [64, 65, 129, 1024, 4096];
 
 /// What was once refused, or ranked nothing.
-const NAMED: [(&str, &str); 21] = [
+const NAMED: [(&str, &str); 29] = [
     // A reduction over one value, padded after its axes were put in order.
     ("gemm:1,4096,1,f16", "h200"),
     ("gemm:64,129,1,f16", "h200"),
@@ -46,6 +46,18 @@ const NAMED: [(&str, &str); 21] = [
     ("bmm:2,5,1,16,f16,TN", "t4"),
     ("gemm:2,1,7,f64,NT", "v100"),
     ("bmm:1,15,1,1,f32,TT,alpha=0.5", "rtx3090"),
+    // Convolutions of one position: an axis without digits.
+    ("conv1d:1,5,2,16,5,f64", "h200"),
+    ("conv2d:1,3,3,4,8,3,3,f16,bias", "a100"),
+    ("conv3d:1,2,2,1,3,1,2,2,1,i8", "t4"),
+    // One output channel as well, and of a kernel that windows alone fill.
+    ("conv1d:1,2,3,1,4,f32,pad=1", "v100"),
+    ("conv2d_transpose:3,1,5,4,3,1,3,e4m3,stride=3", "h200"),
+    // Nothing is added up: one channel, a kernel of one element.
+    ("conv1d:1,5,1,3,1,f32,pad=1", "h200"),
+    ("conv2d:1,1,1,1,1,1,1,tf32,bias,relu", "l4"),
+    // A window that sees padding only.
+    ("conv2d:3,2,1,1,5,3,1,bf16,stride=3,pad=1,alpha=0.5", "h200"),
 ];
 
 fn pick<T: Clone>(rng: &mut StdRng, list: &[T]) -> T {
@@ -74,22 +86,10 @@ fn operator(rng: &mut StdRng) -> String {
     let layout = pick(rng, &["NN", "NT", "TN", "TT"]);
     let [m, n, k] = [extent(rng), extent(rng), extent(rng)];
     let after = options(rng, dtype);
-    let channels = [1, 2, 3, 4, 5, 8, 16];
-    let sizes = [5, 6, 8, 13, 16, 17];
-    let windows = [1, 2, 3, 5];
-    let stride = pick(rng, &["", ",stride=2", ",pad=1", ",stride=3,pad=2"]);
     match rng.gen_range(0..20) {
         0..=8 => format!("gemm:{m},{n},{k},{dtype},{layout}{after}"),
         9..=11 => format!("bmm:{},{m},{n},{k},{dtype},{layout}{after}", pick(rng, &[1, 2, 3, 5])),
-        12..=13 => {
-            let (ci, co) = (pick(rng, &channels), pick(rng, &channels));
-            format!("conv1d:1,{},{ci},{co},{},{dtype}{stride}", pick(rng, &sizes), pick(rng, &windows))
-        }
-        14..=15 => {
-            let (ci, co) = (pick(rng, &channels), pick(rng, &channels));
-            let ([h, w], [kh, kw]) = ([0; 2].map(|_| pick(rng, &sizes)), [0; 2].map(|_| pick(rng, &windows)));
-            format!("conv2d:{},{h},{w},{ci},{co},{kh},{kw},{dtype}{stride}", pick(rng, &[1, 2]))
-        }
+        12..=15 => convolution(rng, dtype, &after, &[1, 2, 3, 4, 5, 8, 16]),
         _ => {
             let names = ["rowsum", "mean", "softmax", "transpose", "gemv", "layernorm", "rmsnorm", "relu_chain"];
             format!("{}:{m},{n},{}", pick(rng, &names), pick(rng, &["f32", "f16", "bf16"]))
@@ -97,12 +97,33 @@ fn operator(rng: &mut StdRng) -> String {
     }
 }
 
+/// Of small sizes along all dimensions, some of them no larger than the kernel.
+fn convolution(rng: &mut StdRng, dtype: &str, after: &str, channels: &[i64]) -> String {
+    let (name, rank) = pick(rng, &[("conv1d", 1), ("conv2d", 2), ("conv3d", 3), ("conv2d_transpose", 2)]);
+    let sizes: &[i64] = if rank == 3 { &[1, 2, 3, 5] } else { &[1, 2, 3, 4, 5, 6, 8, 13, 17] };
+    let mut extents = vec![pick(rng, &[1, 1, 2, 3])];
+    extents.extend((0..rank).map(|_| pick(rng, sizes)));
+    extents.extend([pick(rng, channels), pick(rng, channels)]);
+    extents.extend((0..rank).map(|_| pick(rng, &[1, 1, 2, 3, 5])));
+    let extents: Vec<String> = extents.iter().map(i64::to_string).collect();
+    let stride = pick(rng, &["", "", ",stride=2", ",pad=1", ",stride=3,pad=2"]);
+    let dilation = if name != "conv2d_transpose" && rng.gen_bool(0.3) { ",dilation=2" } else { "" };
+    format!("{name}:{},{dtype}{stride}{dilation}{after}", extents.join(","))
+}
+
+/// Whether there is no such convolution: its kernel is larger than its input, or its padding than its result.
+fn is_none(refusal: &str) -> bool {
+    ["is larger than its input of", "cuts a kernel of", "there is no result"].iter().any(|r| refusal.contains(r))
+}
+
 /// What is wrong with the exploration of an operator; `None` where nothing is, or the operator is none.
 fn fault(operator: &str, gpu: &str) -> Option<String> {
     let gpu = Descriptor::load(gpu).expect("a built-in GPU");
     let request = Request { gpu, top: 3, twins: true, limit: NO_LIMIT, compile: false, fuel: Fuel::default() };
-    // Some convolutions are none: a kernel larger than its input.
-    let work = source::load_work(operator).ok()?;
+    let work = match source::load_work(operator) {
+        Ok(work) => work,
+        Err(error) => return Some(error.to_string()).filter(|e| !is_none(e)),
+    };
     match work.explore_on(&request, None, &Quiet) {
         Err(error) => Some(error.to_string()),
         Ok(report) if report.candidates.is_empty() => Some(format!("nothing is ranked: {:?}", report.bugs.first())),
@@ -124,11 +145,29 @@ fn what_was_once_refused_is_ranked() {
 }
 
 #[test]
-fn something_is_ranked_for_each_tiny_operator() {
+fn something_is_ranked_for_each_tiny_convolution() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    let gpus: Vec<String> = Descriptor::names().map(String::from).collect();
+    let mut case = || {
+        let dtype = pick(&mut rng, &["f32", "tf32", "f64", "f16", "bf16", "e4m3", "i8"]);
+        let after = options(&mut rng, dtype);
+        (convolution(&mut rng, dtype, &after, &[1, 1, 2, 3, 4, 5]), pick(&mut rng, &gpus))
+    };
+    let cases: Vec<(String, String)> = (0..samples(20)).map(|_| case()).collect();
+    all_are_ranked(&cases);
+}
+
+/// Another one in each run, unless `SATUNE_SEED` says which.
+fn seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64);
     let seed = std::env::var("SATUNE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now);
     println!("SATUNE_SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
+    seed
+}
+
+#[test]
+fn something_is_ranked_for_each_tiny_operator() {
+    let mut rng = StdRng::seed_from_u64(seed());
     let gpus: Vec<String> = Descriptor::names().map(String::from).collect();
     let cases: Vec<(String, String)> = (0..samples(20)).map(|_| (operator(&mut rng), pick(&mut rng, &gpus))).collect();
     all_are_ranked(&cases);

@@ -1,6 +1,6 @@
 //! Scalars and arrays.
 use super::Fault;
-use crate::semantics::{float_to_int, from_pattern, held, int_to_float, round, to_pattern, unheld, wrap};
+use crate::semantics::{float_to_int, from_pattern, held, int_to_float, moved, round, to_pattern, unheld, wrap};
 use crate::DType;
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl Scalar {
     /// A value of a type as the simulator of kernels holds it (see [`held`]).
     pub fn of_held(value: f64, dtype: DType) -> Scalar {
         if dtype.is_float() {
-            Scalar::float(value, dtype)
+            Scalar { dtype, cell: float_cell(moved(value, dtype)) }
         } else {
             Scalar::int(unheld(value, dtype), dtype)
         }
@@ -200,8 +200,11 @@ impl Array {
 
     /// Writes the element of a row-major position, brought into the type; does nothing beyond the end.
     pub fn set(&mut self, at: usize, value: Scalar) {
-        let value =
-            if value.dtype.is_float() { Scalar::float(value.as_f64(), self.dtype) } else { value.int_as(self.dtype) };
+        let value = match value.dtype {
+            same if same == self.dtype => value,
+            other if other.is_float() => Scalar::float(value.as_f64(), self.dtype),
+            _ => value.int_as(self.dtype),
+        };
         if let (Some(cell), Some(stamp)) = (self.cells.get_mut(at), self.stamps.get_mut(at)) {
             *cell = value.cell;
             *stamp = self.epoch;

@@ -1,8 +1,9 @@
 //! Conversions between types, and what brings a result back into its type.
 use crate::{fp8, DType};
 
-/// The nearest value of a float type: ties to even; of `tf32` away from zero, as `cvt.rna` does. Beyond the largest number
-/// lies infinity; of 8 bits the largest number itself.
+/// What a conversion to a float type and every operation in it make of a number: the nearest one, ties to even; of `tf32` away
+/// from zero, as `cvt.rna` does. Beyond the largest number lies infinity; of 8 bits the largest number itself, for infinities
+/// too. What is only moved is not rounded (see [`moved`]).
 pub fn round(value: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F32 => f64::from(value as f32),
@@ -10,6 +11,15 @@ pub fn round(value: f64, dtype: DType) -> f64 {
         DType::BF16 => nearest(value, 8, -126, f64::from(half::bf16::MAX)),
         DType::TF32 => round_tf32(value),
         other => fp8::Format::of(other).map_or(value, |format| format.round(value)),
+    }
+}
+
+/// A number as it is in memory of a float type: values of the type, of which `float8_e5m2` has infinities, as they are.
+pub fn moved(value: f64, dtype: DType) -> f64 {
+    if dtype == DType::F8E5M2 && value.is_infinite() {
+        value
+    } else {
+        round(value, dtype)
     }
 }
 

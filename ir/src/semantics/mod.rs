@@ -10,7 +10,7 @@
 mod casts;
 mod functions;
 
-pub use casts::{float_to_int, int_to_float, round, wrap};
+pub use casts::{float_to_int, int_to_float, moved, round, wrap};
 pub use functions::{max, min, Function};
 
 use crate::{BinOp, DType};
@@ -107,8 +107,8 @@ pub fn floats(op: BinOp, dtype: DType, a: f64, b: f64) -> Option<f64> {
         BinOp::Sub => round(a - b, dtype),
         BinOp::Mul => round(a * b, dtype),
         BinOp::Div => round(a / b, dtype),
-        BinOp::Min => min(a, b),
-        BinOp::Max => max(a, b),
+        BinOp::Min => round(min(a, b), dtype),
+        BinOp::Max => round(max(a, b), dtype),
         _ if is_comparison(op) => f64::from(u8::from(compare(op, a, b))),
         _ => return None,
     })

@@ -96,7 +96,8 @@ pub(super) struct Reader<'a> {
     pub block: &'a Block,
 }
 
-type Access = (BufferId, Vec<VarId>);
+/// A matrix, and the iterators by which it is accessed.
+pub(super) type Access = (BufferId, Vec<VarId>);
 
 /// A buffer, and the indices at which it is accessed.
 type Place<'a> = (BufferId, &'a [Expr]);
@@ -105,7 +106,11 @@ impl Reader<'_> {
     pub fn read(&self) -> Result<Contraction, String> {
         let bare = |(buffer, indices): Place<'_>| bare(indices).map(|at| (buffer, at));
         let [c, a, b] = sum_of_products(self.block)?;
-        let (c, a, b) = (bare(c)?, bare(a)?, bare(b)?);
+        self.product([bare(c)?, bare(a)?, bare(b)?])
+    }
+
+    /// The product whose matrices C, A and B are accessed by these iterators.
+    pub fn product(&self, [c, a, b]: [Access; 3]) -> Result<Contraction, String> {
         if a.0 == b.0 {
             return Err("both factors are the same buffer".into());
         }

@@ -6,9 +6,10 @@
 //! copies, and what stands before them (a padding), go into the copies to faster memory by `compute_inline`, and the one
 //! after the block into the write-back of the sums by `reverse_compute_inline`. Whatever a primitive refuses is refused here,
 //! in its words: the whole sequence is tried when a program is read.
-use super::encode::{sum_of_products, Reader};
+use super::encode::{sum_of_products, Access, Reader};
 use super::nests::{block_of, parts};
 use super::writer::{var, Draft, TraceWriter};
+use crate::guards::always;
 use crate::regions::iter_domains;
 use crate::replay::replay_strict;
 use crate::schedule::Schedule;
@@ -115,6 +116,9 @@ impl<'p> Source<'p> {
                 return Err(format!("no iterator belongs to {what} alone (a convolution of each channel by itself?)"));
             }
         }
+        if iters.iter().all(|(axis, info)| *axis != Axis::K || info.extent == 1) {
+            return Err("it adds up nothing: each sum is of one product (one channel, a kernel of one element)".into());
+        }
         Ok(Source { program, block, accesses, domains, iters })
     }
 
@@ -209,7 +213,10 @@ impl<'p> Source<'p> {
         made.as_matrices(gather, [&a, &b, &c]);
         let product = made.replayed(self.program)?;
         let program = product.program();
-        let found = Reader { program, block: named(program, &self.block.name)? }.read()?;
+        let block = named(program, &self.block.name)?;
+        let [at_c, at_a, at_b] = sum_of_products(block)?;
+        let accesses = [indexed(block, at_c, &c.dims)?, indexed(block, at_a, &a.dims)?, indexed(block, at_b, &b.dims)?];
+        let found = Reader { program, block }.product(accesses)?;
         for ((mine, read), name) in [(&a, &found.a), (&b, &found.b), (&c, &found.c)].into_iter().zip(["A", "B", "C"]) {
             if mine.dims != read.dims {
                 return Err(format!("matrix {name} is read as {:?}, not as {:?}", read.dims, mine.dims));
@@ -228,6 +235,27 @@ impl<'p> Source<'p> {
         };
         gather.c.dims.iter().map(of).collect()
     }
+}
+
+/// The iterators by which a block accesses a matrix of these axes. Iterators of one value index nothing once `reindex` has
+/// simplified the indices: where an axis has no others, the index along it is 0, for which its iterator stands.
+fn indexed(block: &Block, (buffer, indices): (BufferId, &[Expr]), dims: &[Axis]) -> Result<Access, String> {
+    let batch = dims.iter().filter(|a| matches!(a, Axis::Batch(_))).count();
+    let of = |(e, axis): (&Expr, &Axis)| {
+        let place = match axis {
+            Axis::Batch(i) => usize::from(*i),
+            Axis::M => batch,
+            Axis::N => batch + 1,
+            _ => batch + 2,
+        };
+        let iter = block.iter_vars.get(place).filter(|iv| constant(&iv.extent) == Some(1) && constant(e) == Some(0));
+        match (e, iter) {
+            (Expr::Var(v), _) => Ok(v.id),
+            (_, Some(iv)) => Ok(iv.var.id),
+            _ => Err(format!("axis {axis} of a matrix is indexed by {}", crate::text::expr(e))),
+        }
+    };
+    Ok((buffer, indices.iter().zip(dims).map(of).collect::<Result<_, _>>()?))
 }
 
 fn named<'p>(program: &'p Program, name: &str) -> Result<&'p Block, String> {
@@ -274,10 +302,16 @@ fn through(program: &Program, block: &Block, read: &[Dimension]) -> Result<(Buff
         Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
         _ => false,
     };
-    let (cond, load) = match value {
+    let (mut cond, load) = match value {
         Expr::Select { cond, then, otherwise, .. } if zero(otherwise) => (conjuncts(cond), &**then),
         other => (Vec::new(), other),
     };
+    // What is asked of an iterator of one value is known.
+    let same = |a: &Expr, b: &Expr| {
+        let sums = [a, b].map(|e| sum_of(e, &block.iter_vars, &domains));
+        sums[0].is_some() && sums[0] == sums[1]
+    };
+    cond.retain(|c| !always(c, &domains) && !matches!(c, Expr::Binary(BinOp::Eq, a, b) if same(a, b)));
     let Expr::Load(from, at) = load else { return Err("it computes more than a copy with zeros".into()) };
     let mut out = Vec::new();
     let mut through = vec![false; read.len()];
@@ -288,8 +322,8 @@ fn through(program: &Program, block: &Block, read: &[Dimension]) -> Result<(Buff
         };
         let sum = by.and_then(|by| sum_of(inner, &block.iter_vars, &domains).map(|sum| (sum, by)));
         let (d, own) = match sum {
-            Some(((offset, terms), 1)) if terms.is_empty() => {
-                (Dimension { extent, offset, step: 1, terms: Vec::new(), padded: false }, None)
+            Some(((offset, terms), by)) if terms.is_empty() && offset % by == 0 => {
+                (Dimension { extent, offset: offset / by, step: 1, terms: Vec::new(), padded: false }, None)
             }
             Some(((offset, terms), by)) if terms.len() == 1 && terms[0].1 == 1 => {
                 let (i, of) = (terms[0].0, &read[terms[0].0]);

@@ -135,7 +135,8 @@ impl Worth {
         let work = &source::work_of_script(&report.operator, &report.program)?;
         let marked = |name: &String| match name.as_str() {
             "nvmmh" => {
-                let words = heuristic(&[work], gpu)?.iter().map(|choice| choice.question(gpu)).collect();
+                let words =
+                    heuristic("--mark nvmmh", &[work], gpu)?.iter().map(|choice| choice.question(gpu)).collect();
                 Ok(Marked { name: "nvMatmulHeuristics".into(), words })
             }
             words => Ok(Marked { name: words.into(), words: words.into() }),
@@ -183,14 +184,17 @@ pub(super) fn is_product(work: &Work) -> bool {
     matches!(work, Work::Contraction(problem) if Gemm::of(&problem.contraction).is_ok())
 }
 
-/// A product's first choices by nvMatmulHeuristics, in the order of the products.
-pub(super) fn heuristic(works: &[&Work], gpu: &Descriptor) -> Result<Vec<Choice>, Failure> {
+/// How a command is told to put nvMatmulHeuristics beside what it finds.
+pub(super) const VS: &str = "--vs nvmmh";
+
+/// A product's first choices by nvMatmulHeuristics, in the order of the products. `option`: what asked for it.
+pub(super) fn heuristic(option: &str, works: &[&Work], gpu: &Descriptor) -> Result<Vec<Choice>, Failure> {
     let gemm = |work: &&Work| match work {
         Work::Contraction(problem) => Gemm::of(&problem.contraction).map_err(|e| NvmmhError::Product(e.to_string())),
         Work::Streams(_) => Err(NvmmhError::Product("this program is none".into())),
     };
     let gemms = works.iter().map(gemm).collect::<Result<Vec<_>, _>>();
-    gemms.and_then(|gemms| nvmmh::choices(gpu, &gemms)).map_err(|e| Failure::Input(e.to_string()))
+    gemms.and_then(|gemms| nvmmh::choices(gpu, &gemms)).map_err(|e| Failure::Input(format!("{option}: {e}")))
 }
 
 /// Where its choice stands in the space of at most so many nodes.
@@ -201,7 +205,8 @@ pub(super) fn beside(
     (fuel, limit): (Fuel, Duration),
 ) -> Result<Beside, Failure> {
     let Work::Contraction(problem) = work else {
-        return Err(Failure::Input(NvmmhError::Product("this program is none".into()).to_string()));
+        let none = NvmmhError::Product("this program is none".into());
+        return Err(Failure::Input(format!("{VS}: {none}")));
     };
     let name = choice.question(gpu);
     let fixed = problem.question(&name).map_err(Failure::Internal)?;

@@ -165,14 +165,14 @@ impl Emitter<'_> {
         if let (Value::Load(..), "isnan") = (&a, name) {
             return Ok(Value::Compare(Comparison::Ne, dtype, Box::new(a.clone()), Box::new(a)));
         }
-        let size = Value::Unary("abs".into(), dtype, Box::new(a));
         let op = match name {
             "isinf" => Comparison::Eq,
             "isfinite" => Comparison::Lt,
             _ => Comparison::Le,
         };
-        // In f32, which holds all that narrower types do; e4m3 has no infinity.
+        // In f32, which holds all that narrower types do: an operation of 8 bits leaves no infinity.
         let dtype = if dtype == DType::F64 { dtype } else { DType::F32 };
+        let size = Value::Unary("abs".into(), dtype, Box::new(a));
         let class = Value::Compare(op, dtype, Box::new(size), Box::new(Value::Float(f64::INFINITY, dtype)));
         // What is neither finite nor infinite.
         let not = |v| Value::Compare(Comparison::Eq, DType::Bool, Box::new(v), Box::new(Value::Int(0, DType::Bool)));

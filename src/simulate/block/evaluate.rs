@@ -63,7 +63,10 @@ impl Runner<'_> {
             Value::Cast(dtype, a) => self.term_as(a, *dtype, mask)?,
             Value::Reinterpret(dtype, a) => {
                 let from = self.kernel.type_of(a);
-                let cell = |v: f64| if from.is_float() { v.to_bits() } else { unheld(v, from) as u64 };
+                // What was not rounded is, as [`interp::in_double`] converts it.
+                let double = self.double;
+                let own = |v: f64| if double { semantics::round(v, from) } else { v };
+                let cell = |v: f64| if from.is_float() { own(v).to_bits() } else { unheld(v, from) as u64 };
                 let bits = |v: &f64| semantics::reinterpret(cell(*v), from, *dtype);
                 let value = |cell: u64| if dtype.is_float() { f64::from_bits(cell) } else { held(cell as i64, *dtype) };
                 self.term(a, mask)?.iter().map(|v| value(bits(v))).collect()
