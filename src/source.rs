@@ -2,6 +2,7 @@
 use crate::explore::{self, ExploreError, Report, Request, Search};
 use crate::operators::{self, Operator, OperatorError, Problem, MOST};
 use crate::progress::Progress;
+use crate::reference::Plain;
 use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
 use satune_ir::term::Axis;
@@ -99,7 +100,7 @@ const MOST_BLOCKS: usize = 128;
 /// What can be explored.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// A sum of products.
+    /// A sum of products, or what else is combined of two operands.
     Contraction(Box<Problem>),
     /// Streaming blocks.
     Streams(Box<StreamProblem>),
@@ -262,6 +263,14 @@ fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {
     }
     if let Some(reason) = operators::oversized(&contraction) {
         return Err(SourceError::Elements { path: name.into(), reason });
+    }
+    if contraction.combine.is_some() {
+        // Products have kernels; whether an expression has any, the lowering says.
+        Plain::of(&program).map_err(|error| {
+            let block = contraction.block_name.clone();
+            let reason = format!("no kernel computes it ({error})");
+            SourceError::Encode { path: name.into(), error: EncodeError::NotContraction { block, reason } }
+        })?;
     }
     Ok(Problem { name: name.into(), script: tvmscript::print(&program), program, contraction, tf32: false })
 }

@@ -17,7 +17,7 @@ use satune_rewrites::Trace;
 /// The kind of a problem, and what it is made of.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind<'a> {
-    /// A sum of products.
+    /// A sum of products, or what else is combined of two operands.
     Contraction(&'a Contraction),
     /// Streaming blocks.
     Streams(&'a Streams),
@@ -229,7 +229,9 @@ pub trait Workload: Sync {
     /// Floating-point operations.
     fn flops(&self) -> f64 {
         match self.kind() {
-            Kind::Contraction(c) => 2.0 * c.iters.iter().map(|(_, i)| i.extent as f64).product::<f64>(),
+            Kind::Contraction(c) => {
+                f64::from(c.operations()) * c.iters.iter().map(|(_, i)| i.extent as f64).product::<f64>()
+            }
             Kind::Streams(streams) => streams.operations(),
         }
     }
@@ -238,7 +240,9 @@ pub trait Workload: Sync {
     fn yardstick(&self) -> Yardstick {
         match self.kind() {
             Kind::Contraction(c) => {
-                Yardstick::Arithmetic { flops: self.flops(), factors: c.a.dtype, sums: c.accumulate }
+                // Only products are multiplied on tensor cores.
+                let factors = c.combine.as_ref().map_or(c.a.dtype, |_| c.accumulate);
+                Yardstick::Arithmetic { flops: self.flops(), factors, sums: c.accumulate }
             }
             Kind::Streams(_) => Yardstick::Bytes(self.least_bytes()),
         }

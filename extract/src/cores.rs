@@ -5,7 +5,7 @@ use crate::residency::{self, Takes};
 use crate::time::{clocks_per_ms, fma_joules, largest, Demand, Moved, Taken};
 use crate::work::Work;
 use crate::Descriptor;
-use satune_ir::term::{Contraction, OperandInfo, Pipe, Way};
+use satune_ir::term::{Contraction, Instructions, OperandInfo, Pipe, Way};
 use satune_ir::DType;
 
 /// Instructions of a warp that a k tile costs beyond what is counted: loop, addresses, ring arithmetic (estimate from
@@ -18,6 +18,17 @@ pub(crate) const BASE_REGISTERS: i64 = 32;
 /// Loads from global memory that a compiler starts before it waits for the first, where the k loop is expanded and no
 /// fragment says how many there are (machine code of NVRTC 13.5, sm_86: 32 in a loop of 16 k values).
 pub(crate) const EXPANDED_AHEAD: f64 = 32.0;
+
+/// Issue slots of a division or function: several instructions, some at a quarter of the rate (estimate).
+pub(crate) const SPECIAL_SLOTS: f64 = 10.0;
+/// Lanes of a multiprocessor that compare, choose, and work on integers (CUDA C++ Programming Guide, "Throughput of Native
+/// Arithmetic Instructions": 64 from 7.0 to 9.0).
+pub const LOGIC_LANES: f64 = 64.0;
+
+/// Issue slots of instructions.
+pub(crate) fn slots(all: Instructions) -> f64 {
+    f64::from(all.multiply_adds) + f64::from(all.logic) + f64::from(all.special) * SPECIAL_SLOTS
+}
 
 /// What of a plan's inner structure its time depends on. With the same resident blocks, and the same answer to whether
 /// the inner loop is expanded, the time is monotone in every component.
@@ -94,12 +105,16 @@ pub(crate) const PIPES: [&str; 5] = ["issue", "multiply_add", "shared_memory", "
 fn clocks(outer: &Outer<'_>, work: &Work, overhead: f64) -> [f64; 5] {
     let gpu = outer.gpu;
     let moved = work.shared_loads + work.shared_stores + work.global_loads + work.global_stores + work.async_copies;
-    let lanes = match outer.contraction.accumulate {
-        DType::F64 => gpu.fp64_lanes,
-        _ => gpu.fp32_lanes,
+    let step = outer.contraction.step();
+    let of = |instructions: u32, lanes: f64| work.fma * f64::from(instructions) * 32.0 / lanes;
+    let math = match outer.contraction.accumulate {
+        // Double precision is compared where it is added.
+        DType::F64 => of(step.multiply_adds + step.logic, gpu.fp64_lanes.into()),
+        _ => of(step.multiply_adds, gpu.fp32_lanes.into()).max(of(step.logic, LOGIC_LANES)),
     };
-    let issue = (work.fma + work.addresses + moved + work.barriers + overhead) / 4.0 / gpu.issue_efficiency;
-    let math = work.fma * 32.0 / f64::from(lanes) / gpu.issue_efficiency;
+    let math = math / gpu.issue_efficiency;
+    let arithmetic = work.fma * slots(step) + work.prepared;
+    let issue = (arithmetic + work.addresses + moved + work.barriers + overhead) / 4.0 / gpu.issue_efficiency;
     let shared = work.shared_load_wavefronts + work.shared_store_wavefronts;
     let load_store = moved * 32.0 / f64::from(gpu.load_store_lanes);
     let l1 = work.l1_bytes / gpu.l1_bytes_per_clock;
@@ -204,7 +219,7 @@ impl Clocks {
 fn demand(outer: &Outer<'_>, inner: &Inner, sm_clocks: f64, wait_clocks: f64) -> Demand {
     let blocks = outer.blocks as f64;
     let once = inner.begin.l2_sectors + inner.end.l2_sectors;
-    let fma = blocks * outer.k_tiles * inner.tile.fma * 32.0;
+    let fma = blocks * outer.k_tiles * (inner.tile.fma * slots(outer.contraction.step()) + inner.tile.prepared) * 32.0;
     Demand {
         sm_clocks,
         wait_clocks,

@@ -234,6 +234,11 @@ impl<'s> Search<'_, 's> {
         for side in [Side::A, Side::B] {
             let [loads, wavefronts, sectors, l1, held] = numbers.side(side);
             registers += held;
+            let elements = match flavour.direct {
+                true => loads,
+                false => held * flavour.per_register(contraction.operand(side).dtype, unit.k_tile),
+            };
+            tile.prepared += work::prepared(contraction, side, elements * warps);
             if block.staged.way(side) != Way::Direct {
                 tile.shared_loads += loads * warps;
                 tile.shared_load_wavefronts += wavefronts * warps;

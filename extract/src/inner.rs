@@ -7,6 +7,7 @@ use crate::path::Path;
 use crate::work::{self, LaneGrid, Work};
 use egg::Id;
 use satune_ir::term::{Axis, Layout, Pair, Pipe, Place, Role, Side, Space, Stage, State, Term};
+use satune_ir::DType;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -79,6 +80,11 @@ impl Flavour {
     /// Of programs that are repeated by virtual threads, along m and n.
     fn repeated(self, times: [f64; 2]) -> Flavour {
         Flavour { rows: self.rows * times[0] as u32, ..self }
+    }
+
+    /// Elements that a warp's lane reads over a k tile for each register of its fragments.
+    pub fn per_register(self, dtype: DType, k_tile: i64) -> f64 {
+        k_tile as f64 / (i64::from(self.k_step) * crate::cost::words(dtype)) as f64
     }
 
     /// The flavour below virtual threads that repeat it, if there is one.

@@ -24,6 +24,7 @@ mod topk;
 mod uncertainty;
 pub mod work;
 
+pub use cores::LOGIC_LANES;
 pub use cost::{cost, predict, predict_compiled, Cost, Infeasible};
 pub use count::Counts;
 pub use descriptor::{arch_number, Descriptor, DescriptorError, Power, TensorRates};

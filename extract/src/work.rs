@@ -1,5 +1,6 @@
 //! Exact counts of what a plan's kernel does, per block: instructions, wavefronts, sectors. They equal what the
 //! simulator counts on the kernel, by a test; both use the machine model of `satune_ir::machine`.
+use crate::cores::slots;
 use crate::cost::outer_iterations;
 use satune_ir::machine::{touched, wavefronts};
 use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Places, Plan, Side, Way};
@@ -8,8 +9,11 @@ use serde::{Deserialize, Serialize};
 /// Work of one block, warp instructions, wavefronts, 32-byte sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Multiply-adds.
+    /// Multiply-adds; of a contraction that combines something else ([`satune_ir::term::Combine`]) its steps.
     pub fma: f64,
+    /// Issue slots of what is computed of an element of one operand alone, where it is read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prepared: f64,
     /// Integer instructions for the addresses of gathered operands (estimate); those of others are not counted.
     #[serde(default)]
     pub addresses: f64,
@@ -56,6 +60,7 @@ pub struct Work {
 impl Work {
     /// Nothing.
     pub const NONE: Work = Work {
+        prepared: 0.0,
         addresses: 0.0,
         matrix: 0.0,
         matrix_moves: 0.0,
@@ -79,6 +84,7 @@ impl Work {
     /// Component-wise sum of this and `times` times the other.
     pub fn add(&mut self, o: &Work, times: f64) {
         self.fma += o.fma * times;
+        self.prepared += o.prepared * times;
         self.addresses += o.addresses * times;
         self.matrix += o.matrix * times;
         self.matrix_moves += o.matrix_moves * times;
@@ -97,6 +103,16 @@ impl Work {
         self.l1_bytes += o.l1_bytes * times;
         self.l2_sectors += o.l2_sectors * times;
     }
+}
+
+fn is_zero(x: &f64) -> bool {
+    *x == 0.0
+}
+
+/// Issue slots of what is computed of so many elements of one operand alone, where they are read: a compiler keeps it with the
+/// element in a register.
+pub fn prepared(contraction: &Contraction, side: Side, elements: f64) -> f64 {
+    contraction.combine.as_ref().map_or(0.0, |combine| elements * slots(combine.sided[side as usize]))
 }
 
 /// Instructions for the address of one access to a gathered operand, and for whether it is inside: quotients of k by constants,
@@ -425,6 +441,7 @@ pub fn of_block(plan: &Plan, contraction: &Contraction) -> BlockWork {
         let vector = staging.local.unwrap_or(1);
         let read = fragment(contraction, side, &grid, layout, (spatial, plan.k_tile, plan.k_step), vector);
         let times = count as f64 * warps * repeats;
+        tile.prepared += prepared(contraction, side, read.loads * f64::from(vector) * times);
         if layout.is_some() {
             tile.shared_loads += read.loads * times;
             tile.shared_load_wavefronts += read.wavefronts.0 * times;

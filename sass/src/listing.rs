@@ -20,9 +20,13 @@ pub struct Listing {
     labels: HashMap<String, usize>,
 }
 
-/// Opcodes that do the arithmetic of a contraction.
-const MATH: &[&str] =
-    &["FFMA", "FFMA2", "DFMA", "HFMA2", "HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA", "DMMA", "IMAD", "IDP"];
+/// Opcodes that do the arithmetic of a contraction: what multiplies and adds; where a kernel has none of it, what adds and chooses;
+/// else integers.
+const MATH: [&[&str]; 3] = [
+    &["FFMA", "FFMA2", "DFMA", "HFMA2", "HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA", "DMMA"],
+    &["FADD", "FMUL", "FMNMX", "DADD", "DMUL", "DMNMX", "HADD2", "HMUL2", "HMNMX2"],
+    &["IMAD", "IDP"],
+];
 
 impl Listing {
     /// Reads what `nvdisasm -c -hex` prints. An instruction's first 64 bits stand behind it, the others on a line of their own.
@@ -78,23 +82,16 @@ impl Listing {
         Some(*body.start()..body.end() + 1)
     }
 
-    /// Instructions of arithmetic among some. Integer multiplications count only where a kernel has no others.
+    /// Instructions of arithmetic among some, of the first kind of [`MATH`] that the kernel has.
     pub fn math(&self, range: impl std::slice::SliceIndex<[Line], Output = [Line]>) -> usize {
-        let floats = self.lines.iter().any(|line| is_float_math(opcode(&line.text)));
-        let is_math = |line: &&Line| {
-            let opcode = opcode(&line.text);
-            if floats {
-                is_float_math(opcode)
-            } else {
-                MATH.contains(&opcode)
-            }
+        // HFMA2 on no register moves a constant.
+        let works = |line: &&Line| !(line.text.contains("HFMA2") && line.text.contains("-RZ, RZ"));
+        let count = |lines: &[Line], kind: &[&str]| {
+            lines.iter().filter(works).filter(|line| kind.contains(&opcode(&line.text))).count()
         };
-        self.lines.get(range).unwrap_or_default().iter().filter(is_math).count()
+        let kind = MATH.iter().find(|kind| count(&self.lines, kind) > 0).unwrap_or(&MATH[0]);
+        count(self.lines.get(range).unwrap_or_default(), kind)
     }
-}
-
-fn is_float_math(opcode: &str) -> bool {
-    MATH.contains(&opcode) && !matches!(opcode, "IMAD" | "IDP")
 }
 
 /// The number of a comment that holds nothing else: `/* 0x00005b0005057a23 */`.

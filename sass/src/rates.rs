@@ -1,12 +1,11 @@
 //! How long each unit of a partition takes an instruction, and how long its result takes, clocks.
 use super::instruction::{Access, Matrix, Unit};
 use super::Unknown;
-use satune_extract::Descriptor;
+use satune_extract::{Descriptor, LOGIC_LANES};
 use satune_ir::DType;
 
-/// Lanes of a partition that work on integers (CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions": 64 per
-/// multiprocessor from 7.0 to 9.0).
-const INTEGER_LANES: f64 = 16.0;
+/// Lanes of a partition that work on integers.
+const INTEGER_LANES: f64 = LOGIC_LANES / 4.0;
 /// Transcendental functions and conversions (the same table: 16 per multiprocessor).
 const SPECIAL_LANES: f64 = 4.0;
 /// Result of a special-function unit or a special register, clocks (estimate; 15 to 30).

@@ -72,7 +72,9 @@ fn large(decimal: &str) -> String {
 
 /// What comes of an operator that its name leaves open: the order of storage as BLAS calls it, the result's type.
 fn meaning(problem: &dyn Workload) -> String {
-    let Some(c) = problem.contraction().filter(|c| c.gather.is_none()) else { return String::new() };
+    let Some(c) = problem.contraction().filter(|c| c.gather.is_none() && c.combine.is_none()) else {
+        return String::new();
+    };
     let transposed = |side| c.operand(side).dims.iter().rev().find(|axis| !matches!(axis, Axis::Batch(_))).copied();
     let a = transposed(Side::A).is_some_and(|last| last != Axis::K);
     let b = transposed(Side::B).is_some_and(|last| last == Axis::K);

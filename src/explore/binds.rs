@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 fn known(part: &str) -> Option<(&'static str, bool, &'static str)> {
     Some(match part {
         "issue" => ("instruction issue", false, "larger tiles of a thread, wider accesses, an expanded inner loop"),
-        "multiply_add" => {
-            ("the multiply-add units", true, "only tensor cores (tf32 or 16-bit operands): no schedule does with less")
-        }
+        "multiply_add" => (
+            "the arithmetic units",
+            true,
+            "only tensor cores (products of tf32 or 16-bit operands): no schedule does with less",
+        ),
         "tensor_cores" => ("the tensor cores", true, "only narrower operands, or tiles that fill the last wave"),
         "shared_memory" => (
             "wavefronts of shared memory",

@@ -2,7 +2,7 @@
 use crate::lower::program::LowerOptions;
 use crate::operators;
 use crate::scheduled::{self, Checked, Reduced};
-use satune_ir::term::{Axis, BlockLoop, Contraction, Epilogue, Pipe, Plan, Schedule};
+use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule};
 use satune_ir::{tvmscript, Program};
 use std::collections::BTreeMap;
 
@@ -89,10 +89,7 @@ pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOp
         Some(gather) => super::check_gather::shrink(plan, contraction, gather)?,
         None => {
             let (plan, small) = shrink(plan, contraction);
-            let source = match &small.epilogue {
-                Some(epilogue) => with_epilogue(epilogue, &small)?,
-                None => tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?,
-            };
+            let source = source(&small)?;
             (plan, source, small)
         }
     };
@@ -112,17 +109,22 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOpti
     scheduled::check(&source, &made, 0x5eed).map_err(|e| e.to_string())
 }
 
-/// The source program of a contraction with an epilogue, with the contraction's extents.
-pub(super) fn with_epilogue(epilogue: &Epilogue, small: &Contraction) -> Result<Program, String> {
-    let program = tvmscript::parse(&epilogue.script).map_err(|e| e.to_string())?;
+/// The source program of a contraction whose matrices lie in memory, with the contraction's extents.
+pub(super) fn source(small: &Contraction) -> Result<Program, String> {
+    let whole = small.epilogue.as_ref().map(|e| &e.script);
+    let Some(script) = whole.or(small.combine.as_ref().map(|c| &c.script)) else {
+        return tvmscript::parse(&operators::script(small)).map_err(|e| e.to_string());
+    };
+    let program = tvmscript::parse(script).map_err(|e| e.to_string())?;
     let extents = |dims: &[Axis]| -> Vec<i64> { dims.iter().map(|a| small.extent(*a)).collect() };
     let result = extents(&small.c.dims);
+    let chain = || small.epilogue.iter();
     let mut nests = vec![small.iters.iter().map(|(_, info)| info.extent).collect()];
-    nests.extend(epilogue.blocks.iter().map(|_| result.clone()));
+    nests.extend(chain().flat_map(|e| &e.blocks).map(|_| result.clone()));
     // What has no axis has one element, whatever the extents.
-    let reads = epilogue.reads.iter().filter(|read| !read.dims.is_empty());
+    let reads = chain().flat_map(|e| &e.reads).filter(|read| !read.dims.is_empty());
     let operands = [&small.a, &small.b, &small.c].into_iter().chain(reads);
     let mut shapes: BTreeMap<String, Vec<i64>> = operands.map(|o| (o.name.clone(), extents(&o.dims))).collect();
-    shapes.extend(epilogue.between.iter().map(|name| (name.clone(), result.clone())));
+    shapes.extend(chain().flat_map(|e| &e.between).map(|name| (name.clone(), result.clone())));
     Ok(crate::streaming::resized(&program, &nests, &shapes))
 }

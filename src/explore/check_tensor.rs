@@ -1,13 +1,12 @@
 //! Tensor-core kernels in the simulator: their tiles and roles on a problem of few blocks and few tiles along k.
 use crate::agreement::Agreement;
 use crate::lower::program::LowerOptions;
-use crate::operators;
 use crate::scheduled::{self, Checked, Reduced};
 use satune_ir::interp;
 use satune_ir::interp::Scalar;
 use satune_ir::term::tensor::{Activation, Gemm, TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, Contraction, Schedule};
-use satune_ir::{tvmscript, DType};
+use satune_ir::DType;
 
 /// The same schedule on a problem of two tiles along m and n at most, or a cluster's (the last cut where the problem's
 /// last one is), of two products of a batch, and as many along k as take the ring once around; a persistent grid gets fewer blocks than there are
@@ -64,10 +63,7 @@ pub fn reduced(schedule: &Schedule, contraction: &Contraction) -> Result<Reduced
 
 fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, Contraction), String> {
     let (schedule, small) = shrink(schedule, contraction);
-    let source = match &small.epilogue {
-        Some(epilogue) => super::check::with_epilogue(epilogue, &small)?,
-        None => tvmscript::parse(&operators::script(&small)).map_err(|e| e.to_string())?,
-    };
+    let source = super::check::source(&small)?;
     let made = scheduled::of_schedule(&source, &schedule, &small, &LowerOptions::default());
     Ok((Reduced { made: made.map_err(|e| e.to_string())?, source }, small))
 }

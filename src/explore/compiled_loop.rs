@@ -70,6 +70,8 @@ impl Counted<'_> {
         let (blocks, _) = self.launch;
         let alone = self.schedule.block_count(contraction) as u64 == blocks;
         let all = match self.schedule {
+            // What is no multiply-add is counted by no share of the arithmetic.
+            Schedule::Cores(_) if contraction.combine.is_some() && self.checked.hot_loop.fma == 0 => return None,
             Schedule::Cores(_) => self.cost.work.fma * 64.0,
             Schedule::Mma(_) if alone => {
                 contraction.iters.iter().map(|(_, info)| info.extent as f64).product::<f64>() * 2.0

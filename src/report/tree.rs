@@ -230,7 +230,8 @@ impl Tree<'_> {
             self.line(Kind::Work, "clear the sums at the first k".into(), &[]);
         }
         self.enter_pair((plan.registers.m, plan.registers.n), plan.registers_m_outer, &["unrolled"]);
-        let what = if plan.accumulators { "multiply-add" } else { "multiply-add to C in global memory" };
-        self.line(Kind::Work, what.into(), &[]);
+        let what = if self.contraction.combine.is_none() { "multiply-add" } else { "combine" };
+        let to = if plan.accumulators { "" } else { " to C in global memory" };
+        self.line(Kind::Work, format!("{what}{to}"), &[]);
     }
 }

@@ -128,7 +128,8 @@ impl<'k> Runner<'k> {
         let mut total = Counts::default();
         self.totals.values().for_each(|(c, _)| total += *c);
         // Key 0 is what stands outside of all loops.
-        let hot = self.totals.iter().filter(|(k, _)| **k != 0).max_by_key(|(k, (c, _))| (c.fma + c.matrix, **k));
+        let work = |c: &Counts| (c.fma + c.matrix, c.arithmetic);
+        let hot = self.totals.iter().filter(|(k, _)| **k != 0).max_by_key(|(k, (c, _))| (work(c), **k));
         let (hot, iterations) = hot.map_or((total, 1), |(_, v)| *v);
         (total, hot, iterations)
     }

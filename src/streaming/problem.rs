@@ -108,7 +108,7 @@ impl StreamProblem {
         let sums: BTreeSet<&str> = sums.collect();
         if !sums.is_empty() {
             notes.push(format!(
-                "{} {} tiled as a product of its own, on single threads: its best schedules, which are searched exactly, take part here",
+                "{} {} tiled as a contraction of its own, on single threads: its best schedules, which are searched exactly, take part here",
                 sums.iter().copied().collect::<Vec<_>>().join(", "),
                 if sums.len() == 1 { "is" } else { "are each" },
             ));

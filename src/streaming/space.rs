@@ -118,6 +118,9 @@ fn nameless(contraction: &Contraction) -> Contraction {
         operand.buffer = satune_ir::BufferId(0);
     };
     [&mut out.a, &mut out.b, &mut out.c].into_iter().for_each(operand);
+    if let Some(combine) = &mut out.combine {
+        combine.script.clear();
+    }
     if let Some(epilogue) = &mut out.epilogue {
         epilogue.script.clear();
         (epilogue.blocks, epilogue.between) = (Vec::new(), Vec::new());

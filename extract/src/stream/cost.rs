@@ -2,6 +2,7 @@
 //! slots, shared memory, L1, and the latency of a block's chain of steps where too few blocks are resident to cover it).
 //! The formula is that of [`crate::time`], and every constant one of the GPU's descriptor.
 use super::work::{kernel_work, KernelWork};
+use crate::cores::SPECIAL_SLOTS;
 use crate::cost::{predict, Cost, Infeasible};
 use crate::residency::{rounded, Takes};
 use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved};
@@ -14,8 +15,6 @@ use std::collections::BTreeMap;
 
 /// Registers beyond those for what a thread holds (estimate).
 const BASE_REGISTERS: i64 = 24;
-/// Issue slots of a division or function: several instructions, some at a quarter of the rate (estimate).
-const SPECIAL_SLOTS: f64 = 10.0;
 /// Instructions of a warp per iteration of a loop that is not unrolled, addresses included (estimate).
 const ITERATION_SLOTS: f64 = 6.0;
 /// Clocks of one dependent arithmetic step.

@@ -56,7 +56,8 @@ pub struct OperandInfo {
     pub dims: Vec<Axis>,
 }
 
-/// A contraction: sum of products of two operands, over at least one reduction axis.
+/// A contraction: sum of products of two operands, over at least one reduction axis; or ([`Combine`]) what another expression
+/// combines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contraction {
     /// The block in the source program.
@@ -81,6 +82,40 @@ pub struct Contraction {
     /// source, and operands name the buffers in memory, with the dimensions of their matrices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather: Option<Box<Gather>>,
+    /// What is combined where it is no sum of products from 0 on. The kernels are then those of single threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub combine: Option<Box<Combine>>,
+}
+
+/// The update `C = C op f(A, B)` of a contraction: op is +, min or max, f any expression of one element of each operand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Combine {
+    /// TVMScript of the whole source program.
+    pub script: String,
+    /// What a step of a thread executes that depends on both operands, with op.
+    pub step: Instructions,
+    /// What it executes on an element of A, and of B, alone: once for each element that a thread reads.
+    pub sided: [Instructions; 2],
+    /// Operations of a step that a person counts: those of f, each different one once, and op. Conversions are none.
+    pub operations: u32,
+    /// Whether `rfactor` takes parts of it.
+    pub splits: bool,
+}
+
+/// Instructions of a thread, by the unit that executes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instructions {
+    /// Sums, products, multiply-adds.
+    pub multiply_adds: u32,
+    /// Comparisons, minima, choices, logic, conversions, sums of integers.
+    pub logic: u32,
+    /// Divisions and functions.
+    pub special: u32,
+}
+
+impl Instructions {
+    /// Of a step of a sum of products.
+    pub const MULTIPLY_ADD: Instructions = Instructions { multiply_adds: 1, logic: 0, special: 0 };
 }
 
 /// A chain of elementwise blocks that ends a contraction.
@@ -132,7 +167,18 @@ impl Contraction {
             accumulate: sum,
             epilogue: None,
             gather: None,
+            combine: None,
         }
+    }
+
+    /// What a thread executes per element of A and of B that it combines.
+    pub fn step(&self) -> Instructions {
+        self.combine.as_ref().map_or(Instructions::MULTIPLY_ADD, |combine| combine.step)
+    }
+
+    /// Operations of a step that a person counts: of a product two.
+    pub fn operations(&self) -> u32 {
+        self.combine.as_ref().map_or(2, |combine| combine.operations)
     }
 
     /// Extent of an axis; 1 for an axis that the contraction does not have.
@@ -162,7 +208,9 @@ impl Contraction {
         let mut epilogue = self.epilogue.clone();
         epilogue.iter_mut().flat_map(|e| &mut e.reads).for_each(|read| *read = turned(read));
         let (a, b, c) = (turned(&self.b), turned(&self.a), turned(&self.c));
-        Contraction { iters, a, b, c, epilogue, ..self.clone() }
+        let mut combine = self.combine.clone();
+        combine.iter_mut().for_each(|combine| combine.sided.reverse());
+        Contraction { iters, a, b, c, epilogue, combine, ..self.clone() }
     }
 
     /// The operand of a side.

@@ -15,7 +15,7 @@ mod state;
 pub mod stream;
 pub mod tensor;
 
-pub use contraction::{Axis, AxisInfo, Contraction, Epilogue, OperandInfo, Side};
+pub use contraction::{Axis, AxisInfo, Combine, Contraction, Epilogue, Instructions, OperandInfo, Side};
 pub use find::NotInSpace;
 pub use gather::{Dimension, Gather, Gathered, Places};
 pub use language::{state_of, IllFormed, Role, Term};

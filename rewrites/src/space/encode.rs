@@ -1,8 +1,12 @@
 //! From a program to the contraction that it computes.
+use super::instructions::{step, Step};
 use super::nests::{block_of, parts, NestError};
+use super::writer::{var, Draft, TraceWriter};
+use crate::replay::Replay;
 use satune_ir::affine::constant;
-use satune_ir::term::{Axis, AxisInfo, Contraction, OperandInfo};
-use satune_ir::{BinOp, Block, BufferId, DType, Expr, IterKind, Program, Stmt, VarId};
+use satune_ir::term::{Axis, AxisInfo, Combine, Contraction, OperandInfo};
+use satune_ir::{fold, tvmscript, visit, BinOp, Block, BufferId, DType, Expr, IterKind, Program, Stmt, VarId};
+use serde_json::{json, Value};
 
 /// Why a program is not a contraction that the space can hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +26,7 @@ pub enum EncodeError {
         reason: String,
     },
     /// The block is no sum of products.
-    #[error("block `{block}` is not a sum of products: {reason}; the explorer takes C[..] = C[..] + A[..] * B[..] with init 0, each index a bare iterator")]
+    #[error("block `{block}` is not a sum of products: {reason}; the explorer takes C[..] = C[..] + A[..] * B[..] with init 0, or any +, min or max of an expression of A[..] and B[..], each index a bare iterator")]
     NotContraction {
         /// Its name.
         block: String,
@@ -70,7 +74,7 @@ fn reducing(program: &Program) -> Option<EncodeError> {
     let blocks = parts(program).into_iter().map(|p| block_of(program, p)).collect::<Result<Vec<_>, _>>().ok()?;
     let mut reduce = blocks.into_iter().filter(|b| b.init.is_some());
     let (block, None) = (reduce.next()?, reduce.next()) else { return None };
-    let reason = sum_of_products(block).err()?;
+    let reason = Combined::of(program, block).err()?;
     Some(EncodeError::NotContraction { block: block.name.clone(), reason })
 }
 
@@ -105,12 +109,17 @@ type Place<'a> = (BufferId, &'a [Expr]);
 impl Reader<'_> {
     pub fn read(&self) -> Result<Contraction, String> {
         let bare = |(buffer, indices): Place<'_>| bare(indices).map(|at| (buffer, at));
-        let [c, a, b] = sum_of_products(self.block)?;
-        self.product([bare(c)?, bare(a)?, bare(b)?])
+        let Combined { places: [c, a, b], step } = Combined::of(self.program, self.block)?;
+        self.combination([bare(c)?, bare(a)?, bare(b)?], step)
     }
 
     /// The product whose matrices C, A and B are accessed by these iterators.
-    pub fn product(&self, [c, a, b]: [Access; 3]) -> Result<Contraction, String> {
+    pub fn product(&self, places: [Access; 3]) -> Result<Contraction, String> {
+        self.combination(places, None)
+    }
+
+    /// What is combined of matrices that are accessed by these iterators; a product where there is no `step`.
+    fn combination(&self, [c, a, b]: [Access; 3], step: Option<Step>) -> Result<Contraction, String> {
         if a.0 == b.0 {
             return Err("both factors are the same buffer".into());
         }
@@ -187,8 +196,22 @@ impl Reader<'_> {
         };
         // The factor that has m is A, whichever was written first.
         let a_has_m = m.is_some_and(|m| a.1.contains(&m));
-        let (a, b) = if a_has_m { (operand(&a, 0)?, operand(&b, 1)?) } else { (operand(&b, 1)?, operand(&a, 0)?) };
+        let places = [a.0, b.0].map(|buffer| match step {
+            None => Some(usize::from(buffer == b.0)),
+            Some(_) => self.block.reads.iter().position(|region| region.buffer == buffer),
+        });
+        let [at_a, at_b] = places.map(|place| place.ok_or("an operand is not among the regions that it reads"));
+        let (a, b) = (operand(&a, at_a?)?, operand(&b, at_b?)?);
+        let (a, b) = if a_has_m { (a, b) } else { (b, a) };
         let accumulate = self.program.buffer(c.0).dtype;
+        let combine = step.map(|mut step| {
+            if !a_has_m {
+                step.sided.reverse();
+            }
+            let Step { both, sided, operations } = step;
+            let splits = splits(self.program, self.block);
+            Box::new(Combine { script: tvmscript::print(self.program), step: both, sided, operations, splits })
+        });
         Ok(Contraction {
             block: self.block.id,
             block_name: self.block.name.clone(),
@@ -199,17 +222,133 @@ impl Reader<'_> {
             accumulate,
             epilogue: None,
             gather: None,
+            combine,
         })
+    }
+}
+
+/// The update of a block: where its result is, what it begins with, and `C op f`.
+struct Update<'a> {
+    c: Place<'a>,
+    init: &'a Expr,
+    whole: &'a Expr,
+    op: BinOp,
+    f: &'a Expr,
+}
+
+impl<'a> Update<'a> {
+    fn of(block: &'a Block) -> Result<Update<'a>, String> {
+        let Some(init) = &block.init else { return Err("it has no init".into()) };
+        let Stmt::Store { value: init, buffer: first, indices: first_at } = &**init else {
+            return Err("its init is not one store".into());
+        };
+        let Stmt::Store { buffer, indices, value } = &*block.body else {
+            return Err("its body is not one store".into());
+        };
+        if (first, first_at) != (buffer, indices) {
+            return Err("its init sets something else than its body adds to".into());
+        }
+        let Expr::Binary(op @ (BinOp::Add | BinOp::Min | BinOp::Max), left, right) = value else {
+            return Err("its body is no sum, min or max".into());
+        };
+        let is_c = |e: &Expr| matches!(e, Expr::Load(b, i) if b == buffer && i == indices);
+        match (is_c(left), is_c(right)) {
+            (true, _) => Ok(Update { c: (*buffer, indices), init, whole: value, op: *op, f: right }),
+            (_, true) => Err("what its sum has so far must stand before what is added (`sums_first`)".into()),
+            _ => Err("its body does not add to the result".into()),
+        }
+    }
+}
+
+/// What a block combines: places of C and of the two operands, in the order in which they are written.
+struct Combined<'a> {
+    places: [Place<'a>; 3],
+    /// Where it is no sum of products from 0 on.
+    step: Option<Step>,
+}
+
+impl<'a> Combined<'a> {
+    fn of(program: &Program, block: &'a Block) -> Result<Combined<'a>, String> {
+        if let Ok(places) = sum_of_products(block) {
+            return Ok(Combined { places, step: None });
+        }
+        let update = Update::of(block)?;
+        if !matches!(update.init, Expr::Int(..) | Expr::Float(..)) {
+            return Err("its init is no constant".into());
+        }
+        computed(update.f, program)?;
+        let mut operands: Vec<Place<'a>> = Vec::new();
+        visit_loads(update.f, &mut |place| {
+            if !operands.contains(&place) {
+                operands.push(place);
+            }
+        });
+        if operands.iter().any(|place| place.0 == update.c.0) {
+            return Err("what it adds depends on the result".into());
+        }
+        let [a, b] = operands[..] else {
+            return Err(format!("it combines {} different elements, not one of each of two buffers", operands.len()));
+        };
+        let step = step(update.whole, update.f, [a.0, b.0], &program.buffers);
+        Ok(Combined { places: [update.c, a, b], step: Some(step) })
+    }
+}
+
+fn visit_loads<'a>(e: &'a Expr, f: &mut dyn FnMut(Place<'a>)) {
+    match e {
+        Expr::Load(buffer, indices) => f((*buffer, indices)),
+        other => visit::children(other).into_iter().for_each(|e| visit_loads(e, f)),
+    }
+}
+
+/// Whether an expression can be computed from zeros, too: beyond the shape of a ragged problem tiles hold them. What it is there
+/// nobody reads, but no instruction may fault.
+fn computed(f: &Expr, program: &Program) -> Result<(), String> {
+    use BinOp::{Div, FloorDiv, FloorMod, TruncDiv, TruncMod};
+    match f {
+        Expr::Load(..) => return Ok(()),
+        Expr::Var(v) => return Err(format!("what it adds depends on iterator `{}`", v.name)),
+        Expr::Str(_) => return Err("what it adds is no number".into()),
+        Expr::Binary(Div | FloorDiv | FloorMod | TruncDiv | TruncMod, _, by) => {
+            let constant = matches!(&**by, Expr::Int(value, _) if *value != 0);
+            if !constant && !fold::dtype(f, &program.buffers).is_float() {
+                return Err("it divides integers by what may be 0".into());
+            }
+        }
+        _ => {}
+    }
+    visit::children(f).into_iter().try_for_each(|e| computed(e, program))
+}
+
+/// Whether `rfactor` takes parts of a block's sums: tried with the primitive itself, on the last of its reductions that has two.
+fn splits(program: &Program, block: &Block) -> bool {
+    let halves = |iter: &satune_ir::IterVar| {
+        iter.kind == IterKind::Reduce && constant(&iter.extent).is_some_and(|extent| extent % 2 == 0)
+    };
+    let Some(at) = block.iter_vars.iter().rposition(halves) else { return false };
+    let mut trial = Trial(Draft::default());
+    trial.named("get_sblock", [json!(block.name)], "block");
+    trial.named("get_loops", [var("block")], "loops");
+    let parts = ["part", "rest"].map(String::from);
+    let reduced = json!(format!("$loops[{at}]"));
+    trial.split_into(reduced, vec![json!(2), Value::Null], &parts);
+    trial.named("rfactor", [var("part"), json!(0)], "partial");
+    let Ok(mut state) = Replay::strict(program) else { return false };
+    trial.0.calls().iter().all(|call| state.call(call).is_ok())
+}
+
+struct Trial(Draft);
+
+impl TraceWriter for Trial {
+    fn draft(&mut self) -> &mut Draft {
+        &mut self.0
     }
 }
 
 /// Accesses of C, A and B of `C[..] = C[..] + A[..] * B[..]`.
 pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
-    let Some(init) = &block.init else { return Err("it has no init".into()) };
-    let Stmt::Store { value: zero, buffer: first, indices: first_at } = &**init else {
-        return Err("its init is not one store".into());
-    };
-    let is_zero = match zero {
+    let Update { c, init, op, f, .. } = Update::of(block)?;
+    let is_zero = match init {
         Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
         Expr::Int(value, _) => *value == 0,
         _ => false,
@@ -217,23 +356,10 @@ pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
     if !is_zero {
         return Err("its init is not 0".into());
     }
-    let Stmt::Store { buffer, indices, value } = &*block.body else {
-        return Err("its body is not one store".into());
-    };
-    if (first, first_at) != (buffer, indices) {
-        return Err("its init sets something else than its body adds to".into());
-    }
-    let Expr::Binary(BinOp::Add, left, right) = value else { return Err("its body is not a sum".into()) };
-    let is_c = |e: &Expr| matches!(e, Expr::Load(b, i) if b == buffer && i == indices);
-    let product = match (is_c(left), is_c(right)) {
-        (true, _) => right,
-        (_, true) => return Err("what its sum has so far must stand before what is added (`sums_first`)".into()),
-        _ => return Err("its body does not add to the result".into()),
-    };
-    let Expr::Binary(BinOp::Mul, a, b) = &**product else {
+    let (BinOp::Add, Expr::Binary(BinOp::Mul, a, b)) = (op, f) else {
         return Err("what it adds is not a product".into());
     };
-    Ok([(*buffer, indices), factor(a)?, factor(b)?])
+    Ok([c, factor(a)?, factor(b)?])
 }
 
 /// An element, as it is or converted to the type of the sum. A conversion to another type in between would round.

@@ -8,6 +8,7 @@ mod engine;
 mod epilogue;
 mod gather;
 mod in_place;
+mod instructions;
 mod menu;
 mod nests;
 pub mod rules;

@@ -60,7 +60,7 @@ pub(in crate::device) fn tolerances(problem: &dyn Workload, plan: Option<&Schedu
 pub(in crate::device) fn exact_on_whole(problem: &dyn Workload) -> bool {
     let exact = |c: &Contraction| {
         let plain = c.epilogue.is_none() || Gemm::of(c).is_ok_and(|g| g.epilogue == Default::default());
-        plain && matches!(c.c.dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64)
+        plain && c.combine.is_none() && matches!(c.c.dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64)
     };
     problem.contraction().is_some_and(exact)
 }

@@ -240,6 +240,8 @@ impl Cuda {
         let info = &self.info;
         let (amount, rate) = match problem.yardstick() {
             Yardstick::Arithmetic { flops, factors, .. } => {
+                // Some of what a person counts may be computed once for many results; a step has a multiply-add or so at least.
+                let flops = problem.contraction().map_or(flops, |c| flops * 2.0 / f64::from(c.operations().max(2)));
                 // Multiply-adds per clock and multiprocessor: the most that any architecture has, tensor cores counted where
                 // the type has them (for f32 only where the kernel uses them).
                 let lanes = match factors {

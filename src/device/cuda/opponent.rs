@@ -28,6 +28,9 @@ pub(super) struct Opponent {
 pub(super) fn of(problem: &dyn Workload) -> Result<Opponent, String> {
     match problem.kind() {
         Kind::Streams(streams) => Ok(of_streams(problem.program(), streams)),
+        Kind::Contraction(c) if c.combine.is_some() => {
+            Err("no library is known that combines two operands like this program".into())
+        }
         Kind::Contraction(contraction) => {
             let tf32 = problem.allows_tf32();
             // A cast of the sums is no more than the library does itself.

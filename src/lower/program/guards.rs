@@ -9,8 +9,8 @@
 //!    mask a copy's surplus instances);
 //! 2. a buffer is *zeroed* when every writer leaves zeros in all beyond elements: copies from global memory under own
 //!    guards for each dimension that may run over, copies of zeroed buffers along the same dimension, and zeros;
-//! 3. a guard of `x += f1 * f2` that fails only where *every* factor is read from a beyond element of a full and
-//!    zeroed buffer can go: 0 is added. Where other threads see the sum, only if it does not tell threads apart: one that
+//! 3. a guard of `x += f` that fails only where *every* element that f combines is read from a beyond element of a full and
+//!    zeroed buffer can go, if f of zeros is 0 (a product, a difference): 0 is added. A minimum is none: 0 is not neutral there. Where other threads see the sum, only if it does not tell threads apart: one that
 //!    it keeps out would add 0 to an element while another adds to it.
 //!
 //! The assumptions "full" and "zeroed" start true for all buffers and are withdrawn until nothing changes, which is
@@ -19,7 +19,7 @@ use super::layout::Layout;
 use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
 use super::pred::{join, range_under, Pred};
-use satune_ir::{BinOp, BufferId, Expr, Program};
+use satune_ir::{visit, BinOp, BufferId, Expr, Program};
 use std::collections::{HashMap, HashSet};
 
 /// What became of a statement's guards.
@@ -126,15 +126,45 @@ fn is_zero(e: &Expr) -> bool {
     }
 }
 
-/// The factors of `target + a * b`.
-pub fn product<'e>(leaf: &Leaf, value: &'e Expr) -> Option<(&'e Expr, &'e Expr, &'e Expr)> {
+/// The sum so far and what is added to it, of `target + f`.
+fn added<'e>(leaf: &Leaf, value: &'e Expr) -> Option<(&'e Expr, &'e Expr)> {
     let Expr::Binary(BinOp::Add, x, y) = value else { return None };
     let own = |e: &Expr| matches!(e, Expr::Load(b, _) if *b == leaf.target);
     let (sum, rest) = if own(x) { (x, y) } else { (y, x) };
-    match rest.as_ref() {
-        Expr::Binary(BinOp::Mul, a, b) if own(sum) && leaf.accumulates() => Some((sum, a, b)),
+    (own(sum) && leaf.accumulates()).then_some((sum.as_ref(), rest.as_ref()))
+}
+
+/// The factors of `target + a * b`.
+pub fn product<'e>(leaf: &Leaf, value: &'e Expr) -> Option<(&'e Expr, &'e Expr, &'e Expr)> {
+    match added(leaf, value)? {
+        (sum, Expr::Binary(BinOp::Mul, a, b)) => Some((sum, a, b)),
         _ => None,
     }
+}
+
+/// The value of an expression whose elements are all 0; `None` where that is not known.
+fn of_zeros(e: &Expr) -> Option<f64> {
+    Some(match e {
+        Expr::Load(..) => 0.0,
+        Expr::Int(value, _) => *value as f64,
+        Expr::Float(bits, _) => f64::from_bits(*bits),
+        // 0 is 0 in every type.
+        Expr::Cast(_, a) => of_zeros(a).filter(|a| *a == 0.0)?,
+        Expr::Call(name, args, _) if name.ends_with("abs") => of_zeros(args.first()?)?.abs(),
+        Expr::Binary(op, a, b) => {
+            let (a, b) = (of_zeros(a)?, of_zeros(b)?);
+            match op {
+                BinOp::Add => a + b,
+                BinOp::Sub => a - b,
+                BinOp::Mul => a * b,
+                BinOp::Min => a.min(b),
+                BinOp::Max => a.max(b),
+                BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor if a == 0.0 && b == 0.0 => 0.0,
+                _ => return None,
+            }
+        }
+        _ => return None,
+    })
 }
 
 struct Proof<'p> {
@@ -245,14 +275,15 @@ impl Proof<'_> {
         if shared && guard.uses(&|v| self.nest.thread(v).is_some()) {
             return false;
         }
-        let Some((_, a, b)) = product(leaf, &leaf.value) else { return false };
-        [a, b].into_iter().all(|factor| {
-            let Some(buffer) = loaded(factor) else { return false };
-            let beyond = |at: &[Linear]| self.past(guard, buffer, at, false).is_some();
-            self.zeroed.contains(&buffer)
-                && self.full.contains(&buffer)
-                && leaf.reads.iter().filter(|(x, _)| *x == buffer).all(|(_, at)| beyond(at))
-        })
+        let Some((_, rest)) = added(leaf, &leaf.value) else { return false };
+        let loads = visit::loads(rest);
+        let all_beyond = loads.iter().all(|(buffer, _)| {
+            let beyond = |at: &[Linear]| self.past(guard, *buffer, at, false).is_some();
+            self.zeroed.contains(buffer)
+                && self.full.contains(buffer)
+                && leaf.reads.iter().filter(|(x, _)| x == buffer).all(|(_, at)| beyond(at))
+        });
+        !loads.is_empty() && all_beyond && of_zeros(rest) == Some(0.0)
     }
 
     /// Point 2 of the proof, for one writer.

@@ -132,6 +132,9 @@ impl Gemm {
         if contraction.gather.is_some() {
             return no("its operands are no matrices in memory, but gathered (a convolution)");
         }
+        if contraction.combine.is_some() {
+            return no("it is no sum of products from 0 on");
+        }
         if contraction.outer_reduce().count() > 0 {
             return no("it is reduced over axes beside k");
         }

@@ -46,6 +46,9 @@ pub fn one_kernel_parts(contraction: &Contraction) -> Held {
     if contraction.outer_reduce().count() > 0 {
         return refuse("adds over one axis, and this program reduces over several");
     }
+    if contraction.combine.as_ref().is_some_and(|combine| !combine.splits) {
+        return refuse("adds what `rfactor` takes apart, and it does not take this program's reduction");
+    }
     Ok(())
 }
 

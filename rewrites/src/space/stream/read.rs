@@ -1,9 +1,10 @@
 //! From the blocks of a program to what the space knows of them.
 use super::StreamError;
+use crate::space::instructions::{operands, unit, Unit};
 use crate::space::nests::{nest_of, parts, Nest};
 use satune_ir::affine::constant;
 use satune_ir::term::stream::{Access, BlockKind, Inlining, Stream, StreamBlock, StreamBuffer, StreamIter};
-use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterKind, Program, Range, Region, Stmt};
+use satune_ir::{visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt};
 
 /// Reads the blocks of a program in order. `plain` is told of each block that only a plain kernel takes, and why.
 pub(in crate::space) fn stream(
@@ -160,7 +161,8 @@ fn read_block(
     }
     let innermost = order.last().map(|i| block.iter_vars[*i].var.id);
     let (mut each, mut per_row) = ([0; 2], [0; 2]);
-    count(value, &|e| visit::uses_var(e, &|id| Some(id) == innermost), [&mut each, &mut per_row]);
+    let varies = |e: &Expr| visit::uses_var(e, &|id| Some(id) == innermost);
+    count(value, &buffers.program.buffers, &varies, [&mut each, &mut per_row]);
     let [arithmetic, special] = each;
     let dtype = buffers.program.buffer(*target).dtype;
     let places = order.to_vec();
@@ -214,35 +216,12 @@ fn updates(target: BufferId, at: &[Expr], value: &Expr) -> bool {
 }
 
 /// Counts the operations of an expression, plain and special ones: of those that vary within a row, and of the others.
-fn count(e: &Expr, varies: &dyn Fn(&Expr) -> bool, [each, per_row]: [&mut [u32; 2]; 2]) {
-    use BinOp::{Div, FloorDiv, FloorMod, TruncDiv, TruncMod};
-    let (kind, children): (usize, Vec<&Expr>) = match e {
-        // By a power of two it is a product, a shift or a mask.
-        Expr::Binary(Div | FloorDiv | FloorMod | TruncDiv | TruncMod, a, b) => {
-            (usize::from(!is_power_of_two(b)), vec![a, b])
-        }
-        Expr::Binary(_, a, b) => (0, vec![a, b]),
-        Expr::Not(a) => return count(a, varies, [each, per_row]),
-        Expr::Cast(_, a) => (0, vec![a]),
-        Expr::Select { cond, then, otherwise, .. } => (0, vec![cond, then, otherwise]),
-        Expr::Call(_, args, _) => (1, args.iter().collect()),
-        Expr::Int(..) | Expr::Float(..) | Expr::Str(_) | Expr::Var(_) | Expr::Load(..) => return,
-    };
-    if varies(e) {
-        each[kind] += 1;
-    } else {
-        per_row[kind] += 1;
+fn count(e: &Expr, buffers: &[Buffer], varies: &dyn Fn(&Expr) -> bool, [each, per_row]: [&mut [u32; 2]; 2]) {
+    if let Some(unit) = unit(e, buffers) {
+        let counts = if varies(e) { &mut *each } else { &mut *per_row };
+        counts[usize::from(unit == Unit::Special)] += 1;
     }
-    children.into_iter().for_each(|x| count(x, varies, [each, per_row]));
-}
-
-fn is_power_of_two(e: &Expr) -> bool {
-    match e {
-        Expr::Int(value, _) => *value > 0 && value & (value - 1) == 0,
-        // The significand is 1.
-        Expr::Float(bits, _) => f64::from_bits(*bits).is_normal() && bits << 12 == 0,
-        _ => false,
-    }
+    operands(e).into_iter().for_each(|x| count(x, buffers, varies, [&mut *each, &mut *per_row]));
 }
 
 /// Numbers of the blocks that read a part of a buffer only, with the words for it. Written are buffers as a whole, and the
