@@ -254,7 +254,10 @@ impl Reduction<'_> {
 }
 
 fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
-    stream.blocks.iter().filter(|b| b.sums).filter_map(|block| {
+    // A contraction splits its sums by itself.
+    let tiled = |at: usize| stream.tiled.iter().any(|t| t.from == at);
+    let sums = stream.blocks.iter().enumerate().filter(move |(at, b)| b.sums && !tiled(*at));
+    sums.filter_map(|(_, block)| {
         let (rows, columns) = block.iters.split_at(block.spatial());
         let (outer, inner) = columns.split_first()?;
         let product = |iters: &[StreamIter]| iters.iter().map(|i| i.extent).product();
