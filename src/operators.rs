@@ -81,7 +81,7 @@ pub enum Operator {
     /// A convolution that is none.
     Program {
         /// Its blocks.
-        program: Program,
+        program: Box<Program>,
         /// Why it is none.
         why: EncodeError,
     },

@@ -181,7 +181,7 @@ pub fn operator(text: &str) -> Result<Work, OperatorError> {
         true => Work::Streams(Box::new(StreamProblem::operator(text)?)),
         false => match operators::read(text)? {
             Operator::Product(problem) => Work::Contraction(problem),
-            Operator::Program { program, why } => streams(text, program, &why).map_err(|streaming| OperatorError {
+            Operator::Program { program, why } => streams(text, *program, &why).map_err(|streaming| OperatorError {
                 text: text.clone(),
                 reason: format!("{why}\n  as streaming blocks: {streaming}"),
                 remedy: "give other extents".into(),

@@ -2,6 +2,7 @@
 use super::devices::{open, open_store, store_path, Choice};
 use super::{ask, print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Size};
 use crate::device::{Ask, Kind};
+use crate::execute::Executed;
 use crate::explore::{write_whole, Request};
 use crate::measure::bench::{bench, regressions, BenchRow, Benchmark, Wanted};
 use crate::nvmmh::Beside;
@@ -137,7 +138,7 @@ pub(super) fn run(args: &Bench) -> Outcome {
         row.nvmmh = Some(Box::new(ask::beside(work, &wanted.request.gpu, choice, within)?));
     }
     let interrupted = watch.finish();
-    let page_notes = [notes(&result), rivals(&result)].concat();
+    let page_notes = [notes(&result), rivals(&result), texts(&result)].concat();
     report::write_bench(&result, &problems, &wanted.request.gpu, &page_notes, &args.out)?;
     if args.json {
         print_json(&result)?;
@@ -222,6 +223,8 @@ fn text(result: &Benchmark) -> String {
     let mut header =
         vec!["program", time, "spread", "rate", "of peak", "predicted ms", "model's first", "library ms", "vs library"];
     let heuristic = result.rows.iter().any(|row| row.nvmmh.is_some());
+    let executed = result.rows.iter().any(|row| row.executed.is_some());
+    header.extend(executed.then_some("ran"));
     // Its own estimate, and what the model predicts for its tile.
     header.extend(heuristic.then_some(["nvMMH's ms", "its tile ms"]).into_iter().flatten());
     let mut rows = table::table(&header);
@@ -238,6 +241,9 @@ fn text(result: &Benchmark) -> String {
             r.library_ms.map_or_else(dash, |ms| format!("{ms:.4}")),
             r.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}x")),
         ];
+        if executed {
+            cells.push(r.executed.as_ref().map_or_else(dash, Executed::word));
+        }
         if heuristic {
             let of = |ms: fn(&Beside) -> Option<f64>| r.nvmmh.as_deref().and_then(ms);
             let cell = |ms: Option<f64>| ms.map_or_else(dash, |ms| format!("{ms:.4}"));
@@ -250,5 +256,19 @@ fn text(result: &Benchmark) -> String {
     if let Some(mean) = result.mean_ratio {
         out.push_str(&format!("geometric mean: {mean:.3}x the library, where it computes the same\n"));
     }
-    out + &rivals(result).iter().map(|note| format!("{note}\n")).collect::<String>()
+    let notes = rivals(result).into_iter().chain(texts(result));
+    out + &notes.map(|note| format!("{note}\n")).collect::<String>()
+}
+
+/// What became of the texts before they were measured, where not all is well, in sentences.
+fn texts(result: &Benchmark) -> Vec<String> {
+    let first = |text: &str| text.lines().next().unwrap_or_default().to_string();
+    let of = |row: &BenchRow| {
+        let refused = row.bugs.first().map(|bug| {
+            format!("{}: {} refused by simulator or execution (a bug): {}", row.program, row.bugs.len(), first(bug))
+        });
+        let why = row.not_executed.as_ref().filter(|_| result.kind == Kind::Cuda);
+        [refused, why.map(|why| format!("{}: text not executed: {}", row.program, first(why)))]
+    };
+    result.rows.iter().flat_map(of).flatten().collect()
 }

@@ -23,6 +23,7 @@ pub(crate) use simulator::SIMULATED;
 pub use worker::worker_main;
 
 use crate::compile::Compiler;
+use crate::execute::{self, Executed, Refusal};
 use crate::explore::Checked;
 use crate::scheduled::{self, Scheduled};
 use crate::store::Verdict;
@@ -69,6 +70,8 @@ pub struct Subject {
     pub made: Scheduled,
     /// What the simulator found.
     pub checked: Checked,
+    /// What of its text was executed, where that was right.
+    pub executed: Option<Executed>,
 }
 
 impl Subject {
@@ -81,7 +84,24 @@ impl Subject {
         let made = problem.scheduled(&candidate.plan, &options).map_err(|e| e.to_string())?;
         let checked = problem.check(&candidate.plan, &options)?;
         let trace = crate::explore::trace_hash(&candidate.plan, problem);
-        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, made, checked })
+        Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, made, checked, executed: None })
+    }
+
+    /// Executes its kernels' text (see [`execute`]). `ptx`: what a compiler made of it, where that is known.
+    ///
+    /// # Errors
+    /// That it is wrong, a bug of Satune; or why it could not be executed.
+    pub fn execute(
+        &mut self,
+        problem: &dyn Workload,
+        gpu: &Descriptor,
+        ptx: Option<Vec<String>>,
+        compiler: &Compiler,
+    ) -> Result<(), Refusal> {
+        let texts: Vec<String> = self.made.module.kernels.iter().map(crate::cuda::print).collect();
+        let candidate = execute::Candidate { problem, plan: &self.plan, module: &self.made.module, texts: &texts, gpu };
+        self.executed = Some(candidate.execute(ptx, compiler)?);
+        Ok(())
     }
 }
 
@@ -166,6 +186,11 @@ pub trait Device {
 
     /// Told what will be measured next, so that it can compile all of it at once.
     fn prepare(&mut self, _problem: &dyn Workload, _subjects: &[&Subject]) {}
+
+    /// PTX of each kernel of what was prepared, by its trace; `None` where there is none.
+    fn ptx(&self, _trace: &str) -> Option<Vec<String>> {
+        None
+    }
 
     /// Measures a candidate.
     ///

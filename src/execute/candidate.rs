@@ -285,7 +285,15 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
                 None => format!("executed: {name}{index} is not written; it should be {}", w.want),
             })
         };
-        let Some((ran, at, written, all)) = found else { continue };
+        let Some((ran, at, written, all)) = found else {
+            // Nobody wrote anything of it: wrong, where all blocks were run and it is a result.
+            if results.iter().all(|(_, _, all)| *all) && !meaning.inputs.read(param) {
+                for expected in meaning.parts(param, &shape.iter().map(|n| (0, *n)).collect()) {
+                    expected.compare(&shape, true, |_| None, bytes).map_err(report)?;
+                }
+            }
+            continue;
+        };
         let elements: Vec<std::ops::Range<u64>> =
             written.iter().map(|r| r.start / bytes as u64..r.end.div_ceil(bytes as u64)).collect();
         // Several kernels may have written it: then it is compared where all blocks were run, as a whole.

@@ -269,9 +269,9 @@ pub fn explore_on<W: Explorable>(
     report.notes.extend(report.portfolio.as_ref().map(|p| p.text(request.top)));
     let (ranked, spilled) = vet.ranked(found.measured);
     report.bugs.append(&mut vet.bugs);
-    report.space.execute_s = vet.times.execute.as_secs_f64();
+    report.space.execute_s = found.execute_s + vet.times.execute.as_secs_f64();
     if ranked.iter().any(|v| v.executed.is_none()) {
-        let why = vet.not_executed.take().or_else(|| report.not_compiled.clone());
+        let why = vet.not_executed.take().or(found.not_executed).or_else(|| report.not_compiled.clone());
         report.not_executed =
             Some(why.unwrap_or_else(|| if stopped { "interrupted" } else { "it was not to be compiled" }.into()));
     }

@@ -40,6 +40,9 @@ pub(super) struct Found<T> {
     /// Their order is that of times on a device.
     pub measured: bool,
     pub bugs: Vec<String>,
+    /// Time that executing texts before they were measured took, s; and why one was not.
+    pub execute_s: f64,
+    pub not_executed: Option<String>,
     pub report: Option<SearchReport>,
 }
 
@@ -53,6 +56,8 @@ impl<T: Searched> Found<T> {
             by_model: true,
             measured: false,
             bugs: Vec::new(),
+            execute_s: 0.0,
+            not_executed: None,
             report: None,
         }
     }
@@ -131,6 +136,7 @@ impl Search<'_> {
         found.by_model = !found.measured && self.strategy == StrategyKind::Analytical;
         (found.subjects, found.simulate_s) = (measured.subjects, measured.simulate_s);
         found.bugs = measured.bugs;
+        (found.execute_s, found.not_executed) = (measured.execute_s, measured.not_executed);
         found.report = Some(SearchReport {
             kind: identity.kind,
             device: identity.device,

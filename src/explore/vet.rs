@@ -258,19 +258,19 @@ impl<'a, W: Explorable> Vet<'a, W> {
             None => spent.on(&spent.simulate, || Subject::of(&candidate, problem, gpu)),
         };
         any.fetch_or(subject.is_ok(), Ordering::Relaxed);
-        let Subject { made, checked, .. } = match subject {
+        let Subject { made, checked, executed, .. } = match subject {
             Ok(subject) => subject,
             Err(fault) => return Some(Looked::out(Out::Bug(about(&fault, &candidate.plan)))),
         };
         let named = output::Named::of(problem, &made, &candidate.plan, gpu);
-        let vetted = Vetted { candidate, measured, made, checked, named, compiled: None, executed: None };
+        let vetted = Vetted { candidate, measured, made, checked, named, compiled: None, executed };
         let like = likeness(&vetted.candidate.plan);
         let (vetted, not_compiled) = match spent.on(&spent.compile, || self.judged(vetted)) {
             Ok(judged) => judged,
             Err(why) => return Some(Looked::out(Out::Refused { why, like })),
         };
-        // What spills is executed when there is nothing else to show.
-        let (verdict, not_executed) = match vetted.spills() {
+        // What spills is executed when there is nothing else to show, what was measured before it was.
+        let (verdict, not_executed) = match vetted.spills() || vetted.executed.is_some() {
             true => (Ok(vetted), None),
             false => spent.on(&spent.execute, || self.executed(vetted)),
         };

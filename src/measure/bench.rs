@@ -1,6 +1,7 @@
 //! `bench`: the best of the k best of each problem, beside the vendor's library, in one run.
 use super::{MeasureError, Record, StrategyKind};
 use crate::device::{Ask, Ceilings, Device, Door, Identity, Kind, Ready, Rival, Subject};
+use crate::execute::Executed;
 use crate::explore::{CandidateReport, ExploreError, Report, Request, Search};
 use crate::nvmmh::Beside;
 use crate::progress::{Progress, Quiet};
@@ -102,6 +103,15 @@ pub struct BenchRow {
     pub nvmmh: Option<Box<Beside>>,
     /// Candidates measured, and those without a time.
     pub candidates: (usize, usize),
+    /// What of its text was executed before it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed: Option<Executed>,
+    /// Why it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_executed: Option<String>,
+    /// Candidates that simulator or execution refused, and no device saw: bugs of Satune.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bugs: Vec<String>,
 }
 
 /// What earlier results were compared with computed the same.
@@ -233,7 +243,11 @@ fn one(
     let (tried, rejected) = report.measured.as_ref().map_or((0, 0), |m| (m.trials, m.rejected.values().sum::<usize>()));
     let best = report.candidates.first().and_then(|c| Some((c, c.measured.as_ref()?)));
     let Some((candidate, measured)) = best else {
-        let reasons = report.measured.as_ref().map_or_else(String::new, |m| m.rejected_text());
+        let mut reasons = report.measured.as_ref().map_or_else(String::new, |m| m.rejected_text());
+        if let Some(bug) = report.bugs.first() {
+            let comma = if reasons.is_empty() { "" } else { ", " };
+            reasons += &format!("{comma}{} refused by simulator or execution (a bug): {bug}", report.bugs.len());
+        }
         return Err(BenchError::Nothing { program: name, tried, reasons });
     };
     let mut versus = Versus::default();
@@ -268,6 +282,9 @@ fn one(
         library_missing: versus.missing,
         nvmmh: None,
         candidates: (tried, rejected),
+        executed: candidate.executed.clone(),
+        not_executed: report.not_executed.clone(),
+        bugs: report.bugs.clone(),
     };
     Ok((row, report))
 }

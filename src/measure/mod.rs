@@ -1,6 +1,7 @@
 //! The measuring loop: candidates in, times out, by any device and any search strategy.
 //!
-//! What the store knows is not measured again. Each candidate is simulated before a device sees it; one that is clearly
+//! What the store knows is not measured again. Each candidate is simulated, and where it is compiled its text executed, before a
+//! device sees it; one that is clearly
 //! slower than the best is cut off early; those within noise of each other are measured again in turns, and reported as
 //! ties where that does not tell them apart. Every result is in the store before the next one begins.
 pub mod bench;
@@ -13,6 +14,7 @@ pub use rank::{rank, Ranked};
 pub use strategy::{BestFirst, Random, Strategy, StrategyKind, TopK};
 
 use crate::device::{Ask, Device, DeviceError, Subject};
+use crate::execute::Refusal;
 use crate::explore::trace_hash;
 use crate::progress::Progress;
 use crate::source;
@@ -88,8 +90,12 @@ pub struct Measured<T = Term> {
     pub subjects: HashMap<String, Subject>,
     /// Time that lowering and simulation took, s.
     pub simulate_s: f64,
-    /// Candidates that the simulator refused, which no device saw: bugs of Satune.
+    /// Time that executing texts took, s.
+    pub execute_s: f64,
+    /// Candidates that simulator or execution refused, which no device saw: bugs of Satune.
     pub bugs: Vec<String>,
+    /// Why the text of something that was compiled was not executed.
+    pub not_executed: Option<String>,
     /// Time around the device's own work, per candidate that was measured, ms: store, bookkeeping.
     pub overhead_ms: f64,
 }
@@ -130,7 +136,9 @@ pub fn measure<T: TermLanguage>(
             reused: 0,
             subjects: HashMap::new(),
             simulate_s: 0.0,
+            execute_s: 0.0,
             bugs: Vec::new(),
+            not_executed: None,
             overhead_ms: 0.0,
         },
         seen: HashSet::new(),
@@ -245,6 +253,33 @@ impl<T: TermLanguage> Run<'_, T> {
             progress.begin(&format!("compiling {} candidates", ready.len()), 0);
             device.prepare(self.problem, &ready);
         }
+        if let Some((compiler, _)) = device.compiler() {
+            // What does not compile is the device's to tell.
+            let ready: Vec<_> =
+                turns.iter_mut().filter_map(|(_, trace, turn)| Some((device.ptx(trace)?, turn))).collect();
+            progress.begin("executing", ready.len());
+            let executing = Instant::now();
+            let unable: Vec<Option<String>> = ready
+                .into_par_iter()
+                .map(|(ptx, turn)| {
+                    let Some(Turn::Ready(subject)) = turn else { return None };
+                    if progress.stopped() {
+                        return Some("interrupted".into());
+                    }
+                    let refusal = subject.execute(problem, gpu, Some(ptx), &compiler).err();
+                    progress.advance();
+                    match refusal? {
+                        Refusal::Unable(why) => Some(why),
+                        Refusal::Wrong(fault) => {
+                            *turn = Some(Turn::Refused(fault));
+                            None
+                        }
+                    }
+                })
+                .collect();
+            self.out.execute_s += executing.elapsed().as_secs_f64();
+            self.out.not_executed = unable.into_iter().flatten().next().or(self.out.not_executed.take());
+        }
         for (candidate, trace, turn) in turns {
             if progress.stopped() {
                 break;
@@ -255,7 +290,7 @@ impl<T: TermLanguage> Run<'_, T> {
                     self.reuse(candidate, trace, row.verdict, record)?;
                 }
                 // It was cut off beside better ones than there are now.
-                Some(Turn::Known(_)) => match Subject::of(&candidate, self.problem, self.gpu) {
+                Some(Turn::Known(_)) => match self.made(&candidate, device) {
                     Ok(subject) => self.take(candidate, subject, device, record)?,
                     Err(fault) => self.out.bugs.push(fault),
                 },
@@ -267,6 +302,19 @@ impl<T: TermLanguage> Run<'_, T> {
             }
         }
         Ok(())
+    }
+
+    /// A candidate that was not prepared, lowered, simulated and executed; or what is wrong with it.
+    fn made(&mut self, candidate: &Candidate<T>, device: &dyn Device) -> Result<Subject, String> {
+        let mut subject = Subject::of(candidate, self.problem, self.gpu)?;
+        if let Some((compiler, _)) = device.compiler() {
+            match subject.execute(self.problem, self.gpu, None, &compiler) {
+                Err(Refusal::Wrong(fault)) => return Err(fault),
+                Err(Refusal::Unable(why)) => self.out.not_executed = Some(why),
+                Ok(()) => {}
+            }
+        }
+        Ok(subject)
     }
 
     /// Keeps the subjects of the fastest, so that nobody has to simulate them again, and not those of thousands.

@@ -91,7 +91,7 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator,
     let program = tvmscript::parse(&script).map_err(|e| wrong(e.to_string()))?;
     let contraction = match satune_rewrites::space::contraction(&program) {
         Ok(found) => found,
-        Err(why) => return Ok(Operator::Program { program, why }),
+        Err(why) => return Ok(Operator::Program { program: Box::new(program), why }),
     };
     if let Some((axis, info)) = contraction.iters.iter().find(|(_, info)| info.extent > MOST) {
         return Err(wrong(format!("axis {axis} has {} iterations", info.extent)));

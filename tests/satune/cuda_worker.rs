@@ -74,7 +74,12 @@ fn a_candidate_goes_all_the_way_to_a_time() {
     for row in report["rows"].as_array().unwrap() {
         assert!((row["ms"].as_f64().unwrap() - 0.05).abs() < 1e-6, "{row}");
         assert_eq!(row["library_missing"], "no cuBLAS on this device");
+        // Its text was executed before.
+        assert!(row["executed"]["compared"].as_u64() > Some(0) && row["bugs"].is_null(), "{row}");
     }
+    let run = satune(folder.path(), "", &["bench", "--device", "cuda", "--top", "1", "gemm:16,16,16,f32"]);
+    let table = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(table.contains(" ran") && table.contains("all 1"), "{table}");
 }
 
 #[test]

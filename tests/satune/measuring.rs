@@ -1,15 +1,21 @@
 //! The measuring loop, its strategies, and the commands around them.
+use crate::compiles::compile;
 use crate::faults::{problem, scripted, SATUNE};
 use crate::support::{support_as_cpp, NO_LIMIT};
-use satune::device::{Ask, Device, DeviceError, Identity, Kind, Ready, ScriptedOutcome, Simulator};
-use satune::explore::space;
+use satune::compile::Compiler;
+use satune::device::{Ask, Device, DeviceError, Identity, Kind, Ready, ScriptedOutcome, Simulator, Subject};
+use satune::explore::{space, Request};
+use satune::measure::bench::{bench, Wanted};
 use satune::measure::{measure, Learned, Measured, Random, Record, Settings, Strategy, TopK};
 use satune::operators::{parse, Problem};
 use satune::progress::Quiet;
+use satune::source;
 use satune::store::{Store, Timing, Verdict};
 use satune::workload::Workload;
 use satune_extract::{best, Descriptor, Query};
 use satune_ir::DType;
+use satune_rewrites::space::Fuel;
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -106,6 +112,68 @@ impl Device for Fake {
             conditions: None,
         }))
     }
+}
+
+/// A device whose compiler loses the stores of the first kernel that it is given.
+struct Losing {
+    fake: Fake,
+    compiler: Compiler,
+    ptx: HashMap<String, Vec<String>>,
+    lost: Option<String>,
+    measured: Vec<String>,
+}
+
+impl Device for Losing {
+    fn identity(&self) -> &Identity {
+        self.fake.identity()
+    }
+
+    fn compiler(&self) -> Option<(Compiler, String)> {
+        Some((self.compiler.clone(), "sm_90".into()))
+    }
+
+    fn prepare(&mut self, problem: &dyn Workload, subjects: &[&Subject]) {
+        for subject in subjects {
+            let compiled = compile(&Ready::of(problem, subject).jobs("sm_90"));
+            let mut ptx: Vec<String> = compiled.into_iter().map(|c| c.ptx).collect();
+            if self.lost.is_none() {
+                let keeps = |line: &&str| !line.contains("st.global");
+                ptx[0] = ptx[0].lines().filter(keeps).collect::<Vec<_>>().join("\n");
+                self.lost = Some(subject.trace.clone());
+            }
+            self.ptx.insert(subject.trace.clone(), ptx);
+        }
+    }
+
+    fn ptx(&self, trace: &str) -> Option<Vec<String>> {
+        self.ptx.get(trace).cloned()
+    }
+
+    fn measure_ready(&mut self, problem: &dyn Workload, ready: &Ready, ask: &Ask) -> Result<Verdict, DeviceError> {
+        self.measured.push(ready.trace.clone());
+        self.fake.measure_ready(problem, ready, ask)
+    }
+}
+
+/// What execution finds wrong is told as a bug and measured nowhere; the next best is measured in its place.
+#[test]
+fn a_benchmark_executes_what_it_measures() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&folder.path().join("store.db")).unwrap();
+    let compiler = Compiler::of(SATUNE);
+    let mut device = Losing { fake: Fake::new(), compiler, ptx: HashMap::new(), lost: None, measured: Vec::new() };
+    let request = Request { gpu: h200(), top: 2, twins: true, limit: NO_LIMIT, compile: false, fuel: Fuel::default() };
+    let wanted = Wanted { request, library: false, ask: Ask::default() };
+    let work = source::load_work("gemm:16,16,16,f32").unwrap();
+    let result = bench(&[work], &wanted, &mut device, &mut store, &Quiet, &mut |_| {}).unwrap();
+    let row = &result.rows[0];
+    assert_eq!((row.bugs.len(), row.candidates), (1, (2, 0)), "{row:?}");
+    assert!(row.bugs[0].contains("executed: C[0, 0] is not written"), "{}", row.bugs[0]);
+    assert!(row.executed.as_ref().is_some_and(|e| e.blocks == e.of && e.compared > 0), "{:?}", row.executed);
+    assert_eq!(row.not_executed, None);
+    let lost = device.lost.unwrap();
+    assert!(device.measured.len() == 2 && !device.measured.contains(&lost));
+    assert_eq!(result.reports[0].candidates.iter().filter(|c| c.executed.is_some()).count(), 2);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use super::exclusive::{self, Exclusive};
 use super::protocol::{Compared, DuelJob, GpuInfo, LibraryJob, MeasureJob, ProblemJob, Said, What};
 use super::worker::Supervised;
 use super::{Ask, Ceilings, Device, DeviceError, Door, Duel, Identity, Kind, Ready, Rival, Subject};
-use crate::compile::{CompileError, Compiler, Job};
+use crate::compile::{CompileError, Compiled, Compiler, Job};
 use crate::cuda::print;
 use crate::kernel::Kernel;
 use crate::reference::{Plain, PlainError};
@@ -46,8 +46,8 @@ pub struct Cuda {
     clocks: Option<Clocks>,
     /// Nobody else measures on it meanwhile.
     _exclusive: Exclusive,
-    /// Machine code of what was prepared, by trace.
-    compiled: HashMap<String, Result<Vec<Vec<u8>>, Verdict>>,
+    /// What was prepared, compiled, by trace.
+    compiled: HashMap<String, Result<Vec<Compiled>, Verdict>>,
     /// Machine code of the kernels around the candidates.
     support: Vec<u8>,
     /// References of problems, by the hash of the program: candidates of several problems come in turns.
@@ -196,7 +196,8 @@ impl Cuda {
         let known = self.known(problem)?;
         let cubins = match (&ready.code, self.compiled.get(&ready.trace)) {
             (Some(code), _) => code.clone(),
-            (None, Some(compiled)) => compiled.clone()?,
+            (None, Some(Ok(compiled))) => compiled.iter().map(|c| c.cubin.clone()).collect(),
+            (None, Some(Err(verdict))) => return Err(verdict.clone()),
             (None, None) => self.compile(ready)?,
         };
         let mut job = job(problem, Some(ready), ask);
@@ -330,9 +331,14 @@ impl Device for Cuda {
         let mut results = self.compiler.compile_many(&jobs.concat()).into_iter();
         for (subject, jobs) in fresh.into_iter().zip(jobs) {
             let mine: Vec<_> = results.by_ref().take(jobs.len()).collect();
-            let cubins: Result<Vec<Vec<u8>>, CompileError> = mine.into_iter().map(|r| r.map(|c| c.cubin)).collect();
-            self.compiled.insert(subject.trace.clone(), cubins.map_err(|e| rejected(&e)));
+            let compiled: Result<Vec<Compiled>, CompileError> = mine.into_iter().collect();
+            self.compiled.insert(subject.trace.clone(), compiled.map_err(|e| rejected(&e)));
         }
+    }
+
+    fn ptx(&self, trace: &str) -> Option<Vec<String>> {
+        let compiled = self.compiled.get(trace)?.as_ref().ok()?;
+        Some(compiled.iter().map(|c| c.ptx.clone()).collect())
     }
 
     fn measure_ready(&mut self, problem: &dyn Workload, ready: &Ready, ask: &Ask) -> Result<Verdict, DeviceError> {
