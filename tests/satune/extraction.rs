@@ -12,7 +12,7 @@ use satune_rewrites::space::{rules, saturate, Fuel, Menu};
 use std::collections::HashSet;
 
 /// Small menus, by number.
-fn small_menu(i: i64) -> Menu {
+pub fn small_menu(i: i64) -> Menu {
     Menu {
         tile_m: vec![[4, 8, 16][i as usize % 3]],
         tile_n: vec![[8, 16][i as usize % 2]],
@@ -93,7 +93,7 @@ const RARE: [Keep; 2] = [
 ];
 
 /// A random plan that is simulated in a moment: of at most 2^21 multiply-adds.
-fn quick(mut draw: impl FnMut() -> Option<RecExpr<Term>>, c: &Contraction) -> Plan {
+pub fn quick(mut draw: impl FnMut() -> Option<RecExpr<Term>>, c: &Contraction) -> Plan {
     loop {
         let plan = Plan::from_term(&draw().unwrap(), c).unwrap();
         let (_, small) = shrink(&plan, c);
@@ -121,42 +121,50 @@ fn the_models_counts_are_the_simulators() {
             random.extend((0..2).map(|_| quick(|| counts.sample(&part, &mut rng), &c)));
         }
         for plan in found.candidates.iter().filter_map(|c| c.plan.cores().cloned()).chain(random) {
-            let simulated = check(&plan.clone().into(), &c, &h200()).unwrap().total;
-            let (plan, small) = shrink(&plan, &c);
-            let w = work::total(&plan, &small);
-            let model = [
-                w.fma,
-                w.shared_loads,
-                w.shared_stores,
-                w.global_loads,
-                w.global_stores,
-                w.async_copies,
-                w.barriers,
-                w.shared_load_wavefronts,
-                w.shared_load_wavefronts_ideal,
-                w.shared_store_wavefronts,
-                w.shared_store_wavefronts_ideal,
-                w.global_load_sectors,
-                w.global_store_sectors,
-            ];
-            let counted = [
-                simulated.fma,
-                simulated.shared_loads,
-                simulated.shared_stores,
-                simulated.global_loads,
-                simulated.global_stores,
-                simulated.async_copies,
-                simulated.barriers,
-                simulated.shared_load_wavefronts,
-                simulated.shared_load_wavefronts_ideal,
-                simulated.shared_store_wavefronts,
-                simulated.shared_store_wavefronts_ideal,
-                simulated.global_load_sectors,
-                simulated.global_store_sectors,
-            ];
-            assert_eq!(model.map(|x| x as u64), counted, "{:#?}", plan.describe());
+            counts_agree(&plan, &c, |simulated| simulated.fma);
         }
     }
+}
+
+/// What the simulator counts for each element that is combined.
+pub type Steps = fn(&satune::simulate::Counts) -> u64;
+
+/// The model's counts of a plan are those of the simulator, on the small problem of the check.
+pub fn counts_agree(plan: &Plan, c: &Contraction, steps: Steps) {
+    let simulated = check(&plan.clone().into(), c, &h200()).unwrap().total;
+    let (plan, small) = shrink(plan, c);
+    let w = work::total(&plan, &small);
+    let model = [
+        w.fma,
+        w.shared_loads,
+        w.shared_stores,
+        w.global_loads,
+        w.global_stores,
+        w.async_copies,
+        w.barriers,
+        w.shared_load_wavefronts,
+        w.shared_load_wavefronts_ideal,
+        w.shared_store_wavefronts,
+        w.shared_store_wavefronts_ideal,
+        w.global_load_sectors,
+        w.global_store_sectors,
+    ];
+    let counted = [
+        steps(&simulated),
+        simulated.shared_loads,
+        simulated.shared_stores,
+        simulated.global_loads,
+        simulated.global_stores,
+        simulated.async_copies,
+        simulated.barriers,
+        simulated.shared_load_wavefronts,
+        simulated.shared_load_wavefronts_ideal,
+        simulated.shared_store_wavefronts,
+        simulated.shared_store_wavefronts_ideal,
+        simulated.global_load_sectors,
+        simulated.global_store_sectors,
+    ];
+    assert_eq!(model.map(|x| x as u64), counted, "{:#?}", plan.describe());
 }
 
 #[test]

@@ -287,7 +287,10 @@ impl<'a> Combined<'a> {
             return Err("what it adds depends on the result".into());
         }
         let [a, b] = operands[..] else {
-            return Err(format!("it combines {} different elements, not one of each of two buffers", operands.len()));
+            return Err(format!(
+                "what it adds is not a product, and combines not one element of each of two buffers but {} in all",
+                operands.len()
+            ));
         };
         let step = step(update.whole, update.f, [a.0, b.0], &program.buffers);
         Ok(Combined { places: [update.c, a, b], step: Some(step) })
