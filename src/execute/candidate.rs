@@ -6,12 +6,13 @@ use super::module::{delivery, Kernels, Ran, Unable};
 use super::values::Kind;
 use crate::compile::{CompileError, Compiler, Job};
 use crate::cuda;
-use crate::lower::program::Module;
+use crate::lower::program::{Argument, Module};
 use crate::scheduled;
 use crate::workload::Workload;
 use satune_extract::Descriptor;
+use satune_ir::affine::constant;
 use satune_ir::term::Schedule;
-use satune_ir::Program;
+use satune_ir::{BufferId, Program};
 use satune_ptx::Options;
 use serde::{Deserialize, Serialize};
 
@@ -132,7 +133,7 @@ impl Candidate<'_> {
             Some(ptx) if ptx.iter().all(|p| !p.is_empty()) => ptx,
             _ => self.compiled(self.texts, compiler)?,
         };
-        let own = execute(self.problem.program(), self.module, self.texts, &ptx, BUDGET)?;
+        let own = self.run((self.problem.program(), self.module), self.texts, &ptx, BUDGET)?;
         let mut out = Executed {
             blocks: own.blocks,
             of: own.of,
@@ -148,7 +149,7 @@ impl Candidate<'_> {
         let small = self.problem.reduced(self.plan, &scheduled::options(self.gpu)).map_err(Refusal::Wrong)?;
         let texts: Vec<String> = small.made.module.kernels.iter().map(cuda::print).collect();
         let ptx = self.compiled(&texts, compiler)?;
-        let share = execute(&small.source, &small.made.module, &texts, &ptx, REDUCED);
+        let share = self.run((&small.source, &small.made.module), &texts, &ptx, REDUCED);
         let share = share.map_err(|refusal| match refusal {
             Refusal::Wrong(text) => Refusal::Wrong(format!("on a smaller problem: {text}")),
             other => other,
@@ -164,6 +165,23 @@ impl Candidate<'_> {
         Ok(out)
     }
 
+    /// Executes the kernels of the problem or of a smaller one. Of streaming blocks what one kernel leaves to another is compared, too.
+    fn run(
+        &self,
+        (source, module): (&Program, &Module),
+        texts: &[String],
+        ptx: &[String],
+        budget: u64,
+    ) -> Result<Share, Refusal> {
+        match self.plan {
+            Schedule::Stream(_) => {
+                let (source, module) = opened(source, module);
+                execute(&source, &module, texts, ptx, budget)
+            }
+            _ => execute(source, module, texts, ptx, budget),
+        }
+    }
+
     fn compiled(&self, texts: &[String], compiler: &Compiler) -> Result<Vec<String>, Refusal> {
         let arch = crate::explore::arch(self.plan, self.gpu).replace("sm_", "compute_");
         let job = |text: &String| Job { name: "kernel".into(), source: text.clone(), arch: arch.clone() };
@@ -173,6 +191,26 @@ impl Candidate<'_> {
             other => Refusal::Unable(other.to_string()),
         })
     }
+}
+
+/// A program and its kernels with each buffer of the program that one kernel leaves to another as a parameter: what it should hold
+/// is known then, and who writes it can be judged without who reads it.
+fn opened(source: &Program, module: &Module) -> (Program, Module) {
+    let (mut source, mut module) = (source.clone(), module.clone());
+    for (at, space) in module.workspaces.iter().enumerate() {
+        let is = |id: &BufferId| {
+            let buffer = source.buffer(*id);
+            let elements = buffer.shape.iter().map(|e| constant(e).unwrap_or(0) as u64).product::<u64>();
+            (&buffer.name, buffer.dtype, elements) == (&space.name, space.dtype, space.elements)
+        };
+        let Some(id) = source.body.block.alloc_buffers.iter().copied().find(is) else { continue };
+        source.body.block.alloc_buffers.retain(|other| *other != id);
+        let param = Argument::Param(source.params.len());
+        source.params.push(id);
+        let spaces = module.args.iter_mut().flatten().filter(|argument| **argument == Argument::Workspace(at));
+        spaces.for_each(|argument| *argument = param);
+    }
+    (source, module)
 }
 
 /// Executes all blocks of the kernels of a program on each kind of inputs.
@@ -244,7 +282,7 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
         let wanted = |executed: u64| {
             let fits = (left / executed.max(1)).max(1);
             all = fits >= clusters;
-            alone = !all && (!last || kernels.communicates());
+            alone = !all && (kernels.communicates() || !(last || kernels.writes_results(kernel)));
             if alone {
                 1
             } else {
@@ -258,8 +296,7 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
         }
         if ran.cut_off || alone {
             share.begun = share.begun.max(ran.blocks);
-            share.blocks = 0;
-            return Ok(share);
+            break;
         }
         left = left.saturating_sub(ran.executed).max(1);
         share.blocks += ran.blocks;
@@ -267,7 +304,12 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
             kernels.keep(kernel, &ran, &mut contents);
         }
         results.push((kernel, ran, all));
+        if !all {
+            // What the next ones read is not there.
+            break;
+        }
     }
+    let every = results.len() == kernels.len() && results.iter().all(|(_, _, all)| *all);
     // The last kernel that writes a parameter has its results.
     for param in 0..source.params.len() {
         let shape = meaning.shape(param);
@@ -287,7 +329,7 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
         };
         let Some((ran, at, written, all)) = found else {
             // Nobody wrote anything of it: wrong, where all blocks were run and it is a result.
-            if results.iter().all(|(_, _, all)| *all) && !meaning.inputs.read(param) {
+            if every && !meaning.inputs.read(param) {
                 for expected in meaning.parts(param, &shape.iter().map(|n| (0, *n)).collect()) {
                     expected.compare(&shape, true, |_| None, bytes).map_err(report)?;
                 }

@@ -105,6 +105,13 @@ impl Kernels {
         self.list.iter().any(|k| k.program.instructions().iter().any(rounds))
     }
 
+    /// Whether a kernel writes a parameter of the program.
+    pub fn writes_results(&self, number: usize) -> bool {
+        let kernel = &self.list[number];
+        let mut all = kernel.job.args.iter().zip(&kernel.written);
+        all.any(|(argument, written)| *written && matches!(argument.buffer, Argument::Param(_)))
+    }
+
     /// Whether blocks of a kernel talk to each other.
     pub fn communicates(&self) -> bool {
         self.list.iter().any(|k| k.program.communicates)

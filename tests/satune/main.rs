@@ -34,6 +34,7 @@ mod plain;
 mod portfolio;
 mod programs;
 mod published;
+mod recorded;
 mod reductions;
 mod registers;
 mod scalars;

@@ -1,0 +1,17 @@
+from tvm.script import tirx as T
+
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((512, 64), "float32"), B: T.Buffer((512, 64), "float32"), D: T.Buffer((512, 64), "float32"), E: T.Buffer((512, 64), "float32")):
+    C = T.sblock_alloc_buffer((512, 512), "float32")
+    for i, j, k in T.grid(512, 512, 64):
+        with T.sblock("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
+    for i, j, k in T.grid(512, 64, 512):
+        with T.sblock("E"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                E[vi, vj] = T.float32(0)
+            E[vi, vj] = E[vi, vj] + C[vi, vk] * D[vk, vj]
