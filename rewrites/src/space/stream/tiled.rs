@@ -44,7 +44,7 @@ fn alone(program: &Program, nests: &[&Stmt], from: usize, to: usize) -> Option<P
     let shared = |buffer: &BufferId| inside.contains(buffer) && outside.contains(buffer);
     let passed: Vec<BufferId> = root.alloc_buffers.iter().copied().filter(shared).collect();
     root.alloc_buffers.retain(|buffer| inside.contains(buffer) && !outside.contains(buffer));
-    root.body = Box::new(Stmt::seq(nests[from..to].iter().map(|nest| (*nest).clone()).collect()));
+    *root.body = Stmt::seq(nests[from..to].iter().map(|nest| (*nest).clone()).collect());
     part.params.retain(|buffer| inside.contains(buffer));
     part.params.extend(passed);
     Some(part)
