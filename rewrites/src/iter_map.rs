@@ -364,6 +364,10 @@ impl IterMap {
             let mark = &self.marks[m];
             let apart = parts.windows(2).all(|w| w[0].lower.saturating_mul(w[0].extent) <= w[1].lower);
             let product = parts.iter().fold(1i64, |p, t| p.saturating_mul(t.extent));
+            // A part without values, of a loop that never runs, is no part.
+            if product <= 0 {
+                return false;
+            }
             let fits = if mark.padded == mark.extent {
                 mark.extent % product == 0
             } else {

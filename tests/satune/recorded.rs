@@ -5,7 +5,7 @@
 //! ```text
 //! cargo test --test satune recorded::record -- --ignored
 //! ```
-use crate::support::NO_LIMIT;
+use crate::support::{samples, seed, NO_LIMIT};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::SeedableRng;
@@ -17,7 +17,6 @@ use satune_rewrites::replay::replay_strict;
 use satune_rewrites::Trace;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many programs a run of the test looks at.
 const FEW: usize = 4;
@@ -109,13 +108,10 @@ fn record() {
 /// Some of them each run, others with another `SATUNE_SEED`.
 #[test]
 fn the_best_are_no_worse_than_they_were() {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    let seed = std::env::var("SATUNE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now);
-    println!("SATUNE_SEED={seed}");
     let all = all();
     assert_eq!(all.len(), 60);
     assert!(all.iter().all(|asked| asked.file().exists()));
-    for asked in all.choose_multiple(&mut StdRng::seed_from_u64(seed), crate::support::samples(FEW)) {
+    for asked in all.choose_multiple(&mut StdRng::seed_from_u64(seed()), samples(FEW)) {
         let text = std::fs::read_to_string(asked.file()).unwrap();
         let recorded: Recorded = serde_json::from_str(&text).unwrap();
         let today = asked.explored();

@@ -15,6 +15,14 @@ pub fn gemm(batch: Option<i64>, m: i64, n: i64, k: i64, input: DType, sum: DType
 /// A limit that no search reaches: what a test finds must not depend on how busy the machine is.
 pub const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
+/// The seed of what a test draws: another one in each run, and printed, unless `SATUNE_SEED` says which.
+pub fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let seed = std::env::var("SATUNE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now);
+    println!("SATUNE_SEED={seed}");
+    seed
+}
+
 /// How many random cases a test takes: the usual number, `SATUNE_SAMPLES` times.
 pub fn samples(usual: usize) -> usize {
     let times = std::env::var("SATUNE_SAMPLES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);

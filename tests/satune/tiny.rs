@@ -2,7 +2,7 @@
 //! for each, and nothing is refused on the way, since the space holds right schedules only.
 //!
 //! The seed is another one in each run, and printed; `SATUNE_SEED=N` repeats a run, `SATUNE_SAMPLES=N` takes N times as many.
-use crate::support::{samples, NO_LIMIT};
+use crate::support::{samples, seed, NO_LIMIT};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -12,7 +12,6 @@ use satune::progress::Quiet;
 use satune::source;
 use satune_extract::Descriptor;
 use satune_rewrites::space::Fuel;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const SMALL: [i64; 15] = [1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33];
 const LONG: [i64; 5] = [64, 65, 129, 1024, 4096];
@@ -155,14 +154,6 @@ fn something_is_ranked_for_each_tiny_convolution() {
     };
     let cases: Vec<(String, String)> = (0..samples(20)).map(|_| case()).collect();
     all_are_ranked(&cases);
-}
-
-/// Another one in each run, unless `SATUNE_SEED` says which.
-fn seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_millis() as u64);
-    let seed = std::env::var("SATUNE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now);
-    println!("SATUNE_SEED={seed}");
-    seed
 }
 
 #[test]

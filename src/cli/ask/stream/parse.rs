@@ -5,7 +5,7 @@ use satune_ir::term::stream::{Place, Streams};
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "inline BLOCK, keep BLOCK, parts P, kernels 1, kernel BLOCK+BLOCK, \
-[BLOCK:] as rows|flat|tile|plain, rows R, side-by-side Y, threads T, vector V, steps U, tile S, pad P, \
+[BLOCK:] as rows|flat|tile|tiled|plain, rows R, side-by-side Y, threads T, vector V, steps U, tile S, pad P, \
 hold BUFFER global|shared|registers, unroll BLOCK yes|no";
 
 /// Reads a question.
