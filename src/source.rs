@@ -215,7 +215,7 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
 /// A program that is no contraction; where plain kernels run a part of it, a note says why.
 fn streams(name: &str, program: Program, why: &EncodeError) -> Result<Work, NotStreaming> {
     let mut problem = StreamProblem::of_program(name, program)?;
-    if !problem.notes.is_empty() {
+    if problem.streams.left_plain().next().is_some() {
         problem.notes.push(match why {
             EncodeError::Convolution { reason, .. } => format!("as a convolution: {reason}"),
             why => format!("as a contraction: {why}"),

@@ -3,7 +3,7 @@ use super::operators;
 use crate::lower::program::LowerOptions;
 use crate::operators::OperatorError;
 use crate::scheduled::ScheduledError;
-use satune_ir::term::stream::{KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams};
+use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{streams, streams_of, StreamError};
 use std::collections::BTreeSet;
@@ -98,19 +98,14 @@ impl StreamProblem {
         let of = |(block, why): &(String, String)| {
             format!("block {block} runs as a plain kernel, one thread per element of its result: {why}")
         };
-        let first = streams.variants.first();
-        let tiled = |block: &str| {
-            let names = |v: &Stream| v.tiled.iter().any(|t| v.blocks[t.from..t.to].iter().any(|b| b.name == block));
-            first.is_some_and(names)
-        };
-        let mut notes: Vec<String> = streams.plain.iter().filter(|(block, _)| !tiled(block)).map(of).collect();
-        let sums = first.iter().flat_map(|v| &v.tiled).map(|t| t.contraction.block_name.as_str());
+        let mut notes: Vec<String> = streams.left_plain().map(of).collect();
+        let sums = streams.variants.iter().take(1).flat_map(|v| &v.tiled).map(|t| t.contraction.block_name.as_str());
         let sums: BTreeSet<&str> = sums.collect();
         if !sums.is_empty() {
             notes.push(format!(
-                "{} {} tiled as a contraction of its own, on single threads: its best schedules, which are searched exactly, take part here",
+                "{} {} of its own, on single threads: the best schedules of its space, which is searched exactly, take part here",
                 sums.iter().copied().collect::<Vec<_>>().join(", "),
-                if sums.len() == 1 { "is" } else { "are each" },
+                if sums.len() == 1 { "is tiled as a contraction" } else { "are tiled, each as a contraction" },
             ));
         }
         let problem = StreamProblem { name: name.into(), script: tvmscript::print(&program), program, streams, notes };

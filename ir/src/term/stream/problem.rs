@@ -380,6 +380,15 @@ impl Stream {
 }
 
 impl Streams {
+    /// The source's blocks that only plain kernels take, and that are in no contraction; each with the reason.
+    pub fn left_plain(&self) -> impl Iterator<Item = &(String, String)> {
+        let tiled = |name: &str| {
+            let source = self.variants.first();
+            source.is_some_and(|v| v.tiled.iter().any(|t| v.blocks[t.from..t.to].iter().any(|b| b.name == name)))
+        };
+        self.plain.iter().filter(move |(block, _)| !tiled(block))
+    }
+
     /// Names of the source's blocks that read an element twice in the mean or more, and are in no contraction: their kernels
     /// have no tiles to keep it in.
     pub fn untiled(&self) -> Vec<&str> {
