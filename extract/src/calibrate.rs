@@ -190,7 +190,7 @@ impl Row<'_> {
 enum Model<'a> {
     Cores(Box<Prepared<'a>>),
     Tensor(Box<tensor::Prepared<'a>>),
-    Stream(stream::Prepared),
+    Stream(stream::Prepared<'a>),
 }
 
 impl<'a> Model<'a> {
@@ -202,7 +202,7 @@ impl<'a> Model<'a> {
             (Problem::Contraction(c), Schedule::Mma(plan)) => on_tensor_cores(tensor::Kernel::Mma(plan), c),
             (Problem::Contraction(c), Schedule::Wgmma(plan)) => on_tensor_cores(tensor::Kernel::Wgmma(plan), c),
             (Problem::Streams(problem), Schedule::Stream(plan)) => {
-                Ok(Model::Stream(stream::Prepared::of(plan, problem)))
+                Ok(Model::Stream(stream::Prepared::of(plan, problem, gpu)))
             }
             (Problem::Contraction(_), Schedule::Stream(_)) | (Problem::Streams(_), _) => Err(Infeasible::Kind),
         }

@@ -236,9 +236,8 @@ fn fitted(mut plan: StreamPlan, program: &Program) -> StreamPlan {
     let problem = streams_of(program, &plan).ok();
     let Some(stream) = problem.as_ref().and_then(|problem| problem.of_plan(&plan)) else { return plan };
     for kernel in &mut plan.kernels {
-        let range = kernel.range(stream);
-        let KernelPlan::Tiled(tiled) = kernel else { continue };
-        if let Some(contraction) = range.and_then(|(from, to)| stream.contraction(from, to)) {
+        let contraction = kernel.contraction(stream).map(|(_, contraction)| contraction);
+        if let (KernelPlan::Tiled(tiled), Some(contraction)) = (kernel, contraction) {
             tiled.plan.k_part = contraction.extent(Axis::K) / tiled.plan.split_k;
             tiled.plan = refitted(tiled.plan.clone(), contraction);
         }

@@ -3,13 +3,13 @@
 //! The formula is that of [`crate::time`], and every constant one of the GPU's descriptor.
 use super::work::{kernel_work, KernelWork};
 use crate::cores::SPECIAL_SLOTS;
-use crate::cost::{predict, Cost, Infeasible};
+use crate::cost::{self, cost, prepare, Cost, Infeasible};
 use crate::residency::{rounded, Takes};
 use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved};
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
-use satune_ir::term::{Contraction, Plan, Schedule};
+use satune_ir::term::Schedule;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -127,9 +127,9 @@ pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Re
 
 /// Predicts a kernel's time.
 pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
-    match Counted::of(kernel, stream) {
-        Counted::Work(work, threads) => of_work(&work, threads, gpu),
-        Counted::Tiled(plan, contraction) => Ok(of_cost(predict(&Schedule::Cores(*plan), &contraction, gpu)?)),
+    match kernel.contraction(stream) {
+        Some((plan, contraction)) => Ok(of_cost(cost(plan, contraction, gpu)?)),
+        None => of_work(&kernel_work(kernel, stream), kernel.threads(), gpu),
     }
 }
 
@@ -149,35 +149,27 @@ fn of_cost(cost: Cost) -> KernelCost {
 
 /// A kernel with all counted that its time depends on beside a descriptor's rates.
 #[derive(Clone, Debug)]
-enum Counted {
+enum Counted<'a> {
     /// Its work and threads.
     Work(Box<KernelWork>, i64),
     /// A contraction by itself.
-    Tiled(Box<Plan>, Box<Contraction>),
-}
-
-impl Counted {
-    fn of(kernel: &KernelPlan, stream: &Stream) -> Counted {
-        let tiled = match kernel {
-            KernelPlan::Tiled(tiled) => kernel
-                .range(stream)
-                .and_then(|(from, to)| stream.contraction(from, to))
-                .map(|contraction| Counted::Tiled(Box::new(tiled.plan.clone()), Box::new(contraction.clone()))),
-            _ => None,
-        };
-        tiled.unwrap_or_else(|| Counted::Work(Box::new(kernel_work(kernel, stream)), kernel.threads()))
-    }
+    Tiled(Box<cost::Prepared<'a>>),
 }
 
 /// A plan, each of its kernels counted.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared(Vec<Counted>);
+pub(crate) struct Prepared<'a>(Vec<Counted<'a>>);
 
-impl Prepared {
+impl<'a> Prepared<'a> {
     /// Counts; nothing where the problem does not have the plan's kernels.
-    pub fn of(plan: &StreamPlan, problem: &Streams) -> Prepared {
-        let kernels =
-            problem.of_plan(plan).map(|stream| plan.kernels.iter().map(|kernel| Counted::of(kernel, stream)).collect());
+    pub fn of(plan: &StreamPlan, problem: &'a Streams, gpu: &'a Descriptor) -> Prepared<'a> {
+        let kernels = problem.of_plan(plan).map(|stream| {
+            let of = |kernel: &KernelPlan| match kernel.contraction(stream) {
+                Some((plan, contraction)) => Counted::Tiled(Box::new(prepare(plan, contraction, gpu))),
+                None => Counted::Work(Box::new(kernel_work(kernel, stream)), kernel.threads()),
+            };
+            plan.kernels.iter().map(of).collect()
+        });
         Prepared(kernels.unwrap_or_default())
     }
 
@@ -186,11 +178,9 @@ impl Prepared {
         if self.0.is_empty() {
             return Err(Infeasible::Kind);
         }
-        let ms = |counted: &Counted| match counted {
+        let ms = |counted: &Counted<'_>| match counted {
             Counted::Work(work, threads) => of_work(work, *threads, gpu).map(|cost| cost.ms),
-            Counted::Tiled(plan, contraction) => {
-                predict(&Schedule::Cores((**plan).clone()), contraction, gpu).map(|cost| cost.ms)
-            }
+            Counted::Tiled(prepared) => prepared.ms(gpu),
         };
         self.0.iter().map(ms).sum()
     }

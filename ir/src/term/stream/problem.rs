@@ -325,6 +325,11 @@ impl Stream {
         self.tiled.iter().find(|t| (t.from, t.to) == (from, to)).map(|t| &t.contraction)
     }
 
+    /// Whether a block is part of a contraction.
+    pub fn in_contraction(&self, block: usize) -> bool {
+        self.tiled.iter().any(|t| (t.from..t.to).contains(&block))
+    }
+
     /// For a block that permutes: (iterator that is innermost where it is read, iterator that is innermost where it is
     /// written, number of the read). `None` where there is no one such read.
     pub fn transposed(&self, block: usize) -> Option<(usize, usize, usize)> {
@@ -384,7 +389,7 @@ impl Streams {
     pub fn left_plain(&self) -> impl Iterator<Item = &(String, String)> {
         let tiled = |name: &str| {
             let source = self.variants.first();
-            source.is_some_and(|v| v.tiled.iter().any(|t| v.blocks[t.from..t.to].iter().any(|b| b.name == name)))
+            source.is_some_and(|v| v.blocks.iter().enumerate().any(|(at, b)| b.name == name && v.in_contraction(at)))
         };
         self.plain.iter().filter(move |(block, _)| !tiled(block))
     }
@@ -393,7 +398,6 @@ impl Streams {
     /// have no tiles to keep it in.
     pub fn untiled(&self) -> Vec<&str> {
         let Some(source) = self.variants.first() else { return Vec::new() };
-        let tiled = |at: usize| source.tiled.iter().any(|t| (t.from..t.to).contains(&at));
         let again = |b: &StreamBlock| {
             let mut buffers: Vec<usize> = b.reads.iter().chain([&b.write]).map(|access| access.buffer).collect();
             buffers.sort_unstable();
@@ -401,7 +405,7 @@ impl Streams {
             let elements = buffers.iter().map(|at| source.buffers[*at].dims.iter().map(|d| *d as f64).product::<f64>());
             b.instances() as f64 >= 2.0 * elements.sum::<f64>()
         };
-        let blocks = source.blocks.iter().enumerate().filter(|(at, b)| !tiled(*at) && again(b));
+        let blocks = source.blocks.iter().enumerate().filter(|(at, b)| !source.in_contraction(*at) && again(b));
         blocks.map(|(_, b)| b.name.as_str()).collect()
     }
 

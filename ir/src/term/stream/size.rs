@@ -1,5 +1,6 @@
 //! Sizes that follow from a plan and its program: blocks of threads, shared memory, bytes and operations of the program.
 use super::{AccessForm, BlockKind, KernelPlan, Place, Stream, StreamPlan, Streams};
+use crate::term::{Contraction, Plan};
 
 fn up(x: i64, y: i64) -> i64 {
     (x + y - 1) / y.max(1)
@@ -13,6 +14,13 @@ impl KernelPlan {
         let to = from + names.len();
         let same = stream.blocks.get(from..to)?.iter().zip(&names).all(|(b, name)| b.name == *name);
         same.then_some((from, to))
+    }
+
+    /// The contraction that it is by itself, and its schedule; `None` for other kernels, and where the stream has no such blocks.
+    pub fn contraction<'s>(&self, stream: &'s Stream) -> Option<(&Plan, &'s Contraction)> {
+        let KernelPlan::Tiled(tiled) = self else { return None };
+        let (from, to) = self.range(stream)?;
+        Some((&tiled.plan, stream.contraction(from, to)?))
     }
 
     /// Blocks of threads.
@@ -52,7 +60,7 @@ impl KernelPlan {
                     .sum()
             }
             KernelPlan::Flat(_) | KernelPlan::Plain(_) => 0,
-            KernelPlan::Tiled(p) => stream.contraction(from, to).map_or(0, |c| p.plan.shared_bytes(c)),
+            KernelPlan::Tiled(_) => self.contraction(stream).map_or(0, |(plan, c)| plan.shared_bytes(c)),
             KernelPlan::Tile(p) => stream.transposed(from).map_or(0, |(_, _, read)| {
                 let buffer = stream.blocks[from].reads[read].buffer;
                 p.side * (p.side + p.pad) * i64::from(stream.buffers[buffer].dtype.bytes())

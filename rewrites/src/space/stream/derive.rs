@@ -39,10 +39,9 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
             KernelPlan::Row(p) => writer.row(p),
             KernelPlan::Tile(p) => writer.tile(p),
             KernelPlan::Plain(p) => plain.extend(writer.held_plainly(p)),
-            KernelPlan::Tiled(p) => {
-                let contraction = kernel.range(stream).and_then(|(from, to)| stream.contraction(from, to));
-                let Some(contraction) = contraction else { continue };
-                let parts = trace_in_parts(&p.plan, contraction);
+            KernelPlan::Tiled(_) => {
+                let Some((plan, contraction)) = kernel.contraction(stream) else { continue };
+                let parts = trace_in_parts(plan, contraction);
                 let prefix = format!("k{number}_");
                 let [placed, after] = parts.map(|part| tiled::in_whole(part.calls, &prefix).collect::<Vec<_>>());
                 writer.draft.extend(placed);

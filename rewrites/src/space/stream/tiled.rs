@@ -14,7 +14,8 @@ pub(super) fn of(program: &Program) -> Vec<Tiled> {
     let nests = parts(program);
     let made: HashSet<BufferId> = nests.iter().flat_map(|nest| written(nest)).collect();
     let mut out = Vec::new();
-    for from in 0..nests.len() {
+    let sums = |nest: &Stmt| child_realizes(nest).iter().any(|realize| realize.block.init.is_some());
+    for from in (0..nests.len()).filter(|from| sums(nests[*from])) {
         let mut longest = None;
         for to in from + 1..=nests.len() {
             let contraction = alone(program, &nests, from, to).and_then(|part| product(&part).ok());
