@@ -59,6 +59,15 @@ impl Printer<'_> {
                 let c_type = if value.wide { "long long" } else { "int" };
                 self.line(&format!("const {c_type} {name} = {};", value.text.text));
             }
+            Stmt::Fetch { var, name, value } => {
+                let (least, most) = self.kernel.type_of(value).int_range().unwrap_or((i64::MIN, i64::MAX));
+                let range = Range::of(least.into(), most.into());
+                let value = self.value(value).text;
+                let wide = !range.fits_int();
+                let name = self.bind(*var, name, wide, range);
+                let c_type = if wide { "long long" } else { "int" };
+                self.line(&format!("const {c_type} {name} = {value};"));
+            }
             Stmt::Store { array, index, value } => self.store(*array, index, value),
             Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless } => {
                 self.copy((*dst, dst_index), (*src, src_index), *width, zero_unless);

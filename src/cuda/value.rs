@@ -45,7 +45,7 @@ impl Printer<'_> {
         self.convert(text, self.kernel.type_of(value), dtype)
     }
 
-    fn value(&mut self, value: &Value) -> Text {
+    pub(super) fn value(&mut self, value: &Value) -> Text {
         match value {
             Value::Float(v, dtype) if is_float(*dtype) => float_constant(*v, *dtype),
             Value::Float(v, dtype) => integer_constant(*v as i64, *dtype),

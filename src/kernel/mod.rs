@@ -363,6 +363,15 @@ pub enum Stmt {
         /// Value.
         value: Index,
     },
+    /// `const int name = value;`, an integer that data decide, visible in the rest of the enclosing list.
+    Fetch {
+        /// Bound variable.
+        var: LocalVar,
+        /// Its name for people.
+        name: String,
+        /// Value, of an integer type.
+        value: Value,
+    },
     /// `array[index] = value`.
     Store {
         /// Target.

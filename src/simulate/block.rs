@@ -210,6 +210,13 @@ impl<'k> Runner<'k> {
                 self.now.vars.insert(*var, value);
                 Ok(())
             }
+            Stmt::Fetch { var, value, .. } => {
+                let dtype = self.kernel.type_of(value);
+                let values = self.value(value, dtype, mask)?;
+                let values = values.into_iter().map(|v| satune_ir::semantics::unheld(v, dtype)).collect();
+                self.now.vars.insert(*var, Ints::Each(Rc::new(values)));
+                Ok(())
+            }
             Stmt::Store { array, index, value } => {
                 let values = self.value(value, self.kernel.array(*array).dtype, mask)?;
                 let index = self.index(index)?;

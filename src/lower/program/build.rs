@@ -1,7 +1,7 @@
 //! From a part of a program to a nest: statement by statement, with the loops and conditions around it.
 use super::allreduce::Reduction;
 use super::error::{LowerError, Place};
-use super::linear::Linear;
+use super::linear::{Atom, Linear};
 use super::nest::{Kind, Leaf, Loop, Nest, Node, VThread};
 use super::pinned;
 use super::pred::{join, Pred};
@@ -93,7 +93,6 @@ impl Builder<'_> {
                 Ok(nodes)
             }
             Stmt::Let { var, value, body } => {
-                self.require_independent(var.id, value, body, around)?;
                 let mut inside = around.clone();
                 inside.values.insert(var.id, visit::substitute(value, &around.values));
                 self.stmt(body, &inside)
@@ -105,27 +104,6 @@ impl Builder<'_> {
                 remedy: "blocks that are lowered hold plain stores; leave out tensorize".into(),
             }),
         }
-    }
-
-    /// A bound value is computed where it is used. So nothing that it reads may be stored before its last use.
-    fn require_independent(&self, var: VarId, value: &Expr, body: &Stmt, around: &Around) -> Result<(), LowerError> {
-        let reads = visit::loads(&visit::substitute(value, &around.values));
-        let (mut stored, mut late) = (HashSet::new(), false);
-        visit::walk_stmt(body, &mut |s| {
-            if let Stmt::Store { buffer, indices, value } = s {
-                let uses = indices.iter().chain([value]).any(|e| visit::uses_var(e, &|v| v == var));
-                late |= uses && reads.iter().any(|(b, _)| stored.contains(b));
-                stored.insert(*buffer);
-            }
-        });
-        if late {
-            return Err(LowerError::Unsupported {
-                what: "a value that is bound before what it reads is stored, and used after".into(),
-                place: Place::block(&around.block),
-                remedy: "reduce one value per block".into(),
-            });
-        }
-        Ok(())
     }
 
     /// Says which annotations change nothing.
@@ -150,8 +128,9 @@ impl Builder<'_> {
 
     pub fn clauses(&self, cond: &Expr, around: &Around) -> Result<Vec<Pred>, LowerError> {
         let cond = visit::substitute(cond, &around.values);
-        Pred::clauses(&cond, &self.nest.ranges).ok_or_else(|| LowerError::Unsupported {
-            what: "a condition that depends on data, or is not on integers".into(),
+        let form = |e: &Expr| Linear::of_index(e, &self.nest.ranges, self.program);
+        Pred::clauses_of(&cond, &form, &self.nest.ranges).ok_or_else(|| LowerError::Unsupported {
+            what: "a condition that is not on integers".into(),
             place: Place::block(&around.block),
             remedy: "write it as T.Select on the value".into(),
         })
@@ -280,14 +259,34 @@ impl Builder<'_> {
 
     fn strange_index(&self, block: &str) -> LowerError {
         LowerError::Unsupported {
-            what: "an index that is no integer arithmetic on loop variables".into(),
+            what: "an index that is no integer arithmetic on loop variables and elements".into(),
             place: Place::block(block),
             remedy: "indices may use +, -, *, //, %, min, max and bit operations, of values that fit their type".into(),
         }
     }
 
     pub fn forms(&self, indices: &[Expr], block: &str) -> Result<Vec<Linear>, LowerError> {
-        indices.iter().map(|e| Linear::of_expr(e, &self.nest.ranges).ok_or_else(|| self.strange_index(block))).collect()
+        let form = |e: &Expr| Linear::of_index(e, &self.nest.ranges, self.program);
+        indices.iter().map(|e| form(e).ok_or_else(|| self.strange_index(block))).collect()
+    }
+
+    /// What data index has addresses, and is the same for all vthreads.
+    fn require_addresses<'a>(
+        &self,
+        mut accesses: impl Iterator<Item = &'a (BufferId, Vec<Linear>)>,
+        around: &Around,
+    ) -> Result<(), LowerError> {
+        let of_data = |(b, at): &&(BufferId, Vec<Linear>)| {
+            let elsewhere = self.program.buffers.get(b.0 as usize).is_some_and(|b| b.scope != "global");
+            at.iter().any(Linear::is_data) && (elsewhere || !around.vthreads.is_empty())
+        };
+        let Some((b, _)) = accesses.find(of_data) else { return Ok(()) };
+        let name = &self.program.buffer(*b).name;
+        Err(LowerError::Unsupported {
+            what: format!("buffer {name} indexed by data, in shared or local memory or under a vthread"),
+            place: Place::block(&around.block),
+            remedy: "keep it in global memory, and bind no loop to a vthread".into(),
+        })
     }
 
     pub fn store(
@@ -307,9 +306,18 @@ impl Builder<'_> {
         let value = visit::substitute(value, &around.values);
         let at = self.forms(&indices, &around.block)?;
         let mut reads = Vec::new();
-        for (b, idx) in visit::loads(&value) {
+        for (b, idx) in indices.iter().chain([&value]).flat_map(visit::loads) {
             reads.push((b, self.forms(&idx, &around.block)?));
         }
+        let mut guarding = Vec::new();
+        around.guards.iter().for_each(|p| p.loads(&mut guarding));
+        for atom in guarding {
+            let Atom::Load(b, _, at) = atom else { continue };
+            if !reads.contains(&(b, at.clone())) {
+                reads.push((b, at));
+            }
+        }
+        self.require_addresses(reads.iter().chain([&(buffer, at.clone())]), around)?;
         let known = |b: BufferId| self.program.buffers.get(b.0 as usize).is_some_and(|x| x.dtype != DType::Handle);
         if !known(buffer) || !reads.iter().all(|(b, _)| known(*b)) {
             return Err(self.strange_index(&around.block));

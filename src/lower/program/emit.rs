@@ -51,6 +51,8 @@ pub struct Emitter<'a> {
     pub temporaries: HashSet<ArrayId>,
     /// Elements that a vector load has brought into registers, and the variable that counts them there.
     pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, LocalVar)>,
+    /// Elements that the leaf which is emitted has read, since they decide an index or a condition.
+    pub fetched: HashMap<Atom, LocalVar>,
     /// What stands at the head, by name and form.
     cache: BTreeMap<(String, Linear), Index>,
     vars: u32,
@@ -85,6 +87,7 @@ impl<'a> Emitter<'a> {
             partials: HashSet::new(),
             temporaries: HashSet::new(),
             vectors: HashMap::new(),
+            fetched: HashMap::new(),
             cache: BTreeMap::new(),
             vars: 0,
             unroll_limit: 0,
@@ -176,6 +179,11 @@ impl<'a> Emitter<'a> {
                     Op::Xor => xor(a, b),
                 }
             }
+            // What no leaf has read is bound nowhere; the printer and the simulator say so.
+            Atom::Load(..) => match self.fetched.get(atom) {
+                Some(var) => Index::Var(*var),
+                None => Index::Var(self.fresh()),
+            },
         }
     }
 
@@ -201,7 +209,8 @@ impl<'a> Emitter<'a> {
 
     /// An index whose thread part is computed once, at the head of the kernel.
     fn hoisted(&mut self, form: &Linear, name: impl FnOnce(&Self) -> String) -> Index {
-        let (thread, rest) = form.partition(&|a| !a.uses(&|v| self.nest.thread(v).is_none()));
+        let of_thread = |a: &Atom| !a.is_data() && !a.uses(&|v| self.nest.thread(v).is_none());
+        let (thread, rest) = form.partition(&of_thread);
         let trivial = matches!(thread.terms.as_slice(), [] | [(Atom::Var(_), 1)]);
         let base = if trivial {
             self.plain_index(&thread)
@@ -304,7 +313,7 @@ impl<'a> Emitter<'a> {
         let Some((leaf, vars)) = single_leaf(l) else { return self.plain_loop(l) };
         let Some(mut own) = self.guarding.get(&leaf.id).cloned() else { return self.plain_loop(l) };
         let (inside, outside): (Vec<_>, Vec<_>) =
-            own.when.iter().cloned().partition(|p| p.uses(&|v| vars.contains(&v)));
+            own.when.iter().cloned().partition(|p| p.is_data() || p.uses(&|v| vars.contains(&v)));
         if outside.is_empty() {
             return self.plain_loop(l);
         }
@@ -424,6 +433,7 @@ pub fn describe(form: &Linear, nest: &Nest) -> String {
             Atom::Div(l, d) => format!("({}) // {d}", describe(l, nest)),
             Atom::Mod(l, d) => format!("({}) % {d}", describe(l, nest)),
             Atom::Other(op, a, b) => format!("{op:?}({}, {})", describe(a, nest), describe(b, nest)),
+            Atom::Load(..) => "an element".into(),
         };
         parts.push(if *k == 1 { text } else { format!("{text} * {k}") });
     }

@@ -3,7 +3,7 @@ use super::copy::Move;
 use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
 use super::guards::{missing, Guarding};
-use super::linear::Linear;
+use super::linear::{Atom, Linear};
 use super::nest::{Leaf, Loop, Node};
 use super::pred::{join, Pred};
 use super::value::zero;
@@ -21,7 +21,10 @@ impl Emitter<'_> {
             Mode::Load => self.staged(leaf),
             _ => self.element(leaf.target, &leaf.at)?,
         };
+        let data = leaf.data();
         let copy = match self.mode {
+            // What data decide is read first, for one element.
+            _ if !data.is_empty() => None,
             Mode::Store => {
                 let (src, form) = self.staged(leaf);
                 Some((src, form, Vec::new()))
@@ -47,7 +50,9 @@ impl Emitter<'_> {
             }
             None => (None, None),
         };
+        let (by_data, when): (Vec<_>, Vec<_>) = when.into_iter().partition(Pred::is_data);
         let emit = |this: &mut Self| -> Result<Vec<Stmt>, LowerError> {
+            let mut code = this.fetched(&data, &when)?;
             let mut value = this.leaf_value(leaf, &known)?;
             match this.condition(&zero_clauses) {
                 Cond::True => {}
@@ -57,8 +62,11 @@ impl Emitter<'_> {
                 }
             }
             let index = this.index(dst, &dst_form, "to");
+            let cond = this.condition(&by_data);
+            code.extend(guarded(cond, vec![Stmt::Store { array: dst, index, value }]));
+            this.fetched.clear();
             let cond = this.condition(&when);
-            Ok(guarded(cond, vec![Stmt::Store { array: dst, index, value }]))
+            Ok(guarded(cond, code))
         };
         let body = match index_var {
             Some((v, var)) => self.with(v, Index::Var(var), emit)?,
@@ -75,6 +83,29 @@ impl Emitter<'_> {
             }],
             None => body,
         })
+    }
+
+    /// Reads the elements that decide indices and conditions into variables. One beyond its buffer is 0, and what it indexes
+    /// is not used: a selection that keeps it out comes later.
+    fn fetched(&mut self, data: &[Atom], known: &[Pred]) -> Result<Vec<Stmt>, LowerError> {
+        let mut code = Vec::new();
+        for atom in data {
+            let Atom::Load(buffer, dtype, at) = atom else { continue };
+            let need = match self.is_global(*buffer) {
+                true => missing(self.program, *buffer, at, known, &self.nest.ranges),
+                false => Vec::new(),
+            };
+            let (array, form) = self.element(*buffer, at)?;
+            let load = Value::Load(array, self.index(array, &form, "at"));
+            let value = match self.condition(&need) {
+                Cond::True => load,
+                cond => Value::Select(cond, Box::new(load), Box::new(zero(*dtype))),
+            };
+            let (var, name) = (self.fresh(), format!("{}_value", self.array(array).name));
+            code.push(Stmt::Fetch { var, name, value });
+            self.fetched.insert(atom.clone(), var);
+        }
+        Ok(code)
     }
 
     /// (array, position, condition beyond which zeros are copied) of what a leaf copies.

@@ -3,7 +3,7 @@
 //! Equal forms are equal values, so forms are compared, and taken apart by what their atoms use. Arithmetic saturates:
 //! a saturated index lies outside of every array, and is refused where arrays are laid out.
 use satune_ir::semantics::promote;
-use satune_ir::{BinOp, DType, Expr, VarId};
+use satune_ir::{BinOp, BufferId, DType, Expr, Program, VarId};
 use std::collections::HashMap;
 
 /// First and last value of each variable.
@@ -31,6 +31,9 @@ pub enum Atom {
     /// Of a form that is never negative.
     Mod(Box<Linear>, i64),
     Other(Op, Box<Linear>, Box<Linear>),
+    /// An element of a buffer of integers of the type: a number that data decide. Equal ones are equal as long as nothing is
+    /// stored there.
+    Load(BufferId, DType, Vec<Linear>),
 }
 
 /// A linear form. Terms are sorted by atom, no coefficient is 0.
@@ -77,6 +80,7 @@ impl Atom {
                     }
                 }
             }
+            Atom::Load(_, dtype, _) => dtype.int_range().unwrap_or((i64::MIN, i64::MAX)),
         }
     }
 
@@ -88,6 +92,32 @@ impl Atom {
             Atom::Other(_, a, b) => {
                 a.vars(f);
                 b.vars(f);
+            }
+            Atom::Load(_, _, at) => at.iter().for_each(|l| l.vars(f)),
+        }
+    }
+
+    /// Whether data decide it.
+    pub fn is_data(&self) -> bool {
+        let mut found = Vec::new();
+        self.loads(&mut found);
+        !found.is_empty()
+    }
+
+    /// Puts the loads in it into a list, each after those that its own index needs.
+    fn loads(&self, out: &mut Vec<Atom>) {
+        match self {
+            Atom::Var(_) => {}
+            Atom::Div(l, _) | Atom::Mod(l, _) => l.loads(out),
+            Atom::Other(_, a, b) => {
+                a.loads(out);
+                b.loads(out);
+            }
+            Atom::Load(_, _, at) => {
+                at.iter().for_each(|l| l.loads(out));
+                if !out.contains(self) {
+                    out.push(self.clone());
+                }
             }
         }
     }
@@ -102,7 +132,7 @@ impl Atom {
     /// A number that divides every value.
     fn factor(&self) -> i64 {
         match self {
-            Atom::Var(_) | Atom::Div(..) => 1,
+            Atom::Var(_) | Atom::Div(..) | Atom::Load(..) => 1,
             Atom::Mod(l, d) => gcd(l.factor(), *d),
             Atom::Other(Op::Xor, a, b) => {
                 let both = gcd(a.factor(), b.factor());
@@ -199,6 +229,18 @@ impl Linear {
         self.terms.iter().for_each(|(atom, _)| atom.vars(f));
     }
 
+    /// Puts the loads in it into a list, each after those that its own index needs.
+    pub fn loads(&self, out: &mut Vec<Atom>) {
+        self.terms.iter().for_each(|(atom, _)| atom.loads(out));
+    }
+
+    /// Whether data decide it.
+    pub fn is_data(&self) -> bool {
+        let mut found = Vec::new();
+        self.loads(&mut found);
+        !found.is_empty()
+    }
+
     /// Whether a variable in it satisfies `pred`.
     pub fn uses(&self, pred: &dyn Fn(VarId) -> bool) -> bool {
         self.terms.iter().any(|(atom, _)| atom.uses(pred))
@@ -244,6 +286,9 @@ impl Linear {
                 Atom::Div(l, d) => l.substitute(map, ranges).divided(*d, ranges),
                 Atom::Mod(l, d) => l.substitute(map, ranges).remainder(*d, ranges),
                 Atom::Other(op, a, b) => combine(*op, a.substitute(map, ranges), b.substitute(map, ranges), ranges),
+                Atom::Load(b, dtype, at) => {
+                    Linear::atom(Atom::Load(*b, *dtype, at.iter().map(|l| l.substitute(map, ranges)).collect()))
+                }
             };
             sum.plus(&value, *c)
         })
@@ -373,7 +418,7 @@ impl Linear {
                         return Some(instead(&[other, term], &joined, *c));
                     }
                 }
-                Atom::Var(_) | Atom::Other(..) => {}
+                Atom::Var(_) | Atom::Other(..) | Atom::Load(..) => {}
             }
         }
         None
@@ -382,7 +427,12 @@ impl Linear {
     /// The linear form of an integer expression. None for what has none (loads, selections, ...), and for what may leave a
     /// type on the way: forms are of whole numbers, and the expression wraps.
     pub fn of_expr(e: &Expr, ranges: &Ranges) -> Option<Linear> {
-        typed(e, ranges).map(|(form, _)| form)
+        typed(e, ranges, None).map(|(form, _)| form)
+    }
+
+    /// The linear form of an index, in which elements of the program's buffers may stand.
+    pub fn of_index(e: &Expr, ranges: &Ranges, program: &Program) -> Option<Linear> {
+        typed(e, ranges, Some(program)).map(|(form, _)| form)
     }
 
     /// Whether all values are of an integer type.
@@ -394,8 +444,9 @@ impl Linear {
     }
 }
 
-/// The form of an integer expression, whose values are all of its type, and the type.
-fn typed(e: &Expr, ranges: &Ranges) -> Option<(Linear, DType)> {
+/// The form of an integer expression, whose values are all of its type, and the type. Elements of buffers stand in it where
+/// their program is given.
+fn typed(e: &Expr, ranges: &Ranges, program: Option<&Program>) -> Option<(Linear, DType)> {
     let held = |form: Linear, dtype| form.within(dtype, ranges).then_some((form, dtype));
     match e {
         Expr::Int(v, t) => held(Linear::of(*v), *t),
@@ -403,10 +454,16 @@ fn typed(e: &Expr, ranges: &Ranges) -> Option<(Linear, DType)> {
             Some((lo, hi)) if lo == hi => Some((Linear::of(*lo), v.dtype)),
             _ => Some((Linear::var(v.id), v.dtype)),
         },
-        Expr::Cast(t, a) => held(typed(a, ranges)?.0, *t),
+        Expr::Cast(t, a) => held(typed(a, ranges, program)?.0, *t),
         Expr::Binary(op, a, b) => {
-            let ((a, t), (b, u)) = (typed(a, ranges)?, typed(b, ranges)?);
+            let ((a, t), (b, u)) = (typed(a, ranges, program)?, typed(b, ranges, program)?);
             held(binary(*op, a, b, ranges)?, promote(t, u))
+        }
+        Expr::Load(buffer, at) => {
+            let dtype = program?.buffer(*buffer).dtype;
+            dtype.int_range().filter(|_| dtype != DType::Bool)?;
+            let at: Option<Vec<Linear>> = at.iter().map(|e| Some(typed(e, ranges, program)?.0)).collect();
+            Some((Linear::atom(Atom::Load(*buffer, dtype, at?)), dtype))
         }
         _ => None,
     }
@@ -414,6 +471,10 @@ fn typed(e: &Expr, ranges: &Ranges) -> Option<(Linear, DType)> {
 
 fn binary(op: BinOp, a: Linear, b: Linear, ranges: &Ranges) -> Option<Linear> {
     let by = b.as_constant();
+    // Quotients are of what is not negative, or can be moved there.
+    if matches!(op, BinOp::FloorDiv | BinOp::FloorMod | BinOp::Shr) && a.range(ranges).0 < ANYTHING.0 {
+        return None;
+    }
     Some(match op {
         BinOp::Add => a.plus(&b, 1),
         BinOp::Sub => a.plus(&b, -1),

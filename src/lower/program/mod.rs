@@ -25,6 +25,7 @@ mod copy;
 mod emit;
 mod error;
 mod guards;
+mod held;
 mod layout;
 mod leaf;
 mod limits;
@@ -46,6 +47,7 @@ use crate::kernel::{Array, ArrayId, Kernel, Space};
 use allreduce::Reduction;
 use emit::Emitter;
 use layout::Layout;
+use linear::Linear;
 use nest::Nest;
 use satune_ir::{BufferId, DType, Program, Stmt as Node, VarId};
 use std::collections::{HashMap, HashSet};
@@ -126,7 +128,9 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     let name = crate::cuda::function_name(&program.name);
     for (i, part) in parts.iter().enumerate() {
         let name = if parts.len() == 1 { name.clone() } else { format!("{name}_{i}") };
-        let (program, reductions) = allreduce::find(program, part)?;
+        let (program, part) = held::held(program, part);
+        let part = part.as_ref();
+        let (program, reductions) = allreduce::find(program.as_ref(), part)?;
         let program = program.as_ref();
         let mut lowering = OneKernel { program, options, used: Vec::new() };
         let kernel = lowering.kernel(part, name, &reductions)?;
@@ -274,8 +278,8 @@ impl OneKernel<'_> {
 
     /// A global buffer that a kernel writes is read by the thread that wrote only.
     fn check_exchange(&self, nest: &Nest, id: BufferId) -> Result<(), LowerError> {
-        let owners = |at: &[linear::Linear]| -> Vec<linear::Linear> {
-            let of_threads = |l: &linear::Linear| l.partition(&|a| a.uses(&|v| nest.thread(v).is_some())).0;
+        let owners = |at: &[Linear]| -> Vec<Linear> {
+            let of_threads = |l: &Linear| l.partition(&|a| a.uses(&|v| nest.thread(v).is_some())).0;
             at.iter().map(of_threads).collect()
         };
         let (mut writers, mut readers) = (Vec::new(), Vec::new());
@@ -288,6 +292,13 @@ impl OneKernel<'_> {
             }
         });
         for (writer, written) in &writers {
+            if written.iter().any(Linear::is_data) {
+                return Err(LowerError::Unsupported {
+                    what: format!("a store to {} at an index that data of several threads say", self.program.buffer(id).name),
+                    place: Place::block(&writer.block),
+                    remedy: "they may say the same element; leave the loops that index the data serial".into(),
+                });
+            }
             // Of threads that would write the same only one does.
             let idle = |leaf: &nest::Leaf| {
                 let mut threads = nest.threads.iter().filter(|t| t.extent > 1 && !writer.uses(t.var));

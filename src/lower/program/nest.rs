@@ -1,6 +1,6 @@
 //! A kernel's part of a program as loops and leaves: blocks dissolved into their statements, loops that are bound to
 //! threads replaced by the thread's index, loops of one iteration gone. `build` makes it.
-use super::linear::{Linear, Ranges};
+use super::linear::{Atom, Linear, Ranges};
 use super::pred::Pred;
 use crate::kernel::Index;
 use satune_ir::{visit, Annotations, Attr, BufferId, Expr, VarId};
@@ -75,6 +75,15 @@ impl Leaf {
         let mut found = false;
         self.vars(&mut |x| found |= x == v);
         found
+    }
+
+    /// The elements that decide where it reads and writes, and whether, each after those that its own index needs.
+    pub fn data(&self) -> Vec<Atom> {
+        let mut out = Vec::new();
+        let reads = self.reads.iter().flat_map(|(_, at)| at);
+        self.at.iter().chain(reads).for_each(|l| l.loads(&mut out));
+        self.guards.iter().for_each(|p| p.loads(&mut out));
+        out
     }
 
     /// Whether it reads the element that it writes.

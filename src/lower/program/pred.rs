@@ -1,5 +1,5 @@
 //! Conditions on integers: predicates of blocks, guards of accesses.
-use super::linear::{Linear, Ranges};
+use super::linear::{Atom, Linear, Ranges};
 use satune_ir::{BinOp, DType, Expr, VarId};
 
 /// A condition. Forms of comparisons have no constant.
@@ -18,21 +18,27 @@ pub enum Pred {
 impl Pred {
     /// The clauses of a conjunction; no clause is "true". None for conditions that depend on data.
     pub fn clauses(e: &Expr, ranges: &Ranges) -> Option<Vec<Pred>> {
+        Pred::clauses_of(e, &|e| Linear::of_expr(e, ranges), ranges)
+    }
+
+    /// The clauses of a conjunction of comparisons of what has a form.
+    pub fn clauses_of(e: &Expr, form: &dyn Fn(&Expr) -> Option<Linear>, ranges: &Ranges) -> Option<Vec<Pred>> {
+        let of = |e: &Expr| Pred::clauses_of(e, form, ranges);
         match e {
             Expr::Int(v, _) => Some(if *v == 0 { vec![Pred::Never] } else { vec![] }),
-            Expr::Not(a) => Some(Pred::negated(Pred::clauses(a, ranges)?)),
-            Expr::Cast(DType::Bool, a) => Pred::clauses(a, ranges),
+            Expr::Not(a) => Some(Pred::negated(of(a)?)),
+            Expr::Cast(DType::Bool, a) => of(a),
             Expr::Binary(BinOp::And, a, b) => {
-                let mut all = Pred::clauses(a, ranges)?;
-                all.extend(Pred::clauses(b, ranges)?);
+                let mut all = of(a)?;
+                all.extend(of(b)?);
                 Some(all)
             }
             Expr::Binary(BinOp::Or, a, b) => {
-                let (a, b) = (Pred::clauses(a, ranges)?, Pred::clauses(b, ranges)?);
+                let (a, b) = (of(a)?, of(b)?);
                 Some(if a.is_empty() || b.is_empty() { vec![] } else { vec![Pred::Or(vec![all(a), all(b)])] })
             }
             Expr::Binary(op, a, b) => {
-                let difference = Linear::of_expr(a, ranges)?.plus(&Linear::of_expr(b, ranges)?, -1);
+                let difference = form(a)?.plus(&form(b)?, -1);
                 Some(match op {
                     BinOp::Lt => Pred::lt(&difference, ranges),
                     BinOp::Le => Pred::lt(&difference.shifted(-1), ranges),
@@ -96,6 +102,23 @@ impl Pred {
         }
     }
 
+    /// Puts the loads in it into a list, each after those that its own index needs.
+    pub fn loads(&self, out: &mut Vec<Atom>) {
+        match self {
+            Pred::Never => {}
+            Pred::Lt(l, _) | Pred::Eq(l, _) => l.loads(out),
+            Pred::Not(p) => p.loads(out),
+            Pred::And(list) | Pred::Or(list) => list.iter().for_each(|p| p.loads(out)),
+        }
+    }
+
+    /// Whether data decide it.
+    pub fn is_data(&self) -> bool {
+        let mut found = Vec::new();
+        self.loads(&mut found);
+        !found.is_empty()
+    }
+
     /// Calls `f` for every form in it.
     pub fn map(&self, f: &mut dyn FnMut(&Linear) -> Linear) -> Pred {
         match self {
@@ -148,7 +171,7 @@ pub fn range_under(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64, i6
             lo = lo.max(rest.saturating_sub(bound - 1));
         }
         for (atom, c) in &form.terms {
-            let super::linear::Atom::Div(inner, d) = atom else { continue };
+            let Atom::Div(inner, d) = atom else { continue };
             if inner.as_ref() == e && *c > 0 {
                 let (other, _) = form.partition(&|a| a != atom);
                 let rest = other.shifted(form.constant).range(ranges).1;

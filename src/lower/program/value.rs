@@ -32,8 +32,8 @@ impl Emitter<'_> {
             Expr::Int(v, dtype) => Value::Int(*v, *dtype),
             Expr::Float(bits, dtype) => Value::Float(f64::from_bits(*bits), *dtype),
             Expr::Load(buffer, indices) => {
-                let forms: Option<Vec<Linear>> =
-                    indices.iter().map(|i| Linear::of_expr(i, &self.nest.ranges)).collect();
+                let form = |i: &Expr| Linear::of_index(i, &self.nest.ranges, self.program);
+                let forms: Option<Vec<Linear>> = indices.iter().map(form).collect();
                 let at = forms.ok_or_else(|| self.refuse("an index that is no integer arithmetic".into(), leaf))?;
                 let element = (*buffer, at);
                 if let Some((registers, lane)) = self.vectors.get(&element) {

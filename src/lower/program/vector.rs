@@ -57,7 +57,8 @@ impl Emitter<'_> {
     pub(super) fn vector_leaf(&mut self, leaf: &Leaf, l: &Loop) -> Result<Option<Vec<Stmt>>, LowerError> {
         // Partial results of threads take vectors of what they add up; the order stays.
         let sums = self.partials.contains(&leaf.target) && leaf.accumulates() && l.extent <= 16;
-        if !(l.kind == Kind::Vectorized || sums) || matches!(self.mode, Mode::Load | Mode::Store) {
+        let scalar = !(l.kind == Kind::Vectorized || sums) || !leaf.data().is_empty();
+        if scalar || matches!(self.mode, Mode::Load | Mode::Store) {
             return Ok(None);
         }
         let Guarding { when, zero: zero_clauses } = self.guarding.get(&leaf.id).cloned().unwrap_or_default();

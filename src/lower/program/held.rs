@@ -1,0 +1,152 @@
+//! Values that a thread holds in a register between the statements of a block.
+//!
+//! ```text
+//!   v = T.max(V[i], A[i, k])        held[0] = max(V[i], A[i, k])
+//!   V[i] = v                   ->   V[i] = held[0]
+//!   if A[i, k] > 0:                 held_1[0] = A[i, k] > 0
+//!       B[i] = A[I[i] * 3]          if held_1[0] != 0: held_2[0] = I[i] * 3
+//!                                   if held_1[0] != 0: B[i] = A[held_2[0]]
+//! ```
+//! Lowering asks a condition again for each statement below it, and computes a bound value where it is used. So what reads an
+//! element that may be stored meanwhile is computed once, before. An index that has no linear form is computed as the program
+//! says, in its type.
+use super::linear::{Linear, Ranges};
+use satune_ir::{fold, visit, BinOp, Buffer, DType, Expr, Program, Stmt};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::HashSet;
+
+/// A top-level statement without bound values, without conditions on elements but of held ones, and with indices that have
+/// linear forms as far as data decide them; and the program with the registers.
+pub fn held<'p>(program: &'p Program, part: &'p Stmt) -> (Cow<'p, Program>, Cow<'p, Stmt>) {
+    let mut plain = true;
+    visit::walk_stmt(part, &mut |s| match s {
+        Stmt::Let { .. } => plain = false,
+        Stmt::If { cond, .. } => plain &= visit::loads(cond).is_empty(),
+        Stmt::Store { indices, value, .. } => {
+            let of_data = |at: &[Expr]| at.iter().any(|e| !visit::loads(e).is_empty());
+            plain &= !of_data(indices) && !visit::loads(value).iter().any(|(_, at)| of_data(at));
+        }
+        _ => {}
+    });
+    if plain {
+        return (Cow::Borrowed(program), Cow::Borrowed(part));
+    }
+    let mut holder = Holder { program: program.clone(), ranges: Ranges::new() };
+    let part = holder.stmt(part);
+    (Cow::Owned(holder.program), Cow::Owned(part))
+}
+
+struct Holder {
+    program: Program,
+    ranges: Ranges,
+}
+
+impl Holder {
+    fn stmt(&mut self, stmt: &Stmt) -> Stmt {
+        match stmt {
+            Stmt::For(l) => {
+                self.known(l.var.id, &l.min, &l.extent);
+                let mut l = l.clone();
+                l.body = self.stmt(&l.body).into();
+                Stmt::For(l)
+            }
+            Stmt::Realize(r) => {
+                for iv in &r.block.iter_vars {
+                    self.known(iv.var.id, &iv.min, &iv.extent);
+                }
+                let mut r = r.clone();
+                r.block.body = self.stmt(&r.block.body).into();
+                r.block.init = r.block.init.map(|init| self.stmt(&init).into());
+                Stmt::Realize(r)
+            }
+            Stmt::Seq(parts) => Stmt::Seq(parts.iter().map(|s| self.stmt(s)).collect()),
+            Stmt::Let { var, value, body } => {
+                let mut before = Vec::new();
+                let read: Vec<_> = visit::loads(value).into_iter().map(|(b, _)| b).collect();
+                let mut stored = HashSet::new();
+                visit::walk_stmt(body, &mut |s| {
+                    if let Stmt::Store { buffer, .. } = s {
+                        stored.insert(*buffer);
+                    }
+                });
+                let value = match read.iter().any(|b| stored.contains(b)) {
+                    true => self.hold(value, &mut before),
+                    false => value.clone(),
+                };
+                let map = HashMap::from([(var.id, value)]);
+                let body = visit::map_stmt_exprs(body, &mut |e| visit::substitute(e, &map));
+                before.push(self.stmt(&body));
+                sequence(before)
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let mut before = Vec::new();
+                let cond = match visit::loads(cond).is_empty() {
+                    true => cond.clone(),
+                    false => {
+                        let number = Expr::Cast(DType::I32, cond.clone().into());
+                        let held = self.hold(&number, &mut before);
+                        Expr::Binary(BinOp::Ne, held.into(), fold::int32(0).into())
+                    }
+                };
+                let then = self.stmt(then).into();
+                let otherwise = otherwise.as_ref().map(|s| self.stmt(s).into());
+                before.push(Stmt::If { cond, then, otherwise });
+                sequence(before)
+            }
+            Stmt::Store { buffer, indices, value } => {
+                let mut before = Vec::new();
+                let indices = indices.iter().map(|e| self.index(e, &mut before)).collect();
+                let value = self.value(value, &mut before);
+                before.push(Stmt::Store { buffer: *buffer, indices, value });
+                sequence(before)
+            }
+            Stmt::Evaluate(_) => stmt.clone(),
+        }
+    }
+
+    fn known(&mut self, var: satune_ir::VarId, min: &Expr, extent: &Expr) {
+        if let (Expr::Int(min, _), Expr::Int(extent, _)) = (min, extent) {
+            self.ranges.insert(var, (*min, min.saturating_add(extent.saturating_sub(1))));
+        }
+    }
+
+    /// The expression with indices that have linear forms.
+    fn value(&mut self, e: &Expr, before: &mut Vec<Stmt>) -> Expr {
+        visit::map_expr(e, &mut |e| match e {
+            Expr::Load(b, at) => Expr::Load(b, at.iter().map(|e| self.linear(e, before)).collect()),
+            e => e,
+        })
+    }
+
+    fn index(&mut self, e: &Expr, before: &mut Vec<Stmt>) -> Expr {
+        let e = self.value(e, before);
+        self.linear(&e, before)
+    }
+
+    /// An index, held where data decide it and it has no linear form.
+    fn linear(&mut self, e: &Expr, before: &mut Vec<Stmt>) -> Expr {
+        if visit::loads(e).is_empty() || Linear::of_index(e, &self.ranges, &self.program).is_some() {
+            return e.clone();
+        }
+        self.hold(e, before)
+    }
+
+    /// A register with the value.
+    fn hold(&mut self, e: &Expr, before: &mut Vec<Stmt>) -> Expr {
+        let value = self.value(e, before);
+        let dtype = fold::dtype(&value, &self.program.buffers);
+        let buffer = self.program.add_buffer(Buffer::plain("held", dtype, vec![fold::int32(1)], "local"));
+        before.push(Stmt::Store { buffer, indices: vec![fold::int32(0)], value });
+        Expr::Load(buffer, vec![fold::int32(0)])
+    }
+}
+
+/// One statement of several.
+fn sequence(mut parts: Vec<Stmt>) -> Stmt {
+    if parts.len() == 1 {
+        parts.remove(0)
+    } else {
+        Stmt::Seq(parts)
+    }
+}
