@@ -229,8 +229,9 @@ pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<
     Ok(checked)
 }
 
-/// Runs a module's kernels on values as [`satune_ir::semantics::held`] has them, and compares every parameter; `agree` says whether a parameter's element may be what it is
-/// (number of the parameter, value wanted, value found). With `double` nothing is rounded.
+/// Runs a module's kernels on values as [`satune_ir::semantics::held`] has them, NaN where there is none, and compares every
+/// parameter; `agree` says whether a parameter's element may be what it is (number of the parameter, value wanted, value found).
+/// With `double` nothing is rounded.
 pub(crate) fn simulate_module(
     module: &Module,
     mut params: Vec<Vec<f64>>,
@@ -239,6 +240,8 @@ pub(crate) fn simulate_module(
     agree: impl Fn(usize, f64, f64) -> bool,
 ) -> Result<Vec<Checked>, ScheduledError> {
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
+    let mut known: Vec<Vec<bool>> = params.iter().map(|list| list.iter().map(|v| !v.is_nan()).collect()).collect();
+    let mut made: Vec<Vec<bool>> = spaces.iter().map(|list| vec![false; list.len()]).collect();
     let mut checked: Vec<Checked> = Vec::new();
     for (kernel, args) in module.kernels.iter().zip(&module.args) {
         let wrong = |fault: String| ScheduledError::Kernel { kernel: kernel.name.clone(), fault };
@@ -249,20 +252,31 @@ pub(crate) fn simulate_module(
                 Argument::Workspace(i) => spaces[*i].clone(),
             })
             .collect();
-        let report = simulate::run(kernel, &mut buffers, &Options { double, ..Options::default() })
+        let holds = |((_, array), a): ((_, &crate::kernel::Array), &Argument)| match a {
+            Argument::Param(i) => known[*i].clone(),
+            // A workspace may have room that a problem does not need: it is NaN, and would be missed in the results.
+            Argument::Workspace(i) if !array.written => vec![true; made[*i].len()],
+            Argument::Workspace(i) => made[*i].clone(),
+        };
+        let mut holds: Vec<Vec<bool>> = kernel.params().zip(args).map(holds).collect();
+        let report = simulate::run_on(kernel, &mut buffers, &mut holds, &Options { double })
             .map_err(|fault| wrong(fault.to_string()))?;
-        // A workspace may have room that a problem does not need: it is NaN, and would be missed in the results.
-        let mut written = kernel.params().zip(args).filter(|((_, array), _)| array.written);
-        if report.unwritten > 0 && written.any(|(_, a)| matches!(a, Argument::Param(_))) {
-            return Err(wrong(format!("{} results are not written", report.unwritten)));
-        }
         checked.push(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
-        for (a, buffer) in args.iter().zip(buffers) {
+        for (a, (buffer, holds)) in args.iter().zip(buffers.into_iter().zip(holds)) {
             match a {
-                Argument::Param(i) => params[*i] = buffer,
-                Argument::Workspace(i) => spaces[*i] = buffer,
+                Argument::Param(i) => (params[*i], known[*i]) = (buffer, holds),
+                Argument::Workspace(i) => (spaces[*i], made[*i]) = (buffer, holds),
             }
         }
+    }
+    // What the program leaves unwritten is NaN among what is expected.
+    let missing = |(want, known): (&Vec<f64>, &Vec<bool>)| {
+        want.iter().zip(known).filter(|(want, known)| !want.is_nan() && !**known).count()
+    };
+    let missing: usize = expected.iter().zip(&known).map(missing).sum();
+    if let Some(last) = module.kernels.last().filter(|_| missing > 0) {
+        let fault = format!("{missing} results are not written");
+        return Err(ScheduledError::Kernel { kernel: last.name.clone(), fault });
     }
     for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
         if let Some(at) = want.iter().zip(got).position(|(x, y)| !agree(i, *x, *y)) {

@@ -8,7 +8,7 @@ use crate::workload::Workload;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, Program};
-use satune_rewrites::space::{contraction, copied_before, simplified, sums_first, EncodeError, InPlace};
+use satune_rewrites::space::{contraction, explored, EncodeError};
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
 
@@ -44,14 +44,6 @@ pub enum SourceError {
         path: String,
         /// What was found.
         reason: String,
-    },
-    /// A block updates a buffer in place, in a way that has no schedules.
-    #[error("{path}: {error}")]
-    InPlace {
-        /// As asked.
-        path: String,
-        /// What does not fit.
-        error: InPlace,
     },
     /// The program cannot be explored.
     #[error("{path}: {error}")]
@@ -249,10 +241,9 @@ fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     if blocks > MOST_BLOCKS {
         return Err(SourceError::Blocks { path: name.into(), blocks });
     }
-    let program = copied_before(&program).map_err(|error| SourceError::InPlace { path: name.into(), error })?;
     let unsound = |e: ScheduleError| SourceError::Unsound { path: name.into(), reason: e.detail.clone() };
-    soundness::alone(&program).map_err(unsound)?;
-    Ok(simplified(&sums_first(&program)))
+    soundness::readable(&program).map_err(unsound)?;
+    Ok(explored(&program))
 }
 
 fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {

@@ -117,6 +117,17 @@ pub fn check(source: &Program, scheduled: &Program) -> Result<()> {
     Source::new(source.clone()).check(scheduled)
 }
 
+/// Refuses a program that breaks rule 4, 5 or 7 by itself: what it means is not known. That of one which breaks rules about sums
+/// is what its statements do in their order.
+///
+/// # Errors
+/// The first thing found.
+pub fn readable(program: &Program) -> Result<()> {
+    let walk = Walk::of(program);
+    let view = View::of(program, &walk, &walk);
+    RULES[..SUMS].iter().try_for_each(|rule| rule(&view, &mut Samples::default()))
+}
+
 /// Refuses a program that breaks rule 4, 5, 7, 8 or 9 before anything is scheduled.
 ///
 /// # Errors

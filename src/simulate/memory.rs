@@ -123,17 +123,17 @@ impl Access {
 }
 
 impl Tracked {
-    /// An array with given contents (`None`: unwritten).
-    pub fn new(array: &Array, contents: Option<Vec<f64>>, double: bool) -> Tracked {
+    /// An array with given contents, and which of them are known (`None`: nothing is written).
+    pub fn new(array: &Array, contents: Option<(Vec<f64>, Vec<bool>)>, double: bool) -> Tracked {
         let len = array.len as usize;
-        let known = contents.is_some();
+        let (data, known) = contents.unwrap_or_else(|| (vec![f64::NAN; len], vec![false; len]));
         // Global arrays that are only read cannot race.
         let checked = array.space == Space::Shared || array.written;
         let track = if checked { len } else { 0 };
         let blocks = if checked && array.space == Space::Global { len } else { 0 };
         Tracked {
-            data: contents.unwrap_or_else(|| vec![f64::NAN; len]),
-            known: vec![known; len],
+            data,
+            known,
             writer: vec![NOBODY; track],
             written_at: vec![0; track],
             reader: vec![NOBODY; track],
@@ -363,8 +363,8 @@ impl Tracked {
         Ok(())
     }
 
-    /// Elements that were never written.
-    pub fn unwritten(&self) -> usize {
-        self.known.iter().filter(|k| !**k).count()
+    /// Which elements hold values.
+    pub fn known(&self) -> &[bool] {
+        &self.known
     }
 }

@@ -94,8 +94,6 @@ pub enum FaultKind {
 /// How to run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Which parameters hold values at the start; by default those that the kernel does not write.
-    pub initialised: Option<Vec<bool>>,
     /// Whether threads hold every float in `f64` and round nothing, as [`satune_ir::interp::in_double`] does. Bytes,
     /// and matrix instructions, stay those of the types.
     pub double: bool,
@@ -112,7 +110,7 @@ pub struct Report {
     pub hot_iterations: u64,
     /// Blocks.
     pub blocks: u64,
-    /// Elements of written parameters that nothing wrote.
+    /// Elements of written parameters that hold no value.
     pub unwritten: u64,
 }
 
@@ -121,14 +119,29 @@ fn beyond_machine(kernel: &Kernel, block: u32, message: String) -> Fault {
     Fault { kind: FaultKind::Machine(message), array: kernel.name.clone(), index: 0, block, thread: 0 }
 }
 
-/// Runs a kernel on `args`, one list of values per parameter, in order.
+/// Runs a kernel on `args`, one list of values per parameter, in order. What it writes holds no values at the start.
 ///
 /// # Errors
 /// The first fault.
 pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<Report, Fault> {
+    let known = |((_, array), arg): ((_, &crate::kernel::Array), &Vec<f64>)| vec![!array.written; arg.len()];
+    let mut known: Vec<Vec<bool>> = kernel.params().zip(args.iter()).map(known).collect();
+    run_on(kernel, args, &mut known, options)
+}
+
+/// Runs a kernel on `args`, one list of values per parameter, in order; `known` says which elements hold values, before and after.
+///
+/// # Errors
+/// The first fault.
+pub fn run_on(
+    kernel: &Kernel,
+    args: &mut [Vec<f64>],
+    known: &mut [Vec<bool>],
+    options: &Options,
+) -> Result<Report, Fault> {
     let machine = |message: String| beyond_machine(kernel, 0, message);
     let params: Vec<_> = kernel.params().map(|(id, a)| (id, a.clone())).collect();
-    if params.len() != args.len() {
+    if params.len() != args.len() || params.len() != known.len() {
         return Err(machine(format!("{} arguments for {} parameters", args.len(), params.len())));
     }
     if kernel.threads() == 0 || kernel.threads() > 1024 {
@@ -143,14 +156,14 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
     for array in &kernel.arrays {
         memory.push(match array.space {
             Space::Global => {
-                let initialised = options.initialised.as_ref().map_or(!array.written, |list| list[next]);
                 let values =
                     args[next].iter().map(|v| moved(held(options.double, array.dtype), *v)).collect::<Vec<_>>();
                 if values.len() as u64 != array.len {
                     return Err(machine(format!("{} values for {}[{}]", values.len(), array.name, array.len)));
                 }
+                let known = known[next].clone();
                 next += 1;
-                Some(Tracked::new(array, initialised.then_some(values), options.double))
+                Some(Tracked::new(array, Some((values, known)), options.double))
             }
             Space::Shared => {
                 if array.shared_offset % array.align.max(1) != 0 {
@@ -183,9 +196,10 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
     let (total, hot_loop, hot_iterations) = runner.counts();
     let mut unwritten = 0;
     let memory = runner.into_memory();
-    for ((id, array), arg) in params.iter().zip(args) {
+    for (((id, array), arg), known) in params.iter().zip(args).zip(known) {
         if let (true, Some(tracked)) = (array.written, &memory[id.0 as usize]) {
-            unwritten += tracked.unwritten() as u64;
+            known.copy_from_slice(tracked.known());
+            unwritten += known.iter().filter(|k| !**k).count() as u64;
             arg.clone_from(&tracked.data);
         }
     }

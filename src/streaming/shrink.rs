@@ -126,6 +126,9 @@ struct Parted<'a> {
 pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Program, StreamPlan) {
     let Some(stream) = problem.of_plan(plan) else { return (program.clone(), plan.clone()) };
     let source = &problem.variants[0];
+    if source.blocks.iter().any(|b| b.kind == BlockKind::Bound) {
+        return (program.clone(), plan.clone());
+    }
     let tiled = |b: &StreamBlock| {
         let kernel = plan.kernels.iter().find(|k| k.blocks().contains(&b.name.as_str()));
         matches!(kernel, Some(KernelPlan::Tiled(_)))

@@ -11,7 +11,8 @@
 //!
 //! TensorIR binds no loop of a block that reads what it writes: so what was there is copied first, by a kernel of its own, unless
 //! earlier blocks of the program made it: then these make it under another name.
-//! Instances may read the element that they write, and no other: else what they compute depends on their order.
+//! Instances may read the element that they write, and no other: else what they compute depends on their order (see
+//! [`super::in_order`]).
 use super::nests::parts;
 use crate::split::serial_nest;
 use crate::tree::{self, child_realizes};
@@ -22,33 +23,19 @@ use satune_ir::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Why a block that updates a buffer in place is not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("block `{block}` updates {buffer} in place, and {reason}")]
-pub struct InPlace {
-    /// Its name.
-    pub block: String,
-    /// The buffer.
-    pub buffer: String,
-    /// What does not fit.
-    pub reason: String,
-}
-
-/// The same program without blocks that read what they write.
-///
-/// # Errors
-/// A block of which it is not certain that its instances may run in any order.
-pub fn copied_before(program: &Program) -> Result<Program, InPlace> {
+/// The same program without blocks that read what they write, but for those of which it is not certain that their instances may
+/// run in any order.
+pub(super) fn copied_before(program: &Program) -> Program {
     let mut out = program.clone();
     let mut made = Vec::new();
     for part in parts(program) {
-        match updating(part) {
+        match updating(part).and_then(|realize| Update::of(&mut out, realize)) {
             None => made.push(part.clone()),
-            Some(realize) => Update::of(&mut out, realize)?.blocks(&mut made),
+            Some(update) => update.blocks(&mut made),
         }
     }
     out.body.block.body = Box::new(Stmt::seq(made));
-    Ok(out)
+    out
 }
 
 /// The block of a nest, where it stores to what it reads and does not begin with an init.
@@ -74,31 +61,24 @@ struct Update<'p> {
 }
 
 impl<'p> Update<'p> {
-    fn of(out: &'p mut Program, realize: &'p BlockRealize) -> Result<Update<'p>, InPlace> {
+    fn of(out: &'p mut Program, realize: &'p BlockRealize) -> Option<Update<'p>> {
         let block = &realize.block;
-        let Stmt::Store { buffer: target, indices, value } = &*block.body else {
-            return Err(refused(out, block, None, "its body is not one store"));
-        };
-        let fail = |out: &Program, reason: &str| Err(refused(out, block, Some(*target), reason));
+        let Stmt::Store { buffer: target, indices, value } = &*block.body else { return None };
+        // Instances that read other elements than they write depend on their order.
         let own = |(b, at): &(BufferId, Vec<Expr>)| b != target || at == indices;
-        if !visit::loads(value).iter().all(own) {
-            return fail(out, "reads other elements of it than it writes: its result depends on the order of its instances; give the result a buffer of its own");
-        }
         let spatial = |iv: &IterVar| iv.kind == IterKind::Spatial;
         let used = |iv: &IterVar| indices.iter().any(|e| matches!(e, Expr::Var(v) if *v == iv.var));
-        if block.iter_vars.iter().any(|iv| spatial(iv) != used(iv)) {
-            return fail(
-                out,
-                "its indices are not its spatial iterators, each bare; give the result a buffer of its own",
-            );
-        }
-        if !matches!(realize.predicate, Expr::Int(1, _))
-            || block.iter_vars.iter().any(|iv| constant(&iv.extent).is_none())
-        {
-            return fail(out, "runs under a condition; give the result a buffer of its own");
+        let plain = indices.iter().all(|e| matches!(e, Expr::Var(_) | Expr::Int(..)));
+        let bare = plain && block.iter_vars.iter().all(|iv| spatial(iv) == used(iv) && iv.kind != IterKind::Opaque);
+        let constant = block.iter_vars.iter().all(|iv| constant(&iv.extent).is_some());
+        let free = matches!(realize.predicate, Expr::Int(1, _)) && bare && constant;
+        let load = Expr::Load(*target, indices.clone());
+        let sums = block.iter_vars.iter().all(spatial) || combined(value, &load, out.buffer(*target).dtype).is_some();
+        if !free || !sums || !visit::loads(value).iter().all(own) {
+            return None;
         }
         let before = allocated(out, *target, "before");
-        Ok(Update { out, block, target: *target, indices, value, before })
+        Some(Update { out, block, target: *target, indices, value, before })
     }
 
     /// Whether every element of the buffer is written by a block with these indices.
@@ -143,16 +123,8 @@ impl<'p> Update<'p> {
         let mut value = visit::replace_loads(self.value, self.target, &mut |at| load(self.before, &at));
         if reduces {
             let sum = allocated(self.out, self.target, "sum");
-            let Some((op, first, added)) = combined(self.value, &own, self.out.buffer(self.target).dtype) else {
-                // What is no sum stays as it is, and is refused where it is read.
-                into.push(self.nest(
-                    "",
-                    |_| true,
-                    None,
-                    Stmt::Store { buffer: self.target, indices: self.indices.to_vec(), value: self.value.clone() },
-                ));
-                return;
-            };
+            let dtype = self.out.buffer(self.target).dtype;
+            let Some((op, first, added)) = combined(self.value, &own, dtype) else { return };
             let at = load(sum, self.indices);
             let update = Expr::Binary(op, Arc::new(at.clone()), Arc::new(added));
             let store = |value| Stmt::Store { buffer: sum, indices: self.indices.to_vec(), value };
@@ -255,11 +227,6 @@ fn combined(value: &Expr, own: &Expr, dtype: DType) -> Option<(BinOp, Expr, Expr
     (!none).then(|| (*op, first, added.as_ref().clone()))
 }
 
-fn refused(program: &Program, block: &Block, buffer: Option<BufferId>, reason: &str) -> InPlace {
-    let buffer = buffer.map_or_else(String::new, |b| program.buffer(b).name.clone());
-    InPlace { block: block.name.clone(), buffer, reason: reason.into() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::copied_before;
@@ -284,7 +251,7 @@ mod tests {
             (map, "A[vi, 0]", 1),
         ] {
             let source = tvmscript::parse(&script(axes, grid, update)).unwrap();
-            let made = copied_before(&source).unwrap();
+            let made = copied_before(&source);
             let text = tvmscript::print(&made);
             assert_eq!(super::parts(&made).len(), nests, "{text}");
             let again = tvmscript::parse(&text).unwrap();
@@ -308,7 +275,7 @@ mod tests {
         );
         let relu = "    for i, j in T.grid(8, 6):\n        with T.sblock(\"relu\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            R[vi, vj] = T.max(R[vi, vj], T.float32(0))\n";
         let source = tvmscript::parse(&format!("{product}{relu}")).unwrap();
-        let made = copied_before(&source).unwrap();
+        let made = copied_before(&source);
         let text = tvmscript::print(&made);
         assert_eq!(super::parts(&made).len(), 2, "{text}");
         let again = tvmscript::parse(&text).unwrap();
@@ -317,10 +284,9 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_the_order_is_refused() {
+    fn what_depends_on_the_order_stays() {
         let map = ("vi, vj = T.axis.remap(\"SS\", [i, j])", " in T.grid(8, 6)");
         let source = tvmscript::parse(&script(map.0, map.1, "R[vi, 5 - vj]")).unwrap();
-        let error = copied_before(&source).unwrap_err().to_string();
-        assert!(error.contains("block `R` updates R in place, and reads other elements"), "{error}");
+        assert_eq!(tvmscript::print(&copied_before(&source)), tvmscript::print(&source));
     }
 }

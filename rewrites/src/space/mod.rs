@@ -7,6 +7,7 @@ mod encode;
 mod engine;
 mod epilogue;
 mod gather;
+mod in_order;
 mod in_place;
 mod instructions;
 mod menu;
@@ -25,7 +26,13 @@ pub use encode::{contraction, EncodeError};
 pub use engine::{
     root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,
 };
-pub use in_place::{copied_before, InPlace};
 pub use menu::{Fuel, Limits, Menu};
 pub use simplified::simplified;
 pub use sums_first::sums_first;
+
+/// The program that is explored for a source: sums first, indices in their shortest form, what is updated in place copied before,
+/// and bound to threads what no primitive schedules.
+pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
+    let program = simplified(&sums_first(&in_place::copied_before(source)));
+    in_order::in_order(&program, |part| stream::takes(&program, part))
+}

@@ -13,8 +13,7 @@
 use super::linear::{Linear, Ranges};
 use satune_ir::{fold, visit, BinOp, Buffer, DType, Expr, Program, Stmt};
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// A top-level statement without bound values, without conditions on elements but of held ones, and with indices that have
 /// linear forms as far as data decide them; and the program with the registers.
@@ -60,7 +59,7 @@ impl Holder {
                 r.block.init = r.block.init.map(|init| self.stmt(&init).into());
                 Stmt::Realize(r)
             }
-            Stmt::Seq(parts) => Stmt::Seq(parts.iter().map(|s| self.stmt(s)).collect()),
+            Stmt::Seq(parts) => Stmt::seq(parts.iter().map(|s| self.stmt(s)).collect()),
             Stmt::Let { var, value, body } => {
                 let mut before = Vec::new();
                 let read: Vec<_> = visit::loads(value).into_iter().map(|(b, _)| b).collect();
@@ -77,7 +76,7 @@ impl Holder {
                 let map = HashMap::from([(var.id, value)]);
                 let body = visit::map_stmt_exprs(body, &mut |e| visit::substitute(e, &map));
                 before.push(self.stmt(&body));
-                sequence(before)
+                Stmt::seq(before)
             }
             Stmt::If { cond, then, otherwise } => {
                 let mut before = Vec::new();
@@ -92,14 +91,14 @@ impl Holder {
                 let then = self.stmt(then).into();
                 let otherwise = otherwise.as_ref().map(|s| self.stmt(s).into());
                 before.push(Stmt::If { cond, then, otherwise });
-                sequence(before)
+                Stmt::seq(before)
             }
             Stmt::Store { buffer, indices, value } => {
                 let mut before = Vec::new();
                 let indices = indices.iter().map(|e| self.index(e, &mut before)).collect();
                 let value = self.value(value, &mut before);
                 before.push(Stmt::Store { buffer: *buffer, indices, value });
-                sequence(before)
+                Stmt::seq(before)
             }
             Stmt::Evaluate(_) => stmt.clone(),
         }
@@ -139,14 +138,5 @@ impl Holder {
         let buffer = self.program.add_buffer(Buffer::plain("held", dtype, vec![fold::int32(1)], "local"));
         before.push(Stmt::Store { buffer, indices: vec![fold::int32(0)], value });
         Expr::Load(buffer, vec![fold::int32(0)])
-    }
-}
-
-/// One statement of several.
-fn sequence(mut parts: Vec<Stmt>) -> Stmt {
-    if parts.len() == 1 {
-        parts.remove(0)
-    } else {
-        Stmt::Seq(parts)
     }
 }

@@ -294,7 +294,10 @@ impl OneKernel<'_> {
         for (writer, written) in &writers {
             if written.iter().any(Linear::is_data) {
                 return Err(LowerError::Unsupported {
-                    what: format!("a store to {} at an index that data of several threads say", self.program.buffer(id).name),
+                    what: format!(
+                        "a store to {} at an index that data of several threads say",
+                        self.program.buffer(id).name
+                    ),
                     place: Place::block(&writer.block),
                     remedy: "they may say the same element; leave the loops that index the data serial".into(),
                 });

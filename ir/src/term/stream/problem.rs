@@ -25,6 +25,8 @@ pub enum BlockKind {
     Reduce,
     /// One value per spatial instance, of which only is known what it reads, not how: plain kernels alone compute it.
     Other,
+    /// A nest that is bound to threads in the source: it is a kernel as it is. Its iterators are the threads, and what each does.
+    Bound,
 }
 
 /// An access to a global buffer.
@@ -79,8 +81,10 @@ pub struct StreamBlock {
     pub places: Vec<usize>,
     /// What it reads, in the order of the block's regions (a reduction's own sum is none of them).
     pub reads: Vec<Access>,
-    /// What it writes.
+    /// What it writes; of several buffers the first, and what it does to the others counts as reads.
     pub write: Access,
+    /// How many stores it is.
+    pub stores: usize,
     /// Additions, multiplications, comparisons and the like per instance.
     pub arithmetic: u32,
     /// Divisions and functions per instance.
@@ -317,7 +321,7 @@ impl Stream {
 
     /// Whether a block runs with one thread per element of its result: where no other kernel takes it.
     pub fn fits_plain(&self, block: usize) -> bool {
-        self.blocks.get(block).is_some_and(|b| b.kind == BlockKind::Other)
+        self.blocks.get(block).is_some_and(|b| matches!(b.kind, BlockKind::Other | BlockKind::Bound))
     }
 
     /// What blocks `from..to` compute, where they are a contraction by themselves.

@@ -193,7 +193,8 @@ fn moves(schedule: &Schedule) -> bool {
 
 /// Leaves a block to plain kernels in every variant.
 fn only_plainly(variants: &mut [Stream], block: &str) {
-    let blocks = variants.iter_mut().flat_map(|v| &mut v.blocks).filter(|b| b.name == block);
+    let blocks =
+        variants.iter_mut().flat_map(|v| &mut v.blocks).filter(|b| b.name == block && b.kind != BlockKind::Bound);
     blocks.for_each(|b| b.kind = BlockKind::Other);
 }
 
@@ -275,7 +276,7 @@ fn reductions(stream: &Stream) -> impl Iterator<Item = Reduction<'_>> {
 /// Numbers of parts that the rows of a program's reductions are split into: powers of two, and the extent of the outermost
 /// iterator where others are below it.
 fn offered(stream: &Stream) -> Vec<i64> {
-    let unknown = |b: &StreamBlock| b.kind == BlockKind::Other && !b.sums;
+    let unknown = |b: &StreamBlock| matches!(b.kind, BlockKind::Other | BlockKind::Bound) && !b.sums;
     if stream.blocks.iter().any(unknown) || !stream.pipeline {
         return Vec::new();
     }

@@ -12,6 +12,7 @@ pub use derive::trace;
 pub(in crate::space) use encode::strictly;
 pub use encode::{streams, streams_of, why_not_inlined, why_not_parted, StreamError};
 pub use menu::StreamMenu;
+pub(in crate::space) use read::takes;
 
 use super::Explored;
 use satune_ir::term::stream::{Step, StreamState, StreamTerm, Streams};

@@ -1,10 +1,15 @@
 //! From the blocks of a program to what the space knows of them.
 use super::StreamError;
+use crate::space::in_order;
 use crate::space::instructions::{operands, unit, Unit};
 use crate::space::nests::{nest_of, parts, Nest};
+use crate::tree::all_realizes;
 use satune_ir::affine::constant;
 use satune_ir::term::stream::{Access, BlockKind, Inlining, Stream, StreamBlock, StreamBuffer, StreamIter};
-use satune_ir::{visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt};
+use satune_ir::{
+    access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt,
+};
+use std::collections::HashSet;
 
 /// Reads the blocks of a program in order. `plain` is told of each block that only a plain kernel takes, and why.
 pub(in crate::space) fn stream(
@@ -16,6 +21,10 @@ pub(in crate::space) fn stream(
     let mut buffers = Buffers { program, known: Vec::new() };
     let mut blocks: Vec<StreamBlock> = Vec::new();
     for part in parts(program) {
+        if let Some(block) = bound(program, part, &mut buffers) {
+            blocks.push(block);
+            continue;
+        }
         let Nest { block, order } = nest_of(program, part)?;
         let fail = |reason: String| StreamError::Block { block: block.name.clone(), reason };
         if blocks.iter().any(|b| b.name == block.name) {
@@ -25,6 +34,8 @@ pub(in crate::space) fn stream(
     }
     let known = buffers.known;
     let buffers = Vec::with_capacity(known.len());
+    // A copy of what a buffer holds is that of one writer.
+    let pipeline = pipeline && written_once(program);
     let mut stream = Stream { inlined, parts: 1, blocks, buffers, pipeline, tiled: Vec::new() };
     for id in known {
         stream.buffers.push(buffer(program, id).map_err(|reason| StreamError::Program { reason })?);
@@ -36,6 +47,61 @@ pub(in crate::space) fn stream(
     }
     axes(&mut stream);
     Ok(stream)
+}
+
+/// Whether no two nests write one buffer.
+fn written_once(program: &Program) -> bool {
+    let mut seen = HashSet::new();
+    parts(program).into_iter().all(|part| {
+        let of_part = regions::of_block(None, part, &[], &program.buffers).writes;
+        let own: HashSet<BufferId> = of_part.iter().map(|r| r.buffer).collect();
+        own.into_iter().all(|b| seen.insert(b))
+    })
+}
+
+/// Whether primitives schedule a nest.
+pub(in crate::space) fn takes(program: &Program, part: &Stmt) -> bool {
+    let mut buffers = Buffers { program, known: Vec::new() };
+    let Ok(Nest { block, order }) = nest_of(program, part) else { return false };
+    read_block(block, &order, &mut buffers, &mut |_, _| ()).is_ok()
+}
+
+/// A nest that is bound to threads.
+fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<StreamBlock> {
+    let (threads, steps) = in_order::threads(part)?;
+    let name = all_realizes(part).first()?.block.name.clone();
+    let touched = regions::of_block(None, part, &[], &program.buffers);
+    let mut all = |regions: &[Region]| -> Vec<Access> {
+        let of =
+            |r: &Region| Access { buffer: buffers.number(r.buffer), dims: vec![None; r.ranges.len()], split: None };
+        regions.iter().map(of).collect()
+    };
+    let (mut reads, mut writes) = (all(&touched.reads), all(&touched.writes).into_iter());
+    let write = writes.next()?;
+    reads.extend(writes);
+    let iter = |name: &str, extent, reduce| StreamIter { name: name.into(), extent, reduce, axis: 0 };
+    let (mut each, mut per_row, mut stores) = ([0; 2], [0; 2], 0);
+    visit::walk_stmt(part, &mut |s| {
+        if let Stmt::Store { value, .. } = s {
+            stores += 1;
+            count(value, &program.buffers, &|_| true, [&mut each, &mut per_row]);
+        }
+    });
+    let dtype = program.buffer(touched.writes.first()?.buffer).dtype;
+    Some(StreamBlock {
+        name,
+        kind: BlockKind::Bound,
+        sums: false,
+        iters: vec![iter("thread", threads, false), iter("step", steps, true)],
+        places: vec![0, 1],
+        reads,
+        write,
+        stores,
+        arithmetic: each[0],
+        special: each[1],
+        per_row,
+        dtype,
+    })
 }
 
 struct Buffers<'p> {
@@ -132,58 +198,93 @@ fn read_block(
         };
         iters.push(StreamIter { name: iter.var.name.to_string(), extent, reduce, axis: 0 });
     }
-    let Stmt::Store { value, buffer: target, indices } = &*block.body else {
-        return Err("its body is not one store".into());
-    };
     let reduces = iters.iter().any(|i| i.reduce);
     if reduces != block.init.is_some() {
         return Err("it has an init and no reduction, or the other way round".into());
     }
-    let starts =
-        |init: &Stmt| matches!(init, Stmt::Store { buffer, indices: at, .. } if (buffer, at) == (target, indices));
-    if block.init.as_deref().is_some_and(|init| !starts(init)) {
-        return Err("its init is not one store to the result".into());
-    }
     if !block.alloc_buffers.is_empty() || !block.match_buffers.is_empty() {
         return Err("it has buffers of its own".into());
     }
-    let [write] = block.writes.as_slice() else { return Err("it does not write one buffer".into()) };
-    let write = buffers.access(block, order, write)?;
-    let own = |r: &Region| r.buffer == *target;
-    if block.reads.iter().any(own) {
+    let values = stored(&block.body)?;
+    let [first, others @ ..] = block.writes.as_slice() else { return Err("it writes nothing".into()) };
+    if block.reads.iter().any(|r| block.writes.iter().any(|w| w.buffer == r.buffer)) {
         return Err("it reads what it writes".into());
     }
     let spatial: Vec<usize> = (0..iters.len()).filter(|i| !iters[*i].reduce).collect();
-    let mut written: Vec<usize> = write.dims.iter().flatten().copied().collect();
-    written.sort_unstable();
-    if written != spatial {
+    if block.writes.iter().any(|w| elements(block, order, w) != spatial) {
         return Err("it does not write one element per value of its spatial iterators".into());
     }
     let innermost = order.last().map(|i| block.iter_vars[*i].var.id);
     let (mut each, mut per_row) = ([0; 2], [0; 2]);
     let varies = |e: &Expr| visit::uses_var(e, &|id| Some(id) == innermost);
-    count(value, &buffers.program.buffers, &varies, [&mut each, &mut per_row]);
+    values.iter().for_each(|v| count(v, &buffers.program.buffers, &varies, [&mut each, &mut per_row]));
     let [arithmetic, special] = each;
-    let dtype = buffers.program.buffer(*target).dtype;
+    let dtype = buffers.program.buffer(first.buffer).dtype;
     let places = order.to_vec();
-    let streams = in_order(&places, &iters).and_then(|()| sums(block, *target, indices, value));
-    let reads = streams.and_then(|()| {
-        block.reads.iter().map(|region| buffers.access(block, order, region)).collect::<Result<Vec<_>, _>>()
+    let known = loops_follow(&places, &iters).and_then(|()| one_value(block)).and_then(|()| {
+        let reads = block.reads.iter().map(|region| buffers.access(block, order, region));
+        Ok((reads.collect::<Result<Vec<_>, _>>()?, buffers.access(block, order, first)?))
     });
-    let (kind, reads) = match reads {
-        Ok(reads) => (if reduces { BlockKind::Reduce } else { BlockKind::Map }, reads),
+    let (kind, reads, write) = match known {
+        Ok((reads, write)) => (if reduces { BlockKind::Reduce } else { BlockKind::Map }, reads, write),
         Err(why) => {
             plain(&block.name, why);
-            let rough = block.reads.iter().map(|region| buffers.roughly(block, order, region)).collect();
-            (BlockKind::Other, rough)
+            let mut rough = |region| buffers.roughly(block, order, region);
+            (BlockKind::Other, block.reads.iter().chain(others).map(&mut rough).collect(), rough(first))
         }
     };
     let (name, sums) = (block.name.clone(), kind == BlockKind::Reduce);
-    Ok(StreamBlock { name, kind, sums, iters, places, reads, write, arithmetic, special, per_row, dtype })
+    let stores = values.len();
+    Ok(StreamBlock { name, kind, sums, iters, places, reads, write, stores, arithmetic, special, per_row, dtype })
+}
+
+/// What a block stores, and the conditions and values on which this depends.
+fn stored(body: &Stmt) -> Result<Vec<&Expr>, String> {
+    match body {
+        Stmt::Store { value, .. } => Ok(vec![value]),
+        Stmt::Seq(parts) => parts.iter().map(stored).collect::<Result<Vec<_>, _>>().map(|all| all.concat()),
+        Stmt::If { then, otherwise, .. } => {
+            let mut all = stored(then)?;
+            all.extend(otherwise.as_deref().map(stored).transpose()?.unwrap_or_default());
+            Ok(all)
+        }
+        Stmt::Let { body, .. } => stored(body),
+        _ => Err("its body is more than stores".into()),
+    }
+}
+
+/// The iterators, by their places in the order of the loops, of whose values an access has elements of its own.
+fn elements(block: &Block, order: &[usize], region: &Region) -> Vec<usize> {
+    let of = |range: &Range| match (&range.min, constant(&range.extent)) {
+        (Expr::Var(v), Some(1)) => number_of(v, block, order),
+        (Expr::Binary(BinOp::Add | BinOp::Sub, a, b), Some(1)) => match (&**a, &**b) {
+            (Expr::Var(v), Expr::Int(..)) | (Expr::Int(..), Expr::Var(v)) => number_of(v, block, order),
+            _ => None,
+        },
+        _ => None,
+    };
+    let mut out: Vec<usize> = region.ranges.iter().filter_map(of).collect();
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// The block has one store, of one element per value of its spatial iterators; a reduction has a constant init, and combines
+/// what it has with something by one operation.
+fn one_value(block: &Block) -> Result<(), String> {
+    let Stmt::Store { value, buffer: target, indices } = &*block.body else {
+        return Err("its body is not one store".into());
+    };
+    let starts =
+        |init: &Stmt| matches!(init, Stmt::Store { buffer, indices: at, .. } if (buffer, at) == (target, indices));
+    if block.init.as_deref().is_some_and(|init| !starts(init)) {
+        return Err("its init is not one store to the result".into());
+    }
+    sums(block, *target, indices, value)
 }
 
 /// The loops that `compute_at` makes are in the order of the iterators: spatial ones first, those of a reduction side by side.
-fn in_order(places: &[usize], iters: &[StreamIter]) -> Result<(), String> {
+fn loops_follow(places: &[usize], iters: &[StreamIter]) -> Result<(), String> {
     if iters.windows(2).any(|w| w[0].reduce && !w[1].reduce) {
         return Err("a spatial iterator comes after a reduction's".into());
     }
@@ -230,8 +331,8 @@ fn larger(stream: &Stream) -> Result<Vec<(usize, String)>, StreamError> {
     let mut out = Vec::new();
     for (number, b) in stream.blocks.iter().enumerate() {
         let fail = |reason: String| StreamError::Block { block: b.name.clone(), reason };
-        for (read, access) in b.reads.iter().map(|r| (true, r)).chain([(false, &b.write)]) {
-            if read && b.kind == BlockKind::Other {
+        for access in b.reads.iter().chain([&b.write]) {
+            if matches!(b.kind, BlockKind::Other | BlockKind::Bound) {
                 continue;
             }
             let buffer = &stream.buffers[access.buffer];
@@ -242,11 +343,7 @@ fn larger(stream: &Stream) -> Result<Vec<(usize, String)>, StreamError> {
                 return Err(fail(format!("the parts of rows of buffer `{}` have several lengths", buffer.name)));
             }
             if access.reach(&|i| b.iters[i].extent) != buffer.dims {
-                let reason = format!("buffer `{}` is larger or smaller than what is accessed", buffer.name);
-                if !read {
-                    return Err(fail(reason));
-                }
-                out.push((number, reason));
+                out.push((number, format!("buffer `{}` is larger or smaller than what is accessed", buffer.name)));
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! The calls of a plain kernel.
 use super::{var, TraceWriter, Writer};
-use satune_ir::term::stream::PlainPlan;
+use satune_ir::term::stream::{BlockKind, PlainPlan};
 use serde_json::json;
 
 /// The nest of a plain kernel, which has no threads yet.
@@ -17,12 +17,13 @@ pub(super) struct PlainNest {
 impl Writer<'_> {
     /// A sum is kept in a register, and stored once: the block that stores it has the nest. Else the loops of the block itself.
     pub(super) fn held_plainly(&mut self, plan: &PlainPlan) -> Option<PlainNest> {
-        let b = self.stream.blocks.iter().find(|b| b.name == plan.block)?;
+        let b = self.stream.blocks.iter().find(|b| b.name == plan.block && b.kind != BlockKind::Bound)?;
         let block = self.block(&plan.block);
         let spatial = b.spatial();
         let reduces = spatial < b.iters.len();
         let first = |(i, place): (usize, &usize)| (*place < spatial) != b.iters[i].reduce;
-        let held = self.stream.pipeline && reduces && spatial > 0 && b.places.iter().enumerate().all(first);
+        let held =
+            self.stream.pipeline && b.stores == 1 && reduces && spatial > 0 && b.places.iter().enumerate().all(first);
         if held {
             let written = self.bound("cache_write", [var(&block), json!(0), json!("local")], "written");
             let parallel = self.loops(&written, spatial);

@@ -3,7 +3,7 @@ use super::Engine;
 use crate::space::conditions::stream::{plain_fits, threads_fit};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
-use satune_ir::term::stream::{Step, StreamState, StreamTerm};
+use satune_ir::term::stream::{BlockKind, Step, StreamState, StreamTerm};
 
 /// `kernel = plain t`.
 ///
@@ -21,8 +21,11 @@ impl Rule<StreamTerm> for Plain {
         if to != from + 1 || plain_fits(stream, usize::from(from)).is_err() {
             return;
         }
-        let results = stream.blocks[usize::from(from)].results();
-        for threads in engine.menu.threads.clone() {
+        let block = &stream.blocks[usize::from(from)];
+        let results = block.results();
+        // What is bound already is left as it is: there is nothing to choose.
+        let choices = if block.kind == BlockKind::Bound { 1 } else { engine.menu.threads.len() };
+        for threads in engine.menu.threads.clone().into_iter().take(choices) {
             // A wider block than there are results has idle warps only.
             let wide = threads > 32 && threads / 2 >= results;
             let fits = threads_fit(threads, 1, i64::from(engine.limits.threads));

@@ -1,0 +1,233 @@
+//! Nests that no primitive schedules, as kernels that run them in order.
+//!
+//! ```text
+//! before                                    after
+//!   for i, j in grid(n, m):                   for b in blockIdx.x(n / 64), t in threadIdx.x(64):
+//!     S[i, j] = S[i, j - 1] + A[i, j]           for j in range(m):
+//!                                                 S[i, j] = S[i, j - 1] + A[i, j]     i = 64 b + t
+//! ```
+//! TensorIR binds the loops of blocks whose instances may run in any order: a scan, a scatter or a histogram has no such block,
+//! and a loop over several blocks, or over none, is bound by nobody. Such a nest is parted among threads along the loops of
+//! which each value has elements of its own in whatever the nest writes, as an index says; a thread runs the other loops in their
+//! order. Where there are no such loops one thread runs it all.
+use super::nests::parts;
+use crate::tree::all_realizes;
+use satune_ir::affine::constant;
+use satune_ir::{
+    access, fold, visit, BinOp, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, Program, Stmt, Var, VarId,
+};
+use std::collections::{BTreeSet, HashMap};
+
+/// Threads of a block, where there are as many.
+const THREADS: i64 = 64;
+
+/// The program with each nest bound to threads that `schedulable` does not take.
+pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Stmt) -> bool) -> Program {
+    let mut out = program.clone();
+    let made = parts(program).into_iter().map(|part| match schedulable(part) || is_scheduled(part) {
+        true => part.clone(),
+        false => bound(&mut out, part),
+    });
+    let made = made.collect();
+    out.body.block.body = Box::new(Stmt::seq(made));
+    out
+}
+
+/// Whether a loop of a nest has been given to threads or lanes in the source.
+fn is_scheduled(part: &Stmt) -> bool {
+    let mut found = false;
+    visit::walk_stmt(part, &mut |s| found |= matches!(s, Stmt::For(l) if l.kind != ForKind::Serial));
+    found
+}
+
+/// How many threads a nest is bound to, and how many steps its innermost loops take in each; none where its outermost loop is not
+/// bound.
+pub(super) fn threads(part: &Stmt) -> Option<(i64, i64)> {
+    let outermost = matches!(part, Stmt::For(For { kind: ForKind::ThreadBinding(_), .. }));
+    outermost.then(|| {
+        let (mut threads, mut steps) = (1_i64, 1_i64);
+        visit::walk_stmt(part, &mut |s| {
+            if let Stmt::For(l) = s {
+                let count = if matches!(l.kind, ForKind::ThreadBinding(_)) { &mut threads } else { &mut steps };
+                *count = count.saturating_mul(constant(&l.extent).unwrap_or(1));
+            }
+        });
+        (threads, steps)
+    })
+}
+
+/// The loops around everything in a nest, and what they are around.
+fn around(part: &Stmt) -> (Vec<&For>, &Stmt) {
+    let (mut loops, mut rest) = (Vec::new(), part);
+    while let Stmt::For(l) = rest {
+        if l.kind != ForKind::Serial || constant(&l.min) != Some(0) || constant(&l.extent).is_none_or(|e| e < 1) {
+            break;
+        }
+        loops.push(l);
+        rest = &l.body;
+    }
+    (loops, rest)
+}
+
+fn bound(program: &mut Program, part: &Stmt) -> Stmt {
+    let (loops, rest) = around(part);
+    let touched = Touched::of(program, rest);
+    let (parallel, serial): (Vec<&For>, Vec<&For>) = loops.into_iter().partition(|l| touched.apart(l.var.id));
+    let extent = |l: &For| constant(&l.extent).unwrap_or(1);
+    let rest = as_block(program, rest);
+    let all = parallel.iter().map(|l| extent(l)).product::<i64>();
+    let threads = all.min(THREADS);
+    // The number of a thread must fit.
+    let dtype = if all < 1 << 30 { DType::I32 } else { DType::I64 };
+    let [block, thread] = ["b", "t"].map(|name| program.fresh_var(name, dtype));
+    let [block_value, thread_value] = [&block, &thread].map(|v| Expr::Var(v.clone()));
+    let number = plus(times(block_value, threads), thread_value);
+    let mut values: HashMap<VarId, Expr> = HashMap::new();
+    let mut below = all;
+    for l in &parallel {
+        below /= extent(l);
+        let quotient = operation(BinOp::FloorDiv, number.clone(), below);
+        let digit = if below * extent(l) == all { quotient } else { operation(BinOp::FloorMod, quotient, extent(l)) };
+        let own = if l.var.dtype == dtype { digit } else { Expr::Cast(l.var.dtype, digit.into()) };
+        values.insert(l.var.id, own);
+    }
+    let rest = visit::map_stmt_exprs(&rest, &mut |e| visit::substitute(e, &values));
+    let mut body = serial.into_iter().rev().fold(rest, |body, l| Stmt::For(For { body: body.into(), ..l.clone() }));
+    if all % threads != 0 {
+        let cond = Expr::Binary(BinOp::Lt, number.into(), fold::int32(all).into());
+        body = Stmt::If { cond, then: body.into(), otherwise: None };
+    }
+    let loops = [(block, (all + threads - 1) / threads, "blockIdx.x"), (thread, threads, "threadIdx.x")];
+    loops.into_iter().rev().fold(body, |body, (var, extent, tag)| {
+        Stmt::For(For {
+            var,
+            min: fold::int32(0),
+            extent: fold::int32(extent),
+            kind: ForKind::ThreadBinding(tag.into()),
+            annotations: Default::default(),
+            body: body.into(),
+        })
+    })
+}
+
+/// What is under the loops, as one block: primitives see what it accesses.
+fn as_block(program: &mut Program, rest: &Stmt) -> Stmt {
+    if let Stmt::Realize(_) = rest {
+        return rest.clone();
+    }
+    let blocks = all_realizes(&program.body.block.body);
+    let taken = |name: &String| blocks.iter().any(|r| r.block.name == *name);
+    let names = (0..).map(|n| if n == 0 { "nest".to_string() } else { format!("nest_{n}") });
+    let name = names.into_iter().find(|n| !taken(n)).unwrap_or_default();
+    let touched = access::of_block(None, rest, &[], &program.buffers);
+    let mut block = Block::plain(program.fresh_block(), name, rest.clone());
+    (block.reads, block.writes) = (touched.reads, touched.writes);
+    let realize = BlockRealize { iter_values: Vec::new(), predicate: Expr::Int(1, DType::Bool), block };
+    Stmt::Realize(Box::new(realize))
+}
+
+fn plus(a: Expr, b: Expr) -> Expr {
+    Expr::Binary(BinOp::Add, a.into(), b.into())
+}
+
+fn times(a: Expr, by: i64) -> Expr {
+    Expr::Binary(BinOp::Mul, a.into(), fold::int32(by).into())
+}
+
+/// `a op by`, where that is not `a`.
+fn operation(op: BinOp, a: Expr, by: i64) -> Expr {
+    match (op, by) {
+        (BinOp::FloorDiv, 1) => a,
+        _ => Expr::Binary(op, a.into(), fold::int32(by).into()),
+    }
+}
+
+/// What a part of a program reads and writes, in the variables of the loops around it.
+#[derive(Default)]
+struct Touched {
+    accesses: Vec<(BufferId, Vec<Expr>)>,
+    written: BTreeSet<BufferId>,
+    /// Whether something may access more than can be seen.
+    opaque: bool,
+}
+
+impl Touched {
+    fn of(program: &Program, stmt: &Stmt) -> Touched {
+        let mut out = Touched::default();
+        out.stmt(stmt, &HashMap::new());
+        let views = |b: &BufferId| program.buffer(*b).dtype == DType::Handle;
+        out.opaque |= out.accesses.iter().any(|(b, _)| views(b));
+        out
+    }
+
+    fn expr(&mut self, e: &Expr, values: &HashMap<VarId, Expr>) {
+        let e = visit::substitute(e, values);
+        self.accesses.extend(visit::loads(&e));
+        visit::walk_expr(&e, &mut |e| self.opaque |= satune_ir::fields::of(e).is_some());
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, values: &HashMap<VarId, Expr>) {
+        match stmt {
+            Stmt::For(l) => {
+                [&l.min, &l.extent].into_iter().for_each(|e| self.expr(e, values));
+                self.stmt(&l.body, values);
+            }
+            Stmt::Realize(r) => {
+                let mut inside = values.clone();
+                for (iv, value) in r.block.iter_vars.iter().zip(&r.iter_values) {
+                    inside.insert(iv.var.id, visit::substitute(value, values));
+                }
+                self.opaque |= !r.block.match_buffers.is_empty();
+                self.expr(&r.predicate, values);
+                r.block.init.iter().for_each(|init| self.stmt(init, &inside));
+                self.stmt(&r.block.body, &inside);
+            }
+            Stmt::Seq(parts) => parts.iter().for_each(|s| self.stmt(s, values)),
+            Stmt::Store { buffer, indices, value } => {
+                indices.iter().chain([value]).for_each(|e| self.expr(e, values));
+                let at = indices.iter().map(|e| visit::substitute(e, values)).collect();
+                self.accesses.push((*buffer, at));
+                self.written.insert(*buffer);
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.expr(cond, values);
+                self.stmt(then, values);
+                otherwise.iter().for_each(|s| self.stmt(s, values));
+            }
+            Stmt::Let { var, value, body } => {
+                self.expr(value, values);
+                let mut inside = values.clone();
+                inside.insert(var.id, visit::substitute(value, values));
+                self.stmt(body, &inside);
+            }
+            Stmt::Evaluate(Expr::Int(..)) => {}
+            Stmt::Evaluate(_) => self.opaque = true,
+        }
+    }
+
+    /// Whether each value of a loop has elements of its own in all that is written: along one dimension of each such buffer, every
+    /// access has one index, of which the loop's value can be told.
+    fn apart(&self, v: VarId) -> bool {
+        !self.opaque
+            && self.written.iter().all(|b| {
+                let mut own = self.accesses.iter().filter(|(buffer, _)| buffer == b).map(|(_, at)| at);
+                let Some(first) = own.next() else { return false };
+                let rest: Vec<_> = own.collect();
+                let tells = |d: usize| tells(&first[d], v) && rest.iter().all(|at| at.get(d) == first.get(d));
+                (0..first.len()).any(tells)
+            })
+    }
+}
+
+/// Whether an index is a variable, plus or less what is the same always.
+fn tells(index: &Expr, v: VarId) -> bool {
+    match index {
+        Expr::Var(Var { id, .. }) => *id == v,
+        Expr::Binary(BinOp::Add | BinOp::Sub, a, b) => match (&**a, &**b) {
+            (a, Expr::Int(..)) => tells(a, v),
+            (Expr::Int(..), b) => tells(b, v),
+            _ => false,
+        },
+        _ => false,
+    }
+}
