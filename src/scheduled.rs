@@ -202,7 +202,7 @@ pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Check
 pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Vec<Checked>, ScheduledError> {
     let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
     let reference = Reference::of(source, seed).map_err(meaning)?;
-    let held = |list: &[Array]| list.iter().map(Array::to_held).collect::<Vec<_>>();
+    let held = |list: &[Array]| list.iter().map(Held::from).collect::<Vec<_>>();
     let numbers = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
     let number = |at: usize, value: f64| {
         reference.expected.get(at).map_or(value, |array| Scalar::of_held(value, doubled(array.dtype())).as_f64())
@@ -229,18 +229,37 @@ pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<
     Ok(checked)
 }
 
-/// Runs a module's kernels on values as [`satune_ir::semantics::held`] has them, NaN where there is none, and compares every
-/// parameter; `agree` says whether a parameter's element may be what it is (number of the parameter, value wanted, value found).
+/// Values of a parameter as [`satune_ir::semantics::held`] has them, and which elements have one.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    values: Vec<f64>,
+    known: Vec<bool>,
+}
+
+impl From<&Array> for Held {
+    fn from(array: &Array) -> Held {
+        Held { values: array.to_held(), known: array.iter().map(|e| e.is_some()).collect() }
+    }
+}
+
+impl Held {
+    /// Floats; a NaN is no value.
+    pub(crate) fn floats(values: Vec<f64>) -> Held {
+        Held { known: values.iter().map(|v| !v.is_nan()).collect(), values }
+    }
+}
+
+/// Runs a module's kernels on the values of its parameters, and compares each with what is expected; `agree` says whether a parameter's element may be what it is (number of the parameter, value wanted, value found).
 /// With `double` nothing is rounded.
 pub(crate) fn simulate_module(
     module: &Module,
-    mut params: Vec<Vec<f64>>,
-    expected: &[Vec<f64>],
+    params: Vec<Held>,
+    expected: &[Held],
     double: bool,
     agree: impl Fn(usize, f64, f64) -> bool,
 ) -> Result<Vec<Checked>, ScheduledError> {
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
-    let mut known: Vec<Vec<bool>> = params.iter().map(|list| list.iter().map(|v| !v.is_nan()).collect()).collect();
+    let (mut params, mut known): (Vec<_>, Vec<_>) = params.into_iter().map(|p| (p.values, p.known)).unzip();
     let mut made: Vec<Vec<bool>> = spaces.iter().map(|list| vec![false; list.len()]).collect();
     let mut checked: Vec<Checked> = Vec::new();
     for (kernel, args) in module.kernels.iter().zip(&module.args) {
@@ -269,9 +288,8 @@ pub(crate) fn simulate_module(
             }
         }
     }
-    // What the program leaves unwritten is NaN among what is expected.
-    let missing = |(want, known): (&Vec<f64>, &Vec<bool>)| {
-        want.iter().zip(known).filter(|(want, known)| !want.is_nan() && !**known).count()
+    let missing = |(want, known): (&Held, &Vec<bool>)| {
+        want.known.iter().zip(known).filter(|(want, known)| **want && !**known).count()
     };
     let missing: usize = expected.iter().zip(&known).map(missing).sum();
     if let Some(last) = module.kernels.last().filter(|_| missing > 0) {
@@ -279,6 +297,7 @@ pub(crate) fn simulate_module(
         return Err(ScheduledError::Kernel { kernel: last.name.clone(), fault });
     }
     for (i, (want, got)) in expected.iter().zip(&params).enumerate() {
+        let want = &want.values;
         if let Some(at) = want.iter().zip(got).position(|(x, y)| !agree(i, *x, *y)) {
             let name = module.kernels.last().map(|k| k.name.clone()).unwrap_or_default();
             let of = |kernel: &Kernel, args: &[Argument]| {

@@ -162,7 +162,7 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
             "proved the best under the model".to_string()
         } else if report.proved_optimal {
             format!(
-                "the best of these under the model; {} read elements again, and tiles for that are not among them",
+                "the best of these under the model; for {} better ones may not be among them, as tiles for what is read again",
                 report.untiled.join(", ")
             )
         } else if !saturated {

@@ -1,7 +1,7 @@
 //! Tensor-core kernels in the simulator: their tiles and roles on a problem of few blocks and few tiles along k.
 use crate::agreement::Agreement;
 use crate::lower::program::LowerOptions;
-use crate::scheduled::{self, Checked, Reduced};
+use crate::scheduled::{self, Checked, Held, Reduced};
 use satune_ir::interp;
 use satune_ir::interp::Scalar;
 use satune_ir::term::tensor::{Activation, Gemm, TensorPlan, WgmmaPlan};
@@ -97,7 +97,8 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
         Activation::None | Activation::Relu => Agreement::Exact,
     };
     let agree = |_, want, got| agreement.agree(want, got, gemm.output);
-    let kernels = scheduled::simulate_module(&module, inputs, &expected, false, agree);
+    let held = |lists: Vec<Vec<f64>>| lists.into_iter().map(Held::floats).collect::<Vec<_>>();
+    let kernels = scheduled::simulate_module(&module, held(inputs), &held(expected), false, agree);
     let first = kernels.map_err(|e| e.to_string())?.into_iter().next();
     first.ok_or_else(|| "it has no kernels".into())
 }

@@ -1,6 +1,6 @@
 //! The interpreter's reference, and the plain kernels, which must mean the same.
 use super::*;
-use crate::scheduled::simulate_module;
+use crate::scheduled::{simulate_module, Held};
 use satune_ir::{DType, Expr};
 
 #[test]
@@ -53,7 +53,8 @@ fn agrees(script: &str, name: &str) {
     }
     let expected: Vec<Vec<f64>> = interp::run(&wide, &inputs).unwrap().iter().map(Array::to_f64).collect();
     assert!(expected.iter().flatten().any(|x| x.fract() != 0.0 || x.abs() > 1.0), "{name}: nothing to compare");
-    let given = inputs.iter().map(Array::to_f64).collect();
+    let given = inputs.iter().map(Held::from).collect();
+    let expected: Vec<Held> = expected.into_iter().map(Held::floats).collect();
     let ran = simulate_module(&plain.module, given, &expected, false, |_, want, got| {
         (want - got).abs() <= 1e-12 * want.abs().max(1.0) || want == got
     });

@@ -32,7 +32,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                     span.label { "proof" }
                     @if report.proved_optimal && !report.untiled.is_empty() {
                         span.value.warn { "best of these" }
-                        span.note { "under the model; tiles for " (report.untiled.join(", ")) " are not among them" }
+                        span.note { "under the model; for " (report.untiled.join(", ")) " better ones may not be among them" }
                     } @else if report.proved_optimal {
                         span.value.good { "best proved" }
                         span.note { "under the model, over the whole space" }

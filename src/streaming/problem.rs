@@ -99,6 +99,14 @@ impl StreamProblem {
             format!("block {block} runs as a plain kernel, one thread per element of its result: {why}")
         };
         let mut notes: Vec<String> = streams.left_plain().map(of).collect();
+        notes.extend(streams.in_order().map(|b| {
+            let [blocks, threads, steps] = [0, 1, 2].map(|i| b.iters.get(i).map_or(1, |iter| iter.extent));
+            format!(
+                "{} runs in the order of its statements, {} in each of {blocks} x {threads} threads: no primitive schedules it",
+                b.name,
+                if steps == 1 { "one step".into() } else { format!("{steps} steps") }
+            )
+        }));
         let sums = streams.variants.iter().take(1).flat_map(|v| &v.tiled).map(|t| t.contraction.block_name.as_str());
         let sums: BTreeSet<&str> = sums.collect();
         if !sums.is_empty() {
@@ -118,7 +126,8 @@ impl StreamProblem {
         let Some(source) = self.streams.variants.first().filter(|_| !self.streams.plain.is_empty()) else {
             return Ok(());
         };
-        let plain = |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256 });
+        let plain =
+            |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false });
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
         let options = LowerOptions::default();
         super::scheduled(&self.program, &plan, &self.streams, &options)

@@ -21,6 +21,7 @@ mod fused;
 mod headers;
 mod hopper;
 mod host;
+mod in_order;
 mod known;
 mod loops;
 mod lowering;

@@ -1,8 +1,8 @@
 //! The rules of `docs/SEMANTICS.md` against others' arithmetic: numpy's on random expressions, that of TVM's LLVM on single
 //! operations wherever it is defined.
 use crate::expressions::{bytes, interesting, of_bytes, random, text, value, Expression, Node, Val, TYPES};
-use crate::semantics::fresh_seed;
 use crate::support::samples;
+use crate::support::seed;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use satune_ir::interp::{self, Array, Scalar};
@@ -59,7 +59,7 @@ fn tree(e: &Expression) -> Option<Value> {
 
 #[test]
 fn numpy_gives_the_same_values() {
-    let mut rng = StdRng::seed_from_u64(fresh_seed("numpy_gives_the_same_values"));
+    let mut rng = StdRng::seed_from_u64(seed());
     let shape = [rng.gen_range(1..4_i64), rng.gen_range(1..17)];
     let count = (shape[0] * shape[1]) as usize;
     let (mut requests, mut maps) = (Vec::new(), Vec::new());
@@ -172,7 +172,7 @@ fn operations(t: DType, rng: &mut StdRng) -> Vec<Operation> {
 
 #[test]
 fn llvm_gives_the_same_values() {
-    let mut rng = StdRng::seed_from_u64(fresh_seed("llvm_gives_the_same_values"));
+    let mut rng = StdRng::seed_from_u64(seed());
     let types =
         TYPES.into_iter().filter(|t| *t != DType::Bool && (!t.is_float() || t.bytes() >= 4) && *t != DType::TF32);
     let all: Vec<(DType, Vec<Operation>)> = types.map(|t| (t, operations(t, &mut rng))).collect();

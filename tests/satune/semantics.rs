@@ -1,7 +1,7 @@
 //! One semantics of scalars (`docs/SEMANTICS.md`), everywhere: interpreter, kernel IR in the simulator, and CUDA text,
 //! compiled as C++, against the rules written down a second time in [`crate::expressions`].
 use crate::expressions::{bytes, interesting, of_bytes, random, text, value, Expression, Val, TYPES};
-use crate::support::{h200, samples};
+use crate::support::{h200, samples, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use satune::lower::program::{lower, Argument, Module};
@@ -9,17 +9,6 @@ use satune::{cuda, simulate};
 use satune_ir::interp::{self, Array, Scalar};
 use satune_ir::{tvmscript, DType};
 use std::process::Command;
-
-/// Fresh ones each run, unless `SATUNE_SEED` says which.
-pub fn fresh_seed(test: &str) -> u64 {
-    let given = std::env::var("SATUNE_SEED").ok().and_then(|s| s.parse().ok());
-    let seed = given.unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        now.as_nanos() as u64 % 1_000_000_007
-    });
-    println!("{test}: SATUNE_SEED={seed}");
-    seed
-}
 
 /// One that a reader of a failure can take in.
 fn short(rng: &mut StdRng, dtype: DType, depth: u32, inputs: &[DType]) -> Expression {
@@ -127,7 +116,7 @@ fn simulated(module: &Module, arrays: &[Array]) -> Vec<f64> {
 
 #[test]
 fn every_expression_has_one_value() {
-    let mut rng = StdRng::seed_from_u64(fresh_seed("every_expression_has_one_value"));
+    let mut rng = StdRng::seed_from_u64(seed());
     let mut of_text = Vec::new();
     let count = samples(150);
     for number in 0..count {
@@ -386,7 +375,7 @@ fn random_program(number: usize, rng: &mut StdRng) -> String {
 /// `SATUNE_SAMPLES=50`.
 #[test]
 fn random_programs_are_explored_or_refused() {
-    let mut rng = StdRng::seed_from_u64(fresh_seed("random_programs_are_explored_or_refused"));
+    let mut rng = StdRng::seed_from_u64(seed());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("program.py");
     let out = folder.path().join("out");

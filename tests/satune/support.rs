@@ -5,6 +5,7 @@ use satune_extract::Counts;
 use satune_ir::term::*;
 use satune_ir::{interp, tvmscript, DType, Program};
 use satune_rewrites::space::{rules, saturate, Fuel, Limits, Menu};
+use std::process::Command;
 use std::time::Duration;
 
 /// A GEMM or batched GEMM, operands of type `input`, sums of type `sum`.
@@ -27,6 +28,29 @@ pub fn seed() -> u64 {
 pub fn samples(usual: usize) -> usize {
     let times = std::env::var("SATUNE_SAMPLES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     usual.saturating_mul(times)
+}
+
+/// Explores a program by the command, as a user does: every candidate is compiled, and its text executed. Returns the report.
+pub fn executed(text: &str, gpu: &str, top: usize) -> serde_json::Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("program.py");
+    std::fs::write(&file, text).unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_satune"))
+        .args(["explore", file.to_str().unwrap(), "--gpu", gpu, "--top", &top.to_string(), "--json", "--out"])
+        .arg(folder.path().join("out"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(0), "{gpu}: {told}\n{text}");
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    if report["not_compiled"].is_string() {
+        satune_testing::missing("NVRTC", "cuda");
+    }
+    let candidates = report["candidates"].as_array().unwrap();
+    assert!(!candidates.is_empty() && report["bugs"].as_array().is_none_or(Vec::is_empty), "{report}");
+    let ran = candidates.iter().all(|c| c["executed"].is_object());
+    assert!(ran, "{gpu}: {}\n{text}", report["not_executed"]);
+    report
 }
 
 pub const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };

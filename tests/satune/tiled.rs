@@ -1,6 +1,6 @@
 //! Programs of several blocks with products among them: each product has a kernel with tiles, under the schedules of its own space,
 //! and what surrounds it is scheduled as ever.
-use crate::support::NO_LIMIT;
+use crate::support::{executed, NO_LIMIT};
 use satune::explore::{Report, Request};
 use satune::progress::Quiet;
 use satune::source;
@@ -45,11 +45,14 @@ fn map(name: &str, store: &str, value: &str, [m, n]: [i64; 2]) -> String {
     )
 }
 
-/// Explores a program; nothing is refused on the way, each candidate is compiled and executed where NVRTC is.
+/// Explores a program; nothing is refused on the way. What is left is compiled and executed, where asked.
 fn explored(text: &str, gpu: &str, compile: bool) -> Report {
+    if compile {
+        executed(text, gpu, 3);
+    }
     let work = source::work_of_script("several.py", text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let gpu = Descriptor::load(gpu).unwrap();
-    let request = Request { gpu, top: 3, twins: false, limit: NO_LIMIT, compile, fuel: Fuel::default() };
+    let request = Request { gpu, top: 3, twins: false, limit: NO_LIMIT, compile: false, fuel: Fuel::default() };
     let report = work.explore_on(&request, None, &Quiet).unwrap_or_else(|e| panic!("{e}\n{text}"));
     assert!(report.bugs.is_empty() && !report.candidates.is_empty(), "{:?}\n{text}", report.bugs);
     report

@@ -21,16 +21,42 @@ use std::collections::{BTreeSet, HashMap};
 /// Threads of a block, where there are as many.
 const THREADS: i64 = 64;
 
-/// The program with each nest bound to threads that `schedulable` does not take.
-pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Stmt) -> bool) -> Program {
+/// The program with each nest bound to threads that `schedulable` does not take, and no primitive can.
+pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Program, &Stmt) -> bool) -> Program {
     let mut out = program.clone();
-    let made = parts(program).into_iter().map(|part| match schedulable(part) || is_scheduled(part) {
-        true => part.clone(),
-        false => bound(&mut out, part),
-    });
-    let made = made.collect();
+    let mut left: Vec<Stmt> = parts(program).into_iter().rev().cloned().collect();
+    let mut made = Vec::new();
+    while let Some(part) = left.pop() {
+        if schedulable(&out, &part) || is_scheduled(&part) {
+            made.push(part);
+            continue;
+        }
+        match distributed(&mut out, &part) {
+            Some(nests) => left.extend(nests.into_iter().rev()),
+            None => made.push(bound(&mut out, &part)),
+        }
+    }
     out.body.block.body = Box::new(Stmt::seq(made));
     out
+}
+
+/// `for i: first; second` as `for i: first` and `for i: second`, where each value of the loops has elements of its own in all that
+/// is written: then what `first` does for one value is nothing to `second` for another.
+fn distributed(program: &mut Program, part: &Stmt) -> Option<Vec<Stmt>> {
+    let (loops, rest) = around(part);
+    let Stmt::Seq(nests) = rest else { return None };
+    let touched = Touched::of(program, rest);
+    if loops.is_empty() || !loops.iter().all(|l| touched.apart(l.var.id)) {
+        return None;
+    }
+    let under = |nest: &Stmt| {
+        let fresh: Vec<(&For, Var)> =
+            loops.iter().map(|l| (*l, program.fresh_var(l.var.name.clone(), l.var.dtype))).collect();
+        let values: HashMap<VarId, Expr> = fresh.iter().map(|(l, v)| (l.var.id, Expr::Var(v.clone()))).collect();
+        let nest = visit::map_stmt_exprs(nest, &mut |e| visit::substitute(e, &values));
+        fresh.into_iter().rev().fold(nest, |body, (l, var)| Stmt::For(For { var, body: body.into(), ..l.clone() }))
+    };
+    Some(nests.iter().map(under).collect())
 }
 
 /// Whether a loop of a nest has been given to threads or lanes in the source.
@@ -40,19 +66,23 @@ fn is_scheduled(part: &Stmt) -> bool {
     found
 }
 
-/// How many threads a nest is bound to, and how many steps its innermost loops take in each; none where its outermost loop is not
-/// bound.
-pub(super) fn threads(part: &Stmt) -> Option<(i64, i64)> {
+/// The blocks and the threads of each that a nest is bound to, and the steps that its other loops take; none where its outermost
+/// loop is not bound.
+pub(super) fn launched(part: &Stmt) -> Option<[i64; 3]> {
     let outermost = matches!(part, Stmt::For(For { kind: ForKind::ThreadBinding(_), .. }));
     outermost.then(|| {
-        let (mut threads, mut steps) = (1_i64, 1_i64);
+        let mut counts = [1_i64; 3];
         visit::walk_stmt(part, &mut |s| {
             if let Stmt::For(l) = s {
-                let count = if matches!(l.kind, ForKind::ThreadBinding(_)) { &mut threads } else { &mut steps };
-                *count = count.saturating_mul(constant(&l.extent).unwrap_or(1));
+                let at = match &l.kind {
+                    ForKind::ThreadBinding(tag) if tag.starts_with("blockIdx") => 0,
+                    ForKind::ThreadBinding(tag) if tag.starts_with("threadIdx") => 1,
+                    _ => 2,
+                };
+                counts[at] = counts[at].saturating_mul(constant(&l.extent).unwrap_or(1));
             }
         });
-        (threads, steps)
+        counts
     })
 }
 

@@ -34,5 +34,5 @@ pub use sums_first::sums_first;
 /// and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let program = simplified(&sums_first(&in_place::copied_before(source)));
-    in_order::in_order(&program, |part| stream::takes(&program, part))
+    in_order::in_order(&program, stream::takes)
 }

@@ -45,6 +45,9 @@ pub struct PlainPlan {
     pub block: String,
     /// Threads per block.
     pub threads: i64,
+    /// Whether it is a nest that is bound in the source, whose statements run in their order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_order: bool,
 }
 
 /// Blocks that are a contraction, under one of its schedules on single threads.
@@ -158,7 +161,7 @@ impl KernelPlan {
             KernelPlan::Row(p) if p.rows_per_block() == 1 => "1 row".into(),
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
             KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
-            KernelPlan::Plain(p) => format!("{} plain", p.threads),
+            KernelPlan::Plain(p) => format!("{} {}", p.threads, if p.in_order { "in order" } else { "plain" }),
             KernelPlan::Tiled(p) => format!("{}x{}x{}", p.plan.tile.m, p.plan.tile.n, p.plan.k_tile),
         }
     }
@@ -202,6 +205,9 @@ impl KernelPlan {
                 "{0}: tiles of {1}x{1} through shared memory, rows padded by {2}, {3} threads, accesses of {4}",
                 p.block, p.side, p.pad, p.threads, p.vector
             ),
+            KernelPlan::Plain(p) if p.in_order => {
+                format!("{}: its statements in order, {} threads per block", p.block, p.threads)
+            }
             KernelPlan::Plain(p) => {
                 format!(
                     "{}: a plain kernel, one thread per element of its result, {} threads per block",

@@ -398,8 +398,13 @@ impl Streams {
         self.plain.iter().filter(move |(block, _)| !tiled(block))
     }
 
-    /// Names of the source's blocks that read an element twice in the mean or more, and are in no contraction: their kernels
-    /// have no tiles to keep it in.
+    /// The source's nests that run as they are written.
+    pub fn in_order(&self) -> impl Iterator<Item = &StreamBlock> {
+        self.variants.iter().take(1).flat_map(|v| &v.blocks).filter(|b| b.kind == BlockKind::Bound)
+    }
+
+    /// Names of the source's blocks that may have better schedules than there are: nests that run as they are written, and
+    /// blocks that read an element twice in the mean or more, and are in no contraction: their kernels have no tiles to keep it in.
     pub fn untiled(&self) -> Vec<&str> {
         let Some(source) = self.variants.first() else { return Vec::new() };
         let again = |b: &StreamBlock| {
@@ -407,7 +412,7 @@ impl Streams {
             buffers.sort_unstable();
             buffers.dedup();
             let elements = buffers.iter().map(|at| source.buffers[*at].dims.iter().map(|d| *d as f64).product::<f64>());
-            b.instances() as f64 >= 2.0 * elements.sum::<f64>()
+            b.kind == BlockKind::Bound || b.instances() as f64 >= 2.0 * elements.sum::<f64>()
         };
         let blocks = source.blocks.iter().enumerate().filter(|(at, b)| !source.in_contraction(*at) && again(b));
         blocks.map(|(_, b)| b.name.as_str()).collect()

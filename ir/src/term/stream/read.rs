@@ -1,7 +1,7 @@
 //! From a term to the plan that it stands for.
 use super::{
-    FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm, Streams,
-    TilePlan, TiledPlan,
+    BlockKind, FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm,
+    Streams, TilePlan, TiledPlan,
 };
 use crate::term::{Incomplete, Role};
 use egg::{Id, Language, RecExpr};
@@ -114,7 +114,9 @@ impl KernelPlan {
                     return Ok(KernelPlan::Tile(tile));
                 }
                 StreamTerm::Plain { threads, .. } => {
-                    return Ok(KernelPlan::Plain(PlainPlan { block: tile.block, threads: *threads }));
+                    let of = stream.blocks.iter().find(|b| b.name == tile.block);
+                    let in_order = of.is_some_and(|b| b.kind == BlockKind::Bound);
+                    return Ok(KernelPlan::Plain(PlainPlan { block: tile.block, threads: *threads, in_order }));
                 }
                 StreamTerm::Tiled { plan, .. } => {
                     let plan = TiledPlan { blocks: row.blocks, plan: (**plan).clone() };

@@ -68,7 +68,7 @@ pub(in crate::space) fn takes(program: &Program, part: &Stmt) -> bool {
 
 /// A nest that is bound to threads.
 fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<StreamBlock> {
-    let (threads, steps) = in_order::threads(part)?;
+    let [launched, threads, steps] = in_order::launched(part)?;
     let name = all_realizes(part).first()?.block.name.clone();
     let touched = regions::of_block(None, part, &[], &program.buffers);
     let mut all = |regions: &[Region]| -> Vec<Access> {
@@ -92,8 +92,8 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
         name,
         kind: BlockKind::Bound,
         sums: false,
-        iters: vec![iter("thread", threads, false), iter("step", steps, true)],
-        places: vec![0, 1],
+        iters: vec![iter("block", launched, false), iter("thread", threads, false), iter("step", steps, true)],
+        places: vec![0, 1, 2],
         reads,
         write,
         stores,

@@ -22,10 +22,14 @@ impl Rule<StreamTerm> for Plain {
             return;
         }
         let block = &stream.blocks[usize::from(from)];
+        if block.kind == BlockKind::Bound {
+            // There is nothing to choose.
+            let threads = block.iters.get(1).map_or(1, |i| i.extent);
+            engine.equals(StreamTerm::Plain { threads, state: Box::new(*state) });
+            return;
+        }
         let results = block.results();
-        // What is bound already is left as it is: there is nothing to choose.
-        let choices = if block.kind == BlockKind::Bound { 1 } else { engine.menu.threads.len() };
-        for threads in engine.menu.threads.clone().into_iter().take(choices) {
+        for threads in engine.menu.threads.clone() {
             // A wider block than there are results has idle warps only.
             let wide = threads > 32 && threads / 2 >= results;
             let fits = threads_fit(threads, 1, i64::from(engine.limits.threads));

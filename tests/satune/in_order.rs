@@ -1,0 +1,219 @@
+//! Programs that no primitive schedules as they are: scans, scatters, histograms, tuples, indices and conditions from data, several
+//! nests under one loop. Each has kernels, and these compute what the statements do in their order.
+use crate::support::{executed, samples, seed};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+
+/// Explores a program; what is left is compiled and executed.
+fn explored(text: &str, gpu: &str) -> Value {
+    executed(text, gpu, 2)
+}
+
+/// A program with parameters `name: shape, type`, separated by semicolons.
+fn script(params: &str, body: &str) -> String {
+    let param = |text: &str| {
+        let (name, rest) = text.split_once(':').unwrap();
+        let (shape, dtype) = rest.rsplit_once(' ').unwrap();
+        format!("{}: T.Buffer(({}), \"{dtype}\")", name.trim(), shape.trim())
+    };
+    let params: Vec<String> = params.split(';').map(param).collect();
+    let body: String = body.lines().filter(|l| !l.trim().is_empty()).map(|l| format!("    {l}\n")).collect();
+    format!("from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main({}):\n{body}", params.join(", "))
+}
+
+const ARGMAX: &str = "
+for i, k in T.grid(37, 300):
+    with T.sblock(\"argmax\"):
+        vi, vk = T.axis.remap(\"SR\", [i, k])
+        with T.init():
+            I[vi] = -1
+            V[vi] = T.min_value(\"float32\")
+        v_i: T.int32 = T.Select(V[vi] >= A[vi, vk], I[vi], vk)
+        v_v: T.float32 = T.Select(V[vi] >= A[vi, vk], V[vi], A[vi, vk])
+        I[vi] = v_i
+        V[vi] = v_v
+";
+
+#[test]
+fn an_index_and_its_maximum_are_found_together() {
+    // As TVM writes it; and with a condition.
+    let params = "A: 37, 300 float32; I: 37, int32; V: 37, float32";
+    explored(&script(params, ARGMAX), "h200");
+    let from = ARGMAX.find("        v_i:").unwrap();
+    let text = format!(
+        "{}        if A[vi, vk] > V[vi]:\n            I[vi] = vk\n            V[vi] = A[vi, vk]\n",
+        &ARGMAX[..from]
+    );
+    explored(&script(params, &text), "t4");
+}
+
+#[test]
+fn data_are_indices() {
+    for (params, body) in [
+        (
+            "A: 100, 64 float32; I: 37, int32; B: 37, 64 float32",
+            "for i, j in T.grid(37, 64):\n    with T.sblock(\"take\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        B[vi, vj] = A[I[vi], vj]\n",
+        ),
+        (
+            "A: 100, float16; I: 37, int8; J: 128, int64; B: 37, float32",
+            "for i in range(37):\n    with T.sblock(\"take\"):\n        vi = T.axis.spatial(37, i)\n        B[vi] = T.Cast(\"float32\", A[T.min(T.max(J[T.Cast(\"int32\", I[vi]) & 127], T.int64(0)), T.int64(99))])\n",
+        ),
+        (
+            // An index that leaves no linear form is computed in its type.
+            "A: 100, float32; I: 37, int32; B: 37, float32",
+            "for i in range(37):\n    with T.sblock(\"take\"):\n        vi = T.axis.spatial(37, i)\n        B[vi] = A[(I[vi] * 2654435 + vi) & 63]\n",
+        ),
+        (
+            "A: 100, 64 float32; I: 37, int32; W: 64, 32 float32; B: 37, 32 float32",
+            "for i, j, k in T.grid(37, 32, 64):\n    with T.sblock(\"rows\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            B[vi, vj] = T.float32(0)\n        B[vi, vj] = B[vi, vj] + A[I[vi], vk] * W[vk, vj]\n",
+        ),
+    ] {
+        explored(&script(params, body), "h200");
+    }
+}
+
+/// The note on the steps that each thread takes.
+fn steps(report: &Value) -> &str {
+    let notes = report["notes"].as_array().unwrap();
+    let note = notes.iter().filter_map(Value::as_str).find(|n| n.contains("in the order of its statements"));
+    note.unwrap_or_else(|| panic!("{notes:?}"))
+}
+
+#[test]
+fn what_depends_on_its_order_keeps_it() {
+    let scan = "
+for i, j in T.grid(137, 64):
+    with T.sblock(\"scan\"):
+        vi = T.axis.spatial(137, i)
+        vj = T.axis.opaque(64, j)
+        if vj == 0:
+            B[vi, vj] = A[vi, vj]
+        else:
+            B[vi, vj] = B[vi, vj - 1] + A[vi, vj]
+";
+    let both = "A: 137, 64 float32; B: 137, 64 float32";
+    let report = explored(&script(both, scan), "h200");
+    assert!(steps(&report).contains("64 steps in each of 3 x 64 threads"), "{}", steps(&report));
+    assert_eq!(report["untiled"], serde_json::json!(["scan"]));
+    // The first column by a nest of its own: two nests write one buffer.
+    let first = "
+for i in range(137):
+    with T.sblock(\"first\"):
+        vi = T.axis.spatial(137, i)
+        B[vi, 0] = A[vi, 0]
+for i, j in T.grid(137, 63):
+    with T.sblock(\"scan\"):
+        vi = T.axis.spatial(137, i)
+        vj = T.axis.reduce(63, j)
+        B[vi, vj + 1] = B[vi, vj] + A[vi, vj + 1]
+";
+    explored(&script(both, first), "a100");
+    // No loop is parted: bare statements, and elements that data choose.
+    let bare = "B[0] = A[0]\nfor i in range(63):\n    B[i + 1] = B[i] * T.float32(0.5) + A[i + 1]\n";
+    let report = explored(&script("A: 64, float32; B: 64, float32", bare), "h200");
+    assert!(steps(&report).contains("1 x 1 threads"), "{}", steps(&report));
+    let histogram = "
+for i in range(16):
+    with T.sblock(\"zero\"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = 0
+for i in range(1000):
+    with T.sblock(\"count\"):
+        vi = T.axis.reduce(1000, i)
+        B[A[vi] & 15] = B[A[vi] & 15] + 1
+";
+    explored(&script("A: 1000, int32; B: 16, int32", histogram), "h200");
+}
+
+#[test]
+fn a_loop_over_several_nests_is_distributed() {
+    let text = "
+for i in range(64):
+    for j in range(128):
+        with T.sblock(\"sum\"):
+            vi, vj = T.axis.remap(\"SR\", [i, j])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + A[vi, vj]
+    for j in range(128):
+        with T.sblock(\"divide\"):
+            vi, vj = T.axis.remap(\"SS\", [i, j])
+            B[vi, vj] = A[vi, vj] / S[vi]
+";
+    let report = explored(&script("A: 64, 128 float32; S: 64, float32; B: 64, 128 float32", text), "h200");
+    assert_eq!((&report["proved_optimal"], report["untiled"].as_array().map_or(0, Vec::len)), (&Value::Bool(true), 0));
+    assert!(report["space"]["schedules"].as_str().is_some_and(|n| n.len() > 1), "{}", report["space"]);
+}
+
+/// A random program whose statements depend on their order, or on data.
+fn random(r: &mut StdRng) -> String {
+    let (n, m) = (r.gen_range(1..=40i64), r.gen_range(1..=24i64));
+    let dtype =
+        ["float32", "int32", "float16", "int8", "uint8", "int64", "float64", "bfloat16"][r.gen_range(0..8usize)];
+    let op = ["{x} + {y}", "T.max({x}, {y})", "{x} * {y}", "{x} - {y}", "T.min({y}, {x})"][r.gen_range(0..5usize)];
+    let combine = |x: &str, y: &str| op.replace("{x}", x).replace("{y}", y);
+    let two = format!("A: {n}, {m} {dtype}; B: {n}, {m} {dtype}");
+    let kinds = if r.gen_range(0..2) == 0 { ["spatial", "opaque"] } else { ["opaque", "opaque"] };
+    let head = format!(
+        "for i, j in T.grid({n}, {m}):\n    with T.sblock(\"b\"):\n        vi = T.axis.{}({n}, i)\n        vj = T.axis.{}({m}, j)\n",
+        kinds[0], kinds[1]
+    );
+    match r.gen_range(0..9) {
+        0 => {
+            let x = combine("B[vi, vj - 1]", "A[vi, vj]");
+            script(&two, &format!("{head}        if vj == 0:\n            B[vi, vj] = A[vi, vj]\n        else:\n            B[vi, vj] = {x}\n"))
+        }
+        1 => {
+            let x = combine("B[vi - 1, vj]", "A[vi, vj]");
+            script(&two, &format!("{head}        if vi == 0:\n            B[vi, vj] = A[vi, vj]\n        else:\n            B[vi, vj] = {x}\n"))
+        }
+        2 => {
+            let at = format!("T.min(T.max(I[vi], 0), {})", n - 1);
+            let x = combine(&format!("B[{at}, vj]"), "A[vi, vj]");
+            script(&format!("{two}; I: {n}, int32"), &format!("{head}        B[{at}, vj] = {x}\n"))
+        }
+        3 => {
+            let x = combine(&format!("B[vi, {} - vj]", m - 1), "A[vi, vj]");
+            script(&two, &format!("{head}        B[vi, vj] = {x}\n"))
+        }
+        4 => {
+            let x = combine("B[vi, vj]", "A[vi, vj]");
+            script(&two, &format!("{head}        if A[vi, vj] > B[vi, vj]:\n            B[vi, vj] = {x}\n            A[vi, vj] = B[vi, vj]\n"))
+        }
+        5 => {
+            let (x, y) = (combine("A[i, j]", "A[i, j]"), combine("C[i]", "A[i, j]"));
+            let body = format!("for i in range({n}):\n    C[i] = A[i, 0]\n    for j in range({m}):\n        B[i, j] = {x}\n        C[i] = {y}\n");
+            script(&format!("{two}; C: {n}, {dtype}"), &body)
+        }
+        6 => {
+            let x = combine("t", "B[vi, vj]");
+            let body = format!(
+                "{head}        t = A[vi, vj]\n        B[vi, vj] = t\n        A[vi, vj] = {x}\n        C[vi, vj] = t\n"
+            );
+            script(&format!("{two}; C: {n}, {m} {dtype}"), &body)
+        }
+        7 => {
+            let body = format!(
+                "for i, k in T.grid({n}, {m}):\n    with T.sblock(\"least\"):\n        vi, vk = T.axis.remap(\"SR\", [i, k])\n        with T.init():\n            I[vi] = 0\n            V[vi] = A[vi, 0]\n        if A[vi, vk] < V[vi]:\n            I[vi] = vk\n            V[vi] = A[vi, vk]\n"
+            );
+            script(&format!("A: {n}, {m} {dtype}; I: {n}, int32; V: {n}, {dtype}"), &body)
+        }
+        _ => {
+            let x = combine("A[vi, I[vj] & 7]", "A[I[vi + vj] & 7, 0]");
+            let (rows, columns) = (n.max(8), m.max(8));
+            let params = format!("A: {rows}, {columns} {dtype}; I: {}, int32; B: {n}, {m} {dtype}", n + m);
+            let head = head.replace("opaque", "spatial");
+            script(&params, &format!("{head}        B[vi, vj] = {x}\n"))
+        }
+    }
+}
+
+#[test]
+fn random_programs_in_order_are_what_they_say() {
+    let mut r = StdRng::seed_from_u64(seed());
+    for number in 0..samples(8) {
+        let gpu = ["h200", "t4", "a100", "v100", "l4"][number % 5];
+        explored(&random(&mut r), gpu);
+    }
+}
