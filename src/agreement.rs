@@ -23,7 +23,8 @@ mod rounding;
 pub use rounding::{tolerances, SINGLE};
 
 use grain::Grains;
-use satune_ir::{BufferId, DType, Expr, Program, Stmt};
+use satune_ir::affine::constant;
+use satune_ir::{visit, BufferId, DType, Expr, For, ForKind, Program, Stmt};
 
 /// Whether results have to agree bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -131,7 +132,7 @@ impl Spread {
     }
 }
 
-/// The most values that a block of a program adds up into one.
+/// The most values that a block of a program adds up into one, or that a thread does where it runs a nest in its order.
 pub fn terms(program: &Program) -> u64 {
     let mut most = 0;
     let mut todo: Vec<&Stmt> = vec![&program.body.block.body];
@@ -140,6 +141,10 @@ pub fn terms(program: &Program) -> u64 {
             Stmt::Realize(r) => {
                 most = most.max(rounding::terms_of(r));
                 todo.push(&r.block.body);
+            }
+            Stmt::For(For { kind: ForKind::ThreadBinding(_), body, .. }) => {
+                most = most.max(updates(program, body));
+                todo.push(body);
             }
             Stmt::For(l) => todo.push(&l.body),
             Stmt::Seq(parts) => todo.extend(parts),
@@ -152,6 +157,28 @@ pub fn terms(program: &Program) -> u64 {
         }
     }
     most
+}
+
+/// How often a thread stores to a buffer from which it read for that: its loops' steps, of which there are as many as a buffer is
+/// long where data decide that.
+fn updates(program: &Program, stmt: &Stmt) -> u64 {
+    let of = |s: &Stmt| updates(program, s);
+    match stmt {
+        Stmt::For(l) => {
+            let long = || program.buffers.iter().flat_map(|b| &b.shape).filter_map(constant).max();
+            let steps = match l.kind {
+                ForKind::ThreadBinding(_) => 1,
+                _ => constant(&l.extent).or_else(long).unwrap_or(1).max(1) as u64,
+            };
+            of(&l.body).saturating_mul(steps)
+        }
+        Stmt::Realize(r) => of(&r.block.body),
+        Stmt::Seq(parts) => parts.iter().map(of).max().unwrap_or(0),
+        Stmt::If { then, otherwise, .. } => of(then).max(otherwise.as_deref().map_or(0, of)),
+        Stmt::Let { value, body, .. } => of(body).max(u64::from(!visit::loads(value).is_empty())),
+        Stmt::Store { buffer, value, .. } => u64::from(visit::loads(value).iter().any(|(b, _)| b == buffer)),
+        Stmt::Evaluate(_) => 0,
+    }
 }
 
 /// Functions whose values are exact.

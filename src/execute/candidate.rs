@@ -231,7 +231,7 @@ fn execute(source: &Program, module: &Module, texts: &[String], ptx: &[String], 
     let kernels = Kernels::of(module, texts, ptx)?;
     let mut all: Option<Share> = None;
     for (number, kind) in [Kind::Ordinary, Kind::Extreme].into_iter().enumerate() {
-        let meaning = Meaning::of(source, kind, kernels.tf32(), 0x5eed);
+        let meaning = Meaning::of(source, kind, kernels.tf32(), crate::reference::SEED);
         let mut share = one_kind(&kernels, &meaning, number, budget)?;
         let kinds = |share: &Share| if share.compared > 0 { vec![kind] } else { Vec::new() };
         all = Some(match all {

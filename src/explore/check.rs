@@ -106,7 +106,7 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOpti
         return super::check_tensor::check(schedule, contraction);
     }
     let Reduced { source, made } = reduced(schedule, contraction, options)?;
-    scheduled::check(&source, &made, 0x5eed).map_err(|e| e.to_string())
+    scheduled::check(&source, &made, crate::reference::SEED).map_err(|e| e.to_string())
 }
 
 /// The source program of a contraction whose matrices lie in memory, with the contraction's extents.

@@ -76,7 +76,7 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
 pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, String> {
     let (Reduced { source, made }, small) = shrunken(schedule, contraction)?;
     let module = made.module;
-    let inputs = interp::random_inputs(&source, 0x5eed).map_err(|e| e.to_string())?;
+    let inputs = interp::random_inputs(&source, crate::reference::SEED).map_err(|e| e.to_string())?;
     let inputs: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();
     let mut expected = inputs.clone();
     let at = |id| source.params.iter().position(|p| *p == id).ok_or("a parameter is missing");

@@ -391,13 +391,13 @@ struct TraceFile<'a> {
     calls: &'a [Call],
 }
 
-/// What takes the longest: launching, or the largest part of the kernels' time.
+/// The largest part of the kernels' time that overlaps with others; where launching takes longer, the largest of all.
 fn bound_by(cost: &Cost) -> String {
     let largest = cost.parts.get(&cost.bottleneck).copied().unwrap_or(0.0);
-    if cost.launch_ms() > largest {
-        return "launch".into();
+    match cost.parts.iter().max_by(|a, b| a.1.total_cmp(b.1)) {
+        Some((name, _)) if cost.launch_ms() > largest => name.clone(),
+        _ => cost.bottleneck.clone(),
     }
-    cost.bottleneck.clone()
 }
 
 /// A candidate's id, and its kernels under names that no other program's or candidate's have.

@@ -178,20 +178,28 @@ impl<'k> Runner<'k> {
         match stmt {
             Stmt::For { var, start, extent, unroll, body, .. } => {
                 let (start, extent) = (self.index(start)?, self.index(extent)?);
-                let (Ints::Same(start), Ints::Same(extent)) = (start, extent) else {
-                    return Err(self.machine("a loop whose bounds differ between threads".into()));
+                let Ints::Same(start) = start else {
+                    return Err(self.machine("a loop whose first values differ between threads".into()));
                 };
+                let steps = |t: usize| if mask[t] { extent.get(t) } else { 0 };
+                let most = (0..self.threads).map(steps).max().unwrap_or(0);
                 let real = *unroll != Unroll::Full;
                 if real {
                     self.now.loops.push(std::ptr::from_ref(stmt) as usize);
                 }
-                for i in start..start.saturating_add(extent) {
+                for i in start..start.saturating_add(most) {
                     if real {
                         let key = self.now.loops.last().copied().unwrap_or(0);
                         self.totals.entry(key).or_default().1 += 1;
                     }
                     self.now.vars.insert(*var, Ints::Same(i));
-                    self.list(body, mask)?;
+                    match &extent {
+                        Ints::Same(_) => self.list(body, mask)?,
+                        Ints::Each(_) => {
+                            let runs = (0..self.threads).map(|t| steps(t) > i - start).collect();
+                            self.list(body, &Rc::new(runs))?;
+                        }
+                    }
                 }
                 if real {
                     self.now.loops.pop();

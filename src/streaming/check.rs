@@ -47,7 +47,7 @@ pub fn check(
     options: &LowerOptions,
 ) -> Result<Vec<Checked>, String> {
     let Reduced { source, made } = reduced(source, plan, problem, options)?;
-    scheduled::check_each(&source, &made, 0x5eed).map_err(|e| e.to_string())
+    scheduled::check_each(&source, &made, crate::reference::SEED).map_err(|e| e.to_string())
 }
 
 /// What all kernels of a module did.

@@ -2,7 +2,9 @@
 use super::operators;
 use crate::lower::program::LowerOptions;
 use crate::operators::OperatorError;
+use crate::reference::{Reference, SEED};
 use crate::scheduled::ScheduledError;
+use satune_ir::interp::Fault;
 use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{streams, streams_of, StreamError};
@@ -47,6 +49,9 @@ pub enum NotStreaming {
         /// How many.
         instances: i64,
     },
+    /// It does not run to its end on inputs as they are made.
+    #[error("on the inputs of the check it goes wrong itself: {0}; keep indices from data within their buffers (T.min, T.max)")]
+    Inputs(Fault),
     /// An axis is too long.
     #[error("axis {axis} has {extent} iterations; at most {most} are explored", most = LONGEST)]
     Extent {
@@ -123,9 +128,8 @@ impl StreamProblem {
 
     /// Whether there are kernels, and a check, for what is left to plain kernels.
     fn lowers(&self) -> Result<(), NotStreaming> {
-        let Some(source) = self.streams.variants.first().filter(|_| !self.streams.plain.is_empty()) else {
-            return Ok(());
-        };
+        let usual = self.streams.plain.is_empty() && self.streams.in_order().next().is_none();
+        let Some(source) = self.streams.variants.first().filter(|_| !usual) else { return Ok(()) };
         let plain =
             |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false });
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
@@ -137,7 +141,7 @@ impl StreamProblem {
         let blocks = streams.variants.iter().take(1).flat_map(|v| &v.blocks);
         match blocks.into_iter().find(|b| b.instances() > MOST_CHECKED) {
             Some(b) => Err(NotStreaming::Checked { block: b.name.clone(), instances: b.instances() }),
-            None => Ok(()),
+            None => Reference::of(&small, SEED).map(|_| ()).map_err(NotStreaming::Inputs),
         }
     }
 }

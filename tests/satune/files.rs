@@ -108,9 +108,9 @@ fn files_that_are_no_programs_get_place_and_remedy() {
         ("empty.py", String::new(), vec!["no function under @T.prim_func"]),
         ("large.py", " ".repeat(5 << 20), vec!["more than 4194304 bytes"]),
         (
-            "sum.py",
-            MATMUL.replace("X[vi, vk] * Y[vj, vk]", "X[vi, T.Cast(\"int32\", Y[vj, vk])]"),
-            vec!["sum.py", "not a product", "no kernel computes it"],
+            "call.py",
+            MATMUL.replace("X[vi, vk] * Y[vj, vk]", "T.call_extern(\"float32\", \"f\", X[vi, vk])"),
+            vec!["call.py", "not a product", "no kernel computes it"],
         ),
     ] {
         let path = put(folder.path(), name, &source);

@@ -1,7 +1,8 @@
 //! Inputs for a program, and whether two programs do the same with them.
 use super::value::{elements, Array, Scalar, BYTES_PER_ELEMENT};
 use super::{run_with, Fault, Options};
-use crate::{visit, BufferId, DType, Expr, Program, Stmt};
+use crate::{visit, BufferId, DType, Expr, Program, Stmt, VarId};
+use std::collections::HashMap;
 use std::fmt;
 
 /// How two programs differ.
@@ -85,6 +86,8 @@ struct Uses<'p> {
     first: Vec<Option<FirstUse>>,
     /// Of a buffer whose elements are indices into another: the extent there, the smallest one.
     index_into: Vec<Option<i64>>,
+    /// The buffers whose elements decide the value of a variable, and by how much they may be larger than it.
+    decided: HashMap<VarId, Vec<(BufferId, i64)>>,
     /// Whether integers become floats somewhere: then sums of them are exact only of small ones.
     makes_floats: bool,
 }
@@ -92,7 +95,8 @@ struct Uses<'p> {
 impl Uses<'_> {
     fn of(program: &Program) -> Uses<'_> {
         let n = program.buffers.len();
-        let mut uses = Uses { program, first: vec![None; n], index_into: vec![None; n], makes_floats: false };
+        let (first, index_into) = (vec![None; n], vec![None; n]);
+        let mut uses = Uses { program, first, index_into, decided: HashMap::new(), makes_floats: false };
         uses.realize(&program.body);
         uses
     }
@@ -119,12 +123,25 @@ impl Uses<'_> {
 
     fn indices(&mut self, buffer: BufferId, indices: &[Expr]) {
         for (index, extent) in indices.iter().zip(&self.program.buffer(buffer).shape) {
-            for (inner, _) in visit::loads(index) {
-                if let (Expr::Int(extent, _), Some(slot)) = (extent, self.index_into.get_mut(inner.0 as usize)) {
-                    *slot = Some(slot.map_or(*extent, |e| e.min(*extent)));
+            let Expr::Int(extent, _) = extent else { continue };
+            for (inner, more) in self.deciding(index) {
+                if let Some(slot) = self.index_into.get_mut(inner.0 as usize) {
+                    let below = extent.saturating_add(more);
+                    *slot = Some(slot.map_or(below, |e| e.min(below)));
                 }
             }
         }
+    }
+
+    /// The buffers whose elements decide an expression's value, and by how much they may be larger than it.
+    fn deciding(&self, e: &Expr) -> Vec<(BufferId, i64)> {
+        let mut out: Vec<(BufferId, i64)> = visit::loads(e).into_iter().map(|(b, _)| (b, 0)).collect();
+        visit::walk_expr(e, &mut |e| {
+            if let Expr::Var(v) = e {
+                out.extend(self.decided.get(&v.id).into_iter().flatten());
+            }
+        });
+        out
     }
 
     fn stmt(&mut self, s: &Stmt) {
@@ -132,6 +149,10 @@ impl Uses<'_> {
             Stmt::For(l) => {
                 self.expr(&l.min);
                 self.expr(&l.extent);
+                // A loop variable is less than its end.
+                let of_end = self.deciding(&l.extent).into_iter().map(|(b, more)| (b, more + 1));
+                let by = self.deciding(&l.min).into_iter().chain(of_end).collect();
+                self.decided.insert(l.var.id, by);
                 self.stmt(&l.body);
             }
             Stmt::Realize(r) => self.realize(r),
@@ -147,8 +168,9 @@ impl Uses<'_> {
                 self.stmt(then);
                 otherwise.iter().for_each(|s| self.stmt(s));
             }
-            Stmt::Let { value, body, .. } => {
+            Stmt::Let { var, value, body } => {
                 self.expr(value);
+                self.decided.insert(var.id, self.deciding(value));
                 self.stmt(body);
             }
             Stmt::Evaluate(e) => self.expr(e),
@@ -157,7 +179,10 @@ impl Uses<'_> {
 
     fn realize(&mut self, r: &crate::BlockRealize) {
         self.expr(&r.predicate);
-        r.iter_values.iter().for_each(|e| self.expr(e));
+        for (iv, value) in r.block.iter_vars.iter().zip(&r.iter_values) {
+            self.expr(value);
+            self.decided.insert(iv.var.id, self.deciding(value));
+        }
         r.block.init.iter().for_each(|s| self.stmt(s));
         self.stmt(&r.block.body);
         // A view is used as what it shows; its use is known only after the body.

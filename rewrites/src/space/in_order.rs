@@ -11,10 +11,14 @@
 //! which each value has elements of its own in whatever the nest writes, as an index says; a thread runs the other loops in their
 //! order. Where there are no such loops one thread runs it all.
 use super::nests::parts;
-use crate::tree::all_realizes;
+use crate::arith::Domains;
+use crate::iter_map;
+use crate::split::serial_nest;
+use crate::tree::{all_realizes, children_and_init_mut};
 use satune_ir::affine::constant;
 use satune_ir::{
-    access, fold, visit, BinOp, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, Program, Stmt, Var, VarId,
+    access, fold, visit, BinOp, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, IterVar, Program, Range,
+    Stmt, Var, VarId,
 };
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,16 +28,18 @@ const THREADS: i64 = 64;
 /// The program with each nest bound to threads that `schedulable` does not take, and no primitive can.
 pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Program, &Stmt) -> bool) -> Program {
     let mut out = program.clone();
-    let mut left: Vec<Stmt> = parts(program).into_iter().rev().cloned().collect();
+    let mut left: Vec<Stmt> = parts(program).into_iter().rev().map(serial).collect();
+    let mut taken = all_realizes(&program.body.block.body).into_iter().map(|r| r.block.name.clone()).collect();
     let mut made = Vec::new();
     while let Some(part) = left.pop() {
-        if schedulable(&out, &part) || is_scheduled(&part) {
+        if schedulable(&out, &part) || is_bound(&part) {
             made.push(part);
-            continue;
-        }
-        match distributed(&mut out, &part) {
-            Some(nests) => left.extend(nests.into_iter().rev()),
-            None => made.push(bound(&mut out, &part)),
+        } else if let Some(nest) = renested(&mut out, &part).filter(|nest| schedulable(&out, nest)) {
+            made.push(nest);
+        } else if let Some(nests) = distributed(&mut out, &part) {
+            left.extend(nests.into_iter().rev());
+        } else {
+            made.push(bound(&mut out, &part, &mut taken));
         }
     }
     out.body.block.body = Box::new(Stmt::seq(made));
@@ -59,11 +65,54 @@ fn distributed(program: &mut Program, part: &Stmt) -> Option<Vec<Stmt>> {
     Some(nests.iter().map(under).collect())
 }
 
-/// Whether a loop of a nest has been given to threads or lanes in the source.
-fn is_scheduled(part: &Stmt) -> bool {
+/// A nest whose loops were given to threads of a CPU, or to lanes, with serial ones: where none is bound to a GPU's.
+fn serial(part: &Stmt) -> Stmt {
+    fn all(stmt: &mut Stmt) {
+        if let Stmt::For(l) = stmt {
+            l.kind = ForKind::Serial;
+        }
+        children_and_init_mut(stmt).into_iter().for_each(all);
+    }
+    let mut part = part.clone();
+    if !is_bound(&part) {
+        all(&mut part);
+    }
+    part
+}
+
+/// Whether a loop of a nest is bound to a thread in the source.
+fn is_bound(part: &Stmt) -> bool {
     let mut found = false;
-    visit::walk_stmt(part, &mut |s| found |= matches!(s, Stmt::For(l) if l.kind != ForKind::Serial));
+    visit::walk_stmt(part, &mut |s| {
+        found |= matches!(s, Stmt::For(For { kind: ForKind::ThreadBinding(_), .. }));
+    });
     found
+}
+
+/// The plain nest of a block whose loops go through all values of its iterators, each once: one loop per iterator. To a block
+/// that primitives schedule the order is nothing.
+fn renested(program: &mut Program, part: &Stmt) -> Option<Stmt> {
+    let (loops, rest) = around(part);
+    let Stmt::Realize(realize) = rest else { return None };
+    let zero = || fold::int32(0);
+    let range = |l: &&For| (l.var.id, Range { min: zero(), extent: l.extent.clone() });
+    let domains: Domains = loops.iter().map(range).collect();
+    let map = iter_map::detect(&realize.iter_values, &domains, &realize.predicate, true)?;
+    let whole = |(i, iv): (usize, &IterVar)| {
+        constant(&iv.min) == Some(0) && map.base_of(i) == Some(0) && map.extent_of(i) == constant(&iv.extent)
+    };
+    if !map.is_injective(&domains) || !realize.block.iter_vars.iter().enumerate().all(whole) {
+        return None;
+    }
+    let mut realize = realize.clone();
+    let mut fresh = Vec::new();
+    for (value, iv) in realize.iter_values.iter_mut().zip(&realize.block.iter_vars) {
+        let var = program.fresh_var(iv.var.name.trim_start_matches('v'), iv.var.dtype);
+        *value = Expr::Var(var.clone());
+        fresh.push((var, constant(&iv.extent)?));
+    }
+    realize.predicate = Expr::Int(1, DType::Bool);
+    Some(serial_nest(fresh.into_iter(), Stmt::Realize(realize)))
 }
 
 /// The blocks and the threads of each that a nest is bound to, and the steps that its other loops take; none where its outermost
@@ -99,12 +148,12 @@ fn around(part: &Stmt) -> (Vec<&For>, &Stmt) {
     (loops, rest)
 }
 
-fn bound(program: &mut Program, part: &Stmt) -> Stmt {
+fn bound(program: &mut Program, part: &Stmt, taken: &mut BTreeSet<String>) -> Stmt {
     let (loops, rest) = around(part);
     let touched = Touched::of(program, rest);
     let (parallel, serial): (Vec<&For>, Vec<&For>) = loops.into_iter().partition(|l| touched.apart(l.var.id));
     let extent = |l: &For| constant(&l.extent).unwrap_or(1);
-    let rest = as_block(program, rest);
+    let rest = as_block(program, rest, taken);
     let all = parallel.iter().map(|l| extent(l)).product::<i64>();
     let threads = all.min(THREADS);
     // The number of a thread must fit.
@@ -141,14 +190,12 @@ fn bound(program: &mut Program, part: &Stmt) -> Stmt {
 }
 
 /// What is under the loops, as one block: primitives see what it accesses.
-fn as_block(program: &mut Program, rest: &Stmt) -> Stmt {
+fn as_block(program: &mut Program, rest: &Stmt, taken: &mut BTreeSet<String>) -> Stmt {
     if let Stmt::Realize(_) = rest {
         return rest.clone();
     }
-    let blocks = all_realizes(&program.body.block.body);
-    let taken = |name: &String| blocks.iter().any(|r| r.block.name == *name);
-    let names = (0..).map(|n| if n == 0 { "nest".to_string() } else { format!("nest_{n}") });
-    let name = names.into_iter().find(|n| !taken(n)).unwrap_or_default();
+    let mut names = (0..).map(|n| if n == 0 { "nest".to_string() } else { format!("nest_{n}") });
+    let name = names.find(|n| taken.insert(n.clone())).unwrap_or_default();
     let touched = access::of_block(None, rest, &[], &program.buffers);
     let mut block = Block::plain(program.fresh_block(), name, rest.clone());
     (block.reads, block.writes) = (touched.reads, touched.writes);

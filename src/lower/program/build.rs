@@ -141,7 +141,18 @@ impl Builder<'_> {
         if !begins.is_empty() {
             return self.reduced(l, begins, around);
         }
-        let extent = self.constant(&l.extent, around, &format!("loop {} with an extent", l.var.name))?;
+        let steps = match visit::loads(&l.extent).is_empty() || !around.vthreads.is_empty() {
+            true => None,
+            false => {
+                let steps = visit::substitute(&l.extent, &around.values);
+                let form = Linear::of_index(&steps, &self.nest.ranges, self.program);
+                form.map(|form| (form, around.guards.clone()))
+            }
+        };
+        let extent = match &steps {
+            Some((steps, _)) => steps.range(&self.nest.ranges).1.clamp(2, (1 << 31) - 1),
+            None => self.constant(&l.extent, around, &format!("loop {} with an extent", l.var.name))?,
+        };
         if !(0..1 << 31).contains(&extent) {
             return Err(LowerError::Overflow { what: format!("loop {}: extent {extent}", l.var.name) });
         }
@@ -206,7 +217,7 @@ impl Builder<'_> {
             body.extend(nodes);
         }
         let (name, annotations) = (l.var.name.to_string(), l.annotations.clone());
-        Ok(vec![Node::Loop(Loop { var: v, name, extent, kind, annotations, body, child_sizes })])
+        Ok(vec![Node::Loop(Loop { var: v, name, extent, steps, kind, annotations, body, child_sizes })])
     }
 
     fn realize(&mut self, r: &BlockRealize, around: &Around) -> Result<Vec<Node>, LowerError> {

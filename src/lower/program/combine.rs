@@ -108,6 +108,7 @@ impl Builder<'_> {
                 let next = load(self, binary(BinOp::Add, variable(var, "part"), integer(1)));
                 let body = self.set_partial(i, binary(op, self.partial(i), next), &free)?;
                 nodes.push(Node::Loop(Loop {
+                    steps: None,
                     var,
                     name: "part".into(),
                     extent: parts - 1,

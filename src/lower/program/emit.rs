@@ -354,7 +354,25 @@ impl<'a> Emitter<'a> {
         if body.is_empty() {
             return Ok(body);
         }
-        Ok(vec![Stmt::For { var, name: l.name.clone(), start: c(0), extent: c(l.extent), unroll, body }])
+        let (name, start) = (l.name.clone(), c(0));
+        let Some((steps, guards)) = &l.steps else {
+            return Ok(vec![Stmt::For { var, name, start, extent: c(l.extent), unroll, body }]);
+        };
+        // Where the conditions do not hold, nobody has said how many steps there are.
+        let (by_data, plain): (Vec<_>, Vec<_>) = guards.iter().cloned().partition(Pred::is_data);
+        let mut data = Vec::new();
+        by_data.iter().for_each(|p| p.loads(&mut data));
+        let mut code = self.fetched(&data, &plain)?;
+        let cond = self.condition(&by_data);
+        let mut data = Vec::new();
+        steps.loads(&mut data);
+        let mut inside = self.fetched(&data, guards)?;
+        let extent = self.plain_index(steps);
+        self.fetched.clear();
+        inside.push(Stmt::For { var, name, start, extent, unroll: Unroll::No, body });
+        code.extend(guarded(cond, inside));
+        let cond = self.condition(&plain);
+        Ok(guarded(cond, code))
     }
 
     fn unroll(&self, l: &Loop) -> Unroll {

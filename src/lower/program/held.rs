@@ -9,18 +9,19 @@
 //! ```
 //! Lowering asks a condition again for each statement below it, and computes a bound value where it is used. So what reads an
 //! element that may be stored meanwhile is computed once, before. An index that has no linear form is computed as the program
-//! says, in its type.
+//! says, in its type; a loop whose number of steps differs from thread to thread has a condition inside.
 use super::linear::{Linear, Ranges};
-use satune_ir::{fold, visit, BinOp, Buffer, DType, Expr, Program, Stmt};
+use satune_ir::{fold, visit, BinOp, Buffer, DType, Expr, For, Program, Stmt};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// A top-level statement without bound values, without conditions on elements but of held ones, and with indices that have
-/// linear forms as far as data decide them; and the program with the registers.
+/// linear forms as far as data decide them, in loops of constant extents; and the program with the registers.
 pub fn held<'p>(program: &'p Program, part: &'p Stmt) -> (Cow<'p, Program>, Cow<'p, Stmt>) {
     let mut plain = true;
     visit::walk_stmt(part, &mut |s| match s {
         Stmt::Let { .. } => plain = false,
+        Stmt::For(l) => plain &= matches!(l.extent, Expr::Int(..)),
         Stmt::If { cond, .. } => plain &= visit::loads(cond).is_empty(),
         Stmt::Store { indices, value, .. } => {
             let of_data = |at: &[Expr]| at.iter().any(|e| !visit::loads(e).is_empty());
@@ -44,12 +45,7 @@ struct Holder {
 impl Holder {
     fn stmt(&mut self, stmt: &Stmt) -> Stmt {
         match stmt {
-            Stmt::For(l) => {
-                self.known(l.var.id, &l.min, &l.extent);
-                let mut l = l.clone();
-                l.body = self.stmt(&l.body).into();
-                Stmt::For(l)
-            }
+            Stmt::For(l) => self.for_loop(l),
             Stmt::Realize(r) => {
                 for iv in &r.block.iter_vars {
                     self.known(iv.var.id, &iv.min, &iv.extent);
@@ -102,6 +98,41 @@ impl Holder {
             }
             Stmt::Evaluate(_) => stmt.clone(),
         }
+    }
+
+    /// A loop whose number of steps differs runs as many as there may be, and does nothing in those that there are not; one where
+    /// data decide it has that number in a register.
+    fn for_loop(&mut self, l: &For) -> Stmt {
+        if let Expr::Int(..) = l.extent {
+            self.known(l.var.id, &l.min, &l.extent);
+            return Stmt::For(For { body: self.stmt(&l.body).into(), ..l.clone() });
+        }
+        let mut before = Vec::new();
+        let mut of_data = |this: &mut Holder, e: &Expr| match visit::loads(e).is_empty() {
+            true => e.clone(),
+            false => this.hold(e, &mut before),
+        };
+        let (min, steps) = (of_data(self, &l.min), of_data(self, &l.extent));
+        let number = Expr::Var(l.var.clone());
+        let value = Expr::Binary(BinOp::Add, min.clone().into(), number.clone().into());
+        let from = match min {
+            Expr::Int(0, _) => HashMap::new(),
+            _ => HashMap::from([(l.var.id, value)]),
+        };
+        let mut body = visit::map_stmt_exprs(&l.body, &mut |e| visit::substitute(e, &from));
+        let most = Linear::of_expr(&steps, &self.ranges).map(|form| form.range(&self.ranges).1);
+        let extent = match most.filter(|most| *most < 1 << 31) {
+            Some(most) => {
+                let cond = Expr::Binary(BinOp::Lt, number.into(), steps.into());
+                body = Stmt::If { cond, then: body.into(), otherwise: None };
+                Expr::Int(most.max(0), l.var.dtype)
+            }
+            None => steps,
+        };
+        let zero = Expr::Int(0, l.var.dtype);
+        self.known(l.var.id, &zero, &extent);
+        before.push(Stmt::For(For { min: zero, extent, body: self.stmt(&body).into(), ..l.clone() }));
+        Stmt::seq(before)
     }
 
     fn known(&mut self, var: satune_ir::VarId, min: &Expr, extent: &Expr) {

@@ -87,7 +87,7 @@ impl Emitter<'_> {
 
     /// Reads the elements that decide indices and conditions into variables. One beyond its buffer is 0, and what it indexes
     /// is not used: a selection that keeps it out comes later.
-    fn fetched(&mut self, data: &[Atom], known: &[Pred]) -> Result<Vec<Stmt>, LowerError> {
+    pub(super) fn fetched(&mut self, data: &[Atom], known: &[Pred]) -> Result<Vec<Stmt>, LowerError> {
         let mut code = Vec::new();
         for atom in data {
             let Atom::Load(buffer, dtype, at) = atom else { continue };

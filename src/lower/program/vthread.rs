@@ -92,6 +92,7 @@ fn wrap(node: Node, nest: &Nest, needs: &HashMap<usize, Vec<VarId>>) -> Node {
                 .find(|x| x.var == v)
                 .map_or((String::from("vthread"), 1), |x| (x.name.clone(), x.extent));
             Node::Loop(Loop {
+                steps: None,
                 var: v,
                 name,
                 extent,
