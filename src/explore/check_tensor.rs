@@ -69,11 +69,15 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
 }
 
 /// Runs the kernels of the shrunken problem in the simulator and compares with the definition: sums of
-/// products of small whole numbers, which are exact in every order.
+/// products of small whole numbers, which are exact in every order. For as long as `go_on` says so.
 ///
 /// # Errors
 /// What went wrong, for people.
-pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, String> {
+pub fn check(
+    schedule: &Schedule,
+    contraction: &Contraction,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Checked, String> {
     let (Reduced { source, made }, small) = shrunken(schedule, contraction)?;
     let module = made.module;
     let inputs = interp::random_inputs(&source, 0x5eed).map_err(|e| e.to_string())?;
@@ -97,7 +101,7 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
         Activation::None | Activation::Relu => Agreement::Exact,
     };
     let agree = |_, want, got| agreement.agree(want, got, gemm.output);
-    let kernels = scheduled::simulate_module(&module, inputs, &expected, false, agree);
+    let kernels = scheduled::simulate_module(&module, inputs, &expected, (false, go_on), agree);
     let first = kernels.map_err(|e| e.to_string())?.into_iter().next();
     first.ok_or_else(|| "it has no kernels".into())
 }

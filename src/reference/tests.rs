@@ -7,7 +7,7 @@ use satune_ir::{DType, Expr};
 fn the_same_question_gets_the_same_answer_and_another_one_its_own() {
     let of = |name: &str, seed| {
         let problem = crate::operators::parse(name).unwrap();
-        Reference::of(&problem.program, seed).unwrap()
+        Reference::of(&problem.program, seed, &|| true).unwrap()
     };
     let first = of("gemm:3,4,5,f32", 1);
     assert!(Arc::ptr_eq(&first, &of("gemm:3,4,5,f32", 1)));

@@ -89,6 +89,9 @@ pub enum FaultKind {
     /// The kernel breaks a rule of the machine.
     #[error("{0}")]
     Machine(String),
+    /// It was told to end: nothing is wrong.
+    #[error("interrupted")]
+    Stopped,
 }
 
 /// How to run.
@@ -126,6 +129,19 @@ fn beyond_machine(kernel: &Kernel, block: u32, message: String) -> Fault {
 /// # Errors
 /// The first fault.
 pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<Report, Fault> {
+    run_while(kernel, args, options, &|| true)
+}
+
+/// [`run`] for as long as `go_on` says so, which is asked before each statement of a block or role.
+///
+/// # Errors
+/// The first fault; [`FaultKind::Stopped`] is one of nobody's.
+pub fn run_while(
+    kernel: &Kernel,
+    args: &mut [Vec<f64>],
+    options: &Options,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Report, Fault> {
     let machine = |message: String| beyond_machine(kernel, 0, message);
     let params: Vec<_> = kernel.params().map(|(id, a)| (id, a.clone())).collect();
     if params.len() != args.len() {
@@ -166,7 +182,7 @@ pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<
     if shared_end > u64::from(kernel.shared_bytes) {
         return Err(machine(format!("shared arrays end at {shared_end}, beyond {} bytes", kernel.shared_bytes)));
     }
-    let mut runner = block::Runner::new(kernel, memory, options.double).map_err(|array| {
+    let mut runner = block::Runner::new(kernel, memory, options.double, go_on).map_err(|array| {
         machine(format!("shared array {array} overlaps another in a kernel with roles or tensor maps"))
     })?;
     let [gx, gy, gz] = kernel.grid;

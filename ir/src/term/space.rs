@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A language of schedules: terms whose every class has an invariant, and a leaf that stands for what is not scheduled.
-pub trait TermLanguage: Language + std::fmt::Display + Send + Sync + 'static {
+pub trait TermLanguage: Language<Discriminant: Send + Sync> + std::fmt::Display + Send + Sync + 'static {
     /// The invariant of a class.
-    type State: Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync;
+    type State: Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static;
     /// What is scheduled.
     type Problem: Clone + std::fmt::Debug + Send + Sync;
     /// The plain, unscheduled nest of a state.
@@ -110,10 +110,37 @@ pub struct SaturationReport {
     pub firings: Vec<(&'static str, u64)>,
 }
 
+/// Something large whose memory is given back behind its owner's back: millions of nodes take a second to free, for which nobody
+/// who is told to end should wait.
+pub struct Behind<T: Send + 'static>(Option<T>);
+
+impl<T: Send + 'static> Behind<T> {
+    /// Takes it over.
+    pub fn of(large: T) -> Behind<T> {
+        Behind(Some(large))
+    }
+}
+
+impl<T: Send + 'static> std::ops::Deref for Behind<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<T: Send + 'static> Drop for Behind<T> {
+    fn drop(&mut self) {
+        let large = self.0.take();
+        // Where no thread can be had, it is freed here.
+        let _ = std::thread::Builder::new().spawn(move || drop(large));
+    }
+}
+
 /// Every schedule of a problem that the rules reach, under the limits of a GPU.
 pub struct Space<T: TermLanguage = Term> {
     /// The terms; parts of a space share them.
-    pub egraph: Arc<EGraph<T, Invariants>>,
+    pub egraph: Arc<Behind<EGraph<T, Invariants>>>,
     /// Where only a part of the terms is meant: the nodes of each class that are.
     pub(super) kept: Option<FxHashMap<Id, Vec<T>>>,
     /// The class of the whole problem.
@@ -121,7 +148,7 @@ pub struct Space<T: TermLanguage = Term> {
     /// What is scheduled (a contraction in the language that spaces began with; see [`Space::problem`]).
     pub contraction: T::Problem,
     /// Which rule made a node, by the node as it was added; for derivations.
-    pub made_by: Arc<FxHashMap<T, &'static str>>,
+    pub made_by: Arc<Behind<FxHashMap<T, &'static str>>>,
     /// How it was made.
     pub report: SaturationReport,
 }
@@ -135,7 +162,7 @@ impl<T: TermLanguage> Space<T> {
         made_by: FxHashMap<T, &'static str>,
         report: SaturationReport,
     ) -> Space<T> {
-        let (egraph, made_by) = (Arc::new(egraph), Arc::new(made_by));
+        let (egraph, made_by) = (Arc::new(Behind::of(egraph)), Arc::new(Behind::of(made_by)));
         Space { egraph, kept: None, root, contraction: problem, made_by, report }
     }
 

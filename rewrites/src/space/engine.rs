@@ -3,7 +3,7 @@ use super::menu::{Fuel, Limits, Menu};
 use super::Condition;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use satune_ir::term::{
-    Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage, Tile,
+    Behind, Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage, Tile,
 };
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -129,6 +129,13 @@ impl<'a, T: Explored> Engine<'a, T> {
         id
     }
 
+    /// Ends here; nobody waits until the nodes are freed.
+    fn interrupted(self) -> SaturationError {
+        let nodes = self.egraph.total_size();
+        drop(Behind::of((self.egraph, self.queue, self.made_by)));
+        SaturationError::Interrupted { nodes }
+    }
+
     /// The nodes of a class, as known now.
     pub fn nodes(&self, class: egg::Id) -> Vec<T> {
         self.egraph[class].nodes.clone()
@@ -160,10 +167,10 @@ pub fn saturate<T: Explored>(
     rules: &[Box<dyn Rule<T>>],
     fuel: Fuel,
 ) -> Result<Space<T>, SaturationError> {
-    saturate_while(contraction, limits, menu, rules, fuel, &|| true)
+    saturate_while(contraction, limits, menu, rules, fuel, &|_| true)
 }
 
-/// [`saturate`] for as long as `go_on` says so.
+/// [`saturate`] for as long as `go_on` says so, which is told how many e-nodes there are.
 ///
 /// # Errors
 /// As [`saturate`], and [`SaturationError::Interrupted`].
@@ -173,7 +180,7 @@ pub fn saturate_while<T: Explored>(
     menu: &T::Menu,
     rules: &[Box<dyn Rule<T>>],
     fuel: Fuel,
-    go_on: &dyn Fn() -> bool,
+    go_on: &dyn Fn(usize) -> bool,
 ) -> Result<Space<T>, SaturationError> {
     run(contraction, (limits, menu, rules), fuel, None, go_on)
 }
@@ -190,7 +197,7 @@ pub fn saturate_without<T: Explored>(
     fuel: Fuel,
     removed: Option<T::Condition>,
 ) -> Result<Space<T>, SaturationError> {
-    run(contraction, (limits, menu, rules), fuel, removed, &|| true)
+    run(contraction, (limits, menu, rules), fuel, removed, &|_| true)
 }
 
 /// What a space is made from: limits of the GPU, sizes on offer, rules.
@@ -201,7 +208,7 @@ fn run<T: Explored>(
     (limits, menu, rules): From<'_, T>,
     fuel: Fuel,
     removed: Option<T::Condition>,
-    go_on: &dyn Fn() -> bool,
+    go_on: &dyn Fn(usize) -> bool,
 ) -> Result<Space<T>, SaturationError> {
     let start = Instant::now();
     let mut engine = Engine {
@@ -227,8 +234,8 @@ fn run<T: Explored>(
             stopped_by = StoppedBy::Limit(format!("nodes {}", fuel.nodes));
             break;
         }
-        if rounds % 256 == 0 && !go_on() {
-            return Err(SaturationError::Interrupted { nodes: engine.egraph.total_size() });
+        if rounds % 256 == 0 && !go_on(engine.egraph.total_size()) {
+            return Err(engine.interrupted());
         }
         engine.class = engine.egraph.find(class);
         let state = engine.egraph[engine.class].data;
@@ -254,6 +261,9 @@ fn run<T: Explored>(
         classes: engine.egraph.number_of_classes(),
         firings,
     };
+    if !go_on(report.nodes) {
+        return Err(engine.interrupted());
+    }
     let root = engine.egraph.find(root);
     let mut made_by = FxHashMap::with_capacity_and_hasher(engine.made_by.len(), FxBuildHasher);
     for (node, rule) in engine.made_by {
