@@ -6,7 +6,9 @@ use satune_ir::term::{
     Behind, Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage, Tile,
 };
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 type Graph<T> = egg::EGraph<T, Invariants>;
 
@@ -88,7 +90,7 @@ pub struct Engine<'a, T: Explored = Term> {
     pub menu: &'a T::Menu,
     queue: VecDeque<(egg::Id, T)>,
     nests: FxHashMap<T::State, egg::Id>,
-    made_by: FxHashMap<T, &'static str>,
+    made_by: MadeBy<T>,
     class: egg::Id,
     rule: &'static str,
     added: u64,
@@ -249,28 +251,62 @@ fn run<T: Explored>(
             }
         }
     }
-    engine.egraph.rebuild();
-    if let Some(violation) = engine.egraph.analysis.violations.first() {
+    let Engine { egraph, made_by, queue, .. } = engine;
+    drop(Behind::of(queue));
+    let nodes = egraph.total_size();
+    let (egraph, made_by) =
+        finished(egraph, made_by, &|| go_on(nodes)).ok_or(SaturationError::Interrupted { nodes })?;
+    if let Some(violation) = egraph.analysis.violations.first() {
         return Err(SaturationError::Unsound { rule: "congruence", violation: violation.clone() });
     }
     let report = SaturationReport {
         stopped_by,
         rounds,
         time: start.elapsed(),
-        nodes: engine.egraph.total_number_of_nodes(),
-        classes: engine.egraph.number_of_classes(),
+        nodes: egraph.total_number_of_nodes(),
+        classes: egraph.number_of_classes(),
         firings,
     };
-    if !go_on(report.nodes) {
-        return Err(engine.interrupted());
+    let root = egraph.find(root);
+    Ok(Space::of(egraph, root, contraction.clone(), made_by, report))
+}
+
+/// Which rule made each node.
+type MadeBy<T> = FxHashMap<T, &'static str>;
+
+/// How often it is asked whether to go on while a thread is waited for.
+const ASK: Duration = Duration::from_millis(20);
+
+/// An e-graph whose congruence is restored, and the nodes that rules made by their classes' final names; none where `go_on` says
+/// so first. This takes seconds of millions of nodes, in one call that cannot be interrupted: a thread does it, and is left
+/// alone with it where nobody wants it any more.
+fn finished<T: Explored>(
+    mut egraph: Graph<T>,
+    made_by: MadeBy<T>,
+    go_on: &dyn Fn() -> bool,
+) -> Option<(Graph<T>, MadeBy<T>)> {
+    let (done, result) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        egraph.rebuild();
+        let mut named = FxHashMap::with_capacity_and_hasher(made_by.len(), FxBuildHasher);
+        for (node, rule) in made_by {
+            let node = egg::Language::map_children(node, |id| egraph.find(id));
+            named.insert(node, rule);
+        }
+        // Where nobody waits, it is freed here.
+        let _ = done.send((egraph, named));
+    });
+    loop {
+        match result.recv_timeout(ASK) {
+            Ok(finished) => return Some(finished),
+            Err(RecvTimeoutError::Timeout) if go_on() => {}
+            Err(RecvTimeoutError::Timeout) => return None,
+            Err(RecvTimeoutError::Disconnected) => match worker.join() {
+                Err(panic) => std::panic::resume_unwind(panic),
+                Ok(()) => return None,
+            },
+        }
     }
-    let root = engine.egraph.find(root);
-    let mut made_by = FxHashMap::with_capacity_and_hasher(engine.made_by.len(), FxBuildHasher);
-    for (node, rule) in engine.made_by {
-        let node = egg::Language::map_children(node, |id| engine.egraph.find(id));
-        made_by.insert(node, rule);
-    }
-    Ok(Space::of(engine.egraph, root, contraction.clone(), made_by, report))
 }
 
 /// The state of the whole problem.
