@@ -30,6 +30,7 @@ impl Progress for Quiet {
 /// What looks at one thing after the other, and asks before each whether to go on: tells how many there were.
 pub struct Looks<'a> {
     progress: &'a dyn Progress,
+    what: &'static str,
     looks: AtomicU64,
 }
 
@@ -41,9 +42,9 @@ thread_local! {
 }
 
 impl<'a> Looks<'a> {
-    /// None yet.
-    pub fn of(progress: &'a dyn Progress) -> Looks<'a> {
-        Looks { progress, looks: AtomicU64::new(0) }
+    /// None yet, at things of a kind.
+    pub fn of(progress: &'a dyn Progress, what: &'static str) -> Looks<'a> {
+        Looks { progress, what, looks: AtomicU64::new(0) }
     }
 
     /// Before a look: whether to go on.
@@ -52,7 +53,7 @@ impl<'a> Looks<'a> {
         LOOKS.set(looks % TOGETHER);
         if looks == TOGETHER {
             let all = self.looks.fetch_add(TOGETHER, Ordering::Relaxed) + TOGETHER;
-            self.progress.grown(all, "choices looked at");
+            self.progress.grown(all, self.what);
         }
         !self.progress.stopped()
     }

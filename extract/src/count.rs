@@ -20,11 +20,11 @@ impl Counts {
         Counts::of_while(space, &|| true)
     }
 
-    /// [`Counts::of`] for as long as `go_on` says so, which is asked before each class: what was not counted by then has no
+    /// [`Counts::of`] for as long as `go_on` says so, which is asked at every step: what was not counted by then has no
     /// programs, and so the space has none.
     pub fn of_while<T: TermLanguage>(space: &Space<T>, go_on: &dyn Fn() -> bool) -> Counts {
         let mut per_class: HashMap<Id, BigUint> = HashMap::new();
-        for class in space.bottom_up() {
+        for class in space.bottom_up_while(go_on) {
             if !go_on() {
                 break;
             }

@@ -176,7 +176,7 @@ pub fn explore_on<W: Explorable>(
     progress: &dyn Progress,
 ) -> Result<Report, ExploreError> {
     progress.begin("saturating", 0);
-    let looks = Looks::of(progress);
+    let looks = Looks::of(progress, "choices looked at");
     let go_on = || looks.go_on();
     let start = Instant::now();
     let space = problem.space_while(&request.gpu, request.fuel, &|nodes| grows(progress, nodes))?;
@@ -225,10 +225,13 @@ pub fn explore_on<W: Explorable>(
     }
     let whole_list = tiles.is_none() && list.is_empty() && list.proved;
     let stopped = progress.stopped();
-    progress.begin("counting", 0);
-    let counted = Counts::of_while(&space, &go_on).total().to_string();
-    // What was interrupted is not counted.
-    let schedules = (!stopped && !progress.stopped()).then_some(counted);
+    // A count takes its time; what was interrupted is not counted.
+    let schedules = (!stopped).then(|| {
+        progress.begin("counting", 0);
+        let steps = Looks::of(progress, "steps");
+        Counts::of_while(&space, &|| steps.go_on()).total().to_string()
+    });
+    let schedules = schedules.filter(|_| !progress.stopped());
     let gave_up = vet.gave_up();
     let mut report = Report {
         program: problem.script().into(),

@@ -27,7 +27,7 @@ pub const PATIENCE: usize = 64;
 const ALIKE: usize = 4;
 
 /// So long a first simulation may go on after all was told to end.
-const LAST_CHANCE: Duration = Duration::from_millis(400);
+const LAST_CHANCE: Duration = Duration::from_millis(300);
 
 /// A candidate that survived.
 pub(super) struct Vetted<T> {
@@ -260,7 +260,7 @@ impl<'a, W: Explorable> Vet<'a, W> {
         let (problem, gpu) = (self.problem, &self.request.gpu);
         let subject = match self.subjects.get(&trace_hash(&candidate.plan, problem)).cloned() {
             Some(subject) => Ok(subject),
-            None if self.progress.stopped() && any.load(Ordering::Relaxed) => return None,
+            None if !self.go_on(any) => return None,
             None => spent.on(&spent.simulate, || Subject::of(&candidate, problem, gpu, &|| self.go_on(any))),
         };
         // What was interrupted is nobody's fault, and shown to nobody.

@@ -282,7 +282,7 @@ fn choose<W: Explorable>(
     progress: &dyn Progress,
 ) -> Result<Vec<Chosen>, ExploreError> {
     let space = space(problem, gpu, progress)?;
-    let looks = Looks::of(progress);
+    let looks = Looks::of(progress, "choices looked at");
     let go_on = || looks.go_on();
     progress.begin("extracting", 0);
     let mut chosen: Vec<Chosen> = Vec::new();

@@ -188,11 +188,19 @@ impl<T: TermLanguage> Space<T> {
     /// Classes in an order in which children come before their parents. Empty where there is a cycle, which no legal
     /// space has.
     pub fn bottom_up(&self) -> Vec<Id> {
+        self.bottom_up_while(&|| true)
+    }
+
+    /// [`Space::bottom_up`], empty too where `go_on` says so, which is asked at every step.
+    pub fn bottom_up_while(&self, go_on: &dyn Fn() -> bool) -> Vec<Id> {
         let mut order = Vec::with_capacity(self.egraph.number_of_classes());
         // 0: not seen, 1: its children are being visited, 2: done.
         let mut mark: FxHashMap<Id, u8> = FxHashMap::default();
         let mut stack = vec![(self.egraph.find(self.root), false)];
         while let Some((class, leaving)) = stack.pop() {
+            if !go_on() {
+                return Vec::new();
+            }
             if leaving {
                 mark.insert(class, 2);
                 order.push(class);
