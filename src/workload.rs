@@ -159,12 +159,7 @@ pub trait Workload: Sync {
     ///
     /// # Errors
     /// What went wrong, for people.
-    fn check(
-        &self,
-        schedule: &Schedule,
-        options: &LowerOptions,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<Checked, String> {
+    fn check(&self, schedule: &Schedule, options: &LowerOptions, go_on: &dyn Fn() -> bool) -> Result<Checked, String> {
         match (self.kind(), schedule) {
             (Kind::Contraction(contraction), _) => explore::check(schedule, contraction, options, go_on),
             (Kind::Streams(streams), Schedule::Stream(plan)) => {

@@ -367,12 +367,7 @@ pub fn run_onward(
     merge(program, launch, done)
 }
 
-fn units(
-    program: &Program,
-    launch: &Launch,
-    clusters: &[u64],
-    go_on: &(dyn Fn() -> bool + Sync),
-) -> Vec<Finished> {
+fn units(program: &Program, launch: &Launch, clusters: &[u64], go_on: &(dyn Fn() -> bool + Sync)) -> Vec<Finished> {
     let global = || Global::new(launch.allocations.clone(), program.global_granule);
     if program.communicates && !clusters.is_empty() {
         let mut unit = Unit::new(program, launch, global(), 0);

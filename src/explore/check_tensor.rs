@@ -73,11 +73,7 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
 ///
 /// # Errors
 /// What went wrong, for people.
-pub fn check(
-    schedule: &Schedule,
-    contraction: &Contraction,
-    go_on: &dyn Fn() -> bool,
-) -> Result<Checked, String> {
+pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() -> bool) -> Result<Checked, String> {
     let (Reduced { source, made }, small) = shrunken(schedule, contraction)?;
     let module = made.module;
     let inputs = interp::random_inputs(&source, 0x5eed).map_err(|e| e.to_string())?;

@@ -254,7 +254,7 @@ pub fn explore_on<W: Explorable>(
                 StoppedBy::Limit(limit) => limit.clone(),
             },
         },
-        proved_optimal: by_model && whole && list.proved && !stopped && !gave_up && tiles.is_none(),
+        proved_optimal: by_model && whole && list.proved && !progress.stopped() && !gave_up && tiles.is_none(),
         bound_ms: list.bound_ms,
         candidates: Vec::new(),
         bugs: found.bugs.into_iter().chain(std::mem::take(&mut vet.bugs)).collect(),

@@ -240,8 +240,9 @@ fn one(
         fresh: true,
         ask: wanted.ask,
     };
-    let report: Report =
-        problem.explore_on(&wanted.request, Some(search), progress).map_err(|e| BenchError::Explore(name.clone(), e))?;
+    let report: Report = problem
+        .explore_on(&wanted.request, Some(search), progress)
+        .map_err(|e| BenchError::Explore(name.clone(), e))?;
     if progress.stopped() {
         let step = "measuring".into();
         return Err(BenchError::Explore(name, ExploreError::Interrupted(step)));

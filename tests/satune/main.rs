@@ -21,6 +21,7 @@ mod fused;
 mod headers;
 mod hopper;
 mod host;
+mod interruptions;
 mod known;
 mod loops;
 mod lowering;

@@ -206,12 +206,7 @@ impl<'p> Unit<'p> {
     ///
     /// # Errors
     /// A fault after which nothing can go on.
-    pub fn run(
-        &mut self,
-        mut clusters: VecDeque<u64>,
-        resident: usize,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<(), Fault> {
+    pub fn run(&mut self, mut clusters: VecDeque<u64>, resident: usize, go_on: &dyn Fn() -> bool) -> Result<(), Fault> {
         let size = self.launch.cluster_size() as usize;
         let mut idle = 0u32;
         loop {

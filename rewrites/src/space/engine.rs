@@ -3,7 +3,8 @@ use super::menu::{Fuel, Limits, Menu};
 use super::Condition;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use satune_ir::term::{
-    Behind, Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage, Tile,
+    Behind, Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage,
+    Tile,
 };
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, RecvTimeoutError};
