@@ -110,14 +110,22 @@ pub struct SaturationReport {
     pub firings: Vec<(&'static str, u64)>,
 }
 
-/// Something large whose memory is given back behind its owner's back: millions of nodes take a second to free, for which nobody
-/// who is told to end should wait.
-pub struct Behind<T: Send + 'static>(Option<T>);
+/// What has many nodes, whose memory is given back behind its owner's back and a little later: to free millions takes a second,
+/// in which nobody else gets memory quickly, and nobody who is told to end should wait for it.
+pub struct Behind<T: Send + 'static> {
+    held: Option<T>,
+    nodes: usize,
+}
+
+/// Fewer nodes are freed at once.
+const MANY: usize = 100_000;
+/// How much later the others are.
+const LATER: Duration = Duration::from_secs(1);
 
 impl<T: Send + 'static> Behind<T> {
-    /// Takes it over.
-    pub fn of(large: T) -> Behind<T> {
-        Behind(Some(large))
+    /// Takes over what has so many nodes.
+    pub fn of(held: T, nodes: usize) -> Behind<T> {
+        Behind { held: Some(held), nodes }
     }
 }
 
@@ -125,15 +133,18 @@ impl<T: Send + 'static> std::ops::Deref for Behind<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("it is there until it is dropped")
+        self.held.as_ref().expect("it is there until it is dropped")
     }
 }
 
 impl<T: Send + 'static> Drop for Behind<T> {
     fn drop(&mut self) {
-        let large = self.0.take();
+        let Some(held) = self.held.take().filter(|_| self.nodes >= MANY) else { return };
         // Where no thread can be had, it is freed here.
-        let _ = std::thread::Builder::new().spawn(move || drop(large));
+        let _ = std::thread::Builder::new().spawn(move || {
+            std::thread::sleep(LATER);
+            drop(held);
+        });
     }
 }
 
@@ -162,7 +173,8 @@ impl<T: TermLanguage> Space<T> {
         made_by: FxHashMap<T, &'static str>,
         report: SaturationReport,
     ) -> Space<T> {
-        let (egraph, made_by) = (Arc::new(Behind::of(egraph)), Arc::new(Behind::of(made_by)));
+        let nodes = egraph.total_size();
+        let (egraph, made_by) = (Arc::new(Behind::of(egraph, nodes)), Arc::new(Behind::of(made_by, nodes)));
         Space { egraph, kept: None, root, contraction: problem, made_by, report }
     }
 

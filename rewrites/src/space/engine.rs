@@ -7,7 +7,7 @@ use satune_ir::term::{
     Tile,
 };
 use std::collections::VecDeque;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError, SendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -135,7 +135,7 @@ impl<'a, T: Explored> Engine<'a, T> {
     /// Ends here; nobody waits until the nodes are freed.
     fn interrupted(self) -> SaturationError {
         let nodes = self.egraph.total_size();
-        drop(Behind::of((self.egraph, self.queue, self.made_by)));
+        drop(Behind::of((self.egraph, self.queue, self.made_by), nodes));
         SaturationError::Interrupted { nodes }
     }
 
@@ -253,8 +253,8 @@ fn run<T: Explored>(
         }
     }
     let Engine { egraph, made_by, queue, .. } = engine;
-    drop(Behind::of(queue));
     let nodes = egraph.total_size();
+    drop(Behind::of(queue, nodes));
     let (egraph, made_by) =
         finished(egraph, made_by, &|| go_on(nodes)).ok_or(SaturationError::Interrupted { nodes })?;
     if let Some(violation) = egraph.analysis.violations.first() {
@@ -286,6 +286,7 @@ fn finished<T: Explored>(
     made_by: MadeBy<T>,
     go_on: &dyn Fn() -> bool,
 ) -> Option<(Graph<T>, MadeBy<T>)> {
+    let nodes = egraph.total_size();
     let (done, result) = mpsc::channel();
     let worker = thread::spawn(move || {
         egraph.rebuild();
@@ -294,8 +295,10 @@ fn finished<T: Explored>(
             let node = egg::Language::map_children(node, |id| egraph.find(id));
             named.insert(node, rule);
         }
-        // Where nobody waits, it is freed here.
-        let _ = done.send((egraph, named));
+        // Where nobody waits any more, it comes back.
+        if let Err(SendError(unwanted)) = done.send((egraph, named)) {
+            drop(Behind::of(unwanted, nodes));
+        }
     });
     loop {
         match result.recv_timeout(ASK) {
