@@ -20,7 +20,7 @@ fn explorer(c: &mut Criterion) {
     let plan = &found.candidates[0].plan;
     let options = satune::scheduled::options(&gpu);
     group.bench_function("lower and simulate", |b| {
-        b.iter(|| check(plan, &problem.contraction, &options).map(|c| c.blocks))
+        b.iter(|| check(plan, &problem.contraction, &options, &|| true).map(|c| c.blocks))
     });
     group.finish();
 }

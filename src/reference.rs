@@ -10,7 +10,7 @@ pub use plain::{Plain, PlainError};
 use crate::agreement::Agreement;
 use satune_ir::interp::{self, Array, Fault};
 use satune_ir::{tvmscript, Program};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A program's inputs, and what it makes of them.
 #[derive(Debug)]
@@ -26,7 +26,8 @@ pub struct Reference {
 /// Programs whose results are kept. The candidates of an exploration have a handful of shapes.
 const KEPT: usize = 16;
 
-type Slot = Arc<OnceLock<Result<Arc<Reference>, Fault>>>;
+/// Empty until somebody has made it.
+type Slot = Arc<Mutex<Option<Result<Arc<Reference>, Fault>>>>;
 
 static SLOTS: Mutex<Vec<((String, u64), Slot)>> = Mutex::new(Vec::new());
 
@@ -35,11 +36,11 @@ pub(crate) const SEED: u64 = 0x5eed;
 
 impl Reference {
     /// Interprets a program on random inputs of a seed, or takes what is known. Threads that ask for the same wait for
-    /// the first one.
+    /// the first one. What `go_on` ended is not kept.
     ///
     /// # Errors
     /// What the interpreter finds wrong with the program.
-    pub fn of(source: &Program, seed: u64) -> Result<Arc<Reference>, Fault> {
+    pub fn of(source: &Program, seed: u64, go_on: &dyn Fn() -> bool) -> Result<Arc<Reference>, Fault> {
         let key = (tvmscript::print(source), seed);
         let slot = {
             // A thread that panicked here left a list that is whole.
@@ -53,18 +54,30 @@ impl Reference {
             slots.drain(..excess);
             slot
         };
-        slot.get_or_init(|| {
-            let inputs = interp::random_inputs(source, seed)?;
-            let expected = interp::run(source, &inputs)?;
-            let unrounded = match Agreement::of(source) {
-                Agreement::Exact => None,
-                Agreement::Roundoff => {
-                    let wide: Vec<Array> = inputs.iter().map(Array::in_double).collect();
-                    Some(interp::run(&interp::in_double(source), &wide)?)
-                }
-            };
-            Ok(Arc::new(Reference { inputs, expected, unrounded }))
-        })
-        .clone()
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*slot {
+            return known.clone();
+        }
+        let made = Reference::made(source, seed, go_on).map(Arc::new);
+        if !matches!(made, Err(Fault::Stopped)) {
+            *slot = Some(made.clone());
+        }
+        made
+    }
+
+    fn made(source: &Program, seed: u64, go_on: &dyn Fn() -> bool) -> Result<Reference, Fault> {
+        let inputs = interp::random_inputs(source, seed)?;
+        let run = |program: &Program, inputs: &[Array]| {
+            interp::run_while(program, inputs, &interp::Options::default(), go_on)
+        };
+        let expected = run(source, &inputs)?;
+        let unrounded = match Agreement::of(source) {
+            Agreement::Exact => None,
+            Agreement::Roundoff => {
+                let wide: Vec<Array> = inputs.iter().map(Array::in_double).collect();
+                Some(run(&interp::in_double(source), &wide)?)
+            }
+        };
+        Ok(Reference { inputs, expected, unrounded })
     }
 }

@@ -8,7 +8,7 @@ use crate::agreement::{self, Agreement, Spread};
 use crate::kernel::Kernel;
 use crate::lower::program::{lower, Argument, LowerError, LowerOptions, LowerTarget, Module};
 use crate::reference::Reference;
-use crate::simulate::{self, Counts, Options};
+use crate::simulate::{self, Counts, FaultKind, Options};
 use satune_extract::Descriptor;
 use satune_ir::interp::{self, doubled, Array, Scalar};
 use satune_ir::term::{Contraction, Plan, Schedule};
@@ -55,6 +55,9 @@ pub enum ScheduledError {
     /// The scheduled program does not mean what the source means.
     #[error("the scheduled program differs from its source: {0}")]
     Meaning(String),
+    /// The check was told to end.
+    #[error("interrupted")]
+    Stopped,
     /// A kernel is wrong.
     #[error("kernel {kernel}: {fault}")]
     Kernel {
@@ -191,17 +194,25 @@ pub struct Checked {
 /// # Errors
 /// See [`ScheduledError`].
 pub fn check(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Checked, ScheduledError> {
-    let kernels = check_each(source, scheduled, seed)?;
+    let kernels = check_each(source, scheduled, seed, &|| true)?;
     kernels.into_iter().next().ok_or_else(|| ScheduledError::Meaning("it has no kernels".into()))
 }
 
-/// [`check`], and what each kernel did.
+/// [`check`], and what each kernel did; for as long as `go_on` says so.
 ///
 /// # Errors
 /// See [`ScheduledError`].
-pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<Vec<Checked>, ScheduledError> {
-    let meaning = |e: interp::Fault| ScheduledError::Meaning(e.to_string());
-    let reference = Reference::of(source, seed).map_err(meaning)?;
+pub fn check_each(
+    source: &Program,
+    scheduled: &Scheduled,
+    seed: u64,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Vec<Checked>, ScheduledError> {
+    let meaning = |fault| match fault {
+        interp::Fault::Stopped => ScheduledError::Stopped,
+        other => ScheduledError::Meaning(other.to_string()),
+    };
+    let reference = Reference::of(source, seed, go_on).map_err(meaning)?;
     let held = |list: &[Array]| list.iter().map(Held::from).collect::<Vec<_>>();
     let numbers = |list: &[Array]| list.iter().map(Array::to_f64).collect::<Vec<_>>();
     let number = |at: usize, value: f64| {
@@ -209,7 +220,7 @@ pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<
     };
     let (inputs, expected) = (held(&reference.inputs), held(&reference.expected));
     let Some(unrounded) = reference.unrounded.as_deref() else {
-        return simulate_module(&scheduled.module, inputs, &expected, false, |at, want, got| {
+        return simulate_module(&scheduled.module, inputs, &expected, (false, go_on), |at, want, got| {
             match reference.expected.get(at).map(Array::dtype) {
                 // Their bits: not all of them are numbers.
                 Some(DType::I64 | DType::U64) => want.to_bits() == got.to_bits(),
@@ -219,11 +230,11 @@ pub fn check_each(source: &Program, scheduled: &Scheduled, seed: u64) -> Result<
     };
     let terms = agreement::terms(source);
     let rounded = Spread::of_each(&numbers(&reference.expected), &numbers(unrounded));
-    let checked = simulate_module(&scheduled.module, inputs.clone(), &expected, false, |at, want, got| {
+    let checked = simulate_module(&scheduled.module, inputs.clone(), &expected, (false, go_on), |at, want, got| {
         let known = reference.expected.get(at).zip(rounded.get(at));
         known.is_some_and(|(array, spread)| spread.agree(number(at, want), number(at, got), array.dtype(), terms))
     })?;
-    simulate_module(&scheduled.module, inputs, &held(unrounded), true, |at, want, got| {
+    simulate_module(&scheduled.module, inputs, &held(unrounded), (true, go_on), |at, want, got| {
         rounded.get(at).is_some_and(|spread| spread.agree_unrounded(number(at, want), number(at, got)))
     })?;
     Ok(checked)
@@ -249,13 +260,14 @@ impl Held {
     }
 }
 
-/// Runs a module's kernels on the values of its parameters, and compares each with what is expected; `agree` says whether a parameter's element may be what it is (number of the parameter, value wanted, value found).
-/// With `double` nothing is rounded.
+/// Runs a module's kernels on the values of its parameters, and compares each with what is expected; `agree` says whether a
+/// parameter's element may be what it is (number of the parameter, value wanted, value found). With `double` nothing is rounded;
+/// `go_on` says for how long.
 pub(crate) fn simulate_module(
     module: &Module,
     params: Vec<Held>,
     expected: &[Held],
-    double: bool,
+    (double, go_on): (bool, &dyn Fn() -> bool),
     agree: impl Fn(usize, f64, f64) -> bool,
 ) -> Result<Vec<Checked>, ScheduledError> {
     let mut spaces: Vec<Vec<f64>> = module.workspaces.iter().map(|w| vec![f64::NAN; w.elements as usize]).collect();
@@ -278,8 +290,14 @@ pub(crate) fn simulate_module(
             Argument::Workspace(i) => made[*i].clone(),
         };
         let mut holds: Vec<Vec<bool>> = kernel.params().zip(args).map(holds).collect();
-        let report = simulate::run_on(kernel, &mut buffers, &mut holds, &Options { double })
-            .map_err(|fault| wrong(fault.to_string()))?;
+        let options = Options { double };
+        let report =
+            simulate::run_while(kernel, &mut buffers, &mut holds, &options, go_on).map_err(|fault| {
+                match fault.kind {
+                    FaultKind::Stopped => ScheduledError::Stopped,
+                    _ => wrong(fault.to_string()),
+                }
+            })?;
         checked.push(Checked { total: report.total, hot_loop: report.hot_loop, blocks: report.blocks });
         for (a, (buffer, holds)) in args.iter().zip(buffers.into_iter().zip(holds)) {
             match a {

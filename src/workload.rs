@@ -155,15 +155,15 @@ pub trait Workload: Sync {
     }
 
     /// Runs a schedule's kernels in the simulator, on a problem of few blocks, and compares with what the source means, as
-    /// far as [`Workload::agreement`] lets results agree.
+    /// far as [`Workload::agreement`] lets results agree; for as long as `go_on` says so.
     ///
     /// # Errors
     /// What went wrong, for people.
-    fn check(&self, schedule: &Schedule, options: &LowerOptions) -> Result<Checked, String> {
+    fn check(&self, schedule: &Schedule, options: &LowerOptions, go_on: &dyn Fn() -> bool) -> Result<Checked, String> {
         match (self.kind(), schedule) {
-            (Kind::Contraction(contraction), _) => explore::check(schedule, contraction, options),
+            (Kind::Contraction(contraction), _) => explore::check(schedule, contraction, options, go_on),
             (Kind::Streams(streams), Schedule::Stream(plan)) => {
-                let kernels = streaming::check(self.program(), plan, streams, options)?;
+                let kernels = streaming::check(self.program(), plan, streams, options, go_on)?;
                 Ok(streaming::together(&kernels))
             }
             (Kind::Streams(_), _) => Err(ScheduledError::Kind.to_string()),
@@ -280,10 +280,10 @@ pub trait Explorable: Workload {
     /// # Errors
     /// When a rule is unsound, which is a bug, or nothing fits the GPU.
     fn space(&self, gpu: &Descriptor) -> Result<Space<Self::Term>, ExploreError> {
-        self.space_while(gpu, Fuel::default(), &|| true)
+        self.space_while(gpu, Fuel::default(), &|_| true)
     }
 
-    /// The same of at most so many nodes, for as long as `go_on` says so.
+    /// The same of at most so many nodes, for as long as `go_on` says so, which is told how many there are.
     ///
     /// # Errors
     /// As [`Explorable::space`], and when it is told to end.
@@ -291,7 +291,7 @@ pub trait Explorable: Workload {
         &self,
         gpu: &Descriptor,
         fuel: Fuel,
-        go_on: &(dyn Fn() -> bool + Sync),
+        go_on: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Space<Self::Term>, ExploreError>;
 }
 
@@ -328,7 +328,7 @@ impl Explorable for crate::operators::Problem {
         &self,
         gpu: &Descriptor,
         fuel: Fuel,
-        go_on: &(dyn Fn() -> bool + Sync),
+        go_on: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Space, ExploreError> {
         explore::space_while(self, gpu, fuel, go_on)
     }
@@ -367,7 +367,7 @@ impl Explorable for streaming::StreamProblem {
         &self,
         gpu: &Descriptor,
         fuel: Fuel,
-        go_on: &(dyn Fn() -> bool + Sync),
+        go_on: &(dyn Fn(usize) -> bool + Sync),
     ) -> Result<Space<Self::Term>, ExploreError> {
         streaming::space_while(self, gpu, fuel, go_on)
     }

@@ -17,8 +17,17 @@ pub struct Counts {
 impl Counts {
     /// Counts a space.
     pub fn of<T: TermLanguage>(space: &Space<T>) -> Counts {
+        Counts::of_while(space, &|| true)
+    }
+
+    /// [`Counts::of`] for as long as `go_on` says so, which is asked at every step: what was not counted by then has no
+    /// programs, and so the space has none.
+    pub fn of_while<T: TermLanguage>(space: &Space<T>, go_on: &dyn Fn() -> bool) -> Counts {
         let mut per_class: HashMap<Id, BigUint> = HashMap::new();
-        for class in space.bottom_up() {
+        for class in space.bottom_up_while(go_on) {
+            if !go_on() {
+                break;
+            }
             let mut sum = BigUint::zero();
             for node in space.choices(class) {
                 sum += product(space, node, &per_class);

@@ -52,12 +52,16 @@ pub fn portfolio<'s, T: Searched>(
     };
     let mut proved = true;
     for gpu in gpus.iter().skip(1) {
+        if !go_on() {
+            proved = false;
+            break;
+        }
         let below_ms = pool.iter().map(|c| ms(c, gpu)).fold(query.below_ms, f64::min);
         let limit = query.limit.saturating_sub(start.elapsed());
         let found = T::best_knowing(space, known, gpu, Query { k: 1, limit, below_ms, ..query }, go_on);
         proved &= found.proved;
         pool.extend(found.candidates);
-        if limit.is_zero() || !go_on() {
+        if limit.is_zero() {
             break;
         }
     }
@@ -79,7 +83,10 @@ pub fn portfolio<'s, T: Searched>(
     let chosen = candidates.len();
     if chosen < query.k {
         let limit = query.limit.saturating_sub(start.elapsed());
-        let tiles = T::best_knowing(space, known, gpu, Query { diverse: true, limit, ..query }, go_on).candidates;
+        let tiles = match go_on() {
+            true => T::best_knowing(space, known, gpu, Query { diverse: true, limit, ..query }, go_on).candidates,
+            false => Vec::new(),
+        };
         let tile = |c: &Candidate<T>| (c.plan.summary().tile, c.plan.summary().step);
         for other in tiles.into_iter().chain(plain.iter().cloned()) {
             let other_tile = candidates.iter().all(|c| tile(c) != tile(&other));

@@ -228,7 +228,9 @@ pub fn best_knowing<'s>(
         .collect();
     let looked = results.iter().map(|r| r.1).sum::<usize>() + tensor.looked.1;
     let total = total + tensor.looked.0;
-    let left = results.iter().filter_map(|r| r.2).fold(tensor.left, f64::min);
+    // Of units that were not even collected nothing is known.
+    let unknown = if first.stopped.get() { 0.0 } else { f64::INFINITY };
+    let left = results.iter().filter_map(|r| r.2).fold(tensor.left.min(unknown), f64::min);
     let from_tensor = tensor.found.into_iter().map(|f| Found { ms: f.ms, path: f.path, key: f.key });
     let mut found: Vec<Found> = from_tensor.chain(results.into_iter().flat_map(|r| r.0)).collect();
     found.sort_by(|a, b| a.ms.total_cmp(&b.ms));
@@ -383,6 +385,10 @@ impl<'k, 's> Search<'k, 's> {
         let space = self.space;
         let mut units = Vec::new();
         for class in self.contexts.keys() {
+            if !(self.common.go_on)() {
+                self.stopped.set(true);
+                break;
+            }
             for node in space.choices(*class) {
                 let side = match node {
                     Term::Write(children) => {

@@ -164,6 +164,9 @@ pub enum FaultKind {
         /// How many were executed.
         instructions: u64,
     },
+    /// The caller told it to end: nothing is wrong.
+    #[error("interrupted")]
+    Stopped,
     /// `trap`, or an assertion.
     #[error("{0}")]
     Trap(String),

@@ -342,29 +342,36 @@ pub fn run(program: &Program, launch: &Launch) -> Outcome {
 /// Runs some clusters of blocks (without clusters: some blocks), by linear number. Where blocks can talk through global memory
 /// they share one memory and run by turns, else each cluster runs for itself, in parallel.
 pub fn run_clusters(program: &Program, launch: &Launch, clusters: &[u64]) -> Outcome {
-    merge(program, launch, units(program, launch, clusters))
+    merge(program, launch, units(program, launch, clusters, &|| true))
 }
 
 /// Runs one cluster, and then those that `others` names, which is told how many thread instructions the first took; none
-/// of them where something is wrong with the first. Where blocks can talk, the first runs again with the others.
-pub fn run_onward(program: &Program, launch: &Launch, first: u64, others: impl FnOnce(u64) -> Vec<u64>) -> Outcome {
-    let mut done = units(program, launch, &[first]);
+/// of them where something is wrong with the first. Where blocks can talk, the first runs again with the others. All for as
+/// long as `go_on` says so; a fault, [`FaultKind::Stopped`], tells that it did not.
+pub fn run_onward(
+    program: &Program,
+    launch: &Launch,
+    first: u64,
+    others: impl FnOnce(u64) -> Vec<u64>,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Outcome {
+    let mut done = units(program, launch, &[first], go_on);
     if done.iter().all(|unit| unit.faults.is_empty()) {
         let mut others = others(done.iter().map(|unit| unit.executed).sum());
         if program.communicates && !others.is_empty() {
             others.insert(0, first);
             done.clear();
         }
-        done.extend(units(program, launch, &others));
+        done.extend(units(program, launch, &others, go_on));
     }
     merge(program, launch, done)
 }
 
-fn units(program: &Program, launch: &Launch, clusters: &[u64]) -> Vec<Finished> {
+fn units(program: &Program, launch: &Launch, clusters: &[u64], go_on: &(dyn Fn() -> bool + Sync)) -> Vec<Finished> {
     let global = || Global::new(launch.allocations.clone(), program.global_granule);
     if program.communicates && !clusters.is_empty() {
         let mut unit = Unit::new(program, launch, global(), 0);
-        let result = unit.run(clusters.iter().copied().collect(), launch.options.resident);
+        let result = unit.run(clusters.iter().copied().collect(), launch.options.resident, go_on);
         return vec![with(unit, result)];
     }
     let stop = AtomicBool::new(false);
@@ -373,7 +380,7 @@ fn units(program: &Program, launch: &Launch, clusters: &[u64]) -> Vec<Finished> 
             return None;
         }
         let mut unit = Unit::new(program, launch, global(), *cluster + 1);
-        let result = unit.run(VecDeque::from([*cluster]), 1);
+        let result = unit.run(VecDeque::from([*cluster]), 1, go_on);
         if result.is_err() {
             stop.store(true, Ordering::Relaxed);
         }

@@ -1,5 +1,7 @@
 //! Small programs in PTX: what they compute, and, where they are wrong, what exactly is said.
-use satune_ptx::{parse, run, Allocation, Argument, Delivery, Initial, Launch, Options, Outcome, Program};
+use satune_ptx::{
+    parse, run, run_onward, Allocation, Argument, Delivery, FaultKind, Initial, Launch, Options, Outcome, Program,
+};
 
 /// A kernel over one array `x` of 32-bit words that is read and written, another `y` that is only written.
 fn launch(body: &str, grid: u32, block: u32, x: &[u32], words: u64, options: Options) -> Outcome {
@@ -325,4 +327,32 @@ fn functions_are_called() {
     let outcome = run(&program, &launch);
     assert!(outcome.faults.is_empty(), "{}", outcome.faults[0]);
     assert_eq!(outcome.whole(0).0, 42u32.to_le_bytes());
+}
+
+/// A launch that is told to end does so in the middle of a block, and its only fault says that nothing is wrong.
+#[test]
+fn a_launch_ends_when_it_is_told_to() {
+    let text = "
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k()
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<2>;
+    mov.u32 %r1, 1000000;
+LOOP:
+    sub.u32 %r1, %r1, 1;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra LOOP;
+    ret;
+}";
+    let module = parse(text).unwrap();
+    let program = Program::new(&module, "k").unwrap();
+    let launch = Launch::new(&program, [2, 1, 1], [64, 1, 1], 0, &[], Options::default()).unwrap();
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let go_on = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 3;
+    let outcome = run_onward(&program, &launch, 0, |_| panic!("the first did not come to its end"), &go_on);
+    assert!(matches!(outcome.faults.as_slice(), [fault] if matches!(*fault.kind, FaultKind::Stopped)));
+    assert!(outcome.executed > 0 && outcome.executed < 64 * 1_000_000);
 }

@@ -390,11 +390,11 @@ fn count(target: &Target, json: bool) -> Outcome {
     let fuel = target.size.fuel();
     let (name, total, report) = match work {
         Work::Contraction(problem) => {
-            let space = explore::space_while(&problem, &gpu, fuel, &|| true)?;
+            let space = explore::space_while(&problem, &gpu, fuel, &|_| true)?;
             (problem.name, Counts::of(&space).total(), space.report)
         }
         Work::Streams(problem) => {
-            let space = streaming::space_while(&problem, &gpu, fuel, &|| true)?;
+            let space = streaming::space_while(&problem, &gpu, fuel, &|_| true)?;
             (problem.name, Counts::of(&space).total(), space.report)
         }
     };

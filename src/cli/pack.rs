@@ -172,6 +172,7 @@ impl From<PrepareError> for Failure {
         match error {
             PrepareError::Pack(error) => error.into(),
             PrepareError::Program(error) => error.into(),
+            PrepareError::Interrupted(_) => Failure::Early(error.to_string()),
             PrepareError::Folder { .. } => Failure::Environment(error.to_string()),
         }
     }
@@ -244,7 +245,7 @@ pub(super) fn pack(args: &PackArgs) -> Outcome {
     let name = name.collect::<Vec<_>>().join(" ");
     let mut made = pack::make(&name, &works, (&gpu, text), &wanted, &compilers()?, &watch);
     if watch.finish() {
-        return Err(Failure::Interrupted);
+        return Err(Failure::Early("interrupted while packing: nothing is written".into()));
     }
     let candidates: usize = made.programs.iter().map(|p| p.candidates.len()).sum();
     for program in &made.programs {

@@ -286,7 +286,7 @@ pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
     let (work, options) = again(&report)?;
     let within = work.workload().agreement().words();
-    let checked = work.workload().check(&c.plan, &options);
+    let checked = work.workload().check(&c.plan, &options, &|| true);
     let checked = match checked {
         Ok(checked) => checked,
         Err(fault) => {
@@ -328,7 +328,8 @@ fn executed(report: &Report, c: &CandidateReport, problem: &dyn Workload) -> Res
         Ok(compiler) => compiler,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let candidate = execute::Candidate { problem, plan: &c.plan, module: &made.module, texts: &texts, gpu: &gpu };
+    let (plan, module, go_on) = (&c.plan, &made.module, &|| true);
+    let candidate = execute::Candidate { problem, plan, module, texts: &texts, gpu: &gpu, go_on };
     match candidate.execute(None, &compiler) {
         Ok(executed) => Ok(Ok(executed)),
         Err(Refusal::Unable(why)) => Ok(Err(why)),

@@ -1,6 +1,6 @@
 //! The progress bar of a command, and what Ctrl-C does to it.
 use crate::progress::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -22,11 +22,11 @@ pub(super) fn install() {
         let again = STOP.swap(true, Ordering::SeqCst);
         if again || WATCHED.load(Ordering::SeqCst) == 0 {
             super::say(
-                "satune: interrupted; nothing was half-written, and `satune resume` goes on with what was measured",
+                "satune: interrupted; no file is half-written (a run of `explore` goes on with `satune resume`)",
             );
             std::process::exit(INTERRUPTED);
         }
-        super::say("satune: interrupted; keeping the best found so far (again to end at once)");
+        super::say("satune: interrupted; ending with what was found so far (again to end at once)");
     });
 }
 
@@ -64,7 +64,7 @@ impl Drop for Watch {
 impl Progress for Watch {
     fn begin(&self, step: &str, pieces: usize) {
         let (template, length) = match pieces {
-            0 => ("{spinner} {msg} {elapsed}", None),
+            0 => ("{spinner} {msg}{prefix} {elapsed}", None),
             _ => ("{spinner} {msg} [{bar:30}] {pos} of {len}, {elapsed}", Some(pieces as u64)),
         };
         // The templates are constants; one that indicatif did not take would leave the style as it was.
@@ -76,11 +76,16 @@ impl Progress for Watch {
             None => self.bar.unset_length(),
         }
         self.bar.reset();
+        self.bar.set_prefix("");
         self.bar.set_message(step.to_string());
     }
 
     fn advance(&self) {
         self.bar.inc(1);
+    }
+
+    fn grown(&self, count: u64, what: &str) {
+        self.bar.set_prefix(format!(", {} {what},", HumanCount(count)));
     }
 
     fn stopped(&self) -> bool {

@@ -75,19 +75,25 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Lowers a candidate and runs it in the simulator.
+    /// Lowers a candidate and runs it in the simulator, for as long as `go_on` says so.
     ///
     /// # Errors
-    /// What is wrong with it: a bug of Satune.
-    pub fn of<T>(candidate: &Candidate<T>, problem: &dyn Workload, gpu: &Descriptor) -> Result<Subject, String> {
+    /// What is wrong with it: a bug of Satune, where `go_on` did not end it.
+    pub fn of<T>(
+        candidate: &Candidate<T>,
+        problem: &dyn Workload,
+        gpu: &Descriptor,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Subject, String> {
         let options = scheduled::options(gpu);
         let made = problem.scheduled(&candidate.plan, &options).map_err(|e| e.to_string())?;
-        let checked = problem.check(&candidate.plan, &options)?;
+        let checked = problem.check(&candidate.plan, &options, go_on)?;
         let trace = crate::explore::trace_hash(&candidate.plan, problem);
         Ok(Subject { plan: candidate.plan.clone(), cost: candidate.cost.clone(), trace, made, checked, executed: None })
     }
 
-    /// Executes its kernels' text (see [`execute`]). `ptx`: what a compiler made of it, where that is known.
+    /// Executes its kernels' text (see [`execute`]), for as long as `go_on` says so. `ptx`: what a compiler made of it, where that
+    /// is known.
     ///
     /// # Errors
     /// That it is wrong, a bug of Satune; or why it could not be executed.
@@ -97,9 +103,11 @@ impl Subject {
         gpu: &Descriptor,
         ptx: Option<Vec<String>>,
         compiler: &Compiler,
+        go_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), Refusal> {
         let texts: Vec<String> = self.made.module.kernels.iter().map(crate::cuda::print).collect();
-        let candidate = execute::Candidate { problem, plan: &self.plan, module: &self.made.module, texts: &texts, gpu };
+        let (plan, module) = (&self.plan, &self.made.module);
+        let candidate = execute::Candidate { problem, plan, module, texts: &texts, gpu, go_on };
         self.executed = Some(candidate.execute(ptx, compiler)?);
         Ok(())
     }

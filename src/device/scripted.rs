@@ -210,7 +210,7 @@ impl Whole {
             None => source::load_work(&self.name),
         };
         let work = work.map_err(|e| e.to_string())?;
-        work.workload().check(&self.plan, &scheduled::options(&gpu)).map(drop)
+        work.workload().check(&self.plan, &scheduled::options(&gpu), &|| true).map(drop)
     }
 }
 

@@ -121,6 +121,8 @@ pub struct Candidate<'a> {
     pub texts: &'a [String],
     /// For which GPU.
     pub gpu: &'a Descriptor,
+    /// Whether to go on; where not, the text could not be executed.
+    pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Candidate<'_> {
@@ -176,16 +178,16 @@ impl Candidate<'_> {
         match self.plan {
             Schedule::Stream(_) => {
                 let (source, module) = opened(source, module);
-                execute(&source, &module, texts, ptx, budget)
+                execute((&source, &module), texts, ptx, budget, self.go_on)
             }
-            _ => execute(source, module, texts, ptx, budget),
+            _ => execute((source, module), texts, ptx, budget, self.go_on),
         }
     }
 
     fn compiled(&self, texts: &[String], compiler: &Compiler) -> Result<Vec<String>, Refusal> {
         let arch = crate::explore::arch(self.plan, self.gpu).replace("sm_", "compute_");
         let job = |text: &String| Job { name: "kernel".into(), source: text.clone(), arch: arch.clone() };
-        let compiled = texts.iter().map(|text| compiler.compile(&job(text)).map(|c| c.ptx));
+        let compiled = texts.iter().map(|text| compiler.compile_job(&job(text), self.go_on).map(|c| c.ptx));
         compiled.collect::<Result<Vec<_>, _>>().map_err(|e| match e {
             CompileError::Refused { .. } => Refusal::Wrong(e.to_string()),
             other => Refusal::Unable(other.to_string()),
@@ -218,7 +220,7 @@ fn opened(source: &Program, module: &Module) -> (Program, Module) {
 /// # Errors
 /// See [`Refusal`].
 pub fn execute_whole(source: &Program, module: &Module, texts: &[String], ptx: &[String]) -> Result<Executed, Refusal> {
-    let share = execute(source, module, texts, ptx, REDUCED)?;
+    let share = execute((source, module), texts, ptx, REDUCED, &|| true)?;
     if !share.whole() {
         return Err(Refusal::Unable(format!("it takes more than {REDUCED} thread instructions")));
     }
@@ -227,11 +229,17 @@ pub fn execute_whole(source: &Program, module: &Module, texts: &[String], ptx: &
 }
 
 /// Executes the kernels of a program on each kind of inputs, for about so many thread instructions.
-fn execute(source: &Program, module: &Module, texts: &[String], ptx: &[String], budget: u64) -> Result<Share, Refusal> {
+fn execute(
+    (source, module): (&Program, &Module),
+    texts: &[String],
+    ptx: &[String],
+    budget: u64,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<Share, Refusal> {
     let kernels = Kernels::of(module, texts, ptx)?;
     let mut all: Option<Share> = None;
     for (number, kind) in [Kind::Ordinary, Kind::Extreme].into_iter().enumerate() {
-        let meaning = Meaning::of(source, kind, kernels.tf32(), crate::reference::SEED);
+        let meaning = Meaning::of(source, kind, kernels.tf32(), (crate::reference::SEED, go_on));
         let mut share = one_kind(&kernels, &meaning, number, budget)?;
         let kinds = |share: &Share| if share.compared > 0 { vec![kind] } else { Vec::new() };
         all = Some(match all {
@@ -289,7 +297,7 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
                 fits
             }
         };
-        let ran = kernels.run(kernel, &contents, wanted, &options)?;
+        let ran = kernels.run(kernel, &contents, wanted, &options, meaning.go_on)?;
         share.instructions += ran.executed;
         if let Some(fault) = ran.fault {
             return Err(wrong(fault));
@@ -330,7 +338,7 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
         let Some((ran, at, written, all)) = found else {
             // Nobody wrote anything of it: wrong, where all blocks were run and it is a result.
             if every && !meaning.inputs.read(param) {
-                for expected in meaning.parts(param, &shape.iter().map(|n| (0, *n)).collect()) {
+                for expected in meaning.parts(param, &shape.iter().map(|n| (0, *n)).collect())? {
                     expected.compare(&shape, true, |_| None, bytes).map_err(report)?;
                 }
             }
@@ -350,7 +358,7 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
             (data, known)
         });
         for bounds in parts.iter().take(BOXES) {
-            for expected in meaning.parts(param, bounds) {
+            for expected in meaning.parts(param, bounds)? {
                 let got = |position: u64| {
                     let from = position as usize * bytes;
                     let (mut data, mut known) = ([0u8; 8], [false; 8]);

@@ -1,10 +1,11 @@
 //! What a part of a program's results should be, and how closely executed kernels must agree with it.
+use super::module::Unable;
 use super::values::{place, value, Inputs, Kind};
 use crate::agreement::{self, Agreement, Spread, EXACT};
 use satune_ir::affine::constant;
-use satune_ir::interp::{self, in_double, slice, Array, Bounds, Scalar};
+use satune_ir::interp::{self, in_double, slice, Array, Bounds, Fault, Scalar};
 use satune_ir::{tvmscript, visit, DType, Expr, Program};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most block instances that the interpreter runs for one part.
 const INSTANCES: u64 = 20_000_000;
@@ -28,18 +29,26 @@ pub struct Meaning<'p> {
     kind: Kind,
     terms: u64,
     text: String,
+    /// Whether to go on.
+    pub go_on: &'p (dyn Fn() -> bool + Sync),
 }
 
 /// A part of a program's results, and what it should be; empty until somebody has made it.
-type Kept = (String, Kind, usize, Bounds, Arc<OnceLock<Option<Arc<Expected>>>>);
+type Kept = (String, Kind, usize, Bounds, Arc<Mutex<Option<Option<Arc<Expected>>>>>);
 static PARTS: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
 impl<'p> Meaning<'p> {
-    /// Of a program on one kind of inputs.
-    pub fn of(program: &'p Program, kind: Kind, tf32: bool, seed: u64) -> Meaning<'p> {
+    /// Of a program on one kind of inputs, of a seed; what takes long is done for as long as `go_on` says so.
+    pub fn of(
+        program: &'p Program,
+        kind: Kind,
+        tf32: bool,
+        (seed, go_on): (u64, &'p (dyn Fn() -> bool + Sync)),
+    ) -> Meaning<'p> {
         let terms = agreement::terms(program);
         let inputs = Arc::new(Inputs::of(program, kind, terms, tf32, seed));
-        Meaning { program, inputs, kind, terms, text: format!("{seed} {tf32} {}", tvmscript::print(program)) }
+        let text = format!("{seed} {tf32} {}", tvmscript::print(program));
+        Meaning { program, inputs, kind, terms, text, go_on }
     }
 
     /// Extents of a parameter.
@@ -63,11 +72,14 @@ impl<'p> Meaning<'p> {
 
     /// What a part of a parameter should be; none where the interpreter cannot tell. A part whose results take too long is
     /// cut to its first and last lines: so several may come of one.
-    pub fn parts(&self, param: usize, bounds: &Bounds) -> Vec<Arc<Expected>> {
+    ///
+    /// # Errors
+    /// When it is told to end.
+    pub fn parts(&self, param: usize, bounds: &Bounds) -> Result<Vec<Arc<Expected>>, Unable> {
         let mut todo = vec![bounds.clone()];
         let mut found = Vec::new();
         while let Some(bounds) = todo.pop() {
-            if let Some(expected) = self.part(param, &bounds) {
+            if let Some(expected) = self.part(param, &bounds)? {
                 found.push(expected);
                 continue;
             }
@@ -84,10 +96,10 @@ impl<'p> Meaning<'p> {
                 }
             }
         }
-        found
+        Ok(found)
     }
 
-    fn part(&self, param: usize, bounds: &Bounds) -> Option<Arc<Expected>> {
+    fn part(&self, param: usize, bounds: &Bounds) -> Result<Option<Arc<Expected>>, Unable> {
         let known = {
             let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
             let is = |k: &&Kept| k.2 == param && k.1 == self.kind && k.3 == *bounds && k.0 == self.text;
@@ -100,41 +112,52 @@ impl<'p> Meaning<'p> {
                 new
             })
         };
-        // Who comes second waits for the first.
-        known.get_or_init(|| self.make(param, bounds).map(Arc::new)).clone()
+        // Who comes second waits for the first. What was interrupted is not kept.
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*known {
+            return Ok(known.clone());
+        }
+        let made = match self.make(param, bounds) {
+            Err(Fault::Stopped) => return Err(Unable::Stopped),
+            other => other.ok().flatten().map(Arc::new),
+        };
+        *known = Some(made.clone());
+        Ok(made)
     }
 
-    fn make(&self, param: usize, bounds: &Bounds) -> Option<Expected> {
+    fn make(&self, param: usize, bounds: &Bounds) -> Result<Option<Expected>, Fault> {
         let all = || self.shape(param).iter().map(|n| (0, *n)).collect::<Bounds>();
         let id = self.program.params[param];
         let (program, parts) = match slice(self.program, &[(id, bounds.clone())]) {
-            Some(slice) if slice.instances > INSTANCES => return None,
+            Some(slice) if slice.instances > INSTANCES => return Ok(None),
             Some(slice) => (slice.program, slice.bounds),
             // The whole program, where that is what is asked for.
             None if *bounds == all() => {
                 let whole = |p| self.shape(p).iter().map(|n| (0, *n)).collect::<Bounds>();
                 (self.program.clone(), (0..self.program.params.len()).map(whole).collect())
             }
-            None => return None,
+            None => return Ok(None),
         };
         let inputs: Vec<Array> = parts
             .iter()
             .enumerate()
             .map(|(p, part)| self.inputs.array(p, &self.shape(p), part))
-            .collect::<Result<_, _>>()
-            .ok()?;
+            .collect::<Result<_, _>>()?;
         let options = interp::Options { max_steps: 40 * INSTANCES, ..interp::Options::default() };
-        let typed = interp::run_with(&program, &inputs, &options).ok()?.swap_remove(param);
+        let run = |program: &Program, inputs: &[Array]| {
+            Ok::<_, Fault>(interp::run_while(program, inputs, &options, self.go_on)?.swap_remove(param))
+        };
+        let typed = run(&program, &inputs)?;
         let wide = match self.exact() {
             true => None,
             false => {
                 let doubles: Vec<Array> = inputs.iter().map(Array::in_double).collect();
-                let wide = interp::run_with(&in_double(&program), &doubles, &options).ok()?.swap_remove(param);
+                let wide = run(&in_double(&program), &doubles)?;
                 let spread = Spread::of_each(&[typed.to_f64()], &[wide.to_f64()])[0];
                 Some((wide, spread))
             }
         };
-        Some(Expected { bounds: parts[param].clone(), typed, wide, terms: self.terms })
+        Ok(Some(Expected { bounds: parts[param].clone(), typed, wide, terms: self.terms }))
     }
 }
 

@@ -20,6 +20,9 @@ pub enum Unable {
     /// The launch does not fit.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// It was told to end.
+    #[error("interrupted")]
+    Stopped,
     /// Not one kernel in a text, or another number of texts.
     #[error("{0}")]
     Texts(String),
@@ -123,7 +126,7 @@ impl Kernels {
     }
 
     /// Runs clusters of a kernel: the first, and as many in all as `wanted` says, which is told how many thread instructions the
-    /// first took (all, or the corners of the grid, its edges, and some at random).
+    /// first took (all, or the corners of the grid, its edges, and some at random). For as long as `go_on` says so.
     ///
     /// # Errors
     /// See [`Unable`].
@@ -133,6 +136,7 @@ impl Kernels {
         contents: &Contents,
         wanted: impl FnOnce(u64) -> u64,
         options: &Options,
+        go_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<Ran, Unable> {
         let kernel = &self.list[number];
         // Each buffer once, though several arguments may be maps on it.
@@ -172,11 +176,15 @@ impl Kernels {
         // The first of them is among those of any number.
         let first = some(&launch, 1, options.seed)[0];
         let mut clusters = 1;
-        let outcome = satune_ptx::run_onward(&kernel.program, &launch, first, |executed| {
+        let others = |executed| {
             let all = some(&launch, wanted(executed).clamp(1, launch.clusters()), options.seed);
             clusters = all.len() as u64;
             all.into_iter().filter(|cluster| *cluster != first).collect()
-        });
+        };
+        let outcome = satune_ptx::run_onward(&kernel.program, &launch, first, others, go_on);
+        if outcome.faults.iter().any(|f| matches!(*f.kind, satune_ptx::FaultKind::Stopped)) {
+            return Err(Unable::Stopped);
+        }
         let budget = |f: &&satune_ptx::Fault| matches!(*f.kind, satune_ptx::FaultKind::Budget { .. });
         let fault = outcome.faults.iter().find(|f| !budget(f)).map(|f| {
             let found = finding(f, &kernel.source);

@@ -97,16 +97,23 @@ pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOp
     Ok(Reduced { source, made })
 }
 
-/// Runs a plan on a small problem, by interpreter and in the simulator, and compares with the definition, bit for bit.
+/// Runs a plan on a small problem, by interpreter and in the simulator, and compares with the definition, bit for bit; for as
+/// long as `go_on` says so.
 ///
 /// # Errors
 /// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
-pub fn check(schedule: &Schedule, contraction: &Contraction, options: &LowerOptions) -> Result<Checked, String> {
+pub fn check(
+    schedule: &Schedule,
+    contraction: &Contraction,
+    options: &LowerOptions,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Checked, String> {
     if matches!(schedule, Schedule::Mma(_) | Schedule::Wgmma(_)) {
-        return super::check_tensor::check(schedule, contraction);
+        return super::check_tensor::check(schedule, contraction, go_on);
     }
     let Reduced { source, made } = reduced(schedule, contraction, options)?;
-    scheduled::check(&source, &made, crate::reference::SEED).map_err(|e| e.to_string())
+    let kernels = scheduled::check_each(&source, &made, crate::reference::SEED, go_on).map_err(|e| e.to_string())?;
+    kernels.into_iter().next().ok_or_else(|| "it has no kernels".into())
 }
 
 /// The source program of a contraction whose matrices lie in memory, with the contraction's extents.

@@ -69,11 +69,11 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
 }
 
 /// Runs the kernels of the shrunken problem in the simulator and compares with the definition: sums of
-/// products of small whole numbers, which are exact in every order.
+/// products of small whole numbers, which are exact in every order. For as long as `go_on` says so.
 ///
 /// # Errors
 /// What went wrong, for people.
-pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, String> {
+pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() -> bool) -> Result<Checked, String> {
     let (Reduced { source, made }, small) = shrunken(schedule, contraction)?;
     let module = made.module;
     let inputs = interp::random_inputs(&source, crate::reference::SEED).map_err(|e| e.to_string())?;
@@ -82,7 +82,8 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
     let at = |id| source.params.iter().position(|p| *p == id).ok_or("a parameter is missing");
     let (a, b, c) = (at(small.a.buffer)?, at(small.b.buffer)?, at(small.c.buffer)?);
     let gemm = Gemm::of(&small).map_err(|e| e.to_string())?;
-    let sums = product(&gemm, &inputs[a], &inputs[b]);
+    let sums = product(&gemm, &inputs[a], &inputs[b], go_on).ok_or(scheduled::ScheduledError::Stopped);
+    let sums = sums.map_err(|e| e.to_string())?;
     let reads = small.epilogue.as_ref().map_or(&[][..], |e| &e.reads);
     let mut added: [&[f64]; 2] = [&[], &[]];
     for (values, number) in added.iter_mut().zip(Gemm::added(&small)) {
@@ -98,7 +99,7 @@ pub fn check(schedule: &Schedule, contraction: &Contraction) -> Result<Checked, 
     };
     let agree = |_, want, got| agreement.agree(want, got, gemm.output);
     let held = |lists: Vec<Vec<f64>>| lists.into_iter().map(Held::floats).collect::<Vec<_>>();
-    let kernels = scheduled::simulate_module(&module, held(inputs), &held(expected), false, agree);
+    let kernels = scheduled::simulate_module(&module, held(inputs), &held(expected), (false, go_on), agree);
     let first = kernels.map_err(|e| e.to_string())?.into_iter().next();
     first.ok_or_else(|| "it has no kernels".into())
 }
@@ -132,14 +133,17 @@ fn finished(gemm: &Gemm, sums: Vec<f64>, [bias, residual]: [&[f64]; 2]) -> Vec<f
     sums.into_iter().enumerate().map(one).collect()
 }
 
-/// C = A * B by its definition, for each product of a batch.
-fn product(gemm: &Gemm, a: &[f64], b: &[f64]) -> Vec<f64> {
+/// C = A * B by its definition, for each product of a batch; none where `go_on` ends it, which is asked before each row.
+fn product(gemm: &Gemm, a: &[f64], b: &[f64], go_on: &dyn Fn() -> bool) -> Option<Vec<f64>> {
     let [batch, m, n, k] = [gemm.batch, gemm.m, gemm.n, gemm.k].map(|extent| usize::try_from(extent).unwrap_or(0));
     let mut out = Vec::with_capacity(batch * m * n);
     for number in 0..batch {
         let (a, b) = (&a[number * m * k..], &b[number * k * n..]);
         let mut sums = vec![0.0; m * n];
         for i in 0..m {
+            if !go_on() {
+                return None;
+            }
             let row = &mut sums[i * n..(i + 1) * n];
             for kk in 0..k {
                 let x = if gemm.a_transposed { a[kk * m + i] } else { a[i * k + kk] };
@@ -153,5 +157,5 @@ fn product(gemm: &Gemm, a: &[f64], b: &[f64]) -> Vec<f64> {
             true => out.extend((0..n).flat_map(|j| (0..m).map(move |i| (i, j))).map(|(i, j)| sums[i * n + j])),
         }
     }
-    out
+    Some(out)
 }

@@ -27,7 +27,7 @@ use vet::{Vet, Vetted};
 use crate::lower::program::{Argument, Workspace};
 use crate::measure::{BestFirst, StrategyKind};
 use crate::operators::Problem;
-use crate::progress::Progress;
+use crate::progress::{Looks, Progress};
 use crate::workload::{Explorable, Workload};
 use satune_extract::{Candidate, Counts, Descriptor, Query};
 use satune_ir::term::{Schedule, Space, StoppedBy};
@@ -135,10 +135,10 @@ pub fn trace_hash(plan: &Schedule, problem: &dyn Workload) -> String {
 /// # Errors
 /// When a rule is unsound, which is a bug.
 pub fn space(problem: &Problem, gpu: &Descriptor) -> Result<Space, ExploreError> {
-    space_while(problem, gpu, Fuel::default(), &|| true)
+    space_while(problem, gpu, Fuel::default(), &|_| true)
 }
 
-/// [`space`] of at most so many nodes, for as long as `go_on` says so.
+/// [`space`] of at most so many nodes, for as long as `go_on` says so, which is told how many there are.
 ///
 /// # Errors
 /// As [`space`], and when it is told to end.
@@ -146,7 +146,7 @@ pub fn space_while(
     problem: &Problem,
     gpu: &Descriptor,
     fuel: Fuel,
-    go_on: &(dyn Fn() -> bool + Sync),
+    go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<Space, ExploreError> {
     let limits = limits(gpu);
     let menu = Menu::of(&problem.contraction, &limits);
@@ -176,9 +176,10 @@ pub fn explore_on<W: Explorable>(
     progress: &dyn Progress,
 ) -> Result<Report, ExploreError> {
     progress.begin("saturating", 0);
-    let go_on = || !progress.stopped();
+    let looks = Looks::of(progress, "choices looked at");
+    let go_on = || looks.go_on();
     let start = Instant::now();
-    let space = problem.space_while(&request.gpu, request.fuel, &go_on)?;
+    let space = problem.space_while(&request.gpu, request.fuel, &|nodes| grows(progress, nodes))?;
     let saturate_s = start.elapsed().as_secs_f64();
     progress.begin("extracting", 0);
     let k = search.as_ref().map_or(request.top, |s| s.to_extract(request.top));
@@ -202,7 +203,7 @@ pub fn explore_on<W: Explorable>(
     let portfolio = (by_model && !request.twins && k > 1).then(|| list.spread_out());
     let mut found = match search {
         None => search::Found::unmeasured(&mut list, request.top),
-        Some(search) => search.run(problem, request, &space, &mut list, progress)?,
+        Some(search) => search.run(problem, request, &space, &mut list, progress, &go_on)?,
     };
     let mut vet = Vet::new(problem, request, std::mem::take(&mut found.subjects), progress);
     vet.take(found.candidates);
@@ -224,13 +225,13 @@ pub fn explore_on<W: Explorable>(
     }
     let whole_list = tiles.is_none() && list.is_empty() && list.proved;
     let stopped = progress.stopped();
-    let schedules = if stopped {
-        // A count takes its time.
-        None
-    } else {
+    // A count takes its time; what was interrupted is not counted.
+    let schedules = (!stopped).then(|| {
         progress.begin("counting", 0);
-        Some(Counts::of(&space).total().to_string())
-    };
+        let steps = Looks::of(progress, "steps");
+        Counts::of_while(&space, &|| steps.go_on()).total().to_string()
+    });
+    let schedules = schedules.filter(|_| !progress.stopped());
     let gave_up = vet.gave_up();
     let mut report = Report {
         program: problem.script().into(),
@@ -253,7 +254,7 @@ pub fn explore_on<W: Explorable>(
                 StoppedBy::Limit(limit) => limit.clone(),
             },
         },
-        proved_optimal: by_model && whole && list.proved && !stopped && !gave_up && tiles.is_none(),
+        proved_optimal: by_model && whole && list.proved && !progress.stopped() && !gave_up && tiles.is_none(),
         bound_ms: list.bound_ms,
         candidates: Vec::new(),
         bugs: found.bugs.into_iter().chain(std::mem::take(&mut vet.bugs)).collect(),
@@ -316,6 +317,12 @@ pub fn explore_on<W: Explorable>(
     report.notes.extend(compiled_loop::order(&report.candidates));
     report.space.peak_bytes = peak_bytes();
     Ok(report)
+}
+
+/// Tells how far saturation is; whether it goes on.
+pub(crate) fn grows(progress: &dyn Progress, nodes: usize) -> bool {
+    progress.grown(nodes as u64, "e-nodes");
+    !progress.stopped()
 }
 
 /// What the compiler warns of in its log: among it that it runs `wgmma` one after the other, or ignores `setmaxnreg`.

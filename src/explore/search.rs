@@ -79,13 +79,14 @@ impl Search<'_> {
         space: &Space<W::Term>,
         list: &mut BestFirst<'_, W::Term>,
         progress: &dyn Progress,
+        go_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<Found<W::Term>, MeasureError> {
         let mut found = Found::unmeasured(list, 0);
         let first = list.first().cloned();
         let mut strategy: Box<dyn Strategy<W::Term> + '_> = match self.strategy {
             StrategyKind::Analytical => Box::new(list),
-            StrategyKind::Random => Box::new(Random::of(space, &request.gpu, self.seed)),
-            StrategyKind::Learned => Box::new(Learned::of(space, &request.gpu, self.seed, request.limit)),
+            StrategyKind::Random => Box::new(Random::of(space, &request.gpu, self.seed, go_on)),
+            StrategyKind::Learned => Box::new(Learned::of(space, &request.gpu, self.seed, request.limit, go_on)),
         };
         let settings = Settings {
             trials: self.trials,

@@ -26,6 +26,9 @@ pub const PATIENCE: usize = 64;
 /// what registers do not depend on.
 const ALIKE: usize = 4;
 
+/// So long a first simulation may go on after all was told to end.
+const LAST_CHANCE: Duration = Duration::from_millis(300);
+
 /// A candidate that survived.
 pub(super) struct Vetted<T> {
     pub candidate: Candidate<T>,
@@ -140,6 +143,8 @@ pub(super) struct Vet<'a, W: Explorable> {
     /// Why the text of something was not executed.
     pub not_executed: Option<String>,
     pub times: Times,
+    /// When a simulation learned that it shall end.
+    told: OnceLock<Instant>,
 }
 
 impl<'a, W: Explorable> Vet<'a, W> {
@@ -166,6 +171,7 @@ impl<'a, W: Explorable> Vet<'a, W> {
             not_compiled,
             not_executed: None,
             times: Times::default(),
+            told: OnceLock::new(),
         }
     }
 
@@ -254,9 +260,13 @@ impl<'a, W: Explorable> Vet<'a, W> {
         let (problem, gpu) = (self.problem, &self.request.gpu);
         let subject = match self.subjects.get(&trace_hash(&candidate.plan, problem)).cloned() {
             Some(subject) => Ok(subject),
-            None if self.progress.stopped() && any.load(Ordering::Relaxed) => return None,
-            None => spent.on(&spent.simulate, || Subject::of(&candidate, problem, gpu)),
+            None if !self.go_on(any) => return None,
+            None => spent.on(&spent.simulate, || Subject::of(&candidate, problem, gpu, &|| self.go_on(any))),
         };
+        // What was interrupted is nobody's fault, and shown to nobody.
+        if subject.is_err() && !self.go_on(any) {
+            return None;
+        }
         any.fetch_or(subject.is_ok(), Ordering::Relaxed);
         let Subject { made, checked, executed, .. } = match subject {
             Ok(subject) => subject,
@@ -288,7 +298,8 @@ impl<'a, W: Explorable> Vet<'a, W> {
             _ => None,
         });
         let (module, texts) = (&vetted.made.module, &vetted.named.texts);
-        let candidate = execute::Candidate { problem, plan, module, texts, gpu };
+        let go_on = || !self.progress.stopped();
+        let candidate = execute::Candidate { problem, plan, module, texts, gpu, go_on: &go_on };
         let result = match (self.progress.stopped(), ptx.collect::<Option<Vec<_>>>()) {
             (true, _) => Err(Refusal::Unable("interrupted".into())),
             (_, None) => Err(Refusal::Unable("it was not compiled".into())),
@@ -302,6 +313,16 @@ impl<'a, W: Explorable> Vet<'a, W> {
             Err(Refusal::Unable(why)) => (Ok(vetted), Some(why)),
             Err(Refusal::Wrong(fault)) => (Err(Out::Bug(about(&fault, plan))), None),
         }
+    }
+
+    /// Whether a simulation goes on: until it is told to end, or a little longer where there would be nothing to show else.
+    /// `any`: whether something was simulated before.
+    fn go_on(&self, any: &AtomicBool) -> bool {
+        if !self.progress.stopped() {
+            return true;
+        }
+        let told = self.told.get_or_init(Instant::now);
+        !any.load(Ordering::Relaxed) && told.elapsed() < LAST_CHANCE
     }
 
     /// What is known of a text, for an architecture.

@@ -4,7 +4,7 @@ use crate::device::{Ask, Ceilings, Device, Door, Identity, Kind, Ready, Rival, S
 use crate::execute::Executed;
 use crate::explore::{CandidateReport, ExploreError, Report, Request, Search};
 use crate::nvmmh::Beside;
-use crate::progress::{Progress, Quiet};
+use crate::progress::{Part, Progress};
 use crate::source::Work;
 use crate::store::{Conditions, Store, Verdict};
 use crate::workload::Workload;
@@ -179,17 +179,20 @@ pub fn bench(
         mean_ratio: None,
         reports: Vec::new(),
     };
-    for problem in problems {
+    for (number, problem) in problems.iter().enumerate() {
         if progress.stopped() {
             break;
         }
-        progress.begin(problem.workload().name(), 0);
-        match one(problem, wanted, device, store) {
+        let name = format!("{} of {}, {}", number + 1, problems.len(), problem.workload().name());
+        match one(problem, wanted, device, store, &Part { whole: progress, name }) {
             Ok((row, report)) => {
                 result.rows.push(row);
                 result.reports.push(report);
             }
             Err(error) if problems.len() == 1 => return Err(error),
+            // Its figures are none; those of the others are.
+            Err(BenchError::Explore(_, ExploreError::Interrupted(_))) if !result.rows.is_empty() => break,
+            Err(error @ BenchError::Explore(_, ExploreError::Interrupted(_))) => return Err(error),
             Err(error) => {
                 result.lost =
                     matches!(error, BenchError::Measure(_) | BenchError::Explore(_, ExploreError::Measure(_)));
@@ -223,6 +226,7 @@ fn one(
     wanted: &Wanted,
     device: &mut dyn Device,
     store: &mut Store,
+    progress: &dyn Progress,
 ) -> Result<(BenchRow, Report), BenchError> {
     let workload = problem.workload();
     let name = workload.name().to_string();
@@ -236,8 +240,13 @@ fn one(
         fresh: true,
         ask: wanted.ask,
     };
-    let report: Report =
-        problem.explore_on(&wanted.request, Some(search), &Quiet).map_err(|e| BenchError::Explore(name.clone(), e))?;
+    let report: Report = problem
+        .explore_on(&wanted.request, Some(search), progress)
+        .map_err(|e| BenchError::Explore(name.clone(), e))?;
+    if progress.stopped() {
+        let step = "measuring".into();
+        return Err(BenchError::Explore(name, ExploreError::Interrupted(step)));
+    }
     // Its rows are all that it has to write.
     store.finish_run(run).map_err(MeasureError::from)?;
     let (tried, rejected) = report.measured.as_ref().map_or((0, 0), |m| (m.trials, m.rejected.values().sum::<usize>()));
@@ -322,7 +331,7 @@ fn duel(
     }
     let Ok(cost) = workload.predict(&best.plan, gpu) else { return Ok(None) };
     let candidate: Candidate = Candidate { term: Default::default(), plan: best.plan.clone(), cost };
-    let Ok(subject) = Subject::of(&candidate, workload, gpu) else { return Ok(None) };
+    let Ok(subject) = Subject::of(&candidate, workload, gpu, &|| true) else { return Ok(None) };
     let ready = Ready::of(workload, &subject);
     let Some(duel) = device.duel(workload, &ready, ask, ROUNDS).map_err(MeasureError::from)? else { return Ok(None) };
     Ok(duel.outcome.ok().map(|mut duelled| Versus {

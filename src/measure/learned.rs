@@ -25,13 +25,20 @@ pub struct Learned<'s, T: Searched = Term> {
     random: Random<'s, T>,
     pool: Vec<Candidate<T>>,
     limit: Duration,
+    go_on: &'s (dyn Fn() -> bool + Sync),
 }
 
 impl<'s, T: Searched> Learned<'s, T> {
-    /// On a space, from a descriptor, by a seed; `limit` is the longest time of one extraction.
-    pub fn of(space: &'s Space<T>, base: &'s Descriptor, seed: u64, limit: Duration) -> Learned<'s, T> {
-        let (known, random) = (T::known(space), Random::of(space, base, seed));
-        Learned { space, known, base, random, pool: Vec::new(), limit }
+    /// On a space, from a descriptor, by a seed; `limit` is the longest time of one extraction, which ends when `go_on` says so.
+    pub fn of(
+        space: &'s Space<T>,
+        base: &'s Descriptor,
+        seed: u64,
+        limit: Duration,
+        go_on: &'s (dyn Fn() -> bool + Sync),
+    ) -> Learned<'s, T> {
+        let (known, random) = (T::known(space), Random::of(space, base, seed, go_on));
+        Learned { space, known, base, random, pool: Vec::new(), limit, go_on }
     }
 
     /// Extracts what a descriptor takes for best into the pool, and what would be best if one of its scalars were off:
@@ -40,7 +47,7 @@ impl<'s, T: Searched> Learned<'s, T> {
         let asked = std::iter::once((gpu.clone(), most.max(8))).chain(variants(gpu).into_iter().map(|g| (g, VARIANT)));
         for (gpu, k) in asked {
             let query = Query { k, diverse: false, limit: self.limit, below_ms: f64::INFINITY };
-            for found in T::best_knowing(self.space, &self.known, &gpu, query, &|| true).candidates {
+            for found in T::best_knowing(self.space, &self.known, &gpu, query, self.go_on).candidates {
                 if !self.pool.iter().any(|c| c.plan == found.plan) {
                     self.pool.push(found);
                 }

@@ -232,13 +232,16 @@ impl<T: TermLanguage> Run<'_, T> {
         }
         let fresh = turns.iter().filter(|(_, _, t)| t.is_none()).count();
         progress.begin("simulating", fresh);
+        let go_on = || !progress.stopped();
         let (problem, gpu) = (self.problem, self.gpu);
         let simulating = Instant::now();
         turns.par_iter_mut().filter(|(_, _, turn)| turn.is_none()).for_each(|(candidate, _, turn)| {
-            *turn = Some(match Subject::of(candidate, problem, gpu) {
-                Ok(subject) => Turn::Ready(Box::new(subject)),
-                Err(fault) => Turn::Refused(fault),
-            });
+            *turn = match Subject::of(candidate, problem, gpu, &go_on) {
+                Ok(subject) => Some(Turn::Ready(Box::new(subject))),
+                // What was interrupted is nobody's fault.
+                Err(_) if !go_on() => None,
+                Err(fault) => Some(Turn::Refused(fault)),
+            };
             progress.advance();
         });
         self.out.simulate_s += simulating.elapsed().as_secs_f64();
@@ -249,7 +252,7 @@ impl<T: TermLanguage> Run<'_, T> {
                 _ => None,
             })
             .collect();
-        if !ready.is_empty() {
+        if !ready.is_empty() && go_on() {
             progress.begin(&format!("compiling {} candidates", ready.len()), 0);
             device.prepare(self.problem, &ready);
         }
@@ -266,7 +269,7 @@ impl<T: TermLanguage> Run<'_, T> {
                     if progress.stopped() {
                         return Some("interrupted".into());
                     }
-                    let refusal = subject.execute(problem, gpu, Some(ptx), &compiler).err();
+                    let refusal = subject.execute(problem, gpu, Some(ptx), &compiler, &go_on).err();
                     progress.advance();
                     match refusal? {
                         Refusal::Unable(why) => Some(why),
@@ -290,8 +293,9 @@ impl<T: TermLanguage> Run<'_, T> {
                     self.reuse(candidate, trace, row.verdict, record)?;
                 }
                 // It was cut off beside better ones than there are now.
-                Some(Turn::Known(_)) => match self.made(&candidate, device) {
+                Some(Turn::Known(_)) => match self.made(&candidate, device, &go_on) {
                     Ok(subject) => self.take(candidate, subject, device, record)?,
+                    Err(_) if !go_on() => break,
                     Err(fault) => self.out.bugs.push(fault),
                 },
                 Some(Turn::Ready(subject)) => self.take(candidate, *subject, device, record)?,
@@ -305,10 +309,15 @@ impl<T: TermLanguage> Run<'_, T> {
     }
 
     /// A candidate that was not prepared, lowered, simulated and executed; or what is wrong with it.
-    fn made(&mut self, candidate: &Candidate<T>, device: &dyn Device) -> Result<Subject, String> {
-        let mut subject = Subject::of(candidate, self.problem, self.gpu)?;
+    fn made(
+        &mut self,
+        candidate: &Candidate<T>,
+        device: &dyn Device,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Subject, String> {
+        let mut subject = Subject::of(candidate, self.problem, self.gpu, go_on)?;
         if let Some((compiler, _)) = device.compiler() {
-            match subject.execute(self.problem, self.gpu, None, &compiler) {
+            match subject.execute(self.problem, self.gpu, None, &compiler, go_on) {
                 Err(Refusal::Wrong(fault)) => return Err(fault),
                 Err(Refusal::Unable(why)) => self.out.not_executed = Some(why),
                 Ok(()) => {}
@@ -420,7 +429,8 @@ impl<T: TermLanguage> Run<'_, T> {
                 progress.begin(&format!("measuring again, round {}", round + 1), 0);
                 let candidate = self.out.trials[at].candidate.clone();
                 // It was simulated when it was first measured; a reused one is simulated now.
-                let Ok(subject) = Subject::of(&candidate, self.problem, self.gpu) else { continue };
+                let go_on = || !progress.stopped();
+                let Ok(subject) = Subject::of(&candidate, self.problem, self.gpu, &go_on) else { continue };
                 let verdict = device.measure(self.problem, &subject, &self.settings.ask)?;
                 let merged = match (&self.out.trials[at].verdict, verdict) {
                     (Verdict::Measured(old), Verdict::Measured(new)) => Verdict::Measured(joined(old, &new)),

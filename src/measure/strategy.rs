@@ -165,18 +165,27 @@ pub struct Random<'s, T: TermLanguage = Term> {
     counts: Counts,
     rng: rand::rngs::StdRng,
     seen: HashSet<Schedule>,
+    go_on: &'s (dyn Fn() -> bool + Sync),
 }
 
 impl<'s, T: Searched> Random<'s, T> {
-    /// Samples of a space, by a seed.
-    pub fn of(space: &'s Space<T>, gpu: &'s Descriptor, seed: u64) -> Random<'s, T> {
+    /// Samples of a space, by a seed; none more once `go_on` says so.
+    pub fn of(
+        space: &'s Space<T>,
+        gpu: &'s Descriptor,
+        seed: u64,
+        go_on: &'s (dyn Fn() -> bool + Sync),
+    ) -> Random<'s, T> {
         let rng = rand::rngs::StdRng::seed_from_u64(seed);
-        Random { space, gpu, counts: Counts::of(space), rng, seen: HashSet::new() }
+        Random { space, gpu, counts: Counts::of_while(space, go_on), rng, seen: HashSet::new(), go_on }
     }
 
     /// One more that was not seen before.
     pub(super) fn draw(&mut self) -> Option<Candidate<T>> {
         for _ in 0..IN_VAIN {
+            if !(self.go_on)() {
+                return None;
+            }
             let term = self.counts.sample(self.space, &mut self.rng)?;
             let Ok(plan) = T::schedule(&term, self.space.problem()) else { continue };
             if self.seen.contains(&plan) {

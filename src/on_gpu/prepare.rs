@@ -21,6 +21,9 @@ pub enum PrepareError {
     /// A program.
     #[error(transparent)]
     Program(#[from] SourceError),
+    /// It was told to end, before which file was whole.
+    #[error("interrupted while packing: {0} and the packs after it are not written")]
+    Interrupted(String),
     /// A folder.
     #[error("{path}: {error}")]
     Folder {
@@ -161,6 +164,9 @@ pub fn prepare(
     let mut written = Vec::new();
     let mut write = |mut pack: crate::pack::Pack, name: &str| -> Result<crate::pack::Pack, PrepareError> {
         let file = format!("{name}.pack");
+        if progress.stopped() {
+            return Err(PrepareError::Interrupted(file));
+        }
         let bytes = pack.write(&folder.join(&file))?;
         written.push((file, bytes));
         Ok(pack)

@@ -4,16 +4,17 @@ use crate::compile::{CompileError, Compiler, Figures};
 use crate::device::cuda::reference;
 use crate::device::{Ready, Subject};
 use crate::execute::{self, Refusal};
-use crate::explore::ExploreError;
+use crate::explore::{grows, ExploreError};
 use crate::measure::{BestFirst, Random, Strategy};
-use crate::progress::Progress;
+use crate::progress::{Looks, Part, Progress};
 use crate::scheduled;
 use crate::source::{self, SourceError, Work};
 use crate::workload::{Explorable, Workload};
 use rayon::prelude::*;
 use satune_extract::{Descriptor, Query};
 use satune_ir::term::tensor::WgmmaPlan;
-use satune_ir::term::Schedule;
+use satune_ir::term::{Schedule, Space};
+use satune_rewrites::space::Fuel;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -75,10 +76,11 @@ pub fn make(
         if progress.stopped() {
             break;
         }
-        progress.begin(&format!("packing {}", work.workload().name()), 0);
+        let name = format!("packing {} of {}, {}", programs.len() + 1, works.len(), work.workload().name());
+        let progress = Part { whole: progress, name };
         programs.push(match work {
-            Work::Contraction(problem) => pack(&**problem, gpu, wanted, progress),
-            Work::Streams(problem) => pack(&**problem, gpu, wanted, progress),
+            Work::Contraction(problem) => pack(&**problem, gpu, wanted, &progress),
+            Work::Streams(problem) => pack(&**problem, gpu, wanted, &progress),
         });
     }
     let mut pack = Pack {
@@ -94,7 +96,7 @@ pub fn make(
 
 fn pack<W: Explorable>(problem: &W, gpu: &Descriptor, wanted: &Wanted, progress: &dyn Progress) -> Packed {
     let (candidates, missing) = match choose(problem, gpu, wanted, progress) {
-        Ok(chosen) => made(problem, gpu, chosen),
+        Ok(chosen) => made(problem, gpu, chosen, progress),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     let named = source::is_operator(problem.name());
@@ -122,12 +124,16 @@ pub fn probes(
             names.push(assumption.program);
         }
     }
+    let all = names.len();
     for name in names {
-        progress.begin(&format!("packing {name}"), 0);
+        if progress.stopped() {
+            break;
+        }
+        let progress = Part { whole: progress, name: format!("packing {} of {all}, {name}", programs.len() + 1) };
         let mine: Vec<&Assumption> = assumptions.iter().filter(|a| a.program == name).collect();
         programs.push(match source::load_work(name)? {
-            Work::Contraction(problem) => assumed(&*problem, gpu, &mine, draws),
-            Work::Streams(problem) => assumed(&*problem, gpu, &mine, draws),
+            Work::Contraction(problem) => assumed(&*problem, gpu, &mine, draws, &progress),
+            Work::Streams(problem) => assumed(&*problem, gpu, &mine, draws, &progress),
         });
     }
     let (satune, suite) = (env!("CARGO_PKG_VERSION").into(), suite.into());
@@ -136,13 +142,20 @@ pub fn probes(
     Ok(pack)
 }
 
-fn assumed<W: Explorable>(problem: &W, gpu: &Descriptor, assumptions: &[&Assumption], draws: Draws) -> Packed {
+fn assumed<W: Explorable>(
+    problem: &W,
+    gpu: &Descriptor,
+    assumptions: &[&Assumption],
+    draws: Draws,
+    progress: &dyn Progress,
+) -> Packed {
+    let go_on = || !progress.stopped();
     let mut missing = Vec::new();
     let mut candidates: Vec<Candidate> = Vec::new();
-    match problem.space(gpu) {
+    match space(problem, gpu, progress) {
         Err(error) => missing.push(error.to_string()),
         Ok(space) => {
-            let drawn = Random::of(&space, gpu, draws.seed).next(&[], draws.count);
+            let drawn = Random::of(&space, gpu, draws.seed, &go_on).next(&[], draws.count);
             for assumption in assumptions {
                 let fits = drawn.iter().filter(|c| (assumption.fits)(&c.plan));
                 let fresh = fits.filter(|c| candidates.iter().all(|known| known.ready.plan != c.plan));
@@ -153,7 +166,7 @@ fn assumed<W: Explorable>(problem: &W, gpu: &Descriptor, assumptions: &[&Assumpt
                     }
                     Some(c) => {
                         let chosen = vec![(Place::Probe(assumption.what.into()), c.plan.clone())];
-                        let (made, refused) = made(problem, gpu, chosen);
+                        let (made, refused) = made(problem, gpu, chosen, progress);
                         candidates.extend(made);
                         missing.extend(refused);
                     }
@@ -199,14 +212,17 @@ pub fn variants(
 ) -> Result<Pack, SourceError> {
     let mut programs = Vec::new();
     for program in &of.programs {
-        progress.begin(&format!("changing {}", program.name), 0);
+        if progress.stopped() {
+            break;
+        }
+        let progress = Part { whole: progress, name: format!("changing {}", program.name) };
         let Some(first) = program.candidates.first() else { continue };
         let work = program.work()?;
         let chosen = changes(&first.ready.plan);
         if chosen.is_empty() {
             continue;
         }
-        let (candidates, missing) = made(work.workload(), gpu, chosen);
+        let (candidates, missing) = made(work.workload(), gpu, chosen, &progress);
         programs.push(Packed { candidates, missing, ..program.clone() });
         if programs.len() == most {
             break;
@@ -225,12 +241,20 @@ pub fn variants(
 }
 
 /// Lowers and simulates what was chosen. Second: what was refused, and why.
-fn made(problem: &dyn Workload, gpu: &Descriptor, chosen: Vec<Chosen>) -> (Vec<Candidate>, Option<String>) {
+fn made(
+    problem: &dyn Workload,
+    gpu: &Descriptor,
+    chosen: Vec<Chosen>,
+    progress: &dyn Progress,
+) -> (Vec<Candidate>, Option<String>) {
+    progress.begin("simulating", chosen.len());
     let one = |(place, plan): Chosen| -> Result<Candidate, String> {
         let cost = problem.predict(&plan, gpu).map_err(|e| format!("{place}: {e}"))?;
         let candidate: satune_extract::Candidate =
             satune_extract::Candidate { term: Default::default(), plan, cost: cost.clone() };
-        let subject = Subject::of(&candidate, problem, gpu).map_err(|e| format!("{place}: {e}"))?;
+        let subject = Subject::of(&candidate, problem, gpu, &|| !progress.stopped());
+        progress.advance();
+        let subject = subject.map_err(|e| format!("{place}: {e}"))?;
         let ready = Ready::of(problem, &subject);
         Ok(Candidate { place, ready, cost, counts: subject.checked.total, code: Vec::new() })
     };
@@ -240,6 +264,16 @@ fn made(problem: &dyn Workload, gpu: &Descriptor, chosen: Vec<Chosen>) -> (Vec<C
     (candidates, (!refused.is_empty()).then(|| refused.join("\n")))
 }
 
+/// The space of a problem, unless it is told to end.
+fn space<W: Explorable>(
+    problem: &W,
+    gpu: &Descriptor,
+    progress: &dyn Progress,
+) -> Result<Space<W::Term>, ExploreError> {
+    progress.begin("saturating", 0);
+    problem.space_while(gpu, Fuel::default(), &|nodes| grows(progress, nodes))
+}
+
 /// The model's best, then random ones that are not among them, then the families' members.
 fn choose<W: Explorable>(
     problem: &W,
@@ -247,11 +281,13 @@ fn choose<W: Explorable>(
     wanted: &Wanted,
     progress: &dyn Progress,
 ) -> Result<Vec<Chosen>, ExploreError> {
-    let space = problem.space(gpu)?;
+    let space = space(problem, gpu, progress)?;
+    let looks = Looks::of(progress, "choices looked at");
+    let go_on = || looks.go_on();
+    progress.begin("extracting", 0);
     let mut chosen: Vec<Chosen> = Vec::new();
     if wanted.top > 0 {
         let query = Query { k: wanted.top, diverse: false, limit: wanted.limit, below_ms: f64::INFINITY };
-        let go_on = || !progress.stopped();
         let mut best = BestFirst::of(&space, gpu, query, &go_on);
         // Those that are worth measuring together; the model's first stays the first.
         best.spread_out();
@@ -262,7 +298,7 @@ fn choose<W: Explorable>(
         chosen.extend(found.into_iter().enumerate().map(|(i, c)| (Place::Top(i + 1), c.plan)));
     }
     let mut seen: HashSet<Schedule> = chosen.iter().map(|(_, plan)| plan.clone()).collect();
-    let mut random = Random::of(&space, gpu, wanted.seed);
+    let mut random = Random::of(&space, gpu, wanted.seed, &go_on);
     let mut count = 0;
     while count < wanted.random {
         let Some(candidate) = random.next(&[], 1).pop() else { break };
@@ -305,6 +341,7 @@ fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Co
             })
             .collect();
         progress.begin("compiling", chosen.len());
+        let go_on = || !progress.stopped();
         let programs = &pack.programs;
         let made: Vec<Option<(Stored, Option<String>)>> = chosen
             .par_iter()
@@ -315,7 +352,7 @@ fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Co
                 };
                 let all: Result<Vec<_>, CompileError> = match progress.stopped() {
                     true => return None,
-                    false => jobs.iter().map(|j| compiler.compile(j)).collect(),
+                    false => jobs.iter().map(|j| compiler.compile_job(j, &go_on)).collect(),
                 };
                 progress.advance();
                 let all = all.ok()?;
@@ -323,7 +360,7 @@ fn compile(pack: &mut Pack, gpu: &Descriptor, first: [usize; 2], compilers: &[Co
                 let wrong = match c.map(|c| &programs[*p].candidates[c]) {
                     Some(candidate) if number == 0 && candidate.place.is_early() => {
                         let ptx = all.iter().map(|made| made.ptx.clone()).collect();
-                        wrong(&programs[*p], candidate, ptx, gpu, compiler)
+                        wrong(&programs[*p], candidate, ptx, (gpu, compiler), &go_on)
                     }
                     _ => None,
                 };
@@ -355,14 +392,14 @@ fn wrong(
     program: &Packed,
     candidate: &Candidate,
     ptx: Vec<String>,
-    gpu: &Descriptor,
-    compiler: &Compiler,
+    (gpu, compiler): (&Descriptor, &Compiler),
+    go_on: &(dyn Fn() -> bool + Sync),
 ) -> Option<String> {
     let work = program.work().ok()?;
     let (problem, plan) = (work.workload(), &candidate.ready.plan);
     let made = problem.scheduled(plan, &scheduled::options(gpu)).ok()?;
     let texts: Vec<String> = candidate.ready.kernels.iter().map(|k| k.source.clone()).collect();
-    let text = execute::Candidate { problem, plan, module: &made.module, texts: &texts, gpu };
+    let text = execute::Candidate { problem, plan, module: &made.module, texts: &texts, gpu, go_on };
     match text.execute(Some(ptx), compiler) {
         Err(Refusal::Wrong(why)) => Some(why),
         Ok(_) | Err(Refusal::Unable(_)) => None,

@@ -70,6 +70,8 @@ pub(super) struct Runner<'k> {
     kernel: &'k Kernel,
     /// Whether floats are held in `f64`.
     double: bool,
+    /// Asked before each statement.
+    go_on: &'k dyn Fn() -> bool,
     /// What the current statement has loaded from memory. Nothing is written while its value is computed, so that
     /// compilers load an element once, however often it stands there.
     loaded: Vec<Loaded>,
@@ -95,7 +97,12 @@ pub(super) struct Runner<'k> {
 
 impl<'k> Runner<'k> {
     /// A runner; an error names a shared array that overlaps another where that is not simulated.
-    pub fn new(kernel: &'k Kernel, memory: Vec<Option<Tracked>>, double: bool) -> Result<Runner<'k>, String> {
+    pub fn new(
+        kernel: &'k Kernel,
+        memory: Vec<Option<Tracked>>,
+        double: bool,
+        go_on: &'k dyn Fn() -> bool,
+    ) -> Result<Runner<'k>, String> {
         let threads = kernel.threads() as usize;
         let [bx, by, _] = kernel.block.map(|d| d as usize);
         let axis = |f: &dyn Fn(usize) -> usize| Ints::Each(Rc::new((0..threads).map(|t| f(t) as i64).collect()));
@@ -105,6 +112,7 @@ impl<'k> Runner<'k> {
         Ok(Runner {
             kernel,
             double,
+            go_on,
             loaded: Vec::new(),
             repeats: false,
             threads,
@@ -174,6 +182,10 @@ impl<'k> Runner<'k> {
     fn statement(&mut self, stmt: &'k Stmt, mask: &Mask) -> Result<(), Fault> {
         if !mask.iter().any(|b| *b) {
             return Ok(());
+        }
+        if !(self.go_on)() {
+            let array = self.kernel.name.clone();
+            return Err(Fault { kind: FaultKind::Stopped, array, index: 0, block: self.block, thread: 0 });
         }
         match stmt {
             Stmt::For { var, start, extent, unroll, body, .. } => {

@@ -89,6 +89,9 @@ pub enum FaultKind {
     /// The kernel breaks a rule of the machine.
     #[error("{0}")]
     Machine(String),
+    /// It was told to end: nothing is wrong.
+    #[error("interrupted")]
+    Stopped,
 }
 
 /// How to run.
@@ -126,18 +129,20 @@ fn beyond_machine(kernel: &Kernel, block: u32, message: String) -> Fault {
 pub fn run(kernel: &Kernel, args: &mut [Vec<f64>], options: &Options) -> Result<Report, Fault> {
     let known = |((_, array), arg): ((_, &crate::kernel::Array), &Vec<f64>)| vec![!array.written; arg.len()];
     let mut known: Vec<Vec<bool>> = kernel.params().zip(args.iter()).map(known).collect();
-    run_on(kernel, args, &mut known, options)
+    run_while(kernel, args, &mut known, options, &|| true)
 }
 
-/// Runs a kernel on `args`, one list of values per parameter, in order; `known` says which elements hold values, before and after.
+/// Runs a kernel on `args`, one list of values per parameter, in order; `known` says which elements hold values, before and
+/// after. For as long as `go_on` says so, which is asked before each statement of a block or role.
 ///
 /// # Errors
-/// The first fault.
-pub fn run_on(
+/// The first fault; [`FaultKind::Stopped`] is one of nobody's.
+pub fn run_while(
     kernel: &Kernel,
     args: &mut [Vec<f64>],
     known: &mut [Vec<bool>],
     options: &Options,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<Report, Fault> {
     let machine = |message: String| beyond_machine(kernel, 0, message);
     let params: Vec<_> = kernel.params().map(|(id, a)| (id, a.clone())).collect();
@@ -179,7 +184,7 @@ pub fn run_on(
     if shared_end > u64::from(kernel.shared_bytes) {
         return Err(machine(format!("shared arrays end at {shared_end}, beyond {} bytes", kernel.shared_bytes)));
     }
-    let mut runner = block::Runner::new(kernel, memory, options.double).map_err(|array| {
+    let mut runner = block::Runner::new(kernel, memory, options.double, go_on).map_err(|array| {
         machine(format!("shared array {array} overlaps another in a kernel with roles or tensor maps"))
     })?;
     let [gx, gy, gz] = kernel.grid;

@@ -36,7 +36,7 @@ pub fn reduced(
 }
 
 /// Runs a plan's kernels on a small problem, and compares with what the source means, as far as its numbers
-/// can agree ([`crate::agreement`]). One result per kernel.
+/// can agree ([`crate::agreement`]), for as long as `go_on` says so. One result per kernel.
 ///
 /// # Errors
 /// What went wrong, for people: a refused call, a fault, an unwritten result, or a wrong number.
@@ -45,9 +45,10 @@ pub fn check(
     plan: &StreamPlan,
     problem: &Streams,
     options: &LowerOptions,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<Checked>, String> {
     let Reduced { source, made } = reduced(source, plan, problem, options)?;
-    scheduled::check_each(&source, &made, crate::reference::SEED).map_err(|e| e.to_string())
+    scheduled::check_each(&source, &made, crate::reference::SEED, go_on).map_err(|e| e.to_string())
 }
 
 /// What all kernels of a module did.

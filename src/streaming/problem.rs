@@ -51,7 +51,7 @@ pub enum NotStreaming {
     },
     /// It does not run to its end on inputs as they are made.
     #[error("on the inputs of the check it goes wrong itself: {0}; keep indices from data within their buffers (T.min, T.max)")]
-    Inputs(Fault),
+    Inputs(Box<Fault>),
     /// An axis is too long.
     #[error("axis {axis} has {extent} iterations; at most {most} are explored", most = LONGEST)]
     Extent {
@@ -141,7 +141,9 @@ impl StreamProblem {
         let blocks = streams.variants.iter().take(1).flat_map(|v| &v.blocks);
         match blocks.into_iter().find(|b| b.instances() > MOST_CHECKED) {
             Some(b) => Err(NotStreaming::Checked { block: b.name.clone(), instances: b.instances() }),
-            None => Reference::of(&small, SEED).map(|_| ()).map_err(NotStreaming::Inputs),
+            None => {
+                Reference::of(&small, SEED, &|| true).map(|_| ()).map_err(|fault| NotStreaming::Inputs(Box::new(fault)))
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use satune_extract::{best_while, Descriptor, Query};
 use satune_ir::term::stream::{StreamTerm, Streams};
 use satune_ir::term::{AxisInfo, Contraction, OperandInfo, Plan, Schedule, Space, StoppedBy};
 use satune_rewrites::space::stream::{rules, StreamMenu};
-use satune_rewrites::space::{self, saturate_while, Fuel, Menu};
+use satune_rewrites::space::{self, saturate_while, Fuel, Menu, SaturationError};
 use std::time::Duration;
 
 /// Schedules of each contraction among the blocks that take part: so many of the best, and of the best of each tile.
@@ -18,10 +18,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// # Errors
 /// When a rule is unsound, which is a bug.
 pub fn space(problem: &StreamProblem, gpu: &Descriptor) -> Result<Space<StreamTerm>, ExploreError> {
-    space_while(problem, gpu, Fuel::default(), &|| true)
+    space_while(problem, gpu, Fuel::default(), &|_| true)
 }
 
-/// [`space`] of at most so many nodes, for as long as `go_on` says so.
+/// [`space`] of at most so many nodes, for as long as `go_on` says so, which is told how many there are.
 ///
 /// # Errors
 /// As [`space`], and when it is told to end.
@@ -29,7 +29,7 @@ pub fn space_while(
     problem: &StreamProblem,
     gpu: &Descriptor,
     fuel: Fuel,
-    go_on: &(dyn Fn() -> bool + Sync),
+    go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<Space<StreamTerm>, ExploreError> {
     let mut menu = menu();
     let limit = tiled(&problem.streams, &mut menu, gpu, fuel, go_on)?;
@@ -47,7 +47,7 @@ fn tiled(
     menu: &mut StreamMenu,
     gpu: &Descriptor,
     fuel: Fuel,
-    go_on: &(dyn Fn() -> bool + Sync),
+    go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<Option<String>, ExploreError> {
     let mut known: Vec<(Contraction, Vec<Plan>)> = Vec::new();
     let mut limit = None;
@@ -81,7 +81,7 @@ fn best_plans(
     contraction: &Contraction,
     gpu: &Descriptor,
     fuel: Fuel,
-    go_on: &(dyn Fn() -> bool + Sync),
+    go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<(Vec<Plan>, Option<String>), ExploreError> {
     let limits = limits(gpu);
     let menu = Menu::of(contraction, &limits);
@@ -91,8 +91,13 @@ fn best_plans(
         StoppedBy::Limit(limit) => Some(limit.clone()),
     };
     let mut plans: Vec<Plan> = Vec::new();
+    let looking = || go_on(space.report.nodes);
     for diverse in [false, true] {
-        let found = best_while(&space, gpu, Query { k: TILED, diverse, limit: LIMIT, below_ms: f64::INFINITY }, go_on);
+        let query = Query { k: TILED, diverse, limit: LIMIT, below_ms: f64::INFINITY };
+        let found = best_while(&space, gpu, query, &looking);
+        if !looking() {
+            return Err(SaturationError::Interrupted { nodes: space.report.nodes }.into());
+        }
         if !found.proved && limit.is_none() {
             limit = Some(format!("{} s for the tiles of {}", LIMIT.as_secs(), contraction.block_name));
         }

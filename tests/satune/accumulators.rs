@@ -130,7 +130,9 @@ fn sums_of_the_suites_kernels_are_untouched() {
         let others = |node: &Term| matches!(node, Term::Cta { .. } | Term::Tensor { node: TensorNode::Mma { .. }, .. });
         let wgmma = space.restricted(&|_, node| !others(node));
         // Not every type and shape has some.
-        let Some(plan) = Random::of(&wgmma, &gpu, number as u64).next(&[], 1).pop().map(|c| c.plan) else { continue };
+        let Some(plan) = Random::of(&wgmma, &gpu, number as u64, &|| true).next(&[], 1).pop().map(|c| c.plan) else {
+            continue;
+        };
         assert!(matches!(plan, Schedule::Wgmma(_)), "{plan:?}");
         let made = problem.scheduled(&plan, &satune::scheduled::options(&gpu)).unwrap();
         let source = satune::cuda::print(&made.module.kernels[0]);

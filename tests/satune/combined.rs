@@ -308,7 +308,7 @@ def main(A: T.Buffer((3, 20, 24), "float32"), B: T.Buffer((3, 18, 24), "float32"
         let space = space(&problem.contraction);
         let found = best(&space, &gpu, Query { k: 2, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
         for candidate in &found.candidates {
-            let checked = satune::explore::check(&candidate.plan, &problem.contraction, &h200());
+            let checked = satune::explore::check(&candidate.plan, &problem.contraction, &h200(), &|| true);
             checked.unwrap_or_else(|e| panic!("{e}\n{}", candidate.plan.describe().join("\n")));
         }
     }

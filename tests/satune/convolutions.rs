@@ -84,7 +84,7 @@ fn operators_mean_what_they_say() {
         ("conv2d:2,5,6,3,4,3,2,f32,pad=1,stride=2", [Along(5, 3, 2, 1, 1), Along(6, 2, 2, 1, 1)]),
         ("conv2d:2,7,6,3,4,3,2,f32,pad=2,dilation=2", [Along(7, 3, 1, 2, 2), Along(6, 2, 1, 2, 2)]),
     ] {
-        let reference = Reference::of(&problem(operator).program, 3).unwrap();
+        let reference = Reference::of(&problem(operator).program, 3, &|| true).unwrap();
         let [x, w, c] =
             [0, 1, 2].map(|i| if i < 2 { reference.inputs[i].to_f64() } else { reference.expected[i].to_f64() });
         assert_eq!(c, by_definition(&x, &w, [2, 3, 4], along), "{operator}");
@@ -92,7 +92,7 @@ fn operators_mean_what_they_say() {
     // What a transposed convolution makes is where each element goes.
     let (h, width, ci, co, k, s, p) = (4, 3, 2, 3, 3, 2, 1);
     let operator = format!("conv2d_transpose:1,{h},{width},{ci},{co},{k},{k},f32,stride={s},pad={p},output_pad=1");
-    let reference = Reference::of(&problem(&operator).program, 3).unwrap();
+    let reference = Reference::of(&problem(&operator).program, 3, &|| true).unwrap();
     let (x, w) = (reference.inputs[0].to_f64(), reference.inputs[1].to_f64());
     let size = |n: i64| (n - 1) * s - 2 * p + k + 1;
     let mut wanted = vec![0.0; (size(h) * size(width) * co) as usize];
@@ -298,7 +298,7 @@ fn a_layer_is_one_kernel() {
             let made =
                 scheduled::of_schedule(&problem.program, &candidate.plan, &problem.contraction, &h200()).unwrap();
             assert_eq!((made.module.kernels.len(), made.module.workspaces.len()), (1, 0));
-            explore::check(&candidate.plan, &problem.contraction, &h200())
+            explore::check(&candidate.plan, &problem.contraction, &h200(), &|| true)
                 .unwrap_or_else(|e| panic!("{operator}: {e}"));
         }
     }

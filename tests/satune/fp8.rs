@@ -113,7 +113,7 @@ fn wgmma_takes_fp8_along_k_only() {
     let space = satune::explore::space(&problem, &gpu).unwrap();
     let found = best(&space, &gpu, query);
     let Schedule::Wgmma(plan) = &found.candidates[0].plan else { panic!("{:?}", found.candidates[0].plan) };
-    check(&found.candidates[0].plan, &problem.contraction, &h200()).unwrap();
+    check(&found.candidates[0].plan, &problem.contraction, &h200(), &|| true).unwrap();
     for layout in ["NN", "TT", "TN"] {
         let across = gemm(None, 64, 64, 256, DType::F8E4M3, DType::F32, layout);
         let refused = plan.check(&Gemm::of(&across).unwrap()).unwrap_err();
@@ -126,7 +126,7 @@ fn wgmma_takes_fp8_along_k_only() {
         let space = satune::explore::space(&problem, &gpu).unwrap();
         let found = best(&space, &gpu, query);
         assert!(matches!(found.candidates[0].plan, Schedule::Cores(_)), "{operator} on {gpu_name}");
-        check(&found.candidates[0].plan, &problem.contraction, &h200()).unwrap();
+        check(&found.candidates[0].plan, &problem.contraction, &h200(), &|| true).unwrap();
     }
     let wide = WgmmaPlan { tile: [64, 64, 64], ..plan.clone() };
     assert!(wide.check(&Gemm::of(&problem.contraction).unwrap()).is_err(), "a tile has 128 bytes along k");
@@ -141,7 +141,7 @@ fn kernels_of_single_threads_compile_everywhere() {
         let c = gemm(None, 48, 64, 32, dtype, DType::F32, "NN");
         let space = crate::support::space(&c);
         let plan = Plan::from_term(&Counts::of(&space).sample(&space, &mut rng).unwrap(), &c).unwrap();
-        check(&plan.clone().into(), &c, &h200()).unwrap();
+        check(&plan.clone().into(), &c, &h200(), &|| true).unwrap();
         for kernel in crate::support::kernels_of(&plan, &c).kernels {
             jobs.push(Job { name: "k".into(), source: satune::cuda::print(&kernel), arch: arch.into() });
         }

@@ -131,7 +131,7 @@ fn the_judge_beside_the_measured_staircase() {
         let compiled = compile(&[job]).remove(0);
         let Some(listing) = disassemble(&compiled.cubin) else { satune_testing::missing("nvdisasm", "cuda") };
         let cost = satune_extract::predict_compiled(&plan, &problem.contraction, &gpu, compiled.registers).unwrap();
-        let hot = check(&plan, &problem.contraction, &options).unwrap().hot_loop;
+        let hot = check(&plan, &problem.contraction, &options, &|| true).unwrap().hot_loop;
         let wavefronts = hot.shared_wavefronts().0 as f64 / hot.fma as f64;
         let warps = Warps::of(cost.resident_blocks as usize, plan.threads() as usize / 32);
         let judged = judge(&listing, warps, &gpu, Some(wavefronts)).unwrap();

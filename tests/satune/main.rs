@@ -22,6 +22,7 @@ mod headers;
 mod hopper;
 mod host;
 mod in_order;
+mod interruptions;
 mod known;
 mod loops;
 mod lowering;

@@ -54,8 +54,8 @@ fn three_strategies_search_one_space() {
     type Maker<'a> = Box<dyn Fn() -> Box<dyn Strategy + 'a> + 'a>;
     let strategies: [(&str, Maker<'_>); 3] = [
         ("analytical", Box::new(|| Box::new(TopK::of(first.clone())))),
-        ("random", Box::new(|| Box::new(Random::of(&space, &believed, 3)))),
-        ("learned", Box::new(|| Box::new(Learned::of(&space, &believed, 3, limit)))),
+        ("random", Box::new(|| Box::new(Random::of(&space, &believed, 3, &|| true)))),
+        ("learned", Box::new(|| Box::new(Learned::of(&space, &believed, 3, limit, &|| true)))),
     ];
     for (name, strategy) in &strategies {
         let measured = run(&problem, &mut *strategy(), &mut Simulator::of(&truth), settings);
@@ -186,7 +186,7 @@ fn what_is_clearly_slower_is_cut_off_and_measured_again_where_it_matters() {
         let mut device = Fake::new();
         let run = store.begin_run("test").unwrap();
         let settings = Settings { trials, keep, cut_off: 1.1, ..Settings::default() };
-        let mut strategy = Random::of(&space, &gpu, 9);
+        let mut strategy = Random::of(&space, &gpu, 9, &|| true);
         let mut record = Record { store: &mut store, run };
         let measured = measure(&problem, &gpu, &mut strategy, &mut device, &mut record, &settings, &Quiet).unwrap();
         (measured, device.asked)

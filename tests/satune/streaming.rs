@@ -143,7 +143,7 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
             let (small, small_plan) = streaming::shrink(&program, &plan, &problem);
             let small_problem = streams_of(&small, &small_plan).unwrap();
             let text = plan.describe().join("\n");
-            let checked = match streaming::check(&program, &plan, &problem, &options) {
+            let checked = match streaming::check(&program, &plan, &problem, &options, &|| true) {
                 Ok(checked) => checked,
                 Err(fault) => {
                     failed.push(format!("{fault}\n{text}"));
@@ -188,7 +188,7 @@ fn the_best_schedules_read_each_input_once_in_one_kernel_without_conflicts() {
             let text = format!("{operator}: {}", c.plan.describe().join("\n"));
             let Schedule::Stream(plan) = &c.plan else { panic!("{text}") };
             assert_eq!(plan.kernels.len(), 1, "{text}");
-            let checked = streaming::check(&program, plan, &problem, &options).unwrap();
+            let checked = streaming::check(&program, plan, &problem, &options, &|| true).unwrap();
             let small = streams(&streaming::shrink(&program, plan, &problem).0).unwrap();
             let least = least_bytes(&small) / 32.0;
             let sectors = checked[0].total.global_sectors().0 as f64;
@@ -270,7 +270,7 @@ fn an_epilogue_is_computed_in_the_kernel_of_its_contraction() {
         let made = scheduled::of_plan(&problem.program, &plan, &problem.contraction, &options);
         let made = made.unwrap_or_else(|e| panic!("{e}\n{text}"));
         assert_eq!((made.module.kernels.len(), made.module.workspaces.len()), (1, 0), "{text}");
-        let checked = satune::explore::check(&Schedule::Cores(plan.clone()), &problem.contraction, &options);
+        let checked = satune::explore::check(&Schedule::Cores(plan.clone()), &problem.contraction, &options, &|| true);
         assert!(checked.is_ok(), "{}\n{text}", checked.unwrap_err());
     }
 }
@@ -326,7 +326,7 @@ fn few_long_rows_are_reduced_in_parts_by_two_kernels() {
         let Schedule::Stream(plan) = &found.plan else { panic!() };
         let text = format!("{operator}: {}", plan.describe().join("\n"));
         assert!(plan.parts > 1, "{text}");
-        let checked = streaming::check(&problem.program, plan, &problem.streams, &options);
+        let checked = streaming::check(&problem.program, plan, &problem.streams, &options, &|| true);
         let (taken, least) =
             streaming::together(&checked.unwrap_or_else(|e| panic!("{text}: {e}"))).total.shared_wavefronts();
         assert_eq!(taken, least, "{text}");

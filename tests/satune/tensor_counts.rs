@@ -11,7 +11,7 @@ use satune_ir::DType;
 /// What the model counts of a kernel on `mma.sync` is what the simulator counts.
 fn assert_mma_counts(plan: &TensorPlan, c: &Contraction) {
     let schedule = Schedule::Mma(plan.clone());
-    let simulated = check(&schedule, c, &LowerOptions::default()).unwrap().total;
+    let simulated = check(&schedule, c, &LowerOptions::default(), &|| true).unwrap().total;
     let (small_plan, small) = shrink_tensor(&schedule, c);
     let Schedule::Mma(small_plan) = small_plan else { panic!("another kind") };
     let g = Gemm::of(&small).unwrap();
@@ -47,7 +47,7 @@ fn assert_same(
 /// The same on `wgmma`.
 fn assert_wgmma_counts_of(plan: &WgmmaPlan, c: &Contraction) {
     let schedule = Schedule::Wgmma(plan.clone());
-    let simulated = check(&schedule, c, &LowerOptions::default()).unwrap().total;
+    let simulated = check(&schedule, c, &LowerOptions::default(), &|| true).unwrap().total;
     let (schedule, small) = shrink_tensor(&schedule, c);
     let Schedule::Wgmma(plan) = schedule else { panic!("another kind") };
     let g = Gemm::of(&small).unwrap();

@@ -258,7 +258,7 @@ fn random_schedules_on_tensor_cores_are_right() {
                 for _ in 0..times {
                     let plan = random(space, &counts, &mut rng);
                     wgmma += usize::from(matches!(plan, Schedule::Wgmma(_)));
-                    check(&plan, &c, &LowerOptions::default())
+                    check(&plan, &c, &LowerOptions::default(), &|| true)
                         .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
                 }
             }
@@ -297,7 +297,7 @@ fn random_schedules_of_other_forms_are_right() {
                 let plan = random(space, &counts, &mut rng);
                 swapped += usize::from(is_swapped(&plan));
                 wgmma += usize::from(matches!(plan, Schedule::Wgmma(_)));
-                check(&plan, &c, &LowerOptions::default())
+                check(&plan, &c, &LowerOptions::default(), &|| true)
                     .unwrap_or_else(|e| panic!("{e}\n{layout} {shape:?}\n{}", plan.describe().join("\n")));
             }
         }
@@ -479,7 +479,7 @@ fn k_is_split_under_an_epilogue() {
         };
         assert!(partial, "{operator}: {:?}", plan.describe());
         println!("{operator} on {name}: {:?}", plan.describe());
-        check(plan, &c, &LowerOptions::default()).unwrap();
+        check(plan, &c, &LowerOptions::default(), &|| true).unwrap();
     }
     // Without tensor cores there is no second kernel that knows the epilogue.
     let c = operators::parse("gemm:64,64,8192,f32,bias").unwrap().contraction;

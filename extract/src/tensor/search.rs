@@ -124,7 +124,14 @@ pub(crate) fn search<'s>(space: &'s Space, gpu: &Descriptor, query: Query, go_on
     };
     let mut reaches = BTreeMap::new();
     search.grid(space.egraph.find(space.root), Vec::new(), Vec::new(), &mut reaches);
-    search.ways = reaches.into_iter().map(|(class, list)| (class, search.blocks(class, list))).collect();
+    for (class, list) in reaches {
+        if !go_on() {
+            outcome.left = 0.0;
+            return outcome;
+        }
+        let blocks = search.blocks(class, list);
+        search.ways.insert(class, blocks);
+    }
     let classes: Vec<Id> = search.ways.keys().copied().collect();
     for class in classes {
         for node in space.choices(class) {

@@ -39,6 +39,9 @@ impl fmt::Display for Access {
 /// Why a program cannot be run to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
+    /// It was told to end.
+    #[error("interrupted")]
+    Stopped,
     /// An element is read that nothing has written.
     #[error("{place}: {buffer}{index:?} is read, but nothing has written it")]
     Unwritten {

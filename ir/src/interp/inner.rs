@@ -197,7 +197,7 @@ impl Machine<'_> {
         while done < count {
             let now = (count - done).min(CHUNK as i64);
             if self.chunk(tape, &lines, done, now as usize).is_some() {
-                self.pass(STATEMENTS * now as u64);
+                self.pass(STATEMENTS * now as u64)?;
             } else {
                 self.each(of, from + done, from + done + now)?;
             }

@@ -81,6 +81,16 @@ pub fn run_checked(program: &Program, inputs: &[Array]) -> Result<Vec<Array>, Fa
 
 /// [`run`] with limits and checks.
 pub fn run_with(program: &Program, inputs: &[Array], options: &Options) -> Result<Vec<Array>, Fault> {
+    run_while(program, inputs, options, &|| true)
+}
+
+/// [`run_with`] for as long as `go_on` says so, which is asked every few thousand statements; then [`Fault::Stopped`].
+pub fn run_while(
+    program: &Program,
+    inputs: &[Array],
+    options: &Options,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Vec<Array>, Fault> {
     if inputs.len() != program.params.len() {
         let reason = format!("{} has {} parameters, but {} arrays", program.name, program.params.len(), inputs.len());
         return Err(Fault::Inputs { reason });
@@ -94,7 +104,7 @@ pub fn run_with(program: &Program, inputs: &[Array], options: &Options) -> Resul
             return Err(Fault::Inputs { reason });
         }
     }
-    run::Machine::run(&code, inputs, options)
+    run::Machine::run(&code, inputs, options, go_on)
 }
 
 /// The shape of a buffer, which has to be constant.

@@ -21,13 +21,24 @@ pub(super) struct Machine<'c> {
     block: usize,
     steps: u64,
     max_steps: u64,
+    /// Asked once as many steps are done as `ask_at`.
+    go_on: &'c dyn Fn() -> bool,
+    ask_at: u64,
     /// For [`Machine::many`].
     pub room: Vec<Values>,
 }
 
+/// Statements and iterations between two questions whether to go on.
+const ASK: u64 = 1 << 16;
+
 impl<'c> Machine<'c> {
     /// Runs a program on the arrays of its parameters and returns them.
-    pub fn run(code: &'c Code, inputs: &[Array], options: &Options) -> Result<Vec<Array>, Fault> {
+    pub fn run(
+        code: &'c Code,
+        inputs: &[Array],
+        options: &Options,
+        go_on: &'c dyn Fn() -> bool,
+    ) -> Result<Vec<Array>, Fault> {
         let mut arrays = inputs.to_vec();
         for info in &code.arrays[inputs.len()..] {
             arrays.push(Array::unwritten(info.dtype, &info.shape)?);
@@ -41,6 +52,8 @@ impl<'c> Machine<'c> {
             block: 0,
             steps: 0,
             max_steps: options.max_steps,
+            go_on,
+            ask_at: 0,
             room: Vec::new(),
         };
         let result = machine.step(&code.body);
@@ -77,22 +90,35 @@ impl<'c> Machine<'c> {
     }
 
     fn count(&mut self) -> Result<(), Stop> {
-        self.steps += 1;
+        self.pass(1)
+    }
+
+    /// So many statements and iterations are executed.
+    pub fn pass(&mut self, statements: u64) -> Result<(), Stop> {
+        self.steps += statements;
+        if self.steps > self.ask_at {
+            return self.ask();
+        }
+        Ok(())
+    }
+
+    /// Whether there are steps left, and the caller wants them.
+    #[cold]
+    fn ask(&mut self) -> Result<(), Stop> {
         if self.steps > self.max_steps {
             let fault = Fault::Steps { limit: self.max_steps, place: self.place() };
             return self.stop(fault);
         }
+        if !(self.go_on)() {
+            return self.stop(Fault::Stopped);
+        }
+        self.ask_at = self.max_steps.min(self.steps.saturating_add(ASK));
         Ok(())
     }
 
     /// Statements and iterations that may still be executed.
     pub fn left(&self) -> u64 {
         self.max_steps.saturating_sub(self.steps)
-    }
-
-    /// So many were.
-    pub fn pass(&mut self, statements: u64) {
-        self.steps += statements;
     }
 
     /// Runs iterations of a loop one by one.

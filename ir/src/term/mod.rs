@@ -22,5 +22,5 @@ pub use language::{state_of, IllFormed, Role, Term};
 pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging, Way};
 pub use read::Incomplete;
 pub use schedule::{Schedule, Summary};
-pub use space::{Invariants, SaturationReport, Space, StoppedBy, TermLanguage};
+pub use space::{Behind, Invariants, SaturationReport, Space, StoppedBy, TermLanguage};
 pub use state::{Place, Stage, State, Strips, Team, Tile};

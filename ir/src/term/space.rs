@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A language of schedules: terms whose every class has an invariant, and a leaf that stands for what is not scheduled.
-pub trait TermLanguage: Language + std::fmt::Display + Send + Sync + 'static {
+pub trait TermLanguage: Language<Discriminant: Send + Sync> + std::fmt::Display + Send + Sync + 'static {
     /// The invariant of a class.
-    type State: Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync;
+    type State: Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static;
     /// What is scheduled.
     type Problem: Clone + std::fmt::Debug + Send + Sync;
     /// The plain, unscheduled nest of a state.
@@ -110,10 +110,48 @@ pub struct SaturationReport {
     pub firings: Vec<(&'static str, u64)>,
 }
 
+/// What has many nodes, whose memory is given back behind its owner's back and a little later: to free millions takes a second,
+/// in which nobody else gets memory quickly, and nobody who is told to end should wait for it.
+pub struct Behind<T: Send + 'static> {
+    held: Option<T>,
+    nodes: usize,
+}
+
+/// Fewer nodes are freed at once.
+const MANY: usize = 100_000;
+/// How much later the others are.
+const LATER: Duration = Duration::from_secs(1);
+
+impl<T: Send + 'static> Behind<T> {
+    /// Takes over what has so many nodes.
+    pub fn of(held: T, nodes: usize) -> Behind<T> {
+        Behind { held: Some(held), nodes }
+    }
+}
+
+impl<T: Send + 'static> std::ops::Deref for Behind<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.held.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<T: Send + 'static> Drop for Behind<T> {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take().filter(|_| self.nodes >= MANY) else { return };
+        // Where no thread can be had, it is freed here.
+        let _ = std::thread::Builder::new().spawn(move || {
+            std::thread::sleep(LATER);
+            drop(held);
+        });
+    }
+}
+
 /// Every schedule of a problem that the rules reach, under the limits of a GPU.
 pub struct Space<T: TermLanguage = Term> {
     /// The terms; parts of a space share them.
-    pub egraph: Arc<EGraph<T, Invariants>>,
+    pub egraph: Arc<Behind<EGraph<T, Invariants>>>,
     /// Where only a part of the terms is meant: the nodes of each class that are.
     pub(super) kept: Option<FxHashMap<Id, Vec<T>>>,
     /// The class of the whole problem.
@@ -121,7 +159,7 @@ pub struct Space<T: TermLanguage = Term> {
     /// What is scheduled (a contraction in the language that spaces began with; see [`Space::problem`]).
     pub contraction: T::Problem,
     /// Which rule made a node, by the node as it was added; for derivations.
-    pub made_by: Arc<FxHashMap<T, &'static str>>,
+    pub made_by: Arc<Behind<FxHashMap<T, &'static str>>>,
     /// How it was made.
     pub report: SaturationReport,
 }
@@ -135,7 +173,8 @@ impl<T: TermLanguage> Space<T> {
         made_by: FxHashMap<T, &'static str>,
         report: SaturationReport,
     ) -> Space<T> {
-        let (egraph, made_by) = (Arc::new(egraph), Arc::new(made_by));
+        let nodes = egraph.total_size();
+        let (egraph, made_by) = (Arc::new(Behind::of(egraph, nodes)), Arc::new(Behind::of(made_by, nodes)));
         Space { egraph, kept: None, root, contraction: problem, made_by, report }
     }
 
@@ -161,11 +200,19 @@ impl<T: TermLanguage> Space<T> {
     /// Classes in an order in which children come before their parents. Empty where there is a cycle, which no legal
     /// space has.
     pub fn bottom_up(&self) -> Vec<Id> {
+        self.bottom_up_while(&|| true)
+    }
+
+    /// [`Space::bottom_up`], empty too where `go_on` says so, which is asked at every step.
+    pub fn bottom_up_while(&self, go_on: &dyn Fn() -> bool) -> Vec<Id> {
         let mut order = Vec::with_capacity(self.egraph.number_of_classes());
         // 0: not seen, 1: its children are being visited, 2: done.
         let mut mark: FxHashMap<Id, u8> = FxHashMap::default();
         let mut stack = vec![(self.egraph.find(self.root), false)];
         while let Some((class, leaving)) = stack.pop() {
+            if !go_on() {
+                return Vec::new();
+            }
             if leaving {
                 mark.insert(class, 2);
                 order.push(class);

@@ -201,11 +201,12 @@ impl<'p> Unit<'p> {
         Thread { block, thread: agent % warps * 32 + u32::from(lane) }
     }
 
-    /// Runs clusters of blocks, by number, until all have ended; no more than `resident` blocks at once.
+    /// Runs clusters of blocks, by number, until all have ended; no more than `resident` blocks at once. `go_on` is asked before
+    /// each turn of a warp.
     ///
     /// # Errors
     /// A fault after which nothing can go on.
-    pub fn run(&mut self, mut clusters: VecDeque<u64>, resident: usize) -> Result<(), Fault> {
+    pub fn run(&mut self, mut clusters: VecDeque<u64>, resident: usize, go_on: &dyn Fn() -> bool) -> Result<(), Fault> {
         let size = self.launch.cluster_size() as usize;
         let mut idle = 0u32;
         loop {
@@ -223,6 +224,9 @@ impl<'p> Unit<'p> {
             let mut ran = false;
             for block in 0..self.blocks.len() {
                 for warp in 0..self.blocks[block].warps.len() {
+                    if !go_on() {
+                        return Err(Fault::of_program(FaultKind::Stopped));
+                    }
                     ran |= self.turn(block, warp)?;
                 }
             }

@@ -3,10 +3,13 @@ use super::menu::{Fuel, Limits, Menu};
 use super::Condition;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use satune_ir::term::{
-    Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage, Tile,
+    Behind, Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage,
+    Tile,
 };
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError, SendError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 type Graph<T> = egg::EGraph<T, Invariants>;
 
@@ -88,7 +91,7 @@ pub struct Engine<'a, T: Explored = Term> {
     pub menu: &'a T::Menu,
     queue: VecDeque<(egg::Id, T)>,
     nests: FxHashMap<T::State, egg::Id>,
-    made_by: FxHashMap<T, &'static str>,
+    made_by: MadeBy<T>,
     class: egg::Id,
     rule: &'static str,
     added: u64,
@@ -129,6 +132,13 @@ impl<'a, T: Explored> Engine<'a, T> {
         id
     }
 
+    /// Ends here; nobody waits until the nodes are freed.
+    fn interrupted(self) -> SaturationError {
+        let nodes = self.egraph.total_size();
+        drop(Behind::of((self.egraph, self.queue, self.made_by), nodes));
+        SaturationError::Interrupted { nodes }
+    }
+
     /// The nodes of a class, as known now.
     pub fn nodes(&self, class: egg::Id) -> Vec<T> {
         self.egraph[class].nodes.clone()
@@ -160,10 +170,10 @@ pub fn saturate<T: Explored>(
     rules: &[Box<dyn Rule<T>>],
     fuel: Fuel,
 ) -> Result<Space<T>, SaturationError> {
-    saturate_while(contraction, limits, menu, rules, fuel, &|| true)
+    saturate_while(contraction, limits, menu, rules, fuel, &|_| true)
 }
 
-/// [`saturate`] for as long as `go_on` says so.
+/// [`saturate`] for as long as `go_on` says so, which is told how many e-nodes there are.
 ///
 /// # Errors
 /// As [`saturate`], and [`SaturationError::Interrupted`].
@@ -173,7 +183,7 @@ pub fn saturate_while<T: Explored>(
     menu: &T::Menu,
     rules: &[Box<dyn Rule<T>>],
     fuel: Fuel,
-    go_on: &dyn Fn() -> bool,
+    go_on: &dyn Fn(usize) -> bool,
 ) -> Result<Space<T>, SaturationError> {
     run(contraction, (limits, menu, rules), fuel, None, go_on)
 }
@@ -190,7 +200,7 @@ pub fn saturate_without<T: Explored>(
     fuel: Fuel,
     removed: Option<T::Condition>,
 ) -> Result<Space<T>, SaturationError> {
-    run(contraction, (limits, menu, rules), fuel, removed, &|| true)
+    run(contraction, (limits, menu, rules), fuel, removed, &|_| true)
 }
 
 /// What a space is made from: limits of the GPU, sizes on offer, rules.
@@ -201,7 +211,7 @@ fn run<T: Explored>(
     (limits, menu, rules): From<'_, T>,
     fuel: Fuel,
     removed: Option<T::Condition>,
-    go_on: &dyn Fn() -> bool,
+    go_on: &dyn Fn(usize) -> bool,
 ) -> Result<Space<T>, SaturationError> {
     let start = Instant::now();
     let mut engine = Engine {
@@ -227,8 +237,8 @@ fn run<T: Explored>(
             stopped_by = StoppedBy::Limit(format!("nodes {}", fuel.nodes));
             break;
         }
-        if rounds % 256 == 0 && !go_on() {
-            return Err(SaturationError::Interrupted { nodes: engine.egraph.total_size() });
+        if rounds % 256 == 0 && !go_on(engine.egraph.total_size()) {
+            return Err(engine.interrupted());
         }
         engine.class = engine.egraph.find(class);
         let state = engine.egraph[engine.class].data;
@@ -242,25 +252,65 @@ fn run<T: Explored>(
             }
         }
     }
-    engine.egraph.rebuild();
-    if let Some(violation) = engine.egraph.analysis.violations.first() {
+    let Engine { egraph, made_by, queue, .. } = engine;
+    let nodes = egraph.total_size();
+    drop(Behind::of(queue, nodes));
+    let (egraph, made_by) =
+        finished(egraph, made_by, &|| go_on(nodes)).ok_or(SaturationError::Interrupted { nodes })?;
+    if let Some(violation) = egraph.analysis.violations.first() {
         return Err(SaturationError::Unsound { rule: "congruence", violation: violation.clone() });
     }
     let report = SaturationReport {
         stopped_by,
         rounds,
         time: start.elapsed(),
-        nodes: engine.egraph.total_number_of_nodes(),
-        classes: engine.egraph.number_of_classes(),
+        nodes: egraph.total_number_of_nodes(),
+        classes: egraph.number_of_classes(),
         firings,
     };
-    let root = engine.egraph.find(root);
-    let mut made_by = FxHashMap::with_capacity_and_hasher(engine.made_by.len(), FxBuildHasher);
-    for (node, rule) in engine.made_by {
-        let node = egg::Language::map_children(node, |id| engine.egraph.find(id));
-        made_by.insert(node, rule);
+    let root = egraph.find(root);
+    Ok(Space::of(egraph, root, contraction.clone(), made_by, report))
+}
+
+/// Which rule made each node.
+type MadeBy<T> = FxHashMap<T, &'static str>;
+
+/// How often it is asked whether to go on while a thread is waited for.
+const ASK: Duration = Duration::from_millis(20);
+
+/// An e-graph whose congruence is restored, and the nodes that rules made by their classes' final names; none where `go_on` says
+/// so first. This takes seconds of millions of nodes, in one call that cannot be interrupted: a thread does it, and is left
+/// alone with it where nobody wants it any more.
+fn finished<T: Explored>(
+    mut egraph: Graph<T>,
+    made_by: MadeBy<T>,
+    go_on: &dyn Fn() -> bool,
+) -> Option<(Graph<T>, MadeBy<T>)> {
+    let nodes = egraph.total_size();
+    let (done, result) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        egraph.rebuild();
+        let mut named = FxHashMap::with_capacity_and_hasher(made_by.len(), FxBuildHasher);
+        for (node, rule) in made_by {
+            let node = egg::Language::map_children(node, |id| egraph.find(id));
+            named.insert(node, rule);
+        }
+        // Where nobody waits any more, it comes back.
+        if let Err(SendError(unwanted)) = done.send((egraph, named)) {
+            drop(Behind::of(unwanted, nodes));
+        }
+    });
+    loop {
+        match result.recv_timeout(ASK) {
+            Ok(finished) => return Some(finished),
+            Err(RecvTimeoutError::Timeout) if go_on() => {}
+            Err(RecvTimeoutError::Timeout) => return None,
+            Err(RecvTimeoutError::Disconnected) => match worker.join() {
+                Err(panic) => std::panic::resume_unwind(panic),
+                Ok(()) => return None,
+            },
+        }
     }
-    Ok(Space::of(engine.egraph, root, contraction.clone(), made_by, report))
 }
 
 /// The state of the whole problem.

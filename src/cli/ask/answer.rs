@@ -91,7 +91,7 @@ impl<'a, W: Askable> Asked<'a, W> {
             return Ok(answer);
         }
         if self.space.is_none() {
-            self.space = Some(self.problem.space_while(self.gpu, self.fuel, &|| true)?);
+            self.space = Some(self.problem.space_while(self.gpu, self.fuel, &|_| true)?);
         }
         let (problem, gpu, query) = (self.problem, self.gpu, self.query);
         let Some(space) = &self.space else { return Ok(answer) };

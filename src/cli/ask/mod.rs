@@ -146,10 +146,10 @@ impl Worth {
         let fuel = self.size.fuel();
         let found = match work {
             Work::Contraction(problem) => {
-                sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|| true)?, gpu, plan, asked)
+                sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|_| true)?, gpu, plan, asked)
             }
             Work::Streams(problem) => {
-                sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|| true)?, gpu, plan, asked)
+                sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|_| true)?, gpu, plan, asked)
             }
         };
         found.map(Some).map_err(Failure::Input)

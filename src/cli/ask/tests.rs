@@ -161,7 +161,7 @@ fn what_is_said_is_what_is_read() {
         use rand::SeedableRng;
         use satune_extract::{Counts, Descriptor, Searched};
         let gpu = Descriptor::load(gpu).unwrap();
-        let space = problem.space_while(&gpu, satune_rewrites::space::Fuel::default(), &|| true).unwrap();
+        let space = problem.space_while(&gpu, satune_rewrites::space::Fuel::default(), &|_| true).unwrap();
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(7);
         let mut said = 0;

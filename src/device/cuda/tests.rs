@@ -13,7 +13,7 @@ fn subject(problem: &Problem, plan: WgmmaPlan) -> Subject {
     let plan = Schedule::Wgmma(plan);
     let cost = predict(&plan, &problem.contraction, &gpu).unwrap();
     let candidate: Candidate<Term> = Candidate { term: Default::default(), plan, cost };
-    Subject::of(&candidate, problem, &gpu).unwrap()
+    Subject::of(&candidate, problem, &gpu, &|| true).unwrap()
 }
 
 fn plan(stages: u32, split_k: i64) -> WgmmaPlan {

@@ -146,11 +146,11 @@ impl Builder<'_> {
             false => {
                 let steps = visit::substitute(&l.extent, &around.values);
                 let form = Linear::of_index(&steps, &self.nest.ranges, self.program);
-                form.map(|form| (form, around.guards.clone()))
+                form.map(|form| Box::new((form, around.guards.clone())))
             }
         };
         let extent = match &steps {
-            Some((steps, _)) => steps.range(&self.nest.ranges).1.clamp(2, (1 << 31) - 1),
+            Some(steps) => steps.0.range(&self.nest.ranges).1.clamp(2, (1 << 31) - 1),
             None => self.constant(&l.extent, around, &format!("loop {} with an extent", l.var.name))?,
         };
         if !(0..1 << 31).contains(&extent) {

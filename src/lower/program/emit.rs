@@ -355,7 +355,7 @@ impl<'a> Emitter<'a> {
             return Ok(body);
         }
         let (name, start) = (l.name.clone(), c(0));
-        let Some((steps, guards)) = &l.steps else {
+        let Some((steps, guards)) = l.steps.as_deref() else {
             return Ok(vec![Stmt::For { var, name, start, extent: c(l.extent), unroll, body }]);
         };
         // Where the conditions do not hold, nobody has said how many steps there are.

@@ -30,7 +30,7 @@ pub struct Loop {
     /// Its steps; the most there may be, where their number is not the same each time.
     pub extent: i64,
     /// The number of steps, where data decide it, and the conditions under which they have been read.
-    pub steps: Option<(Linear, Vec<Pred>)>,
+    pub steps: Option<Box<(Linear, Vec<Pred>)>>,
     pub kind: Kind,
     pub annotations: Annotations,
     pub body: Vec<Node>,
