@@ -255,7 +255,7 @@ fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {
     if let Some(reason) = operators::oversized(&contraction) {
         return Err(SourceError::Elements { path: name.into(), reason });
     }
-    if contraction.combine.is_some() {
+    if contraction.combine.is_some() || contraction.epilogue.is_some() {
         // Products have kernels; whether an expression has any, the lowering says.
         Plain::of(&program).map_err(|error| {
             let block = contraction.block_name.clone();

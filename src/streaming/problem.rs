@@ -1,6 +1,6 @@
 //! A streaming problem, from an operator's name or the text of a PrimFunc.
 use super::operators;
-use crate::lower::program::LowerOptions;
+use crate::lower::program::{LowerError, LowerOptions};
 use crate::operators::OperatorError;
 use crate::reference::{Reference, SEED};
 use crate::scheduled::ScheduledError;
@@ -128,14 +128,18 @@ impl StreamProblem {
 
     /// Whether there are kernels, and a check, for what is left to plain kernels.
     fn lowers(&self) -> Result<(), NotStreaming> {
-        let usual = self.streams.plain.is_empty() && self.streams.in_order().next().is_none();
-        let Some(source) = self.streams.variants.first().filter(|_| !usual) else { return Ok(()) };
+        let Some(source) = self.streams.variants.first() else { return Ok(()) };
         let plain =
             |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false });
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
         let options = LowerOptions::default();
-        super::scheduled(&self.program, &plan, &self.streams, &options)
-            .map_err(|e| NotStreaming::Lower(Box::new(e)))?;
+        let made = super::scheduled(&self.program, &plan, &self.streams, &options);
+        let unknown = matches!(made, Err(ScheduledError::Lower(LowerError::Unsupported { .. })));
+        let usual = self.streams.plain.is_empty() && self.streams.in_order().next().is_none();
+        if usual && !unknown {
+            return Ok(());
+        }
+        made.map_err(|e| NotStreaming::Lower(Box::new(e)))?;
         let (small, _) = super::shrink::shrink(&self.program, &plan, &self.streams);
         let streams = streams_of(&small, &plan)?;
         let blocks = streams.variants.iter().take(1).flat_map(|v| &v.blocks);
