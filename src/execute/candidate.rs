@@ -318,8 +318,8 @@ fn one_kind(kernels: &Kernels, meaning: &Meaning<'_>, number: usize, budget: u64
         }
     }
     let every = results.len() == kernels.len() && results.iter().all(|(_, _, all)| *all);
-    // The last kernel that writes a parameter has its results.
-    for param in 0..source.params.len() {
+    // The last kernel that writes a parameter has its results: where it did not run, nobody has.
+    for param in (0..source.params.len()).filter(|param| !kernels.written_from(results.len(), *param)) {
         let shape = meaning.shape(param);
         let bytes = size(meaning.inputs.dtype(param)) as usize;
         let found = results.iter().rev().find_map(|(_, ran, all)| {

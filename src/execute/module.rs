@@ -115,6 +115,14 @@ impl Kernels {
         all.any(|(argument, written)| *written && matches!(argument.buffer, Argument::Param(_)))
     }
 
+    /// Whether a kernel from this number on writes a parameter of the program.
+    pub fn written_from(&self, number: usize, param: usize) -> bool {
+        self.list.iter().skip(number).any(|kernel| {
+            let mut all = kernel.job.args.iter().zip(&kernel.written);
+            all.any(|(argument, written)| *written && argument.buffer == Argument::Param(param))
+        })
+    }
+
     /// Whether blocks of a kernel talk to each other.
     pub fn communicates(&self) -> bool {
         self.list.iter().any(|k| k.program.communicates)

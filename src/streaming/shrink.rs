@@ -1,5 +1,5 @@
 //! The same schedule on a problem of few blocks and few iterations, for the simulator.
-use super::shrink_any::shrink_any;
+use super::shrink_any::{shrink_any, shrink_in_order};
 use crate::explore::{k_tiles, refitted};
 use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams, TiledPlan};
 use satune_ir::term::Axis;
@@ -127,7 +127,7 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
     let Some(stream) = problem.of_plan(plan) else { return (program.clone(), plan.clone()) };
     let source = &problem.variants[0];
     if source.blocks.iter().any(|b| b.kind == BlockKind::Bound) {
-        return (program.clone(), plan.clone());
+        return (shrink_in_order(program, plan, source), plan.clone());
     }
     let tiled = |b: &StreamBlock| {
         let kernel = plan.kernels.iter().find(|k| k.blocks().contains(&b.name.as_str()));

@@ -3,11 +3,11 @@
 use super::shrink::resized;
 use satune_ir::affine::interval::Interval;
 use satune_ir::affine::{constant, Domains};
-use satune_ir::term::stream::{Stream, StreamPlan, Streams};
-use satune_ir::{Block, BufferId, DType, Expr, Program, Range, Region};
+use satune_ir::term::stream::{BlockKind, Stream, StreamPlan, Streams};
+use satune_ir::{access, Block, BufferId, DType, Expr, ForKind, Program, Range, Region, Stmt};
 use satune_rewrites::soundness;
 use satune_rewrites::space::stream::streams_of;
-use satune_rewrites::tree::child_realizes;
+use satune_rewrites::tree::{child_realizes, children_and_init_mut};
 use std::collections::{BTreeMap, HashMap};
 
 /// Blocks of no more instances are simulated as they are.
@@ -59,6 +59,53 @@ pub(super) fn shrink_any(
         }
     }
     small
+}
+
+/// The source program with fewer blocks, and fewer steps of each thread, in the nests that are bound in it, and with buffers as large
+/// as all nests access: as far as it stays right by itself.
+pub(super) fn shrink_in_order(program: &Program, plan: &StreamPlan, source: &Stream) -> Program {
+    for few in FEW {
+        let mut small = program.clone();
+        let mut parts = match *small.body.block.body {
+            Stmt::Seq(parts) => parts,
+            one => vec![one],
+        };
+        if parts.len() != source.blocks.len() {
+            break;
+        }
+        let mut shapes: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for (part, block) in parts.iter_mut().zip(&source.blocks) {
+            if block.kind == BlockKind::Bound && block.instances() > WHOLE {
+                fewer(part, few);
+            }
+            let touched = access::of_block(None, part, &[], &program.buffers);
+            for region in touched.reads.iter().chain(&touched.writes) {
+                let name = program.buffer(region.buffer).name.clone();
+                grow(shapes.entry(name).or_default(), &reach(program, region, &Domains::new()));
+            }
+        }
+        small.body.block.body = Box::new(Stmt::seq(parts));
+        let made = resized(&small, &[], &shapes);
+        if soundness::readable(&made).is_ok() && streams_of(&made, plan).is_ok() {
+            return made;
+        }
+    }
+    program.clone()
+}
+
+/// A nest with no more than two blocks and a few steps in each loop of a thread.
+fn fewer(stmt: &mut Stmt, few: i64) {
+    if let Stmt::For(l) = stmt {
+        let most = match &l.kind {
+            ForKind::ThreadBinding(tag) if tag.starts_with("blockIdx") => 2,
+            ForKind::ThreadBinding(_) => i64::MAX,
+            _ => few,
+        };
+        if let Some(extent) = constant(&l.extent).filter(|extent| *extent > most) {
+            l.extent = Expr::Int(most.min(extent), l.var.dtype);
+        }
+    }
+    children_and_init_mut(stmt).into_iter().for_each(|s| fewer(s, few));
 }
 
 fn product(extents: &[i64]) -> i64 {

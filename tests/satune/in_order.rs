@@ -109,6 +109,17 @@ for i, j in T.grid(137, 63):
         B[vi, vj + 1] = B[vi, vj] + A[vi, vj + 1]
 ";
     explored(&script(both, first), "a100");
+    // Sparse rows: data say where a row begins and ends.
+    let rows = "
+for i, j in T.grid(37, 16):
+    B[i, j] = T.float32(0)
+    for k in range(P[i], P[i + 1]):
+        B[i, j] = B[i, j] + V[k] * X[J[k], j]
+";
+    let params = "V: 640, float32; J: 640, int32; P: 38, int32; X: 64, 16 float32; B: 37, 16 float32";
+    explored(&script(params, rows), "h200");
+    let triangle = "for i in range(64):\n    for j in range(i + 1):\n        B[i, j] = A[i, j]\n";
+    explored(&script("A: 64, 64 float32; B: 64, 64 float32", triangle), "t4");
     // No loop is parted: bare statements, and elements that data choose.
     let bare = "B[0] = A[0]\nfor i in range(63):\n    B[i + 1] = B[i] * T.float32(0.5) + A[i + 1]\n";
     let report = explored(&script("A: 64, float32; B: 64, float32", bare), "h200");
@@ -124,6 +135,11 @@ for i in range(1000):
         B[A[vi] & 15] = B[A[vi] & 15] + 1
 ";
     explored(&script("A: 1000, int32; B: 16, int32", histogram), "h200");
+    // Too much for the simulator as it is: fewer blocks and steps are checked, and what the budget lets of the text itself.
+    let large = |text: &str| text.replace("137", "2100").replace("64", "2100");
+    explored(&script(&large(both).replace("float2100", "float64"), &large(scan)), "h200");
+    let large = histogram.replace("1000", "5000000");
+    explored(&script("A: 5000000, int32; B: 16, int32", &large), "h200");
 }
 
 #[test]
