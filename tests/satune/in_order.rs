@@ -137,7 +137,7 @@ for i in range(1000):
     explored(&script("A: 1000, int32; B: 16, int32", histogram), "h200");
     // Too much for the simulator as it is: fewer blocks and steps are checked, and what the budget lets of the text itself.
     let large = |text: &str| text.replace("137", "2100").replace("64", "2100");
-    explored(&script(&large(both).replace("float2100", "float64"), &large(scan)), "h200");
+    explored(&script(&large(both), &large(scan)), "h200");
     let large = histogram.replace("1000", "5000000");
     explored(&script("A: 5000000, int32; B: 16, int32", &large), "h200");
 }
