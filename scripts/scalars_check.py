@@ -125,8 +125,9 @@ def value(e, inputs, shape):
         if before != "float64":
             args = [x.astype(np.float32) for x in args]
         out = REAL["-x" if op == "-" and len(args) == 1 else op](*args)
-        # What chooses, changes a sign or rounds to a whole number leaves an infinity what it is.
+        # What chooses, changes a sign or rounds to a whole number leaves an infinity what it is, but in 8 bits.
         exact = len(args) == 1 and op != "T.sqrt" or op in ("T.min", "T.max", "T.copysign")
+        exact = exact and t != "float8_e5m2"
         return out.astype(dtype_of(t)) if exact or t == "float64" else rounded(out, t)
     if op == "T.truncdiv":
         return truncdiv(*args)

@@ -1,8 +1,7 @@
 //! The rules of `docs/SEMANTICS.md` against others' arithmetic: numpy's on random expressions, that of TVM's LLVM on single
 //! operations wherever it is defined.
 use crate::expressions::{bytes, interesting, of_bytes, random, text, value, Expression, Node, Val, TYPES};
-use crate::support::samples;
-use crate::support::seed;
+use crate::support::{samples, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use satune_ir::interp::{self, Array, Scalar};
