@@ -84,7 +84,7 @@ pub(super) fn shrink_in_order(program: &Program, plan: &StreamPlan, source: &Str
                 grow(shapes.entry(name).or_default(), &reach(program, region, &Domains::new()));
             }
         }
-        small.body.block.body = Box::new(Stmt::seq(parts));
+        *small.body.block.body = Stmt::seq(parts);
         let made = resized(&small, &[], &shapes);
         if soundness::readable(&made).is_ok() && streams_of(&made, plan).is_ok() {
             return made;
