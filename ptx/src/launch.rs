@@ -37,8 +37,9 @@ pub struct Options {
     pub first_fault: bool,
     /// Most blocks that are resident at once, where blocks can talk.
     pub resident: usize,
-    /// What a register gets from shared memory that nobody has written is noise, and no fault by itself. Compilers read ahead of
-    /// conditions where memory is surely there, and select afterwards. For those who compare all results.
+    /// What a register gets from memory that nobody has written is noise, and no fault by itself. Compilers read ahead of
+    /// conditions where memory is surely there, in shared memory and where a thread stores later, and select afterwards. For those
+    /// who compare all results.
     pub reads_ahead: bool,
 }
 

@@ -128,16 +128,6 @@ pub fn readable(program: &Program) -> Result<()> {
     RULES[..SUMS].iter().try_for_each(|rule| rule(&view, &mut Samples::default()))
 }
 
-/// Refuses a program that breaks rule 4, 5, 7, 8 or 9 before anything is scheduled.
-///
-/// # Errors
-/// The first thing found.
-pub fn alone(program: &Program) -> Result<()> {
-    let walk = Walk::of(program);
-    let view = View::of(program, &walk, &walk);
-    RULES.iter().try_for_each(|rule| rule(&view, &mut Samples::default()))
-}
-
 impl<'a, 'v> View<'a, 'v> {
     fn of(program: &'a Program, walk: &'v Walk<'a>, source: &Walk) -> View<'a, 'v> {
         let first = |b: &BufferId| source.written_first(*b) == Some(false);

@@ -52,7 +52,7 @@ pub(super) fn shrink_any(
             iters.filter(|(iter, _)| iter.axis == axis).for_each(|(_, e)| *e = few.min(*e));
             let shapes = needed(program, source, &blocks, &mut trial);
             let made = resized(program, &trial, &shapes);
-            if soundness::alone(&made).is_ok() && streams_of(&made, plan).is_ok() {
+            if soundness::readable(&made).is_ok() && streams_of(&made, plan).is_ok() {
                 (small, extents) = (made, trial);
                 break;
             }
@@ -119,8 +119,9 @@ fn needed(program: &Program, source: &Stream, blocks: &[&Block], extents: &mut E
     let mut shapes: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for (number, block) in blocks.iter().enumerate().rev() {
         let known = &source.blocks[number];
-        let [write] = block.writes.as_slice() else { continue };
-        if let Some(read) = read.get(&write.buffer).filter(|_| !program.params.contains(&write.buffer)) {
+        let only =
+            if let [write] = block.writes.as_slice() { read.get(&write.buffer).map(|r| (write, r)) } else { None };
+        if let Some((_, read)) = only.filter(|(write, _)| !program.params.contains(&write.buffer)) {
             for (place, (dim, most)) in known.write.dims.iter().zip(read).enumerate() {
                 let bare = known.write.split.is_none() && place < read.len();
                 if let Some(iter) = dim.filter(|_| bare) {

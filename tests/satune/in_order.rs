@@ -40,6 +40,8 @@ fn an_index_and_its_maximum_are_found_together() {
     // As TVM writes it; and with a condition.
     let params = "A: 37, 300 float32; I: 37, int32; V: 37, float32";
     explored(&script(params, ARGMAX), "h200");
+    let large = |text: &str| text.replace("300", "2100").replace("37", "2100");
+    explored(&script(&large(params), &large(ARGMAX)), "h200");
     let from = ARGMAX.find("        v_i:").unwrap();
     let text = format!(
         "{}        if A[vi, vk] > V[vi]:\n            I[vi] = vk\n            V[vi] = A[vi, vk]\n",
@@ -120,6 +122,17 @@ for i, j in T.grid(37, 16):
     explored(&script(params, rows), "h200");
     let triangle = "for i in range(64):\n    for j in range(i + 1):\n        B[i, j] = A[i, j]\n";
     explored(&script("A: 64, 64 float32; B: 64, 64 float32", triangle), "t4");
+    // The compiler reads a sum ahead of the condition under which it begins.
+    let product = "
+for i, j, k in T.grid(16, 8, 24):
+    if k == 0:
+        C[i, j] = T.float32(0)
+    C[i, j] = C[i, j] + A[i, k] * B[k, j]
+";
+    explored(&script("A: 16, 24 float32; B: 24, 8 float32; C: 16, 8 float32", product), "h200");
+    // A part of a result stays as it was.
+    let half = "for i in range(8):\n    C[i] = A[i] + 1\n";
+    explored(&script("A: 8, int32; C: 16, int32", half), "h200");
     // No loop is parted: bare statements, and elements that data choose.
     let bare = "B[0] = A[0]\nfor i in range(63):\n    B[i + 1] = B[i] * T.float32(0.5) + A[i + 1]\n";
     let report = explored(&script("A: 64, float32; B: 64, float32", bare), "h200");

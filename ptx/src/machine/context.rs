@@ -329,8 +329,7 @@ impl Context<'_, '_> {
 
     /// [`Context::load`] into registers. Compilers read more than the program does: they join accesses to neighbours and fill the
     /// gaps between them. So registers that no instruction reads are not read here; and where nobody has written some of a
-    /// register's bytes (or, where that is asked for, none in shared memory), it gets noise for them: results show whether they
-    /// matter.
+    /// register's bytes (or, where that is asked for, none), it gets noise for them: results show whether they matter.
     fn load_registers(
         &mut self,
         space: Space,
@@ -357,7 +356,7 @@ impl Context<'_, '_> {
             }
             let mut found = self.touched(space, lane, start, piece, 1, strong);
             if matches!(found, Ok(Err((Clash::Unwritten, _)))) {
-                let mut known = space == Space::Shared && self.unit.launch.options.reads_ahead;
+                let mut known = self.unit.launch.options.reads_ahead;
                 for (byte, at) in piece.iter_mut().zip(start..) {
                     match self.touched(space, lane, at, std::slice::from_mut(byte), 1, strong) {
                         Ok(Err((Clash::Unwritten, _))) => *byte = noise(at),
