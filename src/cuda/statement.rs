@@ -40,6 +40,13 @@ impl Printer<'_> {
         name
     }
 
+    /// `const int name = value;`, bound to the variable.
+    fn constant(&mut self, var: LocalVar, wish: &str, value: Integer) {
+        let name = self.bind(var, wish, value.wide, value.range);
+        let c_type = if value.wide { "long long" } else { "int" };
+        self.line(&format!("const {c_type} {name} = {};", value.text.text));
+    }
+
     fn statement(&mut self, stmt: &Stmt) {
         match stmt {
             Stmt::For { var, name, start, extent, unroll, body } => {
@@ -55,18 +62,13 @@ impl Printer<'_> {
             Stmt::Let { var, .. } if self.renamed_places.contains(var) => {}
             Stmt::Let { var, name, value } => {
                 let value = self.integer(value);
-                let name = self.bind(*var, name, value.wide, value.range);
-                let c_type = if value.wide { "long long" } else { "int" };
-                self.line(&format!("const {c_type} {name} = {};", value.text.text));
+                self.constant(*var, name, value);
             }
             Stmt::Fetch { var, name, value } => {
                 let (least, most) = self.kernel.type_of(value).int_range().unwrap_or((i64::MIN, i64::MAX));
                 let range = Range::of(least.into(), most.into());
-                let value = self.value(value).text;
-                let wide = !range.fits_int();
-                let name = self.bind(*var, name, wide, range);
-                let c_type = if wide { "long long" } else { "int" };
-                self.line(&format!("const {c_type} {name} = {value};"));
+                let value = Integer { text: self.value(value), wide: !range.fits_int(), range };
+                self.constant(*var, name, value);
             }
             Stmt::Store { array, index, value } => self.store(*array, index, value),
             Stmt::Copy { dst, dst_index, src, src_index, width, zero_unless } => {

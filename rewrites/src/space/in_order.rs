@@ -10,7 +10,7 @@
 //! and a loop over several blocks, or over none, is bound by nobody. Such a nest is parted among threads along the loops of
 //! which each value has elements of its own in whatever the nest writes, as an index says; a thread runs the other loops in their
 //! order. Where there are no such loops one thread runs it all.
-use super::nests::parts;
+use super::nests::{misdeclared, parts};
 use crate::arith::Domains;
 use crate::iter_map;
 use crate::split::serial_nest;
@@ -32,7 +32,8 @@ pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Program, &Stmt) 
     let mut taken = all_realizes(&program.body.block.body).into_iter().map(|r| r.block.name.clone()).collect();
     let mut made = Vec::new();
     while let Some(part) = left.pop() {
-        if schedulable(&out, &part) || is_bound(&part) {
+        // One that says something else than it does is refused where it is read.
+        if schedulable(&out, &part) || is_bound(&part) || misdeclared(&out, &part) {
             made.push(part);
         } else if let Some(nest) = renested(&mut out, &part).filter(|nest| schedulable(&out, nest)) {
             made.push(nest);
@@ -290,21 +291,22 @@ impl Touched {
                 let mut own = self.accesses.iter().filter(|(buffer, _)| buffer == b).map(|(_, at)| at);
                 let Some(first) = own.next() else { return false };
                 let rest: Vec<_> = own.collect();
-                let tells = |d: usize| tells(&first[d], v) && rest.iter().all(|at| at.get(d) == first.get(d));
+                let tells = |d: usize| {
+                    told(&first[d]).is_some_and(|of| of.id == v) && rest.iter().all(|at| at.get(d) == first.get(d))
+                };
                 (0..first.len()).any(tells)
             })
     }
 }
 
-/// Whether an index is a variable, plus or less what is the same always.
-fn tells(index: &Expr, v: VarId) -> bool {
+/// The variable whose value an index tells: it is that, plus or less what is the same always.
+pub(super) fn told(index: &Expr) -> Option<&Var> {
     match index {
-        Expr::Var(Var { id, .. }) => *id == v,
+        Expr::Var(v) => Some(v),
         Expr::Binary(BinOp::Add | BinOp::Sub, a, b) => match (&**a, &**b) {
-            (a, Expr::Int(..)) => tells(a, v),
-            (Expr::Int(..), b) => tells(b, v),
-            _ => false,
+            (index, Expr::Int(..)) | (Expr::Int(..), index) => told(index),
+            _ => None,
         },
-        _ => false,
+        _ => None,
     }
 }

@@ -70,6 +70,11 @@ pub(super) fn block_of<'p>(program: &'p Program, part: &'p Stmt) -> Result<&'p B
     }
 }
 
+/// Whether a nest is plain, and only the regions of its block are not what it accesses.
+pub(super) fn misdeclared(program: &Program, part: &Stmt) -> bool {
+    nest(part).is_ok_and(|(loops, r)| plain(&loops, r).is_ok() && declared(program, &r.block).is_err())
+}
+
 type Loops = Vec<(VarId, i64)>;
 
 /// The loops of a nest with one block, and the block.

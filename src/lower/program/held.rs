@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// A top-level statement without bound values, without conditions on elements but of held ones, and with indices that have
-/// linear forms as far as data decide them, in loops of constant extents; and the program with the registers.
+/// linear forms as far as data decide them, in loops of a constant or a held number of steps; and the program with the registers.
 pub fn held<'p>(program: &'p Program, part: &'p Stmt) -> (Cow<'p, Program>, Cow<'p, Stmt>) {
     let mut plain = true;
     visit::walk_stmt(part, &mut |s| match s {

@@ -53,8 +53,8 @@ pub(in crate::space) fn stream(
 fn written_once(program: &Program) -> bool {
     let mut seen = HashSet::new();
     parts(program).into_iter().all(|part| {
-        let of_part = regions::of_block(None, part, &[], &program.buffers).writes;
-        let own: HashSet<BufferId> = of_part.iter().map(|r| r.buffer).collect();
+        let own: HashSet<BufferId> =
+            all_realizes(part).into_iter().flat_map(|r| &r.block.writes).map(|r| r.buffer).collect();
         own.into_iter().all(|b| seen.insert(b))
     })
 }
@@ -255,15 +255,9 @@ fn stored(body: &Stmt) -> Result<Vec<&Expr>, String> {
 
 /// The iterators, by their places in the order of the loops, of whose values an access has elements of its own.
 fn elements(block: &Block, order: &[usize], region: &Region) -> Vec<usize> {
-    let of = |range: &Range| match (&range.min, constant(&range.extent)) {
-        (Expr::Var(v), Some(1)) => number_of(v, block, order),
-        (Expr::Binary(BinOp::Add | BinOp::Sub, a, b), Some(1)) => match (&**a, &**b) {
-            (Expr::Var(v), Expr::Int(..)) | (Expr::Int(..), Expr::Var(v)) => number_of(v, block, order),
-            _ => None,
-        },
-        _ => None,
-    };
-    let mut out: Vec<usize> = region.ranges.iter().filter_map(of).collect();
+    let one = |range: &&Range| constant(&range.extent) == Some(1);
+    let of = |range: &Range| number_of(in_order::told(&range.min)?, block, order);
+    let mut out: Vec<usize> = region.ranges.iter().filter(one).filter_map(of).collect();
     out.sort_unstable();
     out.dedup();
     out
