@@ -72,6 +72,8 @@ struct State {
     /// Registers written since the last fence, and where.
     dirty: FxHashMap<u32, u32>,
     fenced: bool,
+    /// Sums that stay numbers until something else touches the registers that they belong in.
+    open: Vec<(Arc<Product>, Accumulators)>,
 }
 
 /// What a register belongs to.
@@ -291,6 +293,9 @@ fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
         alike(c, "wgmma.mma_async", descriptors)?;
         claim(c, &product)?;
         touch(c, &product, descriptors)?;
+        let Warp { state, registers, .. } = &mut *c.warp;
+        let in_a = |slot| product.a.iter().flatten().any(|v| matches!(v, Value::Register(of) if *of == slot));
+        close(&mut state.get::<State>().open, registers, in_a);
         let held = product.a.as_ref().map(|list| list.iter().map(|v| c.read(*v)).collect());
         let group = c.warp.state.get::<State>().committed + 1;
         let under_way = UnderWay { group, product: product.clone(), a: held, descriptors, adds };
@@ -390,14 +395,7 @@ fn touch(c: &mut Context<'_, '_>, product: &Arc<Product>, descriptors: [u64; 2])
 fn execute(block: &mut Block, warp: &mut Warp, upto: u64) {
     let number = u64::from(warp.index % 4);
     let Warp { state, registers, .. } = warp;
-    let queue = &mut state.get::<State>().queue;
-    // Sums stay numbers as long as the instructions have the same registers for them.
-    let mut open: Option<(Arc<Product>, Accumulators)> = None;
-    let close = |registers: &mut [Lanes], (product, sums): (Arc<Product>, Accumulators)| {
-        for (register, slot) in product.d.iter().enumerate() {
-            registers[*slot as usize] = sums.register(&product.result, register);
-        }
-    };
+    let State { queue, open, .. } = state.get::<State>();
     while let Some(next) = queue.front().is_some_and(|next| next.group <= upto).then(|| queue.pop_front()).flatten() {
         let product = next.product;
         let a = match (&next.a, &product.left) {
@@ -409,21 +407,31 @@ fn execute(block: &mut Block, warp: &mut Warp, upto: u64) {
         };
         let b = panels(block, &product, next.descriptors[1]);
         let same = |p: &Product| p.d == product.d && p.shape == product.shape && p.sum == product.sum;
-        if let Some(other) = open.take_if(|(other, _)| !same(other)) {
-            close(registers, other);
-        }
-        let (_, sums) = open.get_or_insert_with(|| {
+        let at = open.iter().position(|(other, _)| same(other)).unwrap_or_else(|| {
+            close(open, registers, |slot| product.d.contains(&slot));
             let there = product.d.iter().map(|slot| &registers[*slot as usize]);
-            (product.clone(), Accumulators::of(product.sum, &product.result, there))
+            open.push((product.clone(), Accumulators::of(product.sum, &product.result, there)));
+            open.len() - 1
         });
+        let sums = &mut open[at].1;
         if !next.adds {
             sums.clear();
         }
         sums.add(Shape { m: 16, ..product.shape }, product.form, &a, &b);
     }
-    if let Some(last) = open {
-        close(registers, last);
-    }
+}
+
+/// Brings sums into their registers, of those accumulators that have one of which this is said.
+fn close(open: &mut Vec<(Arc<Product>, Accumulators)>, registers: &mut [Lanes], touched: impl Fn(u32) -> bool) {
+    open.retain(|(product, sums)| {
+        let stays = !product.d.iter().any(|slot| touched(*slot));
+        if !stays {
+            for (register, slot) in product.d.iter().enumerate() {
+                registers[*slot as usize] = sums.register(&product.result, register);
+            }
+        }
+        stays
+    });
 }
 
 fn wait(i: &Instruction) -> Result<Operation, Unsupported> {
@@ -587,7 +595,9 @@ impl Watch {
         }
         Box::new(move |c| {
             let pc = c.pc;
-            let state = c.warp.state.get::<State>();
+            let Warp { state, registers, .. } = &mut *c.warp;
+            let state = state.get::<State>();
+            close(&mut state.open, registers, |slot| watched.iter().any(|(watched, _)| *watched == slot));
             let busy = watched.iter().find_map(|(slot, _)| state.owner(*slot));
             state.dirty.extend(watched.iter().filter(|(_, written)| *written).map(|(slot, _)| (*slot, pc)));
             if let Some(Busy { by, .. }) = busy {

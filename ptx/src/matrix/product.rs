@@ -103,8 +103,7 @@ pub struct Panels {
     values: Vec<f32>,
     /// As of [`Numbers`].
     whole: f32,
-    terms: usize,
-    /// The same by four columns, for sums that are made in doubles.
+    /// The same, for sums that are made in doubles.
     doubles: OnceLock<Vec<f64>>,
 }
 
@@ -129,21 +128,11 @@ impl Panels {
                 panels.into_flattened()
             }
         };
-        Panels { values, whole, terms, doubles: OnceLock::new() }
+        Panels { values, whole, doubles: OnceLock::new() }
     }
 
     fn doubles(&self) -> &[f64] {
-        self.doubles.get_or_init(|| {
-            let mut out = Vec::with_capacity(self.values.len());
-            for panel in self.values.chunks_exact(8 * self.terms) {
-                for half in 0..2 {
-                    out.extend(
-                        panel.as_chunks::<4>().0.iter().skip(half).step_by(2).flat_map(|row| row.map(f64::from)),
-                    );
-                }
-            }
-            out
-        })
+        self.doubles.get_or_init(|| self.values.iter().map(|x| f64::from(*x)).collect())
     }
 }
 
@@ -214,46 +203,58 @@ pub fn multiply(
 fn each_sum(Shape { k, n, .. }: Shape, a: &Numbers, b: &Panels, mut show: impl FnMut(usize, &[f64])) {
     // Sums of whole numbers below 2^24 are exact in f32, where the processor adds twice as many at once.
     if a.whole * b.whole * (k as f32) < 16_777_216.0 {
-        tiles(k, n, &a.values, &b.values, |at, sums: &[f32; 8]| show(at, &sums.map(f64::from)));
+        tiles(k, n, &a.values, &b.values, |at, sums: &[f32; PANEL]| show(at, &sums.map(f64::from)));
     } else {
-        tiles(k, n, &a.values, b.doubles(), |at, sums: &[f64; 4]| show(at, sums));
+        tiles(k, n, &a.values, b.doubles(), |at, sums: &[f64; PANEL]| show(at, sums));
     }
 }
 
-/// Rows that are multiplied side by side.
+/// Rows, and columns, that are multiplied side by side.
 const ROWS: usize = 4;
+const PANEL: usize = 8;
 
 /// The sums of lines of A with the columns of B, tile by tile.
 #[inline]
-fn tiles<T, const C: usize>(k: usize, n: usize, a: &[f32], panels: &[T], mut show: impl FnMut(usize, &[T; C]))
+fn tiles<T>(k: usize, n: usize, a: &[f32], panels: &[T], mut show: impl FnMut(usize, &[T; PANEL]))
 where
     T: Copy + Default + From<f32> + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
 {
+    let arch = pulp::Arch::new();
     for (block, lines) in a.chunks(ROWS * k).enumerate() {
         let factor = |row: usize, at: usize| lines.get(row * k + at).map_or(T::default(), |x| T::from(*x));
         let factors: Vec<[T; ROWS]> = (0..k).map(|at| std::array::from_fn(|row| factor(row, at))).collect();
-        for (number, panel) in panels.as_chunks::<C>().0.chunks_exact(k).enumerate() {
-            let sums = tile(&factors, panel);
+        for (number, panel) in panels.as_chunks::<PANEL>().0.chunks_exact(k).enumerate() {
+            let sums = arch.dispatch(Tile { factors: &factors, panel });
             for (row, sums) in sums.iter().enumerate().take(lines.len() / k) {
-                show((block * ROWS + row) * n + number * C, sums);
+                show((block * ROWS + row) * n + number * PANEL, sums);
             }
         }
     }
 }
 
-/// The sums of some rows with the columns of a panel. By itself, so that they stay in the processor's registers.
-#[inline(never)]
-fn tile<T, const C: usize>(factors: &[[T; ROWS]], panel: &[[T; C]]) -> [[T; C]; ROWS]
+/// The sums of some rows with the columns of a panel. It is compiled for what the processor has at hand, by itself, so that the
+/// sums stay in registers.
+struct Tile<'a, T> {
+    factors: &'a [[T; ROWS]],
+    panel: &'a [[T; PANEL]],
+}
+
+impl<T> pulp::NullaryFnOnce for Tile<'_, T>
 where
     T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
 {
-    let mut tile = [[T::default(); C]; ROWS];
-    for (factors, row) in factors.iter().zip(panel) {
-        for (sums, factor) in tile.iter_mut().zip(factors) {
-            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = *sum + *factor * *x);
+    type Output = [[T; PANEL]; ROWS];
+
+    #[inline(always)]
+    fn call(self) -> Self::Output {
+        let mut tile = [[T::default(); PANEL]; ROWS];
+        for (factors, row) in self.factors.iter().zip(self.panel) {
+            for (sums, factor) in tile.iter_mut().zip(factors) {
+                sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = *sum + *factor * *x);
+            }
         }
+        tile
     }
-    tile
 }
 
 /// In doubles, one fused multiply-add after the other.
