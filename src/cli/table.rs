@@ -139,6 +139,16 @@ fn differ(tie: &[CandidateReport], work: &Work) -> Option<String> {
     ))
 }
 
+/// A list of names, the first of many.
+fn few(names: &[String]) -> String {
+    match names {
+        [first, second, third, _, rest @ ..] if !rest.is_empty() => {
+            format!("{first}, {second}, {third} and {} others", rest.len() + 1)
+        }
+        all => all.join(", "),
+    }
+}
+
 /// The ranked candidates.
 pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder: &Path) -> String {
     let problem = work.workload();
@@ -161,10 +171,7 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
         if report.proved_optimal && report.untiled.is_empty() {
             "proved the best under the model".to_string()
         } else if report.proved_optimal {
-            format!(
-                "the best of these under the model; for {} better ones may not be among them, as tiles for what is read again",
-                report.untiled.join(", ")
-            )
+            format!("the best of these under the model; for {} better ones may not be among them", few(&report.untiled))
         } else if !saturated {
             "not proved: the space is not whole, --fuel gives it more e-nodes".to_string()
         } else {

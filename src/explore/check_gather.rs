@@ -3,9 +3,10 @@ use super::check;
 use satune_ir::affine::linear::{gcd, Linear};
 use satune_ir::affine::{constant, Domains};
 use satune_ir::term::{Axis, Contraction, Gather, Plan};
-use satune_ir::{tvmscript, visit, BinOp, Block, Expr, Program, Stmt, VarId};
+use satune_ir::{tvmscript, visit, BinOp, Block, BufferId, Expr, IterVar, Program, Stmt, VarId};
 use satune_rewrites::space;
-use std::collections::{BTreeMap, HashMap};
+use satune_rewrites::tree::child_realizes;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The plan on a small problem: its program, and what is read off it.
@@ -18,8 +19,8 @@ pub(super) fn shrink(
     gather: &Gather,
 ) -> Result<(Plan, Program, Contraction), String> {
     let (_, wanted) = check::shrink(plan, contraction);
-    let extents = extents(plan, gather, &wanted);
     let program = tvmscript::parse(&gather.script).map_err(|e| e.to_string())?;
+    let extents = tied(&program, &contraction.block_name, extents(plan, gather, &wanted));
     let source = resized(&program, &contraction.block_name, &extents);
     let small = space::contraction(&source).map_err(|e| format!("a smaller problem is refused: {e}"))?;
     let plan = Plan { k_part: small.extent(Axis::K), ..plan.clone() };
@@ -63,6 +64,37 @@ fn extents(plan: &Plan, gather: &Gather, wanted: &Contraction) -> Vec<i64> {
         let candidates = (1..=extents[i] / unit).map(|n| n * unit);
         let fitting = candidates.clone().find(|e| *e >= least && cut(*e) == cut(extents[i]));
         extents[i] = fitting.unwrap_or(extents[i]);
+    }
+    extents
+}
+
+/// The extents of the iterators of the block `name`, those alike that index one dimension of a buffer, as of a matrix that both
+/// factors are.
+fn tied(program: &Program, name: &str, mut extents: Vec<i64>) -> Vec<i64> {
+    let blocks: Vec<&Block> = child_realizes(&program.body.block.body).into_iter().map(|r| &r.block).collect();
+    let Some(block) = blocks.iter().find(|b| b.name == name) else { return extents };
+    // By dimension of a buffer the iterators that index it, and by iterator those that it meets there.
+    let mut together: Vec<(BTreeSet<VarId>, BTreeSet<(BufferId, usize)>)> = Vec::new();
+    for region in blocks.iter().flat_map(|b| b.reads.iter().chain(&b.writes)) {
+        for (dim, range) in region.ranges.iter().enumerate() {
+            let Expr::Var(v) = &range.min else { continue };
+            let mut joined = (BTreeSet::from([v.id]), BTreeSet::from([(region.buffer, dim)]));
+            together.retain(|(vars, dims)| {
+                let meets = vars.contains(&v.id) || dims.contains(&(region.buffer, dim));
+                if meets {
+                    joined.0.extend(vars);
+                    joined.1.extend(dims);
+                }
+                !meets
+            });
+            together.push(joined);
+        }
+    }
+    for (vars, _) in together {
+        let own = |(_, iv): &(usize, &IterVar)| vars.contains(&iv.var.id);
+        let places: Vec<usize> = block.iter_vars.iter().enumerate().filter(own).map(|(at, _)| at).collect();
+        let most = places.iter().filter_map(|at| extents.get(*at)).max().copied();
+        places.into_iter().for_each(|at| extents[at] = most.unwrap_or(extents[at]));
     }
     extents
 }

@@ -7,7 +7,7 @@ use crate::scheduled::ScheduledError;
 use satune_ir::interp::Fault;
 use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
-use satune_rewrites::space::stream::{streams, streams_of, StreamError};
+use satune_rewrites::space::stream::{merged, streams, streams_of, StreamError};
 use std::collections::BTreeSet;
 
 /// Longest axis.
@@ -91,7 +91,8 @@ impl StreamProblem {
     /// # Errors
     /// [`NotStreaming`].
     pub fn of_program(name: &str, program: Program) -> Result<StreamProblem, NotStreaming> {
-        let streams = streams(&program)?;
+        let (program, merged) = merged(&program);
+        let mut streams = streams(&program)?;
         let iters = streams.variants.iter().take(1).flat_map(|v| &v.blocks).flat_map(|b| &b.iters);
         if let Some(long) = iters.into_iter().find(|i| i.extent > LONGEST) {
             return Err(NotStreaming::Extent { axis: long.name.clone(), extent: long.extent });
@@ -112,6 +113,17 @@ impl StreamProblem {
                 if steps == 1 { "one step".into() } else { format!("{steps} steps") }
             )
         }));
+        let many = "there are too many ways to inline this program's blocks to look at all";
+        for (names, what) in [(&merged, "computed where it is read"), (&streams.left_out, "not inlined")] {
+            match names.as_slice() {
+                [] => {}
+                [one] => notes.push(format!("{one} is {what}, without a choice: {many}")),
+                several => {
+                    notes.push(format!("each of {} is {what}, without a choice: {many}", several.join(", ")));
+                }
+            }
+        }
+        streams.left_out.extend(merged);
         let sums = streams.variants.iter().take(1).flat_map(|v| &v.tiled).map(|t| t.contraction.block_name.as_str());
         let sums: BTreeSet<&str> = sums.collect();
         if !sums.is_empty() {

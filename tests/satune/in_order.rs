@@ -1,6 +1,6 @@
 //! Programs that no primitive schedules as they are: scans, scatters, histograms, tuples, indices and conditions from data, several
 //! nests under one loop. Each has kernels, and these compute what the statements do in their order.
-use crate::support::{executed, samples, seed};
+use crate::support::{executed, samples, script, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
@@ -8,18 +8,6 @@ use serde_json::Value;
 /// Explores a program; what is left is compiled and executed.
 fn explored(text: &str, gpu: &str) -> Value {
     executed(text, gpu, 2)
-}
-
-/// A program with parameters `name: shape, type`, separated by semicolons.
-fn script(params: &str, body: &str) -> String {
-    let param = |text: &str| {
-        let (name, rest) = text.split_once(':').unwrap();
-        let (shape, dtype) = rest.rsplit_once(' ').unwrap();
-        format!("{}: T.Buffer(({}), \"{dtype}\")", name.trim(), shape.trim())
-    };
-    let params: Vec<String> = params.split(';').map(param).collect();
-    let body: String = body.lines().filter(|l| !l.trim().is_empty()).map(|l| format!("    {l}\n")).collect();
-    format!("from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main({}):\n{body}", params.join(", "))
 }
 
 const ARGMAX: &str = "

@@ -53,6 +53,18 @@ pub fn executed(text: &str, gpu: &str, top: usize) -> serde_json::Value {
     report
 }
 
+/// A program with parameters `name: shape, type`, separated by semicolons.
+pub fn script(params: &str, body: &str) -> String {
+    let param = |text: &str| {
+        let (name, rest) = text.split_once(':').unwrap();
+        let (shape, dtype) = rest.rsplit_once(' ').unwrap();
+        format!("{}: T.Buffer(({}), \"{dtype}\")", name.trim(), shape.trim())
+    };
+    let params: Vec<String> = params.split(';').map(param).collect();
+    let body: String = body.lines().filter(|l| !l.trim().is_empty()).map(|l| format!("    {l}\n")).collect();
+    format!("from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main({}):\n{body}", params.join(", "))
+}
+
 pub const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
 
 /// The space of a contraction with the usual menu.

@@ -1,5 +1,5 @@
 //! A schedule of any kind, as candidates, stores and reports carry it.
-use super::stream::StreamPlan;
+use super::stream::{KernelPlan, StreamPlan};
 use super::tensor::{swapped_text, Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
 use super::{Contraction, Incomplete, Plan, Term};
 use egg::RecExpr;
@@ -70,7 +70,7 @@ impl Schedule {
                 overlap: plan.pipe.to_string(),
             },
             Schedule::Stream(plan) => Summary {
-                tile: plan.kernels.iter().map(|k| k.tile_text()).collect::<Vec<_>>().join(", "),
+                tile: tiles_text(plan.kernels.iter().map(KernelPlan::tile_text).collect()),
                 step: "-".into(),
                 overlap: match plan.kernels.len() {
                     1 => "one kernel".into(),
@@ -140,6 +140,15 @@ impl Schedule {
 }
 
 /// Rows and columns of C in a block's tile.
+/// The tiles of kernels, those of many that are alike told once.
+fn tiles_text(tiles: Vec<String>) -> String {
+    let alike = tiles.chunk_by(|a, b| a == b).flat_map(|same| match same {
+        [one, _, _, ..] => vec![format!("{} times {one}", same.len())],
+        few => few.to_vec(),
+    });
+    alike.collect::<Vec<_>>().join(", ")
+}
+
 fn tile_text([m, n, _]: [i64; 3], swapped: bool) -> String {
     match swapped {
         false => format!("{m}x{n}"),

@@ -228,16 +228,16 @@ impl Reader<'_> {
 }
 
 /// The update of a block: where its result is, what it begins with, and `C op f`.
-struct Update<'a> {
+pub(super) struct Update<'a> {
     c: Place<'a>,
     init: &'a Expr,
     whole: &'a Expr,
     op: BinOp,
-    f: &'a Expr,
+    pub f: &'a Expr,
 }
 
 impl<'a> Update<'a> {
-    fn of(block: &'a Block) -> Result<Update<'a>, String> {
+    pub fn of(block: &'a Block) -> Result<Update<'a>, String> {
         let Some(init) = &block.init else { return Err("it has no init".into()) };
         let Stmt::Store { value: init, buffer: first, indices: first_at } = &**init else {
             return Err("its init is not one store".into());

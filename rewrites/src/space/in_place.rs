@@ -13,14 +13,12 @@
 //! earlier blocks of the program made it: then these make it under another name.
 //! Instances may read the element that they write, and no other: else what they compute depends on their order (see
 //! [`super::in_order`]).
-use super::nests::parts;
-use crate::split::serial_nest;
+use super::nests::{allocated, nest_over, parts};
 use crate::tree::{self, child_realizes};
 use satune_ir::affine::constant;
 use satune_ir::{
-    access, visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Program, Region, Stmt,
+    visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Program, Region, Stmt,
 };
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The same program without blocks that read what they write, but for those of which it is not certain that their instances may
@@ -77,7 +75,7 @@ impl<'p> Update<'p> {
         if !free || !sums || !visit::loads(value).iter().all(own) {
             return None;
         }
-        let before = allocated(out, *target, "before");
+        let before = like(out, *target, "before");
         Some(Update { out, block, target: *target, indices, value, before })
     }
 
@@ -122,7 +120,7 @@ impl<'p> Update<'p> {
         let own = load(self.target, self.indices);
         let mut value = visit::replace_loads(self.value, self.target, &mut |at| load(self.before, &at));
         if reduces {
-            let sum = allocated(self.out, self.target, "sum");
+            let sum = like(self.out, self.target, "sum");
             let dtype = self.out.buffer(self.target).dtype;
             let Some((op, first, added)) = combined(self.value, &own, dtype) else { return };
             let at = load(sum, self.indices);
@@ -151,24 +149,8 @@ impl<'p> Update<'p> {
             "" => self.block.name.clone(),
             more => format!("{}_{more}", self.block.name),
         };
-        let (mut loops, mut iter_vars, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        let mut map: HashMap<_, Expr> = HashMap::new();
-        for iv in self.block.iter_vars.iter().filter(|iv| kept(iv)) {
-            let var = self.out.fresh_var(iv.var.name.clone(), iv.var.dtype);
-            let l = self.out.fresh_var(iv.var.name.trim_start_matches('v'), iv.var.dtype);
-            map.insert(iv.var.id, Expr::Var(var.clone()));
-            values.push(Expr::Var(l.clone()));
-            loops.push((l, constant(&iv.extent).unwrap_or(1)));
-            iter_vars.push(IterVar { var, ..iv.clone() });
-        }
-        let of = |stmt: &Stmt| visit::map_stmt_exprs(stmt, &mut |e| visit::substitute(e, &map));
-        let (init, body) = (init.as_ref().map(of), of(&body));
-        let touched = access::of_block(init.as_ref(), &body, &[], &self.out.buffers);
-        let mut block = Block::plain(self.out.fresh_block(), name, body);
-        (block.iter_vars, block.init) = (iter_vars, init.map(Box::new));
-        (block.reads, block.writes) = (touched.reads, touched.writes);
-        let realize = BlockRealize { iter_values: values, predicate: Expr::Int(1, DType::Bool), block };
-        serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize)))
+        let iters: Vec<IterVar> = self.block.iter_vars.iter().filter(|iv| kept(iv)).cloned().collect();
+        nest_over(self.out, name, &iters, init, body)
     }
 }
 
@@ -192,14 +174,9 @@ fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId) {
 }
 
 /// A buffer of the shape and type of another, allocated by the root.
-fn allocated(out: &mut Program, like: BufferId, suffix: &str) -> BufferId {
-    let Buffer { name, dtype, shape, .. } = out.buffer(like).clone();
-    let taken = |name: &String| out.buffers.iter().any(|b| b.name == *name);
-    let names = (0..).map(|n| if n == 0 { format!("{name}_{suffix}") } else { format!("{name}_{suffix}_{n}") });
-    let name = names.into_iter().find(|n| !taken(n)).unwrap_or_default();
-    let id = out.add_buffer(Buffer::plain(name, dtype, shape, "global"));
-    out.body.block.alloc_buffers.push(id);
-    id
+fn like(out: &mut Program, other: BufferId, suffix: &str) -> BufferId {
+    let Buffer { name, dtype, shape, .. } = out.buffer(other).clone();
+    allocated(out, &format!("{name}_{suffix}"), dtype, shape)
 }
 
 /// Of `own op added` (or the other way round): the operation, where a reduction by it begins, and what is added.

@@ -6,6 +6,7 @@ mod derive_tensor;
 mod encode;
 mod engine;
 mod epilogue;
+mod factored;
 mod gather;
 mod in_order;
 mod in_place;
@@ -31,8 +32,8 @@ pub use simplified::simplified;
 pub use sums_first::sums_first;
 
 /// The program that is explored for a source: sums first, indices in their shortest form, what is updated in place copied before,
-/// and bound to threads what no primitive schedules.
+/// factors that are computed as buffers of their own, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
-    let program = simplified(&sums_first(&in_place::copied_before(source)));
+    let program = factored::factored(&simplified(&sums_first(&in_place::copied_before(source))));
     in_order::in_order(&program, stream::takes)
 }

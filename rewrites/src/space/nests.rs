@@ -3,10 +3,15 @@
 //! Here is refused what no schedule of the spaces keeps as it is: loops that do not run over whole iterators, conditions,
 //! statements beside the blocks, and regions that say something else than the block does.
 use crate::regions::iter_domains;
+use crate::split::serial_nest;
+use crate::tree::all_realizes;
 use satune_ir::access::{self, Accesses};
 use satune_ir::affine::linear::Linear;
 use satune_ir::affine::{constant, Domains};
-use satune_ir::{Block, BlockRealize, Expr, ForKind, Program, Region, Stmt, VarId};
+use satune_ir::{
+    visit, Block, BlockRealize, Buffer, BufferId, DType, Expr, ForKind, IterVar, Program, Region, Stmt, VarId,
+};
+use std::collections::HashMap;
 
 /// Why a part of a program is no nest of a block's iterators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +45,40 @@ pub(super) fn parts(program: &Program) -> Vec<&Stmt> {
         Stmt::Seq(parts) => parts.iter().collect(),
         one => vec![one],
     }
+}
+
+/// A new block over iterators like these, under a loop for each, which does what is said of them.
+pub(super) fn nest_over(out: &mut Program, name: String, iters: &[IterVar], init: Option<Stmt>, body: Stmt) -> Stmt {
+    let (mut loops, mut iter_vars, mut iter_values) = (Vec::new(), Vec::new(), Vec::new());
+    let mut map: HashMap<_, Expr> = HashMap::new();
+    for iv in iters {
+        let var = out.fresh_var(iv.var.name.clone(), iv.var.dtype);
+        let l = out.fresh_var(iv.var.name.trim_start_matches('v'), iv.var.dtype);
+        map.insert(iv.var.id, Expr::Var(var.clone()));
+        iter_values.push(Expr::Var(l.clone()));
+        loops.push((l, constant(&iv.extent).unwrap_or(1)));
+        iter_vars.push(IterVar { var, ..iv.clone() });
+    }
+    let of = |stmt: &Stmt| visit::map_stmt_exprs(stmt, &mut |e| visit::substitute(e, &map));
+    let (init, body) = (init.as_ref().map(of), of(&body));
+    let touched = access::of_block(init.as_ref(), &body, &[], &out.buffers);
+    let mut block = Block::plain(out.fresh_block(), name, body);
+    (block.iter_vars, block.init) = (iter_vars, init.map(Box::new));
+    (block.reads, block.writes) = (touched.reads, touched.writes);
+    let realize = BlockRealize { iter_values, predicate: Expr::Int(1, DType::Bool), block };
+    serial_nest(loops.into_iter(), Stmt::Realize(Box::new(realize)))
+}
+
+/// A buffer that the root allocates; its name is followed by a number where another, or a block, has it.
+pub(super) fn allocated(out: &mut Program, name: &str, dtype: DType, shape: Vec<Expr>) -> BufferId {
+    let blocks = all_realizes(&out.body.block.body);
+    let taken =
+        |name: &String| out.buffers.iter().any(|b| b.name == *name) || blocks.iter().any(|r| r.block.name == *name);
+    let names = (0..).map(|n| if n == 0 { name.to_string() } else { format!("{name}_{n}") });
+    let name = names.into_iter().find(|n| !taken(n)).unwrap_or_default();
+    let id = out.add_buffer(Buffer::plain(name, dtype, shape, "global"));
+    out.body.block.alloc_buffers.push(id);
+    id
 }
 
 /// The block of a nest.

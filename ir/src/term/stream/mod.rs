@@ -16,6 +16,7 @@ pub use language::StreamTerm;
 pub use plan::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan, TiledPlan};
 pub use problem::{
     Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams, Tiled,
+    MOST_OF_KERNEL, WHOLE_BLOCKS,
 };
 pub use size::{stream_blocks, stream_shared_bytes};
 pub use state::{FlatState, Holds, Place, RowState, Step, StreamState, TileState};

@@ -166,7 +166,14 @@ pub struct Streams {
     pub parted: Vec<(usize, i64, usize)>,
     /// The source's blocks that only plain kernels take, each with the reason.
     pub plain: Vec<(String, String)>,
+    /// Blocks of which not every way to inline them is looked at: there are too many.
+    pub left_out: Vec<String>,
 }
+
+/// Programs of more blocks are long: their kernels have [`MOST_OF_KERNEL`] blocks at most.
+pub const WHOLE_BLOCKS: usize = 24;
+/// Most blocks of a kernel of a long program.
+pub const MOST_OF_KERNEL: usize = 4;
 
 /// How the blocks of one row kernel see their iterators: rows first, then columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,10 +288,15 @@ impl Stream {
         })
     }
 
+    /// Whether blocks `from..to` are more than a kernel of a long program has.
+    pub fn too_long(&self, from: usize, to: usize) -> bool {
+        self.blocks.len() > WHOLE_BLOCKS && to - from > MOST_OF_KERNEL
+    }
+
     /// Whether blocks `from..to` can run row by row in one kernel: every access has one of the plain forms, what passes
     /// between them is seen by nobody else, and only the last one writes what outlives the kernel.
     pub fn fits_row(&self, from: usize, to: usize) -> bool {
-        let Some(shape) = self.row_shape(from, to) else { return false };
+        let Some(shape) = self.row_shape(from, to).filter(|_| !self.too_long(from, to)) else { return false };
         let blocks = &self.blocks[from..to];
         blocks.iter().enumerate().all(|(i, b)| {
             let last = from + i + 1 == to;
@@ -403,8 +415,9 @@ impl Streams {
         self.variants.iter().take(1).flat_map(|v| &v.blocks).filter(|b| b.kind == BlockKind::Bound)
     }
 
-    /// Names of the source's blocks that may have better schedules than there are: nests that run as they are written, and
-    /// blocks that read an element twice in the mean or more, and are in no contraction: their kernels have no tiles to keep it in.
+    /// Names of the source's blocks that may have better schedules than there are: nests that run as they are written, blocks of
+    /// which not every way to inline is looked at, and those that read an element twice in the mean or more, and are in no
+    /// contraction: their kernels have no tiles to keep it in.
     pub fn untiled(&self) -> Vec<&str> {
         let Some(source) = self.variants.first() else { return Vec::new() };
         let again = |b: &StreamBlock| {
@@ -415,7 +428,7 @@ impl Streams {
             b.kind == BlockKind::Bound || b.instances() as f64 >= 2.0 * elements.sum::<f64>()
         };
         let blocks = source.blocks.iter().enumerate().filter(|(at, b)| !source.in_contraction(*at) && again(b));
-        blocks.map(|(_, b)| b.name.as_str()).collect()
+        blocks.map(|(_, b)| b.name.as_str()).chain(self.left_out.iter().map(String::as_str)).collect()
     }
 
     /// The variant that a list of inlined blocks makes, with the rows of reductions in so many parts.

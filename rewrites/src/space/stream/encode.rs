@@ -5,7 +5,9 @@ use crate::scope;
 use crate::space::nests::NestError;
 use crate::trace::Out;
 use crate::{Call, Schedule};
-use satune_ir::term::stream::{BlockKind, Inlining, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams};
+use satune_ir::term::stream::{
+    BlockKind, Inlining, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams, WHOLE_BLOCKS,
+};
 use satune_ir::Program;
 use serde_json::{json, Value};
 
@@ -28,14 +30,6 @@ pub enum StreamError {
         /// What does not fit.
         reason: String,
     },
-    /// Too many ways to inline.
-    #[error(
-        "there are more than {most} ways to inline its elementwise blocks; inline some of them first (compute_inline)"
-    )]
-    Ways {
-        /// Limit.
-        most: usize,
-    },
 }
 
 impl From<NestError> for StreamError {
@@ -47,9 +41,12 @@ impl From<NestError> for StreamError {
     }
 }
 
-/// Most ways to inline blocks, and most blocks.
-const MOST_VARIANTS: usize = 512;
-const MOST_BLOCKS: usize = 24;
+/// Most blocks that are inlined or not as is best, most ways to inline them all, and the same of long programs.
+pub(super) const MOST_CHOICES: usize = 9;
+const MOST_VARIANTS: usize = 1 << MOST_CHOICES;
+const MOST_OF_LONG: usize = 4;
+/// Most blocks: their numbers are bytes.
+const MOST_BLOCKS: usize = 255;
 
 /// Parts that rows are split into: powers of two up to this.
 const MOST_PARTS: i64 = 4096;
@@ -79,10 +76,13 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
     let mut variants = vec![first];
     let mut states = vec![state];
     let mut inline = Vec::new();
+    let most = if source.len() > WHOLE_BLOCKS { MOST_OF_LONG } else { MOST_VARIANTS };
+    let mut left_out = Vec::new();
     for (number, name) in source.iter().enumerate() {
+        // All ways with a block, or none.
+        let no_choice = 2 * variants.len() > most;
         for variant in 0..variants.len() {
-            let producers = producers(&variants[variant], name);
-            let Some((state, reverse)) = inlined(&states[variant], name, &producers) else { continue };
+            let Some((state, reverse)) = inlined(&states[variant], &variants[variant], name) else { continue };
             let mut how = variants[variant].inlined.clone();
             how.push(Inlining { block: name.clone(), reverse });
             // What inlining makes may be no streaming program any more; then it is no way.
@@ -90,8 +90,9 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
             if others(&next) > others(&variants[variant]) {
                 continue;
             }
-            if variants.len() == MOST_VARIANTS {
-                return Err(StreamError::Ways { most: MOST_VARIANTS });
+            if no_choice {
+                left_out.push(name.clone());
+                break;
             }
             inline.push((variant, number, variants.len(), reverse));
             variants.push(next);
@@ -114,7 +115,7 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
             }
         }
     }
-    let mut streams = Streams { source, variants, inline, parted, plain: Vec::new() };
+    let mut streams = Streams { source, variants, inline, parted, plain: Vec::new(), left_out };
     while let Some(block) = uncovered(&streams) {
         let why = match streams.variants[0].pipeline {
             true => "its accesses neither follow the order of its loops, nor run along rows, nor transpose one buffer",
@@ -155,7 +156,7 @@ pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, Strea
             only_plainly(&mut variants, &p.block);
         }
     }
-    Ok(Streams { source: names, variants, inline: Vec::new(), parted: Vec::new(), plain })
+    Ok(Streams { source: names, variants, inline: Vec::new(), parted: Vec::new(), plain, left_out: Vec::new() })
 }
 
 /// The blocks of a program that may move, each a map or a reduction of rows.
@@ -178,6 +179,11 @@ pub(in crate::space) fn strictly(program: &Program) -> Result<Stream, StreamErro
 fn read(state: &Replay, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
     let stream = read::stream(state.schedule.program(), inlined, moves(&state.schedule), &mut |_, _| ())?;
     Ok(with_contractions(stream, state))
+}
+
+/// The blocks of a program that may move.
+pub(super) fn ways(state: &Replay) -> Option<Stream> {
+    read(state, Vec::new()).ok().filter(|stream| stream.pipeline)
 }
 
 /// The blocks, and which of them are contractions.
@@ -382,10 +388,10 @@ fn producers(stream: &Stream, block: &str) -> Vec<String> {
 
 /// What is left after a block has gone into its consumers, or, where it cannot, into its producer. That its producer goes
 /// into it makes the same program, and is decided at the producer: so it does not go into one that can.
-fn inlined(state: &Replay, block: &str, producers: &[String]) -> Option<(Replay, bool)> {
+pub(super) fn inlined(state: &Replay, stream: &Stream, block: &str) -> Option<(Replay, bool)> {
     let forward = one_inlined(state, block, false).map(|next| (next, false));
     forward.or_else(|| {
-        let other_way = producers.iter().any(|p| one_inlined(state, p, false).is_some());
+        let other_way = producers(stream, block).iter().any(|p| one_inlined(state, p, false).is_some());
         if other_way {
             None
         } else {

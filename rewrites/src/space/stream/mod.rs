@@ -3,6 +3,7 @@ mod condition;
 mod derive;
 mod encode;
 mod menu;
+mod merged;
 mod read;
 pub mod rules;
 mod tiled;
@@ -12,6 +13,7 @@ pub use derive::trace;
 pub(in crate::space) use encode::strictly;
 pub use encode::{streams, streams_of, why_not_inlined, why_not_parted, StreamError};
 pub use menu::StreamMenu;
+pub use merged::merged;
 pub(in crate::space) use read::takes;
 
 use super::Explored;

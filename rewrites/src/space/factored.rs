@@ -1,0 +1,176 @@
+//! Factors that are computed, or are one buffer, as buffers of their own.
+//!
+//! before                                                 after
+//!   C[i, j] = C[i, j] + exp(S[i, k] - M[i]) * V[k, j]      C_factor[i, k] = exp(S[i, k] - M[i])
+//!                                                          C[i, j] = C[i, j] + C_factor[i, k] * V[k, j]
+//!   C[i, j] = C[i, j] + A[i, k] * A[j, k]                  C_factor[j, k] = A[j, k]
+//!                                                          C[i, j] = C[i, j] + A[i, k] * C_factor[j, k]
+//!
+//! It is the inverse of `compute_inline`: of what a block combines each side has spatial iterators of its own, so that what it
+//! computes is computed once, and not for each iterator of the other. The sum is then one of two buffers, which has tiles; and since
+//! the new block can be inlined, the program's space has the schedules of what it was, too. Values are the same, bit for bit.
+use super::encode::Update;
+use super::nests::{allocated, block_of, nest_over, parts};
+use satune_ir::affine::constant;
+use satune_ir::{fold, visit, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt, VarId};
+
+/// The same program with a block of its own for each such factor.
+pub(super) fn factored(program: &Program) -> Program {
+    let mut out = program.clone();
+    let mut made = Vec::new();
+    for part in parts(program) {
+        let mut part = part.clone();
+        while let Some((factor, rest)) = outlined(&mut out, &part) {
+            made.push(factor);
+            part = rest;
+        }
+        made.push(part);
+    }
+    out.body.block.body = Box::new(Stmt::seq(made));
+    out
+}
+
+/// The block of a factor of a nest, and the nest that reads what it makes.
+fn outlined(out: &mut Program, part: &Stmt) -> Option<(Stmt, Stmt)> {
+    let block = block_of(out, part).ok()?.clone();
+    let whole = |iv: &IterVar| constant(&iv.extent).is_some() && constant(&iv.min) == Some(0);
+    if !block.iter_vars.iter().all(whole) {
+        return None;
+    }
+    let factor = factor(&block)?.clone();
+    let iters = indices(&block, &factor)?;
+    let shape = iters.iter().map(|iv| iv.extent.clone()).collect();
+    let dtype = fold::dtype(&factor, &out.buffers);
+    let buffer = allocated(out, &format!("{}_factor", block.name), dtype, shape);
+    let at: Vec<Expr> = iters.iter().map(|iv| Expr::Var(iv.var.clone())).collect();
+    let store = Stmt::Store { buffer, indices: at.clone(), value: factor.clone() };
+    let spatial: Vec<IterVar> = iters.iter().map(|iv| IterVar { kind: IterKind::Spatial, ..iv.clone() }).collect();
+    let first = nest_over(out, out.buffer(buffer).name.clone(), &spatial, None, store);
+    let read = Expr::Load(buffer, at);
+    let body = visit::map_stmt_exprs(&block.body, &mut |e| replaced(e, &factor, &read));
+    let init = block.init.as_deref().cloned();
+    Some((first, nest_over(out, block.name.clone(), &block.iter_vars, init, body)))
+}
+
+/// What one side of a sum computes, where it is no element as it is, or of the other's buffer.
+fn factor(block: &Block) -> Option<&Expr> {
+    let Update { f, .. } = Update::of(block).ok()?;
+    let (a, b) = sides(block, f)?;
+    if places(f).len() == 2 && buffers(a).iter().all(|buffer| !buffers(b).contains(buffer)) {
+        return None;
+    }
+    // Of one buffer that both read the second is copied.
+    let computed = |side: &&Expr| places(side).len() > 1;
+    Some([a, b].into_iter().find(computed).unwrap_or(b))
+}
+
+/// The two sides of an expression, each with spatial iterators of several values that the other has not.
+fn sides<'e>(block: &Block, f: &'e Expr) -> Option<(&'e Expr, &'e Expr)> {
+    let parts: Vec<&Expr> = visit::children(f).into_iter().filter(|e| !places(e).is_empty()).collect();
+    match parts[..] {
+        [one] => sides(block, one),
+        [a, b] => {
+            let own = |e: &Expr, other: &Expr| {
+                let of = |iv: &&IterVar| iv.kind == IterKind::Spatial && constant(&iv.extent) > Some(1);
+                block.iter_vars.iter().filter(of).any(|iv| uses(e, iv.var.id) && !uses(other, iv.var.id))
+            };
+            (own(a, b) && own(b, a)).then_some((a, b))
+        }
+        _ => None,
+    }
+}
+
+/// The iterators of an expression, as its longest access has them, then the others. None where an index is more than an
+/// iterator.
+fn indices(block: &Block, e: &Expr) -> Option<Vec<IterVar>> {
+    let accesses = places(e);
+    let bare = |at: &Expr| matches!(at, Expr::Var(_) | Expr::Int(..));
+    if !accesses.iter().all(|(_, at)| at.iter().all(bare)) {
+        return None;
+    }
+    let longest = accesses.iter().rev().max_by_key(|(_, at)| at.len())?;
+    let iter = |at: &Expr| match at {
+        Expr::Var(v) => block.iter_vars.iter().find(|iv| iv.var == *v).cloned(),
+        _ => None,
+    };
+    let mut out: Vec<IterVar> = Vec::new();
+    let others = block.iter_vars.iter().filter(|iv| uses(e, iv.var.id)).cloned();
+    for iv in longest.1.iter().filter_map(iter).chain(others) {
+        if !out.iter().any(|known| known.var == iv.var) {
+            out.push(iv);
+        }
+    }
+    Some(out)
+}
+
+fn uses(e: &Expr, var: VarId) -> bool {
+    visit::uses_var(e, &|v| v == var)
+}
+
+/// Different elements that an expression reads.
+fn places(e: &Expr) -> Vec<(BufferId, Vec<Expr>)> {
+    let mut out = Vec::new();
+    for place in visit::loads(e) {
+        if !out.contains(&place) {
+            out.push(place);
+        }
+    }
+    out
+}
+
+fn buffers(e: &Expr) -> Vec<BufferId> {
+    places(e).into_iter().map(|place| place.0).collect()
+}
+
+fn replaced(e: &Expr, what: &Expr, with: &Expr) -> Expr {
+    if e == what {
+        return with.clone();
+    }
+    visit::map_children(e, &mut |child| replaced(child, what, with))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stream::streams;
+    use super::{factored, parts};
+    use satune_ir::{interp, tvmscript};
+
+    fn script(update: &str) -> String {
+        format!(
+            "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((8, 4), \"float32\"), B: T.Buffer((4, 6), \"int8\"), s: T.Buffer((6,), \
+             \"float32\"), m: T.Buffer((8,), \"float32\"), C: T.Buffer((8, 6), \"float32\")):\n    for i, j, k in T.grid(8, 6, 4):\n        \
+             with T.sblock(\"C\"):\n            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n            with T.init():\n                \
+             C[vi, vj] = T.float32(0)\n            C[vi, vj] = C[vi, vj] + {update}\n"
+        )
+    }
+
+    #[test]
+    fn a_computed_factor_is_computed_once() {
+        let weight = "T.Cast(\"float32\", B[vk, vj])";
+        for (update, nests) in [
+            (format!("A[vi, vk] * ({weight} * s[vj])"), 2),
+            (format!("T.exp(A[vi, vk] - m[vi]) * {weight}"), 2),
+            (format!("T.exp(A[vi, vk] - m[vi]) * ({weight} * s[vj])"), 3),
+            (format!("(A[vi, vk] + m[vi]) * ({weight} + s[vj])"), 3),
+            (format!("T.max(A[vi, vk] * m[vi] - {weight} * s[vj], T.float32(0))"), 3),
+            ("A[vi, vk] * A[vj, vk]".into(), 2),
+            // An iterator decides, as a mask does.
+            (format!("T.if_then_else(vk <= vi, A[vi, vk] * m[vi], T.float32(0)) * {weight}"), 2),
+            (format!("A[vi, vk] * {weight}"), 1),
+            // One side has both iterators.
+            (format!("A[vi, vk] * {weight} * s[vj]"), 1),
+            ("A[vi, vk] * A[vi, vk]".into(), 1),
+        ] {
+            let source = tvmscript::parse(&script(&update)).unwrap();
+            let made = factored(&source);
+            let text = tvmscript::print(&made);
+            assert_eq!(parts(&made).len(), nests, "{text}");
+            assert_eq!(streams(&made).unwrap().source.len(), nests, "{text}");
+            let again = tvmscript::parse(&text).unwrap();
+            for seed in 0..3 {
+                interp::equal_on(&source, &again, seed).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            }
+            assert_eq!(factored(&again), again, "{text}");
+        }
+    }
+}
