@@ -138,6 +138,19 @@ pub trait Workload: Sync {
         }
     }
 
+    /// What a GPU lets a schedule's kernels have. A compiler may not give a kernel on single threads so many registers that
+    /// fewer of its blocks are resident than its prediction counts on, as far as there are so many.
+    fn options(&self, schedule: &Schedule, gpu: &Descriptor) -> LowerOptions {
+        let counted_on = match schedule {
+            Schedule::Cores(_) => self.predict(schedule, gpu).map_or(1, |cost| cost.resident_blocks),
+            _ => 1,
+        };
+        let sms = i64::from(gpu.sms.max(1));
+        let there = (self.block_count(schedule) + sms - 1) / sms;
+        let min_blocks = u32::try_from(counted_on.min(there)).ok().filter(|blocks| *blocks > 1);
+        LowerOptions { min_blocks, ..scheduled::options(gpu) }
+    }
+
     /// A schedule's kernels.
     ///
     /// # Errors
