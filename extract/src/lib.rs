@@ -30,6 +30,7 @@ pub use count::Counts;
 pub use descriptor::{arch_number, Descriptor, DescriptorError, Power, TensorRates};
 pub use inner::Known;
 pub use portfolio::{portfolio, Portfolio};
+pub use residency::registers_left;
 pub use searched::Searched;
 pub use time::ADDED;
 pub use topk::{best, best_knowing, best_while, Candidate, Extraction, Query};

@@ -29,6 +29,16 @@ fn share(gpu: &Descriptor, threads: i64) -> i64 {
     i64::from(gpu.registers_per_sm) / ((threads + 31) / 32 * 32).max(1) / 8 * 8
 }
 
+/// Partitions of a multiprocessor: each has a part of its registers, and warps are dealt to them.
+const PARTITIONS: i64 = 4;
+
+/// Registers that a thread may have where so many blocks of so many threads are to be resident.
+pub fn registers_left(gpu: &Descriptor, threads: i64, blocks: i64) -> i64 {
+    let warps = (threads + 31) / 32 * blocks;
+    let of_partition = ((warps + PARTITIONS - 1) / PARTITIONS).max(1);
+    (i64::from(gpu.registers_per_sm) / PARTITIONS / (of_partition * 32) / 8 * 8).min(MOST_REGISTERS)
+}
+
 impl Takes {
     /// Resident blocks per multiprocessor, one at least, and what limits them.
     ///
@@ -71,6 +81,15 @@ impl Takes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resident_blocks_leave_registers() {
+        let gpu = Descriptor::load("h200").unwrap();
+        let left = |threads, blocks| registers_left(&gpu, threads, blocks);
+        assert_eq!((left(256, 2), left(128, 2), left(128, 1)), (128, 255, 255));
+        // 13 warps: one partition has four of them.
+        assert_eq!((left(32, 12), left(32, 13), left(32, 16)), (168, 128, 128));
+    }
 
     #[test]
     fn the_scarcest_limits_the_blocks() {

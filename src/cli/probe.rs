@@ -3,6 +3,7 @@ use super::{devices, print, print_json, Failure, Outcome};
 use crate::device::{cuda::Cuda, probe, Device};
 use crate::explore;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where to.
 #[derive(clap::Args)]
@@ -28,13 +29,19 @@ pub(super) fn run(args: &Args) -> Outcome {
         _ => Path::new("."),
     };
     let mut cuda = Cuda::open(devices::this_program()?)?;
-    let ceilings = cuda.ceilings()?;
+    let limit = Duration::from_secs(120);
+    let ceilings = cuda.ceilings(limit)?;
+    let constants = cuda.constants(limit).unwrap_or_else(|error| {
+        super::say(&format!("satune: {error}"));
+        None
+    });
     let info = cuda.info().clone();
-    let probed = probe::descriptor(name, &info, ceilings.as_ref()).map_err(|e| Failure::Environment(e.to_string()))?;
+    let probed = probe::descriptor(name, &info, ceilings.as_ref(), constants.as_ref())
+        .map_err(|e| Failure::Environment(e.to_string()))?;
     explore::write_whole(folder, file, &probed.text).map_err(|e| Failure::Environment(e.to_string()))?;
     if args.json {
         return print_json(&serde_json::json!({
-            "file": args.out, "gpu": info, "ceilings": ceilings, "estimates_of": probed.similar,
+            "file": args.out, "gpu": info, "ceilings": ceilings, "constants": constants, "estimates_of": probed.similar,
         }));
     }
     print(&format!(

@@ -5,7 +5,6 @@ use crate::execute::{self, Executed, Refusal};
 use crate::explore::{self, results, CandidateReport, Report};
 use crate::host::Launch;
 use crate::lower::program::LowerOptions;
-use crate::scheduled;
 use crate::scheduled::Scheduled;
 use crate::source::{self, Work};
 use crate::workload::Workload;
@@ -210,15 +209,16 @@ pub(super) fn emit(args: &Emit) -> Outcome {
 
 /// A candidate's kernels, made again.
 fn made(report: &Report, c: &CandidateReport) -> Result<Scheduled, Failure> {
-    let (work, options) = again(report)?;
+    let (work, options) = again(report, c)?;
     let made = work.workload().scheduled(&c.plan, &options);
     made.map_err(|e| Failure::Internal(format!("candidate {}: {e}", c.id)))
 }
 
-/// The problem of a stored exploration, and what its GPU lets kernels have.
-fn again(report: &Report) -> Result<(Work, LowerOptions), Failure> {
+/// The problem of a stored exploration, and what its GPU lets a candidate's kernels have.
+fn again(report: &Report, c: &CandidateReport) -> Result<(Work, LowerOptions), Failure> {
     let work = source::work_of_script(&report.operator, &report.program).map_err(|e| Failure::Input(e.to_string()))?;
-    Ok((work, scheduled::options(&gpu(report)?)))
+    let options = work.workload().options(&c.plan, &gpu(report)?);
+    Ok((work, options))
 }
 
 /// The GPU of a stored exploration.
@@ -284,7 +284,7 @@ fn c_header(report: &Report, c: &CandidateReport, made: &Scheduled, base: &str) 
 /// `check`.
 pub(super) fn check(pick: &Pick) -> Outcome {
     let (report, c) = pick.load()?;
-    let (work, options) = again(&report)?;
+    let (work, options) = again(&report, &c)?;
     let within = work.workload().agreement().words();
     let checked = work.workload().check(&c.plan, &options, &|| true);
     let checked = match checked {

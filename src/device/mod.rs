@@ -15,7 +15,7 @@ mod worker;
 
 pub(crate) use cuda::{launches, workspaces};
 pub(crate) use protocol::KernelJob;
-pub use protocol::{Ceilings, Compared, Door, Duelled, GpuInfo, Libraries};
+pub use protocol::{Ceilings, Compared, Constants, Door, Duelled, GpuInfo, Libraries, Sustained};
 pub use ready::{Ready, Text};
 pub use scripted::{Outcome as ScriptedOutcome, Script, Scripted};
 pub use simulator::Simulator;
@@ -25,7 +25,7 @@ pub use worker::worker_main;
 use crate::compile::Compiler;
 use crate::execute::{self, Executed, Refusal};
 use crate::explore::Checked;
-use crate::scheduled::{self, Scheduled};
+use crate::scheduled::Scheduled;
 use crate::store::Verdict;
 use crate::workload::Workload;
 use satune_extract::{Candidate, Cost, Descriptor};
@@ -85,7 +85,7 @@ impl Subject {
         gpu: &Descriptor,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Subject, String> {
-        let options = scheduled::options(gpu);
+        let options = problem.options(&candidate.plan, gpu);
         let made = problem.scheduled(&candidate.plan, &options).map_err(|e| e.to_string())?;
         let checked = problem.check(&candidate.plan, &options, go_on)?;
         let trace = crate::explore::trace_hash(&candidate.plan, problem);
@@ -256,11 +256,19 @@ pub trait Device {
         Ok(None)
     }
 
-    /// What the device reaches in a copy, in multiply-adds, in matrix products; measured now.
+    /// What the device reaches in a copy, in multiply-adds, in matrix products; measured now, within a time.
     ///
     /// # Errors
     /// When the device is gone.
-    fn ceilings(&mut self) -> Result<Option<Ceilings>, DeviceError> {
+    fn ceilings(&mut self, _limit: Duration) -> Result<Option<Ceilings>, DeviceError> {
+        Ok(None)
+    }
+
+    /// Rates and latencies of the device's parts, measured now, within a time.
+    ///
+    /// # Errors
+    /// When the device is gone, or why they cannot be had.
+    fn constants(&mut self, _limit: Duration) -> Result<Option<Constants>, DeviceError> {
         Ok(None)
     }
 }

@@ -1,6 +1,6 @@
 //! A first descriptor of a GPU that has none: what the driver says, what was measured, and the rest from the built-in
 //! descriptor of the most similar GPU, each line with its source.
-use super::{Ceilings, GpuInfo};
+use super::{Ceilings, Constants, GpuInfo, Sustained};
 use satune_extract::{arch_number, Descriptor, DescriptorError};
 
 /// The text of a descriptor, and the built-in one that the estimates are from.
@@ -24,7 +24,12 @@ fn similar(info: &GpuInfo) -> Option<(&'static str, Descriptor)> {
 ///
 /// # Errors
 /// When the driver's numbers make none (a GPU without multiprocessors).
-pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Result<Probed, DescriptorError> {
+pub fn descriptor(
+    name: &str,
+    info: &GpuInfo,
+    ceilings: Option<&Ceilings>,
+    constants: Option<&Constants>,
+) -> Result<Probed, DescriptorError> {
     let none = |reason: &str| DescriptorError::Malformed { path: info.name.clone(), reason: reason.into() };
     let (like, base) = similar(info).ok_or_else(|| none("there is no built-in descriptor to begin with"))?;
     let source = Descriptor::text(like).ok_or_else(|| none("there is no built-in descriptor to begin with"))?;
@@ -59,6 +64,31 @@ pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Re
             known.push(("issue_efficiency", format!("{share:.3}"), "measured: independent multiply-adds"));
         }
     }
+    if let Some(measured) = constants {
+        // What cannot be is no measurement: a driver that counts no clocks leaves zeros.
+        let mut measure = |field, value: f64, [least, most]: [f64; 2], how| {
+            if (least..=most).contains(&value) {
+                known.push((field, format!("{value:.3}"), how));
+            }
+        };
+        let chain = "measured: loads that wait for each other";
+        measure("latency_dram", measured.latency_dram, [100.0, 5000.0], chain);
+        measure("latency_l2", measured.latency_l2, [50.0, 2000.0], chain);
+        measure("latency_shared", measured.latency_shared, [10.0, 200.0], chain);
+        measure("launch_us", measured.empty_us, [0.2, 50.0], "measured: an empty kernel");
+        let l2 = measured.l2_gbs * 1e3 / measured.l2_mhz.max(1.0);
+        measure("l2_bytes_per_clock", l2, [64.0, 65536.0], "measured: reads");
+        let ratio = measured.read_gbs / ceilings.map_or(f64::INFINITY, |c| c.copy_gbs);
+        measure("dram_read_ratio", ratio, [1.0, 1.5], "measured: reads and a copy");
+        let share = |name: &str| {
+            let found = measured.sustained.iter().find(|s| s.name == name);
+            let peak =
+                |s: &Sustained| base.tensor.as_ref().map_or(0.0, |t| t.f16) * f64::from(info.sms) * s.clock_mhz * 1e-6;
+            found.map_or(0.0, |s| s.tflops / peak(s).max(1e-9))
+        };
+        measure("mma_share", share("mma_f16"), [0.05, 1.0], "measured: a second of mma.sync");
+        measure("wgmma_share", share("wgmma_f16_n256"), [0.05, 1.0], "measured: a second of wgmma");
+    }
     let mut text = format!(
         "# {}: made by `satune probe`. A line without a source is an estimate of the descriptor {like}; `satune\n# calibrate` fits the estimates to measurements.\n",
         info.name
@@ -70,10 +100,7 @@ pub fn descriptor(name: &str, info: &GpuInfo, ceilings: Option<&Ceilings>) -> Re
             "name" => Some((format!("{name:?}"), "")),
             "full_name" => Some((format!("{:?}", info.name), "driver")),
             "arch" => Some((format!("{:?}", info.arch), "driver")),
-            "arch_features" => {
-                let own = if arch_number(&info.arch) >= 90 { "a" } else { "" };
-                Some((format!("{:?}", format!("{}{own}", info.arch)), "architecture"))
-            }
+            "arch_features" => Some((format!("{:?}", info.arch_features()), "architecture")),
             _ => known.iter().find(|k| k.0 == key).map(|k| (k.1.clone(), k.2)),
         };
         // The comments are of the other GPU's numbers.
@@ -114,22 +141,42 @@ mod tests {
     #[test]
     fn a_descriptor_has_what_was_found_and_estimates_for_the_rest() {
         let ceilings = Ceilings { copy_gbs: 500.0, fma_tflops: 27.0, matrix_tflops: None };
-        let probed = descriptor("mine", &unknown(), Some(&ceilings)).unwrap();
+        // A chain that a driver did not count, a share beyond what there is.
+        let second = |name: &str, tflops| Sustained { name: name.into(), first_tflops: 0.0, tflops, clock_mhz: 2000.0 };
+        let constants = Constants {
+            empty_us: 2.5,
+            read_gbs: 540.0,
+            write_gbs: 500.0,
+            l2_gbs: 4000.0,
+            l2_mhz: 2000.0,
+            latency_dram: 700.0,
+            latency_l2: 0.0,
+            latency_shared: 28.0,
+            shared_bytes_per_clock: 128.0,
+            cluster_barrier: Vec::new(),
+            sustained: vec![second("mma_f16", 60.0), second("wgmma_f16_n256", 1e6)],
+        };
+        let probed = descriptor("mine", &unknown(), Some(&ceilings), Some(&constants)).unwrap();
         let gpu = Descriptor::parse(&probed.text, "mine").unwrap();
         assert_eq!((gpu.name.as_str(), gpu.full_name.as_str(), gpu.arch.as_str()), ("mine", "Some \"GPU\"", "sm_89"));
         assert_eq!((gpu.sms, gpu.clock_mhz, gpu.dram_gbs, gpu.dram_nominal_gbs), (60, 2000.0, 500.0, 576.0));
         assert!((gpu.issue_efficiency - 27.0 / 30.72).abs() < 1e-3);
         assert!(gpu.cp_async && !gpu.tma);
         assert_eq!([1, 2, 4, 8].map(|cluster| gpu.clustered(cluster)), [Some(60), Some(60), Some(56), None]);
+        assert_eq!((gpu.latency_dram, gpu.latency_shared, gpu.launch_us), (700.0, 28.0, 2.5));
+        assert_eq!((gpu.l2_bytes_per_clock, gpu.dram_read_ratio), (2000.0, 1.08));
         // The most similar of its architecture.
         assert_eq!(probed.similar, "l4");
         let like = Descriptor::load("l4").unwrap();
-        assert_eq!((gpu.latency_dram, gpu.threads_per_sm), (like.latency_dram, like.threads_per_sm));
+        assert_eq!((gpu.latency_l2, gpu.threads_per_sm), (like.latency_l2, like.threads_per_sm));
+        let (of, like) = (gpu.tensor.unwrap(), like.tensor.unwrap());
+        let share = 60.0 / (like.f16 * 60.0 * 2000.0 * 1e-6);
+        assert!((of.mma_share - share).abs() < 1e-3 && of.wgmma_share == like.wgmma_share);
     }
 
     #[test]
     fn a_driver_without_answers_gives_no_descriptor() {
-        let error = descriptor("x", &GpuInfo { clock_mhz: 200_000, ..unknown() }, None).unwrap_err().to_string();
+        let error = descriptor("x", &GpuInfo { clock_mhz: 200_000, ..unknown() }, None, None).unwrap_err().to_string();
         assert!(error.contains("clock_mhz is 200000"), "{error}");
     }
 }

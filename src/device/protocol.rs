@@ -28,6 +28,8 @@ pub(crate) enum What {
     Duel(Box<MeasureJob>, LibraryJob, DuelJob),
     /// Measure the machine's ceilings. Bytes: the support module.
     Ceilings,
+    /// Measure rates and latencies of its parts. Bytes: the support module, the module of the constants' kernels.
+    Constants,
 }
 
 /// A candidate for a worker.
@@ -162,6 +164,8 @@ pub(crate) enum Said {
     Duelled(Duelled),
     /// The machine's ceilings.
     Ceilings(Ceilings),
+    /// Rates and latencies.
+    Constants(Constants),
     /// Not to be had here.
     Missing { what: String, remedy: String },
 }
@@ -282,6 +286,54 @@ pub struct Ceilings {
     pub fma_tflops: f64,
     /// Half-precision matrix products of cuBLAS, TFLOP/s, where it is there.
     pub matrix_tflops: Option<f64>,
+}
+
+/// Rates and latencies of a machine's parts, measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Constants {
+    /// An empty kernel between two events, microseconds.
+    pub empty_us: f64,
+    /// Reads from DRAM, GB/s.
+    pub read_gbs: f64,
+    /// Writes to DRAM, GB/s.
+    pub write_gbs: f64,
+    /// Reads from L2, GB/s, and the clock behind them, MHz.
+    pub l2_gbs: f64,
+    /// See `l2_gbs`.
+    pub l2_mhz: f64,
+    /// A load from DRAM that waits for the one before, clocks.
+    pub latency_dram: f64,
+    /// The same from L2.
+    pub latency_l2: f64,
+    /// The same from shared memory.
+    pub latency_shared: f64,
+    /// Reads of shared memory by one multiprocessor, bytes per clock.
+    pub shared_bytes_per_clock: f64,
+    /// A barrier of clusters of so many blocks, clocks.
+    pub cluster_barrier: Vec<(u32, f64)>,
+    /// Arithmetic of each kind.
+    pub sustained: Vec<Sustained>,
+}
+
+/// What arithmetic reaches, at first and after a second of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sustained {
+    /// `wgmma_f16_n256`.
+    pub name: String,
+    /// At first, TFLOP/s.
+    pub first_tflops: f64,
+    /// After a second, TFLOP/s.
+    pub tflops: f64,
+    /// The clock then, MHz.
+    pub clock_mhz: f64,
+}
+
+impl GpuInfo {
+    /// The architecture with the chip's own features: `sm_90a`.
+    pub fn arch_features(&self) -> String {
+        let own = if satune_extract::arch_number(&self.arch) >= 90 { "a" } else { "" };
+        format!("{}{own}", self.arch)
+    }
 }
 
 /// The bytes of a request.

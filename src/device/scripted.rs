@@ -301,7 +301,7 @@ impl Serve for Server {
                 let libraries = Libraries { driver: "none".into(), nvrtc: None, cublas: None };
                 return Said::Hello(GpuInfo { name: "script".into(), libraries, ..GpuInfo::default() });
             }
-            What::Library(..) | What::Duel(..) | What::Ceilings => {
+            What::Library(..) | What::Duel(..) | What::Ceilings | What::Constants => {
                 return Said::Missing { what: "a script has no library".into(), remedy: "none is needed".into() }
             }
         };

@@ -10,6 +10,7 @@ use crate::store::{Conditions, Store, Verdict};
 use crate::workload::Workload;
 use satune_extract::{Candidate, Descriptor};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A benchmark of several problems.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -166,7 +167,7 @@ pub fn bench(
 ) -> Result<Benchmark, BenchError> {
     let Identity { kind, device: name, toolchain, .. } = device.identity().clone();
     progress.begin("measuring ceilings", 0);
-    let ceilings = device.ceilings().map_err(MeasureError::from)?;
+    let ceilings = device.ceilings(Duration::from_secs(120)).map_err(MeasureError::from)?;
     let mut result = Benchmark {
         kind,
         device: name,

@@ -48,6 +48,7 @@ pub(super) const ASSUMPTIONS: &[Assumption] = assume! {
     "mma.sync f16, A across k", "gemm:128,64,128,f16,TN", mma;
     "mma.sync tf32", "gemm:128,64,128,tf32,NT", mma;
     "mma.sync s8", "gemm:128,64,128,i8,NT", mma;
+    "wmma f16, where there is no mma.sync", "gemm:128,64,128,f16,NT", |p| matches!(p, Schedule::Mma(m) if m.instruction.wmma().is_some());
     "mma.sync, stmatrix", "gemm:128,64,128,bf16,NT,out=bf16", mma;
     "wgmma bf16, both along k", "gemm:256,256,256,bf16,NT", plain;
     "two groups of consumers, setmaxnreg", "gemm:256,256,256,bf16,NT", |p| wgmma(p).is_some_and(|w| w.consumers > 1);

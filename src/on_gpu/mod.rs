@@ -205,15 +205,20 @@ fn contact() -> Vec<Stage<'static>> {
             let settings = Settings { whole: false, ..exact(budget.mul_f64(0.4)) };
             Ok(json!({"whole": whole, "random": state.pack("families.pack", &second, &settings)?}))
         }),
-        stage("sanitizer", 0.24, tools::sanitizers),
-        stage("constants", 0.06, |state, folder, _| {
+        stage("sanitizer", 0.22, tools::sanitizers),
+        stage("constants", 0.08, |state, folder, budget| {
             let device = state.device()?;
-            let ceilings = device.ceilings()?;
-            let info = device.describe();
-            if let (Some(info), Some(ceilings)) = (&info, &ceilings) {
-                write_whole(folder, "constants.toml", &probe::descriptor("here", info, Some(ceilings))?.text)?;
+            let ceilings = device.ceilings(budget / 2)?;
+            // What is finer may fail where the rest is there.
+            let (finer, why) = match device.constants(budget / 2) {
+                Ok(finer) => (finer, None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            if let Some(info) = device.describe().filter(|_| ceilings.is_some()) {
+                let here = probe::descriptor("here", &info, ceilings.as_ref(), finer.as_ref())?;
+                write_whole(folder, "constants.toml", &here.text)?;
             }
-            Ok(json!({"ceilings": ceilings}))
+            Ok(json!({"ceilings": ceilings, "constants": finer, "not measured": why}))
         }),
         stage("headlines", 0.3, |state, folder, budget| {
             state.pack("headlines.pack", folder, &Settings { budget, duels: Duels::Each, ..Settings::default() })

@@ -7,7 +7,6 @@ use crate::execute::{self, Refusal};
 use crate::explore::{grows, ExploreError};
 use crate::measure::{BestFirst, Random, Strategy};
 use crate::progress::{Looks, Part, Progress};
-use crate::scheduled;
 use crate::source::{self, SourceError, Work};
 use crate::workload::{Explorable, Workload};
 use rayon::prelude::*;
@@ -397,7 +396,7 @@ fn wrong(
 ) -> Option<String> {
     let work = program.work().ok()?;
     let (problem, plan) = (work.workload(), &candidate.ready.plan);
-    let made = problem.scheduled(plan, &scheduled::options(gpu)).ok()?;
+    let made = problem.scheduled(plan, &problem.options(plan, gpu)).ok()?;
     let texts: Vec<String> = candidate.ready.kernels.iter().map(|k| k.source.clone()).collect();
     let text = execute::Candidate { problem, plan, module: &made.module, texts: &texts, gpu, go_on };
     match text.execute(Some(ptx), compiler) {

@@ -15,6 +15,7 @@ use crate::kernel::{ArrayId, Cond, Index, Kernel, LocalVar, Space, Stmt, Unroll}
 use satune_ir::machine::{sectors, wavefronts};
 use satune_ir::DType;
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// An integer that is the same for all threads, or one per thread.
@@ -328,10 +329,30 @@ impl<'k> Runner<'k> {
         }
     }
 
+    /// Where all threads' copies of a private element stand, in their order; none where no thread takes part.
+    fn row(&self, array: ArrayId, index: i64, mask: &Mask) -> Result<Option<Range<usize>>, Fault> {
+        let Some(first) = mask.iter().position(|takes_part| *takes_part) else { return Ok(None) };
+        let begin = self.register(array, index, 1, first)? - first;
+        Ok(Some(begin..begin + self.threads))
+    }
+
+    fn unwritten(&self, array: ArrayId, index: i64, thread: usize) -> Fault {
+        let (name, thread) = (self.kernel.array(array).name.clone(), thread as u32);
+        Fault { kind: FaultKind::Unwritten, array: name, index, block: self.block, thread }
+    }
+
     fn store(&mut self, array: ArrayId, index: &Ints, values: &[f64], mask: &Mask) -> Result<(), Fault> {
         match self.space(array) {
             Space::Register | Space::Fragment | Space::Opaque => {
                 self.now.matrix.touch(array);
+                if let Ints::Same(index) = index {
+                    let Some(row) = self.row(array, *index, mask)? else { return Ok(()) };
+                    let (held, known) = (&mut self.registers[array.0 as usize], &mut self.known[array.0 as usize]);
+                    for (at, t) in row.zip(0..).filter(|(_, t)| mask[*t]) {
+                        (held[at], known[at]) = (values[t], true);
+                    }
+                    return Ok(());
+                }
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     let at = self.register(array, index.get(t), 1, t)?;
                     self.registers[array.0 as usize][at] = values[t];
@@ -356,6 +377,17 @@ impl<'k> Runner<'k> {
         let mut out = vec![0.0; self.threads];
         if !self.space(array).is_private() {
             self.count_access(array, index, 1, mask, false, false);
+        } else if let Ints::Same(index) = index {
+            // Most of what a kernel computes on: one check for all threads.
+            let Some(row) = self.row(array, *index, mask)? else { return Ok(out) };
+            let known = &self.known[array.0 as usize][row.clone()];
+            if let Some(t) = mask.iter().zip(known).position(|(takes_part, known)| *takes_part && !*known) {
+                return Err(self.unwritten(array, *index, t));
+            }
+            for ((out, held), takes_part) in out.iter_mut().zip(&self.registers[array.0 as usize][row]).zip(&**mask) {
+                *out = if *takes_part { *held } else { 0.0 };
+            }
+            return Ok(out);
         }
         for t in (0..self.threads).filter(|t| mask[*t]) {
             out[t] = self.element(array, index.get(t), 1, 0, t)?;
@@ -368,9 +400,7 @@ impl<'k> Runner<'k> {
         if self.space(array).is_private() {
             let at = self.register(array, index, width, t)? + offset as usize * self.threads;
             if !self.known[array.0 as usize][at] {
-                let name = self.kernel.array(array).name.clone();
-                let thread = t as u32;
-                return Err(Fault { kind: FaultKind::Unwritten, array: name, index, block: self.block, thread });
+                return Err(self.unwritten(array, index, t));
             }
             return Ok(self.registers[array.0 as usize][at]);
         }

@@ -96,9 +96,11 @@ fn random_schedules_compile() {
 
 #[test]
 fn the_kernels_around_the_candidates_compile() {
+    use satune::device::cuda::{constants_text, support_text};
     let jobs: Vec<Job> = ["sm_75", "sm_90"]
+        .map(|arch| (arch, support_text()))
         .into_iter()
-        .map(|arch| (arch, satune::device::cuda::support_text()))
+        .chain(["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"].map(|arch| (arch, constants_text())))
         .map(|(arch, source)| Job { name: "support".into(), source, arch: arch.into() })
         .collect();
     assert!(compile(&jobs).iter().all(|c| !c.cubin.is_empty() && c.nvrtc.contains('.')));

@@ -89,6 +89,13 @@ fn an_unknown_gpu_gets_a_descriptor() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let said: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert!(said["ceilings"]["copy_gbs"].as_f64().unwrap() > 0.0, "{said}");
+    let sustained = said["constants"]["sustained"].as_array().unwrap();
+    let names: Vec<&str> = sustained.iter().map(|s| s["name"].as_str().unwrap()).collect();
+    let matrix = ["mma_f16", "mma_tf32", "mma_s8", "mma_e4m3", "wgmma_f16_n64", "wgmma_f16_n128", "wgmma_f16_n256"];
+    assert_eq!(names, [&["fma_ceiling"], &matrix[..]].concat());
+    // A driver that computes nothing: work that lasts as long, whatever it is.
+    let of = |name: &str| sustained.iter().find(|s| s["name"] == name).unwrap()["tflops"].as_f64().unwrap();
+    assert!((of("wgmma_f16_n256") / of("wgmma_f16_n64") - 4.0).abs() < 1e-3, "{said}");
     let show = satune(folder.path(), "", &["gpu", "show", "fake.toml"]);
     let text = String::from_utf8_lossy(&show.stdout).into_owned();
     for line in [
@@ -97,6 +104,8 @@ fn an_unknown_gpu_gets_a_descriptor() {
         "clock_mhz = 1500 # driver",
         "tma = true # architecture",
         "max_clusters = [132, 66, 33, 14] # driver: of 1, 2, 4, 8 blocks",
+        "latency_dram = 500.000 # measured: loads that wait for each other",
+        "latency_shared = 25.000 # measured: loads that wait for each other",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }

@@ -139,6 +139,11 @@ int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
         for (int i = 0; i < 3; ++i) NOTE(" %s", *(uint64_t*)params[i] == MAP ? "map" : "pointer");
 #endif
         NOTE("\n");
+    } else if (strncmp(f, "follow", 6) == 0) {
+        // 500 clocks for a load, 25 of shared memory.
+        int shared = strcmp(f, "follow_shared") == 0;
+        long long steps = *(long long*)params[shared ? 0 : 1];
+        *(uint64_t*)(uintptr_t)*(uint64_t*)params[shared ? 1 : 2] = steps * (shared ? 25 : 500);
     } else if (strcmp(f, "clock_rate") == 0) {
         uint64_t* out = (uint64_t*)(uintptr_t)*(uint64_t*)params[0];
         out[0] = 1400000;

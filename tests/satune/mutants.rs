@@ -96,6 +96,12 @@ fn kernels() -> Vec<Subject> {
             "gemm:128,64,384,f16,NT",
             Schedule::Wgmma(WgmmaPlan { blocks: None, ..clustered([2, 1]) }),
         ),
+        tensor(
+            "warps",
+            "90a",
+            "gemm:128,64,384,f16,NT",
+            Schedule::Wgmma(WgmmaPlan { arrive_per_warp: true, ..base.clone() }),
+        ),
         tensor("stream", "90a", "gemm:64,128,1280,f16,NT", Schedule::Wgmma(stream(1, 3))),
         tensor(
             "turns",

@@ -1,5 +1,6 @@
 //! A CUDA GPU: kernels are compiled by NVRTC for its architecture, each in a process of its own, and run in a worker
 //! process, which is the only one that loads the driver.
+mod constants;
 mod doors;
 mod driver;
 mod inputs;
@@ -11,6 +12,7 @@ mod support;
 mod tests;
 mod timing;
 
+pub use constants::text as constants_text;
 pub(super) use job::{exact_on_whole, job, tolerances};
 pub(crate) use job::{launches, workspaces};
 pub(super) use server::Server;
@@ -20,7 +22,7 @@ use super::clocks::Clocks;
 use super::exclusive::{self, Exclusive};
 use super::protocol::{Compared, DuelJob, GpuInfo, LibraryJob, MeasureJob, ProblemJob, Said, What};
 use super::worker::Supervised;
-use super::{Ask, Ceilings, Device, DeviceError, Door, Duel, Identity, Kind, Ready, Rival, Subject};
+use super::{Ask, Ceilings, Constants, Device, DeviceError, Door, Duel, Identity, Kind, Ready, Rival, Subject};
 use crate::compile::{CompileError, Compiled, Compiler, Job};
 use crate::cuda::print;
 use crate::kernel::Kernel;
@@ -437,11 +439,29 @@ impl Device for Cuda {
         }))
     }
 
-    fn ceilings(&mut self) -> Result<Option<Ceilings>, DeviceError> {
+    fn ceilings(&mut self, limit: Duration) -> Result<Option<Ceilings>, DeviceError> {
         self.warm.1.clear();
-        match self.supervised.ask(&What::Ceilings, &[&self.support], Duration::from_secs(120))? {
+        match self.supervised.ask(&What::Ceilings, &[&self.support], limit)? {
             Ok(Said::Ceilings(ceilings)) => Ok(Some(ceilings)),
             _ => Ok(None),
+        }
+    }
+
+    fn constants(&mut self, limit: Duration) -> Result<Option<Constants>, DeviceError> {
+        self.warm.1.clear();
+        let not = |why: String| DeviceError::Missing {
+            what: format!("no constants: {why}"),
+            remedy: "they stay estimates".into(),
+        };
+        let job = Job { name: "constants".into(), source: constants::text(), arch: self.info.arch_features() };
+        let module = self.compiler.compile(&job).map_err(|e| not(e.to_string()))?;
+        let support = self.support.clone();
+        let (answer, _) = self.ask(&What::Constants, &[&support, &module.cubin], limit)?;
+        match answer {
+            Ok(Said::Constants(constants)) => Ok(Some(constants)),
+            Ok(other) => Err(not(format!("unexpected answer {other:?}"))),
+            Err(Verdict::Rejected { detail, .. }) => Err(not(detail)),
+            Err(Verdict::Measured(_)) => Err(not("they were not asked for".into())),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The worker's side of a CUDA GPU: answers to requests.
 use super::super::protocol::{Ceilings, Compared, Duelled, LibraryJob, ParamJob, ProblemJob, Request, Said, What};
 use super::super::worker::Serve;
+use super::constants;
 use super::doors;
 use super::driver::blas::{Blas, Gemm};
 use super::driver::{Arg, Error, Gpu};
@@ -143,6 +144,11 @@ impl Server {
                 self.inputs.clear();
                 self.open_blas(&gpu)?;
                 Ok(Said::Ceilings(ceilings(&gpu, support, self.blas.as_ref())?))
+            }
+            What::Constants => {
+                self.inputs.clear();
+                let module = gpu.load(blobs.get(1).unwrap_or(&none))?;
+                Ok(Said::Constants(constants::measure(&gpu, &gpu.load(support)?, &module)?))
             }
         }
     }

@@ -70,12 +70,14 @@ pub struct LowerOptions {
     pub target: LowerTarget,
     /// Statements that a loop which indexes registers may be expanded to.
     pub max_expanded: i64,
+    /// Blocks of the first kernel that each multiprocessor is to hold: the second argument of its `__launch_bounds__`.
+    pub min_blocks: Option<u32>,
 }
 
 impl Default for LowerOptions {
     fn default() -> LowerOptions {
         let target = LowerTarget { max_shared_bytes: 99 * 1024, has_cp_async: true, max_threads: 1024 };
-        LowerOptions { target, max_expanded: 1 << 14 }
+        LowerOptions { target, max_expanded: 1 << 14, min_blocks: None }
     }
 }
 
@@ -133,7 +135,8 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
         let (program, reductions) = allreduce::find(program.as_ref(), part)?;
         let program = program.as_ref();
         let mut lowering = OneKernel { program, options, used: Vec::new() };
-        let kernel = lowering.kernel(part, name, &reductions)?;
+        let mut kernel = lowering.kernel(part, name, &reductions)?;
+        kernel.min_blocks_per_sm = options.min_blocks.filter(|_| i == 0);
         let mut args = Vec::new();
         for id in lowering.used {
             let buffer = program.buffer(id);
