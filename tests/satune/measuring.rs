@@ -406,7 +406,7 @@ int main()
 #[test]
 fn another_question_gives_nothing_that_was_given() {
     let (problem, gpu) = (parse("gemm:64,64,64,f32").unwrap(), h200());
-    let space = problem.space(&gpu).unwrap();
+    let space = space(&problem, &gpu).unwrap();
     let query = |k, diverse| Query { k, diverse, limit: NO_LIMIT, below_ms: f64::INFINITY };
     let go_on = || true;
     let mut list = BestFirst::of(&space, &gpu, query(4, false), &go_on);

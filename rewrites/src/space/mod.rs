@@ -1,4 +1,5 @@
 //! The space of a contraction's schedules: encoding, rules, saturation.
+mod chains;
 mod condition;
 pub mod conditions;
 mod derive;
@@ -32,8 +33,9 @@ pub use simplified::simplified;
 pub use sums_first::sums_first;
 
 /// The program that is explored for a source: sums first, indices in their shortest form, what is updated in place copied before,
-/// and bound to threads what no primitive schedules.
+/// bound to threads what no primitive
+/// schedules, and long chains of maps shortened.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let program = simplified(&sums_first(&in_place::copied_before(source)));
-    in_order::in_order(&program, stream::takes)
+    chains::shortened(in_order::in_order(&program, stream::takes))
 }

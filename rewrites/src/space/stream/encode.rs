@@ -174,6 +174,12 @@ pub(in crate::space) fn strictly(program: &Program) -> Result<Stream, StreamErro
     }
 }
 
+/// The blocks of a program, where it has kernels.
+pub(in crate::space) fn streaming_blocks(program: &Program) -> Option<Stream> {
+    let schedule = Schedule::new(program.clone()).ok()?;
+    read::stream(program, Vec::new(), moves(&schedule), &mut |_, _| ()).ok()
+}
+
 /// The blocks of a program as it is after some calls.
 fn read(state: &Replay, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
     let stream = read::stream(state.schedule.program(), inlined, moves(&state.schedule), &mut |_, _| ())?;

@@ -9,7 +9,7 @@ mod tiled;
 
 pub use condition::StreamCondition;
 pub use derive::trace;
-pub(in crate::space) use encode::strictly;
+pub(in crate::space) use encode::{streaming_blocks, strictly};
 pub use encode::{streams, streams_of, why_not_inlined, why_not_parted, StreamError};
 pub use menu::StreamMenu;
 pub(in crate::space) use read::takes;
