@@ -293,7 +293,7 @@ fn what_may_never_end_is_not_read() {
         ] {
             let child = Command::new("timeout").arg("60").arg(env!("CARGO_BIN_EXE_satune")).args(command).output();
             let run = child.unwrap();
-            assert_eq!(run.status.code(), Some(2), "{command:?}: {}", text(&run.stderr));
+            assert!(matches!(run.status.code(), Some(2 | 3)), "{command:?}: {}", text(&run.stderr));
             assert!(text(&run.stderr).contains("no regular file"), "{command:?}: {}", text(&run.stderr));
         }
     }

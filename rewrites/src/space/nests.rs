@@ -95,7 +95,7 @@ fn nest(stmt: &Stmt) -> Result<(Loops, &BlockRealize), NestError> {
                 current = &l.body;
             }
             Stmt::Realize(r) => return Ok((loops, r)),
-            _ => return Err(NestError::Program { reason: "it holds something besides loops and one block".into() }),
+            _ => return Err(NestError::Program { reason: "a nest holds something besides loops and a block".into() }),
         }
     }
 }
