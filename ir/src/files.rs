@@ -3,11 +3,11 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// The text of a file.
+/// A file, to be read.
 ///
 /// # Errors
-/// What the system says; pipes, devices and folders, which may never end; more than `most` bytes; what is no UTF-8.
-pub fn read_text(path: &Path, most: u64) -> Result<String> {
+/// What the system says; pipes, devices and folders, which may never end.
+pub fn open(path: &Path) -> Result<File> {
     let about = std::fs::metadata(path)?;
     if about.is_dir() {
         return Err(Error::new(ErrorKind::IsADirectory, "this is a folder; name a file"));
@@ -15,14 +15,23 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     if !about.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "this is no regular file but a pipe or a device; name a file"));
     }
+    File::open(path)
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// Those of [`open`]; more than `most` bytes; what is no UTF-8.
+pub fn read_text(path: &Path, most: u64) -> Result<String> {
+    let file = open(path)?;
     let large =
         || Error::new(ErrorKind::FileTooLarge, format!("the file has more than {most} bytes, the most that is read"));
-    if about.len() > most {
+    if file.metadata()?.len() > most {
         return Err(large());
     }
     let mut bytes = Vec::new();
     // It may have grown since.
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(large());
     }

@@ -3,7 +3,11 @@ use super::{print, print_json, stored, Failure, Outcome};
 use crate::compile::{CompileError, Compiler, Job};
 use crate::execute::{self, Findings, KernelError, LaunchWords, Request};
 use satune_extract::Descriptor;
+use satune_ir::files;
 use std::path::PathBuf;
+
+/// Bytes of a kernel's text, at most.
+const LONGEST: u64 = 64 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,7 +77,7 @@ pub(super) fn run(args: &Check) -> Outcome {
 
 fn kernel(args: &Check, launch: &str) -> Outcome {
     let launch: LaunchWords = launch.parse().map_err(|e: execute::WordsError| Failure::Input(e.to_string()))?;
-    let text = std::fs::read_to_string(&args.id).map_err(|e| Failure::Input(format!("{}: {e}", args.id)))?;
+    let text = files::read_text(args.id.as_ref(), LONGEST).map_err(|e| Failure::Input(format!("{}: {e}", args.id)))?;
     let (ptx, source) = match args.id.ends_with(".ptx") {
         true => (text, String::new()),
         false => (compiled(args, &text)?, text),

@@ -2,6 +2,7 @@
 use super::{print, print_json, Failure, Outcome};
 use crate::store::{repair, Store};
 use clap::Subcommand;
+use satune_ir::files;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
@@ -111,7 +112,7 @@ pub(super) fn run(what: &Db) -> Outcome {
             let imported = if name == "-" {
                 Store::open(&which.store)?.import(&mut std::io::stdin().lock(), "stdin")?
             } else {
-                let input = std::fs::File::open(file).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
+                let input = files::open(file).map_err(|e| Failure::Input(format!("{name}: {e}")))?;
                 Store::open(&which.store)?.import(&mut BufReader::new(input), &name)?
             };
             if *json {

@@ -3,6 +3,7 @@ use super::{print, print_json, stored, table, Failure, Outcome};
 use crate::compile::{self, Compiler};
 use crate::explore::{CandidateReport, Report};
 use crate::report;
+use crate::simulate::Counts;
 use crate::source;
 use serde_json::json;
 
@@ -92,10 +93,7 @@ pub(super) fn run(args: &Show) -> Outcome {
         s.shared_wavefronts_ideal,
         s.global_sectors,
         s.global_sectors_ideal,
-        match s.matrix {
-            0 => format!("{} multiply-adds", s.fma),
-            matrix => format!("{matrix} matrix instructions"),
-        },
+        Counts { matrix: s.matrix, fma: s.fma, arithmetic: s.arithmetic, ..Counts::default() }.computed(),
         s.barriers
     ));
     match &c.compiled {

@@ -306,10 +306,7 @@ pub(super) fn check(pick: &Pick) -> Outcome {
     }
     let (taken, ideal) = checked.total.shared_wavefronts();
     let (touched, least) = checked.total.global_sectors();
-    let arithmetic = match checked.total.matrix {
-        0 => format!("{} multiply-adds", checked.total.fma),
-        matrix => format!("{matrix} matrix instructions"),
-    };
+    let arithmetic = checked.total.computed();
     let text = match executed {
         Ok(e) => format!("text executed: {}; {} results compared", e.words(), e.compared),
         Err(why) => format!("text not executed: {why}"),

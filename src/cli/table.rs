@@ -5,7 +5,7 @@ use crate::execute::Executed;
 use crate::explore::{CandidateReport, Report};
 use crate::source::Work;
 use crate::workload::{Workload, Yardstick};
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width};
 use satune_extract::Descriptor;
 use satune_ir::term::{Axis, Schedule, Side};
 use std::io::IsTerminal;
@@ -41,10 +41,14 @@ pub(super) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Lets a column's cells take several lines where the table is too wide.
+/// Lets a column's cells take several lines where the table is too wide; words stay whole.
 pub(super) fn wrap(table: &mut Table, column: usize) {
+    let cells = table.row_iter().filter_map(|row| row.cell_iter().nth(column));
+    let words = cells.flat_map(|cell| cell.content().split_whitespace().map(|w| w.chars().count()).max());
+    let longest = words.max().unwrap_or(0) as u16;
     if let Some(column) = table.column_mut(column) {
-        column.remove_constraint();
+        // The padding counts.
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(longest + 1)));
     }
 }
 
@@ -275,8 +279,10 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
     let words = ["id", "bound", "block", "overlap", "checked", "ran"];
     let numbers: Vec<usize> = (0..header.len()).filter(|at| !words.contains(&header[*at])).collect();
     right(&mut rows, &numbers);
-    if let Some(overlap) = header.iter().position(|name| *name == "overlap") {
-        wrap(&mut rows, overlap);
+    for name in ["overlap", "checked"] {
+        if let Some(column) = header.iter().position(|known| *known == name) {
+            wrap(&mut rows, column);
+        }
     }
     let mut out = format!("{}{}", visible(&out), text(&rows));
     let time = if timed { "ms measured and predicted" } else { "ms predicted" };

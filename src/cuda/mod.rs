@@ -3,6 +3,7 @@
 //! Integers are `int` as far as their bounds allow (`bounds`); numbers of half types are held as their bits;
 //! arrays that share bytes of shared memory are carved from one; the helper functions that a kernel uses, and no
 //! others, stand before it.
+mod blended;
 mod bounds;
 mod descriptor;
 mod expression;
@@ -186,6 +187,7 @@ impl Printer<'_> {
             Some(blocks) => format!("{}, {blocks}", self.kernel.threads()),
             None => self.kernel.threads().to_string(),
         };
+        let blended = blended::blended(self.kernel);
         let params: Vec<String> = self
             .kernel
             .params()
@@ -194,7 +196,8 @@ impl Printer<'_> {
                     return format!("const __grid_constant__ TensorMap {}", self.arrays[id.0 as usize]);
                 }
                 let constant = if a.written { "" } else { "const " };
-                format!("{constant}{}* __restrict__ {}", c_type(a.dtype), self.arrays[id.0 as usize])
+                let restrict = if blended.contains(&id) { "" } else { "__restrict__ " };
+                format!("{constant}{}* {restrict}{}", c_type(a.dtype), self.arrays[id.0 as usize])
             })
             .collect();
         let cluster = match self.kernel.cluster {

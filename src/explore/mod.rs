@@ -213,7 +213,7 @@ pub fn explore_on<W: Explorable>(
         if tiles.is_none() && vet.stuck() {
             progress.begin("extracting", 0);
             let query = Query { k: 4 * request.top, diverse: true, limit: request.limit, below_ms: f64::INFINITY };
-            tiles = Some(BestFirst::of(&space, &request.gpu, query, &go_on));
+            tiles = Some(list.asked(query));
         }
         let next = tiles.as_mut().unwrap_or(&mut list).take(request.top.saturating_sub(vet.clean()).max(1));
         if next.is_empty() {

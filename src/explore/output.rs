@@ -339,6 +339,9 @@ pub struct SimulatedReport {
     /// Matrix instructions of warps.
     #[serde(default)]
     pub matrix: u64,
+    /// Other arithmetic on elements, in warp instructions.
+    #[serde(default)]
+    pub arithmetic: u64,
     pub barriers: u64,
     pub blocks: u64,
 }
@@ -544,6 +547,7 @@ pub(crate) fn candidate(rank: usize, (schedule, cost): (&Schedule, &Cost), parts
             hot_loop_global_sectors: hot.global_sectors().0,
             hot_loop_global_sectors_ideal: hot.global_sectors().1,
             fma: total.fma,
+            arithmetic: total.arithmetic,
             matrix: total.matrix,
             barriers: total.barriers,
             blocks: checked.blocks,

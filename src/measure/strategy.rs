@@ -84,7 +84,22 @@ impl<'s, T: Searched> BestFirst<'s, T> {
         query: Query,
         go_on: &'s (dyn Fn() -> bool + Sync),
     ) -> BestFirst<'s, T> {
-        let (given, rest) = (HashSet::new(), VecDeque::new());
+        Self::without(HashSet::new(), space, gpu, query, go_on)
+    }
+
+    /// Another question to the same space: what was taken here is not given again.
+    pub fn asked(&self, query: Query) -> BestFirst<'s, T> {
+        Self::without(self.given.clone(), self.space, self.gpu, query, self.go_on)
+    }
+
+    fn without(
+        given: HashSet<Schedule>,
+        space: &'s Space<T>,
+        gpu: &'s Descriptor,
+        query: Query,
+        go_on: &'s (dyn Fn() -> bool + Sync),
+    ) -> BestFirst<'s, T> {
+        let rest = VecDeque::new();
         let (extracted, ended, proved, bound_ms, time) = (0, false, true, f64::INFINITY, Duration::ZERO);
         let known = T::known(space);
         let mut all =

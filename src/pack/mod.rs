@@ -22,6 +22,7 @@ use crate::device::{GpuInfo, Ready};
 use crate::simulate::Counts;
 use crate::source::{self, SourceError, Work};
 use satune_extract::{Cost, Descriptor};
+use satune_ir::files;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -266,7 +267,9 @@ impl Pack {
     /// See [`PackError`].
     pub fn read(path: &Path) -> Result<Pack, PackError> {
         let named = || path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| PackError::File { path: named(), error })?;
+        let mut bytes = Vec::new();
+        let all = files::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+        all.map_err(|error| PackError::File { path: named(), error })?;
         let end = bytes.iter().take(200).position(|b| *b == b'\n');
         let head = end.and_then(|end| std::str::from_utf8(&bytes[..end]).ok()).unwrap_or("");
         let words: Vec<&str> = head.split(' ').collect();

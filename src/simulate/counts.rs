@@ -49,6 +49,16 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// What was computed, for people.
+    pub fn computed(&self) -> String {
+        match self {
+            Counts { matrix: 1.., .. } => format!("{} matrix instructions", self.matrix),
+            Counts { fma: 1.., .. } => format!("{} multiply-adds", self.fma),
+            Counts { arithmetic: 1.., .. } => format!("{} instructions of arithmetic", self.arithmetic),
+            _ => "no arithmetic".into(),
+        }
+    }
+
     /// All wavefronts of shared memory: (taken, least).
     pub fn shared_wavefronts(&self) -> (u64, u64) {
         (

@@ -105,10 +105,10 @@ impl StreamProblem {
             format!("block {block} runs as a plain kernel, one thread per element of its result: {why}")
         };
         let mut notes: Vec<String> = streams.left_plain().map(of).collect();
-        notes.extend(streams.in_order().map(|b| {
+        notes.extend(streams.in_order().map(|(b, why)| {
             let [blocks, threads, steps] = [0, 1, 2].map(|i| b.iters.get(i).map_or(1, |iter| iter.extent));
             format!(
-                "{} runs in the order of its statements, {} in each of {blocks} x {threads} threads: no primitive schedules it",
+                "{} runs in the order of its statements, {} in each of {blocks} x {threads} threads: no primitive schedules it, since {why}",
                 b.name,
                 if steps == 1 { "one step".into() } else { format!("{steps} steps") }
             )

@@ -277,3 +277,41 @@ fn functions_scalars_and_intrinsics_are_given_on_the_command_line() {
     assert_eq!(run.status.code(), Some(2), "{}", text(&run.stderr));
     assert!(text(&run.stderr).contains("wrong.py:21:"), "{}", text(&run.stderr));
 }
+
+#[cfg(unix)]
+#[test]
+fn what_may_never_end_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, store) = (folder.path().join("pipe.cu"), folder.path().join("store.db"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for endless in [pipe.to_str().unwrap(), "/dev/zero"] {
+        for command in [
+            &["db", "import", endless, "--store", store.to_str().unwrap()][..],
+            &["run-pack", endless, "--out", folder.path().to_str().unwrap()],
+            &["check", endless, "--launch", "grid=1, block=32, args=(x: out f32[32])"],
+            &["replay", endless],
+        ] {
+            let child = Command::new("timeout").arg("60").arg(env!("CARGO_BIN_EXE_satune")).args(command).output();
+            let run = child.unwrap();
+            assert!(matches!(run.status.code(), Some(2 | 3)), "{command:?}: {}", text(&run.stderr));
+            assert!(text(&run.stderr).contains("no regular file"), "{command:?}: {}", text(&run.stderr));
+        }
+    }
+}
+
+#[test]
+fn what_adds_no_products_is_not_said_to_multiply() {
+    let folder = tempfile::tempdir().unwrap();
+    let least = MATMUL
+        .replace("T.float32(0)", "T.float32(3.4e38)")
+        .replace("Z[vi, vj] += X[vi, vk] * Y[vj, vk]", "Z[vi, vj] = T.min(Z[vi, vj], X[vi, vk] + Y[vj, vk])");
+    let program = put(folder.path(), "least.py", &least);
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let explored = satune(&["explore", &program, "--gpu", "a100", "--top", "1", "--no-compile", "--out", out]);
+    assert!(explored.status.success(), "{}", text(&explored.stderr));
+    for command in ["show", "check"] {
+        let told = text(&satune(&[command, "1", "--out", out]).stdout);
+        assert!(told.contains(" instructions of arithmetic") && !told.contains("multiply-adds"), "{command}: {told}");
+    }
+}

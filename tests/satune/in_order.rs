@@ -36,6 +36,14 @@ fn an_index_and_its_maximum_are_found_together() {
         &ARGMAX[..from]
     );
     explored(&script(params, &text), "t4");
+    // The index is an element, too: what was found and what is found are addresses to pick from, and the compiler must not take
+    // what is written for what nobody writes.
+    let given = "A: 37, 300 float32; J: 37, 300 int32; I: 37, int32; V: 37, float32";
+    explored(&script(given, &ARGMAX.replace("I[vi], vk)", "I[vi], J[vi, vk])")), "h200");
+    explored(
+        &script(given, &text.replace("I[vi] = vk", "I[vi] = T.if_then_else(J[vi, vk] > 0, J[vi, vk], I[vi])")),
+        "h200",
+    );
 }
 
 #[test]
@@ -85,6 +93,7 @@ for i, j in T.grid(137, 64):
     let both = "A: 137, 64 float32; B: 137, 64 float32";
     let report = explored(&script(both, scan), "h200");
     assert!(steps(&report).contains("64 steps in each of 3 x 64 threads"), "{}", steps(&report));
+    assert!(steps(&report).ends_with("no primitive schedules it, since iterator `vj` is opaque"), "{}", steps(&report));
     assert_eq!(report["untiled"], serde_json::json!(["scan"]));
     // The first column by a nest of its own: two nests write one buffer.
     let first = "

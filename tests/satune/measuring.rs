@@ -6,7 +6,7 @@ use satune::compile::Compiler;
 use satune::device::{Ask, Device, DeviceError, Identity, Kind, Ready, ScriptedOutcome, Simulator, Subject};
 use satune::explore::{space, Request};
 use satune::measure::bench::{bench, Wanted};
-use satune::measure::{measure, Learned, Measured, Random, Record, Settings, Strategy, TopK};
+use satune::measure::{measure, BestFirst, Learned, Measured, Random, Record, Settings, Strategy, TopK};
 use satune::operators::{parse, Problem};
 use satune::progress::Quiet;
 use satune::source;
@@ -401,4 +401,19 @@ int main()
         let run = Command::new(&program).output().unwrap();
         assert!(run.status.success(), "{dtype:?}: {}", String::from_utf8_lossy(&run.stdout));
     }
+}
+
+#[test]
+fn another_question_gives_nothing_that_was_given() {
+    let (problem, gpu) = (parse("gemm:64,64,64,f32").unwrap(), h200());
+    let space = space(&problem, &gpu).unwrap();
+    let query = |k, diverse| Query { k, diverse, limit: NO_LIMIT, below_ms: f64::INFINITY };
+    let go_on = || true;
+    let mut list = BestFirst::of(&space, &gpu, query(4, false), &go_on);
+    let taken = list.take(4);
+    // The best of all is the best of its tile.
+    let beside = BestFirst::of(&space, &gpu, query(8, true), &go_on).take(8);
+    assert!(beside.iter().any(|c| c.plan == taken[0].plan));
+    let next = list.asked(query(8, true)).take(8);
+    assert!(!next.is_empty() && next.iter().all(|c| taken.iter().all(|t| t.plan != c.plan)));
 }

@@ -1,6 +1,7 @@
 //! The values that an integer expression can take.
-use satune_ir::fold::{self, floor_div, is_condition};
-use satune_ir::{BinOp, Expr, VarId};
+use satune_ir::fold::{floor_div, is_condition};
+use satune_ir::semantics::promote;
+use satune_ir::{BinOp, DType, Expr, VarId};
 
 /// What variables can be, both ends included.
 #[derive(Clone, Debug, Default)]
@@ -24,24 +25,30 @@ impl Env {
 
 /// Smallest and largest value, where they can be told.
 pub fn span(e: &Expr, env: &Env) -> Option<(i64, i64)> {
+    typed(e, env).map(|(values, _)| values)
+}
+
+/// Smallest and largest value, and the type: told together, so that no part of an expression is looked at again for each that it
+/// is in.
+fn typed(e: &Expr, env: &Env) -> Option<((i64, i64), DType)> {
+    let fits = |t: DType, (lo, hi): (i64, i64)| {
+        let (min, max) = t.int_range()?;
+        (min <= lo && hi <= max).then_some(((lo, hi), t))
+    };
     match e {
-        Expr::Int(v, _) => Some((*v, *v)),
-        Expr::Var(v) => env.get(v.id),
+        Expr::Int(v, t) => Some(((*v, *v), *t)),
+        Expr::Var(v) => Some((env.get(v.id)?, v.dtype)),
         Expr::Not(a) => {
             let (lo, hi) = span(a, env)?;
-            Some((i64::from(hi == 0), i64::from(lo == 0)))
+            Some(((i64::from(hi == 0), i64::from(lo == 0)), DType::Bool))
         }
-        Expr::Cast(t, a) => {
-            let (lo, hi) = span(a, env)?;
-            let (min, max) = t.int_range()?;
-            (min <= lo && hi <= max).then_some((lo, hi))
-        }
+        Expr::Cast(t, a) => fits(*t, span(a, env)?),
         Expr::Select { cond, then, otherwise, .. } => match certainly(cond, env) {
-            Some(true) => span(then, env),
-            Some(false) => span(otherwise, env),
+            Some(true) => typed(then, env),
+            Some(false) => typed(otherwise, env),
             None => {
-                let (a, b) = span(then, env).zip(span(otherwise, env))?;
-                Some((a.0.min(b.0), a.1.max(b.1)))
+                let ((a, t), (b, u)) = typed(then, env).zip(typed(otherwise, env))?;
+                Some(((a.0.min(b.0), a.1.max(b.1)), promote(t, u)))
             }
         },
         Expr::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
@@ -50,13 +57,12 @@ pub fn span(e: &Expr, env: &Env) -> Option<(i64, i64)> {
             let decides = *op == BinOp::Or;
             let value =
                 if a == Some(decides) || b == Some(decides) { Some(decides) } else { a.zip(b).map(|_| !decides) };
-            Some(value.map_or((0, 1), |v| (v.into(), v.into())))
+            Some((value.map_or((0, 1), |v| (v.into(), v.into())), DType::Bool))
         }
         Expr::Binary(op, a, b) => {
-            let (lo, hi) = binary(*op, span(a, env)?, span(b, env)?)?;
+            let ((a, t), (b, u)) = typed(a, env).zip(typed(b, env))?;
             // What leaves its type wraps.
-            let (min, max) = fold::dtype(e, &[]).int_range()?;
-            (min <= lo && hi <= max).then_some((lo, hi))
+            fits(if is_condition(*op) { DType::Bool } else { promote(t, u) }, binary(*op, a, b)?)
         }
         Expr::Float(..) | Expr::Str(_) | Expr::Load(..) | Expr::Call(..) => None,
     }

@@ -17,30 +17,46 @@ use crate::split::serial_nest;
 use crate::tree::{all_realizes, children_and_init_mut};
 use satune_ir::affine::constant;
 use satune_ir::{
-    access, fold, visit, BinOp, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, IterVar, Program, Range,
-    Stmt, Var, VarId,
+    access, fold, visit, Attr, BinOp, Block, BlockRealize, BufferId, DType, Expr, For, ForKind, IterVar, Program,
+    Range, Stmt, Var, VarId,
 };
 use std::collections::{BTreeSet, HashMap};
 
 /// Threads of a block, where there are as many.
 const THREADS: i64 = 64;
 
-/// The program with each nest bound to threads that `schedulable` does not take, and no primitive can.
-pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Program, &Stmt) -> bool) -> Program {
+/// Annotation of a nest's outermost loop: why primitives do not schedule it.
+pub const IN_ORDER: &str = "satune.in_order";
+
+/// The program with each nest bound to threads that `schedulable` does not take, for the reason that it gives, and no primitive
+/// can.
+pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Program, &Stmt) -> Result<(), String>) -> Program {
     let mut out = program.clone();
     let mut left: Vec<Stmt> = parts(program).into_iter().rev().map(serial).collect();
     let mut taken = all_realizes(&program.body.block.body).into_iter().map(|r| r.block.name.clone()).collect();
     let mut made = Vec::new();
     while let Some(part) = left.pop() {
         // One that says something else than it does is refused where it is read.
-        if schedulable(&out, &part) || is_bound(&part) || misdeclared(&out, &part) {
+        let Err(why) = schedulable(&out, &part) else {
             made.push(part);
-        } else if let Some(nest) = renested(&mut out, &part).filter(|nest| schedulable(&out, nest)) {
-            made.push(nest);
-        } else if let Some(nests) = distributed(&mut out, &part) {
-            left.extend(nests.into_iter().rev());
-        } else {
-            made.push(bound(&mut out, &part, &mut taken));
+            continue;
+        };
+        if is_bound(&part) || misdeclared(&out, &part) {
+            made.push(part);
+            continue;
+        }
+        let nest = renested(&mut out, &part);
+        let why = match nest.as_ref().map(|nest| schedulable(&out, nest)) {
+            Some(Ok(())) => {
+                made.extend(nest);
+                continue;
+            }
+            Some(Err(why)) => why,
+            None => why,
+        };
+        match distributed(&mut out, &part) {
+            Some(nests) => left.extend(nests.into_iter().rev()),
+            None => made.push(bound(&mut out, &part, &mut taken, why)),
         }
     }
     out.body.block.body = Box::new(Stmt::seq(made));
@@ -136,6 +152,17 @@ pub(super) fn launched(part: &Stmt) -> Option<[i64; 3]> {
     })
 }
 
+/// Why a nest that is bound to threads is not scheduled by primitives.
+pub(super) fn why(part: &Stmt) -> String {
+    match part {
+        Stmt::For(For { annotations, .. }) => match annotations.get(IN_ORDER) {
+            Some(Attr::Str(why)) => why.clone(),
+            _ => "its loops are bound to threads".into(),
+        },
+        _ => String::new(),
+    }
+}
+
 /// The loops around everything in a nest, and what they are around.
 fn around(part: &Stmt) -> (Vec<&For>, &Stmt) {
     let (mut loops, mut rest) = (Vec::new(), part);
@@ -149,7 +176,7 @@ fn around(part: &Stmt) -> (Vec<&For>, &Stmt) {
     (loops, rest)
 }
 
-fn bound(program: &mut Program, part: &Stmt, taken: &mut BTreeSet<String>) -> Stmt {
+fn bound(program: &mut Program, part: &Stmt, taken: &mut BTreeSet<String>, why: String) -> Stmt {
     let (loops, rest) = around(part);
     let touched = Touched::of(program, rest);
     let (parallel, serial): (Vec<&For>, Vec<&For>) = loops.into_iter().partition(|l| touched.apart(l.var.id));
@@ -178,7 +205,7 @@ fn bound(program: &mut Program, part: &Stmt, taken: &mut BTreeSet<String>) -> St
         body = Stmt::If { cond, then: body.into(), otherwise: None };
     }
     let loops = [(block, (all + threads - 1) / threads, "blockIdx.x"), (thread, threads, "threadIdx.x")];
-    loops.into_iter().rev().fold(body, |body, (var, extent, tag)| {
+    let mut nest = loops.into_iter().rev().fold(body, |body, (var, extent, tag)| {
         Stmt::For(For {
             var,
             min: fold::int32(0),
@@ -187,7 +214,11 @@ fn bound(program: &mut Program, part: &Stmt, taken: &mut BTreeSet<String>) -> St
             annotations: Default::default(),
             body: body.into(),
         })
-    })
+    });
+    if let Stmt::For(outermost) = &mut nest {
+        outermost.annotations.insert(IN_ORDER.into(), Attr::Str(why));
+    }
+    nest
 }
 
 /// What is under the loops, as one block: primitives see what it accesses.

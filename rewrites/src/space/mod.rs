@@ -27,6 +27,7 @@ pub use encode::{contraction, EncodeError};
 pub use engine::{
     root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,
 };
+pub use in_order::IN_ORDER;
 pub use menu::{Fuel, Limits, Menu};
 pub use simplified::simplified;
 pub use sums_first::sums_first;

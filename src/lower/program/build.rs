@@ -40,6 +40,7 @@ const FOLLOWED: &[&str] = &[
     "pragma_unroll_explicit",
     "buffer_dim_align",
     "tir.manifest_shared_memory_local_stage",
+    satune_rewrites::space::IN_ORDER,
 ];
 
 /// Takes a top-level statement of the root block apart. `program` has the buffers that its reductions need.

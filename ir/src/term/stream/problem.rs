@@ -164,7 +164,7 @@ pub struct Streams {
     pub inline: Vec<(usize, usize, usize, bool)>,
     /// (variant, parts, the variant in which the rows of reductions are split into so many).
     pub parted: Vec<(usize, i64, usize)>,
-    /// The source's blocks that only plain kernels take, each with the reason.
+    /// The source's blocks that only plain kernels take, and its nests that run as they are written, each with the reason.
     pub plain: Vec<(String, String)>,
     /// Blocks of which not every way to inline them is looked at: there are too many.
     pub left_out: Vec<String>,
@@ -407,12 +407,17 @@ impl Streams {
             let source = self.variants.first();
             source.is_some_and(|v| v.blocks.iter().enumerate().any(|(at, b)| b.name == name && v.in_contraction(at)))
         };
-        self.plain.iter().filter(move |(block, _)| !tiled(block))
+        let bound = |name: &str| self.in_order().any(|(b, _)| b.name == name);
+        self.plain.iter().filter(move |(block, _)| !tiled(block) && !bound(block))
     }
 
-    /// The source's nests that run as they are written.
-    pub fn in_order(&self) -> impl Iterator<Item = &StreamBlock> {
-        self.variants.iter().take(1).flat_map(|v| &v.blocks).filter(|b| b.kind == BlockKind::Bound)
+    /// The source's nests that run as they are written, each with the reason.
+    pub fn in_order(&self) -> impl Iterator<Item = (&StreamBlock, &str)> {
+        let blocks = self.variants.iter().take(1).flat_map(|v| &v.blocks);
+        blocks.filter(|b| b.kind == BlockKind::Bound).map(|b| {
+            let why = self.plain.iter().find(|(name, _)| *name == b.name).map_or("", |(_, why)| why.as_str());
+            (b, why)
+        })
     }
 
     /// Names of the source's blocks that may have better schedules than there are: nests that run as they are written, blocks of

@@ -2,7 +2,7 @@
 use super::StreamError;
 use crate::space::in_order;
 use crate::space::instructions::{operands, unit, Unit};
-use crate::space::nests::{nest_of, parts, Nest};
+use crate::space::nests::{nest_of, parts, Nest, NestError};
 use crate::tree::all_realizes;
 use satune_ir::affine::constant;
 use satune_ir::term::stream::{Access, BlockKind, Inlining, Stream, StreamBlock, StreamBuffer, StreamIter};
@@ -22,6 +22,7 @@ pub(in crate::space) fn stream(
     let mut blocks: Vec<StreamBlock> = Vec::new();
     for part in parts(program) {
         if let Some(block) = bound(program, part, &mut buffers) {
+            plain(&block.name, in_order::why(part));
             blocks.push(block);
             continue;
         }
@@ -60,10 +61,15 @@ fn written_once(program: &Program) -> bool {
 }
 
 /// Whether primitives schedule a nest.
-pub(in crate::space) fn takes(program: &Program, part: &Stmt) -> bool {
+///
+/// # Errors
+/// Why they do not.
+pub(in crate::space) fn takes(program: &Program, part: &Stmt) -> Result<(), String> {
     let mut buffers = Buffers { program, known: Vec::new() };
-    let Ok(Nest { block, order }) = nest_of(program, part) else { return false };
-    read_block(block, &order, &mut buffers, &mut |_, _| ()).is_ok()
+    let Nest { block, order } = nest_of(program, part).map_err(|e| match e {
+        NestError::Block { reason, .. } | NestError::Program { reason } => reason,
+    })?;
+    read_block(block, &order, &mut buffers, &mut |_, _| ()).map(drop)
 }
 
 /// A nest that is bound to threads.
