@@ -68,30 +68,30 @@ fn extents(plan: &Plan, gather: &Gather, wanted: &Contraction) -> Vec<i64> {
     extents
 }
 
+/// An iterator, or a dimension of a buffer that one indexes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Index {
+    Iter(VarId),
+    Dim(BufferId, usize),
+}
+
 /// The extents of the iterators of the block `name`, those alike that index one dimension of a buffer, as of a matrix that both
 /// factors are.
 fn tied(program: &Program, name: &str, mut extents: Vec<i64>) -> Vec<i64> {
     let blocks: Vec<&Block> = child_realizes(&program.body.block.body).into_iter().map(|r| &r.block).collect();
     let Some(block) = blocks.iter().find(|b| b.name == name) else { return extents };
-    // By dimension of a buffer the iterators that index it, and by iterator those that it meets there.
-    let mut together: Vec<(BTreeSet<VarId>, BTreeSet<(BufferId, usize)>)> = Vec::new();
+    let mut together: Vec<BTreeSet<Index>> = Vec::new();
     for region in blocks.iter().flat_map(|b| b.reads.iter().chain(&b.writes)) {
         for (dim, range) in region.ranges.iter().enumerate() {
             let Expr::Var(v) = &range.min else { continue };
-            let mut joined = (BTreeSet::from([v.id]), BTreeSet::from([(region.buffer, dim)]));
-            together.retain(|(vars, dims)| {
-                let meets = vars.contains(&v.id) || dims.contains(&(region.buffer, dim));
-                if meets {
-                    joined.0.extend(vars);
-                    joined.1.extend(dims);
-                }
-                !meets
-            });
-            together.push(joined);
+            let both = BTreeSet::from([Index::Iter(v.id), Index::Dim(region.buffer, dim)]);
+            let (met, others): (Vec<_>, Vec<_>) = together.into_iter().partition(|known| !known.is_disjoint(&both));
+            together = others;
+            together.push(met.into_iter().flatten().chain(both).collect());
         }
     }
-    for (vars, _) in together {
-        let own = |(_, iv): &(usize, &IterVar)| vars.contains(&iv.var.id);
+    for alike in together {
+        let own = |(_, iv): &(usize, &IterVar)| alike.contains(&Index::Iter(iv.var.id));
         let places: Vec<usize> = block.iter_vars.iter().enumerate().filter(own).map(|(at, _)| at).collect();
         let most = places.iter().filter_map(|at| extents.get(*at)).max().copied();
         places.into_iter().for_each(|at| extents[at] = most.unwrap_or(extents[at]));

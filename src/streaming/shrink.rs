@@ -16,6 +16,20 @@ struct Want {
     multiple: i64,
 }
 
+/// What is wanted of the source's axes: size, and what it is a multiple of.
+fn in_source<'s>(
+    wants: BTreeMap<usize, Want>,
+    stream: &'s Stream,
+    source: &'s Stream,
+) -> impl Iterator<Item = (usize, [i64; 2])> + 's {
+    let of = |b: &'s StreamBlock| {
+        let original = source.blocks.iter().find(|o| o.name == b.name);
+        b.iters.iter().zip(original.into_iter().flat_map(|o| &o.iters))
+    };
+    let both = stream.blocks.iter().flat_map(of);
+    both.filter_map(move |(iter, old)| wants.get(&iter.axis).map(|want| (old.axis, [want.size, want.multiple])))
+}
+
 /// New extents by axis, so that every kernel of the plan has two blocks or iterations along each axis, the last of them cut
 /// where the problem's is.
 fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
@@ -127,7 +141,10 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
     let Some(stream) = problem.of_plan(plan) else { return (program.clone(), plan.clone()) };
     let source = &problem.variants[0];
     if source.blocks.iter().any(|b| b.kind == BlockKind::Bound) {
-        return (shrink_in_order(program, plan, source), plan.clone());
+        let wants = in_source(wanted(plan, stream), stream, source);
+        let small = shrink_in_order(program, plan, source, &wants.collect());
+        let plan = fitted(plan.clone(), &small);
+        return (small, plan);
     }
     let tiled = |b: &StreamBlock| {
         let kernel = plan.kernels.iter().find(|k| k.blocks().contains(&b.name.as_str()));
@@ -137,15 +154,9 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
         // What contractions want of their axes; the plain kernels take any number.
         let kernels = plan.kernels.iter().filter(|k| matches!(k, KernelPlan::Tiled(_))).cloned().collect();
         let wants = wanted(&StreamPlan { kernels, ..plan.clone() }, stream);
-        let mut sizes = BTreeMap::new();
-        for b in &stream.blocks {
-            let original = source.blocks.iter().find(|o| o.name == b.name);
-            for (iter, old) in b.iters.iter().zip(original.iter().flat_map(|o| &o.iters)) {
-                if let Some(want) = wants.get(&iter.axis) {
-                    sizes.insert(old.axis, up(want.size, want.multiple) * want.multiple);
-                }
-            }
-        }
+        let wants = in_source(wants, stream, source);
+        let mut sizes: BTreeMap<usize, i64> =
+            wants.map(|(axis, [size, multiple])| (axis, up(size, multiple) * multiple)).collect();
         if plan.parts > 1 {
             let sums = source.blocks.iter().filter(|b| b.sums);
             for iter in sums.filter_map(|b| b.iters.iter().find(|i| i.reduce)) {

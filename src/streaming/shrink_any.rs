@@ -3,12 +3,12 @@
 use super::shrink::resized;
 use satune_ir::affine::interval::Interval;
 use satune_ir::affine::{constant, Domains};
-use satune_ir::term::stream::{BlockKind, Stream, StreamPlan, Streams};
+use satune_ir::term::stream::{BlockKind, Stream, StreamBlock, StreamPlan, Streams};
 use satune_ir::{access, Block, BufferId, DType, Expr, ForKind, Program, Range, Region, Stmt};
 use satune_rewrites::soundness;
 use satune_rewrites::space::stream::streams_of;
 use satune_rewrites::tree::{child_realizes, children_and_init_mut};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Blocks of no more instances are simulated as they are.
 const WHOLE: i64 = 1 << 14;
@@ -61,10 +61,25 @@ pub(super) fn shrink_any(
     small
 }
 
-/// The source program with fewer blocks, and fewer steps of each thread, in the nests that are bound in it, and with buffers as large
-/// as all nests access: as far as it stays right by itself.
-pub(super) fn shrink_in_order(program: &Program, plan: &StreamPlan, source: &Stream) -> Program {
-    for few in FEW {
+/// Steps of a thread in a nest that runs in its order: few, or as many as the nests beside it want.
+const STEPS: [i64; 6] = [5, 9, 17, 64, 256, ENOUGH];
+const ENOUGH: i64 = 512;
+
+/// The source program with fewer blocks, and fewer steps of each thread, in the nests that are bound in it, fewer values along the
+/// axes of the others, and buffers as large as all nests access: as far as it stays right by itself. `wants` is what the plan wants
+/// of an axis: how many values, and what they are a multiple of.
+pub(super) fn shrink_in_order(
+    program: &Program,
+    plan: &StreamPlan,
+    source: &Stream,
+    wants: &BTreeMap<usize, [i64; 2]>,
+) -> Program {
+    if source.blocks.iter().all(|b| b.instances() <= WHOLE) {
+        return program.clone();
+    }
+    // Where tiles are as large as the program, a part of one will do.
+    let tries = STEPS.iter().map(|few| (*few, true)).chain([(ENOUGH, false)]);
+    for (few, tiles) in tries {
         let mut small = program.clone();
         let mut parts = match *small.body.block.body {
             Stmt::Seq(parts) => parts,
@@ -73,19 +88,22 @@ pub(super) fn shrink_in_order(program: &Program, plan: &StreamPlan, source: &Str
         if parts.len() != source.blocks.len() {
             break;
         }
-        let mut shapes: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-        for (part, block) in parts.iter_mut().zip(&source.blocks) {
-            if block.kind == BlockKind::Bound && block.instances() > WHOLE {
+        let mut bound = Shapes::default();
+        for (part, block) in parts.iter_mut().zip(&source.blocks).filter(|(_, b)| b.kind == BlockKind::Bound) {
+            if block.instances() > WHOLE {
                 fewer(part, few);
             }
-            let touched = access::of_block(None, part, &[], &program.buffers);
-            for region in touched.reads.iter().chain(&touched.writes) {
-                let name = program.buffer(region.buffer).name.clone();
-                grow(shapes.entry(name).or_default(), &reach(program, region, &Domains::new()));
-            }
+            bound.touched(program, part);
         }
         *small.body.block.body = Stmt::seq(parts);
-        let made = resized(&small, &[], &shapes);
+        let Some(extents) = beside(source, &bound, (few, tiles, wants)) else { continue };
+        let small = resized(&small, &extents, &BTreeMap::new());
+        let mut all = Shapes::default();
+        match &*small.body.block.body {
+            Stmt::Seq(parts) => parts.iter().for_each(|part| all.touched(program, part)),
+            one => all.touched(program, one),
+        }
+        let made = resized(&small, &[], &all.reached);
         if soundness::readable(&made).is_ok() && streams_of(&made, plan).is_ok() {
             return made;
         }
@@ -93,11 +111,69 @@ pub(super) fn shrink_in_order(program: &Program, plan: &StreamPlan, source: &Str
     program.clone()
 }
 
-/// A nest with no more than two blocks and a few steps in each loop of a thread.
+/// What nests access of buffers, by name.
+#[derive(Default)]
+struct Shapes {
+    reached: BTreeMap<String, Vec<i64>>,
+    written: BTreeSet<String>,
+}
+
+impl Shapes {
+    fn touched(&mut self, program: &Program, nest: &Stmt) {
+        let touched = access::of_block(None, nest, &[], &program.buffers);
+        for region in touched.reads.iter().chain(&touched.writes) {
+            let name = program.buffer(region.buffer).name.clone();
+            grow(self.reached.entry(name).or_default(), &reach(program, region, &Domains::new()));
+        }
+        self.written.extend(touched.writes.iter().map(|region| program.buffer(region.buffer).name.clone()));
+    }
+}
+
+/// Extents of the nests that are not bound: of a buffer that bound ones access, and one nest of all makes, all that they access. None
+/// where that is not what the plan wants; `tiles`: with two of its tiles along each axis.
+fn beside(
+    source: &Stream,
+    bound: &Shapes,
+    (few, tiles, wants): (i64, bool, &BTreeMap<usize, [i64; 2]>),
+) -> Option<Extents> {
+    let plain = || source.blocks.iter().filter(|b| b.kind != BlockKind::Bound);
+    let mut shared: HashMap<usize, i64> = HashMap::new();
+    for block in plain() {
+        for (access, writes) in block.reads.iter().map(|r| (r, false)).chain([(&block.write, true)]) {
+            let name = &source.buffers[access.buffer].name;
+            let passes = access.split.is_none() && (writes || bound.written.contains(name));
+            let Some(reached) = bound.reached.get(name).filter(|_| passes) else { continue };
+            for (iter, reached) in access.dims.iter().zip(reached).filter_map(|(dim, r)| dim.map(|iter| (iter, *r))) {
+                if *shared.entry(block.iters[iter].axis).or_insert(reached) != reached {
+                    return None;
+                }
+            }
+        }
+    }
+    let fitting = |axis: usize, extent: i64| {
+        let [size, multiple] = wants.get(&axis).copied().unwrap_or([few, 1]);
+        let size = if tiles { size } else { size.min(few) };
+        let rounded = (size + multiple - 1) / multiple * multiple;
+        let value = shared.get(&axis).copied().unwrap_or(rounded).min(extent);
+        (value == extent || value >= size && value % multiple == 0).then_some(value)
+    };
+    let extents = |b: &StreamBlock| match b.kind {
+        BlockKind::Bound => Some(Vec::new()),
+        _ => b.iters.iter().map(|iter| fitting(iter.axis, iter.extent)).collect(),
+    };
+    source.blocks.iter().map(extents).collect()
+}
+
+/// Blocks of a nest with so few steps: more where others want many.
+fn few_blocks(few: i64) -> i64 {
+    (few / 64).clamp(2, 16)
+}
+
+/// A nest with few blocks and a few steps in each loop of a thread.
 fn fewer(stmt: &mut Stmt, few: i64) {
     if let Stmt::For(l) = stmt {
         let most = match &l.kind {
-            ForKind::ThreadBinding(tag) if tag.starts_with("blockIdx") => 2,
+            ForKind::ThreadBinding(tag) if tag.starts_with("blockIdx") => few_blocks(few),
             ForKind::ThreadBinding(_) => i64::MAX,
             _ => few,
         };

@@ -5,6 +5,7 @@ use satune::compile::{hot_loop_mix, CompileError, Compiled, Compiler, Job};
 use satune_extract::Counts;
 use satune_ir::term::*;
 use satune_ir::DType;
+use std::process::Command;
 
 /// What NVRTC makes of the texts; leaves the test where it is not to be had.
 pub fn compile(jobs: &[Job]) -> Vec<Compiled> {
@@ -104,6 +105,42 @@ fn the_kernels_around_the_candidates_compile() {
         .map(|(arch, source)| Job { name: "support".into(), source, arch: arch.into() })
         .collect();
     assert!(compile(&jobs).iter().all(|c| !c.cubin.is_empty() && c.nvrtc.contains('.')));
+}
+
+/// They measure nothing where they are wrong: each is executed, as PTX.
+#[test]
+fn the_kernels_that_measure_a_gpu_are_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("constants.cu");
+    std::fs::write(&file, satune::device::cuda::constants_text()).unwrap();
+    compile(&[Job { name: "constants".into(), source: satune::device::cuda::constants_text(), arch: "sm_90a".into() }]);
+    let sums = |kernel: &str, dtype: &str| {
+        format!("kernel={kernel}, block=256, args=(out: scratch {dtype}[1], rounds: i64 2)")
+    };
+    let clocks = |kernel: &str, size: u32| {
+        format!("kernel={kernel}, grid={size}, block=256, args=(rounds: i64 2, out: scratch i64[2])")
+    };
+    let mut launches = vec![
+        "kernel=nothing, block=1".into(),
+        "kernel=chain, grid=2, block=64, args=(out: out i64[300], n: i64 300, stride: i64 33)".into(),
+        "kernel=follow_shared, block=32, args=(steps: i64 9, out: out i64[2])".into(),
+        "kernel=read_often, grid=2, block=64, args=(in: in i32[4096], n: i64 1024, rounds: i64 2, out: scratch i32[1])"
+            .into(),
+        "kernel=write_all, grid=2, block=64, args=(out: out i32[4096], n: i64 1024)".into(),
+        clocks("read_shared", 1),
+    ];
+    launches.extend([2, 4, 8].map(|size| clocks(&format!("cluster_{size}"), size)));
+    launches.extend(["mma_f16", "mma_tf32", "mma_e4m3"].map(|kernel| sums(kernel, "f32")));
+    launches.push(sums("mma_s8", "i32"));
+    launches.extend([64, 128, 256].map(|n| sums(&format!("wgmma_f16_n{n}"), "f32")));
+    for launch in launches {
+        let run = Command::new(env!("CARGO_BIN_EXE_satune"))
+            .args(["check", file.to_str().unwrap(), "--gpu", "h200", "--launch", &launch])
+            .output()
+            .unwrap();
+        let said = [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert_eq!(run.status.code(), Some(0), "{launch}: {said:?}");
+    }
 }
 
 /// Names of programs that the language, headers, macros, the machine or the compiler's own functions have, too.

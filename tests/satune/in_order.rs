@@ -71,6 +71,45 @@ fn data_are_indices() {
     }
 }
 
+/// Others are made smaller with it when it is checked: rows beside it have as many elements as it makes of them.
+#[test]
+fn it_stands_beside_large_nests() {
+    let before = "
+S = T.sblock_alloc_buffer((4096, 4096))
+for i, j in T.grid(4096, 4096):
+    with T.sblock(\"shift\"):
+        vi, vj = T.axis.remap(\"SS\", [i, j])
+        S[vi, vj] = A[vi, vj] + T.float32(1)
+";
+    let scan = "
+B = T.sblock_alloc_buffer((4096, 4096))
+for i, j in T.grid(4096, 4096):
+    with T.sblock(\"scan\"):
+        vi = T.axis.spatial(4096, i)
+        vj = T.axis.opaque(4096, j)
+        if vj == 0:
+            B[vi, vj] = S[vi, vj]
+        else:
+            B[vi, vj] = B[vi, vj - 1] + S[vi, vj]
+";
+    let after = "
+R = T.sblock_alloc_buffer((4096,))
+for i, j in T.grid(4096, 4096):
+    with T.sblock(\"most\"):
+        vi, vj = T.axis.remap(\"SR\", [i, j])
+        with T.init():
+            R[vi] = T.float32(0)
+        R[vi] = T.max(R[vi], B[vi, vj])
+for i, j in T.grid(4096, 4096):
+    with T.sblock(\"scale\"):
+        vi, vj = T.axis.remap(\"SS\", [i, j])
+        C[vi, vj] = B[vi, vj] - R[vi]
+";
+    let params = "A: 4096, 4096 float32; C: 4096, 4096 float32";
+    explored(&script(params, &format!("{before}{scan}{after}")), "h200");
+    explored(&script(&params.replace('A', "S"), &format!("{scan}{after}")), "t4");
+}
+
 /// The note on the steps that each thread takes.
 fn steps(report: &Value) -> &str {
     let notes = report["notes"].as_array().unwrap();
