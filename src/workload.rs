@@ -119,8 +119,8 @@ pub trait Workload: Sync {
         Vec::new()
     }
 
-    /// Blocks that have the same elements read again and again, and no tiles to keep these in: of what the space leaves out, some
-    /// may be faster than all that it holds.
+    /// Blocks of whose schedules the space leaves some out that may be faster than all that it holds: they have the same elements
+    /// read again and again, and no tiles to keep these in, or there are too many ways to inline them.
     fn untiled(&self) -> Vec<String> {
         match self.kind() {
             Kind::Contraction(_) => Vec::new(),

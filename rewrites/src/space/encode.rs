@@ -229,7 +229,7 @@ impl Reader<'_> {
 
 /// The update of a block: where its result is, what it begins with, and `C op f`.
 pub(super) struct Update<'a> {
-    c: Place<'a>,
+    pub c: Place<'a>,
     init: &'a Expr,
     whole: &'a Expr,
     op: BinOp,

@@ -12,7 +12,7 @@
 use super::encode::Update;
 use super::nests::{allocated, block_of, nest_over, parts};
 use satune_ir::affine::constant;
-use satune_ir::{fold, visit, Block, BufferId, Expr, IterKind, IterVar, Program, Stmt, VarId};
+use satune_ir::{fold, visit, BinOp, Block, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt, VarId};
 
 /// The same program with a block of its own for each such factor.
 pub(super) fn factored(program: &Program) -> Program {
@@ -34,13 +34,16 @@ pub(super) fn factored(program: &Program) -> Program {
 fn outlined(out: &mut Program, part: &Stmt) -> Option<(Stmt, Stmt)> {
     let block = block_of(out, part).ok()?.clone();
     let whole = |iv: &IterVar| constant(&iv.extent).is_some() && constant(&iv.min) == Some(0);
-    if !block.iter_vars.iter().all(whole) {
+    if !block.iter_vars.iter().all(|iv| whole(iv) && iv.kind != IterKind::Opaque) {
         return None;
     }
     let factor = factor(&block)?.clone();
     let iters = indices(&block, &factor)?;
     let shape = iters.iter().map(|iv| iv.extent.clone()).collect();
     let dtype = fold::dtype(&factor, &out.buffers);
+    if dtype == DType::Bool {
+        return None;
+    }
     let buffer = allocated(out, &format!("{}_factor", block.name), dtype, shape);
     let at: Vec<Expr> = iters.iter().map(|iv| Expr::Var(iv.var.clone())).collect();
     let store = Stmt::Store { buffer, indices: at.clone(), value: factor.clone() };
@@ -54,18 +57,33 @@ fn outlined(out: &mut Program, part: &Stmt) -> Option<(Stmt, Stmt)> {
 
 /// What one side of a sum computes, where it is no element as it is, or of the other's buffer.
 fn factor(block: &Block) -> Option<&Expr> {
-    let Update { f, .. } = Update::of(block).ok()?;
+    let Update { f, c, .. } = Update::of(block).ok()?;
     let (a, b) = sides(block, f)?;
+    // What depends on the sums so far is computed with them.
+    if buffers(f).contains(&c.0) {
+        return None;
+    }
     if places(f).len() == 2 && buffers(a).iter().all(|buffer| !buffers(b).contains(buffer)) {
         return None;
     }
-    // Of one buffer that both read the second is copied.
     let computed = |side: &&Expr| places(side).len() > 1;
-    Some([a, b].into_iter().find(computed).unwrap_or(b))
+    let same = || {
+        // Of one buffer that both read the second is copied, in its type.
+        let mut copied = b;
+        while let Expr::Cast(_, inner) = copied {
+            copied = inner;
+        }
+        copied
+    };
+    Some([a, b].into_iter().find(computed).unwrap_or_else(same))
 }
 
-/// The two sides of an expression, each with spatial iterators of several values that the other has not.
+/// The two sides of an expression, each with spatial iterators of several values that the other has not. Both are computed in every
+/// instance: what a condition guards may be nothing that can be computed elsewhere.
 fn sides<'e>(block: &Block, f: &'e Expr) -> Option<(&'e Expr, &'e Expr)> {
+    if matches!(f, Expr::Select { .. } | Expr::Binary(BinOp::And | BinOp::Or, ..)) {
+        return None;
+    }
     let parts: Vec<&Expr> = visit::children(f).into_iter().filter(|e| !places(e).is_empty()).collect();
     match parts[..] {
         [one] => sides(block, one),
@@ -160,12 +178,17 @@ mod tests {
             // One side has both iterators.
             (format!("A[vi, vk] * {weight} * s[vj]"), 1),
             ("A[vi, vk] * A[vi, vk]".into(), 1),
+            // What is computed under a condition stays there, and what reads the sums so far.
+            (format!("T.if_then_else(vi < 5, (A[vi, vk] * m[vi]) * {weight}, T.float32(0))"), 1),
+            (format!("(A[vi, vk] * C[vi, vk]) * {weight}"), 1),
         ] {
             let source = tvmscript::parse(&script(&update)).unwrap();
             let made = factored(&source);
             let text = tvmscript::print(&made);
             assert_eq!(parts(&made).len(), nests, "{text}");
-            assert_eq!(streams(&made).unwrap().source.len(), nests, "{text}");
+            if nests > 1 {
+                assert_eq!(streams(&made).unwrap().source.len(), nests, "{text}");
+            }
             let again = tvmscript::parse(&text).unwrap();
             for seed in 0..3 {
                 interp::equal_on(&source, &again, seed).unwrap_or_else(|e| panic!("{e}\n{text}"));

@@ -182,7 +182,7 @@ fn read(state: &Replay, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
 }
 
 /// The blocks of a program that may move.
-pub(super) fn ways(state: &Replay) -> Option<Stream> {
+pub(super) fn movable(state: &Replay) -> Option<Stream> {
     read(state, Vec::new()).ok().filter(|stream| stream.pipeline)
 }
 
@@ -205,7 +205,7 @@ fn only_plainly(variants: &mut [Stream], block: &str) {
 }
 
 /// How many blocks are left to plain kernels.
-fn others(stream: &Stream) -> usize {
+pub(super) fn others(stream: &Stream) -> usize {
     stream.blocks.iter().filter(|b| b.kind == BlockKind::Other).count()
 }
 

@@ -1,7 +1,7 @@
 //! Programs of more blocks than there are ways to inline them that can be looked at.
-use super::encode::{inlined, ways, MOST_CHOICES};
+use super::encode::{inlined, movable, others, MOST_CHOICES};
 use crate::replay::Replay;
-use satune_ir::term::stream::{BlockKind, Stream, WHOLE_BLOCKS};
+use satune_ir::term::stream::{BlockKind, Stream, StreamBlock, WHOLE_BLOCKS};
 use satune_ir::Program;
 
 /// Choices that are left where blocks are merged.
@@ -14,7 +14,7 @@ const LEFT: usize = 6;
 pub fn merged(program: &Program) -> (Program, Vec<String>) {
     let mut names = Vec::new();
     let Ok(mut state) = Replay::strict(program) else { return (program.clone(), names) };
-    let Some(mut stream) = ways(&state) else { return (program.clone(), names) };
+    let Some(mut stream) = movable(&state) else { return (program.clone(), names) };
     let mut left = stream.blocks.iter().filter(|b| inlined(&state, &stream, &b.name).is_some()).count();
     if left <= MOST_CHOICES && stream.blocks.len() <= WHOLE_BLOCKS {
         return (program.clone(), names);
@@ -26,7 +26,7 @@ pub fn merged(program: &Program) -> (Program, Vec<String>) {
         let Some((next, false)) = read_once(&stream, &name).then(|| inlined(&state, &stream, &name)).flatten() else {
             continue;
         };
-        let Some(read) = ways(&next).filter(|read| others(read) <= others(&stream)) else { continue };
+        let Some(read) = movable(&next).filter(|read| others(read) <= others(&stream)) else { continue };
         (state, stream, left) = (next, read, left - 1);
         names.push(name);
     }
@@ -36,11 +36,7 @@ pub fn merged(program: &Program) -> (Program, Vec<String>) {
 /// Whether one block reads what a map makes, and each element once.
 fn read_once(stream: &Stream, name: &str) -> bool {
     let Some(block) = stream.blocks.iter().find(|b| b.name == name && b.kind == BlockKind::Map) else { return false };
-    let of = |b: &&satune_ir::term::stream::StreamBlock| b.reads.iter().any(|r| r.buffer == block.write.buffer);
+    let of = |b: &&StreamBlock| b.reads.iter().any(|r| r.buffer == block.write.buffer);
     let readers: Vec<_> = stream.blocks.iter().filter(of).collect();
     matches!(readers[..], [reader] if reader.instances() == block.instances())
-}
-
-fn others(stream: &Stream) -> usize {
-    stream.blocks.iter().filter(|b| b.kind == BlockKind::Other).count()
 }
