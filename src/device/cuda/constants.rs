@@ -336,14 +336,17 @@ impl Bench<'_> {
         Ok(clocks as f64 / (ns.max(1)) as f64 * 1e3)
     }
 
-    /// Clocks of a load in a ring of so many bytes, whose elements follow each other at a distance; the second time.
-    fn latency(&self, bytes: u64, stride: i64, steps: i64) -> Result<f64, Error> {
+    /// Clocks of a load in a ring of so many bytes, whose elements follow each other at a distance; the second time, when pages are
+    /// known. `anew`: the ring is written again before, so that of one far larger than L2 only the end is still there.
+    fn latency(&self, (bytes, anew): (u64, bool), stride: i64, steps: i64) -> Result<f64, Error> {
         let ring = self.gpu.alloc(bytes)?;
         let elements = Arg::Int((bytes / 8) as i64);
         let chain = self.module.kernel("chain", 0)?;
-        chain.launch([1024, 1, 1], BLOCK, &[Arg::Buffer(&ring), elements, Arg::Int(stride)])?;
         let follow = self.module.kernel("follow", 0)?;
-        for _ in 0..2 {
+        for time in 0..2 {
+            if time == 0 || anew {
+                chain.launch([1024, 1, 1], BLOCK, &[Arg::Buffer(&ring), elements, Arg::Int(stride)])?;
+            }
             follow.launch([1, 1, 1], [1, 1, 1], &[Arg::Buffer(&ring), Arg::Int(steps), Arg::Buffer(&self.out)])?;
         }
         self.clocks(steps)
@@ -395,10 +398,10 @@ pub(super) fn measure(gpu: &Gpu, support: &Module, module: &Module) -> Result<Co
         let ms = often(&near, rounds)?;
         (gbs(near.bytes() * rounds.unsigned_abs(), ms), bench.clock_mhz()?)
     };
-    // Rings: four times L2, each step to another row of DRAM; and a part of L2 that is far more than L1.
-    let far = (info.l2_bytes * 4).clamp(1 << 22, info.memory_bytes / 4);
-    let latency_dram = bench.latency(far, 16_411, 1000)?;
-    let latency_l2 = bench.latency((info.l2_bytes / 8).clamp(1 << 19, 1 << 22), 16, 20_000)?;
+    // Rings: eight times L2, of which the first 16 MB are read, each step 16 KB on; and a part of L2 that is far more than L1.
+    let far = (info.l2_bytes * 8).clamp(1 << 25, (info.memory_bytes / 4).max(1 << 25));
+    let latency_dram = bench.latency((far, true), 2053, 1000)?;
+    let latency_l2 = bench.latency(((info.l2_bytes / 8).clamp(1 << 19, 1 << 22), false), 16, 20_000)?;
     let steps = 10_000;
     module.kernel("follow_shared", 0)?.launch([1, 1, 1], [32, 1, 1], &[Arg::Int(steps), out])?;
     let latency_shared = bench.clocks(steps)?;
