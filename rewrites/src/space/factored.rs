@@ -195,6 +195,7 @@ mod tests {
             assert_eq!(factored(&again), again, "{text}");
         }
     }
+
     #[test]
     fn what_reads_the_sums_so_far_stays_with_them() {
         let update = "(A[vi, vk] * C[vi, vk]) * T.Cast(\"float32\", B[vk, vj])";

@@ -21,49 +21,25 @@ const CLUSTERS: [u32; 3] = [2, 4, 8];
 const LONG_MS: f64 = 1000.0;
 const LAUNCHES: usize = 2000;
 
-/// `mma.sync`: name, shape, types, accumulators' type and letter, registers of A, B and the sums, least architecture.
+/// `mma.sync` of 16 x 8 results, of which a lane has four, and four and two registers of A and B.
 struct Product {
     name: &'static str,
-    shape: [u32; 3],
+    k: u32,
     types: &'static str,
+    /// Type of the sums, and their registers' letter.
     sums: (&'static str, char),
-    registers: [u32; 3],
+    /// Least architecture.
     since: u32,
 }
 
+/// Registers of A, B and the sums.
+const REGISTERS: [u32; 3] = [4, 2, 4];
+
 const PRODUCTS: [Product; 4] = [
-    Product {
-        name: "mma_f16",
-        shape: [16, 8, 16],
-        types: "f32.f16.f16.f32",
-        sums: ("float", 'f'),
-        registers: [4, 2, 4],
-        since: 800,
-    },
-    Product {
-        name: "mma_tf32",
-        shape: [16, 8, 8],
-        types: "f32.tf32.tf32.f32",
-        sums: ("float", 'f'),
-        registers: [4, 2, 4],
-        since: 800,
-    },
-    Product {
-        name: "mma_s8",
-        shape: [16, 8, 32],
-        types: "s32.s8.s8.s32",
-        sums: ("int", 'r'),
-        registers: [4, 2, 4],
-        since: 800,
-    },
-    Product {
-        name: "mma_e4m3",
-        shape: [16, 8, 32],
-        types: "f32.e4m3.e4m3.f32",
-        sums: ("float", 'f'),
-        registers: [4, 2, 4],
-        since: 890,
-    },
+    Product { name: "mma_f16", k: 16, types: "f32.f16.f16.f32", sums: ("float", 'f'), since: 800 },
+    Product { name: "mma_tf32", k: 8, types: "f32.tf32.tf32.f32", sums: ("float", 'f'), since: 800 },
+    Product { name: "mma_s8", k: 32, types: "s32.s8.s8.s32", sums: ("int", 'r'), since: 800 },
+    Product { name: "mma_e4m3", k: 32, types: "f32.e4m3.e4m3.f32", sums: ("float", 'f'), since: 890 },
 ];
 
 /// The text of all kernels; those that an architecture does not have are left out where it is compiled for.
@@ -84,12 +60,13 @@ fn numbers(from: u32, count: u32) -> String {
 
 impl Product {
     fn text(&self) -> String {
-        let Product { name, shape: [m, n, k], types, sums: (sum, letter), registers: [a, b, c], since } = self;
-        let layout = format!("m{m}n{n}k{k}.row.col.{types}");
-        let sums: Vec<String> = (0..*c).map(|i| format!("\"+{letter}\"(sums[i][{i}])")).collect();
+        let Product { name, k, types, sums: (sum, letter), since } = self;
+        let [a, b, c] = REGISTERS;
+        let layout = format!("m16n8k{k}.row.col.{types}");
+        let sums: Vec<String> = (0..c).map(|i| format!("\"+{letter}\"(sums[i][{i}])")).collect();
         let factors =
             |name: &str, count: u32| -> Vec<String> { (0..count).map(|i| format!("\"r\"({name}[{i}])")).collect() };
-        let [first, second] = [factors("a", *a).join(", "), factors("b", *b).join(", ")];
+        let [first, second] = [factors("a", a).join(", "), factors("b", b).join(", ")];
         format!(
             r#"
 #if __CUDA_ARCH__ >= {since}
@@ -113,16 +90,16 @@ extern "C" __global__ void {name}({sum}* out, long long rounds)
 }}
 #endif
 "#,
-            c0 = numbers(0, *c),
-            a0 = numbers(*c, *a),
-            b0 = numbers(c + a, *b),
+            c0 = numbers(0, c),
+            a0 = numbers(c, a),
+            b0 = numbers(c + a, b),
             outputs = sums.join(", "),
         )
     }
 
     /// Floating-point operations of one round of a warp.
     fn flops(&self) -> f64 {
-        self.shape.iter().map(|side| f64::from(*side)).product::<f64>() * 2.0 * f64::from(CHAINS)
+        16.0 * 8.0 * f64::from(self.k) * 2.0 * f64::from(CHAINS)
     }
 }
 
