@@ -1,6 +1,6 @@
 //! The space of streaming programs: random programs of it mean what the source means, through the primitives.
 use egg::{Id, Language, RecExpr};
-use satune_ir::term::stream::{KernelPlan, Place, StreamPlan, StreamTerm, Streams};
+use satune_ir::term::stream::{KernelPlan, Place, Point, StreamPlan, StreamTerm, Streams};
 use satune_ir::term::Space;
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
@@ -269,7 +269,7 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
             }
         }
         assert_eq!(parted > 0, name.starts_with("long"), "{name}: {parted}");
-        println!("{name}: {} nodes, {} variants", space.report.nodes, problem.variants.len());
+        println!("{name}: {} nodes, {} works", space.report.nodes, problem.works.len());
     }
 }
 
@@ -292,16 +292,15 @@ fn few() -> StreamMenu {
 fn every_term_is_another_plan() {
     for (name, source) in [("softmax", softmax(4, 136)), ("transpose", transpose(40, 72)), ("chain", chain(4, 136))] {
         let problem = streams(&source).unwrap();
-        // A block goes into its consumer, or its consumer into it, but not either way.
-        assert_eq!(
-            problem.variants.len(),
-            [("softmax", 2), ("transpose", 1), ("chain", 4)].iter().find(|x| x.0 == name).unwrap().1
-        );
         let space = space(&problem, &few());
         let plans: Vec<StreamPlan> =
             space.programs(space.root).iter().map(|t| StreamPlan::from_term(t, &problem).unwrap()).collect();
         let distinct: std::collections::HashSet<&StreamPlan> = plans.iter().collect();
         println!("{name}: {} programs", plans.len());
+        // A block goes into its consumer, or its consumer into it, but not either way.
+        let inlined: std::collections::HashSet<_> = plans.iter().map(|p| &p.inlined).collect();
+        let ways = [("softmax", 2), ("transpose", 1), ("chain", 4)].iter().find(|x| x.0 == name).unwrap().1;
+        assert_eq!(inlined.len(), ways, "{name}");
         assert_eq!(distinct.len(), plans.len(), "{name}");
     }
 }
@@ -390,7 +389,7 @@ fn every_side_condition_is_needed() {
     let tall = StreamMenu { side_by_side: vec![1, 4], ..few() };
     for condition in StreamCondition::ALL {
         let (source, menu, limits) = match condition {
-            RowFits => (two_readers(4, 136), few(), H200),
+            RowFits => (two_sums(4, 136), few(), H200),
             FlatFits => (transpose(40, 72), few(), H200),
             RowsDivide => (row_sum(5, 136), few(), H200),
             ThreadsFit => (row_sum(8, 136), tall.clone(), small),
@@ -422,13 +421,56 @@ fn every_side_condition_is_needed() {
     }
 }
 
-/// A row sum whose result is needed by the caller as well as by the next block: they cannot share a kernel.
-fn two_readers(m: i64, n: i64) -> Program {
+/// Two row sums and a map of both: the sums alone cannot share a kernel, for the map needs both after it.
+fn two_sums(m: i64, n: i64) -> Program {
     let params = format!(
-        "A: T.Buffer(({m}, {n}), \"float32\"), S: T.Buffer(({m},), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")"
+        "A: T.Buffer(({m}, {n}), \"float32\"), D: T.Buffer(({m}, {n}), \"float32\"), B: T.Buffer(({m}, {n}), \"float32\")"
     );
-    let sum = reduce("sum", m, n, "S", "T.float32(0)", "S[vi] + A[vi, vj]");
-    program(&params, &[], &[&sum, &map("add", m, n, "B[vi, vj] = A[vi, vj] + S[vi]")])
+    let alloc = |name: &str| format!("{name} = T.sblock_alloc_buffer(({m},), \"float32\")");
+    let sum =
+        |name: &str, to: &str, of: &str| reduce(name, m, n, to, "T.float32(0)", &format!("{to}[vi] + {of}[vi, vj]"));
+    let add = map("add", m, n, "B[vi, vj] = A[vi, vj] + s[vi] * t[vi]");
+    program(&params, &[&alloc("s"), &alloc("t")], &[&sum("first", "s", "A"), &sum("second", "t", "D"), &add])
+}
+
+/// Maps, each of the one before.
+fn maps(count: usize, m: i64, n: i64) -> Program {
+    let params = format!("A0: T.Buffer(({m}, {n}), \"float32\"), A{count}: T.Buffer(({m}, {n}), \"float32\")");
+    let allocations: Vec<String> =
+        (1..count).map(|at| format!("A{at} = T.sblock_alloc_buffer(({m}, {n}), \"float32\")")).collect();
+    let nests: Vec<String> = (1..=count)
+        .map(|at| map(&format!("m{at}"), m, n, &format!("A{at}[vi, vj] = A{}[vi, vj] + T.float32({at})", at - 1)))
+        .collect();
+    let allocations: Vec<&str> = allocations.iter().map(String::as_str).collect();
+    program(&params, &allocations, &nests.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// How many ways there are from a point to the end.
+fn ways(problem: &Streams, at: Point) -> u64 {
+    let Some(choices) = problem.choices.get(&at) else { return 0 };
+    let keep = Point { kept: at.kept + 1, open: false, ..at };
+    let onward = choices.becomes.iter().map(|b| b.to).chain(choices.keep.then_some(keep));
+    let ended = choices.then.map_or(0, |(_, rest)| rest.map_or(1, |rest| ways(problem, Point::of(rest))));
+    onward.map(|next| ways(problem, next)).sum::<u64>() + ended
+}
+
+/// However blocks were inlined, what is left after a kernel is one class: a chain has a kernel per segment, not per way to inline.
+#[test]
+fn different_ways_to_inline_meet() {
+    for count in [1, 2, 5, 12] {
+        let problem = streams(&maps(count, 4, 136)).unwrap();
+        let segments = count * (count + 1) / 2;
+        assert_eq!(problem.kernels().count(), segments, "{count}");
+        // What is left of the program when a kernel has begun with some blocks: as many.
+        assert_eq!(problem.works.len(), 2 * segments, "{count}");
+        assert_eq!(problem.left_out, None);
+        let space = space(&problem, &few());
+        let states: std::collections::HashSet<_> = space.bottom_up().iter().map(|c| *space.state(*c)).collect();
+        assert_eq!(states.len(), space.bottom_up().len(), "a state has one class");
+        // Each block ends a kernel, or is computed in that of the next.
+        assert_eq!(ways(&problem, Point::of(0)), 1 << (count - 1), "{count}");
+        println!("{count} maps: {} e-nodes", space.report.nodes);
+    }
 }
 
 #[test]

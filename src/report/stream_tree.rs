@@ -13,7 +13,7 @@ struct Tree<'a> {
 
 /// The lines; none where the plan is of another program.
 pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
-    let Some(stream) = problem.of_plan(plan) else { return Vec::new() };
+    let Some(stream) = &problem.of_plan(plan) else { return Vec::new() };
     let mut tree = Tree { stream, lines: Vec::new(), depth: 0, team: Team::Grid };
     for kernel in &plan.kernels {
         let Some((from, to)) = kernel.range(stream) else { continue };

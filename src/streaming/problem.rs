@@ -7,7 +7,7 @@ use crate::scheduled::ScheduledError;
 use satune_ir::interp::Fault;
 use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
-use satune_rewrites::space::stream::{merged, streams, streams_of, StreamError};
+use satune_rewrites::space::stream::{streams, streams_of, StreamError};
 use std::collections::BTreeSet;
 
 /// Longest axis.
@@ -91,14 +91,12 @@ impl StreamProblem {
     /// # Errors
     /// [`NotStreaming`].
     pub fn of_program(name: &str, program: Program) -> Result<StreamProblem, NotStreaming> {
-        let (program, merged) = merged(&program);
-        let mut streams = streams(&program)?;
-        let iters = streams.variants.iter().take(1).flat_map(|v| &v.blocks).flat_map(|b| &b.iters);
-        if let Some(long) = iters.into_iter().find(|i| i.extent > LONGEST) {
+        let streams = streams(&program)?;
+        let blocks = &streams.whole().blocks;
+        if let Some(long) = blocks.iter().flat_map(|b| &b.iters).find(|i| i.extent > LONGEST) {
             return Err(NotStreaming::Extent { axis: long.name.clone(), extent: long.extent });
         }
-        let blocks = streams.variants.iter().take(1).flat_map(|v| &v.blocks);
-        if let Some(large) = blocks.into_iter().find(|b| b.instances() > MOST_INSTANCES) {
+        if let Some(large) = blocks.iter().find(|b| b.instances() > MOST_INSTANCES) {
             return Err(NotStreaming::Instances { block: large.name.clone(), instances: large.instances() });
         }
         let of = |(block, why): &(String, String)| {
@@ -113,19 +111,8 @@ impl StreamProblem {
                 if steps == 1 { "one step".into() } else { format!("{steps} steps") }
             )
         }));
-        let many = "there are too many ways to inline this program's blocks to look at all";
-        for (names, what) in [(&merged, "computed where it is read"), (&streams.left_out, "not inlined")] {
-            match names.as_slice() {
-                [] => {}
-                [one] => notes.push(format!("{one} is {what}, without a choice: {many}")),
-                several => {
-                    notes.push(format!("each of {} is {what}, without a choice: {many}", several.join(", ")));
-                }
-            }
-        }
-        streams.left_out.extend(merged);
-        let sums = streams.variants.iter().take(1).flat_map(|v| &v.tiled).map(|t| t.contraction.block_name.as_str());
-        let sums: BTreeSet<&str> = sums.collect();
+        notes.extend(streams.left_out.clone());
+        let sums: BTreeSet<&str> = streams.whole().tiled.iter().map(|t| t.contraction.block_name.as_str()).collect();
         if !sums.is_empty() {
             notes.push(format!(
                 "{} {} of its own, on single threads: the best schedules of its space, which is searched exactly, take part here",
@@ -140,7 +127,7 @@ impl StreamProblem {
 
     /// Whether there are kernels, and a check, for what is left to plain kernels.
     fn lowers(&self) -> Result<(), NotStreaming> {
-        let Some(source) = self.streams.variants.first() else { return Ok(()) };
+        let source = self.streams.whole();
         let plain =
             |b: &StreamBlock| KernelPlan::Plain(PlainPlan { block: b.name.clone(), threads: 256, in_order: false });
         let plan = StreamPlan { inlined: Vec::new(), parts: 1, kernels: source.blocks.iter().map(plain).collect() };
@@ -154,8 +141,7 @@ impl StreamProblem {
         made.map_err(|e| NotStreaming::Lower(Box::new(e)))?;
         let (small, _) = super::shrink::shrink(&self.program, &plan, &self.streams);
         let streams = streams_of(&small, &plan)?;
-        let blocks = streams.variants.iter().take(1).flat_map(|v| &v.blocks);
-        match blocks.into_iter().find(|b| b.instances() > MOST_CHECKED) {
+        match streams.whole().blocks.iter().find(|b| b.instances() > MOST_CHECKED) {
             Some(b) => Err(NotStreaming::Checked { block: b.name.clone(), instances: b.instances() }),
             None => {
                 Reference::of(&small, SEED, &|| true).map(|_| ()).map_err(|fault| NotStreaming::Inputs(Box::new(fault)))

@@ -138,8 +138,8 @@ struct Parted<'a> {
 /// The source program with fewer values along its axes, and the plan on it, which differs in the number of parts that rows
 /// are split into, if in anything.
 pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Program, StreamPlan) {
-    let Some(stream) = problem.of_plan(plan) else { return (program.clone(), plan.clone()) };
-    let source = &problem.variants[0];
+    let Some(stream) = &problem.of_plan(plan) else { return (program.clone(), plan.clone()) };
+    let source = problem.whole();
     if source.blocks.iter().any(|b| b.kind == BlockKind::Bound) {
         let wants = in_source(wanted(plan, stream), stream, source);
         let small = shrink_in_order(program, plan, source, &wants.collect());
@@ -250,7 +250,7 @@ fn fitted(mut plan: StreamPlan, program: &Program) -> StreamPlan {
     let problem = streams_of(program, &plan).ok();
     let Some(stream) = problem.as_ref().and_then(|problem| problem.of_plan(&plan)) else { return plan };
     for kernel in &mut plan.kernels {
-        let contraction = kernel.contraction(stream).map(|(_, contraction)| contraction);
+        let contraction = kernel.contraction(&stream).map(|(_, contraction)| contraction);
         if let (KernelPlan::Tiled(tiled), Some(contraction)) = (kernel, contraction) {
             tiled.plan.k_part = contraction.extent(Axis::K) / tiled.plan.split_k;
             tiled.plan = refitted(tiled.plan.clone(), contraction);

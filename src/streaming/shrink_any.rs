@@ -26,7 +26,7 @@ pub(super) fn shrink_any(
     problem: &Streams,
     sizes: &BTreeMap<usize, i64>,
 ) -> Program {
-    let Some(source) = problem.variants.first() else { return program.clone() };
+    let source = problem.whole();
     let blocks: Vec<&Block> = child_realizes(&program.body.block.body).into_iter().map(|r| &r.block).collect();
     let mut extents: Extents = source.blocks.iter().map(|b| b.iters.iter().map(|i| i.extent).collect()).collect();
     let mut small = program.clone();

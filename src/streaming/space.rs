@@ -51,8 +51,8 @@ fn tiled(
 ) -> Result<Option<String>, ExploreError> {
     let mut known: Vec<(Contraction, Vec<Plan>)> = Vec::new();
     let mut limit = None;
-    for (variant, stream) in streams.variants.iter().enumerate() {
-        for tiled in &stream.tiled {
+    for work in streams.kernels() {
+        for tiled in &streams.works[work].tiled {
             let nameless = nameless(&tiled.contraction);
             let plans = match known.iter().find(|(contraction, _)| *contraction == nameless) {
                 Some((_, plans)) => plans.clone(),
@@ -63,13 +63,8 @@ fn tiled(
                     plans
                 }
             };
-            let (Ok(variant), Ok(from), Ok(to)) =
-                (u16::try_from(variant), u8::try_from(tiled.from), u8::try_from(tiled.to))
-            else {
-                continue;
-            };
             if !plans.is_empty() {
-                menu.tiled.insert((variant, from, to), plans);
+                menu.tiled.insert(work as u16, plans);
             }
         }
     }

@@ -165,7 +165,7 @@ fn random_schedules_run_and_their_sectors_are_counted_exactly() {
 
 /// The least that a program must move: every parameter once, bytes.
 fn least_bytes(problem: &Streams) -> f64 {
-    problem.variants[0].buffers.iter().filter(|b| b.param).map(|b| b.bytes() as f64).sum()
+    problem.whole().buffers.iter().filter(|b| b.param).map(|b| b.bytes() as f64).sum()
 }
 
 #[test]

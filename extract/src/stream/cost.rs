@@ -1,11 +1,11 @@
 //! The time of a streaming plan: its kernels one after the other, each bound by DRAM, L2, or its multiprocessors (issue
 //! slots, shared memory, L1, and the latency of a block's chain of steps where too few blocks are resident to cover it).
 //! The formula is that of [`crate::time`], and every constant one of the GPU's descriptor.
-use super::work::{kernel_work, KernelWork};
+use super::work::{kernel_work, KernelWork, Passing};
 use crate::cores::SPECIAL_SLOTS;
 use crate::cost::{self, cost, prepare, Cost, Infeasible};
 use crate::residency::{rounded, Takes};
-use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved};
+use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved, Taken};
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
@@ -115,7 +115,7 @@ pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Re
     let mut kernels = Vec::new();
     if let Some(stream) = problem.of_plan(plan) {
         for kernel in &plan.kernels {
-            kernels.push(kernel_cost(kernel, stream, gpu)?);
+            kernels.push(kernel_cost(kernel, &stream, gpu)?);
         }
     }
     let mut parts: BTreeMap<String, f64> = BTreeMap::new();
@@ -130,6 +130,19 @@ pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor
     match kernel.contraction(stream) {
         Some((plan, contraction)) => Ok(of_cost(cost(plan, contraction, gpu)?)),
         None => of_work(&kernel_work(kernel, stream), kernel.threads(), gpu),
+    }
+}
+
+/// A kernel's time alone, ms, where what its blocks pass to others is known.
+pub(super) fn kernel_ms(
+    kernel: &KernelPlan,
+    stream: &Stream,
+    passing: &Passing,
+    gpu: &Descriptor,
+) -> Result<f64, Infeasible> {
+    match kernel.contraction(stream) {
+        Some((plan, contraction)) => Ok(cost(plan, contraction, gpu)?.ms),
+        None => Ok(timed(&passing.with(kernel, stream), kernel.threads(), gpu)?.time.ms),
     }
 }
 
@@ -163,14 +176,13 @@ pub(crate) struct Prepared<'a>(Vec<Counted<'a>>);
 impl<'a> Prepared<'a> {
     /// Counts; nothing where the problem does not have the plan's kernels.
     pub fn of(plan: &StreamPlan, problem: &'a Streams, gpu: &'a Descriptor) -> Prepared<'a> {
-        let kernels = problem.of_plan(plan).map(|stream| {
-            let of = |kernel: &KernelPlan| match kernel.contraction(stream) {
-                Some((plan, contraction)) => Counted::Tiled(Box::new(prepare(plan, contraction, gpu))),
-                None => Counted::Work(Box::new(kernel_work(kernel, stream)), kernel.threads()),
-            };
-            plan.kernels.iter().map(of).collect()
-        });
-        Prepared(kernels.unwrap_or_default())
+        let Some(way) = problem.way_of(plan) else { return Prepared(Vec::new()) };
+        let whole = problem.joined(&way.kernels);
+        let of = |(kernel, stream): (&KernelPlan, &&'a Stream)| match kernel.contraction(stream) {
+            Some((plan, contraction)) => Counted::Tiled(Box::new(prepare(plan, contraction, gpu))),
+            None => Counted::Work(Box::new(kernel_work(kernel, &whole)), kernel.threads()),
+        };
+        Prepared(plan.kernels.iter().zip(&way.kernels).map(of).collect())
     }
 
     /// The time under the rates of a descriptor, ms.
@@ -186,8 +198,20 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// The time of a kernel from its work.
-fn of_work(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
+/// What a kernel's work comes to on a GPU.
+struct Timed {
+    registers: i64,
+    resident: i64,
+    limit: &'static str,
+    /// What each pipe of a multiprocessor takes for all blocks, clocks.
+    pipes: [(&'static str, f64); 4],
+    /// The most of them, of one block.
+    busy: f64,
+    demand: Demand,
+    time: Taken,
+}
+
+fn timed(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<Timed, Infeasible> {
     let registers = rounded(work.held_registers + BASE_REGISTERS);
     let (resident, limit) = Takes { threads, registers, shared_bytes: work.shared_bytes }.residency(gpu)?;
     let sms = f64::from(gpu.sms);
@@ -226,18 +250,25 @@ fn of_work(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<KernelCo
         dram: Moved { read: work.read_bytes + again - found.read, written: work.written_bytes - found.written },
         ..Demand::default()
     };
-    let taken = demand.time(gpu);
+    let time = demand.time(gpu);
+    Ok(Timed { registers, resident, limit, pipes, busy, demand, time })
+}
+
+/// The time of a kernel from its work.
+fn of_work(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
+    let Timed { registers, resident, limit, pipes, busy, demand, time } = timed(work, threads, gpu)?;
+    let (sms, blocks) = (f64::from(gpu.sms), work.blocks.max(1.0));
     let alone = |clocks: f64| clocks / sms / clocks_per_ms(gpu);
     let mut parts: BTreeMap<String, f64> =
         pipes.iter().map(|(name, clocks)| (name.to_string(), alone(*clocks))).collect();
-    parts.insert("latency".into(), (taken.sm_ms - alone(busy * blocks)).max(0.0));
-    taken.name(&mut parts);
+    parts.insert("latency".into(), (time.sm_ms - alone(busy * blocks)).max(0.0));
+    time.name(&mut parts);
     Ok(KernelCost {
-        ms: taken.ms,
+        ms: time.ms,
         parts,
         resident: (resident, limit.into()),
         registers,
-        waves: blocks / slots_all,
+        waves: blocks / (resident as f64 * sms),
         dram_bytes: demand.dram.total(),
         sectors: work.load_sectors + work.store_sectors,
         work: counted(work),

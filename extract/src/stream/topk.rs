@@ -1,7 +1,9 @@
-//! The k best programs of a space of streaming schedules, exactly: the time is a sum over kernels, and every kernel's
-//! schedules are looked at, one by one; the best sums are merged from the bottom up. What the k best of a whole need of a
-//! part are its k best, so nothing is left out.
-use super::cost::{kernel_cost, stream_cost};
+//! The k best programs of a space of streaming schedules, exactly. The time is a sum over kernels, and every kernel's schedules are
+//! looked at, one by one; the best sums are merged from the bottom up. What the k best of a whole need of a part are its k best,
+//! so nothing is left out. A kernel's time depends on others by what these leave in L2: a part is taken as fast as it can be with
+//! any others, and the wholes are told apart by their own times, of as many as it takes for no other to be faster.
+use super::cost::{kernel_ms, stream_cost};
+use super::work::Passing;
 use crate::{Candidate, Descriptor, Extraction, Query};
 use egg::{Id, Language, RecExpr};
 use satune_ir::term::stream::{KernelPlan, Step, StreamPlan, StreamTerm};
@@ -26,6 +28,19 @@ impl Tree {
         out.add(node)
     }
 
+    fn over(node: &StreamTerm, children: Vec<Arc<Tree>>) -> Arc<Tree> {
+        Arc::new(Tree::Node(node.clone(), children))
+    }
+
+    /// Nodes that stand over each other.
+    fn of(path: &[&StreamTerm]) -> Arc<Tree> {
+        let mut below = Vec::new();
+        for node in path.iter().rev() {
+            below = vec![Tree::over(node, below)];
+        }
+        below.pop().unwrap_or_else(|| unreachable!("a term has a node"))
+    }
+
     fn term(&self) -> RecExpr<StreamTerm> {
         let mut out = RecExpr::default();
         self.add(&mut out);
@@ -42,6 +57,8 @@ struct Search<'s> {
     start: Instant,
     go_on: &'s (dyn Fn() -> bool + Sync),
     known: HashMap<Id, Arc<Ranked>>,
+    /// Of the classes of kernels, with how many were asked for.
+    kernels: HashMap<Id, (usize, Arc<Ranked>)>,
     /// Schedules of kernels, and those whose time was predicted.
     looked: (usize, usize),
     stopped: bool,
@@ -61,27 +78,53 @@ pub fn best_stream_while(
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Extraction<StreamTerm> {
     let start = Instant::now();
+    let (known, kernels) = (HashMap::new(), HashMap::new());
+    let mut search = Search { space, gpu, query, start, go_on, known, kernels, looked: (0, 0), stopped: false };
     // One more than asked for bounds the others.
-    let wanted = Query { k: query.k + 1, ..query };
-    let known = HashMap::new();
-    let mut search = Search { space, gpu, query: wanted, start, go_on, known, looked: (0, 0), stopped: false };
-    let ranked = search.whole(space.egraph.find(space.root));
-    let next = ranked.get(query.k).map(|r| r.0);
-    let candidates: Vec<Candidate<StreamTerm>> = ranked
-        .iter()
-        .take(query.k)
-        .take_while(|(ms, _)| *ms < query.below_ms)
-        .filter_map(|(_, tree)| {
-            let term = tree.term();
-            let plan = StreamPlan::from_term(&term, space.problem()).ok()?;
-            let cost = stream_cost(&plan, space.problem(), gpu).ok()?.whole();
-            Some(Candidate { term, plan: Schedule::Stream(plan), cost })
-        })
-        .collect();
+    let mut wanted = query.k + 1;
+    let (ranked, next) = loop {
+        search.query = Query { k: wanted, ..query };
+        search.known.clear();
+        let parts = search.whole(space.egraph.find(space.root));
+        // Of those that are left out, none is faster than this.
+        let least =
+            if parts.len() < wanted { f64::INFINITY } else { parts.last().map_or(f64::INFINITY, |(ms, _)| *ms) };
+        let mut ranked: Vec<Candidate<StreamTerm>> =
+            parts.iter().filter_map(|(_, tree)| search.candidate(tree)).collect();
+        ranked.sort_by(|a, b| a.cost.ms.total_cmp(&b.cost.ms));
+        let last = ranked.get(query.k - 1).map_or(f64::INFINITY, |c| c.cost.ms);
+        let next = ranked.get(query.k).map_or(f64::INFINITY, |c| c.cost.ms).min(least);
+        // Sums of the same times differ in their last digits.
+        let all = last <= least * (1.0 + 1e-12);
+        if all || search.stopped || wanted >= MOST_RANKED {
+            search.stopped |= !all;
+            break (ranked, next);
+        }
+        wanted *= 4;
+    };
+    let candidates: Vec<Candidate<StreamTerm>> =
+        ranked.into_iter().take(query.k).take_while(|c| c.cost.ms < query.below_ms).collect();
     let last = candidates.last().map_or(f64::INFINITY, |c| c.cost.ms);
-    let bound_ms = if search.stopped { 0.0 } else { next.unwrap_or(last) };
+    let bound_ms = match (search.stopped, next.is_finite()) {
+        (true, _) => 0.0,
+        (false, true) => next,
+        (false, false) => last,
+    };
     let outer = search.looked;
     Extraction { candidates, proved: !search.stopped, bound_ms, outer, time: start.elapsed() }
+}
+
+/// Most wholes that are told apart.
+const MOST_RANKED: usize = 4096;
+
+impl Search<'_> {
+    /// A whole with its own time.
+    fn candidate(&self, tree: &Tree) -> Option<Candidate<StreamTerm>> {
+        let term = tree.term();
+        let plan = StreamPlan::from_term(&term, self.space.problem()).ok()?;
+        let cost = stream_cost(&plan, self.space.problem(), self.gpu).ok()?.whole();
+        Some(Candidate { term, plan: Schedule::Stream(plan), cost })
+    }
 }
 
 impl Search<'_> {
@@ -92,35 +135,41 @@ impl Search<'_> {
         }
         let state = *self.space.state(class);
         let mut out: Ranked = Vec::new();
-        if let Step::Kernel { from, to } = state.step {
-            let stream = &self.space.problem().variants[usize::from(state.variant)];
+        if let Step::Kernel(_) = state.step {
+            if let Some((asked, known)) = self.kernels.get(&class) {
+                if *asked >= self.query.k || known.len() < *asked {
+                    return known.clone();
+                }
+            }
+            let stream = &self.space.problem().works[usize::from(state.work)];
             let mut shapes: HashMap<(String, i64), (f64, Arc<Tree>)> = HashMap::new();
             let space = self.space;
-            each_term(space, class, &mut |tree| {
+            let passing = Passing::of(stream, 0, stream.blocks.len());
+            each_term(space, class, &mut Vec::new(), &mut |path| {
                 self.looked.0 += 1;
                 self.stopped |= self.start.elapsed() > self.query.limit || !(self.go_on)();
                 if self.stopped && !(out.is_empty() && shapes.is_empty()) {
                     return;
                 }
                 self.looked.1 += 1;
-                let Ok(plan) = KernelPlan::from_term(&tree.term(), stream, (from, to)) else { return };
-                let Ok(cost) = kernel_cost(&plan, stream, self.gpu) else { return };
+                let Ok(plan) = KernelPlan::from_path(path.iter().copied(), stream) else { return };
+                let Ok(ms) = kernel_ms(&plan, stream, &passing, self.gpu) else { return };
                 if self.query.diverse {
                     let key = (plan.tile_text(), plan.threads());
                     match shapes.get(&key) {
-                        Some((ms, _)) if *ms <= cost.ms => {}
+                        Some((known, _)) if *known <= ms => {}
                         _ => {
-                            shapes.insert(key, (cost.ms, tree));
+                            shapes.insert(key, (ms, Tree::of(path)));
                         }
                     }
                 } else {
-                    keep(&mut out, (cost.ms, tree), self.query.k);
+                    keep(&mut out, ms, self.query.k, || Tree::of(path));
                 }
             });
             let mut shapes: Vec<_> = shapes.into_iter().collect();
             shapes.sort_by(|a, b| a.1 .0.total_cmp(&b.1 .0).then_with(|| a.0.cmp(&b.0)));
-            for (_, ranked) in shapes {
-                keep(&mut out, ranked, self.query.k);
+            for (_, (ms, tree)) in shapes {
+                keep(&mut out, ms, self.query.k, || tree);
             }
         } else {
             let nodes: Vec<StreamTerm> = self.space.choices(class).cloned().collect();
@@ -130,14 +179,14 @@ impl Search<'_> {
                 match parts.as_slice() {
                     [one] => {
                         for (ms, tree) in one.iter() {
-                            keep(&mut out, (*ms, Arc::new(Tree::Node(node.clone(), vec![tree.clone()]))), self.query.k);
+                            keep(&mut out, *ms, self.query.k, || Tree::over(&node, vec![tree.clone()]));
                         }
                     }
                     [first, second] => {
                         for (a, x) in first.iter() {
                             for (b, y) in second.iter() {
-                                let tree = Tree::Node(node.clone(), vec![x.clone(), y.clone()]);
-                                if !keep(&mut out, (a + b, Arc::new(tree)), self.query.k) {
+                                let tree = || Tree::over(&node, vec![x.clone(), y.clone()]);
+                                if !keep(&mut out, a + b, self.query.k, tree) {
                                     break;
                                 }
                             }
@@ -148,30 +197,39 @@ impl Search<'_> {
             }
         }
         let out = Arc::new(out);
+        if let Step::Kernel(_) = state.step {
+            self.kernels.insert(class, (self.query.k, out.clone()));
+            return out;
+        }
         self.known.insert(class, out.clone());
         out
     }
 }
 
 /// Takes up a term if it is among the k best so far; the first of equals stays.
-fn keep(out: &mut Ranked, one: (f64, Arc<Tree>), k: usize) -> bool {
-    let at = out.partition_point(|(ms, _)| *ms <= one.0);
+fn keep(out: &mut Ranked, ms: f64, k: usize, tree: impl FnOnce() -> Arc<Tree>) -> bool {
+    let at = out.partition_point(|(known, _)| *known <= ms);
     if at >= k {
         return false;
     }
-    out.insert(at, one);
+    out.insert(at, (ms, tree()));
     out.truncate(k);
     true
 }
 
-/// Every term of a class.
-fn each_term(space: &Space<StreamTerm>, class: Id, found: &mut dyn FnMut(Arc<Tree>)) {
+/// Every term of a class of kernels, as the nodes that stand over each other.
+fn each_term<'s>(
+    space: &'s Space<StreamTerm>,
+    class: Id,
+    path: &mut Vec<&'s StreamTerm>,
+    found: &mut dyn FnMut(&[&'s StreamTerm]),
+) {
     for node in space.choices(space.egraph.find(class)) {
+        path.push(node);
         match node.children() {
-            [] => found(Arc::new(Tree::Node(node.clone(), Vec::new()))),
-            [body, ..] => each_term(space, *body, &mut |tree| {
-                found(Arc::new(Tree::Node(node.clone(), vec![tree])));
-            }),
+            [] => found(path),
+            [body, ..] => each_term(space, *body, path, found),
         }
+        path.pop();
     }
 }

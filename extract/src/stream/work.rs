@@ -76,28 +76,28 @@ pub struct Kept {
 }
 
 /// Of each buffer that the blocks share with others of the program: what is touched from its last use before to here, and from
-/// here to its next. A distance beyond the first few counts as the longest.
+/// here to its next. A distance beyond the first few counts as the longest. Of what comes before a work, or after it, only is
+/// known what it touches: the distances are then the least that there can be.
 fn kept(stream: &Stream, from: usize, to: usize) -> [Kept; KEPT] {
-    let touches =
-        |b: &StreamBlock, buffer: usize| b.write.buffer == buffer || b.reads.iter().any(|r| r.buffer == buffer);
     let bytes = |buffer: usize| stream.buffers[buffer].bytes() as f64;
     let live = |blocks: &[StreamBlock]| -> f64 {
         let all = 0..stream.buffers.len();
-        all.filter(|buffer| blocks.iter().any(|b| touches(b, *buffer))).map(bytes).sum()
+        all.filter(|buffer| blocks.iter().any(|b| b.touches(*buffer))).map(bytes).sum()
     };
     let blocks = &stream.blocks;
     let mut list: Vec<Kept> = Vec::new();
-    for buffer in 0..stream.buffers.len() {
-        let inside = |b: &StreamBlock| b.write.buffer == buffer;
+    for (buffer, known) in stream.buffers.iter().enumerate() {
         let here = &blocks[from..to];
-        let first = here.iter().position(|b| touches(b, buffer));
+        let first = here.iter().position(|b| b.touches(buffer));
         let is_read = first.is_some_and(|at| here[at].reads.iter().any(|r| r.buffer == buffer));
-        let before = (0..from).rev().find(|at| touches(&blocks[*at], buffer));
+        let before = (0..from).rev().find(|at| blocks[*at].touches(buffer)).or(known.before.then_some(0));
         if let Some(before) = before.filter(|_| is_read) {
             list.push(Kept { live: live(&blocks[before..to]), read: bytes(buffer), written: 0.0 });
         }
-        let after = (to..blocks.len()).rev().find(|at| touches(&blocks[*at], buffer));
-        if let Some(after) = after.filter(|_| here.iter().any(inside) && !stream.buffers[buffer].param) {
+        let last = known.after.then_some(blocks.len() - 1);
+        let after = (to..blocks.len()).rev().find(|at| blocks[*at].touches(buffer)).or(last);
+        let made = here.iter().any(|b| b.write.buffer == buffer);
+        if let Some(after) = after.filter(|_| made && !known.param) {
             list.push(Kept { live: live(&blocks[from..=after]), read: 0.0, written: bytes(buffer) });
         }
     }
@@ -113,29 +113,47 @@ fn kept(stream: &Stream, from: usize, to: usize) -> [Kept; KEPT] {
 /// Work of every kernel of a plan. Empty where the plan is of another program.
 pub fn stream_work(plan: &StreamPlan, problem: &Streams) -> Vec<KernelWork> {
     let Some(stream) = problem.of_plan(plan) else { return Vec::new() };
-    plan.kernels.iter().map(|k| kernel_work(k, stream)).collect()
+    plan.kernels.iter().map(|k| kernel_work(k, &stream)).collect()
 }
 
 /// Work of a kernel; nothing where the stream does not have its blocks.
 pub fn kernel_work(kernel: &KernelPlan, stream: &Stream) -> KernelWork {
-    let names = kernel.blocks();
-    let found = stream.blocks.iter().position(|b| Some(b.name.as_str()) == names.first().copied());
-    let Some(from) = found else { return KernelWork::default() };
-    let to = from + names.len();
-    let mut work = match kernel {
-        KernelPlan::Flat(p) => flat(p, stream, &stream.blocks[from]),
-        KernelPlan::Row(p) => match stream.row_shape(from, to) {
-            Some(shape) => Row { plan: p, stream, shape, from, to }.work(),
-            None => KernelWork::default(),
-        },
-        KernelPlan::Tile(p) => tile::work(p, stream, from),
-        KernelPlan::Plain(p) => plain(p, stream, &stream.blocks[from]),
-        // Its work is counted with the contraction.
-        KernelPlan::Tiled(_) => KernelWork::default(),
-    };
-    [work.read_bytes, work.written_bytes] = least_bytes(stream, from, to);
-    work.kept = kept(stream, from, to);
-    work
+    kernel
+        .range(stream)
+        .map_or_else(KernelWork::default, |(from, to)| Passing::of(stream, from, to).with(kernel, stream))
+}
+
+/// What blocks pass to others through memory, however they are scheduled.
+pub(super) struct Passing {
+    range: (usize, usize),
+    least: [f64; 2],
+    kept: [Kept; KEPT],
+}
+
+impl Passing {
+    /// Of the blocks `from..to`.
+    pub fn of(stream: &Stream, from: usize, to: usize) -> Passing {
+        Passing { range: (from, to), least: least_bytes(stream, from, to), kept: kept(stream, from, to) }
+    }
+
+    /// The work of a kernel of these blocks.
+    pub fn with(&self, kernel: &KernelPlan, stream: &Stream) -> KernelWork {
+        let (from, to) = self.range;
+        let mut work = match kernel {
+            KernelPlan::Flat(p) => flat(p, stream, &stream.blocks[from]),
+            KernelPlan::Row(p) => match stream.row_shape(from, to) {
+                Some(shape) => Row { plan: p, stream, shape, from, to }.work(),
+                None => KernelWork::default(),
+            },
+            KernelPlan::Tile(p) => tile::work(p, stream, from),
+            KernelPlan::Plain(p) => plain(p, stream, &stream.blocks[from]),
+            // Its work is counted with the contraction.
+            KernelPlan::Tiled(_) => KernelWork::default(),
+        };
+        [work.read_bytes, work.written_bytes] = self.least;
+        work.kept = self.kept;
+        work
+    }
 }
 
 /// Bytes of the buffers that the kernel reads and has not made, and of those that it makes for others, each once.

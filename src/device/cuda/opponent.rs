@@ -100,7 +100,7 @@ fn of_streams(program: &Program, streams: &Streams) -> Opponent {
 
 /// The product of a matrix and a vector in f32, where the program is one.
 fn rows(program: &Program, streams: &Streams) -> Option<LibraryJob> {
-    let stream = streams.variants.first()?;
+    let stream = streams.whole();
     let [block] = &stream.blocks[..] else { return None };
     let [matrix, vector] = &block.reads[..] else { return None };
     let plain = block.kind == BlockKind::Reduce && matrix.split.is_none() && vector.split.is_none();

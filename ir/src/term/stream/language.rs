@@ -1,6 +1,6 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
-use super::{FlatState, Place, RowState, Step, StreamState, Streams, TileState};
+use super::{FlatState, Place, Point, RowState, Step, StreamState, Streams, TileState};
 use crate::term::{Plan, Role, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
@@ -10,48 +10,44 @@ use std::fmt;
 pub enum StreamTerm {
     /// What is not scheduled yet. No extracted term holds one.
     Nest(Box<StreamState>),
-    /// compute_inline or reverse_compute_inline of a block.
-    Inline {
-        /// Number of the block in the source.
-        block: u8,
-        /// Into its producer.
-        reverse: bool,
-        /// Variant before it is inlined.
-        variant: u16,
-        /// Schedule of what is left.
-        body: [Id; 1],
-    },
-    /// A block that is not inlined.
-    Keep {
-        /// Number of the block in the source.
-        block: u8,
-        /// The rest.
-        body: [Id; 1],
-    },
     /// rfactor of every reduction over long rows; 1 part where rows stay whole.
     Parts {
         /// Parts of a row.
         parts: i64,
-        /// Variant before.
-        variant: u16,
         /// Schedule of what is left.
         body: [Id; 1],
     },
-    /// Blocks `from..to` make a kernel, and others follow. Children: the kernel, the rest.
-    Launch {
-        /// First block.
-        from: u8,
-        /// One past the last.
-        to: u8,
+    /// Other blocks with the same results: compute_inline or reverse_compute_inline of a block, or rfactor.
+    Become {
+        /// Where it is decided.
+        at: Point,
+        /// Which of the choices there.
+        choice: u8,
+        /// Schedule of what it becomes.
+        body: [Id; 1],
+    },
+    /// The block after so many others shares their kernel.
+    Keep {
+        /// Where it is decided.
+        at: Point,
+        /// The rest.
+        body: [Id; 1],
+    },
+    /// The blocks that are kept make a kernel, and others follow. Children: the kernel, the rest.
+    Then {
+        /// Where it is decided.
+        at: Point,
+        /// Number of the work that the kernel is.
+        kernel: u16,
         /// Kernel and rest.
         children: [Id; 2],
     },
-    /// Blocks `from..to` make the last kernel.
+    /// All blocks are kept and make the last kernel.
     Last {
-        /// First block.
-        from: u8,
-        /// One past the last.
-        to: u8,
+        /// Where it is decided.
+        at: Point,
+        /// Number of the work that the kernel is.
+        kernel: u16,
         /// The kernel.
         body: [Id; 1],
     },
@@ -169,10 +165,10 @@ impl Language for StreamTerm {
         use StreamTerm::*;
         match self {
             Nest(_) | Pad { .. } | Plain { .. } | Tiled { .. } | Done(_) => &[],
-            Launch { children, .. } => children,
-            Inline { body, .. }
+            Then { children, .. } => children,
+            Parts { body, .. }
+            | Become { body, .. }
             | Keep { body, .. }
-            | Parts { body, .. }
             | Last { body, .. }
             | Loop { body, .. }
             | Rows { body, .. }
@@ -189,10 +185,10 @@ impl Language for StreamTerm {
         use StreamTerm::*;
         match self {
             Nest(_) | Pad { .. } | Plain { .. } | Tiled { .. } | Done(_) => &mut [],
-            Launch { children, .. } => children,
-            Inline { body, .. }
+            Then { children, .. } => children,
+            Parts { body, .. }
+            | Become { body, .. }
             | Keep { body, .. }
-            | Parts { body, .. }
             | Last { body, .. }
             | Loop { body, .. }
             | Rows { body, .. }
@@ -211,11 +207,11 @@ impl fmt::Display for StreamTerm {
         use StreamTerm::*;
         match self {
             Nest(state) => write!(f, "nest:{:?}", state.step),
-            Inline { block, reverse, .. } => write!(f, "{}inline:{block}", if *reverse { "reverse-" } else { "" }),
-            Keep { block, .. } => write!(f, "keep:{block}"),
             Parts { parts, .. } => write!(f, "parts:{parts}"),
-            Launch { from, to, .. } => write!(f, "kernel:{from}..{to}"),
-            Last { from, to, .. } => write!(f, "last-kernel:{from}..{to}"),
+            Become { at, choice, .. } => write!(f, "become:{}.{}:{choice}", at.work, at.kept),
+            Keep { at, .. } => write!(f, "keep:{}", at.kept),
+            Then { at, kernel, .. } => write!(f, "then:{kernel}:{}", at.kept),
+            Last { at, kernel, .. } => write!(f, "last:{kernel}:{}", at.kept),
             Loop { role, extent, .. } => write!(f, "loop:{role}:{extent}"),
             Rows { serial, side_by_side, .. } => write!(f, "rows:{serial}x{side_by_side}"),
             Columns { threads, vector, .. } => write!(f, "columns:{threads}x{vector}"),
@@ -235,57 +231,54 @@ impl fmt::Display for StreamTerm {
 /// What stands over a body of `b`; `None` where the node may not.
 fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option<StreamState> {
     let with = |step: Step| Some(StreamState { step, ..b });
-    let at_kernels = |at: u8| b.step == Step::Inline(at) || b.step == Step::Parts;
     match (node, b.step) {
-        (StreamTerm::Inline { block, variant, .. }, _) if at_kernels(block + 1) => {
-            (*variant != b.variant).then_some(StreamState { variant: *variant, step: Step::Inline(*block) })
+        (StreamTerm::Parts { parts, .. }, Step::Block(0, false)) => {
+            // Whole rows are those of the source.
+            ((*parts == 1) == (b.work == 0) && *parts > 0).then_some(StreamState { work: 0, step: Step::Parts })
         }
-        (StreamTerm::Keep { block, .. }, _) if at_kernels(block + 1) => with(Step::Inline(*block)),
-        (StreamTerm::Parts { parts, variant, .. }, Step::Kernels(0)) => {
-            // Whole rows are those of the same variant.
-            ((*parts == 1) == (*variant == b.variant) && *parts > 0).then_some(())?;
-            Some(StreamState { variant: *variant, step: Step::Parts })
+        (StreamTerm::Become { at, .. }, Step::Block(below, _)) if at.kept == below => {
+            (at.work != b.work).then_some(StreamState::at(*at))
         }
-        (StreamTerm::Launch { from, to, .. }, Step::Kernel { from: f, to: t }) if (f, t) == (*from, *to) => {
-            let fits = rest.is_some_and(|r| r.variant == b.variant && r.step == Step::Kernels(*to));
-            if fits {
-                with(Step::Kernels(*from))
-            } else {
-                None
-            }
+        (StreamTerm::Keep { at, .. }, Step::Block(below, false)) if at.kept.checked_add(1) == Some(below) => {
+            (at.work == b.work).then_some(StreamState::at(*at))
         }
-        (StreamTerm::Last { from, to, .. }, Step::Kernel { from: f, to: t }) if (f, t) == (*from, *to) => {
-            with(Step::Kernels(*from))
+        // A kernel that has more blocks does not end.
+        (StreamTerm::Then { at, kernel, .. }, Step::Kernel(blocks)) if blocks == at.kept && !at.open => {
+            let fits = b.work == *kernel && rest.is_some_and(|r| r.step == Step::Block(0, false));
+            fits.then_some(StreamState::at(*at))
         }
-        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Row(from, to, row)) => {
+        (StreamTerm::Last { at, kernel, .. }, Step::Kernel(blocks)) if blocks == at.kept && !at.open => {
+            (b.work == *kernel).then_some(StreamState::at(*at))
+        }
+        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Row(blocks, row)) => {
             let fits = row == RowState { per_block: row.per_block, ..RowState::default() } && row.per_block > 0;
             (fits && extent.checked_mul(row.per_block) == Some(*total)).then_some(())?;
-            with(Step::Kernel { from, to })
+            with(Step::Kernel(blocks))
         }
-        (StreamTerm::Rows { serial, side_by_side, .. }, Step::Row(from, to, row)) => {
+        (StreamTerm::Rows { serial, side_by_side, .. }, Step::Row(blocks, row)) => {
             let below = RowState { per_block: row.per_block, side_by_side: *side_by_side, ..RowState::default() };
             (row == below && serial.checked_mul(*side_by_side) == Some(row.per_block)).then_some(())?;
-            with(Step::Row(from, to, RowState { side_by_side: 0, ..row }))
+            with(Step::Row(blocks, RowState { side_by_side: 0, ..row }))
         }
-        (StreamTerm::Columns { threads, vector, .. }, Step::Row(from, to, row)) => {
+        (StreamTerm::Columns { threads, vector, .. }, Step::Row(blocks, row)) => {
             let fits = (row.threads, row.vector) == (*threads, *vector) && row.holds.is_empty() && row.loops == 0;
             (fits && *threads > 0 && *vector > 0).then_some(())?;
-            with(Step::Row(from, to, RowState { threads: 0, vector: 0, ..row }))
+            with(Step::Row(blocks, RowState { threads: 0, vector: 0, ..row }))
         }
-        (StreamTerm::Hold { place, .. }, Step::Row(from, to, row)) if row.loops == 0 => {
+        (StreamTerm::Hold { place, .. }, Step::Row(blocks, row)) if row.loops == 0 => {
             let (holds, last) = row.holds.without_last()?;
             (last == *place).then_some(())?;
-            with(Step::Row(from, to, RowState { holds, ..row }))
+            with(Step::Row(blocks, RowState { holds, ..row }))
         }
-        (StreamTerm::Stage { block, .. }, Step::Row(from, to, row)) => {
-            (row.loops > 0 && *block + 1 == from + row.loops && from + row.loops <= to).then_some(())?;
-            with(Step::Row(from, to, RowState { loops: row.loops - 1, ..row }))
+        (StreamTerm::Stage { block, .. }, Step::Row(blocks, row)) => {
+            (row.loops > 0 && *block + 1 == row.loops && row.loops <= blocks).then_some(())?;
+            with(Step::Row(blocks, RowState { loops: row.loops - 1, ..row }))
         }
-        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Flat(block, flat)) if flat.done == 0 => {
+        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Flat(flat)) if flat.done == 0 => {
             (flat.tile == 0 && extent.checked_mul(flat.side_by_side) == Some(*total)).then_some(())?;
-            with(Step::Kernel { from: block, to: block + 1 })
+            with(Step::Kernel(1))
         }
-        (StreamTerm::Loop { role, extent, total, .. }, Step::Flat(block, flat)) => {
+        (StreamTerm::Loop { role, extent, total, .. }, Step::Flat(flat)) => {
             let expected = [Role::Block, Role::Unroll, Role::Thread, Role::Vector];
             let done = flat.done.checked_sub(1)?;
             let covered = flat.tile.checked_mul(*extent)?;
@@ -293,19 +286,19 @@ fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option
             (expected.get(usize::from(done)) == Some(role) && exact && covered >= *total).then_some(())?;
             (covered - flat.tile < *total).then_some(())?;
             let tile = if *role == Role::Block { 0 } else { *total };
-            with(Step::Flat(block, FlatState { tile, done, ..flat }))
+            with(Step::Flat(FlatState { tile, done, ..flat }))
         }
-        (StreamTerm::Tile { side, .. }, Step::Tile(block, tile)) => {
+        (StreamTerm::Tile { side, .. }, Step::Tile(tile)) => {
             (tile == TileState { side: *side, ..TileState::default() }).then_some(())?;
-            with(Step::Kernel { from: block, to: block + 1 })
+            with(Step::Kernel(1))
         }
-        (StreamTerm::Wide { vector, .. }, Step::Tile(block, tile)) => {
+        (StreamTerm::Wide { vector, .. }, Step::Tile(tile)) => {
             (tile.vector == *vector && tile.threads == 0 && *vector > 0).then_some(())?;
-            with(Step::Tile(block, TileState { vector: 0, ..tile }))
+            with(Step::Tile(TileState { vector: 0, ..tile }))
         }
-        (StreamTerm::Team { threads, .. }, Step::Tile(block, tile)) => {
+        (StreamTerm::Team { threads, .. }, Step::Tile(tile)) => {
             (tile.threads == *threads && tile.vector > 0 && *threads > 0).then_some(())?;
-            with(Step::Tile(block, TileState { threads: 0, ..tile }))
+            with(Step::Tile(TileState { threads: 0, ..tile }))
         }
         _ => None,
     }
@@ -327,17 +320,14 @@ impl TermLanguage for StreamTerm {
         let found = match self {
             StreamTerm::Nest(state) => Some(**state),
             StreamTerm::Done(state) => match state.step {
-                Step::Row(from, to, row) => (row.loops == to - from && row.vector > 0).then_some(**state),
-                Step::Flat(_, flat) => ((flat.tile, flat.done) == (1, 4)).then_some(**state),
+                Step::Row(blocks, row) => (row.loops == blocks && row.vector > 0).then_some(**state),
+                Step::Flat(flat) => ((flat.tile, flat.done) == (1, 4)).then_some(**state),
                 _ => None,
             },
-            StreamTerm::Plain { threads, state } => {
-                let one = |from: u8, to: u8| to.checked_sub(from) == Some(1) && *threads > 0;
-                matches!(state.step, Step::Kernel { from, to } if one(from, to)).then_some(**state)
-            }
-            StreamTerm::Tiled { state, .. } => matches!(state.step, Step::Kernel { .. }).then_some(**state),
+            StreamTerm::Plain { threads, state } => (state.step == Step::Kernel(1) && *threads > 0).then_some(**state),
+            StreamTerm::Tiled { state, .. } => matches!(state.step, Step::Kernel(_)).then_some(**state),
             StreamTerm::Pad { pad, state } => {
-                matches!(state.step, Step::Tile(_, tile) if tile.threads > 0 && *pad >= 0).then_some(**state)
+                matches!(state.step, Step::Tile(tile) if tile.threads > 0 && *pad >= 0).then_some(**state)
             }
             node => {
                 let body = node.children().first().and_then(|id| child(*id));
@@ -352,6 +342,6 @@ impl TermLanguage for StreamTerm {
     }
 
     fn no_invariant() -> StreamState {
-        StreamState { variant: u16::MAX, step: Step::Inline(u8::MAX) }
+        StreamState { work: u16::MAX, step: Step::Block(u8::MAX, true) }
     }
 }

@@ -6,17 +6,17 @@
 //! (`Tile`), as a contraction by itself (`Tiled`), or with one thread per element of its result (`Plain`), which takes
 //! blocks that read in any way.
 mod language;
+mod parts;
 mod plan;
 mod problem;
 mod read;
 mod size;
 mod state;
+mod works;
 
 pub use language::StreamTerm;
 pub use plan::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan, TiledPlan};
-pub use problem::{
-    Access, AccessForm, BlockKind, Inlining, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Streams, Tiled,
-    MOST_OF_KERNEL, WHOLE_BLOCKS,
-};
+pub use problem::{Access, AccessForm, BlockKind, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Tiled};
 pub use size::{stream_blocks, stream_shared_bytes};
 pub use state::{FlatState, Holds, Place, RowState, Step, StreamState, TileState};
+pub use works::{Become, Choices, How, Inlining, Parting, Point, Streams, Way};

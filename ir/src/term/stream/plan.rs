@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A complete schedule of a streaming program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StreamPlan {
-    /// Blocks that are inlined, in order.
+    /// Blocks that are inlined.
     pub inlined: Vec<Inlining>,
     /// Parts that each row of a reduction is split into: one kernel reduces the parts, another adds these up (`rfactor`).
     #[serde(default = "whole", skip_serializing_if = "is_whole")]

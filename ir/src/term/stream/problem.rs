@@ -1,5 +1,4 @@
 //! What a streaming program is: its blocks in order, and for each access which iterator indexes each dimension.
-use super::StreamPlan;
 use crate::term::Contraction;
 use crate::DType;
 
@@ -106,6 +105,10 @@ pub struct StreamBuffer {
     pub dims: Vec<i64>,
     /// Whether it is a parameter of the program (else a block writes and others read it).
     pub param: bool,
+    /// Whether blocks of the program touch it before these.
+    pub before: bool,
+    /// Whether blocks of the program touch it after these.
+    pub after: bool,
 }
 
 impl StreamBuffer {
@@ -115,22 +118,9 @@ impl StreamBuffer {
     }
 }
 
-/// A step of inlining.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Inlining {
-    /// The block that goes away.
-    pub block: String,
-    /// Into its producer (`reverse_compute_inline`) rather than into its consumers.
-    pub reverse: bool,
-}
-
-/// The blocks that are left when some are inlined.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A work: blocks of a program in order, and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stream {
-    /// How it was made from the source, in order.
-    pub inlined: Vec<Inlining>,
-    /// Parts that each row of a reduction is split into, to be added up by another kernel; 1 where it is whole.
-    pub parts: i64,
     /// Blocks in order of execution.
     pub blocks: Vec<StreamBlock>,
     /// Buffers.
@@ -152,28 +142,6 @@ pub struct Tiled {
     /// What they compute; its operands are buffers of the program.
     pub contraction: Contraction,
 }
-
-/// A streaming program with all ways to inline its blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Streams {
-    /// Names of the source's blocks, in order: the order in which inlining is decided.
-    pub source: Vec<String>,
-    /// The source first, then what inlining makes of it.
-    pub variants: Vec<Stream>,
-    /// (variant, place of a block in `source`) to the variant where that block is inlined, and whether in reverse.
-    pub inline: Vec<(usize, usize, usize, bool)>,
-    /// (variant, parts, the variant in which the rows of reductions are split into so many).
-    pub parted: Vec<(usize, i64, usize)>,
-    /// The source's blocks that only plain kernels take, and its nests that run as they are written, each with the reason.
-    pub plain: Vec<(String, String)>,
-    /// Blocks of which not every way to inline them is looked at: there are too many.
-    pub left_out: Vec<String>,
-}
-
-/// Programs of more blocks are long: their kernels have [`MOST_OF_KERNEL`] blocks at most.
-pub const WHOLE_BLOCKS: usize = 24;
-/// Most blocks of a kernel of a long program.
-pub const MOST_OF_KERNEL: usize = 4;
 
 /// How the blocks of one row kernel see their iterators: rows first, then columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -260,7 +228,10 @@ impl Stream {
 
     /// Whether a buffer that the kernel of blocks `from..to` writes is used after it (or by the caller).
     pub fn outlives(&self, buffer: usize, to: usize) -> bool {
-        self.buffers[buffer].param || self.blocks[to..].iter().any(|b| b.reads.iter().any(|r| r.buffer == buffer))
+        let buffer_is = &self.buffers[buffer];
+        buffer_is.param
+            || buffer_is.after
+            || self.blocks[to..].iter().any(|b| b.reads.iter().any(|r| r.buffer == buffer))
     }
 
     /// The common shape of blocks that can share a row kernel: the rows of a reduction among them are the first iterators
@@ -288,15 +259,10 @@ impl Stream {
         })
     }
 
-    /// Whether blocks `from..to` are more than a kernel of a long program has.
-    pub fn too_long(&self, from: usize, to: usize) -> bool {
-        self.blocks.len() > WHOLE_BLOCKS && to - from > MOST_OF_KERNEL
-    }
-
     /// Whether blocks `from..to` can run row by row in one kernel: every access has one of the plain forms, what passes
     /// between them is seen by nobody else, and only the last one writes what outlives the kernel.
     pub fn fits_row(&self, from: usize, to: usize) -> bool {
-        let Some(shape) = self.row_shape(from, to).filter(|_| !self.too_long(from, to)) else { return false };
+        let Some(shape) = self.row_shape(from, to) else { return false };
         let blocks = &self.blocks[from..to];
         blocks.iter().enumerate().all(|(i, b)| {
             let last = from + i + 1 == to;
@@ -397,52 +363,5 @@ impl Stream {
     /// Whether a buffer is written by a block of `from..to`.
     pub fn made_in(&self, buffer: usize, from: usize, to: usize) -> bool {
         self.blocks[from..to].iter().any(|b| b.write.buffer == buffer)
-    }
-}
-
-impl Streams {
-    /// The source's blocks that only plain kernels take, and that are in no contraction; each with the reason.
-    pub fn left_plain(&self) -> impl Iterator<Item = &(String, String)> {
-        let tiled = |name: &str| {
-            let source = self.variants.first();
-            source.is_some_and(|v| v.blocks.iter().enumerate().any(|(at, b)| b.name == name && v.in_contraction(at)))
-        };
-        let bound = |name: &str| self.in_order().any(|(b, _)| b.name == name);
-        self.plain.iter().filter(move |(block, _)| !tiled(block) && !bound(block))
-    }
-
-    /// The source's nests that run as they are written, each with the reason.
-    pub fn in_order(&self) -> impl Iterator<Item = (&StreamBlock, &str)> {
-        let blocks = self.variants.iter().take(1).flat_map(|v| &v.blocks);
-        blocks.filter(|b| b.kind == BlockKind::Bound).map(|b| {
-            let why = self.plain.iter().find(|(name, _)| *name == b.name).map_or("", |(_, why)| why.as_str());
-            (b, why)
-        })
-    }
-
-    /// Names of the source's blocks that may have better schedules than there are: nests that run as they are written, blocks of
-    /// which not every way to inline is looked at, and those that read an element twice in the mean or more, and are in no
-    /// contraction: their kernels have no tiles to keep it in.
-    pub fn untiled(&self) -> Vec<&str> {
-        let Some(source) = self.variants.first() else { return Vec::new() };
-        let again = |b: &StreamBlock| {
-            let mut buffers: Vec<usize> = b.reads.iter().chain([&b.write]).map(|access| access.buffer).collect();
-            buffers.sort_unstable();
-            buffers.dedup();
-            let elements = buffers.iter().map(|at| source.buffers[*at].dims.iter().map(|d| *d as f64).product::<f64>());
-            b.kind == BlockKind::Bound || b.instances() as f64 >= 2.0 * elements.sum::<f64>()
-        };
-        let blocks = source.blocks.iter().enumerate().filter(|(at, b)| !source.in_contraction(*at) && again(b));
-        blocks.map(|(_, b)| b.name.as_str()).chain(self.left_out.iter().map(String::as_str)).collect()
-    }
-
-    /// The variant that a list of inlined blocks makes, with the rows of reductions in so many parts.
-    pub fn variant(&self, inlined: &[Inlining], parts: i64) -> Option<&Stream> {
-        self.variants.iter().find(|v| v.inlined == inlined && v.parts == parts)
-    }
-
-    /// The variant that a plan schedules.
-    pub fn of_plan(&self, plan: &StreamPlan) -> Option<&Stream> {
-        self.variant(&plan.inlined, plan.parts)
     }
 }

@@ -1,6 +1,6 @@
 //! From a term to the plan that it stands for.
 use super::{
-    BlockKind, FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm,
+    BlockKind, FlatPlan, Held, How, KernelPlan, PlainPlan, RowPlan, Step, Stream, StreamPlan, StreamState, StreamTerm,
     Streams, TilePlan, TiledPlan,
 };
 use crate::term::{Incomplete, Role};
@@ -15,68 +15,68 @@ impl StreamPlan {
         let nodes = term.as_ref();
         let node = |id: Id| nodes.get(usize::from(id)).ok_or_else(|| Incomplete("a child outside the term".into()));
         let mut current = nodes.last().ok_or_else(|| Incomplete("an empty term".into()))?;
-        let mut inlined = Vec::new();
-        let mut parts = 1;
+        let (mut inlined, mut parts, mut kernels) = (Vec::new(), 1, Vec::new());
+        let missing = || Incomplete("a work or a choice that the program does not have".into());
         loop {
-            match current {
-                StreamTerm::Inline { block, reverse, body, .. } => {
-                    let block = problem.source.get(usize::from(*block)).cloned();
-                    let block = block.ok_or_else(|| Incomplete("a block that the program does not have".into()))?;
-                    inlined.push(super::Inlining { block, reverse: *reverse });
-                    current = node(body[0])?;
-                }
-                StreamTerm::Keep { body, .. } => current = node(body[0])?,
-                StreamTerm::Parts { parts: n, body, .. } => {
+            current = match current {
+                StreamTerm::Parts { parts: n, body } => {
                     parts = *n;
-                    current = node(body[0])?;
+                    node(body[0])?
                 }
-                _ => break,
-            }
-        }
-        let stream = problem.variant(&inlined, parts);
-        let stream = stream.ok_or_else(|| Incomplete("blocks are inlined or rows split that cannot be".into()))?;
-        let mut kernels = Vec::new();
-        loop {
-            match current {
-                StreamTerm::Launch { from, to, children } => {
-                    kernels.push(KernelPlan::from_nodes(node(children[0])?, &node, stream, (*from, *to))?);
-                    current = node(children[1])?;
+                StreamTerm::Become { at, choice, body } => {
+                    let choices = problem.choices.get(at);
+                    let chosen = choices.and_then(|c| c.becomes.get(usize::from(*choice))).ok_or_else(missing)?;
+                    if let How::Inline(inlining) = &chosen.how {
+                        inlined.push(inlining.clone());
+                    }
+                    node(body[0])?
                 }
-                StreamTerm::Last { from, to, body } => {
-                    kernels.push(KernelPlan::from_nodes(node(body[0])?, &node, stream, (*from, *to))?);
+                StreamTerm::Keep { body, .. } => node(body[0])?,
+                StreamTerm::Then { kernel, children, .. } => {
+                    let stream = problem.works.get(usize::from(*kernel)).ok_or_else(missing)?;
+                    kernels.push(KernelPlan::from_nodes(node(children[0])?, &node, stream)?);
+                    node(children[1])?
+                }
+                StreamTerm::Last { kernel, body, .. } => {
+                    let stream = problem.works.get(usize::from(*kernel)).ok_or_else(missing)?;
+                    kernels.push(KernelPlan::from_nodes(node(body[0])?, &node, stream)?);
                     return Ok(StreamPlan { inlined, parts, kernels });
                 }
                 other => return Err(Incomplete(format!("{other} has no place between kernels"))),
-            }
+            };
         }
     }
 }
 
 impl KernelPlan {
-    /// Reads the term of the kernel of blocks `from..to`.
+    /// Reads the decisions of the kernel that a work is, from the outside in.
     ///
     /// # Errors
     /// As [`StreamPlan::from_term`].
-    pub fn from_term(term: &RecExpr<StreamTerm>, stream: &Stream, blocks: (u8, u8)) -> Result<KernelPlan, Incomplete> {
-        let nodes = term.as_ref();
-        let node = |id: Id| nodes.get(usize::from(id)).ok_or_else(|| Incomplete("a child outside the term".into()));
-        let root = nodes.last().ok_or_else(|| Incomplete("an empty term".into()))?;
-        KernelPlan::from_nodes(root, &node, stream, blocks)
+    pub fn from_path<'a>(
+        path: impl IntoIterator<Item = &'a StreamTerm>,
+        stream: &Stream,
+    ) -> Result<KernelPlan, Incomplete> {
+        KernelPlan::read(path.into_iter().map(Ok), stream)
     }
 
     fn from_nodes<'a>(
         root: &'a StreamTerm,
         node: &dyn Fn(Id) -> Result<&'a StreamTerm, Incomplete>,
         stream: &Stream,
-        (from, to): (u8, u8),
     ) -> Result<KernelPlan, Incomplete> {
-        let names: Vec<String> = stream
-            .blocks
-            .get(usize::from(from)..usize::from(to))
-            .ok_or_else(|| Incomplete("blocks that the program does not have".into()))?
-            .iter()
-            .map(|b| b.name.clone())
-            .collect();
+        let below = |current: &Result<&'a StreamTerm, Incomplete>| match current {
+            Ok(current) => current.children().first().map(|next| node(*next)),
+            Err(_) => None,
+        };
+        KernelPlan::read(std::iter::successors(Some(Ok(root)), below), stream)
+    }
+
+    fn read<'a>(
+        path: impl Iterator<Item = Result<&'a StreamTerm, Incomplete>>,
+        stream: &Stream,
+    ) -> Result<KernelPlan, Incomplete> {
+        let names: Vec<String> = stream.blocks.iter().map(|b| b.name.clone()).collect();
         let first = names.first().cloned().unwrap_or_default();
         let mut row = RowPlan {
             blocks: names,
@@ -89,8 +89,8 @@ impl KernelPlan {
         };
         let mut flat = FlatPlan { block: first.clone(), side_by_side: 1, steps: 1, threads: 1, vector: 1 };
         let mut tile = TilePlan { block: first, side: 1, vector: 1, threads: 1, pad: 0 };
-        let mut current = root;
-        loop {
+        for current in path {
+            let current = current?;
             match current {
                 StreamTerm::Loop { role: Role::Unroll, extent, .. } => flat.steps = *extent,
                 StreamTerm::Loop { role: Role::Thread, extent, .. } => flat.threads = *extent,
@@ -114,8 +114,7 @@ impl KernelPlan {
                     return Ok(KernelPlan::Tile(tile));
                 }
                 StreamTerm::Plain { threads, .. } => {
-                    let of = stream.blocks.iter().find(|b| b.name == tile.block);
-                    let in_order = of.is_some_and(|b| b.kind == BlockKind::Bound);
+                    let in_order = stream.blocks.iter().any(|b| b.kind == BlockKind::Bound);
                     return Ok(KernelPlan::Plain(PlainPlan { block: tile.block, threads: *threads, in_order }));
                 }
                 StreamTerm::Tiled { plan, .. } => {
@@ -125,7 +124,7 @@ impl KernelPlan {
                 StreamTerm::Done(state) => {
                     return match **state {
                         StreamState { step: Step::Row(..), .. } => Ok(KernelPlan::Row(row)),
-                        StreamState { step: Step::Flat(_, state), .. } => {
+                        StreamState { step: Step::Flat(state), .. } => {
                             flat.side_by_side = state.side_by_side;
                             Ok(KernelPlan::Flat(flat))
                         }
@@ -134,8 +133,7 @@ impl KernelPlan {
                 }
                 other => return Err(Incomplete(format!("{other} has no place in a kernel"))),
             }
-            let next = current.children().first().ok_or_else(|| Incomplete(format!("{current} has no child")))?;
-            current = node(*next)?;
         }
+        Err(Incomplete("it ends before everything is decided".into()))
     }
 }

@@ -72,26 +72,27 @@ impl KernelPlan {
 /// Blocks of threads of the largest kernel; 0 where the plan is of another program.
 pub fn stream_blocks(plan: &StreamPlan, problem: &Streams) -> i64 {
     let Some(stream) = problem.of_plan(plan) else { return 0 };
-    plan.kernels.iter().map(|k| k.thread_blocks(stream)).max().unwrap_or(0)
+    plan.kernels.iter().map(|k| k.thread_blocks(&stream)).max().unwrap_or(0)
 }
 
 /// Shared memory of a block of the kernel that takes the most, bytes; 0 where the plan is of another program.
 pub fn stream_shared_bytes(plan: &StreamPlan, problem: &Streams) -> i64 {
     let Some(stream) = problem.of_plan(plan) else { return 0 };
-    plan.kernels.iter().map(|k| k.shared_bytes(stream)).max().unwrap_or(0)
+    plan.kernels.iter().map(|k| k.shared_bytes(&stream)).max().unwrap_or(0)
 }
 
 impl Streams {
     /// Bytes of all parameters: what must pass DRAM at least.
     pub fn least_bytes(&self) -> i64 {
-        let params = self.variants.iter().take(1).flat_map(|v| &v.buffers).filter(|b| b.param);
+        let params = self.whole().buffers.iter().filter(|b| b.param);
         params.fold(0, |sum, b| sum.saturating_add(b.bytes()))
     }
 
     /// Arithmetic of the source: what each instance computes, and for a reduction the sum (which is among it).
     pub fn operations(&self) -> f64 {
-        let blocks = self.variants.iter().take(1).flat_map(|v| &v.blocks);
-        blocks
+        self.whole()
+            .blocks
+            .iter()
             .map(|b| {
                 b.instances() as f64
                     * f64::from((b.arithmetic + b.special + b.per_row[0] + b.per_row[1]).max(least(b.kind)))

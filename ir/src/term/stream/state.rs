@@ -1,5 +1,6 @@
 //! The invariant of a class of streaming schedules: which blocks are left, which of them the kernel has, and what is
 //! decided of it.
+use super::Point;
 use serde::{Deserialize, Serialize};
 
 /// Where a buffer is held while a row (or a block's rows) goes through the kernel.
@@ -101,35 +102,43 @@ pub struct TileState {
     pub threads: i64,
 }
 
-/// What is to be decided next.
+/// What is to be decided next of a work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// Whether the source's block of this number is inlined.
-    Inline(u8),
     /// Into how many parts the rows of reductions are split.
     Parts,
-    /// Which blocks, from this one on, make the next kernel.
-    Kernels(u8),
-    /// How blocks `from..to` run as one kernel.
-    Kernel {
-        /// First block.
-        from: u8,
-        /// One past the last.
-        to: u8,
-    },
-    /// A row kernel.
-    Row(u8, u8, RowState),
-    /// A flat kernel of one block.
-    Flat(u8, FlatState),
-    /// A tile kernel of one block.
-    Tile(u8, TileState),
+    /// What becomes of its block of this number; those before it are kept for its first kernel, which has more where it says so.
+    Block(u8, bool),
+    /// How all its blocks, which are so many, run as one kernel.
+    Kernel(u8),
+    /// A row kernel of so many blocks.
+    Row(u8, RowState),
+    /// A flat kernel.
+    Flat(FlatState),
+    /// A tile kernel.
+    Tile(TileState),
 }
 
 /// The invariant of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamState {
-    /// Number of the variant: what is inlined, and into how many parts rows are split.
-    pub variant: u16,
+    /// Number of the work.
+    pub work: u16,
     /// What comes next.
     pub step: Step,
+}
+
+impl StreamState {
+    /// The state of a point in a work.
+    pub fn at(point: Point) -> StreamState {
+        StreamState { work: point.work, step: Step::Block(point.kept, point.open) }
+    }
+
+    /// The point in a work that it is, if it is one.
+    pub fn point(&self) -> Option<Point> {
+        match self.step {
+            Step::Block(kept, open) => Some(Point { work: self.work, kept, open }),
+            _ => None,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The side conditions of the rules for streaming programs, and what else they offer no schedule for.
 use crate::space::stream::StreamCondition;
-use satune_ir::term::stream::{AccessForm, Place, Stream, StreamBlock, MOST_OF_KERNEL, WHOLE_BLOCKS};
+use satune_ir::term::stream::{AccessForm, Place, Stream, StreamBlock};
 
 /// Most bytes of an access.
 const ACCESS_BYTES: i64 = 16;
@@ -98,8 +98,6 @@ pub fn row_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
         "one of the program's blocks writes what an earlier one reads".into()
     } else if stream.row_shape(from, to).is_none() {
         "there is no reduction among them whose rows and columns all of them have".into()
-    } else if stream.too_long(from, to) {
-        format!("a program of more than {WHOLE_BLOCKS} blocks has kernels of {MOST_OF_KERNEL} at most")
     } else if let Some(b) = stream.blocks[from..to - 1].iter().find(outlives) {
         let buffer = &stream.buffers[b.write.buffer].name;
         format!("{buffer} is needed after the kernel, and only its last block writes what is")

@@ -9,7 +9,8 @@ mod plain;
 mod row;
 mod tile;
 
-use super::{encode, tiled};
+use super::tiled;
+use super::works::calls_of;
 use crate::gpu_check::GpuLimits;
 use crate::space::derive::trace_in_parts;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
@@ -24,13 +25,11 @@ fn most_blocks() -> i64 {
 
 /// Makes the trace of a plan. A plan of another program (or with blocks that the program does not have) has an empty one.
 pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
-    let Some(stream) = problem.of_plan(plan) else { return Trace::default() };
+    let Some(way) = problem.way_of(plan) else { return Trace::default() };
+    let stream = &problem.joined(&way.kernels);
     let mut writer = Writer { stream, draft: Draft::default() };
-    for inlining in &plan.inlined {
-        writer.draft.extend(encode::calls(inlining));
-    }
-    if let Some(whole) = problem.variant(&plan.inlined, 1).filter(|_| plan.parts > 1) {
-        writer.draft.extend(encode::part_calls(whole, plan.parts));
+    for (number, how) in way.becomes.iter().enumerate() {
+        writer.draft.extend(calls_of(how, plan.parts, number));
     }
     let (mut plain, mut laid_out) = (Vec::new(), Vec::new());
     for (number, kernel) in plan.kernels.iter().enumerate() {

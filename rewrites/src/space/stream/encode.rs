@@ -1,4 +1,5 @@
 //! From a program to the streaming blocks that it is made of, and to what inlining makes of it.
+use super::works::Source;
 use super::{read, tiled};
 use crate::replay::Replay;
 use crate::scope;
@@ -6,10 +7,11 @@ use crate::space::nests::NestError;
 use crate::trace::Out;
 use crate::{Call, Schedule};
 use satune_ir::term::stream::{
-    BlockKind, Inlining, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams, WHOLE_BLOCKS,
+    BlockKind, Inlining, KernelPlan, Parting, Stream, StreamBlock, StreamIter, StreamPlan, Streams,
 };
 use satune_ir::Program;
 use serde_json::{json, Value};
+use std::collections::BTreeSet;
 
 /// Why a program has no space of streaming schedules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,12 +43,8 @@ impl From<NestError> for StreamError {
     }
 }
 
-/// Most blocks that are inlined or not as is best, most ways to inline them all, and the same of long programs.
-pub(super) const MOST_CHOICES: usize = 9;
-const MOST_VARIANTS: usize = 1 << MOST_CHOICES;
-const MOST_OF_LONG: usize = 4;
 /// Most blocks: their numbers are bytes.
-const MOST_BLOCKS: usize = 255;
+pub(super) const MOST_BLOCKS: usize = 255;
 
 /// Parts that rows are split into: powers of two up to this.
 const MOST_PARTS: i64 = 4096;
@@ -58,105 +56,65 @@ const LEAST_PART: i64 = 256;
 const LEAST_OF_COLUMN: i64 = 8;
 const MOST_COLUMNS: i64 = 1 << 19;
 
-/// Reads a program whose blocks are maps, transposes and reductions of rows; each way to inline blocks is tried with the
-/// primitive itself.
+/// Reads a program whose blocks are maps, transposes and reductions of rows, and all the works that the primitives make of it.
 ///
 /// # Errors
 /// When the program is something else; the message says what does not fit.
 pub fn streams(program: &Program) -> Result<Streams, StreamError> {
-    let internal = |e: crate::ScheduleError| StreamError::Program { reason: e.detail.clone() };
-    let state = Replay::strict(program).map_err(internal)?;
-    let (first, mut plain) = source(&state)?;
-    if first.blocks.is_empty() || first.blocks.len() > MOST_BLOCKS {
-        return Err(StreamError::Program {
-            reason: format!("it has {} blocks, 1 to {MOST_BLOCKS} are taken", first.blocks.len()),
-        });
-    }
-    let source: Vec<String> = first.blocks.iter().map(|b| b.name.clone()).collect();
-    let mut variants = vec![first];
-    let mut states = vec![state];
-    let mut inline = Vec::new();
-    let most = if source.len() > WHOLE_BLOCKS { MOST_OF_LONG } else { MOST_VARIANTS };
-    let mut left_out = Vec::new();
-    for (number, name) in source.iter().enumerate() {
-        // All ways with a block, or none.
-        let no_choice = 2 * variants.len() > most;
-        for variant in 0..variants.len() {
-            let Some((state, reverse)) = inlined(&states[variant], &variants[variant], name) else { continue };
-            let mut how = variants[variant].inlined.clone();
-            how.push(Inlining { block: name.clone(), reverse });
-            // What inlining makes may be no streaming program any more; then it is no way.
-            let Ok(next) = read(&state, how) else { continue };
-            if others(&next) > others(&variants[variant]) {
-                continue;
-            }
-            if no_choice {
-                left_out.push(name.clone());
-                break;
-            }
-            inline.push((variant, number, variants.len(), reverse));
-            variants.push(next);
-            states.push(state);
+    let (mut source, mut plain) = source(program)?;
+    source.parts = offered(&source.stream);
+    let (mut plainly, mut whole) = (BTreeSet::new(), BTreeSet::new());
+    loop {
+        let (streams, [covered, by_parts]) = source.works([&plainly, &whole]);
+        let Some(block) = (!covered).then(|| first_uncovered(streams.whole())).flatten() else {
+            return Ok(Streams { plain, ..streams });
+        };
+        if by_parts {
+            whole.insert(block);
+            continue;
         }
-    }
-    let mut parted = Vec::new();
-    for variant in 0..states.len() {
-        for parts in offered(&variants[variant]) {
-            let Some(mut next) = split_rows(&states[variant], &variants[variant], parts) else { continue };
-            if reductions(&variants[variant]).any(|r| r.columns) {
-                // Parts of columns are added up by plain kernels.
-                while let Some(block) = first_uncovered(&next) {
-                    only_plainly(std::slice::from_mut(&mut next), &block);
-                }
-            }
-            if first_uncovered(&next).is_none() && variants.len() < MOST_VARIANTS {
-                parted.push((variant, parts, variants.len()));
-                variants.push(next);
-            }
-        }
-    }
-    let mut streams = Streams { source, variants, inline, parted, plain: Vec::new(), left_out };
-    while let Some(block) = uncovered(&streams) {
-        let why = match streams.variants[0].pipeline {
+        let why = match source.stream.pipeline {
             true => "its accesses neither follow the order of its loops, nor run along rows, nor transpose one buffer",
             false => "a block writes what an earlier one reads, so that none is moved and nothing copied",
         };
-        only_plainly(&mut streams.variants, &block);
-        plain.push((block, why.into()));
+        plain.push((block.clone(), why.into()));
+        plainly.insert(block);
     }
-    streams.plain = plain;
-    Ok(streams)
 }
 
-/// The program with the variant that one plan schedules, whether its rows and parts are on offer or not: for the same plan on
-/// a program of other extents.
+/// The program with the works of one plan, whether its rows and parts are on offer or not: for the same plan on a program of
+/// other extents.
 ///
 /// # Errors
 /// When the program is none of streaming blocks, or a primitive refuses a step of the plan.
 pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, StreamError> {
-    let refused = |reason: String| StreamError::Program { reason };
-    let mut state = Replay::strict(program).map_err(|e| refused(e.detail.clone()))?;
-    let (first, plain) = source(&state)?;
-    let names: Vec<String> = first.blocks.iter().map(|b| b.name.clone()).collect();
-    let mut variants = vec![first];
-    for inlining in plan.inlined.iter() {
-        for call in calls(inlining) {
-            state.call(&call).map_err(|e| refused(e.detail.clone()))?;
+    let (mut source, plain) = source(program)?;
+    source.only = Some(plan);
+    source.parts = Some(plan.parts).into_iter().filter(|parts| *parts > 1).collect();
+    let left = |kernel: &KernelPlan| match kernel {
+        KernelPlan::Plain(p) => Some(p.block.clone()),
+        _ => None,
+    };
+    let plainly = plan.kernels.iter().filter_map(left).collect();
+    let (streams, _) = source.works([&plainly, &BTreeSet::new()]);
+    match streams.way_of(plan) {
+        Some(_) => Ok(Streams { plain, ..streams }),
+        None => Err(StreamError::Program { reason: refused(&source, plan) }),
+    }
+}
+
+/// Why a plan has no way through the works of a program.
+fn refused(source: &Source<'_>, plan: &StreamPlan) -> String {
+    let mut state = source.replay.clone();
+    for call in plan.inlined.iter().flat_map(calls) {
+        if let Err(error) = state.call(&call) {
+            return error.detail.clone();
         }
     }
-    if !plan.inlined.is_empty() {
-        variants.push(read(&state, plan.inlined.clone())?);
+    match plan.parts {
+        1 => "its blocks do not make the plan's kernels".into(),
+        parts => format!("its rows do not split into {parts} parts"),
     }
-    if plan.parts > 1 {
-        let whole = variants.last().and_then(|v| split_rows(&state, v, plan.parts));
-        variants.push(whole.ok_or_else(|| refused(format!("its rows do not split into {} parts", plan.parts)))?);
-    }
-    for kernel in &plan.kernels {
-        if let KernelPlan::Plain(p) = kernel {
-            only_plainly(&mut variants, &p.block);
-        }
-    }
-    Ok(Streams { source: names, variants, inline: Vec::new(), parted: Vec::new(), plain, left_out: Vec::new() })
 }
 
 /// The blocks of a program that may move, each a map or a reduction of rows.
@@ -167,7 +125,7 @@ pub(in crate::space) fn strictly(program: &Program) -> Result<Stream, StreamErro
     let schedule = Schedule::new(program.clone()).map_err(|e| StreamError::Program { reason: e.detail.clone() })?;
     let mut plain = Vec::new();
     let mut told = |block: &str, reason: String| plain.push(StreamError::Block { block: block.into(), reason });
-    let stream = read::stream(program, Vec::new(), moves(&schedule), &mut told)?;
+    let stream = read::stream(program, moves(&schedule), &mut told)?;
     match plain.into_iter().next() {
         Some(first) => Err(first),
         None if stream.pipeline => Ok(stream),
@@ -175,20 +133,15 @@ pub(in crate::space) fn strictly(program: &Program) -> Result<Stream, StreamErro
     }
 }
 
-/// The blocks of a program as it is after some calls.
-fn read(state: &Replay, inlined: Vec<Inlining>) -> Result<Stream, StreamError> {
-    let stream = read::stream(state.schedule.program(), inlined, moves(&state.schedule), &mut |_, _| ())?;
-    Ok(with_contractions(stream, state))
-}
-
-/// The blocks of a program that may move.
-pub(super) fn movable(state: &Replay) -> Option<Stream> {
-    read(state, Vec::new()).ok().filter(|stream| stream.pipeline)
+/// The blocks of a program as it is after some calls; buffers of these names are made by blocks, though they be parameters.
+pub(super) fn read(state: &Replay, made: &BTreeSet<String>) -> Result<Stream, StreamError> {
+    let stream = read::stream(state.schedule.program(), moves(&state.schedule), &mut |_, _| ())?;
+    Ok(with_contractions(stream, state, made))
 }
 
 /// The blocks, and which of them are contractions.
-fn with_contractions(stream: Stream, state: &Replay) -> Stream {
-    let tiled = if stream.pipeline { tiled::of(state.schedule.program()) } else { Vec::new() };
+fn with_contractions(stream: Stream, state: &Replay, made: &BTreeSet<String>) -> Stream {
+    let tiled = if stream.pipeline { tiled::of(state.schedule.program(), made) } else { Vec::new() };
     Stream { tiled, ..stream }
 }
 
@@ -197,10 +150,9 @@ fn moves(schedule: &Schedule) -> bool {
     scope::require_stage_pipeline(schedule, schedule.root()).is_ok()
 }
 
-/// Leaves a block to plain kernels in every variant.
-fn only_plainly(variants: &mut [Stream], block: &str) {
-    let blocks =
-        variants.iter_mut().flat_map(|v| &mut v.blocks).filter(|b| b.name == block && b.kind != BlockKind::Bound);
+/// Leaves a block to plain kernels.
+pub(super) fn only_plainly(stream: &mut Stream, block: &str) {
+    let blocks = stream.blocks.iter_mut().filter(|b| b.name == block && b.kind != BlockKind::Bound);
     blocks.for_each(|b| b.kind = BlockKind::Other);
 }
 
@@ -209,12 +161,18 @@ pub(super) fn others(stream: &Stream) -> usize {
     stream.blocks.iter().filter(|b| b.kind == BlockKind::Other).count()
 }
 
-/// The blocks of a source program, and those that are left to plain kernels. A dimension that is indexed as a whole is not
+/// A source program, and those of its blocks that are left to plain kernels. A dimension that is indexed as a whole is not
 /// indexed by parts, too.
-fn source(state: &Replay) -> Result<(Stream, Vec<(String, String)>), StreamError> {
+fn source(program: &Program) -> Result<(Source<'static>, Vec<(String, String)>), StreamError> {
+    let replay = Replay::strict(program).map_err(|e| StreamError::Program { reason: e.detail.clone() })?;
     let mut plain = Vec::new();
     let mut told = |block: &str, why: String| plain.push((block.to_string(), why));
-    let stream = read::stream(state.schedule.program(), Vec::new(), moves(&state.schedule), &mut told)?;
+    let moves = moves(&replay.schedule);
+    let stream = read::stream(program, moves, &mut told)?;
+    if stream.blocks.is_empty() || stream.blocks.len() > MOST_BLOCKS {
+        let reason = format!("it has {} blocks, 1 to {MOST_BLOCKS} are taken", stream.blocks.len());
+        return Err(StreamError::Program { reason });
+    }
     let accesses = || stream.blocks.iter().flat_map(|b| b.reads.iter().chain([&b.write]));
     for access in accesses().filter(|a| a.split.is_some()) {
         if accesses().any(|a| a.buffer == access.buffer && a.split != access.split) {
@@ -223,7 +181,9 @@ fn source(state: &Replay) -> Result<(Stream, Vec<(String, String)>), StreamError
             return Err(StreamError::Program { reason });
         }
     }
-    Ok((with_contractions(stream, state), plain))
+    let made = stream.blocks.iter().map(|b| stream.buffers[b.write.buffer].name.clone()).collect();
+    let stream = with_contractions(stream, &replay, &made);
+    Ok((Source { replay, stream, made, moves, parts: Vec::new(), only: None }, plain))
 }
 
 /// A reduction whose rows can be split, along the outermost iterator that is reduced over.
@@ -302,13 +262,11 @@ fn offered(stream: &Stream) -> Vec<i64> {
     powers.chain(whole.filter(|w| w & (w - 1) != 0)).filter(fits).collect()
 }
 
-/// The program with the rows of all reductions split, as the primitives make it.
-fn split_rows(state: &Replay, stream: &Stream, parts: i64) -> Option<Stream> {
-    let mut next = state.clone();
-    part_calls(stream, parts).iter().all(|call| next.call(call).is_ok()).then_some(())?;
-    let mut made = read(&next, stream.inlined.clone()).ok()?;
-    made.parts = parts;
-    Some(made)
+/// How the rows of a block are split into so many parts; `None` where it is no reduction that can be.
+pub(super) fn parting(stream: &Stream, block: usize, parts: i64) -> Option<Parting> {
+    let name = &stream.blocks.get(block)?.name;
+    let r = reductions(stream).find(|r| r.block.name == *name)?;
+    Some(Parting { block: name.clone(), reduced: r.reduced, columns: r.columns, each: r.outer == parts })
 }
 
 /// Why a block of a program is not inlined, in the primitives' words; `None` where it could be.
@@ -349,27 +307,27 @@ pub fn why_not_parted(stream: &Stream, parts: i64) -> Option<String> {
     })
 }
 
-/// The calls that split the rows of every reduction and add the parts up in a block of their own.
-pub(super) fn part_calls(stream: &Stream, parts: i64) -> Vec<Call> {
-    let mut out = Vec::new();
-    for (number, r) in reductions(stream).enumerate() {
-        let name = |stem: &str| format!("{stem}_{number}");
-        let var = |stem: &str| json!(format!("${}", name(stem)));
-        out.push(Call::new("get_sblock", [json!(r.block.name)]).into_name(name("whole")));
-        out.push(Call::new("get_loops", [var("whole")]).into_name(name("row_loops")));
-        let outermost = json!(format!("${}[-{}]", name("row_loops"), r.reduced));
-        // The parts of a row lie side by side, those of columns one below the other.
-        let axis = json!(if r.columns { 0 } else { -1 });
-        if r.outer == parts {
-            out.push(Call::new("rfactor", [outermost, axis]).into_name(name("partial")));
-            continue;
-        }
-        let mut split = Call::new("split", [outermost]);
-        split.kwargs.insert("factors".into(), Value::Array(vec![json!(parts), Value::Null]));
-        split.out = Some(Out::Many(vec![name("part"), name("in_part")]));
-        out.push(split);
-        out.push(Call::new("rfactor", [var("part"), axis]).into_name(name("partial")));
+/// The calls that split the rows of a reduction and add the parts up in a block of their own; their results have names with this
+/// number.
+pub(super) fn part_calls(parting: &Parting, parts: i64, number: usize) -> Vec<Call> {
+    let name = |stem: &str| format!("{stem}_{number}");
+    let var = |stem: &str| json!(format!("${}", name(stem)));
+    let outermost = json!(format!("${}[-{}]", name("row_loops"), parting.reduced));
+    // The parts of a row lie side by side, those of columns one below the other.
+    let axis = json!(if parting.columns { 0 } else { -1 });
+    let mut out = vec![
+        Call::new("get_sblock", [json!(parting.block)]).into_name(name("whole")),
+        Call::new("get_loops", [var("whole")]).into_name(name("row_loops")),
+    ];
+    if parting.each {
+        out.push(Call::new("rfactor", [outermost, axis]).into_name(name("partial")));
+        return out;
     }
+    let mut split = Call::new("split", [outermost]);
+    split.kwargs.insert("factors".into(), Value::Array(vec![json!(parts), Value::Null]));
+    split.out = Some(Out::Many(vec![name("part"), name("in_part")]));
+    out.push(split);
+    out.push(Call::new("rfactor", [var("part"), axis]).into_name(name("partial")));
     out
 }
 
@@ -379,39 +337,20 @@ pub(super) fn calls(inlining: &Inlining) -> [Call; 2] {
     [Call::new("get_sblock", [json!(inlining.block)]).into_name("inlined"), Call::new(op, [json!("$inlined")])]
 }
 
-/// Blocks that write what a block reads.
-fn producers(stream: &Stream, block: &str) -> Vec<String> {
-    let Some(b) = stream.blocks.iter().find(|b| b.name == block) else { return Vec::new() };
-    let read = |p: &&StreamBlock| b.reads.iter().any(|r| r.buffer == p.write.buffer);
-    stream.blocks.iter().filter(read).map(|p| p.name.clone()).collect()
+/// Whether all blocks of a work can be one kernel without tiles.
+pub(super) fn is_kernel(stream: &Stream) -> bool {
+    let count = stream.blocks.len();
+    let alone = || stream.fits_flat(0) || stream.transposed(0).is_some() || stream.fits_plain(0);
+    (count == 1 && alone()) || stream.fits_row(0, count)
 }
 
-/// What is left after a block has gone into its consumers, or, where it cannot, into its producer. That its producer goes
-/// into it makes the same program, and is decided at the producer: so it does not go into one that can.
-pub(super) fn inlined(state: &Replay, stream: &Stream, block: &str) -> Option<(Replay, bool)> {
-    let forward = one_inlined(state, block, false).map(|next| (next, false));
-    forward.or_else(|| {
-        let other_way = producers(stream, block).iter().any(|p| one_inlined(state, p, false).is_some());
-        if other_way {
-            None
-        } else {
-            one_inlined(state, block, true).map(|next| (next, true))
-        }
-    })
+/// Whether some kernel begins with a block.
+pub(super) fn begins_kernel(stream: &Stream, from: usize) -> bool {
+    let alone = stream.fits_flat(from) || stream.transposed(from).is_some() || stream.fits_plain(from);
+    alone || (from + 1..=stream.blocks.len()).any(|to| stream.fits_row(from, to))
 }
 
-fn one_inlined(state: &Replay, block: &str, reverse: bool) -> Option<Replay> {
-    let mut next = state.clone();
-    let all = calls(&Inlining { block: block.into(), reverse });
-    all.iter().all(|call| next.call(call).is_ok()).then_some(next)
-}
-
-/// A block of the source that no kernel takes, unless there is a way to inline with kernels for every block.
-fn uncovered(streams: &Streams) -> Option<String> {
-    let missing: Option<Vec<String>> = streams.variants.iter().map(first_uncovered).collect();
-    missing?.into_iter().next()
-}
-
+/// The furthest block that kernels do not reach when none is inlined.
 fn first_uncovered(stream: &Stream) -> Option<String> {
     let n = stream.blocks.len();
     let mut reached = vec![false; n + 1];

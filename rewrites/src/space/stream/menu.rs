@@ -25,8 +25,8 @@ pub struct StreamMenu {
     pub held_elements: i64,
     /// Most iterations, times the width of an access, of a loop that is unrolled.
     pub unrolled: i64,
-    /// Schedules of the contractions among the blocks: by variant, first block, and one past the last.
-    pub tiled: BTreeMap<(u16, u8, u8), Vec<Plan>>,
+    /// Schedules of the works that are contractions, by their numbers.
+    pub tiled: BTreeMap<u16, Vec<Plan>>,
 }
 
 impl Default for StreamMenu {

@@ -3,17 +3,16 @@ mod condition;
 mod derive;
 mod encode;
 mod menu;
-mod merged;
 mod read;
 pub mod rules;
 mod tiled;
+mod works;
 
 pub use condition::StreamCondition;
 pub use derive::trace;
 pub(in crate::space) use encode::strictly;
 pub use encode::{streams, streams_of, why_not_inlined, why_not_parted, StreamError};
 pub use menu::StreamMenu;
-pub use merged::merged;
 pub(in crate::space) use read::takes;
 
 use super::Explored;
@@ -24,6 +23,6 @@ impl Explored for StreamTerm {
     type Condition = StreamCondition;
 
     fn root(_: &Streams) -> StreamState {
-        StreamState { variant: 0, step: Step::Inline(0) }
+        StreamState { work: 0, step: Step::Parts }
     }
 }

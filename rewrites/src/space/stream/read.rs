@@ -5,7 +5,7 @@ use crate::space::instructions::{operands, unit, Unit};
 use crate::space::nests::{nest_of, parts, Nest, NestError};
 use crate::tree::all_realizes;
 use satune_ir::affine::constant;
-use satune_ir::term::stream::{Access, BlockKind, Inlining, Stream, StreamBlock, StreamBuffer, StreamIter};
+use satune_ir::term::stream::{Access, BlockKind, Stream, StreamBlock, StreamBuffer, StreamIter};
 use satune_ir::{
     access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt,
 };
@@ -14,7 +14,6 @@ use std::collections::HashSet;
 /// Reads the blocks of a program in order. `plain` is told of each block that only a plain kernel takes, and why.
 pub(in crate::space) fn stream(
     program: &Program,
-    inlined: Vec<Inlining>,
     pipeline: bool,
     plain: &mut dyn FnMut(&str, String),
 ) -> Result<Stream, StreamError> {
@@ -37,7 +36,7 @@ pub(in crate::space) fn stream(
     let buffers = Vec::with_capacity(known.len());
     // A copy of what a buffer holds is that of one writer.
     let pipeline = pipeline && written_once(program);
-    let mut stream = Stream { inlined, parts: 1, blocks, buffers, pipeline, tiled: Vec::new() };
+    let mut stream = Stream { blocks, buffers, pipeline, tiled: Vec::new() };
     for id in known {
         stream.buffers.push(buffer(program, id).map_err(|reason| StreamError::Program { reason })?);
     }
@@ -46,7 +45,7 @@ pub(in crate::space) fn stream(
         plain(&block.name, why);
         block.kind = BlockKind::Other;
     }
-    axes(&mut stream);
+    stream.number_axes();
     Ok(stream)
 }
 
@@ -184,7 +183,8 @@ fn buffer(program: &Program, id: BufferId) -> Result<StreamBuffer, String> {
     if !b.strides.is_empty() || b.elem_offset.is_some() || b.scope != "global" {
         return Err(format!("buffer `{}` is not a plain row-major array in global memory", b.name));
     }
-    Ok(StreamBuffer { name: b.name.clone(), dtype: b.dtype, dims, param: program.params.contains(&id) })
+    let param = program.params.contains(&id);
+    Ok(StreamBuffer { name: b.name.clone(), dtype: b.dtype, dims, param, before: false, after: false })
 }
 
 fn read_block(
@@ -349,47 +349,4 @@ fn larger(stream: &Stream) -> Result<Vec<(usize, String)>, StreamError> {
         }
     }
     Ok(out)
-}
-
-/// Numbers the axes: iterators that index one dimension of a buffer share one.
-fn axes(stream: &mut Stream) {
-    let mut starts = Vec::new();
-    let mut total = 0;
-    for b in &stream.blocks {
-        starts.push(total);
-        total += b.iters.len();
-    }
-    let mut of: Vec<usize> = (0..total).collect();
-    loop {
-        let mut changed = false;
-        for buffer in 0..stream.buffers.len() {
-            let places = (0..stream.buffers[buffer].dims.len()).flat_map(|dim| (0..3).map(move |part| (dim, part)));
-            for place in places {
-                let members: Vec<usize> = stream
-                    .blocks
-                    .iter()
-                    .zip(&starts)
-                    .flat_map(|(b, start)| b.reads.iter().chain([&b.write]).map(move |a| (a, start)))
-                    .filter(|(a, _)| a.buffer == buffer)
-                    .filter_map(|(a, start)| {
-                        let at = (0..a.dims.len()).find(|at| a.dimension(*at) == place)?;
-                        a.dims[at].map(|i| start + i)
-                    })
-                    .collect();
-                let Some(least) = members.iter().map(|m| of[*m]).min() else { continue };
-                for m in members {
-                    changed |= of[m] != least;
-                    of[m] = least;
-                }
-            }
-        }
-        if !changed {
-            break;
-        }
-    }
-    for (b, start) in stream.blocks.iter_mut().zip(&starts) {
-        for (i, iter) in b.iters.iter_mut().enumerate() {
-            iter.axis = of[start + i];
-        }
-    }
 }

@@ -1,28 +1,28 @@
 //! The contractions among the blocks of a program: each as a program of its own, and the calls of its schedules in the whole.
 use crate::space::encode::product;
+use crate::space::in_order;
 use crate::space::nests::parts;
 use crate::trace::{Call, Out};
 use crate::tree::child_realizes;
 use satune_ir::term::stream::Tiled;
-use satune_ir::{BufferId, Program, Stmt};
+use satune_ir::{access, Block, BlockRealize, BufferId, Program, Stmt};
 use serde_json::{json, Value};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Neighbouring blocks of a program that are a contraction by themselves: a sum of products of matrices as they are, alone and
-/// with as much as can be of the chain of maps after it.
-pub(super) fn of(program: &Program) -> Vec<Tiled> {
+/// with as much as can be of the chain of maps after it. `made` has the names of the buffers that are made before, too.
+pub(super) fn of(program: &Program, made: &BTreeSet<String>) -> Vec<Tiled> {
     let nests = parts(program);
-    let made: HashSet<BufferId> = nests.iter().flat_map(|nest| written(nest)).collect();
     let mut out = Vec::new();
     let sums = |nest: &Stmt| child_realizes(nest).iter().any(|realize| realize.block.init.is_some());
     for from in (0..nests.len()).filter(|from| sums(nests[*from])) {
         let mut longest = None;
         for to in from + 1..=nests.len() {
-            let contraction = alone(program, &nests, from, to).and_then(|part| product(&part).ok());
+            let contraction = product(&alone(program, &nests, &|at| (from..to).contains(&at))).ok();
             let Some(contraction) = contraction else { break };
             // `reverse_compute_inline` takes maps that read nothing else that the program makes.
             let read = contraction.epilogue.iter().flat_map(|e| &e.reads);
-            if read.into_iter().any(|operand| made.contains(&operand.buffer)) {
+            if read.into_iter().any(|operand| made.contains(&operand.name)) {
                 break;
             }
             let found = Tiled { from, to, contraction };
@@ -36,19 +36,44 @@ pub(super) fn of(program: &Program) -> Vec<Tiled> {
     out
 }
 
-/// Nests `from..to` as a program: what the others access, too, is a parameter.
-fn alone(program: &Program, nests: &[&Stmt], from: usize, to: usize) -> Option<Program> {
-    let buffers = |nests: &[&Stmt]| -> HashSet<BufferId> { nests.iter().flat_map(|nest| accessed(nest)).collect() };
-    let (inside, outside) = (buffers(nests.get(from..to)?), buffers(&[&nests[..from], &nests[to..]].concat()));
-    let mut part = program.clone();
-    let root = &mut part.body.block;
-    let shared = |buffer: &BufferId| inside.contains(buffer) && outside.contains(buffer);
-    let passed: Vec<BufferId> = root.alloc_buffers.iter().copied().filter(shared).collect();
-    root.alloc_buffers.retain(|buffer| inside.contains(buffer) && !outside.contains(buffer));
-    *root.body = Stmt::seq(nests[from..to].iter().map(|nest| (*nest).clone()).collect());
-    part.params.retain(|buffer| inside.contains(buffer));
-    part.params.extend(passed);
-    Some(part)
+/// Some nests as a program: what the others access, too, is a parameter.
+pub(super) fn alone(program: &Program, nests: &[&Stmt], taken: &dyn Fn(usize) -> bool) -> Program {
+    let (mut inside, mut outside) = (HashSet::new(), HashSet::new());
+    for (at, nest) in nests.iter().enumerate() {
+        let side = if taken(at) { &mut inside } else { &mut outside };
+        side.extend(accessed(program, nest));
+    }
+    let kept = nests.iter().enumerate().filter(|(at, _)| taken(*at));
+    let root = &program.body.block;
+    let (passed, own): (Vec<BufferId>, Vec<BufferId>) =
+        root.alloc_buffers.iter().filter(|buffer| inside.contains(buffer)).partition(|buffer| outside.contains(buffer));
+    let params = program.params.iter().filter(|buffer| inside.contains(buffer)).copied().chain(passed).collect();
+    let block = Block {
+        alloc_buffers: own,
+        body: Box::new(Stmt::seq(kept.map(|(_, nest)| (*nest).clone()).collect())),
+        iter_vars: root.iter_vars.clone(),
+        reads: root.reads.clone(),
+        writes: root.writes.clone(),
+        init: root.init.clone(),
+        match_buffers: root.match_buffers.clone(),
+        annotations: root.annotations.clone(),
+        name: root.name.clone(),
+        id: root.id,
+    };
+    let body = BlockRealize {
+        iter_values: program.body.iter_values.clone(),
+        predicate: program.body.predicate.clone(),
+        block,
+    };
+    Program {
+        name: program.name.clone(),
+        params,
+        buffers: program.buffers.clone(),
+        attrs: program.attrs.clone(),
+        body,
+        next_var: program.next_var,
+        next_block: program.next_block,
+    }
 }
 
 /// The buffers that the block of a nest writes.
@@ -56,8 +81,12 @@ fn written(nest: &Stmt) -> Vec<BufferId> {
     child_realizes(nest).into_iter().flat_map(|r| &r.block.writes).map(|region| region.buffer).collect()
 }
 
-/// The buffers that the block of a nest reads and writes.
-fn accessed(nest: &Stmt) -> Vec<BufferId> {
+/// The buffers that a nest reads and writes.
+fn accessed(program: &Program, nest: &Stmt) -> Vec<BufferId> {
+    if in_order::launched(nest).is_some() {
+        let touched = access::of_block(None, nest, &[], &program.buffers);
+        return touched.reads.iter().chain(&touched.writes).map(|region| region.buffer).collect();
+    }
     let read = child_realizes(nest).into_iter().flat_map(|r| &r.block.reads).map(|region| region.buffer);
     read.chain(written(nest)).collect()
 }

@@ -1,7 +1,7 @@
 //! What a question fixes of a streaming schedule, and which programs of a space keep to it.
 use crate::cli::ask::Fixes;
 use egg::Id;
-use satune_ir::term::stream::{KernelPlan, Place, Step, Stream, StreamPlan, StreamTerm};
+use satune_ir::term::stream::{How, KernelPlan, Place, Step, Stream, StreamPlan, StreamTerm};
 use satune_ir::term::{Plan, Role, Space};
 
 /// How a kernel runs.
@@ -50,16 +50,6 @@ pub(in crate::cli::ask) struct Fixed {
     pub kernels: Vec<(Option<String>, Kernel)>,
 }
 
-/// The range of blocks that a state is about.
-fn range(step: Step) -> Option<(usize, usize)> {
-    let (from, to) = match step {
-        Step::Kernel { from, to } | Step::Row(from, to, _) => (from, to),
-        Step::Flat(block, _) | Step::Tile(block, _) => (block, block + 1),
-        Step::Inline(_) | Step::Parts | Step::Kernels(_) => return None,
-    };
-    Some((usize::from(from), usize::from(to)))
-}
-
 impl Kernel {
     /// How the kernel must run for its words to mean something.
     pub fn implied(&self) -> Option<Kind> {
@@ -76,13 +66,13 @@ impl Kernel {
     }
 
     fn keeps(&self, node: &StreamTerm, step: Step, stream: &Stream, named: bool) -> bool {
-        let Some((from, to)) = range(step) else { return true };
+        let (from, to) = (0, stream.blocks.len());
         let same = |fixed: Option<i64>, value: i64| fixed.is_none_or(|f| f == value);
         let kind = match (node, step) {
             (StreamTerm::Tile { .. }, _) => Some(Kind::Tile),
             (StreamTerm::Plain { .. }, _) => Some(Kind::Plain),
             (StreamTerm::Tiled { .. }, _) => Some(Kind::Tiled),
-            (StreamTerm::Loop { .. }, Step::Kernel { .. }) => {
+            (StreamTerm::Loop { .. }, Step::Kernel(_)) => {
                 Some(if stream.row_shape(from, to).is_some() { Kind::Rows } else { Kind::Flat })
             }
             _ => None,
@@ -108,7 +98,7 @@ impl Kernel {
                 same(self.threads, i64::from(plan.threads)) && self.tiled.as_ref().is_none_or(|own| own == plan)
             }
             (StreamTerm::Pad { pad, .. }, _) => same(self.pad, *pad),
-            (StreamTerm::Loop { extent, total, .. }, Step::Kernel { .. }) => {
+            (StreamTerm::Loop { extent, total, .. }, Step::Kernel(_)) => {
                 // Of a row kernel the loop over blocks; of a flat one the rows side by side.
                 let rows = total / (*extent).max(1);
                 if kind == Some(Kind::Rows) {
@@ -186,29 +176,33 @@ impl Fixes for Fixed {
     fn keeps(&self, space: &Space<StreamTerm>, class: Id, node: &StreamTerm) -> bool {
         let state = space.state(class);
         let problem = space.problem();
-        let decided = |block: u8, inlined: bool| {
-            let name = problem.source.get(usize::from(block));
-            self.inlined.iter().all(|(b, i)| Some(b) != name || *i == inlined)
-        };
-        let Some(stream) = problem.variants.get(usize::from(state.variant)) else { return true };
+        let decided = |block: &str, inlined: bool| self.inlined.iter().all(|(b, i)| b != block || *i == inlined);
+        let Some(stream) = problem.works.get(usize::from(state.work)) else { return true };
         match node {
-            StreamTerm::Inline { block, .. } => return decided(*block, true),
-            StreamTerm::Keep { block, .. } => return decided(*block, false),
+            StreamTerm::Become { at, choice, .. } => {
+                let choices = problem.choices.get(at);
+                let chosen = choices.and_then(|c| c.becomes.get(usize::from(*choice))).map(|b| &b.how);
+                return !matches!(chosen, Some(How::Inline(inlining)) if !decided(&inlining.block, true));
+            }
+            StreamTerm::Keep { at, .. } => {
+                return stream.blocks.get(usize::from(at.kept)).is_none_or(|b| decided(&b.name, false));
+            }
             StreamTerm::Parts { parts, .. } => return self.parts.is_none_or(|p| p == *parts),
-            StreamTerm::Launch { from, to, .. } | StreamTerm::Last { from, to, .. } => {
-                let (from, to) = (usize::from(*from), usize::from(*to));
-                let names: Vec<&str> = stream.blocks[from..to].iter().map(|b| b.name.as_str()).collect();
+            StreamTerm::Then { at, .. } | StreamTerm::Last { at, .. } => {
+                let names: Vec<&str> = stream.blocks.iter().take(at.kept.into()).map(|b| b.name.as_str()).collect();
                 let together = self.kernels.iter().filter_map(|(_, k)| k.blocks.as_ref()).all(|wanted| {
                     // The kernel that has one of them has them all, and no other.
                     !wanted.iter().any(|w| names.contains(&w.as_str())) || names == *wanted
                 });
-                return together && !(self.one && matches!(node, StreamTerm::Launch { .. }));
+                return together && !(self.one && matches!(node, StreamTerm::Then { .. }));
             }
             _ => {}
         }
-        let Some((from, to)) = range(state.step) else { return true };
+        if matches!(state.step, Step::Parts | Step::Block(..)) {
+            return true;
+        }
         self.kernels.iter().all(|(name, kernel)| {
-            let mine = name.as_ref().is_none_or(|n| stream.blocks[from..to].iter().any(|b| b.name == *n));
+            let mine = name.as_ref().is_none_or(|n| stream.blocks.iter().any(|b| b.name == *n));
             !mine || kernel.keeps(node, state.step, stream, name.is_some())
         })
     }

@@ -5,7 +5,7 @@ use super::fixed::{Fixed, Kernel, Kind};
 use crate::explore::limits;
 use crate::streaming::StreamProblem;
 use satune_extract::Descriptor;
-use satune_ir::term::stream::{Stream, Streams};
+use satune_ir::term::stream::{How, Inlining, Stream, Streams};
 use satune_rewrites::space::conditions::stream::*;
 use satune_rewrites::space::stream::{why_not_inlined, why_not_parted, StreamMenu};
 
@@ -43,7 +43,7 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
 /// Kinds of kernels that are asked for and that no block of the program can be.
 pub(super) fn impossible(fixed: &Fixed, streams: &Streams) -> Vec<String> {
     let some = |able: &dyn Fn(&Stream, usize) -> bool| {
-        streams.variants.iter().any(|v| (0..v.blocks.len()).any(|block| able(v, block)))
+        streams.works.iter().any(|v| (0..v.blocks.len()).any(|block| able(v, block)))
     };
     let mut out = Vec::new();
     for kind in fixed.kernels.iter().filter_map(|(_, kernel)| kernel.implied()) {
@@ -62,7 +62,7 @@ pub(super) fn impossible(fixed: &Fixed, streams: &Streams) -> Vec<String> {
                 "no block of the program is left to plain kernels: others take them all",
             ),
             Kind::Tiled => (
-                streams.variants.iter().any(|v| !v.tiled.is_empty()),
+                streams.works.iter().any(|v| !v.tiled.is_empty()),
                 "no blocks of the program are a contraction by themselves",
             ),
         };
@@ -79,20 +79,18 @@ pub(super) fn broken(fixed: &Fixed, problem: &StreamProblem, gpu: &Descriptor) -
     let mut out = Vec::new();
     let streams = &problem.streams;
     for (block, inlined) in &fixed.inlined {
-        let can = streams.inline.iter().any(|(_, number, _, _)| streams.source.get(*number) == Some(block));
+        let can = streams.becomes().any(|how| matches!(how, How::Inline(inlining) if inlining.block == *block));
         if *inlined && !can {
             out.extend(why_not_inlined(&problem.program, block).map(|why| format!("{block} is not inlined: {why}")));
         }
     }
-    if let (Some(parts), Some(source)) = (fixed.parts, streams.variants.first()) {
-        out.extend(why_not_parted(source, parts));
+    if let Some(parts) = fixed.parts {
+        out.extend(why_not_parted(streams.whole(), parts));
     }
-    // The variant that is asked about, as far as it is said; else the source.
-    let wanted = |v: &&Stream| {
-        fixed.inlined.iter().all(|(b, inlined)| v.inlined.iter().any(|i| i.block == *b) == *inlined)
-            && fixed.parts.is_none_or(|p| p == v.parts)
-    };
-    let Some(stream) = streams.variants.iter().find(wanted).or(streams.variants.first()) else { return out };
+    // The blocks that are asked about, as far as it is said; else the source's.
+    let inlined = |inlining: &Inlining| fixed.inlined.iter().any(|(b, inlined)| *inlined && *b == inlining.block);
+    let way = streams.way(fixed.parts.unwrap_or(1), &inlined, &mut |_| true);
+    let stream = &way.map_or_else(|| streams.whole().clone(), |way| streams.joined(&way.kernels));
     if fixed.one {
         whole(stream, (0, stream.blocks.len()), &mut out);
     }

@@ -44,11 +44,11 @@ fn known<'a>(kind: &str, name: &str, all: impl Iterator<Item = &'a str>) -> Resu
 
 /// A block of the source, or one that adds the parts of rows up.
 fn known_block(name: &str, problem: &Streams) -> Result<String, String> {
-    known("block", name, problem.variants.iter().flat_map(|v| &v.blocks).map(|b| b.name.as_str()))
+    known("block", name, problem.works.iter().flat_map(|v| &v.blocks).map(|b| b.name.as_str()))
 }
 
 fn known_buffer(name: &str, problem: &Streams) -> Result<String, String> {
-    known("buffer", name, problem.variants.iter().flat_map(|v| &v.buffers).map(|b| b.name.as_str()))
+    known("buffer", name, problem.works.iter().flat_map(|v| &v.buffers).map(|b| b.name.as_str()))
 }
 
 fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Streams) -> Result<(), String> {

@@ -26,8 +26,10 @@ impl Writer<'_> {
             self.stream.pipeline && b.stores == 1 && reduces && spatial > 0 && b.places.iter().enumerate().all(first);
         if held {
             let written = self.bound("cache_write", [var(&block), json!(0), json!("local")], "written");
-            let parallel = self.loops(&written, spatial);
-            self.call("compute_at", [var(&block), var(&parallel[spatial - 1]), json!(true)]);
+            // The copy has a loop per dimension of the buffer, those of one element too.
+            let dimensions = b.write.dims.len() - usize::from(b.write.split.is_some());
+            let parallel = self.loops(&written, dimensions);
+            self.call("compute_at", [var(&block), var(&parallel[dimensions - 1]), json!(true)]);
             return Some(PlainNest { block: written, parallel, serial: Vec::new(), threads: plan.threads });
         }
         let loops = self.loops(&block, b.iters.len());

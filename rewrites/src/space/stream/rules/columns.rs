@@ -20,12 +20,12 @@ impl Rule<StreamTerm> for Columns {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Row(from, to, row)) = (node, state.step) else { return };
+        let (StreamTerm::Nest(_), Step::Row(blocks, row)) = (node, state.step) else { return };
         if row.side_by_side == 0 || row.threads != 0 {
             return;
         }
-        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
-        let (start, end) = (usize::from(from), usize::from(to));
+        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
+        let (start, end) = (0, usize::from(blocks));
         let Some(shape) = stream.row_shape(start, end) else { return };
         let widest = widest(stream, start, end, shape.row_iters);
         for vector in engine.menu.vectors.clone() {
@@ -43,7 +43,7 @@ impl Rule<StreamTerm> for Columns {
                     continue;
                 }
                 let below = RowState { threads, vector, ..row };
-                let body = engine.nest(StreamState { step: Step::Row(from, to, below), ..*state });
+                let body = engine.nest(StreamState { step: Step::Row(blocks, below), ..*state });
                 engine.equals(StreamTerm::Columns { threads, vector, body: [body] });
             }
         }

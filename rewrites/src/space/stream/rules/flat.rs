@@ -21,22 +21,22 @@ impl Rule<StreamTerm> for Flat {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
         let StreamTerm::Nest(_) = node else { return };
-        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
-        let (number, flat) = match state.step {
-            Step::Kernel { from, to } if to == from + 1 => (from, None),
-            Step::Flat(block, flat) => (block, Some(flat)),
+        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
+        let flat = match state.step {
+            Step::Kernel(1) => None,
+            Step::Flat(flat) => Some(flat),
             _ => return,
         };
-        let block = &stream.blocks[usize::from(number)];
+        let block = &stream.blocks[0];
         let Some(columns) = block.iters.last().map(|i| i.extent) else { return };
         let rows = block.instances() / columns;
         let down = |engine: &mut Engine<'_>, role, extent, total, below: FlatState| {
-            let body = engine.nest(StreamState { step: Step::Flat(number, below), ..*state });
+            let body = engine.nest(StreamState { step: Step::Flat(below), ..*state });
             engine.equals(StreamTerm::Loop { role, extent, total, body: [body] });
         };
         let Some(flat) = flat else {
             let map = block.kind == satune_ir::term::stream::BlockKind::Map;
-            if !map || !engine.holds(StreamCondition::FlatFits, flat_fits(stream, usize::from(number))) {
+            if !map || !engine.holds(StreamCondition::FlatFits, flat_fits(stream, 0)) {
                 return;
             }
             for side_by_side in engine.menu.side_by_side.clone() {
@@ -50,7 +50,7 @@ impl Rule<StreamTerm> for Flat {
             return;
         };
         let inner = block.iters.len() - 1;
-        let widest = widest(stream, usize::from(number), usize::from(number) + 1, inner);
+        let widest = widest(stream, 0, 1, inner);
         let most = i64::from(engine.limits.threads);
         let menu = engine.menu;
         let wide = |engine: &Engine<'_>, v: i64| {
@@ -93,7 +93,7 @@ impl Rule<StreamTerm> for Flat {
                 }
             }
             3 => {
-                let done = StreamState { step: Step::Flat(number, FlatState { tile: 1, done: 4, ..flat }), ..*state };
+                let done = StreamState { step: Step::Flat(FlatState { tile: 1, done: 4, ..flat }), ..*state };
                 let body = engine.term(StreamTerm::Done(Box::new(done)));
                 engine.equals(StreamTerm::Loop {
                     role: Role::Vector,

@@ -28,12 +28,12 @@ impl Rule<StreamTerm> for Hold {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Row(from, to, row)) = (node, state.step) else { return };
+        let (StreamTerm::Nest(_), Step::Row(blocks, row)) = (node, state.step) else { return };
         if row.threads == 0 || row.loops > 0 {
             return;
         }
-        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
-        let (start, end) = (usize::from(from), usize::from(to));
+        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
+        let (start, end) = (0, usize::from(blocks));
         let Some(shape) = stream.row_shape(start, end) else { return };
         let held = stream.held(start, end, row.per_block);
         let Some((buffer, form)) = held.get(row.holds.len()).copied() else { return };
@@ -54,7 +54,7 @@ impl Rule<StreamTerm> for Hold {
             {
                 continue;
             }
-            let body = engine.nest(StreamState { step: Step::Row(from, to, below), ..*state });
+            let body = engine.nest(StreamState { step: Step::Row(blocks, below), ..*state });
             engine.equals(StreamTerm::Hold { buffer: buffer as u8, place, body: [body] });
         }
     }

@@ -3,9 +3,9 @@ use super::Engine;
 use crate::space::conditions::stream::{flat_fits, plain_fits, row_fits, transposes};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
-use satune_ir::term::stream::{Step, StreamState, StreamTerm};
+use satune_ir::term::stream::{Point, Step, StreamState, StreamTerm};
 
-/// `nest(from..) = kernel(from..to) then nest(to..)`.
+/// `work = keep b: work`, and `work = then (kernel of what is kept) (what is left)`.
 ///
 /// Side condition: some kind of kernel takes the blocks.
 pub struct Kernels;
@@ -16,26 +16,29 @@ impl Rule<StreamTerm> for Kernels {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Kernels(from)) = (node, state.step) else { return };
-        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
-        let (start, end) = (usize::from(from), stream.blocks.len());
-        for to in start + 1..=end {
-            let one = to == start + 1;
-            let flat = one && engine.holds(StreamCondition::FlatFits, flat_fits(stream, start));
-            let rows = stream.row_shape(start, to).is_some()
-                && engine.holds(StreamCondition::RowFits, row_fits(stream, start, to));
-            let alone = || transposes(stream, start).is_ok() || plain_fits(stream, start).is_ok();
-            let tiled = engine.menu.tiled.contains_key(&(state.variant, from, to as u8));
-            let fits = flat || rows || tiled || (one && alone());
-            if !fits {
-                continue;
-            }
-            let kernel = engine.nest(StreamState { step: Step::Kernel { from, to: to as u8 }, ..*state });
-            if to == end {
-                engine.equals(StreamTerm::Last { from, to: to as u8, body: [kernel] });
-            } else {
-                let rest = engine.nest(StreamState { step: Step::Kernels(to as u8), ..*state });
-                engine.equals(StreamTerm::Launch { from, to: to as u8, children: [kernel, rest] });
+        let (StreamTerm::Nest(_), Some(at)) = (node, state.point()) else { return };
+        let problem = engine.problem();
+        let Some(choices) = problem.choices.get(&at) else { return };
+        if choices.keep {
+            let body = engine.nest(StreamState::at(Point { kept: at.kept + 1, open: false, ..at }));
+            engine.equals(StreamTerm::Keep { at, body: [body] });
+        }
+        let Some((number, rest)) = choices.then else { return };
+        let (stream, kernel) = (&problem.works[number], number as u16);
+        let (one, end) = (at.kept == 1, usize::from(at.kept));
+        let flat = one && engine.holds(StreamCondition::FlatFits, flat_fits(stream, 0));
+        let rows =
+            stream.row_shape(0, end).is_some() && engine.holds(StreamCondition::RowFits, row_fits(stream, 0, end));
+        let alone = || transposes(stream, 0).is_ok() || plain_fits(stream, 0).is_ok();
+        if !(flat || rows || engine.menu.tiled.contains_key(&kernel) || (one && alone())) {
+            return;
+        }
+        let body = engine.nest(StreamState { work: kernel, step: Step::Kernel(at.kept) });
+        match rest {
+            None => engine.equals(StreamTerm::Last { at, kernel, body: [body] }),
+            Some(rest) => {
+                let rest = engine.nest(StreamState::at(Point::of(rest)));
+                engine.equals(StreamTerm::Then { at, kernel, children: [body, rest] });
             }
         }
     }

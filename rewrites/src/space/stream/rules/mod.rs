@@ -1,11 +1,11 @@
 //! Rewrite rules for streaming programs, one file per decision. Each turns a plain nest into terms that mean the same.
+pub mod becomes;
 pub mod columns;
-pub mod compute_inline;
 pub mod flat;
 pub mod hold;
 pub mod kernel;
+pub mod parts;
 pub mod plain;
-pub mod rfactor;
 pub mod rows;
 pub mod stage;
 pub mod tile;
@@ -17,8 +17,8 @@ use satune_ir::term::stream::StreamTerm;
 /// All rules.
 pub fn all() -> Vec<Box<dyn Rule<StreamTerm>>> {
     vec![
-        Box::new(compute_inline::Inline),
-        Box::new(rfactor::Rfactor),
+        Box::new(parts::Parts),
+        Box::new(becomes::Become),
         Box::new(kernel::Kernels),
         Box::new(rows::Rows),
         Box::new(columns::Columns),

@@ -16,12 +16,12 @@ impl Rule<StreamTerm> for Plain {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Kernel { from, to }) = (node, state.step) else { return };
-        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
-        if to != from + 1 || plain_fits(stream, usize::from(from)).is_err() {
+        let (StreamTerm::Nest(_), Step::Kernel(1)) = (node, state.step) else { return };
+        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
+        if plain_fits(stream, 0).is_err() {
             return;
         }
-        let block = &stream.blocks[usize::from(from)];
+        let block = &stream.blocks[0];
         if block.kind == BlockKind::Bound {
             // There is nothing to choose.
             let threads = block.iters.get(1).map_or(1, |i| i.extent);

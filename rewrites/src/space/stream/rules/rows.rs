@@ -18,10 +18,10 @@ impl Rule<StreamTerm> for Rows {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
         let StreamTerm::Nest(_) = node else { return };
-        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
+        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
         match state.step {
-            Step::Kernel { from, to } => {
-                let (start, end) = (usize::from(from), usize::from(to));
+            Step::Kernel(blocks) => {
+                let (start, end) = (0, usize::from(blocks));
                 let Some(shape) = stream.row_shape(start, end) else { return };
                 if !engine.holds(StreamCondition::RowFits, row_fits(stream, start, end)) {
                     return;
@@ -38,12 +38,12 @@ impl Rule<StreamTerm> for Rows {
                         continue;
                     }
                     let row = RowState { per_block, ..RowState::default() };
-                    let body = engine.nest(StreamState { step: Step::Row(from, to, row), ..*state });
+                    let body = engine.nest(StreamState { step: Step::Row(blocks, row), ..*state });
                     let extent = super::up(shape.rows, per_block);
                     engine.equals(StreamTerm::Loop { role: Role::Block, extent, total: shape.rows, body: [body] });
                 }
             }
-            Step::Row(from, to, row) if row.side_by_side == 0 => {
+            Step::Row(blocks, row) if row.side_by_side == 0 => {
                 for side_by_side in engine.menu.side_by_side.clone() {
                     let serial = row.per_block / side_by_side;
                     if teams_divide(side_by_side, row.per_block).is_err() || !engine.menu.serial_rows.contains(&serial)
@@ -51,7 +51,7 @@ impl Rule<StreamTerm> for Rows {
                         continue;
                     }
                     let below = RowState { side_by_side, ..row };
-                    let body = engine.nest(StreamState { step: Step::Row(from, to, below), ..*state });
+                    let body = engine.nest(StreamState { step: Step::Row(blocks, below), ..*state });
                     engine.equals(StreamTerm::Rows { serial, side_by_side, body: [body] });
                 }
             }

@@ -13,19 +13,19 @@ impl Rule<StreamTerm> for Stage {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Row(from, to, row)) = (node, state.step) else { return };
+        let (StreamTerm::Nest(_), Step::Row(blocks, row)) = (node, state.step) else { return };
         if row.threads == 0 {
             return;
         }
-        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
-        let (start, end) = (usize::from(from), usize::from(to));
+        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
+        let (start, end) = (0, usize::from(blocks));
         let Some(shape) = stream.row_shape(start, end) else { return };
         let held = stream.held(start, end, row.per_block);
         if row.holds.len() < held.len() {
             return;
         }
-        let block = from + row.loops;
-        if block == to {
+        let block = row.loops;
+        if block == blocks {
             engine.equals(StreamTerm::Done(Box::new(*state)));
             return;
         }
@@ -46,7 +46,7 @@ impl Rule<StreamTerm> for Stage {
             &[false]
         };
         let below = RowState { loops: row.loops + 1, ..row };
-        let body = engine.nest(StreamState { step: Step::Row(from, to, below), ..*state });
+        let body = engine.nest(StreamState { step: Step::Row(blocks, below), ..*state });
         for unroll in choices {
             engine.equals(StreamTerm::Stage { block, unroll: *unroll, body: [body] });
         }

@@ -20,27 +20,22 @@ impl Rule<StreamTerm> for Tile {
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
         let StreamTerm::Nest(_) = node else { return };
-        let Some(stream) = engine.problem().variants.get(usize::from(state.variant)) else { return };
-        let number = match state.step {
-            Step::Kernel { from, to } if to == from + 1 => from,
-            Step::Tile(block, _) => block,
-            _ => return,
-        };
-        let block = &stream.blocks[usize::from(number)];
-        let Some((read, write, access)) = stream.transposed(usize::from(number)) else { return };
+        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
+        let (Step::Kernel(1) | Step::Tile(_)) = state.step else { return };
+        let block = &stream.blocks[0];
+        let Some((read, write, access)) = stream.transposed(0) else { return };
         let source = i64::from(stream.buffers[block.reads[access].buffer].dtype.bytes());
-        let widest = widest_of_tile(stream, usize::from(number), access);
+        let widest = widest_of_tile(stream, 0, access);
         let (along_read, along_write) = (block.iters[read].extent, block.iters[write].extent);
         let menu = engine.menu;
-        let nest = |engine: &mut Engine<'_>, tile: TileState| {
-            engine.nest(StreamState { step: Step::Tile(number, tile), ..*state })
-        };
+        let nest =
+            |engine: &mut Engine<'_>, tile: TileState| engine.nest(StreamState { step: Step::Tile(tile), ..*state });
         let fits = |engine: &Engine<'_>, bytes: i64| {
             let held = shared_fits(TILE, bytes, engine.limits.shared_bytes);
             engine.holds(StreamCondition::SharedFits, held)
         };
         match state.step {
-            Step::Kernel { .. } => {
+            Step::Kernel(_) => {
                 for side in &menu.tiles {
                     if fits(engine, side * side * source) {
                         let body = nest(engine, TileState { side: *side, ..TileState::default() });
@@ -48,7 +43,7 @@ impl Rule<StreamTerm> for Tile {
                     }
                 }
             }
-            Step::Tile(_, tile) if tile.vector == 0 => {
+            Step::Tile(tile) if tile.vector == 0 => {
                 for vector in &menu.vectors {
                     let divides = [along_read, along_write, tile.side];
                     let divides = divides.iter().try_for_each(|row| vector_divides(*vector, *row));
@@ -60,7 +55,7 @@ impl Rule<StreamTerm> for Tile {
                     }
                 }
             }
-            Step::Tile(_, tile) if tile.threads == 0 => {
+            Step::Tile(tile) if tile.threads == 0 => {
                 for threads in &menu.tile_threads {
                     let rows = threads / (tile.side / tile.vector);
                     let whole = team_divides(*threads, tile.side, tile.vector);
@@ -75,7 +70,7 @@ impl Rule<StreamTerm> for Tile {
                     }
                 }
             }
-            Step::Tile(_, tile) => {
+            Step::Tile(tile) => {
                 for pad in &menu.pads {
                     if pad_whole(*pad, tile.vector).is_err() {
                         continue;

@@ -15,9 +15,9 @@ impl Rule<StreamTerm> for Tiled {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Kernel { from, to }) = (node, state.step) else { return };
+        let (StreamTerm::Nest(_), Step::Kernel(_)) = (node, state.step) else { return };
         let menu = engine.menu;
-        for plan in menu.tiled.get(&(state.variant, from, to)).into_iter().flatten() {
+        for plan in menu.tiled.get(&state.work).into_iter().flatten() {
             engine.equals(StreamTerm::Tiled { plan: Box::new(plan.clone()), state: Box::new(*state) });
         }
     }

@@ -1,0 +1,223 @@
+//! The works of a program: some of its blocks in order, and nothing else. A schedule goes from the whole program to less and less:
+//! a block is inlined, or kept; the blocks that were kept share a kernel, which is a work by itself, and what is left is another.
+//! Equal works are one, however they came about.
+use super::{BlockKind, Stream, StreamBlock, StreamPlan};
+use std::collections::BTreeMap;
+
+/// A step of inlining.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Inlining {
+    /// The block that goes away.
+    pub block: String,
+    /// Into its producer (`reverse_compute_inline`) rather than into its consumers.
+    pub reverse: bool,
+}
+
+/// How the rows of a reduction are split (`rfactor`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parting {
+    /// Its block.
+    pub block: String,
+    /// Iterators that it reduces over; the outermost is split.
+    pub reduced: usize,
+    /// Whether what is summed up lies across the rows of memory.
+    pub columns: bool,
+    /// Whether each value of that iterator is a part.
+    pub each: bool,
+}
+
+/// What makes other blocks of some, with the same results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// `compute_inline` or `reverse_compute_inline`.
+    Inline(Inlining),
+    /// `rfactor`.
+    Part(Parting),
+}
+
+/// What a work becomes, its blocks before the one that is decided about as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Become {
+    /// By which primitive.
+    pub how: How,
+    /// Where that leads.
+    pub to: Point,
+}
+
+/// Where one is in a work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Point {
+    /// Number of the work.
+    pub work: u16,
+    /// Its first blocks, which are kept for its first kernel; the next is decided about.
+    pub kept: u8,
+    /// Whether the kernel has more blocks than those, since a block was inlined into what comes.
+    pub open: bool,
+}
+
+impl Point {
+    /// Where a work begins.
+    pub fn of(work: usize) -> Point {
+        Point { work: work as u16, kept: 0, open: false }
+    }
+}
+
+/// What there is to decide at a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// What it becomes.
+    pub becomes: Vec<Become>,
+    /// Whether the next block can be kept, too.
+    pub keep: bool,
+    /// The blocks that are kept as a work, their kernel, and the work that is left, if any is.
+    pub then: Option<(usize, Option<usize>)>,
+}
+
+/// A streaming program with all ways to part it into kernels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// Names of the source's blocks, in order.
+    pub source: Vec<String>,
+    /// The works; the first is the source.
+    pub works: Vec<Stream>,
+    /// Parts that the rows of reductions are split into, and the work that begins there; whole rows first.
+    pub roots: Vec<(i64, usize)>,
+    /// What there is to decide.
+    pub choices: BTreeMap<Point, Choices>,
+    /// The source's blocks that only plain kernels take, and its nests that run as they are written, each with the reason.
+    pub plain: Vec<(String, String)>,
+    /// What is not looked at, because there would be too many works; none where all are.
+    pub left_out: Option<String>,
+}
+
+/// The way of a schedule through the works.
+#[derive(Clone, Debug, Default)]
+pub struct Way<'s> {
+    /// What is done to blocks, in order.
+    pub becomes: Vec<&'s How>,
+    /// The kernels.
+    pub kernels: Vec<&'s Stream>,
+}
+
+impl Streams {
+    /// The source.
+    pub fn whole(&self) -> &Stream {
+        &self.works[0]
+    }
+
+    /// Numbers of the works that are kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = usize> + '_ {
+        let mut all: Vec<usize> = self.choices.values().filter_map(|c| c.then).map(|(kernel, _)| kernel).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter()
+    }
+
+    /// All that blocks become.
+    pub fn becomes(&self) -> impl Iterator<Item = &How> {
+        self.choices.values().flat_map(|c| &c.becomes).map(|b| &b.how)
+    }
+
+    /// The way on which rows have so many parts, the blocks that `inlined` names are inlined, and a kernel ends where `ends` says
+    /// so of its blocks; `None` where the works have no such way.
+    pub fn way(
+        &self,
+        parts: i64,
+        inlined: &dyn Fn(&Inlining) -> bool,
+        ends: &mut dyn FnMut(&[StreamBlock]) -> bool,
+    ) -> Option<Way<'_>> {
+        let mut at = Point::of(self.roots.iter().find(|(p, _)| *p == parts)?.1);
+        let mut way = Way::default();
+        loop {
+            let choices = self.choices.get(&at)?;
+            let blocks = self.works.get(usize::from(at.work))?.blocks.get(..usize::from(at.kept))?;
+            // What is inlined where it is read goes into blocks of the same kernel; so one that ends comes first.
+            let goes_on = |b: &&Become| matches!(&b.how, How::Inline(i) if !i.reverse && inlined(i));
+            let changes = |b: &&Become| match &b.how {
+                How::Inline(inlining) => inlining.reverse && inlined(inlining),
+                How::Part(_) => true,
+            };
+            let changed = choices.becomes.iter().find(changes);
+            let ended = choices.then.filter(|_| changed.is_none() && ends(blocks));
+            if let Some((kernel, rest)) = ended {
+                way.kernels.push(self.works.get(kernel)?);
+                let Some(rest) = rest else { return Some(way) };
+                at = Point::of(rest);
+            } else if let Some(Become { how, to }) = changed.or_else(|| choices.becomes.iter().find(goes_on)) {
+                way.becomes.push(how);
+                at = *to;
+            } else if choices.keep {
+                at = Point { kept: at.kept + 1, open: false, ..at };
+            } else {
+                return None;
+            }
+        }
+    }
+
+    /// The way of a plan.
+    pub fn way_of(&self, plan: &StreamPlan) -> Option<Way<'_>> {
+        let mut kernels = plan.kernels.iter().map(super::KernelPlan::blocks);
+        let mut next = kernels.next();
+        let mut ends = |blocks: &[StreamBlock]| {
+            let names = blocks.iter().map(|b| b.name.as_str());
+            let here = next.as_ref().is_some_and(|next| names.eq(next.iter().copied()));
+            if here {
+                next = kernels.next();
+            }
+            here
+        };
+        let way = self.way(plan.parts, &|inlining| plan.inlined.contains(inlining), &mut ends)?;
+        let inlined = way.becomes.iter().filter(|how| matches!(how, How::Inline(_))).count();
+        (next.is_none() && inlined == plan.inlined.len()).then_some(way)
+    }
+
+    /// The blocks that a plan schedules, all in one.
+    pub fn of_plan(&self, plan: &StreamPlan) -> Option<Stream> {
+        Some(self.joined(&self.way_of(plan)?.kernels))
+    }
+
+    /// The blocks of some kernels, one after the other.
+    pub fn joined(&self, kernels: &[&Stream]) -> Stream {
+        let mut out = Stream { pipeline: self.whole().pipeline, ..Stream::default() };
+        for kernel in kernels {
+            out.append(kernel);
+        }
+        out.number_axes();
+        out
+    }
+
+    /// The source's blocks that only plain kernels take, and that are in no contraction; each with the reason.
+    pub fn left_plain(&self) -> impl Iterator<Item = &(String, String)> {
+        let source = self.whole();
+        let tiled = move |name: &str| {
+            source.blocks.iter().enumerate().any(|(at, b)| b.name == name && source.in_contraction(at))
+        };
+        let bound = |name: &str| self.in_order().any(|(b, _)| b.name == name);
+        self.plain.iter().filter(move |(block, _)| !tiled(block) && !bound(block))
+    }
+
+    /// The source's nests that run as they are written, each with the reason.
+    pub fn in_order(&self) -> impl Iterator<Item = (&StreamBlock, &str)> {
+        self.whole().blocks.iter().filter(|b| b.kind == BlockKind::Bound).map(|b| {
+            let why = self.plain.iter().find(|(name, _)| *name == b.name).map_or("", |(_, why)| why.as_str());
+            (b, why)
+        })
+    }
+
+    /// Names of the source's blocks that may have better schedules than there are: nests that run as they are written, all where
+    /// not every work is looked at, and those that read an element twice in the mean or more, and are in no contraction: their
+    /// kernels have no tiles to keep it in.
+    pub fn untiled(&self) -> Vec<&str> {
+        let source = self.whole();
+        let again = |b: &StreamBlock| {
+            let mut buffers: Vec<usize> = b.reads.iter().chain([&b.write]).map(|access| access.buffer).collect();
+            buffers.sort_unstable();
+            buffers.dedup();
+            let elements = buffers.iter().map(|at| source.buffers[*at].dims.iter().map(|d| *d as f64).product::<f64>());
+            b.kind == BlockKind::Bound || b.instances() as f64 >= 2.0 * elements.sum::<f64>()
+        };
+        let blocks = source.blocks.iter().enumerate();
+        let blocks = blocks.filter(|(at, b)| self.left_out.is_some() || (!source.in_contraction(*at) && again(b)));
+        blocks.map(|(_, b)| b.name.as_str()).collect()
+    }
+}

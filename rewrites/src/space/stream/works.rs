@@ -1,0 +1,479 @@
+//! What the primitives make of a program's blocks, tried with the primitives themselves: each work is asked about as a program of
+//! its own. It is decided block by block: what goes away is inlined where it is read, what stays shares the kernel of those that
+//! stayed before it, or begins another. What is left then knows nothing of how it came about, so that different ways meet there.
+use super::encode::{self, calls, only_plainly, others, part_calls, MOST_BLOCKS};
+use super::tiled::alone;
+use crate::replay::Replay;
+use crate::space::nests::parts;
+use crate::Call;
+use satune_ir::term::stream::{
+    Become, BlockKind, Choices, How, Inlining, KernelPlan, Parting, Point, Stream, StreamPlan, Streams,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bounds {
+    /// Most blocks of a kernel.
+    kernel: usize,
+    /// Most blocks of the source that one block computes.
+    merged: usize,
+    /// Most blocks of a program for which it is tried.
+    program: usize,
+}
+
+/// Where there are too many works, less is looked at. The last are few in every program.
+const BOUNDS: [Bounds; 6] = [
+    Bounds { kernel: MOST_BLOCKS, merged: MOST_BLOCKS, program: 64 },
+    Bounds { kernel: 8, merged: MOST_BLOCKS, program: 64 },
+    Bounds { kernel: 6, merged: 24, program: 96 },
+    Bounds { kernel: 4, merged: 12, program: 128 },
+    Bounds { kernel: 3, merged: 6, program: MOST_BLOCKS },
+    Bounds { kernel: 2, merged: 3, program: MOST_BLOCKS },
+];
+/// Most works, and most ways to hold the rows of all kernels: what a space's size grows with.
+const MOST_WORKS: usize = 4_000;
+const MOST_HELD: usize = 4_000;
+
+impl Bounds {
+    /// What is not looked at, for people.
+    fn text(self) -> Option<String> {
+        (self != BOUNDS[0]).then(|| {
+            let merged = match self.merged {
+                MOST_BLOCKS => String::new(),
+                merged => format!(", and blocks that compute more than {merged} of the source's"),
+            };
+            format!("kernels of more than {} blocks{merged} are not looked at: there are too many", self.kernel)
+        })
+    }
+}
+
+/// A work as a program of its own.
+struct Rest {
+    replay: Replay,
+    facts: Facts,
+}
+
+/// What is known of a work besides its program.
+#[derive(Clone, Debug)]
+struct Facts {
+    /// Parts of the rows of reductions to come.
+    parts: i64,
+    /// Reductions whose rows are split already.
+    parted: BTreeSet<String>,
+    /// Whether there is any, there or in earlier kernels.
+    any: bool,
+    /// Blocks that are left to plain kernels.
+    plainly: BTreeSet<String>,
+    /// Parameters of the source that earlier kernels touch.
+    touched: BTreeSet<String>,
+    /// Blocks of the source that a block computes besides itself.
+    merged: BTreeMap<String, usize>,
+}
+
+/// What makes works equal: the text of the program, and what else is known of it.
+type Key = (String, i64, bool, [BTreeSet<String>; 3]);
+
+impl Rest {
+    fn key(&self) -> Key {
+        let text = satune_ir::tvmscript::print(self.replay.schedule.program());
+        let Facts { parts, any, parted, plainly, touched, .. } = &self.facts;
+        (text, *parts, *any, [parted.clone(), plainly.clone(), touched.clone()])
+    }
+}
+
+/// There are more works than are looked at.
+struct TooMany;
+
+/// What the primitives say of calls on a part of a program, by the text of both.
+type Legal = HashMap<String, bool>;
+
+/// The source program, read.
+pub(super) struct Source<'p> {
+    pub replay: Replay,
+    pub stream: Stream,
+    /// Names of the buffers that its blocks write.
+    pub made: BTreeSet<String>,
+    /// Whether blocks may move at all.
+    pub moves: bool,
+    /// Parts that rows are split into, beside 1.
+    pub parts: Vec<i64>,
+    /// Where only one plan's way is wanted.
+    pub only: Option<&'p StreamPlan>,
+}
+
+impl Source<'_> {
+    /// All works, with these blocks left to plain kernels, the second ones where rows stay whole; and whether there is a schedule
+    /// without tiles, which depend on the GPU: one of whole rows, and any.
+    pub fn works(&self, plainly: [&BTreeSet<String>; 2]) -> (Streams, [bool; 2]) {
+        let mut legal = Legal::new();
+        let fits = |bounds: &&Bounds| self.only.is_some() || self.stream.blocks.len() <= bounds.program;
+        let mut all = BOUNDS.iter().filter(fits).peekable();
+        loop {
+            let bounds = *all.next().unwrap_or(&BOUNDS[BOUNDS.len() - 1]);
+            let mut explorer = Explorer::new(self, bounds, legal);
+            match explorer.explore(plainly) {
+                Err(TooMany) if all.peek().is_some() => legal = explorer.legal,
+                _ => return explorer.finished(),
+            }
+        }
+    }
+}
+
+struct Explorer<'a> {
+    source: &'a Source<'a>,
+    bounds: Bounds,
+    parameters: BTreeSet<String>,
+    works: Vec<Stream>,
+    rests: HashMap<usize, Rest>,
+    known: HashMap<Key, usize>,
+    kernels: HashMap<Vec<String>, Vec<usize>>,
+    roots: Vec<(i64, usize)>,
+    choices: BTreeMap<Point, Choices>,
+    queue: VecDeque<Point>,
+    legal: Legal,
+    /// Ways to hold the rows of all kernels.
+    held: usize,
+}
+
+impl<'a> Explorer<'a> {
+    fn new(source: &'a Source<'a>, bounds: Bounds, legal: Legal) -> Explorer<'a> {
+        let parameters = source.stream.buffers.iter().filter(|b| b.param).map(|b| b.name.clone()).collect();
+        Explorer {
+            source,
+            bounds,
+            parameters,
+            works: Vec::new(),
+            rests: HashMap::new(),
+            known: HashMap::new(),
+            kernels: HashMap::new(),
+            roots: Vec::new(),
+            choices: BTreeMap::new(),
+            queue: VecDeque::new(),
+            legal,
+            held: 0,
+        }
+    }
+
+    fn explore(&mut self, [always, whole]: [&BTreeSet<String>; 2]) -> Result<(), TooMany> {
+        for parts in [1].iter().chain(&self.source.parts) {
+            let plainly: BTreeSet<String> = match parts {
+                1 => always | whole,
+                _ => always.clone(),
+            };
+            let facts = Facts {
+                parts: *parts,
+                parted: BTreeSet::new(),
+                any: *parts == 1,
+                plainly,
+                touched: BTreeSet::new(),
+                merged: BTreeMap::new(),
+            };
+            let mut stream = self.source.stream.clone();
+            facts.plainly.iter().for_each(|block| only_plainly(&mut stream, block));
+            let number = self.add(Rest { replay: self.source.replay.clone(), facts }, stream);
+            self.roots.push((*parts, number));
+        }
+        while let Some(at) = self.queue.pop_front() {
+            if self.choices.contains_key(&at) {
+                continue;
+            }
+            if self.source.only.is_none() && (self.works.len() > MOST_WORKS || self.held > MOST_HELD) {
+                return Err(TooMany);
+            }
+            let choices = self.choose(at);
+            self.choices.insert(at, choices);
+        }
+        Ok(())
+    }
+
+    /// The number of a work.
+    fn add(&mut self, rest: Rest, stream: Stream) -> usize {
+        let number = *self.known.entry(rest.key()).or_insert(self.works.len());
+        if number == self.works.len() {
+            self.works.push(stream);
+            self.rests.insert(number, rest);
+            self.queue.push_back(Point::of(number));
+        }
+        number
+    }
+
+    /// A work that primitives made of another, as far as it is one of streaming blocks, of which at most so many are left to plain
+    /// kernels.
+    fn made(&mut self, replay: Replay, mut facts: Facts, plain: usize) -> Option<usize> {
+        let mut stream = encode::read(&replay, &self.source.made).ok()?;
+        stream.pipeline &= self.source.stream.pipeline;
+        let here: BTreeSet<&String> = stream.blocks.iter().map(|b| &b.name).collect();
+        facts.plainly.retain(|name| here.contains(name));
+        facts.parted.retain(|name| here.contains(name));
+        facts.merged.retain(|name, _| here.contains(name));
+        facts.plainly.iter().for_each(|block| only_plainly(&mut stream, block));
+        (others(&stream) <= plain).then_some(())?;
+        let written: BTreeSet<usize> = stream.blocks.iter().map(|b| b.write.buffer).collect();
+        for (number, buffer) in stream.buffers.iter_mut().enumerate() {
+            buffer.param = self.parameters.contains(&buffer.name);
+            buffer.before =
+                if buffer.param { facts.touched.contains(&buffer.name) } else { !written.contains(&number) };
+        }
+        facts.touched.retain(|name| stream.buffer(name).is_some());
+        Some(self.add(Rest { replay, facts }, stream))
+    }
+
+    /// The point in another work where it goes on.
+    fn goes_on(&mut self, work: usize, at: Point) -> Point {
+        let to = Point { work: work as u16, ..at };
+        self.queue.push_back(to);
+        to
+    }
+
+    /// Whether the first blocks make a kernel of the plan's, if there is one; or a part of one.
+    fn planned(&self, work: usize, kept: usize, whole: bool) -> bool {
+        let names = || self.works[work].blocks[..kept].iter().map(|b| b.name.as_str());
+        let fits = |kernel: &KernelPlan| {
+            let blocks = kernel.blocks();
+            names().eq(blocks.iter().copied().take(kept)) && (blocks.len() == kept) == whole
+        };
+        self.source.only.is_none_or(|plan| plan.kernels.iter().any(fits))
+    }
+
+    fn choose(&mut self, at: Point) -> Choices {
+        let mut choices = Choices::default();
+        let (work, kept) = (usize::from(at.work), usize::from(at.kept));
+        if kept < self.works[work].blocks.len() {
+            if let Some(parting) = self.to_part(work, kept) {
+                if let Some(to) = self.parted(work, kept, &parting) {
+                    let to = self.goes_on(to, at);
+                    choices.becomes.push(Become { how: How::Part(parting), to });
+                }
+                return choices;
+            }
+            let begins = kept == 0;
+            // What is inlined while blocks are kept is read by others of their kernel; what others read is inlined after it.
+            if begins || self.may_share(work, kept, false) {
+                choices.becomes.extend(self.inlined(at, kept, false));
+            }
+            if !begins && !at.open {
+                choices.becomes.extend(self.inlined_back(at));
+            }
+            let shares = begins || (kept < self.bounds.kernel && self.may_share(work, kept, true));
+            if shares && self.planned(work, kept, false) {
+                choices.keep = true;
+                self.queue.push_back(Point { kept: at.kept + 1, open: false, ..at });
+            }
+        }
+        if kept > 0 && !at.open && self.planned(work, kept, true) {
+            choices.then = self.then(work, kept);
+        }
+        choices
+    }
+
+    /// Whether the blocks that are kept, and the next one where it is `with` them, are in one kernel with others, as far as can be
+    /// seen from here: they have the rows and columns of the first reduction that there is, or are the first of a contraction.
+    fn may_share(&self, work: usize, kept: usize, with: bool) -> bool {
+        let stream = &self.works[work];
+        if stream.tiled.iter().any(|t| t.from == 0 && t.to > kept) {
+            return true;
+        }
+        let Some(first) = stream.blocks.iter().position(|b| b.kind == BlockKind::Reduce) else { return false };
+        let count = kept + usize::from(with);
+        let mut blocks = stream.blocks[..count].to_vec();
+        blocks.extend((first >= count).then(|| stream.blocks[first].clone()));
+        let count = blocks.len();
+        Stream { blocks, pipeline: stream.pipeline, ..Stream::default() }.row_shape(0, count).is_some()
+    }
+
+    fn then(&mut self, work: usize, kept: usize) -> Option<(usize, Option<usize>)> {
+        let stream = &self.works[work];
+        let count = stream.blocks.len();
+        let tiled = stream.contraction(0, kept).is_some();
+        (kept == 1 || tiled || stream.row_shape(0, kept).is_some()).then_some(())?;
+        let kernel = stream.first(kept);
+        let rest = match kept == count {
+            // Where no row was split, that is said by one part.
+            true => self.rests[&work].facts.any.then_some(None)?,
+            false => {
+                let rest = &self.rests[&work];
+                let mut facts = rest.facts.clone();
+                let touched = kernel.buffers.iter().map(|b| &b.name).filter(|name| self.parameters.contains(*name));
+                facts.touched.extend(touched.cloned());
+                let program = rest.replay.schedule.program();
+                let replay = Replay::new(&alone(program, &parts(program), &|at| at >= kept)).ok()?;
+                Some(self.made(replay, facts, usize::MAX)?)
+            }
+        };
+        Some((self.kernel(kernel), rest))
+    }
+
+    /// The number of the work that a kernel is.
+    fn kernel(&mut self, kernel: Stream) -> usize {
+        let names = kernel.blocks.iter().map(|b| b.name.clone()).collect();
+        let alike = self.kernels.entry(names).or_default();
+        if let Some(known) = alike.iter().find(|number| self.works[**number] == kernel) {
+            return *known;
+        }
+        alike.push(self.works.len());
+        let held = kernel.held(0, kernel.blocks.len(), 2).len();
+        self.held = self.held.saturating_add(3usize.saturating_pow(held as u32));
+        self.works.push(kernel);
+        self.works.len() - 1
+    }
+
+    /// Whether the primitives take calls on some blocks of a work: of these blocks alone, for no others matter.
+    fn legal(&mut self, work: usize, blocks: &[usize], calls: &[Call]) -> bool {
+        let program = self.rests[&work].replay.schedule.program();
+        let part = alone(program, &parts(program), &|at| blocks.contains(&at));
+        let takes = |mut part: Replay| calls.iter().all(|call| part.call(call).is_ok());
+        let key = format!("{}{calls:?}", satune_ir::tvmscript::print(&part));
+        self.source.moves && *self.legal.entry(key).or_insert_with(|| Replay::strict(&part).is_ok_and(takes))
+    }
+
+    /// What calls on some blocks make of a work, where they are legal.
+    fn tried(&mut self, work: usize, blocks: &[usize], calls: &[Call]) -> Option<Replay> {
+        self.legal(work, blocks, calls).then_some(())?;
+        let mut replay = self.rests[&work].replay.clone();
+        calls.iter().all(|call| replay.call(call).is_ok()).then_some(replay)
+    }
+
+    /// A block, and those that read what it writes.
+    fn with_readers(&self, work: usize, block: usize) -> Vec<usize> {
+        let blocks = &self.works[work].blocks;
+        let reads = |at: &usize| blocks[*at].reads.iter().any(|r| r.buffer == blocks[block].write.buffer);
+        [block].into_iter().chain((block + 1..blocks.len()).filter(reads)).collect()
+    }
+
+    /// A block inlined, the next one where it is read, or another into its producer.
+    fn inlined(&mut self, at: Point, block: usize, reverse: bool) -> Option<Become> {
+        let work = usize::from(at.work);
+        let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse };
+        let wanted = self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining));
+        let involved = match reverse {
+            true => vec![usize::from(at.kept) - 1, block],
+            false => self.with_readers(work, block),
+        };
+        let replay = wanted.then(|| self.tried(work, &involved, &calls(&inlining))).flatten()?;
+        let mut facts = self.rests[&work].facts.clone();
+        let stream = &self.works[work];
+        // What inlining makes may be no streaming program any more; then it is no way.
+        let plain = others(stream);
+        (merge(&mut facts, stream, &inlining) <= self.bounds.merged).then_some(())?;
+        let to = self.made(replay, facts, plain)?;
+        let to = self.goes_on(to, Point { open: at.kept > 0 && !reverse, ..at });
+        Some(Become { how: How::Inline(inlining), to })
+    }
+
+    /// What reads the last block that is kept, inlined there, where neither goes where it is read: that makes the same program.
+    fn inlined_back(&mut self, at: Point) -> Option<Become> {
+        let (work, last) = (usize::from(at.work), usize::from(at.kept) - 1);
+        let [_, reader] = self.with_readers(work, last)[..] else { return None };
+        // `reverse_compute_inline` takes what reads nothing else that is made, be it in a kernel before.
+        let stream = &self.works[work];
+        let written = stream.blocks[last].write.buffer;
+        let mut others = stream.blocks[reader].reads.iter().filter(|r| r.buffer != written);
+        if others.any(|r| self.source.made.contains(&stream.buffers[r.buffer].name)) {
+            return None;
+        }
+        let goes = |explorer: &mut Self, block: usize| {
+            let inlining = Inlining { block: explorer.works[work].blocks[block].name.clone(), reverse: false };
+            let involved = explorer.with_readers(work, block);
+            explorer.legal(work, &involved, &calls(&inlining))
+        };
+        if goes(self, last) || goes(self, reader) {
+            return None;
+        }
+        self.inlined(at, reader, true)
+    }
+
+    /// How the next block's rows are split; `None` where it is no reduction to be split.
+    fn to_part(&self, work: usize, kept: usize) -> Option<Parting> {
+        let facts = &self.rests[&work].facts;
+        (facts.parts > 1).then_some(())?;
+        let parting = encode::parting(&self.works[work], kept, facts.parts)?;
+        (!facts.parted.contains(&parting.block)).then_some(parting)
+    }
+
+    fn parted(&mut self, work: usize, kept: usize, parting: &Parting) -> Option<usize> {
+        let mut facts = self.rests[&work].facts.clone();
+        let replay = self.tried(work, &[kept], &part_calls(parting, facts.parts, 0))?;
+        let next = encode::read(&replay, &self.source.made).ok()?;
+        let old = &self.works[work].blocks;
+        let is_part = |name: &String| *name == parting.block || old.iter().all(|b| b.name != *name);
+        for (at, block) in next.blocks.iter().enumerate().filter(|(_, b)| is_part(&b.name)) {
+            facts.parted.insert(block.name.clone());
+            // Parts of columns are summed up by plain kernels.
+            if parting.columns && !encode::begins_kernel(&next, at) {
+                facts.plainly.insert(block.name.clone());
+            }
+        }
+        facts.any = true;
+        self.made(replay, facts, usize::MAX)
+    }
+
+    fn finished(mut self) -> (Streams, [bool; 2]) {
+        let mut known = HashMap::new();
+        let whole = self.lives(Point::of(0), false, &mut known);
+        let any = self.roots.iter().any(|(_, root)| self.lives(Point::of(*root), false, &mut known));
+        let mut alive: HashMap<Point, bool> = HashMap::new();
+        for (_, root) in self.roots.clone() {
+            self.lives(Point::of(root), true, &mut alive);
+        }
+        let lives = |at: Point| alive.get(&at) == Some(&true);
+        self.choices.retain(|at, _| lives(*at));
+        for (at, choices) in &mut self.choices {
+            choices.becomes.retain(|b| lives(b.to));
+            choices.keep &= lives(Point { kept: at.kept + 1, open: false, ..*at });
+            choices.then = choices.then.filter(|(_, rest)| rest.is_none_or(|rest| lives(Point::of(rest))));
+        }
+        self.roots.retain(|(parts, root)| *parts == 1 || lives(Point::of(*root)));
+        let source = self.source.stream.blocks.iter().map(|b| b.name.clone()).collect();
+        let Explorer { works, roots, choices, bounds, .. } = self;
+        (Streams { source, works, roots, choices, plain: Vec::new(), left_out: bounds.text() }, [whole, any])
+    }
+
+    /// Whether kernels take what is left; `tiled` ones, too.
+    fn lives(&self, at: Point, tiled: bool, known: &mut HashMap<Point, bool>) -> bool {
+        if let Some(known) = known.get(&at) {
+            return *known;
+        }
+        let Some(choices) = self.choices.get(&at) else { return false };
+        let mut found = false;
+        for next in &choices.becomes {
+            found |= self.lives(next.to, tiled, known);
+        }
+        if choices.keep {
+            found |= self.lives(Point { kept: at.kept + 1, open: false, ..at }, tiled, known);
+        }
+        if let Some((kernel, rest)) = choices.then {
+            let after = rest.is_none_or(|rest| self.lives(Point::of(rest), tiled, known));
+            let stream = &self.works[kernel];
+            let of_tiles = || tiled && stream.contraction(0, stream.blocks.len()).is_some();
+            found |= after && (self.source.only.is_some() || encode::is_kernel(stream) || of_tiles());
+        }
+        known.insert(at, found);
+        found
+    }
+}
+
+/// Notes what an inlined block goes into; returned is how many blocks of the source are computed there at most.
+fn merge(facts: &mut Facts, stream: &Stream, inlining: &Inlining) -> usize {
+    let Some(block) = stream.blocks.iter().find(|b| b.name == inlining.block) else { return 0 };
+    let own = 1 + facts.merged.remove(&block.name).unwrap_or(0);
+    let into = stream.blocks.iter().filter(|b| match inlining.reverse {
+        true => block.reads.iter().any(|r| r.buffer == b.write.buffer),
+        false => b.reads.iter().any(|r| r.buffer == block.write.buffer),
+    });
+    let mut most = 0;
+    for b in into {
+        let all = facts.merged.entry(b.name.clone()).or_insert(0);
+        *all += own;
+        most = most.max(*all + 1);
+    }
+    most
+}
+
+/// The calls of a step.
+pub(super) fn calls_of(how: &How, parts: i64, number: usize) -> Vec<Call> {
+    match how {
+        How::Inline(inlining) => calls(inlining).to_vec(),
+        How::Part(parting) => part_calls(parting, parts, number),
+    }
+}
