@@ -69,7 +69,7 @@ pub(super) fn run(args: &Replay) -> Outcome {
     if args.json {
         print(&format!("{}\n", outcome.json(None)))?;
     } else if outcome.refused.is_none() {
-        outcome.put_right.iter().for_each(|note| eprintln!("{note}"));
+        outcome.put_right.iter().for_each(|note| super::say(note));
         print(&outcome.script)?;
     }
     match outcome.refused {
