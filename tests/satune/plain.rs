@@ -212,6 +212,39 @@ fn indices_are_typed_as_elements_are() {
     assert!(error.contains("an element of A outside of its shape is accessed"), "{error}");
 }
 
+/// A product and a sum of a map, which a compiler fuses: what is then rounded once is right, also where the product alone is none.
+#[test]
+fn fused_products_are_right() {
+    for (dtype, value) in [
+        ("float32", "A[v0, v1] * B[v0, v1] + A[v0, v1]"),
+        ("float32", "A[v0, v1] + T.float32(0.3) * (B[v0, v1] - A[v0, v1])"),
+        ("float64", "A[v0, v1] * B[v0, v1] - B[v0, v1] * T.float64(0.1)"),
+    ] {
+        let params = format!("A: 37, 53 {dtype}; B: 37, 53 {dtype}; O: 37, 53 {dtype}");
+        let text = nest("O", &[('S', 37), ('S', 53)], None, value, "O[v0, v1]");
+        executed(&support::script(&params, &text), "h200", 2);
+    }
+    // Of whole numbers and truth values any order is right, bit for bit.
+    for (dtype, init, update) in [
+        ("int32", "-1", "B[v0] & A[v0, v1]"),
+        ("uint8", "T.uint8(1)", "B[v0] * A[v0, v1]"),
+        ("bool", "T.bool(False)", "B[v0] or A[v0, v1]"),
+    ] {
+        let text = nest("B", &[('S', 24), ('R', 40)], Some(init), update, "B[v0]");
+        let report = executed(&support::script(&format!("A: 24, 40 {dtype}; B: 24, {dtype}"), &text), "h200", 1);
+        assert_eq!(report["candidates"][0]["simulated"]["agreement"], "exact", "{dtype}");
+    }
+    // A product whose iterators have the names that TVM gives them.
+    let product = nest(
+        "O",
+        &[('S', 6), ('S', 9), ('R', 7), ('R', 8)],
+        Some("T.float32(0)"),
+        "O[v0, v1] + A[v0, v2, v3] * B[v3, v2, v1]",
+        "O[v0, v1]",
+    );
+    executed(&support::script("A: 6, 7, 8 float32; B: 8, 7, 9 float32; O: 6, 9 float32", &product), "h200", 1);
+}
+
 /// Strides that a row-major array has, of more elements or in another order of dimensions; those that overlap are refused.
 #[test]
 fn strides_of_arrays_are_taken() {

@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 /// A top-level statement without bound values, without conditions on elements but of held ones, and with indices and conditions
 /// that have linear forms, in loops of a constant or a held number of steps; and the program with the registers.
 pub fn held<'p>(program: &'p Program, part: &'p Stmt) -> (Cow<'p, Program>, Cow<'p, Stmt>) {
-    let mut holder = Holder { program: Cow::Borrowed(program), ranges: Ranges::new() };
+    let mut holder = Holder { program: Cow::Borrowed(program), ranges: Ranges::new(), under: 0, begun: Vec::new() };
     let mut plain = true;
     visit::walk_stmt(part, &mut |s| match s {
         Stmt::Let { .. } => plain = false,
@@ -38,6 +38,10 @@ pub fn held<'p>(program: &'p Program, part: &'p Stmt) -> (Cow<'p, Program>, Cow<
 struct Holder<'p> {
     program: Cow<'p, Program>,
     ranges: Ranges,
+    /// How many conditions around are decided by data.
+    under: usize,
+    /// What registers below such conditions hold at first: all conditions of a statement are read before any of them is asked.
+    begun: Vec<Stmt>,
 }
 
 impl Holder<'_> {
@@ -82,8 +86,14 @@ impl Holder<'_> {
             Stmt::If { cond, then, otherwise } => {
                 let mut before = Vec::new();
                 let cond = self.condition(cond, &mut before);
+                let by_data = usize::from(!visit::loads(&cond).is_empty());
+                self.under += by_data;
                 let then = self.stmt(then).into();
                 let otherwise = otherwise.as_ref().map(|s| self.stmt(s).into());
+                self.under -= by_data;
+                if self.under == 0 {
+                    before.append(&mut self.begun);
+                }
                 before.push(Stmt::If { cond, then, otherwise });
                 Stmt::seq(before)
             }
@@ -174,7 +184,11 @@ impl Holder<'_> {
         let value = self.value(e, before);
         let dtype = fold::dtype(&value, &self.program.buffers);
         let buffer = self.program.to_mut().add_buffer(Buffer::plain("held", dtype, vec![fold::int32(1)], "local"));
-        before.push(Stmt::Store { buffer, indices: vec![fold::int32(0)], value });
+        let set = |value| Stmt::Store { buffer, indices: vec![fold::int32(0)], value };
+        if self.under > 0 {
+            self.begun.push(set(if dtype.is_float() { fold::float(0.0, dtype) } else { Expr::Int(0, dtype) }));
+        }
+        before.push(set(value));
         Expr::Load(buffer, vec![fold::int32(0)])
     }
 }
