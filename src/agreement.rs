@@ -24,7 +24,7 @@ pub use rounding::{tolerances, SINGLE};
 
 use grain::Grains;
 use satune_ir::affine::constant;
-use satune_ir::{visit, BufferId, DType, Expr, For, ForKind, Program, Stmt};
+use satune_ir::{fold, visit, BinOp, BufferId, DType, Expr, For, ForKind, Program, Stmt};
 
 /// Whether results have to agree bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -181,6 +181,19 @@ fn updates(program: &Program, stmt: &Stmt) -> u64 {
     }
 }
 
+/// Whether a compiler may fuse a product of a program with a sum where that shows: on inputs up to a magnitude, whole ones if it is
+/// finite, the product takes more digits than its type has.
+pub(crate) fn fuses(program: &Program, input: f64) -> bool {
+    let mut sums = false;
+    visit::walk_stmt_exprs(&program.body.block.body, &mut |e| {
+        visit::walk_expr(e, &mut |e| {
+            let sum = matches!(e, Expr::Binary(BinOp::Add | BinOp::Sub, ..));
+            sums |= sum && fold::dtype(e, &program.buffers).is_float();
+        });
+    });
+    sums && Grains::of(program, input).rounds.get()
+}
+
 /// Functions whose values are exact.
 pub(crate) const EXACT: [&str; 7] = ["abs", "fabs", "floor", "ceil", "round", "trunc", "nearbyint"];
 
@@ -245,6 +258,21 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
 "#
         );
         Agreement::of(&satune_ir::tvmscript::parse(&text).unwrap())
+    }
+
+    /// A product and a sum are rounded twice, or once where a compiler fuses them.
+    #[test]
+    fn products_that_are_rounded_may_be_fused() {
+        let fuses = |value: &str, input: f64| {
+            let text = format!(
+                "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((4,), \"float32\"), B: T.Buffer((4,), \"float32\")):\n    for i in \
+                 range(4):\n        with T.sblock(\"B\"):\n            vi = T.axis.spatial(4, i)\n            B[vi] = {value}\n"
+            );
+            fuses(&satune_ir::tvmscript::parse(&text).unwrap(), input)
+        };
+        assert!(!fuses("A[vi] * A[vi] + A[vi]", 24.0) && fuses("A[vi] * A[vi] + A[vi]", f64::MAX));
+        assert!(fuses("A[vi] * T.float32(0.1) - A[vi]", 24.0) && !fuses("A[vi] * T.float32(0.5) - A[vi]", 24.0));
+        assert!(!fuses("A[vi] * T.float32(0.1)", 24.0) && !fuses("T.max(A[vi] * T.float32(0.1), A[vi])", 24.0));
     }
 
     #[test]

@@ -398,7 +398,7 @@ pub fn script(c: &Contraction) -> String {
         }
     };
     let names: Vec<&str> = c.iters.iter().map(|(_, i)| i.name.as_str()).collect();
-    let loops: Vec<&str> = names.iter().map(|n| n.trim_start_matches('v')).collect();
+    let loops = loop_names(c);
     let extents: Vec<String> = c.iters.iter().map(|(_, i)| i.extent.to_string()).collect();
     let kinds: String = c.iters.iter().map(|(_, i)| if i.reduce { 'R' } else { 'S' }).collect();
     let out = element(&c.c);
@@ -418,9 +418,50 @@ pub fn script(c: &Contraction) -> String {
     )
 }
 
+/// Names of the loops, that of iterator `vi` being `i`: where that is no name, or one that something else has (`v0`, `vT`), the
+/// next free one.
+fn loop_names(c: &Contraction) -> Vec<String> {
+    let buffers = [&c.a, &c.b, &c.c].map(|o| o.name.as_str());
+    let mut taken: Vec<String> =
+        c.iters.iter().map(|(_, i)| i.name.as_str()).chain(buffers).map(String::from).collect();
+    taken.extend(tvmscript::TAKEN.map(String::from));
+    let mut name = |(at, name): (usize, &str)| {
+        let short = name.trim_start_matches('v');
+        let is_name = short.starts_with(|first: char| first.is_alphabetic() || first == '_');
+        let numbered = (at..).map(|n| format!("i{n}"));
+        let mut candidates = is_name.then(|| short.to_string()).into_iter().chain(numbered);
+        let found = candidates.find(|name| !taken.contains(name)).unwrap_or_default();
+        taken.push(found.clone());
+        found
+    };
+    c.iters.iter().map(|(_, i)| i.name.as_str()).enumerate().map(&mut name).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_products_text_has_names_whatever_its_iterators_are_called() {
+        let script = |names: [&str; 3]| {
+            let mut c = Contraction::gemm(None, [4, 8, 16], DType::F32, DType::F32, [false, false]);
+            c.iters.iter_mut().zip(names).for_each(|((_, info), name)| info.name = name.into());
+            super::script(&c)
+        };
+        assert!(script(["vi", "vj", "vk"]).contains("for i, j, k in T.grid(4, 8, 16)"));
+        for names in [
+            ["v0", "v1", "v2"],
+            ["v", "vv", "i0"],
+            ["vA", "vT", "i1"],
+            ["vi", "i", "vvi"],
+            ["x", "vx", "y"],
+            ["vif", "vin", "vfor"],
+        ] {
+            let text = script(names);
+            let program = satune_ir::tvmscript::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            assert!(satune_rewrites::space::contraction(&program).is_ok(), "{text}");
+        }
+    }
 
     #[test]
     fn operators_are_read() {

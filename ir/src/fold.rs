@@ -184,19 +184,6 @@ pub fn floor_div(x: i64, y: i64) -> Option<i64> {
     Some(if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient })
 }
 
-/// `a - b` in its shortest form: like terms cancel. `None` where coefficients overflow.
-pub fn difference(a: &Expr, b: &Expr) -> Option<Expr> {
-    let mut terms: Vec<(Expr, i64)> = Vec::new();
-    let mut constant = 0i64;
-    collect(a, 1, &mut terms, &mut constant)?;
-    collect(b, -1, &mut terms, &mut constant)?;
-    terms.retain(|(_, c)| *c != 0);
-    if terms.is_empty() {
-        return Some(Expr::Int(constant, int_type(a).or(int_type(b)).unwrap_or(DType::I32)));
-    }
-    binary(BinOp::Sub, a.clone(), b.clone())
-}
-
 fn int_type(e: &Expr) -> Option<DType> {
     match e {
         Expr::Int(_, t) | Expr::Cast(t, _) => Some(*t),
@@ -204,35 +191,6 @@ fn int_type(e: &Expr) -> Option<DType> {
         Expr::Binary(_, a, _) => int_type(a),
         _ => None,
     }
-}
-
-/// Adds `scale · e` to a sum of terms that are no sums.
-fn collect(e: &Expr, scale: i64, terms: &mut Vec<(Expr, i64)>, constant: &mut i64) -> Option<()> {
-    match e {
-        Expr::Int(v, _) => *constant = constant.checked_add(v.checked_mul(scale)?)?,
-        Expr::Binary(BinOp::Add, a, b) => {
-            collect(a, scale, terms, constant)?;
-            collect(b, scale, terms, constant)?;
-        }
-        Expr::Binary(BinOp::Sub, a, b) => {
-            collect(a, scale, terms, constant)?;
-            collect(b, scale.checked_neg()?, terms, constant)?;
-        }
-        Expr::Binary(BinOp::Mul, a, b) => match (a.as_ref(), b.as_ref()) {
-            (x, Expr::Int(c, _)) | (Expr::Int(c, _), x) => collect(x, scale.checked_mul(*c)?, terms, constant)?,
-            _ => add_term(e, scale, terms)?,
-        },
-        _ => add_term(e, scale, terms)?,
-    }
-    Some(())
-}
-
-fn add_term(e: &Expr, scale: i64, terms: &mut Vec<(Expr, i64)>) -> Option<()> {
-    match terms.iter_mut().find(|(t, _)| t == e) {
-        Some((_, c)) => *c = c.checked_add(scale)?,
-        None => terms.push((e.clone(), scale)),
-    }
-    Some(())
 }
 
 #[cfg(test)]
@@ -251,14 +209,6 @@ mod tests {
         assert_eq!(binary(BinOp::TruncMod, int32(-7), int32(4)), Some(int32(-3)));
         assert_eq!(binary(BinOp::Add, int32(i64::from(i32::MAX)), int32(1)), None);
         assert_eq!(binary(BinOp::FloorDiv, var(0), int32(0)), None);
-    }
-
-    #[test]
-    fn differences_cancel() {
-        let four = |e| binary(BinOp::Mul, e, int32(4)).unwrap();
-        let upper = binary(BinOp::Add, four(var(0)), int32(4)).unwrap();
-        assert_eq!(difference(&upper, &four(var(0))), Some(int32(4)));
-        assert!(matches!(difference(&upper, &var(1)), Some(Expr::Binary(BinOp::Sub, ..))));
     }
 
     #[test]

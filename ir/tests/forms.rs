@@ -105,6 +105,13 @@ fn what_means_nothing_is_refused() {
         ("while T.bool(True):\n    B[0] = A[0]", "1: "),
         ("i = T.int32(0)\nwhile i < 4:\n    B[0] = A[0]", "how often a while runs is not known"),
         ("with T.attr(A, \"pragma_x\", 1):\n    B[0] = A[0]", "T.attr \"pragma_x\" has no meaning"),
+        (
+            "with T.attr(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), \"reduce_scope\", T.reinterpret(\"handle\", \
+             T.uint64(0))):\n    T.tvm_thread_allreduce(T.uint32(1), A[0], True, B[0], 0)",
+            "a reduction that is written out has no meaning",
+        ),
+        ("T.evaluate(T.tvm_thread_allreduce(T.uint32(1), A[0], True, B[0], 0))", "T.axis.reduce and T.init"),
+        ("B[0] = T.Reduce(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), [A[0]], [], [], True, 0)", "is written out"),
         ("assert A[0] > T.float32(0)\nB[0] = A[0]", "a kernel cannot check this while it runs"),
         ("tx = T.env_thread(\"threadIdx.w\")\nB[0] = A[0]", "\"threadIdx.w\" is no thread axis"),
         ("C = T.decl_buffer((16,), \"float32\", data=A.data)\nB[0] = C[0]", "two buffers would lie in the same memory"),

@@ -9,6 +9,7 @@ use crate::ScheduleError;
 use satune_ir::{
     visit, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Range, Region, Stmt,
 };
+use std::collections::HashMap;
 
 /// Where a copy is inserted: before an entry of the body of a loop or of the scope block.
 #[derive(Clone, Copy, Debug)]
@@ -244,8 +245,11 @@ pub fn require_replaceable(
         None => false,
         Some(region) => region.iter().zip(regions::whole(s, buffer)?).any(|(r, whole)| *r != whole),
     };
+    let root = &s.program().body;
+    let all = [root].into_iter().chain(tree::all_realizes(&root.block.body)).map(|r| (r.block.id, &r.block));
+    let all: HashMap<BlockId, &Block> = all.collect();
     for &id in blocks {
-        let outer = s.block(id)?;
+        let outer = all.get(&id).copied().ok_or_else(|| ScheduleError::block_expired(id))?;
         let inner = tree::all_realizes(&outer.body).into_iter().map(|r| &r.block);
         for b in [outer].into_iter().chain(inner) {
             let views = b.match_buffers.iter().filter(|(_, x)| x.buffer == buffer).map(|(v, _)| s.program().buffer(*v));

@@ -140,9 +140,7 @@ fn apply(s: &mut Schedule, plan: &Plan, memory: &str) -> Result<BlockId> {
     let copy = Copy { from, to: cache, cache, region: plan.copied.clone(), compact };
     let (id, nest) = cache_common::copy_nest(s, &copy, &around);
     let redirect = Redirect { from, to: cache, origin: compact.then_some(&plan.copied) };
-    for &c in &plan.consumers {
-        s.update_realize(c, |r| redirect.reads(r))?;
-    }
+    s.update_realizes(&plan.consumers, &mut |r| redirect.reads(r))?;
     cache_common::place(s, plan.scope, cache, plan.at, id, nest)?;
     Ok(id)
 }

@@ -120,9 +120,8 @@ fn apply(s: &mut Schedule, block: BlockId, plan: &Plan, memory: &str, consumers:
     let (id, nest) = cache_common::copy_nest(s, &copy, &around);
     let redirect = Redirect { from: to, to: cache, origin: compact.then_some(&plan.copied) };
     s.update_realize(block, |r| redirect.reads_and_writes(r))?;
-    for &c in consumers.iter().filter(|c| **c != block) {
-        s.update_realize(c, |r| redirect.reads(r))?;
-    }
+    let readers: Vec<BlockId> = consumers.iter().copied().filter(|c| *c != block).collect();
+    s.update_realizes(&readers, &mut |r| redirect.reads(r))?;
     cache_common::place(s, plan.scope, cache, plan.at, id, nest)?;
     if !plan.guards.is_empty() {
         s.update_realize(id, |r| {

@@ -26,9 +26,8 @@ pub mod replay;
 pub mod sample;
 pub mod schedule;
 pub mod scope;
-mod simplify;
 pub mod soundness;
-use satune_ir::affine::linear;
+use satune_ir::affine::{linear, simplify};
 #[cfg(test)]
 mod testing;
 mod text;

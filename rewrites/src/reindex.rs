@@ -22,6 +22,7 @@ use crate::guards::always;
 use crate::linear::{all, conjuncts, Linear};
 use crate::reindex_common::{self as common, refused};
 use crate::schedule::{BlockFlags, Result, Schedule};
+use crate::simplify::sorted;
 use crate::tree::Node;
 use crate::{iter_map, regions, scope, ScheduleError};
 use satune_ir::{
@@ -61,7 +62,7 @@ pub fn legal(s: &Schedule, block: BlockId, kind: Kind, index: i64) -> Result<Pla
     let b = &realize.block;
     let written = common::one_place(s, b, region.buffer)?;
     let domains = regions::iter_domains(b);
-    let indices: Vec<Expr> = written.iter().map(|e| common::simplified(e, &domains)).collect();
+    let indices: Vec<Expr> = written.iter().map(|e| sorted(e, &domains)).collect();
     let covers = |iv: &&IterVar| indices.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
     let iterators: Vec<IterVar> = b.iter_vars.iter().filter(covers).cloned().collect();
     let top = require_chain(s, block)?;

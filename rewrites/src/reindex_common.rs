@@ -8,14 +8,6 @@ use crate::tree::{self, Node};
 use crate::{regions, ScheduleError};
 use satune_ir::{fields, visit, Block, BlockId, BufferId, Expr, Region, Stmt};
 
-/// An index as far as it can be simplified, its terms in TVM's order; a constant stays an expression of iterators.
-pub fn simplified(e: &Expr, domains: &Domains) -> Expr {
-    match Linear::of(e, domains) {
-        Some(l) if l.as_constant().is_none() => l.sorted().expr(),
-        _ => e.clone(),
-    }
-}
-
 /// The indices with which the block accesses a buffer. Refused where there are several, or none.
 pub fn one_place(s: &Schedule, block: &Block, buffer: BufferId) -> Result<Vec<Expr>> {
     if !tree::child_realizes(&block.body).is_empty() {

@@ -100,7 +100,7 @@ pub fn replay_strict(program: &Program, calls: &[Call]) -> Result<(Vec<CallResul
 pub struct Judged {
     /// Outcomes, up to the first refusal.
     pub calls: Vec<CallResult>,
-    /// What [`soundness::check`] says after each of the calls.
+    /// What [`soundness::check`] says after each of the calls; nothing where it was not asked.
     pub verdicts: Vec<CallResult>,
     /// What the calls left.
     pub schedule: Schedule,

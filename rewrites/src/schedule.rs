@@ -4,7 +4,7 @@ use crate::scope::Scope;
 use crate::tree::{self, LoopId, Node};
 use crate::{flags, ScheduleError};
 use satune_ir::{Block, BlockId, BlockRealize, Expr, For, Program, Stmt};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Result of a primitive.
 pub type Result<T> = std::result::Result<T, ScheduleError>;
@@ -32,7 +32,7 @@ pub struct Schedule {
 impl Schedule {
     /// A schedule of `program`, as it is. Fails where two loops share a variable or two blocks an identity.
     pub fn new(program: Program) -> Result<Schedule> {
-        let mut seen = std::collections::HashSet::from([Node::Block(program.body.block.id)]);
+        let mut seen = HashSet::from([Node::Block(program.body.block.id)]);
         let mut twice = None;
         satune_ir::visit::walk_stmt(&program.body.block.body, &mut |s| {
             if let Some(node) = Node::of(s) {
@@ -251,6 +251,20 @@ impl Schedule {
             Some(Stmt::Realize(r)) => Ok(f(r)),
             _ => Err(ScheduleError::block_expired(id)),
         }
+    }
+
+    /// Changes several blocks and their realizes in place, outer ones first.
+    pub fn update_realizes(&mut self, ids: &[BlockId], f: &mut dyn FnMut(&mut BlockRealize)) -> Result<()> {
+        let mut left: HashSet<BlockId> = ids.iter().copied().collect();
+        if left.remove(&self.program.body.block.id) {
+            f(&mut self.program.body);
+        }
+        tree::each_realize_mut(&mut self.program.body.block.body, &mut |r| {
+            if left.remove(&r.block.id) {
+                f(r);
+            }
+        });
+        left.into_iter().min().map_or(Ok(()), |id| Err(ScheduleError::block_expired(id)))
     }
 
     /// Changes a block in place.

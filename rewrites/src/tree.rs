@@ -75,7 +75,15 @@ pub fn find(stmt: &Stmt, node: Node) -> Option<&Stmt> {
     if Node::of(stmt) == Some(node) {
         return Some(stmt);
     }
-    children(stmt).into_iter().find_map(|s| find(s, node))
+    // Looked for everywhere and often: without a list of children.
+    match stmt {
+        Stmt::For(l) => find(&l.body, node),
+        Stmt::Realize(r) => find(&r.block.body, node),
+        Stmt::Seq(parts) => parts.iter().find_map(|s| find(s, node)),
+        Stmt::If { then, otherwise, .. } => find(then, node).or_else(|| find(otherwise.as_deref()?, node)),
+        Stmt::Let { body, .. } => find(body, node),
+        Stmt::Store { .. } | Stmt::Evaluate(_) => None,
+    }
 }
 
 /// The same, to change it.
@@ -83,7 +91,24 @@ pub fn find_mut(stmt: &mut Stmt, node: Node) -> Option<&mut Stmt> {
     if Node::of(stmt) == Some(node) {
         return Some(stmt);
     }
-    children_mut(stmt).into_iter().find_map(|s| find_mut(s, node))
+    match stmt {
+        Stmt::For(l) => find_mut(&mut l.body, node),
+        Stmt::Realize(r) => find_mut(&mut r.block.body, node),
+        Stmt::Seq(parts) => parts.iter_mut().find_map(|s| find_mut(s, node)),
+        Stmt::If { then, otherwise, .. } => {
+            find_mut(then, node).or_else(|| otherwise.as_deref_mut().and_then(|s| find_mut(s, node)))
+        }
+        Stmt::Let { body, .. } => find_mut(body, node),
+        Stmt::Store { .. } | Stmt::Evaluate(_) => None,
+    }
+}
+
+/// Calls `f` on every block at or below `stmt`, outer ones first.
+pub fn each_realize_mut(stmt: &mut Stmt, f: &mut dyn FnMut(&mut BlockRealize)) {
+    if let Stmt::Realize(r) = stmt {
+        f(r);
+    }
+    children_mut(stmt).into_iter().for_each(|s| each_realize_mut(s, f));
 }
 
 /// A loop of the program.

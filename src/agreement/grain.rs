@@ -6,6 +6,7 @@ use satune_ir::interp::{first_uses, FirstUse};
 use satune_ir::{
     fold, fp8, semantics, visit, BinOp, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt, VarId,
 };
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// Largest magnitude of an input of a check.
@@ -85,6 +86,8 @@ pub(super) struct Grains<'p> {
     input: f64,
     /// Whether rounded values are added up, or multiplied.
     pub depends: bool,
+    /// Whether a product of floats is rounded: one that a compiler fuses with a sum is not.
+    pub rounds: Cell<bool>,
 }
 
 impl<'p> Grains<'p> {
@@ -92,9 +95,23 @@ impl<'p> Grains<'p> {
     pub fn of(program: &'p Program, input: f64) -> Grains<'p> {
         let read = program.params.iter().zip(first_uses(program)).filter(|(_, first)| *first == Some(FirstUse::Read));
         let of = read.map(|(b, _)| (*b, Some(Grain::whole(input)))).collect();
-        let mut grains = Grains { program, of, vars: HashMap::new(), input, depends: false };
+        let mut grains = Grains { program, of, vars: HashMap::new(), input, depends: false, rounds: Cell::new(false) };
         // Once more, for what a loop brings round.
         for _ in 0..2 {
+            grains.realize(&program.body);
+        }
+        // What grows by itself, or gets finer, each time (a recurrence) does so without end, and is rounded.
+        let before = grains.of.clone();
+        grains.realize(&program.body);
+        let grows = |(b, now): (&BufferId, &Option<Grain>)| {
+            let (now, was) = (*now).zip(before.get(b).copied().flatten())?;
+            let more = now.high >= 2.0 * was.high && was.high > 0.0 || now.low < was.low;
+            (more && program.buffer(*b).dtype.is_float()).then_some(*b)
+        };
+        let growing: Vec<BufferId> = grains.of.iter().filter_map(grows).collect();
+        if !growing.is_empty() {
+            grains.depends = true;
+            grains.of.extend(growing.into_iter().map(|b| (b, None)));
             grains.realize(&program.body);
         }
         grains
@@ -105,6 +122,13 @@ impl<'p> Grains<'p> {
     }
 
     fn grain(&self, e: &Expr) -> Option<Grain> {
+        let grain = self.exact(e);
+        let product = matches!(e, Expr::Binary(BinOp::Mul, ..)) && self.dtype(e).is_float();
+        self.rounds.set(self.rounds.get() || product && grain.is_none());
+        grain
+    }
+
+    fn exact(&self, e: &Expr) -> Option<Grain> {
         let grain = match e {
             Expr::Int(v, _) => Grain::of(*v as f64),
             Expr::Float(bits, t) => Grain::of(semantics::round(f64::from_bits(*bits), *t)),
@@ -115,7 +139,10 @@ impl<'p> Grains<'p> {
             },
             Expr::Cast(_, a) => self.grain(a)?,
             Expr::Load(b, _) => self.of.get(b).copied().unwrap_or(Some(Grain::whole(self.input)))?,
-            Expr::Select { then, otherwise, .. } => self.grain(then)?.join(self.grain(otherwise)?),
+            Expr::Select { then, otherwise, .. } => {
+                let (then, otherwise) = self.grain(then).zip(self.grain(otherwise))?;
+                then.join(otherwise)
+            }
             Expr::Binary(op, a, b) => self.binary(*op, a, b)?,
             Expr::Call(name, args, _) => self.call(name.rsplit('.').next().unwrap_or(name), args)?,
         };
@@ -126,7 +153,8 @@ impl<'p> Grains<'p> {
         if fold::is_condition(op) {
             return Some(Grain::whole(1.0));
         }
-        let (a, b) = (self.grain(a)?, self.grain(b)?);
+        // Both are looked at, whatever the first one is.
+        let (a, b) = self.grain(a).zip(self.grain(b))?;
         Some(match op {
             BinOp::Add | BinOp::Sub => a.plus(b, 1.0),
             BinOp::Mul => a.times(b),
@@ -216,6 +244,10 @@ impl<'p> Grains<'p> {
                 let before = begun.unwrap_or_else(|| self.of.get(&buffer).copied().unwrap_or(Some(ZERO)));
                 let term = self.grain(term);
                 before.zip(term).and_then(|(before, term)| before.plus(term, terms).within(dtype))
+            }
+            // Of whole numbers any order is right.
+            Some((_, term)) if reduces && !dtype.is_float() => {
+                self.grain(term).and_then(|_| Grain::whole(f64::MAX).within(dtype))
             }
             Some(_) if reduces => None,
             _ => self.grain(value).and_then(|grain| grain.within(dtype)),

@@ -1,6 +1,6 @@
 //! `bench`: measured times in a table, beside the vendor's library.
 use super::devices::{open, open_store, store_path, Choice};
-use super::{ask, print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Size};
+use super::{ask, print_json, print_styled, report, table, visible, watch::Watch, Failure, Outcome, Size};
 use crate::device::{Ask, Kind};
 use crate::execute::Executed;
 use crate::explore::{write_whole, Request};
@@ -218,7 +218,8 @@ fn rivals(result: &Benchmark) -> Vec<String> {
 
 fn text(result: &Benchmark) -> String {
     let simulated = result.kind != Kind::Cuda;
-    let mut out: String = notes(result).iter().map(|note| format!("{note}\n")).collect();
+    let lines = |notes: Vec<String>| visible(&notes.iter().map(|note| format!("{note}\n")).collect::<String>());
+    let mut out = lines(notes(result));
     let time = if simulated { "ms (predicted)" } else { "ms" };
     let mut header =
         vec!["program", time, "spread", "rate", "of peak", "predicted ms", "model's first", "library ms", "vs library"];
@@ -231,7 +232,7 @@ fn text(result: &Benchmark) -> String {
     let dash = || "-".to_string();
     for r in &result.rows {
         let mut cells = vec![
-            r.program.clone(),
+            visible(&r.program),
             format!("{:.4}", r.ms),
             format!("{:.1}%", 100.0 * r.spread),
             rate(r),
@@ -256,8 +257,7 @@ fn text(result: &Benchmark) -> String {
     if let Some(mean) = result.mean_ratio {
         out.push_str(&format!("geometric mean: {mean:.3}x the library, where it computes the same\n"));
     }
-    let notes = rivals(result).into_iter().chain(texts(result));
-    out + &notes.map(|note| format!("{note}\n")).collect::<String>()
+    out + &lines([rivals(result), texts(result)].concat())
 }
 
 /// What became of the texts before they were measured, where not all is well, in sentences.

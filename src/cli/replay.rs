@@ -3,7 +3,7 @@ use super::{print, Failure, Outcome};
 use crate::source;
 use rayon::prelude::*;
 use satune_ir::{tvmscript, Program};
-use satune_rewrites::replay::{CallResult, Judged};
+use satune_rewrites::replay::{self, CallResult, Judged};
 use satune_rewrites::{soundness, Call, ScheduleError, Trace};
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Replay) -> Outcome {
     if args.json {
         print(&format!("{}\n", outcome.json(None)))?;
     } else if outcome.refused.is_none() {
-        outcome.put_right.iter().for_each(|note| eprintln!("{note}"));
+        outcome.put_right.iter().for_each(|note| super::say(note));
         print(&outcome.script)?;
     }
     match outcome.refused {
@@ -126,12 +126,21 @@ impl Outcomes {
                 "the program has {blocks} blocks; at most {MOST_BLOCKS} are scheduled: give a part of it"
             ));
         }
-        let judged = Judged::of(program, calls, args.seed).map_err(|e| e.detail.clone())?;
+        // What a program means after each call is asked where somebody wants to know.
+        let judged = match args.strict {
+            true => Judged::of(program, calls, args.seed),
+            false => replay::replay_seeded(program, calls, args.seed).map(|(calls, schedule)| Judged {
+                calls,
+                verdicts: Vec::new(),
+                schedule,
+            }),
+        };
+        let judged = judged.map_err(|e| e.detail.clone())?;
         let scheduled = judged.schedule.program();
         let refusal =
             |at: usize, e: &ScheduleError| format!("call {at} ({}) is refused\n{}", calls[at].op, e.render(scheduled));
         let by_tvm = judged.calls.iter().enumerate().find_map(|(i, r)| r.as_ref().err().map(|e| refusal(i, e)));
-        let culprit = judged.culprit().filter(|_| args.strict).map(|(at, e)| refusal(at, e));
+        let culprit = judged.culprit().map(|(at, e)| refusal(at, e));
         let verdict = |r: &CallResult| match r {
             Ok(()) => json!({"ok": true}),
             Err(e) => json!({"ok": false, "detail": e.detail}),
@@ -139,8 +148,8 @@ impl Outcomes {
         let calls_made = judged
             .calls
             .iter()
-            .zip(&judged.verdicts)
-            .map(|(r, sound)| {
+            .enumerate()
+            .map(|(at, r)| {
                 let mut made = match r {
                     Ok(()) => json!({"ok": true}),
                     Err(e) => json!({
@@ -148,13 +157,13 @@ impl Outcomes {
                         "remedy": e.remedy,
                     }),
                 };
-                if args.strict {
+                if let Some(sound) = judged.verdicts.get(at) {
                     made["sound"] = verdict(sound);
                 }
                 made
             })
             .collect();
-        let put_right = if args.strict { judged.put_right() } else { Vec::new() };
+        let put_right = judged.put_right();
         let note = |at: usize| {
             let why = judged.verdicts[at].as_ref().err().map_or("", |e| &e.detail);
             format!(

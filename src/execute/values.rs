@@ -69,6 +69,14 @@ impl Inputs {
         Inputs { kind, rules, constants, whole, rare, sums: terms > 1, most, lines, tf32, seed }
     }
 
+    /// The largest magnitude of floats.
+    pub fn largest(&self) -> f64 {
+        match self.kind {
+            Kind::Ordinary => self.most as f64,
+            Kind::Extreme => f64::MAX,
+        }
+    }
+
     /// An element of a parameter.
     pub fn scalar(&self, param: usize, at: u64) -> Scalar {
         let Some((dtype, rule)) = self.rules.get(param) else { return Scalar::int(0, DType::I32) };

@@ -79,10 +79,11 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub fn existing(path: &Path) -> Result<Store, StoreError> {
-        if path.is_file() {
-            return Store::open(path);
+        // What is no regular file is told as that.
+        match path.exists() {
+            true => Store::open(path),
+            false => Err(StoreError::Unusable { path: path.into(), reason: "there is no such file".into() }),
         }
-        Err(StoreError::Unusable { path: path.into(), reason: "there is no such file".into() })
     }
 
     /// Opens a store in a given way.

@@ -72,6 +72,28 @@ fn data_are_indices() {
 }
 
 /// Others are made smaller with it when it is checked: rows beside it have as many elements as it makes of them.
+/// A condition from data that is asked only where another one does not hold.
+#[test]
+fn conditions_stand_in_each_other() {
+    let body = "
+for i in range(20):
+    for k in range(3):
+        O[i, k] = T.min_value(\"float32\")
+    for j in range(64):
+        if A[i, j] > O[i, 0]:
+            O[i, 2] = O[i, 1]
+            O[i, 1] = O[i, 0]
+            O[i, 0] = A[i, j]
+        else:
+            if A[i, j] > O[i, 1]:
+                O[i, 2] = O[i, 1]
+                O[i, 1] = A[i, T.Select(j < 32, j, 95 - j)]
+            else:
+                O[i, 2] = T.max(O[i, 2], A[i, j])
+";
+    explored(&script("A: 20, 64 float32; O: 20, 3 float32", body), "h200");
+}
+
 #[test]
 fn it_stands_beside_large_nests() {
     let before = "

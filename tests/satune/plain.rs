@@ -1,5 +1,5 @@
 //! Programs that no other kernels take, as TVM's topi writes them: explored as plain kernels, checked, and told to be plain.
-use crate::support::NO_LIMIT;
+use crate::support::{self, executed, NO_LIMIT};
 use satune::explore::Request;
 use satune::progress::Quiet;
 use satune::source;
@@ -171,6 +171,98 @@ fn programs_that_write_what_they_read_have_kernels() {
         let notes = explored(&script(square, &body), "h200");
         assert_eq!(notes.iter().any(|n| n.contains("plain kernel")), plain, "{notes:?}");
     }
+}
+
+/// Indices and conditions that wrap in their type, or choose, or count bits: their kernels compute them as the program says.
+#[test]
+fn indices_are_typed_as_elements_are() {
+    let loop_of = |extent: i64, body: &str| {
+        let body: String = body.lines().map(|l| format!("        {l}\n")).collect();
+        format!(
+            "for j in range({extent}):\n    with T.sblock(\"B\"):\n        vj = T.axis.spatial({extent}, j)\n{body}"
+        )
+    };
+    let vector = "A: 300, float32; B: 300, float32";
+    for (params, body) in [
+        ("A: 256, float32; B: 600, float32", loop_of(600, "B[vj] = A[T.Cast(\"uint8\", vj)]")),
+        ("A: 256, float32; B: 600, float32", loop_of(600, "B[vj] = A[T.Cast(\"int32\", T.Cast(\"int8\", vj)) + 128]")),
+        (vector, loop_of(300, "B[vj] = A[vj * 100000000 % 300]")),
+        (vector, loop_of(300, "B[vj] = A[T.Select(vj < 100, vj, 299 - vj)] + A[T.popcount(vj)] + A[1 << vj % 6]")),
+        (
+            vector,
+            loop_of(
+                300,
+                "B[vj] = A[T.truncmod(vj - 150, 7) + 50] + A[T.Cast(\"int32\", T.sqrt(T.Cast(\"float32\", vj)))]",
+            ),
+        ),
+        (vector, loop_of(300, "B[vj] = A[T.Cast(\"int32\", T.Cast(\"int64\", vj) * T.int64(5) % T.int64(300))]")),
+        (vector, loop_of(300, "B[vj] = T.float32(0)\nif T.Cast(\"int8\", vj) > T.int8(0):\n    B[vj] = A[vj]")),
+        ("I: 300, int64; A: 256, float32; B: 300, float32", loop_of(300, "B[vj] = A[T.Cast(\"uint8\", I[vj])]")),
+        // Not one element per value: in its order.
+        ("A: 600, float32; B: 256, float32", loop_of(600, "B[T.Cast(\"uint8\", vj * 7)] = A[vj]")),
+    ] {
+        executed(&support::script(params, &body), "h200", 2);
+    }
+    let (shape, reads) = ("A: 64, 256 float32; B: 64, float32", "B[v0] + A[v0, T.Cast(\"uint8\", v1 * 3)]");
+    let sum = nest("sum", &[('S', 64), ('R', 40)], Some("T.float32(0)"), reads, "B[v0]");
+    executed(&support::script(shape, &sum), "t4", 2);
+    // Where it leaves its buffer it is no program.
+    let text = support::script("A: 100, float32; B: 300, float32", &loop_of(300, "B[vj] = A[T.Cast(\"int8\", vj)]"));
+    let error = source::work_of_script("wrong.py", &text).unwrap_err().to_string();
+    assert!(error.contains("an element of A outside of its shape is accessed"), "{error}");
+}
+
+/// A product and a sum of a map, which a compiler fuses: what is then rounded once is right, also where the product alone is none.
+#[test]
+fn fused_products_are_right() {
+    for (dtype, value) in [
+        ("float32", "A[v0, v1] * B[v0, v1] + A[v0, v1]"),
+        ("float32", "A[v0, v1] + T.float32(0.3) * (B[v0, v1] - A[v0, v1])"),
+        ("float64", "A[v0, v1] * B[v0, v1] - B[v0, v1] * T.float64(0.1)"),
+    ] {
+        let params = format!("A: 37, 53 {dtype}; B: 37, 53 {dtype}; O: 37, 53 {dtype}");
+        let text = nest("O", &[('S', 37), ('S', 53)], None, value, "O[v0, v1]");
+        executed(&support::script(&params, &text), "h200", 2);
+    }
+    // Of whole numbers and truth values any order is right, bit for bit.
+    for (dtype, init, update) in [
+        ("int32", "-1", "B[v0] & A[v0, v1]"),
+        ("uint8", "T.uint8(1)", "B[v0] * A[v0, v1]"),
+        ("bool", "T.bool(False)", "B[v0] or A[v0, v1]"),
+    ] {
+        let text = nest("B", &[('S', 24), ('R', 40)], Some(init), update, "B[v0]");
+        let report = executed(&support::script(&format!("A: 24, 40 {dtype}; B: 24, {dtype}"), &text), "h200", 1);
+        assert_eq!(report["candidates"][0]["simulated"]["agreement"], "exact", "{dtype}");
+    }
+    // A product whose iterators have the names that TVM gives them.
+    let product = nest(
+        "O",
+        &[('S', 6), ('S', 9), ('R', 7), ('R', 8)],
+        Some("T.float32(0)"),
+        "O[v0, v1] + A[v0, v2, v3] * B[v3, v2, v1]",
+        "O[v0, v1]",
+    );
+    executed(&support::script("A: 6, 7, 8 float32; B: 8, 7, 9 float32; O: 6, 9 float32", &product), "h200", 1);
+}
+
+/// Strides that a row-major array has, of more elements or in another order of dimensions; those that overlap are refused.
+#[test]
+fn strides_of_arrays_are_taken() {
+    let text = |a: &str, b: &str| {
+        let matched = |name: &str, of: &str, strides: &str| {
+            format!("    {name} = T.match_buffer({of}, (24, 40), \"float32\", strides={strides})\n")
+        };
+        let body = nest("B", &[('S', 24), ('S', 40)], None, "A[v0, v1] * T.float32(2)", "B[v0, v1]");
+        let body: String = body.lines().map(|line| format!("    {line}\n")).collect();
+        let head =
+            "from tvm.script import tirx as T\n\n@T.prim_func(s_tir=True)\ndef main(a: T.handle, b: T.handle):\n";
+        format!("{head}{}{}{body}", matched("A", "a", a), matched("B", "b", b))
+    };
+    for (a, b) in [("[40, 1]", "[40, 1]"), ("[48, 1]", "[48, 1]"), ("[1, 24]", "[40, 1]"), ("[80, 2]", "[1, 32]")] {
+        executed(&text(a, b), "h200", 2);
+    }
+    let error = source::work_of_script("overlap.py", &text("[0, 1]", "[40, 1]")).unwrap_err().to_string();
+    assert!(error.contains("buffer `A` is not a plain row-major array"), "{error}");
 }
 
 /// A function that nobody knows has no kernels, and the reason is told.

@@ -170,6 +170,40 @@ fn names_reach_the_terminal_as_letters() {
     let at = folder.path();
     let evil = "\u{1b}]0;owned\u{7}\u{9b}2J";
     std::fs::write(at.join("evil.py"), format!("# {evil}\nx = \"{evil}\" +\n")).unwrap();
+    let letters = |run: &Output, what: &str| {
+        let text = format!("{}{}", said(run), String::from_utf8_lossy(&run.stdout));
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{what}: {text:?}");
+    };
+    // A descriptor, a program and a trace, and what is shown of a store.
+    let shown = satune(at, &["gpu", "show", "h200"]);
+    let descriptor = String::from_utf8(shown.stdout).unwrap();
+    let (_, rest) = descriptor.split_once("name = ").unwrap();
+    let (_, rest) = rest.split_once('\n').unwrap();
+    std::fs::write(at.join("evil.toml"), format!("name = \"h\\u001b]0;owned\\u0007\"\n{rest}")).unwrap();
+    let block = "\\x1b]0;owned\\x07\\x9b2J";
+    let program = format!(
+        "@T.prim_func(s_tir=True)\ndef main(A: T.Buffer((8, 8), \"float32\"), B: T.Buffer((8, 8), \"float32\")):\n    \
+         for i, j in T.grid(8, 8):\n        with T.sblock(\"B{block}\"):\n            vi, vj = T.axis.remap(\"SS\", [i, \
+         j])\n            B[vi, vj] = A[vi // 2, vj]\n"
+    );
+    std::fs::write(at.join("named.py"), program).unwrap();
+    let calls = serde_json::json!([
+        {"op": "get_sblock", "args": [format!("B{evil}")], "out": "b"},
+        {"op": "annotate", "args": ["$b", evil, evil]},
+        {"op": "cache_read", "args": ["$b", 0, evil]},
+    ]);
+    std::fs::write(at.join("trace.json"), calls.to_string()).unwrap();
+    for (args, code) in [
+        (vec!["explore", "named.py", "--gpu", "evil.toml", "--top", "1", "--device", "none"], 0),
+        (vec!["show", "1"], 0),
+        (vec!["why", "1"], 0),
+        (vec!["bench", "gemm:16,16,16,f32", "--gpu", "evil.toml", "--device", "simulator"], 0),
+        (vec!["replay", "trace.json", "--program", "named.py", "--strict"], 1),
+    ] {
+        let run = satune(at, &args);
+        assert_eq!(run.status.code(), Some(code), "{args:?}: {}", said(&run));
+        letters(&run, &args.join(" "));
+    }
     for args in [
         vec!["explore".to_string(), format!("gemm:8,8,{evil},f32")],
         vec!["explore".into(), format!("{evil}:8")],
@@ -181,7 +215,6 @@ fn names_reach_the_terminal_as_letters() {
     ] {
         let run = Command::new(SATUNE).args(&args).current_dir(at).output().unwrap();
         assert_eq!(run.status.code(), Some(2), "{args:?}");
-        let text = format!("{}{}", said(&run), String::from_utf8_lossy(&run.stdout));
-        assert!(!text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{text:?}");
+        letters(&run, &args.join(" "));
     }
 }

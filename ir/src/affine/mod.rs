@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 pub mod interval;
 pub mod linear;
+pub mod simplify;
 
 /// Values that variables take.
 pub type Domains = HashMap<VarId, Range>;

@@ -5,7 +5,7 @@ mod read;
 mod scan;
 
 pub use error::ParseError;
-pub use print::{expression, print};
+pub use print::{expression, print, TAKEN};
 
 use crate::Program;
 

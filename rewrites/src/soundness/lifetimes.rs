@@ -13,13 +13,18 @@ use std::collections::{HashMap, HashSet};
 /// of their own.
 pub fn lived(program: &Program) -> Program {
     let mut out = program.clone();
+    let mut all = Walk::of(&out);
     for (block, buffer) in allocations(program) {
-        let Some(uses) = Uses::of(&out, block, buffer) else { continue };
-        let kept = uses.lasting(&out.buffer(buffer).scope);
-        if kept > uses.allocated {
+        let Some(uses) = all.remove(&buffer) else { continue };
+        let Some(allocated) = uses.allocated(block) else { continue };
+        let scope = out.buffer(buffer).scope.clone();
+        let kept = uses.lasting(&scope, allocated);
+        if kept > allocated {
             allocate_at(&mut out, block, buffer, uses.paths[0][kept - 1].0);
+            // There may be a block more on the way to others.
+            all = Walk::of(&out);
         }
-        let tags = uses.threads(&out.buffer(buffer).scope, kept);
+        let tags = uses.threads(&scope, kept);
         if !uses.hidden && !tags.is_empty() {
             out.body = PerThread { buffer, tags: &tags }.realize(&out.body, &mut Vec::new());
             let extents = tags.iter().map(|(_, extent)| Expr::Int(*extent, DType::I32));
@@ -39,107 +44,117 @@ fn allocations(program: &Program) -> Vec<(Node, BufferId)> {
 type Step = (Node, Option<(String, i64, i64)>);
 
 /// Where a buffer is accessed.
+#[derive(Default)]
 struct Uses {
-    buffer: BufferId,
     /// The nodes above each access, from the root down.
     paths: Vec<Vec<Step>>,
     /// The threads over which a block that writes it reduces: they all get the result.
     shared_by: HashSet<String>,
     /// Whether it is accessed through pointers or views.
     hidden: bool,
-    /// Number of nodes down to the one that allocates it.
-    allocated: usize,
 }
 
-impl Uses {
-    /// None where it is not accessed, or not only below the block that allocates it.
-    fn of(program: &Program, block: Node, buffer: BufferId) -> Option<Uses> {
-        let mut uses = Uses { buffer, paths: Vec::new(), shared_by: HashSet::new(), hidden: false, allocated: 0 };
-        uses.realize(&program.body, &mut Vec::new(), usize::MAX);
-        let at = |path: &Vec<Step>| path.iter().position(|(node, _)| *node == block);
-        uses.allocated = at(uses.paths.first()?)? + 1;
-        uses.paths.iter().all(|p| at(p).is_some()).then_some(uses)
+/// Where all buffers are accessed.
+#[derive(Default)]
+struct Walk {
+    uses: HashMap<BufferId, Uses>,
+    path: Vec<Step>,
+    /// Of a buffer the number of nodes above the outermost loop that reduces into it.
+    floors: HashMap<BufferId, usize>,
+}
+
+impl Walk {
+    fn of(program: &Program) -> HashMap<BufferId, Uses> {
+        let mut walk = Walk::default();
+        walk.realize(&program.body);
+        walk.uses
     }
 
-    fn note(&mut self, path: &[Step], floor: usize) {
-        self.paths.push(path[..path.len().min(floor)].to_vec());
+    fn note(&mut self, buffer: BufferId, hidden: bool) {
+        let floor = self.floors.get(&buffer).copied().unwrap_or(usize::MAX);
+        let uses = self.uses.entry(buffer).or_default();
+        uses.hidden |= hidden;
+        uses.paths.push(self.path[..self.path.len().min(floor)].to_vec());
     }
 
-    fn expr(&mut self, e: &Expr, path: &[Step], floor: usize) {
-        let pointed = fields::pointed(e).iter().any(|(b, _)| *b == self.buffer);
-        self.hidden |= pointed;
-        if pointed || visit::loads(e).iter().any(|(b, _)| *b == self.buffer) {
-            self.note(path, floor);
-        }
+    fn expr(&mut self, e: &Expr) {
+        fields::pointed(e).into_iter().for_each(|(b, _)| self.note(b, true));
+        visit::loads(e).into_iter().for_each(|(b, _)| self.note(b, false));
     }
 
-    /// `floor`: the number of nodes above the outermost loop that reduces into the buffer.
-    fn realize(&mut self, r: &BlockRealize, path: &mut Vec<Step>, floor: usize) {
-        r.iter_values.iter().chain([&r.predicate]).for_each(|e| self.expr(e, path, floor));
-        let mut floor = floor;
-        if r.block.writes.iter().any(|w| w.buffer == self.buffer) {
-            let values = r.block.iter_vars.iter().zip(&r.iter_values);
-            let reduces: Vec<&Expr> = values.filter(|(iv, _)| iv.kind != IterKind::Spatial).map(|(_, e)| e).collect();
-            let uses = |node: &Node| match node {
-                Node::Loop(id) => reduces.iter().any(|e| visit::uses_var(e, &|v| v == *id)),
-                Node::Block(_) => false,
-            };
-            if let Some(first) = path.iter().position(|(node, _)| uses(node)) {
-                floor = floor.min(first);
+    fn realize(&mut self, r: &BlockRealize) {
+        r.iter_values.iter().chain([&r.predicate]).for_each(|e| self.expr(e));
+        let values = r.block.iter_vars.iter().zip(&r.iter_values);
+        let reduces: Vec<&Expr> = values.filter(|(iv, _)| iv.kind != IterKind::Spatial).map(|(_, e)| e).collect();
+        let uses = |node: &Node| match node {
+            Node::Loop(id) => reduces.iter().any(|e| visit::uses_var(e, &|v| v == *id)),
+            Node::Block(_) => false,
+        };
+        let before = self.floors.clone();
+        if let Some(first) = self.path.iter().position(|(node, _)| uses(node)) {
+            let threads = self.path.iter().filter(|(node, _)| uses(node)).filter_map(|(_, tag)| tag.clone());
+            let threads: Vec<String> = threads.map(|(tag, ..)| tag).collect();
+            for write in &r.block.writes {
+                let floor = self.floors.entry(write.buffer).or_insert(first);
+                *floor = first.min(*floor);
+                self.uses.entry(write.buffer).or_default().shared_by.extend(threads.iter().cloned());
             }
-            let threads = path.iter().filter(|(node, _)| uses(node)).filter_map(|(_, tag)| tag.clone());
-            self.shared_by.extend(threads.map(|(tag, ..)| tag));
         }
-        path.push((Node::Block(r.block.id), None));
-        if r.block.match_buffers.iter().any(|(_, x)| x.buffer == self.buffer) {
-            self.hidden = true;
-            self.note(path, floor);
-        }
+        self.path.push((Node::Block(r.block.id), None));
+        r.block.match_buffers.iter().for_each(|(_, x)| self.note(x.buffer, true));
         if let Some(init) = &r.block.init {
-            self.stmt(init, path, floor);
+            self.stmt(init);
         }
-        self.stmt(&r.block.body, path, floor);
-        path.pop();
+        self.stmt(&r.block.body);
+        self.path.pop();
+        self.floors = before;
     }
 
-    fn stmt(&mut self, s: &Stmt, path: &mut Vec<Step>, floor: usize) {
+    fn stmt(&mut self, s: &Stmt) {
         match s {
             Stmt::For(l) => {
-                [&l.min, &l.extent].into_iter().for_each(|e| self.expr(e, path, floor));
-                path.push((Node::Loop(l.var.id), thread(l)));
-                self.stmt(&l.body, path, floor);
-                path.pop();
+                [&l.min, &l.extent].into_iter().for_each(|e| self.expr(e));
+                self.path.push((Node::Loop(l.var.id), thread(l)));
+                self.stmt(&l.body);
+                self.path.pop();
             }
-            Stmt::Realize(r) => self.realize(r, path, floor),
-            Stmt::Seq(parts) => parts.iter().for_each(|s| self.stmt(s, path, floor)),
+            Stmt::Realize(r) => self.realize(r),
+            Stmt::Seq(parts) => parts.iter().for_each(|s| self.stmt(s)),
             Stmt::Store { buffer, indices, value } => {
-                indices.iter().chain([value]).for_each(|e| self.expr(e, path, floor));
-                if *buffer == self.buffer {
-                    self.note(path, floor);
-                }
+                indices.iter().chain([value]).for_each(|e| self.expr(e));
+                self.note(*buffer, false);
             }
             Stmt::If { cond, then, otherwise } => {
-                self.expr(cond, path, floor);
-                self.stmt(then, path, floor);
+                self.expr(cond);
+                self.stmt(then);
                 if let Some(s) = otherwise {
-                    self.stmt(s, path, floor);
+                    self.stmt(s);
                 }
             }
             Stmt::Let { value, body, .. } => {
-                self.expr(value, path, floor);
-                self.stmt(body, path, floor);
+                self.expr(value);
+                self.stmt(body);
             }
-            Stmt::Evaluate(e) => self.expr(e, path, floor),
+            Stmt::Evaluate(e) => self.expr(e),
         }
+    }
+}
+
+impl Uses {
+    /// The number of nodes down to the one that allocates it; none where it is not accessed, or not only below that one.
+    fn allocated(&self, block: Node) -> Option<usize> {
+        let at = |path: &Vec<Step>| path.iter().position(|(node, _)| *node == block);
+        let first = at(self.paths.first()?)?;
+        self.paths.iter().all(|p| at(p).is_some()).then_some(first + 1)
     }
 
     /// The number of nodes that all accesses share, less the threads that see one memory.
-    fn lasting(&self, scope: &str) -> usize {
+    fn lasting(&self, scope: &str, allocated: usize) -> usize {
         let first = &self.paths[0];
         let shared = |i: usize| self.paths.iter().all(|p| p.get(i).is_some_and(|(node, _)| *node == first[i].0));
         let common = (0..first.len()).find(|i| !shared(*i)).unwrap_or(first.len());
         let together = |(_, t): &Step| t.as_ref().is_some_and(|(tag, ..)| one_memory(scope, tag));
-        first[..common].iter().position(together).unwrap_or(common).max(self.allocated)
+        first[..common].iter().position(together).unwrap_or(common).max(allocated)
     }
 
     /// The threads that have the buffer each for itself, of loops below `from` that all accesses have: tag and number.

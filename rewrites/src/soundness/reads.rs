@@ -39,7 +39,7 @@ fn unguarded<'a>(read: &Access<'a>) -> Access<'a> {
 
 /// An input that is only read, or read before it is written, holds what the caller put there.
 fn holds_something(at: &View, buffer: BufferId) -> bool {
-    let written = || at.walk.accesses.iter().any(|a| a.write && a.buffer == buffer);
+    let written = || at.walk.stores(buffer).next().is_some();
     at.program.params.contains(&buffer)
         && (at.read_first.contains(&buffer) || !written() || at.walk.written_first(buffer) == Some(false))
 }
@@ -64,8 +64,7 @@ fn places(program: &Program, access: &Access, here: &Instance) -> Vec<Vec<i64>> 
 /// nothing that can be `told`.
 fn written_before(walk: &Walk, now: &At, place: &[i64], told: bool) -> bool {
     let buffer = walk.accesses[now.access].buffer;
-    let mut writers = walk.accesses.iter().enumerate().filter(|(_, w)| w.write && w.buffer == buffer);
-    writers.any(|(w, _)| match walk.find(w, place, &walk.before(w, now), &|s| s) {
+    walk.stores(buffer).any(|(w, _)| match walk.find(w, place, &walk.before(w, now), &|s| s) {
         Found::Instance(_) | Found::Unknown => true,
         Found::Data => !told,
         Found::Nothing => false,
@@ -76,7 +75,7 @@ fn written_before(walk: &Walk, now: &At, place: &[i64], told: bool) -> bool {
 pub(super) fn results(source: &View, scheduled: &View) -> Result<()> {
     for (before, after) in source.program.params.iter().zip(&scheduled.program.params) {
         let name = &source.program.buffer(*before).name;
-        let writes = |v: &View, b: BufferId| v.walk.accesses.iter().any(|a| a.write && a.buffer == b);
+        let writes = |v: &View, b: BufferId| v.walk.stores(b).next().is_some();
         let opaque = source.walk.opaque.contains(before) || scheduled.walk.opaque.contains(after);
         if !opaque && writes(source, *before) && !writes(scheduled, *after) {
             return Err(unsound(format!("{name} is no longer written"), None));
@@ -86,18 +85,12 @@ pub(super) fn results(source: &View, scheduled: &View) -> Result<()> {
         }
         let pairs = [(source, *before, scheduled, *after, true), (scheduled, *after, source, *before, false)];
         for (from, buffer, to, other, missing) in pairs {
-            let stores = |v: &View, b: BufferId| -> Vec<usize> {
-                (0..v.walk.accesses.len())
-                    .filter(|i| v.walk.accesses[*i].write && v.walk.accesses[*i].buffer == b)
-                    .collect()
-            };
-            for i in stores(from, buffer) {
-                let store = &from.walk.accesses[i];
+            for (_, store) in from.walk.stores(buffer) {
                 for here in super::samples::of(&store.frames) {
                     let Some(place) = here.values(store.indices) else { continue };
                     let all = vec![Vec::new()];
-                    let hit = |w: &usize| to.walk.find(*w, &place, &all, &|s| s) != Found::Nothing;
-                    if stores(to, other).iter().any(hit) {
+                    let hit = |(w, _)| to.walk.find(w, &place, &all, &|s| s) != Found::Nothing;
+                    if to.walk.stores(other).any(hit) {
                         continue;
                     }
                     let what = if missing { "no longer written" } else { "written, which the source does not do" };

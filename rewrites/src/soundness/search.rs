@@ -3,10 +3,10 @@
 //!
 //! Intervals of the loops are narrowed by what is asked and by the conditions around the access, and halved where that
 //! does not decide; an interval in which all is decided holds an instance, or none.
-use super::span::{certainly, span, Env};
+use super::span::{certainly, span, ByVar, Env};
 use super::walk::Frame;
 use satune_ir::fold::floor_div;
-use satune_ir::{visit, BinOp, BlockRealize, Expr, IterKind, VarId};
+use satune_ir::{visit, BinOp, BlockRealize, Expr, IterKind};
 
 /// An interval without ends, with room for arithmetic.
 pub(super) const ANY: (i64, i64) = (i64::MIN / 4, i64::MAX / 4);
@@ -34,7 +34,7 @@ pub(super) struct Search<'s, 'a> {
     wanted: Vec<(&'s Expr, i64, i64)>,
     towards: Vec<i64>,
     outermost_first: bool,
-    definitions: Vec<Option<Definition<'a>>>,
+    definitions: ByVar<Definition<'a>>,
     loops: usize,
     env: Env,
     left: usize,
@@ -65,7 +65,7 @@ impl<'s, 'a> Search<'s, 'a> {
             wanted: Vec::new(),
             towards: Vec::new(),
             outermost_first: false,
-            definitions: Vec::new(),
+            definitions: ByVar::default(),
             loops: 0,
             env: Env::default(),
             left: LIMIT,
@@ -73,13 +73,13 @@ impl<'s, 'a> Search<'s, 'a> {
         for frame in frames {
             match frame {
                 Frame::Loop(l) => {
-                    search.define(l.var.id, Definition::Loop(search.loops));
+                    search.definitions.set(l.var.id, Definition::Loop(search.loops));
                     search.loops += 1;
                 }
-                Frame::Let(var, value) => search.define(var.id, Definition::Value(value)),
+                Frame::Let(var, value) => search.definitions.set(var.id, Definition::Value(value)),
                 Frame::Block(r) => {
                     for (iv, value) in r.block.iter_vars.iter().zip(&r.iter_values) {
-                        search.define(iv.var.id, Definition::Value(value));
+                        search.definitions.set(iv.var.id, Definition::Value(value));
                     }
                 }
                 Frame::If(..) | Frame::Init(_) => {}
@@ -87,14 +87,6 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         search.towards = vec![ANY.0; search.loops];
         search
-    }
-
-    fn define(&mut self, var: VarId, definition: Definition<'a>) {
-        let at = var.0 as usize;
-        if self.definitions.len() <= at {
-            self.definitions.resize(at + 1, None);
-        }
-        self.definitions[at] = Some(definition);
     }
 
     /// Asks for `lo <= e <= hi`.
@@ -226,7 +218,7 @@ impl<'s, 'a> Search<'s, 'a> {
             }
         });
         for var in vars {
-            match self.definitions.get(var.0 as usize).copied().flatten() {
+            match self.definitions.get(var) {
                 Some(Definition::Loop(at)) => matters[at] = true,
                 Some(Definition::Value(e)) => self.mark(e, matters),
                 None => {}
@@ -243,7 +235,7 @@ impl<'s, 'a> Search<'s, 'a> {
             _ => {}
         });
         found
-            || vars.iter().any(|v| match self.definitions.get(v.0 as usize).copied().flatten() {
+            || vars.iter().any(|v| match self.definitions.get(*v) {
                 Some(Definition::Value(e)) => self.reads_data(e),
                 _ => false,
             })
@@ -341,7 +333,7 @@ impl<'s, 'a> Search<'s, 'a> {
 
 /// Cuts intervals of loops to what conditions leave.
 struct Narrow<'n, 'a> {
-    definitions: &'n [Option<Definition<'a>>],
+    definitions: &'n ByVar<Definition<'a>>,
     env: &'n Env,
     boxes: Vec<(i64, i64)>,
 }
@@ -393,7 +385,7 @@ impl Narrow<'_, '_> {
     /// Cuts to `lo <= e <= hi`.
     fn to(&mut self, e: &Expr, lo: i64, hi: i64) {
         match e {
-            Expr::Var(v) => match self.definitions.get(v.id.0 as usize).copied().flatten() {
+            Expr::Var(v) => match self.definitions.get(v.id) {
                 Some(Definition::Loop(at)) => {
                     let slot = &mut self.boxes[at];
                     *slot = (slot.0.max(lo), slot.1.min(hi));

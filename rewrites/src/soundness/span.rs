@@ -3,25 +3,37 @@ use satune_ir::fold::{floor_div, is_condition};
 use satune_ir::semantics::promote;
 use satune_ir::{BinOp, DType, Expr, VarId};
 
-/// What variables can be, both ends included.
-#[derive(Clone, Debug, Default)]
-pub struct Env(Vec<Option<(i64, i64)>>);
+/// Something about each of the few variables around an access, by their identities: nothing is as long as the program.
+#[derive(Clone, Debug)]
+pub struct ByVar<T>(Vec<(VarId, T)>);
 
-impl Env {
-    /// What a variable can be, where it is known.
-    pub fn get(&self, var: VarId) -> Option<(i64, i64)> {
-        self.0.get(var.0 as usize).copied().flatten()
-    }
-
-    /// Says what a variable can be.
-    pub fn set(&mut self, var: VarId, value: Option<(i64, i64)>) {
-        let at = var.0 as usize;
-        if self.0.len() <= at {
-            self.0.resize(at + 1, None);
-        }
-        self.0[at] = value;
+impl<T> Default for ByVar<T> {
+    fn default() -> ByVar<T> {
+        ByVar(Vec::new())
     }
 }
+
+impl<T: Copy> ByVar<T> {
+    fn find(&self, var: VarId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&var, |(v, _)| *v)
+    }
+
+    /// What is known of a variable.
+    pub fn get(&self, var: VarId) -> Option<T> {
+        self.find(var).ok().map(|at| self.0[at].1)
+    }
+
+    /// Says it, in place of what was said before.
+    pub fn set(&mut self, var: VarId, value: T) {
+        match self.find(var) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => self.0.insert(at, (var, value)),
+        }
+    }
+}
+
+/// What variables can be, both ends included; none where it is not known.
+pub type Env = ByVar<Option<(i64, i64)>>;
 
 /// Smallest and largest value, where they can be told.
 pub fn span(e: &Expr, env: &Env) -> Option<(i64, i64)> {
@@ -37,7 +49,7 @@ fn typed(e: &Expr, env: &Env) -> Option<((i64, i64), DType)> {
     };
     match e {
         Expr::Int(v, t) => Some(((*v, *v), *t)),
-        Expr::Var(v) => Some((env.get(v.id)?, v.dtype)),
+        Expr::Var(v) => Some((env.get(v.id)??, v.dtype)),
         Expr::Not(a) => {
             let (lo, hi) = span(a, env)?;
             Some(((i64::from(hi == 0), i64::from(lo == 0)), DType::Bool))

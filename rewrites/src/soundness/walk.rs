@@ -106,6 +106,8 @@ fn innermost(frames: &[Frame]) -> Option<BlockId> {
 #[derive(Debug, Default)]
 pub(super) struct Walk<'a> {
     pub(super) accesses: Vec<Access<'a>>,
+    /// The numbers of the accesses of each buffer.
+    pub(super) of: HashMap<BufferId, Vec<usize>>,
     /// Where the blocks stand.
     pub(super) instances: Vec<Vec<Frame<'a>>>,
     pub(super) frames: Vec<Frame<'a>>,
@@ -191,6 +193,7 @@ impl<'a> Walk<'a> {
 
     fn access(&mut self, buffer: BufferId, indices: &'a [Expr], write: bool) {
         self.see(buffer);
+        self.of.entry(buffer).or_default().push(self.accesses.len());
         self.accesses.push(Access { buffer, write, indices, frames: self.frames.clone(), value: None });
     }
 
@@ -281,6 +284,12 @@ impl<'a> Walk<'a> {
 
     /// Whether the first access of a buffer is a write; none where there is none.
     pub(super) fn written_first(&self, buffer: BufferId) -> Option<bool> {
-        self.accesses.iter().find(|a| a.buffer == buffer).map(|a| a.write)
+        self.of.get(&buffer).and_then(|all| all.first()).map(|first| self.accesses[*first].write)
+    }
+
+    /// The stores to a buffer, with their numbers.
+    pub(super) fn stores(&self, buffer: BufferId) -> impl Iterator<Item = (usize, &Access<'a>)> {
+        let all = self.of.get(&buffer).into_iter().flatten();
+        all.map(|number| (*number, &self.accesses[*number])).filter(|(_, access)| access.write)
     }
 }

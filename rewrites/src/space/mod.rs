@@ -16,6 +16,7 @@ mod nests;
 pub mod rules;
 mod simplified;
 pub mod stream;
+mod strided;
 mod sums_first;
 mod writer;
 
@@ -32,9 +33,10 @@ pub use menu::{Fuel, Limits, Menu};
 pub use simplified::simplified;
 pub use sums_first::sums_first;
 
-/// The program that is explored for a source: sums first, indices in their shortest form, what is updated in place copied before,
-/// factors that are computed as buffers of their own, and bound to threads what no primitive schedules.
+/// The program that is explored for a source: buffers row by row, sums first, indices in their shortest form, what is updated in
+/// place copied before, factors that are computed as buffers of their own, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
-    let program = factored::factored(&simplified(&sums_first(&in_place::copied_before(source))));
+    let source = strided::row_major(source);
+    let program = factored::factored(&simplified(&sums_first(&in_place::copied_before(&source))));
     in_order::in_order(&program, stream::takes)
 }

@@ -8,52 +8,61 @@
 //!                                   if held_1[0] != 0: B[i] = A[held_2[0]]
 //! ```
 //! Lowering asks a condition again for each statement below it, and computes a bound value where it is used. So what reads an
-//! element that may be stored meanwhile is computed once, before. An index that has no linear form is computed as the program
-//! says, in its type; a loop whose number of steps differs from thread to thread has a condition inside.
+//! element that may be stored meanwhile is computed once, before. An index or a condition that has no linear form (it may leave
+//! its type and wrap, or chooses between two) is computed as the program says, in its type; a loop whose number of steps differs
+//! from thread to thread has a condition inside.
 use super::linear::{Linear, Ranges};
+use super::pred::Pred;
 use satune_ir::{fold, visit, BinOp, Buffer, DType, Expr, For, Program, Stmt};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// A top-level statement without bound values, without conditions on elements but of held ones, and with indices that have
-/// linear forms as far as data decide them, in loops of a constant or a held number of steps; and the program with the registers.
+/// A top-level statement without bound values, without conditions on elements but of held ones, and with indices and conditions
+/// that have linear forms, in loops of a constant or a held number of steps; and the program with the registers.
 pub fn held<'p>(program: &'p Program, part: &'p Stmt) -> (Cow<'p, Program>, Cow<'p, Stmt>) {
+    let mut holder = Holder { program: Cow::Borrowed(program), ranges: Ranges::new(), under: 0, begun: Vec::new() };
     let mut plain = true;
     visit::walk_stmt(part, &mut |s| match s {
         Stmt::Let { .. } => plain = false,
         Stmt::For(l) => plain &= matches!(l.extent, Expr::Int(..)),
         Stmt::If { cond, .. } => plain &= visit::loads(cond).is_empty(),
-        Stmt::Store { indices, value, .. } => {
-            let of_data = |at: &[Expr]| at.iter().any(|e| !visit::loads(e).is_empty());
-            plain &= !of_data(indices) && !visit::loads(value).iter().any(|(_, at)| of_data(at));
-        }
         _ => {}
     });
-    if plain {
-        return (Cow::Borrowed(program), Cow::Borrowed(part));
+    let held = holder.stmt(part);
+    match holder.program {
+        Cow::Borrowed(_) if plain => (Cow::Borrowed(program), Cow::Borrowed(part)),
+        program => (program, Cow::Owned(held)),
     }
-    let mut holder = Holder { program: program.clone(), ranges: Ranges::new() };
-    let part = holder.stmt(part);
-    (Cow::Owned(holder.program), Cow::Owned(part))
 }
 
-struct Holder {
-    program: Program,
+struct Holder<'p> {
+    program: Cow<'p, Program>,
     ranges: Ranges,
+    /// How many conditions around are decided by data.
+    under: usize,
+    /// What registers below such conditions hold at first: all conditions of a statement are read before any of them is asked.
+    begun: Vec<Stmt>,
 }
 
-impl Holder {
+impl Holder<'_> {
     fn stmt(&mut self, stmt: &Stmt) -> Stmt {
         match stmt {
             Stmt::For(l) => self.for_loop(l),
             Stmt::Realize(r) => {
-                for iv in &r.block.iter_vars {
+                for (iv, value) in r.block.iter_vars.iter().zip(&r.iter_values) {
                     self.known(iv.var.id, &iv.min, &iv.extent);
+                    // Beyond its domain, too, where a condition keeps it within: addresses are computed of the loops.
+                    if let Some(form) = Linear::of_expr(value, &self.ranges) {
+                        self.ranges.insert(iv.var.id, form.range(&self.ranges));
+                    }
                 }
                 let mut r = r.clone();
+                let mut before = Vec::new();
+                r.predicate = self.condition(&r.predicate, &mut before);
                 r.block.body = self.stmt(&r.block.body).into();
                 r.block.init = r.block.init.map(|init| self.stmt(&init).into());
-                Stmt::Realize(r)
+                before.push(Stmt::Realize(r));
+                Stmt::seq(before)
             }
             Stmt::Seq(parts) => Stmt::seq(parts.iter().map(|s| self.stmt(s)).collect()),
             Stmt::Let { var, value, body } => {
@@ -76,16 +85,15 @@ impl Holder {
             }
             Stmt::If { cond, then, otherwise } => {
                 let mut before = Vec::new();
-                let cond = match visit::loads(cond).is_empty() {
-                    true => cond.clone(),
-                    false => {
-                        let number = Expr::Cast(DType::I32, cond.clone().into());
-                        let held = self.hold(&number, &mut before);
-                        Expr::Binary(BinOp::Ne, held.into(), fold::int32(0).into())
-                    }
-                };
+                let cond = self.condition(cond, &mut before);
+                let by_data = usize::from(!visit::loads(&cond).is_empty());
+                self.under += by_data;
                 let then = self.stmt(then).into();
                 let otherwise = otherwise.as_ref().map(|s| self.stmt(s).into());
+                self.under -= by_data;
+                if self.under == 0 {
+                    before.append(&mut self.begun);
+                }
                 before.push(Stmt::If { cond, then, otherwise });
                 Stmt::seq(before)
             }
@@ -108,7 +116,7 @@ impl Holder {
             return Stmt::For(For { body: self.stmt(&l.body).into(), ..l.clone() });
         }
         let mut before = Vec::new();
-        let mut of_data = |this: &mut Holder, e: &Expr| match visit::loads(e).is_empty() {
+        let mut of_data = |this: &mut Holder<'_>, e: &Expr| match visit::loads(e).is_empty() {
             true => e.clone(),
             false => this.hold(e, &mut before),
         };
@@ -154,20 +162,33 @@ impl Holder {
         self.linear(&e, before)
     }
 
-    /// An index, held where data decide it and it has no linear form.
+    /// An index, held where it has no linear form.
     fn linear(&mut self, e: &Expr, before: &mut Vec<Stmt>) -> Expr {
-        if visit::loads(e).is_empty() || Linear::of_index(e, &self.ranges, &self.program).is_some() {
+        match Linear::of_index(e, &self.ranges, &self.program) {
+            Some(_) => e.clone(),
+            None => self.hold(e, before),
+        }
+    }
+
+    /// A condition, held where data decide it or its sides have no linear forms.
+    fn condition(&mut self, e: &Expr, before: &mut Vec<Stmt>) -> Expr {
+        if visit::loads(e).is_empty() && Pred::clauses(e, &self.ranges).is_some() {
             return e.clone();
         }
-        self.hold(e, before)
+        let held = self.hold(&Expr::Cast(DType::I32, e.clone().into()), before);
+        Expr::Binary(BinOp::Ne, held.into(), fold::int32(0).into())
     }
 
     /// A register with the value.
     fn hold(&mut self, e: &Expr, before: &mut Vec<Stmt>) -> Expr {
         let value = self.value(e, before);
         let dtype = fold::dtype(&value, &self.program.buffers);
-        let buffer = self.program.add_buffer(Buffer::plain("held", dtype, vec![fold::int32(1)], "local"));
-        before.push(Stmt::Store { buffer, indices: vec![fold::int32(0)], value });
+        let buffer = self.program.to_mut().add_buffer(Buffer::plain("held", dtype, vec![fold::int32(1)], "local"));
+        let set = |value| Stmt::Store { buffer, indices: vec![fold::int32(0)], value };
+        if self.under > 0 {
+            self.begun.push(set(if dtype.is_float() { fold::float(0.0, dtype) } else { Expr::Int(0, dtype) }));
+        }
+        before.push(set(value));
         Expr::Load(buffer, vec![fold::int32(0)])
     }
 }

@@ -5,6 +5,7 @@ mod stmt;
 
 use crate::{Attr, Buffer, Expr, Program};
 use names::Names;
+pub use names::TAKEN;
 use std::collections::HashMap;
 use std::fmt::Write;
 

@@ -9,8 +9,8 @@ pub struct Names {
     used: HashSet<String>,
 }
 
-/// Words that cannot be names of variables.
-const TAKEN: [&str; 42] = [
+/// Words of TVMScript that cannot be names of variables.
+pub const TAKEN: [&str; 42] = [
     "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
     "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
     "not", "or", "pass", "raise", "return", "try", "while", "with", "yield", "T", "I", "range", "min", "max", "float",

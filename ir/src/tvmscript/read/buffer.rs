@@ -219,7 +219,7 @@ impl Reader {
                     let lower =
                         s.lower.as_ref().map_or_else(|| Ok(Expr::Int(0, index_type(size))), |e| self.expr(e))?;
                     let upper = s.upper.as_ref().map_or(Ok(size.clone()), |e| self.expr(e))?;
-                    let extent = crate::fold::difference(&upper, &lower)
+                    let extent = crate::affine::simplify::difference(&upper, &lower)
                         .ok_or_else(|| Fail::on(slice, "the bounds of the region overflow"))?;
                     Range { min: lower, extent }
                 }

@@ -285,6 +285,7 @@ impl Reader {
             return self.binary(e, op, x, y);
         }
         match name.as_str() {
+            "comm_reducer" | "tvm_thread_allreduce" | "Reduce" => Err(super::threads::written_reduction(e)),
             "if_then_else" | "Select" => {
                 let args = Args::new(c, &["cond", "t", "f", "dtype", "span"])?;
                 let cond = self.condition(args.need("cond")?)?;

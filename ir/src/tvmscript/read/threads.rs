@@ -52,6 +52,9 @@ impl Reader {
             "attr" => {
                 let args = Args::new(c, &["node", "attr_key", "value"])?;
                 let key = args.need("attr_key")?;
+                if string(key)? == "reduce_scope" {
+                    return Err(written_reduction(key));
+                }
                 if string(key)? != "thread_extent" {
                     return Err(Fail::on(
                         key,
@@ -158,6 +161,15 @@ impl Reader {
         }
         Err(Fail::on(data, format!("{} is no memory that T.allocate gave", n.id)))
     }
+}
+
+/// What `T.comm_reducer`, `T.tvm_thread_allreduce` and `T.Reduce` are told. A pass makes them of what is asked for here: they
+/// are steps that all threads take together, on values that no other thread can name, while a program's threads are loops.
+pub(super) fn written_reduction(at: &impl ruff_text_size::Ranged) -> Box<Fail> {
+    Fail::on(at, "a reduction that is written out has no meaning in a program of blocks").help(
+        "write a block with T.axis.reduce and T.init, its loop over T.thread_binding(32, thread=\"threadIdx.x\") where \
+         threads share it: the kernel then has the steps between threads",
+    )
 }
 
 /// An integer or floating constant as a value of a type, from text: what a parameter is given.
