@@ -54,7 +54,7 @@ pub fn tolerances(program: &Program, cores: Option<&str>) -> Vec<f64> {
 }
 
 /// Unit of roundoff of a type: half a unit in the last place of 1; 0 of whole numbers.
-fn unit(dtype: DType) -> f64 {
+pub fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 2.0_f64.powi(-53),
         DType::F32 | DType::TF32 => 2.0_f64.powi(-24),

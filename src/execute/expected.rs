@@ -1,4 +1,5 @@
 //! What a part of a program's results should be, and how closely executed kernels must agree with it.
+use super::magnitude;
 use super::module::Unable;
 use super::values::{place, value, Inputs, Kind};
 use crate::agreement::{self, Agreement, Spread, EXACT};
@@ -26,6 +27,8 @@ pub struct Expected {
     of_sums: bool,
     /// Whether a compiler may fuse a product with a sum.
     fused: bool,
+    /// Where that is all that may differ: how much of each element.
+    rounding: Option<Array>,
 }
 
 /// How the results of a program may differ from what it says.
@@ -65,6 +68,10 @@ impl<'p> Meaning<'p> {
     /// Whether results are the same in any order of sums, no function's value is rounded in its own way, and no product is that a
     /// compiler may fuse with a sum.
     fn exact(&self) -> bool {
+        self.exact_but_for_products() && !self.fused()
+    }
+
+    fn exact_but_for_products(&self) -> bool {
         let mut plain = true;
         visit::walk_stmt_exprs(&self.program.body.block.body, &mut |e| {
             visit::walk_expr(e, &mut |e| match e {
@@ -74,7 +81,7 @@ impl<'p> Meaning<'p> {
         });
         let floats = self.program.buffers.iter().any(|b| b.dtype.is_float());
         let sums = self.kind == Kind::Extreme && self.terms > 1 && floats;
-        plain && !sums && !self.fused() && Agreement::of(self.program) == Agreement::Exact
+        plain && !sums && Agreement::of(self.program) == Agreement::Exact
     }
 
     fn fused(&self) -> bool {
@@ -170,7 +177,17 @@ impl<'p> Meaning<'p> {
         };
         let of_sums = of_sums(self.program);
         let (bounds, terms, fused) = (parts[param].clone(), self.terms, self.fused());
-        Ok(Some(Expected { bounds, typed, wide, terms, of_sums, fused }))
+        let magnitudes = || self.exact_but_for_products().then(|| magnitude::magnitudes(&program)).flatten();
+        let rounding = match fused.then(magnitudes).flatten() {
+            Some((magnitudes, rounds)) => {
+                let inputs: Vec<Array> = inputs.iter().map(|input| input.each_in_double(f64::abs)).collect();
+                let ((unit, least), rounds) = (magnitude::of_one(&program), f64::from(rounds));
+                let all = run(&in_double(&magnitudes), &inputs)?;
+                Some(all.each_in_double(|magnitude| rounds * (unit * magnitude + least)))
+            }
+            None => None,
+        };
+        Ok(Some(Expected { bounds, typed, wide, terms, of_sums, fused, rounding }))
     }
 }
 
@@ -249,7 +266,11 @@ impl Expected {
         if self.of_sums && !a.is_finite() && !b.is_finite() && (a.is_nan() || b.is_nan()) {
             return true;
         }
-        a.is_finite() && b.is_finite() && spread.agree(a, b, dtype, self.terms)
+        let near = || match self.rounding.as_ref().and_then(|all| all.get(at)) {
+            Some(most) => (a - b).abs() <= most.as_f64(),
+            None => spread.agree(a, b, dtype, self.terms),
+        };
+        a.is_finite() && b.is_finite() && near()
     }
 }
 

@@ -3,6 +3,7 @@ mod candidate;
 mod expected;
 mod inputs;
 mod kernel;
+mod magnitude;
 mod module;
 mod values;
 mod words;

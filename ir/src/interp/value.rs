@@ -135,6 +135,15 @@ impl Array {
         Array { dtype: super::doubled(self.dtype), ..self.clone() }
     }
 
+    /// The same values, floats in `f64` and each changed by `f`.
+    pub fn each_in_double(&self, f: impl Fn(f64) -> f64) -> Array {
+        let mut out = self.in_double();
+        if self.dtype.is_float() {
+            out.cells.iter_mut().for_each(|cell| *cell = f(f64::from_bits(*cell)).to_bits());
+        }
+        out
+    }
+
     /// An array of the values in row-major order, each brought into the type (see [`Scalar::float`]).
     pub fn from_f64(dtype: DType, shape: &[i64], values: &[f64]) -> Result<Array, Fault> {
         Self::filled(dtype, shape, values.len(), values.iter().map(|&v| Scalar::float(v, dtype)))
