@@ -1,4 +1,9 @@
-//! Satune's schedule primitives: the legality, the transformation and the rewrite rule of each, one file per primitive.
+//! Satune's schedule primitives, one file each: what it does, when it is legal, how it changes a program.
+//!
+//! [`replay`] makes the calls of a trace; [`space`] has the rewrite rules. A rule for a streaming program asks the primitive itself
+//! about the blocks that it touches. A rule for a contraction has side conditions of its own (`space/conditions`), since there are
+//! millions of its terms; what it leads to is replayed under the primitives' legality before it is ranked, and a test that takes a
+//! condition away finds a wrong program (`RULES.md`).
 #![forbid(unsafe_code)]
 
 mod access_regions;
