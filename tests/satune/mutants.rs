@@ -70,7 +70,7 @@ fn streaming_kernel(operator: &str, words: &[&str]) -> (Program, Module) {
 }
 
 /// The kernels that are changed: on single threads and on tensor cores of each generation.
-fn kernels() -> Vec<Subject> {
+fn kernels(mutants: &[Mutant]) -> Vec<Subject> {
     let tensor = |name, arch, operator: &str, schedule: Schedule| {
         let (source, module) = of_schedule(operator, &schedule);
         Subject { name, arch, source, module }
@@ -124,7 +124,9 @@ fn kernels() -> Vec<Subject> {
         ("rows", "rowsum:3,1000,f32", vec!["__shfl_xor_sync"]),
         ("norm", "layernorm:3,200,f16", vec!["__syncthreads"]),
     ];
-    for (name, operator, words) in streams {
+    for (name, operator, mut words) in streams {
+        // There is what is changed.
+        words.extend(mutants.iter().filter(|m| m.kernel == name).map(|m| m.find.as_str()));
         let (source, module) = streaming_kernel(operator, &words);
         all.push(Subject { name, arch: "90", source, module });
     }
@@ -145,7 +147,7 @@ fn changes_of_the_text_are_found() {
     let Mutants { mutant: mutants } = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut missed = Vec::new();
     let mut kinds = std::collections::BTreeSet::new();
-    for subject in kernels() {
+    for subject in kernels(&mutants) {
         let (texts, ptx) = texts(&subject.module, subject.arch);
         if std::env::var_os("SATUNE_SHOW").is_some() {
             println!("=== {}\n{}", subject.name, texts.join("\n"));

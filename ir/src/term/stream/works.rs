@@ -148,6 +148,10 @@ impl Streams {
                 at = *to;
             } else if choices.keep {
                 at = Point { kept: at.kept + 1, open: false, ..at };
+            } else if let [Become { how, to }] = &choices.becomes[..] {
+                // It is no choice.
+                way.becomes.push(how);
+                at = *to;
             } else {
                 return None;
             }

@@ -3,6 +3,7 @@
 //! stayed before it, or begins another. What is left then knows nothing of how it came about, so that different ways meet there.
 use super::encode::{self, calls, only_plainly, others, part_calls, MOST_BLOCKS};
 use super::tiled::alone;
+use super::StreamMenu;
 use crate::replay::Replay;
 use crate::space::nests::parts;
 use crate::Call;
@@ -31,9 +32,9 @@ const BOUNDS: [Bounds; 6] = [
     Bounds { kernel: 3, merged: 6, program: MOST_BLOCKS },
     Bounds { kernel: 2, merged: 3, program: MOST_BLOCKS },
 ];
-/// Most works, and most ways to hold the rows of all kernels: what a space's size grows with.
+/// Most works, and most ways to hold the rows of all kernels, with as many rows and threads: what a space's size grows with.
 const MOST_WORKS: usize = 4_000;
-const MOST_HELD: usize = 4_000;
+const MOST_HELD: usize = 400_000;
 
 impl Bounds {
     /// What is not looked at, for people.
@@ -248,6 +249,11 @@ impl<'a> Explorer<'a> {
                 return choices;
             }
             let begins = kept == 0;
+            // What nobody reads goes first, and is no choice.
+            if let Some(dead) = begins.then(|| self.dead(at)).flatten() {
+                choices.becomes.push(dead);
+                return choices;
+            }
             // What is inlined while blocks are kept is read by others of their kernel; what others read is inlined after it.
             if begins || self.may_share(work, kept, false) {
                 choices.becomes.extend(self.inlined(at, kept, false));
@@ -312,8 +318,7 @@ impl<'a> Explorer<'a> {
             return *known;
         }
         alike.push(self.works.len());
-        let held = kernel.held(0, kernel.blocks.len(), 2).len();
-        self.held = self.held.saturating_add(3usize.saturating_pow(held as u32));
+        self.held = self.held.saturating_add(size(&kernel));
         self.works.push(kernel);
         self.works.len() - 1
     }
@@ -343,13 +348,18 @@ impl<'a> Explorer<'a> {
 
     /// A block inlined, the next one where it is read, or another into its producer.
     fn inlined(&mut self, at: Point, block: usize, reverse: bool) -> Option<Become> {
+        let involved = match reverse {
+            true => vec![usize::from(at.kept) - 1, block],
+            false => self.with_readers(at.work.into(), block),
+        };
+        self.inlined_among(at, block, reverse, involved)
+    }
+
+    /// A block inlined, where the primitive takes that of these blocks alone.
+    fn inlined_among(&mut self, at: Point, block: usize, reverse: bool, involved: Vec<usize>) -> Option<Become> {
         let work = usize::from(at.work);
         let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse };
         let wanted = self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining));
-        let involved = match reverse {
-            true => vec![usize::from(at.kept) - 1, block],
-            false => self.with_readers(work, block),
-        };
         let replay = wanted.then(|| self.tried(work, &involved, &calls(&inlining))).flatten()?;
         let mut facts = self.rests[&work].facts.clone();
         let stream = &self.works[work];
@@ -359,6 +369,22 @@ impl<'a> Explorer<'a> {
         let to = self.made(replay, facts, plain)?;
         let to = self.goes_on(to, Point { open: at.kept > 0 && !reverse, ..at });
         Some(Become { how: How::Inline(inlining), to })
+    }
+
+    /// The first block whose values nobody reads and that is no result, left out; where the primitive takes that.
+    fn dead(&mut self, at: Point) -> Option<Become> {
+        let work = usize::from(at.work);
+        let count = self.works[work].blocks.len();
+        let unread = |explorer: &Self, block: usize| {
+            let stream = &explorer.works[work];
+            let written = &stream.buffers[stream.blocks[block].write.buffer];
+            !written.param && explorer.with_readers(work, block).len() == 1
+        };
+        (0..count).filter(|block| unread(self, *block)).collect::<Vec<_>>().into_iter().find_map(|block| {
+            // A scope keeps a block: another one stands beside it.
+            let beside = (block + 1) % count;
+            self.inlined_among(at, block, false, vec![block, beside])
+        })
     }
 
     /// What reads the last block that is kept, inlined there, where neither goes where it is read: that makes the same program.
@@ -468,6 +494,20 @@ fn merge(facts: &mut Facts, stream: &Stream, inlining: &Inlining) -> usize {
         most = most.max(*all + 1);
     }
     most
+}
+
+/// About how many ways there are to give a row kernel rows, threads, and places for what it holds; 0 of other kernels.
+fn size(kernel: &Stream) -> usize {
+    let count = kernel.blocks.len();
+    let Some(shape) = kernel.row_shape(0, count) else { return 0 };
+    let menu = StreamMenu::default();
+    let divides = |rows: i64| rows <= shape.rows && shape.rows % rows == 0;
+    let rows = menu.serial_rows.iter().flat_map(|s| menu.side_by_side.iter().map(move |y| s * y));
+    let vectors = menu.vectors.iter().filter(|v| shape.columns % **v == 0);
+    let columns = vectors.flat_map(|v| menu.threads.iter().filter(move |t| **t == 32 || (*t - 32) * v < shape.columns));
+    let place = |(buffer, _): &(usize, _)| if kernel.made_in(*buffer, 0, count) { 2 } else { 3 };
+    let places: usize = kernel.held(0, count, 2).iter().map(place).fold(1, usize::saturating_mul);
+    places.saturating_mul(rows.filter(|r| divides(*r)).count()).saturating_mul(columns.count())
 }
 
 /// The calls of a step.
