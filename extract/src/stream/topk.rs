@@ -92,7 +92,10 @@ pub fn best_stream_while(
         let mut ranked: Vec<Candidate<StreamTerm>> =
             parts.iter().filter_map(|(_, tree)| search.candidate(tree)).collect();
         ranked.sort_by(|a, b| a.cost.ms.total_cmp(&b.cost.ms));
-        let last = ranked.get(query.k - 1).map_or(f64::INFINITY, |c| c.cost.ms);
+        let last = match query.k {
+            0 => 0.0,
+            k => ranked.get(k - 1).map_or(f64::INFINITY, |c| c.cost.ms),
+        };
         let next = ranked.get(query.k).map_or(f64::INFINITY, |c| c.cost.ms).min(least);
         // Sums of the same times differ in their last digits.
         let all = last <= least * (1.0 + 1e-12);

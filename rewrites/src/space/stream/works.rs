@@ -179,7 +179,10 @@ impl<'a> Explorer<'a> {
             if self.choices.contains_key(&at) {
                 continue;
             }
-            if self.source.only.is_none() && (self.works.len() > MOST_WORKS || self.held > MOST_HELD) {
+            // The last bounds are kept to in any case, as far as works have numbers.
+            let many = self.works.len() > MOST_WORKS || self.held > MOST_HELD;
+            let leaves = self.source.only.is_none() && self.bounds != BOUNDS[BOUNDS.len() - 1];
+            if (leaves && many) || self.works.len() >= usize::from(u16::MAX) {
                 return Err(TooMany);
             }
             let choices = self.choose(at);
