@@ -20,7 +20,7 @@
 mod grain;
 mod rounding;
 
-pub use rounding::{tolerances, unit, SINGLE};
+pub use rounding::{smallest, tolerances, unit, SINGLE};
 
 use grain::Grains;
 use satune_ir::affine::constant;

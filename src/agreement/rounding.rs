@@ -66,6 +66,19 @@ pub fn unit(dtype: DType) -> f64 {
     }
 }
 
+/// The smallest number of a type above 0; 0 of whole numbers.
+pub fn smallest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::from_bits(1),
+        DType::F32 | DType::TF32 => 2.0_f64.powi(-149),
+        DType::BF16 => 2.0_f64.powi(-133),
+        DType::F16 => 2.0_f64.powi(-24),
+        DType::F8E4M3 => 2.0_f64.powi(-9),
+        DType::F8E5M2 => 2.0_f64.powi(-16),
+        _ => 0.0,
+    }
+}
+
 /// Relative error of a sum of so many terms, in a type with a unit of roundoff.
 fn of_sums(unit: f64, terms: f64, mean_zero: bool) -> f64 {
     let drift = if mean_zero { 0.0 } else { (unit * terms).powi(2) };

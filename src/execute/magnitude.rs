@@ -1,6 +1,6 @@
 //! How large the values are that an element is made of: what rounding may change of it, where a compiler may round a product and a
 //! sum once or twice.
-use crate::agreement::unit;
+use crate::agreement::{smallest, unit};
 use satune_ir::{fold, visit, BinOp, Buffer, DType, Expr, Program, Stmt};
 use satune_rewrites::tree;
 use std::sync::Arc;
@@ -75,20 +75,7 @@ pub(super) fn of_one(program: &Program) -> (f64, f64) {
         });
     });
     let most = |of: &dyn Fn(DType) -> f64| types.iter().map(|t| of(*t)).fold(0.0, f64::max);
-    (most(&unit), most(&least))
-}
-
-/// The least number of a type that is no 0; 0 of whole numbers.
-fn least(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => f64::from_bits(1),
-        DType::F32 | DType::TF32 => 2.0_f64.powi(-149),
-        DType::BF16 => 2.0_f64.powi(-133),
-        DType::F16 => 2.0_f64.powi(-24),
-        DType::F8E4M3 => 2.0_f64.powi(-9),
-        DType::F8E5M2 => 2.0_f64.powi(-16),
-        _ => 0.0,
-    }
+    (most(&unit), most(&smallest))
 }
 
 #[cfg(test)]

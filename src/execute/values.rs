@@ -1,6 +1,6 @@
 //! Inputs of a program that is executed: every element by its place alone, so that large buffers are never made.
 use super::inputs::size;
-use crate::agreement::Agreement;
+use crate::agreement::{smallest, Agreement};
 use satune_ir::affine::constant;
 use satune_ir::interp::{self, Array, Bounds, Fault, InputRule, Scalar};
 use satune_ir::semantics::round;
@@ -122,14 +122,7 @@ impl Inputs {
                 DType::BF16 => f64::from(half::bf16::MAX),
                 _ => f64::from(f32::MAX),
             };
-            let least = match dtype {
-                DType::F64 => f64::from_bits(1),
-                DType::F16 => 2f64.powi(-24),
-                DType::F8E4M3 => 2f64.powi(-9),
-                DType::F8E5M2 => 2f64.powi(-16),
-                DType::BF16 => 2f64.powi(-133),
-                _ => f64::from(f32::from_bits(1)),
-            };
+            let least = smallest(dtype);
             let mut list = vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, least, -least, 5.0 * least];
             for c in self.constants.iter().copied().chain(self.whole.iter().map(|n| *n as f64)) {
                 // Where values are added up, what is large hides the others.
