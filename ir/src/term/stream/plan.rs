@@ -1,5 +1,5 @@
 //! A complete schedule of a streaming program: every decision by its name.
-use super::{Inlining, Place};
+use super::{Inlining, Place, Stream};
 use crate::term::Plan;
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +140,18 @@ impl KernelPlan {
             KernelPlan::Tile(p) => p.threads,
             KernelPlan::Plain(p) => p.threads,
             KernelPlan::Tiled(p) => i64::from(p.plan.threads),
+        }
+    }
+
+    /// Whether the blocks of a work are what a kernel of this kind computes.
+    pub fn fits(&self, work: &Stream) -> bool {
+        let (count, alone) = (work.blocks.len(), work.blocks.len() == 1);
+        match self {
+            KernelPlan::Flat(_) => alone && work.fits_flat(0),
+            KernelPlan::Row(_) => work.fits_row(0, count),
+            KernelPlan::Tile(_) => alone && work.transposed(0).is_some(),
+            KernelPlan::Plain(_) => alone && work.fits_plain(0),
+            KernelPlan::Tiled(_) => work.contraction(0, count).is_some(),
         }
     }
 

@@ -97,9 +97,15 @@ pub fn streams_of(program: &Program, plan: &StreamPlan) -> Result<Streams, Strea
     };
     let plainly = plan.kernels.iter().filter_map(left).collect();
     let (streams, _) = source.works([&plainly, &BTreeSet::new()]);
-    match streams.way_of(plan) {
-        Some(_) => Ok(Streams { plain, ..streams }),
-        None => Err(StreamError::Program { reason: refused(&source, plan) }),
+    let Some(way) = streams.way_of(plan) else {
+        return Err(StreamError::Program { reason: refused(&source, plan) });
+    };
+    match plan.kernels.iter().zip(&way.kernels).find(|(kernel, work)| !kernel.fits(work)) {
+        None => Ok(Streams { plain, ..streams }),
+        Some((kernel, _)) => {
+            let reason = format!("{} are not what a kernel of this kind computes", kernel.blocks().join(" + "));
+            Err(StreamError::Program { reason })
+        }
     }
 }
 
