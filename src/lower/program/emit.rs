@@ -146,7 +146,7 @@ impl<'a> Emitter<'a> {
         let (array, layout) = self.places.get(&buffer).ok_or_else(|| LowerError::Overflow {
             what: format!("buffer {} has no place: its use", self.program.buffer(buffer).name),
         })?;
-        let mut form = layout.flatten(at);
+        let mut form = layout.flatten(at, &self.nest.ranges);
         if self.is_global(buffer) {
             form = form.joined(&self.nest.ranges);
         }

@@ -9,6 +9,7 @@ use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
 use super::pred::{range_of_parts, range_under, Pred};
 use satune_ir::{Attr, BufferId, Expr, Program, VarId};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// Digit of an index: `(index // unit) % extent`, which becomes a digit of weight `packed`.
@@ -36,6 +37,8 @@ struct Dim {
 #[derive(Clone, Debug)]
 pub struct Layout {
     dims: Vec<Dim>,
+    /// Strides by which an element's indices are one number first, as they are where digits of one number index them.
+    joined: Option<Vec<i64>>,
     /// Elements to allocate.
     pub len: i64,
     /// Whether writes reach all that reads reach.
@@ -44,7 +47,9 @@ pub struct Layout {
 
 impl Layout {
     /// Position of an element.
-    pub fn flatten(&self, at: &[Linear]) -> Linear {
+    pub fn flatten(&self, at: &[Linear], ranges: &Ranges) -> Linear {
+        let one = self.joined.as_ref().map(|strides| [join(at, strides, ranges)]);
+        let at = one.as_ref().map_or(at, |one| one);
         at.iter().zip(&self.dims).fold(Linear::of(0), |sum, (index, dim)| {
             let index = index.plus(&dim.origin, -1);
             let packed = match &dim.digits {
@@ -68,8 +73,14 @@ impl Layout {
             stride = stride.saturating_mul(dim.extent);
         }
         let last = dims.iter().fold(0_i64, |n, d| n.saturating_add((d.extent - 1).saturating_mul(d.stride)));
-        Layout { dims, len: last.saturating_add(1), covered: true }
+        Layout { dims, joined: None, len: last.saturating_add(1), covered: true }
     }
+}
+
+/// The number that the indices of an element are the digits of.
+fn join(at: &[Linear], strides: &[i64], ranges: &Ranges) -> Linear {
+    let sum = at.iter().zip(strides).fold(Linear::of(0), |sum, (index, stride)| sum.plus(index, *stride));
+    sum.joined(ranges)
 }
 
 /// The constant shape and strides of a buffer.
@@ -91,7 +102,7 @@ pub fn constants(program: &Program, id: BufferId) -> Result<(Vec<i64>, Vec<i64>)
 /// One access.
 struct Access<'n> {
     leaf: &'n Leaf,
-    at: &'n [Linear],
+    at: Cow<'n, [Linear]>,
     write: bool,
     path: Vec<VarId>,
 }
@@ -102,16 +113,53 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
     nest.leaves(&mut |leaf, path| {
         let path: Vec<VarId> = path.iter().map(|l| l.var).collect();
         for (_, at) in leaf.reads.iter().filter(|(b, _)| *b == id) {
-            accesses.push(Access { leaf, at, write: false, path: path.clone() });
+            accesses.push(Access { leaf, at: at.into(), write: false, path: path.clone() });
         }
         if leaf.target == id {
-            accesses.push(Access { leaf, at: &leaf.at, write: true, path });
+            accesses.push(Access { leaf, at: (&leaf.at).into(), write: true, path });
         }
     });
+    let layout = laid(nest, program, id, local, &accesses)?;
+    let by_threads = |layout: &Layout| {
+        let mut found = false;
+        let mut all = accesses.iter().map(|a| layout.flatten(&a.at, &nest.ranges));
+        all.any(|form| {
+            form.vars(&mut |v| found |= nest.thread(v).is_some());
+            found
+        })
+    };
+    if !local || !by_threads(&layout) {
+        return Ok(layout);
+    }
+    // Registers have no addresses: what each thread has of a row is one number where the indices of the row are its digits.
+    let (mut strides, mut stride) = (Vec::new(), 1_i64);
+    for extent in constants(program, id)?.0.iter().rev() {
+        strides.insert(0, stride);
+        stride = stride.saturating_mul(*extent);
+    }
+    let one = |a: &Access<'_>| vec![join(&a.at, &strides, &nest.ranges)];
+    let joined: Vec<Access<'_>> =
+        accesses.iter().map(|a| Access { at: one(a).into(), path: a.path.clone(), ..*a }).collect();
+    match laid(nest, program, id, local, &joined) {
+        Ok(other) => {
+            let other = Layout { joined: Some(strides), ..other };
+            Ok(if by_threads(&other) { layout } else { other })
+        }
+        Err(_) => Ok(layout),
+    }
+}
+
+fn laid(
+    nest: &Nest,
+    program: &Program,
+    id: BufferId,
+    local: bool,
+    accesses: &[Access<'_>],
+) -> Result<Layout, LowerError> {
     let around = accesses.iter().map(|a| a.path.as_slice()).reduce(common).unwrap_or_default();
     let serial: HashSet<VarId> = around.iter().copied().filter(|v| nest.vthreads.iter().all(|x| x.var != *v)).collect();
     let rank = accesses.first().map_or(0, |a| a.at.len());
-    let plan = Plan { nest, local, accesses: &accesses };
+    let plan = Plan { nest, local, accesses };
     let lay_out = |serial: &HashSet<VarId>| -> Result<Option<Vec<Dim>>, LowerError> {
         (0..rank).map(|d| plan.dimension(d, serial, program, id)).collect()
     };
@@ -121,7 +169,7 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
         None => lay_out(&HashSet::new())?.unwrap_or_default(),
     };
     let mut stride = 1_i64;
-    let pads = alignment(&accesses);
+    let pads = alignment(accesses);
     for (i, dim) in dims.iter_mut().enumerate().rev() {
         if let Some((factor, offset)) = pads.get(&i) {
             stride += (factor + offset - stride % factor) % factor;
@@ -130,7 +178,7 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
         stride = stride.saturating_mul(dim.extent);
     }
     let covered = dims.iter().all(|d| d.covered);
-    Ok(Layout { dims, len: stride, covered })
+    Ok(Layout { dims, joined: None, len: stride, covered })
 }
 
 fn common<'a>(a: &'a [VarId], b: &'a [VarId]) -> &'a [VarId] {

@@ -377,7 +377,7 @@ impl OneKernel<'_> {
             for (id, at) in reads.chain([(&leaf.target, &leaf.at)]) {
                 let buffer = self.program.buffer(*id);
                 let Some(layout) = layouts.get(id).filter(|_| buffer.scope == "local") else { continue };
-                layout.flatten(at).vars(&mut |v| {
+                layout.flatten(at, &nest.ranges).vars(&mut |v| {
                     if nest.thread(v).is_some() {
                         let (buffer, block) = (buffer.name.clone(), leaf.block.clone());
                         error.get_or_insert(LowerError::RegisterIndex { buffer, block });
