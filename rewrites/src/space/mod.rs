@@ -8,6 +8,7 @@ mod engine;
 mod epilogue;
 mod factored;
 mod gather;
+mod grouped;
 mod in_order;
 mod in_place;
 mod instructions;
@@ -34,9 +35,11 @@ pub use simplified::simplified;
 pub use sums_first::sums_first;
 
 /// The program that is explored for a source: buffers row by row, sums first, indices in their shortest form, what is updated in
-/// place copied before, factors that are computed as buffers of their own, and bound to threads what no primitive schedules.
+/// place copied before, channels by their groups, factors that are computed as buffers of their own, and bound to threads what no
+/// primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = strided::row_major(source);
-    let program = factored::factored(&simplified(&sums_first(&in_place::copied_before(&source))));
+    let program = simplified(&sums_first(&in_place::copied_before(&source)));
+    let program = factored::factored(&grouped::grouped(&program));
     in_order::in_order(&program, stream::takes)
 }

@@ -9,7 +9,7 @@ use satune_ir::access::{self, Accesses};
 use satune_ir::affine::linear::Linear;
 use satune_ir::affine::{constant, Domains};
 use satune_ir::{
-    visit, Block, BlockRealize, Buffer, BufferId, DType, Expr, ForKind, IterVar, Program, Region, Stmt, VarId,
+    visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, ForKind, IterVar, Program, Region, Stmt, Var, VarId,
 };
 use std::collections::HashMap;
 
@@ -79,6 +79,15 @@ pub(super) fn allocated(out: &mut Program, name: &str, dtype: DType, shape: Vec<
     let id = out.add_buffer(Buffer::plain(name, dtype, shape, "global"));
     out.body.block.alloc_buffers.push(id);
     id
+}
+
+/// The iterators of an index `part * extent of place + place`.
+pub(super) fn part_of<'e>(index: &'e Expr, block: &Block) -> Option<(&'e Var, &'e Var)> {
+    let Expr::Binary(BinOp::Add, outer, place) = index else { return None };
+    let (Expr::Binary(BinOp::Mul, part, length), Expr::Var(place)) = (&**outer, &**place) else { return None };
+    let (Expr::Var(part), Expr::Int(length, _)) = (&**part, &**length) else { return None };
+    let extent = block.iter_vars.iter().find(|iv| iv.var.id == place.id).and_then(|iv| constant(&iv.extent));
+    (extent == Some(*length) && *length > 1).then_some((part, place))
 }
 
 /// The block of a nest.

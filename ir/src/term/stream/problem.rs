@@ -168,6 +168,8 @@ pub enum AccessForm {
     SharedRow,
     /// A value per column, the same in all rows, contiguous.
     PerColumn,
+    /// A value that several neighbouring columns share: iterators in their order, the innermost of the columns not among them.
+    SomeColumns,
     /// One value.
     Scalar,
     /// Anything else (strided, for instance).
@@ -175,6 +177,11 @@ pub enum AccessForm {
 }
 
 impl StreamBlock {
+    /// What it reads, and what it writes.
+    pub fn accesses(&self) -> impl Iterator<Item = &Access> {
+        self.reads.iter().chain([&self.write])
+    }
+
     /// Instances.
     pub fn instances(&self) -> i64 {
         self.iters.iter().fold(1, |n, i| n.saturating_mul(i.extent))
@@ -214,6 +221,8 @@ impl StreamBlock {
             AccessForm::SomeRows
         } else if used.ends_with(&columns) && !columns.is_empty() {
             AccessForm::SharedRow
+        } else if used.last() != columns.last() && used.windows(2).all(|w| w[0] < w[1]) {
+            AccessForm::SomeColumns
         } else {
             AccessForm::Other
         }
@@ -317,7 +326,8 @@ impl Stream {
     pub fn transposed(&self, block: usize) -> Option<(usize, usize, usize)> {
         let b = self.blocks.get(block)?;
         let all: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
-        if b.kind != BlockKind::Map || b.write.dims != all || !self.pipeline {
+        let by_parts = b.accesses().any(|a| a.split.is_some());
+        if b.kind != BlockKind::Map || b.write.dims != all || !self.pipeline || by_parts {
             return None;
         }
         let inner = b.iters.len().checked_sub(1)?;

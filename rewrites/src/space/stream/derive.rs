@@ -15,7 +15,7 @@ use crate::gpu_check::GpuLimits;
 use crate::space::derive::trace_in_parts;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::{Out, Trace};
-use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
+use satune_ir::term::stream::{KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
 use serde_json::{json, Value};
 
 /// Most blocks along y and z of a grid; what has more is fused into x.
@@ -95,6 +95,18 @@ impl Writer<'_> {
         call.kwargs.insert("factors".into(), Value::Array(factors));
         call.out = Some(Out::Many(names));
         all
+    }
+
+    /// The loops of the copy of a block's result, one per dimension of the buffer; of one that is written by parts two, as the
+    /// block has.
+    fn copy_loops(&mut self, copy: &str, b: &StreamBlock) -> Vec<String> {
+        let dims = &b.write.dims;
+        let Some(at) = b.write.split else { return self.loops(copy, dims.len()) };
+        let mut loops = self.loops(copy, dims.len() - 1);
+        let length = dims[at + 1].map_or(1, |i| b.iters[i].extent);
+        let parts = self.split(var(&loops[at]), &[(length, "place")], "part");
+        loops.splice(at..=at, parts);
+        loops
     }
 
     /// The loops of a block, under fresh names.

@@ -63,7 +63,9 @@ const MOST_COLUMNS: i64 = 1 << 19;
 pub fn streams(program: &Program) -> Result<Streams, StreamError> {
     let (mut source, mut plain) = source(program)?;
     source.parts = offered(&source.stream);
-    let (mut plainly, mut whole) = (BTreeSet::new(), BTreeSet::new());
+    let other = |b: &&StreamBlock| b.kind == BlockKind::Other;
+    let mut plainly: BTreeSet<String> = source.stream.blocks.iter().filter(other).map(|b| b.name.clone()).collect();
+    let mut whole = BTreeSet::new();
     loop {
         let (streams, [covered, by_parts]) = source.works([&plainly, &whole]);
         let Some(block) = (!covered).then(|| first_uncovered(streams.whole())).flatten() else {
@@ -167,25 +169,21 @@ pub(super) fn others(stream: &Stream) -> usize {
     stream.blocks.iter().filter(|b| b.kind == BlockKind::Other).count()
 }
 
-/// A source program, and those of its blocks that are left to plain kernels. A dimension that is indexed as a whole is not
-/// indexed by parts, too.
+/// A source program, and those of its blocks that are left to plain kernels.
 fn source(program: &Program) -> Result<(Source<'static>, Vec<(String, String)>), StreamError> {
     let replay = Replay::strict(program).map_err(|e| StreamError::Program { reason: e.detail.clone() })?;
     let mut plain = Vec::new();
     let mut told = |block: &str, why: String| plain.push((block.to_string(), why));
     let moves = moves(&replay.schedule);
-    let stream = read::stream(program, moves, &mut told)?;
+    let mut stream = read::stream(program, moves, &mut told)?;
     if stream.blocks.is_empty() || stream.blocks.len() > MOST_BLOCKS {
         let reason = format!("it has {} blocks, 1 to {MOST_BLOCKS} are taken", stream.blocks.len());
         return Err(StreamError::Program { reason });
     }
-    let accesses = || stream.blocks.iter().flat_map(|b| b.reads.iter().chain([&b.write]));
-    for access in accesses().filter(|a| a.split.is_some()) {
-        if accesses().any(|a| a.buffer == access.buffer && a.split != access.split) {
-            let name = &stream.buffers[access.buffer].name;
-            let reason = format!("buffer `{name}` is read by whole rows and by parts of rows");
-            return Err(StreamError::Program { reason });
-        }
+    for (number, why) in read::by_parts_and_whole(&stream) {
+        let block = &mut stream.blocks[number];
+        block.kind = BlockKind::Other;
+        plain.push((block.name.clone(), why));
     }
     let made = stream.blocks.iter().map(|b| stream.buffers[b.write.buffer].name.clone()).collect();
     let stream = with_contractions(stream, &replay, &made);

@@ -2,14 +2,14 @@
 use super::StreamError;
 use crate::space::in_order;
 use crate::space::instructions::{operands, unit, Unit};
-use crate::space::nests::{nest_of, parts, Nest, NestError};
+use crate::space::nests::{nest_of, part_of, parts, Nest, NestError};
 use crate::tree::all_realizes;
 use satune_ir::affine::constant;
 use satune_ir::term::stream::{Access, BlockKind, Stream, StreamBlock, StreamBuffer, StreamIter};
 use satune_ir::{
     access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt,
 };
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// Reads the blocks of a program in order. `plain` is told of each block that only a plain kernel takes, and why.
 pub(in crate::space) fn stream(
@@ -40,7 +40,7 @@ pub(in crate::space) fn stream(
     for id in known {
         stream.buffers.push(buffer(program, id).map_err(|reason| StreamError::Program { reason })?);
     }
-    for (number, why) in larger(&stream)? {
+    for (number, why) in unlike(&stream) {
         let block = &mut stream.blocks[number];
         plain(&block.name, why);
         block.kind = BlockKind::Other;
@@ -128,15 +128,14 @@ impl Buffers<'_> {
         let number = |v: &satune_ir::Var| {
             number_of(v, block, order).ok_or_else(|| format!("an index of buffer `{name}` is no iterator"))
         };
-        let reduces = block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
         let (mut dims, mut split) = (Vec::new(), None);
         for range in &region.ranges {
             match (&range.min, constant(&range.extent)) {
                 (Expr::Var(v), Some(1)) => dims.push(Some(number(v)?)),
                 (Expr::Int(0, _), Some(1)) => dims.push(None),
                 // A part of a row, and a place in it.
-                (Expr::Binary(BinOp::Add, outer, inner), Some(1)) if reduces && split.is_none() => {
-                    let parts = part_of(outer, inner, block);
+                (index, Some(1)) if split.is_none() => {
+                    let parts = part_of(index, block);
                     let (outer, inner) =
                         parts.ok_or_else(|| format!("an index of buffer `{name}` is no bare iterator"))?;
                     split = Some(dims.len());
@@ -166,14 +165,6 @@ impl Buffers<'_> {
 fn number_of(v: &satune_ir::Var, block: &Block, order: &[usize]) -> Option<usize> {
     let place = block.iter_vars.iter().position(|iv| iv.var.id == v.id)?;
     order.iter().position(|o| *o == place)
-}
-
-/// The iterators of an index `outer * extent of inner + inner`.
-fn part_of<'e>(outer: &'e Expr, inner: &'e Expr, block: &Block) -> Option<(&'e satune_ir::Var, &'e satune_ir::Var)> {
-    let (Expr::Binary(BinOp::Mul, part, length), Expr::Var(inner)) = (outer, inner) else { return None };
-    let (Expr::Var(part), Expr::Int(length, _)) = (&**part, &**length) else { return None };
-    let extent = block.iter_vars.iter().find(|iv| iv.var.id == inner.id).and_then(|iv| constant(&iv.extent));
-    (extent == Some(*length) && *length > 1).then_some((part, inner))
 }
 
 fn buffer(program: &Program, id: BufferId) -> Result<StreamBuffer, String> {
@@ -262,8 +253,11 @@ fn stored(body: &Stmt) -> Result<Vec<&Expr>, String> {
 /// The iterators, by their places in the order of the loops, of whose values an access has elements of its own.
 fn elements(block: &Block, order: &[usize], region: &Region) -> Vec<usize> {
     let one = |range: &&Range| constant(&range.extent) == Some(1);
-    let of = |range: &Range| number_of(in_order::told(&range.min)?, block, order);
-    let mut out: Vec<usize> = region.ranges.iter().filter(one).filter_map(of).collect();
+    let of = |range: &Range| match part_of(&range.min, block) {
+        Some((part, place)) => [Some(part), Some(place)].map(|v| number_of(v?, block, order)),
+        None => [in_order::told(&range.min).and_then(|v| number_of(v, block, order)), None],
+    };
+    let mut out: Vec<usize> = region.ranges.iter().filter(one).flat_map(of).flatten().collect();
     out.sort_unstable();
     out.dedup();
     out
@@ -325,22 +319,24 @@ fn count(e: &Expr, buffers: &[Buffer], varies: &dyn Fn(&Expr) -> bool, [each, pe
     operands(e).into_iter().for_each(|x| count(x, buffers, varies, [&mut *each, &mut *per_row]));
 }
 
-/// Numbers of the blocks that read a part of a buffer only, with the words for it. Written are buffers as a whole, and the
-/// parts of a buffer's rows have one length.
-fn larger(stream: &Stream) -> Result<Vec<(usize, String)>, StreamError> {
+/// Numbers of the blocks that read a part of a buffer only, or parts of its rows that are not as long as others', with the words
+/// for it. Written are buffers as a whole.
+fn unlike(stream: &Stream) -> Vec<(usize, String)> {
     let mut out = Vec::new();
     for (number, b) in stream.blocks.iter().enumerate() {
-        let fail = |reason: String| StreamError::Block { block: b.name.clone(), reason };
-        for access in b.reads.iter().chain([&b.write]) {
-            if matches!(b.kind, BlockKind::Other | BlockKind::Bound) {
-                continue;
-            }
+        if matches!(b.kind, BlockKind::Other | BlockKind::Bound) {
+            continue;
+        }
+        for access in b.accesses() {
             let buffer = &stream.buffers[access.buffer];
+            let mut others = stream.blocks.iter().flat_map(|o| o.accesses().map(move |a| (o, a)));
             let length = |b: &StreamBlock, a: &Access| a.split.and_then(|at| a.dims[at + 1]).map(|i| b.iters[i].extent);
-            let others = stream.blocks.iter().flat_map(|b| b.reads.iter().chain([&b.write]).map(move |a| (b, a)));
-            let mut same = others.filter(|(_, a)| a.buffer == access.buffer && a.split == access.split);
-            if access.split.is_some() && !same.all(|(other, a)| length(other, a) == length(b, access)) {
-                return Err(fail(format!("the parts of rows of buffer `{}` have several lengths", buffer.name)));
+            let same = |(o, a): (&StreamBlock, &Access)| {
+                (a.buffer, a.split) != (access.buffer, access.split) || length(o, a) == length(b, access)
+            };
+            if access.split.is_some() && !others.all(same) {
+                out.push((number, format!("the parts of rows of buffer `{}` have several lengths", buffer.name)));
+                break;
             }
             if access.reach(&|i| b.iters[i].extent) != buffer.dims {
                 out.push((number, format!("buffer `{}` is larger or smaller than what is accessed", buffer.name)));
@@ -348,5 +344,27 @@ fn larger(stream: &Stream) -> Result<Vec<(usize, String)>, StreamError> {
             }
         }
     }
-    Ok(out)
+    out
+}
+
+/// Numbers of the blocks that access rows as a whole of which others access parts, or, where a sum is among these, of the others;
+/// with the words for it.
+pub(super) fn by_parts_and_whole(stream: &Stream) -> Vec<(usize, String)> {
+    let known = |b: &StreamBlock| !matches!(b.kind, BlockKind::Other | BlockKind::Bound);
+    let all = || stream.blocks.iter().enumerate().filter(|(_, b)| known(b));
+    let mut out = BTreeMap::new();
+    for buffer in 0..stream.buffers.len() {
+        let of = |parts: bool| -> Vec<(usize, &StreamBlock)> {
+            let here = |a: &Access| a.buffer == buffer && a.split.is_some() == parts;
+            all().filter(|(_, b)| b.accesses().any(here)).collect()
+        };
+        let (parts, whole) = (of(true), of(false));
+        if parts.is_empty() || whole.is_empty() {
+            continue;
+        }
+        let plain = if whole.iter().any(|(_, b)| b.sums) { parts } else { whole };
+        let why = format!("rows of buffer `{}` are accessed as a whole, and parts of them", stream.buffers[buffer].name);
+        out.extend(plain.into_iter().map(|(number, _)| (number, why.clone())));
+    }
+    out.into_iter().collect()
 }

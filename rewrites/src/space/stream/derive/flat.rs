@@ -12,8 +12,10 @@ impl Writer<'_> {
         let written = wide.then(|| self.bound("cache_write", [var(&block), json!(0), json!("local")], "written"));
         let along: Vec<usize> = (0..b.reads.len()).filter(|r| b.reads[*r].dims.last() == Some(&Some(inner))).collect();
         let fragments = if wide { self.fragments(&block, &along) } else { Vec::new() };
-        let anchor = written.clone().unwrap_or_else(|| block.clone());
-        let mut loops = self.loops(&anchor, b.iters.len());
+        let mut loops = match &written {
+            Some(copy) => self.copy_loops(copy, b),
+            None => self.loops(&block, b.iters.len()),
+        };
         let columns = loops.pop().unwrap_or_default();
         let parts = [(plan.steps, "step"), (plan.threads, "thread"), (plan.vector, "vector")];
         let along = self.split(var(&columns), &parts, "columns");

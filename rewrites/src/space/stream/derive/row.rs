@@ -47,11 +47,12 @@ impl Writer<'_> {
         let Some(last_block) = blocks.last() else { return };
         let anchor = last.written.as_ref().unwrap_or(&last.block).clone();
         let has_columns = self.has_columns(last_block, &shape) && last_block.kind == BlockKind::Map;
-        let (all, of_rows) = match last.written {
-            Some(_) => copied_loops(last_block, &shape),
-            None => (last_block.iters.len(), shape.row_iters),
+        let of_rows = last.written.as_ref().map_or(shape.row_iters, |_| copied_loops(last_block, &shape).1);
+        let loops = match (&last.written, last_block.iters.len()) {
+            (Some(copy), _) => self.copy_loops(copy, last_block),
+            (None, 0) => Vec::new(),
+            (None, all) => self.loops(&anchor, all),
         };
-        let loops = if all > 0 { self.loops(&anchor, all) } else { Vec::new() };
         let rows = match (&loops[..of_rows], loops.get(of_rows)) {
             // Of one row, a loop of its own.
             ([], Some(outermost)) => self.bound("add_unit_loop", [var(outermost)], "one"),
