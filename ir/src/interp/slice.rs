@@ -1,6 +1,6 @@
 //! The part of a program that some of its results take: loops over fewer values, on buffers cut to what is accessed.
 use crate::affine::{constant, index_type, int};
-use crate::{visit, BinOp, BlockRealize, BufferId, Expr, For, Program, Stmt, VarId};
+use crate::{visit, BinOp, BlockRealize, BufferId, Expr, For, IterVar, Program, Stmt, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -133,10 +133,11 @@ impl Slicer<'_> {
         Some(Some(ranges))
     }
 
-    /// Loops that alone give an index of the one result run over the values that are needed of it.
+    /// Loops that alone give an index of what is needed run over the values that are needed of it: of several results over those
+    /// of any.
     fn restrict(&self, realize: &BlockRealize, stores: &[(BufferId, &[Expr])], bodies: &[&Stmt], ranges: &mut Ranges) {
-        let (buffer, indices) = stores[0];
-        if stores.iter().any(|(b, i)| *b != buffer || *i != indices) {
+        let place = |buffer: BufferId| stores.iter().find(|(b, _)| *b == buffer).map(|(_, indices)| *indices);
+        if stores.iter().any(|(b, indices)| place(*b) != Some(indices)) {
             return;
         }
         // Where an instance reads what another has written, all of them run.
@@ -145,19 +146,29 @@ impl Slicer<'_> {
             visit::walk_stmt_exprs(body, &mut |e| {
                 visit::walk_expr(e, &mut |e| {
                     if let Expr::Load(b, i) = e {
-                        own &= *b != buffer || i.as_slice() == indices;
+                        own &= place(*b).is_none_or(|indices| i.as_slice() == indices);
                     }
                 });
             });
         }
-        let Some(needed) = self.needed[buffer.0 as usize].as_ref().filter(|_| own) else { return };
-        for (index, (low, high)) in indices.iter().zip(needed) {
-            let Expr::Var(var) = index else { continue };
-            let at = realize.block.iter_vars.iter().position(|i| i.var.id == var.id);
-            let Some(Expr::Var(of)) = at.and_then(|at| realize.iter_values.get(at)) else { continue };
-            if let Some(range) = ranges.get_mut(&of.id) {
-                *range = (range.0.max(*low), range.1.min(high - 1));
-            }
+        if !own {
+            return;
+        }
+        let iterators = || realize.block.iter_vars.iter().zip(&realize.iter_values);
+        for (of, range) in ranges {
+            let given = |index: &Expr| {
+                let of = |(iv, value): (&IterVar, &Expr)| {
+                    matches!((index, value), (Expr::Var(v), Expr::Var(l)) if *v == iv.var && l.id == *of)
+                };
+                iterators().any(of)
+            };
+            let wanted = stores.iter().filter_map(|(buffer, indices)| {
+                let needed = self.needed[buffer.0 as usize].as_ref()?;
+                let by = indices.iter().zip(needed).filter(|(index, _)| given(index));
+                Some(by.fold(*range, |(from, to), (_, (low, high))| (from.max(*low), to.min(high - 1))))
+            });
+            let hull = wanted.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+            *range = hull.unwrap_or(*range);
         }
     }
 

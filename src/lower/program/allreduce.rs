@@ -225,8 +225,8 @@ impl<'p> Search<'p> {
             return refuse(form.into());
         }
         let dtype = self.program.buffers.get(buffer.0 as usize).map_or(DType::Handle, |b| b.dtype);
-        if matches!(dtype, DType::Bool | DType::Handle) {
-            return refuse(format!("elements of type {} are not reduced", dtype.name()));
+        if dtype == DType::Handle {
+            return refuse("addresses are not reduced".into());
         }
         if used_below(&loops[0].body, *buffer, r) {
             return refuse(format!(
