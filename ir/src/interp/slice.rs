@@ -1,6 +1,6 @@
 //! The part of a program that some of its results take: loops over fewer values, on buffers cut to what is accessed.
 use crate::affine::{constant, index_type, int};
-use crate::{visit, BinOp, BlockRealize, BufferId, Expr, For, IterVar, Program, Stmt, VarId};
+use crate::{visit, BinOp, BlockRealize, BufferId, Expr, For, Program, Stmt, VarId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -120,12 +120,7 @@ impl Slicer<'_> {
         }
         let instances = loops.iter().map(|l| ranges[&l.var.id]).map(|(low, high)| (high - low + 1) as u64);
         self.instances = self.instances.saturating_add(instances.fold(1, u64::saturating_mul));
-        let mut known = ranges.clone();
-        for (iterator, value) in block.iter_vars.iter().zip(&realize.iter_values) {
-            if let Some(range) = interval(value, &known) {
-                known.insert(iterator.var.id, range);
-            }
-        }
+        let mut known = with_iterators(realize, &ranges);
         self.expr(&realize.predicate, &known);
         for body in bodies {
             self.stmt(body, &mut known);
@@ -133,8 +128,7 @@ impl Slicer<'_> {
         Some(Some(ranges))
     }
 
-    /// Loops that alone give an index of what is needed run over the values that are needed of it: of several results over those
-    /// of any.
+    /// Loops run over the values that indices of what is needed leave them: of several results over those of any.
     fn restrict(&self, realize: &BlockRealize, stores: &[(BufferId, &[Expr])], bodies: &[&Stmt], ranges: &mut Ranges) {
         let place = |buffer: BufferId| stores.iter().find(|(b, _)| *b == buffer).map(|(_, indices)| *indices);
         if stores.iter().any(|(b, indices)| place(*b) != Some(indices)) {
@@ -154,21 +148,21 @@ impl Slicer<'_> {
         if !own {
             return;
         }
-        let iterators = || realize.block.iter_vars.iter().zip(&realize.iter_values);
-        for (of, range) in ranges {
-            let given = |index: &Expr| {
-                let of = |(iv, value): (&IterVar, &Expr)| {
-                    matches!((index, value), (Expr::Var(v), Expr::Var(l)) if *v == iv.var && l.id == *of)
-                };
-                iterators().any(of)
-            };
-            let wanted = stores.iter().filter_map(|(buffer, indices)| {
-                let needed = self.needed[buffer.0 as usize].as_ref()?;
-                let by = indices.iter().zip(needed).filter(|(index, _)| given(index));
-                Some(by.fold(*range, |(from, to), (_, (low, high))| (from.max(*low), to.min(high - 1))))
+        let known = with_iterators(realize, ranges);
+        let mut hull: Option<Ranges> = None;
+        for (buffer, indices) in stores {
+            let Some(needed) = &self.needed[buffer.0 as usize] else { continue };
+            let mut here = ranges.clone();
+            for (index, (low, high)) in indices.iter().zip(needed) {
+                narrow(index, (*low, high - 1), (realize, &known), &mut here);
+            }
+            hull = Some(match hull {
+                None => here,
+                Some(all) => all.into_iter().map(|(v, (a, b))| (v, (a.min(here[&v].0), b.max(here[&v].1)))).collect(),
             });
-            let hull = wanted.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
-            *range = hull.unwrap_or(*range);
+        }
+        if let Some(hull) = hull {
+            *ranges = hull;
         }
     }
 
@@ -258,6 +252,51 @@ fn collect_stores<'s>(s: &'s Stmt, out: &mut Vec<(BufferId, &'s [Expr])>) {
         }
         Stmt::Let { body, .. } => collect_stores(body, out),
         Stmt::Realize(_) | Stmt::Evaluate(_) => {}
+    }
+}
+
+/// The values of loops, and of the iterators that they give.
+fn with_iterators(realize: &BlockRealize, ranges: &Ranges) -> Ranges {
+    let mut known = ranges.clone();
+    for (iterator, value) in realize.block.iter_vars.iter().zip(&realize.iter_values) {
+        if let Some(range) = interval(value, ranges) {
+            known.insert(iterator.var.id, range);
+        }
+    }
+    known
+}
+
+/// Leaves out values of loops with which an index is not between two numbers, each loop by itself; `known` are the values of all
+/// variables.
+fn narrow(e: &Expr, (low, high): (i64, i64), (realize, known): (&BlockRealize, &Ranges), ranges: &mut Ranges) {
+    let mut inner = |e: &Expr, low: i64, high: i64| narrow(e, (low, high), (realize, known), ranges);
+    match e {
+        Expr::Var(v) => {
+            let given = realize.block.iter_vars.iter().position(|iv| iv.var == *v);
+            match (given.and_then(|at| realize.iter_values.get(at)), ranges.get_mut(&v.id)) {
+                (Some(value), _) => narrow(value, (low, high), (realize, known), ranges),
+                (None, Some(range)) => *range = (range.0.max(low), range.1.min(high)),
+                (None, None) => {}
+            }
+        }
+        Expr::Cast(t, value) if !t.is_float() => inner(value, low, high),
+        Expr::Binary(BinOp::Add, a, b) => {
+            for (one, other) in [(a, b), (b, a)] {
+                if let Some((least, most)) = interval(other, known) {
+                    inner(one, low.saturating_sub(most), high.saturating_sub(least));
+                }
+            }
+        }
+        Expr::Binary(op @ (BinOp::Mul | BinOp::FloorDiv), a, by) => match (op, constant(by)) {
+            (BinOp::Mul, Some(by)) if by > 0 => {
+                inner(a, low.div_euclid(by) + i64::from(low % by != 0), high.div_euclid(by))
+            }
+            (BinOp::FloorDiv, Some(by)) if by > 0 => {
+                inner(a, low.saturating_mul(by), high.saturating_mul(by).saturating_add(by - 1));
+            }
+            _ => {}
+        },
+        _ => {}
     }
 }
 

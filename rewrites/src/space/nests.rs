@@ -9,7 +9,8 @@ use satune_ir::access::{self, Accesses};
 use satune_ir::affine::linear::Linear;
 use satune_ir::affine::{constant, Domains};
 use satune_ir::{
-    visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, ForKind, IterVar, Program, Region, Stmt, Var, VarId,
+    visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, ForKind, IterVar, Program, Region, Stmt, Var,
+    VarId,
 };
 use std::collections::HashMap;
 

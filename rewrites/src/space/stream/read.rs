@@ -363,7 +363,8 @@ pub(super) fn by_parts_and_whole(stream: &Stream) -> Vec<(usize, String)> {
             continue;
         }
         let plain = if whole.iter().any(|(_, b)| b.sums) { parts } else { whole };
-        let why = format!("rows of buffer `{}` are accessed as a whole, and parts of them", stream.buffers[buffer].name);
+        let why =
+            format!("rows of buffer `{}` are accessed as a whole, and parts of them", stream.buffers[buffer].name);
         out.extend(plain.into_iter().map(|(number, _)| (number, why.clone())));
     }
     out.into_iter().collect()
