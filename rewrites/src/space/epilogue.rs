@@ -70,6 +70,9 @@ fn chain(
         if b.kind != BlockKind::Map || !same || b.write.dims != plain {
             return Err(format!("block `{name}` is no map over the elements of the result"));
         }
+        if b.updates {
+            return Err(format!("block `{name}` reads the element that it writes"));
+        }
         let between = &stream.buffers[before];
         let takes = b.reads.iter().any(|r| r.buffer == before && r.dims == plain);
         let others =

@@ -9,8 +9,10 @@
 //!   C[i, j] = sum over k of A[i, k] * B[k, j]     C_before[i, j] = sum over k of A[i, k] * B[k, j]
 //!   C[i, j] = max(C[i, j], 0)                     C[i, j] = max(C_before[i, j], 0)
 //!
-//! TensorIR binds no loop of a block that reads what it writes: so what was there is copied first, by a kernel of its own, unless
-//! earlier blocks of the program made it: then these make it under another name.
+//! TensorIR binds no loop of a block that says that it reads what it writes. Where no block before accesses the buffer, it goes
+//! without saying (`unsafe_hide_buffer_access`, which is safe where an instance reads the element that it writes, and nothing else
+//! is moved past it). Where blocks before made the buffer, these make it under another name. Else what was there is copied first, by a
+//! kernel of its own.
 //! Instances may read the element that they write, and no other: else what they compute depends on their order (see
 //! [`super::in_order`]).
 use super::nests::{allocated, nest_over, parts};
@@ -113,6 +115,12 @@ impl<'p> Update<'p> {
         self.whole(self.block, self.indices) && first.is_some_and(makes)
     }
 
+    /// Whether a block so far accesses the buffer, or something is not known of it.
+    fn touched(&self, parts: &[Stmt]) -> bool {
+        let touches = |r: &BlockRealize| r.block.reads.iter().chain(&r.block.writes).any(|r| r.buffer == self.target);
+        !self.out.params.contains(&self.target) || parts.iter().flat_map(tree::all_realizes).any(touches)
+    }
+
     /// The nests that stand for the block.
     fn blocks(mut self, into: &mut Vec<Stmt>) {
         let reduces = self.block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
@@ -137,9 +145,18 @@ impl<'p> Update<'p> {
             into.push(self.nest("", spatial, None, update));
             return;
         }
-        let copy = Stmt::Store { buffer: self.before, indices: self.indices.to_vec(), value: own };
+        let store = |buffer, value| Stmt::Store { buffer, indices: self.indices.to_vec(), value };
+        if !self.touched(into) {
+            let value = visit::replace_loads(&value, self.before, &mut |at| load(self.target, &at));
+            let (target, update) = (self.target, store(self.target, value));
+            self.out.body.block.alloc_buffers.retain(|b| *b != self.before);
+            let mut update = self.nest("", spatial, None, update);
+            hide(&mut update, target);
+            into.push(update);
+            return;
+        }
+        let (copy, update) = (store(self.before, own), store(self.target, value));
         into.push(self.nest("before", spatial, None, copy));
-        let update = Stmt::Store { buffer: self.target, indices: self.indices.to_vec(), value };
         into.push(self.nest("", spatial, None, update));
     }
 
@@ -151,6 +168,15 @@ impl<'p> Update<'p> {
         };
         let iters: Vec<IterVar> = self.block.iter_vars.iter().filter(|iv| kept(iv)).cloned().collect();
         nest_over(self.out, name, &iters, init, body)
+    }
+}
+
+/// The nest of a block that does not say that it reads a buffer.
+fn hide(nest: &mut Stmt, buffer: BufferId) {
+    match nest {
+        Stmt::For(l) => hide(&mut l.body, buffer),
+        Stmt::Realize(r) => r.block.reads.retain(|region| region.buffer != buffer),
+        _ => {}
     }
 }
 

@@ -84,6 +84,8 @@ pub struct StreamBlock {
     pub write: Access,
     /// How many stores it is.
     pub stores: usize,
+    /// Whether an instance reads the element that it writes, without saying so.
+    pub updates: bool,
     /// Additions, multiplications, comparisons and the like per instance.
     pub arithmetic: u32,
     /// Divisions and functions per instance.
@@ -259,6 +261,7 @@ impl Stream {
             n >= row_iters
                 && extents(b, 0..row_iters) == rows
                 && (n == row_iters || extents(b, row_iters..n) == columns)
+                && !b.updates
                 && (b.kind == BlockKind::Map || (b.kind == BlockKind::Reduce && b.spatial() == row_iters))
         };
         (self.pipeline && blocks.iter().all(fits)).then(|| Shape {
@@ -327,7 +330,7 @@ impl Stream {
         let b = self.blocks.get(block)?;
         let all: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
         let by_parts = b.accesses().any(|a| a.split.is_some());
-        if b.kind != BlockKind::Map || b.write.dims != all || !self.pipeline || by_parts {
+        if b.kind != BlockKind::Map || b.write.dims != all || !self.pipeline || by_parts || b.updates {
             return None;
         }
         let inner = b.iters.len().checked_sub(1)?;

@@ -125,7 +125,8 @@ pub fn contraction_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
 
 /// Wide accesses of a flat kernel are copies, which `compute_at` puts under its threads.
 pub fn pipeline(stream: &Stream, vector: i64) -> StreamHeld {
-    unless(vector == 1 || stream.pipeline, || StreamRefusal::Pipeline { vector })
+    let copied = stream.pipeline && stream.blocks.iter().all(|b| !b.updates);
+    unless(vector == 1 || copied, || StreamRefusal::Pipeline { vector })
 }
 
 /// A block transposes one buffer.

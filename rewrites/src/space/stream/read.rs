@@ -102,6 +102,7 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
         reads,
         write,
         stores,
+        updates: false,
         arithmetic: each[0],
         special: each[1],
         per_row,
@@ -232,7 +233,23 @@ fn read_block(
     };
     let (name, sums) = (block.name.clone(), kind == BlockKind::Reduce);
     let stores = values.len();
-    Ok(StreamBlock { name, kind, sums, iters, places, reads, write, stores, arithmetic, special, per_row, dtype })
+    let own = |v: &&Expr| visit::loads(v).iter().any(|(b, _)| block.writes.iter().any(|w| w.buffer == *b));
+    let updates = block.init.is_none() && values.iter().any(own);
+    Ok(StreamBlock {
+        name,
+        kind,
+        sums,
+        iters,
+        places,
+        reads,
+        write,
+        stores,
+        updates,
+        arithmetic,
+        special,
+        per_row,
+        dtype,
+    })
 }
 
 /// What a block stores, and the conditions and values on which this depends.
