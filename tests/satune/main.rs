@@ -30,6 +30,7 @@ mod loops;
 mod lowering;
 mod measuring;
 mod mutants;
+mod networks;
 mod nvmmh;
 mod orientation;
 mod packs;

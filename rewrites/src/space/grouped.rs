@@ -48,7 +48,7 @@ pub(super) fn grouped(program: &Program) -> Program {
             changed = true;
         }
     }
-    out.body.block.body = Box::new(Stmt::seq(nests));
+    *out.body.block.body = Stmt::seq(nests);
     simplified(&out)
 }
 
