@@ -31,3 +31,4 @@ mod worker_process;
 pub mod workload;
 
 pub use satune_extract::Descriptor;
+pub use worker_process::worker;
