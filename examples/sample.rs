@@ -42,6 +42,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let query = Query { k: 1, diverse: false, limit: Duration::from_secs(60), below_ms: f64::INFINITY };
     let found = best(&space, &gpu, query);
     let first = found.candidates.first().ok_or("nothing was found")?;
-    println!("the best takes {:.4} ms (proved: {}), {:.0} times less", first.cost.ms, found.proved, median / first.cost.ms);
+    println!(
+        "the best takes {:.4} ms (proved: {}), {:.0} times less",
+        first.cost.ms,
+        found.proved,
+        median / first.cost.ms
+    );
     Ok(())
 }

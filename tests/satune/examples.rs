@@ -6,7 +6,8 @@ use std::process::Command;
 fn prints(name: &str, texts: &[&str]) {
     // target/PROFILE/deps/satune-HASH is this test, target/PROFILE/examples/NAME the example.
     let test = std::env::current_exe().unwrap();
-    let file = test.ancestors().nth(2).unwrap().join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
+    let file =
+        test.ancestors().nth(2).unwrap().join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name).with_extension("rs");
     let made = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
     assert!(made(&file) >= made(&source), "{} is not there or old: cargo build --examples", file.display());
@@ -30,7 +31,7 @@ fn explore_writes_the_best_as_cuda() {
 
 #[test]
 fn illegal_calls_are_refused_and_the_others_make_a_kernel() {
-    let refused = ["bind is refused", "split is refused", "without a predicate"];
+    let refused = ["bind is refused", "split is refused", "Without a predicate"];
     let made = ["__global__", "simulated: 2 blocks", "executed: all 2 blocks, 128 results compared"];
     prints("by_hand", &[&refused[..], &made[..]].concat());
 }
