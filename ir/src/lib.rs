@@ -1,6 +1,28 @@
 //! Satune's tensor programs and everything that gives them meaning: the model (TensorIR's own), TVMScript in and
 //! out, affine arithmetic with proofs, a reference interpreter; and the term language in which the space of a
-//! program's schedules is held.
+//! program's schedules is held. All other crates speak of programs in its words.
+//!
+//! ```
+//! use satune_ir::{interp, tvmscript};
+//!
+//! let text = "
+//! @T.prim_func
+//! def double(A: T.Buffer((8,), 'float32'), B: T.Buffer((8,), 'float32')):
+//!     for i in range(8):
+//!         with T.block('B'):
+//!             vi = T.axis.spatial(8, i)
+//!             B[vi] = A[vi] * T.float32(2)
+//! ";
+//! let program = tvmscript::parse(text)?;
+//! let sums = tvmscript::parse(&text.replace("A[vi] * T.float32(2)", "A[vi] + A[vi]"))?;
+//! let other = tvmscript::parse(&text.replace("T.float32(2)", "T.float32(3)"))?;
+//! // Both are run on the same inputs, and their results compared bit for bit.
+//! assert!(interp::equal_on(&program, &sums, 1).is_ok());
+//! assert!(interp::equal_on(&program, &other, 1).is_err());
+//! // What is printed is read again as the same program.
+//! assert_eq!(tvmscript::print(&tvmscript::parse(&tvmscript::print(&program))?), tvmscript::print(&program));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod access;

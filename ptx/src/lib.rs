@@ -1,5 +1,6 @@
 //! Runs PTX on the CPU and judges it: is the program free of races, of accesses out of bounds, of reads of what nobody wrote,
-//! of barriers that not all threads reach, of waits that were forgotten? And what does it compute?
+//! of barriers that not all threads reach, of waits that were forgotten? And what does it compute? It stands alone: PTX from any
+//! compiler will do, and no GPU is needed.
 //!
 //! ```
 //! use satune_ptx::{parse, run, Allocation, Argument, Initial, Launch, Options, Program};

@@ -1,5 +1,32 @@
 //! Satune's schedule primitives, one file each: what it does, when it is legal, how it changes a program.
 //!
+//! ```
+//! use satune_ir::tvmscript;
+//! use satune_rewrites::replay::Replay;
+//! use satune_rewrites::Trace;
+//!
+//! let program = tvmscript::parse("
+//! @T.prim_func
+//! def total(A: T.Buffer((8, 100), 'float32'), B: T.Buffer((8,), 'float32')):
+//!     for i, k in T.grid(8, 100):
+//!         with T.block('B'):
+//!             vi, vk = T.axis.remap('SR', [i, k])
+//!             with T.init():
+//!                 B[vi] = T.float32(0)
+//!             B[vi] = B[vi] + A[vi, vk]
+//! ")?;
+//! // Calls as TVM has them. Strict: each is judged by what the program means after it.
+//! let mut hand = Replay::strict(&program)?;
+//! for call in Trace::read("b = sch.get_block(\"B\")\ni, k = sch.get_loops(b)\nsch.bind(i, \"blockIdx.x\")\n")?.calls {
+//!     hand.call(&call)?;
+//! }
+//! let parallel = &Trace::from_json(r#"[{"op": "parallel", "args": ["$k"]}]"#)?.calls[0];
+//! let refusal = hand.call(parallel).unwrap_err();
+//! assert!(refusal.render(hand.schedule.program()).contains("help:"));
+//! assert!(tvmscript::print(hand.schedule.program()).contains("T.thread_binding(8, thread=\"blockIdx.x\")"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! [`replay`] makes the calls of a trace; [`space`] has the rewrite rules. A rule for a streaming program asks the primitive itself
 //! about the blocks that it touches. A rule for a contraction has side conditions of its own (`space/conditions`), since there are
 //! millions of its terms; what it leads to is replayed under the primitives' legality before it is ranked, and a test that takes a

@@ -5,7 +5,7 @@ use judged::{judge, Case, Expected};
 use satune_ir::{interp, tvmscript};
 use satune_rewrites::gpu_check::{self, GpuLimits};
 use satune_rewrites::replay::{replay, replay_strict, PRIMITIVES};
-use satune_rewrites::{soundness, Trace};
+use satune_rewrites::{soundness, Call, Trace};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -88,6 +88,22 @@ fn tvm_verdicts() {
 }
 
 /// Every refusal names what failed and what would make it right.
+/// Every name is a primitive's: called without arguments it may refuse these, and nothing else.
+#[test]
+fn every_name_is_a_primitive() {
+    let script = "@T.prim_func\ndef f(A: T.Buffer((4,), \"float32\")):\n    for i in range(4):\n        with T.block(\"A\"):\n            \
+                  vi = T.axis.spatial(4, i)\n            A[vi] = T.float32(1)\n";
+    let program = tvmscript::parse(script).expect("the program parses");
+    let unknown = |op: &str| {
+        let (results, _) = replay(&program, &[Call::new(op, [])]).expect("a schedule");
+        results[0].as_ref().is_err_and(|e| e.detail.contains("is no primitive"))
+    };
+    assert!(unknown("no_such_call"));
+    for op in PRIMITIVES {
+        assert!(!unknown(op), "{op} is in PRIMITIVES, and nothing makes the call");
+    }
+}
+
 #[test]
 fn refusals_have_remedies() {
     let (verdicts, stricter) = (read("tvm_verdicts.jsonl"), read("stricter.jsonl"));

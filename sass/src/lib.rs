@@ -1,9 +1,26 @@
 //! The compiled loop as a judge: clocks per iteration of the loop where a kernel spends its time, from its machine code and a
 //! small model of one partition of a multiprocessor. It needs no GPU.
 //!
-//! ptxas leaves its schedule in the control bits ([`control`]): how long a warp stalls, which scoreboards it holds and waits
+//! ptxas leaves its schedule in the control bits ([`Control`]): how long a warp stalls, which scoreboards it holds and waits
 //! for, which operands are kept for reuse. So the judge sees what a count of the program's operations does not: what the compiler
 //! hoisted or merged, register banks, chains of dependent instructions, and warps that are too few to cover them.
+//!
+//! ```
+//! use satune_extract::Descriptor;
+//! use satune_sass::{judge, Listing, Warps};
+//!
+//! // A chain of four multiply-adds as the disassembler prints it: the upper word says to stall 4 clocks after each.
+//! let mut text = ".L_x_0:\n".to_string();
+//! let branch = "@!P0 BRA `(.L_x_0)";
+//! for (at, instruction) in ["FFMA R1, R1, R2, R3"; 4].into_iter().chain([branch]).enumerate() {
+//!     let stall = if instruction == branch { 1 } else { 4 };
+//!     let word = (stall << 105 | 1_u128 << 109 | 7 << 110 | 7 << 113) >> 64;
+//!     text += &format!("/*{at:04x}*/ {instruction} ; /* 0x{at:016x} */\n/* 0x{word:016x} */\n");
+//! }
+//! let judged = judge(&Listing::read(&text), Warps::of(1, 4), &Descriptor::load("a100")?, None)?;
+//! assert_eq!((judged.clocks, judged.math), (4.0 * 4.0 + 1.0, 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! What it takes for granted: instructions are fetched in time; a branch takes its stall count; loads of global memory come
 //! from L2 after its latency, and neither L2's nor DRAM's rate is in the clocks; shared accesses have the conflicts that they are

@@ -295,12 +295,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Outcome {
 
 /// Runs the command and returns the exit code.
 pub fn main() -> i32 {
-    let arguments: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
-    match arguments.get(1).map(String::as_str) {
-        Some("compile-worker") => return crate::compile::worker_main(),
-        Some("measure-worker") => return crate::device::worker_main(&arguments[2..]),
-        _ => {}
-    }
+    crate::worker();
     let command = match Command::try_parse() {
         Ok(command) => command,
         Err(error) => {

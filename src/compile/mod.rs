@@ -120,7 +120,7 @@ enum Answer {
 /// Starts worker processes.
 #[derive(Clone, Debug)]
 pub struct Compiler {
-    /// Program that answers to the argument `compile-worker` (the `satune` command itself).
+    /// Program whose `main` begins with [`crate::worker`], as that of the `satune` command does.
     pub worker: PathBuf,
     /// Longest time for one kernel.
     pub timeout: Duration,
@@ -146,11 +146,14 @@ impl Compiler {
         Compiler { worker: worker.into(), timeout, memory, nvrtc: None, lines: true }
     }
 
-    /// Workers of this executable.
+    /// Workers of this executable, whose `main` begins with [`crate::worker`].
     ///
     /// # Errors
-    /// When the path of the running executable is not known.
+    /// When the path of the running executable is not known, or this process is itself a worker: its `main` does not begin so.
     pub fn of_this_program() -> std::io::Result<Compiler> {
+        if crate::worker_process::is_worker() {
+            return Err(std::io::Error::other("a worker is started again: the first line of main is satune::worker()"));
+        }
         std::env::current_exe().map(Compiler::of)
     }
 

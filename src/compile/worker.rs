@@ -1,5 +1,6 @@
 //! The parent's side of a worker process: its input, its output, its limits.
 use super::{libraries, Compiler};
+use crate::worker_process::{command, COMPILE};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, ExitStatus};
@@ -30,7 +31,7 @@ pub(super) fn run(
     go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<u8>, End> {
     let library_path = libraries::loader_path_of(nvrtc);
-    let mut child = crate::worker_process::command(&compiler.worker, "compile-worker", &library_path).spawn()?;
+    let mut child = command(&compiler.worker, COMPILE, &library_path).spawn()?;
     // Threads, since a worker that hangs may neither read nor close its pipes before it is killed.
     let stdin = child.stdin.take();
     let writer = std::thread::spawn(move || {

@@ -33,7 +33,7 @@ impl Worker {
         arguments: &[String],
         library_path: &std::ffi::OsStr,
     ) -> Result<Worker, String> {
-        let mut child = crate::worker_process::command(program, "measure-worker", library_path)
+        let mut child = crate::worker_process::command(program, crate::worker_process::MEASURE, library_path)
             .args(arguments)
             // Whether the library may round f32 to tf32 is said at each call; the variable would override that.
             .env_remove("NVIDIA_TF32_OVERRIDE")

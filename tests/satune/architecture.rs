@@ -43,24 +43,52 @@ fn only_two_modules_touch_cudarc() {
     assert_eq!(found, ["compile/nvrtc.rs", "device/cuda/driver.rs"]);
 }
 
-/// What the documents name in backquotes is there: files of Rust by the end of their path, tests by module and name.
+/// Where Rust stands.
+const FOLDERS: [&str; 10] =
+    ["src", "ir", "rewrites", "extract", "ptx", "sass", "tests", "benches", "testing", "examples"];
+
+/// What the documents name in backquotes is there: files by their path (of Rust by its end), what is said to stand in a file of Rust,
+/// tests by module and name; and what they link to.
 #[test]
 fn documents_name_what_there_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    ["src", "ir", "rewrites", "extract", "sass", "tests", "benches"]
-        .iter()
-        .for_each(|at| rust_files(&root.join(at), &mut files));
-    let documents = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    FOLDERS.iter().for_each(|at| rust_files(&root.join(at), &mut files));
+    let markdown = |folder: &str| {
+        let all = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        all.filter(|path| path.extension().is_some_and(|e| e == "md")).collect::<Vec<_>>()
+    };
+    let documents = [markdown(""), markdown("docs"), vec![root.join("rewrites/RULES.md")]].concat();
+    assert!(documents.len() > 10, "{documents:?}");
     let mut missing = Vec::new();
-    for path in documents.chain(["README.md", "rewrites/RULES.md"].map(|name| root.join(name))) {
+    for path in documents {
         let text = std::fs::read_to_string(&path).unwrap();
-        let quoted = text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2));
-        for name in quoted.filter(|name| !is_there(&files, name)) {
-            missing.push(format!("{}: {name}", path.display()));
+        for prose in text.split("```").step_by(2) {
+            let parts: Vec<&str> = prose.split('`').collect();
+            for at in (1..parts.len()).step_by(2) {
+                let stands = parts[at + 1..].first().is_some_and(|between| between.trim() == "in");
+                let place = parts.get(at + 2).filter(|_| stands);
+                if !is_there(&files, parts[at]) || place.is_some_and(|file| !stands_in(&files, parts[at], file)) {
+                    missing.push(format!("{}: {} {}", path.display(), parts[at], place.unwrap_or(&"")));
+                }
+            }
+            let links = prose.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+            for link in links.filter(|link| !link.is_empty() && !link.contains("://")) {
+                if !path.parent().unwrap().join(link).exists() {
+                    missing.push(format!("{}: the link {link}", path.display()));
+                }
+            }
         }
     }
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Whether a file of Rust holds a name; true of what is no name of Rust, or no such file.
+fn stands_in(files: &[PathBuf], name: &str, file: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let Some(last) = name.rsplit("::").next().filter(|last| last.chars().all(word)) else { return true };
+    let Some(path) = files.iter().find(|path| file.ends_with(".rs") && path.ends_with(file)) else { return true };
+    std::fs::read_to_string(path).unwrap().split(|c| !word(c)).any(|found| found == last)
 }
 
 fn rust_files(folder: &Path, list: &mut Vec<PathBuf>) {
@@ -79,6 +107,20 @@ fn is_there(files: &[PathBuf], name: &str) -> bool {
     if name.ends_with(".rs") {
         return !plain(name) || files.iter().any(|path| path.ends_with(name));
     }
+    if name.contains('/') && [".md", ".toml", ".txt", ".jsonl"].iter().any(|end| name.ends_with(end)) {
+        return !plain(name) || Path::new(env!("CARGO_MANIFEST_DIR")).join(name).exists();
+    }
+    // A test of a crate: `ir: fp8::tests::NAME`, `satune: names::tests::NAME`.
+    if let Some((of, test)) = name.split_once(": ").filter(|(of, test)| plain(of) && test.contains("::")) {
+        let folder = match of.strip_prefix("satune-").unwrap_or(of) {
+            "satune" => "src",
+            other => other,
+        };
+        let test = test.rsplit("::").next().unwrap();
+        let under = |path: &&PathBuf| path.starts_with(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+        let has = |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains(&format!("fn {test}("));
+        return !plain(test) || test == "tests" || files.iter().filter(under).any(has);
+    }
     let Some((module, test)) = name.split_once("::") else { return true };
     let file = files.iter().find(|path| path.ends_with(format!("tests/satune/{module}.rs")));
     let Some(file) = file.filter(|_| plain(test) && test != "tests") else { return true };
@@ -95,9 +137,7 @@ fn is_there(files: &[PathBuf], name: &str) -> bool {
 fn no_source_reads_beside_the_checkout() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    ["src", "ir", "rewrites", "extract", "sass", "tests", "benches", "testing"]
-        .iter()
-        .for_each(|at| rust_files(&root.join(at), &mut files));
+    FOLDERS.iter().for_each(|at| rust_files(&root.join(at), &mut files));
     let mut outside = Vec::new();
     for path in &files {
         let folder = path.parent().unwrap();

@@ -11,6 +11,7 @@ mod command;
 mod compiles;
 mod convolutions;
 mod cuda_worker;
+mod examples;
 mod executed;
 mod expressions;
 mod extraction;
