@@ -5,6 +5,7 @@ use crate::progress::Progress;
 use crate::reference::Plain;
 use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
+use satune_ir::term::stream::StreamBlock;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{files, Program};
@@ -204,10 +205,13 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
     })
 }
 
-/// A program that is no contraction; where plain kernels run a part of it, a note says why.
+/// A program that is no contraction; where plain kernels run its one sum, a note says why it is none.
 fn streams(name: &str, program: Program, why: &EncodeError) -> Result<Work, NotStreaming> {
     let mut problem = StreamProblem::of_program(name, program)?;
-    if problem.streams.left_plain().next().is_some() {
+    let reduces = |b: &&StreamBlock| b.iters.iter().any(|i| i.reduce);
+    let mut sums = problem.streams.whole().blocks.iter().filter(reduces);
+    let one = sums.next().filter(|_| sums.next().is_none()).map(|b| b.name.as_str());
+    if problem.streams.left_plain().any(|(block, _)| one == Some(block)) {
         problem.notes.push(match why {
             EncodeError::Convolution { reason, .. } => format!("as a convolution: {reason}"),
             why => format!("as a contraction: {why}"),

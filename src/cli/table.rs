@@ -190,7 +190,9 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
     for note in &report.notes {
         out.push_str(&format!("{note}\n"));
     }
-    if let Some(m) = &report.measured {
+    let refused = !report.bugs.is_empty() || !report.rejected.is_empty();
+    // Where all were refused before, nothing came to a device.
+    if let Some(m) = report.measured.as_ref().filter(|m| m.trials > 0 || !refused) {
         let rejected = m.rejected_text();
         let note = if m.kind == Kind::Simulator { "; its times are predictions, not measured on a GPU" } else { "" };
         out.push_str(&format!(

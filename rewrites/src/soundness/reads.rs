@@ -1,7 +1,7 @@
 //! Rules about what was written before it is read, and about what is written in the end.
 use super::order::At;
 use super::samples::{Instance, Samples};
-use super::search::Found;
+use super::search::{Found, Search};
 use super::span::span;
 use super::walk::{Access, Frame, Walk};
 use super::{unsound, View};
@@ -33,7 +33,6 @@ pub(super) fn written<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Resul
 
 /// A load without the conditions that data decides: whether they hold is not known, so they keep it from nothing.
 fn unguarded<'a>(read: &Access<'a>) -> Access<'a> {
-    let by_data = |f: &Frame| matches!(f, Frame::If(cond, _) if !visit::loads(cond).is_empty());
     Access { frames: read.frames.iter().filter(|f| !by_data(f)).copied().collect(), ..read.clone() }
 }
 
@@ -61,13 +60,45 @@ fn places(program: &Program, access: &Access, here: &Instance) -> Vec<Vec<i64>> 
 }
 
 /// Whether something before a moment writes a place. A writer whose place depends on data writes what is read by data, and
-/// nothing that can be `told`.
+/// nothing that can be `told`; one that only runs where data says so does, where others write the place elsewhere.
 fn written_before(walk: &Walk, now: &At, place: &[i64], told: bool) -> bool {
     let buffer = walk.accesses[now.access].buffer;
-    walk.stores(buffer).any(|(w, _)| match walk.find(w, place, &walk.before(w, now), &|s| s) {
-        Found::Instance(_) | Found::Unknown => true,
-        Found::Data => !told,
-        Found::Nothing => false,
+    walk.stores(buffer).any(|(w, store)| {
+        let parts = walk.before(w, now);
+        match walk.find(w, place, &parts, &|s| s) {
+            Found::Instance(_) | Found::Unknown => true,
+            Found::Data if !told => true,
+            Found::Data => decided(walk, store).is_some_and(|frames| {
+                let found = |part| Search::new(frames).equal(store.indices, place).run(part);
+                parts.iter().map(found).any(|found| matches!(found, Found::Instance(_) | Found::Unknown))
+            }),
+            Found::Nothing => false,
+        }
+    })
+}
+
+fn by_data(frame: &Frame) -> bool {
+    matches!(frame, Frame::If(cond, _) if !visit::loads(cond).is_empty())
+}
+
+/// What stands around the conditions by data of a store, where its element is written whatever these decide.
+fn decided<'s, 'a>(walk: &'s Walk<'a>, store: &'s Access<'a>) -> Option<&'s [Frame<'a>]> {
+    let around = &store.frames[..store.frames.iter().position(by_data)?];
+    let alike: Vec<&Access> =
+        walk.stores(store.buffer).map(|(_, s)| s).filter(|s| s.indices == store.indices).collect();
+    always(&alike, around).then_some(around)
+}
+
+/// Whether one of the stores runs wherever what stands around them does.
+fn always<'a>(stores: &[&Access<'a>], around: &[Frame<'a>]) -> bool {
+    let within = |s: &&&Access<'a>| s.frames.len() >= around.len() && s.frames.iter().zip(around).all(|(a, b)| a.same(b));
+    let stores: Vec<&Access> = stores.iter().filter(within).copied().collect();
+    stores.iter().any(|s| match s.frames.get(around.len()) {
+        None => true,
+        Some(frame @ Frame::If(cond, _)) if by_data(frame) => {
+            [true, false].iter().all(|holds| always(&stores, &[around, &[Frame::If(cond, *holds)]].concat()))
+        }
+        Some(_) => false,
     })
 }
 

@@ -36,6 +36,25 @@ fn elements_that_nobody_wrote() {
     assert_eq!(verdict(&right, &wrong), "B[15] is read, and nothing before has written it");
 }
 
+/// An element that is written in each case is written, whatever data decide; in some cases only, it is not.
+#[test]
+fn elements_that_data_decide_how_to_write() {
+    let indented = |text: &str| text.replace('\n', "\n        ");
+    let of = |first: &str| two(&indented(first), "C[v] = B[v]");
+    let plus = "if A[v] > T.float32(0):\n    B[v] = A[v]\n";
+    let both = of(&format!("{plus}else:\n    B[v] = T.float32(0)"));
+    let three = of(&format!("{plus}else:\n    if A[v] < T.float32(-1):\n        B[v] = T.float32(-1)\n    else:\n        B[v] = T.float32(0)"));
+    let some = of(plus);
+    let elsewhere = of(&format!("{plus}else:\n    B[15 - v] = A[v]"));
+    let two_of_three = of(&format!("{plus}else:\n    if A[v] < T.float32(-1):\n        B[v] = T.float32(-1)"));
+    let readable = |text: &str| super::readable(&parse(&func(PARAMS, text))).map_err(|e| e.detail.clone());
+    assert_eq!([readable(&both), readable(&three)], [Ok(()), Ok(())]);
+    for wrong in [some, elsewhere, two_of_three] {
+        let said = readable(&wrong).unwrap_err();
+        assert!(said.ends_with("is read, and nothing before has written it"), "{said}");
+    }
+}
+
 #[test]
 fn a_round_too_early() {
     let right = two("B[v] = A[v]", "C[v] = B[v]");

@@ -79,6 +79,11 @@ trait Fixes: Clone + PartialEq {
 
     /// The question in the words that it is read from.
     fn words(&self) -> String;
+
+    /// Each decision that is fixed, and its value in words.
+    fn told(&self) -> Vec<(String, String)> {
+        self.decisions().into_iter().map(|(name, alone)| (name, alone.words())).collect()
+    }
 }
 
 /// A problem that questions are asked about.
@@ -161,8 +166,7 @@ pub(super) fn differences(work: &Work, plans: &[&Schedule]) -> Vec<(String, Vec<
     fn of<W: Askable>(problem: &W, plans: &[&Schedule]) -> Vec<(String, Vec<String>)> {
         let mut all: Vec<(String, Vec<String>)> = Vec::new();
         for fixed in plans.iter().filter_map(|plan| problem.fixed_of(plan).ok()) {
-            for (name, alone) in fixed.decisions() {
-                let value = alone.words();
+            for (name, value) in fixed.told() {
                 match all.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, values)) if values.contains(&value) => {}
                     Some((_, values)) => values.push(value),

@@ -1,5 +1,5 @@
 //! What a question fixes of a streaming schedule, and which programs of a space keep to it.
-use crate::cli::ask::Fixes;
+use crate::cli::ask::{fixed, Fixes};
 use egg::Id;
 use satune_ir::term::stream::{How, KernelPlan, Place, Step, Stream, StreamPlan, StreamTerm};
 use satune_ir::term::{Plan, Role, Space};
@@ -284,5 +284,16 @@ impl Fixes for Fixed {
 
     fn words(&self) -> String {
         Fixed::words(self)
+    }
+
+    fn told(&self) -> Vec<(String, String)> {
+        let of_rows = self.decisions().into_iter().map(|(name, alone)| (name, alone.words()));
+        let tiles = self.kernels.iter().filter_map(|(block, kernel)| Some((block, kernel.tiled.as_deref()?)));
+        let of_tiles = tiles.flat_map(|(block, plan)| {
+            let of = block.as_ref().map_or_else(String::new, |b| format!("{b}: "));
+            let all = fixed::Fixed::of(plan).decisions().into_iter();
+            all.map(move |(name, alone)| (format!("{of}{name}"), alone.words()))
+        });
+        of_rows.chain(of_tiles).collect()
     }
 }
