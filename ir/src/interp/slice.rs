@@ -279,7 +279,7 @@ fn narrow(e: &Expr, (low, high): (i64, i64), (realize, known): (&BlockRealize, &
                 (None, None) => {}
             }
         }
-        Expr::Cast(t, value) if !t.is_float() => inner(value, low, high),
+        Expr::Cast(_, value) if interval(e, known).is_some() => inner(value, low, high),
         Expr::Binary(BinOp::Add, a, b) => {
             for (one, other) in [(a, b), (b, a)] {
                 if let Some((least, most)) = interval(other, known) {
@@ -305,7 +305,12 @@ fn interval(e: &Expr, known: &Ranges) -> Option<(i64, i64)> {
     match e {
         Expr::Int(n, _) => Some((*n, *n)),
         Expr::Var(v) => known.get(&v.id).copied(),
-        Expr::Cast(t, inner) if !t.is_float() => interval(inner, known),
+        // What leaves the type comes back elsewhere.
+        Expr::Cast(t, inner) => {
+            let (low, high) = interval(inner, known)?;
+            let (least, most) = t.int_range()?;
+            (least <= low && high <= most).then_some((low, high))
+        }
         Expr::Binary(op, a, b) => {
             let ((a, b), (c, d)) = (interval(a, known)?, interval(b, known)?);
             let of = |list: [Option<i64>; 4]| {

@@ -69,7 +69,7 @@ fn written_before(walk: &Walk, now: &At, place: &[i64], told: bool) -> bool {
             Found::Instance(_) | Found::Unknown => true,
             Found::Data if !told => true,
             Found::Data => decided(walk, store).is_some_and(|frames| {
-                let found = |part| Search::new(frames).equal(store.indices, place).run(part);
+                let found = |part: &Vec<(i64, i64)>| Search::new(frames).equal(store.indices, place).run(part);
                 parts.iter().map(found).any(|found| matches!(found, Found::Instance(_) | Found::Unknown))
             }),
             Found::Nothing => false,
@@ -91,7 +91,8 @@ fn decided<'s, 'a>(walk: &'s Walk<'a>, store: &'s Access<'a>) -> Option<&'s [Fra
 
 /// Whether one of the stores runs wherever what stands around them does.
 fn always<'a>(stores: &[&Access<'a>], around: &[Frame<'a>]) -> bool {
-    let within = |s: &&&Access<'a>| s.frames.len() >= around.len() && s.frames.iter().zip(around).all(|(a, b)| a.same(b));
+    let within =
+        |s: &&&Access<'a>| s.frames.len() >= around.len() && s.frames.iter().zip(around).all(|(a, b)| a.same(b));
     let stores: Vec<&Access> = stores.iter().filter(within).copied().collect();
     stores.iter().any(|s| match s.frames.get(around.len()) {
         None => true,

@@ -101,6 +101,9 @@ impl Writer<'_> {
     /// block has.
     fn copy_loops(&mut self, copy: &str, b: &StreamBlock) -> Vec<String> {
         let dims = &b.write.dims;
+        if dims.is_empty() {
+            return Vec::new();
+        }
         let Some(at) = b.write.split else { return self.loops(copy, dims.len()) };
         let mut loops = self.loops(copy, dims.len() - 1);
         let length = dims[at + 1].map_or(1, |i| b.iters[i].extent);
