@@ -208,17 +208,16 @@ impl Streams {
         })
     }
 
-    /// Names of the source's blocks that may have better schedules than there are: nests that run as they are written, all where
-    /// not every work is looked at, and those that read an element twice in the mean or more, and are in no contraction: their
-    /// kernels have no tiles to keep it in.
+    /// Names of the source's blocks that may have better schedules than there are: nests that run as they are written; reductions that
+    /// one thread does per result; all where not every work is looked at; and those with twice as many instances as the largest
+    /// of their buffers has elements, or more, that are in no contraction: their kernels have no tiles to keep what is read again.
     pub fn untiled(&self) -> Vec<&str> {
         let source = self.whole();
         let again = |b: &StreamBlock| {
-            let mut buffers: Vec<usize> = b.reads.iter().chain([&b.write]).map(|access| access.buffer).collect();
-            buffers.sort_unstable();
-            buffers.dedup();
-            let elements = buffers.iter().map(|at| source.buffers[*at].dims.iter().map(|d| *d as f64).product::<f64>());
-            b.kind == BlockKind::Bound || b.instances() as f64 >= 2.0 * elements.sum::<f64>()
+            let elements = |at: usize| source.buffers[at].dims.iter().map(|d| *d as f64).product::<f64>();
+            let largest = b.accesses().map(|access| elements(access.buffer)).fold(1.0, f64::max);
+            let by_one_thread = b.kind == BlockKind::Other && b.iters.iter().any(|i| i.reduce);
+            b.kind == BlockKind::Bound || by_one_thread || b.instances() as f64 >= 2.0 * largest
         };
         let blocks = source.blocks.iter().enumerate();
         let blocks = blocks.filter(|(at, b)| self.left_out.is_some() || (!source.in_contraction(*at) && again(b)));
