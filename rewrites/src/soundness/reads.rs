@@ -83,7 +83,10 @@ fn by_data(frame: &Frame) -> bool {
 
 /// What stands around the conditions by data of a store, where its element is written whatever these decide.
 fn decided<'s, 'a>(walk: &'s Walk<'a>, store: &'s Access<'a>) -> Option<&'s [Frame<'a>]> {
-    let around = &store.frames[..store.frames.iter().position(by_data)?];
+    let (around, within) = store.frames.split_at(store.frames.iter().position(by_data)?);
+    if within.iter().any(|f| matches!(f, Frame::Loop(_))) {
+        return None;
+    }
     let alike: Vec<&Access> =
         walk.stores(store.buffer).map(|(_, s)| s).filter(|s| s.indices == store.indices).collect();
     always(&alike, around).then_some(around)
