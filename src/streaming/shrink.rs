@@ -236,7 +236,7 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
     let nests: Vec<Vec<i64>> = source.blocks.iter().map(|b| b.iters.iter().map(new).collect()).collect();
     let mut shapes = BTreeMap::new();
     for b in &source.blocks {
-        for access in b.reads.iter().chain([&b.write]) {
+        for access in b.accesses() {
             shapes.insert(source.buffers[access.buffer].name.clone(), access.reach(&|i| new(&b.iters[i])));
         }
     }

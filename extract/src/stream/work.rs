@@ -163,8 +163,7 @@ fn least_bytes(stream: &Stream, from: usize, to: usize) -> [f64; 2] {
     let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
     for (i, b) in blocks.iter().enumerate() {
         let inside = |buffer: usize| blocks[..i].iter().any(|p| p.write.buffer == buffer);
-        let updated = b.updates.then_some(&b.write);
-        read.extend(b.reads.iter().chain(updated).map(|r| r.buffer).filter(|r| !inside(*r)));
+        read.extend(b.loads().map(|r| r.buffer).filter(|r| !inside(*r)));
     }
     written.extend(made.into_iter().filter(|buffer| stream.outlives(*buffer, to)));
     [read, written].map(|buffers| buffers.iter().map(|b| stream.buffers[*b].bytes() as f64).sum())
@@ -195,8 +194,7 @@ fn flat(plan: &FlatPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     let blocks = (all_rows / plan.side_by_side.max(1) * up(columns, tile)) as f64;
     let mut work = KernelWork { blocks, ..KernelWork::default() };
     let active = all_rows as f64 * up(columns, chunk) as f64;
-    let reads = b.reads.iter().chain(b.updates.then_some(&b.write));
-    for (access, store) in reads.map(|r| (r, false)).chain([(&b.write, true)]) {
+    for (access, store) in b.loads().map(|r| (r, false)).chain([(&b.write, true)]) {
         let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
         let touched = if access.dims.contains(&Some(inner)) {
             let (different, times) = distinct_rows(b, access, inner);
@@ -229,7 +227,7 @@ fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     let last = b.write.dims.iter().rev().flatten().next().copied().filter(|_| b.sums);
     let lane = last.or_else(|| b.iters.iter().rposition(|i| !i.reduce));
     let mut work = KernelWork { blocks: up(results, plan.threads) as f64, ..KernelWork::default() };
-    for access in b.reads.iter().chain(b.updates.then_some(&b.write)) {
+    for access in b.loads() {
         let bytes = i64::from(stream.buffers[access.buffer].dtype.bytes());
         let known = access.dims.iter().all(Option::is_some);
         let sectors = match access.dims.iter().position(|d| lane.is_some() && *d == lane) {

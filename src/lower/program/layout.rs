@@ -132,11 +132,8 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
         return Ok(layout);
     }
     // Registers have no addresses: what each thread has of a row is one number where the indices of the row are its digits.
-    let (mut strides, mut stride) = (Vec::new(), 1_i64);
-    for extent in constants(program, id)?.0.iter().rev() {
-        strides.insert(0, stride);
-        stride = stride.saturating_mul(*extent);
-    }
+    let whole = Layout::whole(&constants(program, id)?.0, &[]);
+    let strides: Vec<i64> = whole.dims.iter().map(|dim| dim.stride).collect();
     let one = |a: &Access<'_>| vec![join(&a.at, &strides, &nest.ranges)];
     let joined: Vec<Access<'_>> =
         accesses.iter().map(|a| Access { at: one(a).into(), path: a.path.clone(), ..*a }).collect();

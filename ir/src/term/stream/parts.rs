@@ -61,7 +61,7 @@ impl Stream {
         // Of each place of a buffer the iterators that index it.
         let mut members: std::collections::BTreeMap<(usize, (usize, u8)), Vec<usize>> = Default::default();
         for (b, start) in self.blocks.iter().zip(&starts) {
-            for access in b.reads.iter().chain([&b.write]) {
+            for access in b.accesses() {
                 let mut seen = Vec::new();
                 for (at, dim) in access.dims.iter().enumerate() {
                     let place = access.dimension(at);

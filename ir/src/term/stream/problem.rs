@@ -179,6 +179,11 @@ pub enum AccessForm {
 }
 
 impl StreamBlock {
+    /// What it loads: what it says that it reads, and the element that it updates.
+    pub fn loads(&self) -> impl Iterator<Item = &Access> {
+        self.reads.iter().chain(self.updates.then_some(&self.write))
+    }
+
     /// What it reads, and what it writes.
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {
         self.reads.iter().chain([&self.write])

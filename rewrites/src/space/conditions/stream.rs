@@ -162,7 +162,7 @@ pub fn no_idle_warp(threads: i64, vector: i64, columns: i64) -> StreamHeld {
 pub fn widest(stream: &Stream, from: usize, to: usize, row_iters: usize) -> Option<(i64, &str)> {
     let along = |form| matches!(form, AccessForm::Full | AccessForm::PerColumn | AccessForm::SharedRow);
     let blocks = stream.blocks[from..to].iter();
-    let accesses = blocks.flat_map(|b| b.reads.iter().chain([&b.write]).map(move |a| (b, a)));
+    let accesses = blocks.flat_map(|b| b.accesses().map(move |a| (b, a)));
     let accessed = accesses.filter(|(b, a)| along(b.form(a, row_iters)));
     accessed
         .map(|(_, a)| &stream.buffers[a.buffer])
