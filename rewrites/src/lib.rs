@@ -58,6 +58,7 @@ pub mod replay;
 pub mod sample;
 pub mod schedule;
 pub mod scope;
+pub mod simplified;
 pub mod soundness;
 use satune_ir::affine::{linear, simplify};
 #[cfg(test)]

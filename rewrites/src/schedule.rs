@@ -1,6 +1,7 @@
 //! The state that primitives transform: a program and what is known of its blocks.
 use crate::index_types::Indices;
 use crate::scope::Scope;
+use crate::simplified::simplify;
 use crate::tree::{self, LoopId, Node};
 use crate::{flags, ScheduleError};
 use satune_ir::{Block, BlockId, BlockRealize, Expr, For, Program, Stmt};
@@ -66,9 +67,10 @@ impl Schedule {
         &mut self.program
     }
 
-    /// Gives what primitives made the integer type of the program's indices.
+    /// Gives the indices that primitives made the integer type of the program's, and their shortest form.
     pub fn settle_indices(&mut self) {
         self.indices.settle(&mut self.program);
+        simplify(&mut self.program);
     }
 
     /// Ends the schedule.

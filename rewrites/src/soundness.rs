@@ -24,11 +24,13 @@
 //! that the source breaks itself is not asked. What depends on the values of buffers, or takes too long to search, is
 //! taken for right: the check refuses nothing that is right but for reads of unwritten elements whose values do not
 //! matter, and may miss what is wrong.
+use crate::arith::int;
 use crate::schedule::Result;
-use crate::ScheduleError;
+use crate::space::nest_over;
+use crate::{tree, ScheduleError};
 pub use lifetimes::lived;
 use samples::Samples;
-use satune_ir::{BlockId, BufferId, Program};
+use satune_ir::{visit, BlockId, Buffer, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt};
 use std::collections::HashSet;
 use walk::Walk;
 
@@ -126,6 +128,39 @@ pub fn readable(program: &Program) -> Result<()> {
     let walk = Walk::of(program);
     let view = View::of(program, &walk, &walk);
     RULES[..SUMS].iter().try_for_each(|rule| rule(&view, &mut Samples::default()))
+}
+
+/// Whether a program writes every element of a parameter, and reads none before: what the caller left there matters to nothing. Stores
+/// at indices that depend on data write none for certain.
+pub fn makes_all(program: &Program, param: BufferId) -> bool {
+    let mut asked = program.clone();
+    tree::each_realize_mut(&mut asked.body.block.body, &mut |r| {
+        let by_data = |s: &Stmt| match s {
+            Stmt::Store { buffer, indices, .. } => {
+                *buffer == param && indices.iter().any(|e| !visit::loads(e).is_empty())
+            }
+            _ => false,
+        };
+        let parts = r.block.init.iter_mut().chain([&mut r.block.body]);
+        parts.filter(|s| by_data(s)).for_each(|s| **s = Stmt::Seq(Vec::new()));
+    });
+    // As a buffer of its own it may be read only where it was written.
+    asked.params.retain(|p| *p != param);
+    asked.body.block.alloc_buffers.push(param);
+    let Buffer { dtype, shape, .. } = asked.buffer(param).clone();
+    let copy = asked.add_buffer(Buffer::plain("copy", dtype, shape.clone(), "global"));
+    asked.body.block.alloc_buffers.push(copy);
+    let iter = |extent: &Expr| {
+        let var = asked.fresh_var("v", DType::I64);
+        IterVar { var, min: int(0, DType::I64), extent: extent.clone(), kind: IterKind::Spatial }
+    };
+    let iters: Vec<IterVar> = shape.iter().map(iter).collect();
+    let indices: Vec<Expr> = iters.iter().map(|iv| Expr::Var(iv.var.clone())).collect();
+    let store = Stmt::Store { buffer: copy, indices: indices.clone(), value: Expr::Load(param, indices) };
+    let read = nest_over(&mut asked, "copy".into(), &iters, None, store);
+    let before = std::mem::replace(&mut *asked.body.block.body, Stmt::Seq(Vec::new()));
+    *asked.body.block.body = Stmt::seq(vec![before, read]);
+    readable(&asked).is_ok()
 }
 
 impl<'a, 'v> View<'a, 'v> {

@@ -254,7 +254,7 @@ impl<'a> Update<'a> {
         let is_c = |e: &Expr| matches!(e, Expr::Load(b, i) if b == buffer && i == indices);
         match (is_c(left), is_c(right)) {
             (true, _) => Ok(Update { c: (*buffer, indices), init, whole: value, op: *op, f: right }),
-            (_, true) => Err("what its sum has so far must stand before what is added (`sums_first`)".into()),
+            (_, true) => Err("what its sum has so far must stand before what is added (`in_reducer_forms`)".into()),
             _ => Err("its body does not add to the result".into()),
         }
     }

@@ -8,7 +8,7 @@
 //! map over the whole of it has an iterator for the part and one for the place in it, so that both have the same rows. The
 //! innermost iterator of a map stays: what lies side by side in memory is one row of its threads.
 use super::nests::{block_of, nest_over, part_of, parts};
-use super::simplified;
+use crate::simplified::simplified;
 use satune_ir::affine::constant;
 use satune_ir::{visit, BinOp, Block, BufferId, Expr, IterVar, Program, Stmt};
 use std::collections::{BTreeMap, HashMap};

@@ -14,13 +14,13 @@ mod in_place;
 mod instructions;
 mod menu;
 mod nests;
+mod reducer_forms;
 pub mod rules;
-mod simplified;
 pub mod stream;
 mod strided;
-mod sums_first;
 mod writer;
 
+use crate::simplified::simplified;
 pub use condition::Condition;
 pub use derive::trace;
 pub(crate) use derive_tensor::unknown_annotation;
@@ -31,15 +31,15 @@ pub use engine::{
 };
 pub use in_order::IN_ORDER;
 pub use menu::{Fuel, Limits, Menu};
-pub use simplified::simplified;
-pub use sums_first::sums_first;
+pub(crate) use nests::nest_over;
+pub use reducer_forms::in_reducer_forms;
 
-/// The program that is explored for a source: buffers row by row, sums first, indices in their shortest form, what is updated in
-/// place copied before, channels by their groups, factors that are computed as buffers of their own, and bound to threads what no
-/// primitive schedules.
+/// The program that is explored for a source: buffers row by row, reductions in the form of reducers, indices in their shortest
+/// form, what is updated in place copied before, channels by their groups, factors that are computed as buffers of their own, and
+/// bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = strided::row_major(source);
-    let program = simplified(&sums_first(&in_place::copied_before(&source)));
+    let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
     let program = factored::factored(&grouped::grouped(&program));
     in_order::in_order(&program, stream::takes)
 }

@@ -49,7 +49,7 @@ pub(super) fn parts(program: &Program) -> Vec<&Stmt> {
 }
 
 /// A new block over iterators like these, under a loop for each, which does what is said of them.
-pub(super) fn nest_over(out: &mut Program, name: String, iters: &[IterVar], init: Option<Stmt>, body: Stmt) -> Stmt {
+pub(crate) fn nest_over(out: &mut Program, name: String, iters: &[IterVar], init: Option<Stmt>, body: Stmt) -> Stmt {
     let (mut loops, mut iter_vars, mut iter_values) = (Vec::new(), Vec::new(), Vec::new());
     let mut map: HashMap<_, Expr> = HashMap::new();
     for iv in iters {

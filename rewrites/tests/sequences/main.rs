@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::Replay;
+use satune_rewrites::simplified::simplified;
 use std::collections::BTreeMap;
 
 /// Always the same sequences, so that a change is judged by what it changes; `SATUNE_SEQUENCES_SEED` draws others.
@@ -67,6 +68,11 @@ proptest! {
         let (state, steps) = calls::accepted(source, &choices, &mut |_| {});
         if oracle::wrong(source, state.schedule.program(), inputs).is_some() {
             return Err(TestCaseError::fail(report(name, source, steps, inputs)));
+        }
+        // What bounds decide is written out after each primitive, where it was before.
+        let (before, after) = (tvmscript::print(source), tvmscript::print(state.schedule.program()));
+        if before == tvmscript::print(&simplified(source)) {
+            prop_assert_eq!(after, tvmscript::print(&simplified(state.schedule.program())), "{:?}", steps);
         }
     }
 }

@@ -1,15 +1,32 @@
-//! Indices in their shortest form.
+//! Indices in their shortest form: before patterns are matched, and after each call of a primitive.
 use crate::arith::Domains;
 use crate::tree;
 use satune_ir::affine::simplify::decided;
-use satune_ir::{visit, Program, Range, Stmt};
+use satune_ir::{visit, Block, Program, Range, Stmt};
 
 /// The same program with quotients and remainders that the bounds of iterators decide: `v_co // 64` is 0 where `v_co < 64`.
 /// TensorIR's `te` writes them for a convolution in groups of which there is one.
 pub fn simplified(program: &Program) -> Program {
     let mut out = program.clone();
-    below(&mut out.body.block.body, &mut Domains::new());
+    simplify(&mut out);
     out
+}
+
+/// The same, in place.
+pub fn simplify(program: &mut Program) {
+    inside(&mut program.body.block, &mut Domains::new());
+}
+
+/// In the accesses and in the body of a block. The caller tells `domains` of the loops and iterators around it.
+fn inside(block: &mut Block, domains: &mut Domains) {
+    for iv in &block.iter_vars {
+        domains.insert(iv.var.id, Range { min: iv.min.clone(), extent: iv.extent.clone() });
+    }
+    for region in block.reads.iter_mut().chain(&mut block.writes) {
+        *region = visit::map_region(region, &mut |e| decided(e, domains));
+    }
+    let parts = block.init.iter_mut().chain([&mut block.body]);
+    parts.for_each(|s| below(s, domains));
 }
 
 fn below(stmt: &mut Stmt, domains: &mut Domains) {
@@ -17,15 +34,7 @@ fn below(stmt: &mut Stmt, domains: &mut Domains) {
         Stmt::For(l) => {
             domains.insert(l.var.id, Range { min: l.min.clone(), extent: l.extent.clone() });
         }
-        Stmt::Realize(r) => {
-            for iv in &r.block.iter_vars {
-                domains.insert(iv.var.id, Range { min: iv.min.clone(), extent: iv.extent.clone() });
-            }
-            let block = &mut r.block;
-            for region in block.reads.iter_mut().chain(&mut block.writes) {
-                *region = visit::map_region(region, &mut |e| decided(e, domains));
-            }
-        }
+        Stmt::Realize(r) => return inside(&mut r.block, domains),
         Stmt::Store { indices, value, .. } => {
             indices.iter_mut().chain([value]).for_each(|e| *e = decided(e, domains));
         }
