@@ -1,25 +1,12 @@
 //! `emit --as torch`.
 use super::{stored, Failure};
 use crate::explore::{self, CandidateReport, Report};
-use crate::host::{torch_extension, Extension, Tensor};
+use crate::host::{torch_extension, Extension, Launch, Tensor};
 use crate::lower::program::Argument;
 use crate::scheduled::Scheduled;
 use crate::source;
-use satune_ir::{visit, BufferId, Expr, Program, Region, Stmt};
-
-/// Whether a program reads a parameter before it writes it: the first block that touches it does.
-fn reads_first(program: &Program, id: BufferId) -> bool {
-    let touches = |regions: &[Region]| regions.iter().any(|r| r.buffer == id);
-    let mut first = None;
-    visit::walk_stmt(&program.body.block.body, &mut |s| {
-        if let Stmt::Realize(r) = s {
-            if touches(&r.block.reads) || touches(&r.block.writes) {
-                first.get_or_insert(touches(&r.block.reads));
-            }
-        }
-    });
-    first.unwrap_or(false)
-}
+use satune_ir::Expr;
+use satune_rewrites::soundness::makes_all;
 
 /// A PyTorch operator that holds the kernels of a candidate.
 pub(super) fn extension(report: &Report, c: &CandidateReport, made: &Scheduled, name: &str) -> Result<String, Failure> {
@@ -35,12 +22,19 @@ pub(super) fn extension(report: &Report, c: &CandidateReport, made: &Scheduled, 
             buffer.shape.iter().map(|e| if let Expr::Int(v, _) = e { Some(*v) } else { None }).collect();
         let shape =
             shape.ok_or_else(|| Failure::Input(format!("the shape of {} is not made of constants", buffer.name)))?;
-        let updated = written && reads_first(program, *id);
+        // What it leaves of what was there is the caller's.
+        let updated = written && !makes_all(program, *id);
         tensors.push(Tensor { name: buffer.name.clone(), dtype: buffer.dtype, shape, written, updated });
     }
     let workspaces: Vec<(String, u64)> =
         made.module.workspaces.iter().map(|w| (w.name.clone(), w.elements * u64::from(w.dtype.bytes()))).collect();
-    let launches = stored::launches(c, made, name);
+    // By the names that are declared here: the report has those of the program before it was printed and read again.
+    let named = |a: &Argument| explore::argument_name(*a, program, &made.module.workspaces);
+    let launches: Vec<Launch> = explore::renamed(made, name)
+        .iter()
+        .zip(&made.module.args)
+        .map(|(kernel, args)| Launch::of(kernel, &args.iter().map(named).collect::<Vec<_>>()))
+        .collect();
     let sources: Vec<String> = explore::renamed(made, name).iter().map(crate::cuda::print).collect();
     let what = Extension { name, tensors: &tensors, workspaces: &workspaces, launches: &launches, sources: &sources };
     let text = torch_extension(&what).map_err(|e| Failure::Nothing(e.to_string()))?;

@@ -56,6 +56,9 @@ pub enum TorchError {
     /// The text cannot be put between raw quotes.
     #[error("the CUDA text of kernel {0} holds `)CUDA\"`")]
     Text(usize),
+    /// A kernel takes something that is not given.
+    #[error("kernel argument {0} is neither a parameter nor a workspace")]
+    Argument(String),
 }
 
 /// Names that arguments cannot have in Python or in a schema, and those of the C++ functions' own variables.
@@ -168,7 +171,7 @@ pub fn torch_extension(what: &Extension<'_>) -> Result<String, TorchError> {
     }
     out.push_str("};\n");
     out.push_str(CHECKS);
-    out.push_str(&run(what, &calls, &name));
+    out.push_str(&run(what, &calls, &name)?);
     out.push_str(&forms.functions());
     out.push_str("}  // namespace\n\n");
     out.push_str(&forms.registered());
@@ -176,7 +179,7 @@ pub fn torch_extension(what: &Extension<'_>) -> Result<String, TorchError> {
 }
 
 /// C++ that launches on given tensors.
-fn run(what: &Extension<'_>, calls: &Calls<'_>, name: &str) -> String {
+fn run(what: &Extension<'_>, calls: &Calls<'_>, name: &str) -> Result<String, TorchError> {
     let (count, buffers) = (what.tensors.len(), calls.buffers.len());
     let mut workspaces = String::new();
     for (number, (_, bytes)) in what.workspaces.iter().enumerate() {
@@ -186,16 +189,15 @@ fn run(what: &Extension<'_>, calls: &Calls<'_>, name: &str) -> String {
             "  const at::Tensor workspace{number} = at::empty({{{bytes}}}, tensors[0].options().dtype(at::kByte));"
         );
     }
-    let address = |buffer: &&str| match what.tensors.iter().position(|t| t.name == **buffer) {
-        Some(at) => format!("address(tensors[{at}])"),
-        None => {
-            let at = what.workspaces.iter().position(|(w, _)| w == *buffer).unwrap_or(0);
-            format!("address(workspace{at})")
-        }
+    let address = |buffer: &&str| {
+        let tensor = what.tensors.iter().position(|t| t.name == **buffer).map(|at| format!("address(tensors[{at}])"));
+        let workspace =
+            || what.workspaces.iter().position(|(w, _)| w == *buffer).map(|at| format!("address(workspace{at})"));
+        tensor.or_else(workspace).ok_or_else(|| TorchError::Argument(buffer.to_string()))
     };
-    let addresses: Vec<String> = calls.buffers.iter().map(address).collect();
+    let addresses = calls.buffers.iter().map(address).collect::<Result<Vec<String>, _>>()?;
     let passed: Vec<String> = (0..buffers).map(|i| format!("buffers[{i}]")).collect();
-    format!(
+    Ok(format!(
         "using Buffers = std::array<CUdeviceptr, {buffers}>;
 
 // What is loaded on a GPU, and the plans for buffers that were seen: PyTorch gives the same ones out again.
@@ -252,5 +254,5 @@ void run(const std::array<at::Tensor, {count}>& tensors) {{
 ",
         passed = passed.join(", "),
         addresses = addresses.join(", "),
-    )
+    ))
 }

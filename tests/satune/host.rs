@@ -229,6 +229,61 @@ fn pytorch_operators_compile_against_the_interfaces_that_they_use() {
     compiles(&odd);
 }
 
+/// What the caller left in a parameter is given, where the program leaves some of it or reads it; otherwise a new tensor is the result.
+#[test]
+fn what_is_updated_or_partly_written_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let grid = |axes: &str, iters: &str, store: &str| {
+        format!("    for i, j in T.grid({axes}):\n        with T.sblock(\"{}\"):\n            vi, vj = T.axis.remap(\"{iters}\", [i, j])\n            {store}\n", &store[..1])
+    };
+    let copies = |columns: usize| {
+        grid("64, 96", "SS", "C[vi, vj] = A[vi, vj]")
+            + &grid(&format!("64, {columns}"), "SS", "C[vi, vj + 96] = A[vi, vj]").replace("\"C\"", "\"D\"")
+    };
+    let cases = [
+        ("A: T.Buffer((64, 96), \"float32\"), C: T.Buffer((64, 160), \"float32\")", copies(64), "(Tensor A) -> Tensor"),
+        (
+            "A: T.Buffer((64, 96), \"float32\"), C: T.Buffer((64, 160), \"float32\")",
+            copies(63),
+            "(Tensor A, Tensor(a1!) C) -> ()",
+        ),
+        (
+            "W: T.Buffer((64, 96), \"float32\"), G: T.Buffer((64, 96), \"float32\")",
+            grid("64, 96", "SS", "W[vi, vj] = W[vi, vj] - G[vi, vj] * T.float32(0.5)"),
+            "(Tensor(a0!) W, Tensor G) -> ()",
+        ),
+        (
+            "S: T.Buffer((64,), \"float32\"), A: T.Buffer((64, 96), \"float32\")",
+            grid("64, 96", "SR", "S[vi] = S[vi] + A[vi, vj]"),
+            "(Tensor(a0!) S, Tensor A) -> ()",
+        ),
+        (
+            "Y: T.Buffer((64, 96), \"float32\"), P: T.Buffer((64,), \"int32\"), A: T.Buffer((64, 96), \"float32\")",
+            grid("64, 96", "SS", "Y[P[vi], vj] = A[vi, vj]"),
+            "(Tensor(a0!) Y, Tensor P, Tensor A) -> ()",
+        ),
+    ];
+    let file = folder.path().join("program.py");
+    for (params, body, schema) in cases {
+        std::fs::write(&file, format!("@T.prim_func(s_tir=True)\ndef main({params}):\n{body}")).unwrap();
+        let text = emitted(file.to_str().unwrap(), "made");
+        assert!(text.contains(&format!("m.def(\"made{schema}")), "{schema}\n{text}");
+    }
+}
+
+/// A parameter whose name TVMScript has for itself is printed under another, and is passed all the same.
+#[test]
+fn renamed_parameters_are_passed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("program.py");
+    let problem = satune::operators::parse("gemm:16,16,8192,f32").unwrap();
+    let script = problem.script.replace("A:", "I:").replace("A[", "I[");
+    std::fs::write(&file, script).unwrap();
+    let text = emitted(file.to_str().unwrap(), "made");
+    let passed = "{address(tensors[0]), address(tensors[1]), address(workspace0), address(tensors[2])}";
+    assert!(text.contains("m.def(\"made(Tensor I_, Tensor B) -> Tensor\"") && text.contains(passed), "{text}");
+}
+
 /// What Python is asked to do with the operators in its folder: `product` and `odd`.
 const PYTHON: &str = r#"
 import torch, torch.utils.cpp_extension as cpp

@@ -86,6 +86,7 @@ void* nvrtc(const std::string& torch_lib) {
     }
   }
   TORCH_CHECK(false, "NVRTC (libnvrtc.so) is not to be found; install the wheel nvidia-cuda-nvrtc, or name its folder in LD_LIBRARY_PATH");
+  return nullptr;
 }
 
 void find_all() {
