@@ -1,4 +1,5 @@
 //! What a command is asked to work on: an operator by name, or a PrimFunc in a file.
+use crate::execute::computes;
 use crate::explore::{self, ExploreError, Report, Request, Search};
 use crate::operators::{self, Operator, OperatorError, Problem, MOST};
 use crate::progress::Progress;
@@ -247,7 +248,9 @@ fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     }
     let unsound = |e: ScheduleError| SourceError::Unsound { path: name.into(), reason: e.detail.clone() };
     soundness::readable(&program).map_err(unsound)?;
-    Ok(explored(&program))
+    // What does not compute what was given is no program to explore.
+    let made = explored(&program);
+    Ok(if made == program || computes(&made, &program) { made } else { program })
 }
 
 fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {

@@ -1,4 +1,5 @@
 //! The emitted text itself is run: NVRTC makes PTX of it, and [`satune_ptx`] executes that on the CPU and judges it.
+mod as_given;
 mod candidate;
 mod expected;
 mod inputs;
@@ -8,6 +9,7 @@ mod module;
 mod values;
 mod words;
 
+pub use as_given::computes;
 pub use candidate::{execute_whole, Candidate, Executed, Refusal};
 pub use kernel::{check, Finding, Findings, KernelError, Request, Unwritten};
 pub use values::Kind;

@@ -1,0 +1,86 @@
+//! Whether the program that is explored computes what the given one says.
+use super::values::{place, Inputs, Kind};
+use crate::agreement;
+use satune_ir::affine::constant;
+use satune_ir::interp::{self, in_double, slice, Array, Bounds};
+use satune_ir::{BufferId, Program};
+use satune_rewrites::tree::all_realizes;
+use std::collections::BTreeSet;
+
+/// Most block instances that the interpreter runs for an element.
+const INSTANCES: u64 = 200_000;
+/// How far apart an element may be, relative to the larger of it and 1: sums in another order, in `f64`.
+const APART: f64 = 1e-6;
+
+/// Whether `explored` leaves what `given` leaves in the first, a middle and the last element of each of its results, on whole numbers
+/// and in `f64`. It is so of an element that takes too long to be computed, and of a result that has another shape.
+pub fn computes(explored: &Program, given: &Program) -> bool {
+    let inputs = Inputs::of(given, Kind::Ordinary, agreement::terms(given), false, crate::reference::SEED);
+    let realizes = all_realizes(&given.body.block.body);
+    let written: BTreeSet<BufferId> = realizes.iter().flat_map(|r| &r.block.writes).map(|w| w.buffer).collect();
+    let shapes = |program: &Program| {
+        let shape = |p: &BufferId| program.buffer(*p).shape.iter().map(constant).collect::<Option<Vec<i64>>>();
+        program.params.iter().map(shape).collect::<Option<Vec<_>>>()
+    };
+    let Some(shapes) = shapes(given).filter(|all| shapes(explored).as_ref() == Some(all)) else { return true };
+    given.params.iter().enumerate().filter(|(_, p)| written.contains(p)).all(|(param, _)| {
+        let shape = &shapes[param];
+        [|_| 0, |n: i64| n / 2, |n: i64| n - 1].iter().all(|at| {
+            let at: Vec<i64> = shape.iter().map(|n| at(*n)).collect();
+            let of = |program: &Program| element(program, &inputs, &shapes, param, &at);
+            match of(given) {
+                Some(Some(want)) => match of(explored) {
+                    Some(got) => got.is_some_and(|got| close(got, want)),
+                    None => true,
+                },
+                _ => true,
+            }
+        })
+    })
+}
+
+fn close(got: f64, want: f64) -> bool {
+    got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= APART * got.abs().max(want.abs()).max(1.0)
+}
+
+/// An element of a parameter after the program, none where the program does not run or leaves it unwritten; none at all where it
+/// takes too long.
+fn element(program: &Program, inputs: &Inputs, shapes: &[Vec<i64>], param: usize, at: &[i64]) -> Option<Option<f64>> {
+    let bounds: Bounds = at.iter().map(|i| (*i, i + 1)).collect();
+    let part = slice(program, &[(program.params[param], bounds)]).filter(|part| part.instances <= INSTANCES)?;
+    let array = |(p, bounds): (usize, &Bounds)| inputs.array(p, &shapes[p], bounds).ok().map(|a| a.in_double());
+    let arrays = part.bounds.iter().enumerate().map(array).collect::<Option<Vec<Array>>>()?;
+    let run = interp::run(&in_double(&part.program), &arrays);
+    let bounds = &part.bounds[param];
+    let extents: Vec<i64> = bounds.iter().map(|(low, high)| high - low).collect();
+    let whole = at.iter().zip(&shapes[param]).fold(0, |sum, (i, n)| sum * n + i) as u64;
+    let position =
+        (0..extents.iter().product::<i64>() as u64).find(|p| place(*p, &extents, &shapes[param], bounds) == whole)?;
+    Some(run.ok().and_then(|after| after.get(param)?.to_f64().get(position as usize).copied()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::computes;
+    use satune_ir::{tvmscript, Program};
+
+    fn rows(update: &str, after: &str) -> Program {
+        let text = format!(
+            "@T.prim_func(s_tir=True)\ndef main(X: T.Buffer((300, 700), \"float32\"), Y: T.Buffer((300, 700), \"float16\")):\n    s = \
+             T.sblock_alloc_buffer((300,), \"float32\")\n    for i, j in T.grid(300, 700):\n        with T.sblock(\"s\"):\n            vi, \
+             vj = T.axis.remap(\"SR\", [i, j])\n            with T.init():\n                s[vi] = T.float32(0)\n            s[vi] = \
+             {update}\n    for i, j in T.grid(300, 700):\n        with T.sblock(\"Y\"):\n            vi, vj = T.axis.remap(\"SS\", \
+             [i, j])\n            Y[vi, vj] = T.Cast(\"float16\", {after})\n"
+        );
+        tvmscript::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn what_computes_something_else_is_found() {
+        let given = rows("s[vi] + X[vi, vj]", "X[vi, vj] - s[vi]");
+        assert!(computes(&rows("X[vi, vj] + s[vi]", "X[vi, vj] - s[vi] * T.float32(1)"), &given));
+        assert!(!computes(&rows("s[vi] + X[vi, vj]", "X[vi, vj] - s[299 - vi]"), &given));
+        assert!(!computes(&rows("s[vi] + X[vi, 699 - vj] * T.float32(2)", "X[vi, vj] - s[vi]"), &given));
+        assert!(!computes(&rows("T.max(s[vi], X[vi, vj])", "X[vi, vj] - s[vi]"), &given));
+    }
+}
