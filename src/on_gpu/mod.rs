@@ -124,15 +124,16 @@ impl State<'_, '_> {
         let any_gpu = self.hour.any_gpu;
         let least_timeout = self.hour.least_timeout;
         let progress = self.progress;
-        let mut breaker = std::mem::take(&mut self.breaker);
-        let device = self.device()?;
-        if let Some(reason) = device.describe().and_then(|info| pack.misfit(&info)).filter(|_| !any_gpu) {
+        let described = self.device()?.describe();
+        if let Some(reason) = described.and_then(|info| pack.misfit(&info)).filter(|_| !any_gpu) {
             return Err(Failed { reason, lost: false });
         }
         let settings = Settings { least_timeout: settings.least_timeout.max(least_timeout), ..settings.clone() };
-        let done = pack::run(pack, device, &settings, &mut breaker, folder, progress);
+        // Whatever happens, what families have cost is kept.
+        let mut breaker = std::mem::take(&mut self.breaker);
+        let done = self.device().map(|device| pack::run(pack, device, &settings, &mut breaker, folder, progress));
         self.breaker = breaker;
-        let outcome: Outcome = done.map_err(failed)?;
+        let outcome: Outcome = done?.map_err(failed)?;
         let missing: Vec<Value> = pack
             .programs
             .iter()
@@ -333,9 +334,10 @@ impl Hour<'_> {
             };
             shares -= stage.share;
             let seconds = result["seconds"].as_f64().unwrap_or(0.0);
-            let _ = match result["failed"].as_str() {
-                Some(reason) => writeln!(told, "* **{}** failed after {seconds:.1} s: {reason}", stage.name),
-                None => writeln!(told, "* {}: {seconds:.1} s", stage.name),
+            let _ = match (result["failed"].as_str(), result["result"]["skipped"].as_str()) {
+                (Some(reason), _) => writeln!(told, "* **{}** failed after {seconds:.1} s: {reason}", stage.name),
+                (None, Some(reason)) => writeln!(told, "* {} was skipped: {reason}", stage.name),
+                (None, None) => writeln!(told, "* {}: {seconds:.1} s", stage.name),
             };
             for page in summaries(&folder) {
                 pages.push_str(&format!("\n#{}", page.trim_end()));
@@ -393,11 +395,13 @@ fn attempt(state: &mut State<'_, '_>, stage: &mut Stage<'_>, folder: &Path, budg
 
 /// The pages of the packs that a stage ran.
 fn summaries(folder: &Path) -> Vec<String> {
-    let mut folders = vec![folder.to_path_buf()];
+    let page = |folder: &Path| std::fs::read_to_string(folder.join("SUMMARY.md")).ok();
     let inner = std::fs::read_dir(folder).map(|d| d.flatten().map(|e| e.path()).collect::<Vec<_>>());
-    folders.extend(inner.unwrap_or_default());
-    folders.sort();
-    folders.iter().filter_map(|f| std::fs::read_to_string(f.join("SUMMARY.md")).ok()).collect()
+    let mut inner = inner.unwrap_or_default();
+    inner.sort();
+    // Several runs of one pack have one heading.
+    let headed = |f: &PathBuf| Some(page(f)?.replacen('\n', &format!(" ({})\n", f.file_name()?.to_string_lossy()), 1));
+    page(folder).into_iter().chain(inner.iter().filter_map(headed)).collect()
 }
 
 /// Packs a stage's folder into one file. What is to be said about that; nothing where all went well.

@@ -3,6 +3,7 @@
 use super::{Failed, State};
 use crate::compile;
 use serde_json::{json, Value};
+use std::fmt::Write;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,7 +33,7 @@ const LINES: usize = 12;
 pub(super) fn sanitizers(state: &mut State<'_, '_>, folder: &Path, budget: Duration) -> Result<Value, Failed> {
     let name = "compute-sanitizer";
     let Some(tool) = compile::tool(name) else { return Ok(absent(name)) };
-    let mut found = serde_json::Map::new();
+    let (mut found, mut page) = (serde_json::Map::new(), "# sanitizers\n\n".to_string());
     for kind in SANITIZERS {
         let log = format!("{kind}.log");
         let arguments = ["--tool", kind, "--target-processes", "all", "--log-file", &log];
@@ -40,8 +41,12 @@ pub(super) fn sanitizers(state: &mut State<'_, '_>, folder: &Path, budget: Durat
         let text = std::fs::read_to_string(folder.join(&log)).unwrap_or_default();
         let told: Vec<&str> = text.lines().filter(|l| l.contains("ERROR SUMMARY") || l.contains("Error:")).collect();
         let errors: Vec<&str> = told.iter().copied().filter(|l| !l.contains(" 0 errors")).take(LINES).collect();
+        let status = run["status"].as_str().unwrap_or("not ended");
+        let _ = writeln!(page, "* {kind}: {} errors, {status}", errors.len());
+        errors.iter().for_each(|error| page.push_str(&format!("  * {error}\n")));
         found.insert(kind.into(), json!({"run": run, "processes": told.len(), "errors": errors}));
     }
+    std::fs::write(folder.join("SUMMARY.md"), page)?;
     Ok(found.into())
 }
 

@@ -92,9 +92,15 @@ fn a_loss_gathers_from_what_rows_are_reduced_of() {
 
 #[test]
 fn bools_are_reduced_by_threads() {
-    let body = nest("any", &[("i", 'S', 100), ("k", 'R', 300)], Some("T.bool(False)"), "Y[i] = T.max(Y[i], M[i, k])");
-    let report = executed(&script("M: 100, 300 bool; Y: 100, bool", &body), "l4", 4);
-    assert!(!plain(&report), "{report}");
+    for (init, update) in [
+        ("T.bool(False)", "Y[i] = T.max(Y[i], M[i, k])"),
+        ("T.bool(False)", "Y[i] = Y[i] or M[i, k]"),
+        ("T.bool(True)", "Y[i] = M[i, k] and Y[i]"),
+    ] {
+        let body = nest("any", &[("i", 'S', 100), ("k", 'R', 300)], Some(init), update);
+        let report = executed(&script("M: 100, 300 bool; Y: 100, bool", &body), "l4", 4);
+        assert!(!plain(&report), "{update}: {report}");
+    }
 }
 
 /// What only the last block updates keeps no block before it from its schedules, and is not copied.
