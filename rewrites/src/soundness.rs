@@ -30,7 +30,7 @@ use crate::space::nest_over;
 use crate::{tree, ScheduleError};
 pub use lifetimes::lived;
 use samples::Samples;
-use satune_ir::{visit, BlockId, Buffer, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt};
+use satune_ir::{visit, BlockId, Buffer, BufferId, DType, Expr, IterKind, IterVar, Program, Stmt, VarId};
 use std::collections::HashSet;
 use walk::Walk;
 
@@ -134,16 +134,7 @@ pub fn readable(program: &Program) -> Result<()> {
 /// at indices that depend on data write none for certain.
 pub fn makes_all(program: &Program, param: BufferId) -> bool {
     let mut asked = program.clone();
-    tree::each_realize_mut(&mut asked.body.block.body, &mut |r| {
-        let by_data = |s: &Stmt| match s {
-            Stmt::Store { buffer, indices, .. } => {
-                *buffer == param && indices.iter().any(|e| !visit::loads(e).is_empty())
-            }
-            _ => false,
-        };
-        let parts = r.block.init.iter_mut().chain([&mut r.block.body]);
-        parts.filter(|s| by_data(s)).for_each(|s| **s = Stmt::Seq(Vec::new()));
-    });
+    drop_stores_by_data(&mut asked.body.block.body, param, &mut HashSet::new());
     // As a buffer of its own it may be read only where it was written.
     asked.params.retain(|p| *p != param);
     asked.body.block.alloc_buffers.push(param);
@@ -161,6 +152,28 @@ pub fn makes_all(program: &Program, param: BufferId) -> bool {
     let before = std::mem::replace(&mut *asked.body.block.body, Stmt::Seq(Vec::new()));
     *asked.body.block.body = Stmt::seq(vec![before, read]);
     readable(&asked).is_ok()
+}
+
+/// Drops the stores to a buffer at indices that depend on data; `told` are variables whose values do.
+fn drop_stores_by_data(stmt: &mut Stmt, buffer: BufferId, told: &mut HashSet<VarId>) {
+    let by_data =
+        |e: &Expr, told: &HashSet<VarId>| !visit::loads(e).is_empty() || visit::uses_var(e, &|v| told.contains(&v));
+    match stmt {
+        Stmt::Store { buffer: of, indices, .. } if *of == buffer && indices.iter().any(|e| by_data(e, told)) => {
+            *stmt = Stmt::Seq(Vec::new());
+            return;
+        }
+        Stmt::Realize(r) => {
+            let bound = r.block.iter_vars.iter().zip(&r.iter_values).filter(|(_, e)| by_data(e, told));
+            let bound: Vec<VarId> = bound.map(|(iv, _)| iv.var.id).collect();
+            told.extend(bound);
+        }
+        Stmt::Let { var, value, .. } if by_data(value, told) => {
+            told.insert(var.id);
+        }
+        _ => {}
+    }
+    tree::children_and_init_mut(stmt).into_iter().for_each(|s| drop_stores_by_data(s, buffer, told));
 }
 
 impl<'a, 'v> View<'a, 'v> {

@@ -4,7 +4,7 @@ use super::{bench, print, print_json, table, watch::Watch, Failure, Outcome};
 use crate::compile::{self, Compiler};
 use crate::device::Kind;
 use crate::on_gpu::{self, Call, Hour, PrepareError, Size};
-use crate::pack::{self, Breaker, Duels, Pack, PackError, RunError, Settings, Wanted};
+use crate::pack::{self, Breaker, Duels, Family, Pack, PackError, RunError, Settings, Wanted};
 use crate::source::SourceError;
 use clap::Subcommand;
 use satune_extract::Descriptor;
@@ -69,6 +69,9 @@ pub(super) struct RunArgs {
     /// Each candidate in a process of its own, and no library: for a tool that looks at processes
     #[arg(long)]
     apart: bool,
+    /// A family that is not asked; several times: several
+    #[arg(long, value_name = "FAMILY", value_parser = family)]
+    without: Vec<Family>,
     /// Outcomes of --device scripted
     #[arg(long, hide = true)]
     script: Option<PathBuf>,
@@ -272,6 +275,12 @@ pub(super) fn pack(args: &PackArgs) -> Outcome {
     ))
 }
 
+/// A family by its name.
+fn family(text: &str) -> Result<Family, String> {
+    let names = || Family::ALL.map(Family::name).join(", ");
+    Family::ALL.into_iter().find(|f| f.name() == text).ok_or_else(|| format!("there is none; they are {}", names()))
+}
+
 /// `run-pack`.
 pub(super) fn run(args: &RunArgs) -> Outcome {
     let pack = Pack::read(&args.pack)?;
@@ -287,7 +296,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     // Times of a simulator are predictions: there is nothing to take turns with.
     let duels = if device.identity().kind == Kind::Cuda && !apart { Duels::Fastest } else { Duels::None };
     let settings = Settings { duels, ..settings };
-    let done = pack::run(&pack, &mut *device, &settings, &mut Breaker::default(), &args.out, &watch);
+    let done =
+        pack::run(&pack, &mut *device, &settings, &mut Breaker::without(args.without.clone()), &args.out, &watch);
     let interrupted = watch.finish();
     let outcome = done?;
     if args.json {

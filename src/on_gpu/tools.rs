@@ -91,6 +91,8 @@ fn under(
     let mut command = Command::new(tool);
     command.args(arguments).arg(&hour.program).arg("run-pack").arg(std::path::absolute(hour.packs.join(pack))?);
     command.args(["--apart", "--out", out, "--budget", &seconds(0.9), "--least-timeout", &seconds(0.4)]);
+    // What hung hangs under a tool too, and longer.
+    command.args(state.breaker.hung().flat_map(|family| ["--without", family.name()]));
     command.args(&hour.again).current_dir(folder);
     command.stdin(Stdio::null()).stdout(File::create(folder.join(format!("{out}.out")))?);
     command.stderr(File::create(folder.join(format!("{out}.err")))?);

@@ -31,9 +31,20 @@ pub(super) enum Turn {
 #[derive(Clone, Debug, Default)]
 pub struct Breaker {
     families: BTreeMap<Family, Record>,
+    without: Vec<Family>,
 }
 
 impl Breaker {
+    /// One that has some families not asked at all.
+    pub fn without(families: Vec<Family>) -> Breaker {
+        Breaker { without: families, ..Breaker::default() }
+    }
+
+    /// Families of which a kernel hung.
+    pub fn hung(&self) -> impl Iterator<Item = Family> + '_ {
+        self.families.iter().filter(|(_, record)| record.timeouts > 0).map(|(family, _)| *family)
+    }
+
     /// Notes what came of a member.
     pub fn note(&mut self, family: Family, verdict: &Verdict) {
         let record = self.families.entry(family).or_default();
@@ -49,6 +60,9 @@ impl Breaker {
     /// When a member has its turn.
     pub(super) fn turn(&self, family: Family) -> Turn {
         let Record { right, timeouts, crashes } = self.families.get(&family).copied().unwrap_or_default();
+        if self.without.contains(&family) {
+            return Turn::Never(format!("the family {} was left out", family.name()));
+        }
         if timeouts >= MOST_TIMEOUTS {
             return Turn::Never(format!("{timeouts} kernels of the family {} hung", family.name()));
         }
@@ -84,5 +98,9 @@ mod tests {
             matches!(breaker.turn(Family::Cluster), Turn::Never(why) if why.contains("4 kernels of the family cluster"))
         );
         assert_eq!(breaker.turn(Family::Wgmma), Turn::Now);
+        assert_eq!(breaker.hung().collect::<Vec<_>>(), [Family::Cluster]);
+        let next = Breaker::without(breaker.hung().collect());
+        assert!(matches!(next.turn(Family::Cluster), Turn::Never(why) if why.contains("left out")));
+        assert_eq!(next.turn(Family::Wgmma), Turn::Now);
     }
 }

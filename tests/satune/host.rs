@@ -262,6 +262,11 @@ fn what_is_updated_or_partly_written_is_given() {
             grid("64, 96", "SS", "Y[P[vi], vj] = A[vi, vj]"),
             "(Tensor(a0!) Y, Tensor P, Tensor A) -> ()",
         ),
+        (
+            "Y: T.Buffer((64, 96), \"float32\"), P: T.Buffer((64,), \"int32\"), A: T.Buffer((64, 96), \"float32\")",
+            "    for i, j in T.grid(64, 96):\n        with T.sblock(\"Y\"):\n            vi = T.axis.opaque(64, P[i])\n            vj = T.axis.spatial(96, j)\n            Y[vi, vj] = A[vi, vj]\n".into(),
+            "(Tensor(a0!) Y, Tensor P, Tensor A) -> ()",
+        ),
     ];
     let file = folder.path().join("program.py");
     for (params, body, schema) in cases {

@@ -57,6 +57,7 @@ mod tests {
         let error = super::super::contraction(&other).unwrap_err().to_string();
         assert!(error.contains("before what is added"), "{error}");
     }
+
     #[test]
     fn what_bools_are_combined_by_is_a_reducer() {
         let of = |update: &str| {
