@@ -3,21 +3,31 @@
 use crate::support::{executed, script};
 use serde_json::Value;
 
-/// Maps, one after the other.
-fn maps(count: usize) -> String {
+/// Maps of buffer `first` to `O`, one after the other; what each makes of the value before it.
+fn mapped(first: &str, count: usize, made: impl Fn(usize, &str) -> String) -> String {
     let mut body = String::new();
     for at in 0..count {
         let name = |at: usize| if at == count { "O".into() } else { format!("B{at}") };
-        let (from, to) = (if at == 0 { "A".into() } else { name(at) }, name(at + 1));
+        let (from, to) = (if at == 0 { first.into() } else { name(at) }, name(at + 1));
         if at + 1 < count {
             body = format!("{to} = T.sblock_alloc_buffer((128, 64))\n{body}");
         }
+        let value = made(at, &format!("{from}[vi, vj]"));
         body += &format!(
-            "for i, j in T.grid(128, 64):\n    with T.sblock(\"m{at}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        {to}[vi, vj] = {from}[vi, vj] + T.float32({})\n",
-            at + 1
+            "for i, j in T.grid(128, 64):\n    with T.sblock(\"m{at}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        {to}[vi, vj] = {value}\n",
         );
     }
+    body
+}
+
+fn maps(count: usize) -> String {
+    let body = mapped("A", count, |at, value| format!("{value} + T.float32({})", at + 1));
     script("A: 128, 64 float32; O: 128, 64 float32", &body)
+}
+
+/// What reads its value twice.
+fn twice(_: usize, value: &str) -> String {
+    format!("{value} * T.float32(0.5) + {value} * T.float32(-0.25)")
 }
 
 /// Rows less their sum, again and again: each map has two readers.
@@ -62,4 +72,26 @@ fn programs_of_many_blocks_are_explored() {
         assert!(note(&report, "are not looked at").contains("kernels of more than"));
         assert_eq!(report["untiled"].as_array().map(Vec::is_empty), Some(false));
     }
+}
+
+#[test]
+fn values_that_double_are_inlined_as_often_as_bounds_allow() {
+    let program = script("A: 128, 64 float32; O: 128, 64 float32", &mapped("A", 60, twice));
+    let report = executed(&program, "h200", 1);
+    assert!(note(&report, "are not looked at").contains("more than 255 times"));
+    assert_eq!(report["untiled"].as_array().map(Vec::len), Some(60));
+}
+
+#[test]
+fn maps_after_a_product_that_double_its_sums_too_often_are_kernels_of_their_own() {
+    let product = "for i, j, k in T.grid(128, 64, 32):\n    with T.sblock(\"p\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])\n        with T.init():\n            P[vi, vj] = T.float32(0)\n        P[vi, vj] = P[vi, vj] + A[vi, vk] * B[vk, vj]\n";
+    let body = format!("P = T.sblock_alloc_buffer((128, 64))\nMAPS{product}");
+    let of = |count| {
+        let maps = mapped("P", count, twice);
+        let (allocated, maps) = maps.split_at(maps.find("for i").unwrap());
+        let body = body.replace("MAPS", allocated) + maps;
+        executed(&script("A: 128, 32 float32; B: 32, 64 float32; O: 128, 64 float32", &body), "h200", 1)
+    };
+    let kernels = |maps| of(maps)["candidates"][0]["kernels"].as_array().map_or(0, Vec::len);
+    assert_eq!((kernels(3), kernels(8) > 1), (1, true));
 }

@@ -1,4 +1,5 @@
 //! The elementwise blocks after a contraction: which of them a write-back of sums can compute.
+use super::nests::{parts, times_loaded};
 use super::stream::strictly;
 use satune_ir::term::stream::{Access, BlockKind, Stream};
 use satune_ir::term::{Axis, Contraction, Epilogue, OperandInfo};
@@ -6,6 +7,9 @@ use satune_ir::{tvmscript, BufferId, Program, Stmt};
 
 /// The axis of each dimension of the result, and its extent.
 type Dims = [(Axis, i64)];
+
+/// Most times that what is inlined after a contraction loads a sum: a chain of blocks that read their value twice doubles with each.
+const MOST_LOADS: usize = 64;
 
 /// Reads the chain after the contraction; returns it with what its last block writes.
 ///
@@ -15,7 +19,7 @@ pub(super) fn read(program: &Program, contraction: &Contraction) -> Result<(Epil
     let stream = strictly(program).map_err(|e| e.to_string())?;
     let Some(sum) = stream.blocks.first() else { return Err("there is no block".into()) };
     let dims: Vec<(Axis, i64)> = contraction.c.dims.iter().map(|a| (*a, contraction.extent(*a))).collect();
-    chain(program, &stream, 1, sum.write.buffer, &dims)
+    chain(program, (&stream, 0), 1, sum.write.buffer, &dims)
 }
 
 /// Reads the chain after block number `at`, which makes `sums`.
@@ -36,13 +40,14 @@ pub(super) fn after(
     let name = &program.buffer(sums).name;
     let before = stream.buffers.iter().position(|b| b.name == *name);
     let before = before.ok_or_else(|| format!("no block reads buffer `{name}`"))?;
-    chain(program, &stream, 0, before, dims)
+    chain(program, (&stream, at + 1), 0, before, dims)
 }
 
-/// Reads the blocks from number `first` on; the first of them reads buffer `before`.
+/// Reads the blocks from number `first` on of those that come after so many of the program's; the first of them reads buffer
+/// `before`.
 fn chain(
     program: &Program,
-    stream: &Stream,
+    (stream, gone): (&Stream, usize),
     first: usize,
     mut before: usize,
     dims: &Dims,
@@ -62,6 +67,7 @@ fn chain(
     };
     let mut epilogue =
         Epilogue { script: tvmscript::print(program), blocks: Vec::new(), between: Vec::new(), reads: Vec::new() };
+    let (parts, mut loads) = (parts(program), 1_usize);
     let mut result = None;
     for (number, b) in stream.blocks.iter().enumerate().skip(first) {
         let name = &b.name;
@@ -79,6 +85,10 @@ fn chain(
             stream.blocks.iter().enumerate().any(|(i, o)| i != number && o.reads.iter().any(|r| r.buffer == before));
         if !takes || others || between.param {
             return Err(format!("buffer `{}` is not read by block `{name}` alone, element by element", between.name));
+        }
+        loads = loads.saturating_mul(parts.get(gone + number).map_or(1, |p| times_loaded(program, p, &between.name)));
+        if loads > MOST_LOADS {
+            return Err(format!("with block `{name}` inlined, a sum would be loaded more than {MOST_LOADS} times"));
         }
         epilogue.between.push(between.name.clone());
         for read in b.reads.iter().filter(|r| r.buffer != before) {

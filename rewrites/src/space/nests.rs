@@ -48,6 +48,16 @@ pub(super) fn parts(program: &Program) -> Vec<&Stmt> {
     }
 }
 
+/// How often the text of a nest loads of a buffer of this name: so often a value that is inlined there is computed.
+pub(super) fn times_loaded(program: &Program, nest: &Stmt, name: &str) -> usize {
+    let mut count = 0;
+    visit::walk_stmt_exprs(nest, &mut |whole| {
+        let is_it = |e: &Expr| matches!(e, Expr::Load(b, _) if program.buffer(*b).name == name);
+        visit::walk_expr(whole, &mut |e| count += usize::from(is_it(e)));
+    });
+    count
+}
+
 /// A new block over iterators like these, under a loop for each, which does what is said of them.
 pub(crate) fn nest_over(out: &mut Program, name: String, iters: &[IterVar], init: Option<Stmt>, body: Stmt) -> Stmt {
     let (mut loops, mut iter_vars, mut iter_values) = (Vec::new(), Vec::new(), Vec::new());

@@ -5,11 +5,12 @@ use super::encode::{self, calls, only_plainly, others, part_calls, MOST_BLOCKS};
 use super::tiled::alone;
 use super::StreamMenu;
 use crate::replay::Replay;
-use crate::space::nests::parts;
+use crate::space::nests::{parts, times_loaded};
 use crate::Call;
 use satune_ir::term::stream::{
     Become, BlockKind, Choices, How, Inlining, KernelPlan, Parting, Point, Stream, StreamPlan, Streams,
 };
+use satune_ir::Program;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// How much is looked at.
@@ -17,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 struct Bounds {
     /// Most blocks of a kernel.
     kernel: usize,
-    /// Most blocks of the source that one block computes.
+    /// Most times that one block computes blocks of the source: a value that is read twice is computed twice where it is inlined, so
+    /// that a chain of such values doubles with each.
     merged: usize,
     /// Most blocks of a program for which it is tried.
     program: usize,
@@ -37,15 +39,12 @@ const MOST_WORKS: usize = 4_000;
 const MOST_HELD: usize = 400_000;
 
 impl Bounds {
-    /// What is not looked at, for people.
-    fn text(self) -> Option<String> {
-        (self != BOUNDS[0]).then(|| {
-            let merged = match self.merged {
-                MOST_BLOCKS => String::new(),
-                merged => format!(", and blocks that compute more than {merged} of the source's"),
-            };
-            format!("kernels of more than {} blocks{merged} are not looked at: there are too many", self.kernel)
-        })
+    /// What is not looked at, for people; `merged` where a block was not inlined because of these bounds.
+    fn text(self, merged: bool) -> Option<String> {
+        let kernel = (self.kernel < MOST_BLOCKS).then(|| format!("kernels of more than {} blocks", self.kernel));
+        let merged = merged.then(|| format!("blocks that compute the source's more than {} times", self.merged));
+        let parts: Vec<String> = kernel.into_iter().chain(merged).collect();
+        (!parts.is_empty()).then(|| format!("{} are not looked at: there are too many", parts.join(", and ")))
     }
 }
 
@@ -68,7 +67,7 @@ struct Facts {
     plainly: BTreeSet<String>,
     /// Parameters of the source that earlier kernels touch.
     touched: BTreeSet<String>,
-    /// Blocks of the source that a block computes besides itself.
+    /// How often a block computes blocks of the source besides itself.
     merged: BTreeMap<String, usize>,
 }
 
@@ -135,6 +134,8 @@ struct Explorer<'a> {
     legal: Legal,
     /// Ways to hold the rows of all kernels.
     held: usize,
+    /// Whether a block was not inlined because of the bounds.
+    too_often: bool,
 }
 
 impl<'a> Explorer<'a> {
@@ -153,6 +154,7 @@ impl<'a> Explorer<'a> {
             queue: VecDeque::new(),
             legal,
             held: 0,
+            too_often: false,
         }
     }
 
@@ -363,12 +365,17 @@ impl<'a> Explorer<'a> {
         let work = usize::from(at.work);
         let inlining = Inlining { block: self.works[work].blocks[block].name.clone(), reverse };
         let wanted = self.source.only.is_none_or(|plan| plan.inlined.contains(&inlining));
-        let replay = wanted.then(|| self.tried(work, &involved, &calls(&inlining))).flatten()?;
-        let mut facts = self.rests[&work].facts.clone();
+        (wanted && self.legal(work, &involved, &calls(&inlining))).then_some(())?;
+        let rest = &self.rests[&work];
+        let mut facts = rest.facts.clone();
         let stream = &self.works[work];
         // What inlining makes may be no streaming program any more; then it is no way.
         let plain = others(stream);
-        (merge(&mut facts, stream, &inlining) <= self.bounds.merged).then_some(())?;
+        if merge(&mut facts, stream, rest.replay.schedule.program(), &inlining) > self.bounds.merged {
+            self.too_often = true;
+            return None;
+        }
+        let replay = self.tried(work, &involved, &calls(&inlining))?;
         let to = self.made(replay, facts, plain)?;
         let to = self.goes_on(to, Point { open: at.kept > 0 && !reverse, ..at });
         Some(Become { how: How::Inline(inlining), to })
@@ -454,8 +461,9 @@ impl<'a> Explorer<'a> {
         }
         self.roots.retain(|(parts, root)| *parts == 1 || lives(Point::of(*root)));
         let source = self.source.stream.blocks.iter().map(|b| b.name.clone()).collect();
-        let Explorer { works, roots, choices, bounds, .. } = self;
-        (Streams { source, works, roots, choices, plain: Vec::new(), left_out: bounds.text() }, [whole, any])
+        let Explorer { works, roots, choices, bounds, too_often, .. } = self;
+        let left_out = bounds.text(too_often);
+        (Streams { source, works, roots, choices, plain: Vec::new(), left_out }, [whole, any])
     }
 
     /// Whether kernels take what is left; `tiled` ones, too.
@@ -482,21 +490,26 @@ impl<'a> Explorer<'a> {
     }
 }
 
-/// Notes what an inlined block goes into; returned is how many blocks of the source are computed there at most.
-fn merge(facts: &mut Facts, stream: &Stream, inlining: &Inlining) -> usize {
-    let Some(block) = stream.blocks.iter().find(|b| b.name == inlining.block) else { return 0 };
-    let own = 1 + facts.merged.remove(&block.name).unwrap_or(0);
-    let into = stream.blocks.iter().filter(|b| match inlining.reverse {
-        true => block.reads.iter().any(|r| r.buffer == b.write.buffer),
-        false => b.reads.iter().any(|r| r.buffer == block.write.buffer),
-    });
-    let mut most = 0;
-    for b in into {
-        let all = facts.merged.entry(b.name.clone()).or_insert(0);
-        *all += own;
-        most = most.max(*all + 1);
+/// Notes what an inlined block goes into; returned is how often blocks of the source are computed there at most: once for each load
+/// of what they make.
+fn merge(facts: &mut Facts, stream: &Stream, program: &Program, inlining: &Inlining) -> usize {
+    let Some(at) = stream.blocks.iter().position(|b| b.name == inlining.block) else { return 0 };
+    let parts = parts(program);
+    let times = |facts: &Facts, block: usize| 1 + facts.merged.get(&stream.blocks[block].name).copied().unwrap_or(0);
+    let mut into = Vec::new();
+    for other in (0..stream.blocks.len()).filter(|other| *other != at) {
+        let (producer, reader) = if inlining.reverse { (other, at) } else { (at, other) };
+        let made = &stream.buffers[stream.blocks[producer].write.buffer].name;
+        let loads = times_loaded(program, parts[reader], made);
+        if loads > 0 {
+            into.push((other, times(facts, reader).saturating_add(times(facts, producer).saturating_mul(loads))));
+        }
     }
-    most
+    facts.merged.remove(&inlining.block);
+    for (block, times) in &into {
+        facts.merged.insert(stream.blocks[*block].name.clone(), times - 1);
+    }
+    into.into_iter().map(|(_, times)| times).max().unwrap_or(0)
 }
 
 /// About how many ways there are to give a row kernel rows, threads, and places for what it holds; 0 of other kernels.
