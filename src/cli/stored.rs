@@ -4,12 +4,12 @@ use crate::compile::Compiler;
 use crate::execute::{self, Executed, Refusal};
 use crate::explore::{self, results, CandidateReport, Report};
 use crate::host::Launch;
-use crate::lower::program::LowerOptions;
+use crate::lower::program::{Argument, LowerOptions};
 use crate::scheduled::Scheduled;
 use crate::source::{self, Work};
 use crate::workload::Workload;
 use satune_extract::Descriptor;
-use satune_ir::files;
+use satune_ir::{files, Program};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -260,9 +260,12 @@ pub(super) fn jobs(report: &Report, c: &CandidateReport) -> Result<Vec<crate::co
     Ok(kernels.iter().map(job).collect())
 }
 
-/// How the kernels are launched under their names.
-pub(super) fn launches(c: &CandidateReport, made: &Scheduled, base: &str) -> Vec<Launch> {
-    explore::renamed(made, base).iter().zip(&c.kernels).map(|(kernel, k)| Launch::of(kernel, &k.args)).collect()
+/// How the kernels are launched under their names, with the program's names of what they take.
+pub(super) fn launches(program: &Program, made: &Scheduled, base: &str) -> Vec<Launch> {
+    let named = |a: &Argument| explore::argument_name(*a, program, &made.module.workspaces);
+    let kernels = explore::renamed(made, base);
+    let taken = kernels.iter().zip(&made.module.args);
+    taken.map(|(kernel, args)| Launch::of(kernel, &args.iter().map(named).collect::<Vec<_>>())).collect()
 }
 
 /// A C header that launches the candidate's kernels.
@@ -274,11 +277,9 @@ fn c_header(report: &Report, c: &CandidateReport, made: &Scheduled, base: &str) 
         about(report, c)?,
         files.join(", ")
     );
-    Ok(format!(
-        "{}{}",
-        explore::comment("//", &about),
-        crate::host::c_header(base, &launches(c, made, base), workspace)
-    ))
+    let (work, _) = again(report, c)?;
+    let launches = launches(work.workload().program(), made, base);
+    Ok(format!("{}{}", explore::comment("//", &about), crate::host::c_header(base, &launches, workspace)))
 }
 
 /// `check`.

@@ -1,7 +1,7 @@
 //! `emit --as torch`.
 use super::{stored, Failure};
 use crate::explore::{self, CandidateReport, Report};
-use crate::host::{torch_extension, Extension, Launch, Tensor};
+use crate::host::{torch_extension, Extension, Tensor};
 use crate::lower::program::Argument;
 use crate::scheduled::Scheduled;
 use crate::source;
@@ -28,13 +28,7 @@ pub(super) fn extension(report: &Report, c: &CandidateReport, made: &Scheduled, 
     }
     let workspaces: Vec<(String, u64)> =
         made.module.workspaces.iter().map(|w| (w.name.clone(), w.elements * u64::from(w.dtype.bytes()))).collect();
-    // By the names that are declared here: the report has those of the program before it was printed and read again.
-    let named = |a: &Argument| explore::argument_name(*a, program, &made.module.workspaces);
-    let launches: Vec<Launch> = explore::renamed(made, name)
-        .iter()
-        .zip(&made.module.args)
-        .map(|(kernel, args)| Launch::of(kernel, &args.iter().map(named).collect::<Vec<_>>()))
-        .collect();
+    let launches = stored::launches(program, made, name);
     let sources: Vec<String> = explore::renamed(made, name).iter().map(crate::cuda::print).collect();
     let what = Extension { name, tensors: &tensors, workspaces: &workspaces, launches: &launches, sources: &sources };
     let text = torch_extension(&what).map_err(|e| Failure::Nothing(e.to_string()))?;

@@ -12,6 +12,8 @@ pub(super) struct Calls<'l> {
     /// Of the functions and the type.
     name: String,
     launches: &'l [Launch],
+    /// Of each launch, the buffers that its arguments are, by number.
+    arguments: Vec<Vec<usize>>,
     /// Names of the buffers, each once, in the order of their first use.
     pub buffers: Vec<&'l str>,
 }
@@ -19,12 +21,14 @@ pub(super) struct Calls<'l> {
 impl<'l> Calls<'l> {
     pub fn of(name: &str, launches: &'l [Launch]) -> Calls<'l> {
         let mut buffers: Vec<&str> = Vec::new();
-        for argument in launches.iter().flat_map(|l| &l.arguments) {
-            if !buffers.contains(&argument.name.as_str()) {
-                buffers.push(&argument.name);
-            }
-        }
-        Calls { name: safe(name), launches, buffers }
+        let mut number = |name: &'l str| {
+            buffers.iter().position(|b| *b == name).unwrap_or_else(|| {
+                buffers.push(name);
+                buffers.len() - 1
+            })
+        };
+        let arguments = launches.iter().map(|l| l.arguments.iter().map(|a| number(&a.name)).collect()).collect();
+        Calls { name: safe(name), launches, arguments, buffers }
     }
 
     /// Whether kernels take tensor maps.
@@ -32,17 +36,15 @@ impl<'l> Calls<'l> {
         self.maps().next().is_some()
     }
 
-    fn maps(&self) -> impl Iterator<Item = (&str, &Map)> {
-        self.launches.iter().flat_map(|l| &l.arguments).filter_map(|a| Some((a.name.as_str(), a.map.as_ref()?)))
+    /// The tensor maps, and numbers of their buffers.
+    fn maps(&self) -> impl Iterator<Item = (usize, &Map)> {
+        let arguments = self.launches.iter().flat_map(|l| &l.arguments);
+        arguments.zip(self.arguments.iter().flatten()).filter_map(|(a, buffer)| Some((*buffer, a.map.as_ref()?)))
     }
 
     /// The buffers as names of variables.
     fn variables(&self) -> Vec<String> {
         identifiers(&self.buffers, &OWN)
-    }
-
-    fn position(&self, buffer: &str) -> usize {
-        self.buffers.iter().position(|b| *b == buffer).unwrap_or(0)
     }
 
     /// The type `NAME_plan`, `NAME_prepare`, which fills one, and `NAME_launch`.
@@ -108,7 +110,7 @@ static inline CUresult {name}_launch({name}_plan* plan, CUstream stream)
             }
         }
         for (number, (buffer, map)) in self.maps().enumerate() {
-            out.push_str(&encoded(number, &variables[self.position(buffer)], map));
+            out.push_str(&encoded(number, &variables[buffer], map));
             out.push_str(check);
         }
         out
@@ -119,12 +121,12 @@ static inline CUresult {name}_launch({name}_plan* plan, CUstream stream)
         let mut map = 0;
         for (number, launch) in self.launches.iter().enumerate() {
             let mut arguments = Vec::new();
-            for argument in &launch.arguments {
+            for (argument, buffer) in launch.arguments.iter().zip(&self.arguments[number]) {
                 if argument.map.is_some() {
                     arguments.push(format!("&plan->maps[{map}]"));
                     map += 1;
                 } else {
-                    arguments.push(format!("&plan->buffers[{}]", self.position(&argument.name)));
+                    arguments.push(format!("&plan->buffers[{buffer}]"));
                 }
             }
             let ([gx, gy, gz], [bx, by, bz], shared) = (launch.grid, launch.block, launch.shared_bytes);

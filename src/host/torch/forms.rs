@@ -60,7 +60,8 @@ impl<'f> Forms<'f> {
 //   import torch, torch.utils.cpp_extension
 //   torch.utils.cpp_extension.load(\"{name}\", [\"this file, with the ending .cpp\"], extra_ldflags=[\"-ldl\"],
 //                                  is_python_module=False)
-{calls}"
+{calls}// It has no gradient; torch.library.register_autograd gives it one.
+"
         )
     }
 
