@@ -67,11 +67,31 @@ fn all_ways_to_inline_a_chain_are_looked_at() {
 
 #[test]
 fn programs_of_many_blocks_are_explored() {
-    for program in [maps(70), differences(13)] {
+    for (program, left_out) in
+        [(maps(70), "a block stays that one other reads once"), (differences(13), "kernels of more than")]
+    {
         let report = executed(&program, "h200", 1);
-        assert!(note(&report, "are not looked at").contains("kernels of more than"));
+        assert!(note(&report, "are not looked at").contains(left_out));
         assert_eq!(report["untiled"].as_array().map(Vec::is_empty), Some(false));
     }
+}
+
+#[test]
+fn branches_that_one_block_reads_are_inlined_there() {
+    let (mut body, mut allocated, mut sum) = (String::new(), String::new(), String::from("T.float32(0)"));
+    for at in 0..14 {
+        allocated += &format!("C{at} = T.sblock_alloc_buffer((128, 64))\n");
+        body += &format!(
+            "for i, j in T.grid(128, 64):\n    with T.sblock(\"c{at}\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        C{at}[vi, vj] = A[vi, vj] * T.float32({at})\n",
+        );
+        sum += &format!(" + C{at}[vi, vj]");
+    }
+    body += &format!(
+        "for i, j in T.grid(128, 64):\n    with T.sblock(\"o\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        O[vi, vj] = {sum}\n"
+    );
+    let report = executed(&script("A: 128, 64 float32; O: 128, 64 float32", &(allocated + &body)), "h200", 1);
+    assert!(note(&report, "are not looked at").contains("a block stays that one other reads once"));
+    assert_eq!(report["candidates"][0]["kernels"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]

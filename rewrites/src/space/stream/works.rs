@@ -21,29 +21,33 @@ struct Bounds {
     /// Most times that one block computes blocks of the source: a value that is read twice is computed twice where it is inlined, so
     /// that a chain of such values doubles with each.
     merged: usize,
+    /// Whether a block stays that may as well be inlined: one other block reads it, once for each time that it is computed.
+    stays: bool,
     /// Most blocks of a program for which it is tried.
     program: usize,
 }
 
 /// Where there are too many works, less is looked at. The last are few in every program.
-const BOUNDS: [Bounds; 6] = [
-    Bounds { kernel: MOST_BLOCKS, merged: MOST_BLOCKS, program: 64 },
-    Bounds { kernel: 8, merged: MOST_BLOCKS, program: 64 },
-    Bounds { kernel: 6, merged: 24, program: 96 },
-    Bounds { kernel: 4, merged: 12, program: 128 },
-    Bounds { kernel: 3, merged: 6, program: MOST_BLOCKS },
-    Bounds { kernel: 2, merged: 3, program: MOST_BLOCKS },
+const BOUNDS: [Bounds; 7] = [
+    Bounds { kernel: MOST_BLOCKS, merged: MOST_BLOCKS, stays: true, program: 64 },
+    Bounds { kernel: MOST_BLOCKS, merged: MOST_BLOCKS, stays: false, program: 96 },
+    Bounds { kernel: 8, merged: MOST_BLOCKS, stays: true, program: 64 },
+    Bounds { kernel: 6, merged: 24, stays: true, program: 96 },
+    Bounds { kernel: 4, merged: 12, stays: true, program: 128 },
+    Bounds { kernel: 3, merged: 6, stays: true, program: MOST_BLOCKS },
+    Bounds { kernel: 2, merged: 3, stays: true, program: MOST_BLOCKS },
 ];
 /// Most works, and most ways to hold the rows of all kernels, with as many rows and threads: what a space's size grows with.
 const MOST_WORKS: usize = 4_000;
 const MOST_HELD: usize = 400_000;
 
 impl Bounds {
-    /// What is not looked at, for people; `merged` where a block was not inlined because of these bounds.
-    fn text(self, merged: bool) -> Option<String> {
+    /// What is not looked at, for people; `merged` where a block was not inlined because of these bounds, `gone` where one was.
+    fn text(self, merged: bool, gone: bool) -> Option<String> {
         let kernel = (self.kernel < MOST_BLOCKS).then(|| format!("kernels of more than {} blocks", self.kernel));
         let merged = merged.then(|| format!("blocks that compute the source's more than {} times", self.merged));
-        let parts: Vec<String> = kernel.into_iter().chain(merged).collect();
+        let gone = gone.then(|| "programs where a block stays that one other reads once".to_string());
+        let parts: Vec<String> = kernel.into_iter().chain(merged).chain(gone).collect();
         (!parts.is_empty()).then(|| format!("{} are not looked at: there are too many", parts.join(", and ")))
     }
 }
@@ -112,10 +116,11 @@ impl Source<'_> {
         loop {
             let bounds = *all.next().unwrap_or(&BOUNDS[BOUNDS.len() - 1]);
             let mut explorer = Explorer::new(self, bounds, legal);
-            match explorer.explore(plainly) {
-                Err(TooMany) if all.peek().is_some() => legal = explorer.legal,
-                _ => return explorer.finished(),
+            let whole = explorer.explore(plainly).is_ok() && (bounds.stays || explorer.some());
+            if whole || all.peek().is_none() {
+                return explorer.finished();
             }
+            legal = explorer.legal;
         }
     }
 }
@@ -136,6 +141,8 @@ struct Explorer<'a> {
     held: usize,
     /// Whether a block was not inlined because of the bounds.
     too_often: bool,
+    /// Whether a block was inlined without a choice because of them.
+    gone: bool,
 }
 
 impl<'a> Explorer<'a> {
@@ -155,6 +162,7 @@ impl<'a> Explorer<'a> {
             legal,
             held: 0,
             too_often: false,
+            gone: false,
         }
     }
 
@@ -263,11 +271,16 @@ impl<'a> Explorer<'a> {
             if begins || self.may_share(work, kept, false) {
                 choices.becomes.extend(self.inlined(at, kept, false));
             }
+            let gone = !self.bounds.stays && !choices.becomes.is_empty() && self.read_once(work, kept);
+            self.gone |= gone;
+            if gone && begins {
+                return choices;
+            }
             if !begins && !at.open {
                 choices.becomes.extend(self.inlined_back(at));
             }
             let shares = begins || (kept < self.bounds.kernel && self.may_share(work, kept, true));
-            if shares && self.planned(work, kept, false) {
+            if shares && !gone && self.planned(work, kept, false) {
                 choices.keep = true;
                 self.queue.push_back(Point { kept: at.kept + 1, open: false, ..at });
             }
@@ -276,6 +289,16 @@ impl<'a> Explorer<'a> {
             choices.then = self.then(work, kept);
         }
         choices
+    }
+
+    /// Whether one other block reads a block, and once for each time that it is computed.
+    fn read_once(&self, work: usize, block: usize) -> bool {
+        let blocks = &self.works[work].blocks;
+        let [_, reader] = self.with_readers(work, block)[..] else { return false };
+        let program = self.rests[&work].replay.schedule.program();
+        let made = &self.works[work].buffers[blocks[block].write.buffer].name;
+        blocks[reader].instances() == blocks[block].instances()
+            && times_loaded(program, parts(program)[reader], made) == 1
     }
 
     /// Whether the blocks that are kept, and the next one where it is `with` them, are in one kernel with others, as far as can be
@@ -444,6 +467,12 @@ impl<'a> Explorer<'a> {
         self.made(replay, facts, usize::MAX)
     }
 
+    /// Whether there is a schedule, of whole rows or others, with what is tiled.
+    fn some(&self) -> bool {
+        let mut known = HashMap::new();
+        self.roots.iter().any(|(_, root)| self.lives(Point::of(*root), true, &mut known))
+    }
+
     fn finished(mut self) -> (Streams, [bool; 2]) {
         let mut known = HashMap::new();
         let whole = self.lives(Point::of(0), false, &mut known);
@@ -461,8 +490,8 @@ impl<'a> Explorer<'a> {
         }
         self.roots.retain(|(parts, root)| *parts == 1 || lives(Point::of(*root)));
         let source = self.source.stream.blocks.iter().map(|b| b.name.clone()).collect();
-        let Explorer { works, roots, choices, bounds, too_often, .. } = self;
-        let left_out = bounds.text(too_often);
+        let Explorer { works, roots, choices, bounds, too_often, gone, .. } = self;
+        let left_out = bounds.text(too_often, gone);
         (Streams { source, works, roots, choices, plain: Vec::new(), left_out }, [whole, any])
     }
 
