@@ -10,7 +10,7 @@ use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
 use satune_ir::term::{Plan, Schedule, Space};
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{rules, streams, streams_of, StreamMenu};
-use satune_rewrites::space::{saturate, Fuel};
+use satune_rewrites::space::{explored, saturate, Fuel};
 
 fn problem(operator: &str) -> (Program, Streams) {
     let program = tvmscript::parse(&streaming::script(operator).unwrap()).unwrap();
@@ -330,5 +330,34 @@ fn few_long_rows_are_reduced_in_parts_by_two_kernels() {
         let (taken, least) =
             streaming::together(&checked.unwrap_or_else(|e| panic!("{text}: {e}"))).total.shared_wavefronts();
         assert_eq!(taken, least, "{text}");
+    }
+}
+
+/// Three updates in place, of which the last reads what the others left in L2: a kernel's time depends on the others'.
+#[test]
+fn what_is_not_proved_has_a_bound_that_no_program_lies_below() {
+    let gpu = Descriptor::load("h200").unwrap();
+    let moment = |name: &str, value: &str| {
+        format!("    for i, j in T.grid(4096, 1024):\n        with T.sblock(\"{name}\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            {name}[vi, vj] = {value}\n")
+    };
+    let text = format!(
+        "@T.prim_func(s_tir=True)\ndef adam({}):\n{}{}{}",
+        ["P", "G", "M", "V"].map(|p| format!("{p}: T.Buffer((4096, 1024), \"float32\")")).join(", "),
+        moment("M", "T.float32(0.9) * M[vi, vj] + T.float32(0.1) * G[vi, vj]"),
+        moment("V", "T.float32(0.9) * V[vi, vj] + T.float32(0.1) * G[vi, vj] * G[vi, vj]"),
+        moment("P", "P[vi, vj] - T.float32(0.001) * M[vi, vj] / (T.sqrt(V[vi, vj]) + T.float32(0.00001))"),
+    );
+    let problem = streams(&explored(&tvmscript::parse(&text).unwrap())).unwrap();
+    let space = space(&problem, &gpu, &StreamMenu::default());
+    let query = Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
+    let found = best_stream(&space, &gpu, query);
+    let best = found.candidates[0].cost.ms;
+    assert!(!found.proved && found.bound_ms > 0.5 * best && found.bound_ms < best, "{} {best}", found.bound_ms);
+    let counts = Counts::of(&space);
+    let mut random = StdRng::seed_from_u64(7);
+    for _ in 0..1000 {
+        let plan = StreamPlan::from_term(&counts.sample(&space, &mut random).unwrap(), &problem).unwrap();
+        let Ok(cost) = stream_cost(&plan, &problem, &gpu) else { continue };
+        assert!(cost.ms >= found.bound_ms, "{} {}", cost.ms, found.bound_ms);
     }
 }
