@@ -90,10 +90,25 @@ fn files_that_are_no_programs_get_place_and_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let deep = format!("{}x = {}0{}\n", MATMUL, "(".repeat(100_000), ")".repeat(100_000));
     let signs = format!("{}x = {}1\n", MATMUL, "-".repeat(100_000));
+    // Each reads the one before it twice.
+    let doubling = |bound: &dyn Fn(&str) -> String| {
+        let lines: String =
+            (1..40).map(|k| format!("            x{k} = {}\n", bound(&format!("x{0} + x{0}", k - 1)))).collect();
+        format!(
+            "@T.prim_func\ndef f(A: T.Buffer((8,), \"float32\"), B: T.Buffer((8,), \"float32\")):\n    for i in range(8):\n        with \
+             T.sblock(\"B\"):\n            vi = T.axis.spatial(8, i)\n            x0 = A[vi]\n{lines}            B[vi] = x39\n"
+        )
+    };
     for (name, source, wanted) in [
         ("syntax.py", MATMUL.replace("with T.sblock", "with T.sblock(("), vec!["syntax.py:8", "this is not Python"]),
         ("deep.py", deep, vec!["deep.py:13", "nested more than"]),
         ("signs.py", signs, vec!["signs.py:13", "operators and operands"]),
+        ("let.py", doubling(&str::to_string), vec!["let.py:", "variables written out", "in a buffer"]),
+        (
+            "meta.py",
+            doubling(&|e| format!("T.meta_var({e})")),
+            vec!["meta.py:", "variables written out", "in a buffer"],
+        ),
         (
             "name.py",
             MATMUL.replace("Y[vj, vk]", "Y[vj, kk]"),

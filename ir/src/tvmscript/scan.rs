@@ -8,7 +8,7 @@ const DEEPEST: usize = 100;
 /// Widest indentation, columns.
 const INDENT: usize = 1024;
 /// Most operators, names and numbers in one statement: each can be one level of the tree.
-const OPERATORS: usize = 4096;
+pub(super) const OPERATORS: usize = 4096;
 
 /// Refuses text that is too long, too deep, or holds characters that no program has.
 pub fn check(text: &str) -> Res<()> {

@@ -38,10 +38,9 @@ impl Reader {
                     Some(ast::Expr::Name(n)) => n.id.to_string(),
                     _ => return Err(Fail::on(c, "the variable has no name").help("with T.LetStmt(value) as x:")),
                 };
-                let var = self.fresh_var(&name, self.dtype_of(&value));
-                let body = self.scoped(&item.context_expr, |r| {
-                    r.bind(&name, Name::Var(var.clone()));
-                    r.sequence(&w.body)
+                let (var, body) = self.scoped(&item.context_expr, |r| {
+                    let var = r.let_var(&item.context_expr, &name, &value)?;
+                    Ok((var, r.sequence(&w.body)?))
                 })?;
                 Ok(body.map(|body| Stmt::Let { var, value, body: Box::new(body) }))
             }

@@ -14,6 +14,8 @@ mod threads;
 pub use choice::{file_of, Choice};
 
 use super::error::{Fail, Res};
+use super::scan::OPERATORS;
+use crate::visit;
 use crate::{Annotations, DType, IterVar, Stmt};
 use crate::{Block, BlockId, Buffer, BufferId, Expr, Program, Range, Region, Var, VarId};
 use ruff_python_ast as ast;
@@ -21,6 +23,8 @@ use std::collections::HashMap;
 
 /// Most nested loops, blocks and conditions.
 const DEEPEST: usize = 160;
+/// Most operators and operands of a value with its variables written out. A statement's have conversions beside them.
+const WRITTEN_OUT: usize = 2 * OPERATORS;
 
 /// Reads a function of the text of a file.
 pub fn program(text: &str, choice: &Choice) -> Res<Program> {
@@ -79,6 +83,8 @@ struct Reader {
     /// Domains of the loops around.
     loops: HashMap<VarId, Range>,
     frames: Vec<Frame>,
+    /// Operators and operands of each variable's value, written out.
+    lengths: HashMap<VarId, usize>,
     next_var: u32,
     next_block: u32,
     depth: usize,
@@ -94,6 +100,7 @@ impl Reader {
             names: vec![constants],
             loops: HashMap::new(),
             frames: Vec::new(),
+            lengths: HashMap::new(),
             next_var: 0,
             next_block: 0,
             depth: 0,
@@ -110,6 +117,34 @@ impl Reader {
         let id = BlockId(self.next_block);
         self.next_block += 1;
         id
+    }
+
+    /// The operators and operands of a value with its variables written out, as they are in a kernel: what is read twice again and
+    /// again doubles each time.
+    ///
+    /// # Errors
+    /// Where they are too many.
+    fn written_out(&self, node: &impl ruff_text_size::Ranged, value: &Expr) -> Res<usize> {
+        let mut count = 0_usize;
+        visit::walk_expr(value, &mut |e| {
+            let of = if let Expr::Var(v) = e { self.lengths.get(&v.id) } else { None };
+            count = count.saturating_add(*of.unwrap_or(&1));
+        });
+        if count > WRITTEN_OUT {
+            let message =
+                format!("with its variables written out, this has more than {WRITTEN_OUT} operators and operands");
+            return Err(Fail::on(node, message).help("keep what is used again in a buffer"));
+        }
+        Ok(count)
+    }
+
+    /// A variable of a value, which what comes next in this scope sees.
+    fn let_var(&mut self, node: &impl ruff_text_size::Ranged, name: &str, value: &Expr) -> Res<Var> {
+        let length = self.written_out(node, value)?;
+        let var = self.fresh_var(name, self.dtype_of(value));
+        self.lengths.insert(var.id, length);
+        self.bind(name, Name::Var(var.clone()));
+        Ok(var)
     }
 
     fn bind(&mut self, name: &str, value: Name) {

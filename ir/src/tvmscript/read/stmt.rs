@@ -120,8 +120,7 @@ impl Reader {
             let message = format!("{} is given a second value", v.name);
             return Err(Fail::on(s, message).help("a scalar has one value; use a buffer for what changes"));
         }
-        let var = self.fresh_var(name.id.as_str(), self.dtype_of(&value));
-        self.bind(name.id.as_str(), Name::Var(var.clone()));
+        let var = self.let_var(s, name.id.as_str(), &value)?;
         Ok(Some((var, value)))
     }
 
@@ -198,6 +197,7 @@ impl Reader {
         self.check_rank(target, buffer, indices.len())?;
         let dtype = self.buffers[buffer.0 as usize].dtype;
         let value = self.cast(target, value, dtype)?;
+        self.written_out(target, &value)?;
         Ok(Stmt::Store { buffer, indices, value })
     }
 
@@ -298,6 +298,7 @@ impl Reader {
                     elements(args.need("indices")?).into_iter().map(|e| self.index(e)).collect::<Res<Vec<_>>>()?;
                 self.check_rank(e, buffer, indices.len())?;
                 let value = self.cast(e, value, self.buffers[buffer.0 as usize].dtype)?;
+                self.written_out(e, &value)?;
                 return Ok(Some(Stmt::Store { buffer, indices, value }));
             }
             _ => return Ok(Some(Stmt::Evaluate(self.expr(e)?))),

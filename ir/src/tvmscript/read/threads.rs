@@ -133,7 +133,11 @@ impl Reader {
                         _ => return Ok(false),
                     }
                 }
-                value => Name::Value(self.expr(value)?),
+                value => {
+                    let read = self.expr(value)?;
+                    self.written_out(value, &read)?;
+                    Name::Value(read)
+                }
             },
             _ => return Ok(false),
         };
