@@ -116,14 +116,14 @@ pub trait Workload: Sync {
 
     /// What is to be said of its schedules as a whole.
     fn notes(&self) -> Vec<String> {
-        Vec::new()
+        self.contraction().and_then(Contraction::left_out).into_iter().collect()
     }
 
     /// Blocks of whose schedules the space leaves some out that may be faster than all that it holds: they have the same elements
-    /// read again and again, and no tiles to keep these in, or there are too many ways to inline them.
+    /// read again and again, and no tiles to keep these in or not along all axes, or there are too many ways to inline them.
     fn untiled(&self) -> Vec<String> {
         match self.kind() {
-            Kind::Contraction(_) => Vec::new(),
+            Kind::Contraction(c) => c.left_out().map(|_| c.block_name.clone()).into_iter().collect(),
             Kind::Streams(streams) => streams.untiled().into_iter().map(String::from).collect(),
         }
     }

@@ -112,6 +112,8 @@ impl StreamProblem {
             )
         }));
         notes.extend(streams.left_out.clone());
+        let part: BTreeSet<String> = streams.whole().tiled.iter().filter_map(|t| t.contraction.left_out()).collect();
+        notes.extend(part);
         let sums: BTreeSet<&str> = streams.whole().tiled.iter().map(|t| t.contraction.block_name.as_str()).collect();
         if !sums.is_empty() {
             notes.push(format!(

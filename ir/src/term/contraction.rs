@@ -133,6 +133,29 @@ pub struct Epilogue {
 }
 
 impl Contraction {
+    /// What its space leaves out, for people: tiles along axes with more than one value besides m, n and k, where elements are read
+    /// again along them. Such an axis is a spatial one that one operand has and the other has not, or a further one that is summed
+    /// over.
+    pub fn left_out(&self) -> Option<String> {
+        let names = |wanted: &dyn Fn(Axis) -> bool| {
+            let of = self.iters.iter().filter(|(axis, info)| info.extent > 1 && wanted(*axis));
+            of.map(|(_, info)| info.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let further = names(&|axis| match axis {
+            Axis::Batch(_) => self.a.dims.contains(&axis) != self.b.dims.contains(&axis),
+            Axis::Outer(_) => true,
+            Axis::M | Axis::N | Axis::K => false,
+        });
+        let tiled = names(&|axis| matches!(axis, Axis::M | Axis::N | Axis::K));
+        (!further.is_empty()).then(|| {
+            format!(
+                "block {} has tiles along {tiled}, and one value of {further} at a time: axes that are neighbours in every buffer can be \
+                 written as one",
+                self.block_name
+            )
+        })
+    }
+
     /// A matrix product of m x n x k, or `batch` of them: operands A and B of type `input`, result C and sums of type
     /// `sum`. Layout: `N` or `T` for A and for B; T means that A is stored as k x m, or B as n x k.
     pub fn gemm(

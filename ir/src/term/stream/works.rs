@@ -220,7 +220,13 @@ impl Streams {
             b.kind == BlockKind::Bound || by_one_thread || b.instances() as f64 >= 2.0 * largest
         };
         let blocks = source.blocks.iter().enumerate();
-        let blocks = blocks.filter(|(at, b)| self.left_out.is_some() || (!source.in_contraction(*at) && again(b)));
+        let further = |b: &StreamBlock| {
+            let mut of = source.tiled.iter().filter(|t| t.contraction.block_name == b.name);
+            of.any(|t| t.contraction.left_out().is_some())
+        };
+        let blocks = blocks.filter(|(at, b)| {
+            self.left_out.is_some() || if source.in_contraction(*at) { further(b) } else { again(b) }
+        });
         blocks.map(|(_, b)| b.name.as_str()).collect()
     }
 }
