@@ -6,10 +6,11 @@ use crate::progress::Progress;
 use crate::reference::Plain;
 use crate::streaming::{self, NotStreaming, StreamProblem};
 use crate::workload::Workload;
+use satune_ir::affine::constant;
 use satune_ir::term::stream::StreamBlock;
 use satune_ir::term::Axis;
 use satune_ir::tvmscript::{self, ParseError};
-use satune_ir::{files, Program};
+use satune_ir::{files, Buffer, Program};
 use satune_rewrites::space::{contraction, explored, EncodeError};
 use satune_rewrites::{soundness, ScheduleError};
 use std::path::Path;
@@ -251,6 +252,34 @@ fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     // What does not compute what was given is no program to explore.
     let made = explored(&program);
     Ok(if made == program || computes(&made, &program) { made } else { program })
+}
+
+/// The shapes that the parameters of a text have, where the program that is explored for it has other ones over the same memory;
+/// else none.
+pub fn given_shapes(text: &str, explored: &Program) -> Vec<Vec<i64>> {
+    let Ok(given) = tvmscript::parse(text) else { return Vec::new() };
+    let all = |program: &Program| -> Option<Vec<Vec<i64>>> {
+        program.params.iter().map(|id| shape(program.buffer(*id))).collect()
+    };
+    let (Some(mut shapes), Some(now)) = (all(&given), all(explored)) else { return Vec::new() };
+    if shapes.len() != now.len() {
+        return Vec::new();
+    }
+    for ((shape, now), id) in shapes.iter_mut().zip(&now).zip(&given.params) {
+        // What has strides of its own lies otherwise in memory.
+        if !given.buffer(*id).strides.is_empty() || shape.iter().product::<i64>() != now.iter().product::<i64>() {
+            shape.clone_from(now);
+        }
+    }
+    if shapes == now {
+        shapes.clear();
+    }
+    shapes
+}
+
+/// The shape of a buffer, where it is made of constants.
+pub fn shape(buffer: &Buffer) -> Option<Vec<i64>> {
+    buffer.shape.iter().map(constant).collect()
 }
 
 fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {

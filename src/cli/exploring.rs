@@ -243,6 +243,7 @@ fn folder(args: &Explore) -> Outcome {
 
 fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome {
     let Inputs { work, gpu, source, descriptor } = inputs;
+    let shapes = source::given_shapes(&source, work.workload().program());
     if !(args.timeout > 0.0 && args.timeout <= 86_400.0) {
         return Err(Failure::Input(format!("--timeout {}: give seconds, more than 0, up to a day", args.timeout)));
     }
@@ -296,6 +297,7 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
     };
     let gpu = request.gpu.clone();
     let mut report = work.explore_on(&request, search, &watch)?;
+    report.shapes = shapes;
     if let Some(choice) = choice {
         let found = ask::beside(&work, &request.gpu, &choice, (request.fuel, request.limit))?;
         report.notes.push(found.text());

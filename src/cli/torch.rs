@@ -5,7 +5,6 @@ use crate::host::{torch_extension, Extension, Tensor};
 use crate::lower::program::Argument;
 use crate::scheduled::Scheduled;
 use crate::source;
-use satune_ir::Expr;
 use satune_rewrites::soundness::makes_all;
 
 /// A PyTorch operator that holds the kernels of a candidate.
@@ -18,8 +17,8 @@ pub(super) fn extension(report: &Report, c: &CandidateReport, made: &Scheduled, 
         let written = made.module.kernels.iter().zip(&made.module.args).any(|(kernel, args)| {
             kernel.params().zip(args).any(|((_, array), a)| array.written && *a == Argument::Param(number))
         });
-        let shape: Option<Vec<i64>> =
-            buffer.shape.iter().map(|e| if let Expr::Int(v, _) = e { Some(*v) } else { None }).collect();
+        let given = report.shapes.get(number).cloned();
+        let shape = given.or_else(|| source::shape(buffer));
         let shape =
             shape.ok_or_else(|| Failure::Input(format!("the shape of {} is not made of constants", buffer.name)))?;
         // What it leaves of what was there is the caller's.

@@ -235,6 +235,7 @@ pub fn explore_on<W: Explorable>(
     let gave_up = vet.gave_up();
     let mut report = Report {
         program: problem.script().into(),
+        shapes: Vec::new(),
         operator: problem.name().into(),
         gpu: request.gpu.name.clone(),
         descriptor: Some(request.gpu.clone()),

@@ -24,6 +24,9 @@ use std::path::Path;
 pub struct Report {
     /// TVMScript of the source.
     pub program: String,
+    /// Shapes of the given program's parameters, where other ones are explored: neighbouring dimensions as one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shapes: Vec<Vec<i64>>,
     /// As it was asked for.
     pub operator: String,
     /// The GPU's short name.

@@ -177,38 +177,54 @@ fn what_is_read_again_without_tiles_is_not_called_proved() {
     assert!(sums.untiled.is_empty());
 }
 
-#[test]
-fn axes_that_have_no_tiles_are_named() {
-    let product = |b: &str| {
-        format!(
-            "    for h, i, j, k in T.grid(4, 16, 32, 32):
+/// `C[h, i, j] = sum of A[.., k] * B[.., j]`, and after it what is in `last`.
+fn of_heads(a: &str, b: &str, last: &[String]) -> Report {
+    let product = format!(
+        "    for h, i, j, k in T.grid(4, 16, 32, 32):
         with T.sblock(\"C\"):
             vh, vi, vj, vk = T.axis.remap(\"SSSR\", [h, i, j, k])
             with T.init():
                 C[vh, vi, vj] = T.float32(0)
-            C[vh, vi, vj] = C[vh, vi, vj] + A[vh, vi, vk] * B[{b}vk, vj]
+            C[vh, vi, vj] = C[vh, vi, vj] + A[{a}] * B[{b}]
 "
-        )
-    };
-    let (c, rows) = ("4, 16, 32", "4, 16");
-    let with = |b: &str, index: &str, last: &[String]| {
-        let params = [("A", "4, 16, 32"), ("B", b), if last.is_empty() { ("C", c) } else { ("D", rows) }];
-        let between = if last.is_empty() { &[][..] } else { &[("C", c)] };
-        explored(&script(&params, between, &[&[product(index)], last].concat()), "h200", false)
-    };
-    let named = |report: &Report| report.notes.iter().any(|n| n.contains("one value of vh at a time"));
-    let sums = "    for h, i, k in T.grid(4, 16, 32):
+    );
+    let shape = |at: &str| at.replace("vh", "4").replace("vi", "16").replace("vj", "32").replace("vk", "32");
+    let (a, b, c) = (shape(a), shape(b), "4, 16, 32");
+    let result = if last.is_empty() { ("C", c) } else { ("D", "4, 16") };
+    let between = if last.is_empty() { &[][..] } else { &[("C", c)] };
+    explored(&script(&[("A", &a), ("B", &b), result], between, &[&[product], last].concat()), "h200", false)
+}
+
+/// Sums of the squares of its rows.
+const SQUARES: &str = "    for h, i, k in T.grid(4, 16, 32):
         with T.sblock(\"D\"):
             vh, vi, vk = T.axis.remap(\"SSR\", [h, i, k])
             with T.init():
                 D[vh, vi] = T.float32(0)
             D[vh, vi] = D[vh, vi] + C[vh, vi, vk] * C[vh, vi, vk]
 ";
-    for last in [vec![], vec![sums.to_string()]] {
-        let further = with("32, 32", "", &last);
+
+#[test]
+fn axes_that_have_no_tiles_are_named() {
+    let named = |report: &Report| report.notes.iter().any(|n| n.contains("one value of vh at a time"));
+    for last in [vec![], vec![SQUARES.to_string()]] {
+        // h and i do not lie side by side in A.
+        let further = of_heads("vi, vh, vk", "vk, vj", &last);
         assert!(further.untiled == ["C"] && named(&further), "{:?} {:?}", further.untiled, further.notes);
         // Of a batch nothing is read again.
-        let batch = with("4, 32, 32", "vh, ", &last);
+        let batch = of_heads("vh, vi, vk", "vh, vk, vj", &last);
         assert!(batch.untiled.is_empty() && !named(&batch), "{:?} {:?}", batch.untiled, batch.notes);
+    }
+}
+
+#[test]
+fn neighbouring_axes_are_one() {
+    for (last, result) in [(vec![], "C: T.Buffer((64, 32)"), (vec![SQUARES.to_string()], "D: T.Buffer((64,)")] {
+        let whole = of_heads("vh, vi, vk", "vk, vj", &last);
+        assert!(whole.untiled.is_empty(), "{:?}", whole.notes);
+        for part in ["A: T.Buffer((64, 32)", result] {
+            assert!(whole.program.contains(part), "{part}\n{}", whole.program);
+        }
+        assert!(whole.bugs.is_empty(), "{:?}", whole.bugs);
     }
 }

@@ -133,25 +133,27 @@ pub struct Epilogue {
 }
 
 impl Contraction {
-    /// What its space leaves out, for people: tiles along axes with more than one value besides m, n and k, where elements are read
-    /// again along them. Such an axis is a spatial one that one operand has and the other has not, or a further one that is summed
-    /// over.
-    pub fn left_out(&self) -> Option<String> {
-        let names = |wanted: &dyn Fn(Axis) -> bool| {
-            let of = self.iters.iter().filter(|(axis, info)| info.extent > 1 && wanted(*axis));
-            of.map(|(_, info)| info.name.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let further = names(&|axis| match axis {
-            Axis::Batch(_) => self.a.dims.contains(&axis) != self.b.dims.contains(&axis),
+    /// Axes of more than one value, besides m, n and k, along which elements are read again: spatial ones that one operand has and
+    /// the other has not, and further ones that are summed over. Its space has no tiles along them.
+    pub fn untiled(&self) -> impl Iterator<Item = &(Axis, AxisInfo)> {
+        self.iters.iter().filter(|(axis, info)| match axis {
+            _ if info.extent <= 1 => false,
+            Axis::Batch(_) => self.a.dims.contains(axis) != self.b.dims.contains(axis),
             Axis::Outer(_) => true,
             Axis::M | Axis::N | Axis::K => false,
-        });
-        let tiled = names(&|axis| matches!(axis, Axis::M | Axis::N | Axis::K));
+        })
+    }
+
+    /// What its space leaves out, for people: tiles along [`Contraction::untiled`].
+    pub fn left_out(&self) -> Option<String> {
+        let further: Vec<&str> = self.untiled().map(|(_, info)| info.name.as_str()).collect();
+        let tiled = self.iters.iter().filter(|(axis, _)| matches!(axis, Axis::M | Axis::N | Axis::K));
+        let tiled: Vec<&str> = tiled.map(|(_, info)| info.name.as_str()).collect();
         (!further.is_empty()).then(|| {
+            let (block, tiled, further) = (&self.block_name, tiled.join(", "), further.join(", "));
             format!(
-                "block {} has tiles along {tiled}, and one value of {further} at a time: axes that are neighbours in every buffer can be \
-                 written as one",
-                self.block_name
+                "block {block} has tiles along {tiled}, and one value of {further} at a time: they index no neighbouring dimensions, the \
+                 same in every buffer, that would be taken as one"
             )
         })
     }

@@ -7,6 +7,7 @@ mod encode;
 mod engine;
 mod epilogue;
 mod factored;
+mod flattened;
 mod gather;
 mod grouped;
 mod in_order;
@@ -35,11 +36,11 @@ pub(crate) use nests::nest_over;
 pub use reducer_forms::in_reducer_forms;
 
 /// The program that is explored for a source: buffers row by row, reductions in the form of reducers, indices in their shortest
-/// form, what is updated in place copied before, channels by their groups, factors that are computed as buffers of their own, and
-/// bound to threads what no primitive schedules.
+/// form, what is updated in place copied before, channels by their groups, factors that are computed as buffers of their own,
+/// neighbouring axes of products as one, and bound to threads what no primitive schedules.
 pub fn explored(source: &satune_ir::Program) -> satune_ir::Program {
     let source = strided::row_major(source);
     let program = simplified(&in_reducer_forms(&in_place::copied_before(&source)));
-    let program = factored::factored(&grouped::grouped(&program));
+    let program = flattened::flattened(&factored::factored(&grouped::grouped(&program)));
     in_order::in_order(&program, stream::takes)
 }
