@@ -8,6 +8,7 @@ mod derivation;
 mod output;
 pub mod results;
 mod search;
+mod single;
 mod vet;
 
 pub use crate::scheduled::Checked;
@@ -268,6 +269,9 @@ pub fn explore_on<W: Explorable>(
         nvmmh: None,
         measured: found.report,
     };
+    let (single, why) = single::on_single_threads(problem, &request.gpu);
+    report.untiled.extend(single.into_iter().filter(|block| !problem.untiled().contains(block)));
+    report.notes.extend(why);
     report.notes.extend(report.portfolio.as_ref().map(|p| p.text(request.top)));
     let (ranked, spilled) = vet.ranked(found.measured);
     report.bugs.append(&mut vet.bugs);

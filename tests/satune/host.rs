@@ -276,6 +276,19 @@ fn what_is_updated_or_partly_written_is_given() {
     }
 }
 
+/// Two dimensions that are explored as one: PyTorch's tensors have both.
+#[test]
+fn operators_take_the_shapes_of_the_given_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("layer.py");
+    std::fs::write(&file, crate::tiled::layer("float16", "float32")).unwrap();
+    let text = emitted(file.to_str().unwrap(), "layer");
+    for tensor in ["\"A\", at::kHalf, {4, 24, 64}", "\"W\", at::kHalf, {48, 64}", "\"D\", at::kHalf, {4, 24, 48}"] {
+        assert!(text.contains(tensor), "{tensor}\n{text}");
+    }
+    compiles(&text);
+}
+
 /// A parameter whose name TVMScript has for itself is printed under another, and is passed all the same.
 #[test]
 fn renamed_parameters_are_passed() {

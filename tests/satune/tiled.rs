@@ -228,3 +228,50 @@ fn neighbouring_axes_are_one() {
         assert!(whole.bugs.is_empty(), "{:?}", whole.bugs);
     }
 }
+
+/// A layer on a batch of sequences: factors of 16 bits, and something of another type that is added per column.
+pub fn layer(half: &str, bias: &str) -> String {
+    format!(
+        "@T.prim_func(s_tir=True)
+def main(A: T.Buffer((4, 24, 64), \"{half}\"), W: T.Buffer((48, 64), \"{half}\"), bias: T.Buffer((48,), \"{bias}\"), D: T.Buffer((4, \
+         24, 48), \"{half}\")):
+    C = T.sblock_alloc_buffer((4, 24, 48), \"float32\")
+    for b, i, j, k in T.grid(4, 24, 48, 64):
+        with T.sblock(\"C\"):
+            vb, vi, vj, vk = T.axis.remap(\"SSSR\", [b, i, j, k])
+            with T.init():
+                C[vb, vi, vj] = T.float32(0)
+            C[vb, vi, vj] = C[vb, vi, vj] + T.Cast(\"float32\", A[vb, vi, vk]) * T.Cast(\"float32\", W[vj, vk])
+    for b, i, j in T.grid(4, 24, 48):
+        with T.sblock(\"D\"):
+            vb, vi, vj = T.axis.remap(\"SSS\", [b, i, j])
+            D[vb, vi, vj] = T.Cast(\"{half}\", T.max(C[vb, vi, vj] + T.Cast(\"float32\", bias[vj]), T.float32(0)))
+"
+    )
+}
+
+#[test]
+fn layers_on_batches_of_sequences_are_for_tensor_cores() {
+    for (bias, gpu) in [("float32", "h200"), ("bfloat16", "a100"), ("float32", "t4")] {
+        let report = explored(&layer("float16", bias), gpu, true);
+        let on_tensor_cores = report.candidates.iter().filter(|c| !matches!(c.plan, Schedule::Cores(_))).count();
+        assert!(on_tensor_cores > 0 && report.untiled.is_empty(), "{bias} on {gpu}: {:?}", report.notes);
+    }
+}
+
+#[test]
+fn what_tensor_cores_could_multiply_is_not_called_proved_on_single_threads() {
+    let said = |report: &Report, gpu: &str| {
+        let note = report.notes.iter().any(|n| n.contains("on single threads alone"));
+        assert_eq!(note, !report.untiled.is_empty(), "{gpu}: {:?} {:?}", report.untiled, report.notes);
+        note
+    };
+    // Their kernels add no doubles; a T4 does not multiply bfloat16.
+    for (half, bias, gpu, single) in [
+        ("float16", "float64", "h200", true),
+        ("float16", "float32", "h200", false),
+        ("bfloat16", "float64", "t4", false),
+    ] {
+        assert_eq!(said(&explored(&layer(half, bias), gpu, false), gpu), single, "{half}, {bias} on {gpu}");
+    }
+}

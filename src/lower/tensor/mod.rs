@@ -166,11 +166,11 @@ impl Builder {
         let (mut bias, mut residual) = (None, None);
         if gemm.epilogue.bias {
             let length = if gemm.swapped { gemm.m } else { gemm.n };
-            bias = Some(self.array("bias", gemm.output, length, Space::Global, 16));
+            bias = Some(self.array("bias", gemm.added[0], length, Space::Global, 16));
             operands.push(Operand::Bias);
         }
         if gemm.epilogue.residual.is_some() {
-            residual = Some(self.array("residual", gemm.output, gemm.results(), Space::Global, 16));
+            residual = Some(self.array("residual", gemm.added[1], gemm.results(), Space::Global, 16));
             operands.push(Operand::Residual);
         }
         (bias, residual)

@@ -44,9 +44,15 @@ fn join(of: fn(Vec<Form>) -> Form, parts: Vec<Form>) -> Form {
 /// What the epilogue's blocks compute, if the kernels know it; the reason otherwise.
 pub(super) fn recognized(contraction: &Contraction) -> Result<Epilogue, String> {
     let Some(fused) = &contraction.epilogue else { return Ok(Epilogue::default()) };
+    let float = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
     for read in &fused.reads {
-        if read.dtype != contraction.c.dtype {
-            return Err(format!("`{}` and the result have different types", read.name));
+        if read.dtype != contraction.c.dtype && !(float(read.dtype) && float(contraction.c.dtype)) {
+            return Err(format!(
+                "`{}` has elements of {}, the result of {}",
+                read.name,
+                read.dtype.name(),
+                contraction.c.dtype.name()
+            ));
         }
     }
     bias(contraction)?;

@@ -33,6 +33,8 @@ pub struct Gemm {
     pub swapped: bool,
     /// What is done with the sums.
     pub epilogue: Epilogue,
+    /// Types of what it adds per column, and per result: C's, or a float.
+    pub added: [DType; 2],
 }
 
 /// `activation(alpha * sum + bias) + residual`, rounded to C's type.
@@ -89,6 +91,7 @@ impl Gemm {
             c_transposed: false,
             swapped: false,
             epilogue: Epilogue::default(),
+            added: [output; 2],
         }
     }
 
@@ -120,6 +123,13 @@ impl Gemm {
     /// Elements of C, of all products together.
     pub fn results(&self) -> i64 {
         self.batch * self.m * self.n
+    }
+
+    /// Whether there are instructions for the types of a contraction, and for what it combines.
+    pub fn multiplied(contraction: &Contraction) -> bool {
+        let operand = contraction.a.dtype;
+        let typed = operand == contraction.b.dtype && super::wgmma::multiplies(operand);
+        typed && contraction.combine.is_none() && contraction.accumulate == accumulator(operand)
     }
 
     /// The matrix product that a contraction is.
@@ -174,6 +184,10 @@ impl Gemm {
             c_transposed,
             swapped: false,
             epilogue,
+            added: Gemm::added(contraction).map(|number| {
+                let read = contraction.epilogue.as_ref().and_then(|e| e.reads.get(number?));
+                read.map_or(output, |read| read.dtype)
+            }),
         };
         if !super::wgmma::multiplies(operand) {
             return no(&format!("no instruction multiplies {operand:?}"));
@@ -192,11 +206,7 @@ impl Gemm {
 
     /// Type in which the sums are held.
     pub fn accumulator(&self) -> DType {
-        if self.operand == DType::I8 {
-            DType::I32
-        } else {
-            DType::F32
-        }
+        accumulator(self.operand)
     }
 
     /// Sizes and the result's type.
@@ -222,5 +232,13 @@ impl Gemm {
         } else {
             Err(TensorError::OutputType { accumulator, output })
         }
+    }
+}
+
+/// Type in which sums of products are held.
+fn accumulator(operand: DType) -> DType {
+    match operand {
+        DType::I8 => DType::I32,
+        _ => DType::F32,
     }
 }
