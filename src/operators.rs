@@ -473,20 +473,24 @@ mod tests {
 
     #[test]
     fn tensor_cores_take_what_options_spell() {
-        use satune_ir::term::tensor::{Activation, Epilogue, Gemm};
-        let mut epilogue = Epilogue { alpha: 0.5, bias: true, activation: Activation::Gelu, residual: Some(1.0) };
-        for (name, activation) in
-            [("gelu", Activation::Gelu), ("silu", Activation::Silu), ("relu", Activation::Relu), ("", Activation::None)]
-        {
+        use satune_ir::term::tensor::{Epilogue, Gemm};
+        let gelu = |x: f64| x * 0.5 * (1.0 + ((x + 0.044715 * x * x * x) * (2.0 / std::f64::consts::PI).sqrt()).tanh());
+        let silu = |x: f64| x / (1.0 + (-x).exp());
+        let activations: [(&str, &dyn Fn(f64) -> f64); 4] =
+            [("gelu", &gelu), ("silu", &silu), ("relu", &|x| x.max(0.0)), ("", &|x| x)];
+        for (name, activation) in activations {
             let text = format!("gemm:64,64,64,bf16,NT,out=bf16,alpha=0.5,bias,{name},residual").replace(",,", ",");
             let gemm = Gemm::of(&parse(&text).unwrap().contraction).unwrap();
-            epilogue.activation = activation;
-            assert_eq!((gemm.output, &gemm.epilogue), (DType::BF16, &epilogue), "{text}");
+            assert_eq!(gemm.output, DType::BF16);
+            for [sum, bias, residual] in [[3.0, 1.0, -7.0], [-3.0, 0.25, 2.0]] {
+                let (got, want) = (gemm.epilogue.of([sum, bias, residual]), activation(0.5 * sum + bias) + residual);
+                assert!((got - want).abs() < 1e-5, "{text}: {got}, {want}: {}", gemm.epilogue);
+            }
         }
         let plain = Gemm::of(&parse("gemm:64,64,64,f16,NT,out=f16").unwrap().contraction).unwrap();
         assert_eq!((plain.output, plain.epilogue), (DType::F16, Epilogue::default()));
         let relu = Gemm::of(&parse("gemm_bias_relu:64,64,64,bf16,NT").unwrap().contraction).unwrap();
-        assert_eq!((relu.output, relu.epilogue.activation), (DType::F32, Activation::Relu));
+        assert_eq!((relu.output, relu.epilogue.to_string()), (DType::F32, "max((sum + bias), 0)".into()));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use crate::lower::program::LowerOptions;
 use crate::scheduled::{self, Checked, Held, Reduced};
 use satune_ir::interp;
 use satune_ir::interp::Scalar;
-use satune_ir::term::tensor::{Activation, Gemm, TensorPlan, WgmmaPlan};
+use satune_ir::term::tensor::{Epilogue, Gemm, TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, Contraction, Schedule};
-use satune_ir::DType;
+use satune_ir::{BinOp, DType};
 
 /// The same schedule on a problem of two tiles along m and n at most, or a cluster's (the last cut where the problem's
 /// last one is), of two products of a batch, and as many along k as take the ring once around; a persistent grid gets fewer blocks than there are
@@ -93,10 +93,8 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() ->
     }
     expected[c] = finished(&gemm, sums, added);
     // Functions are rounded; everything else is exact.
-    let agreement = match gemm.epilogue.activation {
-        Activation::Gelu | Activation::Silu => Agreement::Roundoff,
-        Activation::None | Activation::Relu => Agreement::Exact,
-    };
+    let rounds = |part: &Epilogue| matches!(part, Epilogue::Call(..) | Epilogue::Binary(BinOp::Div, ..));
+    let agreement = if gemm.epilogue.any(&rounds) { Agreement::Roundoff } else { Agreement::Exact };
     let agree = |_, want, got| agreement.agree(want, got, gemm.output);
     let held = |lists: Vec<Vec<f64>>| lists.into_iter().map(Held::floats).collect::<Vec<_>>();
     let kernels = scheduled::simulate_module(&module, held(inputs), &held(expected), (false, go_on), agree);
@@ -106,25 +104,11 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() ->
 
 /// The results of sums by the epilogue's definition.
 fn finished(gemm: &Gemm, sums: Vec<f64>, [bias, residual]: [&[f64]; 2]) -> Vec<f64> {
-    let epilogue = &gemm.epilogue;
     let [m, n] = [gemm.m, gemm.n].map(|extent| usize::try_from(extent).unwrap_or(1).max(1));
     let column = |at: usize| if gemm.c_transposed { at / m % n } else { at % n };
-    // As kernels do: in f32, step by step.
-    let f32 = |x: f64| Scalar::float(x, DType::F32).as_f64();
     let one = |(at, sum): (usize, f64)| {
-        let x = f32(f32(epilogue.alpha) * sum);
-        let x = f32(x + bias.get(column(at)).copied().unwrap_or(0.0));
-        let x = match epilogue.activation {
-            Activation::None => x,
-            Activation::Relu => x.max(0.0),
-            Activation::Silu => f32(x * f32(1.0 / (1.0 + (-x).exp()))),
-            Activation::Gelu => {
-                let inner = f32(x + f32(f32(f32(x * x) * x) * f32(0.044715)));
-                let bent = f32(f32(inner * f32(std::f64::consts::FRAC_2_PI.sqrt())).tanh());
-                f32(f32(x * 0.5) * f32(bent + 1.0))
-            }
-        };
-        let x = x + epilogue.residual.map_or(0.0, |f| f32(f * residual.get(at).copied().unwrap_or(0.0)));
+        let read = |list: &[f64], at: usize| list.get(at).copied().unwrap_or(0.0);
+        let x = gemm.epilogue.of([sum, read(bias, column(at)), read(residual, at)]);
         match gemm.output {
             DType::I32 => x,
             output => Scalar::float(x, output).as_f64(),

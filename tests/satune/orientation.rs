@@ -1,14 +1,16 @@
 //! Tensor-core kernels of transposed products (swapped operands), of results by columns, and of batches: simulated bit for
 //! bit, and really compiled.
 use crate::compiles::compile;
-use crate::tensor::{check, TYPES};
+use crate::tensor::{check, relu_and_residual, TYPES};
 use crate::{hopper, tensor};
 use satune::compile::Job;
 use satune::lower::tensor::*;
 use satune::simulate::Report;
 use satune_ir::DType;
 
-const EPILOGUE: Epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(0.5) };
+fn epilogue() -> Epilogue {
+    relu_and_residual(2.0, 0.5)
+}
 
 /// A product, a batch of them, and whether results are stored by columns.
 fn gemm(batch: i64, shape: [i64; 3], [operand, output]: [DType; 2], layout: &str, c_transposed: bool) -> Gemm {
@@ -36,7 +38,7 @@ fn transposed_products_on_mma_sync_are_exact() {
                 let mut g = gemm(1, shape, [operand, output], layout, c_transposed);
                 check(&g, &lower_mma(&g, &plan).unwrap());
                 check(&g, &lower_mma(&g, &TensorPlan { split_k: 2, ..plan.clone() }).unwrap());
-                g.epilogue = EPILOGUE;
+                g.epilogue = epilogue();
                 check(&g, &lower_mma(&g, &plan).unwrap());
             }
         }
@@ -57,7 +59,7 @@ fn columns_leave_through_shared_memory_without_conflicts() {
             let mut g = gemm(1, shape, [DType::F16; 2], "NT", true);
             let report = check(&g, &lower_mma(&g, &plan).unwrap());
             assert_no_conflicts(&report, &format!("{stmatrix} {tile:?}"));
-            g.epilogue = EPILOGUE;
+            g.epilogue = epilogue();
             check(&g, &lower_mma(&g, &plan).unwrap());
             // The product with rows, whose transposed form it is.
             let g = gemm(2, [shape[1], shape[0], shape[2]], [DType::F16; 2], "NT", false);
@@ -94,7 +96,7 @@ fn transposed_products_on_wgmma_are_exact() {
             let plan = WgmmaPlan { swapped: true, ..plan.clone() };
             let mut g = gemm(1, shape, [operand, output], layout, c_transposed);
             check(&g, &lower_wgmma(&g, &plan).unwrap());
-            g.epilogue = EPILOGUE;
+            g.epilogue = epilogue();
             check(&g, &lower_wgmma(&g, &plan).unwrap());
         }
     }
@@ -116,7 +118,7 @@ fn the_tma_stores_columns_without_conflicts() {
         let report = check(&g, &lower_wgmma(&g, &plan).unwrap());
         assert_no_conflicts(&report, &format!("{n}"));
         assert!(report.total.matrix_moves > 0);
-        g.epilogue = EPILOGUE;
+        g.epilogue = epilogue();
         check(&g, &lower_wgmma(&g, &plan).unwrap());
     }
 }
@@ -147,7 +149,7 @@ fn batches_are_exact() {
         ] {
             let mut g = gemm(3, [128, 128, 128], half, layout, false);
             check(&g, &lower_wgmma(&g, &plan).unwrap());
-            g.epilogue = EPILOGUE;
+            g.epilogue = epilogue();
             check(&g, &lower_wgmma(&g, &plan).unwrap());
         }
     }

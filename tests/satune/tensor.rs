@@ -5,7 +5,7 @@ use satune::compile::{hot_loop_mix, Compiled, Job};
 use satune::kernel::{Mma, Stmt};
 use satune::lower::tensor::*;
 use satune::simulate::{self, Options, Report};
-use satune_ir::DType;
+use satune_ir::{BinOp, DType};
 
 /// Small whole numbers, which all types hold and whose sums are exact in f32.
 fn numbers(len: i64, seed: i64) -> Vec<f64> {
@@ -28,6 +28,14 @@ fn inputs(g: &Gemm) -> Inputs {
     }
 }
 
+/// `max(alpha * sum + bias, 0) + factor * residual`.
+pub fn relu_and_residual(alpha: f64, factor: f64) -> Epilogue {
+    use Epilogue::{Bias, Number, Residual, Sum};
+    let binary = Epilogue::binary;
+    let biased = binary(BinOp::Add, binary(BinOp::Mul, Sum, Number(alpha)), Bias);
+    binary(BinOp::Add, binary(BinOp::Max, biased, Number(0.0)), binary(BinOp::Mul, Residual, Number(factor)))
+}
+
 /// The results in the order of memory.
 fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
     let mut out = Vec::new();
@@ -42,10 +50,8 @@ fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
                 a * b
             })
             .sum();
-        let mut v = g.epilogue.alpha * sum;
-        v += if g.epilogue.bias { x.bias[j as usize] } else { 0.0 };
-        v = if g.epilogue.activation == Activation::Relu { v.max(0.0) } else { v };
-        v += g.epilogue.residual.map_or(0.0, |f| f * x.residual[at as usize]);
+        let read = |list: &[f64], at: i64| list.get(at as usize).copied().unwrap_or(0.0);
+        let v = g.epilogue.of([sum, read(&x.bias, j), read(&x.residual, at)]);
         out.push(simulate::round(g.output, v));
     }
     out
@@ -109,7 +115,7 @@ pub fn small(instruction: Mma) -> TensorPlan {
 
 #[test]
 fn stores_declare_nothing_that_they_do_not_use() {
-    let read = Epilogue { bias: true, ..Epilogue::default() };
+    let read = Epilogue::binary(BinOp::Add, Epilogue::Sum, Epilogue::Bias);
     // An odd row of C, one that is stored by pairs, and one whose values are read where lanes part.
     for (shape, epilogue) in
         [([1, 5, 64], Epilogue::default()), ([64, 66, 64], Epilogue::default()), ([70, 66, 64], read)]
@@ -236,7 +242,7 @@ fn schedules_of_other_forms_are_exact() {
                 let total = report.total;
                 assert_eq!(total.shared_load_wavefronts, total.shared_load_wavefronts_ideal, "{plan:?}");
             }
-            g.epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(0.5) };
+            g.epilogue = relu_and_residual(2.0, 0.5);
             check(&g, &lower_mma(&g, &plan).unwrap());
         }
     }
@@ -293,7 +299,7 @@ fn random_plans_on_random_shapes_are_exact() {
         let mut g = Gemm::plain("gemm", shape, operand, output, layout);
         (g.batch, g.c_transposed) = (if rng.gen_bool(0.3) { 3 } else { 1 }, rng.gen_bool(0.3));
         if rng.gen_bool(0.3) {
-            g.epilogue = Epilogue { alpha: 2.0, bias: true, activation: Activation::Relu, residual: Some(1.0) };
+            g.epilogue = relu_and_residual(2.0, 1.0);
         }
         if let Ok(module) = lower_mma(&g, &plan) {
             println!("{plan:?} {shape:?} {layout} {} {}", g.batch, g.c_transposed);
@@ -400,7 +406,8 @@ fn stores_by_way_of_shared_memory_compile() {
     let mut plan =
         TensorPlan { tile: [128, 128, 32], warp: [64, 32], stages: 4, raster: Raster::rows(8), ..small(Mma::Bf16) };
     let mut g = Gemm::plain("bgemm_epilogue", [4096, 4096, 4096], DType::BF16, DType::BF16, "NT");
-    g.epilogue = Epilogue { alpha: 0.5, bias: true, activation: Activation::Gelu, residual: Some(1.0) };
+    let text = "gemm:64,64,64,bf16,NT,out=bf16,alpha=0.5,bias,gelu,residual";
+    g.epilogue = Gemm::of(&satune::operators::parse(text).unwrap().contraction).unwrap().epilogue;
     for (arch, stmatrix, min_blocks) in [("sm_80", false, None), ("sm_90", true, None)] {
         (plan.store, plan.min_blocks) = (Store::Shared { stmatrix }, min_blocks);
         let module = lower_mma(&g, &plan).unwrap();

@@ -231,6 +231,13 @@ fn neighbouring_axes_are_one() {
 
 /// A layer on a batch of sequences: factors of 16 bits, and something of another type that is added per column.
 pub fn layer(half: &str, bias: &str) -> String {
+    activated(half, bias, "T.max(X, T.float32(0))")
+}
+
+/// The same with a function of X, the sum and what is added to it.
+fn activated(half: &str, bias: &str, value: &str) -> String {
+    let x = "(C[vb, vi, vj] + T.Cast(\"float32\", bias[vj]))";
+    let value = value.replace('X', x);
     format!(
         "@T.prim_func(s_tir=True)
 def main(A: T.Buffer((4, 24, 64), \"{half}\"), W: T.Buffer((48, 64), \"{half}\"), bias: T.Buffer((48,), \"{bias}\"), D: T.Buffer((4, \
@@ -245,7 +252,7 @@ def main(A: T.Buffer((4, 24, 64), \"{half}\"), W: T.Buffer((48, 64), \"{half}\")
     for b, i, j in T.grid(4, 24, 48):
         with T.sblock(\"D\"):
             vb, vi, vj = T.axis.remap(\"SSS\", [b, i, j])
-            D[vb, vi, vj] = T.Cast(\"{half}\", T.max(C[vb, vi, vj] + T.Cast(\"float32\", bias[vj]), T.float32(0)))
+            D[vb, vi, vj] = T.Cast(\"{half}\", {value})
 "
     )
 }
@@ -256,6 +263,20 @@ fn layers_on_batches_of_sequences_are_for_tensor_cores() {
         let report = explored(&layer("float16", bias), gpu, true);
         let on_tensor_cores = report.candidates.iter().filter(|c| !matches!(c.plan, Schedule::Cores(_))).count();
         assert!(on_tensor_cores > 0 && report.untiled.is_empty(), "{bias} on {gpu}: {:?}", report.notes);
+    }
+}
+
+#[test]
+fn epilogues_of_any_arithmetic_are_for_tensor_cores() {
+    let values = [
+        ("h200", "X * T.float32(0.5) * (T.float32(1) + T.erf(X * T.float32(0.70710677)))"),
+        ("a100", "T.max(X, T.float32(0)) - T.exp(T.min(X, T.float32(0))) / T.float32(3)"),
+        ("t4", "T.Cast(\"float32\", T.Cast(\"float16\", X)) / (T.abs(X) + T.float32(1))"),
+    ];
+    for (gpu, value) in values {
+        let report = explored(&activated("float16", "float32", value), gpu, true);
+        let on_tensor_cores = report.candidates.iter().filter(|c| !matches!(c.plan, Schedule::Cores(_))).count();
+        assert!(on_tensor_cores > 0 && report.untiled.is_empty(), "{value} on {gpu}: {:?}", report.notes);
     }
 }
 

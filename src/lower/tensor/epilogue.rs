@@ -1,6 +1,6 @@
 //! What is done with the sums before they are stored, and the kernel that adds the parts of split-K.
 use super::{both, c, div, first_result, guarded, less, product, rem, result, stream_k, thread};
-use super::{place as tile_place, Activation, Builder, Cond, Epilogue, Gemm, Operand, Params, WgmmaPlan};
+use super::{place as tile_place, Builder, Cond, Epilogue, Gemm, Operand, Params, WgmmaPlan};
 use crate::kernel::{Arith, ArrayId, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, mul};
 use satune_ir::term::tensor::StreamK;
@@ -12,44 +12,37 @@ pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, [row,
     if split {
         return sum;
     }
-    let epilogue = &gemm.epilogue;
     let f = DType::F32;
-    let binary = |op, a, b| Value::Binary(op, f, Box::new(a), Box::new(b));
-    let float = |v: f64| Value::Float(v, f);
-    let mut x = sum;
-    let is_plain = *epilogue == Epilogue::default();
-    if gemm.accumulator() != f && !is_plain {
-        x = Value::Cast(f, Box::new(x));
-    }
-    if epilogue.alpha != 1.0 {
-        x = binary(Arith::Mul, x, float(epilogue.alpha));
-    }
-    if let Some(bias) = params.bias {
-        let of_column = if gemm.swapped { row } else { column };
-        x = binary(Arith::Add, x, Value::Cast(f, Box::new(Value::Load(bias, of_column.clone()))));
-    }
-    let unary = |name: &str, a: Value| Value::Unary(name.into(), f, Box::new(a));
-    x = match epilogue.activation {
-        Activation::None => x,
-        Activation::Relu => binary(Arith::Max, x, float(0.0)),
-        Activation::Silu => binary(Arith::Mul, x.clone(), unary("sigmoid", x)),
-        Activation::Gelu => {
-            let cube = binary(Arith::Mul, binary(Arith::Mul, x.clone(), x.clone()), x.clone());
-            let inner = binary(Arith::Add, x.clone(), binary(Arith::Mul, cube, float(0.044715)));
-            let bent = unary("tanh", binary(Arith::Mul, inner, float(std::f64::consts::FRAC_2_PI.sqrt())));
-            let half = binary(Arith::Mul, x, float(0.5));
-            binary(Arith::Mul, half, binary(Arith::Add, bent, float(1.0)))
-        }
-    };
-    if let (Some(residual), Some(factor)) = (params.residual, epilogue.residual) {
-        let other = Value::Cast(f, Box::new(Value::Load(residual, place.clone())));
-        let other = if factor == 1.0 { other } else { binary(Arith::Mul, other, float(factor)) };
-        x = binary(Arith::Add, x, other);
-    }
+    let is_plain = gemm.epilogue == Epilogue::Sum;
+    let x = if gemm.accumulator() != f && !is_plain { Value::Cast(f, Box::new(sum)) } else { sum };
+    let of_column = if gemm.swapped { row } else { column };
+    let read = |array: Option<ArrayId>, at: &Index| array.map(|array| Value::Load(array, at.clone()));
+    let x = of(&gemm.epilogue, &[Some(x), read(params.bias, of_column), read(params.residual, place)]);
     if gemm.output == f && (gemm.accumulator() == f || !is_plain) {
         return x;
     }
     Value::Cast(gemm.output, Box::new(x))
+}
+
+/// The value of an epilogue for a sum, and for what is read beside it.
+fn of(epilogue: &Epilogue, given: &[Option<Value>; 3]) -> Value {
+    let f = DType::F32;
+    let float = |value: &Option<Value>| {
+        // What an epilogue reads has an array: the kernel's parameters are made of it.
+        Value::Cast(f, Box::new(value.clone().unwrap_or(Value::Float(0.0, f))))
+    };
+    match epilogue {
+        Epilogue::Sum => given[0].clone().unwrap_or(Value::Float(0.0, f)),
+        Epilogue::Bias => float(&given[1]),
+        Epilogue::Residual => float(&given[2]),
+        Epilogue::Number(x) => Value::Float(*x, f),
+        Epilogue::Binary(op, a, b) => {
+            let op = Arith::of(*op).unwrap_or(Arith::Max);
+            Value::Binary(op, f, Box::new(of(a, given)), Box::new(of(b, given)))
+        }
+        Epilogue::Call(name, a) => Value::Unary(name.clone(), f, Box::new(of(a, given))),
+        Epilogue::Rounded(dtype, a) => Value::Cast(f, Box::new(Value::Cast(*dtype, Box::new(of(a, given))))),
+    }
 }
 
 /// Adds the parts of each result, one thread per result; those of stream-K tile by tile, since tiles have different

@@ -15,8 +15,8 @@ mod wmma_store;
 
 pub use crate::kernel::Mma;
 pub use satune_ir::term::tensor::{
-    Activation, CopyOrder, Epilogue, Gemm, OperandPlan, Order, Raster, Store, TensorError, TensorPlan, TileLayout,
-    TileStore, WgmmaPlan,
+    CopyOrder, Epilogue, Gemm, OperandPlan, Order, Raster, Store, TensorError, TensorPlan, TileLayout, TileStore,
+    WgmmaPlan,
 };
 
 use super::index::{add, all, c, div, mul, rem};
@@ -164,12 +164,12 @@ impl Builder {
 
     fn epilogue_params(&mut self, gemm: &Gemm, operands: &mut Vec<Operand>) -> (Option<ArrayId>, Option<ArrayId>) {
         let (mut bias, mut residual) = (None, None);
-        if gemm.epilogue.bias {
+        if gemm.epilogue.reads_bias() {
             let length = if gemm.swapped { gemm.m } else { gemm.n };
             bias = Some(self.array("bias", gemm.added[0], length, Space::Global, 16));
             operands.push(Operand::Bias);
         }
-        if gemm.epilogue.residual.is_some() {
+        if gemm.epilogue.reads_residual() {
             residual = Some(self.array("residual", gemm.added[1], gemm.results(), Space::Global, 16));
             operands.push(Operand::Residual);
         }

@@ -25,7 +25,7 @@ impl Pipeline<'_> {
         let warp_row = mul(div(member.clone(), 32), 16);
         let in_block = add(warp_row.clone(), div(lane.clone(), 4));
         // Where the TMA finds the places, only an epilogue that reads them needs them.
-        let needed = self.staging.is_none() || gemm.epilogue.bias || gemm.epilogue.residual.is_some();
+        let needed = self.staging.is_none() || gemm.epilogue.reads_bias() || gemm.epilogue.reads_residual();
         let row0 = if needed { add(first_row.clone(), in_block) } else { c(0) };
         let column0 = if needed { add(n0.clone(), mul(rem(lane.clone(), 4), 2)) } else { c(0) };
         let row0 = self.builder.bind(&mut body, "row", row0);

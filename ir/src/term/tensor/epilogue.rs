@@ -1,57 +1,117 @@
-//! From the elementwise blocks after a product to what the generators of tensor-core kernels fuse.
-//!
-//! The blocks are put into one expression of the sum. It is brought to a form in which factors and summands have an order of
-//! their own, and compared with that of each epilogue that there is. Order and association of sums and products are thus
-//! free; they change a result by rounding only.
-use super::{Activation, Epilogue};
+//! From the elementwise blocks after a product to what the kernels on tensor cores compute of each sum.
+use crate::semantics::Scalar;
 use crate::term::{Axis, Contraction};
-use crate::{tvmscript, BinOp, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use crate::{fold, interp, tvmscript, BinOp, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
-/// An expression of the sum, of what else is read, and of constants.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Form {
-    /// The sum.
-    X,
+/// What is stored for a sum, an expression in f32; it is then rounded to C's type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Epilogue {
+    /// The sum of products.
+    #[default]
+    Sum,
+    /// One number per column; per row, where the product is [`super::Gemm::swapped`].
     Bias,
+    /// An element of a matrix like C.
     Residual,
-    /// The bits of an f32 constant.
-    Constant(u32),
-    Sum(Vec<Form>),
-    Product(Vec<Form>),
-    Max(Vec<Form>),
-    Call(String, Vec<Form>),
+    /// A constant.
+    Number(f64),
+    /// `+`, `-`, `*`, `/`, `min`, `max`.
+    Binary(BinOp, Box<Epilogue>, Box<Epilogue>),
+    /// A function of one argument, see [`interp::intrinsic`].
+    Call(String, Box<Epilogue>),
+    /// Rounded to a type, and back in f32.
+    Rounded(DType, Box<Epilogue>),
 }
 
-fn constant(value: f64) -> Form {
-    Form::Constant((value as f32).to_bits())
-}
+impl Epilogue {
+    /// `a op b`.
+    #[must_use]
+    pub fn binary(op: BinOp, a: Epilogue, b: Epilogue) -> Epilogue {
+        Epilogue::Binary(op, Box::new(a), Box::new(b))
+    }
 
-/// Summands (factors, ...) in one list, in order.
-fn join(of: fn(Vec<Form>) -> Form, parts: Vec<Form>) -> Form {
-    let mut list = Vec::new();
-    for part in parts {
-        match (part, of(Vec::new())) {
-            (Form::Sum(inner), Form::Sum(_))
-            | (Form::Product(inner), Form::Product(_))
-            | (Form::Max(inner), Form::Max(_)) => list.extend(inner),
-            (part, _) => list.push(part),
+    /// Whether any part of it is so.
+    pub fn any(&self, is: &dyn Fn(&Epilogue) -> bool) -> bool {
+        is(self)
+            || match self {
+                Epilogue::Binary(_, a, b) => a.any(is) || b.any(is),
+                Epilogue::Call(_, a) | Epilogue::Rounded(_, a) => a.any(is),
+                Epilogue::Sum | Epilogue::Bias | Epilogue::Residual | Epilogue::Number(_) => false,
+            }
+    }
+
+    /// Whether a number per column is read.
+    pub fn reads_bias(&self) -> bool {
+        self.any(&|part| *part == Epilogue::Bias)
+    }
+
+    /// Whether a matrix like C is read.
+    pub fn reads_residual(&self) -> bool {
+        self.any(&|part| *part == Epilogue::Residual)
+    }
+
+    /// Its value for a sum, a number of the column and an element of the matrix, as kernels have it: in f32, step by step.
+    pub fn of(&self, given: [f64; 3]) -> f64 {
+        let f32 = |x: f64| Scalar::float(x, DType::F32).as_f64();
+        match self {
+            Epilogue::Sum => given[0],
+            Epilogue::Bias => given[1],
+            Epilogue::Residual => given[2],
+            Epilogue::Number(x) => f32(*x),
+            Epilogue::Binary(op, a, b) => {
+                let (a, b) = (a.of(given), b.of(given));
+                f32(match op {
+                    BinOp::Add => a + b,
+                    BinOp::Sub => a - b,
+                    BinOp::Mul => a * b,
+                    BinOp::Div => a / b,
+                    BinOp::Min => a.min(b),
+                    _ => a.max(b),
+                })
+            }
+            Epilogue::Call(name, a) => interp::intrinsic(name, &[a.of(given)], DType::F32).unwrap_or(f64::NAN),
+            Epilogue::Rounded(dtype, a) => Scalar::float(a.of(given), *dtype).as_f64(),
         }
     }
-    list.sort();
-    of(list)
 }
 
-/// What the epilogue's blocks compute, if the kernels know it; the reason otherwise.
-pub(super) fn recognized(contraction: &Contraction) -> Result<Epilogue, String> {
-    let Some(fused) = &contraction.epilogue else { return Ok(Epilogue::default()) };
-    let float = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+impl fmt::Display for Epilogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Epilogue::Sum => f.write_str("sum"),
+            Epilogue::Bias => f.write_str("bias"),
+            Epilogue::Residual => f.write_str("residual"),
+            Epilogue::Number(x) => write!(f, "{x}"),
+            Epilogue::Binary(BinOp::Add, a, b) => write!(f, "({a} + {b})"),
+            Epilogue::Binary(BinOp::Sub, a, b) => write!(f, "({a} - {b})"),
+            Epilogue::Binary(BinOp::Mul, a, b) => write!(f, "({a} * {b})"),
+            Epilogue::Binary(BinOp::Div, a, b) => write!(f, "({a} / {b})"),
+            Epilogue::Binary(BinOp::Min, a, b) => write!(f, "min({a}, {b})"),
+            Epilogue::Binary(_, a, b) => write!(f, "max({a}, {b})"),
+            Epilogue::Call(name, a) => write!(f, "{name}({a})"),
+            Epilogue::Rounded(dtype, a) => write!(f, "{}({a})", dtype.name()),
+        }
+    }
+}
+
+/// Types that kernels on tensor cores round to, and add elements of.
+fn float(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// What the epilogue's blocks compute; the reason where kernels on tensor cores do not.
+pub(super) fn read(contraction: &Contraction) -> Result<Epilogue, String> {
+    let Some(fused) = &contraction.epilogue else { return Ok(Epilogue::Sum) };
+    let result = contraction.c.dtype;
     for read in &fused.reads {
-        if read.dtype != contraction.c.dtype && !(float(read.dtype) && float(contraction.c.dtype)) {
+        if read.dtype != result && !(float(read.dtype) && float(result)) {
             return Err(format!(
                 "`{}` has elements of {}, the result of {}",
                 read.name,
                 read.dtype.name(),
-                contraction.c.dtype.name()
+                result.name()
             ));
         }
     }
@@ -60,20 +120,19 @@ pub(super) fn recognized(contraction: &Contraction) -> Result<Epilogue, String> 
     let program = tvmscript::parse(&fused.script).map_err(|e| e.to_string())?;
     let mut stores = Vec::new();
     collect(&program.body, &mut stores);
-    let mut form = Form::X;
+    let mut made = Epilogue::Sum;
     let mut names = fused.between.iter();
     for (number, name) in fused.blocks.iter().enumerate() {
         let (_, value) = stores.iter().find(|(block, _)| block == name).ok_or("a block is missing")?;
         let before = names.next().ok_or("a buffer is missing")?;
-        let reader = Reader { program: &program, contraction, before, form: &form };
+        let reader = Reader { program: &program, contraction, before, made: &made };
         let last = number + 1 == fused.blocks.len();
-        form = match value {
-            Expr::Cast(to, inner) if last && *to == contraction.c.dtype => reader.read(inner),
+        made = match value {
+            Expr::Cast(to, inner) if last && *to == result => reader.read(inner),
             other => reader.read(other),
         }?;
     }
-    known(&form)
-        .ok_or_else(|| "its elementwise blocks are none of the epilogues that kernels on tensor cores fuse".into())
+    Ok(made)
 }
 
 /// The operand that is added per column.
@@ -119,109 +178,57 @@ struct Reader<'a> {
     contraction: &'a Contraction,
     /// The buffer before it, and what that holds.
     before: &'a str,
-    form: &'a Form,
+    made: &'a Epilogue,
 }
 
 impl Reader<'_> {
-    fn read(&self, expr: &Expr) -> Result<Form, String> {
-        let both = |a: &Expr, b: &Expr| Ok::<_, String>(vec![self.read(a)?, self.read(b)?]);
+    fn read(&self, expr: &Expr) -> Result<Epilogue, String> {
+        let typed = |e: &Expr| match fold::dtype(e, &self.program.buffers) {
+            DType::F32 => Ok(()),
+            other => Err(format!("a block computes in {}", other.name())),
+        };
         match expr {
             Expr::Load(buffer, _) => self.load(*buffer),
-            Expr::Int(value, _) => Ok(constant(*value as f64)),
-            Expr::Float(bits, _) => Ok(constant(f64::from_bits(*bits))),
-            // What is rounded in between is another number.
+            Expr::Int(value, _) => Ok(Epilogue::Number(*value as f64)),
+            Expr::Float(bits, _) => Ok(Epilogue::Number(f64::from_bits(*bits))),
             Expr::Cast(DType::F32, inner) => self.read(inner),
-            Expr::Binary(BinOp::Add, a, b) => Ok(join(Form::Sum, both(a, b)?)),
-            Expr::Binary(BinOp::Mul, a, b) => Ok(join(Form::Product, both(a, b)?)),
-            Expr::Binary(BinOp::Max, a, b) => Ok(join(Form::Max, both(a, b)?)),
-            Expr::Call(name, args, _) => {
-                let name = name.rsplit('.').next().unwrap_or(name);
-                Ok(Form::Call(name.into(), args.iter().map(|a| self.read(a)).collect::<Result<_, _>>()?))
+            Expr::Cast(to, inner) if float(*to) => {
+                typed(inner)?;
+                Ok(Epilogue::Rounded(*to, Box::new(self.read(inner)?)))
             }
-            Expr::Cast(to, _) => Err(format!("a block rounds to {}", to.name())),
-            _ => Err("a block computes what kernels on tensor cores do not fuse".into()),
+            Expr::Cast(to, _) => Err(format!("a block converts to {}", to.name())),
+            Expr::Binary(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max), a, b) => {
+                typed(expr)?;
+                Ok(Epilogue::binary(*op, self.read(a)?, self.read(b)?))
+            }
+            Expr::Call(name, args, _) => {
+                typed(expr)?;
+                let name = name.rsplit('.').next().unwrap_or(name);
+                match &args[..] {
+                    [a] if interp::intrinsic(name, &[0.0], DType::F32).is_some() => {
+                        Ok(Epilogue::Call(name.into(), Box::new(self.read(a)?)))
+                    }
+                    _ => Err(format!("a block calls {name}, which kernels on tensor cores do not fuse")),
+                }
+            }
+            _ => Err("a block computes what kernels on tensor cores do not fuse: a choice, or no arithmetic of floats"
+                .into()),
         }
     }
 
-    fn load(&self, buffer: BufferId) -> Result<Form, String> {
+    fn load(&self, buffer: BufferId) -> Result<Epilogue, String> {
         let name = &self.program.buffer(buffer).name;
         if name == self.before {
-            return Ok(self.form.clone());
+            return Ok(self.made.clone());
         }
         let number = |found: Result<Option<usize>, String>| -> Option<&str> {
             let reads = &self.contraction.epilogue.as_ref()?.reads;
             Some(reads.get(found.ok()??)?.name.as_str())
         };
         match name.as_str() {
-            n if number(bias(self.contraction)) == Some(n) => Ok(Form::Bias),
-            n if number(residual(self.contraction)) == Some(n) => Ok(Form::Residual),
+            n if number(bias(self.contraction)) == Some(n) => Ok(Epilogue::Bias),
+            n if number(residual(self.contraction)) == Some(n) => Ok(Epilogue::Residual),
             n => Err(format!("`{n}` is read neither per column nor per result")),
         }
     }
-}
-
-/// The epilogue of a form: each that there is with the form's constants is tried.
-fn known(form: &Form) -> Option<Epilogue> {
-    let mut constants = vec![1.0_f64];
-    let (mut has_bias, mut has_residual) = (false, false);
-    walk(form, &mut |part| match part {
-        Form::Constant(bits) => constants.push(f32::from_bits(*bits).into()),
-        Form::Bias => has_bias = true,
-        Form::Residual => has_residual = true,
-        _ => {}
-    });
-    for alpha in constants.iter().copied() {
-        for activation in [Activation::None, Activation::Relu, Activation::Gelu, Activation::Silu] {
-            for factor in constants.iter().copied() {
-                let residual = has_residual.then_some(factor);
-                let epilogue = Epilogue { alpha, bias: has_bias, activation, residual };
-                if template(&epilogue) == *form {
-                    return Some(epilogue);
-                }
-                if residual.is_none() {
-                    break;
-                }
-            }
-        }
-    }
-    None
-}
-
-fn walk(form: &Form, see: &mut impl FnMut(&Form)) {
-    see(form);
-    match form {
-        Form::Sum(parts) | Form::Product(parts) | Form::Max(parts) | Form::Call(_, parts) => {
-            parts.iter().for_each(|p| walk(p, see));
-        }
-        _ => {}
-    }
-}
-
-/// The form of an epilogue.
-fn template(epilogue: &Epilogue) -> Form {
-    let scaled = |form: Form, factor: f64| match factor {
-        1.0 => form,
-        factor => join(Form::Product, vec![form, constant(factor)]),
-    };
-    let mut y = scaled(Form::X, epilogue.alpha);
-    if epilogue.bias {
-        y = join(Form::Sum, vec![y, Form::Bias]);
-    }
-    let call = |name: &str, form: Form| Form::Call(name.into(), vec![form]);
-    let mut value = match epilogue.activation {
-        Activation::None => y,
-        Activation::Relu => join(Form::Max, vec![y, constant(0.0)]),
-        Activation::Silu => join(Form::Product, vec![y.clone(), call("sigmoid", y)]),
-        Activation::Gelu => {
-            let cube = join(Form::Product, vec![y.clone(), y.clone(), y.clone(), constant(0.044715)]);
-            let inner = join(Form::Sum, vec![y.clone(), cube]);
-            let scaled = join(Form::Product, vec![inner, constant(std::f64::consts::FRAC_2_PI.sqrt())]);
-            let bent = join(Form::Sum, vec![call("tanh", scaled), constant(1.0)]);
-            join(Form::Product, vec![y, constant(0.5), bent])
-        }
-    };
-    if let Some(factor) = epilogue.residual {
-        value = join(Form::Sum, vec![value, scaled(Form::Residual, factor)]);
-    }
-    value
 }

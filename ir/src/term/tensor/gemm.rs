@@ -1,5 +1,5 @@
 //! What is computed.
-use super::TensorError;
+use super::{Epilogue, TensorError};
 use crate::term::{Axis, Contraction, OperandInfo};
 use crate::DType;
 use serde::{Deserialize, Serialize};
@@ -35,38 +35,6 @@ pub struct Gemm {
     pub epilogue: Epilogue,
     /// Types of what it adds per column, and per result: C's, or a float.
     pub added: [DType; 2],
-}
-
-/// `activation(alpha * sum + bias) + residual`, rounded to C's type.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Epilogue {
-    /// Factor of the sums.
-    pub alpha: f64,
-    /// Whether one number per column is added; per row, where the product is [`Gemm::swapped`].
-    pub bias: bool,
-    /// Function.
-    pub activation: Activation,
-    /// Factor of a matrix like C that is added.
-    pub residual: Option<f64>,
-}
-
-impl Default for Epilogue {
-    fn default() -> Epilogue {
-        Epilogue { alpha: 1.0, bias: false, activation: Activation::None, residual: None }
-    }
-}
-
-/// A function of one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Activation {
-    /// x
-    None,
-    /// max(x, 0)
-    Relu,
-    /// By tanh.
-    Gelu,
-    /// x * sigmoid(x)
-    Silu,
 }
 
 /// Why a contraction is no product of two matrices that tensor cores take.
@@ -169,7 +137,7 @@ impl Gemm {
             return no("it has too many products");
         };
         let (operand, output) = (contraction.a.dtype, contraction.c.dtype);
-        let epilogue = super::epilogue::recognized(contraction).map_err(NotGemm)?;
+        let epilogue = super::epilogue::read(contraction).map_err(NotGemm)?;
         let name = contraction.block_name.clone();
         let gemm = Gemm {
             name,

@@ -15,8 +15,9 @@ mod stream_k;
 mod wgmma;
 mod wmma;
 
+pub use epilogue::Epilogue;
 pub use error::TensorError;
-pub use gemm::{Activation, Epilogue, Gemm, NotGemm};
+pub use gemm::{Gemm, NotGemm};
 pub use instruction::Mma;
 pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
