@@ -1,5 +1,5 @@
 //! From the elementwise blocks after a product to what the kernels on tensor cores compute of each sum.
-use crate::semantics::Scalar;
+use crate::interp::Scalar;
 use crate::term::{Axis, Contraction};
 use crate::{fold, interp, tvmscript, BinOp, BlockRealize, BufferId, DType, Expr, Program, Stmt};
 use serde::{Deserialize, Serialize};
