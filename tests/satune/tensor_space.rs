@@ -451,12 +451,14 @@ fn epilogues_that_operators_spell_are_fused() {
         assert_eq!(made.module.kernels.len(), 2);
         scheduled::check(&problem.program, &made, 11).unwrap_or_else(|e| panic!("{options}: {e}"));
     }
-    // Another function of the sums stays with single threads.
-    let odd = operators::parse("gemm:64,64,64,bf16,NT,relu").unwrap();
-    let script = odd.script.replace("T.float32(0)", "T.float32(1)");
-    let program = satune_ir::tvmscript::parse(&script.replace("C[vi, vj] = T.float32(1)", "C[vi, vj] = T.float32(0)"));
-    let c = satune_rewrites::space::contraction(&program.unwrap()).unwrap();
-    assert!(Gemm::of(&c).unwrap_err().to_string().contains("none of the epilogues"));
+    // A choice stays with single threads.
+    let relu = operators::parse("gemm:64,64,64,bf16,NT,relu").unwrap();
+    let value = "T.max(C[vi, vj], T.float32(0))";
+    assert!(relu.script.contains(value), "{}", relu.script);
+    let choice = "T.if_then_else(C[vi, vj] > T.float32(1), C[vi, vj], T.float32(0))";
+    let program = satune_ir::tvmscript::parse(&relu.script.replace(value, choice)).unwrap();
+    let c = satune_rewrites::space::contraction(&program).unwrap();
+    assert!(Gemm::of(&c).unwrap_err().to_string().contains("a choice"));
 }
 
 /// A long k is split under an epilogue, too, by tensor cores alone.

@@ -1,7 +1,7 @@
 //! From the elementwise blocks after a product to what the kernels on tensor cores compute of each sum.
 use crate::interp::Scalar;
 use crate::term::{Axis, Contraction};
-use crate::{fold, interp, tvmscript, BinOp, BlockRealize, BufferId, DType, Expr, Program, Stmt};
+use crate::{fold, interp, semantics, tvmscript, BinOp, BlockRealize, BufferId, DType, Expr, Program, Stmt};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -54,22 +54,13 @@ impl Epilogue {
 
     /// Its value for a sum, a number of the column and an element of the matrix, as kernels have it: in f32, step by step.
     pub fn of(&self, given: [f64; 3]) -> f64 {
-        let f32 = |x: f64| Scalar::float(x, DType::F32).as_f64();
         match self {
             Epilogue::Sum => given[0],
             Epilogue::Bias => given[1],
             Epilogue::Residual => given[2],
-            Epilogue::Number(x) => f32(*x),
+            Epilogue::Number(x) => Scalar::float(*x, DType::F32).as_f64(),
             Epilogue::Binary(op, a, b) => {
-                let (a, b) = (a.of(given), b.of(given));
-                f32(match op {
-                    BinOp::Add => a + b,
-                    BinOp::Sub => a - b,
-                    BinOp::Mul => a * b,
-                    BinOp::Div => a / b,
-                    BinOp::Min => a.min(b),
-                    _ => a.max(b),
-                })
+                semantics::floats(*op, DType::F32, a.of(given), b.of(given)).unwrap_or(f64::NAN)
             }
             Epilogue::Call(name, a) => interp::intrinsic(name, &[a.of(given)], DType::F32).unwrap_or(f64::NAN),
             Epilogue::Rounded(dtype, a) => Scalar::float(a.of(given), *dtype).as_f64(),
