@@ -157,9 +157,22 @@ pub fn of_plan(
 /// # Errors
 /// See [`ScheduledError`].
 pub fn of_trace(source: &Program, trace: Trace, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
+    of_trace_after(source, &Trace::default(), trace, options)
+}
+
+/// [`of_trace`], whose first calls inline blocks and split reductions, before any kernel has its loops.
+///
+/// # Errors
+/// See [`ScheduledError`].
+pub fn of_trace_after(
+    source: &Program,
+    first: &Trace,
+    trace: Trace,
+    options: &LowerOptions,
+) -> Result<Scheduled, ScheduledError> {
     let program = replayed(source, &trace)?;
     if space::on_tensor_cores(&program) {
-        return tensor::of_program(source, trace, program);
+        return tensor::of_program(source, &replayed(source, first)?, (trace, program), options);
     }
     gpu_check::check(&program, &limits(&options.target)).map_err(ScheduledError::Limits)?;
     let module = lower(&program, options)?;

@@ -20,8 +20,8 @@ pub use fit::variants;
 pub use quality::{kendall, spearman, Quality};
 pub use text::descriptor_text;
 
-use crate::cost::{prepare, Prepared};
-use crate::{stream, tensor, Descriptor, Infeasible};
+use crate::cost::OfSchedule;
+use crate::{stream, Descriptor, Infeasible};
 use rayon::prelude::*;
 use satune_ir::term::stream::Streams;
 use satune_ir::term::{Contraction, Schedule};
@@ -178,8 +178,7 @@ impl Row<'_> {
 
     fn with(prepared: &Result<Model<'_>, Infeasible>, gpu: &Descriptor) -> Result<f64, Infeasible> {
         match prepared {
-            Ok(Model::Cores(prepared)) => prepared.ms(gpu),
-            Ok(Model::Tensor(prepared)) => prepared.ms(gpu),
+            Ok(Model::Contraction(prepared)) => prepared.ms(gpu),
             Ok(Model::Stream(prepared)) => prepared.ms(gpu),
             Err(infeasible) => Err(infeasible.clone()),
         }
@@ -188,23 +187,18 @@ impl Row<'_> {
 
 /// What predicts a measurement.
 enum Model<'a> {
-    Cores(Box<Prepared<'a>>),
-    Tensor(Box<tensor::Prepared<'a>>),
+    Contraction(OfSchedule<'a>),
     Stream(stream::Prepared<'a>),
 }
 
 impl<'a> Model<'a> {
     fn of(m: &'a Measurement, gpu: &'a Descriptor) -> Result<Model<'a>, Infeasible> {
-        let on_tensor_cores =
-            |kernel, c| tensor::Prepared::of(kernel, c, gpu).map(|prepared| Model::Tensor(Box::new(prepared)));
         match (&*m.problem, &m.plan) {
-            (Problem::Contraction(c), Schedule::Cores(plan)) => Ok(Model::Cores(Box::new(prepare(plan, c, gpu)))),
-            (Problem::Contraction(c), Schedule::Mma(plan)) => on_tensor_cores(tensor::Kernel::Mma(plan), c),
-            (Problem::Contraction(c), Schedule::Wgmma(plan)) => on_tensor_cores(tensor::Kernel::Wgmma(plan), c),
+            (Problem::Contraction(c), schedule) => OfSchedule::of(schedule, c, gpu).map(Model::Contraction),
             (Problem::Streams(problem), Schedule::Stream(plan)) => {
                 Ok(Model::Stream(stream::Prepared::of(plan, problem, gpu)))
             }
-            (Problem::Contraction(_), Schedule::Stream(_)) | (Problem::Streams(_), _) => Err(Infeasible::Kind),
+            (Problem::Streams(_), _) => Err(Infeasible::Kind),
         }
     }
 }

@@ -116,6 +116,41 @@ impl Prepared<'_> {
     }
 }
 
+/// A contraction's schedule of any kind with all counted that its time depends on.
+#[derive(Clone, Debug)]
+pub(crate) enum OfSchedule<'a> {
+    /// On single threads.
+    Cores(Box<Prepared<'a>>),
+    /// On tensor cores.
+    Tensor(Box<tensor::Prepared<'a>>),
+}
+
+impl<'a> OfSchedule<'a> {
+    /// Counts.
+    ///
+    /// # Errors
+    /// When the GPU cannot run the schedule, or it is none of a contraction.
+    pub fn of(schedule: &'a Schedule, contraction: &'a Contraction, gpu: &'a Descriptor) -> Result<Self, Infeasible> {
+        let on_tensor_cores = |kernel| {
+            tensor::Prepared::of(kernel, contraction, gpu).map(|prepared| OfSchedule::Tensor(Box::new(prepared)))
+        };
+        match schedule {
+            Schedule::Cores(plan) => Ok(OfSchedule::Cores(Box::new(prepare(plan, contraction, gpu)))),
+            Schedule::Mma(plan) => on_tensor_cores(tensor::Kernel::Mma(plan)),
+            Schedule::Wgmma(plan) => on_tensor_cores(tensor::Kernel::Wgmma(plan)),
+            Schedule::Stream(_) => Err(Infeasible::Kind),
+        }
+    }
+
+    /// The time under the rates of `gpu`, which has the limits that the schedule was counted with; ms.
+    pub fn ms(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
+        match self {
+            OfSchedule::Cores(prepared) => prepared.ms(gpu),
+            OfSchedule::Tensor(prepared) => prepared.ms(gpu),
+        }
+    }
+}
+
 /// Counts what a plan's time depends on.
 pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a Descriptor) -> Prepared<'a> {
     let work::BlockWork { begin, tile, end, .. } = work::of_block(plan, contraction);

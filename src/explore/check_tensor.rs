@@ -8,49 +8,64 @@ use satune_ir::term::tensor::{Epilogue, Gemm, TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, Contraction, Schedule};
 use satune_ir::{BinOp, DType};
 
-/// The same schedule on a problem of two tiles along m and n at most, or a cluster's (the last cut where the problem's
-/// last one is), of two products of a batch, and as many along k as take the ring once around; a persistent grid gets fewer blocks than there are
-/// tiles.
-pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Contraction) {
+/// Tiles along an axis that show all of a schedule: their size and number. Along m and n two or a cluster's, of a batch two products,
+/// along k as many as take the ring once around. None where the schedule is none on tensor cores.
+pub(crate) fn tiles(schedule: &Schedule, axis: Axis) -> Option<(i64, i64)> {
     let (mut tile, stages, split_k, mut cluster, swapped) = match schedule {
         Schedule::Mma(plan) => (plan.tile, plan.stages, plan.split_k, [1, 1], plan.swapped),
         Schedule::Wgmma(p) => (p.tile, p.stages, p.split_k, p.cluster.map(i64::from), p.swapped),
-        _ => return (schedule.clone(), contraction.clone()),
+        Schedule::Cores(_) | Schedule::Stream(_) => return None,
     };
     if swapped {
         tile.swap(0, 1);
         cluster.reverse();
     }
+    Some(match axis {
+        Axis::M => (tile[0], cluster[0].max(2)),
+        Axis::N => (tile[1], cluster[1].max(2)),
+        Axis::Batch(_) => (1, 2),
+        Axis::K | Axis::Outer(_) => (tile[2], (i64::from(stages) + 2) * parts(split_k)),
+    })
+}
+
+/// Two parts of k are added as many are.
+fn parts(split_k: i64) -> i64 {
+    split_k.min(2)
+}
+
+/// The schedule as it is on a problem of so many [`tiles`]: fewer parts of k, and of a persistent grid fewer blocks than there are
+/// tiles.
+pub(crate) fn on_few(schedule: &Schedule) -> Schedule {
+    match schedule {
+        Schedule::Mma(plan) => Schedule::Mma(TensorPlan { split_k: parts(plan.split_k), ..plan.clone() }),
+        Schedule::Wgmma(plan) => {
+            let few = if plan.cluster_size() > 1 { plan.cluster_size() } else { 3 };
+            let blocks = plan.blocks.map(|b| b.min(few));
+            Schedule::Wgmma(WgmmaPlan { split_k: parts(plan.split_k), blocks, ..plan.clone() })
+        }
+        other => other.clone(),
+    }
+}
+
+/// The same schedule on a problem of a few [`tiles`], the last cut where the problem's last one is.
+pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Contraction) {
     let mut small = contraction.clone();
-    // Two parts of k are added as many are.
-    let parts = split_k.min(2);
-    let tiles_k = i64::from(stages) + 2;
     for (axis, info) in &mut small.iters {
-        let (tile, count) = match axis {
-            Axis::M => (tile[0], cluster[0].max(2)),
-            Axis::N => (tile[1], cluster[1].max(2)),
-            Axis::Batch(_) => (1, 2),
-            _ => (tile[2], tiles_k * parts),
-        };
+        let Some((tile, count)) = tiles(schedule, *axis) else { continue };
         if info.extent > count * tile {
             let last = if info.extent % tile == 0 { tile } else { info.extent % tile };
             info.extent = (count - 1) * tile + last;
         }
-        if *axis == Axis::K && parts > 1 {
+        if let (
+            Axis::K,
+            Schedule::Mma(TensorPlan { split_k: 2.., .. }) | Schedule::Wgmma(WgmmaPlan { split_k: 2.., .. }),
+        ) = (*axis, schedule)
+        {
             // Each part keeps a tile.
-            info.extent = info.extent.max(parts * tile);
+            info.extent = info.extent.max(2 * tile);
         }
     }
-    let schedule = match schedule {
-        Schedule::Mma(plan) => Schedule::Mma(TensorPlan { split_k: parts, ..plan.clone() }),
-        Schedule::Wgmma(plan) => {
-            let few = if plan.cluster_size() > 1 { plan.cluster_size() } else { 3 };
-            let blocks = plan.blocks.map(|b| b.min(few));
-            Schedule::Wgmma(WgmmaPlan { split_k: parts, blocks, ..plan.clone() })
-        }
-        other => other.clone(),
-    };
-    (schedule, small)
+    (on_few(schedule), small)
 }
 
 /// The kernels of the shrunken problem.

@@ -446,7 +446,7 @@ pub(crate) fn head(about: &str, arch: &str, file: &str) -> String {
 
 /// The architecture that a schedule's kernels are compiled for: wgmma is a feature of the very chip.
 pub(crate) fn arch<'g>(schedule: &Schedule, gpu: &'g Descriptor) -> &'g str {
-    if matches!(schedule, Schedule::Wgmma(_)) {
+    if schedule.any(&|own| matches!(own, Schedule::Wgmma(_))) {
         &gpu.arch_features
     } else {
         &gpu.arch

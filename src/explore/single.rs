@@ -17,25 +17,28 @@ pub(super) fn on_single_threads(problem: &dyn Workload, gpu: &Descriptor) -> (Ve
     };
     match problem.kind() {
         Kind::Contraction(c) => match Gemm::of(c) {
-            Err(why) if offered(c) => {
-                let note = format!("block {} has schedules on single threads alone: {why}", c.block_name);
-                (vec![c.block_name.clone()], Some(note))
-            }
+            Err(why) if offered(c) => (vec![c.block_name.clone()], Some(one(&c.block_name, &why.to_string()))),
             _ => (Vec::new(), None),
         },
         Kind::Streams(streams) => {
             let all = streams.whole().tiled.iter().map(|t| &t.contraction);
-            let mut blocks: Vec<String> = all.filter(|c| offered(c)).map(|c| c.block_name.clone()).collect();
+            let taken: Vec<&Contraction> = all.clone().filter(|c| Gemm::of(c).is_ok()).collect();
+            // With blocks after it or without them: what has one form for tensor cores has schedules there.
+            let none = |c: &&Contraction| offered(c) && !taken.iter().any(|t| t.block_name == c.block_name);
+            let left: Vec<(&str, String)> = all
+                .filter(none)
+                .filter_map(|c| Some((c.block_name.as_str(), Gemm::of(c).err()?.to_string())))
+                .collect();
+            let mut blocks: Vec<String> = left.iter().map(|(block, _)| (*block).to_string()).collect();
             blocks.sort_unstable();
             blocks.dedup();
-            let note = (!blocks.is_empty()).then(|| {
-                format!(
-                    "{}: tensor cores multiply such operands, but beside other blocks there are schedules on single threads alone; as \
-                     a program of its own, with elementwise blocks after it, a product has both",
-                    blocks.join(", ")
-                )
-            });
-            (blocks, note)
+            let of = |block: &String| left.iter().find(|(b, _)| b == block).map(|(b, why)| one(b, why));
+            let notes: Vec<String> = blocks.iter().filter_map(of).collect();
+            (blocks, (!notes.is_empty()).then(|| notes.join("; ")))
         }
     }
+}
+
+fn one(block: &str, why: &str) -> String {
+    format!("block {block} has schedules on single threads alone: {why}")
 }

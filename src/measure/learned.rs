@@ -117,16 +117,10 @@ fn stream_point(plan: &StreamPlan) -> [f64; 11] {
                 0.0,
             ],
             KernelPlan::Plain(p) => [log(p.threads), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
-            KernelPlan::Tiled(p) => [
-                log(i64::from(p.plan.threads)),
-                log(p.plan.tile.m),
-                log(p.plan.tile.n),
-                log(p.plan.k_tile),
-                log(p.plan.split_k),
-                log(p.plan.registers.product()),
-                log(p.plan.pipe.buffers()),
-                f64::from(u8::from(p.plan.a.shared.is_some())) + f64::from(u8::from(p.plan.b.shared.is_some())),
-            ],
+            KernelPlan::Tiled(p) => {
+                let [m, n, k, threads, parts, rows, columns, stages, kind, ..] = point(&p.plan);
+                [threads, m, n, k, parts, rows + columns, stages, kind]
+            }
             KernelPlan::Tile(p) => [log(p.threads), 0.0, log(p.vector), log(p.side), 0.0, 0.0, 0.0, log(p.pad + 1)],
         };
         // Kinds lie apart.

@@ -23,7 +23,7 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
             if plan.kernels.len() > 1 { format!("kernel of {}: ", kernel.blocks().join(", ")) } else { String::new() };
         if let (KernelPlan::Tiled(p), Some(contraction)) = (kernel, stream.contraction(from, to)) {
             tree.line(Kind::Work, format!("kernel of {}", kernel.blocks().join(", ")), &[]);
-            tree.lines.extend(super::tree::of_plan(&p.plan, contraction));
+            tree.lines.extend(super::tree::of_contraction(&p.plan, contraction));
             continue;
         }
         let plural = if blocks == 1 { "" } else { "s" };

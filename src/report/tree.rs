@@ -55,22 +55,24 @@ struct Tree<'a> {
 
 /// The loop tree of a schedule.
 pub(super) fn of(schedule: &Schedule, problem: &dyn Workload) -> Vec<Line> {
-    let (plan, contraction) = match (schedule, problem.kind()) {
-        (Schedule::Cores(plan), workload::Kind::Contraction(contraction)) => (plan, contraction),
-        (Schedule::Mma(_) | Schedule::Wgmma(_), workload::Kind::Contraction(contraction)) => {
-            return super::tensor_tree::of(schedule, contraction)
-        }
-        (Schedule::Stream(plan), workload::Kind::Streams(streams)) => return super::stream_tree::of(plan, streams),
-        _ => return Vec::new(),
-    };
-    of_plan(plan, contraction)
+    match (schedule, problem.kind()) {
+        (Schedule::Stream(plan), workload::Kind::Streams(streams)) => super::stream_tree::of(plan, streams),
+        (_, workload::Kind::Contraction(contraction)) => of_contraction(schedule, contraction),
+        _ => Vec::new(),
+    }
 }
 
 /// The loop tree of a contraction's schedule.
-pub(super) fn of_plan(plan: &Plan, contraction: &Contraction) -> Vec<Line> {
-    let mut tree = Tree { plan, contraction, lines: Vec::new(), depth: 0, team: Team::Grid };
-    tree.grid();
-    tree.lines
+pub(super) fn of_contraction(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
+    match schedule {
+        Schedule::Cores(plan) => {
+            let mut tree = Tree { plan, contraction, lines: Vec::new(), depth: 0, team: Team::Grid };
+            tree.grid();
+            tree.lines
+        }
+        Schedule::Mma(_) | Schedule::Wgmma(_) => super::tensor_tree::of(schedule, contraction),
+        Schedule::Stream(_) => Vec::new(),
+    }
 }
 
 impl Tree<'_> {

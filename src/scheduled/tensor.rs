@@ -1,12 +1,15 @@
 //! Schedules on tensor cores on their way to kernels: the trace is replayed on the source program, the plan is read from the
-//! scheduled program, and the generator makes the kernels of the plan so read.
-use super::{replayed, Scheduled, ScheduledError};
-use crate::lower::program::{Argument, Module, Workspace};
+//! scheduled program, and the generator makes the kernels of the plan so read. Of a program of several kernels each is taken by
+//! itself.
+use super::{limits, replayed, Scheduled, ScheduledError};
+use crate::lower::program::{lower, Argument, LowerOptions, Module, Workspace};
 use crate::lower::tensor::{lower_mma, lower_wgmma, Gemm, Operand, TensorError, TensorModule};
+use satune_ir::affine::constant;
 use satune_ir::term::tensor::NotGemm;
 use satune_ir::term::{Contraction, OperandInfo, Schedule};
-use satune_ir::Program;
-use satune_rewrites::{space, Trace};
+use satune_ir::{BufferId, Program};
+use satune_rewrites::space::stream::{contractions, Nests};
+use satune_rewrites::{gpu_check, space, Trace};
 
 /// Why there are no kernels.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +26,9 @@ pub enum GenerateError {
     /// The program has other parameters.
     #[error("{0} is no parameter of the program")]
     Parameter(String),
+    /// A part of the program has an instruction of tensor cores, and is no product.
+    #[error("the kernel that writes {0} multiplies on tensor cores; it is no product of the source program, with the elementwise blocks after it")]
+    NoProduct(String),
     /// The schedule is one of primitives.
     #[error("the schedule is none on tensor cores")]
     Primitives,
@@ -40,11 +46,109 @@ pub(super) fn of_schedule(
     Ok(Scheduled { trace, module: generate(source, &read, contraction)?, program })
 }
 
-/// Kernels of a scheduled program on tensor cores.
-pub(super) fn of_program(source: &Program, trace: Trace, program: Program) -> Result<Scheduled, ScheduledError> {
-    let contraction = space::contraction(source).map_err(GenerateError::Contraction)?;
-    let read = space::read_plan(&program, source, &contraction)?;
-    Ok(Scheduled { trace, module: generate(source, &read, &contraction)?, program })
+/// Kernels of a scheduled program that has instructions of tensor cores. `base` is the source as it is before any kernel has
+/// its loops: some blocks inlined into others.
+pub(super) fn of_program(
+    source: &Program,
+    base: &Program,
+    (trace, program): (Trace, Program),
+    options: &LowerOptions,
+) -> Result<Scheduled, ScheduledError> {
+    let module = match space::contraction(source) {
+        Ok(contraction) => generate(source, &space::read_plan(&program, source, &contraction)?, &contraction)?,
+        Err(_) => Joined::of(base, &program, options)?,
+    };
+    Ok(Scheduled { trace, program, module })
+}
+
+/// Kernels one after the other, their arguments those of the whole program.
+struct Joined<'p> {
+    program: &'p Program,
+    module: Module,
+    /// Buffers between kernels, each a workspace of this number.
+    between: Vec<(BufferId, usize)>,
+}
+
+impl<'p> Joined<'p> {
+    /// The kernels of a program, run by run of its nests.
+    fn of(base: &Program, program: &'p Program, options: &LowerOptions) -> Result<Module, ScheduledError> {
+        let nests = Nests::of(program);
+        let module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
+        let mut joined = Joined { program, module, between: Vec::new() };
+        for (number, run) in nests.together(base).into_iter().enumerate() {
+            let part = nests.alone(run);
+            if nests.on_tensor_cores(run) {
+                let (own, module) = product(base, &part)?;
+                joined.add(&own, module)?;
+            } else {
+                gpu_check::check(&part, &limits(&options.target)).map_err(ScheduledError::Limits)?;
+                let min_blocks = options.min_blocks.filter(|_| number == 0);
+                let module = lower(&part, &LowerOptions { min_blocks, ..options.clone() })?;
+                joined.add(&part, module)?;
+            }
+        }
+        let name = crate::cuda::function_name(&program.name);
+        for (number, kernel) in joined.module.kernels.iter_mut().enumerate() {
+            kernel.name = format!("{name}_{number}");
+        }
+        Ok(joined.module)
+    }
+
+    /// Adds the kernels of a part.
+    fn add(&mut self, part: &Program, made: Module) -> Result<(), ScheduledError> {
+        let own = self.module.workspaces.len();
+        // What is of one name is one buffer.
+        let named = |(at, w): (usize, Workspace)| Workspace { name: format!("{}_{}", w.name, own + at), ..w };
+        self.module.workspaces.extend(made.workspaces.into_iter().enumerate().map(named));
+        let mut known: Vec<Argument> = Vec::new();
+        for buffer in &part.params {
+            known.push(self.argument(part, *buffer)?);
+        }
+        let argument = |a: &Argument| match a {
+            Argument::Param(i) => known[*i],
+            Argument::Workspace(i) => Argument::Workspace(own + i),
+        };
+        self.module.kernels.extend(made.kernels);
+        self.module.args.extend(made.args.iter().map(|list| list.iter().map(argument).collect()));
+        Ok(())
+    }
+
+    /// What a part's parameter is in the whole.
+    fn argument(&mut self, part: &Program, buffer: BufferId) -> Result<Argument, ScheduledError> {
+        if let Some(at) = self.program.params.iter().position(|id| *id == buffer) {
+            return Ok(Argument::Param(at));
+        }
+        if let Some((_, number)) = self.between.iter().find(|(known, _)| *known == buffer) {
+            return Ok(Argument::Workspace(*number));
+        }
+        let info = part.buffer(buffer);
+        let missing = || GenerateError::Parameter(info.name.clone());
+        let extents = info.shape.iter().map(|e| constant(e).and_then(|e| u64::try_from(e).ok()));
+        let elements = extents.into_iter().try_fold(1_u64, |all, e| all.checked_mul(e?)).ok_or_else(missing)?;
+        let number = self.module.workspaces.len();
+        self.module.workspaces.push(Workspace { name: info.name.clone(), dtype: info.dtype, elements });
+        self.between.push((buffer, number));
+        Ok(Argument::Workspace(number))
+    }
+}
+
+/// The product that a part of a scheduled program computes, as a program of its own, and its kernels.
+fn product(base: &Program, part: &Program) -> Result<(Program, Module), ScheduledError> {
+    let nests = Nests::of(base);
+    let mut last = None;
+    // Of those whose result the part has, the one with most blocks after it: what is between them the part does not have.
+    for found in contractions(base).iter().rev().filter(|found| part.params.contains(&found.contraction.c.buffer)) {
+        let own = nests.alone((found.from, found.to));
+        match space::read_plan(part, &own, &found.contraction) {
+            Ok(plan) => {
+                let module = generate(&own, &plan, &found.contraction)?;
+                return Ok((own, module));
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    let written = part.params.last().map_or_else(String::new, |id| part.buffer(*id).name.clone());
+    Err(last.map_or_else(|| GenerateError::NoProduct(written).into(), ScheduledError::from))
 }
 
 /// The generator's kernels for a schedule on tensor cores, their arguments in terms of the program's parameters.

@@ -117,7 +117,7 @@ impl StreamProblem {
         let sums: BTreeSet<&str> = streams.whole().tiled.iter().map(|t| t.contraction.block_name.as_str()).collect();
         if !sums.is_empty() {
             notes.push(format!(
-                "{} {} of its own, on single threads: the best schedules of its space, which is searched exactly, take part here",
+                "{} {} of its own: the best schedules of its space, which is searched exactly, take part here",
                 sums.iter().copied().collect::<Vec<_>>().join(", "),
                 if sums.len() == 1 { "is tiled as a contraction" } else { "are tiled, each as a contraction" },
             ));

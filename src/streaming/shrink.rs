@@ -1,8 +1,9 @@
 //! The same schedule on a problem of few blocks and few iterations, for the simulator.
 use super::shrink_any::{shrink_any, shrink_in_order};
-use crate::explore::{k_tiles, refitted};
+use crate::explore::{k_tiles, on_few, refitted, tensor_tiles};
 use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams, TiledPlan};
-use satune_ir::term::Axis;
+use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
+use satune_ir::term::{Axis, Plan, Schedule};
 use satune_ir::{BlockRealize, DType, Expr, Program, Stmt};
 use satune_rewrites::space::stream::streams_of;
 use std::collections::BTreeMap;
@@ -109,14 +110,22 @@ fn axes<'b, T>(iters: &'b [(Axis, T)], block: &'b StreamBlock) -> impl Iterator<
 /// Values along an axis of a contraction, and what they are a multiple of: two tiles along m and n, the second cut where the
 /// problem's last one is, and as many k tiles as its loop needs.
 fn tiled(tiled: &TiledPlan, axis: Axis, extent: i64) -> (i64, i64) {
-    let plan = &tiled.plan;
-    let (tile, tiles) = match axis {
-        Axis::M => (plan.tile.m, 2),
-        Axis::N => (plan.tile.n, 2),
-        Axis::K => (plan.k_tile * plan.split_k, k_tiles(plan)),
-        Axis::Batch(_) | Axis::Outer(_) => (1, 2),
+    let (tile, tiles) = match (&tiled.plan, axis) {
+        (Schedule::Cores(plan), Axis::M) => (plan.tile.m, 2),
+        (Schedule::Cores(plan), Axis::N) => (plan.tile.n, 2),
+        (Schedule::Cores(plan), Axis::K) => (plan.k_tile * plan.split_k, k_tiles(plan)),
+        (on_tensor_cores, axis) => tensor_tiles(on_tensor_cores, axis).unwrap_or((1, 2)),
+    };
+    // Clusters, and parts of k, have as many tiles each.
+    let together = match (&tiled.plan, axis) {
+        (Schedule::Cores(_), _) => tile,
+        (Schedule::Mma(TensorPlan { split_k, .. }) | Schedule::Wgmma(WgmmaPlan { split_k, .. }), Axis::K) => {
+            tile * (*split_k).min(2)
+        }
+        _ => tile * tiles,
     };
     match extent % tile {
+        0 if extent % together == 0 => (tiles * tile, together),
         0 => (tiles * tile, tile),
         // Accesses are as wide as divides the extent.
         rest => ((tiles - 1) * tile + rest, gcd(extent, 16)),
@@ -252,8 +261,13 @@ fn fitted(mut plan: StreamPlan, program: &Program) -> StreamPlan {
     for kernel in &mut plan.kernels {
         let contraction = kernel.contraction(&stream).map(|(_, contraction)| contraction);
         if let (KernelPlan::Tiled(tiled), Some(contraction)) = (kernel, contraction) {
-            tiled.plan.k_part = contraction.extent(Axis::K) / tiled.plan.split_k;
-            tiled.plan = refitted(tiled.plan.clone(), contraction);
+            tiled.plan = match &tiled.plan {
+                Schedule::Cores(plan) => {
+                    let k_part = contraction.extent(Axis::K) / plan.split_k;
+                    Schedule::Cores(refitted(Plan { k_part, ..plan.clone() }, contraction))
+                }
+                on_tensor_cores => on_few(on_tensor_cores),
+            };
         }
     }
     plan

@@ -1,11 +1,12 @@
 //! The space of a streaming problem.
 use super::StreamProblem;
-use crate::explore::{limits, ExploreError};
+use crate::explore::{limits, tensor_cores, ExploreError};
 use satune_extract::{best_while, Descriptor, Query};
 use satune_ir::term::stream::{StreamTerm, Streams};
-use satune_ir::term::{AxisInfo, Contraction, OperandInfo, Plan, Schedule, Space, StoppedBy};
+use satune_ir::term::{AxisInfo, Contraction, OperandInfo, Schedule, Space, StoppedBy};
+use satune_rewrites::space::rules::tensor::{self, TensorMenu};
 use satune_rewrites::space::stream::{rules, StreamMenu};
-use satune_rewrites::space::{self, saturate_while, Fuel, Menu, SaturationError};
+use satune_rewrites::space::{self, saturate_while, Fuel, Menu, Rule, SaturationError};
 use std::time::Duration;
 
 /// Schedules of each contraction among the blocks that take part: so many of the best, and of the best of each tile.
@@ -49,7 +50,7 @@ fn tiled(
     fuel: Fuel,
     go_on: &(dyn Fn(usize) -> bool + Sync),
 ) -> Result<Option<String>, ExploreError> {
-    let mut known: Vec<(Contraction, Vec<Plan>)> = Vec::new();
+    let mut known: Vec<(Contraction, Vec<Schedule>)> = Vec::new();
     let mut limit = None;
     for work in streams.kernels() {
         for tiled in &streams.works[work].tiled {
@@ -63,6 +64,20 @@ fn tiled(
                     plans
                 }
             };
+            // A padded operand is a block, known by its name: two products do not pad the same one.
+            let shared = |operand: &String| {
+                let reads = |c: &Contraction| c.a.name == *operand || c.b.name == *operand;
+                let other = |c: &Contraction| c.block_name != tiled.contraction.block_name;
+                streams.whole().tiled.iter().any(|t| other(&t.contraction) && reads(&t.contraction))
+            };
+            let pads_its_own = |plan: &Schedule| !space::padded(plan, &tiled.contraction).iter().any(shared);
+            let on_tensor_cores = |plans: &[Schedule]| plans.iter().any(|plan| plan.cores().is_none());
+            let taken: Vec<Schedule> = plans.iter().filter(|plan| pads_its_own(plan)).cloned().collect();
+            if on_tensor_cores(&plans) && !on_tensor_cores(&taken) {
+                let why = "tensor cores for a product whose operand another one reads, and whose sizes no tile divides";
+                limit = limit.or_else(|| Some(format!("{why}: {}", tiled.contraction.block_name)));
+            }
+            let plans = taken;
             if !plans.is_empty() {
                 menu.tiled.insert(work as u16, plans);
             }
@@ -71,21 +86,42 @@ fn tiled(
     Ok(limit)
 }
 
-/// The best schedules of a contraction on single threads, and the limit that ended the search, if one did.
+/// The best schedules of a contraction on single threads, and the best on tensor cores; and the limit that ended a search, if one
+/// did.
 fn best_plans(
     contraction: &Contraction,
     gpu: &Descriptor,
     fuel: Fuel,
     go_on: &(dyn Fn(usize) -> bool + Sync),
-) -> Result<(Vec<Plan>, Option<String>), ExploreError> {
-    let limits = limits(gpu);
-    let menu = Menu::of(contraction, &limits);
-    let space = saturate_while(contraction, limits, &menu, &space::rules::all(), fuel, go_on)?;
+) -> Result<(Vec<Schedule>, Option<String>), ExploreError> {
+    let menu = Menu::of(contraction, &limits(gpu));
+    let of = |menu: &Menu, rules: &[Box<dyn Rule>]| best_of(contraction, menu, rules, gpu, fuel, go_on);
+    let (mut plans, mut limit) = of(&menu, &space::rules::all())?;
+    let products = tensor::all(contraction, TensorMenu::of(contraction, &tensor_cores(gpu)));
+    if !products.is_empty() {
+        let rules: Vec<Box<dyn Rule>> = space::rules::all().into_iter().chain(products).collect();
+        let (more, ended) = of(&Menu::without_threads(menu.split_k, menu.groups), &rules)?;
+        plans.extend(more);
+        limit = limit.or(ended);
+    }
+    Ok((plans, limit))
+}
+
+/// The best schedules of the space that some rules make.
+fn best_of(
+    contraction: &Contraction,
+    menu: &Menu,
+    rules: &[Box<dyn Rule>],
+    gpu: &Descriptor,
+    fuel: Fuel,
+    go_on: &(dyn Fn(usize) -> bool + Sync),
+) -> Result<(Vec<Schedule>, Option<String>), ExploreError> {
+    let space = saturate_while(contraction, limits(gpu), menu, rules, fuel, go_on)?;
     let mut limit = match &space.report.stopped_by {
         StoppedBy::Saturated => None,
         StoppedBy::Limit(limit) => Some(limit.clone()),
     };
-    let mut plans: Vec<Plan> = Vec::new();
+    let mut plans: Vec<Schedule> = Vec::new();
     let looking = || go_on(space.report.nodes);
     for diverse in [false, true] {
         let query = Query { k: TILED, diverse, limit: LIMIT, below_ms: f64::INFINITY };
@@ -97,10 +133,8 @@ fn best_plans(
             limit = Some(format!("{} s for the tiles of {}", LIMIT.as_secs(), contraction.block_name));
         }
         for candidate in found.candidates {
-            if let Schedule::Cores(plan) = candidate.plan {
-                if !plans.contains(&plan) {
-                    plans.push(plan);
-                }
+            if !plans.contains(&candidate.plan) {
+                plans.push(candidate.plan);
             }
         }
     }

@@ -296,3 +296,78 @@ fn what_tensor_cores_could_multiply_is_not_called_proved_on_single_threads() {
         assert_eq!(said(&explored(&layer(half, bias), gpu, false), gpu), single, "{half}, {bias} on {gpu}");
     }
 }
+
+/// `D = f(A * B)`, `G = D * E` of 16-bit factors.
+fn two_of_16_bits(half: &str, [m, n, k, l]: [i64; 4]) -> String {
+    let sums = |c: &str, [a, b]: [&str; 2], [rows, columns, inner]: [i64; 3]| {
+        format!(
+            "    for i, j, k in T.grid({rows}, {columns}, {inner}):
+        with T.sblock(\"{c}\"):
+            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
+            with T.init():
+                {c}[vi, vj] = T.float32(0)
+            {c}[vi, vj] = {c}[vi, vj] + T.Cast(\"float32\", {a}[vi, vk]) * T.Cast(\"float32\", {b}[vj, vk])
+"
+        )
+    };
+    let rounded = |value: &str| format!("T.Cast(\"{half}\", {value})");
+    format!(
+        "@T.prim_func(s_tir=True)
+def main(A: T.Buffer(({m}, {k}), \"{half}\"), B: T.Buffer(({n}, {k}), \"{half}\"), E: T.Buffer(({l}, {n}), \"{half}\"), G: T.Buffer(({m}, {l}), \"{half}\")):
+    C = T.sblock_alloc_buffer(({m}, {n}), \"float32\")
+    D = T.sblock_alloc_buffer(({m}, {n}), \"{half}\")
+    F = T.sblock_alloc_buffer(({m}, {l}), \"float32\")
+{}{}{}{}",
+        sums("C", ["A", "B"], [m, n, k]),
+        map("D", "D[vi, vj]", &rounded("T.max(C[vi, vj], T.float32(0))"), [m, n]),
+        sums("F", ["D", "E"], [m, l, n]),
+        map("G", "G[vi, vj]", &rounded("F[vi, vj] * T.float32(0.25)"), [m, l]),
+    )
+}
+
+/// The schedules of the best candidate's kernels that are contractions.
+fn schedules(report: &Report) -> Vec<Schedule> {
+    let Schedule::Stream(plan) = &report.candidates[0].plan else { panic!("{:?}", report.candidates[0].plan) };
+    let of = |kernel: &KernelPlan| match kernel {
+        KernelPlan::Tiled(tiled) => Some(tiled.plan.clone()),
+        _ => None,
+    };
+    plan.kernels.iter().filter_map(of).collect()
+}
+
+/// Each product in its own kernel, whole tiles and tiles over the edge.
+#[test]
+fn products_beside_other_blocks_are_multiplied_on_tensor_cores() {
+    for (half, gpu, extents, execute) in [
+        ("bfloat16", "h200", [256, 256, 128, 256], false),
+        ("bfloat16", "a100", [200, 136, 72, 40], true),
+        ("float16", "t4", [512, 256, 256, 256], false),
+    ] {
+        let report = explored(&two_of_16_bits(half, extents), gpu, execute);
+        let found = schedules(&report);
+        let on_tensor_cores = found.iter().all(|s| matches!(s, Schedule::Mma(_) | Schedule::Wgmma(_)));
+        assert!(
+            found.len() == 2 && on_tensor_cores && report.untiled.is_empty(),
+            "{gpu}: {found:?} {:?}",
+            report.notes
+        );
+    }
+}
+
+/// A padded matrix is a block of one name: where two products read it, none of them pads it. Where they have to, there are single
+/// threads, and that is not called the best.
+#[test]
+fn products_that_read_one_matrix_do_not_pad_it() {
+    for (extents, whole) in [([512, 128, 128, 256], true), ([200, 136, 136, 40], false)] {
+        let text = two_of_16_bits("bfloat16", extents).replace("D[vi, vk]", "A[vi, vk]");
+        // What the first makes is a result beside that of the second.
+        let made = format!("D = T.sblock_alloc_buffer(({}, {}), \"bfloat16\")\n    ", extents[0], extents[1]);
+        let text = text.replace(&made, "").replace(
+            "G: T.Buffer",
+            &format!("D: T.Buffer(({}, {}), \"bfloat16\"), G: T.Buffer", extents[0], extents[1]),
+        );
+        let report = explored(&text, "a100", false);
+        let on_tensor_cores = schedules(&report).iter().all(|s| matches!(s, Schedule::Mma(_)));
+        assert_eq!((on_tensor_cores, report.proved_optimal), (whole, whole), "{:?}", report.candidates[0].plan);
+    }
+}

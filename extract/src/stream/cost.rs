@@ -3,7 +3,7 @@
 //! The formula is that of [`crate::time`], and every constant one of the GPU's descriptor.
 use super::work::{kernel_work, KernelWork, Passing};
 use crate::cores::SPECIAL_SLOTS;
-use crate::cost::{self, cost, prepare, Cost, Infeasible};
+use crate::cost::{predict, Cost, Infeasible, OfSchedule};
 use crate::residency::{rounded, Takes};
 use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved, Taken};
 use crate::work::Work;
@@ -128,7 +128,7 @@ pub fn stream_cost(plan: &StreamPlan, problem: &Streams, gpu: &Descriptor) -> Re
 /// Predicts a kernel's time.
 pub(super) fn kernel_cost(kernel: &KernelPlan, stream: &Stream, gpu: &Descriptor) -> Result<KernelCost, Infeasible> {
     match kernel.contraction(stream) {
-        Some((plan, contraction)) => Ok(of_cost(cost(plan, contraction, gpu)?)),
+        Some((plan, contraction)) => Ok(of_cost(predict(plan, contraction, gpu)?)),
         None => of_work(&kernel_work(kernel, stream), kernel.threads(), gpu),
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn kernel_ms(
     gpu: &Descriptor,
 ) -> Result<f64, Infeasible> {
     match kernel.contraction(stream) {
-        Some((plan, contraction)) => Ok(cost(plan, contraction, gpu)?.ms),
+        Some((plan, contraction)) => Ok(predict(plan, contraction, gpu)?.ms),
         None => Ok(timed(&passing.with(kernel, stream), kernel.threads(), gpu)?.time.ms),
     }
 }
@@ -165,8 +165,8 @@ fn of_cost(cost: Cost) -> KernelCost {
 enum Counted<'a> {
     /// Its work and threads.
     Work(Box<KernelWork>, i64),
-    /// A contraction by itself.
-    Tiled(Box<cost::Prepared<'a>>),
+    /// A contraction by itself, or why the GPU cannot run it.
+    Tiled(Result<OfSchedule<'a>, Infeasible>),
 }
 
 /// A plan, each of its kernels counted.
@@ -175,11 +175,11 @@ pub(crate) struct Prepared<'a>(Vec<Counted<'a>>);
 
 impl<'a> Prepared<'a> {
     /// Counts; nothing where the problem does not have the plan's kernels.
-    pub fn of(plan: &StreamPlan, problem: &'a Streams, gpu: &'a Descriptor) -> Prepared<'a> {
+    pub fn of(plan: &'a StreamPlan, problem: &'a Streams, gpu: &'a Descriptor) -> Prepared<'a> {
         let Some(way) = problem.way_of(plan) else { return Prepared(Vec::new()) };
         let whole = problem.joined(&way.kernels);
-        let of = |(kernel, stream): (&KernelPlan, &&'a Stream)| match kernel.contraction(stream) {
-            Some((plan, contraction)) => Counted::Tiled(Box::new(prepare(plan, contraction, gpu))),
+        let of = |(kernel, stream): (&'a KernelPlan, &&'a Stream)| match kernel.contraction(stream) {
+            Some((plan, contraction)) => Counted::Tiled(OfSchedule::of(plan, contraction, gpu)),
             None => Counted::Work(Box::new(kernel_work(kernel, &whole)), kernel.threads()),
         };
         Prepared(plan.kernels.iter().zip(&way.kernels).map(of).collect())
@@ -192,7 +192,7 @@ impl<'a> Prepared<'a> {
         }
         let ms = |counted: &Counted<'_>| match counted {
             Counted::Work(work, threads) => of_work(work, *threads, gpu).map(|cost| cost.ms),
-            Counted::Tiled(prepared) => prepared.ms(gpu),
+            Counted::Tiled(prepared) => prepared.as_ref().map_err(Clone::clone)?.ms(gpu),
         };
         self.0.iter().map(ms).sum()
     }

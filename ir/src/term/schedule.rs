@@ -6,7 +6,7 @@ use egg::RecExpr;
 use serde::{Deserialize, Serialize};
 
 /// Every decision of a candidate. In JSON it is the plan itself: each kind has fields of its own by which it is known.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Schedule {
     /// A contraction by multiply-adds of single threads.
@@ -30,6 +30,13 @@ pub struct Summary {
     pub overlap: String,
 }
 
+impl Summary {
+    /// Results of a block, and values of the reduction per iteration: `128x128x32`.
+    pub fn volume(&self) -> String {
+        format!("{}x{}", self.tile, self.step)
+    }
+}
+
 impl Schedule {
     /// Reads the decisions off a term.
     ///
@@ -41,6 +48,12 @@ impl Schedule {
             Some(TensorSchedule::Wgmma(plan)) => Ok(Schedule::Wgmma(plan)),
             None => Plan::from_term(term, contraction).map(Schedule::Cores),
         }
+    }
+
+    /// Whether it is so, or the schedule of one of its kernels.
+    pub fn any(&self, is: &dyn Fn(&Schedule) -> bool) -> bool {
+        let of_kernel = |kernel: &KernelPlan| matches!(kernel, KernelPlan::Tiled(tiled) if tiled.plan.any(is));
+        is(self) || matches!(self, Schedule::Stream(plan) if plan.kernels.iter().any(of_kernel))
     }
 
     /// The plan on single threads, where it is one.

@@ -25,7 +25,7 @@ use crate::simplified::simplified;
 pub use condition::Condition;
 pub use derive::trace;
 pub(crate) use derive_tensor::unknown_annotation;
-pub use derive_tensor::{on_tensor_cores, read_plan, tensor_trace, ReadError, Untraced};
+pub use derive_tensor::{on_tensor_cores, padded, read_plan, tensor_trace, ReadError, Untraced};
 pub use encode::{contraction, EncodeError};
 pub use engine::{
     root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,

@@ -98,12 +98,8 @@ impl Askable for Problem {
     }
 
     fn fixed_of(&self, plan: &Schedule) -> Result<Fixed, String> {
-        match plan {
-            Schedule::Cores(plan) => Ok(Fixed::of(plan)),
-            Schedule::Mma(plan) => Ok(Fixed::of_mma(plan)),
-            Schedule::Wgmma(plan) => Ok(Fixed::of_wgmma(plan)),
-            Schedule::Stream(_) => Err("the schedule is one of streaming blocks, and the program a contraction".into()),
-        }
+        Fixed::of_schedule(plan)
+            .ok_or_else(|| "the schedule is one of streaming blocks, and the program a contraction".into())
     }
 
     fn outside(&self, fixed: &Fixed, gpu: &Descriptor) -> Vec<String> {

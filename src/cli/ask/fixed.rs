@@ -1,7 +1,7 @@
 //! What a question fixes of a product's schedules, and which programs of a space keep to it.
 use super::tensor::{Kind, MmaFixed, WgmmaFixed};
 use egg::{Id, Language};
-use satune_ir::term::{Axis, Fill, Layout, Pair, Pipe, Plan, Role, Side, Space, Stage, Term};
+use satune_ir::term::{Axis, Fill, Layout, Pair, Pipe, Plan, Role, Schedule, Side, Space, Stage, Term};
 
 /// What is fixed of an operand's way to the arithmetic.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,6 +100,16 @@ fn order(pair: Pair, m_outer: bool) -> Option<bool> {
 }
 
 impl Fixed {
+    /// Every decision of a contraction's schedule; none of others.
+    pub fn of_schedule(schedule: &Schedule) -> Option<Fixed> {
+        match schedule {
+            Schedule::Cores(plan) => Some(Fixed::of(plan)),
+            Schedule::Mma(plan) => Some(Fixed::of_mma(plan)),
+            Schedule::Wgmma(plan) => Some(Fixed::of_wgmma(plan)),
+            Schedule::Stream(_) => None,
+        }
+    }
+
     /// Every decision of a plan.
     pub fn of(plan: &Plan) -> Fixed {
         let operand = |side: Side| {

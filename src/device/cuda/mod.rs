@@ -294,7 +294,7 @@ pub(crate) fn rejected(error: &CompileError) -> Verdict {
 
 /// Whether a schedule multiplies on tensor cores.
 fn on_tensor_cores(plan: &Schedule) -> bool {
-    !matches!(plan, Schedule::Cores(_) | Schedule::Stream(_))
+    plan.any(&|own| matches!(own, Schedule::Mma(_) | Schedule::Wgmma(_)))
 }
 
 fn unexpected(said: &Said) -> Verdict {

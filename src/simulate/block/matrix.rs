@@ -188,17 +188,18 @@ impl Runner<'_> {
         // What follows on any path from here happens after the reads: they count as what the whole role knows.
         let known = self.now.order.as_ref().and_then(|o| o.horizon.get(who.thread as usize).copied());
         let epoch = known.unwrap_or(self.now.epoch).saturating_sub(1);
+        let rounds = op.operand == DType::F32 && !self.double;
         let mut values = |(array, list): &(ArrayId, Vec<usize>)| -> Result<Vec<f64>, Fault> {
             let mut out = Vec::new();
             for i in list {
                 let value = self.tracked(*array)?.end_reading(&who, *i, epoch);
-                out.push(if op.operand == DType::F32 { tf32(value) } else { value });
+                out.push(if rounds { tf32(value) } else { value });
             }
             Ok(out)
         };
         let (left, right) = (values(&a)?, values(&b)?);
         let (k, count) = (op.k() as usize, op.n / 2);
-        let array = d.0 .0 as usize;
+        let (array, accumulator) = (d.0 .0 as usize, self.held(op.accumulator()));
         for t in 0..128_u32 {
             let thread = first + t as usize;
             let (warp, lane) = (t / 32, t % 32);
@@ -213,7 +214,7 @@ impl Runner<'_> {
                 }
                 let mut sum = sums.as_ref().map_or(self.registers[array][at], |s| s[(t * count + i) as usize]);
                 for j in 0..k {
-                    sum = round(op.accumulator(), sum + left[row * k + j] * right[column * k + j]);
+                    sum = round(accumulator, sum + left[row * k + j] * right[column * k + j]);
                 }
                 self.registers[array][at] = sum;
             }

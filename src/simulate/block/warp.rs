@@ -59,8 +59,10 @@ impl Runner<'_> {
                 self.here().arithmetic += warps.len() as u64;
                 for t in (0..self.threads).filter(|t| mask[*t]) {
                     // By way of f32, as the machine does.
-                    self.set_private(dst.0, to, 2, 0, t, round(dtype, round(DType::F32, low[t])))?;
-                    self.set_private(dst.0, to, 2, 1, t, round(dtype, round(DType::F32, high[t])))?;
+                    let packed = |value: f64| round(self.held(dtype), round(self.held(DType::F32), value));
+                    let (low, high) = (packed(low[t]), packed(high[t]));
+                    self.set_private(dst.0, to, 2, 0, t, low)?;
+                    self.set_private(dst.0, to, 2, 1, t, high)?;
                 }
                 Ok(())
             }
@@ -205,7 +207,8 @@ impl Runner<'_> {
             return Err(self.machine("mma with operands of other types".into()));
         }
         let k = op.k() as usize;
-        let read = |v: f64| if op == Mma::Tf32 { tf32(v) } else { v };
+        let rounds = op == Mma::Tf32 && !self.double;
+        let read = |v: f64| if rounds { tf32(v) } else { v };
         let (mut left, mut right) = (vec![0.0; 16 * k], vec![0.0; k * 8]);
         for lane in 0..32 {
             let t = first + lane as usize;
@@ -218,7 +221,7 @@ impl Runner<'_> {
                 right[row as usize * 8 + column as usize] = read(self.private(b.0, b.1, 2 * op.word(), i, t)?);
             }
         }
-        let accumulator = op.accumulator();
+        let accumulator = self.held(op.accumulator());
         for lane in 0..32 {
             let t = first + lane as usize;
             for i in 0..4 {

@@ -55,6 +55,7 @@ impl Runner<'_> {
                     self.opaque(b, op.elements(Side::B), op.operand)?,
                 ];
                 self.here().matrix += warps.len() as u64;
+                let accumulator = self.held(op.accumulator());
                 for warp in warps {
                     let left = self.fragment((a.0, at_a, *warp), *op, Kind::Operand(Side::A, across[0]))?;
                     let right = self.fragment((b.0, at_b, *warp), *op, Kind::Operand(Side::B, across[1]))?;
@@ -63,7 +64,7 @@ impl Runner<'_> {
                     for (at, sum) in sums.iter_mut().enumerate() {
                         let (row, column) = (at / n, at % n);
                         for j in 0..k {
-                            *sum = round(op.accumulator(), *sum + left[row * k + j] * right[column * k + j]);
+                            *sum = round(accumulator, *sum + left[row * k + j] * right[column * k + j]);
                         }
                     }
                     self.now.fragments.0.insert((d.0, at_d, *warp), (*op, Kind::Sums, sums));

@@ -1,7 +1,7 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
 use super::{FlatState, Place, Point, RowState, Step, StreamState, Streams, TileState};
-use crate::term::{Plan, Role, TermLanguage};
+use crate::term::{Role, Schedule, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
 
@@ -137,7 +137,7 @@ pub enum StreamTerm {
     /// A kernel that is a contraction by itself, under one of the contraction's schedules.
     Tiled {
         /// The schedule.
-        plan: Box<Plan>,
+        plan: Box<Schedule>,
         /// What was decided before.
         state: Box<StreamState>,
     },
@@ -222,7 +222,7 @@ impl fmt::Display for StreamTerm {
             Team { threads, .. } => write!(f, "team:{threads}"),
             Pad { pad, .. } => write!(f, "pad:{pad}"),
             Plain { threads, .. } => write!(f, "plain:{threads}"),
-            Tiled { plan, .. } => write!(f, "tiled:{}x{}x{}", plan.tile.m, plan.tile.n, plan.k_tile),
+            Tiled { plan, .. } => write!(f, "tiled:{}", plan.summary().volume()),
             Done(_) => f.write_str("done"),
         }
     }

@@ -1,10 +1,10 @@
 //! A complete schedule of a streaming program: every decision by its name.
 use super::{Inlining, Place, Stream};
-use crate::term::Plan;
+use crate::term::Schedule;
 use serde::{Deserialize, Serialize};
 
 /// A complete schedule of a streaming program.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StreamPlan {
     /// Blocks that are inlined.
     pub inlined: Vec<Inlining>,
@@ -24,7 +24,7 @@ fn is_whole(parts: &i64) -> bool {
 }
 
 /// A kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum KernelPlan {
     /// A map over all elements.
     Flat(FlatPlan),
@@ -39,7 +39,7 @@ pub enum KernelPlan {
 }
 
 /// The spatial loops of a block, fused, into (blockIdx.x, threadIdx.x); what it reduces over one value after the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PlainPlan {
     /// Name of the block.
     pub block: String,
@@ -50,18 +50,18 @@ pub struct PlainPlan {
     pub in_order: bool,
 }
 
-/// Blocks that are a contraction, under one of its schedules on single threads.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Blocks that are a contraction, under one of its schedules.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TiledPlan {
     /// Names of the blocks: what sums up first, then what is done with the sums.
     pub blocks: Vec<String>,
     /// The contraction's schedule.
-    pub plan: Plan,
+    pub plan: Schedule,
 }
 
 /// The innermost loop of a block split into (blockIdx.y, unrolled, threadIdx.x, vector); the others, fused, into
 /// (blockIdx.x, threadIdx.y).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FlatPlan {
     /// Name of the block.
     pub block: String,
@@ -76,7 +76,7 @@ pub struct FlatPlan {
 }
 
 /// A buffer and where it is held.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Held {
     /// Name of the buffer.
     pub buffer: String,
@@ -86,7 +86,7 @@ pub struct Held {
 
 /// Rows split into (blockIdx.x, serial, threadIdx.y); the columns of each block of the kernel into (serial or unrolled,
 /// threadIdx.x, vector).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RowPlan {
     /// Names of the blocks, in order.
     pub blocks: Vec<String>,
@@ -105,7 +105,7 @@ pub struct RowPlan {
 }
 
 /// A square tile is read along the rows of the source, held in shared memory, and written along the rows of the result.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TilePlan {
     /// Name of the block.
     pub block: String,
@@ -139,7 +139,7 @@ impl KernelPlan {
             KernelPlan::Row(p) => p.threads * p.side_by_side,
             KernelPlan::Tile(p) => p.threads,
             KernelPlan::Plain(p) => p.threads,
-            KernelPlan::Tiled(p) => i64::from(p.plan.threads),
+            KernelPlan::Tiled(p) => p.plan.threads().into(),
         }
     }
 
@@ -174,7 +174,7 @@ impl KernelPlan {
             KernelPlan::Row(p) => format!("{} rows", p.rows_per_block()),
             KernelPlan::Tile(p) => format!("{0}x{0}", p.side),
             KernelPlan::Plain(p) => format!("{} {}", p.threads, if p.in_order { "in order" } else { "plain" }),
-            KernelPlan::Tiled(p) => format!("{}x{}x{}", p.plan.tile.m, p.plan.tile.n, p.plan.k_tile),
+            KernelPlan::Tiled(p) => p.plan.summary().volume(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sizes that follow from a plan and its program: blocks of threads, shared memory, bytes and operations of the program.
 use super::{AccessForm, BlockKind, KernelPlan, Place, Stream, StreamPlan, Streams};
-use crate::term::{Contraction, Plan};
+use crate::term::{Contraction, Schedule};
 
 fn up(x: i64, y: i64) -> i64 {
     (x + y - 1) / y.max(1)
@@ -17,7 +17,7 @@ impl KernelPlan {
     }
 
     /// The contraction that it is by itself, and its schedule; `None` for other kernels, and where the stream has no such blocks.
-    pub fn contraction<'s>(&self, stream: &'s Stream) -> Option<(&Plan, &'s Contraction)> {
+    pub fn contraction<'p, 's>(&'p self, stream: &'s Stream) -> Option<(&'p Schedule, &'s Contraction)> {
         let KernelPlan::Tiled(tiled) = self else { return None };
         let (from, to) = self.range(stream)?;
         Some((&tiled.plan, stream.contraction(from, to)?))
@@ -39,7 +39,7 @@ impl KernelPlan {
                 up(a, p.side) * up(b, p.side) * (block.instances() / a / b)
             }),
             KernelPlan::Plain(p) => up(block.results(), p.threads),
-            KernelPlan::Tiled(p) => p.plan.block_count(),
+            KernelPlan::Tiled(p) => stream.contraction(from, to).map_or(0, |c| p.plan.block_count(c)),
         }
     }
 

@@ -5,7 +5,7 @@ use super::{BlockKind, Stream, StreamBlock, StreamPlan};
 use std::collections::BTreeMap;
 
 /// A step of inlining.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Inlining {
     /// The block that goes away.
     pub block: String,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A schedule of warps that multiply: a ring of tiles in shared memory, fragments double buffered along k. On `mma.sync` the
 /// ring is filled by `cp.async`, fragments by `ldmatrix`. On `wmma` tiles wait in registers on their way to a ring of two.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TensorPlan {
     /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C, A's way is B's.
     #[serde(default)]

@@ -4,7 +4,7 @@ use crate::DType;
 use serde::{Deserialize, Serialize};
 
 /// A schedule on `wgmma`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WgmmaPlan {
     /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C.
     #[serde(default)]

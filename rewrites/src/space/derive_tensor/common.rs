@@ -2,6 +2,7 @@
 use super::key;
 use crate::intrinsics::{self, fragment as places};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
+use crate::trace::Trace;
 use satune_ir::term::tensor::{Gemm, Raster};
 use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
@@ -49,6 +50,8 @@ pub(super) struct Writer<'a> {
     /// Parts of k.
     pub split_k: i64,
     pub draft: Draft,
+    /// Calls while the nests are whole, and until its reduction is taken apart.
+    parts: [usize; 2],
 }
 
 impl TraceWriter for Writer<'_> {
@@ -80,7 +83,21 @@ pub(super) fn covering(extent: i64, tile: i64) -> i64 {
 impl<'a> Writer<'a> {
     pub fn new(product: &'a Product, tile: [i64; 3], split_k: i64) -> Writer<'a> {
         let Product { gemm, contraction, .. } = product;
-        Writer { product, gemm, contraction, tile, split_k, draft: Draft::default() }
+        Writer { product, gemm, contraction, tile, split_k, draft: Draft::default(), parts: [0; 2] }
+    }
+
+    /// What follows takes the block's nest apart.
+    pub fn begin_loops(&mut self) {
+        self.parts = [self.draft.calls().len(); 2];
+    }
+
+    /// The calls until [`Writer::begin_loops`], those until [`Writer::instructions`], and those there.
+    pub fn in_parts(self) -> [Trace; 3] {
+        let [whole, loops] = self.parts;
+        let mut calls = self.draft.finish().calls;
+        let instructions = calls.split_off(loops);
+        let loops = calls.split_off(whole);
+        [calls, loops, instructions].map(|calls| Trace { calls })
     }
 
     /// The batch axes, each with a comma after it: what comes first in maps of matrices.
@@ -222,6 +239,7 @@ impl<'a> Writer<'a> {
 
     /// decompose_reduction and tensorize: what clears an instruction's sums, and the instruction, from its outermost loop.
     pub fn instructions(&mut self, main: &str, at: &str, (fill, multiply): (String, String)) {
+        self.parts[1] = self.draft.calls().len();
         self.named("decompose_reduction", [var(main), var("k_tile")], "clear");
         self.named("get_loops", [var("clear")], "clear_loops");
         self.call("tensorize", [from_end("clear_loops", 2), json!(fill)]);

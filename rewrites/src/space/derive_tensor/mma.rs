@@ -9,14 +9,14 @@ use satune_ir::term::{Axis, Side};
 use serde_json::{json, Value};
 
 /// Makes the trace.
-pub(super) fn trace(plan: &TensorPlan, product: &Product) -> Result<Trace, Untraced> {
+pub(super) fn trace(plan: &TensorPlan, product: &Product) -> Result<[Trace; 3], Untraced> {
     plan.check(&product.gemm)?;
     let mut writer = MmaWriter { plan, base: Writer::new(product, plan.tile, plan.split_k) };
     match plan.instruction.wmma() {
         Some(op) => writer.write_wmma(op),
         None => writer.write(),
     }
-    Ok(writer.base.draft.finish())
+    Ok(writer.base.in_parts())
 }
 
 /// The trace of a plan of warps that multiply, whatever the instruction; what is `wmma`'s alone stands in a file of its own.
@@ -41,12 +41,12 @@ impl MmaWriter<'_> {
             self.base.named("cache_read", [var(main), json!(index), json!("warp")], fragment(side));
         }
         self.nest();
-        // Consumers before producers.
+        self.place_operands();
+        // Last: where tiles lie over the edge, what reads the result is no longer known to have all of it.
         self.base.call("reverse_compute_at", [var("c_fragment"), var("warp_fused"), json!(true)]);
         if self.plan.store != Store::Direct {
             self.base.call("reverse_compute_at", [var("c_shared"), var("block_fused"), json!(true)]);
         }
-        self.place_operands();
         for side in SIDES {
             self.fill(side);
             self.layout(side);
@@ -74,6 +74,7 @@ impl MmaWriter<'_> {
         let [warps_m, warps_n] = self.warps();
         let k = i64::from(plan.instruction.k());
         let [m, n] = plan.instruction.block();
+        self.base.begin_loops();
         let mut split = |axis: &str, factors: [i64; 3], names: [&str; 4]| {
             let factors = [vec![Value::Null], factors.map(Value::from).to_vec()].concat();
             self.base.split_into(var(axis), factors, &names.map(String::from));

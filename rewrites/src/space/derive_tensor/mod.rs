@@ -18,6 +18,7 @@ mod wgmma;
 mod wmma;
 
 pub(crate) use key::unknown as unknown_annotation;
+pub(in crate::space) use read::multiplies;
 pub use read::{on_tensor_cores, read_plan, ReadError};
 
 use crate::trace::Trace;
@@ -44,6 +45,30 @@ pub enum Untraced {
 /// # Errors
 /// See [`Untraced`].
 pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Trace, Untraced> {
+    let parts = trace_in_parts(schedule, contraction)?;
+    Ok(Trace { calls: parts.into_iter().flat_map(|part| part.calls).collect() })
+}
+
+/// Names of the operands that a schedule on tensor cores pads, each by a block of its own.
+pub fn padded(schedule: &Schedule, contraction: &Contraction) -> Vec<String> {
+    let (tile, split_k, swapped) = match schedule {
+        Schedule::Mma(plan) => (plan.tile, plan.split_k, plan.swapped),
+        Schedule::Wgmma(plan) => (plan.tile, plan.split_k, plan.swapped),
+        Schedule::Cores(_) | Schedule::Stream(_) => return Vec::new(),
+    };
+    let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };
+    let product = Product::of(&gemm, contraction, swapped);
+    let writer = common::Writer::new(&product, tile, split_k);
+    let sides = common::SIDES.into_iter().filter(|side| writer.pads(*side));
+    sides.map(|side| product.contraction.operand(side).name.clone()).collect()
+}
+
+/// [`tensor_trace`] in three: the calls while the nests are whole, those that take them apart, and those that clear sums and
+/// multiply, after which a block is no reduction any more.
+///
+/// # Errors
+/// See [`Untraced`].
+pub(in crate::space) fn trace_in_parts(schedule: &Schedule, contraction: &Contraction) -> Result<[Trace; 3], Untraced> {
     let gemm = Gemm::of(contraction)?;
     let is_swapped = match schedule {
         Schedule::Mma(plan) => plan.swapped,

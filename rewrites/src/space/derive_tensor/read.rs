@@ -62,7 +62,12 @@ pub fn read_plan(program: &Program, source: &Program, contraction: &Contraction)
 
 /// Whether a program has a block that is an instruction of tensor cores which plans know.
 pub fn on_tensor_cores(program: &Program) -> bool {
-    tree::all_realizes(&program.body.block.body).iter().any(|r| operation(program, r).is_some())
+    multiplies(program, &program.body.block.body)
+}
+
+/// [`on_tensor_cores`] of a part of a program.
+pub(in crate::space) fn multiplies(program: &Program, part: &Stmt) -> bool {
+    tree::all_realizes(part).iter().any(|r| operation(program, r).is_some())
 }
 
 /// What a tensorized block does.

@@ -8,7 +8,7 @@ use satune_ir::term::tensor::{TileStore, WgmmaPlan};
 use serde_json::{json, Value};
 
 /// Makes the trace.
-pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untraced> {
+pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], Untraced> {
     let gemm = &product.gemm;
     plan.check(gemm)?;
     let transposed = [gemm.a_transposed, gemm.b_transposed];
@@ -24,14 +24,14 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untrac
         base.cache_operand(main, side);
     }
     nest(&mut base, plan, op.k());
+    for side in SIDES {
+        base.call("compute_at", [var(shared(side)), var("k_tile"), json!(true)]);
+        base.note(shared(side), key::TMA, 1);
+    }
     base.call("reverse_compute_at", [var("c_fragment"), var("consumer"), json!(true)]);
     if by_shared {
         base.call("reverse_compute_at", [var("c_shared"), var("consumer"), json!(true)]);
         base.note("c_shared", key::TMA, 1);
-    }
-    for side in SIDES {
-        base.call("compute_at", [var(shared(side)), var("k_tile"), json!(true)]);
-        base.note(shared(side), key::TMA, 1);
     }
     base.call("annotate", [var("k_tile"), json!(key::PIPELINE_STAGE), json!([0, 0, i64::from(plan.stages) - 1])]);
     base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ORDER), json!([0, 1, 2])]);
@@ -41,12 +41,13 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<Trace, Untrac
     base.sums_in_registers(main);
     base.finish();
     base.instructions(main, "m_row", (op.fill_name(), op.name()));
-    Ok(base.draft.finish())
+    Ok(base.in_parts())
 }
 
 /// The loops: blocks, consumers, tiles and steps along k, blocks of 64 rows; and what is said about the blocks.
 fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) {
     let consumers = if plan.ping_pong { 1 } else { i64::from(plan.consumers) };
+    base.begin_loops();
     let mut split = |axis: &str, factors: &[i64], names: &[&str]| {
         let factors = [vec![Value::Null], factors.iter().copied().map(Value::from).collect()].concat();
         let names: Vec<String> = names.iter().map(|n| n.to_string()).collect();

@@ -25,8 +25,8 @@ impl MmaWriter<'_> {
             self.base.named("cache_read", [var(main), json!(index), json!(scope)], fragment(side));
         }
         self.nest();
-        self.place_sums(op, is_staged);
         self.place_operands();
+        self.place_sums(op, is_staged);
         for side in SIDES {
             self.fill(side);
             self.base.call("annotate", [var(shared(side)), json!(LOCAL_STAGE), json!(1)]);

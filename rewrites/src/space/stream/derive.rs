@@ -12,10 +12,11 @@ mod tile;
 use super::tiled;
 use super::works::calls_of;
 use crate::gpu_check::GpuLimits;
-use crate::space::derive::trace_in_parts;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
-use crate::trace::{Out, Trace};
+use crate::space::{derive, derive_tensor};
+use crate::trace::{Call, Out, Trace};
 use satune_ir::term::stream::{KernelPlan, Stream, StreamBlock, StreamPlan, Streams};
+use satune_ir::term::Schedule;
 use serde_json::{json, Value};
 
 /// Most blocks along y and z of a grid; what has more is fused into x.
@@ -23,15 +24,32 @@ fn most_blocks() -> i64 {
     GpuLimits::default().blocks[1]
 }
 
+/// The calls by which a plan inlines blocks and splits rows, before any kernel has its loops.
+pub fn becomes(plan: &StreamPlan, problem: &Streams) -> Trace {
+    let way = problem.way_of(plan);
+    let hows = way.iter().flat_map(|way| &way.becomes).enumerate();
+    Trace { calls: hows.flat_map(|(number, how)| calls_of(how, plan.parts, number)).collect() }
+}
+
 /// Makes the trace of a plan. A plan of another program (or with blocks that the program does not have) has an empty one.
 pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
     let Some(way) = problem.way_of(plan) else { return Trace::default() };
     let stream = &problem.joined(&way.kernels);
     let mut writer = Writer { stream, draft: Draft::default() };
-    for (number, how) in way.becomes.iter().enumerate() {
-        writer.draft.extend(calls_of(how, plan.parts, number));
+    writer.draft.extend(becomes(plan, problem).calls);
+    let (mut plain, mut taken_apart, mut laid_out) = (Vec::new(), Vec::new(), Vec::new());
+    // Kernels on tensor cores pad their operands, and copy them, before any nest is taken apart; the last kernel's nest is taken
+    // apart first, since what reads a result of tiles over the edge is no longer known to have all of it.
+    for (number, kernel) in plan.kernels.iter().enumerate().rev() {
+        let Some((plan @ (Schedule::Mma(_) | Schedule::Wgmma(_)), contraction)) = kernel.contraction(stream) else {
+            continue;
+        };
+        let parts = derive_tensor::trace_in_parts(plan, contraction).unwrap_or_default();
+        let [whole, loops, instructions] = parts.map(|part| of_kernel(number, part));
+        writer.draft.extend(whole);
+        taken_apart.extend(loops);
+        laid_out.extend(instructions);
     }
-    let (mut plain, mut laid_out) = (Vec::new(), Vec::new());
     for (number, kernel) in plan.kernels.iter().enumerate() {
         match kernel {
             KernelPlan::Flat(p) => writer.flat(p),
@@ -39,18 +57,22 @@ pub fn trace(plan: &StreamPlan, problem: &Streams) -> Trace {
             KernelPlan::Tile(p) => writer.tile(p),
             KernelPlan::Plain(p) => plain.extend(writer.held_plainly(p)),
             KernelPlan::Tiled(_) => {
-                let Some((plan, contraction)) = kernel.contraction(stream) else { continue };
-                let parts = trace_in_parts(plan, contraction);
-                let prefix = format!("k{number}_");
-                let [placed, after] = parts.map(|part| tiled::in_whole(part.calls, &prefix).collect::<Vec<_>>());
+                let Some((Schedule::Cores(plan), contraction)) = kernel.contraction(stream) else { continue };
+                let [placed, after] = derive::trace_in_parts(plan, contraction).map(|part| of_kernel(number, part));
                 writer.draft.extend(placed);
                 laid_out.extend(after);
             }
         }
     }
+    writer.draft.extend(taken_apart);
     plain.into_iter().for_each(|nest| writer.plain(nest));
     writer.draft.extend(laid_out);
     writer.draft.finish()
+}
+
+/// Calls on the blocks of one kernel, their results under names of their own.
+fn of_kernel(number: usize, part: Trace) -> Vec<Call> {
+    tiled::in_whole(part.calls, &format!("k{number}_")).collect()
 }
 
 struct Writer<'a> {

@@ -1,5 +1,5 @@
 //! Sizes on offer for streaming programs.
-use satune_ir::term::Plan;
+use satune_ir::term::Schedule;
 use std::collections::BTreeMap;
 
 /// Sizes that the rules offer. A user may narrow or widen each list.
@@ -26,7 +26,7 @@ pub struct StreamMenu {
     /// Most iterations, times the width of an access, of a loop that is unrolled.
     pub unrolled: i64,
     /// Schedules of the works that are contractions, by their numbers.
-    pub tiled: BTreeMap<u16, Vec<Plan>>,
+    pub tiled: BTreeMap<u16, Vec<Schedule>>,
 }
 
 impl Default for StreamMenu {

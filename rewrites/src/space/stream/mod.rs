@@ -9,11 +9,12 @@ mod tiled;
 mod works;
 
 pub use condition::StreamCondition;
-pub use derive::trace;
+pub use derive::{becomes, trace};
 pub(in crate::space) use encode::strictly;
 pub use encode::{streams, streams_of, why_not_inlined, why_not_parted, StreamError};
 pub use menu::StreamMenu;
 pub(in crate::space) use read::takes;
+pub use tiled::{contractions, Nests};
 
 use super::Explored;
 use satune_ir::term::stream::{Step, StreamState, StreamTerm, Streams};

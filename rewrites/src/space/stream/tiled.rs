@@ -1,11 +1,12 @@
 //! The contractions among the blocks of a program: each as a program of its own, and the calls of its schedules in the whole.
+use crate::space::derive_tensor::multiplies;
 use crate::space::encode::product;
 use crate::space::in_order;
 use crate::space::nests::parts;
 use crate::trace::{Call, Out};
 use crate::tree::child_realizes;
 use satune_ir::term::stream::Tiled;
-use satune_ir::{access, Block, BlockRealize, BufferId, Program, Stmt};
+use satune_ir::{access, Block, BlockRealize, BufferId, Program, Region, Stmt};
 use serde_json::{json, Value};
 use std::collections::{BTreeSet, HashSet};
 
@@ -36,17 +37,74 @@ pub(super) fn of(program: &Program, made: &BTreeSet<String>) -> Vec<Tiled> {
     out
 }
 
-/// Some nests as a program: what the others access, too, is a parameter.
+/// [`of`] a program whose buffers are made by its own blocks alone.
+pub fn contractions(program: &Program) -> Vec<Tiled> {
+    let made = parts(program).into_iter().flat_map(written);
+    of(program, &made.map(|buffer| program.buffer(buffer).name.clone()).collect())
+}
+
+/// The nests of a program, of which some are taken as programs of their own.
+pub struct Nests<'p> {
+    program: &'p Program,
+    nests: Vec<&'p Stmt>,
+}
+
+impl<'p> Nests<'p> {
+    /// The nests of the root block, in order.
+    pub fn of(program: &'p Program) -> Nests<'p> {
+        Nests { program, nests: parts(program) }
+    }
+
+    /// Runs of nests that belong together, each from and to: one on tensor cores with those after it that read what it leaves in a
+    /// buffer which `source` does not have (the parts of sums); any other is alone.
+    pub fn together(&self, source: &Program) -> Vec<(usize, usize)> {
+        let passed = |buffer: &BufferId| {
+            let info = self.program.buffer(*buffer);
+            info.scope == "global" && !source.buffers.iter().any(|b| b.name == info.name)
+        };
+        let mut out = Vec::new();
+        let mut from = 0;
+        while from < self.nests.len() {
+            let mut to = from + 1;
+            if self.on_tensor_cores((from, to)) {
+                let left: Vec<BufferId> = accessed(self.program, self.nests[from]).all().filter(passed).collect();
+                let reads =
+                    |nest: &&Stmt| accessed(self.program, nest).reads.iter().any(|buffer| left.contains(buffer));
+                to += self.nests[to..].iter().take_while(|nest| reads(nest)).count();
+            }
+            out.push((from, to));
+            from = to;
+        }
+        out
+    }
+
+    /// Whether one of these nests has an instruction of tensor cores that plans know.
+    pub fn on_tensor_cores(&self, (from, to): (usize, usize)) -> bool {
+        self.nests[from..to].iter().any(|nest| multiplies(self.program, nest))
+    }
+
+    /// These nests as a program: what the others access, too, is a parameter.
+    pub fn alone(&self, (from, to): (usize, usize)) -> Program {
+        alone(self.program, &self.nests, &|at| (from..to).contains(&at))
+    }
+}
+
+/// Some nests as a program: what the others access, too, is a parameter, and a result that nobody reads.
 pub(super) fn alone(program: &Program, nests: &[&Stmt], taken: &dyn Fn(usize) -> bool) -> Program {
-    let (mut inside, mut outside) = (HashSet::new(), HashSet::new());
+    let (mut inside, mut outside, mut read) = (HashSet::new(), HashSet::new(), HashSet::new());
     for (at, nest) in nests.iter().enumerate() {
+        let accesses = accessed(program, nest);
+        if taken(at) {
+            read.extend(accesses.reads.iter().copied());
+        }
         let side = if taken(at) { &mut inside } else { &mut outside };
-        side.extend(accessed(program, nest));
+        side.extend(accesses.all());
     }
     let kept = nests.iter().enumerate().filter(|(at, _)| taken(*at));
     let root = &program.body.block;
+    let passed = |buffer: &&BufferId| outside.contains(buffer) || !read.contains(buffer);
     let (passed, own): (Vec<BufferId>, Vec<BufferId>) =
-        root.alloc_buffers.iter().filter(|buffer| inside.contains(buffer)).partition(|buffer| outside.contains(buffer));
+        root.alloc_buffers.iter().filter(|buffer| inside.contains(buffer)).partition(passed);
     let params = program.params.iter().filter(|buffer| inside.contains(buffer)).copied().chain(passed).collect();
     let block = Block {
         alloc_buffers: own,
@@ -81,14 +139,26 @@ fn written(nest: &Stmt) -> Vec<BufferId> {
     child_realizes(nest).into_iter().flat_map(|r| &r.block.writes).map(|region| region.buffer).collect()
 }
 
-/// The buffers that a nest reads and writes.
-fn accessed(program: &Program, nest: &Stmt) -> Vec<BufferId> {
+/// The buffers that a nest reads, and those that it writes.
+struct Accessed {
+    reads: Vec<BufferId>,
+    writes: Vec<BufferId>,
+}
+
+impl Accessed {
+    fn all(self) -> impl Iterator<Item = BufferId> {
+        self.reads.into_iter().chain(self.writes)
+    }
+}
+
+fn accessed(program: &Program, nest: &Stmt) -> Accessed {
+    let buffers = |regions: &[Region]| regions.iter().map(|region| region.buffer).collect();
     if in_order::launched(nest).is_some() {
         let touched = access::of_block(None, nest, &[], &program.buffers);
-        return touched.reads.iter().chain(&touched.writes).map(|region| region.buffer).collect();
+        return Accessed { reads: buffers(&touched.reads), writes: buffers(&touched.writes) };
     }
     let read = child_realizes(nest).into_iter().flat_map(|r| &r.block.reads).map(|region| region.buffer);
-    read.chain(written(nest)).collect()
+    Accessed { reads: read.collect(), writes: written(nest) }
 }
 
 /// The calls of a contraction's schedule as a part of a longer trace: its results have names that begin with `prefix`, and what

@@ -2,7 +2,7 @@
 use crate::cli::ask::{fixed, Fixes};
 use egg::Id;
 use satune_ir::term::stream::{How, KernelPlan, Place, Step, Stream, StreamPlan, StreamTerm};
-use satune_ir::term::{Plan, Role, Space};
+use satune_ir::term::{Role, Schedule, Space};
 
 /// How a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(in crate::cli::ask) struct Kernel {
     /// Whether the loops of blocks are unrolled.
     pub unroll: Vec<(String, bool)>,
     /// The whole schedule of a contraction.
-    pub tiled: Option<Box<Plan>>,
+    pub tiled: Option<Box<Schedule>>,
 }
 
 /// What a question fixes; the rest is free.
@@ -95,7 +95,7 @@ impl Kernel {
             (StreamTerm::Wide { vector, .. }, _) => same(self.vector, *vector),
             (StreamTerm::Team { threads, .. } | StreamTerm::Plain { threads, .. }, _) => same(self.threads, *threads),
             (StreamTerm::Tiled { plan, .. }, _) => {
-                same(self.threads, i64::from(plan.threads)) && self.tiled.as_ref().is_none_or(|own| own == plan)
+                same(self.threads, plan.threads().into()) && self.tiled.as_ref().is_none_or(|own| own == plan)
             }
             (StreamTerm::Pad { pad, .. }, _) => same(self.pad, *pad),
             (StreamTerm::Loop { extent, total, .. }, Step::Kernel(_)) => {
@@ -291,7 +291,7 @@ impl Fixes for Fixed {
         let tiles = self.kernels.iter().filter_map(|(block, kernel)| Some((block, kernel.tiled.as_deref()?)));
         let of_tiles = tiles.flat_map(|(block, plan)| {
             let of = block.as_ref().map_or_else(String::new, |b| format!("{b}: "));
-            let all = fixed::Fixed::of(plan).decisions().into_iter();
+            let all = fixed::Fixed::of_schedule(plan).unwrap_or_default().decisions().into_iter();
             all.map(move |(name, alone)| (format!("{of}{name}"), alone.words()))
         });
         of_rows.chain(of_tiles).collect()
