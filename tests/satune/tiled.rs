@@ -338,11 +338,9 @@ fn schedules(report: &Report) -> Vec<Schedule> {
 /// Each product in its own kernel, whole tiles and tiles over the edge.
 #[test]
 fn products_beside_other_blocks_are_multiplied_on_tensor_cores() {
-    for (half, gpu, extents, execute) in [
-        ("bfloat16", "h200", [256, 256, 128, 256], false),
-        ("bfloat16", "a100", [200, 136, 72, 40], true),
-        ("float16", "t4", [512, 256, 256, 256], false),
-    ] {
+    for (half, gpu, extents, execute) in
+        [("bfloat16", "h200", [256, 256, 128, 256], false), ("bfloat16", "a100", [200, 136, 72, 40], true)]
+    {
         let report = explored(&two_of_16_bits(half, extents), gpu, execute);
         let found = schedules(&report);
         let on_tensor_cores = found.iter().all(|s| matches!(s, Schedule::Mma(_) | Schedule::Wgmma(_)));
