@@ -11,9 +11,9 @@ use satune_ir::{BinOp, DType};
 /// Tiles along an axis that show all of a schedule: their size and number. Along m and n two or a cluster's, of a batch two products,
 /// along k as many as take the ring once around. None where the schedule is none on tensor cores.
 pub(crate) fn tiles(schedule: &Schedule, axis: Axis) -> Option<(i64, i64)> {
-    let (mut tile, stages, split_k, mut cluster, swapped) = match schedule {
-        Schedule::Mma(plan) => (plan.tile, plan.stages, plan.split_k, [1, 1], plan.swapped),
-        Schedule::Wgmma(p) => (p.tile, p.stages, p.split_k, p.cluster.map(i64::from), p.swapped),
+    let (mut tile, stages, mut cluster, swapped) = match schedule {
+        Schedule::Mma(plan) => (plan.tile, plan.stages, [1, 1], plan.swapped),
+        Schedule::Wgmma(p) => (p.tile, p.stages, p.cluster.map(i64::from), p.swapped),
         Schedule::Cores(_) | Schedule::Stream(_) => return None,
     };
     if swapped {
@@ -24,24 +24,25 @@ pub(crate) fn tiles(schedule: &Schedule, axis: Axis) -> Option<(i64, i64)> {
         Axis::M => (tile[0], cluster[0].max(2)),
         Axis::N => (tile[1], cluster[1].max(2)),
         Axis::Batch(_) => (1, 2),
-        Axis::K | Axis::Outer(_) => (tile[2], (i64::from(stages) + 2) * parts(split_k)),
+        Axis::K | Axis::Outer(_) => (tile[2], (i64::from(stages) + 2) * parts(schedule)),
     })
 }
 
-/// Two parts of k are added as many are.
-fn parts(split_k: i64) -> i64 {
-    split_k.min(2)
+/// Parts of k that show all of a schedule: two are added as many are.
+pub(crate) fn parts(schedule: &Schedule) -> i64 {
+    schedule.split_k().min(2)
 }
 
 /// The schedule as it is on a problem of so many [`tiles`]: fewer parts of k, and of a persistent grid fewer blocks than there are
 /// tiles.
 pub(crate) fn on_few(schedule: &Schedule) -> Schedule {
+    let split_k = parts(schedule);
     match schedule {
-        Schedule::Mma(plan) => Schedule::Mma(TensorPlan { split_k: parts(plan.split_k), ..plan.clone() }),
+        Schedule::Mma(plan) => Schedule::Mma(TensorPlan { split_k, ..plan.clone() }),
         Schedule::Wgmma(plan) => {
             let few = if plan.cluster_size() > 1 { plan.cluster_size() } else { 3 };
             let blocks = plan.blocks.map(|b| b.min(few));
-            Schedule::Wgmma(WgmmaPlan { split_k: parts(plan.split_k), blocks, ..plan.clone() })
+            Schedule::Wgmma(WgmmaPlan { split_k, blocks, ..plan.clone() })
         }
         other => other.clone(),
     }
@@ -56,13 +57,9 @@ pub fn shrink(schedule: &Schedule, contraction: &Contraction) -> (Schedule, Cont
             let last = if info.extent % tile == 0 { tile } else { info.extent % tile };
             info.extent = (count - 1) * tile + last;
         }
-        if let (
-            Axis::K,
-            Schedule::Mma(TensorPlan { split_k: 2.., .. }) | Schedule::Wgmma(WgmmaPlan { split_k: 2.., .. }),
-        ) = (*axis, schedule)
-        {
+        if *axis == Axis::K && parts(schedule) > 1 {
             // Each part keeps a tile.
-            info.extent = info.extent.max(2 * tile);
+            info.extent = info.extent.max(parts(schedule) * tile);
         }
     }
     (on_few(schedule), small)

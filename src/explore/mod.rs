@@ -16,7 +16,7 @@ pub use binds::sentence as binds;
 pub use check::{check, reduced, shrink};
 pub(crate) use check::{k_tiles, refitted};
 pub use check_tensor::shrink as shrink_tensor;
-pub(crate) use check_tensor::{on_few, tiles as tensor_tiles};
+pub(crate) use check_tensor::{on_few, parts as tensor_parts, tiles as tensor_tiles};
 pub use compiled_loop::LoopReport;
 pub(crate) use output::{about, arch, comment, function_base, head, renamed};
 pub use output::{

@@ -5,6 +5,7 @@ use super::{limits, replayed, Scheduled, ScheduledError};
 use crate::lower::program::{lower, Argument, LowerOptions, Module, Workspace};
 use crate::lower::tensor::{lower_mma, lower_wgmma, Gemm, Operand, TensorError, TensorModule};
 use satune_ir::affine::constant;
+use satune_ir::term::stream::Tiled;
 use satune_ir::term::tensor::NotGemm;
 use satune_ir::term::{Contraction, OperandInfo, Schedule};
 use satune_ir::{BufferId, Program};
@@ -72,13 +73,13 @@ struct Joined<'p> {
 impl<'p> Joined<'p> {
     /// The kernels of a program, run by run of its nests.
     fn of(base: &Program, program: &'p Program, options: &LowerOptions) -> Result<Module, ScheduledError> {
-        let nests = Nests::of(program);
+        let (nests, products) = (Nests::of(program), contractions(base));
         let module = Module { kernels: Vec::new(), args: Vec::new(), workspaces: Vec::new() };
         let mut joined = Joined { program, module, between: Vec::new() };
         for (number, run) in nests.together(base).into_iter().enumerate() {
             let part = nests.alone(run);
             if nests.on_tensor_cores(run) {
-                let (own, module) = product(base, &part)?;
+                let (own, module) = product((base, &products), &part)?;
                 joined.add(&own, module)?;
             } else {
                 gpu_check::check(&part, &limits(&options.target)).map_err(ScheduledError::Limits)?;
@@ -132,12 +133,12 @@ impl<'p> Joined<'p> {
     }
 }
 
-/// The product that a part of a scheduled program computes, as a program of its own, and its kernels.
-fn product(base: &Program, part: &Program) -> Result<(Program, Module), ScheduledError> {
+/// The product that a part of a scheduled program computes, one of those of `base`: as a program of its own, and its kernels.
+fn product((base, products): (&Program, &[Tiled]), part: &Program) -> Result<(Program, Module), ScheduledError> {
     let nests = Nests::of(base);
     let mut last = None;
     // Of those whose result the part has, the one with most blocks after it: what is between them the part does not have.
-    for found in contractions(base).iter().rev().filter(|found| part.params.contains(&found.contraction.c.buffer)) {
+    for found in products.iter().rev().filter(|found| part.params.contains(&found.contraction.c.buffer)) {
         let own = nests.alone((found.from, found.to));
         match space::read_plan(part, &own, &found.contraction) {
             Ok(plan) => {

@@ -1,8 +1,7 @@
 //! The same schedule on a problem of few blocks and few iterations, for the simulator.
 use super::shrink_any::{shrink_any, shrink_in_order};
-use crate::explore::{k_tiles, on_few, refitted, tensor_tiles};
+use crate::explore::{k_tiles, on_few, refitted, tensor_parts, tensor_tiles};
 use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams, TiledPlan};
-use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, Plan, Schedule};
 use satune_ir::{BlockRealize, DType, Expr, Program, Stmt};
 use satune_rewrites::space::stream::streams_of;
@@ -119,9 +118,7 @@ fn tiled(tiled: &TiledPlan, axis: Axis, extent: i64) -> (i64, i64) {
     // Clusters, and parts of k, have as many tiles each.
     let together = match (&tiled.plan, axis) {
         (Schedule::Cores(_), _) => tile,
-        (Schedule::Mma(TensorPlan { split_k, .. }) | Schedule::Wgmma(WgmmaPlan { split_k, .. }), Axis::K) => {
-            tile * (*split_k).min(2)
-        }
+        (on_tensor_cores, Axis::K) => tile * tensor_parts(on_tensor_cores),
         _ => tile * tiles,
     };
     match extent % tile {

@@ -22,14 +22,19 @@ fn script(params: &[(&str, &str)], between: &[(&str, &str)], nests: &[String]) -
 }
 
 /// `C[i, j] = sum over k of A[i, k] * B[..]`, of `m` by `n` by `k`; `b` is B's index.
-fn product([a, b, c]: [&str; 3], at: &str, [m, n, k]: [i64; 3]) -> String {
+fn product([a, b, c]: [&str; 3], at: &str, extents: [i64; 3]) -> String {
+    sum(c, &format!("{a}[vi, vk] * {b}[{at}]"), extents)
+}
+
+/// `C[i, j] = sum over k of value`, in f32, of `m` by `n` by `k`.
+fn sum(c: &str, value: &str, [m, n, k]: [i64; 3]) -> String {
     format!(
         "    for i, j, k in T.grid({m}, {n}, {k}):
         with T.sblock(\"{c}\"):
             vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
             with T.init():
                 {c}[vi, vj] = T.float32(0)
-            {c}[vi, vj] = {c}[vi, vj] + {a}[vi, vk] * {b}[{at}]
+            {c}[vi, vj] = {c}[vi, vj] + {value}
 "
     )
 }
@@ -299,16 +304,9 @@ fn what_tensor_cores_could_multiply_is_not_called_proved_on_single_threads() {
 
 /// `D = f(A * B)`, `G = D * E` of 16-bit factors.
 fn two_of_16_bits(half: &str, [m, n, k, l]: [i64; 4]) -> String {
-    let sums = |c: &str, [a, b]: [&str; 2], [rows, columns, inner]: [i64; 3]| {
-        format!(
-            "    for i, j, k in T.grid({rows}, {columns}, {inner}):
-        with T.sblock(\"{c}\"):
-            vi, vj, vk = T.axis.remap(\"SSR\", [i, j, k])
-            with T.init():
-                {c}[vi, vj] = T.float32(0)
-            {c}[vi, vj] = {c}[vi, vj] + T.Cast(\"float32\", {a}[vi, vk]) * T.Cast(\"float32\", {b}[vj, vk])
-"
-        )
+    let sums = |c: &str, [a, b]: [&str; 2], extents: [i64; 3]| {
+        let factor = |name: &str, row: &str| format!("T.Cast(\"float32\", {name}[{row}, vk])");
+        sum(c, &format!("{} * {}", factor(a, "vi"), factor(b, "vj")), extents)
     };
     let rounded = |value: &str| format!("T.Cast(\"{half}\", {value})");
     format!(

@@ -130,6 +130,16 @@ impl Schedule {
         }
     }
 
+    /// Parts of k, each summed up by blocks of its own; 1 of streaming programs.
+    pub fn split_k(&self) -> i64 {
+        match self {
+            Schedule::Cores(plan) => plan.split_k,
+            Schedule::Stream(_) => 1,
+            Schedule::Mma(plan) => plan.split_k,
+            Schedule::Wgmma(plan) => plan.split_k,
+        }
+    }
+
     /// Blocks of the main kernel; 0 where the contraction is none of the schedule's kind.
     pub fn block_count(&self, contraction: &Contraction) -> i64 {
         let gemm = Gemm::of(contraction);
@@ -152,7 +162,6 @@ impl Schedule {
     }
 }
 
-/// Rows and columns of C in a block's tile.
 /// The tiles of kernels, those of many that are alike told once.
 fn tiles_text(tiles: Vec<String>) -> String {
     let alike = tiles.chunk_by(|a, b| a == b).flat_map(|same| match same {
@@ -162,6 +171,7 @@ fn tiles_text(tiles: Vec<String>) -> String {
     alike.collect::<Vec<_>>().join(", ")
 }
 
+/// Rows and columns of C in a block's tile.
 fn tile_text([m, n, _]: [i64; 3], swapped: bool) -> String {
     match swapped {
         false => format!("{m}x{n}"),

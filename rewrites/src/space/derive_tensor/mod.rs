@@ -51,14 +51,14 @@ pub fn tensor_trace(schedule: &Schedule, contraction: &Contraction) -> Result<Tr
 
 /// Names of the operands that a schedule on tensor cores pads, each by a block of its own.
 pub fn padded(schedule: &Schedule, contraction: &Contraction) -> Vec<String> {
-    let (tile, split_k, swapped) = match schedule {
-        Schedule::Mma(plan) => (plan.tile, plan.split_k, plan.swapped),
-        Schedule::Wgmma(plan) => (plan.tile, plan.split_k, plan.swapped),
+    let (tile, swapped) = match schedule {
+        Schedule::Mma(plan) => (plan.tile, plan.swapped),
+        Schedule::Wgmma(plan) => (plan.tile, plan.swapped),
         Schedule::Cores(_) | Schedule::Stream(_) => return Vec::new(),
     };
     let Ok(gemm) = Gemm::of(contraction) else { return Vec::new() };
     let product = Product::of(&gemm, contraction, swapped);
-    let writer = common::Writer::new(&product, tile, split_k);
+    let writer = common::Writer::new(&product, tile, schedule.split_k());
     let sides = common::SIDES.into_iter().filter(|side| writer.pads(*side));
     sides.map(|side| product.contraction.operand(side).name.clone()).collect()
 }
