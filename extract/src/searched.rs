@@ -1,7 +1,7 @@
 //! Term languages whose spaces can be searched for the fastest programs: what is above extraction (measuring, strategies,
 //! reports) is written once for all of them.
 use crate::calibrate::{calibrate, Measurement, Problem};
-use crate::stream::{best_stream_while, predict_stream};
+use crate::stream::{best_stream_knowing, predict_stream, Teams};
 use crate::{best_knowing, predict, Cost, Descriptor, Extraction, Infeasible, Known, Query};
 use egg::RecExpr;
 use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
@@ -105,18 +105,20 @@ impl Searched for StreamTerm {
         predict_stream(schedule, problem, gpu)
     }
 
-    type Known<'s> = ();
+    type Known<'s> = Teams<'s>;
 
-    fn known(_space: &Space<StreamTerm>) {}
+    fn known(_space: &Space<StreamTerm>) -> Teams<'_> {
+        Teams::default()
+    }
 
-    fn best_knowing(
-        space: &Space<StreamTerm>,
-        _known: &(),
+    fn best_knowing<'s>(
+        space: &'s Space<StreamTerm>,
+        known: &Teams<'s>,
         gpu: &Descriptor,
         query: Query,
         go_on: &(dyn Fn() -> bool + Sync),
     ) -> Extraction<StreamTerm> {
-        best_stream_while(space, gpu, query, go_on)
+        best_stream_knowing(space, known, gpu, query, go_on)
     }
 
     fn fitted(gpu: &Descriptor, problem: &Streams, measured: &[(&Schedule, f64)]) -> Descriptor {

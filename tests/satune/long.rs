@@ -66,6 +66,16 @@ fn all_ways_to_inline_a_chain_are_looked_at() {
 }
 
 #[test]
+fn all_kernels_of_a_chain_with_reductions_are_looked_at() {
+    // Six sums of rows with a map after each.
+    let report = executed(&differences(6), "h200", 2);
+    assert!(!report["notes"].to_string().contains("not looked at"), "{}", report["notes"]);
+    assert_eq!(report["proved_optimal"], Value::Bool(true));
+    let nodes = report["space"]["enodes"].as_u64().unwrap();
+    assert!(nodes < 100_000, "{nodes} e-nodes of twelve blocks");
+}
+
+#[test]
 fn programs_of_many_blocks_are_explored() {
     for (program, left_out) in
         [(maps(70), "a block stays that one other reads once"), (differences(13), "kernels of more than")]

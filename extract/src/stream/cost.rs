@@ -1,7 +1,8 @@
 //! The time of a streaming plan: its kernels one after the other, each bound by DRAM, L2, or its multiprocessors (issue
 //! slots, shared memory, L1, and the latency of a block's chain of steps where too few blocks are resident to cover it).
 //! The formula is that of [`crate::time`], and every constant one of the GPU's descriptor.
-use super::work::{kernel_work, KernelWork, Passing};
+use super::counts::KernelWork;
+use super::work::{kernel_work, Passing};
 use crate::cores::SPECIAL_SLOTS;
 use crate::cost::{predict, Cost, Infeasible, OfSchedule};
 use crate::residency::{rounded, Takes};
@@ -142,8 +143,63 @@ pub(super) fn kernel_ms(
 ) -> Result<f64, Infeasible> {
     match kernel.contraction(stream) {
         Some((plan, contraction)) => Ok(predict(plan, contraction, gpu)?.ms),
-        None => Ok(timed(&passing.with(kernel, stream), kernel.threads(), gpu)?.time.ms),
+        None => work_ms(&passing.with(kernel, stream), kernel.threads(), gpu),
     }
+}
+
+/// The time of a kernel of so many threads a block from its work, ms.
+pub(super) fn work_ms(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<f64, Infeasible> {
+    Ok(timed(work, threads, gpu)?.time.ms)
+}
+
+/// Clocks that each pipe of a multiprocessor takes for all blocks.
+fn pipes(work: &KernelWork, gpu: &Descriptor) -> [(&'static str, f64); 4] {
+    let moved = work.global_loads + work.global_stores + work.shared_loads + work.shared_stores + work.shuffles;
+    let slots =
+        moved + work.arithmetic + work.special * SPECIAL_SLOTS + work.barriers + work.iterations * ITERATION_SLOTS;
+    [
+        ("issue", slots / 4.0 / gpu.issue_efficiency),
+        ("shared_memory", work.load_wavefronts + work.store_wavefronts + work.shuffles),
+        ("load_store", moved * 32.0 / f64::from(gpu.load_store_lanes)),
+        ("l1", sector_bytes(work) / gpu.l1_bytes_per_clock),
+    ]
+}
+
+fn sector_bytes(work: &KernelWork) -> f64 {
+    (work.load_sectors + work.store_sectors) * 32.0
+}
+
+/// Clocks that a block takes when it is alone.
+fn chain(work: &KernelWork, gpu: &Descriptor) -> f64 {
+    work.chain[0] * gpu.latency_dram
+        + work.chain[1] * gpu.latency_l2
+        + work.chain[2] * gpu.latency_shared
+        + work.chain[3] * STEP_CLOCKS
+}
+
+/// What a kernel leaves to move from and to DRAM, where L2 holds what it may, and what is to be read again.
+fn moved(work: &KernelWork, again: f64, gpu: &Descriptor) -> Moved {
+    let mut found = Moved::default();
+    for kept in work.kept.iter().filter(|kept| stays_in_l2(kept.live, gpu)) {
+        (found.read, found.written) = (found.read + kept.read, found.written + kept.written);
+    }
+    Moved { read: work.read_bytes + again - found.read, written: work.written_bytes - found.written }
+}
+
+/// No kernel with as much work or more takes less time, ms, however many of its blocks are resident: each block takes its busiest
+/// pipe as long as it does, and the last one its chain of steps besides.
+pub(super) fn least_ms(work: &KernelWork, gpu: &Descriptor) -> f64 {
+    let all = largest(&pipes(work, gpu).map(|pipe| pipe.1));
+    let sm_clocks = (all / f64::from(gpu.sms)).max(chain(work, gpu) + all / work.blocks.max(1.0));
+    let demand = Demand { sm_clocks, l2_bytes: sector_bytes(work), dram: moved(work, 0.0, gpu), ..Demand::default() };
+    demand.time(gpu).ms
+}
+
+/// All that a kernel's time depends on and that places of rows and unrolled loops change, beside registers and shared memory. It
+/// grows in each: [`timed`] takes them through sums, largest and products with what is not negative.
+pub(super) fn weights(work: &KernelWork, gpu: &Descriptor) -> [f64; 6] {
+    let [issue, shared, load_store, l1] = pipes(work, gpu).map(|pipe| pipe.1);
+    [issue, shared, load_store, l1, chain(work, gpu), work.again_bytes]
 }
 
 /// The cost of a contraction as that of a kernel.
@@ -217,22 +273,9 @@ fn timed(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<Timed, Inf
     let sms = f64::from(gpu.sms);
     // Clocks that a block keeps each pipe of its multiprocessor busy.
     let blocks = work.blocks.max(1.0);
-    let moved = work.global_loads + work.global_stores + work.shared_loads + work.shared_stores + work.shuffles;
-    let slots =
-        moved + work.arithmetic + work.special * SPECIAL_SLOTS + work.barriers + work.iterations * ITERATION_SLOTS;
-    let sector_bytes = (work.load_sectors + work.store_sectors) * 32.0;
-    let pipes = [
-        ("issue", slots / 4.0 / gpu.issue_efficiency),
-        ("shared_memory", work.load_wavefronts + work.store_wavefronts + work.shuffles),
-        ("load_store", moved * 32.0 / f64::from(gpu.load_store_lanes)),
-        ("l1", sector_bytes / gpu.l1_bytes_per_clock),
-    ];
+    let pipes = pipes(work, gpu);
     let busy = largest(&pipes.map(|pipe| pipe.1)) / blocks;
-    // What a block takes when it is alone.
-    let chain = work.chain[0] * gpu.latency_dram
-        + work.chain[1] * gpu.latency_l2
-        + work.chain[2] * gpu.latency_shared
-        + work.chain[3] * STEP_CLOCKS;
+    let chain = chain(work, gpu);
     let slots_all = resident as f64 * sms;
     let full = (blocks / slots_all).floor();
     let last = ((blocks - full * slots_all) / sms).ceil();
@@ -240,14 +283,10 @@ fn timed(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Result<Timed, Inf
     // Blocks follow each other without waiting for a whole wave: the chain of one hides behind the work of others.
     let live = work.again_live * resident as f64 * sms;
     let again = if stays_in_l2(live, gpu) { 0.0 } else { work.again_bytes };
-    let mut found = Moved::default();
-    for kept in work.kept.iter().filter(|kept| stays_in_l2(kept.live, gpu)) {
-        (found.read, found.written) = (found.read + kept.read, found.written + kept.written);
-    }
     let demand = Demand {
         sm_clocks: full * group(resident as f64) + group(last),
-        l2_bytes: sector_bytes,
-        dram: Moved { read: work.read_bytes + again - found.read, written: work.written_bytes - found.written },
+        l2_bytes: sector_bytes(work),
+        dram: moved(work, again, gpu),
         ..Demand::default()
     };
     let time = demand.time(gpu);

@@ -1,11 +1,15 @@
 //! The cost of streaming programs, and the k best of them.
 mod accesses;
+mod chain;
 mod cost;
+mod counts;
+mod row;
 mod tile;
 mod topk;
 mod work;
 
 pub(crate) use cost::Prepared;
 pub use cost::{predict_stream, stream_cost, KernelCost, StreamCost};
-pub use topk::{best_stream, best_stream_while};
-pub use work::{kernel_work, stream_work, KernelWork};
+pub use counts::KernelWork;
+pub use topk::{best_stream, best_stream_knowing, Teams};
+pub use work::{kernel_work, stream_work};

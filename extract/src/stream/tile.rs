@@ -1,6 +1,6 @@
 //! Work of a transpose through shared memory.
 use super::accesses::rows;
-use super::work::{up, KernelWork};
+use super::counts::{up, KernelWork};
 use satune_ir::machine::wavefronts;
 use satune_ir::term::stream::{Stream, TilePlan};
 
@@ -21,10 +21,10 @@ pub(super) fn work(plan: &TilePlan, stream: &Stream, block: usize) -> KernelWork
     let mut work = KernelWork { blocks: tiles, ..KernelWork::default() };
     let mut load = rows(all / along_read, along_read, chunk, source);
     load.instructions /= together;
-    work.accesses(load, false);
+    work.global(load, false);
     let mut store = rows(all / along_write, along_write, chunk, target);
     store.instructions /= together;
-    work.accesses(store, true);
+    work.global(store, true);
     let steps = store.instructions;
     for (number, other) in b.reads.iter().enumerate() {
         if number == access {
@@ -39,7 +39,7 @@ pub(super) fn work(plan: &TilePlan, stream: &Stream, block: usize) -> KernelWork
             touched.instructions = steps * plan.vector as f64;
             touched.sectors = touched.instructions * together;
         }
-        work.accesses(touched, false);
+        work.global(touched, false);
     }
     let (filled, read_back) = shared(plan, source);
     let instances = tiles * (plan.side * plan.side) as f64 / 32.0;

@@ -1,15 +1,19 @@
-//! The k best programs of a space of streaming schedules, exactly. The time is a sum over kernels, and every kernel's schedules are
-//! looked at, one by one; the best sums are merged from the bottom up. What the k best of a whole need of a part are its k best,
+//! The k best programs of a space of streaming schedules, exactly. The time is a sum over kernels. Of row kernels every choice of rows
+//! and threads is looked at, with the best of what they leave to choose ([`super::chain`]); of others every schedule. The best
+//! sums are merged from the bottom up. What the k best of a whole need of a part are its k best,
 //! so nothing is left out. A kernel's time depends on others by what these leave in L2: a part is taken as fast as it can be with
 //! any others, and the wholes are told apart by their own times, of as many as it takes for no other to be faster.
-use super::cost::{kernel_ms, stream_cost};
+use super::chain::Sums;
+use super::cost::{kernel_ms, least_ms, stream_cost, work_ms};
+use super::counts::KernelWork;
+use super::row::Rows;
 use super::work::Passing;
 use crate::{Candidate, Descriptor, Extraction, Query};
 use egg::{Id, Language, RecExpr};
 use satune_ir::term::stream::{KernelPlan, Step, StreamPlan, StreamTerm};
 use satune_ir::term::{Schedule, Space};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// A term, shared between the wholes that it is part of.
@@ -33,9 +37,9 @@ impl Tree {
     }
 
     /// Nodes that stand over each other.
-    fn of(path: &[&StreamTerm]) -> Arc<Tree> {
+    fn of<'a>(path: impl Iterator<Item = &'a StreamTerm>) -> Arc<Tree> {
         let mut below = Vec::new();
-        for node in path.iter().rev() {
+        for node in path.collect::<Vec<_>>().into_iter().rev() {
             below = vec![Tree::over(node, below)];
         }
         below.pop().unwrap_or_else(|| unreachable!("a term has a node"))
@@ -50,36 +54,38 @@ impl Tree {
 
 type Ranked = Vec<(f64, Arc<Tree>)>;
 
-struct Search<'s> {
+struct Search<'s, 'a> {
     space: &'s Space<StreamTerm>,
-    gpu: &'s Descriptor,
+    teams: &'a Teams<'s>,
+    gpu: &'a Descriptor,
     query: Query,
     start: Instant,
-    go_on: &'s (dyn Fn() -> bool + Sync),
+    go_on: &'a (dyn Fn() -> bool + Sync),
     known: HashMap<Id, Arc<Ranked>>,
     /// Of the classes of kernels, with how many were asked for.
     kernels: HashMap<Id, (usize, Arc<Ranked>)>,
-    /// Schedules of kernels, and those whose time was predicted.
+    /// Schedules of kernels, of row kernels choices of rows and threads; and those that were looked at.
     looked: (usize, usize),
     stopped: bool,
 }
 
 /// Finds the k best programs of a space on a GPU.
 pub fn best_stream(space: &Space<StreamTerm>, gpu: &Descriptor, query: Query) -> Extraction<StreamTerm> {
-    best_stream_while(space, gpu, query, &|| true)
+    best_stream_knowing(space, &Teams::default(), gpu, query, &|| true)
 }
 
-/// [`best_stream`], ended early when `go_on` says so: then as if the time were over. Some program is found all the same:
+/// [`best_stream`] with what earlier searches of the space have found out; ended early when `go_on` says so: then as if the time were over. Some program is found all the same:
 /// of a kernel that was not looked at by then, the first schedule that the GPU can run.
-pub fn best_stream_while(
-    space: &Space<StreamTerm>,
+pub fn best_stream_knowing<'s>(
+    space: &'s Space<StreamTerm>,
+    teams: &Teams<'s>,
     gpu: &Descriptor,
     query: Query,
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Extraction<StreamTerm> {
     let start = Instant::now();
     let (known, kernels) = (HashMap::new(), HashMap::new());
-    let mut search = Search { space, gpu, query, start, go_on, known, kernels, looked: (0, 0), stopped: false };
+    let mut search = Search { space, teams, gpu, query, start, go_on, known, kernels, looked: (0, 0), stopped: false };
     // One more than asked for bounds the others.
     let mut wanted = query.k + 1;
     let (ranked, next, proved) = loop {
@@ -119,7 +125,7 @@ pub fn best_stream_while(
 /// Most wholes that are told apart.
 const MOST_RANKED: usize = 4096;
 
-impl Search<'_> {
+impl Search<'_, '_> {
     /// A whole with its own time.
     fn candidate(&self, tree: &Tree) -> Option<Candidate<StreamTerm>> {
         let term = tree.term();
@@ -129,82 +135,169 @@ impl Search<'_> {
     }
 }
 
-impl Search<'_> {
+impl Search<'_, '_> {
+    /// The best of a class of kernels.
+    fn kernel(&mut self, class: Id) -> Arc<Ranked> {
+        if let Some((asked, known)) = self.kernels.get(&class) {
+            if *asked >= self.query.k || known.len() < *asked {
+                return known.clone();
+            }
+        }
+        let work = self.space.state(class).work;
+        let stream = &self.space.problem().works[usize::from(work)];
+        let (space, gpu, query) = (self.space, self.gpu, self.query);
+        let passing = Passing::of(stream, 0, stream.blocks.len());
+        let mut found = Best { query, all: Vec::new(), shapes: HashMap::new() };
+        let held = [stream.rows_held(false), stream.rows_held(true)];
+        let (known, mut made) = (self.teams.of(class), Vec::new());
+        each_term(space, class, &mut Vec::new(), &mut |path, chain| {
+            self.looked.0 += 1;
+            self.stopped |= self.start.elapsed() > query.limit || !(self.go_on)();
+            if self.stopped && !(found.is_empty() && made.is_empty()) {
+                return;
+            }
+            let Some(chain) = chain else {
+                self.looked.1 += 1;
+                let Ok(plan) = KernelPlan::from_path(path.iter().copied(), stream) else { return };
+                let Ok(ms) = kernel_ms(&plan, stream, &passing, gpu) else { return };
+                let shape = || (plan.tile_text(), plan.threads());
+                return found.take(ms, &shape, || Tree::of(path.iter().copied()));
+            };
+            let Some(rows) = Rows::on(path, stream).filter(|_| known.is_none()) else { return };
+            let mut least = rows.team();
+            least.add(&Sums::new(space, rows, gpu, query.k, &held).least(chain));
+            passing.passes(&mut least);
+            made.push(Team { path: path.to_vec(), chain, least });
+        });
+        let teams = known.unwrap_or_else(|| Arc::new(made));
+        if !self.stopped {
+            self.teams.keep(class, &teams);
+        }
+        let mut order: Vec<(f64, &Team<'_>)> = teams.iter().map(|team| (least_ms(&team.least, gpu), team)).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (least, Team { path, chain, .. }) in order {
+            let Some(rows) = Rows::on(path, stream) else { continue };
+            let (per_block, threads) = (rows.rows_per_block(), rows.threads());
+            let shape = || (per_block.to_string(), threads);
+            if found.beyond(least, &shape) || (self.stopped && !found.is_empty()) {
+                continue;
+            }
+            self.looked.1 += 1;
+            self.stopped |= self.start.elapsed() > query.limit || !(self.go_on)();
+            let mut sums = Sums::new(space, rows, gpu, query.k, &held);
+            let all = sums.of(*chain);
+            for label in all.iter() {
+                let mut work = sums.rows.team();
+                work.add(&label.work);
+                passing.passes(&mut work);
+                if let Ok(ms) = work_ms(&work, threads, gpu) {
+                    found.take(ms, &shape, || Tree::of(path.iter().copied().chain(label.path.nodes())));
+                }
+            }
+        }
+        let best = Arc::new(found.ranked());
+        self.kernels.insert(class, (query.k, best.clone()));
+        best
+    }
+
     /// The best of a class above kernels.
     fn whole(&mut self, class: Id) -> Arc<Ranked> {
+        if let Step::Kernel(_) = self.space.state(class).step {
+            return self.kernel(class);
+        }
         if let Some(known) = self.known.get(&class) {
             return known.clone();
         }
-        let state = *self.space.state(class);
         let mut out: Ranked = Vec::new();
-        if let Step::Kernel(_) = state.step {
-            if let Some((asked, known)) = self.kernels.get(&class) {
-                if *asked >= self.query.k || known.len() < *asked {
-                    return known.clone();
-                }
-            }
-            let stream = &self.space.problem().works[usize::from(state.work)];
-            let mut shapes: HashMap<(String, i64), (f64, Arc<Tree>)> = HashMap::new();
-            let space = self.space;
-            let passing = Passing::of(stream, 0, stream.blocks.len());
-            each_term(space, class, &mut Vec::new(), &mut |path| {
-                self.looked.0 += 1;
-                self.stopped |= self.start.elapsed() > self.query.limit || !(self.go_on)();
-                if self.stopped && !(out.is_empty() && shapes.is_empty()) {
-                    return;
-                }
-                self.looked.1 += 1;
-                let Ok(plan) = KernelPlan::from_path(path.iter().copied(), stream) else { return };
-                let Ok(ms) = kernel_ms(&plan, stream, &passing, self.gpu) else { return };
-                if self.query.diverse {
-                    let key = (plan.tile_text(), plan.threads());
-                    match shapes.get(&key) {
-                        Some((known, _)) if *known <= ms => {}
-                        _ => {
-                            shapes.insert(key, (ms, Tree::of(path)));
-                        }
+        let nodes: Vec<StreamTerm> = self.space.choices(class).cloned().collect();
+        for node in nodes {
+            let parts: Vec<Arc<Ranked>> =
+                node.children().iter().map(|c| self.whole(self.space.egraph.find(*c))).collect();
+            match parts.as_slice() {
+                [one] => {
+                    for (ms, tree) in one.iter() {
+                        keep(&mut out, *ms, self.query.k, || Tree::over(&node, vec![tree.clone()]));
                     }
-                } else {
-                    keep(&mut out, ms, self.query.k, || Tree::of(path));
                 }
-            });
-            let mut shapes: Vec<_> = shapes.into_iter().collect();
-            shapes.sort_by(|a, b| a.1 .0.total_cmp(&b.1 .0).then_with(|| a.0.cmp(&b.0)));
-            for (_, (ms, tree)) in shapes {
-                keep(&mut out, ms, self.query.k, || tree);
-            }
-        } else {
-            let nodes: Vec<StreamTerm> = self.space.choices(class).cloned().collect();
-            for node in nodes {
-                let parts: Vec<Arc<Ranked>> =
-                    node.children().iter().map(|c| self.whole(self.space.egraph.find(*c))).collect();
-                match parts.as_slice() {
-                    [one] => {
-                        for (ms, tree) in one.iter() {
-                            keep(&mut out, *ms, self.query.k, || Tree::over(&node, vec![tree.clone()]));
-                        }
-                    }
-                    [first, second] => {
-                        for (a, x) in first.iter() {
-                            for (b, y) in second.iter() {
-                                let tree = || Tree::over(&node, vec![x.clone(), y.clone()]);
-                                if !keep(&mut out, a + b, self.query.k, tree) {
-                                    break;
-                                }
+                [first, second] => {
+                    for (a, x) in first.iter() {
+                        for (b, y) in second.iter() {
+                            let tree = || Tree::over(&node, vec![x.clone(), y.clone()]);
+                            if !keep(&mut out, a + b, self.query.k, tree) {
+                                break;
                             }
                         }
                     }
-                    _ => {}
                 }
+                _ => {}
             }
         }
         let out = Arc::new(out);
-        if let Step::Kernel(_) = state.step {
-            self.kernels.insert(class, (self.query.k, out.clone()));
-            return out;
-        }
         self.known.insert(class, out.clone());
         out
+    }
+}
+
+/// A choice of rows and threads of a row kernel, the class of what is left, and the least work that can be.
+struct Team<'s> {
+    path: Vec<&'s StreamTerm>,
+    chain: Id,
+    least: KernelWork,
+}
+
+/// The choices of rows and threads of a space's row kernels, for whatever GPU.
+#[derive(Default)]
+pub struct Teams<'s>(Mutex<HashMap<Id, Arc<Vec<Team<'s>>>>>);
+
+impl<'s> Teams<'s> {
+    fn of(&self, class: Id) -> Option<Arc<Vec<Team<'s>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&class).cloned()
+    }
+
+    fn keep(&self, class: Id, teams: &Arc<Vec<Team<'s>>>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(class, teams.clone());
+    }
+}
+
+/// What a block covers, and its threads: of shapes that are to differ.
+type Shape = (String, i64);
+
+/// The best of a kernel so far.
+struct Best {
+    query: Query,
+    all: Ranked,
+    /// Where shapes are to differ, the best of each.
+    shapes: HashMap<Shape, (f64, Arc<Tree>)>,
+}
+
+impl Best {
+    fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.shapes.is_empty()
+    }
+
+    /// Whether nothing that takes so long, or longer, is among them.
+    fn beyond(&self, ms: f64, shape: &dyn Fn() -> Shape) -> bool {
+        match self.query.diverse {
+            true => self.shapes.get(&shape()).is_some_and(|(known, _)| *known <= ms),
+            false => self.all.len() >= self.query.k && self.all.last().is_none_or(|(known, _)| *known <= ms),
+        }
+    }
+
+    fn take(&mut self, ms: f64, shape: &dyn Fn() -> Shape, tree: impl FnOnce() -> Arc<Tree>) {
+        if !self.query.diverse {
+            keep(&mut self.all, ms, self.query.k, tree);
+        } else if !self.beyond(ms, shape) {
+            self.shapes.insert(shape(), (ms, tree()));
+        }
+    }
+
+    fn ranked(mut self) -> Ranked {
+        let mut shapes: Vec<_> = self.shapes.into_iter().collect();
+        shapes.sort_by(|a, b| a.1 .0.total_cmp(&b.1 .0).then_with(|| a.0.cmp(&b.0)));
+        for (_, (ms, tree)) in shapes {
+            keep(&mut self.all, ms, self.query.k, || tree);
+        }
+        self.all
     }
 }
 
@@ -219,17 +312,22 @@ fn keep(out: &mut Ranked, ms: f64, k: usize, tree: impl FnOnce() -> Arc<Tree>) -
     true
 }
 
-/// Every term of a class of kernels, as the nodes that stand over each other.
+/// Every term of a class of kernels, as the nodes that stand over each other; of row kernels as far as rows and columns have threads,
+/// with the class of what is left.
 fn each_term<'s>(
     space: &'s Space<StreamTerm>,
     class: Id,
     path: &mut Vec<&'s StreamTerm>,
-    found: &mut dyn FnMut(&[&'s StreamTerm]),
+    found: &mut dyn FnMut(&[&'s StreamTerm], Option<Id>),
 ) {
-    for node in space.choices(space.egraph.find(class)) {
+    let class = space.egraph.find(class);
+    if let Step::Chain(..) = space.state(class).step {
+        return found(path, Some(class));
+    }
+    for node in space.choices(class) {
         path.push(node);
         match node.children() {
-            [] => found(path),
+            [] => found(path, None),
             [body, ..] => each_term(space, *body, path, found),
         }
         path.pop();

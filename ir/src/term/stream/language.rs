@@ -1,6 +1,6 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
-use super::{FlatState, Place, Point, RowState, Step, StreamState, Streams, TileState};
+use super::{ChainState, FlatState, Place, Point, Step, StreamState, Streams, TileState};
 use crate::term::{Role, Schedule, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
@@ -78,6 +78,8 @@ pub enum StreamTerm {
         threads: i64,
         /// Elements per access.
         vector: i64,
+        /// What is decided.
+        of: Box<StreamState>,
         /// The rest.
         body: [Id; 1],
     },
@@ -87,6 +89,8 @@ pub enum StreamTerm {
         buffer: u8,
         /// Where.
         place: Place,
+        /// What is decided.
+        of: Box<StreamState>,
         /// The rest.
         body: [Id; 1],
     },
@@ -96,6 +100,8 @@ pub enum StreamTerm {
         block: u8,
         /// Whether it is unrolled.
         unroll: bool,
+        /// What is decided.
+        of: Box<StreamState>,
         /// The rest.
         body: [Id; 1],
     },
@@ -250,29 +256,30 @@ fn above(node: &StreamTerm, b: StreamState, rest: Option<StreamState>) -> Option
         (StreamTerm::Last { at, kernel, .. }, Step::Kernel(blocks)) if blocks == at.kept && !at.open => {
             (b.work == *kernel).then_some(StreamState::at(*at))
         }
-        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Row(blocks, row)) => {
-            let fits = row == RowState { per_block: row.per_block, ..RowState::default() } && row.per_block > 0;
-            (fits && extent.checked_mul(row.per_block) == Some(*total)).then_some(())?;
+        (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Rows(blocks, rows)) => {
+            (rows > 0 && extent.checked_mul(rows) == Some(*total)).then_some(())?;
             with(Step::Kernel(blocks))
         }
-        (StreamTerm::Rows { serial, side_by_side, .. }, Step::Row(blocks, row)) => {
-            let below = RowState { per_block: row.per_block, side_by_side: *side_by_side, ..RowState::default() };
-            (row == below && serial.checked_mul(*side_by_side) == Some(row.per_block)).then_some(())?;
-            with(Step::Row(blocks, RowState { side_by_side: 0, ..row }))
+        (StreamTerm::Rows { serial, side_by_side, .. }, Step::Team(blocks, team, several)) => {
+            let rows = serial.checked_mul(*side_by_side).filter(|rows| *rows > i64::from(several))?;
+            (team == *side_by_side).then_some(())?;
+            with(Step::Rows(blocks, rows))
         }
-        (StreamTerm::Columns { threads, vector, .. }, Step::Row(blocks, row)) => {
-            let fits = (row.threads, row.vector) == (*threads, *vector) && row.holds.is_empty() && row.loops == 0;
-            (fits && *threads > 0 && *vector > 0).then_some(())?;
-            with(Step::Row(blocks, RowState { threads: 0, vector: 0, ..row }))
+        (StreamTerm::Columns { threads, vector, of, .. }, Step::Chain(blocks, below)) => {
+            let begins = (below.loops, below.decided) == (0, 0) && *threads > 0 && *vector > 0;
+            let fits = matches!(of.step, Step::Team(same, _, several) if (same, several) == (blocks, below.several));
+            (begins && fits && of.work == b.work).then_some(**of)
         }
-        (StreamTerm::Hold { place, .. }, Step::Row(blocks, row)) if row.loops == 0 => {
-            let (holds, last) = row.holds.without_last()?;
-            (last == *place).then_some(())?;
-            with(Step::Row(blocks, RowState { holds, ..row }))
+        (StreamTerm::Hold { of, .. }, Step::Chain(blocks, below)) => {
+            let next =
+                |above: &ChainState| above.loops == below.loops && above.decided.checked_add(1) == Some(below.decided);
+            let fits = matches!(of.step, Step::Chain(same, above) if same == blocks && next(&above));
+            (fits && of.work == b.work).then_some(**of)
         }
-        (StreamTerm::Stage { block, .. }, Step::Row(blocks, row)) => {
-            (row.loops > 0 && *block + 1 == row.loops && row.loops <= blocks).then_some(())?;
-            with(Step::Row(blocks, RowState { loops: row.loops - 1, ..row }))
+        (StreamTerm::Stage { block, of, .. }, Step::Chain(blocks, below)) => {
+            let next = |above: &ChainState| above.loops == *block && block.checked_add(1) == Some(below.loops);
+            let fits = matches!(of.step, Step::Chain(same, above) if same == blocks && next(&above));
+            (fits && below.loops <= blocks && of.work == b.work).then_some(**of)
         }
         (StreamTerm::Loop { role: Role::Block, extent, total, .. }, Step::Flat(flat)) if flat.done == 0 => {
             (flat.tile == 0 && extent.checked_mul(flat.side_by_side) == Some(*total)).then_some(())?;
@@ -320,7 +327,7 @@ impl TermLanguage for StreamTerm {
         let found = match self {
             StreamTerm::Nest(state) => Some(**state),
             StreamTerm::Done(state) => match state.step {
-                Step::Row(blocks, row) => (row.loops == blocks && row.vector > 0).then_some(**state),
+                Step::Chain(blocks, chain) => (chain.loops == blocks).then_some(**state),
                 Step::Flat(flat) => ((flat.tile, flat.done) == (1, 4)).then_some(**state),
                 _ => None,
             },

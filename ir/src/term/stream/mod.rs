@@ -16,7 +16,9 @@ mod works;
 
 pub use language::StreamTerm;
 pub use plan::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan, TiledPlan};
-pub use problem::{Access, AccessForm, BlockKind, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Tiled};
+pub use problem::{
+    Access, AccessForm, BlockKind, HeldRow, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Tiled,
+};
 pub use size::{stream_blocks, stream_shared_bytes};
-pub use state::{FlatState, Holds, Place, RowState, Step, StreamState, TileState};
+pub use state::{ChainState, FlatState, Laps, Place, Places, Room, Step, StreamState, TileState};
 pub use works::{Become, Choices, How, Inlining, Parting, Point, Streams, Way};

@@ -1,4 +1,5 @@
 //! What a streaming program is: its blocks in order, and for each access which iterator indexes each dimension.
+use super::Places;
 use crate::term::Contraction;
 use crate::DType;
 
@@ -236,6 +237,21 @@ impl StreamBlock {
     }
 }
 
+/// A buffer of a row kernel about which there is something to decide: where its row is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldRow {
+    /// Its number.
+    pub buffer: usize,
+    /// How the blocks access it.
+    pub form: AccessForm,
+    /// Whether one of the blocks makes it.
+    pub made: bool,
+    /// The first block that accesses it.
+    pub first: usize,
+    /// The last one.
+    pub last: usize,
+}
+
 impl Stream {
     /// Number of a buffer.
     pub fn buffer(&self, name: &str) -> Option<usize> {
@@ -281,7 +297,7 @@ impl Stream {
     pub fn fits_row(&self, from: usize, to: usize) -> bool {
         let Some(shape) = self.row_shape(from, to) else { return false };
         let blocks = &self.blocks[from..to];
-        blocks.iter().enumerate().all(|(i, b)| {
+        let fits = |(i, b): (usize, &StreamBlock)| {
             let last = from + i + 1 == to;
             let own_form = if b.kind == BlockKind::Reduce || b.iters.len() == shape.row_iters {
                 AccessForm::PerRow
@@ -298,7 +314,10 @@ impl Stream {
                 && b.form(&b.write, shape.row_iters) == own_form
                 && (last || !self.outlives(b.write.buffer, to))
                 && (last || blocks[i + 1..].iter().any(|c| c.reads.iter().any(|r| r.buffer == b.write.buffer)))
-        })
+        };
+        // A buffer that is held is accessed twice.
+        let few = blocks.iter().map(|b| b.reads.len() + 1).sum::<usize>() <= Places::MOST;
+        blocks.iter().enumerate().all(fits) && (few || self.held(from, to, 2).len() <= Places::MOST)
     }
 
     /// Whether a block can run as a map over all its elements: every access follows the order of its loops or ignores
@@ -376,6 +395,21 @@ impl Stream {
             }
         }
         out
+    }
+
+    /// The same of the row kernel that all blocks make, with what the decisions about them depend on: in the order in which the
+    /// blocks come to them.
+    pub fn rows_held(&self, several: bool) -> Vec<HeldRow> {
+        let count = self.blocks.len();
+        let row = |(buffer, form): (usize, AccessForm)| {
+            let mut touch = (0..count).filter(|b| self.blocks[*b].touches(buffer));
+            let first = touch.next().unwrap_or(0);
+            let made = self.made_in(buffer, 0, count);
+            HeldRow { buffer, form, made, first, last: touch.last().unwrap_or(first) }
+        };
+        let mut rows: Vec<HeldRow> = self.held(0, count, 1 + i64::from(several)).into_iter().map(row).collect();
+        rows.sort_by_key(|row| row.first);
+        rows
     }
 
     /// Whether a buffer is written by a block of `from..to`.

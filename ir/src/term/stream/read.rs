@@ -123,7 +123,11 @@ impl KernelPlan {
                 }
                 StreamTerm::Done(state) => {
                     return match **state {
-                        StreamState { step: Step::Row(..), .. } => Ok(KernelPlan::Row(row)),
+                        StreamState { step: Step::Chain(..), .. } => {
+                            // A plan has them by their numbers, whoever comes to them first.
+                            row.held.sort_by_key(|held| stream.buffer(&held.buffer));
+                            Ok(KernelPlan::Row(row))
+                        }
                         StreamState { step: Step::Flat(state), .. } => {
                             flat.side_by_side = state.side_by_side;
                             Ok(KernelPlan::Flat(flat))

@@ -4,9 +4,10 @@ use super::Point;
 use serde::{Deserialize, Serialize};
 
 /// Where a buffer is held while a row (or a block's rows) goes through the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Place {
     /// In global memory: every block reads it anew.
+    #[default]
     Global,
     /// In shared memory.
     Shared,
@@ -14,70 +15,111 @@ pub enum Place {
     Registers,
 }
 
-/// Places of the first few buffers of [`super::Stream::held`], packed.
+/// Places of the buffers that a row kernel holds, packed, by the order in which its blocks come to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Holds {
-    places: u32,
-    count: u8,
-}
+pub struct Places(u128);
 
-impl Holds {
-    /// How many are decided.
-    pub fn len(&self) -> usize {
-        usize::from(self.count)
-    }
+impl Places {
+    /// How many are told apart.
+    pub const MOST: usize = 64;
 
-    /// Whether none is decided.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Place of one; global where it is not decided.
-    pub fn get(&self, index: usize) -> Place {
-        match (self.places >> (2 * index.min(15))) & 3 {
+    /// Place of one; global where none is given.
+    pub fn get(self, index: usize) -> Place {
+        match (self.0 >> (2 * index)) & 3 {
             1 => Place::Shared,
             2 => Place::Registers,
             _ => Place::Global,
         }
     }
 
-    /// One more. At most 15 are kept apart.
-    pub fn with(mut self, place: Place) -> Holds {
+    /// With one of them in a place.
+    pub fn with(self, index: usize, place: Place) -> Places {
         let code = match place {
             Place::Global => 0,
             Place::Shared => 1,
             Place::Registers => 2,
         };
-        self.places |= code << (2 * u32::from(self.count.min(15)));
-        self.count += 1;
-        self
-    }
-
-    /// All but the last one, which is returned too.
-    pub fn without_last(mut self) -> Option<(Holds, Place)> {
-        let index = self.len().checked_sub(1)?;
-        let place = self.get(index);
-        self.places &= !(3 << (2 * index.min(15)));
-        self.count -= 1;
-        Some((self, place))
+        Places(self.0 & !(3 << (2 * index)) | code << (2 * index))
     }
 }
 
-/// A row kernel, from the outside in; what is not decided is 0.
+/// How often a thread goes along a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RowState {
-    /// Rows of a block (of threads).
-    pub per_block: i64,
-    /// Rows that a block has at work side by side, one per threadIdx.y.
-    pub side_by_side: i64,
-    /// Threads per row.
-    pub threads: i64,
-    /// Elements per access.
-    pub vector: i64,
-    /// Where buffers are.
-    pub holds: Holds,
-    /// Blocks whose column loop is decided, counted from the kernel's first.
+pub enum Laps {
+    /// Once: there is no loop.
+    #[default]
+    Once,
+    /// So few times that the loop may be unrolled.
+    Few,
+    /// More often.
+    Many,
+}
+
+/// What is left of a row kernel whose rows and columns have threads: block by block, where a row is held that it is the first to
+/// access, and whether its loop is unrolled. It knows what is left to choose, and where the rows are that blocks to come access;
+/// not what is decided of others, nor which threads there are. So teams and places that leave the same choices meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChainState {
+    /// Blocks whose loop is decided.
     pub loops: u8,
+    /// Buffers of [`super::Stream::rows_held`] whose place is decided.
+    pub decided: u8,
+    /// Where those are that blocks to come access.
+    pub live: Places,
+    /// How often a thread goes along a row.
+    pub laps: Laps,
+    /// Whether a block has several rows; where values per column are read.
+    pub several: bool,
+    /// Whether rows side by side keep some row that is not decided yet out of shared memory.
+    pub apart: bool,
+    /// Registers that are left, in those of one element of every access of a thread.
+    pub registers: Room,
+    /// Shared memory that is left, bytes per column.
+    pub shared: Room,
+    /// Bytes per column of shared memory that a row of one-byte elements takes.
+    pub rows: i64,
+}
+
+/// What is left of something, as far as it matters for what may still be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Room {
+    /// More than can be taken.
+    #[default]
+    Enough,
+    /// So much. Negative where a test has removed the limit.
+    Left(i64),
+}
+
+impl Room {
+    /// Whether so much may be taken of it, and the most that there is.
+    pub fn most(self) -> i64 {
+        match self {
+            Room::Enough => i64::MAX,
+            Room::Left(left) => left,
+        }
+    }
+
+    /// What is left after so much of it was taken.
+    pub fn less(self, taken: i64) -> Room {
+        match self {
+            Room::Enough => Room::Enough,
+            Room::Left(left) => Room::Left(left.saturating_sub(taken)),
+        }
+    }
+
+    /// The same for whoever may take any of these: the largest sum of some of them that it has room for.
+    pub fn settled(self, takers: &[i64]) -> Room {
+        let Room::Left(left) = self else { return self };
+        if takers.iter().fold(0, |all: i64, one| all.saturating_add(*one)) <= left {
+            return Room::Enough;
+        }
+        let mut sums = std::collections::BTreeSet::from([0]);
+        for taken in takers {
+            let more: Vec<i64> = sums.iter().map(|sum| sum + taken).take_while(|sum| *sum <= left).collect();
+            sums.extend(more);
+        }
+        Room::Left(sums.last().copied().filter(|sum| *sum <= left).unwrap_or(-1))
+    }
 }
 
 /// A flat kernel: what is left of its tile.
@@ -111,8 +153,12 @@ pub enum Step {
     Block(u8, bool),
     /// How all its blocks, which are so many, run as one kernel.
     Kernel(u8),
-    /// A row kernel of so many blocks.
-    Row(u8, RowState),
+    /// A row kernel of so many blocks: how many of so many rows of a block are side by side.
+    Rows(u8, i64),
+    /// The same: threads of a row, of so many side by side; whether a block has several, where that matters.
+    Team(u8, i64, bool),
+    /// The same, and what is left of it once rows and columns have threads.
+    Chain(u8, ChainState),
     /// A flat kernel.
     Flat(FlatState),
     /// A tile kernel.

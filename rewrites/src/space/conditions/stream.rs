@@ -222,16 +222,20 @@ pub struct Team {
 }
 
 impl Team {
+    /// How often a thread goes along a row.
+    pub fn laps(&self) -> i64 {
+        let each = self.threads.saturating_mul(self.vector).max(1);
+        self.columns / each + i64::from(self.columns % each > 0)
+    }
+
     /// (bytes of shared memory of a block, registers of a thread) that one buffer takes in a place; `bytes` are those of
     /// an element.
     pub fn taken(&self, form: AccessForm, place: Place, bytes: i64) -> (i64, i64) {
         let row = self.columns.saturating_mul(bytes);
-        let each = self.threads.saturating_mul(self.vector).max(1);
-        let rounds = self.columns / each + i64::from(self.columns % each > 0);
         match (place, form) {
             (Place::Shared, AccessForm::PerColumn) => (row, 0),
             (Place::Shared, _) => (row.saturating_mul(self.side_by_side), 0),
-            (Place::Registers, _) => (0, rounds.saturating_mul(self.vector).saturating_mul((bytes + 3) / 4)),
+            (Place::Registers, _) => (0, self.laps().saturating_mul(self.vector).saturating_mul((bytes + 3) / 4)),
             (Place::Global, _) => (0, 0),
         }
     }

@@ -37,9 +37,9 @@ const BOUNDS: [Bounds; 7] = [
     Bounds { kernel: 3, merged: 6, stays: true, program: MOST_BLOCKS },
     Bounds { kernel: 2, merged: 3, stays: true, program: MOST_BLOCKS },
 ];
-/// Most works, and most ways to hold the rows of all kernels, with as many rows and threads: what a space's size grows with.
+/// Most works, and about the most e-nodes of row kernels: what a space's size grows with.
 const MOST_WORKS: usize = 4_000;
-const MOST_HELD: usize = 400_000;
+const MOST_NODES: usize = 1_000_000;
 
 impl Bounds {
     /// What is not looked at, for people; `merged` where a block was not inlined because of these bounds, `gone` where one was.
@@ -137,8 +137,8 @@ struct Explorer<'a> {
     choices: BTreeMap<Point, Choices>,
     queue: VecDeque<Point>,
     legal: Legal,
-    /// Ways to hold the rows of all kernels.
-    held: usize,
+    /// E-nodes of row kernels, about.
+    nodes: usize,
     /// Whether a block was not inlined because of the bounds.
     too_often: bool,
     /// Whether a block was inlined without a choice because of them.
@@ -160,7 +160,7 @@ impl<'a> Explorer<'a> {
             choices: BTreeMap::new(),
             queue: VecDeque::new(),
             legal,
-            held: 0,
+            nodes: 0,
             too_often: false,
             gone: false,
         }
@@ -190,7 +190,7 @@ impl<'a> Explorer<'a> {
                 continue;
             }
             // The last bounds are kept to in any case, as far as works have numbers.
-            let many = self.works.len() > MOST_WORKS || self.held > MOST_HELD;
+            let many = self.works.len() > MOST_WORKS || self.nodes > MOST_NODES;
             let leaves = self.source.only.is_none() && self.bounds != BOUNDS[BOUNDS.len() - 1];
             if (leaves && many) || self.works.len() >= usize::from(u16::MAX) {
                 return Err(TooMany);
@@ -346,7 +346,7 @@ impl<'a> Explorer<'a> {
             return *known;
         }
         alike.push(self.works.len());
-        self.held = self.held.saturating_add(size(&kernel));
+        self.nodes = self.nodes.saturating_add(size(&kernel));
         self.works.push(kernel);
         self.works.len() - 1
     }
@@ -541,7 +541,8 @@ fn merge(facts: &mut Facts, stream: &Stream, program: &Program, inlining: &Inlin
     into.into_iter().map(|(_, times)| times).max().unwrap_or(0)
 }
 
-/// About how many ways there are to give a row kernel rows, threads, and places for what it holds; 0 of other kernels.
+/// About how many e-nodes a row kernel takes: for its rows and threads, and for each block what it may choose times the places that
+/// are known of what it and later blocks access; 0 of other kernels.
 fn size(kernel: &Stream) -> usize {
     let count = kernel.blocks.len();
     let Some(shape) = kernel.row_shape(0, count) else { return 0 };
@@ -550,10 +551,20 @@ fn size(kernel: &Stream) -> usize {
     let rows = menu.serial_rows.iter().flat_map(|s| menu.side_by_side.iter().map(move |y| s * y));
     let vectors = menu.vectors.iter().filter(|v| shape.columns % **v == 0);
     let columns = vectors.flat_map(|v| menu.threads.iter().filter(move |t| **t == 32 || (*t - 32) * v < shape.columns));
-    let place = |(buffer, _): &(usize, _)| if kernel.made_in(*buffer, 0, count) { 2 } else { 3 };
-    let places: usize = kernel.held(0, count, 2).iter().map(place).fold(1, usize::saturating_mul);
-    places.saturating_mul(rows.filter(|r| divides(*r)).count()).saturating_mul(columns.count())
+    let teams = 2 * menu.side_by_side.len() * columns.count();
+    let held = kernel.rows_held(true);
+    let places = |block: usize| {
+        let live = held.iter().filter(|row| (row.first..=row.last).contains(&block));
+        live.map(|row| if row.made { 2 } else { 3 }).fold(LAPS * ROOMS, usize::saturating_mul)
+    };
+    let blocks = (0..count).map(places).fold(0, usize::saturating_add);
+    rows.filter(|r| divides(*r)).count().saturating_add(teams).saturating_add(blocks)
 }
+
+/// How often a thread goes along a row, as far as it is told apart.
+const LAPS: usize = 3;
+/// Of how much room for rows is told apart, about (estimate).
+const ROOMS: usize = 4;
 
 /// The calls of a step.
 pub(super) fn calls_of(how: &How, parts: i64, number: usize) -> Vec<Call> {

@@ -1,12 +1,13 @@
 //! `split`, `bind` to threadIdx.x and `vectorize` of the columns of every block of a row kernel. Where a block reduces
 //! over them, binding makes it a reduction across threads.
+use super::hold::settled;
 use super::Engine;
 use crate::space::conditions::stream::{
-    no_idle_warp, threads_fit, vector_bytes, vector_divides, vector_one_loop, widest,
+    no_idle_warp, threads_fit, vector_bytes, vector_divides, vector_one_loop, widest, Team,
 };
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
-use satune_ir::term::stream::{RowState, Step, StreamState, StreamTerm};
+use satune_ir::term::stream::{ChainState, Laps, Room, Step, Stream, StreamState, StreamTerm};
 
 /// `nest = columns t x v: nest`.
 ///
@@ -20,10 +21,7 @@ impl Rule<StreamTerm> for Columns {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Row(blocks, row)) = (node, state.step) else { return };
-        if row.side_by_side == 0 || row.threads != 0 {
-            return;
-        }
+        let (StreamTerm::Nest(_), Step::Team(blocks, side_by_side, several)) = (node, state.step) else { return };
         let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
         let (start, end) = (0, usize::from(blocks));
         let Some(shape) = stream.row_shape(start, end) else { return };
@@ -38,14 +36,28 @@ impl Rule<StreamTerm> for Columns {
             }
             for threads in engine.menu.threads.clone() {
                 let most = i64::from(engine.limits.threads);
-                let fits = engine.holds(StreamCondition::ThreadsFit, threads_fit(threads, row.side_by_side, most));
+                let fits = engine.holds(StreamCondition::ThreadsFit, threads_fit(threads, side_by_side, most));
                 if !fits || no_idle_warp(threads, vector, shape.columns).is_err() {
                     continue;
                 }
-                let below = RowState { threads, vector, ..row };
-                let body = engine.nest(StreamState { step: Step::Row(blocks, below), ..*state });
-                engine.equals(StreamTerm::Columns { threads, vector, body: [body] });
+                let team = Team { columns: shape.columns, side_by_side, threads, vector };
+                let below = begun(engine, stream, &team, several);
+                let body = engine.nest(StreamState { step: Step::Chain(blocks, below), ..*state });
+                engine.equals(StreamTerm::Columns { threads, vector, of: Box::new(*state), body: [body] });
             }
         }
     }
+}
+
+/// What is left to choose once rows and columns have threads.
+fn begun(engine: &Engine<'_>, stream: &Stream, team: &Team, several: bool) -> ChainState {
+    let laps = match team.laps() {
+        1 => Laps::Once,
+        laps if laps * team.vector <= engine.menu.unrolled => Laps::Few,
+        _ => Laps::Many,
+    };
+    let registers = Room::Left(engine.menu.held_elements / (team.laps() * team.vector));
+    let shared = Room::Left(engine.limits.shared_bytes / team.columns);
+    let (apart, rows) = (team.side_by_side > 1, team.side_by_side);
+    settled(stream, ChainState { laps, several, apart, registers, shared, rows, ..ChainState::default() })
 }

@@ -3,23 +3,57 @@ use super::Engine;
 use crate::space::conditions::stream::{holdable, registers_fit, rows_apart, shared_fits, Team, HELD_ROWS};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
-use satune_ir::term::stream::{AccessForm, Place, RowState, Step, Stream, StreamState, StreamTerm};
+use satune_ir::term::stream::{ChainState, HeldRow, Place, Places, Room, Step, Stream, StreamState, StreamTerm};
 
-/// `nest = hold b in p: nest`, for each buffer in order: an input that several blocks read is read anew each time, held in
-/// shared memory, or in registers; what a block of the kernel makes for another is in shared memory or in registers; values
-/// per column are read anew in each row or held in shared memory.
+/// `nest = hold b in p: nest`, for each buffer that the next block is the first to access: an input that several blocks read is
+/// read anew each time, held in shared memory, or in registers; what a block of the kernel makes for another is in shared memory
+/// or in registers; values per column are read anew in each row or held in shared memory.
 ///
 /// Side conditions: shared memory and registers suffice.
 pub struct Hold;
 
-/// (bytes of shared memory of a block, registers of a thread) of what is decided.
-fn taken(stream: &Stream, held: &[(usize, AccessForm)], columns: i64, row: &RowState) -> (i64, i64) {
-    let team = Team { columns, side_by_side: row.side_by_side, threads: row.threads, vector: row.vector };
-    let decided = held.iter().enumerate().take(row.holds.len());
-    let each = decided.map(|(i, (buffer, form))| {
-        team.taken(*form, row.holds.get(i), i64::from(stream.buffers[*buffer].dtype.bytes()))
-    });
-    each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+/// What a buffer takes in a place: (bytes of shared memory per column, registers per element of an access), of so many rows.
+fn takes(stream: &Stream, held: &HeldRow, place: Place, rows: i64) -> (i64, i64) {
+    let unit = Team { columns: 1, side_by_side: rows, threads: 1, vector: 1 };
+    unit.taken(held.form, place, i64::from(stream.buffers[held.buffer].dtype.bytes()))
+}
+
+/// Whether a buffer of a row kernel may be in a place.
+fn may(stream: &Stream, held: &HeldRow, place: Place, side_by_side: i64) -> bool {
+    let name = &stream.buffers[held.buffer].name;
+    let row_iters = stream.row_shape(0, stream.blocks.len()).map_or(0, |shape| shape.row_iters);
+    holdable(name, held.form, held.made, place).is_ok()
+        && rows_apart(name, place, side_by_side, row_iters, held.made).is_ok()
+}
+
+/// The same choices in the form that all have who have them.
+pub(super) fn settled(stream: &Stream, chain: ChainState) -> ChainState {
+    if usize::from(chain.loops) == stream.blocks.len() {
+        return ChainState { loops: chain.loops, ..ChainState::default() };
+    }
+    let rows = stream.rows_held(chain.several);
+    let left = &rows[usize::from(chain.decided)..];
+    let taken = |place: Place, rows: i64| left.iter().map(move |held| takes(stream, held, place, rows));
+    let registers: Vec<i64> = taken(Place::Registers, 1).map(|(_, registers)| registers).collect();
+    let shared = |rows: i64| taken(Place::Shared, rows).map(|(bytes, _)| bytes).collect::<Vec<_>>();
+    let several = if chain.apart { 2 } else { 1 };
+    let apart = chain.apart && left.iter().any(|held| !may(stream, held, Place::Shared, several));
+    let (mut room, mut of) = (chain.shared.settled(&shared(chain.rows)), chain.rows);
+    // Where all rows take as many times what one does, room is for so many of one.
+    match room {
+        Room::Enough => of = 1,
+        Room::Left(left) if shared(of).iter().zip(shared(1)).all(|(all, one)| *all == one * of) => {
+            (room, of) = (Room::Left(left.div_euclid(of)), 1);
+        }
+        Room::Left(_) => {}
+    }
+    let mut live = Places::default();
+    for (number, held) in rows.iter().enumerate().take(usize::from(chain.decided)) {
+        if held.last >= usize::from(chain.loops) {
+            live = live.with(number, chain.live.get(number));
+        }
+    }
+    ChainState { live, apart, registers: chain.registers.settled(&registers), shared: room, rows: of, ..chain }
 }
 
 impl Rule<StreamTerm> for Hold {
@@ -28,34 +62,37 @@ impl Rule<StreamTerm> for Hold {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Row(blocks, row)) = (node, state.step) else { return };
-        if row.threads == 0 || row.loops > 0 {
+        let (StreamTerm::Nest(_), Step::Chain(blocks, chain)) = (node, state.step) else { return };
+        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
+        let number = usize::from(chain.decided);
+        let Some(held) = stream.rows_held(chain.several).get(number).copied() else { return };
+        // Where no block is left to decide about, nothing is.
+        if held.first > usize::from(chain.loops) || chain.loops == blocks {
             return;
         }
-        let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
-        let (start, end) = (0, usize::from(blocks));
-        let Some(shape) = stream.row_shape(start, end) else { return };
-        let held = stream.held(start, end, row.per_block);
-        let Some((buffer, form)) = held.get(row.holds.len()).copied() else { return };
-        let made = stream.made_in(buffer, start, end);
-        let name = &stream.buffers[buffer].name;
+        let side_by_side = if chain.apart { 2 } else { 1 };
         for place in [Place::Global, Place::Shared, Place::Registers] {
-            if holdable(name, form, made, place).is_err()
-                || rows_apart(name, place, row.side_by_side, shape.row_iters, made).is_err()
+            if !may(stream, &held, place, side_by_side) {
+                continue;
+            }
+            let (shared, registers) = takes(stream, &held, place, chain.rows);
+            let in_shared = shared_fits(HELD_ROWS, shared, chain.shared.most());
+            let in_registers = registers_fit(registers, chain.registers.most());
+            if !engine.holds(StreamCondition::SharedFits, in_shared)
+                || !engine.holds(StreamCondition::RegistersFit, in_registers)
             {
                 continue;
             }
-            let below = RowState { holds: row.holds.with(place), ..row };
-            let (shared, registers) = taken(stream, &held, shape.columns, &below);
-            let shared = shared_fits(HELD_ROWS, shared, engine.limits.shared_bytes);
-            let registers = registers_fit(registers, engine.menu.held_elements);
-            if !engine.holds(StreamCondition::SharedFits, shared)
-                || !engine.holds(StreamCondition::RegistersFit, registers)
-            {
-                continue;
-            }
-            let body = engine.nest(StreamState { step: Step::Row(blocks, below), ..*state });
-            engine.equals(StreamTerm::Hold { buffer: buffer as u8, place, body: [body] });
+            let below = ChainState {
+                decided: chain.decided + 1,
+                live: chain.live.with(number, place),
+                shared: chain.shared.less(shared),
+                registers: chain.registers.less(registers),
+                ..chain
+            };
+            let body = engine.nest(StreamState { step: Step::Chain(blocks, settled(stream, below)), ..*state });
+            let of = Box::new(*state);
+            engine.equals(StreamTerm::Hold { buffer: held.buffer as u8, place, of, body: [body] });
         }
     }
 }

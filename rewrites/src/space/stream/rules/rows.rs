@@ -3,7 +3,7 @@ use super::Engine;
 use crate::space::conditions::stream::{row_fits, rows_divide, teams_divide};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
-use satune_ir::term::stream::{RowState, Step, StreamState, StreamTerm};
+use satune_ir::term::stream::{Step, StreamState, StreamTerm};
 use satune_ir::term::Role;
 
 /// `kernel(rows) = for blocks(rows / (s y)): rows s x y: nest`.
@@ -37,21 +37,21 @@ impl Rule<StreamTerm> for Rows {
                     if per_block > shape.rows || !engine.holds(StreamCondition::RowsDivide, divides) {
                         continue;
                     }
-                    let row = RowState { per_block, ..RowState::default() };
-                    let body = engine.nest(StreamState { step: Step::Row(blocks, row), ..*state });
+                    let body = engine.nest(StreamState { step: Step::Rows(blocks, per_block), ..*state });
                     let extent = super::up(shape.rows, per_block);
                     engine.equals(StreamTerm::Loop { role: Role::Block, extent, total: shape.rows, body: [body] });
                 }
             }
-            Step::Row(blocks, row) if row.side_by_side == 0 => {
+            Step::Rows(blocks, per_block) => {
+                // What else depends on the rows of a block: whether values per column are kept for several.
+                let several = per_block > 1 && stream.rows_held(true) != stream.rows_held(false);
                 for side_by_side in engine.menu.side_by_side.clone() {
-                    let serial = row.per_block / side_by_side;
-                    if teams_divide(side_by_side, row.per_block).is_err() || !engine.menu.serial_rows.contains(&serial)
-                    {
+                    let serial = per_block / side_by_side;
+                    if teams_divide(side_by_side, per_block).is_err() || !engine.menu.serial_rows.contains(&serial) {
                         continue;
                     }
-                    let below = RowState { side_by_side, ..row };
-                    let body = engine.nest(StreamState { step: Step::Row(blocks, below), ..*state });
+                    let below = Step::Team(blocks, side_by_side, several);
+                    let body = engine.nest(StreamState { step: below, ..*state });
                     engine.equals(StreamTerm::Rows { serial, side_by_side, body: [body] });
                 }
             }

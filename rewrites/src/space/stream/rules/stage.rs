@@ -1,10 +1,12 @@
 //! `unroll` of the loop over columns of each block of a row kernel.
-use super::{up, Engine};
+use super::hold::settled;
+use super::Engine;
 use crate::space::Rule;
-use satune_ir::term::stream::{Place, RowState, Step, StreamState, StreamTerm};
+use satune_ir::term::stream::{ChainState, Laps, Place, Step, StreamState, StreamTerm};
 
-/// `nest = block b (unrolled or not): nest`, block by block; after the last one nothing is left to decide. A loop of one
-/// iteration is not unrolled; one that reads what is in registers always is, for registers have no addresses.
+/// `nest = block b (unrolled or not): nest`, once it is decided where all is held that the block accesses; after the last one
+/// nothing is left to decide. A loop of one iteration is not unrolled; one that reads what is in registers always is, for
+/// registers have no addresses.
 pub struct Stage;
 
 impl Rule<StreamTerm> for Stage {
@@ -13,42 +15,33 @@ impl Rule<StreamTerm> for Stage {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &StreamTerm, state: &StreamState) {
-        let (StreamTerm::Nest(_), Step::Row(blocks, row)) = (node, state.step) else { return };
-        if row.threads == 0 {
-            return;
-        }
+        let (StreamTerm::Nest(_), Step::Chain(blocks, chain)) = (node, state.step) else { return };
         let Some(stream) = engine.problem().works.get(usize::from(state.work)) else { return };
-        let (start, end) = (0, usize::from(blocks));
-        let Some(shape) = stream.row_shape(start, end) else { return };
-        let held = stream.held(start, end, row.per_block);
-        if row.holds.len() < held.len() {
-            return;
-        }
-        let block = row.loops;
-        if block == blocks {
+        let block = chain.loops;
+        let Some(b) = stream.blocks.get(usize::from(block)) else {
             engine.equals(StreamTerm::Done(Box::new(*state)));
             return;
-        }
-        let b = &stream.blocks[usize::from(block)];
-        let in_registers = held.iter().enumerate().any(|(i, (buffer, _))| {
-            row.holds.get(i) == Place::Registers
-                && (b.write.buffer == *buffer || b.reads.iter().any(|r| r.buffer == *buffer))
-        });
-        let iterations = up(shape.columns, row.threads * row.vector);
-        let one = b.iters.len() == shape.row_iters || iterations == 1;
-        let choices: &[bool] = if one {
-            &[false]
-        } else if in_registers {
-            &[true]
-        } else if iterations * row.vector <= engine.menu.unrolled {
-            &[false, true]
-        } else {
-            &[false]
         };
-        let below = RowState { loops: row.loops + 1, ..row };
-        let body = engine.nest(StreamState { step: Step::Row(blocks, below), ..*state });
+        let rows = stream.rows_held(chain.several);
+        if rows.get(usize::from(chain.decided)).is_some_and(|held| held.first <= usize::from(block)) {
+            return;
+        }
+        let Some(shape) = stream.row_shape(0, stream.blocks.len()) else { return };
+        let mut decided = rows.iter().enumerate().take(usize::from(chain.decided));
+        let in_registers =
+            decided.any(|(number, held)| chain.live.get(number) == Place::Registers && b.touches(held.buffer));
+        let choices: &[bool] = match chain.laps {
+            _ if b.iters.len() == shape.row_iters => &[false],
+            Laps::Once => &[false],
+            _ if in_registers => &[true],
+            Laps::Few => &[false, true],
+            Laps::Many => &[false],
+        };
+        let below = settled(stream, ChainState { loops: block + 1, ..chain });
+        let body = engine.nest(StreamState { step: Step::Chain(blocks, below), ..*state });
         for unroll in choices {
-            engine.equals(StreamTerm::Stage { block, unroll: *unroll, body: [body] });
+            let of = Box::new(*state);
+            engine.equals(StreamTerm::Stage { block, unroll: *unroll, of, body: [body] });
         }
     }
 }

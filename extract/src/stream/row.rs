@@ -1,0 +1,237 @@
+//! Counts of what a row kernel does, decision by decision: what its rows and threads come to, what each place of a row adds, and
+//! what each block adds. A kernel's work is their sum.
+use super::accesses::{rows, Parted, Touched};
+use super::counts::{distinct_rows, up, KernelWork};
+use satune_ir::term::stream::{Access, AccessForm, BlockKind, Place, RowPlan, Shape, Stream, StreamBlock, StreamTerm};
+
+/// A row kernel whose rows and columns have threads.
+pub(super) struct Rows<'a> {
+    stream: &'a Stream,
+    shape: Shape,
+    blocks: &'a [StreamBlock],
+    range: (usize, usize),
+    serial_rows: i64,
+    side_by_side: i64,
+    threads: i64,
+    vector: i64,
+}
+
+impl<'a> Rows<'a> {
+    /// Of a plan's kernel, which are the blocks `from..to`.
+    pub fn of(plan: &RowPlan, stream: &'a Stream, (from, to): (usize, usize)) -> Option<Rows<'a>> {
+        let shape = stream.row_shape(from, to)?;
+        let (serial_rows, side_by_side, threads, vector) =
+            (plan.serial_rows, plan.side_by_side, plan.threads, plan.vector);
+        let blocks = &stream.blocks[from..to];
+        Some(Rows { stream, shape, blocks, range: (from, to), serial_rows, side_by_side, threads, vector })
+    }
+
+    /// Of a kernel that all blocks make, with the rows and threads that are decided on a path of nodes.
+    pub fn on(path: &[&StreamTerm], stream: &'a Stream) -> Option<Rows<'a>> {
+        let count = stream.blocks.len();
+        let shape = stream.row_shape(0, count)?;
+        let rows = path.iter().find_map(|node| match node {
+            StreamTerm::Rows { serial, side_by_side, .. } => Some((*serial, *side_by_side)),
+            _ => None,
+        });
+        let columns = path.iter().find_map(|node| match node {
+            StreamTerm::Columns { threads, vector, .. } => Some((*threads, *vector)),
+            _ => None,
+        });
+        let ((serial_rows, side_by_side), (threads, vector)) = (rows?, columns?);
+        let blocks = &stream.blocks;
+        Some(Rows { stream, shape, blocks, range: (0, count), serial_rows, side_by_side, threads, vector })
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> i64 {
+        self.threads * self.side_by_side
+    }
+
+    /// Rows of a block.
+    pub fn rows_per_block(&self) -> i64 {
+        self.serial_rows * self.side_by_side
+    }
+
+    /// All that the kernel does.
+    pub fn whole(&self, plan: &RowPlan) -> KernelWork {
+        let (from, to) = self.range;
+        let mut work = self.team();
+        let place = |buffer: usize| plan.place(&self.stream.buffers[buffer].name);
+        for (buffer, form) in self.stream.held(from, to, plan.rows_per_block()) {
+            work.add(&self.hold(buffer, form, place(buffer)));
+        }
+        for number in 0..self.blocks.len() {
+            work.add(&self.stage(number, plan.unroll.get(number) == Some(&true), &place));
+        }
+        work
+    }
+
+    fn bytes(&self, buffer: usize) -> i64 {
+        i64::from(self.stream.buffers[buffer].dtype.bytes())
+    }
+
+    /// Warp accesses along a row, all rows.
+    fn along(&self) -> f64 {
+        self.shape.rows as f64 * up(self.shape.columns, 32 * self.vector) as f64
+    }
+
+    /// How often a thread goes along a row.
+    fn laps(&self) -> i64 {
+        up(self.shape.columns, self.threads * self.vector)
+    }
+
+    /// Warps of a row.
+    fn warps(&self) -> f64 {
+        (self.threads / 32) as f64
+    }
+
+    /// What reading so many rows touches.
+    fn row_reads(&self, b: &StreamBlock, access: &Access, count: i64) -> Touched {
+        let length = self.shape.columns;
+        let (chunk, bytes) = (32 * self.vector, self.bytes(access.buffer));
+        let parts = access.split.and_then(|at| access.dims[at]).map(|i| b.iters[i].extent);
+        match parts.filter(|_| self.vector > 1) {
+            Some(parts) => {
+                let tile = self.threads * self.vector;
+                Parted { rows: count / parts, parts, length, tile }.touched(chunk, bytes)
+            }
+            None => rows(count, length, chunk, bytes),
+        }
+    }
+
+    /// What rows and threads come to by themselves.
+    pub fn team(&self) -> KernelWork {
+        let rows = self.shape.rows as f64;
+        KernelWork {
+            blocks: (self.shape.rows / self.rows_per_block().max(1)) as f64,
+            iterations: rows * self.warps() * 4.0,
+            again_live: (self.shape.columns * self.side_by_side) as f64 * 4.0,
+            ..KernelWork::default()
+        }
+    }
+
+    /// Rows of a block in turn, one chain after the other.
+    fn in_turn(&self, chain: [f64; 4]) -> [f64; 4] {
+        chain.map(|steps| steps * self.serial_rows as f64)
+    }
+
+    /// What it takes to have a buffer in a place.
+    pub fn hold(&self, buffer: usize, form: AccessForm, place: Place) -> KernelWork {
+        let (shape, bytes) = (&self.shape, self.bytes(buffer));
+        let (chunk, laps) = (32 * self.vector, self.laps());
+        let mut work = KernelWork::default();
+        match place {
+            Place::Global => return work,
+            Place::Registers => work.held_registers = laps * self.vector * up(bytes, 4),
+            Place::Shared if form == AccessForm::PerColumn => work.shared_bytes = shape.columns * bytes,
+            Place::Shared => work.shared_bytes = shape.columns * bytes * self.side_by_side,
+        }
+        if self.stream.made_in(buffer, self.range.0, self.range.1) {
+            return work;
+        }
+        let (copied, times) = match form {
+            AccessForm::PerColumn => (rows(1, shape.columns, chunk, bytes), self.team().blocks),
+            _ => (rows(shape.rows, shape.columns, chunk, bytes), 1.0),
+        };
+        let copied = copied.times(times);
+        work.global(copied, false);
+        let once = if form == AccessForm::PerColumn { 1.0 / self.serial_rows as f64 } else { 1.0 };
+        work.chain = self.in_turn([once, 0.0, 0.0, 0.0]);
+        if place == Place::Shared {
+            work.shared(copied.instructions, self.vector * bytes, true);
+            work.barriers += copied.instructions / (laps as f64).max(1.0);
+        }
+        work
+    }
+
+    /// What a block of the kernel does, with what it accesses in these places.
+    pub fn stage(&self, number: usize, unroll: bool, place: &dyn Fn(usize) -> Place) -> KernelWork {
+        let (shape, blocks) = (&self.shape, self.blocks);
+        let b = &blocks[number];
+        let mut work = KernelWork::default();
+        let last = number + 1 == blocks.len();
+        let has_columns = b.iters.len() > shape.row_iters;
+        let chunk = 32 * self.vector;
+        let rows_all = shape.rows as f64;
+        let warps = self.warps();
+        let laps = if has_columns { self.laps() as f64 } else { 1.0 };
+        let unrolled = unroll || laps == 1.0;
+        let groups = if unrolled { 1.0 } else { laps };
+        // Instances, as warp instructions.
+        let only_first = last && !has_columns;
+        let instances = match (has_columns, only_first) {
+            (true, _) => self.along() * self.vector as f64,
+            (false, true) => rows_all,
+            (false, false) => rows_all * warps,
+        };
+        let mut latency = 0;
+        for access in &b.reads {
+            let made = blocks[..number].iter().any(|p| p.write.buffer == access.buffer);
+            let bytes = self.bytes(access.buffer);
+            match (b.form(access, shape.row_iters), place(access.buffer)) {
+                (AccessForm::Full | AccessForm::PerColumn, Place::Registers) => {}
+                (AccessForm::Full | AccessForm::PerColumn, Place::Shared) => {
+                    work.shared(self.along(), self.vector * bytes, false);
+                    latency = latency.max(1);
+                }
+                (AccessForm::Full, Place::Global) => {
+                    work.global(self.row_reads(b, access, shape.rows), false);
+                    let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
+                    if before {
+                        work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
+                    }
+                    latency = latency.max(if before { 2 } else { 3 });
+                }
+                (AccessForm::SharedRow, _) => {
+                    // Rows that others have read, too, come from L2.
+                    let (different, times) = distinct_rows(b, access, shape.row_iters);
+                    let touched = self.row_reads(b, access, different);
+                    work.global(touched.times(times), false);
+                    latency = latency.max(if times > 1.0 { 2 } else { 3 });
+                }
+                (AccessForm::PerColumn, Place::Global) => {
+                    work.global(rows(1, shape.columns, chunk, bytes).times(rows_all), false);
+                    latency = latency.max(2);
+                }
+                (AccessForm::PerRow, _) if made => {}
+                _ => {
+                    work.global(Touched { instructions: instances, sectors: instances }, false);
+                    latency = latency.max(2);
+                }
+            }
+        }
+        match latency {
+            3 => work.chain[0] += groups,
+            2 => work.chain[1] += groups,
+            1 => work.chain[2] += groups,
+            _ => {}
+        }
+        work.operations(b, instances, rows_all * warps);
+        work.iterations += if unrolled { rows_all * warps } else { rows_all * warps * laps };
+        work.chain[3] += laps * self.vector as f64 * f64::from(b.arithmetic + 4 * b.special).max(1.0);
+        if b.kind == BlockKind::Reduce {
+            let stages = if self.threads > 32 { 2.0 } else { 1.0 };
+            work.shuffles += rows_all * warps * 5.0 * stages;
+            work.arithmetic += rows_all * warps * 5.0 * stages;
+            work.chain[3] += 5.0 * 6.0 * stages;
+            if stages > 1.0 {
+                work.barriers += 2.0 * rows_all * warps;
+                work.shared(2.0 * rows_all * warps, 4, false);
+                work.chain[2] += 2.0;
+            }
+        }
+        let bytes = self.bytes(b.write.buffer);
+        match b.form(&b.write, shape.row_iters) {
+            AccessForm::Full if last => work.global(rows(shape.rows, shape.columns, chunk, bytes), true),
+            AccessForm::Full if place(b.write.buffer) == Place::Shared => {
+                work.shared(self.along(), self.vector * bytes, true);
+                work.barriers += rows_all * warps;
+            }
+            AccessForm::PerRow if last => work.global(Touched { instructions: rows_all, sectors: rows_all }, true),
+            _ => {}
+        }
+        work.chain = self.in_turn(work.chain);
+        work
+    }
+}
