@@ -33,6 +33,7 @@ pub mod files;
 pub mod fold;
 pub mod fp8;
 pub mod interp;
+pub mod layout;
 pub mod machine;
 mod program;
 pub mod semantics;

@@ -455,3 +455,35 @@ fn every_type_and_layout_compiles() {
         }
     }
 }
+
+/// Layouts against the executor of PTX, which says by itself where lanes hold elements.
+#[test]
+fn layouts_are_those_of_the_executor() {
+    use satune_ir::term::tensor::{Fragment, Mma};
+    use satune_ptx::matrix::fragment::{Fragment as Executed, Layout, Side};
+    for op in [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8] {
+        let (k, word) = (op.k() as usize, op.word() as usize);
+        let of = |side, [rows, columns]: [usize; 2], registers, per| Executed {
+            side,
+            layout: Layout::Groups,
+            rows,
+            columns,
+            registers,
+            per,
+        };
+        let executed = [
+            (Fragment::A, of(Side::A, [16, k], 4, word)),
+            (Fragment::B, of(Side::B, [k, 8], 2, word)),
+            (Fragment::D, of(Side::C, [16, 8], 4, 1)),
+        ];
+        for (fragment, executed) in executed {
+            let places = op.places(fragment);
+            assert_eq!(places.len(), 32 * executed.registers * executed.per);
+            for (at, [x, y]) in places.iter().enumerate() {
+                let (lane, element) = (at * 32 / places.len(), at % (places.len() / 32));
+                let place = executed.place(lane, element / executed.per, element % executed.per);
+                assert_eq!((*x as usize, *y as usize), place, "{op:?} {fragment:?}: lane {lane}, element {element}");
+            }
+        }
+    }
+}

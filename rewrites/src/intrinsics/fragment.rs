@@ -1,57 +1,34 @@
-//! Where lanes and registers hold the tiles of `mma.sync` m16n8kK and of `wgmma`, as index expressions: what
-//! [`Mma::a_place`], [`Mma::b_place`] and [`Mma::d_place`] say, the other way round.
-use satune_ir::term::tensor::Mma;
+//! Where lanes and registers hold the tiles of `mma.sync` m16n8kK and of `wgmma`, as index expressions: what [`Mma::layout`] says, the
+//! other way round.
+use satune_ir::layout::Run;
+use satune_ir::term::tensor::{Fragment, Mma};
 
-/// `x % n`, or `x` where it is below `n` anyway.
-fn rest(x: &str, n: u32, is_below: bool) -> String {
-    if is_below {
-        x.to_string()
-    } else {
-        format!("{x} % {n}")
-    }
-}
-
-/// Four lanes side by side along k: which of them, for words of several elements.
-fn lane_of_k(k: &str, word: u32) -> String {
-    if word == 1 {
-        format!("{k} % 4")
-    } else {
-        format!("{k} // {word} % 4")
-    }
-}
-
-/// What an element is in its word, as a summand.
-fn in_word(k: &str, word: u32) -> String {
-    if word == 1 {
-        String::new()
-    } else {
-        format!(" + {k} % {word}")
-    }
-}
-
-/// Lane and register of element (row, k) of a tile of A, 16 x K; `is_tile`: row and k are below 16 and K.
-pub(crate) fn a(op: Mma, row: &str, k: &str, is_tile: bool) -> [String; 2] {
-    let (word, whole) = (op.word(), op.k());
-    let lane = format!("{row} % 8 * 4 + {}", lane_of_k(k, word));
-    let (k_half, row_half) = (rest(k, whole, is_tile), rest(row, 16, is_tile));
-    let by_row = if word == 1 { String::new() } else { format!(" * {word}") };
-    let register = format!("{k_half} // {} * {} + {row_half} // 8{by_row}{}", 4 * word, 2 * word, in_word(k, word));
-    [lane, register]
-}
-
-/// Lane and register of element (k, column) of a tile of B, K x 8.
-pub(crate) fn b(op: Mma, k: &str, column: &str, is_tile: bool) -> [String; 2] {
-    let (word, whole) = (op.word(), op.k());
-    let lane = format!("{} * 4 + {}", rest(column, 8, is_tile), lane_of_k(k, word));
-    let by_half = if word == 1 { String::new() } else { format!(" * {word}") };
-    let register = format!("{} // {}{by_half}{}", rest(k, whole, is_tile), 4 * word, in_word(k, word));
-    [lane, register]
-}
-
-/// Lane and register of element (row, column) of a tile of sums, 16 x 8.
-pub(crate) fn d(row: &str, column: &str, is_tile: bool) -> [String; 2] {
-    let lane = format!("{row} % 8 * 4 + {} // 2", rest(column, 8, is_tile));
-    [lane, format!("{} // 8 * 2 + {column} % 2", rest(row, 16, is_tile))]
+/// Lane and register of an element of a tile, by the names of its two numbers; `is_tile`: they are numbers of a tile's, else of
+/// whatever the tiles make up.
+pub(crate) fn held(op: Mma, matrix: Fragment, names: [&str; 2], is_tile: bool) -> [String; 2] {
+    let held = op.layout(matrix).inverse().unwrap_or_else(|| unreachable!("each element of a fragment is held once"));
+    let of = |run: &Run| {
+        let name = matrix.names().iter().position(|n| *n == run.of).map_or(run.of, |at| names[at]);
+        let mut text = name.to_string();
+        // A tile's own number ends with its highest bits.
+        if run.highest && !is_tile {
+            text += &format!(" % {}", 1 << (run.first + run.bits));
+        }
+        if run.first > 0 {
+            text += &format!(" // {}", 1 << run.first);
+        }
+        if !run.highest {
+            text += &format!(" % {}", 1 << run.bits);
+        }
+        if run.at > 0 {
+            text += &format!(" * {}", 1 << run.at);
+        }
+        text
+    };
+    ["lane", "element"].map(|name| {
+        let runs = held.runs(name).unwrap_or_else(|| unreachable!("a fragment is held by neighbours"));
+        runs.iter().map(of).collect::<Vec<_>>().join(" + ")
+    })
 }
 
 #[cfg(test)]
@@ -75,18 +52,13 @@ mod tests {
                 let parsed = |[lane, register]: [String; 2]| {
                     IndexMap::parse(&format!("lambda x, y: ({lane}, {register})")).unwrap()
                 };
-                let maps = [a(op, "x", "y", is_tile), b(op, "x", "y", is_tile), d("x", "y", is_tile)].map(parsed);
-                for lane in 0..32 {
-                    let lists = [4 * op.word(), 2 * op.word(), 4];
-                    for (which, (map, count)) in maps.iter().zip(lists).enumerate() {
-                        for i in 0..count {
-                            let (x, y) = match which {
-                                0 => op.a_place(lane, i),
-                                1 => op.b_place(lane, i),
-                                _ => Mma::d_place(lane, i),
-                            };
-                            assert_eq!(value(map, [x, y]), [i64::from(lane), i64::from(i)], "{op:?} {which} {x} {y}");
-                        }
+                for matrix in [Fragment::A, Fragment::B, Fragment::D] {
+                    let map = parsed(held(op, matrix, ["x", "y"], is_tile));
+                    let places = op.places(matrix);
+                    let count = places.len() / 32;
+                    for (at, place) in places.iter().enumerate() {
+                        let held = [at / count, at % count].map(|x| x as i64);
+                        assert_eq!(value(&map, *place), held, "{op:?} {matrix:?} {place:?}");
                     }
                 }
             }

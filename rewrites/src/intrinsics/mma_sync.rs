@@ -1,7 +1,7 @@
 //! `mma.sync` m16n8kK, one instruction each: 16 x K times K x 8, on registers of a warp, whose places are the
 //! instruction's ([`super::fragment`]). TVM has pairs of them only, and other names.
 use super::{cast, fragment, function, in_order, short, swapped, zero, Registry};
-use satune_ir::term::tensor::Mma;
+use satune_ir::term::tensor::{Fragment, Mma};
 use satune_ir::DType;
 
 /// The instruction's name in the registry.
@@ -43,8 +43,9 @@ fn multiply(registry: &mut Registry, op: Mma, is_swapped: bool) {
     let params = [registers("A", a_count, input), registers("B", b_count, input), registers("C", 4, output)];
     let operands = [format!("A[0:32, 0:{a_count}]"), format!("B[0:32, 0:{b_count}]")];
     let reads = format!("C[0:32, 0:4], {}", in_order(is_swapped, operands, ", "));
-    let ([al, ar], [bl, br]) = (fragment::a(op, "vi", "vk", true), fragment::b(op, "vk", "vj", true));
-    let [cl, cr] = fragment::d("vi", "vj", true);
+    let held = |matrix, names| fragment::held(op, matrix, names, true);
+    let ([al, ar], [bl, br]) = (held(Fragment::A, ["vi", "vk"]), held(Fragment::B, ["vk", "vj"]));
+    let [cl, cr] = held(Fragment::D, ["vi", "vj"]);
     let factors = [format!("A[{al}, {ar}]"), format!("B[{bl}, {br}]")].map(|x| cast(input, output, &x));
     let description = format!(
         "for i, j, k in T.grid(16, 8, {k}):\n    with T.sblock(\"C\"):\n        vi, vj, vk = T.axis.remap(\"SSR\", \
@@ -74,7 +75,7 @@ fn multiply(registry: &mut Registry, op: Mma, is_swapped: bool) {
 fn fill(registry: &mut Registry, op: Mma) {
     let output = op.accumulator().name();
     let params = [registers("C", 4, output)];
-    let [lane, register] = fragment::d("vi", "vj", true);
+    let [lane, register] = fragment::held(op, Fragment::D, ["vi", "vj"], true);
     let description = format!(
         "for i, j in T.grid(16, 8):\n    with T.sblock(\"C_init\"):\n        vi, vj = T.axis.remap(\"SS\", [i, j])\n        \
          C[{lane}, {register}] = {}\n",

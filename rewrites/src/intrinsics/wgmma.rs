@@ -4,6 +4,7 @@
 //! That tiles in shared memory are swizzled in rows of 128 bytes is the instruction's and the TMA's own matter: both go
 //! through the same descriptor, and elements are named by row and column.
 use super::{cast, fragment, function, in_order, param, rest_of_shared, short, swapped, zero, Registry};
+use satune_ir::term::tensor::{Fragment, Mma};
 use satune_ir::DType;
 
 /// Most columns of an instruction.
@@ -92,7 +93,7 @@ fn sums(n: i64, dtype: &str) -> String {
 }
 
 fn place(row: &str, column: &str) -> String {
-    let [lane, register] = fragment::d(row, column, false);
+    let [lane, register] = fragment::held(Mma::F16, Fragment::D, [row, column], false);
     format!("C[{row} // 16, {column} // 8, {lane}, {register}]")
 }
 

@@ -5,7 +5,7 @@ use super::warp::tf32;
 use super::{Fault, FaultKind, Mask, Runner};
 use crate::kernel::{ArrayId, Descriptor, GroupOp, Space, Wgmma};
 use crate::simulate::memory::round;
-use satune_ir::term::tensor::wgmma_conditions;
+use satune_ir::term::tensor::{wgmma_conditions, Fragment, Mma};
 use satune_ir::DType;
 use std::collections::VecDeque;
 
@@ -200,12 +200,13 @@ impl Runner<'_> {
         let (left, right) = (values(&a)?, values(&b)?);
         let (k, count) = (op.k() as usize, op.n / 2);
         let (array, accumulator) = (d.0 .0 as usize, self.held(op.accumulator()));
+        // Each warp has 16 rows; every eight columns are held as those of `mma.sync`.
+        let places = Mma::F16.places(Fragment::D);
         for t in 0..128_u32 {
             let thread = first + t as usize;
-            let (warp, lane) = (t / 32, t % 32);
             for i in 0..count {
-                let row = (16 * warp + lane / 4 + 8 * (i / 2 % 2)) as usize;
-                let column = (8 * (i / 4) + 2 * (lane % 4) + i % 2) as usize;
+                let [row, column] = places[(t % 32 * 4 + i % 4) as usize];
+                let (row, column) = ((16 * (t / 32) + row) as usize, (8 * (i / 4) + column) as usize);
                 let at = self.register(d.0, d.1 + i64::from(i), 1, thread)?;
                 if self.known[array][at] {
                     let name = self.kernel.array(d.0).name.clone();

@@ -2,7 +2,9 @@
 use super::{Counts, Fault, FaultKind, Ints, Mask, Runner};
 use crate::kernel::{ArrayId, Index, Mma, Space, WarpOp};
 use crate::simulate::memory::round;
+use satune_ir::layout::Layout;
 use satune_ir::machine::wavefronts;
+use satune_ir::term::tensor::Fragment;
 use satune_ir::DType;
 
 /// f32 as `mma` reads it for tf32.
@@ -141,7 +143,16 @@ impl Runner<'_> {
         if bytes > 4 || transposed && bytes > 2 {
             return Err(self.machine("a transposed matrix whose elements have more than 16 bits".into()));
         }
-        let (row_len, per_word, unit) = (16 / bytes, 4 / bytes, 2 / bytes.min(2));
+        let (row_len, per_word) = (16 / bytes, 4 / bytes);
+        // Words along a row for four lanes; transposed, units of 16 bits of two rows.
+        let held = match transposed {
+            false => Layout::along("element", "column", per_word).then("lane", "column", 4).then("lane", "row", 8),
+            true => Layout::along("element", "column", 2 / bytes)
+                .then("element", "row", 2)
+                .then("lane", "row", 4)
+                .then("lane", "column", 8),
+        };
+        let places = held.table(["lane", "element"], ["row", "column"]);
         let mut sum = Counts::default();
         for warp in warps {
             let first = warp * 32;
@@ -169,14 +180,10 @@ impl Runner<'_> {
                 for lane in 0..32 {
                     let t = first + lane;
                     for e in 0..per_word {
-                        let (r, column) = if transposed {
-                            (2 * (lane % 4) + (e / unit) as usize, (lane / 4) as u32 * unit + e % unit)
-                        } else {
-                            (lane / 4, (lane % 4) as u32 * per_word + e)
-                        };
+                        let [r, column] = places[lane * per_word as usize + e as usize];
                         // The lane that named the row is not the one that gets the data: the access counts as the latter's.
                         let who = self.who(t);
-                        let at = self.tracked(shared)?.position(&who, start(r), row_len)? + column as usize;
+                        let at = self.tracked(shared)?.position(&who, start(r as usize), row_len)? + column as usize;
                         let index = word.get(t) + (m as u32 * per_word) as i64;
                         if load {
                             let value = self.tracked(shared)?.read(&who, at)?;
@@ -209,15 +216,16 @@ impl Runner<'_> {
         let k = op.k() as usize;
         let rounds = op == Mma::Tf32 && !self.double;
         let read = |v: f64| if rounds { tf32(v) } else { v };
+        let [of_a, of_b, of_d] = [Fragment::A, Fragment::B, Fragment::D].map(|matrix| op.places(matrix));
         let (mut left, mut right) = (vec![0.0; 16 * k], vec![0.0; k * 8]);
         for lane in 0..32 {
             let t = first + lane as usize;
             for i in 0..4 * op.word() {
-                let (row, column) = op.a_place(lane, i);
+                let [row, column] = of_a[(lane * 4 * op.word() + i) as usize];
                 left[row as usize * k + column as usize] = read(self.private(a.0, a.1, 4 * op.word(), i, t)?);
             }
             for i in 0..2 * op.word() {
-                let (row, column) = op.b_place(lane, i);
+                let [row, column] = of_b[(lane * 2 * op.word() + i) as usize];
                 right[row as usize * 8 + column as usize] = read(self.private(b.0, b.1, 2 * op.word(), i, t)?);
             }
         }
@@ -225,7 +233,7 @@ impl Runner<'_> {
         for lane in 0..32 {
             let t = first + lane as usize;
             for i in 0..4 {
-                let (row, column) = Mma::d_place(lane, i);
+                let [row, column] = of_d[(lane * 4 + i) as usize];
                 let mut sum = self.private(d.0, d.1, 4, i, t)?;
                 for j in 0..k {
                     let product = left[row as usize * k + j] * right[j * 8 + column as usize];

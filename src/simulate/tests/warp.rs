@@ -2,6 +2,7 @@
 use super::{add, array, c, kernel, mul, t};
 use crate::kernel::{Array, ArrayId, Cond, Index, Mma, Space, Stmt, Value, WarpOp};
 use crate::simulate::{run, FaultKind, Options, Report};
+use satune_ir::term::tensor::Fragment;
 use satune_ir::DType;
 
 fn typed(name: &str, dtype: DType, len: u64, space: Space) -> Array {
@@ -87,9 +88,13 @@ fn mma_multiplies_all_types() {
         let lanes = |len: u32, f: &dyn Fn(u32, u32) -> f64| -> Vec<f64> {
             (0..32).flat_map(|lane| (0..len).map(move |i| (lane, i))).map(|(lane, i)| f(lane, i)).collect()
         };
-        let at = |(r, q): (u32, u32), width: usize| r as usize * width + q as usize;
-        let held_a = lanes(4 * word, &|lane, i| a[at(op.a_place(lane, i), k)]);
-        let held_b = lanes(2 * word, &|lane, i| b[at(op.b_place(lane, i), 8)]);
+        let at = |matrix: Fragment, lane: u32, i: u32, width: usize| {
+            let places = op.places(matrix);
+            let [r, q] = places[(lane as usize * places.len()) / 32 + i as usize];
+            r as usize * width + q as usize
+        };
+        let held_a = lanes(4 * word, &|lane, i| a[at(Fragment::A, lane, i, k)]);
+        let held_b = lanes(2 * word, &|lane, i| b[at(Fragment::B, lane, i, 8)]);
         let (x, y) = (op.operand(), op.accumulator());
         let (na, nb) = (i64::from(4 * word), i64::from(2 * word));
         let arrays = vec![
@@ -109,8 +114,9 @@ fn mma_multiplies_all_types() {
         let mut args = vec![held_a, held_b, vec![0.0; 128]];
         let report = run(&kernel(32, arrays, body), &mut args, &Options::default()).unwrap();
         for (lane, i) in (0..32).flat_map(|lane| (0..4).map(move |i| (lane, i))) {
-            let (r, q) = Mma::d_place(lane, i);
-            let sum: f64 = (0..k).map(|j| a[r as usize * k + j] * b[j * 8 + q as usize]).sum();
+            let at = at(Fragment::D, lane, i, 8);
+            let (r, q) = (at / 8, at % 8);
+            let sum: f64 = (0..k).map(|j| a[r * k + j] * b[j * 8 + q]).sum();
             assert_eq!(args[2][(lane * 4 + i) as usize], 1.0 + sum, "{op:?}");
         }
         assert_eq!(report.total.matrix, 1);

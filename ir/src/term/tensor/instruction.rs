@@ -1,14 +1,14 @@
 //! The matrix instructions of a warp; of `mma.sync`, where lanes hold their operands.
 use super::Wmma;
+use crate::layout::Layout;
 use crate::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::OnceLock;
 
 /// A matrix instruction of one warp, D in place. `mma.sync`: D (16 x 8) = A (16 x k) * B (k x 8) + D; for `wmma` see [`Wmma`].
 ///
-/// With `g = lane / 4` and `t = lane % 4`: word w of A holds row `g + 8 (w % 2)`, and `word` neighbouring k from
-/// `(t + 4 (w / 2)) * word`; word w of B holds column g and `word` neighbouring k from `(t + 4 w) * word`; D holds
-/// (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1), where `word` is the number of elements in a word.
+/// Where lanes hold what [`Mma::layout`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mma {
     /// m16n8k16, f16 to f32.
@@ -84,21 +84,51 @@ impl Mma {
         }
     }
 
-    /// (row, k) of element `i` of a lane's fragment of A on `mma.sync`, which has 4 words.
-    pub fn a_place(self, lane: u32, i: u32) -> (u32, u32) {
-        let (w, e) = (i / self.word(), i % self.word());
-        (lane / 4 + 8 * (w % 2), (lane % 4 + 4 * (w / 2)) * self.word() + e)
+    /// Where the lanes of `mma.sync` hold a matrix: of the elements of each lane's fragment, the "row" and "k" (A), "k" and "column" (B),
+    /// "row" and "column" (D). Source: PTX ISA, matrix fragments of `mma`.
+    pub fn layout(self, matrix: Fragment) -> Layout {
+        let word = |along: &'static str| Layout::along("element", along, self.word()).then("lane", along, 4);
+        match matrix {
+            Fragment::A => word("k").then("lane", "row", 8).then("element", "row", 2).then("element", "k", 2),
+            Fragment::B => word("k").then("lane", "column", 8).then("element", "k", 2),
+            Fragment::D => sums(),
+        }
     }
 
-    /// (k, column) of element `i` of a lane's fragment of B on `mma.sync`, which has 2 words.
-    pub fn b_place(self, lane: u32, i: u32) -> (u32, u32) {
-        let (w, e) = (i / self.word(), i % self.word());
-        ((lane % 4 + 4 * w) * self.word() + e, lane / 4)
+    /// The two numbers of [`Mma::layout`] for each element of each lane, lane by lane.
+    pub fn places(self, matrix: Fragment) -> &'static [[u32; 2]] {
+        type Table = OnceLock<Vec<[u32; 2]>>;
+        static KNOWN: [[Table; 3]; 3] = [const { [const { OnceLock::new() }; 3] }; 3];
+        // Words of one, two or four elements.
+        let table = &KNOWN[self.word().trailing_zeros().min(2) as usize][matrix as usize];
+        table.get_or_init(|| self.layout(matrix).table(["lane", "element"], matrix.names()))
     }
+}
 
-    /// (row, column) of element `i` of a lane's part of D on `mma.sync`, which has 4.
-    pub fn d_place(lane: u32, i: u32) -> (u32, u32) {
-        (lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2)
+/// Where lanes hold sums, of `mma.sync` and of every eight columns of `wgmma`: pairs of neighbouring columns, two of them eight rows apart.
+fn sums() -> Layout {
+    Layout::along("element", "column", 2).then("lane", "column", 4).then("lane", "row", 8).then("element", "row", 2)
+}
+
+/// A matrix of an instruction, as lanes hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// The left operand.
+    A,
+    /// The right operand.
+    B,
+    /// What is added, and the result.
+    D,
+}
+
+impl Fragment {
+    /// What its two sides are called in a layout.
+    pub fn names(self) -> [&'static str; 2] {
+        match self {
+            Fragment::A => ["row", "k"],
+            Fragment::B => ["k", "column"],
+            Fragment::D => ["row", "column"],
+        }
     }
 }
 

@@ -3,7 +3,7 @@ use super::key;
 use crate::intrinsics::{self, fragment as places};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{Gemm, Raster};
+use satune_ir::term::tensor::{Fragment, Gemm, Mma, Raster};
 use satune_ir::term::{Axis, Contraction, Side};
 use serde_json::{json, Value};
 
@@ -230,7 +230,7 @@ impl<'a> Writer<'a> {
 
     /// transform_layout of the sums: tiles of 16 x 8, the lanes and registers that instructions have them in.
     pub fn sums_in_registers(&mut self, main: &str) {
-        let [lane, register] = places::d("m", "n", false);
+        let [lane, register] = places::held(Mma::F16, Fragment::D, ["m", "n"], false);
         let part = if self.split_k > 1 { "part, " } else { "" };
         let dims: Vec<String> = self.contraction.c.dims.iter().map(Axis::to_string).collect();
         let (dims, batches) = (dims.join(", "), self.batches());

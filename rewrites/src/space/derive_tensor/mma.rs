@@ -4,7 +4,7 @@ use super::{key, Untraced};
 use crate::intrinsics::{fragment as places, mma_sync};
 use crate::space::writer::{from_end, var, TraceWriter};
 use crate::trace::Trace;
-use satune_ir::term::tensor::{mma_conditions, CopyOrder, OperandPlan, Store, TensorPlan, TileLayout, Turn};
+use satune_ir::term::tensor::{mma_conditions, CopyOrder, Fragment, OperandPlan, Store, TensorPlan, TileLayout, Turn};
 use satune_ir::term::{Axis, Side};
 use serde_json::{json, Value};
 
@@ -241,8 +241,8 @@ impl MmaWriter<'_> {
             let dims = &self.base.contraction.operand(side).dims;
             let names: Vec<String> = dims.iter().map(Axis::to_string).collect();
             let [lane, register] = match side {
-                Side::A => places::a(op, "m", "k", false),
-                Side::B => places::b(op, "k", "n", false),
+                Side::A => places::held(op, Fragment::A, ["m", "k"], false),
+                Side::B => places::held(op, Fragment::B, ["k", "n"], false),
             };
             let tile = if side == Side::A { "m // 16" } else { "n // 8" };
             let batches = self.base.batches();
