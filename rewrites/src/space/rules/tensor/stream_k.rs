@@ -1,6 +1,6 @@
 //! Stream-K: blocks of a fixed grid share the steps along k of all tiles evenly.
+use super::offer::Offer;
 use super::tensorize::{enter, Team};
-use super::Offer;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{wgmma_conditions, TensorNode, WgmmaPlan};
 use satune_ir::term::{Place, State, Term};
