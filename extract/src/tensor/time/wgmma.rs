@@ -1,8 +1,8 @@
 //! The time of a block on `wgmma`.
 use super::{Facts, Inner, Walk, DRAIN};
-use crate::cost::Infeasible;
+use crate::prediction::Infeasible;
 use crate::residency::MOST_REGISTERS;
-use crate::tensor::of_product;
+use crate::tensor::kernel::of_product;
 use crate::tensor::work::Block;
 use crate::Descriptor;
 use satune_ir::term::tensor::{Gemm, WgmmaPlan, MOST_KEPT};
