@@ -14,46 +14,21 @@
 //! else, tell them apart; the predicted time depends on the product alone.
 mod fit;
 mod quality;
+mod row;
 mod text;
 
-pub use fit::variants;
+pub use fit::{variants, Fitted};
 pub use quality::{kendall, spearman, Quality};
+pub use row::{Measurement, Problem};
 pub use text::descriptor_text;
 
-use crate::cost::OfSchedule;
-use crate::{stream, Descriptor, Infeasible};
+use crate::Descriptor;
 use rayon::prelude::*;
-use satune_ir::term::stream::Streams;
-use satune_ir::term::{Contraction, Schedule};
+use row::{Model, Row};
 use serde::Serialize;
-use std::sync::Arc;
 
 /// Least measurements that a fit makes sense with.
 const LEAST: usize = 8;
-
-/// What was scheduled.
-#[derive(Clone, Debug)]
-pub enum Problem {
-    /// A contraction.
-    Contraction(Box<Contraction>),
-    /// Streaming blocks.
-    Streams(Streams),
-}
-
-/// One measured schedule.
-#[derive(Clone, Debug)]
-pub struct Measurement {
-    /// Measurements of one shape have one name: they are ranked against each other.
-    pub shape: String,
-    /// The problem, which those of one shape share.
-    pub problem: Arc<Problem>,
-    /// Its schedule.
-    pub plan: Schedule,
-    /// Measured time, ms.
-    pub ms: f64,
-    /// Clock of the multiprocessors that was seen meanwhile, MHz.
-    pub clock_mhz: Option<f64>,
-}
 
 /// Why nothing was fitted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -91,21 +66,6 @@ pub enum CalibrateError {
     /// The descriptor's text and its values disagree.
     #[error("the fitted descriptor cannot be written: {0}")]
     Text(String),
-}
-
-/// A scalar of the descriptor after the fit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Fitted {
-    /// The descriptor's field.
-    pub name: &'static str,
-    /// Value before.
-    pub before: f64,
-    /// Value after.
-    pub after: f64,
-    /// Whether the measurements determine it; otherwise it keeps its value.
-    pub determined: bool,
-    /// Standard error, as a share of the value.
-    pub error: f64,
 }
 
 /// The clock that the fit began with, where it is not the descriptor's.
@@ -155,53 +115,6 @@ pub struct Calibration {
 
 /// (shape, predicted, measured), ms.
 type Predicted<'a> = (&'a str, f64, f64);
-
-/// A measurement ready to be predicted again and again.
-struct Row<'a> {
-    shape: &'a str,
-    prepared: Result<Model<'a>, Infeasible>,
-    ms: f64,
-    /// The clock that was seen over the descriptor's; 1 where none was.
-    clock: f64,
-}
-
-impl Row<'_> {
-    /// The time under the rates of a descriptor, ms.
-    fn predict(&self, gpu: &Descriptor) -> Result<f64, Infeasible> {
-        // Clocks vary by less from one repeat to the next.
-        if (self.clock - 1.0).abs() > 2e-3 {
-            let slower = Descriptor { clock_mhz: gpu.clock_mhz * self.clock, ..gpu.clone() };
-            return Row::with(&self.prepared, &slower);
-        }
-        Row::with(&self.prepared, gpu)
-    }
-
-    fn with(prepared: &Result<Model<'_>, Infeasible>, gpu: &Descriptor) -> Result<f64, Infeasible> {
-        match prepared {
-            Ok(Model::Contraction(prepared)) => prepared.ms(gpu),
-            Ok(Model::Stream(prepared)) => prepared.ms(gpu),
-            Err(infeasible) => Err(infeasible.clone()),
-        }
-    }
-}
-
-/// What predicts a measurement.
-enum Model<'a> {
-    Contraction(OfSchedule<'a>),
-    Stream(stream::Prepared<'a>),
-}
-
-impl<'a> Model<'a> {
-    fn of(m: &'a Measurement, gpu: &'a Descriptor) -> Result<Model<'a>, Infeasible> {
-        match (&*m.problem, &m.plan) {
-            (Problem::Contraction(c), schedule) => OfSchedule::of(schedule, c, gpu).map(Model::Contraction),
-            (Problem::Streams(problem), Schedule::Stream(plan)) => {
-                Ok(Model::Stream(stream::Prepared::of(plan, problem, gpu)))
-            }
-            (Problem::Streams(_), _) => Err(Infeasible::Kind),
-        }
-    }
-}
 
 /// Fits a descriptor to measurements, each at the clock that was seen. Deterministic.
 ///

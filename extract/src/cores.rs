@@ -1,11 +1,11 @@
 //! What schedules on single threads ask of a GPU, and what no work of at least that much can beat: the innermost code of
 //! extraction.
-use crate::cost::Infeasible;
+use crate::prediction::Infeasible;
 use crate::residency::{self, Takes};
 use crate::time::{clocks_per_ms, fma_joules, largest, Demand, Moved, Taken};
-use crate::work::Work;
+use crate::work::{slots, Work};
 use crate::Descriptor;
-use satune_ir::term::{Contraction, Instructions, OperandInfo, Pipe, Way};
+use satune_ir::term::{Contraction, OperandInfo, Pipe, Way};
 use satune_ir::DType;
 
 /// Instructions of a warp that a k tile costs beyond what is counted: loop, addresses, ring arithmetic (estimate from
@@ -19,16 +19,9 @@ pub(crate) const BASE_REGISTERS: i64 = 32;
 /// fragment says how many there are (machine code of NVRTC 13.5, sm_86: 32 in a loop of 16 k values).
 pub(crate) const EXPANDED_AHEAD: f64 = 32.0;
 
-/// Issue slots of a division or function: several instructions, some at a quarter of the rate (estimate).
-pub(crate) const SPECIAL_SLOTS: f64 = 10.0;
 /// Lanes of a multiprocessor that compare, choose, and work on integers (CUDA C++ Programming Guide, "Throughput of Native
 /// Arithmetic Instructions": 64 from 7.0 to 9.0).
 pub const LOGIC_LANES: f64 = 64.0;
-
-/// Issue slots of instructions.
-pub(crate) fn slots(all: Instructions) -> f64 {
-    f64::from(all.multiply_adds) + f64::from(all.logic) + f64::from(all.special) * SPECIAL_SLOTS
-}
 
 /// What of a plan's inner structure its time depends on. With the same resident blocks, and the same answer to whether
 /// the inner loop is expanded, the time is monotone in every component.

@@ -1,105 +1,14 @@
 //! The analytical cost: exact counts, and the time that a GPU needs for them, in parts. The formula is that of
 //! [`crate::time`]; every constant is one of the descriptor, none belongs to a kernel.
 use crate::cores::{beside, stored, time, Inner, Outer, Times, Waits, BASE_REGISTERS, EXPANDED_AHEAD};
+use crate::panels::panels;
+use crate::prediction::{Cost, Infeasible};
 use crate::tensor;
 use crate::time::{binding, stays_in_l2, Moved};
-use crate::work::{self, Work};
+use crate::work::{self, outer_iterations, Work};
 use crate::Descriptor;
-use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule, Side, Way};
+use satune_ir::term::{Contraction, Pipe, Plan, Schedule, Side, Way};
 use satune_ir::DType;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-
-/// Why a plan cannot run on a GPU.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Infeasible {
-    /// Too many threads per block.
-    #[error("{threads} threads per block; a GPU runs at most 1024")]
-    Threads {
-        /// Asked for.
-        threads: u32,
-    },
-    /// Too much shared memory.
-    #[error("{bytes} bytes of shared memory per block; this GPU has {most}")]
-    Shared {
-        /// Asked for.
-        bytes: i64,
-        /// Limit.
-        most: i64,
-    },
-    /// Too many registers.
-    #[error("about {registers} registers per thread; {most} can be had with {threads} threads per block")]
-    Registers {
-        /// Estimate.
-        registers: i64,
-        /// Limit.
-        most: i64,
-        /// Threads per block.
-        threads: u32,
-    },
-    /// The schedule belongs to another kind of problem.
-    #[error(
-        "the schedule is one of another kind of problem: streaming blocks and contractions have schedules of their own"
-    )]
-    Kind,
-    /// No tensor cores, or none with the instruction.
-    #[error("{instruction} needs {needs}; this GPU is {arch}")]
-    TensorCores {
-        /// Instruction.
-        instruction: &'static str,
-        /// Least architecture.
-        needs: &'static str,
-        /// Architecture.
-        arch: String,
-    },
-    /// No kernel is made of it.
-    #[error("tensor cores: {0}")]
-    Tensor(String),
-    /// No asynchronous copies.
-    #[error("cp.async needs sm_80 or later; this GPU is {arch}")]
-    CpAsync {
-        /// Architecture.
-        arch: String,
-    },
-}
-
-/// Predicted time and why.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
-    /// Predicted time, ms.
-    pub ms: f64,
-    /// Parts, ms each: what the kernel would take if only that resource bound it.
-    pub parts: BTreeMap<String, f64>,
-    /// The largest part.
-    pub bottleneck: String,
-    /// Resident blocks per multiprocessor.
-    pub resident_blocks: i64,
-    /// What limits them.
-    pub occupancy_limit: String,
-    /// Registers per thread (estimate).
-    pub registers: i64,
-    /// Blocks over the slots of the whole GPU.
-    pub waves: f64,
-    /// Bytes from and to DRAM.
-    pub dram_bytes: f64,
-    /// Bytes from and to L2.
-    pub l2_bytes: f64,
-    /// Work of the whole main kernel; of streaming programs that of all kernels, without arithmetic.
-    pub work: Work,
-}
-
-impl Cost {
-    /// The part of the predicted time that launching takes, ms. The launch of a second kernel that adds the parts of split k
-    /// is in `add_parts`.
-    pub fn launch_ms(&self) -> f64 {
-        self.parts.get("launch").copied().unwrap_or(0.0)
-    }
-
-    /// The predicted time of the kernels alone, without their launches, ms.
-    pub fn kernel_ms(&self) -> f64 {
-        self.ms - self.launch_ms()
-    }
-}
 
 /// A plan with all counted that its time depends on. The counts read a descriptor's limits, not its rates, so the time
 /// under other rates needs no new ones.
@@ -231,11 +140,6 @@ pub(crate) fn words(dtype: DType) -> i64 {
     i64::from(dtype.bytes().max(4) / 4)
 }
 
-/// Iterations of the loops over further reduction axes.
-pub(crate) fn outer_iterations(contraction: &Contraction) -> f64 {
-    contraction.outer_reduce().map(|(_, info)| info.extent as f64).product()
-}
-
 /// Loads that are started together where operands are read where they are used: as many as registers were given to.
 pub(crate) fn ahead_of(held: f64, rolled: bool) -> f64 {
     match rolled {
@@ -328,41 +232,6 @@ pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descripto
     let waves = plan.block_count() as f64 / slots as f64;
     let read = waves * (panels_a as f64 * bytes_a + panels_b as f64 * bytes_b);
     Moved { read: read.max(least) + more, written }
-}
-
-/// Different panels of A and of B that the first `slots` blocks touch.
-pub(crate) fn panels(blocks: &[BlockLoop], slots: i64) -> (usize, usize) {
-    let mut a = Vec::new();
-    let mut b = Vec::new();
-    // The loops' values, the last one fastest.
-    let mut at = vec![0; blocks.len()];
-    for _ in 0..slots {
-        let (mut m, mut n, mut other) = (0, 0, 0);
-        for (l, value) in blocks.iter().zip(&at) {
-            match l.axis {
-                Axis::M => m = m * l.extent + value,
-                Axis::N => n = n * l.extent + value,
-                _ => other = other * l.extent + value,
-            }
-        }
-        for (list, panel) in [(&mut a, (other, m)), (&mut b, (other, n))] {
-            if list.last() != Some(&panel) {
-                list.push(panel);
-            }
-        }
-        for (value, l) in at.iter_mut().zip(blocks).rev() {
-            *value += 1;
-            if *value < l.extent {
-                break;
-            }
-            *value = 0;
-        }
-    }
-    [&mut a, &mut b].into_iter().for_each(|list| {
-        list.sort_unstable();
-        list.dedup();
-    });
-    (a.len(), b.len())
 }
 
 impl Times {

@@ -2,12 +2,12 @@
 //! k tile. At every step the ideals of the class that is entered, and the least of all fills, bound what is below; the
 //! most promising part is entered first.
 use crate::cores::{least_ms, time, Inner, Outer, Waits};
-use crate::cost::{ahead_of, outer_iterations};
+use crate::cost::ahead_of;
 use crate::fills::{combinations, floor, floor_of, Combination, Copied, Floor};
 use crate::inner::{repeats, Flavour, Ideal, Label, Numbers};
-use crate::path::Path;
-use crate::topk::{Above, Search, Unit};
-use crate::work::{self, distinct_sectors, epilogue, stored, Work};
+use crate::path::{Above, Path};
+use crate::topk::{Search, Unit};
+use crate::work::{self, distinct_sectors, epilogue, outer_iterations, stored, Work};
 use egg::Id;
 use satune_ir::term::{Pipe, Side, State, Team, Term, Way};
 

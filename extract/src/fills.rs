@@ -1,20 +1,11 @@
 //! The ways to copy an operand's tile to shared memory that can be among the k best.
 use crate::dominance::{keep, Weighed};
-use crate::inner::{look_up, store, Fills, Labels};
+use crate::inner::{look_up, store, FillLabel, Fills, Labels};
 use crate::path::Path;
 use crate::work::{self, Work};
 use egg::Id;
 use satune_ir::term::{Fill, Layout, Pipe, Role, Side, Team, Term, Way};
 use std::sync::Arc;
-
-/// One way to copy a tile.
-#[derive(Clone, Debug)]
-pub(crate) struct FillLabel<'s> {
-    pub work: Work,
-    /// Registers that hold the tile on its way.
-    pub registers: i64,
-    pub path: Arc<Path<'s>>,
-}
 
 /// Number of [`components`].
 const COMPONENTS: usize = 7;

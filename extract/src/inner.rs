@@ -2,7 +2,6 @@
 //! which bound what is below; a warp's classes, where lanes are placed, have labels: the choices that can be among the
 //! k best, with what they cost. Both are made on demand, each class once.
 use crate::dominance::{keep, Weighed};
-use crate::fills::FillLabel;
 use crate::path::Path;
 use crate::work::{self, LaneGrid, Work};
 use egg::Id;
@@ -182,6 +181,15 @@ pub(crate) struct Labels<'k, 's> {
 
 /// What can be among the k best of a class where lanes are placed.
 type Choices = Arc<Vec<Label>>;
+
+/// One way to copy a tile.
+#[derive(Clone, Debug)]
+pub(crate) struct FillLabel<'s> {
+    pub work: Work,
+    /// Registers that hold the tile on its way.
+    pub registers: i64,
+    pub path: Arc<Path<'s>>,
+}
 
 /// Ways to fill one tile.
 pub(crate) type Fills<'s> = Arc<Vec<FillLabel<'s>>>;

@@ -1,9 +1,8 @@
 //! What no program of an outer choice can beat, before anything below it has been looked at.
 use crate::cores::{least_ms, Inner, Outer, Waits};
-use crate::cost;
 use crate::fills::Floor;
 use crate::topk::{Search, Unit};
-use crate::work::Work;
+use crate::work::{outer_iterations, Work};
 use satune_ir::term::{Contraction, Pipe, Side, Way};
 
 impl<'s> Search<'_, 's> {
@@ -68,7 +67,7 @@ impl<'s> Search<'_, 's> {
                 _ if copies.is_some() => {}
                 Way::Tile => inner.tile.add(&copied(row * k, unit.pipe, contraction), 1.0),
                 Way::Strip => {
-                    let rounds = cost::outer_iterations(contraction);
+                    let rounds = outer_iterations(contraction);
                     inner.begin.add(&copied(row * state.tile.k as f64, Pipe::Plain, contraction), rounds);
                 }
             }

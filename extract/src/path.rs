@@ -52,3 +52,6 @@ impl<'s> Path<'s> {
         out.add(node)
     }
 }
+
+/// Nodes of the space from the outside in, each with what its second child is.
+pub(crate) type Above<'s> = Vec<(&'s Term, Option<Arc<Path<'s>>>)>;

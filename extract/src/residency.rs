@@ -1,5 +1,5 @@
 //! How many blocks of a kernel one multiprocessor holds at once, and what limits them.
-use crate::cost::Infeasible;
+use crate::prediction::Infeasible;
 use crate::Descriptor;
 
 /// Most registers of a thread (CUDA C++ Programming Guide, technical specifications per compute capability).

@@ -6,11 +6,14 @@
 //! only when its bound is not below the k-th best time: so the k found are the k best, or, where a time limit ends the
 //! search, the bound says how good anything else can be.
 use crate::cores::Outer;
-use crate::cost::{self, Cost};
+use crate::cost;
 use crate::inner::{Known, Labels};
-use crate::path::Path;
+use crate::path::{Above, Path};
+use crate::prediction::Cost;
+use crate::query::Query;
 use crate::tensor;
 use crate::time::Moved;
+use crate::work::outer_iterations;
 use crate::Descriptor;
 use egg::{Id, Language, RecExpr};
 use rayon::prelude::*;
@@ -34,20 +37,6 @@ pub struct Candidate<T = Term> {
     pub cost: Cost,
 }
 
-/// What was asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct Query {
-    /// How many.
-    pub k: usize,
-    /// No two of them share block tile and k tile; of streaming programs, kernel by kernel, what a block covers and its
-    /// threads.
-    pub diverse: bool,
-    /// Longest time.
-    pub limit: Duration,
-    /// Nothing that takes this long, ms, is asked for: infinity, or what makes a search short that is to tell no more.
-    pub below_ms: f64,
-}
-
 /// What was found.
 #[derive(Clone, Debug)]
 pub struct Extraction<T = Term> {
@@ -62,9 +51,6 @@ pub struct Extraction<T = Term> {
     /// Wall-clock time.
     pub time: Duration,
 }
-
-/// Nodes of the space from the outside in, each with what its second child is.
-pub(crate) type Above<'s> = Vec<(&'s Term, Option<Arc<Path<'s>>>)>;
 
 /// One way to reach a block: the order of the loops over blocks.
 #[derive(Clone)]
@@ -456,7 +442,7 @@ impl<'k, 's> Search<'k, 's> {
             threads,
             blocks: context.blocks.iter().map(|b| b.extent).product(),
             split_k: context.split_k,
-            k_tiles: tiles as f64 * cost::outer_iterations(contraction),
+            k_tiles: tiles as f64 * outer_iterations(contraction),
             sums: if unit.in_place { 0 } else { sums(state, threads, contraction) },
             pipe: unit.pipe,
             dram: context.dram,

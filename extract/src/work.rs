@@ -1,9 +1,7 @@
 //! Exact counts of what a plan's kernel does, per block: instructions, wavefronts, sectors. They equal what the
 //! simulator counts on the kernel, by a test; both use the machine model of `satune_ir::machine`.
-use crate::cores::slots;
-use crate::cost::outer_iterations;
 use satune_ir::machine::{touched, wavefronts};
-use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Places, Plan, Side, Way};
+use satune_ir::term::{Axis, Contraction, Fill, Instructions, Layout, Pair, Pipe, Places, Plan, Side, Way};
 use serde::{Deserialize, Serialize};
 
 /// Work of one block, warp instructions, wavefronts, 32-byte sectors.
@@ -107,6 +105,19 @@ impl Work {
 
 fn is_zero(x: &f64) -> bool {
     *x == 0.0
+}
+
+/// Issue slots of a division or function: several instructions, some at a quarter of the rate (estimate).
+pub(crate) const SPECIAL_SLOTS: f64 = 10.0;
+
+/// Issue slots of instructions.
+pub(crate) fn slots(all: Instructions) -> f64 {
+    f64::from(all.multiply_adds) + f64::from(all.logic) + f64::from(all.special) * SPECIAL_SLOTS
+}
+
+/// Iterations of the loops over further reduction axes.
+pub(crate) fn outer_iterations(contraction: &Contraction) -> f64 {
+    contraction.outer_reduce().map(|(_, info)| info.extent as f64).product()
 }
 
 /// Issue slots of what is computed of so many elements of one operand alone, where they are read: a compiler keeps it with the

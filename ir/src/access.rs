@@ -2,7 +2,7 @@
 //! after its body was changed.
 use crate::affine::linear::{has_bits, Interval};
 use crate::affine::{constant, index_type, int, Domains};
-use crate::{fields, visit, Buffer, BufferId, DType, Expr, Range, Region, Stmt, VarId};
+use crate::{pointers, visit, Buffer, BufferId, DType, Expr, Range, Region, Stmt, VarId};
 use std::collections::HashMap;
 
 /// The indices with which a dimension is accessed.
@@ -138,7 +138,7 @@ impl Walk<'_> {
             self.point(buffer, &indices, false);
         }
         // A pointer says how it is used, and not where.
-        for (buffer, mask) in fields::pointed(e) {
+        for (buffer, mask) in pointers::pointed(e) {
             let shape = &self.buffers[buffer.0 as usize].shape;
             let whole: Vec<Range> =
                 shape.iter().map(|d| Range { min: int(0, index_type(d)), extent: d.clone() }).collect();

@@ -1,5 +1,4 @@
 //! Scalar expressions over loop variables, block iterators and buffer elements.
-use crate::BufferId;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -92,6 +91,10 @@ pub struct Var {
 /// Identity of a [`Var`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VarId(pub u32);
+
+/// Identity of a [`crate::Buffer`], as expressions name it: its index in [`crate::Program::buffers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BufferId(pub u32);
 
 impl PartialEq for Var {
     fn eq(&self, other: &Self) -> bool {

@@ -35,6 +35,7 @@ pub mod fp8;
 pub mod interp;
 pub mod layout;
 pub mod machine;
+pub mod pointers;
 mod program;
 pub mod semantics;
 pub mod structural;
@@ -42,8 +43,8 @@ pub mod term;
 pub mod tvmscript;
 pub mod visit;
 
-pub use expr::{BinOp, DType, Expr, Var, VarId};
+pub use expr::{BinOp, BufferId, DType, Expr, Var, VarId};
 pub use program::{
-    Annotations, Attr, Block, BlockId, BlockRealize, Buffer, BufferId, For, ForKind, IterKind, IterVar, Program, Range,
-    Region, Stmt,
+    Annotations, Attr, Block, BlockId, BlockRealize, Buffer, For, ForKind, IterKind, IterVar, Program, Range, Region,
+    Stmt,
 };

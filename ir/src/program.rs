@@ -1,11 +1,7 @@
 //! The program: loop nests over blocks and buffers, as TensorIR has them (a `PrimFunc`).
-use crate::{DType, Expr, Var};
+use crate::{BufferId, DType, Expr, Var};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
-
-/// Identity of a [`Buffer`]: its index in [`Program::buffers`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct BufferId(pub u32);
 
 /// Identity of a [`Block`], unique within its program and never reused: a handle that survives transformations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

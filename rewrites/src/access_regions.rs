@@ -1,5 +1,5 @@
 //! The regions that blocks declare, after their bodies have changed.
-use satune_ir::{access, fields, Block, Buffer, BufferId, Stmt};
+use satune_ir::{access, pointers, Block, Buffer, BufferId, Stmt};
 
 /// Declares what the block's body touches; accesses of a view are accesses of what it names, whole.
 fn declare(block: &mut Block, buffers: &[Buffer]) {
@@ -8,8 +8,8 @@ fn declare(block: &mut Block, buffers: &[Buffer]) {
     let found = access::of_block(block.init.as_deref(), &block.body, &own, buffers);
     let mut views: Vec<BufferId> = block.match_buffers.iter().map(|(_, source)| source.buffer).collect();
     // What is accessed through a pointer is what was declared: the text does not say.
-    let init = block.init.as_deref().map(fields::pointed_in).unwrap_or_default();
-    views.extend(fields::pointed_in(&block.body).into_iter().chain(init).map(|(b, _)| b));
+    let init = block.init.as_deref().map(pointers::pointed_in).unwrap_or_default();
+    views.extend(pointers::pointed_in(&block.body).into_iter().chain(init).map(|(b, _)| b));
     for (declared, now) in [(&mut block.reads, found.reads), (&mut block.writes, found.writes)] {
         let of_views = declared.iter().filter(|r| views.contains(&r.buffer)).cloned().collect::<Vec<_>>();
         *declared = now.into_iter().filter(|r| !views.contains(&r.buffer)).collect();

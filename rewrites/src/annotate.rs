@@ -7,9 +7,8 @@
 //! Legal unless the key begins with `satune.` and is none that kernels on tensor cores know (TVM does not ask): what it says
 //! would be lost. A key that is there already keeps its value, as in TVM: `unannotate` first to change it.
 use crate::schedule::{Result, Schedule};
-use crate::space::unknown_annotation;
 use crate::tree::Node;
-use crate::{ErrorClass, ScheduleError};
+use crate::{keys, ErrorClass, ScheduleError};
 use satune_ir::{Annotations, Attr};
 
 fn annotations<T>(s: &mut Schedule, node: Node, f: impl FnOnce(&mut Annotations) -> T) -> Result<T> {
@@ -28,7 +27,7 @@ fn at(error: ScheduleError, node: Node) -> ScheduleError {
 
 /// Adds an annotation, unless the key has one. Refused where it is none of the `satune.` keys that there are.
 pub fn annotate(s: &mut Schedule, node: Node, key: &str, value: Attr) -> Result<()> {
-    if let Some(known) = unknown_annotation(key) {
+    if let Some(known) = keys::unknown(key) {
         let message = format!("Annotation key {key} is not known");
         let error = ScheduleError::refused(&message, message.clone()).within("annotate");
         return Err(at(error.remedy(format!("use one of {}", known.join(", "))), node));

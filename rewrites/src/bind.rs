@@ -12,7 +12,7 @@ use crate::loop_kind::{require_one_writer_each, require_parallelizable, What};
 use crate::schedule::{Result, Schedule};
 use crate::tree::{self, LoopId, Node};
 use crate::{gpu_check, ScheduleError};
-use satune_ir::{ForKind, Stmt};
+use satune_ir::ForKind;
 
 const TAGS: [&str; 9] = [
     "blockIdx.x",
@@ -68,17 +68,6 @@ fn require_tag_free(s: &Schedule, id: LoopId, tag: &str) -> Result<()> {
 pub fn bind(s: &mut Schedule, id: LoopId, tag: &str) -> Result<()> {
     legal(s, id, tag).map_err(|e| e.within("bind"))?;
     s.update_loop(id, |l| l.kind = ForKind::ThreadBinding(tag.to_string()))
-}
-
-/// The tag of a statement that is a thread-bound loop.
-pub fn tag_of(stmt: &Stmt) -> Option<&str> {
-    match stmt {
-        Stmt::For(l) => match &l.kind {
-            ForKind::ThreadBinding(tag) => Some(tag),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -16,10 +16,10 @@
 //! given takes part in writing it (TVM crashes). The copy stands before the first
 //! reader after the writer, or at the front of the scope where nothing in it writes the buffer.
 use crate::cache_common::{self, Copy, Location, Redirect};
+use crate::dependencies::DepKind;
 use crate::linear::Interval;
 use crate::regions;
 use crate::schedule::{Result, Schedule};
-use crate::scope::DepKind;
 use crate::tree::Node;
 use crate::ScheduleError;
 use satune_ir::{BlockId, Region};

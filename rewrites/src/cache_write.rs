@@ -15,10 +15,10 @@
 //! its scope that writes it; 4 it writes all of the box that is copied back, and reads nothing of it (TVM does not ask). The copy stands before the first reader of the buffer, or at the end of the scope.
 use crate::arith;
 use crate::cache_common::{self, Copy, Location, Redirect};
+use crate::dependencies::DepKind;
 use crate::linear::{all, conjuncts, Interval};
 use crate::regions;
 use crate::schedule::{Result, Schedule};
-use crate::scope::DepKind;
 use crate::tree::Node;
 use crate::ScheduleError;
 use satune_ir::{BlockId, BufferId, Expr, Region};

@@ -11,7 +11,8 @@
 //! not above the block; 4 the block writes nothing that is used outside its scope; 5 it is not alone in its scope; 6 under
 //! the loop, its producers stand before its consumers, and all its consumers are there.
 //! The block then runs, per iteration of the loop, over just what its consumers read there, in a new nest of serial loops.
-use crate::compute_at_common::{self as common, Direction, Placement};
+use crate::compute_at_common::{self as common, Placement};
+use crate::compute_domain::Direction;
 use crate::schedule::{Result, Schedule};
 use crate::tree::LoopId;
 use satune_ir::BlockId;

@@ -1,25 +1,17 @@
 //! What compute_at and reverse_compute_at share: where a block goes under a loop, and over which domain it runs there.
 use crate::arith::{self, add, constant, int, Domains};
-use crate::compute_domain::{self, Domain};
+use crate::compute_domain::{self, Direction, Domain};
+use crate::dependencies::Scope;
 use crate::flags::threads_share;
 use crate::guards;
 use crate::linear::{all, Linear};
 use crate::regions;
 use crate::schedule::{Result, Schedule};
-use crate::scope::{self, Scope};
+use crate::scope;
 use crate::tree::{self, LoopId, Node};
 use crate::ScheduleError;
 use satune_ir::affine::linear::conjuncts;
 use satune_ir::{visit, BlockId, BlockRealize, BufferId, DType, Expr, ForKind, Stmt};
-
-/// Which way a block moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// A producer moves under a loop of its consumers.
-    ToConsumers,
-    /// A consumer moves under a loop of its producers.
-    ToProducers,
-}
 
 /// Where a block goes, and over which domain it runs there.
 #[derive(Clone, Debug)]

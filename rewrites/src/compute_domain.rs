@@ -3,7 +3,6 @@
 //! What one instance of the block provides is a region in terms of its iterators; what is required is the union of what
 //! the blocks under the loop touch in one iteration of it. The map from iterators to indices is inverted on that box.
 use crate::arith::{constant, Domains};
-use crate::compute_at_common::Direction;
 use crate::iter_map;
 use crate::linear::{Interval, Linear};
 use crate::regions;
@@ -13,6 +12,15 @@ use crate::ScheduleError;
 use satune_ir::affine::ends;
 use satune_ir::{visit, BinOp, Block, BlockId, BufferId, Expr, Range, VarId};
 use std::collections::HashMap;
+
+/// Which way a block moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// A producer moves under a loop of its consumers.
+    ToConsumers,
+    /// A consumer moves under a loop of its producers.
+    ToProducers,
+}
 
 /// The values of an iterator under the loop.
 #[derive(Clone, Debug)]

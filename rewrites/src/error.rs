@@ -1,5 +1,5 @@
 //! Refusals: what a primitive says when it does not apply, with TVM's short messages.
-use satune_ir::{BlockId, Program, VarId};
+use satune_ir::{BlockId, VarId};
 use std::fmt::{self, Display};
 use std::ops::{Deref, DerefMut};
 
@@ -116,11 +116,6 @@ impl ScheduleError {
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.0.remedy = remedy.into();
         self
-    }
-
-    /// The message over the program, with the offending loops and blocks underlined.
-    pub fn render(&self, program: &Program) -> String {
-        crate::render::render(self, program)
     }
 }
 

@@ -1,11 +1,51 @@
-//! What is known of blocks, computed from the program: affine bindings, covered reads, stage pipelines.
+//! What is known of blocks, computed from the program: affine bindings, covered reads, stage pipelines. A schedule begins with it.
 use crate::arith::{self, constant, Domains};
+use crate::dependencies::{declares_nothing, DepKind, Scope};
 use crate::linear::{all, conjuncts, has_bits, Interval};
-use crate::schedule::{Result, Schedule};
-use crate::scope::{declares_nothing, DepKind, Scope};
+use crate::schedule::{BlockFlags, Result, Schedule};
 use crate::tree::{self, LoopId, Node};
-use satune_ir::{visit, BlockId, BlockRealize, BufferId, Expr, ForKind, Range, Region, Stmt};
+use satune_ir::{visit, BlockId, BlockRealize, BufferId, Expr, ForKind, Program, Range, Region, Stmt};
 use std::collections::HashMap;
+
+impl Schedule {
+    /// A schedule of `program`, as it is. Fails where two loops share a variable or two blocks an identity.
+    pub fn new(program: Program) -> Result<Schedule> {
+        let mut schedule = Schedule::bare(program)?;
+        schedule.recompute_flags(schedule.root());
+        Ok(schedule)
+    }
+
+    fn change_flags(&mut self, block: BlockId, change: impl FnOnce(&mut BlockFlags)) {
+        let mut flags = self.flags(block);
+        change(&mut flags);
+        self.set_flags(block, flags);
+    }
+
+    /// Recomputes whether the block's binding is affine.
+    pub fn update_affine_binding(&mut self, block: BlockId) {
+        let affine = affine_binding(self, block);
+        self.change_flags(block, |flags| flags.affine_binding = affine);
+    }
+
+    /// Recomputes everything known of a block and of all blocks below it.
+    pub fn recompute_flags(&mut self, block: BlockId) {
+        let mut blocks = vec![block];
+        if let Ok(b) = self.block(block) {
+            blocks.extend(tree::all_realizes(&b.body).into_iter().map(|r| r.block.id));
+        }
+        for &b in &blocks {
+            self.update_affine_binding(b);
+        }
+        for &scope in &blocks {
+            let (pipeline, covers) = scope_flags(self, scope);
+            for (child, cover) in covers {
+                self.change_flags(child, |flags| flags.region_cover = cover);
+            }
+            self.change_flags(scope, |flags| flags.stage_pipeline = pipeline);
+        }
+        self.change_flags(self.root(), |flags| flags.region_cover = true);
+    }
+}
 
 /// Whether the block's iterators are an affine map, onto their domain, of the loops above it.
 pub fn affine_binding(s: &Schedule, block: BlockId) -> bool {

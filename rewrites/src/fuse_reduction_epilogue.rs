@@ -24,6 +24,7 @@
 //! Where there are bounds (`max(S + C, 0)`), the fused block cuts after each step of the sum, as TVM documents: that is
 //! another result than to cut the whole sum. Strict replays refuse it ([`is_linear`]), and `soundness` reports it.
 use crate::arith::constant;
+use crate::dependencies::touched;
 use crate::inline_common as common;
 use crate::reducer;
 use crate::schedule::{Result, Schedule};
@@ -185,7 +186,7 @@ fn between(s: &Schedule, scope: BlockId, first: BlockId, second: BlockId) -> Res
     let reads: Vec<BufferId> = s.block(second)?.reads.iter().map(|r| r.buffer).collect();
     let children = tree::child_realizes(s.body_of(Node::Block(scope))?);
     let after = children.iter().skip_while(|r| r.block.id != first).skip(1).take_while(|r| r.block.id != second);
-    let mut writers = after.filter(|r| scope::touched(&r.block).1.iter().any(|w| reads.contains(w)));
+    let mut writers = after.filter(|r| touched(&r.block).1.iter().any(|w| reads.contains(w)));
     Ok(writers.next().map(|r| r.block.id))
 }
 

@@ -5,9 +5,8 @@
 //! (TVM drops all but one of them silently); 3 no loop lies in another of its tag, except cooperative copies into shared
 //! memory; 4 reductions over threads have a form that threads can combine; 5 the kernel stays within the limits.
 //! Sizes of shared and local buffers are no part of this: they are known after their regions are compacted.
-use crate::bind::tag_of;
 use crate::schedule::Result;
-use crate::tree::{self, Node};
+use crate::tree::{self, tag_of, Node};
 use crate::{arith, ScheduleError};
 use indexmap::IndexMap;
 use satune_ir::{visit, Block, BlockRealize, DType, For, ForKind, IterKind, Program, Stmt, VarId};

@@ -3,20 +3,20 @@
 use crate::schedule::{Result, Schedule};
 use crate::tree;
 use crate::ScheduleError;
-use satune_ir::{fields, Block, BufferId, Stmt};
+use satune_ir::{pointers, Block, BufferId, Stmt};
 
 /// Whether a block, apart from those inside it, takes the address of a buffer.
 pub fn takes(block: &Block, buffer: BufferId) -> bool {
     let own = |stmt: &Stmt| {
         // Blocks inside it answer for themselves.
         let inner: usize = tree::child_realizes(stmt).iter().map(|r| count(&r.block, buffer)).sum();
-        fields::pointed_in(stmt).iter().filter(|(b, _)| *b == buffer).count() > inner
+        pointers::pointed_in(stmt).iter().filter(|(b, _)| *b == buffer).count() > inner
     };
     own(&block.body) || block.init.as_deref().is_some_and(own)
 }
 
 fn count(block: &Block, buffer: BufferId) -> usize {
-    let of = |stmt: &Stmt| fields::pointed_in(stmt).iter().filter(|(b, _)| *b == buffer).count();
+    let of = |stmt: &Stmt| pointers::pointed_in(stmt).iter().filter(|(b, _)| *b == buffer).count();
     of(&block.body) + block.init.as_deref().map_or(0, of)
 }
 

@@ -2,6 +2,7 @@
 //! choice, made by loops like the block's own.
 use crate::arith::{constant, int, Domains};
 use crate::cache_common::{self, point, Location};
+use crate::dependencies::DepKind;
 use crate::index_map::IndexMap;
 use crate::linear::{all, conjuncts, Interval, Linear};
 use crate::reindex_common::{self as common, refused};
@@ -74,7 +75,7 @@ fn location(s: &Schedule, block: BlockId, scope: BlockId, region: &Region, write
         let readers: Vec<BlockId> = graph
             .deps
             .iter()
-            .filter(|d| d.from == block && d.kind == scope::DepKind::Raw)
+            .filter(|d| d.from == block && d.kind == DepKind::Raw)
             .filter(|d| graph.readers_of(region.buffer).contains(&d.to))
             .map(|d| d.to)
             .collect();

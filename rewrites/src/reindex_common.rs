@@ -6,7 +6,7 @@ use crate::linear::Linear;
 use crate::schedule::{Result, Schedule};
 use crate::tree::{self, Node};
 use crate::{regions, ScheduleError};
-use satune_ir::{fields, visit, Block, BlockId, BufferId, Expr, Region, Stmt};
+use satune_ir::{pointers, visit, Block, BlockId, BufferId, Expr, Region, Stmt};
 
 /// The indices with which the block accesses a buffer. Refused where there are several, or none.
 pub fn one_place(s: &Schedule, block: &Block, buffer: BufferId) -> Result<Vec<Expr>> {
@@ -26,7 +26,7 @@ pub fn one_place(s: &Schedule, block: &Block, buffer: BufferId) -> Result<Vec<Ex
             visit::walk_expr(e, &mut |e| {
                 opaque |= matches!(e, Expr::Load(b, list) if *b == buffer && list.len() != rank)
             });
-            opaque |= fields::pointed(e).iter().any(|(b, _)| *b == buffer);
+            opaque |= pointers::pointed(e).iter().any(|(b, _)| *b == buffer);
             places.extend(visit::loads(e).into_iter().filter(|(b, _)| *b == buffer).map(|(_, i)| i));
             e.clone()
         });

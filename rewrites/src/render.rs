@@ -7,19 +7,21 @@ use satune_ir::{tvmscript, Program, Stmt};
 /// Stands before the names of the nodes to underline while the program is printed.
 const MARK: &str = "satune_marked_";
 
-/// The message over the program, in plain text.
-pub fn render(error: &ScheduleError, program: &Program) -> String {
-    let (text, spans) = underlined(error, program);
-    let mut diagnostic = MietteDiagnostic::new(message(error)).with_severity(Severity::Error).with_labels(spans);
-    if !error.remedy.is_empty() {
-        diagnostic = diagnostic.with_help(error.remedy.clone());
-    }
-    let report = Report::new(diagnostic).with_source_code(NamedSource::new(&program.name, text));
-    let mut out = String::new();
-    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_context_lines(3);
-    match handler.render_report(&mut out, report.as_ref()) {
-        Ok(()) => out,
-        Err(_) => message(error),
+impl ScheduleError {
+    /// The message over the program, with the offending loops and blocks underlined.
+    pub fn render(&self, program: &Program) -> String {
+        let (text, spans) = underlined(self, program);
+        let mut diagnostic = MietteDiagnostic::new(message(self)).with_severity(Severity::Error).with_labels(spans);
+        if !self.remedy.is_empty() {
+            diagnostic = diagnostic.with_help(self.remedy.clone());
+        }
+        let report = Report::new(diagnostic).with_source_code(NamedSource::new(&program.name, text));
+        let mut out = String::new();
+        let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_context_lines(3);
+        match handler.render_report(&mut out, report.as_ref()) {
+            Ok(()) => out,
+            Err(_) => message(self),
+        }
     }
 }
 

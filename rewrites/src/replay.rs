@@ -1,11 +1,13 @@
 //! Replaying a trace: the interpreter of calls.
 mod args;
+mod handle;
+
+pub use handle::Handle;
 
 use crate::sample::Random;
 use crate::sample_compute_location::Location;
 use crate::schedule::{Result, Schedule};
 use crate::trace::{Call, Out};
-use crate::tree::LoopId;
 use crate::{
     add_unit_loop, annotate, annotate_buffer_access, bind, blockize, cache_index, cache_inplace, cache_read,
     cache_write, compute_at, compute_inline, decompose_padding, decompose_reduction, fuse, fuse_reduction_epilogue,
@@ -13,9 +15,9 @@ use crate::{
     reindex_cache_write, reorder, reorder_block_iter_var, reverse_compute_at, reverse_compute_inline, rfactor,
     rolling_buffer, sample_categorical, sample_compute_location, sample_partitioned_tile, sample_perfect_tile,
     set_scope, soundness, split, storage_align, tensorize, transform_block_layout, transform_layout, unroll,
-    unsafe_hide_buffer_access, unsafe_set_dtype, vectorize, write_at, ErrorClass, ScheduleError,
+    unsafe_hide_buffer_access, unsafe_set_dtype, vectorize, write_at, ScheduleError,
 };
-use args::Args;
+use args::{wrong, Args};
 use satune_ir::{BlockId, Expr, Program};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -23,35 +25,6 @@ use std::sync::Arc;
 
 /// Outcome of one call.
 pub type CallResult = Result<()>;
-
-/// A value that a call made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Handle {
-    /// Nothing.
-    None,
-    /// A block.
-    Block(BlockId),
-    /// A loop.
-    Loop(LoopId),
-    /// No loop, but where a sample puts a block: inlined, or where it stands.
-    Place(Location),
-    /// An integer.
-    Int(i64),
-    /// Several.
-    List(Vec<Handle>),
-}
-
-impl From<Vec<LoopId>> for Handle {
-    fn from(ids: Vec<LoopId>) -> Handle {
-        Handle::List(ids.into_iter().map(Handle::Loop).collect())
-    }
-}
-
-impl From<Vec<BlockId>> for Handle {
-    fn from(ids: Vec<BlockId>) -> Handle {
-        Handle::List(ids.into_iter().map(Handle::Block).collect())
-    }
-}
 
 /// A schedule together with the values that calls have bound.
 #[derive(Clone, Debug)]
@@ -296,11 +269,6 @@ const KEEP_THE_MEANING: [&str; 15] = [
     "sample_compute_location",
     "sample_categorical",
 ];
-
-fn wrong(call: &Call, what: impl std::fmt::Display) -> ScheduleError {
-    let message = format!("{}: {what}", call.op);
-    ScheduleError::of(ErrorClass::TypeError, message.clone(), message)
-}
 
 /// A number as an element of a block's buffer: a trace says whether it is whole, and not how many bits it has.
 fn of_buffer(s: &Schedule, block: BlockId, (write, index): (bool, i64), value: Expr) -> Expr {

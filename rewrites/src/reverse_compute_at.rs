@@ -12,8 +12,9 @@
 //! all its producers are there; 6 a reduction runs every instance once: no reduction loop of a producer is at or above the
 //! target, and the loops there either split its instances or leave it whole (TVM does not ask, and adds up partial sums).
 use crate::arith;
-use crate::compute_at_common::{self as common, Direction, Placement};
+use crate::compute_at_common::{self as common, Placement};
 use crate::compute_domain::depends_on;
+use crate::compute_domain::Direction;
 use crate::regions;
 use crate::schedule::{Result, Schedule};
 use crate::tree::{LoopId, Node};

@@ -19,13 +19,14 @@
 //! place, from whose indices its iterators can be told; the producer is one store, and its instances reach all of the
 //! block's; 8 it is not alone in its scope; 9 nobody has a view of the buffer.
 use crate::arith::{constant, int, Domains};
+use crate::dependencies::Scope;
 use crate::guards::{at_least, below, implies, simplified};
 use crate::inline_common as common;
 use crate::iter_map;
 use crate::linear::{all, conjuncts, Linear};
 use crate::regions;
 use crate::schedule::{Result, Schedule};
-use crate::scope::{self, Scope};
+use crate::scope;
 use crate::tree;
 use crate::ScheduleError;
 use satune_ir::{visit, Block, BlockId, BlockRealize, BufferId, DType, Expr, IterVar, Stmt, VarId};

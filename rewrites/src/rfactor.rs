@@ -21,7 +21,7 @@
 //! init before it; without that, [`crate::soundness`] finds what nobody wrote.
 use crate::arith::constant;
 use crate::loop_checks::only_child;
-use crate::reducer::{self, Reduction};
+use crate::reducer;
 use crate::schedule::{Result, Schedule};
 use crate::scope;
 use crate::tree::{LoopId, Node};
@@ -29,23 +29,7 @@ use crate::ScheduleError;
 use satune_ir::{visit, BlockId, Buffer, For, ForKind, IterKind};
 
 mod steps;
-
-/// What is factored.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The block.
-    pub block: BlockId,
-    /// The block in which it stands.
-    pub scope: BlockId,
-    /// Its loops, outermost first.
-    pub loops: Vec<LoopId>,
-    /// The loops that feed its reduction iterators.
-    pub reduction_loops: Vec<LoopId>,
-    /// What it computes.
-    pub reduction: Reduction,
-    /// The new dimension of the partial results.
-    pub axis: usize,
-}
+pub use steps::Plan;
 
 /// Conditions 1 to 7, in TVM's order.
 pub fn legal(s: &Schedule, target: LoopId, axis: i64) -> Result<Plan> {

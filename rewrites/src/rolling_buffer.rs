@@ -19,12 +19,13 @@
 //! The dimension of the outermost such loop is rolled: the buffer is as long as a tile there. As in TVM, the iterators of its
 //! number are opaque afterwards, in all blocks of the scope.
 use crate::arith::{floor_mod, int, Domains};
+use crate::dependencies::DepKind;
 use crate::guards;
 use crate::linear::{all, conjuncts, Interval, Linear};
 use crate::pointers;
 use crate::regions;
 use crate::schedule::{Result, Schedule};
-use crate::scope::{self, DepKind};
+use crate::scope;
 use crate::set_scope::with_views;
 use crate::tree::{self, LoopId, Node};
 use crate::ScheduleError;

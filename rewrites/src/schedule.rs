@@ -1,9 +1,9 @@
 //! The state that primitives transform: a program and what is known of its blocks.
+use crate::dependencies::Scope;
 use crate::index_types::Indices;
-use crate::scope::Scope;
 use crate::simplified::simplify;
 use crate::tree::{self, LoopId, Node};
-use crate::{flags, ScheduleError};
+use crate::ScheduleError;
 use satune_ir::{Block, BlockId, BlockRealize, Expr, For, Program, Stmt};
 use std::collections::{HashMap, HashSet};
 
@@ -31,8 +31,9 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule of `program`, as it is. Fails where two loops share a variable or two blocks an identity.
-    pub fn new(program: Program) -> Result<Schedule> {
+    /// A schedule of `program` before anything is known of its blocks. Fails where two loops share a variable or two blocks an
+    /// identity.
+    pub(crate) fn bare(program: Program) -> Result<Schedule> {
         let mut seen = HashSet::from([Node::Block(program.body.block.id)]);
         let mut twice = None;
         satune_ir::visit::walk_stmt(&program.body.block.body, &mut |s| {
@@ -52,9 +53,7 @@ impl Schedule {
             None => {}
         }
         let indices = Indices::of(&program);
-        let mut schedule = Schedule { program, flags: HashMap::new(), indices };
-        schedule.recompute_flags(schedule.root());
-        Ok(schedule)
+        Ok(Schedule { program, flags: HashMap::new(), indices })
     }
 
     /// The program as it stands.
@@ -190,32 +189,6 @@ impl Schedule {
     /// Sets what is known of a block.
     pub fn set_flags(&mut self, block: BlockId, flags: BlockFlags) {
         self.flags.insert(block, flags);
-    }
-
-    /// Recomputes whether the block's binding is affine.
-    pub fn update_affine_binding(&mut self, block: BlockId) {
-        let affine = flags::affine_binding(self, block);
-        self.flags.entry(block).or_default().affine_binding = affine;
-    }
-
-    /// Recomputes everything known of a block and of all blocks below it.
-    pub fn recompute_flags(&mut self, block: BlockId) {
-        let mut blocks = vec![block];
-        if let Ok(b) = self.block(block) {
-            blocks.extend(tree::all_realizes(&b.body).into_iter().map(|r| r.block.id));
-        }
-        for &b in &blocks {
-            self.update_affine_binding(b);
-        }
-        for &scope in &blocks {
-            let (pipeline, covers) = flags::scope_flags(self, scope);
-            for (child, cover) in covers {
-                self.flags.entry(child).or_default().region_cover = cover;
-            }
-            self.flags.entry(scope).or_default().stage_pipeline = pipeline;
-        }
-        let root = self.root();
-        self.flags.entry(root).or_default().region_cover = true;
     }
 }
 

@@ -25,11 +25,11 @@
 //! taken for right: the check refuses nothing that is right but for reads of unwritten elements whose values do not
 //! matter, and may miss what is wrong.
 use crate::schedule::Result;
-use crate::ScheduleError;
 pub use lifetimes::lived;
 use samples::Samples;
-use satune_ir::{BlockId, BufferId, Program};
+use satune_ir::Program;
 use std::collections::HashSet;
+use view::{unsound, View};
 use walk::Walk;
 pub use whole::makes_all;
 
@@ -44,16 +44,9 @@ mod search;
 mod span;
 mod steps;
 mod updates;
+mod view;
 mod walk;
 mod whole;
-
-/// A program with its accesses.
-struct View<'a, 'v> {
-    program: &'a Program,
-    walk: &'v Walk<'a>,
-    /// Parameters that the source reads before it writes them.
-    read_first: HashSet<BufferId>,
-}
 
 type Rule = for<'a> fn(&View<'a, '_>, &mut Samples<'a>) -> Result<()>;
 
@@ -130,13 +123,6 @@ pub fn readable(program: &Program) -> Result<()> {
     RULES[..SUMS].iter().try_for_each(|rule| rule(&view, &mut Samples::default()))
 }
 
-impl<'a, 'v> View<'a, 'v> {
-    fn of(program: &'a Program, walk: &'v Walk<'a>, source: &Walk) -> View<'a, 'v> {
-        let first = |b: &BufferId| source.written_first(*b) == Some(false);
-        View { program, walk, read_first: program.params.iter().copied().filter(first).collect() }
-    }
-}
-
 /// Rules 1 and 6.
 fn names(scheduled: &Program, before: &Walk, after: &Walk) -> Result<()> {
     if let Some((buffer, block)) = after.unknown {
@@ -156,14 +142,6 @@ fn names(scheduled: &Program, before: &Walk, after: &Walk) -> Result<()> {
         return Err(unsound(format!("{} is used where nothing binds it", var.name), block));
     }
     Ok(())
-}
-
-fn unsound(why: String, block: Option<BlockId>) -> ScheduleError {
-    let mut error = ScheduleError::refused("The program would mean something else", why).remedy(
-        "leave the call out, or make it before the calls that split, guard or move the block; TVM takes it as it is",
-    );
-    error.blocks.extend(block);
-    error
 }
 
 /// Rule 2.

@@ -1,5 +1,5 @@
 //! Traces: calls of primitives as data, to be stored, replayed, and printed as Python for TVM.
-use crate::{intrinsics, trace_python, trace_tvm};
+use crate::intrinsics;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -86,26 +86,6 @@ impl Call {
 }
 
 impl Trace {
-    /// Reads a trace in any of its forms: Satune's JSON, TVM's (`Trace.as_json`, plain or saved as an object graph), the
-    /// Python text that TVM prints for one, or that [`Trace::to_python`] writes.
-    ///
-    /// # Errors
-    /// [`TraceError`].
-    pub fn read(text: &str) -> Result<Trace, TraceError> {
-        if !text.trim_start().starts_with(['{', '[']) {
-            let trace = trace_python::read(text)?;
-            trace.check_maps()?;
-            return Ok(trace);
-        }
-        let value: Value = serde_json::from_str(text)?;
-        if trace_tvm::is_trace(&value) {
-            let trace = trace_tvm::read(&value)?;
-            trace.check_maps()?;
-            return Ok(trace);
-        }
-        Ok(Trace::from_json(text)?)
-    }
-
     /// Reads a trace: a list of calls, or an object with `calls`.
     pub fn from_json(text: &str) -> serde_json::Result<Trace> {
         let value: Value = serde_json::from_str(text)?;

@@ -2,7 +2,6 @@
 //!
 //! Of Python, this is: a `def` with one parameter, and lines `a, b = sch.split(loop=l, factors=[2, None])`, where arguments
 //! are constants, names, elements of names, lists, tuples, dictionaries and lambdas.
-use crate::index_map::{IndexMap, Ranges};
 use crate::trace::{Call, Out, Trace, TraceError, NORMALIZE, NORMALIZED, REGISTER};
 use serde_json::{json, Map, Number, Value};
 use std::collections::HashSet;
@@ -379,22 +378,6 @@ fn constant(value: Value) -> Value {
     match serde_json::from_str::<Number>(number) {
         Ok(number) => number.into(),
         Err(_) => value,
-    }
-}
-
-impl Trace {
-    /// Checks that every index map of the trace can be read, so that an error is told with its text.
-    pub(crate) fn check_maps(&self) -> Result<(), TraceError> {
-        for call in &self.calls {
-            let ranges = call.op == "annotate_buffer_access";
-            for value in call.args.iter().chain(call.kwargs.values()) {
-                if let Some(text) = value.get("index_map").and_then(Value::as_str) {
-                    let parsed = if ranges { Ranges::parse(text).map(drop) } else { IndexMap::parse(text).map(drop) };
-                    parsed.map_err(|e| TraceError::Tvm(format!("{}: {e}", call.op)))?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@
 //! Padding is written by the blocks that write the buffer, where their loops run over it row by row; by a block of its own
 //! after the last of them otherwise; and taken as given where nothing writes it.
 use crate::arith::{constant, int, Domains};
-use crate::index_map::{IndexMap, Layout, MapError};
+use crate::index_map::{IndexMap, MapError};
 use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
 use crate::tree::{children_and_init_mut, Node};
@@ -25,35 +25,8 @@ use crate::{pointers, regions, ErrorClass, ScheduleError};
 use satune_ir::{access, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, Program, Stmt};
 
 mod padding;
-
-/// What stands in elements that the map gives no source.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Padding<'v> {
-    /// There must be none.
-    None,
-    /// They stay unused (TVM: `assume_injective_transform`). That the map is one to one is still proved.
-    Unused,
-    /// This value.
-    Value(&'v Expr),
-}
-
-impl<'v> Padding<'v> {
-    fn value(self) -> Option<&'v Expr> {
-        match self {
-            Padding::Value(v) => Some(v),
-            Padding::None | Padding::Unused => None,
-        }
-    }
-}
-
-/// What is laid out anew, and how.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The buffer.
-    pub buffer: BufferId,
-    /// The image of its shape.
-    pub layout: Layout,
-}
+mod plan;
+pub use plan::{Padding, Plan};
 
 /// Conditions 1 to 5.
 pub fn legal(s: &Schedule, block: BlockId, write: bool, index: i64, map: &IndexMap, pad: Padding) -> Result<Plan> {

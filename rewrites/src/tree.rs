@@ -1,6 +1,6 @@
 //! The tree of loops and blocks of a program: finding nodes, their ancestors and their children. What a block runs as
 //! its `init` is no part of the tree.
-use satune_ir::{BlockId, BlockRealize, For, Program, Stmt, VarId};
+use satune_ir::{BlockId, BlockRealize, For, ForKind, Program, Stmt, VarId};
 
 /// Handle of a loop: the id of its variable.
 pub type LoopId = VarId;
@@ -22,6 +22,17 @@ impl Node {
             Stmt::Realize(r) => Some(Node::Block(r.block.id)),
             _ => None,
         }
+    }
+}
+
+/// The tag of a statement that is a thread-bound loop.
+pub fn tag_of(stmt: &Stmt) -> Option<&str> {
+    match stmt {
+        Stmt::For(l) => match &l.kind {
+            ForKind::ThreadBinding(tag) => Some(tag),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The loop tree of a schedule on tensor cores.
 use super::tree::{Kind, Line, Team};
-use satune_ir::term::tensor::{Gemm, Order, Store, StreamK, TileLayout, TileStore};
+use satune_ir::term::tensor::{Gemm, Order, Store, TileLayout, TileStore};
 use satune_ir::term::{Contraction, Schedule};
 
 struct Tree {
@@ -78,7 +78,7 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
         Schedule::Wgmma(plan) => {
             let [m, n, k] = plan.tile;
             if let Some(grid) = plan.blocks {
-                let (text, tag) = match StreamK::of(plan, &gemm) {
+                let (text, tag) = match plan.dealt(&gemm) {
                     Some(stream) => (format!("for tile in its {} steps along k", stream.each().0), "stream-K"),
                     None => (format!("for tile in {}", parts(plan.tiles(&gemm), grid.into())), "persistent"),
                 };

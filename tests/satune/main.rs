@@ -6,6 +6,7 @@ mod accumulators;
 mod architecture;
 mod calibrate;
 mod check_kernel;
+mod circles;
 mod combined;
 mod command;
 mod compiles;

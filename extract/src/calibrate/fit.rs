@@ -1,7 +1,8 @@
 //! The fit: Huber's loss over logarithms of the times, minimized by a coordinate search that finds the valley and
 //! damped Gauss-Newton steps that follow it.
-use super::{Fitted, Row};
+use super::row::Row;
 use crate::Descriptor;
+use serde::Serialize;
 
 /// A scalar that is fitted.
 pub(super) struct Scalar {
@@ -47,6 +48,21 @@ macro_rules! share {
             prior: $prior,
         }
     };
+}
+
+/// A scalar of the descriptor after the fit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fitted {
+    /// The descriptor's field.
+    pub name: &'static str,
+    /// Value before.
+    pub before: f64,
+    /// Value after.
+    pub after: f64,
+    /// Whether the measurements determine it; otherwise it keeps its value.
+    pub determined: bool,
+    /// Standard error, as a share of the value.
+    pub error: f64,
 }
 
 /// Every rate and latency that the cost reads.

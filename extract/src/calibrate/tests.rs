@@ -3,8 +3,9 @@ use super::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use satune_ir::term::tensor::{Mma, TensorPlan, WgmmaPlan};
-use satune_ir::term::{Axis, BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging};
+use satune_ir::term::{Axis, BlockLoop, Contraction, Fill, Layout, Pair, Pipe, Plan, Schedule, Staging};
 use satune_ir::DType;
+use std::sync::Arc;
 
 fn gemm(m: i64, n: i64, k: i64) -> Contraction {
     Contraction::gemm(None, [m, n, k], DType::F32, DType::F32, [false; 2])

@@ -3,11 +3,11 @@
 //! The formula is that of [`crate::time`], and every constant one of the GPU's descriptor.
 use super::counts::KernelWork;
 use super::work::{kernel_work, Passing};
-use crate::cores::SPECIAL_SLOTS;
-use crate::cost::{predict, Cost, Infeasible, OfSchedule};
+use crate::cost::{predict, OfSchedule};
+use crate::prediction::{Cost, Infeasible};
 use crate::residency::{rounded, Takes};
 use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved, Taken};
-use crate::work::Work;
+use crate::work::{Work, SPECIAL_SLOTS};
 use crate::Descriptor;
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
 use satune_ir::term::Schedule;

@@ -4,8 +4,9 @@
 //! What of these is decided is put into the bound step by step: the store and the ring, how many registers the ways of A
 //! and of B take, the way of A, the way of B, the loop, the order of blocks. Nothing is looked into whose bound is not
 //! below the k-th best time, so that what costs the same as that is passed over at once.
+use super::open::{Blocks, Chain, Deals, Part};
 use super::operands;
-use super::search::{Blocks, Part, Search};
+use super::search::Search;
 use super::time::{self, Inner, Outer, Share};
 use super::work::{self, Block};
 use crate::path::Path;
@@ -14,32 +15,6 @@ use satune_ir::term::tensor::{Store, TensorNode, TensorPlan, TensorSchedule};
 use satune_ir::term::Term;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Ways to deal a tile out to warps that cost the same whatever is decided besides, where registers suffice for them.
-pub(super) struct Deals<'s> {
-    nodes: Vec<&'s Term>,
-    /// The decisions between the block and these, each way that there is.
-    chains: Arc<Vec<Chain<'s>>>,
-    /// The plan with the usual ways of operands; store and ring are one of the chains'.
-    plan: TensorPlan,
-    /// The bound knows what the best order of blocks moves.
-    with_traffic: bool,
-}
-
-/// A store and a ring.
-struct Chain<'s> {
-    /// The block, the store, the ring.
-    nodes: [&'s Term; 3],
-    store: Store,
-    stages: u32,
-    slack: u32,
-}
-
-impl Chain<'_> {
-    fn of(&self, plan: &TensorPlan) -> TensorPlan {
-        TensorPlan { store: self.store, stages: self.stages, slack: self.slack, ..plan.clone() }
-    }
-}
 
 /// What is known of a plan before its operands' ways are.
 struct Begun<'p> {
@@ -174,7 +149,7 @@ impl<'s> Search<'_, 's> {
         with_traffic: bool,
     ) -> Option<f64> {
         let gemm = self.gemm(waits.swapped);
-        let least = time::places(waits).iter().fold(Share::default(), |least, p| least.plus(&p.least(gemm)));
+        let least = work::places(waits).iter().fold(Share::default(), |least, p| least.plus(&p.least(gemm)));
         let (waits, room) = (self.begun(waits)?, self.begun(room)?);
         let (mut inner, most) =
             (self.block_of(&waits, &least, in_loop)?, self.block_of(&room, &least, in_loop)?.resident);

@@ -4,18 +4,16 @@
 //! former a time depends on by traffic alone, so that the best few of them are enough. What blocks do is searched best
 //! first: each kind of block under a bound that the tensor cores and the operands' bytes alone set, on `mma.sync` then
 //! each way to deal a tile out to warps ([`super::deals`]).
-use super::deals::Deals;
+use super::kernel::{tiles, Kernel};
+use super::open::{Blocks, Open, Part, Reach};
 use super::operands::{self, Copies, Ways};
 use super::time::{self, Inner, Outer};
 use super::traffic::Traffic;
-use super::{tiles, Kernel};
-use crate::path::Path;
-use crate::topk::Above;
+use crate::path::{Above, Path};
 use crate::{Descriptor, Query};
 use egg::{Id, Language};
 use satune_ir::term::tensor::{Gemm, Matrix, TensorNode, TensorSchedule};
 use satune_ir::term::{Axis, BlockLoop, Role, Space, Term};
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
@@ -36,18 +34,6 @@ pub(crate) struct Outcome<'s> {
     pub looked: (usize, usize),
 }
 
-/// How a block is reached from the root.
-pub(super) struct Reach<'s> {
-    pub above: Above<'s>,
-    loops: Vec<BlockLoop>,
-}
-
-/// The ways to the blocks of a class.
-pub(super) struct Blocks<'s> {
-    pub reaches: Vec<Reach<'s>>,
-    pub traffic: Traffic,
-}
-
 pub(super) struct Search<'a, 's> {
     pub space: &'s Space,
     pub gpu: &'a Descriptor,
@@ -64,46 +50,6 @@ pub(super) struct Search<'a, 's> {
     /// Whether there is time left.
     go_on: &'a dyn Fn() -> bool,
 }
-
-/// A part of the space that is not looked into yet.
-struct Open<'s> {
-    /// What any of it takes at least, ms.
-    bound: f64,
-    /// In the order in which they were opened.
-    number: usize,
-    /// The block's class.
-    class: Id,
-    part: Part<'s>,
-}
-
-/// What is open.
-pub(super) enum Part<'s> {
-    /// Blocks that begin with a node.
-    Blocks(&'s Term),
-    /// Ways to deal a tile out to warps.
-    Deals(Deals<'s>),
-}
-
-impl Ord for Open<'_> {
-    /// The least bound is the greatest; of several the one that was opened first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.bound.total_cmp(&self.bound).then_with(|| other.number.cmp(&self.number))
-    }
-}
-
-impl PartialOrd for Open<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Open<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Open<'_> {}
 
 /// Finds the k best.
 pub(crate) fn search<'s>(space: &'s Space, gpu: &Descriptor, query: Query, go_on: &dyn Fn() -> bool) -> Outcome<'s> {
@@ -354,13 +300,5 @@ impl<'s> Search<'_, 's> {
         let at = self.best.partition_point(|f| f.ms <= ms);
         self.best.insert(at, Found { ms, key, path: path() });
         self.best.truncate(self.query.k);
-    }
-}
-
-impl<'s> Reach<'s> {
-    /// The whole path: this, what the block does, and what is below.
-    fn over(&self, chain: &[&'s Term], below: Arc<Path<'s>>) -> Arc<Path<'s>> {
-        let path = chain.iter().rev().fold(below, |path, node| Path::over(node, path, None));
-        self.above.iter().rev().fold(path, |path, (node, side)| Path::over(node, path, side.clone()))
     }
 }

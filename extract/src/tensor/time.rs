@@ -6,17 +6,20 @@
 //! copies' is joined by the norm, and a longer ring is a little better even where a shorter one hides the usual latency.
 //! The rest is the formula of [`crate::time`]. Every rate is the descriptor's; the constants here are properties of the
 //! generator's code, or estimates of latencies that no descriptor has, and say so.
+mod counted;
 mod mma;
 mod share;
 mod wgmma;
 
-pub(super) use mma::{loop_issue, places, tensor_clocks, with_share};
-pub(super) use share::{Share, WMMA_LOADS};
+pub(super) use counted::Counted;
+pub(super) use mma::{loop_issue, tensor_clocks, with_share};
+pub(super) use share::Share;
 
-use super::work::{self, Block};
-use super::{tiles, Kernel};
+use super::kernel::tiles;
+use super::work::Block;
 use crate::cores::{add_parts_ms, beside, stored};
-use crate::cost::{panels, Cost, Infeasible};
+use crate::panels::panels;
+use crate::prediction::{Cost, Infeasible};
 use crate::residency::{rounded, Takes};
 use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, tensor_joules, Demand, Moved, Taken};
 use crate::work::Work;
@@ -146,26 +149,6 @@ pub(super) struct Times {
     per_sm: f64,
 }
 
-/// What is counted of a plan's block: it does not depend on a GPU.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
-    pub block: Block,
-    /// Of the operands, on `mma.sync`.
-    share: Share,
-}
-
-impl Counted {
-    /// Counts.
-    pub fn of(kernel: &Kernel<'_>, gemm: &Gemm) -> Counted {
-        let gemm = &*gemm.oriented(kernel.swapped());
-        let share = match kernel {
-            Kernel::Mma(plan) => mma::share(plan, gemm),
-            Kernel::Wgmma(_) => Share::default(),
-        };
-        Counted { block: work::block(kernel, gemm), share }
-    }
-}
-
 /// What kernels of each kind say of their blocks; [`Inner::of_block`] makes the rest.
 struct Facts<'a> {
     tile: [i64; 3],
@@ -209,49 +192,7 @@ impl Inner {
         })
     }
 
-    /// Counts a plan's block and what it takes.
-    pub fn of(kernel: &Kernel<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
-        Inner::of_counts(kernel, gemm, &Counted::of(kernel, gemm), gpu)
-    }
-
-    /// What a plan's block takes, which is counted.
-    pub fn of_counts(
-        kernel: &Kernel<'_>,
-        gemm: &Gemm,
-        counted: &Counted,
-        gpu: &Descriptor,
-    ) -> Result<Inner, Infeasible> {
-        let Some(rates) = gpu.tensor else {
-            return Err(Infeasible::TensorCores { instruction: "wmma", needs: "sm_70", arch: gpu.arch.clone() });
-        };
-        let gemm = &*gemm.oriented(kernel.swapped());
-        let [m, n, k] = kernel.tile();
-        let flop = (2 * m * n * k) as f64;
-        let rate = rates.of(gemm.operand);
-        match kernel {
-            Kernel::Mma(plan) => {
-                let Some(tensor) = tensor_clocks(plan, gemm, gpu) else {
-                    let (instruction, needs) = match plan.instruction.wmma().map(|op| op.needs()) {
-                        Some(70) => ("wmma", "sm_70"),
-                        Some(72) => ("wmma of i8", "sm_72"),
-                        Some(_) => ("wmma of bf16", "sm_80"),
-                        None => ("mma.sync", "sm_80"),
-                    };
-                    return Err(Infeasible::TensorCores { instruction, needs, arch: gpu.arch.clone() });
-                };
-                mma::inner(plan, gemm, gpu, counted, tensor)
-            }
-            Kernel::Wgmma(plan) => {
-                if rates.wgmma_share <= 0.0 || !gpu.tma {
-                    let arch = gpu.arch.clone();
-                    return Err(Infeasible::TensorCores { instruction: "wgmma", needs: "sm_90a", arch });
-                }
-                wgmma::inner(plan, gemm, gpu, &counted.block, flop / (rate * rates.wgmma_share))
-            }
-        }
-    }
-
-    /// The same with so many registers of a thread, of blocks that take so many threads and bytes of shared memory.
+    /// This with so many registers of a thread, of blocks that take so many threads and bytes of shared memory.
     pub fn compiled(self, registers: i64, (threads, bytes): (i64, i64), gpu: &Descriptor) -> Result<Inner, Infeasible> {
         let (resident, limit) = Takes { threads, registers, shared_bytes: bytes }.residency(gpu)?;
         Ok(Inner { registers: rounded(registers), resident, limit, ..self })

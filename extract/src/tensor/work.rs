@@ -1,6 +1,5 @@
 //! Exact counts of what a block on tensor cores does; they equal the simulator's, by a test, where rows are whole sectors.
-use super::Kernel;
-use crate::tensor::tiles;
+use super::kernel::{tiles, Kernel};
 use crate::work::Work;
 use satune_ir::machine::{matrix_wavefronts, wavefronts};
 use satune_ir::term::tensor::{
@@ -40,7 +39,7 @@ pub fn block(kernel: &Kernel<'_>, gemm: &Gemm) -> Block {
 
 fn mma(plan: &TensorPlan, gemm: &Gemm) -> Block {
     let mut block = without_operands(plan, gemm);
-    for (place, operand) in super::time::places(plan).iter().zip(&plan.operands) {
+    for (place, operand) in places(plan).iter().zip(&plan.operands) {
         block.tile.add(&place.copies(gemm, operand), 1.0);
         block.tile.add(&place.loads(gemm, operand), 1.0);
     }
@@ -150,6 +149,19 @@ pub(super) fn multiplied(op: Mma, [m, n, k]: [i64; 3], threads: i64) -> Work {
     Work { matrix: matrix as f64, barriers: (threads / 32) as f64, ..Work::default() }
 }
 
+/// The operands of a plan.
+pub(super) fn places(plan: &TensorPlan) -> [Operand; 2] {
+    let ([m, n, k], op, threads) = (plan.tile, plan.instruction, plan.threads());
+    [(Side::A, m, plan.warp[0]), (Side::B, n, plan.warp[1])].map(|(side, extent, own)| Operand {
+        side,
+        op,
+        extent,
+        own,
+        k,
+        threads,
+    })
+}
+
 /// An operand of a block: its extent, a warp's part of it, k of a tile, threads of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Operand {
@@ -182,7 +194,7 @@ impl Operand {
     }
 
     /// Instructions that load fragments, each up to so many matrices of 8 x 8 or of `wmma`, of all warps and steps along k.
-    fn load_count(&self, matrices: u32) -> f64 {
+    pub fn load_count(&self, matrices: u32) -> f64 {
         let (loaded, matrices) = (self.op.loaded(self.side), i64::from(matrices.clamp(1, 4)));
         let per_block = if self.op.wmma().is_some() { 1 } else { 4 / matrices };
         // The columns of a last instruction are two matrices.
@@ -191,7 +203,7 @@ impl Operand {
     }
 
     /// Matrices of 8 x 8 that these load in all: each is a wavefront where banks do not conflict.
-    fn matrices(&self) -> f64 {
+    pub fn matrices(&self) -> f64 {
         self.each_step(self.own / 4)
     }
 
@@ -199,41 +211,8 @@ impl Operand {
         (self.threads / 32 * (self.k / i64::from(self.op.k())) * count) as f64
     }
 
-    /// No way adds less than this of anything; it says nothing of registers.
-    pub fn least(&self, gemm: &Gemm) -> super::time::Share {
-        let bytes = i64::from(gemm.operand.bytes());
-        let moved = (self.extent * self.k * bytes) as f64;
-        let widest = mma_conditions::copy_elements(gemm, self.side, 16) * bytes;
-        if let Some(op) = self.op.wmma() {
-            let loads = self.wmma_loads(gemm, op);
-            let moves = loads.matrix_moves * super::time::WMMA_LOADS + 2.0 * moved / (32.0 * widest as f64);
-            return super::time::Share {
-                issued: moves,
-                moved: moves,
-                shared: loads.shared_load_wavefronts + moved / 128.0,
-                l2_bytes: moved,
-                padding: mma_conditions::padding_of(
-                    gemm,
-                    self.side,
-                    self.op,
-                    [self.extent, self.k],
-                    mma_conditions::least_layout(self.op),
-                ),
-                ..super::time::Share::default()
-            };
-        }
-        let moves = self.load_count(4) + moved / (32.0 * widest as f64);
-        super::time::Share {
-            issued: moves,
-            moved: moves,
-            shared: self.matrices() + moved / 128.0,
-            l2_bytes: moved,
-            ..super::time::Share::default()
-        }
-    }
-
     /// `wmma.load` of the first block; the others are multiples of 128 bytes away along rows, or the same chunks of other banks.
-    fn wmma_loads(&self, gemm: &Gemm, op: Wmma) -> Work {
+    pub fn wmma_loads(&self, gemm: &Gemm, op: Wmma) -> Work {
         let ([m, n, k], bytes) = (op.extents().map(u64::from), u64::from(gemm.operand.bytes()));
         let own = if self.side == Side::A { m } else { n };
         let across = mma_conditions::rows_along_k(gemm, self.side);

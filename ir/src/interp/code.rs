@@ -1,7 +1,6 @@
 //! The form in which a program is run: variables are slots of two flat frames, buffers are numbered arrays, views are
 //! resolved to what they show, and every expression is an integer or a float one.
 use super::fault::Access;
-use super::inner::Tape;
 use crate::semantics::Function;
 use crate::{BinOp, DType};
 
@@ -115,6 +114,34 @@ pub(super) struct Loop {
     pub body: Step,
     /// The body as operations, where many iterations may run at a time.
     pub tape: Option<Tape>,
+}
+
+/// A block's only statement, a store, as operations in order: what many iterations of the loop around it run at a time.
+#[derive(Debug)]
+pub(super) struct Tape {
+    pub ops: Vec<Op>,
+    pub loads: Vec<Element>,
+    pub store: Element,
+    /// The store's element is read by the last operation alone: operator, type, and whether it stands first.
+    pub carried: Option<(BinOp, DType, bool)>,
+    /// The type of an integer that is stored.
+    pub whole: Option<DType>,
+}
+
+/// An operation; operands are earlier ones.
+#[derive(Debug)]
+pub(super) enum Op {
+    Load(usize),
+    Const(u64),
+    /// A float that is bound outside.
+    Slot(usize),
+    Floats(BinOp, DType, usize, usize),
+    Ints(BinOp, DType, usize, usize),
+    Call(Function, DType, [usize; 3]),
+    Round(DType, usize),
+    Wrap(DType, usize),
+    FromInt(DType, DType, usize),
+    FromFloat(DType, usize),
 }
 
 #[derive(Debug)]

@@ -1,69 +1,15 @@
 //! Compilation of statements, accesses and views.
 use super::code::*;
-use super::expression::{binary, Slot, Typed};
-use super::fault::Access;
-use super::inner::Tape;
+use super::compiler::{Compiler, Place, Scope, Slot};
+use super::expression::{binary, Typed};
+use super::fault::{Access, Fault};
+use super::options::Options;
 use super::value::{elements, BYTES_PER_ELEMENT};
-use super::{Fault, Options};
-use crate::{BinOp, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt, Var, VarId};
-use std::collections::HashMap;
-
-/// Statements and expressions nested deeper than this are refused, since they are compiled and run recursively.
-const MAX_DEPTH: usize = 1000;
-
-/// Where a buffer's elements are.
-#[derive(Clone)]
-enum Place {
-    Array(usize),
-    /// Per dimension of the source: the slot of the first index, and the view's dimension that runs over it.
-    View {
-        source: BufferId,
-        dims: Vec<(usize, Option<usize>)>,
-    },
-}
-
-/// A block that is being compiled, other than the root: what it declares.
-struct Scope {
-    info: usize,
-    /// Buffer's array and bounds.
-    reads: Vec<(usize, Bounds)>,
-    writes: Vec<(usize, Bounds)>,
-    has_init: bool,
-    /// Number of arrays when it was entered: later ones live inside it and need no declaration.
-    arrays: usize,
-}
-
-pub(super) struct Compiler<'p> {
-    pub program: &'p Program,
-    options: &'p Options,
-    vars: HashMap<VarId, Slot>,
-    places: HashMap<BufferId, Place>,
-    scopes: Vec<Scope>,
-    ints: usize,
-    floats: usize,
-    arrays: Vec<ArrayInfo>,
-    blocks: Vec<BlockInfo>,
-    block: usize,
-    bytes: u64,
-    depth: usize,
-}
+use crate::{BinOp, BlockRealize, BufferId, DType, Expr, IterKind, Program, Stmt, Var};
 
 /// Compiles a program.
 pub(super) fn compile(program: &Program, options: &Options) -> Result<Code, Fault> {
-    let mut c = Compiler {
-        program,
-        options,
-        vars: HashMap::new(),
-        places: HashMap::new(),
-        scopes: Vec::new(),
-        ints: 0,
-        floats: 0,
-        arrays: Vec::new(),
-        blocks: vec![BlockInfo { name: program.body.block.name.clone(), iterators: Vec::new() }],
-        block: 0,
-        bytes: 0,
-        depth: 0,
-    };
+    let mut c = Compiler::new(program, options);
     for &param in &program.params {
         c.allocate(param)?;
     }
@@ -72,56 +18,6 @@ pub(super) fn compile(program: &Program, options: &Options) -> Result<Code, Faul
 }
 
 impl Compiler<'_> {
-    fn block_name(&self) -> String {
-        self.blocks[self.block].name.clone()
-    }
-
-    pub fn invalid(&self, reason: String) -> Fault {
-        Fault::Invalid { reason, block: self.block_name() }
-    }
-
-    pub fn unknown(&self, name: &str, arguments: usize) -> Fault {
-        Fault::UnknownIntrinsic { name: name.to_string(), arguments, block: self.block_name() }
-    }
-
-    pub fn enter(&mut self) -> Result<(), Fault> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(self.invalid(format!("expressions or statements are nested deeper than {MAX_DEPTH}")));
-        }
-        Ok(())
-    }
-
-    pub fn leave(&mut self) {
-        self.depth -= 1;
-    }
-
-    pub fn slot(&self, var: &Var) -> Result<Slot, Fault> {
-        let slot = self.vars.get(&var.id).copied();
-        slot.ok_or_else(|| self.invalid(format!("the variable {} is used where nothing binds it", var.name)))
-    }
-
-    fn new_int(&mut self) -> usize {
-        self.ints += 1;
-        self.ints - 1
-    }
-
-    /// Binds an index variable to a new slot.
-    fn bind(&mut self, var: &Var) -> usize {
-        let slot = self.new_int();
-        self.vars.insert(var.id, Slot::Int(slot, var.dtype));
-        slot
-    }
-
-    fn shape(&self, buffer: BufferId) -> Result<Vec<i64>, Fault> {
-        let buffer = self.program.buffer(buffer);
-        let constant = |e: &Expr| match e {
-            Expr::Int(v, _) => Ok(*v),
-            _ => Err(self.invalid(format!("the shape of {} is not constant", buffer.name))),
-        };
-        buffer.shape.iter().map(constant).collect()
-    }
-
     /// Gives a buffer an array of its own.
     fn allocate(&mut self, id: BufferId) -> Result<usize, Fault> {
         let buffer = self.program.buffer(id);

@@ -1,8 +1,7 @@
 //! Compilation of expressions.
 use super::code::{Affine, Float, Int};
-use super::compile::Compiler;
-use super::fault::Access;
-use super::Fault;
+use super::compiler::{Compiler, Slot};
+use super::fault::{Access, Fault};
 use crate::semantics::{self, is_comparison, promote, round, wrap, Function};
 use crate::{BinOp, DType, Expr};
 
@@ -18,13 +17,6 @@ impl Typed {
             Typed::Int(_, t) | Typed::Float(_, t) => *t,
         }
     }
-}
-
-/// What a variable is at run time.
-#[derive(Clone, Copy)]
-pub(super) enum Slot {
-    Int(usize, DType),
-    Float(usize, DType),
 }
 
 impl Compiler<'_> {

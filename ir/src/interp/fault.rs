@@ -1,5 +1,4 @@
 //! Why a program cannot be run to its end.
-use super::value::Tuple;
 use std::fmt;
 
 /// Where a program was when it went wrong: the innermost block instance.
@@ -152,4 +151,14 @@ pub enum Fault {
         /// What does not fit.
         reason: String,
     },
+}
+
+/// A shape as a message has it: `(3, 4)`.
+pub(super) struct Tuple<'a>(pub &'a [i64]);
+
+impl fmt::Display for Tuple<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list: Vec<String> = self.0.iter().map(i64::to_string).collect();
+        write!(f, "({}{})", list.join(", "), if list.len() == 1 { "," } else { "" })
+    }
 }

@@ -18,13 +18,16 @@
 mod code;
 mod compare;
 mod compile;
+mod compiler;
 mod double;
 mod eval;
 mod expression;
 mod fault;
 mod inner;
+mod options;
 mod run;
 mod slice;
+mod tape;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -34,30 +37,13 @@ pub use compare::{
 };
 pub use double::{doubled, in_double};
 pub use fault::{Access, Fault, Place};
+pub use options::Options;
 pub use slice::{slice, Bounds, Slice};
 pub use value::{Array, Scalar};
 
 use crate::semantics::Function;
 use crate::{BufferId, DType, Expr, Program};
-use value::Tuple;
-
-/// What a run may do and use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Statements and iterations of loops that may be executed.
-    pub max_steps: u64,
-    /// Memory for all buffers, bytes.
-    pub max_bytes: u64,
-    /// Whether what a block accesses has to lie within the regions that it and the blocks around it declare. The root
-    /// block is exempt, and so are blocks around others that declare nothing at all.
-    pub check_regions: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { max_steps: 2_000_000_000, max_bytes: 2 << 30, check_regions: false }
-    }
-}
+use fault::Tuple;
 
 /// The value of an intrinsic of a name without prefix (`exp`, `pow`), of type `dtype`: computed in `f64`, then rounded.
 /// None where there is no such function of so many arguments.

@@ -1,14 +1,19 @@
 //! Execution of statements.
 use super::code::*;
-use super::fault::Place;
-use super::inner::Values;
+use super::fault::{Fault, Place};
+use super::options::Options;
 use super::value::{float_cell, Array};
-use super::{Fault, Options};
 use crate::semantics::wrap;
 
 /// Execution has ended with [`Machine::fault`]. Without contents, so that results travel in registers.
 #[derive(Debug)]
 pub(super) struct Stop;
+
+/// Iterations of a chunk, where many run at a time.
+pub(super) const CHUNK: usize = 64;
+
+/// The values of an operation over a chunk: bits of floats, or integers.
+pub(super) type Values = [u64; CHUNK];
 
 /// The state of a run.
 pub(super) struct Machine<'c> {

@@ -1,5 +1,5 @@
 //! Scalars and arrays.
-use super::Fault;
+use super::fault::{Fault, Tuple};
 use crate::semantics::{float_to_int, from_pattern, held, int_to_float, moved, round, to_pattern, unheld, wrap};
 use crate::DType;
 use std::fmt;
@@ -274,16 +274,6 @@ impl Scalar {
         } else {
             Scalar::int(self.cell as i64, to)
         }
-    }
-}
-
-/// `(3, 4)`.
-pub(super) struct Tuple<'a>(pub &'a [i64]);
-
-impl fmt::Display for Tuple<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list: Vec<String> = self.0.iter().map(i64::to_string).collect();
-        write!(f, "({}{})", list.join(", "), if list.len() == 1 { "," } else { "" })
     }
 }
 

@@ -1,11 +1,13 @@
 //! The term languages: a contraction's schedules as e-graph terms, the invariant of a class, and the space; programs of
 //! several streaming blocks in [`stream`].
+mod axis;
 mod contraction;
 mod display;
 mod enumerate;
 mod find;
 mod gather;
 mod language;
+mod places;
 mod plan;
 mod read;
 mod restrict;
@@ -15,10 +17,12 @@ mod state;
 pub mod stream;
 pub mod tensor;
 
-pub use contraction::{Axis, AxisInfo, Combine, Contraction, Epilogue, Instructions, OperandInfo, Side};
+pub use axis::{Axis, AxisInfo, Side};
+pub use contraction::{Combine, Contraction, Epilogue, Instructions, OperandInfo};
 pub use find::NotInSpace;
-pub use gather::{Dimension, Gather, Gathered, Places};
+pub use gather::{Dimension, Gather, Gathered};
 pub use language::{state_of, IllFormed, Role, Term};
+pub use places::Places;
 pub use plan::{BlockLoop, Fill, Layout, Pair, Pipe, Plan, Staging, Way};
 pub use read::Incomplete;
 pub use schedule::{Schedule, Summary};

@@ -1,5 +1,6 @@
 //! `__dp4a`: the dot product of four 8-bit integers, added to one of 32 bits.
-use super::{function, Registry};
+use super::registry::Registry;
+use super::text::function;
 
 pub(super) fn register(registry: &mut Registry) {
     let all = [
@@ -18,7 +19,7 @@ pub(super) fn register(registry: &mut Registry) {
             "for i in range(4):\n    with T.sblock(\"update\"):\n        vi = T.axis.remap(\"R\", [i])\n        \
              C[0] = C[0] + T.Cast(\"{c}\", A[vi]) * T.Cast(\"{c}\", B[vi])\n"
         );
-        let zero = super::zero(c);
+        let zero = super::text::zero(c);
         let implementation = format!(
             "C[0] = C[0] + T.call_pure_extern(\"{c}\", \"__dp4a\", A[T.Ramp(0, 1, 4)], B[T.Ramp(0, 1, 4)], {zero})\n"
         );

@@ -1,6 +1,7 @@
 //! `mma.sync` on registers of a warp: a tile of 16 x 16 results in `warp` buffers of 32 threads, made with two
 //! multiplications m16n8k16 (16-bit floats) or m16n8k8 (tf32), and the `ldmatrix` loads of their operands.
-use super::{cast, function, short, zero, Lie, Registry};
+use super::registry::{Lie, Registry};
+use super::text::{cast, function, short, zero};
 
 /// Thread and register that hold element (i, j) of a 16 x 16 tile of results or of 16-bit operands.
 fn tile(i: &str, j: &str) -> String {

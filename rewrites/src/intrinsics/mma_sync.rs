@@ -1,6 +1,8 @@
 //! `mma.sync` m16n8kK, one instruction each: 16 x K times K x 8, on registers of a warp, whose places are the
 //! instruction's ([`super::fragment`]). TVM has pairs of them only, and other names.
-use super::{cast, fragment, function, in_order, short, swapped, zero, Registry};
+use super::fragment;
+use super::registry::Registry;
+use super::text::{cast, function, in_order, short, swapped, zero};
 use satune_ir::term::tensor::{Fragment, Mma};
 use satune_ir::DType;
 

@@ -1,9 +1,10 @@
 //! Tensor intrinsics that users register: pairs of functions in a file, as they register them with TVM.
-use super::{Intrinsic, Lie};
+use super::get;
+use super::registry::{self, Intrinsic, Lie};
 use satune_ir::interp::{self, Difference};
 use satune_ir::tvmscript::{self, ParseError};
 use satune_ir::{Expr, Program, Stmt};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// Why intrinsics cannot be registered.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +28,6 @@ pub enum RegisterError {
 /// How many inputs the two functions are compared on: tiles are small, so that one of them may hide a difference.
 const RUNS: u64 = 16;
 
-static REGISTERED: RwLock<Vec<Arc<Intrinsic>>> = RwLock::new(Vec::new());
-
 /// Registers the intrinsics of a file, for the whole process, and returns their names. The file holds functions under
 /// `@T.prim_func` and, below them, `TensorIntrin.register("name", description, implementation)`.
 ///
@@ -43,25 +42,15 @@ pub fn register(file: &str, text: &str) -> Result<Vec<String>, RegisterError> {
     for (name, description, implementation) in pairs {
         fits(&description, &implementation).map_err(|reason| RegisterError::Mismatch { name: name.clone(), reason })?;
         let intrinsic = Intrinsic { name: name.clone(), description, implementation, lie: Lie::Any };
-        match super::get(&name) {
+        match get(&name) {
             Some(known) if *known != intrinsic => return Err(RegisterError::Known(name)),
             Some(_) => {}
             None => new.push(Arc::new(intrinsic)),
         }
     }
     let names = new.iter().map(|i| i.name.clone()).collect();
-    REGISTERED.write().unwrap_or_else(PoisonError::into_inner).extend(new);
+    registry::extend(new);
     Ok(names)
-}
-
-/// The intrinsic of a name.
-pub(super) fn get(name: &str) -> Option<Arc<Intrinsic>> {
-    REGISTERED.read().unwrap_or_else(PoisonError::into_inner).iter().find(|i| i.name == name).cloned()
-}
-
-/// All of them.
-pub(super) fn all() -> Vec<Arc<Intrinsic>> {
-    REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Why the two functions are no pair.

@@ -3,7 +3,9 @@
 //!
 //! That tiles in shared memory are swizzled in rows of 128 bytes is the instruction's and the TMA's own matter: both go
 //! through the same descriptor, and elements are named by row and column.
-use super::{cast, fragment, function, in_order, param, rest_of_shared, short, swapped, zero, Registry};
+use super::fragment;
+use super::registry::Registry;
+use super::text::{cast, function, in_order, param, rest_of_shared, short, swapped, zero};
 use satune_ir::term::tensor::{Fragment, Mma};
 use satune_ir::DType;
 

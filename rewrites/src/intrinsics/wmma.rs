@@ -1,7 +1,8 @@
 //! Warp matrix multiply and accumulate (`nvcuda::wmma`): loads into fragments, fill, multiplication, store. TVM has those of
 //! 16x16x16 in f16 and in bytes, whose A runs along k; the other shapes, bf16, A stored across k and factors in the other order
 //! are ours, in the same words.
-use super::{cast, copied, function, in_order, param, short, swapped, zero, Lie, Registry};
+use super::registry::{Lie, Registry};
+use super::text::{cast, copied, function, in_order, param, short, swapped, zero};
 use satune_ir::term::tensor::{Wmma, WmmaShape};
 use satune_ir::term::Side;
 use satune_ir::DType;

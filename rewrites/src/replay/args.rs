@@ -1,11 +1,11 @@
 //! The arguments of a call, by position or by name, with what earlier calls bound.
-use super::{wrong, Handle};
+use super::handle::Handle;
 use crate::index_map::{IndexMap, Ranges};
 use crate::sample_compute_location::Location;
 use crate::schedule::{Result, Schedule};
 use crate::trace::Call;
 use crate::tree::{LoopId, Node};
-use crate::{queries, ScheduleError};
+use crate::{queries, ErrorClass, ScheduleError};
 use satune_ir::{Attr, BlockId, DType, Expr};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -280,4 +280,10 @@ impl<'a> Args<'a> {
             })
             .collect()
     }
+}
+
+/// A call whose arguments are not those of the primitive.
+pub(super) fn wrong(call: &Call, what: impl std::fmt::Display) -> ScheduleError {
+    let message = format!("{}: {what}", call.op);
+    ScheduleError::of(ErrorClass::TypeError, message.clone(), message)
 }

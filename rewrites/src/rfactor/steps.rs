@@ -1,5 +1,4 @@
 //! The two blocks that `rfactor` makes of one.
-use super::Plan;
 use crate::arith::int;
 use crate::linear::{all, conjuncts};
 use crate::reducer::Reduction;
@@ -9,6 +8,23 @@ use satune_ir::{
     visit, Block, BlockId, BlockRealize, BufferId, DType, Expr, For, IterKind, IterVar, Range, Region, Stmt, Var, VarId,
 };
 use std::collections::HashMap;
+
+/// What is factored.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The block.
+    pub block: BlockId,
+    /// The block in which it stands.
+    pub scope: BlockId,
+    /// Its loops, outermost first.
+    pub loops: Vec<LoopId>,
+    /// The loops that feed its reduction iterators.
+    pub reduction_loops: Vec<LoopId>,
+    /// What it computes.
+    pub reduction: Reduction,
+    /// The new dimension of the partial results.
+    pub axis: usize,
+}
 
 /// Makes the blocks. Returns the first one, which did not exist before.
 pub(super) fn apply(s: &mut Schedule, target: LoopId, plan: &Plan) -> Result<BlockId> {

@@ -5,7 +5,7 @@
 //! their own, and blocks of threads shared memory of their own.
 use crate::arith::constant;
 use crate::tree::{self, Node};
-use satune_ir::{fields, visit, BlockRealize, BufferId, Expr, For, ForKind, IterKind, Program, Range, Stmt};
+use satune_ir::{pointers, visit, BlockRealize, BufferId, Expr, For, ForKind, IterKind, Program, Range, Stmt};
 use satune_ir::{Block, DType, Region};
 use std::collections::{HashMap, HashSet};
 
@@ -78,7 +78,7 @@ impl Walk {
     }
 
     fn expr(&mut self, e: &Expr) {
-        fields::pointed(e).into_iter().for_each(|(b, _)| self.note(b, true));
+        pointers::pointed(e).into_iter().for_each(|(b, _)| self.note(b, true));
         visit::loads(e).into_iter().for_each(|(b, _)| self.note(b, false));
     }
 

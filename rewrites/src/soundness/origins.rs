@@ -1,6 +1,6 @@
 //! The rule about what results are made of: through all buffers in between, each parameter depends on the parameters that
 //! it depends on in the source.
-use super::{unsound, View};
+use super::view::{unsound, View};
 use crate::schedule::Result;
 use satune_ir::BufferId;
 use std::collections::{HashMap, HashSet};

@@ -2,8 +2,8 @@
 use super::samples::Samples;
 use super::search::{Found, Search, ANY};
 use super::span::{span, Env};
+use super::view::{unsound, View};
 use super::walk::Frame;
-use super::{unsound, View};
 use crate::arith::constant;
 use crate::schedule::Result;
 use satune_ir::{BinOp, BlockRealize, Expr, VarId};

@@ -2,8 +2,8 @@
 use super::order::At;
 use super::samples::{Instance, Samples};
 use super::search::{Found, Search};
+use super::view::{unsound, View};
 use super::walk::{Access, Walk};
-use super::{unsound, View};
 use crate::schedule::Result;
 use satune_ir::{BinOp, BufferId, Expr, Program};
 

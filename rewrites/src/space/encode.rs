@@ -1,4 +1,4 @@
-//! From a program to the contraction that it computes.
+//! From a block, and the maps after it, to the contraction that they are.
 use super::instructions::{step, Step};
 use super::nests::{block_of, parts, NestError};
 use super::writer::{var, Draft, TraceWriter};
@@ -50,32 +50,6 @@ impl From<NestError> for EncodeError {
             NestError::Program { reason } => EncodeError::Nests { reason },
         }
     }
-}
-
-/// Reads the contraction off a program: of one block, of one and a chain of elementwise blocks after it, or of a convolution
-/// with its padding and such a chain.
-///
-/// # Errors
-/// When the program is something else; the message says what does not fit.
-pub fn contraction(program: &Program) -> Result<Contraction, EncodeError> {
-    let error = match product(program) {
-        Ok(found) => return Ok(found),
-        Err(error) => error,
-    };
-    // Of a program without a sum of products there is nothing more to say than why the block that reduces is none.
-    if !super::gather::sums_products(program) {
-        return Err(reducing(program).unwrap_or(error));
-    }
-    super::gather::read(program).map_err(|reason| EncodeError::Convolution { product: Box::new(error), reason })
-}
-
-/// Why the only block of several that reduces is no sum of products.
-fn reducing(program: &Program) -> Option<EncodeError> {
-    let blocks = parts(program).into_iter().map(|p| block_of(program, p)).collect::<Result<Vec<_>, _>>().ok()?;
-    let mut reduce = blocks.into_iter().filter(|b| b.init.is_some());
-    let (block, None) = (reduce.next()?, reduce.next()) else { return None };
-    let reason = Combined::of(program, block).err()?;
-    Some(EncodeError::NotContraction { block: block.name.clone(), reason })
 }
 
 /// A product whose indices are bare iterators, and maps after it.
@@ -261,14 +235,14 @@ impl<'a> Update<'a> {
 }
 
 /// What a block combines: places of C and of the two operands, in the order in which they are written.
-struct Combined<'a> {
+pub(super) struct Combined<'a> {
     places: [Place<'a>; 3],
     /// Where it is no sum of products from 0 on.
     step: Option<Step>,
 }
 
 impl<'a> Combined<'a> {
-    fn of(program: &Program, block: &'a Block) -> Result<Combined<'a>, String> {
+    pub fn of(program: &Program, block: &'a Block) -> Result<Combined<'a>, String> {
         if let Ok(places) = sum_of_products(block) {
             return Ok(Combined { places, step: None });
         }

@@ -1,6 +1,7 @@
 //! The space of a contraction's schedules: encoding, rules, saturation.
 mod condition;
 pub mod conditions;
+mod contraction;
 mod derive;
 mod derive_tensor;
 mod encode;
@@ -23,10 +24,10 @@ mod writer;
 
 use crate::simplified::simplified;
 pub use condition::Condition;
+pub use contraction::contraction;
 pub use derive::trace;
-pub(crate) use derive_tensor::unknown_annotation;
 pub use derive_tensor::{on_tensor_cores, padded, read_plan, tensor_trace, ReadError, Untraced};
-pub use encode::{contraction, EncodeError};
+pub use encode::EncodeError;
 pub use engine::{
     root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,
 };

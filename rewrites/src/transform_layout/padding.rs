@@ -1,5 +1,5 @@
 //! Who writes the padding of a buffer that was laid out anew.
-use super::Plan;
+use super::plan::Plan;
 use crate::arith::{constant, int};
 use crate::cache_common::point;
 use crate::regions;

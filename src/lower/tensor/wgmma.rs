@@ -8,14 +8,14 @@
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
-use satune_ir::term::tensor::{wgmma_conditions, StreamK};
+use satune_ir::term::tensor::wgmma_conditions;
 
 pub(super) fn lower(gemm: &Gemm, plan: &WgmmaPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
     let gemm = &*gemm.oriented(plan.swapped);
     let (kernel, operands) = Pipeline::new(gemm, plan).kernel();
     let sums = plan.sums_of_result(gemm);
-    Ok(mma::module(gemm, (sums, StreamK::of(plan, gemm).map(|s| (s, plan))), kernel, operands))
+    Ok(mma::module(gemm, (sums, plan.dealt(gemm).map(|s| (s, plan))), kernel, operands))
 }
 
 /// Threads of a group of four warps.
@@ -299,7 +299,7 @@ impl<'p> Pipeline<'p> {
         consumer: Option<&Index>,
         code: impl FnOnce(&mut Self, &Work) -> Vec<Stmt>,
     ) -> Vec<Stmt> {
-        if let Some(stream) = StreamK::of(self.plan, self.gemm) {
+        if let Some(stream) = self.plan.dealt(self.gemm) {
             return self.for_each_piece(&stream, consumer.is_some(), code);
         }
         let total = self.total;

@@ -1,13 +1,12 @@
 //! The time of a block whose warps use `mma.sync` or `wmma`.
-use super::{Counted, Facts, Inner, Share};
-use crate::cost::Infeasible;
+use super::{Facts, Inner, Share};
+use crate::prediction::Infeasible;
 use crate::residency::{rounded, MOST_REGISTERS};
-use crate::tensor::of_product;
-use crate::tensor::work::{Block, Operand};
+use crate::tensor::kernel::of_product;
+use crate::tensor::work::{places, Block};
 use crate::time::{largest, norm};
 use crate::Descriptor;
 use satune_ir::term::tensor::{mma_conditions, Gemm, TensorPlan};
-use satune_ir::term::Side;
 
 /// Instructions of a warp per tile along k beyond what is counted, in kernels on `mma.sync`: 63 of 4 k steps of a loop of
 /// 251 instructions are 48 counted ones and 15 others (from machine code).
@@ -21,19 +20,6 @@ const ROLLED_RING: f64 = 12.0;
 /// Machine instructions of a `wmma`: four HMMA on sm_75 (machine code).
 const WMMA_PARTS: f64 = 4.0;
 
-/// The operands of a plan.
-pub(in crate::tensor) fn places(plan: &TensorPlan) -> [Operand; 2] {
-    let ([m, n, k], op, threads) = (plan.tile, plan.instruction, plan.threads());
-    [(Side::A, m, plan.warp[0]), (Side::B, n, plan.warp[1])].map(|(side, extent, own)| Operand {
-        side,
-        op,
-        extent,
-        own,
-        k,
-        threads,
-    })
-}
-
 /// What the loop over k adds to a tile's instructions.
 pub(in crate::tensor) fn loop_issue(plan: &TensorPlan, matrix: f64) -> f64 {
     // A rolled loop computes stages and addresses anew.
@@ -46,11 +32,11 @@ pub(super) fn inner(
     plan: &TensorPlan,
     gemm: &Gemm,
     gpu: &Descriptor,
-    counted: &Counted,
-    tensor: f64,
+    (counts, tensor): (&Block, f64),
+    share: &Share,
 ) -> Result<Inner, Infeasible> {
-    let in_loop = loop_issue(plan, counted.block.tile.matrix);
-    with_share(plan, gemm, gpu, (&counted.block, tensor), &counted.share, in_loop)
+    let in_loop = loop_issue(plan, counts.tile.matrix);
+    with_share(plan, gemm, gpu, (counts, tensor), share, in_loop)
 }
 
 /// What both operands' ways add to a tile along k.

@@ -93,3 +93,38 @@ impl Share {
         }
     }
 }
+
+impl Operand {
+    /// No way adds less than this of anything; it says nothing of registers.
+    pub fn least(&self, gemm: &Gemm) -> Share {
+        let bytes = i64::from(gemm.operand.bytes());
+        let moved = (self.extent * self.k * bytes) as f64;
+        let widest = mma_conditions::copy_elements(gemm, self.side, 16) * bytes;
+        if let Some(op) = self.op.wmma() {
+            let loads = self.wmma_loads(gemm, op);
+            let moves = loads.matrix_moves * WMMA_LOADS + 2.0 * moved / (32.0 * widest as f64);
+            return Share {
+                issued: moves,
+                moved: moves,
+                shared: loads.shared_load_wavefronts + moved / 128.0,
+                l2_bytes: moved,
+                padding: mma_conditions::padding_of(
+                    gemm,
+                    self.side,
+                    self.op,
+                    [self.extent, self.k],
+                    mma_conditions::least_layout(self.op),
+                ),
+                ..Share::default()
+            };
+        }
+        let moves = self.load_count(4) + moved / (32.0 * widest as f64);
+        Share {
+            issued: moves,
+            moved: moves,
+            shared: self.matrices() + moved / 128.0,
+            l2_bytes: moved,
+            ..Share::default()
+        }
+    }
+}

@@ -1,11 +1,11 @@
 //! The time of a block on `wgmma`.
 use super::{Facts, Inner, Walk, DRAIN};
-use crate::cost::Infeasible;
+use crate::prediction::Infeasible;
 use crate::residency::MOST_REGISTERS;
-use crate::tensor::of_product;
+use crate::tensor::kernel::of_product;
 use crate::tensor::work::Block;
 use crate::Descriptor;
-use satune_ir::term::tensor::{Gemm, StreamK, WgmmaPlan, MOST_KEPT};
+use satune_ir::term::tensor::{Gemm, WgmmaPlan, MOST_KEPT};
 
 /// Instructions of a consumer's warp per tile along k beyond what is counted: waits, a consumer's arrival and the loop; more with
 /// stream-K, whose loop is not unrolled (from machine code: 37 of which 12 multiply for three tiles, 37 or 39 in pairs, 49 to 54
@@ -80,7 +80,7 @@ pub(super) fn inner(
         l2_bytes: counts.total().l2_sectors * 32.0,
     };
     let block = Inner::of_block(&facts, gemm, gpu)?;
-    let stream = StreamK::of(plan, gemm);
+    let stream = plan.dealt(gemm);
     let walk = match plan.blocks {
         _ if stream.is_some() => stream.map_or(Walk::One, |s| {
             let (each, more) = s.each();

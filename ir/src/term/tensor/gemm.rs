@@ -96,7 +96,7 @@ impl Gemm {
     /// Whether there are instructions for the types of a contraction, and for what it combines.
     pub fn multiplied(contraction: &Contraction) -> bool {
         let operand = contraction.a.dtype;
-        let typed = operand == contraction.b.dtype && super::wgmma::multiplies(operand);
+        let typed = operand == contraction.b.dtype && multiplies(operand);
         typed && contraction.combine.is_none() && contraction.accumulate == accumulator(operand)
     }
 
@@ -157,7 +157,7 @@ impl Gemm {
                 read.map_or(output, |read| read.dtype)
             }),
         };
-        if !super::wgmma::multiplies(operand) {
+        if !multiplies(operand) {
             return no(&format!("no instruction multiplies {operand:?}"));
         }
         if gemm.accumulator() != contraction.accumulate {
@@ -201,6 +201,12 @@ impl Gemm {
             Err(TensorError::OutputType { accumulator, output })
         }
     }
+}
+
+/// Whether there is an instruction of tensor cores that multiplies operands of a type: `wgmma` has one for all of them.
+pub fn multiplies(operand: DType) -> bool {
+    use DType::{BF16, F16, F32, F8E4M3, F8E5M2, I8};
+    matches!(operand, F16 | BF16 | F32 | I8 | F8E4M3 | F8E5M2)
 }
 
 /// Type in which sums of products are held.

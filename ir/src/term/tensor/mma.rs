@@ -375,17 +375,6 @@ pub fn store(
     Err(TensorError::Store(reason))
 }
 
-/// Elements that one copy of an operand's tile moves: 16 bytes where rows in global memory are multiples of that, else
-/// as much as divides them. `along_k`: rows of memory run along k.
-pub fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
-    let pitch = if along_k { gemm.k } else { extent };
-    let mut width = 16 / i64::from(gemm.operand.bytes());
-    while width > 1 && pitch % width != 0 {
-        width /= 2;
-    }
-    width
-}
-
 /// 32-bit registers of a thread, estimated from machine code: sums, two sets of fragments, 40 for addresses and counters,
 /// and those of copies. Where the kernel has one set of fragments the compiler still loads ahead: warps of 64 x 80 with one
 /// set need more than 255 registers. On `wmma` there is one set, and fewer addresses: a block of 256 x 64 x 32 with 16 warps

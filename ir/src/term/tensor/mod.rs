@@ -11,6 +11,7 @@ mod node;
 mod operand;
 mod read;
 mod shared;
+mod stage;
 mod stream_k;
 mod wgmma;
 mod wmma;
@@ -22,9 +23,10 @@ pub use instruction::{Fragment, Mma};
 pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
 pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};
-pub use node::{Kind, Matrix, MmaLoop, TensorNode, TensorStage};
+pub use node::{Matrix, MmaLoop, TensorNode};
 pub use operand::{CopyOrder, OperandPlan, TileLayout, Turn};
 pub use read::TensorSchedule;
+pub use stage::{Kind, TensorStage};
 pub use stream_k::StreamK;
 pub use wgmma::{TileStore, WgmmaPlan, MOST_KEPT};
 pub use wmma::{Wmma, WmmaShape};
@@ -45,9 +47,9 @@ pub mod mma_conditions {
 
 /// The conditions of `wgmma` plans, one by one.
 pub mod wgmma_conditions {
-    pub use super::stream_k::stream_k;
+    pub use super::gemm::multiplies;
     pub use super::wgmma::{
-        box_columns, cluster, consumers, multiplies, operands, rows, split, stages, store, sums, tile, tile_k,
+        box_columns, cluster, consumers, operands, rows, split, stages, store, stream_k, sums, tile, tile_k,
     };
 }
 

@@ -8,7 +8,7 @@
 //!                                                                              ->  loop, order of instructions
 //! wgmma:     block(consumers, grid)  ->  store  ->  ring(stages)  ->  consumers  ->  instructions
 //! ```
-use super::{CopyOrder, Mma, Order, Store, TileLayout, TileStore};
+use super::{CopyOrder, Kind, Mma, Order, Store, TensorStage, TileLayout, TileStore};
 use crate::term::{Place, Side, Stage, State, Team, Tile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -127,94 +127,9 @@ pub enum Matrix {
     },
 }
 
-/// How far the decisions about a block on tensor cores have come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum TensorStage {
-    /// How C is written comes next.
-    Store(Kind),
-    /// The ring comes next.
-    Ring(Kind),
-    /// The tile of a step along k, to be dealt out to warps or consumers.
-    Deal {
-        /// Who multiplies.
-        kind: Kind,
-        /// The ring has room for tiles whose rows are padded.
-        room: bool,
-    },
-    /// A consumer's part of it.
-    Multiply(Kind),
-    /// A warp's part of it.
-    Warp {
-        /// Instruction.
-        op: Mma,
-        /// There are several warps along both axes.
-        grid: bool,
-        /// A loop of single tiles is possible.
-        rolls: bool,
-    },
-    /// An operand's way to the warps. The tile: the block's extent, a warp's extent, k.
-    Operand {
-        /// Instruction.
-        op: Mma,
-        /// The operand.
-        side: Side,
-        /// The ring has room for tiles whose rows are padded.
-        room: bool,
-    },
-    /// The copies of an operand. The tile: the block's extent, 1, k.
-    Copy(Mma, Side, TileLayout),
-    /// When an operand is copied. The tile: 1, 1, k.
-    Issue {
-        /// Instruction.
-        op: Mma,
-        /// The operand.
-        side: Side,
-        /// There are several copies per thread.
-        several: bool,
-        /// They can be unrolled.
-        unrolls: bool,
-        /// They are `cp.async`.
-        asynchronous: bool,
-    },
-    /// The loads of a warp's fragments. The tile: the warp's extent, 1, k.
-    Load(Mma, Side, TileLayout),
-}
-
-/// Which instruction a block uses, and how it is made up for that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
-    /// Warps.
-    Mma(Mma),
-    /// A producer and consumers.
-    Wgmma {
-        /// Groups of four warps that multiply.
-        consumers: u32,
-        /// They take whole tiles in turn.
-        ping_pong: bool,
-    },
-}
-
-impl Kind {
-    fn of(stage: Stage) -> Option<(TensorStage, Kind)> {
-        let Stage::Tensor(stage) = stage else { return None };
-        let kind = match stage {
-            TensorStage::Store(kind)
-            | TensorStage::Ring(kind)
-            | TensorStage::Deal { kind, .. }
-            | TensorStage::Multiply(kind) => kind,
-            TensorStage::Copy(op, ..)
-            | TensorStage::Load(op, ..)
-            | TensorStage::Operand { op, .. }
-            | TensorStage::Issue { op, .. }
-            | TensorStage::Warp { op, .. } => Kind::Mma(op),
-        };
-        Some((stage, kind))
-    }
-}
-
 /// The state of a leaf: it is one only of the team that executes such instructions.
 pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<State> {
-    let (stage, _) = Kind::of(state.stage)?;
+    let Stage::Tensor(stage) = state.stage else { return None };
     let in_shared = |place| matches!(place, Place::Shared(_));
     let block = matches!(state.team, Team::Cta(_));
     let fits = match (matrix, stage) {
@@ -291,7 +206,8 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         let begins = b.stage == Stage::Blocks { batch: 0, m: false, n: false } && b.team == Team::Grid && b.swapped;
         return begins.then(|| b.transposed());
     }
-    let (stage, kind) = Kind::of(b.stage)?;
+    let Stage::Tensor(stage) = b.stage else { return None };
+    let kind = stage.kind();
     let next = |stage: TensorStage| State { stage: Stage::Tensor(stage), ..*b };
     let grid = State { team: Team::Grid, stage: Stage::Blocks { batch: 0, m: false, n: false }, ..*b };
     let in_memory = |place| matches!(place, Place::Global | Place::Workspace);

@@ -1,5 +1,5 @@
 //! How an operand's tiles come to the ring in shared memory, lie there, and come from there to the warps' fragments.
-use super::{wmma, Gemm, Mma, TensorError};
+use super::{Gemm, Mma, TensorError};
 use crate::term::Side;
 use crate::DType;
 use serde::{Deserialize, Serialize};
@@ -171,10 +171,21 @@ pub fn padding(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], layout: TileLay
     rows.saturating_mul(pitch.saturating_sub(columns)).saturating_mul(gemm.operand.bytes().into())
 }
 
+/// Elements that one copy of an operand's tile moves: 16 bytes where rows in global memory are multiples of that, else
+/// as much as divides them. `along_k`: rows of memory run along k.
+pub(super) fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
+    let pitch = if along_k { gemm.k } else { extent };
+    let mut width = 16 / i64::from(gemm.operand.bytes());
+    while width > 1 && pitch % width != 0 {
+        width /= 2;
+    }
+    width
+}
+
 /// Elements of one copy of an operand.
 pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
     let along = if side == Side::A { gemm.m } else { gemm.n };
-    let widest = super::mma::copy_width(gemm, !rows_along_k(gemm, side), along);
+    let widest = copy_width(gemm, !rows_along_k(gemm, side), along);
     widest.min(i64::from((bytes / gemm.operand.bytes()).max(1)))
 }
 
@@ -237,7 +248,7 @@ pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) ->
         return Err(TensorError::Operand("L2 is asked for 128 or 256 bytes, or for nothing"));
     }
     if op.wmma().is_some() {
-        wmma::way(plan)?;
+        padded(plan)?;
     }
     if plan.prefetch > 0 && !is_async(gemm, side, op, plan.bytes) {
         return Err(TensorError::Operand("only cp.async asks L2 for more than it copies"));
@@ -252,6 +263,17 @@ pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) ->
     }
     if !matches!(plan.sets, 1 | 2) {
         return Err(TensorError::Operand("there are one or two sets of fragments"));
+    }
+    Ok(())
+}
+
+/// `wmma` loads rows at a distance, so tiles are padded, not swizzled; copies pass through registers, unrolled.
+fn padded(plan: &OperandPlan) -> Result<(), TensorError> {
+    if plan.layout != TileLayout::Padded {
+        return Err(TensorError::Operand("wmma loads rows that are padded"));
+    }
+    if plan.rolled {
+        return Err(TensorError::Operand("copies that wait in registers are not a loop"));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! From a term to the tensor plan that it stands for.
-use super::node::{Kind, Matrix, TensorNode, TensorStage};
+use super::node::{Matrix, TensorNode};
+use super::stage::{Kind, TensorStage};
 use super::{shared, Gemm, Mma, OperandPlan, Raster, Store, TensorPlan, TileLayout, TileStore, WgmmaPlan};
 use crate::term::{Axis, BlockLoop, Contraction, Incomplete, Role, Side, Stage, Term};
 use egg::{Language, RecExpr};

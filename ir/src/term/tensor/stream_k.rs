@@ -1,6 +1,5 @@
 //! Stream-K: the steps along k of all tiles of C, one tile after the other, are dealt out evenly to the blocks of a
 //! persistent grid. A tile whose steps fall to several blocks is added up by a second kernel, in the order of k.
-use super::{tiles, Gemm, TensorError, WgmmaPlan};
 
 /// Who takes which steps: block b those from [`first`](StreamK::first)`(b)` up to `first(b + 1)`, so that no two blocks
 /// differ by more than one step.
@@ -15,15 +14,6 @@ pub struct StreamK {
 }
 
 impl StreamK {
-    /// Of a plan; `None` where it deals out whole tiles.
-    pub fn of(plan: &WgmmaPlan, gemm: &Gemm) -> Option<StreamK> {
-        let blocks = plan.blocks.filter(|_| plan.stream_k)?;
-        let [m, n, k] = plan.tile;
-        let gemm = gemm.oriented(plan.swapped);
-        let tiles_of_c = gemm.batch * tiles(gemm.m, m) * tiles(gemm.n, n);
-        Some(StreamK { blocks: i64::from(blocks).max(1), tiles: tiles_of_c, steps: tiles(gemm.k, k) })
-    }
-
     /// Steps in all.
     pub fn total(&self) -> i64 {
         self.tiles * self.steps
@@ -58,32 +48,6 @@ impl StreamK {
         let of = |block: i64| (self.first(block + 1) - 1) / self.steps - self.first(block) / self.steps + 1;
         (0..self.blocks).map(of).fold((0, 0), |(sum, most), pieces| (sum + pieces, most.max(pieces)))
     }
-}
-
-/// The steps can be dealt out: to a fixed grid without clusters, whose consumers work on one tile together, and which
-/// has no more blocks than there are steps.
-///
-/// # Errors
-/// The condition that does not hold.
-pub fn stream_k(plan: &WgmmaPlan, gemm: &Gemm) -> Result<(), TensorError> {
-    if !plan.stream_k {
-        return Ok(());
-    }
-    let refuse = |why| Err(TensorError::StreamK(why));
-    let Some(stream) = StreamK::of(plan, gemm) else { return refuse("it needs a fixed grid") };
-    if plan.split_k > 1 {
-        return refuse("k is split already");
-    }
-    if plan.cluster != [1, 1] {
-        return refuse("the blocks of a cluster would have different steps");
-    }
-    if plan.ping_pong {
-        return refuse("consumers that take turns need whole tiles");
-    }
-    if stream.total() < stream.blocks {
-        return refuse("there are fewer steps than blocks");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Schedules on `wgmma`, and when they fit.
-use super::{multiple, stream_k, tiles, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
+use super::{multiple, tiles, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
 use crate::DType;
 use serde::{Deserialize, Serialize};
 
@@ -114,7 +114,7 @@ impl WgmmaPlan {
         store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]])?;
         sums(self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
-        stream_k::stream_k(self, gemm)?;
+        stream_k(self, gemm)?;
         super::shared::shared_fits(self.shared_bytes(gemm), MOST_SHARED)
     }
 
@@ -146,9 +146,18 @@ impl WgmmaPlan {
         self.split_k > 1 || self.stream_k
     }
 
+    /// How the steps of all tiles are dealt out to its blocks; `None` where they take whole tiles.
+    pub fn dealt(&self, gemm: &Gemm) -> Option<StreamK> {
+        let blocks = self.blocks.filter(|_| self.stream_k)?;
+        let [m, n, k] = self.tile;
+        let gemm = gemm.oriented(self.swapped);
+        let tiles_of_c = gemm.batch * tiles(gemm.m, m) * tiles(gemm.n, n);
+        Some(StreamK { blocks: i64::from(blocks).max(1), tiles: tiles_of_c, steps: tiles(gemm.k, k) })
+    }
+
     /// Partial sums that a result may have.
     pub fn sums_of_result(&self, gemm: &Gemm) -> i64 {
-        StreamK::of(self, gemm).map_or(self.split_k, |stream| stream.parts().max(2))
+        self.dealt(gemm).map_or(self.split_k, |stream| stream.parts().max(2))
     }
 
     /// Arrivals of a consumer that free a tile's place in the ring, at each block that has it.
@@ -257,15 +266,9 @@ fn registers(consumers: u32, sums: i64) -> Option<(u32, u32)> {
     Some([40, 32, 24].map(of).into_iter().find(enough).unwrap_or_else(|| of(24)))
 }
 
-/// Whether `wgmma` multiplies operands of a type.
-pub fn multiplies(operand: DType) -> bool {
-    use DType::{BF16, F16, F32, F8E4M3, F8E5M2, I8};
-    matches!(operand, F16 | BF16 | F32 | I8 | F8E4M3 | F8E5M2)
-}
-
 /// The instruction takes the problem's operands, in their order of storage.
 pub fn operands(gemm: &Gemm) -> Result<(), TensorError> {
-    if !multiplies(gemm.operand) {
+    if !super::gemm::multiplies(gemm.operand) {
         return Err(TensorError::OperandType { instruction: "wgmma".into(), operand: gemm.operand });
     }
     for (side, across) in [("A", gemm.a_transposed), ("B", !gemm.b_transposed)] {
@@ -430,6 +433,32 @@ pub fn sums([m, n, _]: [i64; 3], consumers: u32, ping_pong: bool) -> Result<(), 
     let of_instruction = launch - BESIDE_INSTRUCTION;
     if n / 2 > of_instruction {
         return Err(TensorError::Accumulators(n / 2, of_instruction));
+    }
+    Ok(())
+}
+
+/// The steps can be dealt out: to a fixed grid without clusters, whose consumers work on one tile together, and which
+/// has no more blocks than there are steps.
+///
+/// # Errors
+/// The condition that does not hold.
+pub fn stream_k(plan: &WgmmaPlan, gemm: &Gemm) -> Result<(), TensorError> {
+    if !plan.stream_k {
+        return Ok(());
+    }
+    let refuse = |why| Err(TensorError::StreamK(why));
+    let Some(stream) = plan.dealt(gemm) else { return refuse("it needs a fixed grid") };
+    if plan.split_k > 1 {
+        return refuse("k is split already");
+    }
+    if plan.cluster != [1, 1] {
+        return refuse("the blocks of a cluster would have different steps");
+    }
+    if plan.ping_pong {
+        return refuse("consumers that take turns need whole tiles");
+    }
+    if stream.total() < stream.blocks {
+        return refuse("there are fewer steps than blocks");
     }
     Ok(())
 }

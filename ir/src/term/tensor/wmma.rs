@@ -1,5 +1,5 @@
 //! The instructions of `wmma`: a warp's matrices in fragments whose layout nobody but the machine knows.
-use super::{Gemm, TensorError, TileLayout};
+use super::{Gemm, TensorError};
 use crate::term::Side;
 use crate::DType;
 use serde::{Deserialize, Serialize};
@@ -121,17 +121,6 @@ pub(super) fn operands(gemm: &Gemm, op: Wmma) -> Result<(), TensorError> {
             let instruction = if is_narrow { "wmma of 8 rows or columns" } else { "wmma" };
             return Err(TensorError::Order { instruction, operand: gemm.operand, side });
         }
-    }
-    Ok(())
-}
-
-/// `wmma` loads rows at a distance, so tiles are padded, not swizzled; copies pass through registers, unrolled.
-pub(super) fn way(plan: &super::OperandPlan) -> Result<(), TensorError> {
-    if plan.layout != TileLayout::Padded {
-        return Err(TensorError::Operand("wmma loads rows that are padded"));
-    }
-    if plan.rolled {
-        return Err(TensorError::Operand("copies that wait in registers are not a loop"));
     }
     Ok(())
 }

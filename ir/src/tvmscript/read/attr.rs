@@ -1,6 +1,6 @@
 //! Annotations: constants, lists and dictionaries.
 use super::super::error::{Fail, Res};
-use super::Reader;
+use super::reader::Reader;
 use crate::{Annotations, Attr, DType, Expr};
 use ruff_python_ast as ast;
 
@@ -26,7 +26,7 @@ impl Reader {
                     let Some(key) = &item.key else {
                         return Err(Fail::on(&item.value, "a dictionary cannot be unpacked here"));
                     };
-                    map.insert(super::string(key)?, self.attr(&item.value)?);
+                    map.insert(super::syntax::string(key)?, self.attr(&item.value)?);
                 }
                 Attr::Dict(map)
             }

@@ -1,8 +1,9 @@
 //! Blocks: `with T.sblock("C"):`, their iterators and init.
 use super::super::error::{Fail, Res};
-use super::{call, elements, finish, string, Args, Frame, Name, Reader};
-use crate::fields;
+use super::reader::{finish, Frame, Name, Reader};
+use super::syntax::{call, elements, string, Args};
 use crate::fold::boolean;
+use crate::pointers;
 use crate::{BlockRealize, Buffer, DType, Expr, IterKind, IterVar, Range, Stmt};
 use ruff_python_ast as ast;
 
@@ -173,11 +174,11 @@ impl Reader {
 /// Refuses a block that does not declare what it touches, and takes a buffer's address: what is done with it cannot be seen.
 /// Where `T.tvm_access_ptr` says that it is only read, or only written, all of the buffer is declared (as in TVM).
 fn require_seen(at: &ast::Expr, name: &str, frame: &Frame, body: &Stmt, buffers: &[Buffer]) -> Res<()> {
-    let init = frame.init.as_ref().map(fields::pointed_in).unwrap_or_default();
-    let hidden = fields::pointed_in(body)
+    let init = frame.init.as_ref().map(pointers::pointed_in).unwrap_or_default();
+    let hidden = pointers::pointed_in(body)
         .into_iter()
         .chain(init)
-        .find(|(b, mask)| *mask == fields::BOTH && !frame.alloc_buffers.contains(b));
+        .find(|(b, mask)| *mask == pointers::BOTH && !frame.alloc_buffers.contains(b));
     let Some((buffer, _)) = hidden else { return Ok(()) };
     let buffer = &buffers[buffer.0 as usize].name;
     let message =

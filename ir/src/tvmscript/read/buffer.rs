@@ -1,6 +1,7 @@
 //! Buffers: `T.Buffer`, `T.match_buffer`, allocations.
 use super::super::error::{Fail, Res};
-use super::{elements, path, string, Args, Reader};
+use super::reader::Reader;
+use super::syntax::{elements, path, string, Args};
 use crate::affine::index_type;
 use crate::{Buffer, DType, Expr, Range, Region};
 use ruff_python_ast as ast;
@@ -181,7 +182,7 @@ impl Reader {
             ast::Expr::StringLiteral(s) => s.value.to_str().to_string(),
             ast::Expr::Call(c) => path(&c.func).unwrap_or_default(),
             ast::Expr::Name(n) => match self.lookup(n.id.as_str()) {
-                Some(super::Name::Value(Expr::Str(text))) => text.to_string(),
+                Some(super::reader::Name::Value(Expr::Str(text))) => text.to_string(),
                 _ => String::new(),
             },
             other => path(other).unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! Expressions.
 use super::super::error::{Fail, Res};
-use super::{call, elements, Args, Name, Reader};
+use super::reader::{Name, Reader};
+use super::syntax::{call, elements, Args};
 use crate::fold::{self, boolean, float, int32};
 use crate::{fp8, semantics, BinOp, BufferId, DType, Expr};
 use ruff_python_ast as ast;
@@ -80,7 +81,7 @@ impl Reader {
             ast::Expr::Call(_) => self.call(e),
             ast::Expr::Attribute(_) if self.field_of(e, "data").is_some() => self.field(e, "data"),
             ast::Expr::Attribute(_) if self.field_of(e, "elem_offset").is_some() => self.field(e, "elem_offset"),
-            ast::Expr::Attribute(_) => match super::path(e).as_deref() {
+            ast::Expr::Attribute(_) => match super::syntax::path(e).as_deref() {
                 Some("handle") | None => Err(Fail::on(e, "this is not a value")),
                 Some(name) => Err(Fail::on(e, format!("T.{name} is not a value"))),
             },

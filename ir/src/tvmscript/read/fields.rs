@@ -1,6 +1,7 @@
 //! Fields of buffers: `A.data`, `A.elem_offset`, `A.strides[0]`, `A.access_ptr("r")`.
 use super::super::error::{Fail, Res};
-use super::{string, Name, Reader};
+use super::reader::{Name, Reader};
+use super::syntax::string;
 use crate::{fields, BufferId, Expr};
 use ruff_python_ast as ast;
 

@@ -1,7 +1,8 @@
 //! Modules, functions, parameters, the root block.
 use super::super::error::{Fail, Res};
 use super::choice::Choice;
-use super::{call, finish, path, Frame, Name, Reader};
+use super::reader::{finish, Frame, Name, Reader};
+use super::syntax::{call, path};
 use crate::fold::boolean;
 use crate::{Attr, BlockRealize, BufferId, DType, Expr, Program, Stmt};
 use ruff_python_ast as ast;
@@ -59,7 +60,7 @@ pub(super) fn collect<'a>(
             // Constants that shapes may name: `M, N, K = 1024, 1024, 1024`.
             ast::Stmt::Assign(a) => {
                 for target in &a.targets {
-                    let (targets, values) = (super::elements(target), super::elements(&a.value));
+                    let (targets, values) = (super::syntax::elements(target), super::syntax::elements(&a.value));
                     if targets.len() != values.len() {
                         continue;
                     }
@@ -201,7 +202,7 @@ impl Reader {
     /// `A = T.match_buffer(a, ...)` for a handle `a` among the parameters, anywhere in the function; false where the call
     /// names something else.
     pub(super) fn match_parameter(&mut self, name: &str, c: &ast::ExprCall) -> Res<bool> {
-        let Some(ast::Expr::Name(handle)) = super::Args::new(c, super::buffer::MATCH)?.get("param") else {
+        let Some(ast::Expr::Name(handle)) = super::syntax::Args::new(c, super::buffer::MATCH)?.get("param") else {
             return Ok(false);
         };
         let Some(slot) = self.params.iter().position(|(name, _)| name == handle.id.as_str()) else { return Ok(false) };

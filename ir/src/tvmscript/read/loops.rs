@@ -1,6 +1,7 @@
 //! Loops.
 use super::super::error::{Fail, Res};
-use super::{call, target_names, Args, Name, Reader};
+use super::reader::{Name, Reader};
+use super::syntax::{call, target_names, Args};
 use crate::affine::simplify::difference;
 use crate::{Annotations, DType, Expr, For, ForKind, Range, Stmt, Var};
 use ruff_python_ast as ast;

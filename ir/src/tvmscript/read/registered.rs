@@ -3,7 +3,8 @@
 use super::super::error::{Fail, Res};
 use super::choice::Choice;
 use super::function::{collect, of_function, Found};
-use super::{string, Args, Name};
+use super::reader::Name;
+use super::syntax::{string, Args};
 use crate::Program;
 use ruff_python_ast as ast;
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! Statements.
 use super::super::error::{Fail, Res};
-use super::{call, elements, target_names, Args, Name, Reader};
+use super::reader::{Name, Reader};
+use super::syntax::{call, elements, target_names, Args};
 use crate::{BinOp, DType, Expr, Region, Stmt};
 use ruff_python_ast as ast;
 

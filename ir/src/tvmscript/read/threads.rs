@@ -1,7 +1,8 @@
 //! Threads by name: `tx = T.launch_thread("threadIdx.x", 32)`, for what follows or as a `with`. They are loops bound to
 //! threads, and are printed as such.
 use super::super::error::{Fail, Res};
-use super::{call, string, Args, Name, Reader};
+use super::reader::{Name, Reader};
+use super::syntax::{call, string, Args};
 use crate::{Annotations, Expr, For, ForKind, Range, Stmt, Var};
 use ruff_python_ast as ast;
 

@@ -1,5 +1,5 @@
 //! Conditions of accesses: copies to shared memory, and stores.
-use super::{unless, Held, Refusal};
+use super::refusal::{unless, Held, Refusal};
 use satune_ir::term::{Axis, Contraction, Side};
 
 /// Elements of an access that are offered.

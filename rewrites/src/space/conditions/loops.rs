@@ -1,5 +1,5 @@
 //! Conditions of loops: over blocks, threads, k and parts of k.
-use super::{unless, Held, Refusal};
+use super::refusal::{unless, Held, Refusal};
 use satune_ir::term::{Axis, Contraction};
 use satune_ir::DType;
 

@@ -1,6 +1,6 @@
 //! What traces of plans on tensor cores share.
-use super::key;
 use crate::intrinsics::{self, fragment as places};
+use crate::keys;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{Fragment, Gemm, Mma, Raster};
@@ -211,7 +211,7 @@ impl<'a> Writer<'a> {
 
     /// The annotation of a raster.
     pub fn annotate_raster(&mut self, raster: Raster) {
-        let name = if raster.columns { key::RASTER_COLUMNS } else { key::RASTER_ROWS };
+        let name = if raster.columns { keys::RASTER_COLUMNS } else { keys::RASTER_ROWS };
         self.note("block_fused", name, raster.group);
     }
 

@@ -1,7 +1,8 @@
 //! The trace of a plan on `mma.sync`.
 use super::common::{fragment, shared, Product, Writer, SIDES};
-use super::{key, Untraced};
+use super::error::Untraced;
 use crate::intrinsics::{fragment as places, mma_sync};
+use crate::keys;
 use crate::space::writer::{from_end, var, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Fragment, OperandPlan, Store, TensorPlan, TileLayout, Turn};
@@ -52,7 +53,7 @@ impl MmaWriter<'_> {
             self.layout(side);
         }
         self.ring();
-        self.base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ASYNC), json!([0])]);
+        self.base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_ASYNC), json!([0])]);
         self.fragments(main);
         if self.plan.store != Store::Direct {
             self.store_tile();
@@ -100,10 +101,10 @@ impl MmaWriter<'_> {
         base.call("bind", [var("block_fused"), json!("blockIdx.x")]);
         base.call("bind", [var("warp_fused"), json!("threadIdx.y")]);
         base.annotate_raster(plan.raster);
-        base.note("block_fused", key::MIN_BLOCKS, plan.min_blocks.map_or(0, i64::from));
-        base.note(instructions[0], key::SERPENTINE, plan.order.serpentine.into());
-        base.note(instructions[0], key::PAIRS, plan.order.pairs.into());
-        base.note("k_step", key::DESCENDING, plan.order.descending.into());
+        base.note("block_fused", keys::MIN_BLOCKS, plan.min_blocks.map_or(0, i64::from));
+        base.note(instructions[0], keys::SERPENTINE, plan.order.serpentine.into());
+        base.note(instructions[0], keys::PAIRS, plan.order.pairs.into());
+        base.note("k_step", keys::DESCENDING, plan.order.descending.into());
     }
 
     /// The copies of operands go to their loops.
@@ -130,10 +131,10 @@ impl MmaWriter<'_> {
         self.copies(shared(side), plan.order, plan.rolled, width);
         let bytes = i64::from(plan.bytes);
         if width * i64::from(gemm.operand.bytes()) != bytes {
-            self.base.note(shared(side), key::COPY_BYTES, bytes);
+            self.base.note(shared(side), keys::COPY_BYTES, bytes);
         }
-        self.base.note(shared(side), key::PREFETCH, plan.prefetch.into());
-        self.base.note(shared(side), key::STEP, plan.step.into());
+        self.base.note(shared(side), keys::PREFETCH, plan.prefetch.into());
+        self.base.note(shared(side), keys::STEP, plan.step.into());
     }
 
     fn copies(&mut self, block: &str, order: CopyOrder, rolled: bool, width: i64) {
@@ -221,8 +222,8 @@ impl MmaWriter<'_> {
     pub(super) fn ring(&mut self) {
         let plan = self.plan;
         let mut pipeline = |at: &str, stages: [i64; 3]| {
-            self.base.call("annotate", [var(at), json!(key::PIPELINE_STAGE), json!(stages)]);
-            self.base.call("annotate", [var(at), json!(key::PIPELINE_ORDER), json!([0, 1, 2])]);
+            self.base.call("annotate", [var(at), json!(keys::PIPELINE_STAGE), json!(stages)]);
+            self.base.call("annotate", [var(at), json!(keys::PIPELINE_ORDER), json!([0, 1, 2])]);
         };
         pipeline("k_tile", [0, 0, i64::from(plan.stages) - 1]);
         let sets = mma_conditions::sets(&plan.operands);
@@ -230,8 +231,8 @@ impl MmaWriter<'_> {
             let [a, b] = sets.map(|s| 2 - i64::from(s));
             pipeline("k_step", [a, b, 1]);
         }
-        self.base.note("k_tile", key::SLACK, plan.slack.into());
-        self.base.note("k_tile", key::ROLLED, plan.rolled.into());
+        self.base.note("k_tile", keys::SLACK, plan.slack.into());
+        self.base.note("k_tile", keys::ROLLED, plan.rolled.into());
     }
 
     /// transform_layout of fragments and sums: the lanes and registers that the instruction has them in.
@@ -248,7 +249,7 @@ impl MmaWriter<'_> {
             let batches = self.base.batches();
             let map = format!("lambda {}: ({batches}{tile}, k // {}, {lane}, {register})", names.join(", "), op.k());
             self.base.map(fragment(side), map);
-            self.base.note(fragment(side), key::LDMATRIX, self.operand(side).matrices.into());
+            self.base.note(fragment(side), keys::LDMATRIX, self.operand(side).matrices.into());
         }
         self.base.sums_in_registers(main);
     }
@@ -258,6 +259,6 @@ impl MmaWriter<'_> {
         let width = 16 / i64::from(self.base.gemm.output.bytes());
         self.copies("c_shared", CopyOrder::Rows, false, width);
         let by_stmatrix = self.plan.store == Store::Shared { stmatrix: true };
-        self.base.note("c_fragment", key::STMATRIX, by_stmatrix.into());
+        self.base.note("c_fragment", keys::STMATRIX, by_stmatrix.into());
     }
 }

@@ -11,34 +11,21 @@
 //! decompose_reduction, tensorize
 //! ```
 mod common;
+mod error;
 mod key;
 mod mma;
 mod read;
 mod wgmma;
 mod wmma;
 
-pub(crate) use key::unknown as unknown_annotation;
+pub use error::{ReadError, Untraced};
 pub(in crate::space) use read::multiplies;
-pub use read::{on_tensor_cores, read_plan, ReadError};
+pub use read::{on_tensor_cores, read_plan};
 
 use crate::trace::Trace;
 use common::Product;
-use satune_ir::term::tensor::{Gemm, NotGemm, TensorError};
+use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Contraction, Schedule};
-
-/// Why a schedule on tensor cores has no trace of primitives.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Untraced {
-    /// It is none on tensor cores.
-    #[error("the schedule is none on tensor cores")]
-    Kind,
-    /// The program is no product.
-    #[error(transparent)]
-    NotGemm(#[from] NotGemm),
-    /// The plan does not fit.
-    #[error(transparent)]
-    Plan(#[from] TensorError),
-}
 
 /// Makes the trace of a plan.
 ///

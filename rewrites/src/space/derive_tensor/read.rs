@@ -5,10 +5,12 @@
 //! refused.
 mod copies;
 
+use super::error::{wrong, Read};
 use super::{key, tensor_trace};
 use crate::index_map::value_of;
 use crate::intrinsics::wgmma::Wgmma;
 use crate::intrinsics::{self, mma_sync, wmma};
+use crate::keys;
 use crate::replay::replay;
 use crate::schedule::Schedule as Scheduled;
 use crate::tree;
@@ -19,22 +21,6 @@ use satune_ir::{
     structural, visit, Annotations, BlockRealize, BufferId, Expr, For, ForKind, IterKind, IterVar, Program, Stmt, VarId,
 };
 use std::collections::BTreeSet;
-
-/// Why a program is none of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no kernel on tensor cores is known for the scheduled program: {place}: {reason}")]
-pub struct ReadError {
-    /// Loop, block or buffer.
-    pub place: String,
-    /// What is wrong there, and what would be right.
-    pub reason: String,
-}
-
-pub(super) type Read<T> = Result<T, ReadError>;
-
-pub(super) fn wrong<T>(place: impl Into<String>, reason: impl Into<String>) -> Read<T> {
-    Err(ReadError { place: place.into(), reason: reason.into() })
-}
 
 /// Reads the plan of a scheduled program; `source` is what was scheduled, and `contraction` what that is.
 ///
@@ -128,7 +114,7 @@ impl<'p> Reader<'p> {
 
     /// What an annotation of ours says must be understood, wherever it stands.
     fn known_annotations(&self) -> Read<()> {
-        let check = |place: String, all: &Annotations| match all.keys().find(|k| key::unknown(k).is_some()) {
+        let check = |place: String, all: &Annotations| match all.keys().find(|k| keys::unknown(k).is_some()) {
             Some(unknown) => wrong(place, format!("annotation `{unknown}` is not known")),
             None => Ok(()),
         };
@@ -291,13 +277,13 @@ impl<'p> Reader<'p> {
         let warps_m_outer = warps_m == 1 || warps_n == 1 || self.moves(nest.team, n)?;
         let order = {
             let (outer, all) = (name_of(lines[0]), &lines[0].annotations);
-            let descending = key::flag(&name_of(step), &step.annotations, key::DESCENDING)?;
-            let (serpentine, pairs) = (key::flag(&outer, all, key::SERPENTINE)?, key::flag(&outer, all, key::PAIRS)?);
+            let descending = key::flag(&name_of(step), &step.annotations, keys::DESCENDING)?;
+            let (serpentine, pairs) = (key::flag(&outer, all, keys::SERPENTINE)?, key::flag(&outer, all, keys::PAIRS)?);
             Order { columns, serpentine, pairs, descending }
         };
         let (ring, of_ring) = (name_of(nest.tile), &nest.tile.annotations);
         let stages = self.stages(nest)?;
-        let sets = match key::numbers(&name_of(step), &step.annotations, key::PIPELINE_STAGE)?.as_deref() {
+        let sets = match key::numbers(&name_of(step), &step.annotations, keys::PIPELINE_STAGE)?.as_deref() {
             Some([a, b, _]) => [a, b].map(|stage| if *stage == 0 { 2 } else { 1 }),
             _ => [1, 1],
         };
@@ -311,7 +297,7 @@ impl<'p> Reader<'p> {
         let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
         let raster = self.raster(nest)?;
         let parts = self.parts(instruction, c)?;
-        let min_blocks = Some(key::small(&grid, of_grid, key::MIN_BLOCKS)?).filter(|b| *b > 0);
+        let min_blocks = Some(key::small(&grid, of_grid, keys::MIN_BLOCKS)?).filter(|b| *b > 0);
         Ok(TensorPlan {
             swapped: self.gemm.swapped,
             tile,
@@ -320,8 +306,8 @@ impl<'p> Reader<'p> {
             instruction: op,
             order,
             stages,
-            slack: key::small(&ring, of_ring, key::SLACK)?,
-            rolled: key::flag(&ring, of_ring, key::ROLLED)?,
+            slack: key::small(&ring, of_ring, keys::SLACK)?,
+            rolled: key::flag(&ring, of_ring, keys::ROLLED)?,
             operands,
             raster,
             split_k: parts,
@@ -333,10 +319,10 @@ impl<'p> Reader<'p> {
     /// Tiles in the ring.
     fn stages(&self, nest: &Nest<'_>) -> Read<u32> {
         let ring = name_of(nest.tile);
-        let Some(&[_, _, last]) = key::numbers(&ring, &nest.tile.annotations, key::PIPELINE_STAGE)?.as_deref() else {
+        let Some(&[_, _, last]) = key::numbers(&ring, &nest.tile.annotations, keys::PIPELINE_STAGE)?.as_deref() else {
             return wrong(
                 ring,
-                format!("annotation `{}` is not there for two copies and the rest", key::PIPELINE_STAGE),
+                format!("annotation `{}` is not there for two copies and the rest", keys::PIPELINE_STAGE),
             );
         };
         u32::try_from(last.saturating_add(1)).or_else(|_| wrong(&ring, "a ring has 2 to 16 stages"))
@@ -344,11 +330,11 @@ impl<'p> Reader<'p> {
 
     fn raster(&self, nest: &Nest<'_>) -> Read<Raster> {
         let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
-        match [key::RASTER_ROWS, key::RASTER_COLUMNS].map(|k| key::number(&grid, of_grid, k)) {
+        match [keys::RASTER_ROWS, keys::RASTER_COLUMNS].map(|k| key::number(&grid, of_grid, k)) {
             [Ok(group), Ok(0)] if group > 0 => Ok(Raster { columns: false, group }),
             [Ok(0), Ok(group)] if group > 0 => Ok(Raster { columns: true, group }),
             _ => {
-                let keys = [key::RASTER_ROWS, key::RASTER_COLUMNS].join("` or `");
+                let keys = [keys::RASTER_ROWS, keys::RASTER_COLUMNS].join("` or `");
                 wrong(grid, format!("the order of tiles is not named: annotate it with `{keys}`"))
             }
         }
@@ -365,9 +351,9 @@ impl<'p> Reader<'p> {
         let [step, rows] = if by_rows { [second, first] } else { [first, second] };
         let (grid, of_grid) = (name_of(nest.block), &nest.block.annotations);
         let together = extent(nest.team)?;
-        let ping_pong = key::flag(&grid, of_grid, key::PING_PONG)?;
+        let ping_pong = key::flag(&grid, of_grid, keys::PING_PONG)?;
         let consumers = u32::try_from(if ping_pong { 2 } else { together });
-        let cluster = [key::small(&grid, of_grid, key::CLUSTER_M)?, key::small(&grid, of_grid, key::CLUSTER_N)?];
+        let cluster = [key::small(&grid, of_grid, keys::CLUSTER_M)?, key::small(&grid, of_grid, keys::CLUSTER_N)?];
         let (ring, of_ring) = (name_of(nest.tile), &nest.tile.annotations);
         Ok(WgmmaPlan {
             swapped: self.gemm.swapped,
@@ -376,13 +362,13 @@ impl<'p> Reader<'p> {
             ping_pong,
             stages: self.stages(nest)?,
             by_rows,
-            eager_release: key::flag(&ring, of_ring, key::EAGER_RELEASE)?,
-            arrive_per_warp: key::flag(&ring, of_ring, key::ARRIVE_PER_WARP)?,
+            eager_release: key::flag(&ring, of_ring, keys::EAGER_RELEASE)?,
+            arrive_per_warp: key::flag(&ring, of_ring, keys::ARRIVE_PER_WARP)?,
             raster: self.raster(nest)?,
-            blocks: Some(key::small(&grid, of_grid, key::PERSISTENT)?).filter(|b| *b > 0),
+            blocks: Some(key::small(&grid, of_grid, keys::PERSISTENT)?).filter(|b| *b > 0),
             cluster: cluster.map(|c| c.max(1)),
             split_k: self.parts(instruction, c)?,
-            stream_k: key::flag(&grid, of_grid, key::STREAM_K)?,
+            stream_k: key::flag(&grid, of_grid, keys::STREAM_K)?,
             store: match self.store(c)? {
                 Store::Direct => TileStore::Direct,
                 Store::Shared { .. } => TileStore::Tma,

@@ -1,7 +1,8 @@
 //! The trace of a plan on `wgmma`.
 use super::common::{shared, Product, Writer, SIDES};
-use super::{key, Untraced};
+use super::error::Untraced;
 use crate::intrinsics::wgmma::Wgmma;
+use crate::keys;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{TileStore, WgmmaPlan};
@@ -26,18 +27,18 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     nest(&mut base, plan, op.k());
     for side in SIDES {
         base.call("compute_at", [var(shared(side)), var("k_tile"), json!(true)]);
-        base.note(shared(side), key::TMA, 1);
+        base.note(shared(side), keys::TMA, 1);
     }
     base.call("reverse_compute_at", [var("c_fragment"), var("consumer"), json!(true)]);
     if by_shared {
         base.call("reverse_compute_at", [var("c_shared"), var("consumer"), json!(true)]);
-        base.note("c_shared", key::TMA, 1);
+        base.note("c_shared", keys::TMA, 1);
     }
-    base.call("annotate", [var("k_tile"), json!(key::PIPELINE_STAGE), json!([0, 0, i64::from(plan.stages) - 1])]);
-    base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ORDER), json!([0, 1, 2])]);
-    base.call("annotate", [var("k_tile"), json!(key::PIPELINE_ASYNC), json!([0])]);
-    base.note("k_tile", key::EAGER_RELEASE, plan.eager_release.into());
-    base.note("k_tile", key::ARRIVE_PER_WARP, plan.arrive_per_warp.into());
+    base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_STAGE), json!([0, 0, i64::from(plan.stages) - 1])]);
+    base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_ORDER), json!([0, 1, 2])]);
+    base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_ASYNC), json!([0])]);
+    base.note("k_tile", keys::EAGER_RELEASE, plan.eager_release.into());
+    base.note("k_tile", keys::ARRIVE_PER_WARP, plan.arrive_per_warp.into());
     base.sums_in_registers(main);
     base.finish();
     base.instructions(main, "m_row", (op.fill_name(), op.name()));
@@ -66,11 +67,11 @@ fn nest(base: &mut Writer<'_>, plan: &WgmmaPlan, k: i64) {
     base.call("bind", [var("block_fused"), json!("blockIdx.x")]);
     base.call("bind", [var("consumer"), json!("threadIdx.y")]);
     base.annotate_raster(plan.raster);
-    base.note("block_fused", key::PERSISTENT, plan.blocks.map_or(0, i64::from));
-    base.note("block_fused", key::PING_PONG, plan.ping_pong.into());
-    base.note("block_fused", key::STREAM_K, plan.stream_k.into());
+    base.note("block_fused", keys::PERSISTENT, plan.blocks.map_or(0, i64::from));
+    base.note("block_fused", keys::PING_PONG, plan.ping_pong.into());
+    base.note("block_fused", keys::STREAM_K, plan.stream_k.into());
     if plan.cluster != [1, 1] {
-        base.note("block_fused", key::CLUSTER_M, plan.cluster[0].into());
-        base.note("block_fused", key::CLUSTER_N, plan.cluster[1].into());
+        base.note("block_fused", keys::CLUSTER_M, plan.cluster[0].into());
+        base.note("block_fused", keys::CLUSTER_N, plan.cluster[1].into());
     }
 }

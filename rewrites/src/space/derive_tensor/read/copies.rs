@@ -1,7 +1,8 @@
 //! The copies: the store of sums, and each operand's way to shared memory and fragments.
+use super::super::error::{wrong, Read};
 use super::super::key;
-use super::{extent, name_of, wrong, Read, Reader};
-use crate::storage_align;
+use super::{extent, name_of, Reader};
+use crate::{keys, storage_align};
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Mma, OperandPlan, Store, TileLayout, Turn};
 use satune_ir::term::Side;
 use satune_ir::{Attr, BlockRealize, BufferId, ForKind, Stmt};
@@ -25,7 +26,7 @@ impl<'p> Reader<'p> {
     pub(super) fn store(&self, sums: BufferId) -> Read<Store> {
         let copy = self.copy(sums, false)?;
         let target = copy.block.writes.first().map(|w| self.program.buffer(w.buffer).scope.to_string());
-        let stmatrix = key::flag(&format!("block `{}`", copy.block.name), &copy.block.annotations, key::STMATRIX)?;
+        let stmatrix = key::flag(&format!("block `{}`", copy.block.name), &copy.block.annotations, keys::STMATRIX)?;
         Ok(if target.as_deref() == Some("shared") { Store::Shared { stmatrix } } else { Store::Direct })
     }
 
@@ -65,7 +66,7 @@ impl<'p> Reader<'p> {
             (false, false) => CopyOrder::Columns,
         };
         let all = &fill.block.annotations;
-        let bytes = match key::small(&place, all, key::COPY_BYTES)? {
+        let bytes = match key::small(&place, all, keys::COPY_BYTES)? {
             0 => u32::try_from(width * i64::from(self.gemm.operand.bytes())).unwrap_or(u32::MAX),
             bytes => bytes,
         };
@@ -78,13 +79,13 @@ impl<'p> Reader<'p> {
             bytes,
             order,
             rolled: own[serial].kind == ForKind::Serial,
-            prefetch: key::small(&place, all, key::PREFETCH)?,
-            step: key::small(&place, all, key::STEP)?,
+            prefetch: key::small(&place, all, keys::PREFETCH)?,
+            step: key::small(&place, all, keys::STEP)?,
             // Loads of wmma are whole matrices.
             matrices: if op.wmma().is_some() {
                 4
             } else {
-                key::small(&load_name, &load.block.annotations, key::LDMATRIX)?
+                key::small(&load_name, &load.block.annotations, keys::LDMATRIX)?
             },
             sets: 1,
         })

@@ -1,5 +1,5 @@
 //! Tiles of blocks that only tensor cores use.
-use super::Offer;
+use super::offer::Offer;
 use crate::space::{Engine, Rule};
 use satune_ir::term::{Axis, Role, Stage, State, Term};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! `bind` to clusters, with multicast: blocks of neighbouring tiles bring what they share once.
+use super::offer::Offer;
 use super::tensorize::{enter, teams, Team};
-use super::Offer;
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{wgmma_conditions, TensorNode};
 use satune_ir::term::{State, Term};

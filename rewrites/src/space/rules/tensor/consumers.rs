@@ -1,5 +1,5 @@
 //! `split`, `bind`: a block's tile is dealt out to groups of four warps that use `wgmma`.
-use super::{at, decide, own_rows, stage_of};
+use super::offer::{at, decide, own_rows, stage_of};
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{Kind, TensorNode, TensorStage};
 use satune_ir::term::{Axis, State, Team, Term};

@@ -1,5 +1,5 @@
 //! `reorder`: the order of a team's instructions within a tile along k.
-use super::{stage_of, Offer};
+use super::offer::{stage_of, Offer};
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, Kind, Matrix, MmaLoop, Order, TensorStage};
 use satune_ir::term::{State, Term};

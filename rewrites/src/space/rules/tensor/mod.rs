@@ -5,6 +5,7 @@ mod cluster;
 mod consumers;
 mod instructions;
 mod menu;
+mod offer;
 mod operand;
 mod ring;
 mod split_k;
@@ -18,24 +19,11 @@ mod wmma;
 pub use menu::{TensorCores, TensorMenu};
 pub use swap::is_offered;
 
-use crate::space::{Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, Gemm, Kind, TensorNode, TensorStage};
-use satune_ir::term::{Contraction, Layout, Place, Side, Stage, State, Term};
+use crate::space::Rule;
+use offer::Offer;
+use satune_ir::term::tensor::Gemm;
+use satune_ir::term::Contraction;
 use std::sync::Arc;
-
-/// What all these rules know: the matrix product as it is and swapped, and the sizes on offer.
-#[derive(Clone, Debug)]
-struct Offer {
-    gemms: [Gemm; 2],
-    menu: TensorMenu,
-}
-
-impl Offer {
-    /// The product that a state is about.
-    fn gemm(&self, state: &State) -> &Gemm {
-        &self.gemms[usize::from(state.swapped)]
-    }
-}
 
 /// The rules for a contraction; none where tensor cores do not take it or the GPU has none.
 pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
@@ -77,37 +65,4 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
         rules.push(Box::new(instructions::WgmmaOrder));
     }
     rules
-}
-
-/// The stage of an unscheduled nest of a block on tensor cores.
-fn stage_of(node: &Term, state: &State) -> Option<TensorStage> {
-    match (node, state.stage) {
-        (Term::Nest(_), Stage::Tensor(stage)) => Some(stage),
-        _ => None,
-    }
-}
-
-/// The tile of an operand in shared memory, as it is in global memory.
-fn shared(gemm: &Gemm, side: Side) -> Place {
-    let k_major = mma_conditions::rows_along_k(gemm, side);
-    Place::Shared(Layout { k_major, pad: 0, swizzle: true })
-}
-
-/// States that the node under consideration equals `node` over what is not decided yet.
-fn decide(engine: &mut Engine<'_>, node: TensorNode, below: State) {
-    let body = engine.nest(below);
-    engine.equals(Term::Tensor { node, body: [body] });
-}
-
-/// The same state with another decision to come.
-fn at(state: &State, stage: TensorStage) -> State {
-    State { stage: Stage::Tensor(stage), ..*state }
-}
-
-/// Rows of the tile that are not yet dealt out by a kind of block.
-fn own_rows(kind: Kind, rows: i64) -> i64 {
-    match kind {
-        Kind::Wgmma { consumers, ping_pong: false } => rows / i64::from(consumers.max(1)),
-        _ => rows,
-    }
 }

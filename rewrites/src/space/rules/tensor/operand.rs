@@ -1,6 +1,6 @@
 //! `cache_read` of one operand: where the chunks of its tile stand in shared memory, how they are copied there, when, and
 //! how warps load fragments from there. None of it depends on the other operand.
-use super::{stage_of, Offer};
+use super::offer::{stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Gemm, Matrix, OperandPlan, TensorStage, TileLayout, Turn};
 use satune_ir::term::{Axis, Side, Stage, State, Team, Term};

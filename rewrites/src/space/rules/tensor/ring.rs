@@ -1,5 +1,5 @@
 //! `cache_read` of both operands to a ring in shared memory, `software_pipeline`: the loop over k.
-use super::{at, decide, shared, stage_of, Offer};
+use super::offer::{at, decide, shared, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{
     mma_conditions, wgmma_conditions, Gemm, Kind, Store, TensorNode, TensorStage, TileLayout, TileStore, WgmmaPlan,

@@ -1,5 +1,5 @@
 //! `cache_write` of the sums, and how they leave: straight from registers, or by way of shared memory.
-use super::{at, decide, stage_of, Offer};
+use super::offer::{at, decide, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, Store, TensorNode, TensorStage, TileStore};
 use satune_ir::term::{Layout, Place, State, Term};

@@ -1,8 +1,8 @@
 //! Stream-K: blocks of a fixed grid share the steps along k of all tiles evenly.
+use super::offer::Offer;
 use super::tensorize::{enter, Team};
-use super::Offer;
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{wgmma_conditions, StreamK, TensorNode, WgmmaPlan};
+use satune_ir::term::tensor::{wgmma_conditions, TensorNode, WgmmaPlan};
 use satune_ir::term::{Place, State, Term};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Rule for ShareSteps {
                     stream_k: true,
                     ..WgmmaPlan::plain(tile, consumers, 2)
                 };
-                let even = StreamK::of(&plan, gemm).is_some_and(|s| s.tiles % s.blocks == 0);
+                let even = plan.dealt(gemm).is_some_and(|s| s.tiles % s.blocks == 0);
                 let shared = wgmma_conditions::stream_k(&plan, gemm).is_ok();
                 if engine.holds(Condition::WgmmaStream, shared) && !even {
                     let (blocks, cluster) = (Some(grid), [1, 1]);

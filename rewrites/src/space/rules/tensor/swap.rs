@@ -1,6 +1,5 @@
 //! Swapped operands: `C = A B` is `C^T = B^T A^T`.
-use super::tensorize::is_block;
-use super::{decide, Offer};
+use super::offer::{decide, Offer};
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{Gemm, TensorNode};
 use satune_ir::term::{State, Term};
@@ -22,7 +21,7 @@ impl Rule for SwapOperands {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        if !state.swapped && is_block(&self.0, node, state) && is_offered(&self.0.gemms[1]) {
+        if !state.swapped && self.0.is_block(node, state) && is_offered(&self.0.gemms[1]) {
             decide(engine, TensorNode::Swap, state.transposed());
         }
     }

@@ -1,22 +1,15 @@
 //! `tensorize`: a block multiplies on tensor cores.
 use super::menu::has_use;
+use super::offer::{at, decide, Offer};
 use super::swap::is_offered;
-use super::{at, decide, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, Mma, TensorNode, TensorStage};
-use satune_ir::term::{self, Place, Stage, State, Term};
+use satune_ir::term::{self, Place, State, Term};
 use std::sync::Arc;
-
-/// Whether the node is an unscheduled block, whose tile is one of the menu's.
-pub(super) fn is_block(offer: &Offer, node: &Term, state: &State) -> bool {
-    let open = matches!((node, state.stage), (Term::Nest(_), Stage::Blocks { batch: 0, m: false, n: false }));
-    let tile = state.product_tile();
-    open && offer.menu.tile_m.contains(&tile.m) && offer.menu.tile_n.contains(&tile.n)
-}
 
 /// Whether it begins a block on tensor cores, as it is.
 pub(super) fn begins(offer: &Offer, node: &Term, state: &State) -> bool {
-    is_block(offer, node, state) && is_offered(offer.gemm(state))
+    offer.is_block(node, state) && is_offered(offer.gemm(state))
 }
 
 /// `(grid nest) = (block nest)`, whose warps will use `mma.sync`.

@@ -1,5 +1,5 @@
 //! `split`, `bind`: a block's tile is dealt out to warps that use `mma.sync` or `wmma`.
-use super::{stage_of, Offer};
+use super::offer::{stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, Kind, Mma, TensorNode, TensorStage};
 use satune_ir::term::{Side, Stage, State, Team, Term, Tile};

@@ -1,6 +1,6 @@
 //! `tensorize` by `wmma`: fragments whose layout only the machine knows, on GPUs before `mma.sync` of today's shapes.
+use super::offer::{at, decide, Offer};
 use super::tensorize::begins;
-use super::{at, decide, Offer};
 use crate::space::{Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, Kind, Mma, TensorNode, TensorStage};
 use satune_ir::term::{State, Term};

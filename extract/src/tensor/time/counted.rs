@@ -1,0 +1,71 @@
+//! What is counted of a plan, and what its block takes, by the instruction that it uses.
+use super::{mma, tensor_clocks, wgmma, Inner, Share};
+use crate::prediction::Infeasible;
+use crate::tensor::kernel::Kernel;
+use crate::tensor::work::{self, Block};
+use crate::Descriptor;
+use satune_ir::term::tensor::Gemm;
+
+/// What is counted of a plan's block: it does not depend on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tensor) struct Counted {
+    pub block: Block,
+    /// Of the operands, on `mma.sync`.
+    share: Share,
+}
+
+impl Counted {
+    /// Counts.
+    pub fn of(kernel: &Kernel<'_>, gemm: &Gemm) -> Counted {
+        let gemm = &*gemm.oriented(kernel.swapped());
+        let share = match kernel {
+            Kernel::Mma(plan) => mma::share(plan, gemm),
+            Kernel::Wgmma(_) => Share::default(),
+        };
+        Counted { block: work::block(kernel, gemm), share }
+    }
+}
+
+impl Inner {
+    /// Counts a plan's block and what it takes.
+    pub fn of(kernel: &Kernel<'_>, gemm: &Gemm, gpu: &Descriptor) -> Result<Inner, Infeasible> {
+        Inner::of_counts(kernel, gemm, &Counted::of(kernel, gemm), gpu)
+    }
+
+    /// What a plan's block takes, which is counted.
+    pub fn of_counts(
+        kernel: &Kernel<'_>,
+        gemm: &Gemm,
+        counted: &Counted,
+        gpu: &Descriptor,
+    ) -> Result<Inner, Infeasible> {
+        let Some(rates) = gpu.tensor else {
+            return Err(Infeasible::TensorCores { instruction: "wmma", needs: "sm_70", arch: gpu.arch.clone() });
+        };
+        let gemm = &*gemm.oriented(kernel.swapped());
+        let [m, n, k] = kernel.tile();
+        let flop = (2 * m * n * k) as f64;
+        let rate = rates.of(gemm.operand);
+        match kernel {
+            Kernel::Mma(plan) => {
+                let Some(tensor) = tensor_clocks(plan, gemm, gpu) else {
+                    let (instruction, needs) = match plan.instruction.wmma().map(|op| op.needs()) {
+                        Some(70) => ("wmma", "sm_70"),
+                        Some(72) => ("wmma of i8", "sm_72"),
+                        Some(_) => ("wmma of bf16", "sm_80"),
+                        None => ("mma.sync", "sm_80"),
+                    };
+                    return Err(Infeasible::TensorCores { instruction, needs, arch: gpu.arch.clone() });
+                };
+                mma::inner(plan, gemm, gpu, (&counted.block, tensor), &counted.share)
+            }
+            Kernel::Wgmma(plan) => {
+                if rates.wgmma_share <= 0.0 || !gpu.tma {
+                    let arch = gpu.arch.clone();
+                    return Err(Infeasible::TensorCores { instruction: "wgmma", needs: "sm_90a", arch });
+                }
+                wgmma::inner(plan, gemm, gpu, &counted.block, flop / (rate * rates.wgmma_share))
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Keys of annotations, each on the loop or block that it is about.
+
+macro_rules! keys {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $name: &str = $text;)*
+
+        /// All of ours.
+        const ALL: &[&str] = &[$($name),*];
+    };
+}
+
+keys! {
+    /// Block loop: groups of so many rows of tiles.
+    RASTER_ROWS = "satune.raster_rows";
+    /// Block loop: groups of so many columns of tiles.
+    RASTER_COLUMNS = "satune.raster_columns";
+    /// Block loop: blocks that are to fit on a multiprocessor at once.
+    MIN_BLOCKS = "satune.min_blocks";
+    /// Loop over tiles along k: tiles that are waited for though they might still be under way.
+    SLACK = "satune.slack";
+    /// Loop over tiles along k: not unrolled by the ring's length.
+    ROLLED = "satune.rolled";
+    /// Loop over steps along k: from the last to the first.
+    DESCENDING = "satune.descending";
+    /// Outer loop over instructions: every other line backwards.
+    SERPENTINE = "satune.serpentine";
+    /// Outer loop over instructions: two lines at once.
+    PAIRS = "satune.pairs";
+    /// Copy to shared memory: most bytes of one, where rows allow no more than fewer.
+    COPY_BYTES = "satune.copy_bytes";
+    /// Copy to shared memory: bytes that L2 is asked to fetch.
+    PREFETCH = "satune.prefetch";
+    /// Copy to shared memory: step along k at which it is started.
+    STEP = "satune.step";
+    /// Copy to fragments: matrices that one `ldmatrix` loads.
+    LDMATRIX = "satune.ldmatrix";
+    /// Copy from fragments to shared memory: by `stmatrix`.
+    STMATRIX = "satune.stmatrix";
+    /// Block loop: so many blocks walk over the tiles.
+    PERSISTENT = "satune.persistent";
+    /// Block loop: consumers take whole tiles in turn.
+    PING_PONG = "satune.ping_pong";
+    /// Block loop: the tiles' steps along k are dealt out to the blocks evenly.
+    STREAM_K = "satune.stream_k";
+    /// Block loop: neighbouring tiles along m whose blocks form a cluster, which share what the TMA brings.
+    CLUSTER_M = "satune.cluster_m";
+    /// The same along n.
+    CLUSTER_N = "satune.cluster_n";
+    /// Loop over tiles along k: a tile's place in the ring is freed at once.
+    EAGER_RELEASE = "satune.eager_release";
+    /// Loop over tiles along k: each warp says that a tile has been read.
+    ARRIVE_PER_WARP = "satune.arrive_per_warp";
+    /// Copy to or from shared memory: by the TMA.
+    TMA = "satune.tma";
+}
+
+/// TensorIR's: stages of a software pipeline's statements.
+pub(crate) const PIPELINE_STAGE: &str = "software_pipeline_stage";
+/// TensorIR's: their order.
+pub(crate) const PIPELINE_ORDER: &str = "software_pipeline_order";
+/// TensorIR's: the asynchronous stages.
+pub(crate) const PIPELINE_ASYNC: &str = "software_pipeline_async_stages";
+
+/// The keys that there are, where one looks like ours and is none of them.
+pub(crate) fn unknown(key: &str) -> Option<&'static [&'static str]> {
+    (key.starts_with("satune.") && !ALL.contains(&key)).then_some(ALL)
+}
