@@ -7,18 +7,17 @@
 //! blocks that read in any way.
 mod language;
 mod parts;
-mod plan;
 mod problem;
 mod read;
 mod size;
 mod state;
 mod works;
 
+pub use super::schedule::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan, TiledPlan};
 pub use language::StreamTerm;
-pub use plan::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan, TiledPlan};
 pub use problem::{
     Access, AccessForm, BlockKind, HeldRow, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Tiled,
 };
 pub use size::{stream_blocks, stream_shared_bytes};
-pub use state::{ChainState, FlatState, Laps, Place, Places, Room, Step, StreamState, TileState};
-pub use works::{Become, Choices, How, Inlining, Parting, Point, Streams, Way};
+pub use state::{ChainState, FlatState, Laps, Place, Places, Point, Room, Step, StreamState, TileState};
+pub use works::{Become, Choices, How, Inlining, Parting, Streams, Way};

@@ -1,6 +1,5 @@
 //! The invariant of a class of streaming schedules: which blocks are left, which of them the kernel has, and what is
 //! decided of it.
-use super::Point;
 use serde::{Deserialize, Serialize};
 
 /// Where a buffer is held while a row (or a block's rows) goes through the kernel.
@@ -142,6 +141,24 @@ pub struct TileState {
     pub vector: i64,
     /// Threads per block.
     pub threads: i64,
+}
+
+/// Where one is in a work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Point {
+    /// Number of the work.
+    pub work: u16,
+    /// Its first blocks, which are kept for its first kernel; the next is decided about.
+    pub kept: u8,
+    /// Whether the kernel has more blocks than those, since a block was inlined into what comes.
+    pub open: bool,
+}
+
+impl Point {
+    /// Where a work begins.
+    pub fn of(work: usize) -> Point {
+        Point { work: work as u16, kept: 0, open: false }
+    }
 }
 
 /// What is to be decided next of a work.

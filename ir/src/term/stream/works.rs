@@ -1,7 +1,7 @@
 //! The works of a program: some of its blocks in order, and nothing else. A schedule goes from the whole program to less and less:
 //! a block is inlined, or kept; the blocks that were kept share a kernel, which is a work by itself, and what is left is another.
 //! Equal works are one, however they came about.
-use super::{BlockKind, Stream, StreamBlock, StreamPlan};
+use super::{BlockKind, Point, Stream, StreamBlock};
 use std::collections::BTreeMap;
 
 /// A step of inlining.
@@ -42,24 +42,6 @@ pub struct Become {
     pub how: How,
     /// Where that leads.
     pub to: Point,
-}
-
-/// Where one is in a work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Point {
-    /// Number of the work.
-    pub work: u16,
-    /// Its first blocks, which are kept for its first kernel; the next is decided about.
-    pub kept: u8,
-    /// Whether the kernel has more blocks than those, since a block was inlined into what comes.
-    pub open: bool,
-}
-
-impl Point {
-    /// Where a work begins.
-    pub fn of(work: usize) -> Point {
-        Point { work: work as u16, kept: 0, open: false }
-    }
 }
 
 /// What there is to decide at a point.
@@ -156,28 +138,6 @@ impl Streams {
                 return None;
             }
         }
-    }
-
-    /// The way of a plan.
-    pub fn way_of(&self, plan: &StreamPlan) -> Option<Way<'_>> {
-        let mut kernels = plan.kernels.iter().map(super::KernelPlan::blocks);
-        let mut next = kernels.next();
-        let mut ends = |blocks: &[StreamBlock]| {
-            let names = blocks.iter().map(|b| b.name.as_str());
-            let here = next.as_ref().is_some_and(|next| names.eq(next.iter().copied()));
-            if here {
-                next = kernels.next();
-            }
-            here
-        };
-        let way = self.way(plan.parts, &|inlining| plan.inlined.contains(inlining), &mut ends)?;
-        let inlined = way.becomes.iter().filter(|how| matches!(how, How::Inline(_))).count();
-        (next.is_none() && inlined == plan.inlined.len()).then_some(way)
-    }
-
-    /// The blocks that a plan schedules, all in one.
-    pub fn of_plan(&self, plan: &StreamPlan) -> Option<Stream> {
-        Some(self.joined(&self.way_of(plan)?.kernels))
     }
 
     /// The blocks of some kernels, one after the other.

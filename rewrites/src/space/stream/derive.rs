@@ -9,8 +9,8 @@ mod plain;
 mod row;
 mod tile;
 
+use super::steps::calls_of;
 use super::tiled;
-use super::works::calls_of;
 use crate::gpu_check::GpuLimits;
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::space::{derive, derive_tensor};

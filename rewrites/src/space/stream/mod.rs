@@ -1,19 +1,23 @@
 //! The space of streaming programs: encoding, rules, and the trace of a plan.
+mod blocks;
 mod condition;
 mod derive;
 mod encode;
 mod menu;
 mod read;
 pub mod rules;
+mod steps;
 mod tiled;
 mod works;
 
+pub(in crate::space) use blocks::strictly;
 pub use condition::StreamCondition;
 pub use derive::{becomes, trace};
-pub(in crate::space) use encode::strictly;
-pub use encode::{streams, streams_of, why_not_inlined, why_not_parted, StreamError};
+pub use encode::{streams, streams_of};
 pub use menu::StreamMenu;
 pub(in crate::space) use read::takes;
+pub use read::StreamError;
+pub use steps::{why_not_inlined, why_not_parted};
 pub use tiled::{contractions, Nests};
 
 use super::Explored;

@@ -1,5 +1,4 @@
 //! From the blocks of a program to what the space knows of them.
-use super::StreamError;
 use crate::space::in_order;
 use crate::space::instructions::{operands, unit, Unit};
 use crate::space::nests::{nest_of, part_of, parts, Nest, NestError};
@@ -10,6 +9,36 @@ use satune_ir::{
     access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt,
 };
 use std::collections::{BTreeMap, HashSet};
+
+/// Why a program has no space of streaming schedules.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// A block is none of what streams.
+    #[error("block `{block}` is neither an elementwise map nor a reduction: {reason}; the explorer takes one store per block, the result's indices bare iterators, under a plain nest of loops")]
+    Block {
+        /// Its name.
+        block: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// The program is no sequence of blocks.
+    #[error(
+        "the program is no sequence of loop nests with one block each: {reason}; the explorer takes one nest per block"
+    )]
+    Program {
+        /// What does not fit.
+        reason: String,
+    },
+}
+
+impl From<NestError> for StreamError {
+    fn from(error: NestError) -> StreamError {
+        match error {
+            NestError::Block { block, reason } => StreamError::Block { block, reason },
+            NestError::Program { reason } => StreamError::Program { reason },
+        }
+    }
+}
 
 /// Reads the blocks of a program in order. `plain` is told of each block that only a plain kernel takes, and why.
 pub(in crate::space) fn stream(

@@ -1,11 +1,14 @@
 //! The contractions among the blocks of a program: each as a program of its own, and the calls of its schedules in the whole.
+use super::blocks::moves;
+use super::read::{self, StreamError};
+use crate::replay::Replay;
 use crate::space::derive_tensor::multiplies;
 use crate::space::encode::product;
 use crate::space::in_order;
 use crate::space::nests::parts;
 use crate::trace::{Call, Out};
 use crate::tree::child_realizes;
-use satune_ir::term::stream::Tiled;
+use satune_ir::term::stream::{Stream, Tiled};
 use satune_ir::{access, Block, BlockRealize, BufferId, Program, Region, Stmt};
 use serde_json::{json, Value};
 use std::collections::{BTreeSet, HashSet};
@@ -191,4 +194,16 @@ fn rename(value: &mut Value, prefix: &str) {
         Value::Array(values) => values.iter_mut().for_each(|v| rename(v, prefix)),
         _ => {}
     }
+}
+
+/// The blocks of a program as it is after some calls; buffers of these names are made by blocks, though they be parameters.
+pub(super) fn read(state: &Replay, made: &BTreeSet<String>) -> Result<Stream, StreamError> {
+    let stream = read::stream(state.schedule.program(), moves(&state.schedule), &mut |_, _| ())?;
+    Ok(with_contractions(stream, state, made))
+}
+
+/// The blocks, and which of them are contractions.
+pub(super) fn with_contractions(stream: Stream, state: &Replay, made: &BTreeSet<String>) -> Stream {
+    let tiled = if stream.pipeline { of(state.schedule.program(), made) } else { Vec::new() };
+    Stream { tiled, ..stream }
 }

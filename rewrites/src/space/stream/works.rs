@@ -1,8 +1,9 @@
 //! What the primitives make of a program's blocks, tried with the primitives themselves: each work is asked about as a program of
 //! its own. It is decided block by block: what goes away is inlined where it is read, what stays shares the kernel of those that
 //! stayed before it, or begins another. What is left then knows nothing of how it came about, so that different ways meet there.
-use super::encode::{self, calls, only_plainly, others, part_calls, MOST_BLOCKS};
-use super::tiled::alone;
+use super::blocks::{begins_kernel, is_kernel, only_plainly, others, MOST_BLOCKS};
+use super::steps::{calls, part_calls, parting};
+use super::tiled::{alone, read};
 use super::StreamMenu;
 use crate::replay::Replay;
 use crate::space::nests::{parts, times_loaded};
@@ -215,7 +216,7 @@ impl<'a> Explorer<'a> {
     /// A work that primitives made of another, as far as it is one of streaming blocks, of which at most so many are left to plain
     /// kernels.
     fn made(&mut self, replay: Replay, mut facts: Facts, plain: usize) -> Option<usize> {
-        let mut stream = encode::read(&replay, &self.source.made).ok()?;
+        let mut stream = read(&replay, &self.source.made).ok()?;
         stream.pipeline &= self.source.stream.pipeline;
         let here: BTreeSet<&String> = stream.blocks.iter().map(|b| &b.name).collect();
         facts.plainly.retain(|name| here.contains(name));
@@ -446,20 +447,20 @@ impl<'a> Explorer<'a> {
     fn to_part(&self, work: usize, kept: usize) -> Option<Parting> {
         let facts = &self.rests[&work].facts;
         (facts.parts > 1).then_some(())?;
-        let parting = encode::parting(&self.works[work], kept, facts.parts)?;
+        let parting = parting(&self.works[work], kept, facts.parts)?;
         (!facts.parted.contains(&parting.block)).then_some(parting)
     }
 
     fn parted(&mut self, work: usize, kept: usize, parting: &Parting) -> Option<usize> {
         let mut facts = self.rests[&work].facts.clone();
         let replay = self.tried(work, &[kept], &part_calls(parting, facts.parts, 0))?;
-        let next = encode::read(&replay, &self.source.made).ok()?;
+        let next = read(&replay, &self.source.made).ok()?;
         let old = &self.works[work].blocks;
         let is_part = |name: &String| *name == parting.block || old.iter().all(|b| b.name != *name);
         for (at, block) in next.blocks.iter().enumerate().filter(|(_, b)| is_part(&b.name)) {
             facts.parted.insert(block.name.clone());
             // Parts of columns are summed up by plain kernels.
-            if parting.columns && !encode::begins_kernel(&next, at) {
+            if parting.columns && !begins_kernel(&next, at) {
                 facts.plainly.insert(block.name.clone());
             }
         }
@@ -512,7 +513,7 @@ impl<'a> Explorer<'a> {
             let after = rest.is_none_or(|rest| self.lives(Point::of(rest), tiled, known));
             let stream = &self.works[kernel];
             let of_tiles = || tiled && stream.contraction(0, stream.blocks.len()).is_some();
-            found |= after && (self.source.only.is_some() || encode::is_kernel(stream) || of_tiles());
+            found |= after && (self.source.only.is_some() || is_kernel(stream) || of_tiles());
         }
         known.insert(at, found);
         found
@@ -565,11 +566,3 @@ fn size(kernel: &Stream) -> usize {
 const LAPS: usize = 3;
 /// Of how much room for rows is told apart, about (estimate).
 const ROOMS: usize = 4;
-
-/// The calls of a step.
-pub(super) fn calls_of(how: &How, parts: i64, number: usize) -> Vec<Call> {
-    match how {
-        How::Inline(inlining) => calls(inlining).to_vec(),
-        How::Part(parting) => part_calls(parting, parts, number),
-    }
-}

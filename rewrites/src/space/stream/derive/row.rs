@@ -1,5 +1,6 @@
 //! The calls of a row kernel.
 use super::{from_end, var, TraceWriter, Writer};
+use crate::space::conditions::stream::Team;
 use satune_ir::term::stream::{AccessForm, BlockKind, Place, RowPlan, Shape, StreamBlock};
 use serde_json::json;
 
@@ -205,7 +206,8 @@ impl Writer<'_> {
         let parts = self.split(columns, &parts, "copy");
         self.bind(&parts[1], "threadIdx.x");
         self.vectorize(&parts[2]);
-        let iterations = crate::space::stream::rules::up(shape.columns, plan.threads * plan.vector);
+        let RowPlan { side_by_side, threads, vector, .. } = *plan;
+        let iterations = Team { columns: shape.columns, side_by_side, threads, vector }.laps();
         if iterations > 1 && iterations * plan.vector <= UNROLLED {
             self.unroll(&parts[0]);
         }

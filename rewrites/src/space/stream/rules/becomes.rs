@@ -1,5 +1,5 @@
 //! Other blocks with the same results: `compute_inline`, `reverse_compute_inline`, `rfactor`.
-use super::Engine;
+use super::engine::Engine;
 use crate::space::Rule;
 use satune_ir::term::stream::{StreamState, StreamTerm};
 

@@ -1,7 +1,7 @@
 //! `split`, `bind` to threadIdx.x and `vectorize` of the columns of every block of a row kernel. Where a block reduces
 //! over them, binding makes it a reduction across threads.
+use super::engine::Engine;
 use super::hold::settled;
-use super::Engine;
 use crate::space::conditions::stream::{
     no_idle_warp, threads_fit, vector_bytes, vector_divides, vector_one_loop, widest, Team,
 };

@@ -1,5 +1,5 @@
 //! A map over all elements: `split`, `bind`, `unroll`, `vectorize` of one block's loops.
-use super::{up, Engine};
+use super::engine::{up, Engine};
 use crate::space::conditions::stream::{
     flat_fits, no_idle_warp, pipeline, rows_divide, threads_fit, vector_bytes, vector_divides, widest,
 };

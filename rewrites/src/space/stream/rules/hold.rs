@@ -1,5 +1,5 @@
 //! `cache_read` and `set_scope`: where a row is between the blocks that read it, and values per column between rows.
-use super::Engine;
+use super::engine::Engine;
 use crate::space::conditions::stream::{holdable, registers_fit, rows_apart, shared_fits, Team, HELD_ROWS};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;

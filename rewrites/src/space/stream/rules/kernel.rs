@@ -1,5 +1,5 @@
 //! Which blocks share a kernel: `compute_at` of all but the last of them.
-use super::Engine;
+use super::engine::Engine;
 use crate::space::conditions::stream::{flat_fits, plain_fits, row_fits, transposes};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;

@@ -1,6 +1,7 @@
 //! Rewrite rules for streaming programs, one file per decision. Each turns a plain nest into terms that mean the same.
 pub mod becomes;
 pub mod columns;
+mod engine;
 pub mod flat;
 pub mod hold;
 pub mod kernel;
@@ -29,12 +30,4 @@ pub fn all() -> Vec<Box<dyn Rule<StreamTerm>>> {
         Box::new(plain::Plain),
         Box::new(tiled::Tiled),
     ]
-}
-
-/// The rule's view of saturation.
-pub(crate) type Engine<'a> = crate::space::Engine<'a, StreamTerm>;
-
-/// `x / y`, rounded up.
-pub(crate) fn up(x: i64, y: i64) -> i64 {
-    (x + y - 1) / y.max(1)
 }

@@ -1,6 +1,6 @@
 //! Rows of reductions in parts, on blocks of their own; another kernel adds the parts up (`rfactor`, when the reduction comes). For
 //! few long rows, which leave most of a GPU without work when each has one block.
-use super::Engine;
+use super::engine::Engine;
 use crate::space::Rule;
 use satune_ir::term::stream::{Point, Step, StreamState, StreamTerm};
 

@@ -1,5 +1,5 @@
 //! A plain kernel: `fuse`, `split` and `bind` of a block's spatial loops, for blocks that no other kernel takes.
-use super::Engine;
+use super::engine::Engine;
 use crate::space::conditions::stream::{plain_fits, threads_fit};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;

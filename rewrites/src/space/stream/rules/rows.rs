@@ -1,5 +1,5 @@
 //! `split` and `bind` of the rows of a row kernel: blockIdx.x, a serial loop, threadIdx.y.
-use super::Engine;
+use super::engine::{up, Engine};
 use crate::space::conditions::stream::{row_fits, rows_divide, teams_divide};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
@@ -38,7 +38,7 @@ impl Rule<StreamTerm> for Rows {
                         continue;
                     }
                     let body = engine.nest(StreamState { step: Step::Rows(blocks, per_block), ..*state });
-                    let extent = super::up(shape.rows, per_block);
+                    let extent = up(shape.rows, per_block);
                     engine.equals(StreamTerm::Loop { role: Role::Block, extent, total: shape.rows, body: [body] });
                 }
             }

@@ -1,6 +1,6 @@
 //! `unroll` of the loop over columns of each block of a row kernel.
+use super::engine::Engine;
 use super::hold::settled;
-use super::Engine;
 use crate::space::Rule;
 use satune_ir::term::stream::{ChainState, Laps, Place, Step, StreamState, StreamTerm};
 

@@ -1,5 +1,5 @@
 //! A transpose through shared memory: `split`, `reorder`, `bind`, `cache_read`, `vectorize`, `storage_align`.
-use super::Engine;
+use super::engine::Engine;
 use crate::space::conditions::stream::{
     pad_whole, shared_fits, team_divides, threads_fit, vector_bytes, vector_divides, widest_of_tile, TILE,
 };

@@ -1,6 +1,6 @@
 //! A kernel that is a contraction by itself: `cache_read`, `cache_write`, `split`, `bind`, `compute_at` and the other decisions
 //! of a contraction, taken together.
-use super::Engine;
+use super::engine::Engine;
 use crate::space::Rule;
 use satune_ir::term::stream::{Step, StreamState, StreamTerm};
 
