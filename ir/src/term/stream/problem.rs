@@ -405,7 +405,7 @@ impl Stream {
             let mut touch = (0..count).filter(|b| self.blocks[*b].touches(buffer));
             let first = touch.next().unwrap_or(0);
             let made = self.made_in(buffer, 0, count);
-            HeldRow { buffer, form, made, first, last: touch.last().unwrap_or(first) }
+            HeldRow { buffer, form, made, first, last: touch.next_back().unwrap_or(first) }
         };
         let mut rows: Vec<HeldRow> = self.held(0, count, 1 + i64::from(several)).into_iter().map(row).collect();
         rows.sort_by_key(|row| row.first);
