@@ -141,9 +141,10 @@ fn walk(
 
 /// Random plans of a space, each with whether a node of it was made by `rule`.
 fn sample(space: &Space, rule: &str, random: &mut Random) -> Option<(Plan, bool)> {
-    let mut term = RecExpr::default();
-    let mut uses = false;
-    walk(space, space.root, random, &mut term, &mut |node| uses |= space.made_by.get(node) == Some(&rule))?;
+    let (mut term, mut seen) = (RecExpr::default(), Vec::new());
+    let mut see = |node: &Term| seen.push((space.egraph.lookup(node.clone()).unwrap(), node.clone()));
+    walk(space, space.root, random, &mut term, &mut see)?;
+    let uses = space.rules(&seen).into_iter().flatten().any(|name| name == rule);
     Some((Plan::from_term(&term, &space.contraction).unwrap(), uses))
 }
 

@@ -6,7 +6,7 @@ use satune_ir::term::{Space, TermLanguage};
 pub fn of<T: TermLanguage>(space: &Space<T>, term: &RecExpr<T>) -> Vec<String> {
     let nodes = term.as_ref();
     let mut classes: Vec<Option<Id>> = Vec::with_capacity(nodes.len());
-    let mut lines = Vec::with_capacity(nodes.len());
+    let mut made: Vec<(Id, T)> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let mut known = true;
         let in_space = node.clone().map_children(|id| match classes.get(usize::from(id)).copied().flatten() {
@@ -17,11 +17,10 @@ pub fn of<T: TermLanguage>(space: &Space<T>, term: &RecExpr<T>) -> Vec<String> {
             }
         });
         let class = if known { space.egraph.lookup(in_space.clone()) } else { None };
-        classes.push(class.map(|c| space.egraph.find(c)));
-        if let Some(rule) = space.made_by.get(&in_space) {
-            lines.push(format!("{node}  by  {rule}"));
-        }
+        classes.push(class);
+        made.extend(class.map(|class| (class, in_space)));
     }
-    lines.reverse();
-    lines
+    let rules = space.rules(&made);
+    let lines = made.iter().zip(rules).rev();
+    lines.filter_map(|((_, node), rule)| rule.map(|rule| format!("{node}  by  {rule}"))).collect()
 }

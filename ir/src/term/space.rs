@@ -158,8 +158,8 @@ pub struct Space<T: TermLanguage = Term> {
     pub root: Id,
     /// What is scheduled (a contraction in the language that spaces began with; see [`Space::problem`]).
     pub contraction: T::Problem,
-    /// Which rule made a node, by the node as it was added; for derivations.
-    pub made_by: Arc<Behind<FxHashMap<T, &'static str>>>,
+    /// Which rule made each node, by the number that the node was given: its place in the report's rules, or none.
+    pub(super) made_by: Arc<Vec<Option<u8>>>,
     /// How it was made.
     pub report: SaturationReport,
 }
@@ -170,11 +170,11 @@ impl<T: TermLanguage> Space<T> {
         egraph: EGraph<T, Invariants>,
         root: Id,
         problem: T::Problem,
-        made_by: FxHashMap<T, &'static str>,
+        made_by: Vec<Option<u8>>,
         report: SaturationReport,
     ) -> Space<T> {
         let nodes = egraph.total_size();
-        let (egraph, made_by) = (Arc::new(Behind::of(egraph, nodes)), Arc::new(Behind::of(made_by, nodes)));
+        let (egraph, made_by) = (Arc::new(Behind::of(egraph, nodes)), Arc::new(made_by));
         Space { egraph, kept: None, root, contraction: problem, made_by, report }
     }
 
@@ -190,6 +190,20 @@ impl<T: TermLanguage> Space<T> {
             Some(kept) => kept.get(&self.egraph.find(class)).map_or(&[][..], Vec::as_slice),
         };
         nodes.iter().filter(|node| !node.is_plain())
+    }
+
+    /// The rules that made some nodes, each of which is given with its class; for derivations. It looks at every node of the space.
+    pub fn rules(&self, nodes: &[(Id, T)]) -> Vec<Option<&'static str>> {
+        let mut wanted: FxHashMap<Id, Vec<usize>> = FxHashMap::default();
+        nodes.iter().enumerate().for_each(|(at, (class, _))| wanted.entry(*class).or_default().push(at));
+        let mut found = vec![None; nodes.len()];
+        for ((id, node), rule) in self.egraph.nodes().iter().enumerate().zip(self.made_by.iter()) {
+            let (Some(rule), Some(here)) = (rule, wanted.get(&self.egraph.find(Id::from(id)))) else { continue };
+            let node = node.clone().map_children(|child| self.egraph.find(child));
+            let name = self.report.firings.get(usize::from(*rule)).map(|(name, _)| *name);
+            here.iter().filter(|at| nodes[**at].1 == node).for_each(|at| found[*at] = found[*at].or(name));
+        }
+        found
     }
 
     /// The invariant of a class.

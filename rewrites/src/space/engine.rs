@@ -1,7 +1,7 @@
 //! Saturation: a worklist of (class, node) pairs; each rule sees each of them once.
 use super::menu::{Fuel, Limits, Menu};
 use super::Condition;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 use satune_ir::term::{
     Behind, Contraction, Invariants, Place, SaturationReport, Space, Stage, State, StoppedBy, Team, Term, TermLanguage,
     Tile,
@@ -91,9 +91,9 @@ pub struct Engine<'a, T: Explored = Term> {
     pub menu: &'a T::Menu,
     queue: VecDeque<(egg::Id, T)>,
     nests: FxHashMap<T::State, egg::Id>,
-    made_by: MadeBy<T>,
+    made_by: Vec<Option<u8>>,
     class: egg::Id,
-    rule: &'static str,
+    rule: u8,
     added: u64,
     removed: Option<T::Condition>,
 }
@@ -126,7 +126,9 @@ impl<'a, T: Explored> Engine<'a, T> {
         let before = self.egraph.total_size();
         let id = self.egraph.add(node.clone());
         if self.egraph.total_size() > before {
-            self.made_by.insert(node.clone(), self.rule);
+            // A new node is a class of its own, whose number is the node's.
+            self.made_by.resize(usize::from(id), None);
+            self.made_by.push(Some(self.rule));
             self.queue.push_back((id, node));
         }
         id
@@ -135,7 +137,7 @@ impl<'a, T: Explored> Engine<'a, T> {
     /// Ends here; nobody waits until the nodes are freed.
     fn interrupted(self) -> SaturationError {
         let nodes = self.egraph.total_size();
-        drop(Behind::of((self.egraph, self.queue, self.made_by), nodes));
+        drop(Behind::of((self.egraph, self.queue), nodes));
         SaturationError::Interrupted { nodes }
     }
 
@@ -221,9 +223,9 @@ fn run<T: Explored>(
         menu,
         queue: VecDeque::new(),
         nests: FxHashMap::default(),
-        made_by: FxHashMap::default(),
+        made_by: Vec::new(),
         class: egg::Id::from(0),
-        rule: "",
+        rule: 0,
         added: 0,
         removed,
     };
@@ -242,8 +244,8 @@ fn run<T: Explored>(
         }
         engine.class = engine.egraph.find(class);
         let state = engine.egraph[engine.class].data;
-        for (rule, firing) in rules.iter().zip(&mut firings) {
-            engine.rule = rule.name();
+        for (number, (rule, firing)) in rules.iter().zip(&mut firings).enumerate() {
+            engine.rule = number as u8;
             let before = engine.added;
             rule.apply(&mut engine, &node, &state);
             firing.1 += engine.added - before;
@@ -255,8 +257,7 @@ fn run<T: Explored>(
     let Engine { egraph, made_by, queue, .. } = engine;
     let nodes = egraph.total_size();
     drop(Behind::of(queue, nodes));
-    let (egraph, made_by) =
-        finished(egraph, made_by, &|| go_on(nodes)).ok_or(SaturationError::Interrupted { nodes })?;
+    let egraph = finished(egraph, &|| go_on(nodes)).ok_or(SaturationError::Interrupted { nodes })?;
     if let Some(violation) = egraph.analysis.violations.first() {
         return Err(SaturationError::Unsound { rule: "congruence", violation: violation.clone() });
     }
@@ -272,31 +273,18 @@ fn run<T: Explored>(
     Ok(Space::of(egraph, root, contraction.clone(), made_by, report))
 }
 
-/// Which rule made each node.
-type MadeBy<T> = FxHashMap<T, &'static str>;
-
 /// How often it is asked whether to go on while a thread is waited for.
 const ASK: Duration = Duration::from_millis(20);
 
-/// An e-graph whose congruence is restored, and the nodes that rules made by their classes' final names; none where `go_on` says
-/// so first. This takes seconds of millions of nodes, in one call that cannot be interrupted: a thread does it, and is left
+/// An e-graph whose congruence is restored; none where `go_on` says so first. This takes seconds of millions of nodes, in one call that cannot be interrupted: a thread does it, and is left
 /// alone with it where nobody wants it any more.
-fn finished<T: Explored>(
-    mut egraph: Graph<T>,
-    made_by: MadeBy<T>,
-    go_on: &dyn Fn() -> bool,
-) -> Option<(Graph<T>, MadeBy<T>)> {
+fn finished<T: Explored>(mut egraph: Graph<T>, go_on: &dyn Fn() -> bool) -> Option<Graph<T>> {
     let nodes = egraph.total_size();
     let (done, result) = mpsc::channel();
     let worker = thread::spawn(move || {
         egraph.rebuild();
-        let mut named = FxHashMap::with_capacity_and_hasher(made_by.len(), FxBuildHasher);
-        for (node, rule) in made_by {
-            let node = egg::Language::map_children(node, |id| egraph.find(id));
-            named.insert(node, rule);
-        }
         // Where nobody waits any more, it comes back.
-        if let Err(SendError(unwanted)) = done.send((egraph, named)) {
+        if let Err(SendError(unwanted)) = done.send(egraph) {
             drop(Behind::of(unwanted, nodes));
         }
     });
