@@ -36,8 +36,7 @@ pub(super) fn settled(stream: &Stream, chain: ChainState) -> ChainState {
     let taken = |place: Place, rows: i64| left.iter().map(move |held| takes(stream, held, place, rows));
     let registers: Vec<i64> = taken(Place::Registers, 1).map(|(_, registers)| registers).collect();
     let shared = |rows: i64| taken(Place::Shared, rows).map(|(bytes, _)| bytes).collect::<Vec<_>>();
-    let several = if chain.apart { 2 } else { 1 };
-    let apart = chain.apart && left.iter().any(|held| !may(stream, held, Place::Shared, several));
+    let apart = chain.apart && left.iter().any(|held| !may(stream, held, Place::Shared, 2));
     let (mut room, mut of) = (chain.shared.settled(&shared(chain.rows)), chain.rows);
     // Where all rows take as many times what one does, room is for so many of one.
     match room {
