@@ -60,7 +60,7 @@ pub(super) struct RunArgs {
     /// What candidates run on
     #[arg(long, value_enum, default_value = "cuda")]
     device: Choice,
-    /// Least time for one candidate; more where 200 times its prediction is more
+    /// Least time for one candidate, at most a third of the time for all; more where 200 times its prediction is more
     #[arg(long, default_value = "2s", value_parser = duration)]
     least_timeout: Duration,
     /// Measure kernels that are packed for another GPU
@@ -86,17 +86,20 @@ pub(super) enum OnGpu {
     /// Make the packs that the calls need; needs no GPU
     Prepare {
         /// Folder for the packs
-        #[arg(long, default_value = "packs")]
+        #[arg(long, default_value = "packs", overrides_with = "packs")]
         packs: PathBuf,
         /// A GPU by name (see `gpu list`), or a TOML file
         #[arg(long, default_value = "h200")]
         gpu: String,
         /// Folder with the suites, files with one program per line
-        #[arg(long, default_value = "benches/suites")]
+        #[arg(long, default_value = "benches/suites", overrides_with = "suites")]
         suites: PathBuf,
         /// Few and small programs, for a rehearsal
         #[arg(long)]
         small: bool,
+        /// Pack no machine code: for a device that takes none
+        #[arg(long)]
+        no_compile: bool,
     },
     /// What is there, what is assumed, families of kernels, constants, headlines beside the library, single decisions
     Contact(CallArgs),
@@ -114,12 +117,12 @@ pub(super) struct CallArgs {
     /// Folder for what comes back: at most eight files
     out: PathBuf,
     /// Folder with the packs
-    #[arg(long, default_value = "packs")]
+    #[arg(long, default_value = "packs", overrides_with = "packs")]
     packs: PathBuf,
     /// Time for all of it
     #[arg(long, default_value = "550s", value_parser = duration)]
     budget: Duration,
-    /// Least time for one candidate
+    /// Least time for one candidate, at most a third of a stage's time
     #[arg(long, default_value = "2s", value_parser = duration)]
     least_timeout: Duration,
     /// What candidates run on
@@ -316,7 +319,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
 /// `on-gpu`.
 pub(super) fn on_gpu(what: &OnGpu) -> Outcome {
     match what {
-        OnGpu::Prepare { packs, gpu, suites, small } => prepare(packs, gpu, suites, *small),
+        OnGpu::Prepare { packs, gpu, suites, small, no_compile } => {
+            let compilers = if *no_compile { Vec::new() } else { compilers()? };
+            prepare(packs, gpu, suites, *small, &compilers)
+        }
         OnGpu::Contact(args) => call(args, &[Call::Contact]),
         OnGpu::Suites(args) => call(args, &[Call::Suites]),
         OnGpu::Calibrate(args) => call(args, &[Call::Calibrate]),
@@ -324,7 +330,7 @@ pub(super) fn on_gpu(what: &OnGpu) -> Outcome {
     }
 }
 
-fn prepare(packs: &Path, gpu: &str, suites: &Path, small: bool) -> Outcome {
+fn prepare(packs: &Path, gpu: &str, suites: &Path, small: bool, compilers: &[Compiler]) -> Outcome {
     let (gpu, text) = descriptor(gpu)?;
     let unread = |e: std::io::Error| Failure::Input(format!("suites {}: {e}", suites.display()));
     let mut files: Vec<PathBuf> = std::fs::read_dir(suites).map_err(unread)?.flatten().map(|e| e.path()).collect();
@@ -339,7 +345,7 @@ fn prepare(packs: &Path, gpu: &str, suites: &Path, small: bool) -> Outcome {
     }
     let watch = Watch::new();
     let size = if small { Size::Small } else { Size::Whole };
-    let written = on_gpu::prepare((&gpu, &text), &lists, size, &compilers()?, packs, &watch);
+    let written = on_gpu::prepare((&gpu, &text), &lists, size, compilers, packs, &watch);
     let interrupted = watch.finish();
     let lines: Vec<String> =
         written?.into_iter().map(|(name, bytes)| format!("{name}: {:.2} MB\n", bytes as f64 * 1e-6)).collect();

@@ -1,9 +1,11 @@
 //! A candidate as a device takes it: texts and launches, made in this process or read from a pack.
 use super::protocol::KernelJob;
 use super::{cuda, Subject};
-use crate::compile::Job;
+use crate::compile::{Compiler, Job};
 use crate::cuda::print;
+use crate::execute::{self, Executed, Refusal};
 use crate::workload::Workload;
+use satune_extract::Descriptor;
 use satune_ir::term::Schedule;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +65,25 @@ impl Ready {
             exact_on_whole: cuda::exact_on_whole(problem),
             code: None,
         }
+    }
+
+    /// Executes its kernels' texts (see [`execute`]), for as long as `go_on` says so. `ptx`: what a compiler made of them, where
+    /// that is known.
+    ///
+    /// # Errors
+    /// That they are wrong; or why they could not be executed.
+    pub fn execute(
+        &self,
+        problem: &dyn Workload,
+        gpu: &Descriptor,
+        ptx: Option<Vec<String>>,
+        compiler: &Compiler,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Executed, Refusal> {
+        let plan = &self.plan;
+        let made = problem.scheduled(plan, &problem.options(plan, gpu)).map_err(|e| Refusal::Unable(e.to_string()))?;
+        let texts: Vec<String> = self.kernels.iter().map(|k| k.source.clone()).collect();
+        execute::Candidate { problem, plan, module: &made.module, texts: &texts, gpu, go_on }.execute(ptx, compiler)
     }
 
     /// What to compile for an architecture (`sm_90`).

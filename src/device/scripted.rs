@@ -3,12 +3,13 @@
 use super::protocol::{GpuInfo, Libraries, MeasureJob, Request, Said, What};
 use super::worker::{Serve, Supervised};
 use super::{Ask, Device, DeviceError, Identity, Kind, Ready};
+use crate::compile::Compiler;
 use crate::pack::Family;
+use crate::source::Work;
 use crate::store::{hash, Reason, Timing, Verdict};
 use crate::workload::Workload;
 use crate::{scheduled, source};
 use satune_extract::Descriptor;
-use satune_ir::term::Schedule;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,6 +22,8 @@ use std::time::Duration;
 pub enum Outcome {
     /// Its kernels are lowered and simulated; right, it takes what `Near` says, else it is wrong.
     Computed,
+    /// Its kernels' texts are compiled by NVRTC and executed as PTX; right, it takes what `Near` says, else it is wrong.
+    Executed,
     /// It takes so long, ms.
     Time(f64),
     /// It takes what was predicted times a factor from 0.75 to 1.25 that depends on its trace.
@@ -82,7 +85,7 @@ pub struct Script {
     /// Instead of all, of the first requests in their order, over all processes; they are counted in a file `SCRIPT.turns`.
     #[serde(default)]
     pub first: Vec<Outcome>,
-    /// The GPU that `Computed` is for.
+    /// The GPU that `Computed` and `Executed` are for.
     #[serde(default = "usual")]
     pub gpu: String,
     /// Before each answer, ms.
@@ -181,7 +184,7 @@ impl Device for Scripted {
     fn measure_ready(&mut self, problem: &dyn Workload, ready: &Ready, ask: &Ask) -> Result<Verdict, DeviceError> {
         let job = super::cuda::job(problem, Some(ready), ask);
         let script = (!crate::source::is_operator(problem.name())).then(|| problem.script().into());
-        let whole = Whole { name: problem.name().into(), script, plan: ready.plan.clone() };
+        let whole = Whole { name: problem.name().into(), script, ready: ready.clone() };
         let whole = serde_json::to_vec(&whole).unwrap_or_default();
         match self.supervised.ask(&What::Measure(Box::new(job)), &[&whole], ask.timeout)? {
             Ok(Said::Measured(timing)) => Ok(Verdict::Measured(timing)),
@@ -198,19 +201,36 @@ impl Device for Scripted {
 struct Whole {
     name: String,
     script: Option<String>,
-    plan: Schedule,
+    ready: Ready,
 }
 
 impl Whole {
-    /// Lowers the plan and simulates its kernels.
-    fn compute(&self, gpu: &str) -> Result<(), String> {
-        let gpu = Descriptor::load(gpu).map_err(|e| e.to_string())?;
+    fn work(&self) -> Result<Work, String> {
         let work = match &self.script {
             Some(script) => source::work_of_script(&self.name, script),
             None => source::load_work(&self.name),
         };
-        let work = work.map_err(|e| e.to_string())?;
-        work.workload().check(&self.plan, &scheduled::options(&gpu), &|| true).map(drop)
+        work.map_err(|e| e.to_string())
+    }
+
+    /// Lowers the plan and simulates its kernels.
+    fn compute(&self, gpu: &Descriptor) -> Result<(), String> {
+        self.work()?.workload().check(&self.ready.plan, &scheduled::options(gpu), &|| true).map(drop)
+    }
+
+    /// Executes the texts that came with it.
+    fn execute(&self, gpu: &Descriptor) -> Result<(), String> {
+        let compiler = Compiler::of(std::env::current_exe().map_err(|e| e.to_string())?);
+        let done = self.ready.execute(self.work()?.workload(), gpu, None, &compiler, &|| true);
+        done.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// The answer of a device that computes: a time, or what is wrong.
+    fn answer(&self, gpu: &str, compute: fn(&Whole, &Descriptor) -> Result<(), String>) -> Said {
+        match Descriptor::load(gpu).map_err(|e| e.to_string()).and_then(|gpu| compute(self, &gpu)) {
+            Ok(()) => times(vec![near(&self.ready.trace, self.ready.predicted_ms); 5]),
+            Err(fault) => rejected(Reason::Wrong, &fault, false),
+        }
     }
 }
 
@@ -312,15 +332,14 @@ impl Serve for Server {
             self.note(trace);
         }
         let whole: Option<Whole> = blobs.first().and_then(|b| serde_json::from_slice(b).ok());
-        let of_family = whole.as_ref().and_then(|w| self.script.families.get(&Family::of(&w.plan)));
+        let of_family = whole.as_ref().and_then(|w| self.script.families.get(&Family::of(&w.ready.plan)));
         let outcome = self.turn().and_then(|turn| self.script.first.get(turn)).or(of_family);
         match outcome.unwrap_or_else(|| self.script.outcome(trace)) {
-            Outcome::Computed => {
-                match whole.ok_or("there is nothing to compute".into()).and_then(|w| w.compute(&self.script.gpu)) {
-                    Ok(()) => times(vec![near(trace, predicted); 5]),
-                    Err(fault) => rejected(Reason::Wrong, &fault, false),
-                }
-            }
+            outcome @ (Outcome::Computed | Outcome::Executed) => match whole {
+                Some(whole) if *outcome == Outcome::Computed => whole.answer(&self.script.gpu, Whole::compute),
+                Some(whole) => whole.answer(&self.script.gpu, Whole::execute),
+                None => rejected(Reason::Wrong, "there is nothing to compute", false),
+            },
             Outcome::Time(ms) => times(vec![*ms; 5]),
             Outcome::Near => times(vec![near(trace, predicted); 5]),
             Outcome::Noisy => {

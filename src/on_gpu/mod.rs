@@ -5,6 +5,7 @@
 //! reaches, the headlines beside the library, single decisions. `suites`: whole suites. `calibrate`: many plans of many
 //! shapes, a fit, and the choice of the fitted model. Everything that needs no GPU stands in packs, which [`prepare`] makes.
 mod assumptions;
+mod closed_loop;
 mod prepare;
 mod tools;
 
@@ -12,11 +13,10 @@ pub use prepare::{prepare, PrepareError, Size};
 
 use crate::device::{probe, Device, DeviceError};
 use crate::explore::write_whole;
-use crate::pack::{self, Breaker, Duels, Outcome, Pack, RunError, Settings, Wanted};
+use crate::pack::{self, Breaker, Duels, Outcome, Pack, RunError, Settings};
 use crate::progress::Progress;
 use crate::{measurements, source};
 use satune_extract::calibrate::{calibrate, descriptor_text};
-use satune_extract::Descriptor;
 use serde_json::{json, Value};
 use std::fmt::Write;
 use std::io;
@@ -117,13 +117,24 @@ impl State<'_, '_> {
     fn pack(&mut self, name: &str, folder: &Path, settings: &Settings) -> Result<Value, Failed> {
         let path = self.hour.packs.join(name);
         let pack = Pack::read(&path)?;
-        self.run(&pack, folder, settings)
+        let outcome = self.run(&pack, folder, settings, self.progress)?;
+        let missing: Vec<Value> = pack
+            .programs
+            .iter()
+            .filter_map(|p| Some(json!({"program": p.name, "not packed": p.missing.as_ref()?})))
+            .collect();
+        Ok(json!({"outcome": outcome, "missing": missing}))
     }
 
-    fn run(&mut self, pack: &Pack, folder: &Path, settings: &Settings) -> Result<Value, Failed> {
+    fn run(
+        &mut self,
+        pack: &Pack,
+        folder: &Path,
+        settings: &Settings,
+        progress: &dyn Progress,
+    ) -> Result<Outcome, Failed> {
         let any_gpu = self.hour.any_gpu;
         let least_timeout = self.hour.least_timeout;
-        let progress = self.progress;
         let described = self.device()?.describe();
         if let Some(reason) = described.and_then(|info| pack.misfit(&info)).filter(|_| !any_gpu) {
             return Err(Failed { reason, lost: false });
@@ -133,13 +144,7 @@ impl State<'_, '_> {
         let mut breaker = std::mem::take(&mut self.breaker);
         let done = self.device().map(|device| pack::run(pack, device, &settings, &mut breaker, folder, progress));
         self.breaker = breaker;
-        let outcome: Outcome = done?.map_err(failed)?;
-        let missing: Vec<Value> = pack
-            .programs
-            .iter()
-            .filter_map(|p| Some(json!({"program": p.name, "not packed": p.missing.as_ref()?})))
-            .collect();
-        Ok(json!({"outcome": outcome, "missing": missing}))
+        done?.map_err(failed)
     }
 }
 
@@ -249,9 +254,6 @@ fn suites(packs: &Path) -> Vec<Stage<'static>> {
     stages
 }
 
-/// Programs whose fitted choice is measured.
-const CLOSED: usize = 6;
-
 fn fitted() -> Vec<Stage<'static>> {
     vec![
         environment(),
@@ -268,25 +270,7 @@ fn fitted() -> Vec<Stage<'static>> {
             write_whole(folder, "fitted.toml", &descriptor_text(&pack.descriptor, &found)?)?;
             Ok(json!({"calibration": found, "left_out": read.skipped}))
         }),
-        // The fitted model's own choice: what users of it would get.
-        stage("closed-loop", 0.2, |state, folder, budget| {
-            let begun = Instant::now();
-            let pack = Pack::read(&state.hour.packs.join("calibrate.pack"))?;
-            let text = std::fs::read_to_string(state.hour.work("fit").join("fitted.toml"))?;
-            let gpu = Descriptor::parse(&text, "fitted.toml")?;
-            let mut works = Vec::new();
-            for program in pack.programs.iter().take(CLOSED) {
-                works.push(program.work()?);
-            }
-            let limit = budget.mul_f64(0.4 / works.len().max(1) as f64);
-            let wanted =
-                Wanted { top: 4, random: 0, per_family: 0, looked_at: 0, seed: 0, limit, compiled: 0, compared: 0 };
-            let mut chosen = pack::make("closed loop", &works, (&gpu, text), &wanted, &[], state.progress);
-            chosen.hash = pack.hash.clone();
-            let left = budget.saturating_sub(begun.elapsed());
-            let settings = Settings { budget: left, library: false, duels: Duels::None, ..Settings::default() };
-            state.run(&chosen, folder, &settings)
-        }),
+        stage("closed-loop", 0.2, closed_loop::run),
         stage("counters", 0.08, tools::counters),
     ]
 }
@@ -318,7 +302,12 @@ impl Hour<'_> {
             let known = known.and_then(|text| serde_json::from_str::<Value>(&text).ok());
             let result = match known {
                 // Where it was running when the process ended, it has no file, and goes on.
-                Some(result) => result,
+                Some(result) => {
+                    // What families have cost is not asked again.
+                    let told = runs(&folder).iter().try_for_each(|run| state.breaker.recall(run));
+                    told.map_err(io::Error::other)?;
+                    result
+                }
                 None => {
                     progress.begin(&stage.name, 0);
                     // What stages leave of their time is for those that follow.
@@ -393,15 +382,25 @@ fn attempt(state: &mut State<'_, '_>, stage: &mut Stage<'_>, folder: &Path, budg
     }
 }
 
+/// Where a stage may have run packs: its folder, and those in it.
+fn runs(folder: &Path) -> Vec<PathBuf> {
+    let inner = std::fs::read_dir(folder).map(|d| d.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect());
+    let mut inner: Vec<PathBuf> = inner.unwrap_or_default();
+    inner.sort();
+    [vec![folder.into()], inner].concat()
+}
+
 /// The pages of the packs that a stage ran.
 fn summaries(folder: &Path) -> Vec<String> {
-    let page = |folder: &Path| std::fs::read_to_string(folder.join("SUMMARY.md")).ok();
-    let inner = std::fs::read_dir(folder).map(|d| d.flatten().map(|e| e.path()).collect::<Vec<_>>());
-    let mut inner = inner.unwrap_or_default();
-    inner.sort();
     // Several runs of one pack have one heading.
-    let headed = |f: &PathBuf| Some(page(f)?.replacen('\n', &format!(" ({})\n", f.file_name()?.to_string_lossy()), 1));
-    page(folder).into_iter().chain(inner.iter().filter_map(headed)).collect()
+    let headed = |(number, run): (usize, PathBuf)| {
+        let page = std::fs::read_to_string(run.join("SUMMARY.md")).ok()?;
+        match number {
+            0 => Some(page),
+            _ => Some(page.replacen('\n', &format!(" ({})\n", run.file_name()?.to_string_lossy()), 1)),
+        }
+    };
+    runs(folder).into_iter().enumerate().filter_map(headed).collect()
 }
 
 /// Packs a stage's folder into one file. What is to be said about that; nothing where all went well.

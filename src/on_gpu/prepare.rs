@@ -148,8 +148,6 @@ pub fn prepare(
     let looked_at = if small { 100 } else { 4000 };
     let draws = Draws { count: looked_at, seed: SEED };
     let limit = Duration::from_secs(if small { 10 } else { 60 });
-    // A GPU waits for no compiler; in a rehearsal there is little to wait for.
-    let (compilers, compiled) = if small { (&compilers[..0], 0) } else { (compilers, usize::MAX) };
     let of = |top, random, per_family, compared| Wanted {
         top,
         random,
@@ -157,7 +155,8 @@ pub fn prepare(
         looked_at,
         seed: SEED,
         limit,
-        compiled,
+        // A GPU waits for no compiler.
+        compiled: usize::MAX,
         compared,
     };
     let text = || (gpu, descriptor.to_string());
@@ -181,10 +180,10 @@ pub fn prepare(
         "families",
     )?;
     let headlines = list(&HEADLINES, &SMALL[..2])?;
-    let headlines = make("headlines", &headlines, text(), &of(if small { 2 } else { 4 }, 0, 0, 4), compilers, progress);
+    let of_headlines = if small { of(2, 0, 0, 1) } else { of(4, 0, 0, 4) };
+    let headlines = make("headlines", &headlines, text(), &of_headlines, compilers, progress);
     let headlines = write(headlines, "headlines")?;
-    let most = if small { 1 } else { 8 };
-    write(variants("single decisions", (&headlines, most), gpu, compilers, progress)?, "ab")?;
+    write(variants("single decisions", &headlines, gpu, compilers, progress)?, "ab")?;
     let few = works(&SMALL)?;
     let of_shape = if small { of(2, 2, 0, 0) } else { of(16, 40, 0, 0) };
     let shapes = if small { few } else { works(&CALIBRATE)? };

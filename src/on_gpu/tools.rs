@@ -87,10 +87,11 @@ fn under(
     // One process at a time has the GPU.
     state.device = None;
     let hour = state.hour;
-    let seconds = |share: f64| format!("{}s", (budget.as_secs_f64() * share).max(1.0).ceil());
+    // The rest is for the tool to come up, and for what it has to say.
+    let inner = budget.as_secs_f64() * 0.8;
     let mut command = Command::new(tool);
     command.args(arguments).arg(&hour.program).arg("run-pack").arg(std::path::absolute(hour.packs.join(pack))?);
-    command.args(["--apart", "--out", out, "--budget", &seconds(0.9), "--least-timeout", &seconds(0.4)]);
+    command.args(["--apart", "--out", out, "--budget", &inner.to_string(), "--least-timeout", &inner.to_string()]);
     // What hung hangs under a tool too, and longer.
     command.args(state.breaker.hung().flat_map(|family| ["--without", family.name()]));
     command.args(&hour.again).current_dir(folder);
@@ -104,7 +105,7 @@ fn under(
         if let Some(status) = child.try_wait()? {
             break Some(status);
         }
-        if begun.elapsed() > budget + Duration::from_secs(5) || state.progress.stopped() {
+        if begun.elapsed() > budget || state.progress.stopped() {
             // The worker ends when its asker does.
             let _ = child.kill();
             let _ = child.wait();
@@ -112,6 +113,8 @@ fn under(
         }
         std::thread::sleep(Duration::from_millis(20));
     };
+    // A family may hang under a tool alone: the next one is not asked to hang in it again.
+    state.breaker.recall(&folder.join(out))?;
     let status = status.map_or_else(|| "stopped: its time was over".into(), |s| s.to_string());
     Ok(json!({"status": status, "seconds": begun.elapsed().as_secs_f64()}))
 }

@@ -1,8 +1,10 @@
 //! Who goes wrong is asked last: after the first hang or crash of a family its other members wait until all else is
 //! measured, and one that hangs again and again is not asked any more.
-use super::Family;
+use super::run::results;
+use super::{Family, RunError};
 use crate::store::{Reason, Verdict};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// Timeouts that a family may cost in all.
 const MOST_TIMEOUTS: u32 = 4;
@@ -32,6 +34,8 @@ pub(super) enum Turn {
 pub struct Breaker {
     families: BTreeMap<Family, Record>,
     without: Vec<Family>,
+    /// Folders whose results were noted.
+    folders: BTreeSet<PathBuf>,
 }
 
 impl Breaker {
@@ -45,8 +49,19 @@ impl Breaker {
         self.families.iter().filter(|(_, record)| record.timeouts > 0).map(|(family, _)| *family)
     }
 
+    /// Notes what a folder of results has, once.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn recall(&mut self, folder: &Path) -> Result<(), RunError> {
+        if self.folders.insert(folder.into()) {
+            results(folder)?.rows.iter().for_each(|line| self.note(line.family, &line.row.verdict));
+        }
+        Ok(())
+    }
+
     /// Notes what came of a member.
-    pub fn note(&mut self, family: Family, verdict: &Verdict) {
+    pub(super) fn note(&mut self, family: Family, verdict: &Verdict) {
         let record = self.families.entry(family).or_default();
         match verdict {
             Verdict::Measured(_) => record.right += 1,

@@ -1,4 +1,5 @@
 //! Families of kernels: those of one family rest on the same parts of the hardware, and fail together.
+use satune_ir::term::stream::KernelPlan;
 use satune_ir::term::Schedule;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,14 @@ impl Family {
     pub fn of(plan: &Schedule) -> Family {
         match plan {
             Schedule::Cores(_) => Family::SingleThreads,
-            Schedule::Stream(_) => Family::Streaming,
+            // A product among other blocks may be on tensor cores.
+            Schedule::Stream(plan) => {
+                let tiled = plan.kernels.iter().filter_map(|kernel| match kernel {
+                    KernelPlan::Tiled(tiled) => Some(Family::of(&tiled.plan)),
+                    _ => None,
+                });
+                tiled.fold(Family::Streaming, Family::max)
+            }
             Schedule::Mma(plan) if plan.instruction.wmma().is_some() => Family::Wmma,
             Schedule::Mma(_) => Family::Mma,
             Schedule::Wgmma(plan) if plan.stream_k => Family::StreamK,

@@ -3,7 +3,7 @@ use super::{Candidate, Family, Pack, Packed, Place, Stored};
 use crate::compile::{CompileError, Compiler, Figures};
 use crate::device::cuda::reference;
 use crate::device::{Ready, Subject};
-use crate::execute::{self, Refusal};
+use crate::execute::Refusal;
 use crate::explore::{grows, ExploreError};
 use crate::measure::{BestFirst, Random, Strategy};
 use crate::progress::{Looks, Part, Progress};
@@ -11,8 +11,8 @@ use crate::source::{self, SourceError, Work};
 use crate::workload::{Explorable, Workload};
 use rayon::prelude::*;
 use satune_extract::{Descriptor, Query};
-use satune_ir::term::tensor::WgmmaPlan;
-use satune_ir::term::{Schedule, Space};
+use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
+use satune_ir::term::{Pipe, Plan, Schedule, Space};
 use satune_rewrites::space::Fuel;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -179,32 +179,53 @@ fn assumed<W: Explorable>(
 
 /// Changes of a plan, one decision each, in words.
 fn changes(plan: &Schedule) -> Vec<Chosen> {
-    let Schedule::Wgmma(plan) = plan else { return Vec::new() };
-    let with = |what: &str, changed: WgmmaPlan| (Place::Change(what.into()), Schedule::Wgmma(changed));
-    let mut list = vec![
-        with("release late", WgmmaPlan { eager_release: false, ..plan.clone() }),
-        with("release early", WgmmaPlan { eager_release: true, ..plan.clone() }),
-        with("arrive per warpgroup", WgmmaPlan { arrive_per_warp: false, ..plan.clone() }),
-        with("arrive per warp", WgmmaPlan { arrive_per_warp: true, ..plan.clone() }),
-    ];
-    for stages in [2, 3, 4, 5] {
-        list.push(with(&format!("{stages} stages"), WgmmaPlan { stages, ..plan.clone() }));
+    let mut list: Vec<(String, Schedule)> = Vec::new();
+    match plan {
+        Schedule::Wgmma(plan) => {
+            let mut with = |what: &str, changed| list.push((what.into(), Schedule::Wgmma(changed)));
+            with("release late", WgmmaPlan { eager_release: false, ..plan.clone() });
+            with("release early", WgmmaPlan { eager_release: true, ..plan.clone() });
+            with("arrive per warpgroup", WgmmaPlan { arrive_per_warp: false, ..plan.clone() });
+            with("arrive per warp", WgmmaPlan { arrive_per_warp: true, ..plan.clone() });
+            for stages in [2, 3, 4, 5] {
+                with(&format!("{stages} stages"), WgmmaPlan { stages, ..plan.clone() });
+            }
+            for cluster in [[1, 1], [2, 1], [1, 2]] {
+                with(&format!("cluster {}x{}", cluster[0], cluster[1]), WgmmaPlan { cluster, ..plan.clone() });
+            }
+        }
+        Schedule::Mma(plan) => {
+            let mut with = |what: &str, changed| list.push((what.into(), Schedule::Mma(changed)));
+            for stages in [2, 3, 4, 5] {
+                let slack = plan.slack.min(stages - 2);
+                with(&format!("{stages} stages"), TensorPlan { stages, slack, ..plan.clone() });
+            }
+            with("single tiles along k", TensorPlan { rolled: true, ..plan.clone() });
+            with("tiles along k unrolled", TensorPlan { rolled: false, ..plan.clone() });
+            with("registers not bounded", TensorPlan { min_blocks: None, ..plan.clone() });
+        }
+        Schedule::Cores(plan) => {
+            let mut with = |what: &str, pipe| list.push((what.into(), Schedule::Cores(Plan { pipe, ..plan.clone() })));
+            with("one buffer", Pipe::Plain);
+            with("two buffers, through registers", Pipe::Registers);
+            for buffers in [2, 3, 4] {
+                with(&format!("{buffers} buffers, cp.async"), Pipe::Async(buffers));
+            }
+        }
+        Schedule::Stream(_) => {}
     }
-    for cluster in [[1, 1], [2, 1], [1, 2]] {
-        list.push(with(&format!("cluster {}x{}", cluster[0], cluster[1]), WgmmaPlan { cluster, ..plan.clone() }));
-    }
-    list.retain(|(_, changed)| *changed != Schedule::Wgmma(plan.clone()));
-    list
+    list.retain(|(_, changed)| changed != plan);
+    list.into_iter().map(|(what, changed)| (Place::Change(what), changed)).collect()
 }
 
-/// A pack with the first candidate of so many programs of another, by each of its compilers, and with one decision changed;
-/// what such a change makes impossible is left out.
+/// A pack with the first candidate of each program of another, by each of its compilers, and with one decision changed; what
+/// such a change makes impossible is left out.
 ///
 /// # Errors
 /// When a program of the pack is none.
 pub fn variants(
     suite: &str,
-    (of, most): (&Pack, usize),
+    of: &Pack,
     gpu: &Descriptor,
     compilers: &[Compiler],
     progress: &dyn Progress,
@@ -218,14 +239,11 @@ pub fn variants(
         let Some(first) = program.candidates.first() else { continue };
         let work = program.work()?;
         let chosen = changes(&first.ready.plan);
-        if chosen.is_empty() {
+        if chosen.is_empty() && by_compilers(first).is_empty() {
             continue;
         }
         let (candidates, missing) = made(work.workload(), gpu, chosen, &progress);
         programs.push(Packed { candidates, missing, ..program.clone() });
-        if programs.len() == most {
-            break;
-        }
     }
     let mut pack = Pack { suite: suite.into(), programs, hash: String::new(), ..of.clone() };
     pack.programs.iter_mut().for_each(|p| p.reference.clear());
@@ -395,11 +413,7 @@ fn wrong(
     go_on: &(dyn Fn() -> bool + Sync),
 ) -> Option<String> {
     let work = program.work().ok()?;
-    let (problem, plan) = (work.workload(), &candidate.ready.plan);
-    let made = problem.scheduled(plan, &problem.options(plan, gpu)).ok()?;
-    let texts: Vec<String> = candidate.ready.kernels.iter().map(|k| k.source.clone()).collect();
-    let text = execute::Candidate { problem, plan, module: &made.module, texts: &texts, gpu, go_on };
-    match text.execute(Some(ptx), compiler) {
+    match candidate.ready.execute(work.workload(), gpu, Some(ptx), compiler, go_on) {
         Err(Refusal::Wrong(why)) => Some(why),
         Ok(_) | Err(Refusal::Unable(_)) => None,
     }

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Times its prediction that a candidate may take, all repeats.
 const TIMES_PREDICTED: f64 = 200.0;
+/// Of the time for all, what a candidate that hangs may take at least: one must not take the time of the others.
+const LARGEST_PART: u32 = 3;
 /// Candidates of each program that come right behind the library.
 const EARLY: usize = 8;
 
@@ -41,7 +43,7 @@ pub enum Duels {
 pub struct Settings {
     /// For all of it.
     pub budget: Duration,
-    /// Least time that a candidate is given.
+    /// Least time that a candidate is given, where the budget has three times as much.
     pub least_timeout: Duration,
     /// Beside the library.
     pub library: bool,
@@ -286,6 +288,8 @@ pub fn run(
     progress: &dyn Progress,
 ) -> Result<Outcome, RunError> {
     let begun = Instant::now();
+    let least_timeout = settings.least_timeout.min(settings.budget / LARGEST_PART);
+    let settings = &Settings { least_timeout, ..settings.clone() };
     let files = Files { folder: folder.into() };
     std::fs::create_dir_all(folder).map_err(|e| files.error("", e))?;
     let works: Vec<Work> = pack.programs.iter().map(super::Packed::work).collect::<Result<_, _>>()?;
@@ -384,11 +388,11 @@ impl Run<'_> {
         for name in [ROWS, LIBRARY, DUELS] {
             self.files.mend(name)?;
         }
+        self.breaker.recall(&self.files.folder)?;
         let pack = self.pack;
         let number = |operator: &str| pack.programs.iter().position(|p| p.name == operator);
         for line in self.files.lines::<Line>(ROWS)? {
             let Some(p) = number(&line.row.operator) else { continue };
-            self.breaker.note(line.family, &line.row.verdict);
             let trace = &line.row.key.trace;
             let at = pack.programs[p].candidates.iter().position(|c| c.place == line.place);
             debug_assert!(at.is_none_or(|c| self.ready(p, c).trace == *trace));

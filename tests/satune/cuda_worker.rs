@@ -152,6 +152,57 @@ fn a_pack_brings_its_machine_code() {
     assert_eq!(log.matches("fill_float32").count(), 3, "{log}");
 }
 
+/// A warm-up of 4 s leaves nothing of the 3.75 s for repeats; that is no fault of the kernel.
+#[test]
+fn a_warm_up_that_takes_all_the_time_leaves_times() {
+    let folder = driver();
+    let args = [&EXPLORE[..3], &["cuda", "--top", "1", "--no-compile", "--json", "--timeout", "15"]].concat();
+    let run = satune(folder.path(), "slow", &args);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(report["candidates"][0]["measured"]["repeats"], 8);
+}
+
+/// Changes of one decision stand beside the choice, and beside what each compiler makes of its text; all bring their machine code.
+#[test]
+fn a_pack_of_single_decisions_brings_its_machine_code() {
+    use satune::pack::{make, variants, Wanted};
+    let folder = driver();
+    let text = satune_extract::Descriptor::source("h200").unwrap();
+    let gpu = satune_extract::Descriptor::parse(&text, "h200").unwrap();
+    let newest = satune::compile::Compiler { lines: false, ..satune::compile::Compiler::of(SATUNE) };
+    let versions = satune::compile::versions();
+    let older = versions.iter().skip(1).take(1);
+    let older = older.map(|(_, folder)| satune::compile::Compiler { nvrtc: Some(folder.clone()), ..newest.clone() });
+    let compilers: Vec<satune::compile::Compiler> = std::iter::once(newest.clone()).chain(older).collect();
+    let wanted = Wanted {
+        top: 1,
+        random: 0,
+        per_family: 0,
+        looked_at: 0,
+        seed: 0,
+        limit: std::time::Duration::from_secs(60),
+        compiled: usize::MAX,
+        compared: 1,
+    };
+    let works = [satune::source::load_work("gemm:32,32,64,f32").unwrap()];
+    let quiet = satune::progress::Quiet;
+    let chosen = make("chosen", &works, (&gpu, text.clone()), &wanted, &compilers, &quiet);
+    let mut changed = variants("single decisions", &chosen, &gpu, &compilers, &quiet).unwrap();
+    let file = folder.path().join("ab.pack");
+    changed.write(&file).unwrap();
+    let run = satune(folder.path(), "", &["run-pack", "ab.pack", "--any-gpu", "--json", "--out", "r"]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let outcome: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&outcome["waits"], &outcome["left"]), (&0.into(), &0.into()), "{outcome}");
+    let rows = std::fs::read_to_string(folder.path().join("r/rows.ndjson")).unwrap();
+    let place = |row: &str| serde_json::from_str::<serde_json::Value>(row).unwrap()["place"].to_string();
+    let places: Vec<String> = rows.lines().map(place).collect();
+    for (part, there) in [("top", true), ("buffer", true), ("compiled by NVRTC", compilers.len() > 1)] {
+        assert_eq!(places.iter().any(|place| place.contains(part)), there, "{part}: {places:?}");
+    }
+}
+
 #[test]
 fn a_driver_that_goes_wrong_gives_reasons_and_no_times() {
     let folder = driver();

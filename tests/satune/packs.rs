@@ -6,9 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn satune(folder: &Path, args: &[&str]) -> Output {
-    // Programs of the folder come first.
-    let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
-    Command::new(SATUNE).args(args).current_dir(folder).env("TMPDIR", folder).env("PATH", path).output().unwrap()
+    Command::new(SATUNE).args(args).current_dir(folder).env("TMPDIR", folder).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -106,10 +104,32 @@ fn a_family_that_always_hangs_costs_four_timeouts_and_nothing_else() {
     assert!(page.contains("4 not asked: 4 kernels of the family single threads hung"), "{page}");
     // What a budget does not reach is left, and the run ends by its own clock.
     scripted(folder, &json!({"outcomes": ["near"], "delay_ms": 300}));
-    let run = satune(folder, &[&RUN[..], &["5s", "--budget", "6s", "--out", "short"]].concat());
+    let run = satune(folder, &[&RUN[..], &["5s", "--budget", "3s", "--out", "short"]].concat());
     let outcome: Value = serde_json::from_slice(&run.stdout).unwrap();
     let number = |name: &str| outcome[name].as_u64().unwrap();
     assert!(number("left") > 0 && number("measured") + number("left") == 16, "{outcome}");
+}
+
+/// A device that executes the texts finds the one that is not what was packed for.
+#[test]
+fn texts_of_a_pack_are_executed() {
+    if satune::compile::versions().is_empty() {
+        satune_testing::missing("NVRTC", "cuda");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    pack(folder, &["rowsum:8,64,f32"], "1");
+    let file = folder.join("p.pack");
+    let mut packed = satune::pack::Pack::read(&file).unwrap();
+    let source = &mut packed.programs[0].candidates[1].ready.kernels[0].source;
+    let changed = source.replace(" + ", " - ");
+    assert_ne!(*source, changed);
+    *source = changed;
+    packed.write(&file).unwrap();
+    scripted(folder, &json!({"outcomes": ["executed"]}));
+    let run = satune(folder, &[&RUN[..], &["60s", "--out", "r"]].concat());
+    let outcome: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&outcome["measured"], &outcome["rejected"]), (&json!(2), &json!({"wrong": 1})), "{outcome}");
 }
 
 /// A file of a stage's archive.
@@ -118,20 +138,83 @@ fn stage_of(archive: &Path, name: &str) -> Value {
     serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{name}: {e}: {}", text(&out.stderr)))
 }
 
-/// The hour from end to end, every kernel simulated, with what can go wrong injected.
-#[test]
-fn the_hour_is_rehearsed_with_faults() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let suites = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/suites");
-    let made = satune(folder, &["on-gpu", "prepare", "--small", "--packs", "packs", "--suites", suites]);
-    assert!(made.status.success(), "{}", text(&made.stderr));
-    // A compute-sanitizer that runs what it is given, and finds something with one of its tools.
-    std::fs::create_dir(folder.join("bin")).unwrap();
-    let tool = "#!/bin/sh\nkind=$2 log=$6\nshift 6\n\"$@\"\ncode=$?\n[ $kind = racecheck ] && echo '========= Error: a race' >> $log\necho '========= ERROR SUMMARY: 0 errors' >> $log\nexit $code\n";
+/// The small packs of a rehearsal, made once.
+fn prepared() -> &'static Path {
+    static MADE: std::sync::LazyLock<tempfile::TempDir> = std::sync::LazyLock::new(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let suites = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/suites");
+        // The scripted device takes no machine code.
+        let args = ["on-gpu", "prepare", "--small", "--no-compile", "--packs", ".", "--suites", suites];
+        let made = satune(folder.path(), &args);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        folder
+    });
+    MADE.path()
+}
+
+/// A folder of a rented machine: the script, the program beside it, packs that are not where the script looks for them, and a
+/// compute-sanitizer that does `first`, runs what it is given, and finds something with one of its tools.
+fn rented(first: &str) -> tempfile::TempDir {
+    let rented = tempfile::tempdir().unwrap();
+    let folder = rented.path();
+    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/on-gpu"), folder.join("on-gpu")).unwrap();
+    std::os::unix::fs::symlink(SATUNE, folder.join("satune")).unwrap();
+    for name in ["packs", "carried", "bin"] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+    }
+    for pack in std::fs::read_dir(prepared()).unwrap() {
+        let pack = pack.unwrap();
+        std::fs::copy(pack.path(), folder.join("carried").join(pack.file_name())).unwrap();
+    }
+    let tool = format!("#!/bin/sh\n{first}\nkind=$2 log=$6\nshift 6\n\"$@\"\ncode=$?\n[ $kind = racecheck ] && echo '========= Error: a race' >> $log\necho '========= ERROR SUMMARY: 0 errors' >> $log\nexit $code\n");
     std::fs::write(folder.join("bin/compute-sanitizer"), tool).unwrap();
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.join("bin/compute-sanitizer"), executable).unwrap();
+    rented
+}
+
+/// A call of the script on the scripted device.
+fn on_gpu(folder: &Path, call: &str, budget: &str, least_timeout: &str) {
+    let args = [call, "out", "--packs", "carried", "--device", "scripted", "--script", "script.json"];
+    let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let run = Command::new(folder.join("on-gpu"))
+        .args(args)
+        .args(["--budget", budget, "--least-timeout", least_timeout])
+        .current_dir(folder)
+        .env("TMPDIR", folder)
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}{}", text(&run.stdout), text(&run.stderr));
+}
+
+/// In a short call each stage has its part, and what a family costs that always hangs is not asked again: not by a later stage,
+/// not under a tool, not after the process was killed.
+#[test]
+fn a_family_that_always_hangs_costs_a_whole_contact_four_timeouts() {
+    let rented = rented("[ -e ../../../killed ] || { touch ../../../killed; kill -9 $PPID; exit; }");
+    let folder = rented.path();
+    scripted(folder, &json!({"outcomes": ["near"], "families": {"streaming": "hang"}}));
+    on_gpu(folder, "contact", "120s", "1s");
+    assert!(folder.join("killed").exists());
+    let mut timeouts = 0;
+    for stage in ["probes", "families", "sanitizer", "headlines", "ab"] {
+        let archive = folder.join("out").join(format!("{stage}.tar.gz"));
+        let rows =
+            Command::new("tar").args(["-xzO", "--wildcards", "*/rows.ndjson", "-f"]).arg(archive).output().unwrap();
+        let rows = text(&rows.stdout);
+        let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(!rows.is_empty(), "{stage}");
+        timeouts += rows.iter().filter(|row| row["family"] == "streaming" && row["reason"] == "timeout").count();
+    }
+    assert!((1..=4).contains(&timeouts), "{timeouts}");
+}
+
+/// The hour from end to end, every kernel simulated, with what can go wrong injected.
+#[test]
+fn the_hour_is_rehearsed_with_faults() {
+    let rented = rented(":");
+    let folder = rented.path();
     // Faults of kernels and workers, in the order of requests; one that dies is asked twice.
     let faults = [
         "illegal_access",
@@ -151,14 +234,12 @@ fn the_hour_is_rehearsed_with_faults() {
     ];
     scripted(folder, &json!({"outcomes": ["computed"], "first": faults}));
     // And of files: one is missing, one is damaged.
-    std::fs::remove_file(folder.join("packs/ab.pack")).unwrap();
-    let headlines = folder.join("packs/headlines.pack");
+    std::fs::remove_file(folder.join("carried/ab.pack")).unwrap();
+    let headlines = folder.join("carried/headlines.pack");
     let mut bytes = std::fs::read(&headlines).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&headlines, bytes).unwrap();
-    let args = ["on-gpu", "rehearse", "out", "--packs", "packs", "--device", "scripted", "--script", "script.json"];
-    let run = satune(folder, &[&args[..], &["--budget", "6000s", "--least-timeout", "10s"]].concat());
-    assert!(run.status.success(), "{}", text(&run.stderr));
+    on_gpu(folder, "rehearse", "6000s", "10s");
     let out = folder.join("out");
     let files = |call: &str| {
         let mut names: Vec<String> = std::fs::read_dir(out.join(call))

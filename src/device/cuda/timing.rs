@@ -84,7 +84,9 @@ impl Timer {
                 run()?;
             }
             let most = (job.most_repeats as usize).max(LEAST);
-            while timing.times_ms.len() < most && start.elapsed().as_secs_f64() < job.seconds {
+            // Some at least, however long the warm-up took: no times would be blamed on the kernel.
+            let go_on = |count| count == 0 || (count < most && start.elapsed().as_secs_f64() < job.seconds);
+            while go_on(timing.times_ms.len()) {
                 timing.times_ms.extend(self.batch(BATCH, run)?);
                 let count = timing.times_ms.len();
                 if count >= LEAST && 1.2533 * timing.spread() / (count as f64).sqrt() < job.settle {
