@@ -244,7 +244,7 @@ impl Pack {
         }
         let text = serde_json::to_vec(self).map_err(|e| failed(e.into()))?;
         // Texts of one program differ in little: the window must reach over many of them.
-        let mut packer = zstd::Encoder::new(Vec::new(), 15).map_err(failed)?;
+        let mut packer = zstd::Encoder::new(Vec::new(), 19).map_err(failed)?;
         packer.window_log(26).and_then(|()| packer.long_distance_matching(true)).map_err(failed)?;
         for part in [&(text.len() as u64).to_le_bytes()[..], &text, &code] {
             packer.write_all(part).map_err(failed)?;

@@ -454,7 +454,8 @@ fn a_pack_is_run_in_turns_with_the_library_and_tells_the_clocks() {
     std::fs::write(&smi, SMI).unwrap();
     std::fs::set_permissions(&smi, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let programs = ["gemm:64,64,64,bf16,NT", "gemm:64,64,256,e4m3,NT"];
-    let pack = [&["pack"], &programs[..], &["--top", "2", "--random", "1", "--out", "p.pack"]].concat();
+    let pack =
+        [&["pack"], &programs[..], &["--top", "2", "--random", "1", "--compared", "0", "--out", "p.pack"]].concat();
     let made = satune(folder, "", &pack);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());

@@ -140,16 +140,18 @@ fn stage_of(archive: &Path, name: &str) -> Value {
 
 /// The small packs of a rehearsal, made once.
 fn prepared() -> &'static Path {
-    static MADE: std::sync::LazyLock<tempfile::TempDir> = std::sync::LazyLock::new(|| {
-        let folder = tempfile::tempdir().unwrap();
+    static MADE: std::sync::LazyLock<std::path::PathBuf> = std::sync::LazyLock::new(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("small-packs");
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
         let suites = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/suites");
         // The scripted device takes no machine code.
         let args = ["on-gpu", "prepare", "--small", "--no-compile", "--packs", ".", "--suites", suites];
-        let made = satune(folder.path(), &args);
+        let made = satune(&folder, &args);
         assert!(made.status.success(), "{}", text(&made.stderr));
         folder
     });
-    MADE.path()
+    &MADE
 }
 
 /// A folder of a rented machine: the script, the program beside it, packs that are not where the script looks for them, and a
