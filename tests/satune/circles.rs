@@ -164,7 +164,7 @@ impl<'a> Modules<'a> {
                     i = last;
                 }
                 ("mod", Some(child)) if outer => {
-                    let under = [path, &[child.clone()]].concat();
+                    let under = [path, std::slice::from_ref(&child)].concat();
                     let module = match within(token(i + 2), Delimiter::Brace) {
                         None => self.file(Some(at), &under),
                         Some(inside) => self.module(self.all[at].file.clone(), Some(at), &under, inside),
