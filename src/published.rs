@@ -87,6 +87,20 @@ fn judged(row: &Row, gpu: &Descriptor, limit: Duration) -> Result<Judged, String
     })
 }
 
+/// The library that was measured on an operator by name, at the clock that a GPU takes and on data of all kinds, and its time
+/// without the launch, ms.
+pub fn library(operator: &str, gpu: &Descriptor) -> Option<(String, f64)> {
+    let sets = sets().ok()?;
+    let of = sets.iter().filter(|set| set.gpu == gpu.name).filter_map(|set| Some((set.library.as_ref()?, &set.rows)));
+    let mut rows = of.flat_map(|(library, rows)| rows.iter().map(move |row| (library, row)));
+    rows.find_map(|(library, row)| {
+        let comparable = row.clock_mhz.is_none() && !row.zeros && row.plan.is_none();
+        let work =
+            source::operator(&row.operator).ok().filter(|work| comparable && work.workload().name() == operator)?;
+        Some((library.clone(), row.measured_ms(work.workload().yardstick().amount())?))
+    })
+}
+
 fn predicted(work: &Work, plan: &Schedule, gpu: &Descriptor) -> Result<Cost, Infeasible> {
     match work {
         Work::Contraction(problem) => predict(plan, &problem.contraction, gpu),

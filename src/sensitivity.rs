@@ -58,15 +58,18 @@ pub struct Drawn {
     pub median: Option<f64>,
 }
 
-/// A schedule that somebody knows, among those that were drawn.
+/// A schedule that somebody knows, or a library's kernel, among those that were drawn.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mark {
     /// As it was asked for.
     pub name: String,
-    /// Time of the best schedule that keeps to it over that of the schedule; none where the space has none.
+    /// Time of the best schedule that keeps to it, or that the library was measured to take, over that of the schedule.
     pub ratio: Option<f64>,
     /// That one is found for certain.
     pub proved: bool,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<String>,
 }
 
 impl Other {
@@ -103,7 +106,7 @@ impl Mark {
     /// Its name and where it stands, in a few words.
     pub fn words(&self) -> String {
         match self.ratio {
-            None => format!("{}: not in the space", self.name),
+            None => format!("{}: {}", self.name, self.absent.as_deref().unwrap_or("not in the space")),
             Some(ratio) => format!("{}: {ratio:.2}x{}", self.name, if self.proved { "" } else { " (not proved)" }),
         }
     }

@@ -221,7 +221,7 @@ pub trait Workload: Sync {
     /// When the GPU cannot run it.
     fn predict_compiled(&self, schedule: &Schedule, gpu: &Descriptor, registers: u32) -> Result<Cost, Infeasible> {
         match self.kind() {
-            Kind::Contraction(c) => satune_extract::predict_compiled(schedule, c, gpu, registers),
+            Kind::Contraction(c) => satune_extract::compiled(schedule, c, gpu, registers).map(|of| of.cost),
             Kind::Streams(_) => self.predict(schedule, gpu),
         }
     }

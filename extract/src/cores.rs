@@ -1,12 +1,13 @@
 //! What schedules on single threads ask of a GPU, and what no work of at least that much can beat: the innermost code of
 //! extraction.
-use crate::prediction::Infeasible;
+use crate::prediction::{Infeasible, KLoop};
 use crate::residency::{self, Takes};
 use crate::time::{clocks_per_ms, fma_joules, largest, Demand, Moved, Taken};
 use crate::work::{slots, Work};
 use crate::Descriptor;
 use satune_ir::term::{Contraction, OperandInfo, Pipe, Way};
 use satune_ir::DType;
+use std::rc::Rc;
 
 /// Instructions of a warp that a k tile costs beyond what is counted: loop, addresses, ring arithmetic (estimate from
 /// machine code: 30 to 40).
@@ -15,9 +16,12 @@ const TILE_OVERHEAD: f64 = 36.0;
 const STEP_OVERHEAD: f64 = 6.0;
 /// Registers beyond accumulators, fragments and tiles held for the next iteration: addresses, counters.
 pub(crate) const BASE_REGISTERS: i64 = 32;
-/// Loads from global memory that a compiler starts before it waits for the first, where the k loop is expanded and no
-/// fragment says how many there are (machine code of NVRTC 13.5, sm_86: 32 in a loop of 16 k values).
-pub(crate) const EXPANDED_AHEAD: f64 = 32.0;
+/// Loads from global memory that a compiler starts before it waits for the first, where the k loop is expanded: as far as there
+/// are registers for them, however many a fragment has (machine code of NVRTC 13.5, sm_86: 32 in a loop of 16 k values; of 12.9,
+/// sm_70: 40 registers more than are counted without).
+const EXPANDED_AHEAD: f64 = 32.0;
+/// The same where each step has a turn of the loop and no fragment holds what is loaded: the step's two operands.
+const ROLLED_AHEAD: f64 = 2.0;
 
 /// Lanes of a multiprocessor that compare, choose, and work on integers (CUDA C++ Programming Guide, "Throughput of Native
 /// Arithmetic Instructions": 64 from 7.0 to 9.0).
@@ -35,8 +39,8 @@ pub(crate) struct Inner {
     pub end: Work,
     /// What a k tile waits for.
     pub waits: Waits,
-    /// Loads of a thread from global memory that are started together, of operands that are read where they are used.
-    pub ahead: f64,
+    /// Registers of a thread that hold what is read from global memory where it is used.
+    pub held: f64,
     /// Registers that fragments take.
     pub fragment_registers: i64,
     /// Registers that hold tiles on their way.
@@ -49,6 +53,28 @@ pub(crate) struct Inner {
     pub init_inside: bool,
     /// Registers of a thread where a compiler has said how many there are.
     pub compiled: Option<i64>,
+}
+
+impl Inner {
+    /// Loads of a thread from global memory that are started together, of operands that are read where they are used.
+    fn ahead(&self, outer: &Outer<'_>) -> f64 {
+        match self.rolled_steps > 0.0 {
+            false => self.held + self.more_held(outer),
+            true if self.held > 0.0 => self.held,
+            true => ROLLED_AHEAD,
+        }
+    }
+
+    /// Registers that an expanded loop takes for such loads beyond those of fragments.
+    fn more_held(&self, outer: &Outer<'_>) -> f64 {
+        let loads = self.tile.global_loads / f64::from(outer.threads / 32);
+        let expanded = self.waits.direct && self.rolled_steps == 0.0;
+        if expanded {
+            (EXPANDED_AHEAD.min(loads) - self.held).max(0.0)
+        } else {
+            0.0
+        }
+    }
 }
 
 /// What a k tile waits for; it follows from where the operands are.
@@ -136,8 +162,9 @@ pub(crate) struct Clocks {
     pub tile: f64,
     /// Clocks of the arithmetic and of the issue slots per k tile where one scheduler does all.
     serial: f64,
-    /// What a group of resident blocks needs for a k tile at least.
+    /// What a group of resident blocks needs for a k tile at least, and what it takes a tile to come through a ring.
     arrives: f64,
+    comes: f64,
     /// Once per block: the strips, and the stores.
     pub begin: f64,
     pub end: f64,
@@ -165,13 +192,17 @@ impl Clocks {
         let busy = chain.max(tile) + inner.tile.shared_store_wavefronts;
         let waits = inner.waits;
         // Operands that are read where they are used are waited for once per batch of loads.
-        let direct = if waits.direct { (inner.tile.global_loads / warps / inner.ahead).max(1.0).ceil() } else { 0.0 };
+        let direct =
+            if waits.direct { (inner.tile.global_loads / warps / inner.ahead(outer)).max(1.0).ceil() } else { 0.0 };
         let alone = busy + direct * gpu.latency_l2;
+        let comes = match outer.pipe {
+            Pipe::Plain => 0.0,
+            Pipe::Registers => gpu.latency_dram,
+            Pipe::Async(stages) => gpu.latency_dram / f64::from(stages.max(2) - 1),
+        };
         let arrives = match outer.pipe {
             Pipe::Plain if waits.fills => gpu.latency_dram + 2.0 * gpu.latency_shared + alone,
-            Pipe::Plain => alone,
-            Pipe::Registers => alone.max(gpu.latency_dram),
-            Pipe::Async(stages) => alone.max(gpu.latency_dram / f64::from(stages.max(2) - 1)),
+            _ => alone.max(comes),
         };
         // A strip is filled like a tile that nothing overlaps.
         let (begin, strips) = if waits.strips {
@@ -181,12 +212,20 @@ impl Clocks {
             (0.0, 0.0)
         };
         let end = largest(&clocks(outer, &inner.end, warps * 32.0));
-        Clocks { parts, tile, serial, arrives, begin, end, strips }
+        Clocks { parts, tile, serial, arrives, comes, begin, end, strips }
     }
 
-    /// With so many resident blocks: clocks of the busiest multiprocessor, those of them that nothing overlaps, and blocks
-    /// that it runs.
-    fn on_sms(&self, outer: &Outer<'_>, resident: i64) -> (f64, f64, i64) {
+    /// Clocks of a k tile of so many resident blocks.
+    fn k_tile(&self, outer: &Outer, blocks: i64) -> f64 {
+        let b = blocks as f64;
+        // Fewer warps than schedulers leave some of them idle.
+        let schedulers = (f64::from(outer.threads / 32) * b).min(4.0);
+        (b * self.tile).max(b * self.serial / schedulers).max(self.arrives)
+    }
+
+    /// With so many resident blocks, whose k tiles take `k_tile`: clocks of the busiest multiprocessor, those of them that nothing
+    /// overlaps, and blocks that it runs.
+    fn on_sms(&self, outer: &Outer<'_>, resident: i64, k_tile: impl Fn(i64) -> f64) -> (f64, f64, i64) {
         let gpu = outer.gpu;
         let sms = i64::from(gpu.sms);
         let slots = resident * sms;
@@ -196,11 +235,7 @@ impl Clocks {
             if blocks == 0 {
                 return 0.0;
             }
-            let b = blocks as f64;
-            // Fewer warps than schedulers leave some of them idle.
-            let schedulers = (f64::from(outer.threads / 32) * b).min(4.0);
-            let tile = (b * self.tile).max(b * self.serial / schedulers);
-            outer.k_tiles * tile.max(self.arrives) + b * (self.begin + self.end)
+            outer.k_tiles * k_tile(blocks) + blocks as f64 * (self.begin + self.end)
         };
         let waves = full + i64::from(last > 0);
         let waits = waves as f64 * (self.strips + 2.0 * gpu.latency_dram);
@@ -276,7 +311,7 @@ pub(crate) fn beside(contraction: &Contraction) -> f64 {
 pub(crate) fn time(outer: &Outer<'_>, inner: &Inner) -> Result<Times, Infeasible> {
     let (registers, resident, limit) = residency(outer, inner)?;
     let clocks = Clocks::of(outer, inner);
-    let (sm, waits, per_sm) = clocks.on_sms(outer, resident);
+    let (sm, waits, per_sm) = clocks.on_sms(outer, resident, |blocks| clocks.k_tile(outer, blocks));
     let demand = demand(outer, inner, sm, waits);
     let (taken, sum_ms) = (demand.time(outer.gpu), sum_ms(outer));
     Ok(Times {
@@ -293,6 +328,24 @@ pub(crate) fn time(outer: &Outer<'_>, inner: &Inner) -> Result<Times, Infeasible
     })
 }
 
+/// The loop over k of a plan whose blocks have so many registers, as the model has it.
+pub(crate) fn k_loop<'a>(outer: Outer<'a>, inner: Inner) -> Result<KLoop<'a>, Infeasible> {
+    let (_, resident, _) = residency(&outer, &inner)?;
+    let clocks = Rc::new(Clocks::of(&outer, &inner));
+    let of = Rc::clone(&clocks);
+    Ok(KLoop {
+        flop: inner.tile.fma * 64.0,
+        resident,
+        copies: inner.waits.fills,
+        clocks: Box::new(move |blocks| of.k_tile(&outer, blocks)),
+        ms: Box::new(move |k_tile| {
+            let comes = clocks.comes;
+            let (sm, waits, _) = clocks.on_sms(&outer, resident, |blocks| k_tile(blocks).max(comes));
+            demand(&outer, &inner, sm, waits).time(outer.gpu).ms + sum_ms(&outer)
+        }),
+    })
+}
+
 /// What no plan can beat whose summary is at least `inner` in every component, has `inner`'s threads, as many rolled
 /// steps as it (none, or not none), and starts no more loads together. Infinite where none fits the GPU. `most`: registers
 /// of fragments and staged tiles together that such a plan has at most, if its shared memory is `inner`'s; `None` where
@@ -304,12 +357,14 @@ pub(crate) fn time(outer: &Outer<'_>, inner: &Inner) -> Result<Times, Infeasible
 pub(crate) fn least_ms(outer: &Outer<'_>, inner: &Inner, most: Option<i64>) -> f64 {
     let Ok((_, high, _)) = residency(outer, inner) else { return f64::INFINITY };
     let low = most.map_or(1, |most| {
-        let registers = estimated(outer.sums + most).min(residency::most_registers(outer.gpu, outer.threads.into()));
+        let more = if inner.waits.direct { EXPANDED_AHEAD as i64 } else { 0 };
+        let registers =
+            estimated(outer.sums + most + more).min(residency::most_registers(outer.gpu, outer.threads.into()));
         takes(outer, inner, registers).resident(outer.gpu).0
     });
     let clocks = Clocks::of(outer, inner);
     let of = |resident: i64| {
-        let (sm, waits, _) = clocks.on_sms(outer, resident);
+        let (sm, waits, _) = clocks.on_sms(outer, resident, |blocks| clocks.k_tile(outer, blocks));
         demand(outer, inner, sm, waits).time(outer.gpu).ms
     };
     (low..=high).map(of).fold(f64::INFINITY, f64::min) + sum_ms(outer)
@@ -324,7 +379,11 @@ fn residency(outer: &Outer<'_>, inner: &Inner) -> Result<(i64, i64, &'static str
     if matches!(outer.pipe, Pipe::Async(_)) && !outer.gpu.cp_async {
         return Err(Infeasible::CpAsync { arch: outer.gpu.arch.clone() });
     }
-    let counted = || estimated(outer.sums + inner.fragment_registers + inner.staged_registers);
+    let counted = || {
+        let needed = outer.sums + inner.fragment_registers + inner.staged_registers;
+        let most = residency::most_registers(outer.gpu, outer.threads.into());
+        estimated(needed).max(estimated(needed + inner.more_held(outer) as i64).min(most))
+    };
     let registers = inner.compiled.unwrap_or_else(counted);
     let (resident, limit) = takes(outer, inner, registers).residency(outer.gpu)?;
     Ok((residency::rounded(registers), resident, limit))

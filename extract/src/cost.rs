@@ -1,8 +1,8 @@
 //! The analytical cost: exact counts, and the time that a GPU needs for them, in parts. The formula is that of
 //! [`crate::time`]; every constant is one of the descriptor, none belongs to a kernel.
-use crate::cores::{beside, stored, time, Inner, Outer, Times, Waits, BASE_REGISTERS, EXPANDED_AHEAD};
+use crate::cores::{beside, stored, time, Inner, Outer, Times, Waits, BASE_REGISTERS};
 use crate::panels::panels;
-use crate::prediction::{Cost, Infeasible};
+use crate::prediction::{Compiled, Cost, Infeasible};
 use crate::tensor;
 use crate::time::{binding, stays_in_l2, Moved};
 use crate::work::{self, outer_iterations, Work};
@@ -68,7 +68,7 @@ pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a De
         tile,
         end,
         waits: Waits::of([Side::A, Side::B].map(|side| plan.way(side))),
-        ahead: ahead(plan, contraction),
+        held: held_direct(plan, contraction),
         fragment_registers: fragment_registers(plan, contraction),
         staged_registers: staged_registers(plan, contraction),
         shared_bytes: plan.shared_bytes(contraction),
@@ -100,25 +100,26 @@ pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<
     Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
 }
 
-/// [`predict`] with the registers of a thread that a compiler gave the main kernel, in place of the model's.
+/// Predicts a schedule as a compiler made it.
 ///
 /// # Errors
 /// When the GPU cannot run it.
-pub fn predict_compiled(
-    schedule: &Schedule,
-    contraction: &Contraction,
-    gpu: &Descriptor,
+pub fn compiled<'a>(
+    schedule: &'a Schedule,
+    contraction: &'a Contraction,
+    gpu: &'a Descriptor,
     registers: u32,
-) -> Result<Cost, Infeasible> {
+) -> Result<Compiled<'a>, Infeasible> {
     match schedule {
         Schedule::Cores(plan) => {
             let Prepared { outer, inner } = prepare(plan, contraction, gpu);
             let inner = Inner { compiled: Some(registers.into()), ..inner };
-            Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
+            let cost = time(&outer, &inner)?.explain(&outer, work::total(plan, contraction));
+            Ok(Compiled { cost, k_loop: crate::cores::k_loop(outer, inner)? })
         }
         Schedule::Stream(_) => Err(Infeasible::Kind),
-        Schedule::Mma(plan) => tensor::cost_compiled(&tensor::Kernel::Mma(plan), contraction, gpu, registers),
-        Schedule::Wgmma(plan) => tensor::cost_compiled(&tensor::Kernel::Wgmma(plan), contraction, gpu, registers),
+        Schedule::Mma(plan) => tensor::compiled(&tensor::Kernel::Mma(plan), contraction, gpu, registers),
+        Schedule::Wgmma(plan) => tensor::compiled(&tensor::Kernel::Wgmma(plan), contraction, gpu, registers),
     }
 }
 
@@ -140,20 +141,11 @@ pub(crate) fn words(dtype: DType) -> i64 {
     i64::from(dtype.bytes().max(4) / 4)
 }
 
-/// Loads that are started together where operands are read where they are used: as many as registers were given to.
-pub(crate) fn ahead_of(held: f64, rolled: bool) -> f64 {
-    match rolled {
-        _ if held > 0.0 => held,
-        false => EXPANDED_AHEAD,
-        true => 2.0,
-    }
-}
-
-/// [`ahead_of`] of a plan.
-fn ahead(plan: &Plan, contraction: &Contraction) -> f64 {
+/// Registers that hold what a plan reads from global memory where it is used.
+fn held_direct(plan: &Plan, contraction: &Contraction) -> f64 {
     let direct = |side: &Side| plan.way(*side) == Way::Direct;
     let held: i64 = [Side::A, Side::B].iter().filter(|s| direct(s)).map(|s| held(plan, *s, contraction)).sum();
-    ahead_of(held as f64, !plan.unroll_k)
+    held as f64
 }
 
 /// Registers of a fragment; 0 where there is none.

@@ -2,7 +2,6 @@
 //! k tile. At every step the ideals of the class that is entered, and the least of all fills, bound what is below; the
 //! most promising part is entered first.
 use crate::cores::{least_ms, time, Inner, Outer, Waits};
-use crate::cost::ahead_of;
 use crate::fills::{combinations, floor, floor_of, Combination, Copied, Floor};
 use crate::inner::{repeats, Flavour, Ideal, Label, Numbers};
 use crate::path::{Above, Path};
@@ -265,7 +264,7 @@ impl<'s> Search<'_, 's> {
             tile,
             end,
             waits: Waits::of(ways),
-            ahead: ahead_of(direct, flavour.rolled),
+            held: direct,
             fragment_registers: if flavour.direct { 4 } else { registers as i64 },
             staged_registers,
             shared_bytes: block.staged.bytes(),

@@ -51,7 +51,7 @@ impl<'s> Search<'_, 's> {
             end: Work::NONE,
             waits: Waits::of(ways),
             // As many as any program of the unit starts together.
-            ahead: f64::INFINITY,
+            held: f64::INFINITY,
             fragment_registers: 2,
             staged_registers: 0,
             shared_bytes,

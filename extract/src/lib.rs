@@ -57,13 +57,13 @@ mod uncertainty;
 pub mod work;
 
 pub use cores::LOGIC_LANES;
-pub use cost::{cost, predict, predict_compiled};
+pub use cost::{compiled, cost, predict};
 pub use count::Counts;
 pub use descriptor::{arch_number, Descriptor, Power, TensorRates};
 pub use descriptors::DescriptorError;
 pub use inner::Known;
 pub use portfolio::{portfolio, Portfolio};
-pub use prediction::{Cost, Infeasible};
+pub use prediction::{Compiled, Cost, Infeasible, KLoop};
 pub use query::Query;
 pub use residency::registers_left;
 pub use searched::Searched;

@@ -93,3 +93,39 @@ impl Cost {
         self.ms - self.launch_ms()
     }
 }
+
+/// A schedule as a compiler made it: with the registers of a thread that it gave the main kernel, in place of the model's.
+pub struct Compiled<'a> {
+    /// Its cost.
+    pub cost: Cost,
+    /// Its loop over k.
+    pub k_loop: KLoop<'a>,
+}
+
+/// The loop over k of a schedule. Another judge than the model may say what it takes ([`KLoop::ms`]).
+pub struct KLoop<'a> {
+    /// Multiply-adds of a block's tile along k, times two.
+    pub flop: f64,
+    /// Resident blocks per multiprocessor.
+    pub resident: i64,
+    /// The loop copies tiles to shared memory.
+    pub copies: bool,
+    pub(crate) clocks: Box<dyn Fn(i64) -> f64 + 'a>,
+    pub(crate) ms: OfLoop<'a>,
+}
+
+/// The time of a kernel from what its loop takes.
+type OfLoop<'a> = Box<dyn Fn(&dyn Fn(i64) -> f64) -> f64 + 'a>;
+
+impl KLoop<'_> {
+    /// Clocks of a multiprocessor for a tile along k of so many resident blocks, by the model.
+    pub fn clocks(&self, blocks: i64) -> f64 {
+        (self.clocks)(blocks)
+    }
+
+    /// The predicted time, ms, if a tile along k of so many resident blocks takes the clocks that `judged` says, and no less than
+    /// it takes to come from DRAM. All else is the model's.
+    pub fn ms(&self, judged: &dyn Fn(i64) -> f64) -> f64 {
+        (self.ms)(judged)
+    }
+}

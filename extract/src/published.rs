@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-const SETS: [(&str, &str); 8] = [
+const SETS: [(&str, &str); 10] = [
     ("sgemm_staircase", include_str!("../measurements/sgemm_staircase.toml")),
     ("sgemm_rtx3090", include_str!("../measurements/sgemm_rtx3090.toml")),
     ("fast_cu_h100", include_str!("../measurements/fast_cu_h100.toml")),
@@ -12,6 +12,8 @@ const SETS: [(&str, &str); 8] = [
     ("cublas_h200", include_str!("../measurements/cublas_h200.toml")),
     ("cublas_a100", include_str!("../measurements/cublas_a100.toml")),
     ("cublas_l4", include_str!("../measurements/cublas_l4.toml")),
+    ("cublas_rtx3090", include_str!("../measurements/cublas_rtx3090.toml")),
+    ("cublas_t4", include_str!("../measurements/cublas_t4.toml")),
     ("memory_h100", include_str!("../measurements/memory_h100.toml")),
 ];
 
@@ -27,6 +29,9 @@ pub struct Set {
     pub gpu: String,
     /// Clock, power, data.
     pub conditions: String,
+    /// The library whose kernels its rows without a schedule are.
+    #[serde(default)]
+    pub library: Option<String>,
     /// Whether each row is faster than the one before, so that the model's order can be judged.
     #[serde(default)]
     pub in_order: bool,
@@ -257,6 +262,7 @@ mod tests {
             source: String::new(),
             gpu: "h100".into(),
             conditions: String::new(),
+            library: None,
             in_order: true,
             gain_within: Some(1.5),
             rows: vec![row("a", 4.0), row("b", 2.0), row("c", 1.0)],

@@ -21,22 +21,23 @@ pub(crate) fn rounded(registers: i64) -> i64 {
 
 /// Registers per thread that can be had.
 pub(crate) fn most_registers(gpu: &Descriptor, threads: i64) -> i64 {
-    MOST_REGISTERS.min(share(gpu, threads))
+    registers_left(gpu, threads, 1)
 }
 
-/// A thread's share of the registers where one block is alone; registers are given to whole warps.
-fn share(gpu: &Descriptor, threads: i64) -> i64 {
-    i64::from(gpu.registers_per_sm) / ((threads + 31) / 32 * 32).max(1) / 8 * 8
-}
-
-/// Partitions of a multiprocessor: each has a part of its registers, and warps are dealt to them.
+/// Partitions of a multiprocessor: each has a part of its registers, and warps are dealt to them. (NVIDIA's occupancy
+/// calculator: registers bound the warps of a multiprocessor in fours.)
 const PARTITIONS: i64 = 4;
+
+/// A thread's share of the registers where so many blocks are resident; registers are given to whole warps.
+fn share(gpu: &Descriptor, threads: i64, blocks: i64) -> i64 {
+    let warps = (threads + 31) / 32 * blocks;
+    let of_partition = ((warps + PARTITIONS - 1) / PARTITIONS).max(1);
+    i64::from(gpu.registers_per_sm) / PARTITIONS / (of_partition * 32) / 8 * 8
+}
 
 /// Registers that a thread may have where so many blocks of so many threads are to be resident.
 pub fn registers_left(gpu: &Descriptor, threads: i64, blocks: i64) -> i64 {
-    let warps = (threads + 31) / 32 * blocks;
-    let of_partition = ((warps + PARTITIONS - 1) / PARTITIONS).max(1);
-    (i64::from(gpu.registers_per_sm) / PARTITIONS / (of_partition * 32) / 8 * 8).min(MOST_REGISTERS)
+    share(gpu, threads, blocks).min(MOST_REGISTERS)
 }
 
 impl Takes {
@@ -53,7 +54,7 @@ impl Takes {
         if self.shared_bytes > most {
             return Err(Infeasible::Shared { bytes: self.shared_bytes, most });
         }
-        if self.registers > MOST_REGISTERS || rounded(self.registers) > share(gpu, self.threads) {
+        if self.registers > MOST_REGISTERS || rounded(self.registers) > share(gpu, self.threads, 1) {
             let most = most_registers(gpu, self.threads);
             return Err(Infeasible::Registers { registers: self.registers, most, threads });
         }
@@ -68,8 +69,10 @@ impl Takes {
             i64::from(gpu.shared_per_sm) / (self.shared_bytes + i64::from(gpu.shared_reserved))
         };
         let threads = self.threads.max(1);
+        let of_warp = (rounded(self.registers) * 32).max(1);
+        let warps = i64::from(gpu.registers_per_sm) / PARTITIONS / of_warp * PARTITIONS;
         let limits = [
-            (i64::from(gpu.registers_per_sm) / (rounded(self.registers) * threads).max(1), "registers"),
+            (warps / ((threads + 31) / 32), "registers"),
             (by_shared, "shared memory"),
             (i64::from(gpu.threads_per_sm) / threads, "threads"),
             (i64::from(gpu.blocks_per_sm), "blocks"),
@@ -100,6 +103,9 @@ mod tests {
         assert_eq!(of(128, 32, 100_000), Ok((2, "shared memory")));
         assert_eq!(of(1024, 32, 0), Ok((2, "registers")));
         assert_eq!(of(32, 16, 0), Ok((32, "blocks")));
+        // A partition has room for three warps of these, though the registers of all would do for 15.
+        assert_eq!(of(32, 136, 0), Ok((12, "registers")));
+        assert!(matches!(of(416, 152, 0), Err(Infeasible::Registers { most: 128, .. })));
         // A compiler may give a thread 255, which take 256.
         assert_eq!(of(256, 255, 0), Ok((1, "registers")));
         assert!(matches!(of(256, 256, 0), Err(Infeasible::Registers { most: 255, .. })));

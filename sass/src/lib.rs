@@ -61,9 +61,14 @@ pub struct Judged {
 }
 
 impl Judged {
+    /// Multiplies and adds of an iteration of all warps of the multiprocessor.
+    pub fn iteration(&self) -> f64 {
+        self.flop * self.warps as f64 * f64::from(self.partitions)
+    }
+
     /// Clocks of the multiprocessor for a multiply or an add: what loops of different lengths are compared by.
     pub fn clocks_per_flop(&self) -> f64 {
-        self.clocks / (self.flop * self.warps as f64 * f64::from(self.partitions)).max(1.0)
+        self.clocks / self.iteration().max(1.0)
     }
 }
 
@@ -73,6 +78,9 @@ pub enum Unknown {
     /// Machine code or units that are not modelled.
     #[error("the partitions of {0} are not modelled (sm_70 to sm_90 are)")]
     Architecture(String),
+    /// Nothing to judge.
+    #[error("the disassembler does not know this machine code")]
+    NoCode,
     /// No loop with arithmetic.
     #[error("there is no loop with arithmetic")]
     NoLoop,
@@ -93,7 +101,8 @@ pub enum Unknown {
 /// # Errors
 /// Where the loop has something that is not modelled.
 pub fn judge(listing: &Listing, warps: Warps, gpu: &Descriptor, wavefronts: Option<f64>) -> Result<Judged, Unknown> {
-    let range = listing.hot_loop().ok_or(Unknown::NoLoop)?;
+    let missing = if listing.lines.is_empty() { Unknown::NoCode } else { Unknown::NoLoop };
+    let range = listing.hot_loop().ok_or(missing)?;
     let mut rates = Rates::of_gpu(gpu)?;
     let mut steps = Vec::with_capacity(range.len());
     let path = path(listing, &range)?;

@@ -209,7 +209,9 @@ fn what_is_not_known_has_no_number() {
     assert!(matches!(judged(&[fma, integers], "v100"), Err(Unknown::Instruction(_))));
     let leaves = ("BRA `(.L_x_9)", bits(1));
     assert!(matches!(judged(&[fma, leaves], "a100"), Err(Unknown::Branch(_))));
-    assert_eq!(judge(&Listing::read(""), Warps::of(1, 4), &gpu("a100"), None), Err(Unknown::NoLoop));
+    assert_eq!(judge(&Listing::read(""), Warps::of(1, 4), &gpu("a100"), None), Err(Unknown::NoCode));
+    let straight = Listing::read("/*0000*/ FFMA R1, R2, R3, R1 ; /* 0x0000000000000001 */");
+    assert_eq!(judge(&straight, Warps::of(1, 4), &gpu("a100"), None), Err(Unknown::NoLoop));
     // A disassembly without words has no control bits.
     let bare = Listing::read(".L_x_0:\n/*0000*/ FFMA R1, R2, R3, R1 ;\n/*0010*/ @P0 BRA `(.L_x_0) ;\n");
     assert_eq!(judge(&bare, Warps::of(1, 4), &gpu("a100"), None), Err(Unknown::NoWords));

@@ -2,7 +2,7 @@
 use super::{ask, visible};
 use crate::device::Kind;
 use crate::execute::Executed;
-use crate::explore::{CandidateReport, Report};
+use crate::explore::{CandidateReport, Judge, Report};
 use crate::source::Work;
 use crate::workload::{Workload, Yardstick};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width};
@@ -119,7 +119,9 @@ fn brief(overlap: &str) -> String {
 /// Runs of candidates that nothing tells apart: neither was measured, and the model gives them one time.
 fn ties(report: &Report, timed: bool) -> Vec<&[CandidateReport]> {
     let same = |a: &CandidateReport, b: &CandidateReport| {
-        !timed && (a.predicted_ms - b.predicted_ms).abs() <= 1e-9 * a.predicted_ms.abs()
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs();
+        let by_loop = |c: &CandidateReport| c.judged_ms().unwrap_or(c.predicted_ms);
+        !timed && near(a.predicted_ms, b.predicted_ms) && near(by_loop(a), by_loop(b))
     };
     report.candidates.chunk_by(same).collect()
 }
@@ -207,6 +209,8 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
     let mut header = vec!["#", "id"];
     header.push("ms");
     header.extend(timed.then_some("pred. ms"));
+    let by_loops = report.ranked_by == Judge::CompiledLoops;
+    header.extend(by_loops.then_some("by loop"));
     header.extend([unit, "peak"]);
     let executed_any = report.candidates.iter().any(|c| c.executed.is_some());
     // Where `ran` takes the room, `why` has it.
@@ -219,7 +223,9 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
     header.extend(["threads", "overlap"]);
     let compiled_any = report.candidates.iter().any(|c| c.compiled.is_some());
     header.extend(compiled_any.then_some(["regs", "spill"]).into_iter().flatten());
-    header.extend((compiled_any && tiles).then_some("math"));
+    // Where the loops themselves are judged, what of them is arithmetic takes no room.
+    let math = compiled_any && tiles && !by_loops;
+    header.extend(math.then_some("math"));
     header.push("checked");
     header.extend(executed_any.then_some("ran"));
     let mut rows = table(&header);
@@ -249,7 +255,9 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
         let (reached, share) = rate(&yardstick, gpu, times.map_or(c.predicted_ms, |m| m.ms));
         let mut cells = vec![place, c.id.clone()];
         cells.extend(timed.then(|| times.map_or_else(dash, |m| format!("{:.4}", m.ms))));
-        cells.extend([format!("{:.4}", c.predicted_ms), reached, share]);
+        cells.push(format!("{:.4}", c.predicted_ms));
+        cells.extend(by_loops.then(|| c.judged_ms().map_or_else(dash, |ms| format!("{ms:.4}"))));
+        cells.extend([reached, share]);
         cells.extend(launches.then(|| format!("{:.4}", c.launch_ms)));
         cells.extend([
             c.bottleneck.replace("shared_memory", "shared").replace("tensor_cores", "tensor").replace('_', " "),
@@ -262,7 +270,7 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
                 compiled.map_or_else(dash, |m| m.registers.to_string()),
                 compiled.map_or_else(dash, |m| m.spill_bytes.to_string()),
             ]);
-            cells.extend(tiles.then_some(loop_math));
+            cells.extend(math.then_some(loop_math));
         }
         cells.push(simulated);
         cells.extend(executed_any.then(|| c.executed.as_ref().map_or_else(dash, Executed::word)));
@@ -287,7 +295,11 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
         }
     }
     let mut out = format!("{}{}", visible(&out), text(&rows));
-    let time = if timed { "ms measured and predicted" } else { "ms predicted" };
+    let time = match () {
+        () if timed => "ms measured and predicted",
+        () if by_loops => "ms predicted, by the model and with the clocks of the compiled loop",
+        () => "ms predicted",
+    };
     let share = if unit == "GB/s" { "a copy in DRAM" } else { "what the GPU's units can do" };
     out.push_str(&format!("{time}; {unit} and share of {share}"));
     out.push_str(match conflicts {

@@ -1,14 +1,14 @@
-//! The compiled loop of a candidate beside the model: clocks per iteration by its machine code ([`satune_sass::judge`]), and what
-//! the model takes for the same arithmetic.
-use super::CandidateReport;
+//! The compiled loop of a candidate beside the model: clocks per iteration by its machine code ([`satune_sass::judge`]), what
+//! the model takes for the same arithmetic, and the time predicted anew with the former. Where all candidates have it, they are
+//! ranked by it.
 use crate::scheduled::Checked;
-use satune_extract::{Cost, Descriptor};
-use satune_ir::term::{Contraction, Schedule};
+use satune_extract::{Descriptor, KLoop};
+use satune_ir::term::Schedule;
 use satune_sass::{judge, Judged, Listing, Unknown, Warps};
 use serde::{Deserialize, Serialize};
 
 /// What is known of a compiled loop.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoopReport {
     /// By its machine code; none where it has something that is not modelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -16,20 +16,22 @@ pub struct LoopReport {
     /// Why there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// Clocks that the model takes for an iteration of the same warps, power and what is beyond the multiprocessor left out;
-    /// none for schedules whose blocks take several tiles.
+    /// Clocks that the model takes for an iteration of the same warps, power and what is beyond the multiprocessor left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_clocks: Option<f64>,
+    /// The predicted time with the judged clocks in place of the model's, ms; none where the judged loop is a part of the loop
+    /// over k.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged_ms: Option<f64>,
 }
-
-/// Parts of a predicted time that are pipes of a multiprocessor.
-const PIPES: [&str; 6] = ["issue", "multiply_add", "tensor_cores", "shared_memory", "load_store", "l1"];
 
 /// A kernel as it is launched and counted.
 pub(super) struct Counted<'a> {
     pub schedule: &'a Schedule,
-    pub contraction: Option<&'a Contraction>,
-    pub cost: &'a Cost,
+    /// Its loop by the model; none of programs that are no contraction.
+    pub k_loop: Option<&'a KLoop<'a>>,
+    /// What it computes has its multiply-adds counted by none of the machine's.
+    pub combines: bool,
     pub checked: &'a Checked,
     /// Blocks of the launch, and threads of a block.
     pub launch: (u64, u32),
@@ -38,58 +40,43 @@ pub(super) struct Counted<'a> {
 impl Counted<'_> {
     /// The report of its machine code.
     pub fn report(&self, listing: &Listing, gpu: &Descriptor) -> LoopReport {
-        match self.judged(listing, gpu) {
-            Ok(judged) => {
-                let model_clocks = self.model_clocks(&judged, gpu);
-                LoopReport { judged: Some(judged), unknown: None, model_clocks }
+        let mut report = LoopReport::default();
+        // A small grid does not fill what would be resident.
+        let most = self.launch.0.div_ceil(gpu.sms.into()).max(1) as i64;
+        let resident = self.k_loop.map_or(1, |k_loop| k_loop.resident).clamp(1, most);
+        let judged = match self.judged(listing, resident, gpu) {
+            Ok(judged) => judged,
+            Err(unknown) => return LoopReport { unknown: Some(unknown.to_string()), ..report },
+        };
+        // What is no multiply-add is counted by no share of the arithmetic.
+        if let Some(k_loop) = self.k_loop.filter(|_| !self.combines || self.checked.hot_loop.fma > 0) {
+            let of_model = k_loop.clocks(resident) / (k_loop.flop * resident as f64);
+            report.model_clocks = Some(of_model * judged.iteration());
+            let of_block = judged.iteration() / resident as f64;
+            // A loop within the k loop says nothing of the copies around it.
+            if !k_loop.copies || of_block > 0.99 * k_loop.flop {
+                let clocks = |blocks: i64| match self.judged(listing, blocks, gpu) {
+                    Ok(judged) => judged.clocks_per_flop() * k_loop.flop * blocks as f64,
+                    Err(_) => f64::INFINITY,
+                };
+                report.judged_ms = Some(k_loop.ms(&clocks));
             }
-            Err(unknown) => LoopReport { judged: None, unknown: Some(unknown.to_string()), model_clocks: None },
         }
+        LoopReport { judged: Some(judged), ..report }
     }
 
-    fn judged(&self, listing: &Listing, gpu: &Descriptor) -> Result<Judged, Unknown> {
-        let (blocks, threads) = self.launch;
-        // A small grid does not fill what would be resident.
-        let resident = (self.cost.resident_blocks.max(1) as u64).min(blocks.div_ceil(gpu.sms.into())).max(1);
+    fn judged(&self, listing: &Listing, resident: i64, gpu: &Descriptor) -> Result<Judged, Unknown> {
         let warps = match self.schedule {
             // The loop is the consumers'; of two in turn one multiplies.
             Schedule::Wgmma(plan) => 4 * if plan.ping_pong { 1 } else { plan.consumers as usize },
-            _ => threads.div_ceil(32) as usize,
+            _ => self.launch.1.div_ceil(32) as usize,
         };
-        let warps = Warps::of(resident as usize, warps);
+        let warps = Warps::of(resident.max(1) as usize, warps);
         // The simulator's loop is the text's, so its wavefronts go by arithmetic. Matrix instructions of the text may be several of
         // the machine: there each access takes what its bytes need.
         let hot = self.checked.hot_loop;
         let each = hot.shared_wavefronts().0 as f64 / hot.fma.max(1) as f64;
         judge(listing, warps, gpu, (hot.fma > 0 && hot.matrix == 0).then_some(each))
-    }
-
-    /// The time of the busiest multiprocessor, its largest pipe and what the loop waits for, by its share of the arithmetic.
-    fn model_clocks(&self, judged: &Judged, gpu: &Descriptor) -> Option<f64> {
-        let contraction = self.contraction?;
-        let (blocks, _) = self.launch;
-        let alone = self.schedule.block_count(contraction) as u64 == blocks;
-        let all = match self.schedule {
-            // What is no multiply-add is counted by no share of the arithmetic.
-            Schedule::Cores(_) if contraction.combine.is_some() && self.checked.hot_loop.fma == 0 => return None,
-            Schedule::Cores(_) => self.cost.work.fma * 64.0,
-            Schedule::Mma(_) if alone => {
-                contraction.iters.iter().map(|(_, info)| info.extent as f64).product::<f64>() * 2.0
-            }
-            _ => return None,
-        };
-        let (sms, resident) = (u64::from(gpu.sms), self.cost.resident_blocks.max(1) as u64);
-        let slots = sms * resident;
-        let of_sm = blocks / slots * resident + (blocks % slots).div_ceil(sms);
-        let flop = all * of_sm as f64 / blocks as f64;
-        let part = |name: &str| self.cost.parts.get(name).copied().unwrap_or(0.0);
-        let pipe = PIPES.iter().map(|name| part(name)).fold(0.0, f64::max);
-        let clocks_per_ms = gpu.clock_mhz * 1e3;
-        // Each wave of blocks begins and ends with DRAM's latency, which is no part of the loop.
-        let around = self.cost.waves.ceil() * 2.0 * gpu.latency_dram / clocks_per_ms;
-        let waits = (part("latency") - around).max(0.0);
-        let warps = judged.warps as f64 * f64::from(judged.partitions);
-        Some((pipe + waits) * clocks_per_ms * judged.flop * warps / flop)
     }
 }
 
@@ -108,6 +95,9 @@ impl LoopReport {
         if let Some(model) = self.model_clocks {
             text.push_str(&format!("; the model {model:.0} ({:.2}x)", judged.clocks / model.max(1e-9)));
         }
+        if let Some(ms) = self.judged_ms {
+            text.push_str(&format!("; with these clocks the prediction is {ms:.4} ms"));
+        }
         let busy: Vec<String> =
             judged.busy.iter().take(3).map(|(name, share)| format!("{name} {:.0}%", 100.0 * share)).collect();
         text.push_str(&format!(". Busy: {}.", busy.join(", ")));
@@ -115,24 +105,73 @@ impl LoopReport {
     }
 }
 
-/// Which judge spoke: candidates are ranked by the model, and where all their compiled loops are judged it is told how those alone
-/// would order them. Nothing where none was compiled.
-pub(super) fn order(candidates: &[CandidateReport]) -> Option<String> {
-    let loops = || candidates.iter().filter_map(|c| c.compiled.as_ref()?.loop_clocks.as_ref());
-    let judged: Vec<f64> = loops().filter_map(|l| l.judged.as_ref()).map(Judged::clocks_per_flop).collect();
-    loops().next()?;
+/// Who put the candidates in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judge {
+    /// Predicted times.
+    #[default]
+    Model,
+    /// Predicted times with the clocks of the compiled loops.
+    CompiledLoops,
+    /// Measured times.
+    Device,
+}
+
+/// So many times the model's time, or such a part of it, and one of the two judges has misread the kernel.
+const APART: f64 = 3.0;
+
+/// Who orders candidates, each given by its predicted time and what is known of its loop, and a sentence about it; none where nothing
+/// was compiled. Times by different judges are not compared: the compiled loops speak where all have one.
+pub(super) fn judge_of(candidates: &[(f64, Option<&LoopReport>)]) -> (Judge, Option<String>) {
+    if candidates.iter().all(|(_, of_loop)| of_loop.is_none()) {
+        return (Judge::Model, None);
+    }
+    let judged: Vec<(f64, f64)> =
+        candidates.iter().filter_map(|(ms, of_loop)| Some((of_loop.as_ref()?.judged_ms?, *ms))).collect();
+    let by_model = |why: String| (Judge::Model, Some(format!("ranked by the model: {why}")));
     if judged.len() < candidates.len() {
-        return Some(format!(
-            "ranked by the model; {} of {} compiled loops are judged",
-            judged.len(),
-            candidates.len()
-        ));
+        let why = candidates.iter().find_map(|(_, of_loop)| of_loop.as_ref()?.unknown.clone());
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        return by_model(format!("of {} compiled loops {} are judged{why}", candidates.len(), judged.len()));
     }
-    let mut ranks: Vec<usize> = (0..judged.len()).collect();
-    ranks.sort_by(|a, b| judged[*a].total_cmp(&judged[*b]));
-    if ranks.is_sorted() {
-        return Some("ranked by the model; the clocks of the compiled loops agree".into());
+    let (least, most) = judged
+        .iter()
+        .map(|(by_loop, ms)| by_loop / ms)
+        .fold((f64::INFINITY, 0.0), |(least, most), ratio| (f64::min(least, ratio), f64::max(most, ratio)));
+    if least < 1.0 / APART || most > APART {
+        return by_model(format!("the compiled loops say {least:.2}x to {most:.2}x of it, which is too far away"));
     }
-    let ranks: Vec<String> = ranks.iter().map(|at| (at + 1).to_string()).collect();
-    Some(format!("ranked by the model; the clocks of the compiled loops alone would order them {}", ranks.join(", ")))
+    let mut order: Vec<usize> = (0..judged.len()).collect();
+    order.sort_by(|a, b| judged[*a].0.total_cmp(&judged[*b].0));
+    let order = match order.is_sorted() {
+        true => "the model's order is the same".into(),
+        false => {
+            let ranks: Vec<String> = order.iter().map(|at| (at + 1).to_string()).collect();
+            format!("by the model they are {}", ranks.join(", "))
+        }
+    };
+    let note = format!(
+        "ranked by the clocks of the compiled loops, with which predictions are {least:.2}x to {most:.2}x of the model's; {order}"
+    );
+    (Judge::CompiledLoops, Some(note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_compiled_loops_speak_where_all_are_judged_and_none_is_far_from_the_model() {
+        let of = |judged_ms| LoopReport { judged_ms, ..LoopReport::default() };
+        let (fast, slow, none, wild) = (of(Some(0.9)), of(Some(1.2)), of(None), of(Some(4.0)));
+        let judge = |second: Option<&LoopReport>| judge_of(&[(1.0, Some(&slow)), (1.0, second)]);
+        let (who, note) = judge(Some(&fast));
+        assert_eq!(who, Judge::CompiledLoops);
+        assert!(note.is_some_and(|n| n.contains("0.90x to 1.20x") && n.ends_with("by the model they are 2, 1")));
+        assert_eq!(judge(Some(&none)).0, Judge::Model);
+        assert_eq!(judge(None).0, Judge::Model);
+        assert!(judge(Some(&wild)).1.is_some_and(|n| n.contains("too far away")));
+        assert_eq!(judge_of(&[(1.0, None)]), (Judge::Model, None));
+    }
 }

@@ -17,14 +17,14 @@ pub use check::{check, reduced, shrink};
 pub(crate) use check::{k_tiles, refitted};
 pub use check_tensor::shrink as shrink_tensor;
 pub(crate) use check_tensor::{on_few, parts as tensor_parts, tiles as tensor_tiles};
-pub use compiled_loop::LoopReport;
+pub use compiled_loop::{Judge, LoopReport};
 pub(crate) use output::{about, arch, comment, function_base, head, renamed};
 pub use output::{
     write_whole, CandidateReport, CompiledReport, KernelReport, MeasuredReport, PortfolioReport, Report, SearchReport,
     SimulatedReport, SpaceReport, TensorMapReport,
 };
 pub use search::Search;
-use vet::{Vet, Vetted};
+use vet::{Ranked, Vet, Vetted};
 
 use crate::lower::program::{Argument, Workspace};
 use crate::measure::{BestFirst, StrategyKind};
@@ -259,6 +259,7 @@ pub fn explore_on<W: Explorable>(
         },
         proved_optimal: by_model && whole && list.proved && !progress.stopped() && !gave_up && tiles.is_none(),
         bound_ms: list.bound_ms,
+        ranked_by: Judge::Model,
         candidates: Vec::new(),
         bugs: found.bugs.into_iter().chain(std::mem::take(&mut vet.bugs)).collect(),
         rejected: std::mem::take(&mut vet.rejected),
@@ -274,7 +275,8 @@ pub fn explore_on<W: Explorable>(
     report.untiled.extend(single.into_iter().filter(|block| !problem.untiled().contains(block)));
     report.notes.extend(why);
     report.notes.extend(report.portfolio.as_ref().map(|p| p.text(request.top)));
-    let (ranked, spilled) = vet.ranked(found.measured);
+    let Ranked { shown: ranked, spilled, judge, note } = vet.ranked(found.measured);
+    report.ranked_by = judge;
     report.bugs.append(&mut vet.bugs);
     report.space.execute_s = found.execute_s + vet.times.execute.as_secs_f64();
     if ranked.iter().any(|v| v.executed.is_none()) {
@@ -320,7 +322,7 @@ pub fn explore_on<W: Explorable>(
         entry.executed = executed;
         report.candidates.push(entry);
     }
-    report.notes.extend(compiled_loop::order(&report.candidates));
+    report.notes.extend(note);
     report.space.peak_bytes = peak_bytes();
     Ok(report)
 }

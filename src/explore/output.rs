@@ -43,6 +43,9 @@ pub struct Report {
     pub proved_optimal: bool,
     /// No other program is predicted faster than this.
     pub bound_ms: f64,
+    /// Who put the candidates in their order. What is proved is proved under the model.
+    #[serde(default)]
+    pub ranked_by: super::Judge,
     /// Best first.
     pub candidates: Vec<CandidateReport>,
     /// Candidates that simulator or execution refused: bugs of Satune, never ranked.
@@ -238,7 +241,7 @@ pub struct CandidateReport {
     pub id: String,
     /// 1 is the best.
     pub rank: usize,
-    /// Predicted time, ms: what candidates are ranked by.
+    /// Predicted time under the model, ms.
     pub predicted_ms: f64,
     /// The part of it that the kernels take without their launches, ms.
     #[serde(default)]
@@ -375,6 +378,13 @@ pub struct CompiledReport {
 fn short_hash(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")[..10].to_string()
+}
+
+impl CandidateReport {
+    /// The predicted time with the clocks of its compiled loop, ms.
+    pub fn judged_ms(&self) -> Option<f64> {
+        self.compiled.as_ref()?.loop_clocks.as_ref()?.judged_ms
+    }
 }
 
 /// What a candidate's report is made of, beside the candidate.

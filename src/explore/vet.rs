@@ -2,17 +2,17 @@
 //! compiled and its PTX executed ([`crate::execute`]); what is refused is told, and the next best takes its place. What the compiler says of registers is put into
 //! the model where they are more than the model counted: so a candidate can only fall behind, and what was not looked at
 //! is no better than the model says. One that spills registers is shown only where the space has nothing clean.
-use super::compiled_loop::Counted;
+use super::compiled_loop::{judge_of, Counted, Judge, LoopReport};
 use super::output::{self, CompiledReport, MeasuredReport};
 use super::{trace_hash, Checked, Request};
-use crate::compile::{self, CompileError, Compiled, Compiler, Job};
+use crate::compile::{self, CompileError, Compiler, Job};
 use crate::device::Subject;
 use crate::execute::{self, Executed, Refusal};
 use crate::progress::Progress;
 use crate::scheduled::Scheduled;
 use crate::workload::Explorable;
 use rayon::prelude::*;
-use satune_extract::Candidate;
+use satune_extract::{Candidate, Compiled};
 use satune_ir::term::Schedule;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,10 +46,24 @@ impl<T> Vetted<T> {
     fn spills(&self) -> bool {
         self.compiled.as_ref().is_some_and(|c| c.spill_bytes > 0)
     }
+
+    fn of_loop(&self) -> Option<&LoopReport> {
+        self.compiled.as_ref()?.loop_clocks.as_ref()
+    }
+}
+
+/// Survivors in their order.
+pub(super) struct Ranked<T> {
+    pub shown: Vec<Vetted<T>>,
+    /// How many are left out because they spill.
+    pub spilled: usize,
+    /// Who ordered them, and what there is to say of it.
+    pub judge: Judge,
+    pub note: Option<String>,
 }
 
 /// What came of a text; empty until somebody has compiled it.
-type Compilation = Arc<OnceLock<Result<Compiled, CompileError>>>;
+type Compilation = Arc<OnceLock<Result<compile::Compiled, CompileError>>>;
 
 /// What was found out about a candidate.
 struct Looked<T> {
@@ -371,18 +385,26 @@ impl<'a, W: Explorable> Vet<'a, W> {
             }
         }
         if let Some(found) = &mut report {
-            let cost = self.problem.predict_compiled(&plan, &self.request.gpu, found.registers);
-            let cost = cost.map_err(|e| refused(&format!("as compiled it does not fit the GPU: {e}")))?;
+            let (gpu, unfit) = (&self.request.gpu, |e| refused(&format!("as compiled it does not fit the GPU: {e}")));
+            let contraction = self.problem.contraction();
+            let (cost, k_loop) = match contraction {
+                Some(c) => {
+                    let Compiled { cost, k_loop } =
+                        satune_extract::compiled(&plan, c, gpu, found.registers).map_err(unfit)?;
+                    (cost, Some(k_loop))
+                }
+                None => (self.problem.predict_compiled(&plan, gpu, found.registers).map_err(unfit)?, None),
+            };
             let kernel = vetted.made.module.kernels.first();
             found.loop_clocks = kernel.zip(listing).map(|(kernel, listing)| {
                 let counted = Counted {
                     schedule: &plan,
-                    contraction: self.problem.contraction(),
-                    cost: &cost,
+                    k_loop: k_loop.as_ref(),
+                    combines: contraction.is_some_and(|c| c.combine.is_some()),
                     checked: &vetted.checked,
                     launch: (kernel.grid.iter().map(|n| u64::from(*n)).product(), kernel.block.iter().product()),
                 };
-                counted.report(&listing, &self.request.gpu)
+                counted.report(&listing, gpu)
             });
             if cost.ms > vetted.candidate.cost.ms {
                 vetted.candidate.cost = cost;
@@ -410,12 +432,12 @@ impl<'a, W: Explorable> Vet<'a, W> {
         }
     }
 
-    /// The best of those that survived, and how many are left out because they spill; `measured`: in the order in which they
-    /// came, all of them.
-    pub fn ranked(&mut self, measured: bool) -> (Vec<Vetted<W::Term>>, usize) {
+    /// The best of those that survived; `measured`: in the order in which they came, all of them.
+    pub fn ranked(&mut self, measured: bool) -> Ranked<W::Term> {
         let mut kept = std::mem::take(&mut self.kept);
         if measured {
-            return (kept.into_iter().filter_map(|v| self.shown(v)).collect(), 0);
+            let shown = kept.into_iter().filter_map(|v| self.shown(v)).collect();
+            return Ranked { shown, spilled: 0, judge: Judge::Device, note: None };
         }
         let in_order = |a: &Vetted<W::Term>, b: &Vetted<W::Term>| {
             a.spills().cmp(&b.spills()).then_with(|| a.candidate.cost.ms.total_cmp(&b.candidate.cost.ms))
@@ -436,6 +458,12 @@ impl<'a, W: Explorable> Vet<'a, W> {
         }
         let spilled = rest.filter(Vetted::spills).count();
         shown.sort_by(in_order);
-        (shown, spilled)
+        let loops: Vec<_> = shown.iter().map(|v| (v.candidate.cost.ms, v.of_loop())).collect();
+        let (judge, note) = judge_of(&loops);
+        if judge == Judge::CompiledLoops {
+            let by_loop = |v: &Vetted<W::Term>| v.of_loop().and_then(|l| l.judged_ms).unwrap_or(f64::INFINITY);
+            shown.sort_by(|a, b| a.spills().cmp(&b.spills()).then_with(|| by_loop(a).total_cmp(&by_loop(b))));
+        }
+        Ranked { shown, spilled, judge, note }
     }
 }

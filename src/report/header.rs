@@ -10,7 +10,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
     let (mantissa, power) = number::large(&space.schedules);
     let (peak, units) = page.peak();
     let unit = page.yardstick().unit();
-    let best = report.candidates.first().map(|c| c.predicted_ms);
+    let best = report.candidates.iter().map(|c| c.predicted_ms).min_by(f64::total_cmp);
     let measured = page.candidates.iter().filter_map(|e| e.measured).map(|m| m.ms).min_by(f64::total_cmp);
     html! {
         header {

@@ -1,10 +1,12 @@
 //! The ranked table.
 use super::{number, Entry, Page};
+use crate::explore::Judge;
 use maud::{html, Markup};
 
 pub(super) fn section(page: &Page<'_>) -> Markup {
     let any = page.candidates.iter().any(|e| e.measured.is_some());
     let compiled = page.candidates.iter().any(|e| e.report.compiled.is_some());
+    let by_loops = page.report.ranked_by == Judge::CompiledLoops;
     let (peak, _) = page.peak();
     let unit = page.yardstick().unit();
     html! {
@@ -17,6 +19,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                             th.n { "#" }
                             th { "id" }
                             th.n { "predicted" }
+                            @if by_loops { th.n { "by its loop" } }
                             th.n { "launch" }
                             @if any { th.n { "measured" } th.n { "ratio" } }
                             th.n { "rate" }
@@ -42,6 +45,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                                 td.n { (c.rank) }
                                 td { a href={ "#" (page.anchor) "c" (c.rank) } { code { (c.id) } } }
                                 td.n { (number::ms(c.predicted_ms)) }
+                                @if by_loops { td.n { @match c.judged_ms() { Some(ms) => (number::ms(ms)), None => "-" } } }
                                 td.n { (number::ms(c.launch_ms)) }
                                 @if any {
                                     td.n { @match e.measured { Some(m) => (number::ms(m.ms)), None => "-" } }
@@ -74,6 +78,7 @@ pub(super) fn section(page: &Page<'_>) -> Markup {
                 } @else {
                     "The rate is of the predicted time."
                 }
+                @if by_loops { " They are ranked by the predictions with the clocks of their compiled loops." }
                 " Launching is a part of the predicted time that does not depend on what a kernel does."
                 @if compiled { " Registers, spills and the share of arithmetic in the hot loop are the compiler's." }
             }

@@ -130,7 +130,7 @@ fn the_judge_beside_the_measured_staircase() {
         let job = Job { name: row.name.clone(), source: satune::cuda::print(kernel), arch: gpu.arch.clone() };
         let compiled = compile(&[job]).remove(0);
         let Some(listing) = disassemble(&compiled.cubin) else { satune_testing::missing("nvdisasm", "cuda") };
-        let cost = satune_extract::predict_compiled(&plan, &problem.contraction, &gpu, compiled.registers).unwrap();
+        let cost = satune_extract::compiled(&plan, &problem.contraction, &gpu, compiled.registers).unwrap().cost;
         let hot = check(&plan, &problem.contraction, &options, &|| true).unwrap().hot_loop;
         let wavefronts = hot.shared_wavefronts().0 as f64 / hot.fma as f64;
         let warps = Warps::of(cost.resident_blocks as usize, plan.threads() as usize / 32);
@@ -175,7 +175,16 @@ fn the_command_shows_the_compiled_loop_beside_the_model() {
     if of_loop.is_null() {
         satune_testing::missing("nvdisasm", "cuda");
     }
-    assert!(table.contains("ranked by the model; "), "{table}");
+    // Both loops are whole and near the model, so they rank, and the table, the answer and the page say so.
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(out.path().join("candidates.json")).unwrap()).unwrap();
+    let by_loop = |c: &serde_json::Value| c["compiled"]["loop_clocks"]["judged_ms"].as_f64().unwrap();
+    let times: Vec<f64> = report["candidates"].as_array().unwrap().iter().map(by_loop).collect();
+    assert!(times.len() == 2 && times.is_sorted(), "{times:?}");
+    assert_eq!(report["ranked_by"], "compiled_loops");
+    assert!(table.contains("ranked by the clocks of the compiled loops") && table.contains("by loop"), "{table}");
+    let page = std::fs::read_to_string(out.path().join("report.html")).unwrap();
+    assert!(page.contains("by its loop") && page.contains("ranked by the predictions with the clocks"));
     let (judged, model) = (of_loop["judged"]["clocks"].as_f64().unwrap(), of_loop["model_clocks"].as_f64().unwrap());
     // Two counts of the same work: the judge's may be longer by what stalls, and neither by much.
     assert!(judged > 0.5 * model && judged < 3.0 * model, "{of_loop:#}");

@@ -110,6 +110,9 @@ fn each_decision_is_worth_what_the_question_about_its_other_values_says() {
         let why = json(&["why", "1", "--out", "out", "--sensitivity", "--mark", &value, "--json"]);
         let marked = &why["sensitivity"]["marks"][0];
         assert!((marked["ratio"].as_f64().unwrap() - ratio).abs() < 1e-9, "{marked}");
+        // The library stands there, or it is said that its time is not known.
+        let library = why["sensitivity"]["marks"].as_array().unwrap().iter().find(|m| m["name"] == "cuBLAS");
+        assert_eq!(library.is_some_and(|m| m["absent"].is_string()), operator.starts_with("gemm"), "{library:?}");
         run(&["report", "--out", "out", "--sensitivity", "--mark", &value]);
         let page = std::fs::read_to_string(folder.path().join("out/report.html")).unwrap();
         let told = format!("{value}: {ratio:.2}x");

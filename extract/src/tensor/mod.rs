@@ -16,7 +16,7 @@ pub use kernel::Kernel;
 pub(crate) use search::search;
 pub use work::{block, Block};
 
-use crate::prediction::{Cost, Infeasible};
+use crate::prediction::{Compiled, Cost, Infeasible, KLoop};
 use crate::Descriptor;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::Contraction;
@@ -83,21 +83,29 @@ pub fn cost_of(kernel: &Kernel<'_>, contraction: &Contraction, gpu: &Descriptor)
     Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, prepared.counted.block))
 }
 
-/// [`cost_of`] with the registers of a thread that a compiler gave the kernel.
+/// A plan as a compiler made it, with so many registers of a thread.
 ///
 /// # Errors
 /// As [`cost_of`].
-pub(crate) fn cost_compiled(
+pub(crate) fn compiled<'a>(
     kernel: &Kernel<'_>,
     contraction: &Contraction,
-    gpu: &Descriptor,
+    gpu: &'a Descriptor,
     registers: u32,
-) -> Result<Cost, Infeasible> {
+) -> Result<Compiled<'a>, Infeasible> {
     let prepared = Prepared::of(*kernel, contraction, gpu)?;
     let (inner, _) = prepared.parts(gpu)?;
     let inner = inner.compiled(registers.into(), kernel.takes(&prepared.gemm), gpu)?;
     let tile = (inner.tile, inner.k_part);
     let moved = time::moved(&kernel.loops(&prepared.gemm), tile, inner.resident, contraction, gpu);
     let outer = time::Outer::moving(moved, prepared.blocks, &inner, contraction, gpu);
-    Ok(time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, prepared.counted.block))
+    let cost = time::time(&outer, &inner, gpu).explain(&outer, &inner, gpu, prepared.counted.block);
+    let k_loop = KLoop {
+        flop: kernel.tile().iter().product::<i64>() as f64 * 2.0,
+        resident: inner.resident,
+        copies: true,
+        clocks: Box::new(move |blocks| inner.k_tile(blocks)),
+        ms: Box::new(move |k_tile| time::time_of(&outer, &inner, gpu, |blocks| k_tile(blocks).max(inner.comes)).ms),
+    };
+    Ok(Compiled { cost, k_loop })
 }

@@ -44,8 +44,9 @@ pub(super) struct Inner {
     /// Clocks of each of [`PIPES`] per tile along k, and of the largest.
     parts: [f64; 4],
     step: f64,
-    /// What a tile along k takes at least, however few blocks there are.
+    /// What a tile along k takes at least, however few blocks there are, and what it takes to come through the ring.
     arrives: f64,
+    pub comes: f64,
     /// Clocks to store a tile of C.
     end: f64,
     /// Bytes from and to L2, of a tile of C.
@@ -158,8 +159,10 @@ struct Facts<'a> {
     shared_bytes: i64,
     /// Clocks of each of [`PIPES`] per tile along k.
     parts: [f64; 4],
-    /// Clocks of a tile along k at least, however few blocks there are: for a warp or consumer alone, and for copies to arrive.
+    /// Clocks of a tile along k at least, however few blocks there are: for a warp or consumer alone and for copies to come, and
+    /// for these alone.
     arrives: f64,
+    comes: f64,
     /// What is stored at the end, and clocks of that beyond what is counted.
     end: &'a Work,
     more_end: f64,
@@ -181,6 +184,7 @@ impl Inner {
             parts: facts.parts,
             step: largest(&facts.parts),
             arrives: facts.arrives,
+            comes: facts.comes,
             end: end_clocks(facts.end, gpu) + facts.more_end,
             l2_bytes: facts.l2_bytes,
             split_k: facts.split_k,
@@ -215,9 +219,14 @@ impl Inner {
         }
     }
 
-    /// For so many tiles of C, the blocks of one launch: clocks of the busiest multiprocessor, those besides that nothing
-    /// overlaps, and tiles that it computes.
-    fn clocks(&self, outer: &Outer, gpu: &Descriptor) -> (f64, f64, f64) {
+    /// Clocks of a tile along k of so many resident blocks.
+    pub fn k_tile(&self, blocks: i64) -> f64 {
+        (blocks as f64 * self.step).max(self.arrives)
+    }
+
+    /// For so many tiles of C, the blocks of one launch, where a tile along k takes `k_tile`: clocks of the busiest multiprocessor,
+    /// those besides that nothing overlaps, and tiles that it computes.
+    fn clocks(&self, outer: &Outer, gpu: &Descriptor, k_tile: impl Fn(i64) -> f64) -> (f64, f64, f64) {
         let sms = self.sms;
         let ends = 2.0 * gpu.latency_dram + self.meeting;
         match self.walk {
@@ -229,8 +238,7 @@ impl Inner {
                     if blocks == 0 {
                         return 0.0;
                     }
-                    let b = blocks as f64;
-                    self.k_tiles * (b * self.step).max(self.arrives) + b * self.end
+                    self.k_tiles * k_tile(blocks) + blocks as f64 * self.end
                 };
                 let waits = (full + i64::from(last > 0)) as f64 * ends;
                 (full as f64 * group(self.resident) + group(last), waits, (full * self.resident + last) as f64)
@@ -238,13 +246,13 @@ impl Inner {
             Walk::Stream { grid, steps, pieces } => {
                 // The producer is ahead of the stores here too.
                 let blocks_per_sm = tiles(grid, sms) as f64;
-                let each = steps * self.step.max(self.arrives) + pieces * (DRAIN + self.end);
+                let each = steps * k_tile(1) + pieces * (DRAIN + self.end);
                 (blocks_per_sm * each, ends, blocks_per_sm * steps / self.k_tiles.max(1.0))
             }
             Walk::Persistent { grid, in_turn } => {
                 // Each block has its multiprocessor; the producer is ahead of the stores, so only the first tile waits.
                 let per_block = tiles(outer.tiles, grid.max(1)) as f64;
-                let main = self.k_tiles * self.step.max(self.arrives) + DRAIN;
+                let main = self.k_tiles * k_tile(1) + DRAIN;
                 let each = if in_turn { main.max((main + self.end) / 2.0) } else { main + self.end };
                 let last = if in_turn { self.end } else { 0.0 };
                 let blocks_per_sm = tiles(grid, sms) as f64;
@@ -256,7 +264,12 @@ impl Inner {
 
 /// Time of a plan.
 pub(super) fn time(outer: &Outer, inner: &Inner, gpu: &Descriptor) -> Times {
-    let (sm_clocks, wait_clocks, per_sm) = inner.clocks(outer, gpu);
+    time_of(outer, inner, gpu, |blocks| inner.k_tile(blocks))
+}
+
+/// [`time`] where a tile along k of so many resident blocks takes `k_tile`.
+pub(super) fn time_of(outer: &Outer, inner: &Inner, gpu: &Descriptor, k_tile: impl Fn(i64) -> f64) -> Times {
+    let (sm_clocks, wait_clocks, per_sm) = inner.clocks(outer, gpu, k_tile);
     let l2_bytes = outer.tiles as f64 * inner.l2_bytes;
     let taken = Demand { sm_clocks, wait_clocks, l2_bytes, dram: outer.dram, joules: outer.joules }.time(gpu);
     Times { ms: taken.ms + outer.sum_ms, taken, per_sm }

@@ -15,9 +15,10 @@ mod words;
 use super::{print, print_json, stored, work, Failure, Outcome, Size, Target};
 use crate::explore::Report;
 use crate::nvmmh::{self, Beside, Choice, NvmmhError};
-use crate::sensitivity::Sensitivity;
+use crate::published;
+use crate::sensitivity::{Mark, Sensitivity};
 use crate::source::{self, Work};
-use crate::workload::Explorable;
+use crate::workload::{Explorable, Workload};
 use satune_extract::{Descriptor, Searched};
 use satune_ir::files;
 use satune_ir::term::tensor::Gemm;
@@ -157,8 +158,22 @@ impl Worth {
                 sensitivity::sensitivity(&**problem, &problem.space_while(gpu, fuel, &|_| true)?, gpu, plan, asked)
             }
         };
-        found.map(Some).map_err(Failure::Input)
+        let mut found = found.map_err(Failure::Input)?;
+        found.marks.extend(library(work, gpu, plan));
+        Ok(Some(found))
     }
+}
+
+/// Where the library stands beside a schedule of a contraction, by its published time.
+fn library(work: &Work, gpu: &Descriptor, plan: &Schedule) -> Option<Mark> {
+    let Work::Contraction(problem) = work else { return None };
+    let cost = problem.predict(plan, gpu).ok()?;
+    let known = published::library(problem.name(), gpu);
+    let name = known.as_ref().map_or_else(|| "cuBLAS".into(), |known| format!("{}, measured, published", known.0));
+    let ratio = known.map(|(_, ms)| (ms + cost.launch_ms()) / cost.ms);
+    let absent =
+        ratio.is_none().then(|| format!("no time of this product on {} is among the published ones", gpu.name));
+    Some(Mark { name, ratio, proved: true, absent })
 }
 
 /// Decisions in which schedules of a program differ, each with its values in the order of their coming.

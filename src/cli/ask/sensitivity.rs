@@ -84,7 +84,7 @@ pub(in crate::cli) fn sensitivity<W: Askable>(
     times.iter_mut().for_each(|t| *t /= ms);
     let mark = |(name, fixed): (&str, W::Fixed)| {
         let (ratio, proved) = best(&fixed, f64::INFINITY);
-        Mark { name: name.into(), ratio, proved }
+        Mark { name: name.into(), ratio, proved, absent: None }
     };
     Ok(Sensitivity { decisions, drawn: Drawn::of(count, times), marks: marks.into_iter().map(mark).collect() })
 }

@@ -90,6 +90,7 @@ pub(in crate::tensor) fn with_share(
         shared_bytes: plan.shared_with(gemm, share.padding),
         parts,
         arrives: norm(&[chain.max(step), waits], gpu.overlap_exponent),
+        comes: waits,
         end: &counts.end,
         more_end: warps * 32.0 / 4.0,
         k_tiles: counts.k_tiles,

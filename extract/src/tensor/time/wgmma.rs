@@ -74,6 +74,7 @@ pub(super) fn inner(
         shared_bytes: plan.shared_bytes(gemm),
         parts,
         arrives: step.max(chain).max(waits),
+        comes: waits,
         end: &counts.end,
         more_end: 0.0,
         k_tiles: counts.k_tiles,
