@@ -58,6 +58,14 @@ pub enum ScheduledError {
     /// The check was told to end.
     #[error("interrupted")]
     Stopped,
+    /// Threads of a kernel access one element of global memory, and one of them writes.
+    #[error("kernel {kernel}: {fault}")]
+    Race {
+        /// Its name.
+        kernel: String,
+        /// What the simulator found.
+        fault: simulate::Fault,
+    },
     /// A kernel is wrong.
     #[error("kernel {kernel}: {fault}")]
     Kernel {
@@ -308,6 +316,11 @@ pub(crate) fn simulate_module(
             simulate::run_while(kernel, &mut buffers, &mut holds, &options, go_on).map_err(|fault| {
                 match fault.kind {
                     FaultKind::Stopped => ScheduledError::Stopped,
+                    FaultKind::Race { .. } | FaultKind::BlockRace { .. }
+                        if kernel.params().any(|(_, array)| array.name == fault.array) =>
+                    {
+                        ScheduledError::Race { kernel: kernel.name.clone(), fault }
+                    }
                     _ => wrong(fault.to_string()),
                 }
             })?;

@@ -50,7 +50,7 @@ fn print(e: &Expr, around: u8) -> String {
             }
         }
         Expr::Not(a) => format!("not {}", print(a, 10)),
-        Expr::Cast(_, a) => expr(a),
+        Expr::Cast(dtype, a) => format!("Cast({:?}, {})", dtype.name(), expr(a)),
         Expr::Select { cond, then, otherwise, .. } => {
             format!("if_then_else({}, {}, {})", expr(cond), expr(then), expr(otherwise))
         }

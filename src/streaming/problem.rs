@@ -3,11 +3,12 @@ use super::operators;
 use crate::lower::program::{LowerError, LowerOptions};
 use crate::operators::OperatorError;
 use crate::reference::{Reference, SEED};
-use crate::scheduled::ScheduledError;
+use crate::scheduled::{self, Reduced, ScheduledError};
 use satune_ir::interp::Fault;
 use satune_ir::term::stream::{KernelPlan, PlainPlan, StreamBlock, StreamPlan, Streams};
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{streams, streams_of, StreamError};
+use satune_rewrites::space::BY_ITSELF;
 use std::collections::BTreeSet;
 
 /// Longest axis.
@@ -52,6 +53,9 @@ pub enum NotStreaming {
     /// It does not run to its end on inputs as they are made.
     #[error("on the inputs of the check it goes wrong itself: {0}; keep indices from data within their buffers (T.min, T.max)")]
     Inputs(Box<Fault>),
+    /// The threads that it binds itself are not apart.
+    #[error("threads that the program binds itself race ({0}); let each have elements of its own, or leave its loops serial")]
+    Threads(Box<ScheduledError>),
     /// An axis is too long.
     #[error("axis {axis} has {extent} iterations; at most {most} are explored", most = LONGEST)]
     Extent {
@@ -143,11 +147,31 @@ impl StreamProblem {
         made.map_err(|e| NotStreaming::Lower(Box::new(e)))?;
         let (small, _) = super::shrink::shrink(&self.program, &plan, &self.streams);
         let streams = streams_of(&small, &plan)?;
-        match streams.whole().blocks.iter().find(|b| b.instances() > MOST_CHECKED) {
-            Some(b) => Err(NotStreaming::Checked { block: b.name.clone(), instances: b.instances() }),
-            None => {
-                Reference::of(&small, SEED, &|| true).map(|_| ()).map_err(|fault| NotStreaming::Inputs(Box::new(fault)))
-            }
+        if let Some(b) = streams.whole().blocks.iter().find(|b| b.instances() > MOST_CHECKED) {
+            return Err(NotStreaming::Checked { block: b.name.clone(), instances: b.instances() });
+        }
+        Reference::of(&small, SEED, &|| true).map_err(|fault| NotStreaming::Inputs(Box::new(fault)))?;
+        self.own_threads(&plan)
+    }
+
+    /// Whether the threads that the source itself binds are apart. Nobody else has decided on them: where they race the program is
+    /// wrong, and not its schedule.
+    fn own_threads(&self, plan: &StreamPlan) -> Result<(), NotStreaming> {
+        let own: Vec<&str> =
+            self.streams.in_order().filter(|(_, why)| *why == BY_ITSELF).map(|(b, _)| &*b.name).collect();
+        if own.is_empty() {
+            return Ok(());
+        }
+        let found = super::reduced(&self.program, plan, &self.streams, &LowerOptions::default());
+        let Ok(Reduced { source, made }) = found else { return Ok(()) };
+        let Err(error) = scheduled::check_each(&source, &made, SEED, &|| true) else { return Ok(()) };
+        let of_own = |kernel: &str| {
+            let at = made.module.kernels.iter().position(|k| k.name == kernel);
+            at.and_then(|at| self.streams.whole().blocks.get(at)).is_some_and(|b| own.contains(&b.name.as_str()))
+        };
+        match &error {
+            ScheduledError::Race { kernel, .. } if of_own(kernel) => Err(NotStreaming::Threads(Box::new(error))),
+            _ => Ok(()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::support::{executed, samples, script, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use satune::source;
 use serde_json::Value;
 
 /// Explores a program; what is left is compiled and executed.
@@ -231,6 +232,51 @@ for i in range(64):
     let report = explored(&script("A: 64, 128 float32; S: 64, float32; B: 64, 128 float32", text), "h200");
     assert_eq!((&report["proved_optimal"], report["untiled"].as_array().map_or(0, Vec::len)), (&Value::Bool(true), 0));
     assert!(report["space"]["schedules"].as_str().is_some_and(|n| n.len() > 1), "{}", report["space"]);
+}
+
+/// Threads that a program binds itself, and what they have read: where two of them may store to one element the program is refused,
+/// and where an index tells them apart it is taken.
+#[test]
+fn threads_that_a_program_binds_have_elements_of_their_own() {
+    let bound = |params: &str, body: &str| {
+        let body: String = body.lines().map(|line| format!("        {line}\n")).collect();
+        script(
+            params,
+            &format!(
+                "for i in T.thread_binding(64, thread=\"threadIdx.x\"):\n    with T.sblock(\"B\"):\n        vi = T.axis.opaque(64, i)\n\
+                 {body}"
+            ),
+        )
+    };
+    let (row, rows) = ("A: 64, int32; B: 64, float32", "A: 64, int32; B: 64, 64 float32");
+    let decide = "a store to B that data of several threads decide";
+    let race = "threads that the program binds itself race";
+    for (params, body, why) in [
+        // By an index, and by one that a register holds, since it may leave its type.
+        (row, "B[A[vi] & 63] = T.float32(1)", decide),
+        (row, "B[A[vi] * A[vi] % 64] = T.float32(1)", decide),
+        (rows, "for j in range(64):\n    B[j, A[vi] * A[vi] % 64] = T.float32(1)", decide),
+        // By a condition.
+        (row, "if A[vi] > 0:\n    B[5] = T.float32(1)", decide),
+        (row, "if A[vi] > 0:\n    if A[0] > 0:\n        B[T.min(A[0] & 63, 5)] = T.float32(1)", decide),
+        // By nothing but their number.
+        (row, "B[vi // 2] = T.Cast(\"float32\", A[vi])", race),
+        (row, "B[0] = B[0] + T.Cast(\"float32\", A[vi])", race),
+    ] {
+        let error = source::work_of_script("bound.py", &bound(params, body)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(why), "{body}: {error}");
+    }
+    for (params, body) in [
+        (rows, "B[vi, A[vi] & 63] = T.float32(1)"),
+        (rows, "B[63 - vi, A[vi] * A[vi] % 64] = T.float32(1)"),
+        (rows, "B[vi, A[vi] & 63] = B[vi, A[vi] * A[vi] % 64] + T.float32(1)"),
+        ("A: 64, int32; B: 8, 8 float32", "if A[vi] > 0:\n    B[vi // 8, vi % 8] = T.float32(1)"),
+        ("A: 64, int32; B: 8, 9 float32", "if A[vi] > 0:\n    B[vi // 8, vi % 8 + 1] = T.float32(1)"),
+        // All threads have read the same.
+        (row, "if A[0] * A[0] > 3:\n    B[vi] = T.float32(1)"),
+    ] {
+        explored(&bound(params, body), "h200");
+    }
 }
 
 /// A random program whose statements depend on their order, or on data.

@@ -209,7 +209,7 @@ fn indices_are_typed_as_elements_are() {
     // Where it leaves its buffer it is no program.
     let text = support::script("A: 100, float32; B: 300, float32", &loop_of(300, "B[vj] = A[T.Cast(\"int8\", vj)]"));
     let error = source::work_of_script("wrong.py", &text).unwrap_err().to_string();
-    assert!(error.contains("an element of A outside of its shape is accessed"), "{error}");
+    assert!(error.contains("an element of A outside of its shape is accessed: Cast(\"int8\", vj) is "), "{error}");
 }
 
 /// A product and a sum of a map, which a compiler fuses: what is then rounded once is right, also where the product alone is none.

@@ -56,8 +56,11 @@ pub(super) fn inside<'a>(at: &View<'a, '_>, _: &mut Samples<'a>) -> Result<()> {
             if span(index, &known).is_some_and(|(lo, hi)| 0 <= lo && hi < dim) {
                 continue;
             }
-            if leaves(&access.frames, index, 0, dim).is_some() {
-                let why = format!("an element of {} outside of its shape is accessed", buffer.name);
+            if let Some(found) = leaves(&access.frames, index, 0, dim) {
+                let (name, index) = (&buffer.name, crate::text::expr(index));
+                let why = format!(
+                    "an element of {name} outside of its shape is accessed: {index} is {found}, of {dim} elements"
+                );
                 return Err(unsound(why, access.block()));
             }
         }

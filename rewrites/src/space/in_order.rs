@@ -28,6 +28,9 @@ const THREADS: i64 = 64;
 /// Annotation of a nest's outermost loop: why primitives do not schedule it.
 pub const IN_ORDER: &str = "satune.in_order";
 
+/// Why primitives do not schedule a nest that the source itself binds to threads.
+pub const BY_ITSELF: &str = "its loops are bound to threads";
+
 /// The program with each nest bound to threads that `schedulable` does not take, for the reason that it gives, and no primitive
 /// can.
 pub(super) fn in_order(program: &Program, schedulable: impl Fn(&Program, &Stmt) -> Result<(), String>) -> Program {
@@ -157,7 +160,7 @@ pub(super) fn why(part: &Stmt) -> String {
     match part {
         Stmt::For(For { annotations, .. }) => match annotations.get(IN_ORDER) {
             Some(Attr::Str(why)) => why.clone(),
-            _ => "its loops are bound to threads".into(),
+            _ => BY_ITSELF.into(),
         },
         _ => String::new(),
     }

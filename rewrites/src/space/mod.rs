@@ -31,7 +31,7 @@ pub use encode::EncodeError;
 pub use engine::{
     root_state, saturate, saturate_while, saturate_without, Engine, Explored, Rule, SaturationError, Verdict,
 };
-pub use in_order::IN_ORDER;
+pub use in_order::{BY_ITSELF, IN_ORDER};
 pub use menu::{Fuel, Limits, Menu};
 pub(crate) use nests::nest_over;
 pub use reducer_forms::in_reducer_forms;

@@ -60,7 +60,8 @@ impl Owners {
     }
 }
 
-fn owner(at: &[Linear], threads: &[&Thread], ranges: &Ranges) -> Option<Owner> {
+/// How indices tell each of the threads; none where they do not.
+pub(super) fn owner(at: &[Linear], threads: &[&Thread], ranges: &Ranges) -> Option<Owner> {
     let place = |t: &Thread| {
         let number = Linear::var(t.var);
         at.iter().enumerate().find_map(|(d, form)| {

@@ -6,7 +6,8 @@ use super::nest::{Kind, Leaf, Loop, Nest, Node, VThread};
 use super::pinned;
 use super::pred::{join, Pred};
 use satune_ir::{
-    visit, Annotations, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var, VarId,
+    tvmscript, visit, Annotations, BlockRealize, BufferId, DType, Expr, For, ForKind, IterKind, Program, Stmt, Var,
+    VarId,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -250,7 +251,7 @@ impl Builder<'_> {
                 if block.init.is_some() {
                     let at = Linear::of_expr(&value, &self.nest.ranges);
                     let min = self.constant(&iv.min, around, "an iterator with a first value")?;
-                    let at = at.ok_or_else(|| self.strange_index(&block.name))?;
+                    let at = at.ok_or_else(|| self.strange_index(&value, &block.name))?;
                     first.extend(Pred::eq(&at.shifted(-min), &self.nest.ranges));
                 }
             }
@@ -269,9 +270,10 @@ impl Builder<'_> {
         Ok(nodes)
     }
 
-    fn strange_index(&self, block: &str) -> LowerError {
+    fn strange_index(&self, index: &Expr, block: &str) -> LowerError {
+        let index = tvmscript::expression(self.program, index);
         LowerError::Unsupported {
-            what: "an index that is no integer arithmetic on loop variables and elements".into(),
+            what: format!("index {index}, which is no integer arithmetic on loop variables and elements,"),
             place: Place::block(block),
             remedy: "indices may use +, -, *, //, %, min, max and bit operations, of values that fit their type".into(),
         }
@@ -279,7 +281,7 @@ impl Builder<'_> {
 
     pub fn forms(&self, indices: &[Expr], block: &str) -> Result<Vec<Linear>, LowerError> {
         let form = |e: &Expr| Linear::of_index(e, &self.nest.ranges, self.program);
-        indices.iter().map(|e| form(e).ok_or_else(|| self.strange_index(block))).collect()
+        indices.iter().map(|e| form(e).ok_or_else(|| self.strange_index(e, block))).collect()
     }
 
     /// What data index has addresses, and is the same for all vthreads.
@@ -332,7 +334,11 @@ impl Builder<'_> {
         self.require_addresses(reads.iter().chain([&(buffer, at.clone())]), around)?;
         let known = |b: BufferId| self.program.buffers.get(b.0 as usize).is_some_and(|x| x.dtype != DType::Handle);
         if !known(buffer) || !reads.iter().all(|(b, _)| known(*b)) {
-            return Err(self.strange_index(&around.block));
+            return Err(LowerError::Unsupported {
+                what: "an access through a pointer".into(),
+                place: Place::block(&around.block),
+                remedy: "index the buffer itself".into(),
+            });
         }
         self.nest.leaves += 1;
         Ok(vec![Node::Leaf(Box::new(Leaf {

@@ -105,7 +105,7 @@ impl Atom {
     }
 
     /// Puts the loads in it into a list, each after those that its own index needs.
-    fn loads(&self, out: &mut Vec<Atom>) {
+    pub fn loads(&self, out: &mut Vec<Atom>) {
         match self {
             Atom::Var(_) => {}
             Atom::Div(l, _) | Atom::Mod(l, _) => l.loads(out),

@@ -3,7 +3,8 @@
 //! Each top-level nest of the root block becomes a kernel. The passes, one file each:
 //! [`build`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
 //! statements that depend on them; `pinned` replaces indices that have one value; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
-//! only what is alive; `allreduce`, `team` and `combine` make reductions over threads; `guards` proves which guards can
+//! only what is alive; `deciding` refuses stores that data of several threads decide; `allreduce`, `team` and `combine` make reductions
+//! over threads; `guards` proves which guards can
 //! go; `shared` gives buffers their bytes; `barrier` places barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the
 //! statements; `limits` checks the kernel. `linear` and `pred` are the arithmetic below all of them.
 //!
@@ -22,6 +23,7 @@ mod barrier;
 mod build;
 mod combine;
 mod copy;
+mod deciding;
 mod emit;
 mod error;
 mod guards;
@@ -45,10 +47,11 @@ pub use error::{LowerError, Place};
 
 use crate::kernel::{Array, ArrayId, Kernel, Space};
 use allreduce::Reduction;
+use deciding::Deciding;
 use emit::Emitter;
 use layout::Layout;
 use linear::Linear;
-use nest::Nest;
+use nest::{Leaf, Nest, Thread};
 use satune_ir::{BufferId, DType, Program, Stmt as Node, VarId};
 use std::collections::{HashMap, HashSet};
 
@@ -251,13 +254,15 @@ impl OneKernel<'_> {
 
     fn layouts(&self, nest: &Nest, written: &HashSet<BufferId>) -> Result<HashMap<BufferId, Layout>, LowerError> {
         let mut out = HashMap::new();
+        let deciding = Deciding::of(nest, self.program);
+        deciding.check()?;
         for id in &self.used {
             let buffer = self.program.buffer(*id);
             let layout = match buffer.scope.as_str() {
                 "global" => {
                     let (shape, strides) = layout::constants(self.program, *id)?;
                     if written.contains(id) {
-                        self.check_exchange(nest, *id)?;
+                        self.check_exchange(nest, &deciding, *id)?;
                     }
                     Layout::whole(&shape, &strides)
                 }
@@ -280,37 +285,27 @@ impl OneKernel<'_> {
     }
 
     /// A global buffer that a kernel writes is read by the thread that wrote only.
-    fn check_exchange(&self, nest: &Nest, id: BufferId) -> Result<(), LowerError> {
-        let owners = |at: &[Linear]| -> Vec<Linear> {
-            let of_threads = |l: &Linear| l.partition(&|a| a.uses(&|v| nest.thread(v).is_some())).0;
-            at.iter().map(of_threads).collect()
-        };
+    fn check_exchange(&self, nest: &Nest, deciding: &Deciding, id: BufferId) -> Result<(), LowerError> {
+        let threads: Vec<&Thread> = nest.threads.iter().filter(|t| t.extent > 1).collect();
         let (mut writers, mut readers) = (Vec::new(), Vec::new());
         nest.leaves(&mut |leaf, _| {
             if leaf.target == id {
-                writers.push((leaf, owners(&leaf.at)));
+                writers.push((leaf, &leaf.at));
             }
-            for (_, at) in leaf.reads.iter().filter(|(b, _)| *b == id) {
-                readers.push((leaf, owners(at)));
-            }
+            readers.extend(leaf.reads.iter().filter(|(b, _)| *b == id).map(|(_, at)| (leaf, at)));
         });
         for (writer, written) in &writers {
-            if written.iter().any(Linear::is_data) {
-                return Err(LowerError::Unsupported {
-                    what: format!(
-                        "a store to {} at an index that data of several threads say",
-                        self.program.buffer(id).name
-                    ),
-                    place: Place::block(&writer.block),
-                    remedy: "they may say the same element; leave the loops that index the data serial".into(),
-                });
-            }
             // Of threads that would write the same only one does.
-            let idle = |leaf: &nest::Leaf| {
-                let mut threads = nest.threads.iter().filter(|t| t.extent > 1 && !writer.uses(t.var));
-                leaf.id != writer.id && threads.any(|t| leaf.uses(t.var))
+            let idle = |leaf: &Leaf| {
+                let mut unused = threads.iter().filter(|t| !writer.uses(t.var));
+                leaf.id != writer.id && unused.any(|t| leaf.uses(t.var))
             };
-            if let Some((reader, _)) = readers.iter().find(|(leaf, read)| read != written || idle(leaf)) {
+            let told = deciding.told(written, &threads);
+            let same = |read: &[Linear]| {
+                deciding.parts(read) == deciding.parts(written)
+                    || told.is_some() && deciding.told(read, &threads) == told
+            };
+            if let Some((reader, _)) = readers.iter().find(|(leaf, read)| !same(read) || idle(leaf)) {
                 return Err(LowerError::NotOneKernel {
                     buffer: self.program.buffer(id).name.clone(),
                     writer: writer.block.clone(),

@@ -7,7 +7,7 @@ use super::linear::Linear;
 use super::nest::Leaf;
 use super::pred::{join, Pred};
 use crate::kernel::{Arith, BitFunction, Comparison, Value, FUNCTIONS};
-use satune_ir::{fold, BinOp, DType, Expr};
+use satune_ir::{fold, tvmscript, BinOp, DType, Expr};
 
 impl Emitter<'_> {
     /// The value that a leaf stores, where `known` holds.
@@ -34,7 +34,13 @@ impl Emitter<'_> {
             Expr::Load(buffer, indices) => {
                 let form = |i: &Expr| Linear::of_index(i, &self.nest.ranges, self.program);
                 let forms: Option<Vec<Linear>> = indices.iter().map(form).collect();
-                let at = forms.ok_or_else(|| self.refuse("an index that is no integer arithmetic".into(), leaf))?;
+                let strange = || {
+                    format!(
+                        "an element whose index is no integer arithmetic, {},",
+                        tvmscript::expression(self.program, e)
+                    )
+                };
+                let at = forms.ok_or_else(|| self.refuse(strange(), leaf))?;
                 let element = (*buffer, at);
                 if let Some((registers, lane)) = self.vectors.get(&element) {
                     return Ok(Value::Load(*registers, crate::kernel::Index::Var(*lane)));

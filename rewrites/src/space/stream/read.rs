@@ -158,6 +158,8 @@ impl Buffers<'_> {
         let number = |v: &satune_ir::Var| {
             number_of(v, block, order).ok_or_else(|| format!("an index of buffer `{name}` is no iterator"))
         };
+        let no_iterator =
+            |index: &Expr| format!("an index of buffer `{name}` is no bare iterator: {}", crate::text::expr(index));
         let (mut dims, mut split) = (Vec::new(), None);
         for range in &region.ranges {
             match (&range.min, constant(&range.extent)) {
@@ -165,13 +167,11 @@ impl Buffers<'_> {
                 (Expr::Int(0, _), Some(1)) => dims.push(None),
                 // A part of a row, and a place in it.
                 (index, Some(1)) if split.is_none() => {
-                    let parts = part_of(index, block);
-                    let (outer, inner) =
-                        parts.ok_or_else(|| format!("an index of buffer `{name}` is no bare iterator"))?;
+                    let (outer, inner) = part_of(index, block).ok_or_else(|| no_iterator(index))?;
                     split = Some(dims.len());
                     dims.extend([Some(number(outer)?), Some(number(inner)?)]);
                 }
-                _ => return Err(format!("an index of buffer `{name}` is no bare iterator")),
+                (index, _) => return Err(no_iterator(index)),
             }
         }
         let used: Vec<usize> = dims.iter().flatten().copied().collect();
