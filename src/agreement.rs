@@ -20,6 +20,7 @@
 mod grain;
 mod rounding;
 
+pub(crate) use rounding::FUNCTION;
 pub use rounding::{smallest, tolerances, unit, SINGLE};
 
 use grain::Grains;

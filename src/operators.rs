@@ -23,6 +23,8 @@ pub struct Problem {
     pub contraction: Contraction,
     /// Operands in f32 may be rounded to tf32, the type that tensor cores multiply.
     pub tf32: bool,
+    /// What is to be said of its schedules.
+    pub notes: Vec<String>,
 }
 
 impl Problem {
@@ -43,7 +45,7 @@ impl Problem {
         let script = script(&plain);
         let program = tvmscript::parse(&script).map_err(|e| e.to_string())?;
         let contraction = satune_rewrites::space::contraction(&program).map_err(|e| e.to_string())?;
-        Ok(Problem { name: "the product alone".into(), script, program, contraction, tf32 })
+        Ok(Problem { name: "the product alone".into(), script, program, contraction, tf32, notes: Vec::new() })
     }
 }
 
@@ -164,11 +166,11 @@ pub fn parse(text: &str) -> Result<Problem, OperatorError> {
         let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
         let contraction = satune_rewrites::space::contraction(&program);
         let contraction = contraction.map_err(|e| error(e.to_string(), "please report this operator"))?;
-        return Ok(Problem { name: text.into(), script, program, contraction, tf32 });
+        return Ok(Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new() });
     }
     let script = script(&contraction);
     let program = tvmscript::parse(&script).map_err(|e| error(e.to_string(), "please report this operator"))?;
-    Ok(Problem { name: text.into(), script, program, contraction, tf32 })
+    Ok(Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new() })
 }
 
 /// What is wrong, and what would be right.

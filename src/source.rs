@@ -1,5 +1,5 @@
 //! What a command is asked to work on: an operator by name, or a PrimFunc in a file.
-use crate::execute::computes;
+use crate::execute::difference;
 use crate::explore::{self, ExploreError, Report, Request, Search};
 use crate::operators::{self, Operator, OperatorError, Problem, MOST};
 use crate::progress::Progress;
@@ -176,11 +176,14 @@ pub fn operator(text: &str) -> Result<Work, OperatorError> {
         true => Work::Streams(Box::new(StreamProblem::operator(text)?)),
         false => match operators::read(text)? {
             Operator::Product(problem) => Work::Contraction(problem),
-            Operator::Program { program, why } => streams(text, *program, &why).map_err(|streaming| OperatorError {
-                text: text.clone(),
-                reason: format!("{why}\n  as streaming blocks: {streaming}"),
-                remedy: "give other extents".into(),
-            })?,
+            Operator::Program { program, why } => {
+                let streams = streams(text, *program, &why).map_err(|streaming| OperatorError {
+                    text: text.clone(),
+                    reason: format!("{why}\n  as streaming blocks: {streaming}"),
+                    remedy: "give other extents".into(),
+                })?;
+                Work::Streams(Box::new(streams))
+            }
         },
     })
 }
@@ -194,21 +197,48 @@ pub fn work_of_script(name: &str, text: &str) -> Result<Work, SourceError> {
     if let Some(work) = operator(name).ok().filter(|work| work.workload().script() == text) {
         return Ok(work);
     }
-    let program = sound_program(name, text)?;
+    work_of(name, sound_program(name, text)?, &explored)
+}
+
+/// What is explored for a program is made by `equations`.
+fn work_of(name: &str, given: Program, equations: &dyn Fn(&Program) -> Program) -> Result<Work, SourceError> {
+    let (program, note) = checked(given, equations);
     let error = match of_program(name, program.clone()) {
-        Ok(problem) => return Ok(Work::Contraction(Box::new(problem))),
+        Ok(mut problem) => {
+            problem.notes.extend(note);
+            return Ok(Work::Contraction(Box::new(problem)));
+        }
         Err(SourceError::Encode { error, .. }) => error,
         Err(other) => return Err(other),
     };
-    streams(name, program, &error).map_err(|streaming| SourceError::Neither {
-        path: name.into(),
-        contraction: error,
-        streaming,
-    })
+    match streams(name, program, &error) {
+        Ok(mut problem) => {
+            problem.notes.extend(note);
+            Ok(Work::Streams(Box::new(problem)))
+        }
+        Err(streaming) => Err(SourceError::Neither { path: name.into(), contraction: error, streaming }),
+    }
+}
+
+/// What equations make of a program. Where that does not compute what was given it is none to explore: then the given one is, and a
+/// note says so.
+fn checked(given: Program, equations: &dyn Fn(&Program) -> Program) -> (Program, Option<String>) {
+    let made = equations(&given);
+    let wrong = if made == given { None } else { difference(&made, &given) };
+    match wrong {
+        None => (made, None),
+        Some(wrong) => {
+            let note = format!(
+                "a bug: the form in which this program would be explored computes something else ({wrong}); it is explored as it \
+                 is given, and schedules that the other form has are not among these"
+            );
+            (given, Some(note))
+        }
+    }
 }
 
 /// A program that is no contraction; where plain kernels run its one sum, a note says why it is none.
-fn streams(name: &str, program: Program, why: &EncodeError) -> Result<Work, NotStreaming> {
+fn streams(name: &str, program: Program, why: &EncodeError) -> Result<StreamProblem, NotStreaming> {
     let mut problem = StreamProblem::of_program(name, program)?;
     let reduces = |b: &&StreamBlock| b.iters.iter().any(|i| i.reduce);
     let mut sums = problem.streams.whole().blocks.iter().filter(reduces);
@@ -219,7 +249,7 @@ fn streams(name: &str, program: Program, why: &EncodeError) -> Result<Work, NotS
             why => format!("as a contraction: {why}"),
         });
     }
-    Ok(Work::Streams(Box::new(problem)))
+    Ok(problem)
 }
 
 /// Reads a file that must not be larger than a program can be.
@@ -235,11 +265,13 @@ pub fn read(path: &Path) -> Result<String, SourceError> {
 /// # Errors
 /// When the text is no program, or one that the explorer does not take.
 pub fn of_script(name: &str, text: &str) -> Result<Problem, SourceError> {
-    of_program(name, sound_program(name, text)?)
+    let (program, note) = checked(sound_program(name, text)?, &explored);
+    let mut problem = of_program(name, program)?;
+    problem.notes.extend(note);
+    Ok(problem)
 }
 
-/// Reads a program, sums first, its indices in their shortest form. What it accesses outside of its buffers, or reads
-/// unwritten, no schedule of it would.
+/// Reads a program. What it accesses outside of its buffers, or reads unwritten, no schedule of it would.
 fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     let program = tvmscript::parse_named(name, text).map_err(SourceError::Parse)?;
     // One of them is the root.
@@ -249,9 +281,7 @@ fn sound_program(name: &str, text: &str) -> Result<Program, SourceError> {
     }
     let unsound = |e: ScheduleError| SourceError::Unsound { path: name.into(), reason: e.detail.clone() };
     soundness::readable(&program).map_err(unsound)?;
-    // What does not compute what was given is no program to explore.
-    let made = explored(&program);
-    Ok(if made == program || computes(&made, &program) { made } else { program })
+    Ok(program)
 }
 
 /// The shapes that the parameters of a text have, where the program that is explored for it has other ones over the same memory;
@@ -299,7 +329,8 @@ fn of_program(name: &str, program: Program) -> Result<Problem, SourceError> {
             SourceError::Encode { path: name.into(), error: EncodeError::NotContraction { block, reason } }
         })?;
     }
-    Ok(Problem { name: name.into(), script: tvmscript::print(&program), program, contraction, tf32: false })
+    let script = tvmscript::print(&program);
+    Ok(Problem { name: name.into(), script, program, contraction, tf32: false, notes: Vec::new() })
 }
 
 /// The error with the line and what would make it right.
@@ -317,5 +348,47 @@ fn clip(text: &str) -> String {
     match text.char_indices().nth(160) {
         Some((end, _)) => format!("{} ...", &text[..end]),
         None => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRODUCT: &str = r#"
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((48, 32), "float32"), B: T.Buffer((32, 40), "float32"), C: T.Buffer((48, 40), "float32")):
+    for i, j, k in T.grid(48, 40, 32):
+        with T.sblock("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"#;
+    const MAP: &str = r#"
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((48, 32), "float32"), B: T.Buffer((48, 32), "float32")):
+    for i, j in T.grid(48, 32):
+        with T.sblock("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * T.float32(2)
+"#;
+
+    /// An equation that is wrong, as none is that is known, is not used, and the report says so.
+    #[test]
+    fn a_form_that_computes_something_else_is_not_explored() {
+        for (text, right, wrong) in [
+            (PRODUCT, ("A[vi, vk] * B[vk, vj]", "B[vk, vj] * A[vi, vk]"), ("A[vi, vk]", "A[vi, 31 - vk]")),
+            (MAP, ("A[vi, vj] * T.float32(2)", "A[vi, vj] + A[vi, vj]"), ("T.float32(2)", "T.float32(3)")),
+        ] {
+            let given = sound_program("given.py", text).unwrap();
+            let made = |(from, to): (&str, &str)| tvmscript::parse(&text.replace(from, to)).unwrap();
+            let taken = work_of("given.py", given.clone(), &|_| made(right)).unwrap();
+            assert_eq!((taken.workload().program(), taken.workload().notes()), (&made(right), vec![]));
+            let work = work_of("given.py", given.clone(), &|_| made(wrong)).unwrap();
+            assert_eq!(work.workload().program(), &given);
+            let notes = work.workload().notes();
+            assert!(notes.iter().any(|n| n.contains("computes something else (") && n.contains(", not ")), "{notes:?}");
+        }
     }
 }

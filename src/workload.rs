@@ -115,9 +115,7 @@ pub trait Workload: Sync {
     }
 
     /// What is to be said of its schedules as a whole.
-    fn notes(&self) -> Vec<String> {
-        self.contraction().and_then(Contraction::left_out).into_iter().collect()
-    }
+    fn notes(&self) -> Vec<String>;
 
     /// Blocks of whose schedules the space leaves some out that may be faster than all that it holds: they have the same elements
     /// read again and again, and no tiles to keep these in or not along all axes, or there are too many ways to inline them.
@@ -329,6 +327,10 @@ impl Workload for crate::operators::Problem {
 
     fn kind(&self) -> Kind<'_> {
         Kind::Contraction(&self.contraction)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.iter().cloned().chain(self.contraction.left_out()).collect()
     }
 
     fn allows_tf32(&self) -> bool {

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, HashMap};
 pub const SINGLE: f64 = 8.0;
 /// Units of roundoff that a function or division is off by: CUDA's of one argument by 2 as a rule, `powf` by 4 (CUDA C++
 /// Programming Guide, mathematical functions), with room for the arithmetic around them (sigmoid, the sum below tanh).
-const FUNCTION: f64 = 16.0;
+pub const FUNCTION: f64 = 16.0;
 /// Units for a few sums and products, each rounded once.
 const ARITHMETIC: f64 = 4.0;
 /// Terms that tensor cores add in one step.

@@ -1,4 +1,4 @@
-//! Whether the program that is explored computes what the given one says.
+//! Whether the program that is explored computes what the given one says, and where it does not.
 use super::values::{place, Inputs, Kind};
 use crate::agreement;
 use satune_ir::affine::constant;
@@ -12,9 +12,10 @@ const INSTANCES: u64 = 200_000;
 /// How far apart an element may be, relative to the larger of it and 1: sums in another order, in `f64`.
 const APART: f64 = 1e-6;
 
-/// Whether `explored` leaves what `given` leaves in the first, a middle and the last element of each of its results, on whole numbers
-/// and in `f64`. It is so of an element that takes too long to be computed, and of parameters of which one has more elements.
-pub fn computes(explored: &Program, given: &Program) -> bool {
+/// Where `explored` does not leave what `given` leaves in the first, a middle and the last element of each of its results, on whole
+/// numbers and in `f64`; none where it does. An element that takes too long to be computed is not looked at, nor are parameters of
+/// which one has more elements.
+pub fn difference(explored: &Program, given: &Program) -> Option<String> {
     let inputs = Inputs::of(given, Kind::Ordinary, agreement::terms(given), false, crate::reference::SEED);
     let realizes = all_realizes(&given.body.block.body);
     let written: BTreeSet<BufferId> = realizes.iter().flat_map(|r| &r.block.writes).map(|w| w.buffer).collect();
@@ -22,22 +23,23 @@ pub fn computes(explored: &Program, given: &Program) -> bool {
         let shape = |p: &BufferId| program.buffer(*p).shape.iter().map(constant).collect::<Option<Vec<i64>>>();
         program.params.iter().map(shape).collect::<Option<Vec<_>>>()
     };
-    let (Some(own), Some(other)) = (shapes(given), shapes(explored)) else { return true };
+    let (own, other) = (shapes(given)?, shapes(explored)?);
     let elements = |all: &[Vec<i64>]| all.iter().map(|shape| shape.iter().product()).collect::<Vec<i64>>();
     let strided = given.params.iter().any(|p| !given.buffer(*p).strides.is_empty());
     if elements(&own) != elements(&other) || strided {
-        return true;
+        return None;
     }
-    given.params.iter().enumerate().filter(|(_, p)| written.contains(p)).all(|(param, _)| {
-        [|_| 0, |n: i64| n / 2, |n: i64| n - 1].iter().all(|at| {
-            let at = own[param].iter().fold(0, |sum, n| sum * n + at(*n));
-            match element(given, &inputs, &own, param, at) {
-                Some(Some(want)) => match element(explored, &inputs, &other, param, at) {
-                    Some(got) => got.is_some_and(|got| close(got, want)),
-                    None => true,
-                },
-                _ => true,
+    given.params.iter().enumerate().filter(|(_, p)| written.contains(p)).find_map(|(param, id)| {
+        [|_| 0, |n: i64| n / 2, |n: i64| n - 1].iter().find_map(|at| {
+            let index: Vec<i64> = own[param].iter().map(|n| at(*n)).collect();
+            let at = own[param].iter().zip(&index).fold(0, |sum, (n, at)| sum * n + at);
+            let want = element(given, &inputs, &own, param, at)??;
+            let got = element(explored, &inputs, &other, param, at)?;
+            if got.is_some_and(|got| close(got, want)) {
+                return None;
             }
+            let got = got.map_or("not written".into(), |got| got.to_string());
+            Some(format!("{}{index:?} is {got}, not {want}", given.buffer(*id).name))
         })
     })
 }
@@ -69,7 +71,7 @@ fn element(program: &Program, inputs: &Inputs, shapes: &[Vec<i64>], param: usize
 
 #[cfg(test)]
 mod tests {
-    use super::computes;
+    use super::difference;
     use satune_ir::{tvmscript, Program};
 
     fn rows(update: &str, after: &str) -> Program {
@@ -86,9 +88,11 @@ mod tests {
     #[test]
     fn what_computes_something_else_is_found() {
         let given = rows("s[vi] + X[vi, vj]", "X[vi, vj] - s[vi]");
-        assert!(computes(&rows("X[vi, vj] + s[vi]", "X[vi, vj] - s[vi] * T.float32(1)"), &given));
-        assert!(!computes(&rows("s[vi] + X[vi, vj]", "X[vi, vj] - s[299 - vi]"), &given));
-        assert!(!computes(&rows("s[vi] + X[vi, 699 - vj] * T.float32(2)", "X[vi, vj] - s[vi]"), &given));
-        assert!(!computes(&rows("T.max(s[vi], X[vi, vj])", "X[vi, vj] - s[vi]"), &given));
+        let found = |update: &str, after: &str| difference(&rows(update, after), &given);
+        assert_eq!(found("X[vi, vj] + s[vi]", "X[vi, vj] - s[vi] * T.float32(1)"), None);
+        let wrong = found("s[vi] + X[vi, vj]", "X[vi, vj] - s[299 - vi]").unwrap();
+        assert!(wrong.starts_with("Y[0, 0] is ") && wrong.contains(", not "), "{wrong}");
+        assert!(found("s[vi] + X[vi, 699 - vj] * T.float32(2)", "X[vi, vj] - s[vi]").is_some());
+        assert!(found("T.max(s[vi], X[vi, vj])", "X[vi, vj] - s[vi]").is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! What a part of a program's results should be, and how closely executed kernels must agree with it.
-use super::magnitude;
 use super::module::Unable;
+use super::rounding::{self, BEYOND};
 use super::values::{place, value, Inputs, Kind};
 use crate::agreement::{self, Agreement, Spread, EXACT};
 use satune_ir::affine::constant;
@@ -27,7 +27,9 @@ pub struct Expected {
     of_sums: bool,
     /// Whether a compiler may fuse a product with a sum.
     fused: bool,
-    /// Where that is all that may differ: how much of each element.
+    /// Whether products that it fuses are all that may differ.
+    only_fused: bool,
+    /// How far each element may be from what it is without rounding, where that was computed.
     rounding: Option<Array>,
 }
 
@@ -146,13 +148,13 @@ impl<'p> Meaning<'p> {
     fn make(&self, param: usize, bounds: &Bounds) -> Result<Option<Expected>, Fault> {
         let all = || self.shape(param).iter().map(|n| (0, *n)).collect::<Bounds>();
         let id = self.program.params[param];
-        let (program, parts) = match slice(self.program, &[(id, bounds.clone())]) {
+        let (program, parts, instances) = match slice(self.program, &[(id, bounds.clone())]) {
             Some(slice) if slice.instances > INSTANCES => return Ok(None),
-            Some(slice) => (slice.program, slice.bounds),
+            Some(slice) => (slice.program, slice.bounds, slice.instances),
             // The whole program, where that is what is asked for.
             None if *bounds == all() => {
                 let whole = |p| self.shape(p).iter().map(|n| (0, *n)).collect::<Bounds>();
-                (self.program.clone(), (0..self.program.params.len()).map(whole).collect())
+                (self.program.clone(), (0..self.program.params.len()).map(whole).collect(), 1)
             }
             None => return Ok(None),
         };
@@ -177,17 +179,34 @@ impl<'p> Meaning<'p> {
         };
         let of_sums = of_sums(self.program);
         let (bounds, terms, fused) = (parts[param].clone(), self.terms, self.fused());
-        let magnitudes = || self.exact_but_for_products().then(|| magnitude::magnitudes(&program)).flatten();
-        let rounding = match fused.then(magnitudes).flatten() {
-            Some((magnitudes, rounds)) => {
-                let inputs: Vec<Array> = inputs.iter().map(|input| input.each_in_double(f64::abs)).collect();
-                let ((unit, least), rounds) = (magnitude::of_one(&program), f64::from(rounds));
-                let all = run(&in_double(&magnitudes), &inputs)?;
-                Some(all.each_in_double(|magnitude| rounds * (unit * magnitude + least)))
-            }
+        let only_fused = fused && self.exact_but_for_products();
+        let rounding = match wide {
+            Some(_) => self.rounding((&program, param), &inputs, instances)?,
             None => None,
         };
-        Ok(Some(Expected { bounds, typed, wide, terms, of_sums, fused, rounding }))
+        Ok(Some(Expected { bounds, typed, wide, terms, of_sums, fused, only_fused, rounding }))
+    }
+
+    /// How far each element may be from what it is without rounding; none where that cannot be told, or takes too long.
+    fn rounding(
+        &self,
+        (program, param): (&Program, usize),
+        inputs: &[Array],
+        instances: u64,
+    ) -> Result<Option<Array>, Fault> {
+        let Some(bounds) = rounding::bounds(program) else { return Ok(None) };
+        let Some(at) = bounds.bounded.iter().position(|p| *p == param) else { return Ok(None) };
+        if instances.saturating_mul(bounds.values) > INSTANCES {
+            return Ok(None);
+        }
+        let none = bounds.bounded.iter().filter_map(|p| inputs.get(*p)).map(|input| input.each_in_double(|_| 0.0));
+        let inputs: Vec<Array> = inputs.iter().map(Array::in_double).chain(none).collect();
+        let options = interp::Options { max_steps: 2 * INSTANCES, ..interp::Options::default() };
+        match interp::run_while(&bounds.program, &inputs, &options, self.go_on) {
+            Ok(mut all) => Ok(Some(all.swap_remove(program.params.len() + at))),
+            Err(Fault::Stopped) => Err(Fault::Stopped),
+            Err(_) => Ok(None),
+        }
     }
 }
 
@@ -266,9 +285,13 @@ impl Expected {
         if self.of_sums && !a.is_finite() && !b.is_finite() && (a.is_nan() || b.is_nan()) {
             return true;
         }
-        let near = || match self.rounding.as_ref().and_then(|all| all.get(at)) {
-            Some(most) => (a - b).abs() <= most.as_f64(),
-            None => spread.agree(a, b, dtype, self.terms),
+        // The interpreter's element and the kernel's are both within the bound of the one without rounding.
+        let near = || match self.rounding.as_ref().and_then(|all| all.get(at)).map(Scalar::as_f64) {
+            Some(most) if most < BEYOND => {
+                let own = !self.only_fused && Agreement::Roundoff.agree(a, b, dtype);
+                own || (a - b).abs() <= 2.0 * most
+            }
+            _ => spread.agree(a, b, dtype, self.terms),
         };
         a.is_finite() && b.is_finite() && near()
     }

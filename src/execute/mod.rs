@@ -4,12 +4,12 @@ mod candidate;
 mod expected;
 mod inputs;
 mod kernel;
-mod magnitude;
 mod module;
+mod rounding;
 mod values;
 mod words;
 
-pub use as_given::computes;
+pub use as_given::difference;
 pub use candidate::{execute_whole, Candidate, Executed, Refusal};
 pub use kernel::{check, Finding, Findings, KernelError, Request, Unwritten};
 pub use values::Kind;

@@ -99,7 +99,8 @@ fn read(text: &str, operator: &str, rest: &str, rank: usize) -> Result<Operator,
     if let Some(reason) = super::oversized(&contraction) {
         return Err(error(reason, "give smaller extents"));
     }
-    Ok(Operator::Product(Box::new(Problem { name: text.into(), script, program, contraction, tf32 })))
+    let problem = Problem { name: text.into(), script, program, contraction, tf32, notes: Vec::new() };
+    Ok(Operator::Product(Box::new(problem)))
 }
 
 impl Shape {
