@@ -194,7 +194,7 @@ fn on_gpu(folder: &Path, call: &str, budget: &str, least_timeout: &str) {
 /// not under a tool, not after the process was killed.
 #[test]
 fn a_family_that_always_hangs_costs_a_whole_contact_four_timeouts() {
-    let rented = rented("[ -e ../../../killed ] || { touch ../../../killed; kill -9 $PPID; exit; }");
+    let rented = rented("[ -e $TMPDIR/killed ] || { touch $TMPDIR/killed; kill -9 $PPID; exit; }");
     let folder = rented.path();
     scripted(folder, &json!({"outcomes": ["near"], "families": {"streaming": "hang"}}));
     on_gpu(folder, "contact", "120s", "1s");
