@@ -3,7 +3,7 @@ use super::search::{Found, Search, ANY};
 use super::walk::{Access, Walk};
 
 /// An instance of an access of a walk.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct At {
     /// Number of the access.
     pub(super) access: usize,

@@ -185,26 +185,48 @@ enum Last {
     Unknown,
 }
 
+/// Updates that are looked at: some of all, and the last before some of the reads, which is one that matters.
+fn looked_at<'a>(walk: &Walk<'a>, u: &Updated, samples: &mut Samples<'a>) -> Vec<At> {
+    let mut out: Vec<At> = Vec::new();
+    for &access in &u.updates {
+        out.extend(few(&samples.of(&walk.accesses[access])).map(|here| At { access, loops: here.loops.clone() }));
+    }
+    for &access in &u.reads {
+        let read = &walk.accesses[access];
+        for here in few(&samples.of(read)) {
+            let Some(place) = here.values(read.indices) else { continue };
+            let now = At { access, loops: here.loops.clone() };
+            for &access in &u.updates {
+                if let Found::Instance(loops) = walk.find(access, &place, &walk.before(access, &now), &Search::latest) {
+                    let last = At { access, loops };
+                    if !out.contains(&last) {
+                        out.push(last);
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
 /// An update is not made again before the place is set anew.
 pub(super) fn once<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<()> {
     let (program, walk) = (at.program, at.walk);
     for u in Updated::all(walk) {
-        for &at in &u.updates {
-            let update = &walk.accesses[at];
+        for now in looked_at(walk, &u, samples) {
+            let update = &walk.accesses[now.access];
             // The largest or smallest of values stays what it is when they come again.
             if matches!(update.value, Some(Expr::Binary(BinOp::Max | BinOp::Min, ..))) {
                 continue;
             }
-            for here in few(&samples.of(update)) {
-                let Some(place) = here.values(update.indices) else { continue };
-                let now = At { access: at, loops: here.loops.clone() };
-                let Last::At(before) = last_before(walk, &u, &now, &place, Some(&now)) else { continue };
-                let set = u.set_between(walk, &place, &before, Some(&now));
-                if set == Found::Nothing && !unseen(program, walk, &now, FAR) {
-                    let name = &program.buffer(u.buffer).name;
-                    let why = format!("{name}{place:?} is updated twice with the same values");
-                    return Err(unsound(why, update.block()));
-                }
+            let here = Instance::of(&update.frames, now.loops.clone());
+            let Some(place) = here.values(update.indices) else { continue };
+            let Last::At(before) = last_before(walk, &u, &now, &place, Some(&now)) else { continue };
+            let set = u.set_between(walk, &place, &before, Some(&now));
+            if set == Found::Nothing && !unseen(program, walk, &now, FAR) {
+                let name = &program.buffer(u.buffer).name;
+                let why = format!("{name}{place:?} is updated twice with the same values");
+                return Err(unsound(why, update.block()));
             }
         }
     }

@@ -138,6 +138,18 @@ fn a_reader_in_the_middle_of_a_sum() {
     refused("two_gemms", &steps, "is updated twice with the same values");
 }
 
+/// All rows are summed up again for each row that is read, and what is read second has been summed up twice.
+#[test]
+fn a_sum_that_is_taken_again_under_one_init() {
+    let steps = [
+        "blockize S [\"$l[0]\", true]",
+        "split T [\"$l[0]\", [null, 2, 2]]",
+        "reverse_compute_at S_o+T [\"$b\", \"$m[3]\"]",
+        "decompose_reduction S_o [\"$b\", \"$l[0]\"]",
+    ];
+    refused("two_sums", &steps, "is updated twice with the same values");
+}
+
 /// Padding written by a nest that holds the init too: all of it stays. TVM drops the init.
 #[test]
 fn padding_beside_an_init() {
