@@ -20,10 +20,10 @@
 //! 11. a reduction does more in a step than to combine what it has with something, by one operation.
 //!
 //! 4 and 7 are searched for among all instances. Of 3, 5, 8 and 9 a few instances are looked at (at the ends of the loops,
-//! within the guards, and some at random); for each of these the instances before and after it are searched exactly. A rule
-//! that the source breaks itself is not asked. What depends on the values of buffers, or takes too long to search, is
-//! taken for right: the check refuses nothing that is right but for reads of unwritten elements whose values do not
-//! matter, and may miss what is wrong.
+//! within the guards, and some at random; for 8 also the last update before a read); for each of these the instances before
+//! and after it are searched exactly. A rule that the source breaks itself is not asked. What depends on the values of
+//! buffers, or takes too long to search, is taken for right: the check refuses nothing that is right but for reads of
+//! unwritten elements whose values do not matter, and may miss what is wrong.
 use crate::schedule::Result;
 pub use lifetimes::lived;
 use samples::Samples;
