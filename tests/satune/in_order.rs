@@ -250,6 +250,7 @@ fn threads_that_a_program_binds_have_elements_of_their_own() {
     };
     let (row, rows) = ("A: 64, int32; B: 64, float32", "A: 64, int32; B: 64, 64 float32");
     let decide = "a store to B that data of several threads decide";
+    let hold = "a store to an element of B of what several threads hold";
     let race = "threads that the program binds itself race";
     for (params, body, why) in [
         // By an index, and by one that a register holds, since it may leave its type.
@@ -259,6 +260,9 @@ fn threads_that_a_program_binds_have_elements_of_their_own() {
         // By a condition.
         (row, "if A[vi] > 0:\n    B[5] = T.float32(1)", decide),
         (row, "if A[vi] > 0:\n    if A[0] > 0:\n        B[T.min(A[0] & 63, 5)] = T.float32(1)", decide),
+        // What each of them holds is another value, and one element takes it.
+        (row, "L = T.alloc_buffer((1,), \"float32\", scope=\"local\")\nL[0] = T.Cast(\"float32\", A[vi])\nB[0] = L[0]", hold),
+        (row, "L = T.alloc_buffer((1,), scope=\"local\")\nL[0] = T.float32(0)\nif vi > 3:\n    L[0] = T.float32(1)\nB[7] = L[0]", hold),
         // By nothing but their number.
         (row, "B[vi // 2] = T.Cast(\"float32\", A[vi])", race),
         (row, "B[0] = B[0] + T.Cast(\"float32\", A[vi])", race),
@@ -272,7 +276,8 @@ fn threads_that_a_program_binds_have_elements_of_their_own() {
         (rows, "B[vi, A[vi] & 63] = B[vi, A[vi] * A[vi] % 64] + T.float32(1)"),
         ("A: 64, int32; B: 8, 8 float32", "if A[vi] > 0:\n    B[vi // 8, vi % 8] = T.float32(1)"),
         ("A: 64, int32; B: 8, 9 float32", "if A[vi] > 0:\n    B[vi // 8, vi % 8 + 1] = T.float32(1)"),
-        // All threads have read the same.
+        // All threads have read the same, or hold it.
+        (row, "L = T.alloc_buffer((1,), scope=\"local\")\nL[0] = T.float32(3)\nB[0] = L[0]\nB[vi] = L[0]"),
         (row, "if A[0] * A[0] > 3:\n    B[vi] = T.float32(1)"),
     ] {
         explored(&bound(params, body), "h200");

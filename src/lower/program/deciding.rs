@@ -7,7 +7,11 @@
 //!   C[held[0]] = ...                      what a register holds its thread decides: refused
 //!   if held[0] > 3: C[5] = ...            refused
 //!   C[i, held[0]] = ...                   right: `i` tells the threads apart
+//!
+//!   held[0] = X[i]
+//!   C[0] = held[0]                        each thread holds another value, and one of them would store its own: refused
 //! ```
+use super::allreduce::Reduction;
 use super::barrier::owner;
 use super::error::{LowerError, Place};
 use super::linear::{Atom, Linear};
@@ -23,20 +27,21 @@ pub struct Deciding<'n> {
 }
 
 impl<'n> Deciding<'n> {
-    pub fn of(nest: &'n Nest, program: &'n Program) -> Deciding<'n> {
+    pub fn of(nest: &'n Nest, program: &'n Program, reductions: &[Reduction]) -> Deciding<'n> {
         let mut out = Deciding { nest, program, registers: HashMap::new() };
         let mut leaves: Vec<&Leaf> = Vec::new();
         nest.leaves(&mut |leaf, _| leaves.push(leaf));
-        if leaves.iter().all(|leaf| leaf.data().is_empty()) {
-            return out;
-        }
         leaves.retain(|leaf| program.buffer(leaf.target).scope == "local");
         loop {
             let before: usize = out.registers.values().map(BTreeSet::len).sum();
             for leaf in &leaves {
                 let own = nest.threads.iter().filter(|t| leaf.uses(t.var)).map(|t| t.var);
                 let read = leaf.reads.iter().filter_map(|(b, _)| out.registers.get(b)).flatten().copied();
-                let all: BTreeSet<VarId> = own.chain(read).collect();
+                let mut all: BTreeSet<VarId> = own.chain(read).collect();
+                // Those that reduce together end with the same value.
+                if let Some(reduction) = reductions.iter().find(|r| r.partial == leaf.target) {
+                    all.retain(|v| nest.thread(*v).is_none_or(|t| !reduction.team.differ_in(&t.tag)));
+                }
                 out.registers.entry(leaf.target).or_default().extend(all);
             }
             if out.registers.values().map(BTreeSet::len).sum::<usize>() == before {
@@ -86,30 +91,45 @@ impl<'n> Deciding<'n> {
         !atom.uses(&|v| self.nest.thread(v).is_none())
     }
 
-    /// Whether no two threads store to one element because of what they have read.
+    /// Whether no two threads store to one element because of what they have read, and none stores for others that hold
+    /// something else.
     pub fn check(&self) -> Result<(), LowerError> {
         let mut wrong = None;
         self.nest.leaves(&mut |leaf, _| {
-            if wrong.is_none() && !self.apart(leaf) {
+            if wrong.is_none() && !(self.apart(leaf) && self.agreed(leaf)) {
                 wrong = Some(leaf);
             }
         });
         let Some(leaf) = wrong else { return Ok(()) };
-        Err(LowerError::Unsupported {
-            what: format!("a store to {} that data of several threads decide", self.program.buffer(leaf.target).name),
-            place: Place::block(&leaf.block),
-            remedy: "they may choose one element: let its other indices tell the threads apart, or leave the loops that index the data serial".into(),
-        })
+        let name = &self.program.buffer(leaf.target).name;
+        let (what, remedy) = if !self.apart(leaf) {
+            let remedy = "they may choose one element: let its other indices tell the threads apart, or leave the loops that index the data serial";
+            (format!("a store to {name} that data of several threads decide"), remedy)
+        } else {
+            let remedy = "let its index tell the threads apart, or reduce over them";
+            (format!("a store to an element of {name} of what several threads hold, each its own value"), remedy)
+        };
+        Err(LowerError::Unsupported { what, place: Place::block(&leaf.block), remedy: remedy.into() })
+    }
+
+    /// Threads of more than one that see the same memory of this scope.
+    fn seeing<'s>(&'s self, scope: &'s str) -> impl Iterator<Item = &'s Thread> {
+        self.nest.threads.iter().filter(move |t| t.extent > 1 && scope != "local" && (t.block || scope == "global"))
     }
 
     fn apart(&self, leaf: &Leaf) -> bool {
-        let scope = self.program.buffer(leaf.target).scope.as_str();
         let mut data = Vec::new();
         leaf.at.iter().for_each(|form| form.loads(&mut data));
         leaf.guards.iter().for_each(|p| p.loads(&mut data));
         let decide: BTreeSet<VarId> = data.iter().flat_map(|atom| self.threads_of(atom)).collect();
-        let sees = |t: &&Thread| t.extent > 1 && decide.contains(&t.var) && (t.block || scope == "global");
-        let threads: Vec<&Thread> = self.nest.threads.iter().filter(sees).collect();
-        scope == "local" || threads.is_empty() || self.told(&leaf.at, &threads).is_some()
+        let scope = &self.program.buffer(leaf.target).scope;
+        let threads: Vec<&Thread> = self.seeing(scope).filter(|t| decide.contains(&t.var)).collect();
+        threads.is_empty() || self.told(&leaf.at, &threads).is_some()
+    }
+
+    /// Whether threads of which one stores for all would store the same.
+    fn agreed(&self, leaf: &Leaf) -> bool {
+        let held = |v: VarId| leaf.reads.iter().any(|(b, _)| self.registers.get(b).is_some_and(|r| r.contains(&v)));
+        self.seeing(&self.program.buffer(leaf.target).scope).all(|t| leaf.uses(t.var) || !held(t.var))
     }
 }

@@ -188,7 +188,7 @@ impl OneKernel<'_> {
         vthread::distribute(&mut nest, program);
         let pipelines = pipeline::find(&mut nest, program, self.options.target.has_cp_async);
         let written = self.find_buffers(&nest);
-        let layouts = self.layouts(&nest, &written)?;
+        let layouts = self.layouts(&nest, &written, reductions)?;
         let guarding = guards::decide(&nest, program, &layouts);
         let (mut arrays, places, rings) = self.arrays(&layouts, &written, &pipelines);
         let on_chip = places.iter().map(|(b, (id, _))| (*b, id));
@@ -252,9 +252,14 @@ impl OneKernel<'_> {
         written
     }
 
-    fn layouts(&self, nest: &Nest, written: &HashSet<BufferId>) -> Result<HashMap<BufferId, Layout>, LowerError> {
+    fn layouts(
+        &self,
+        nest: &Nest,
+        written: &HashSet<BufferId>,
+        reductions: &[Reduction],
+    ) -> Result<HashMap<BufferId, Layout>, LowerError> {
         let mut out = HashMap::new();
-        let deciding = Deciding::of(nest, self.program);
+        let deciding = Deciding::of(nest, self.program, reductions);
         deciding.check()?;
         for id in &self.used {
             let buffer = self.program.buffer(*id);

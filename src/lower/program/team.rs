@@ -44,6 +44,11 @@ impl Team {
         Team { extents, over }
     }
 
+    /// Whether the members of a team differ in the component of this tag.
+    pub fn differ_in(&self, tag: &str) -> bool {
+        component(tag).is_some_and(|d| self.over[d])
+    }
+
     /// Threads of a team.
     pub fn members(&self) -> i64 {
         (0..3).filter(|d| self.over[*d]).map(|d| self.extents[d]).product()
