@@ -9,14 +9,15 @@ use crate::arith::constant;
 use crate::schedule::Result;
 use satune_ir::{visit, BufferId, Program};
 
-/// Rule 5, of buffers that are neither opaque nor parameters that hold something at the start.
+/// Rule 5, of buffers that are neither opaque nor parameters that hold something at the start. Whether a condition holds that
+/// data decides is not known, so it keeps a load from nothing.
 pub(super) fn written<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Result<()> {
     let walk = at.walk;
     for (number, read) in walk.accesses.iter().enumerate() {
         if read.write || walk.opaque.contains(&read.buffer) || holds_something(at, read.buffer) {
             continue;
         }
-        for here in samples.of(&unguarded(read)).iter() {
+        for here in samples.despite_data(read).iter() {
             let now = At { access: number, loops: here.loops.clone() };
             let told = here.values(read.indices).is_some();
             for place in places(at.program, read, here) {
@@ -29,11 +30,6 @@ pub(super) fn written<'a>(at: &View<'a, '_>, samples: &mut Samples<'a>) -> Resul
         }
     }
     Ok(())
-}
-
-/// A load without the conditions that data decides: whether they hold is not known, so they keep it from nothing.
-fn unguarded<'a>(read: &Access<'a>) -> Access<'a> {
-    Access { frames: read.frames.iter().filter(|f| !by_data(f)).copied().collect(), ..read.clone() }
 }
 
 /// An input that is only read, or read before it is written, holds what the caller put there.
@@ -121,7 +117,7 @@ pub(super) fn results(source: &View, scheduled: &View) -> Result<()> {
         let pairs = [(source, *before, scheduled, *after, true), (scheduled, *after, source, *before, false)];
         for (from, buffer, to, other, missing) in pairs {
             for (_, store) in from.walk.stores(buffer) {
-                for here in super::samples::of(&store.frames) {
+                for here in super::samples::of(&store.frames, false) {
                     let Some(place) = here.values(store.indices) else { continue };
                     let all = vec![Vec::new()];
                     let hit = |(w, _)| to.walk.find(w, &place, &all, &|s| s) != Found::Nothing;

@@ -3,6 +3,7 @@ use super::search::{Found, Search, ANY};
 use super::span::{span, Env};
 use super::walk::{Access, Frame};
 use satune_ir::Expr;
+use std::rc::Rc;
 
 /// Instances at random, besides those at the ends.
 const RANDOM: usize = 16;
@@ -50,8 +51,8 @@ impl Instance {
 }
 
 /// Instances of what stands inside of `frames`: those nearest to the ends of all loops, to all but one of these, and to
-/// random values; the most different ones first.
-pub(super) fn of(frames: &[Frame]) -> Vec<Instance> {
+/// random values; the most different ones first. With `despite_data`, conditions that data decides are taken for true.
+pub(super) fn of(frames: &[Frame], despite_data: bool) -> Vec<Instance> {
     let n = frames.iter().filter(|f| matches!(f, Frame::Loop(_))).count();
     let mut targets: Vec<Vec<i64>> = Vec::new();
     let end = |last: bool| if last { ANY.1 } else { ANY.0 };
@@ -90,7 +91,9 @@ pub(super) fn of(frames: &[Frame]) -> Vec<Instance> {
     }
     let mut found: Vec<Vec<i64>> = Vec::new();
     for target in targets {
-        if let Found::Instance(loops) = Search::new(frames).towards(target).run(&[]) {
+        let search = Search::new(frames).towards(target);
+        let search = if despite_data { search.despite_data() } else { search };
+        if let Found::Instance(loops) = search.run(&[]) {
             if !found.contains(&loops) {
                 found.push(loops);
             }
@@ -101,18 +104,38 @@ pub(super) fn of(frames: &[Frame]) -> Vec<Instance> {
 
 /// The instances of accesses, one list for those that stand at the same place.
 #[derive(Debug, Default)]
-pub(super) struct Samples<'a>(Vec<(Vec<Frame<'a>>, std::rc::Rc<Vec<Instance>>)>);
+pub(super) struct Samples<'a>(Vec<Known<'a>>);
+
+#[derive(Debug)]
+struct Known<'a> {
+    frames: Vec<Frame<'a>>,
+    despite_data: bool,
+    found: Rc<Vec<Instance>>,
+}
 
 impl<'a> Samples<'a> {
-    pub(super) fn of(&mut self, access: &Access<'a>) -> std::rc::Rc<Vec<Instance>> {
-        let same = |frames: &Vec<Frame>| {
-            frames.len() == access.frames.len() && frames.iter().zip(&access.frames).rev().all(|(a, b)| a.same(b))
+    /// Of an access, where all conditions around it hold for certain.
+    pub(super) fn of(&mut self, access: &Access<'a>) -> Rc<Vec<Instance>> {
+        self.found(access, false)
+    }
+
+    /// The same, and where data decides whether they hold.
+    pub(super) fn despite_data(&mut self, access: &Access<'a>) -> Rc<Vec<Instance>> {
+        self.found(access, true)
+    }
+
+    fn found(&mut self, access: &Access<'a>, despite_data: bool) -> Rc<Vec<Instance>> {
+        let same = |known: &&Known| {
+            let frames = &known.frames;
+            known.despite_data == despite_data
+                && frames.len() == access.frames.len()
+                && frames.iter().zip(&access.frames).rev().all(|(a, b)| a.same(b))
         };
-        if let Some((_, known)) = self.0.iter().find(|(frames, _)| same(frames)) {
-            return known.clone();
+        if let Some(known) = self.0.iter().find(same) {
+            return known.found.clone();
         }
-        let found = std::rc::Rc::new(of(&access.frames));
-        self.0.push((access.frames.clone(), found.clone()));
+        let found = Rc::new(of(&access.frames, despite_data));
+        self.0.push(Known { frames: access.frames.clone(), despite_data, found: found.clone() });
         found
     }
 }

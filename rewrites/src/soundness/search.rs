@@ -34,6 +34,7 @@ pub(super) struct Search<'s, 'a> {
     wanted: Vec<(&'s Expr, i64, i64)>,
     towards: Vec<i64>,
     outermost_first: bool,
+    despite_data: bool,
     definitions: ByVar<Definition<'a>>,
     loops: usize,
     env: Env,
@@ -65,6 +66,7 @@ impl<'s, 'a> Search<'s, 'a> {
             wanted: Vec::new(),
             towards: Vec::new(),
             outermost_first: false,
+            despite_data: false,
             definitions: ByVar::default(),
             loops: 0,
             env: Env::default(),
@@ -107,6 +109,12 @@ impl<'s, 'a> Search<'s, 'a> {
         self
     }
 
+    /// Takes conditions that data decides, and nothing else, for true.
+    pub(super) fn despite_data(mut self) -> Self {
+        self.despite_data = true;
+        self
+    }
+
     /// Of several instances finds the last one.
     pub(super) fn latest(self) -> Self {
         let far = vec![ANY.1; self.loops];
@@ -137,11 +145,11 @@ impl<'s, 'a> Search<'s, 'a> {
         loop {
             let Some((open, untold)) = self.forward(&mut boxes) else { return Found::Nothing };
             if open.is_empty() {
-                if let Some(e) = untold {
-                    return if self.reads_data(e) { Found::Data } else { Found::Unknown };
-                }
-                let nearest = boxes.iter().zip(&self.towards).map(|((lo, hi), t)| *t.clamp(lo, hi));
-                return Found::Instance(nearest.collect());
+                return match untold {
+                    None => Found::Instance(self.nearest(&boxes)),
+                    Some(e) if self.reads_data(e) => self.by_data(&boxes),
+                    Some(_) => Found::Unknown,
+                };
             }
             let mut narrow = Narrow { definitions: &self.definitions, env: &self.env, boxes: boxes.clone() };
             open.iter().for_each(|o| narrow.open(o));
@@ -162,10 +170,22 @@ impl<'s, 'a> Search<'s, 'a> {
                     .iter()
                     .all(|o| matches!(o, Open::Condition(e, _) | Open::Within(e, ..) if self.reads_data(e)))
                 {
-                    true => Found::Data,
+                    true => self.by_data(&boxes),
                     false => Found::Unknown,
                 },
             };
+        }
+    }
+
+    fn nearest(&self, boxes: &[(i64, i64)]) -> Vec<i64> {
+        boxes.iter().zip(&self.towards).map(|((lo, hi), t)| *t.clamp(lo, hi)).collect()
+    }
+
+    /// Where all is decided but what data decides. A loop whose bounds are data has no values to take.
+    fn by_data(&self, boxes: &[(i64, i64)]) -> Found {
+        match self.despite_data && boxes.iter().all(|(lo, hi)| ANY.0 < *lo && *hi < ANY.1) {
+            true => Found::Instance(self.nearest(boxes)),
+            false => Found::Data,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::calls::{self, Step};
 use crate::programs::PROGRAMS;
 use satune_ir::{interp, Program};
 use satune_rewrites::replay::Replay;
-use satune_rewrites::Call;
+use satune_rewrites::{soundness, Call};
 
 /// A step: `op block arguments`, or `op block+other arguments`.
 fn step(text: &str) -> Step {
@@ -204,6 +204,27 @@ fn a_producer_that_writes_where_data_says() {
         "cache_read C_shared [\"$b\", 0, \"local\"]",
     ];
     refused("gather", &steps, "is read, and nothing before has written it");
+}
+
+/// A copy in the rounds in which a guard keeps its producer from writing, in memory that lasts for a round: wrong once others
+/// read the copy.
+#[test]
+fn a_copy_in_rounds_without_its_producer() {
+    let source = program("gather");
+    let mut plain = Replay::new(source).unwrap();
+    for text in [
+        "compute_at B+C [\"$b\", \"$m[1]\"]",
+        "split B [\"$l[1]\", [null, 2]]",
+        "cache_read C [\"$b\", 0, \"global\"]",
+        "cache_write C [\"$b\", 0, \"global\"]",
+        "compute_inline C [\"$b\"]",
+    ] {
+        assert!(calls::make(&mut plain, &step(text)), "{text} is refused");
+    }
+    let scheduled = plain.schedule.program();
+    interp::equal_on(source, &soundness::lived(scheduled), 3).expect_err("with memory of a round");
+    let error = soundness::check(source, scheduled).expect_err("the check");
+    assert!(error.detail.contains("is read, and nothing before has written it"), "{}", error.detail);
 }
 
 /// A copy of tiles that lie apart: what is between them is not written yet.
