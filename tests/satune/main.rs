@@ -25,6 +25,7 @@ mod headers;
 mod hopper;
 mod host;
 mod in_order;
+mod in_place;
 mod interruptions;
 mod known;
 mod long;

@@ -1,0 +1,93 @@
+//! Programs that normalise and update a tensor in place, larger than what is executed whole: blocks that read, change and read
+//! it again, in any order, along either axis.
+use crate::support::{executed, samples, script, seed};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+
+/// A program on one tensor in place: maps and reductions of it, one after the other.
+struct InPlace {
+    dims: [i64; 2],
+    dtype: &'static str,
+    /// Whether reductions leave a value per row.
+    rows: bool,
+    body: String,
+    sums: usize,
+}
+
+impl InPlace {
+    fn kept(&self) -> &'static str {
+        ["vk", "vi"][usize::from(self.rows)]
+    }
+
+    fn block(&mut self, name: &str, axes: &str, store: &str) {
+        let [n, m] = self.dims;
+        self.body += &format!(
+            "for i, k in T.grid({n}, {m}):\n    with T.sblock(\"{name}\"):\n        vi, vk = T.axis.remap(\"{axes}\", [i, k])\n{store}"
+        );
+    }
+
+    /// Returns what later blocks call its result.
+    fn reduce(&mut self, first: &str, update: &str) -> String {
+        let buffer = format!("S{}", self.sums);
+        self.sums += 1;
+        let at = format!("{buffer}[{}]", self.kept());
+        self.body = format!("{buffer} = T.alloc_buffer(({},), \"{}\")\n{}", self.dims[usize::from(!self.rows)], self.dtype, self.body);
+        let update = update.replace("{S}", &at);
+        let store = format!("        with T.init():\n            {at} = {first}\n        {at} = {update}\n");
+        self.block(&buffer, ["RS", "SR"][usize::from(self.rows)], &store);
+        at
+    }
+
+    fn map(&mut self, name: &str, value: &str) {
+        self.block(name, "SS", &format!("        X[vi, vk] = {value}\n"));
+    }
+
+    fn random(r: &mut StdRng) -> InPlace {
+        let dims = [*[7, 64, 200, 1000].choose(r).unwrap(), *[5, 128, 333, 1024].choose(r).unwrap()];
+        let dtype = *["float32", "float64", "int32"].choose(r).unwrap();
+        let mut it = InPlace { dims, dtype, rows: r.gen_range(0..3) > 0, body: String::new(), sums: 0 };
+        let one = format!("T.{dtype}(1)");
+        for step in 0..r.gen_range(2..=4) {
+            let (name, last) = (format!("X{step}"), format!("S{}[{}]", it.sums.wrapping_sub(1), it.kept()));
+            match r.gen_range(0..4) {
+                0 => it.map(&name, &format!("X[vi, vk] + {one}")),
+                1 if it.sums > 0 => it.map(&name, &format!("X[vi, vk] - {last}")),
+                2 if it.sums > 0 => it.map(&name, &format!("T.max(X[vi, vk], {last})")),
+                3 => drop(it.reduce(&format!("T.min_value(\"{dtype}\")"), "T.max({S}, X[vi, vk])")),
+                _ => drop(it.reduce(&format!("T.{dtype}(0)"), "{S} + X[vi, vk]")),
+            }
+        }
+        let last = it.reduce(&format!("T.{dtype}(0)"), "{S} + X[vi, vk]");
+        it.map("last", &format!("X[vi, vk] - {last}"));
+        it
+    }
+
+    /// Softmax, in place.
+    fn softmax(dims: [i64; 2], rows: bool) -> InPlace {
+        let mut it = InPlace { dims, dtype: "float32", rows, body: String::new(), sums: 0 };
+        let most = it.reduce("T.min_value(\"float32\")", "T.max({S}, X[vi, vk])");
+        it.map("E", &format!("T.exp(X[vi, vk] - {most})"));
+        let sum = it.reduce("T.float32(0)", "{S} + X[vi, vk]");
+        it.map("Y", &format!("X[vi, vk] / {sum}"));
+        it
+    }
+
+    fn text(&self) -> String {
+        script(&format!("X: {}, {} {}", self.dims[0], self.dims[1], self.dtype), &self.body)
+    }
+}
+
+#[test]
+fn softmax_in_place_is_right_where_some_of_its_blocks_are_executed() {
+    executed(&InPlace::softmax([256, 512], true).text(), "h200", 3);
+}
+
+#[test]
+fn random_programs_in_place_are_right() {
+    let mut rng = StdRng::seed_from_u64(seed());
+    for _ in 0..samples(3) {
+        let it = InPlace::random(&mut rng);
+        executed(&it.text(), ["h200", "a100", "t4"].choose(&mut rng).unwrap(), 2);
+    }
+}
