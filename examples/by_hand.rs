@@ -2,7 +2,8 @@
 //! they can trust. Needs NVRTC (`scripts/fetch-cuda`) for its last step, and no GPU.
 //!
 //! ```text
-//! cargo run --example by_hand
+//! cargo run --example by_hand                        # the program and the calls below
+//! cargo run --example by_hand PROGRAM.py CALLS       # your own: a PrimFunc, and a trace (Python, or JSON as Satune and TVM write it)
 //! ```
 //!
 //! Prints the refusal of each illegal call, drawn over the program; the CUDA of what the legal ones make; and what came of
@@ -46,11 +47,16 @@ sch.bind(thread, "threadIdx.x")
 
 fn main() -> Result<(), Box<dyn Error>> {
     satune::worker();
-    let program = tvmscript::parse(PROGRAM)?;
+    let given: Vec<String> = std::env::args().skip(1).map(std::fs::read_to_string).collect::<Result<_, _>>()?;
+    let (program, calls) = match &given[..] {
+        [program, calls] => (program.as_str(), calls.as_str()),
+        _ => (PROGRAM, CALLS),
+    };
+    let program = tvmscript::parse(program)?;
     // Strict: each call is judged by what the program means after it, not by TVM's conditions alone.
     let mut hand = Replay::strict(&program)?;
     let mut kept = Trace::default();
-    for call in Trace::read(CALLS)?.calls {
+    for call in Trace::read(calls)?.calls {
         match hand.call(&call) {
             Ok(()) => kept.calls.push(call),
             Err(refusal) => println!("{} is refused\n{}", call.op, refusal.render(hand.schedule.program())),
@@ -65,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("simulated: {} blocks, {sectors} sectors of global memory (least possible: {least})", checked.blocks);
     let compiler = Compiler::of_this_program()?;
     let compiled = |source: &String| {
-        let job = Job { name: "scaled_rows".into(), source: source.clone(), arch: gpu.arch_features.clone() };
+        let job = Job { name: program.name.clone(), source: source.clone(), arch: gpu.arch_features.clone() };
         compiler.compile(&job).map(|compiled| compiled.ptx)
     };
     let ptx = texts.iter().map(compiled).collect::<Result<Vec<_>, _>>()?;

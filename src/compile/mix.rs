@@ -1,6 +1,7 @@
 //! What the hot loop of a compiled kernel is made of, read off its disassembly.
 use satune_sass::{opcode, Listing};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Instructions of a loop.
@@ -35,9 +36,27 @@ impl Mix {
 pub fn disassemble(cubin: &[u8]) -> Option<Listing> {
     let tool = super::libraries::nvdisasm()?;
     let mut file = tempfile::NamedTempFile::new().ok()?;
-    std::io::Write::write_all(&mut file, cubin).ok()?;
+    std::io::Write::write_all(&mut file, &known(cubin)).ok()?;
     let output = std::process::Command::new(tool).args(["-c", "-hex"]).arg(file.path()).output().ok()?;
     Some(Listing::read(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The code under a name that every disassembler knows. That of CUDA 13 knows sm_70 and sm_72 no more, whose instructions sm_75
+/// has all, in the same words; an ELF file says in its flags for which of them it is, and for which virtual one.
+fn known(cubin: &[u8]) -> Cow<'_, [u8]> {
+    const FLAGS: usize = 48;
+    match cubin.get(FLAGS) {
+        Some(70 | 72) => {
+            let mut renamed = cubin.to_vec();
+            for at in [FLAGS, FLAGS + 2] {
+                if let Some(flag) = renamed.get_mut(at).filter(|flag| matches!(**flag, 70 | 72)) {
+                    *flag = 75;
+                }
+            }
+            Cow::Owned(renamed)
+        }
+        _ => Cow::Borrowed(cubin),
+    }
 }
 
 /// [`Mix::of`] machine code; `None` also where there is no disassembler.

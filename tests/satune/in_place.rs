@@ -32,7 +32,12 @@ impl InPlace {
         let buffer = format!("S{}", self.sums);
         self.sums += 1;
         let at = format!("{buffer}[{}]", self.kept());
-        self.body = format!("{buffer} = T.alloc_buffer(({},), \"{}\")\n{}", self.dims[usize::from(!self.rows)], self.dtype, self.body);
+        self.body = format!(
+            "{buffer} = T.alloc_buffer(({},), \"{}\")\n{}",
+            self.dims[usize::from(!self.rows)],
+            self.dtype,
+            self.body
+        );
         let update = update.replace("{S}", &at);
         let store = format!("        with T.init():\n            {at} = {first}\n        {at} = {update}\n");
         self.block(&buffer, ["RS", "SR"][usize::from(self.rows)], &store);

@@ -50,10 +50,10 @@ fn map(name: &str, store: &str, value: &str, [m, n]: [i64; 2]) -> String {
     )
 }
 
-/// Explores a program; nothing is refused on the way. What is left is compiled and executed, where asked.
+/// Explores a program; nothing is refused on the way. What is left is compiled and executed, where asked: then by the command.
 fn explored(text: &str, gpu: &str, compile: bool) -> Report {
     if compile {
-        executed(text, gpu, 3);
+        return serde_json::from_value(executed(text, gpu, 3)).unwrap();
     }
     let work = source::work_of_script("several.py", text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let gpu = Descriptor::load(gpu).unwrap();

@@ -38,8 +38,11 @@ impl<'n> Deciding<'n> {
                 let own = nest.threads.iter().filter(|t| leaf.uses(t.var)).map(|t| t.var);
                 let read = leaf.reads.iter().filter_map(|(b, _)| out.registers.get(b)).flatten().copied();
                 let mut all: BTreeSet<VarId> = own.chain(read).collect();
-                // Those that reduce together end with the same value.
+                // Those that reduce together end with the same value, and their exchange is where each team has its own place for it.
                 if let Some(reduction) = reductions.iter().find(|r| r.partial == leaf.target) {
+                    if leaf.reads.iter().any(|(b, _)| Some(*b) == reduction.exchange) {
+                        continue;
+                    }
                     all.retain(|v| nest.thread(*v).is_none_or(|t| !reduction.team.differ_in(&t.tag)));
                 }
                 out.registers.entry(leaf.target).or_default().extend(all);
