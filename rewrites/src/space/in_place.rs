@@ -8,11 +8,14 @@
 //!                                                 A[i, j] = A_before[i, j] / s[i]
 //!   C[i, j] = sum over k of A[i, k] * B[k, j]     C_before[i, j] = sum over k of A[i, k] * B[k, j]
 //!   C[i, j] = max(C[i, j], 0)                     C[i, j] = max(C_before[i, j], 0)
+//!   m[i] = max over j of A[i, j]                  m[i] = max over j of A[i, j]
+//!   A[i, j] = exp(A[i, j] - m[i])                 A_next[i, j] = exp(A[i, j] - m[i])
+//!   A[i, j] = A[i, j] * 2                         A[i, j] = A_next[i, j] * 2
 //!
 //! TensorIR binds no loop of a block that says that it reads what it writes. Where no block before accesses the buffer, it goes
 //! without saying (`unsafe_hide_buffer_access`, which is safe where an instance reads the element that it writes, and nothing else
-//! is moved past it). Where blocks before made the buffer, these make it under another name. Else what was there is copied first, by a
-//! kernel of its own.
+//! is moved past it). Where blocks before made the buffer, these make it under another name; where a later one makes all of it
+//! anew, the others until then use another name. Else what was there is copied first, by a kernel of its own.
 //! Instances may read the element that they write, and no other: else what they compute depends on their order (see
 //! [`super::in_order`]).
 use super::nests::{allocated, nest_over, parts};
@@ -21,6 +24,7 @@ use satune_ir::affine::constant;
 use satune_ir::{
     visit, BinOp, Block, BlockRealize, Buffer, BufferId, DType, Expr, IterKind, IterVar, Program, Region, Stmt,
 };
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The same program without blocks that read what they write, but for those of which it is not certain that their instances may
@@ -28,10 +32,11 @@ use std::sync::Arc;
 pub(super) fn copied_before(program: &Program) -> Program {
     let mut out = program.clone();
     let mut made = Vec::new();
-    for part in parts(program) {
-        match updating(part).and_then(|realize| Update::of(&mut out, realize)) {
+    let mut left: VecDeque<Stmt> = parts(program).into_iter().cloned().collect();
+    while let Some(part) = left.pop_front() {
+        match updating(&part).and_then(|realize| Update::of(&mut out, realize)) {
             None => made.push(part.clone()),
-            Some(update) => update.blocks(&mut made),
+            Some(update) => update.blocks(&mut made, left.make_contiguous()),
         }
     }
     out.body.block.body = Box::new(Stmt::seq(made));
@@ -121,8 +126,28 @@ impl<'p> Update<'p> {
         !self.out.params.contains(&self.target) || parts.iter().flat_map(tree::all_realizes).any(touches)
     }
 
-    /// The nests that stand for the block.
-    fn blocks(mut self, into: &mut Vec<Stmt>) {
+    /// Where the last of the parts to come that store to the buffer makes all of it anew.
+    fn made_anew(&self, to_come: &[Stmt]) -> Option<usize> {
+        let stores = |part: &Stmt| {
+            let all = tree::all_realizes(part);
+            all.iter().flat_map(|r| &r.block.writes).any(|region| region.buffer == self.target)
+        };
+        let last = to_come.iter().rposition(stores)?;
+        let mut at = &to_come[last];
+        while let Stmt::For(l) = at {
+            at = &l.body;
+        }
+        let Stmt::Realize(realize) = at else { return None };
+        let Stmt::Store { buffer, indices, value } = &*realize.block.body else { return None };
+        // One that reads other elements than it writes reads what its instances before have written.
+        let own = visit::loads(value).iter().all(|(b, at)| *b != self.target || at == indices);
+        let always = own && matches!(realize.predicate, Expr::Int(1, _)) && realize.block.init.is_none();
+        let all = always && *buffer == self.target && self.whole(&realize.block, indices);
+        (all && self.whole(self.block, self.indices)).then_some(last)
+    }
+
+    /// The nests that stand for the block; parts to come may use another name for what it makes.
+    fn blocks(mut self, into: &mut Vec<Stmt>, to_come: &mut [Stmt]) {
         let reduces = self.block.iter_vars.iter().any(|iv| iv.kind == IterKind::Reduce);
         let load = |buffer: BufferId, at: &[Expr]| Expr::Load(buffer, at.to_vec());
         let own = load(self.target, self.indices);
@@ -155,6 +180,16 @@ impl<'p> Update<'p> {
             into.push(update);
             return;
         }
+        if let (false, Some(last)) = (reduces, self.made_anew(to_come)) {
+            let next = like(self.out, self.target, "next");
+            self.out.body.block.alloc_buffers.retain(|b| *b != self.before);
+            let (until, anew) = to_come.split_at_mut(last);
+            until.iter_mut().for_each(|part| *part = renamed(part, self.target, next));
+            anew[0] = reading(&anew[0], self.target, next);
+            let update = Stmt::Store { buffer: next, indices: self.indices.to_vec(), value: self.value.clone() };
+            into.push(self.nest("", spatial, None, update));
+            return;
+        }
         let (copy, update) = (store(self.before, own), store(self.target, value));
         into.push(self.nest("before", spatial, None, copy));
         into.push(self.nest("", spatial, None, update));
@@ -180,9 +215,23 @@ fn hide(nest: &mut Stmt, buffer: BufferId) {
     }
 }
 
+/// The statement where it reads a buffer instead of another.
+fn reading(stmt: &Stmt, from: BufferId, to: BufferId) -> Stmt {
+    let mut out = visit::map_stmt_exprs(stmt, &mut |e| visit::replace_loads(e, from, &mut |at| Expr::Load(to, at)));
+    regions(&mut out, from, to);
+    out
+}
+
+fn regions(stmt: &mut Stmt, from: BufferId, to: BufferId) {
+    if let Stmt::Realize(r) = stmt {
+        r.block.reads.iter_mut().filter(|r| r.buffer == from).for_each(|r| r.buffer = to);
+    }
+    tree::children_and_init_mut(stmt).into_iter().for_each(|s| regions(s, from, to));
+}
+
 /// The statement with a buffer in the place of another.
 fn renamed(stmt: &Stmt, from: BufferId, to: BufferId) -> Stmt {
-    let mut out = visit::map_stmt_exprs(stmt, &mut |e| visit::replace_loads(e, from, &mut |at| Expr::Load(to, at)));
+    let mut out = reading(stmt, from, to);
     stores(&mut out, from, to);
     out
 }
@@ -191,8 +240,7 @@ fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId) {
     match stmt {
         Stmt::Store { buffer, .. } if *buffer == from => *buffer = to,
         Stmt::Realize(r) => {
-            let regions = r.block.reads.iter_mut().chain(&mut r.block.writes);
-            regions.filter(|r| r.buffer == from).for_each(|r| r.buffer = to);
+            r.block.writes.iter_mut().filter(|r| r.buffer == from).for_each(|r| r.buffer = to);
         }
         _ => {}
     }
@@ -273,6 +321,29 @@ mod tests {
             .replace("R: T.", "Q: T.Buffer((8, 6), \"float32\"), R: T.");
         let (head, update) = text.split_at(text.find("    for").unwrap());
         for (nests, made) in [(format!("{reader}{update}"), 3), (format!("{update}{reader}"), 2)] {
+            let source = tvmscript::parse(&format!("{head}{nests}")).unwrap();
+            let text = tvmscript::print(&copied_before(&source));
+            let again = tvmscript::parse(&text).unwrap();
+            assert_eq!(super::parts(&again).len(), made, "{text}");
+            interp::equal_on(&source, &again, 1).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        }
+    }
+
+    /// Between two updates of all of it a buffer has another name, and nothing is copied; but for what depends on its order.
+    #[test]
+    fn what_is_made_anew_later_has_another_name() {
+        let nest = |name: &str, store: &str| {
+            format!("    for i, j in T.grid(8, 6):\n        with T.sblock(\"{name}\"):\n            vi, vj = T.axis.remap(\"SS\", [i, j])\n            {store}\n")
+        };
+        let head = "@T.prim_func(s_tir=True)\ndef main(P: T.Buffer((8, 6), \"float32\"), Q: T.Buffer((8, 6), \"float32\"), R: T.Buffer((8, 6), \"float32\")):\n";
+        let (first, second) = ("Q[vi, vj] = R[vi, vj]", "P[vi, vj] = R[vi, vj] + Q[vi, vj]");
+        for (update, last, made) in [
+            ("R[vi, vj] = R[vi, vj] * T.float32(2)", "R[vi, vj] = R[vi, vj] + P[vi, vj]", 4),
+            ("R[vi, vj] = R[vi, vj] * T.float32(2)", "R[vi, vj] = P[vi, vj]", 4),
+            ("R[vi, vj] = R[vi, vj] * T.float32(2)", "R[vi, vj] = R[vi, 5 - vj] + P[vi, vj]", 5),
+            ("R[vi, 0] = R[vi, 0] * P[vi, vj]", "R[vi, vj] = R[vi, vj] + P[vi, vj]", 5),
+        ] {
+            let nests = [nest("Q", first), nest("one", update), nest("P", second), nest("two", last)].concat();
             let source = tvmscript::parse(&format!("{head}{nests}")).unwrap();
             let text = tvmscript::print(&copied_before(&source));
             let again = tvmscript::parse(&text).unwrap();
