@@ -9,8 +9,8 @@
 //!   C[i, j] = sum over k of A[i, k] * B[k, j]     C_before[i, j] = sum over k of A[i, k] * B[k, j]
 //!   C[i, j] = max(C[i, j], 0)                     C[i, j] = max(C_before[i, j], 0)
 //!   m[i] = max over j of A[i, j]                  m[i] = max over j of A[i, j]
-//!   A[i, j] = exp(A[i, j] - m[i])                 A_next[i, j] = exp(A[i, j] - m[i])
-//!   A[i, j] = A[i, j] * 2                         A[i, j] = A_next[i, j] * 2
+//!   A[i, j] = exp(A[i, j] - m[i])                 A_before[i, j] = exp(A[i, j] - m[i])
+//!   A[i, j] = A[i, j] * 2                         A[i, j] = A_before[i, j] * 2
 //!
 //! TensorIR binds no loop of a block that says that it reads what it writes. Where no block before accesses the buffer, it goes
 //! without saying (`unsafe_hide_buffer_access`, which is safe where an instance reads the element that it writes, and nothing else
@@ -43,16 +43,21 @@ pub(super) fn copied_before(program: &Program) -> Program {
     out
 }
 
+/// The block of a nest.
+fn block_of(part: &Stmt) -> Option<&BlockRealize> {
+    match part {
+        Stmt::For(l) => block_of(&l.body),
+        Stmt::Realize(realize) => Some(realize),
+        _ => None,
+    }
+}
+
 /// The block of a nest, where it stores to what it reads and does not begin with an init.
 fn updating(part: &Stmt) -> Option<&BlockRealize> {
-    let mut at = part;
-    while let Stmt::For(l) = at {
-        at = &l.body;
-    }
-    let Stmt::Realize(realize) = at else { return None };
+    let realize = block_of(part)?;
     let Stmt::Store { buffer, value, .. } = &*realize.block.body else { return None };
     let reads = visit::loads(value).iter().any(|(b, _)| b == buffer);
-    (reads && realize.block.init.is_none()).then_some(&**realize)
+    (reads && realize.block.init.is_none()).then_some(realize)
 }
 
 struct Update<'p> {
@@ -61,7 +66,7 @@ struct Update<'p> {
     target: BufferId,
     indices: &'p [Expr],
     value: &'p Expr,
-    /// The elements before the update.
+    /// The elements before the update, or before a later one.
     before: BufferId,
 }
 
@@ -98,6 +103,13 @@ impl<'p> Update<'p> {
         shape.len() == indices.len() && indices.iter().zip(shape).all(of) && indices.iter().enumerate().all(once)
     }
 
+    /// The index and the value of a block's store, where it always stores to every element of the buffer.
+    fn stored_to_all<'r>(&self, r: &'r BlockRealize) -> Option<(&'r [Expr], &'r Expr)> {
+        let Stmt::Store { buffer, indices, value } = &*r.block.body else { return None };
+        let all = *buffer == self.target && matches!(r.predicate, Expr::Int(1, _)) && self.whole(&r.block, indices);
+        all.then_some((indices, value))
+    }
+
     /// Whether the blocks so far make all of the buffer before anything reads it, and this one makes all of it anew.
     fn made_here(&self, parts: &[Stmt]) -> bool {
         let mut first = None;
@@ -107,15 +119,9 @@ impl<'p> Update<'p> {
                 first = Some(r);
             }
         }
-        let makes = |r: &BlockRealize| match &*r.block.body {
-            Stmt::Store { buffer, indices, value } => {
-                let reads = visit::loads(value).iter().any(|(b, _)| *b == self.target) && r.block.init.is_none();
-                *buffer == self.target
-                    && !reads
-                    && matches!(r.predicate, Expr::Int(1, _))
-                    && self.whole(&r.block, indices)
-            }
-            _ => false,
+        let makes = |r: &BlockRealize| {
+            let reads = |value| visit::loads(value).iter().any(|(b, _)| *b == self.target) && r.block.init.is_none();
+            self.stored_to_all(r).is_some_and(|(_, value)| !reads(value))
         };
         self.whole(self.block, self.indices) && first.is_some_and(makes)
     }
@@ -133,17 +139,11 @@ impl<'p> Update<'p> {
             all.iter().flat_map(|r| &r.block.writes).any(|region| region.buffer == self.target)
         };
         let last = to_come.iter().rposition(stores)?;
-        let mut at = &to_come[last];
-        while let Stmt::For(l) = at {
-            at = &l.body;
-        }
-        let Stmt::Realize(realize) = at else { return None };
-        let Stmt::Store { buffer, indices, value } = &*realize.block.body else { return None };
+        let realize = block_of(&to_come[last])?;
+        let (indices, value) = self.stored_to_all(realize)?;
         // One that reads other elements than it writes reads what its instances before have written.
         let own = visit::loads(value).iter().all(|(b, at)| *b != self.target || at == indices);
-        let always = own && matches!(realize.predicate, Expr::Int(1, _)) && realize.block.init.is_none();
-        let all = always && *buffer == self.target && self.whole(&realize.block, indices);
-        (all && self.whole(self.block, self.indices)).then_some(last)
+        (own && realize.block.init.is_none() && self.whole(self.block, self.indices)).then_some(last)
     }
 
     /// The nests that stand for the block; parts to come may use another name for what it makes.
@@ -181,12 +181,10 @@ impl<'p> Update<'p> {
             return;
         }
         if let (false, Some(last)) = (reduces, self.made_anew(to_come)) {
-            let next = like(self.out, self.target, "next");
-            self.out.body.block.alloc_buffers.retain(|b| *b != self.before);
             let (until, anew) = to_come.split_at_mut(last);
-            until.iter_mut().for_each(|part| *part = renamed(part, self.target, next));
-            anew[0] = reading(&anew[0], self.target, next);
-            let update = Stmt::Store { buffer: next, indices: self.indices.to_vec(), value: self.value.clone() };
+            until.iter_mut().for_each(|part| *part = renamed(part, self.target, self.before));
+            anew[0] = reading(&anew[0], self.target, self.before);
+            let update = store(self.before, self.value.clone());
             into.push(self.nest("", spatial, None, update));
             return;
         }

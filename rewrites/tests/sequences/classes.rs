@@ -37,6 +37,14 @@ fn refused(name: &str, steps: &[&str], why: &str) {
     interp::equal_on(source, state.schedule.program(), 3).expect("the program before");
 }
 
+/// Makes steps, none of which is refused.
+fn made(mut state: Replay, steps: &[&str]) -> Replay {
+    for text in steps {
+        assert!(calls::make(&mut state, &step(text)), "{text} is refused");
+    }
+    state
+}
+
 /// All steps are accepted, and the program means the same.
 fn accepted(name: &str, steps: &[&str]) {
     let source = program(name);
@@ -181,14 +189,12 @@ fn a_cache_read_by_its_writer() {
 #[test]
 fn a_factor_that_is_no_part_of_the_sum() {
     let source = program("norm");
-    let mut state = Replay::strict(source).unwrap();
-    for text in [
+    let steps = [
         "reverse_compute_at X+Y [\"$b\", \"$m[1]\"]",
         "cache_read X [\"$b\", 0, \"local\"]",
         "reverse_compute_at Y+A_local [\"$b\", \"$m[1]\"]",
-    ] {
-        assert!(calls::make(&mut state, &step(text)), "{text}");
-    }
+    ];
+    let mut state = made(Replay::strict(source).unwrap(), &steps);
     let factor = step("rfactor X [\"$l[1]\", 0]");
     let error = calls::tried(&mut state, &factor).unwrap().expect_err("a loop that feeds nothing");
     assert!(error.detail.contains("feeds no iterator"), "{}", error.detail);
@@ -211,16 +217,14 @@ fn a_producer_that_writes_where_data_says() {
 #[test]
 fn a_copy_in_rounds_without_its_producer() {
     let source = program("gather");
-    let mut plain = Replay::new(source).unwrap();
-    for text in [
+    let steps = [
         "compute_at B+C [\"$b\", \"$m[1]\"]",
         "split B [\"$l[1]\", [null, 2]]",
         "cache_read C [\"$b\", 0, \"global\"]",
         "cache_write C [\"$b\", 0, \"global\"]",
         "compute_inline C [\"$b\"]",
-    ] {
-        assert!(calls::make(&mut plain, &step(text)), "{text} is refused");
-    }
+    ];
+    let plain = made(Replay::new(source).unwrap(), &steps);
     let scheduled = plain.schedule.program();
     interp::equal_on(source, &soundness::lived(scheduled), 3).expect_err("with memory of a round");
     let error = soundness::check(source, scheduled).expect_err("the check");
