@@ -116,8 +116,11 @@ pub struct TensorRates {
     pub bf16: Option<f64>,
     /// Operands in tf32; 0 where there are none.
     pub tf32: f64,
-    /// Operands in i8, sums in i32; in fp8, sums in f32; 0 where there are none.
+    /// Operands in i8, sums in i32; 0 where there are none.
     pub i8: f64,
+    /// Operands in fp8, sums in f32: as fast as i8 where a file does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fp8: Option<f64>,
     /// Share that `mma.sync` sustains; 0 where it has not the shapes of sm_80.
     pub mma_share: f64,
     /// Share that `wmma` sustains: that of `mma.sync` where a file does not say.
@@ -167,7 +170,8 @@ impl TensorRates {
     /// FLOP per clock and multiprocessor for operands of a type; 0 where tensor cores do not take them.
     pub fn of(&self, operand: satune_ir::DType) -> f64 {
         match operand {
-            satune_ir::DType::I8 | satune_ir::DType::F8E4M3 | satune_ir::DType::F8E5M2 => self.i8,
+            satune_ir::DType::I8 => self.i8,
+            satune_ir::DType::F8E4M3 | satune_ir::DType::F8E5M2 => self.fp8.unwrap_or(self.i8),
             satune_ir::DType::F32 => self.tf32,
             satune_ir::DType::BF16 => self.bf16.unwrap_or(self.f16),
             _ => self.f16,

@@ -189,6 +189,7 @@ impl Descriptor {
             ("tensor.bf16", t.bf16.unwrap_or(0.0), 0.0, 1e6, "0 to 1000000"),
             ("tensor.tf32", t.tf32, 0.0, 1e6, "0 to 1000000"),
             ("tensor.i8", t.i8, 0.0, 1e6, "0 to 1000000"),
+            ("tensor.fp8", t.fp8.unwrap_or(0.0), 0.0, 1e6, "0 to 1000000"),
             ("tensor.mma_share", t.mma_share, 0.0, 1.0, "0 to 1"),
             ("tensor.wmma_share", t.wmma_share.unwrap_or(t.mma_share), 0.01, 1.0, "0.01 to 1"),
             ("tensor.wgmma_share", t.wgmma_share, 0.0, 1.0, "0 to 1"),

@@ -1,5 +1,6 @@
 //! What is said of a schedule on a GPU: its predicted time and why, or why it cannot run there.
 use crate::work::Work;
+use crate::Descriptor;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -39,9 +40,9 @@ pub enum Infeasible {
     #[error("{instruction} needs {needs}; this GPU is {arch}")]
     TensorCores {
         /// Instruction.
-        instruction: &'static str,
-        /// Least architecture.
-        needs: &'static str,
+        instruction: String,
+        /// Architectures that have it.
+        needs: String,
         /// Architecture.
         arch: String,
     },
@@ -54,6 +55,13 @@ pub enum Infeasible {
         /// Architecture.
         arch: String,
     },
+}
+
+impl Infeasible {
+    /// A GPU whose tensor cores do not have an instruction, with who has it.
+    pub(crate) fn cores(instruction: &str, needs: &str, gpu: &Descriptor) -> Infeasible {
+        Infeasible::TensorCores { instruction: instruction.into(), needs: needs.into(), arch: gpu.arch.clone() }
+    }
 }
 
 /// Predicted time and why.

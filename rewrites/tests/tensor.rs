@@ -9,7 +9,7 @@ use satune_rewrites::space::*;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
 const CORES: TensorCores =
-    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: [2; 3], tf32: false };
+    TensorCores { mma: Some(90), wmma: None, stmatrix: true, wgmma: true, multiprocessors: [2; 3], tf32: false };
 
 /// One of `wmma`'s instructions.
 const HALF: Wmma = Wmma { shape: WmmaShape::M32N8, operand: DType::F16 };
@@ -164,10 +164,10 @@ fn tensor_cores_are_offered_where_they_are() {
     assert_eq!(offered(DType::F32, &TensorCores { tf32: true, ..CORES }), (true, true, 18));
     let ampere = TensorCores { wgmma: false, stmatrix: false, ..CORES };
     assert_eq!(offered(DType::F16, &ampere), (true, false, 11));
-    assert_eq!(offered(DType::F16, &TensorCores { mma: false, ..ampere }), (false, false, 0));
+    assert_eq!(offered(DType::F16, &TensorCores { mma: None, ..ampere }), (false, false, 0));
     assert_eq!(offered(DType::F64, &CORES), (false, false, 0));
     // wmma of each architecture's types.
-    let older = |number| TensorCores { mma: false, wmma: Some(number), ..ampere };
+    let older = |number| TensorCores { mma: None, wmma: Some(number), ..ampere };
     let rules = |operand, number| offered(operand, &older(number)).2;
     assert_eq!([70, 75].map(|number| rules(DType::F16, number)), [11, 11]);
     assert_eq!([70, 72].map(|number| rules(DType::I8, number)), [0, 11]);

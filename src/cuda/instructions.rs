@@ -11,10 +11,7 @@ pub(super) enum WarpHelper {
     /// Matrices; whether transposed.
     LoadMatrix(u32, bool),
     StoreMatrix(u32, bool),
-    MmaF16,
-    MmaBf16,
-    MmaTf32,
-    MmaS8,
+    Mma(Mma),
     PackHalf,
     PackBf16,
     WmmaZero(DType),
@@ -27,14 +24,8 @@ pub(super) enum WarpHelper {
 
 impl From<Mma> for WarpHelper {
     fn from(op: Mma) -> WarpHelper {
-        match op {
-            Mma::F16 => WarpHelper::MmaF16,
-            Mma::Bf16 => WarpHelper::MmaBf16,
-            Mma::Tf32 => WarpHelper::MmaTf32,
-            Mma::S8 => WarpHelper::MmaS8,
-            // Its fragments are other arrays; what is loaded along k is usual.
-            Mma::Wmma(op) => WarpHelper::Wmma(op, [false; 2]),
-        }
+        // Fragments of wmma are other arrays; what is loaded along k is usual.
+        op.wmma().map_or(WarpHelper::Mma(op), |op| WarpHelper::Wmma(op, [false; 2]))
     }
 }
 
@@ -44,10 +35,7 @@ impl WarpHelper {
         match self {
             WarpHelper::LoadMatrix(n, t) => format!("load_matrix_x{n}{}", transposed(t)),
             WarpHelper::StoreMatrix(n, t) => format!("store_matrix_x{n}{}", transposed(t)),
-            WarpHelper::MmaF16 => "mma_f16".into(),
-            WarpHelper::MmaBf16 => "mma_bf16".into(),
-            WarpHelper::MmaTf32 => "mma_tf32".into(),
-            WarpHelper::MmaS8 => "mma_s8".into(),
+            WarpHelper::Mma(op) => format!("mma_{}", op.sync().map_or("", |sync| sync.ptx[0])),
             WarpHelper::PackHalf => "pack_half".into(),
             WarpHelper::PackBf16 => "pack_bf16".into(),
             WarpHelper::WmmaZero(dtype) => wmma::zero_name(dtype),
@@ -86,10 +74,7 @@ impl WarpHelper {
                     from.join(", ")
                 )
             }
-            WarpHelper::MmaF16 => mma(&name, "m16n8k16.row.col.f32.f16.f16.f32", "float", 'f'),
-            WarpHelper::MmaBf16 => mma(&name, "m16n8k16.row.col.f32.bf16.bf16.f32", "float", 'f'),
-            WarpHelper::MmaTf32 => mma(&name, "m16n8k8.row.col.f32.tf32.tf32.f32", "float", 'f'),
-            WarpHelper::MmaS8 => mma(&name, "m16n8k32.row.col.s32.s8.s8.s32", "int", 'r'),
+            WarpHelper::Mma(op) => mma(&name, op),
             WarpHelper::PackHalf => pack(&name, "f16x2", "float_to_half"),
             WarpHelper::PackBf16 => pack(&name, "bf16x2", "float_to_bf16"),
             WarpHelper::WmmaZero(dtype) => wmma::zero(&name, dtype),
@@ -105,7 +90,10 @@ pub(super) fn operands(first: u32, count: u32) -> String {
     (first..first + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
 }
 
-fn mma(name: &str, form: &str, sum: &str, letter: char) -> String {
+fn mma(name: &str, op: Mma) -> String {
+    let [operand, sums] = op.sync().map_or([""; 2], |sync| sync.ptx);
+    let form = format!("m16n8k{}.row.col.{sums}.{operand}.{operand}.{sums}", op.k());
+    let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
     let d = (0..4).map(|i| format!("\"+{letter}\"(d[{i}])")).collect::<Vec<_>>().join(", ");
     format!(
         "void {name}({sum}* d, const unsigned int* a, const unsigned int* b)

@@ -114,7 +114,7 @@ pub fn limits(gpu: &Descriptor) -> Limits {
 pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
     let mma = gpu.cp_async && gpu.tensor.is_some_and(|t| t.mma_share > 0.0);
     TensorCores {
-        mma,
+        mma: mma.then(|| gpu.arch_number()),
         wmma: (gpu.tensor.is_some() && !mma).then(|| gpu.arch_number()),
         stmatrix: gpu.tma,
         wgmma: gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0),

@@ -4,16 +4,13 @@ use crate::workload::{Kind, Workload};
 use satune_extract::Descriptor;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::Contraction;
-use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::TensorMenu;
 
 /// Names of their blocks, and for people why. None where the GPU has no instructions for their types.
 pub(super) fn on_single_threads(problem: &dyn Workload, gpu: &Descriptor) -> (Vec<String>, Option<String>) {
     let offered = |c: &Contraction| {
         let menu = TensorMenu::of(c, &tensor_cores(gpu));
-        // Floats of 8 bits are multiplied by `wgmma` alone.
-        let mma = menu.mma && !matches!(c.a.dtype, DType::F8E4M3 | DType::F8E5M2);
-        Gemm::multiplied(c) && (mma || menu.wgmma || !menu.wmma.is_empty())
+        Gemm::multiplied(c) && (menu.mma || menu.wgmma || !menu.wmma.is_empty())
     };
     match problem.kind() {
         Kind::Contraction(c) => match Gemm::of(c) {

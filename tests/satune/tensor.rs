@@ -461,7 +461,7 @@ fn every_type_and_layout_compiles() {
 fn layouts_are_those_of_the_executor() {
     use satune_ir::term::tensor::{Fragment, Mma};
     use satune_ptx::matrix::fragment::{Fragment as Executed, Layout, Side};
-    for op in [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8] {
+    for op in Mma::SYNC {
         let (k, word) = (op.k() as usize, op.word() as usize);
         let of = |side, [rows, columns]: [usize; 2], registers, per| Executed {
             side,

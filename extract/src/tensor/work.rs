@@ -57,7 +57,7 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
         (Store::Direct, Mma::Wmma(op)) => direct_wmma(op, [m, n]),
         (Store::Shared { .. }, Mma::Wmma(op)) => staged(gemm, op, plan),
         (Store::Direct, _) => {
-            let apart = [gemm.a_transposed, !gemm.b_transposed].map(|across| across && op == Mma::S8);
+            let apart = [gemm.a_transposed, !gemm.b_transposed].map(|across| across && op.word() == 4);
             direct(gemm, plan.split_k > 1, [m, n], apart)
         }
         (Store::Shared { stmatrix }, _) => {

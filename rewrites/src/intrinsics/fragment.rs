@@ -47,7 +47,7 @@ mod tests {
     /// Every element of every tile, against where the instruction has it.
     #[test]
     fn places_are_the_instructions() {
-        for op in [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8] {
+        for op in Mma::SYNC {
             for is_tile in [true, false] {
                 let parsed = |[lane, register]: [String; 2]| {
                     IndexMap::parse(&format!("lambda x, y: ({lane}, {register})")).unwrap()

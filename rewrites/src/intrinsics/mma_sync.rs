@@ -3,16 +3,12 @@
 use super::fragment;
 use super::registry::Registry;
 use super::text::{cast, function, in_order, short, swapped, zero};
-use satune_ir::term::tensor::{Fragment, Mma};
-use satune_ir::DType;
+use satune_ir::term::tensor::{Fragment, Mma, Sync};
 
 /// The instruction's name in the registry.
 pub fn name(op: Mma) -> String {
-    let operand = match op {
-        Mma::Tf32 => "tf32",
-        _ => short(op.operand().name()),
-    };
-    format!("mma_m16n8k{}_{operand}{operand}{}", op.k(), short(op.accumulator().name()))
+    let [operand, sums] = op.sync().map_or([""; 2], |sync| sync.ptx);
+    format!("mma_m16n8k{}_{operand}{operand}{sums}", op.k())
 }
 
 /// The name of what clears a tile of sums.
@@ -23,7 +19,7 @@ pub fn fill_name(op: Mma) -> String {
 pub(super) fn register(registry: &mut Registry) {
     // A block is known as the first that has its instructions: the swapped ones come last.
     for swapped in [false, true] {
-        for op in [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8] {
+        for op in Mma::SYNC {
             multiply(registry, op, swapped);
         }
     }
@@ -39,6 +35,7 @@ pub(super) fn registers(name: &str, count: u32, dtype: &str) -> String {
 }
 
 fn multiply(registry: &mut Registry, op: Mma, is_swapped: bool) {
+    let Ok(Sync { tvm: [i, o], .. }) = op.sync() else { return };
     let (k, word) = (op.k(), op.word());
     let (input, output) = (op.operand().name(), op.accumulator().name());
     let (a_count, b_count) = (4 * word, 2 * word);
@@ -54,13 +51,6 @@ fn multiply(registry: &mut Registry, op: Mma, is_swapped: bool) {
          [i, j, k])\n        C[{cl}, {cr}] = C[{cl}, {cr}] + {}\n",
         in_order(is_swapped, factors, " * ")
     );
-    let i = match op.operand() {
-        DType::F16 => "fp16",
-        DType::BF16 => "bf16",
-        DType::F32 => "tf32",
-        _ => "int8",
-    };
-    let o = if op.accumulator() == DType::I32 { "int32" } else { "fp32" };
     let implementation = format!(
         "for tx in T.thread_binding(32, thread=\"threadIdx.x\"):\n    T.ptx_legacy.mma(\"m16n8k{k}\", \"row\", \"col\", \
          \"{i}\", \"{i}\", \"{o}\", A.data, A.elem_offset + tx * {a_count}, B.data, B.elem_offset + tx * {b_count}, \

@@ -12,7 +12,7 @@ use satune_rewrites::Trace;
 
 const H200: Limits = Limits { threads: 1024, shared_bytes: 232_448, registers: 255, cp_async: true };
 const CORES: TensorCores =
-    TensorCores { mma: true, wmma: None, stmatrix: true, wgmma: true, multiprocessors: [3; 3], tf32: true };
+    TensorCores { mma: Some(90), wmma: None, stmatrix: true, wgmma: true, multiprocessors: [3; 3], tf32: true };
 
 /// Numbers that look random.
 struct Dice(u64);

@@ -5,7 +5,10 @@ use super::support::{CLOCKS, FMA_CHAINS, THREADS};
 use super::timing::BLOCK;
 use crate::device::protocol::{Constants, Sustained};
 use crate::store::median;
+use satune_ir::term::tensor::{Mma, Sync};
+use satune_ir::DType;
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 /// Columns of the `wgmma` that are tried.
 const COLUMNS: [u32; 3] = [64, 128, 256];
@@ -21,34 +24,13 @@ const CLUSTERS: [u32; 3] = [2, 4, 8];
 const LONG_MS: f64 = 1000.0;
 const LAUNCHES: usize = 2000;
 
-/// `mma.sync` of 16 x 8 results, of which a lane has four, and four and two registers of A and B.
-struct Product {
-    name: &'static str,
-    k: u32,
-    types: &'static str,
-    /// Type of the sums, and their registers' letter.
-    sums: (&'static str, char),
-    /// Least architecture.
-    since: u32,
-}
-
-/// Registers of A, B and the sums.
-const REGISTERS: [u32; 3] = [4, 2, 4];
-
-const PRODUCTS: [Product; 4] = [
-    Product { name: "mma_f16", k: 16, types: "f32.f16.f16.f32", sums: ("float", 'f'), since: 800 },
-    Product { name: "mma_tf32", k: 8, types: "f32.tf32.tf32.f32", sums: ("float", 'f'), since: 800 },
-    Product { name: "mma_s8", k: 32, types: "s32.s8.s8.s32", sums: ("int", 'r'), since: 800 },
-    Product { name: "mma_e4m3", k: 32, types: "f32.e4m3.e4m3.f32", sums: ("float", 'f'), since: 890 },
-];
-
 /// The text of all kernels; those that an architecture does not have are left out where it is compiled for.
 pub fn text() -> String {
     let mut text = MEMORY.to_string();
     for cluster in CLUSTERS {
         text.push_str(&CLUSTER.replace("SIZE", &cluster.to_string()));
     }
-    PRODUCTS.iter().for_each(|product| text.push_str(&product.text()));
+    Mma::SYNC.iter().for_each(|op| text.push_str(&product(*op)));
     COLUMNS.iter().for_each(|n| text.push_str(&wgmma(*n)));
     text
 }
@@ -58,18 +40,32 @@ fn numbers(from: u32, count: u32) -> String {
     (from..from + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
 }
 
-impl Product {
-    fn text(&self) -> String {
-        let Product { name, k, types, sums: (sum, letter), since } = self;
-        let [a, b, c] = REGISTERS;
-        let layout = format!("m16n8k{k}.row.col.{types}");
-        let sums: Vec<String> = (0..c).map(|i| format!("\"+{letter}\"(sums[i][{i}])")).collect();
-        let factors =
-            |name: &str, count: u32| -> Vec<String> { (0..count).map(|i| format!("\"r\"({name}[{i}])")).collect() };
-        let [first, second] = [factors("a", a).join(", "), factors("b", b).join(", ")];
-        format!(
-            r#"
-#if __CUDA_ARCH__ >= {since}
+/// Registers of A, B and the sums of `mma.sync`, of which a lane has two words of each 8 rows or columns of A and B.
+const REGISTERS: [u32; 3] = [4, 2, 4];
+
+/// The name of the kernel of an instruction.
+fn name(op: Mma) -> String {
+    format!("mma_{}", op.sync().map_or("", |sync| sync.ptx[0]))
+}
+
+/// [`CHAINS`] chains of products per warp, where machine code has the instruction.
+fn product(op: Mma) -> String {
+    let Ok(Sync { ptx: [operand, sums], archs, .. }) = op.sync() else { return String::new() };
+    let (name, k, [a, b, c]) = (name(op), op.k(), REGISTERS);
+    let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
+    let layout = format!("m16n8k{k}.row.col.{sums}.{operand}.{operand}.{sums}");
+    let native = |archs: &RangeInclusive<u32>| {
+        let [first, last] = [archs.start(), archs.end()].map(|arch| arch.saturating_mul(10).min(i32::MAX as u32));
+        format!("__CUDA_ARCH__ >= {first} && __CUDA_ARCH__ <= {last}")
+    };
+    let native = archs.iter().map(native).collect::<Vec<_>>().join(" || ");
+    let sums: Vec<String> = (0..c).map(|i| format!("\"+{letter}\"(sums[i][{i}])")).collect();
+    let factors =
+        |name: &str, count: u32| -> Vec<String> { (0..count).map(|i| format!("\"r\"({name}[{i}])")).collect() };
+    let [first, second] = [factors("a", a).join(", "), factors("b", b).join(", ")];
+    format!(
+        r#"
+#if {native}
 // {CHAINS} chains of products per warp.
 extern "C" __global__ void {name}({sum}* out, long long rounds)
 {{
@@ -90,17 +86,16 @@ extern "C" __global__ void {name}({sum}* out, long long rounds)
 }}
 #endif
 "#,
-            c0 = numbers(0, c),
-            a0 = numbers(c, a),
-            b0 = numbers(c + a, b),
-            outputs = sums.join(", "),
-        )
-    }
+        c0 = numbers(0, c),
+        a0 = numbers(c, a),
+        b0 = numbers(c + a, b),
+        outputs = sums.join(", "),
+    )
+}
 
-    /// Floating-point operations of one round of a warp.
-    fn flops(&self) -> f64 {
-        16.0 * 8.0 * f64::from(self.k) * 2.0 * f64::from(CHAINS)
-    }
+/// Floating-point operations of one round of a warp.
+fn flops(op: Mma) -> f64 {
+    16.0 * 8.0 * f64::from(op.k()) * 2.0 * f64::from(CHAINS)
 }
 
 /// Two warpgroups, each with a tile of A of its own, both with the same of B, all in shared memory.
@@ -394,8 +389,8 @@ pub(super) fn measure(gpu: &Gpu, support: &Module, module: &Module) -> Result<Co
     let warps = f64::from(THREADS / 32);
     let fma = 2.0 * f64::from(THREADS) * FMA_CHAINS as f64;
     let mut sustained = Vec::from_iter(bench.sustained(support, "fma_ceiling", grid, fma)?);
-    for product in &PRODUCTS {
-        sustained.extend(bench.sustained(module, product.name, 2 * info.sms, product.flops() * warps)?);
+    for op in Mma::SYNC {
+        sustained.extend(bench.sustained(module, &name(op), 2 * info.sms, flops(op) * warps)?);
     }
     for n in COLUMNS {
         let flops = 2.0 * 64.0 * f64::from(n) * 16.0 * f64::from(STEPS) * warps / 4.0;

@@ -34,7 +34,7 @@ pub(super) struct Loader {
 /// Whether two neighbouring rows of A (columns of B) of 16 stand where rows g and g + 8 (columns g of two blocks) are
 /// expected: bytes stored across k come in pairs.
 pub(super) fn is_interleaved(op: Mma, k_rows: bool) -> bool {
-    k_rows && op == Mma::S8
+    k_rows && op.word() == 4
 }
 
 /// Elements of a block that a lane has: a fragment, or two of B on `mma.sync`.
@@ -95,10 +95,10 @@ impl Loader {
         (0..self.blocks)
             .flat_map(|block| {
                 let to = add(set.clone(), c(block * self.block_len()));
-                match (self.k_rows, self.op) {
-                    (_, Mma::Wmma(op)) => vec![self.whole(builder, head, op, at, step, block, &to)],
-                    (true, Mma::Tf32) => self.words_one_by_one(builder, head, at, step, block, &to),
-                    (true, Mma::S8) => self.bytes(builder, head, at, step, block, &to),
+                match (self.op.sync(), self.k_rows, self.op.word()) {
+                    (Err(op), ..) => vec![self.whole(builder, head, op, at, step, block, &to)],
+                    (_, true, 1) => self.words_one_by_one(builder, head, at, step, block, &to),
+                    (_, true, 4) => self.bytes(builder, head, at, step, block, &to),
                     _ => self.matrices(builder, head, at, step, block, &to),
                 }
             })

@@ -214,7 +214,7 @@ impl Runner<'_> {
             return Err(self.machine("mma with operands of other types".into()));
         }
         let k = op.k() as usize;
-        let rounds = op == Mma::Tf32 && !self.double;
+        let rounds = op.operand() == DType::F32 && !self.double;
         let read = |v: f64| if rounds { tf32(v) } else { v };
         let [of_a, of_b, of_d] = [Fragment::A, Fragment::B, Fragment::D].map(|matrix| op.places(matrix));
         let (mut left, mut right) = (vec![0.0; 16 * k], vec![0.0; k * 8]);

@@ -80,7 +80,7 @@ fn rows_must_be_aligned_and_warps_whole() {
 /// One mma on fragments that are loaded element by element, by the places that are documented.
 #[test]
 fn mma_multiplies_all_types() {
-    for op in [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8] {
+    for op in Mma::SYNC {
         let (k, word) = (op.k() as usize, op.word());
         let a: Vec<f64> = (0..16 * k).map(|i| (i * 5 % 13) as f64 - 6.0).collect();
         let b: Vec<f64> = (0..k * 8).map(|i| (i * 3 % 11) as f64 - 5.0).collect();

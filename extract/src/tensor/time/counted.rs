@@ -40,7 +40,7 @@ impl Inner {
         gpu: &Descriptor,
     ) -> Result<Inner, Infeasible> {
         let Some(rates) = gpu.tensor else {
-            return Err(Infeasible::TensorCores { instruction: "wmma", needs: "sm_70", arch: gpu.arch.clone() });
+            return Err(Infeasible::cores("wmma", "sm_70 or later", gpu));
         };
         let gemm = &*gemm.oriented(kernel.swapped());
         let [m, n, k] = kernel.tile();
@@ -49,20 +49,14 @@ impl Inner {
         match kernel {
             Kernel::Mma(plan) => {
                 let Some(tensor) = tensor_clocks(plan, gemm, gpu) else {
-                    let (instruction, needs) = match plan.instruction.wmma().map(|op| op.needs()) {
-                        Some(70) => ("wmma", "sm_70"),
-                        Some(72) => ("wmma of i8", "sm_72"),
-                        Some(_) => ("wmma of bf16", "sm_80"),
-                        None => ("mma.sync", "sm_80"),
-                    };
-                    return Err(Infeasible::TensorCores { instruction, needs, arch: gpu.arch.clone() });
+                    let op = plan.instruction;
+                    return Err(Infeasible::cores(&op.to_string(), &op.needs(), gpu));
                 };
                 mma::inner(plan, gemm, gpu, (&counted.block, tensor), &counted.share)
             }
             Kernel::Wgmma(plan) => {
                 if rates.wgmma_share <= 0.0 || !gpu.tma {
-                    let arch = gpu.arch.clone();
-                    return Err(Infeasible::TensorCores { instruction: "wgmma", needs: "sm_90a", arch });
+                    return Err(Infeasible::cores("wgmma", "sm_90a", gpu));
                 }
                 wgmma::inner(plan, gemm, gpu, &counted.block, flop / (rate * rates.wgmma_share))
             }

@@ -103,8 +103,8 @@ pub(in crate::tensor) fn with_share(
 pub(in crate::tensor) fn tensor_clocks(plan: &TensorPlan, gemm: &Gemm, gpu: &Descriptor) -> Option<f64> {
     let rates = gpu.tensor?;
     let [m, n, k] = plan.tile;
-    let (rate, op) = (rates.of(gemm.operand) * rates.share(plan.instruction), plan.instruction.wmma());
-    let has = rate > 0.0 && op.is_none_or(|op| op.needs() <= gpu.arch_number());
+    let rate = rates.of(gemm.operand) * rates.share(plan.instruction);
+    let has = rate > 0.0 && plan.instruction.is_native(gpu.arch_number());
     has.then(|| (2 * m * n * k) as f64 / rate)
 }
 

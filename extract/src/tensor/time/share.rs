@@ -1,7 +1,7 @@
 //! What the ways of operands add to a tile along k on `mma.sync`.
 use crate::tensor::work::Operand;
 use crate::work::Work;
-use satune_ir::term::tensor::{mma_conditions, Gemm, Mma, OperandPlan};
+use satune_ir::term::tensor::{mma_conditions, Gemm, OperandPlan};
 
 /// Instructions per copy of a loop beyond the copy: its address in either memory, its condition (estimate).
 const ROLLED_COPY: f64 = 8.0;
@@ -37,7 +37,7 @@ impl Share {
     /// The same from its counts.
     pub fn counted(place: &Operand, gemm: &Gemm, plan: &OperandPlan, copies: &Work, loads: &Work) -> Share {
         // Bytes and words that `ldmatrix` does not bring in order cost a permutation each.
-        let bytes_across = place.op == Mma::S8 && mma_conditions::rows_along_k(gemm, place.side);
+        let bytes_across = place.op.word() == 4 && mma_conditions::rows_along_k(gemm, place.side);
         let permuted = if bytes_across { 4.0 * loads.matrix_moves } else { 0.0 };
         let started = copies.async_copies + copies.global_loads + copies.shared_stores;
         let moves = loads.matrix_moves * if place.op.wmma().is_some() { WMMA_LOADS } else { 1.0 };

@@ -1,9 +1,11 @@
-//! The matrix instructions of a warp; of `mma.sync`, where lanes hold their operands.
+//! The matrix instructions of a warp; each of `mma.sync` is a row of [`Mma::sync`], of which all that is said of it is read: where it
+//! is, how it is written, and where lanes hold its operands.
 use super::Wmma;
 use crate::layout::Layout;
 use crate::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
 /// A matrix instruction of one warp, D in place. `mma.sync`: D (16 x 8) = A (16 x k) * B (k x 8) + D; for `wmma` see [`Wmma`].
@@ -23,7 +25,59 @@ pub enum Mma {
     Wmma(Wmma),
 }
 
+/// What an instruction of `mma.sync` is. It has 8 words of k, a word being 32 bits of neighbouring elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sync {
+    /// Type of A's and B's elements in memory.
+    pub operand: DType,
+    /// Type of D's elements.
+    pub accumulator: DType,
+    /// A's and B's type, and D's, as PTX spells them.
+    pub ptx: [&'static str; 2],
+    /// The same as TVM's `ptx_mma` does.
+    pub tvm: [&'static str; 2],
+    /// Architectures whose machine code has it, by number: others do not know it, or make it of several instructions.
+    pub archs: &'static [RangeInclusive<u32>],
+}
+
+/// From so many on.
+const AMPERE: &[RangeInclusive<u32>] = &[80..=u32::MAX];
+
 impl Mma {
+    /// All instructions of `mma.sync`.
+    pub const SYNC: [Mma; 4] = [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8];
+
+    /// What the instruction of `mma.sync` is, or which of `wmma` it is. Source: PTX ISA, "Matrix multiply-accumulate operation using
+    /// mma instruction".
+    pub fn sync(self) -> Result<Sync, Wmma> {
+        let row = |operand, accumulator, ptx, tvm, archs| Ok(Sync { operand, accumulator, ptx, tvm, archs });
+        match self {
+            Mma::F16 => row(DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], AMPERE),
+            Mma::Bf16 => row(DType::BF16, DType::F32, ["bf16", "f32"], ["bf16", "fp32"], AMPERE),
+            Mma::Tf32 => row(DType::F32, DType::F32, ["tf32", "f32"], ["tf32", "fp32"], AMPERE),
+            Mma::S8 => row(DType::I8, DType::I32, ["s8", "s32"], ["int8", "int32"], AMPERE),
+            Mma::Wmma(op) => Err(op),
+        }
+    }
+
+    /// Whether machine code of an architecture, by number, has the instruction.
+    pub fn is_native(self, arch: u32) -> bool {
+        self.sync().map_or_else(|op| op.needs() <= arch, |sync| sync.archs.iter().any(|archs| archs.contains(&arch)))
+    }
+
+    /// The architectures of [`Mma::is_native`], for people.
+    pub fn needs(self) -> String {
+        let text = |archs: &RangeInclusive<u32>| match (*archs.start(), *archs.end()) {
+            (first, u32::MAX) => format!("sm_{first} or later"),
+            (first, last) if first == last => format!("sm_{first}"),
+            (first, last) => format!("sm_{first} to sm_{last}"),
+        };
+        match self.sync() {
+            Err(op) => format!("sm_{} or later", op.needs()),
+            Ok(sync) => sync.archs.iter().map(text).collect::<Vec<_>>().join(" or "),
+        }
+    }
+
     /// Extent along k.
     pub fn k(self) -> u32 {
         self.wmma().map_or(self.word() * 8, |op| op.extents()[2])
@@ -46,10 +100,7 @@ impl Mma {
 
     /// The instruction of `wmma` that it is.
     pub fn wmma(self) -> Option<Wmma> {
-        match self {
-            Mma::Wmma(op) => Some(op),
-            _ => None,
-        }
+        self.sync().err()
     }
 
     /// Registers that a set of fragments takes for one row (A) and one column (B) of [`Mma::block`]s.
@@ -66,22 +117,12 @@ impl Mma {
 
     /// Type of A's and B's elements.
     pub fn operand(self) -> DType {
-        match self {
-            Mma::F16 => DType::F16,
-            Mma::Bf16 => DType::BF16,
-            Mma::Tf32 => DType::F32,
-            Mma::S8 => DType::I8,
-            Mma::Wmma(op) => op.operand,
-        }
+        self.sync().map_or_else(|op| op.operand, |sync| sync.operand)
     }
 
     /// Type of D's elements.
     pub fn accumulator(self) -> DType {
-        match self {
-            Mma::S8 => DType::I32,
-            Mma::Wmma(op) => op.accumulator(),
-            _ => DType::F32,
-        }
+        self.sync().map_or_else(Wmma::accumulator, |sync| sync.accumulator)
     }
 
     /// Where the lanes of `mma.sync` hold a matrix: of the elements of each lane's fragment, the "row" and "k" (A), "k" and "column" (B),
@@ -134,9 +175,9 @@ impl Fragment {
 
 impl fmt::Display for Mma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mma::Wmma(op) => write!(f, "{op}"),
-            op => write!(f, "mma.sync {op:?}"),
+        match self.sync() {
+            Err(op) => write!(f, "{op}"),
+            Ok(_) => write!(f, "mma.sync {self:?}"),
         }
     }
 }

@@ -256,7 +256,7 @@ pub fn operands(gemm: &Gemm, op: Mma) -> Result<(), TensorError> {
 /// come together.
 pub fn warps(gemm: &Gemm, op: Mma, tile: [i64; 2], warp: [i64; 2]) -> Result<(), TensorError> {
     let [m, n] = op.block();
-    let together = op == Mma::S8 && operand::rows_along_k(gemm, Side::B);
+    let together = op.word() == 4 && operand::rows_along_k(gemm, Side::B);
     let n = if together { op.loaded(Side::B) } else { n };
     multiple("warp tile m", warp[0], m)?;
     multiple("warp tile n", warp[1], n)?;

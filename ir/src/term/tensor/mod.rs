@@ -19,7 +19,7 @@ mod wmma;
 pub use epilogue::Epilogue;
 pub use error::TensorError;
 pub use gemm::{Gemm, NotGemm};
-pub use instruction::{Fragment, Mma};
+pub use instruction::{Fragment, Mma, Sync};
 pub(super) use mma::swapped_text;
 pub use mma::{Order, Raster, Store, TensorPlan};
 pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};

@@ -119,9 +119,9 @@ pub enum Turn {
 impl Turn {
     /// What suits an instruction whose operand's rows run along k, or not.
     pub fn of(op: Mma, k_rows: bool) -> Turn {
-        match (k_rows, op) {
-            (true, Mma::Tf32) => Turn::Quads,
-            (true, Mma::S8) => Turn::Bytes,
+        match (k_rows, op.word()) {
+            (true, 1) => Turn::Quads,
+            (true, 4) => Turn::Bytes,
             _ => Turn::Rows,
         }
     }

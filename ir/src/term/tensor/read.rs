@@ -200,6 +200,6 @@ fn raster(blocks: &[BlockLoop]) -> Raster {
 impl Mma {
     /// The instruction of `mma.sync` for operands of a type.
     pub fn of(operand: crate::DType) -> Option<Mma> {
-        [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8].into_iter().find(|op| op.operand() == operand)
+        Mma::SYNC.into_iter().find(|op| op.operand() == operand)
     }
 }

@@ -66,8 +66,7 @@ enum Op {
 /// The instruction that a block is, and the buffers that it accesses.
 fn operation(program: &Program, realize: &BlockRealize) -> Option<(Op, [BufferId; 3])> {
     let (intrinsic, buffers) = intrinsics::of_block(program, &realize.block)?;
-    let ops = [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8];
-    let mma = ops.into_iter().find(|op| mma_sync::name(*op) == intrinsic.name);
+    let mma = Mma::SYNC.into_iter().find(|op| mma_sync::name(*op) == intrinsic.name);
     let mma = mma.or_else(|| wmma::named(&intrinsic.name).map(Mma::Wmma)).map(Op::Mma);
     let op = mma.or_else(|| Wgmma::named(&intrinsic.name).map(Op::Wgmma))?;
     Some((op, buffers.try_into().ok()?))

@@ -105,14 +105,15 @@ impl Products {
             _ => menu.wgmma,
         };
         if !offered {
-            let there = if kind == Kind::Mma { self.cores.mma } else { self.cores.wgmma };
             let operand = self.gemm.operand;
+            let native = |arch| Mma::of(operand).is_some_and(|op| op.is_native(arch));
+            let there = if kind == Kind::Mma { self.cores.mma.is_some_and(native) } else { self.cores.wgmma };
             out.push(if there {
                 format!(
                     "operands in {operand:?} are rounded to tf32 only where the program says so (`gemm:M,N,K,tf32`)"
                 )
             } else {
-                format!("the GPU has no {}", kind.name())
+                format!("the GPU has no {} of {operand:?}", kind.name())
             });
             return out;
         }

@@ -125,7 +125,7 @@ fn raster(fixed: &mut Fixed, m_outer: bool, group: Option<(Axis, i64)>, words: u
 }
 
 fn instruction(name: &str) -> Option<Mma> {
-    [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8].into_iter().find(|op| format!("{op:?}").eq_ignore_ascii_case(name))
+    Mma::SYNC.into_iter().find(|op| format!("{op:?}").eq_ignore_ascii_case(name))
 }
 
 /// The instruction of `wmma` by its shape and type.

@@ -1,13 +1,13 @@
 //! What the rules of tensor-core schedules offer.
-use satune_ir::term::tensor::{CopyOrder, TileLayout, Wmma, WmmaShape};
+use satune_ir::term::tensor::{CopyOrder, Mma, TileLayout, Wmma, WmmaShape};
 use satune_ir::term::{Axis, Contraction};
 use satune_ir::DType;
 
 /// What a GPU and its user allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorCores {
-    /// `mma.sync` of f16, bf16, tf32 and i8, and cp.async (sm_80 and later).
-    pub mma: bool,
+    /// `mma.sync` as an architecture of this number has it, and cp.async (sm_80 and later). `None`: not offered.
+    pub mma: Option<u32>,
     /// `wmma`, as an architecture of this number has it: 75 for sm_75. `None`: not offered.
     pub wmma: Option<u32>,
     /// `stmatrix` (sm_90).
@@ -141,7 +141,7 @@ impl TensorMenu {
         };
         let has_wmma = |op: &Wmma| cores.wmma.is_some_and(|arch| op.needs() <= arch);
         TensorMenu {
-            mma: cores.mma && allowed,
+            mma: allowed && cores.mma.zip(Mma::of(operand)).is_some_and(|(arch, op)| op.is_native(arch)),
             wmma: WmmaShape::ALL.iter().filter_map(|s| Wmma::of(*s, operand)).filter(has_wmma).collect(),
             stmatrix: cores.stmatrix,
             wgmma,
