@@ -3,8 +3,9 @@ use crate::compiles::compile;
 use crate::support::{gemm, h200, support_as_cpp, NO_LIMIT};
 use satune::compile::Job;
 use satune::explore::check;
+use satune::lower::tensor::lower_mma;
 use satune::operators;
-use satune_extract::{best, Counts, Descriptor, Query};
+use satune_extract::{best, predict, Counts, Descriptor, Query};
 use satune_ir::fp8::{Format, E4M3, E5M2};
 use satune_ir::interp::{self, Array};
 use satune_ir::term::tensor::{Gemm, TensorError, WgmmaPlan};
@@ -120,7 +121,7 @@ fn wgmma_takes_fp8_along_k_only() {
         assert!(matches!(refused, TensorError::Order { operand: DType::F8E4M3, .. }), "{layout}: {refused}");
         assert!(refused.to_string().contains("only along k"), "{refused}");
     }
-    // Nothing on tensor cores is left where an operand is stored across k, or the GPU has none for fp8.
+    // Nothing on tensor cores is left where an operand is stored across k and wgmma alone takes fp8, or the GPU has none for it.
     for (operator, gpu_name) in [("gemm:64,64,256,e5m2,NN", "h200"), ("gemm:64,64,256,e5m2,NT", "a100")] {
         let (problem, gpu) = (operators::parse(operator).unwrap(), Descriptor::load(gpu_name).unwrap());
         let space = satune::explore::space(&problem, &gpu).unwrap();
@@ -147,4 +148,27 @@ fn kernels_of_single_threads_compile_everywhere() {
         }
     }
     assert!(compile(&jobs).iter().all(|c| !c.cubin.is_empty()));
+}
+
+/// Where machine code has the instruction, in any order of storage, and on no other GPU.
+#[test]
+fn mma_sync_takes_fp8_where_machine_code_has_it() {
+    let query = Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
+    for (operator, gpu_name) in [("gemm:128,64,256,e4m3,NT", "rtx4090"), ("gemm:64,128,128,e5m2,NN", "l4")] {
+        let (problem, gpu) = (operators::parse(operator).unwrap(), Descriptor::load(gpu_name).unwrap());
+        let space = satune::explore::space(&problem, &gpu).unwrap();
+        let found = best(&space, &gpu, query);
+        let plan = &found.candidates[0].plan;
+        let Schedule::Mma(mma) = plan else { panic!("{operator} on {gpu_name}: {plan:?}") };
+        check(plan, &problem.contraction, &h200(), &|| true).unwrap();
+        let module = lower_mma(&Gemm::of(&problem.contraction).unwrap(), mma).unwrap();
+        let kernel = module.kernels.iter().map(satune::cuda::print);
+        let jobs: Vec<Job> = kernel.map(|source| Job { name: "k".into(), source, arch: gpu.arch.clone() }).collect();
+        assert!(compile(&jobs).iter().all(|c| !c.cubin.is_empty()));
+        for other in ["a100", "h200", "b200"] {
+            let cost = predict(plan, &problem.contraction, &Descriptor::load(other).unwrap());
+            let refused = cost.unwrap_err().to_string();
+            assert!(refused.contains("needs sm_89 or sm_120 to sm_121; this GPU is sm_"), "{other}: {refused}");
+        }
+    }
 }

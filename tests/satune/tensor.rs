@@ -101,11 +101,13 @@ pub fn check(g: &Gemm, module: &TensorModule) -> Report {
     report
 }
 
-pub const TYPES: [(Mma, DType, DType); 4] = [
+pub const TYPES: [(Mma, DType, DType); 6] = [
     (Mma::F16, DType::F16, DType::F16),
     (Mma::Bf16, DType::BF16, DType::BF16),
     (Mma::Tf32, DType::F32, DType::F32),
     (Mma::S8, DType::I8, DType::I32),
+    (Mma::E4m3, DType::F8E4M3, DType::F32),
+    (Mma::E5m2, DType::F8E5M2, DType::BF16),
 ];
 
 pub fn small(instruction: Mma) -> TensorPlan {
@@ -143,7 +145,7 @@ fn all_types_and_layouts_are_exact_and_free_of_conflicts() {
         for layout in ["NN", "NT", "TN", "TT"] {
             let mut plan = small(op);
             // Rows along n or m of 128 bytes, so that each swizzle has all its chunks.
-            if op == Mma::S8 {
+            if op.word() == 4 {
                 plan.tile = [128, 128, 64];
                 plan.warp = [64, 64];
             }
@@ -158,7 +160,7 @@ fn all_types_and_layouts_are_exact_and_free_of_conflicts() {
             let (stored, least) = free(&plan);
             assert_eq!(stored, least, "{op:?} {layout}");
             // Padded rows are read without conflicts too, but for bytes across k, of which two rows in eight meet.
-            if op == Mma::S8 && layout != "NT" {
+            if op.word() == 4 && layout != "NT" {
                 continue;
             }
             plan.operands = [PADDED; 2];
@@ -317,10 +319,10 @@ fn a_warp_may_have_an_odd_number_of_instructions_along_n() {
             for (tile, warp, matrices) in [([64, 8], [16, 8], 4), ([32, 24], [32, 24], 2), ([32, 48], [32, 24], 1)] {
                 let k = i64::from(2 * op.k());
                 let mut plan = TensorPlan { tile: [tile[0], tile[1], k], warp, ..small(op) };
-                let across = op == Mma::S8 && layout == "NN";
+                let across = op.word() == 4 && layout == "NN";
                 // Rows of 3 chunks are apart as padded ones are.
                 plan.operands[1] = OperandPlan { layout: TileLayout::Padded, ..plan.operands[1] };
-                if op != Mma::S8 && (op != Mma::Tf32 || layout == "NT") {
+                if op.word() != 4 && (op != Mma::Tf32 || layout == "NT") {
                     plan.operands[1].matrices = matrices;
                 }
                 let g = Gemm::plain("gemm", [64, 48, 5 * k], operand, output, layout);
@@ -450,7 +452,8 @@ fn every_type_and_layout_compiles() {
             let name = format!("gemm_{op:?}_{layout}").to_lowercase();
             let g = Gemm::plain(&name, [1000, 1000, 1000], operand, output, layout);
             let module = lower_mma(&g, &plan).unwrap();
-            let list = compiled(&g, &module, &["sm_80"]);
+            let arch = if op.is_native(80) { "sm_80" } else { "sm_89" };
+            let list = compiled(&g, &module, &[arch]);
             assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
         }
     }

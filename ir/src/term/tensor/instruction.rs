@@ -21,6 +21,10 @@ pub enum Mma {
     Tf32,
     /// m16n8k32, s8 to s32.
     S8,
+    /// m16n8k32, e4m3 to f32.
+    E4m3,
+    /// m16n8k32, e5m2 to f32.
+    E5m2,
     /// `wmma`.
     Wmma(Wmma),
 }
@@ -40,12 +44,13 @@ pub struct Sync {
     pub archs: &'static [RangeInclusive<u32>],
 }
 
-/// From so many on.
 const AMPERE: &[RangeInclusive<u32>] = &[80..=u32::MAX];
+/// With fp8: sm_90 and sm_100 convert to f16 and multiply that (machine code).
+const ADA: &[RangeInclusive<u32>] = &[89..=89, 120..=121];
 
 impl Mma {
     /// All instructions of `mma.sync`.
-    pub const SYNC: [Mma; 4] = [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8];
+    pub const SYNC: [Mma; 6] = [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8, Mma::E4m3, Mma::E5m2];
 
     /// What the instruction of `mma.sync` is, or which of `wmma` it is. Source: PTX ISA, "Matrix multiply-accumulate operation using
     /// mma instruction".
@@ -56,6 +61,8 @@ impl Mma {
             Mma::Bf16 => row(DType::BF16, DType::F32, ["bf16", "f32"], ["bf16", "fp32"], AMPERE),
             Mma::Tf32 => row(DType::F32, DType::F32, ["tf32", "f32"], ["tf32", "fp32"], AMPERE),
             Mma::S8 => row(DType::I8, DType::I32, ["s8", "s32"], ["int8", "int32"], AMPERE),
+            Mma::E4m3 => row(DType::F8E4M3, DType::F32, ["e4m3", "f32"], ["e4m3", "fp32"], ADA),
+            Mma::E5m2 => row(DType::F8E5M2, DType::F32, ["e5m2", "f32"], ["e5m2", "fp32"], ADA),
             Mma::Wmma(op) => Err(op),
         }
     }
