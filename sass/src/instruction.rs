@@ -319,6 +319,7 @@ mod tests {
         let matrix = |flop, operand| Ok((Unit::Tensor(Matrix { flop, bytes: 0, operand }), Effect::None));
         assert_eq!(of("HMMA.16816.F32.BF16 R8, R4, R2, R8"), matrix(4096, satune_ir::DType::BF16));
         assert_eq!(of("IMMA.16832.S8.S8 R8, R4.ROW, R2.COL, R8"), matrix(8192, satune_ir::DType::I8));
+        assert_eq!(of("QMMA.16832.F32.E4M3.E4M3 R8, R4, R2, R8"), matrix(8192, satune_ir::DType::F8E4M3));
         let group = |bytes, effect| {
             Ok((Unit::Warpgroup(Matrix { flop: 2 * 16 * 256 * 16, bytes, operand: satune_ir::DType::BF16 }), effect))
         };

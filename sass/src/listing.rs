@@ -23,7 +23,7 @@ pub struct Listing {
 /// Opcodes that do the arithmetic of a contraction: what multiplies and adds; where a kernel has none of it, what adds and chooses;
 /// else integers.
 const MATH: [&[&str]; 3] = [
-    &["FFMA", "FFMA2", "DFMA", "HFMA2", "HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA", "DMMA"],
+    &["FFMA", "FFMA2", "DFMA", "HFMA2", "HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA", "QMMA", "DMMA"],
     &["FADD", "FMUL", "FMNMX", "DADD", "DMUL", "DMNMX", "HADD2", "HMUL2", "HMNMX2"],
     &["IMAD", "IDP"],
 ];
