@@ -10,26 +10,34 @@ pub(super) fn name(e4m3: bool) -> &'static str {
     }
 }
 
-/// Both formats are the upper bits of an f16 (e4m3 with another exponent of 1), which has an instruction everywhere.
+/// Both formats are the upper bits of an f16, e4m3 with another exponent of 1: as an f32 with their exponents they are 2^120 too
+/// small. Without branches, so that what several products use is converted once.
 pub(crate) fn to_float(e4m3: bool) -> String {
-    let convert = "    float f;\n    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(half));\n";
     if !e4m3 {
-        return format!(
-            "float e5m2_to_float(unsigned char b)
-{{
+        return "float e5m2_to_float(unsigned char b)
+{
     const unsigned short half = (unsigned short)(b << 8);
-{convert}    return f;
-}}"
-        );
+    float f;
+    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(half));
+    return f;
+}"
+        .into();
     }
-    format!(
-        "float e4m3_to_float(unsigned char b)
-{{
-    if ((b & 0x7f) == 0x7f) return __uint_as_float(0x7fffffffu);
-    const unsigned short half = (unsigned short)((b & 0x80) << 8 | (b & 0x7f) << 7);
-{convert}    return f * 256.0f;
-}}"
-    )
+    "float e4m3_to_float(unsigned char b)
+{
+#if __CUDA_ARCH__ >= 890
+    unsigned int pair;
+    float f;
+    asm(\"cvt.rn.f16x2.e4m3x2 %0, %1;\" : \"=r\"(pair) : \"h\"((unsigned short)b));
+    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"((unsigned short)pair));
+    return f;
+#else
+    const unsigned int size = b & 0x7fu;
+    const float f = __uint_as_float((b & 0x80u) << 24 | size << 20) * 1.329227995784916e36f;
+    return size == 0x7fu ? __uint_as_float(0x7fffffffu) : f;
+#endif
+}"
+    .into()
 }
 
 pub(crate) fn from_float(e4m3: bool) -> String {
