@@ -121,7 +121,7 @@ pub struct TensorRates {
     /// Operands in fp8, sums in f32: as fast as i8 where a file does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8: Option<f64>,
-    /// Share that `mma.sync` sustains; 0 where it has not the shapes of sm_80.
+    /// Share that `mma.sync` sustains; 0 where it has no shape that is offered.
     pub mma_share: f64,
     /// Share that `wmma` sustains: that of `mma.sync` where a file does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! The rules of tensor-core schedules: every one is needed and fires, every program that they make is one that the
 //! generator takes, and each side condition removed is caught.
 use egg::RecExpr;
-use satune_ir::term::tensor::{CopyOrder, TileLayout, Wmma, WmmaShape};
+use satune_ir::term::tensor::{CopyOrder, Mma, TileLayout, Wmma, WmmaShape};
 use satune_ir::term::*;
 use satune_ir::DType;
 use satune_rewrites::space::rules::tensor::{TensorCores, TensorMenu};
@@ -40,7 +40,7 @@ fn batched(c: Contraction) -> Contraction {
 
 fn menu() -> TensorMenu {
     TensorMenu {
-        mma: true,
+        mma: Some(Mma::F16),
         wmma: vec![],
         stmatrix: true,
         wgmma: true,
@@ -82,7 +82,8 @@ fn make(
     without: Option<&str>,
 ) -> Result<Space, SaturationError> {
     let mut rules = rules::all();
-    rules.extend(rules::tensor::all(c, menu.clone()));
+    let mma = menu.mma.and(Mma::of(c.a.dtype, 90));
+    rules.extend(rules::tensor::all(c, TensorMenu { mma, ..menu.clone() }));
     rules.retain(|r| Some(r.name()) != without);
     saturate_without(c, limits, &Menu::without_threads(vec![2], vec![2]), &rules, Fuel::default(), removed)
 }
@@ -156,7 +157,7 @@ fn tensor_cores_are_offered_where_they_are() {
         let output = if operand == DType::I8 { DType::I32 } else { DType::F32 };
         let c = gemm([256, 256, 256], operand, output, "NT");
         let menu = TensorMenu::of(&c, cores);
-        (menu.mma, menu.wgmma, rules::tensor::all(&c, menu).len())
+        (menu.mma.is_some(), menu.wgmma, rules::tensor::all(&c, menu).len())
     };
     assert_eq!(offered(DType::BF16, &CORES), (true, true, 18));
     // tf32 rounds its operands: only who asks for it gets it.
@@ -172,6 +173,15 @@ fn tensor_cores_are_offered_where_they_are() {
     assert_eq!([70, 75].map(|number| rules(DType::F16, number)), [11, 11]);
     assert_eq!([70, 72].map(|number| rules(DType::I8, number)), [0, 11]);
     assert_eq!([75, 80].map(|number| rules(DType::BF16, number)), [0, 11]);
+    // mma.sync of each architecture's shapes; sm_75 has it beside wmma, for f16 alone.
+    let instruction = |operand, number| {
+        let c = gemm([256, 256, 256], operand, DType::F32, "NT");
+        TensorMenu::of(&c, &TensorCores { mma: Some(number), ..older(number) }).mma
+    };
+    assert_eq!([70, 75, 80].map(|number| instruction(DType::F16, number)), [None, Some(Mma::F16k8), Some(Mma::F16)]);
+    assert_eq!([75, 80].map(|number| instruction(DType::BF16, number)), [None, Some(Mma::Bf16)]);
+    let fp8 = [80, 89, 90, 100, 120].map(|number| instruction(DType::F8E4M3, number).is_some());
+    assert_eq!(fp8, [false, true, false, false, true]);
 }
 
 /// What is wrong with a program of a space without a condition.
@@ -215,26 +225,26 @@ fn a_rule_without_its_side_condition_is_caught() {
         }),
         (MmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.wgmma = false),
         (MmaStore, [256, 128, 512], f.0, f.1, "NT", |m| {
-            (m.mma, m.wgmma, m.wmma) = (false, false, vec![HALF]);
+            (m.mma, m.wgmma, m.wmma) = (None, false, vec![HALF]);
         }),
         (RingFits, [256, 128, 512], f.0, f.1, "NT", |m| {
-            (m.mma, m.wgmma, m.wmma, m.stages) = (false, false, vec![HALF], vec![3]);
+            (m.mma, m.wgmma, m.wmma, m.stages) = (None, false, vec![HALF], vec![3]);
         }),
-        (WgmmaOperands, [256, 128, 512], DType::I8, DType::I32, "TN", |m| m.mma = false),
-        (WgmmaRows, [256, 128, 500], f.0, f.1, "NT", |m| m.mma = false),
-        (WgmmaTile, [256, 128, 512], f.0, f.1, "NN", |m| (m.mma, m.tile_n) = (false, vec![40])),
+        (WgmmaOperands, [256, 128, 512], DType::I8, DType::I32, "TN", |m| m.mma = None),
+        (WgmmaRows, [256, 128, 500], f.0, f.1, "NT", |m| m.mma = None),
+        (WgmmaTile, [256, 128, 512], f.0, f.1, "NN", |m| (m.mma, m.tile_n) = (None, vec![40])),
         (WgmmaSums, [256, 256, 512], f.0, f.1, "NT", |m| {
-            (m.mma, m.tile_m, m.tile_n, m.consumers) = (false, vec![256], vec![256], vec![1]);
+            (m.mma, m.tile_m, m.tile_n, m.consumers) = (None, vec![256], vec![256], vec![1]);
         }),
         // Three tiles along m: no pairs.
-        (WgmmaCluster, [384, 128, 512], f.0, f.1, "NT", |m| (m.mma, m.tile_m) = (false, vec![128])),
+        (WgmmaCluster, [384, 128, 512], f.0, f.1, "NT", |m| (m.mma, m.tile_m) = (None, vec![128])),
         // Two tiles of eight steps: fewer than blocks.
         (WgmmaStream, [256, 128, 512], f.0, f.1, "NT", |m| {
-            (m.mma, m.tile_m, m.tile_n, m.grids) = (false, vec![128], vec![64, 128], vec![40]);
+            (m.mma, m.tile_m, m.tile_n, m.grids) = (None, vec![128], vec![64, 128], vec![40]);
         }),
-        (WgmmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.mma = false),
+        (WgmmaStore, [256, 128, 512], DType::F16, DType::F32, "NT", |m| m.mma = None),
         (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.wgmma, m.stages) = (false, vec![40])),
-        (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.mma, m.stages) = (false, vec![16])),
+        (RingFits, [256, 256, 512], f.0, f.1, "NT", |m| (m.mma, m.stages) = (None, vec![16])),
         (RingParts, [256, 128, 4 * 132], f.0, f.1, "NT", |m| (m.wgmma, m.tile_k) = (false, vec![32])),
     ];
     for (removed, shape, operand, output, layout, change) in cases {

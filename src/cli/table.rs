@@ -106,12 +106,12 @@ fn rate(yardstick: &Yardstick, gpu: &Descriptor, ms: f64) -> (String, String) {
     (format!("{scaled:.digits$}"), format!("{:.0}%", 100.0 * per_second / yardstick.peak(gpu)))
 }
 
-/// How copies overlap the arithmetic, in a narrow column: `wgmma 4 st 2 wg turn 1x2`. `mma.sync` is fed by cp.async, wgmma by
-/// the TMA, wmma through registers, always.
+/// How copies overlap the arithmetic, in a narrow column: `wgmma 4 st 2 wg turn 1x2`. wgmma is fed by the TMA, `mma.sync` by cp.async
+/// where the GPU has it, else through registers as wmma.
 fn brief(overlap: &str) -> String {
-    let fed = |text: String, by: &str, way: &str| if text.starts_with(by) { text.replacen(way, "", 1) } else { text };
-    let text = fed(overlap.to_string(), "mma.sync", ", cp.async");
-    let text = fed(fed(text, "wgmma", ", TMA"), "wmma", ", through registers");
+    let is_matrix = ["mma.sync", "wgmma", "wmma"].iter().any(|name| overlap.starts_with(name));
+    let ways: &[&str] = if is_matrix { &[", cp.async", ", TMA", ", through registers"] } else { &[] };
+    let text = ways.iter().fold(overlap.to_string(), |text, way| text.replacen(way, "", 1));
     let short = [(" consumers", " wg"), (" stages", " st"), (" in turn", " turn"), ("cluster ", ""), (", ", " ")];
     short.into_iter().fold(text, |text, (long, short)| text.replace(long, short))
 }

@@ -35,7 +35,7 @@ impl WarpHelper {
         match self {
             WarpHelper::LoadMatrix(n, t) => format!("load_matrix_x{n}{}", transposed(t)),
             WarpHelper::StoreMatrix(n, t) => format!("store_matrix_x{n}{}", transposed(t)),
-            WarpHelper::Mma(op) => format!("mma_{}", op.sync().map_or("", |sync| sync.ptx[0])),
+            WarpHelper::Mma(op) => format!("mma_{op:?}").to_lowercase(),
             WarpHelper::PackHalf => "pack_half".into(),
             WarpHelper::PackBf16 => "pack_bf16".into(),
             WarpHelper::WmmaZero(dtype) => wmma::zero_name(dtype),
@@ -94,13 +94,18 @@ fn mma(name: &str, op: Mma) -> String {
     let [operand, sums] = op.sync().map_or([""; 2], |sync| sync.ptx);
     let form = format!("m16n8k{}.row.col.{sums}.{operand}.{operand}.{sums}", op.k());
     let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
+    let [a, b] = op.fragment_words().map(|words| words as u32);
+    let list = |first, count| format!("{{{}}}", operands(first, count));
     let d = (0..4).map(|i| format!("\"+{letter}\"(d[{i}])")).collect::<Vec<_>>().join(", ");
+    let words = (0..a).map(|i| ("a", i)).chain((0..b).map(|i| ("b", i)));
+    let words = words.map(|(of, i)| format!("\"r\"({of}[{i}])")).collect::<Vec<_>>().join(", ");
+    let (sums, a, b) = (list(0, 4), list(4, a), list(4 + a, b));
     format!(
         "void {name}({sum}* d, const unsigned int* a, const unsigned int* b)
 {{
-    asm volatile(\"mma.sync.aligned.{form} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};\"
+    asm volatile(\"mma.sync.aligned.{form} {sums}, {a}, {b}, {sums};\"
                  : {d}
-                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));
+                 : {words});
 }}"
     )
 }

@@ -109,13 +109,13 @@ pub fn limits(gpu: &Descriptor) -> Limits {
     }
 }
 
-/// The tensor cores of a GPU that schedules are made for: `wmma` where there is no `mma.sync`. f32 operands are not rounded to
+/// The tensor cores of a GPU that schedules are made for: `wmma` before sm_80, whose `mma.sync` takes f16 alone. f32 operands are not rounded to
 /// tf32 unless a problem allows it.
 pub fn tensor_cores(gpu: &Descriptor) -> TensorCores {
-    let mma = gpu.cp_async && gpu.tensor.is_some_and(|t| t.mma_share > 0.0);
+    let mma = gpu.tensor.is_some_and(|t| t.mma_share > 0.0);
     TensorCores {
         mma: mma.then(|| gpu.arch_number()),
-        wmma: (gpu.tensor.is_some() && !mma).then(|| gpu.arch_number()),
+        wmma: (gpu.tensor.is_some() && !(mma && gpu.cp_async)).then(|| gpu.arch_number()),
         stmatrix: gpu.tma,
         wgmma: gpu.tma && gpu.tensor.is_some_and(|t| t.wgmma_share > 0.0),
         // What is only estimated adds no grids.

@@ -10,7 +10,7 @@ use satune_rewrites::space::rules::tensor::TensorMenu;
 pub(super) fn on_single_threads(problem: &dyn Workload, gpu: &Descriptor) -> (Vec<String>, Option<String>) {
     let offered = |c: &Contraction| {
         let menu = TensorMenu::of(c, &tensor_cores(gpu));
-        Gemm::multiplied(c) && (menu.mma || menu.wgmma || !menu.wmma.is_empty())
+        Gemm::multiplied(c) && (menu.mma.is_some() || menu.wgmma || !menu.wmma.is_empty())
     };
     match problem.kind() {
         Kind::Contraction(c) => match Gemm::of(c) {

@@ -34,10 +34,8 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             let [m, n, k] = plan.tile;
             tree.line(Kind::Work, format!("block of {} threads: a tile of {m} x {n}", plan.threads()), &[]);
             let tiles = parts(gemm.k, k * plan.split_k);
-            let (copied, loaded) = match plan.instruction.wmma() {
-                Some(_) => ("through registers", "wmma.load"),
-                None => ("cp.async", "ldmatrix"),
-            };
+            let copied = if plan.instruction.is_async() { "cp.async" } else { "through registers" };
+            let loaded = if plan.instruction.wmma().is_some() { "wmma.load" } else { "ldmatrix" };
             let stages = format!("{copied}, {} stages", plan.stages);
             tree.line(Kind::Loop, format!("for k in {tiles}, a tile of {k}"), &["serial", &stages]);
             tree.inside(Team::Block);

@@ -3,7 +3,7 @@
 use crate::compiles::compile;
 use crate::hopper::{clustered, small as wgmma, stream};
 use crate::support::{h200, kernels_of, samples, space};
-use crate::tensor::{small as mma, TYPES};
+use crate::tensor::{arch_of, small as mma};
 use rand::rngs::StdRng;
 use rand::SeedableRng;
 use satune::compile::Job;
@@ -178,15 +178,16 @@ fn products_on_wmma_are_right() {
 
 #[test]
 fn products_on_mma_sync_are_right() {
-    let names = ["f16", "bf16", "tf32", "i8"];
-    for (name, (op, ..)) in names.into_iter().zip(TYPES) {
+    let names = ["f16", "f16", "bf16", "tf32", "i8", "e4m3", "e5m2"];
+    for (name, op) in names.into_iter().zip(Mma::SYNC) {
         for (layout, shape, plan) in [
             ("NT", [64, 64, 4 * op.k()], mma(op)),
             ("NN", [40, 72, 6 * op.k()], TensorPlan { split_k: 2, ..mma(op) }),
             ("TN", [16, 72, 4 * op.k()], TensorPlan { swapped: true, tile: [64, 32, mma(op).tile[2]], ..mma(op) }),
         ] {
             let [m, n, k] = shape.map(i64::from);
-            all_right("80", &[(&format!("gemm:{m},{n},{k},{name},{layout}"), Schedule::Mma(plan))]);
+            let cases = [(&*format!("gemm:{m},{n},{k},{name},{layout}"), Schedule::Mma(plan))];
+            all_right(&arch_of(op).to_string(), &cases);
         }
     }
     let f16 = TensorPlan { store: Store::Shared { stmatrix: true }, ..mma(Mma::F16) };

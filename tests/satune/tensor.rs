@@ -101,8 +101,9 @@ pub fn check(g: &Gemm, module: &TensorModule) -> Report {
     report
 }
 
-pub const TYPES: [(Mma, DType, DType); 6] = [
+pub const TYPES: [(Mma, DType, DType); 7] = [
     (Mma::F16, DType::F16, DType::F16),
+    (Mma::F16k8, DType::F16, DType::F16),
     (Mma::Bf16, DType::BF16, DType::BF16),
     (Mma::Tf32, DType::F32, DType::F32),
     (Mma::S8, DType::I8, DType::I32),
@@ -110,9 +111,15 @@ pub const TYPES: [(Mma, DType, DType); 6] = [
     (Mma::E5m2, DType::F8E5M2, DType::BF16),
 ];
 
+/// An architecture that an instruction is for.
+pub fn arch_of(op: Mma) -> u32 {
+    [80, 75, 89].into_iter().find(|arch| op.is_native(*arch)).unwrap()
+}
+
 pub fn small(instruction: Mma) -> TensorPlan {
     let k = i64::from(2 * instruction.k());
-    TensorPlan { raster: Raster::rows(2), ..TensorPlan::plain([64, 64, k], [32, 32], instruction, 3) }
+    let stages = if instruction.is_async() { 3 } else { 2 };
+    TensorPlan { raster: Raster::rows(2), ..TensorPlan::plain([64, 64, k], [32, 32], instruction, stages) }
 }
 
 #[test]
@@ -163,7 +170,7 @@ fn all_types_and_layouts_are_exact_and_free_of_conflicts() {
             if op.word() == 4 && layout != "NT" {
                 continue;
             }
-            plan.operands = [PADDED; 2];
+            plan.operands = [OperandPlan { layout: TileLayout::Padded, ..OperandPlan::usual(op) }; 2];
             let (stored, least) = free(&plan);
             assert!(stored <= 2 * least, "{op:?} {layout}: {stored} of {least}");
         }
@@ -323,7 +330,7 @@ fn a_warp_may_have_an_odd_number_of_instructions_along_n() {
                 // Rows of 3 chunks are apart as padded ones are.
                 plan.operands[1] = OperandPlan { layout: TileLayout::Padded, ..plan.operands[1] };
                 if op.word() != 4 && (op != Mma::Tf32 || layout == "NT") {
-                    plan.operands[1].matrices = matrices;
+                    plan.operands[1].matrices = matrices.min(op.matrices());
                 }
                 let g = Gemm::plain("gemm", [64, 48, 5 * k], operand, output, layout);
                 if across {
@@ -452,8 +459,7 @@ fn every_type_and_layout_compiles() {
             let name = format!("gemm_{op:?}_{layout}").to_lowercase();
             let g = Gemm::plain(&name, [1000, 1000, 1000], operand, output, layout);
             let module = lower_mma(&g, &plan).unwrap();
-            let arch = if op.is_native(80) { "sm_80" } else { "sm_89" };
-            let list = compiled(&g, &module, &[arch]);
+            let list = compiled(&g, &module, &[&format!("sm_{}", arch_of(op))]);
             assert_eq!(list[0].spill_bytes, 0, "{}", list[0].log);
         }
     }
@@ -466,6 +472,7 @@ fn layouts_are_those_of_the_executor() {
     use satune_ptx::matrix::fragment::{Fragment as Executed, Layout, Side};
     for op in Mma::SYNC {
         let (k, word) = (op.k() as usize, op.word() as usize);
+        let [in_a, in_b] = op.fragment_words().map(|words| words as usize);
         let of = |side, [rows, columns]: [usize; 2], registers, per| Executed {
             side,
             layout: Layout::Groups,
@@ -475,8 +482,8 @@ fn layouts_are_those_of_the_executor() {
             per,
         };
         let executed = [
-            (Fragment::A, of(Side::A, [16, k], 4, word)),
-            (Fragment::B, of(Side::B, [k, 8], 2, word)),
+            (Fragment::A, of(Side::A, [16, k], in_a, word)),
+            (Fragment::B, of(Side::B, [k, 8], in_b, word)),
             (Fragment::D, of(Side::C, [16, 8], 4, 1)),
         ];
         for (fragment, executed) in executed {

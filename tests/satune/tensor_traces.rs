@@ -12,9 +12,9 @@ use satune_ir::{tvmscript, DType};
 use satune_rewrites::space::read_plan;
 use satune_rewrites::Trace;
 
-/// Products on `wmma`, and parts of k under an epilogue.
+/// Products whose tiles pass through registers, on `wmma` and `mma.sync`, and parts of k under an epilogue.
 #[test]
-fn explore_writes_traces_of_wmma_and_of_parts_under_an_epilogue() {
+fn explore_writes_traces_of_ways_through_registers_and_of_parts_under_an_epilogue() {
     for (operator, name) in [
         ("gemm:256,256,256,f16,NT", "t4"),
         ("gemm:200,136,256,f16,TN,out=f16,bias,relu", "v100"),
@@ -25,7 +25,7 @@ fn explore_writes_traces_of_wmma_and_of_parts_under_an_epilogue() {
         let report = explored_problem(&problem, name, 1, false);
         let plan = &report.candidates[0].plan;
         let is_as_said = match plan {
-            Schedule::Mma(plan) => plan.instruction.wmma().is_some() || plan.split_k > 1,
+            Schedule::Mma(plan) => !plan.instruction.is_async() || plan.split_k > 1,
             Schedule::Wgmma(plan) => plan.split_k > 1 || plan.stream_k,
             _ => false,
         };

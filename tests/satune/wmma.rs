@@ -1,12 +1,15 @@
 //! Kernels on `wmma`: simulated with fragments as matrices, compiled for sm_75, explored for GPUs that have no `mma.sync`.
+use crate::support::{h200, NO_LIMIT};
 use crate::synchronisation::without;
 use crate::tensor::{check, compiled, run};
 use crate::tensor_space::explored;
 use satune::compile::hot_loop_mix;
 use satune::kernel::{ArrayId, Index, Kernel, Mma, Stmt, Value, WarpOp, WmmaOp};
 use satune::lower::tensor::*;
-use satune_ir::term::tensor::{Wmma, WmmaShape};
-use satune_ir::term::Schedule;
+use satune::operators;
+use satune_extract::{best, Descriptor, Query};
+use satune_ir::term::tensor::{TensorNode, Wmma, WmmaShape};
+use satune_ir::term::{Schedule, Term};
 use satune_ir::DType;
 
 fn op(shape: WmmaShape, operand: DType) -> Mma {
@@ -212,16 +215,16 @@ fn large_tiles_compile_for_turing_without_spills() {
 }
 
 #[test]
-fn explore_gives_wmma_to_a_v100_and_a_t4() {
-    for (gpu, operator) in [
-        ("v100", "gemm:512,512,512,f16,NN,out=f16"),
-        ("t4", "gemm:512,512,512,f16,TN"),
-        ("t4", "gemm:512,512,512,i8,NT"),
-        ("t4", "gemm:500,300,200,f16,NT,out=f16,bias,relu"),
+fn explore_gives_wmma_to_a_v100_and_to_a_t4() {
+    for (gpu, operator, has_mma_sync) in [
+        ("v100", "gemm:512,512,512,f16,NN,out=f16", false),
+        ("t4", "gemm:512,512,512,f16,TN", true),
+        ("t4", "gemm:512,512,512,i8,NT", false),
+        ("t4", "gemm:500,300,200,f16,NT,out=f16,bias,relu", true),
     ] {
         for c in &explored(operator, gpu, 2, false).candidates {
             let Schedule::Mma(plan) = &c.plan else { panic!("{operator} on {gpu}: {:?}", c.plan) };
-            assert!(plan.instruction.wmma().is_some());
+            assert!(plan.instruction.wmma().is_some() || has_mma_sync && plan.instruction == Mma::F16k8);
             assert!(c.simulated.matrix > 0, "{operator} on {gpu}");
             let stored = serde_json::to_value(&c.plan).unwrap();
             assert_eq!(serde_json::from_value::<Schedule>(stored).unwrap(), c.plan, "a stored plan is read again");
@@ -231,4 +234,23 @@ fn explore_gives_wmma_to_a_v100_and_a_t4() {
     for (gpu, operator) in [("v100", "gemm:256,256,256,i8,NT"), ("t4", "gemm:256,256,256,bf16,NT")] {
         assert!(explored(operator, gpu, 1, false).candidates[0].plan.cores().is_some(), "{operator} on {gpu}");
     }
+}
+
+/// The best on `mma.sync` is no slower than the best of all by more than what a board's power hides.
+#[test]
+fn a_t4_has_mma_sync_of_f16_beside_wmma() {
+    let (problem, gpu) = (operators::parse("gemm:1024,1024,1024,f16,NN").unwrap(), Descriptor::load("t4").unwrap());
+    let space = satune::explore::space(&problem, &gpu).unwrap();
+    let query = Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY };
+    let is_wmma = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { op: Mma::Wmma(_) }, .. });
+    let is_sync = |node: &Term| matches!(node, Term::Tensor { node: TensorNode::Mma { op: Mma::F16k8 }, .. });
+    let ms = [true, false].map(|sync| {
+        let rest = space.restricted(&|_, node| if sync { !is_wmma(node) } else { !is_sync(node) });
+        let first = best(&rest, &gpu, query).candidates.remove(0);
+        let Schedule::Mma(plan) = &first.plan else { panic!("{:?}", first.plan) };
+        assert_eq!(plan.instruction == Mma::F16k8, sync);
+        satune::explore::check(&first.plan, &problem.contraction, &h200(), &|| true).unwrap();
+        first.cost.ms
+    });
+    assert!(ms[0] < 1.05 * ms[1] && ms[1] < 1.05 * ms[0], "{ms:?}");
 }

@@ -195,16 +195,17 @@ impl Operand {
 
     /// Instructions that load fragments, each up to so many matrices of 8 x 8 or of `wmma`, of all warps and steps along k.
     pub fn load_count(&self, matrices: u32) -> f64 {
-        let (loaded, matrices) = (self.op.loaded(self.side), i64::from(matrices.clamp(1, 4)));
-        let per_block = if self.op.wmma().is_some() { 1 } else { 4 / matrices };
-        // The columns of a last instruction are two matrices.
-        let last = if self.own % loaded == 0 { 0 } else { 2 / matrices.min(2) };
+        let (loaded, all) = (self.op.loaded(self.side), i64::from(self.op.matrices()));
+        let matrices = i64::from(matrices).clamp(1, all.max(1));
+        let per_block = if self.op.wmma().is_some() { 1 } else { all / matrices };
+        // The columns of a last instruction are half of them.
+        let last = if self.own % loaded == 0 { 0 } else { all / 2 / matrices.min(all / 2).max(1) };
         self.each_step(self.own / loaded * per_block + last)
     }
 
     /// Matrices of 8 x 8 that these load in all: each is a wavefront where banks do not conflict.
     pub fn matrices(&self) -> f64 {
-        self.each_step(self.own / 4)
+        self.each_step(self.own * i64::from(self.op.matrices()) / 16)
     }
 
     fn each_step(&self, count: i64) -> f64 {

@@ -96,10 +96,9 @@ impl Schedule {
                 step: plan.tile[2].to_string(),
                 overlap: {
                     let swapped = swapped_text(plan.swapped);
-                    match plan.instruction.wmma() {
-                        Some(_) => format!("wmma{swapped}, through registers, {} stages", plan.stages),
-                        None => format!("mma.sync{swapped}, cp.async, {} stages", plan.stages),
-                    }
+                    let name = if plan.instruction.wmma().is_some() { "wmma" } else { "mma.sync" };
+                    let copied = if plan.instruction.is_async() { "cp.async" } else { "through registers" };
+                    format!("{name}{swapped}, {copied}, {} stages", plan.stages)
                 },
             },
             Schedule::Wgmma(plan) => Summary {

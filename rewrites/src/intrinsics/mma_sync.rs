@@ -30,15 +30,15 @@ pub(super) fn register(registry: &mut Registry) {
 }
 
 /// A parameter: so many registers of each lane.
-pub(super) fn registers(name: &str, count: u32, dtype: &str) -> String {
+pub(super) fn registers(name: &str, count: i64, dtype: &str) -> String {
     format!("{name}: T.Buffer((32, {count}), \"{dtype}\", scope=\"warp\", offset_factor={count})")
 }
 
 fn multiply(registry: &mut Registry, op: Mma, is_swapped: bool) {
     let Ok(Sync { tvm: [i, o], .. }) = op.sync() else { return };
-    let (k, word) = (op.k(), op.word());
+    let k = op.k();
     let (input, output) = (op.operand().name(), op.accumulator().name());
-    let (a_count, b_count) = (4 * word, 2 * word);
+    let [a_count, b_count] = op.fragment_words().map(|words| words * i64::from(op.word()));
     let params = [registers("A", a_count, input), registers("B", b_count, input), registers("C", 4, output)];
     let operands = [format!("A[0:32, 0:{a_count}]"), format!("B[0:32, 0:{b_count}]")];
     let reads = format!("C[0:32, 0:4], {}", in_order(is_swapped, operands, ", "));

@@ -40,18 +40,18 @@ fn numbers(from: u32, count: u32) -> String {
     (from..from + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Registers of A, B and the sums of `mma.sync`, of which a lane has two words of each 8 rows or columns of A and B.
-const REGISTERS: [u32; 3] = [4, 2, 4];
+/// Registers of the sums of `mma.sync`.
+const SUMS: u32 = 4;
 
 /// The name of the kernel of an instruction.
 fn name(op: Mma) -> String {
-    format!("mma_{}", op.sync().map_or("", |sync| sync.ptx[0]))
+    format!("mma_{op:?}").to_lowercase()
 }
 
 /// [`CHAINS`] chains of products per warp, where machine code has the instruction.
 fn product(op: Mma) -> String {
     let Ok(Sync { ptx: [operand, sums], archs, .. }) = op.sync() else { return String::new() };
-    let (name, k, [a, b, c]) = (name(op), op.k(), REGISTERS);
+    let (name, k, [a, b], c) = (name(op), op.k(), op.fragment_words().map(|words| words as u32), SUMS);
     let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
     let layout = format!("m16n8k{k}.row.col.{sums}.{operand}.{operand}.{sums}");
     let native = |archs: &RangeInclusive<u32>| {

@@ -39,7 +39,7 @@ pub(super) fn is_interleaved(op: Mma, k_rows: bool) -> bool {
 
 /// Elements of a block that a lane has: a fragment, or two of B on `mma.sync`.
 fn block_len(op: Mma, side: Side) -> i64 {
-    op.wmma().map_or(4 * op.word(), |op| op.elements(side)).into()
+    op.wmma().map_or(op.matrices() * op.word(), |op| op.elements(side)).into()
 }
 
 impl Loader {
@@ -116,10 +116,11 @@ impl Loader {
 
     /// Matrices, or words, of a block.
     fn words_of(&self, block: i64) -> i64 {
+        let all = i64::from(self.op.matrices());
         if self.is_odd && block + 1 == self.blocks {
-            2
+            all / 2
         } else {
-            4
+            all
         }
     }
 
@@ -176,8 +177,8 @@ impl Loader {
         }))
     }
 
-    /// Four matrices (two of a single fragment of B), by one instruction or several: fragments stored along k as they are,
-    /// 16-bit ones stored across it transposed.
+    /// Four matrices (half of them of a single fragment of B, or of half the words of k), by one instruction or several: fragments
+    /// stored along k as they are, 16-bit ones stored across it transposed.
     fn matrices(
         &mut self,
         builder: &mut Builder,
@@ -201,14 +202,17 @@ impl Loader {
                 1 => (rem(lane, 8), c(part % 2), c(part / 2)),
                 _ => (rem(lane, 8), rem(matrix.clone(), 2), div(matrix, 2)),
             };
-            // Matrix q of A: rows 8 (q % 2), k 8 (q / 2). Of B: columns 8 (q / 2), k 8 (q % 2).
-            let (across, along) = if self.side == Side::A { (middle, high) } else { (high, middle) };
+            // Matrix q of A: rows 8 (q % 2), k 8 (q / 2). Of B: columns 8 (q / 2), k 8 (q % 2), where k has so many.
+            let by_rows = self.side == Side::A || self.op.matrices() == 2;
+            let (across, along) = if by_rows { (middle, high) } else { (high, middle) };
             let place = if self.k_rows {
                 let chunk = add(div(self.first.clone(), 8), across);
-                Place { row: add(low, mul(along, 8)), chunk, within: c(0), rows: 16 * step, chunks: 2 * block }
+                let rows = i64::from(self.op.k()) * step;
+                Place { row: add(low, mul(along, 8)), chunk, within: c(0), rows, chunks: 2 * block }
             } else {
                 let row = add(self.first.clone(), add(low, mul(across, 8)));
-                Place { row, chunk: along, within: c(0), rows: 16 * block, chunks: 2 * step }
+                let chunks = i64::from(self.op.matrices()) / 2 * step;
+                Place { row, chunk: along, within: c(0), rows: 16 * block, chunks }
             };
             let src_index = self.index(builder, head, part, &place, at);
             let dst_index = add(to.clone(), c(part * count * i64::from(self.op.word())));

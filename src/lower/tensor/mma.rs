@@ -119,7 +119,7 @@ impl<'p> Mainloop<'p> {
             order: plan.order,
             rolled: plan.rolled,
             prefetch: plan.prefetch,
-            through_registers: op.wmma().is_some(),
+            through_registers: !op.is_async(),
         };
         let a_source = source(params.a, "a", a_rows, &m0, gemm.m, Side::A, &plan.operands[0]);
         let b_source = source(params.b, "b", b_rows, &n0, gemm.n, Side::B, &plan.operands[1]);
@@ -218,7 +218,7 @@ impl<'p> Mainloop<'p> {
 
     /// Whether tiles wait in registers on their way to the ring.
     fn through_registers(&self) -> bool {
-        self.plan.instruction.wmma().is_some()
+        !self.plan.instruction.is_async()
     }
 
     /// The end of a tile's copies, where they are asynchronous.

@@ -218,15 +218,16 @@ impl Runner<'_> {
         let read = |v: f64| if rounds { tf32(v) } else { v };
         let [of_a, of_b, of_d] = [Fragment::A, Fragment::B, Fragment::D].map(|matrix| op.places(matrix));
         let (mut left, mut right) = (vec![0.0; 16 * k], vec![0.0; k * 8]);
+        let [in_a, in_b] = [of_a, of_b].map(|places| places.len() as u32 / 32);
         for lane in 0..32 {
             let t = first + lane as usize;
-            for i in 0..4 * op.word() {
-                let [row, column] = of_a[(lane * 4 * op.word() + i) as usize];
-                left[row as usize * k + column as usize] = read(self.private(a.0, a.1, 4 * op.word(), i, t)?);
+            for i in 0..in_a {
+                let [row, column] = of_a[(lane * in_a + i) as usize];
+                left[row as usize * k + column as usize] = read(self.private(a.0, a.1, in_a, i, t)?);
             }
-            for i in 0..2 * op.word() {
-                let [row, column] = of_b[(lane * 2 * op.word() + i) as usize];
-                right[row as usize * 8 + column as usize] = read(self.private(b.0, b.1, 2 * op.word(), i, t)?);
+            for i in 0..in_b {
+                let [row, column] = of_b[(lane * in_b + i) as usize];
+                right[row as usize * 8 + column as usize] = read(self.private(b.0, b.1, in_b, i, t)?);
             }
         }
         let accumulator = self.held(op.accumulator());

@@ -81,7 +81,8 @@ fn rows_must_be_aligned_and_warps_whole() {
 #[test]
 fn mma_multiplies_all_types() {
     for op in Mma::SYNC {
-        let (k, word) = (op.k() as usize, op.word());
+        let k = op.k() as usize;
+        let [in_a, in_b] = op.fragment_words().map(|words| words as u32 * op.word());
         let a: Vec<f64> = (0..16 * k).map(|i| (i * 5 % 13) as f64 - 6.0).collect();
         let b: Vec<f64> = (0..k * 8).map(|i| (i * 3 % 11) as f64 - 5.0).collect();
         // As lanes hold them: one word after the other.
@@ -93,10 +94,10 @@ fn mma_multiplies_all_types() {
             let [r, q] = places[(lane as usize * places.len()) / 32 + i as usize];
             r as usize * width + q as usize
         };
-        let held_a = lanes(4 * word, &|lane, i| a[at(Fragment::A, lane, i, k)]);
-        let held_b = lanes(2 * word, &|lane, i| b[at(Fragment::B, lane, i, 8)]);
+        let held_a = lanes(in_a, &|lane, i| a[at(Fragment::A, lane, i, k)]);
+        let held_b = lanes(in_b, &|lane, i| b[at(Fragment::B, lane, i, 8)]);
         let (x, y) = (op.operand(), op.accumulator());
-        let (na, nb) = (i64::from(4 * word), i64::from(2 * word));
+        let (na, nb) = (i64::from(in_a), i64::from(in_b));
         let arrays = vec![
             typed("a", x, 32 * na as u64, Space::Global),
             typed("b", x, 32 * nb as u64, Space::Global),

@@ -56,7 +56,7 @@ pub(in crate::tensor) fn with_share(
     in_loop: f64,
 ) -> Result<Inner, Infeasible> {
     let op = plan.instruction;
-    if !gpu.cp_async && op.wmma().is_none() {
+    if !gpu.cp_async && op.is_async() {
         return Err(Infeasible::CpAsync { arch: gpu.arch.clone() });
     }
     let threads = plan.threads();

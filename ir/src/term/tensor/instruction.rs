@@ -15,6 +15,8 @@ use std::sync::OnceLock;
 pub enum Mma {
     /// m16n8k16, f16 to f32.
     F16,
+    /// m16n8k8, f16 to f32.
+    F16k8,
     /// m16n8k16, bf16 to f32.
     Bf16,
     /// m16n8k8, tf32 to f32. Operands are f32 numbers whose last 13 bits the machine does not read.
@@ -29,9 +31,11 @@ pub enum Mma {
     Wmma(Wmma),
 }
 
-/// What an instruction of `mma.sync` is. It has 8 words of k, a word being 32 bits of neighbouring elements.
+/// What an instruction of `mma.sync` is. It has 4 or 8 words of k, a word being 32 bits of neighbouring elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sync {
+    /// Extent along k.
+    pub k: u32,
     /// Type of A's and B's elements in memory.
     pub operand: DType,
     /// Type of D's elements.
@@ -40,36 +44,44 @@ pub struct Sync {
     pub ptx: [&'static str; 2],
     /// The same as TVM's `ptx_mma` does.
     pub tvm: [&'static str; 2],
-    /// Architectures whose machine code has it, by number: others do not know it, or make it of several instructions.
+    /// Architectures that it is for, by number: others do not know it, make it of several instructions, or have a larger one.
     pub archs: &'static [RangeInclusive<u32>],
 }
 
+const TURING: &[RangeInclusive<u32>] = &[75..=79];
 const AMPERE: &[RangeInclusive<u32>] = &[80..=u32::MAX];
 /// With fp8: sm_90 and sm_100 convert to f16 and multiply that (machine code).
 const ADA: &[RangeInclusive<u32>] = &[89..=89, 120..=121];
 
 impl Mma {
     /// All instructions of `mma.sync`.
-    pub const SYNC: [Mma; 6] = [Mma::F16, Mma::Bf16, Mma::Tf32, Mma::S8, Mma::E4m3, Mma::E5m2];
+    pub const SYNC: [Mma; 7] = [Mma::F16, Mma::F16k8, Mma::Bf16, Mma::Tf32, Mma::S8, Mma::E4m3, Mma::E5m2];
 
     /// What the instruction of `mma.sync` is, or which of `wmma` it is. Source: PTX ISA, "Matrix multiply-accumulate operation using
     /// mma instruction".
     pub fn sync(self) -> Result<Sync, Wmma> {
-        let row = |operand, accumulator, ptx, tvm, archs| Ok(Sync { operand, accumulator, ptx, tvm, archs });
+        let row = |k, operand, accumulator, ptx, tvm, archs| Ok(Sync { k, operand, accumulator, ptx, tvm, archs });
         match self {
-            Mma::F16 => row(DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], AMPERE),
-            Mma::Bf16 => row(DType::BF16, DType::F32, ["bf16", "f32"], ["bf16", "fp32"], AMPERE),
-            Mma::Tf32 => row(DType::F32, DType::F32, ["tf32", "f32"], ["tf32", "fp32"], AMPERE),
-            Mma::S8 => row(DType::I8, DType::I32, ["s8", "s32"], ["int8", "int32"], AMPERE),
-            Mma::E4m3 => row(DType::F8E4M3, DType::F32, ["e4m3", "f32"], ["e4m3", "fp32"], ADA),
-            Mma::E5m2 => row(DType::F8E5M2, DType::F32, ["e5m2", "f32"], ["e5m2", "fp32"], ADA),
+            Mma::F16 => row(16, DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], AMPERE),
+            Mma::F16k8 => row(8, DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], TURING),
+            Mma::Bf16 => row(16, DType::BF16, DType::F32, ["bf16", "f32"], ["bf16", "fp32"], AMPERE),
+            Mma::Tf32 => row(8, DType::F32, DType::F32, ["tf32", "f32"], ["tf32", "fp32"], AMPERE),
+            Mma::S8 => row(32, DType::I8, DType::I32, ["s8", "s32"], ["int8", "int32"], AMPERE),
+            Mma::E4m3 => row(32, DType::F8E4M3, DType::F32, ["e4m3", "f32"], ["e4m3", "fp32"], ADA),
+            Mma::E5m2 => row(32, DType::F8E5M2, DType::F32, ["e5m2", "f32"], ["e5m2", "fp32"], ADA),
             Mma::Wmma(op) => Err(op),
         }
     }
 
-    /// Whether machine code of an architecture, by number, has the instruction.
+    /// Whether it is for an architecture, by number.
     pub fn is_native(self, arch: u32) -> bool {
         self.sync().map_or_else(|op| op.needs() <= arch, |sync| sync.archs.iter().any(|archs| archs.contains(&arch)))
+    }
+
+    /// Whether `cp.async` brings its operands to shared memory, as GPUs that it is for have it from sm_80 on; else tiles wait in
+    /// registers on their way.
+    pub fn is_async(self) -> bool {
+        self.sync().is_ok_and(|sync| sync.archs.iter().all(|archs| *archs.start() >= 80))
     }
 
     /// The architectures of [`Mma::is_native`], for people.
@@ -87,7 +99,7 @@ impl Mma {
 
     /// Extent along k.
     pub fn k(self) -> u32 {
-        self.wmma().map_or(self.word() * 8, |op| op.extents()[2])
+        self.sync().map_or_else(|op| op.extents()[2], |sync| sync.k)
     }
 
     /// Rows and columns of D, which a warp's tile is made of.
@@ -110,11 +122,17 @@ impl Mma {
         self.sync().err()
     }
 
+    /// 8 x 8 matrices of 32-bit words that a load of `mma.sync`'s operands has: of 16 rows or columns.
+    pub fn matrices(self) -> u32 {
+        self.k() / self.word() / 2
+    }
+
     /// Registers that a set of fragments takes for one row (A) and one column (B) of [`Mma::block`]s.
     pub fn fragment_words(self) -> [i64; 2] {
         use crate::term::Side::{A, B};
         let words = |op: Wmma, side| i64::from(op.elements(side) / self.word());
-        self.wmma().map_or([4, 2], |op| [words(op, A), words(op, B)])
+        let sync = [2, 1].map(|rows| rows * i64::from(self.k() / self.word() / 4));
+        self.wmma().map_or(sync, |op| [words(op, A), words(op, B)])
     }
 
     /// Elements of an operand in a 32-bit word.
@@ -136,9 +154,11 @@ impl Mma {
     /// "row" and "column" (D). Source: PTX ISA, matrix fragments of `mma`.
     pub fn layout(self, matrix: Fragment) -> Layout {
         let word = |along: &'static str| Layout::along("element", along, self.word()).then("lane", along, 4);
+        // The lanes of a row have four words of k.
+        let more = self.k() / self.word() / 4;
         match matrix {
-            Fragment::A => word("k").then("lane", "row", 8).then("element", "row", 2).then("element", "k", 2),
-            Fragment::B => word("k").then("lane", "column", 8).then("element", "k", 2),
+            Fragment::A => word("k").then("lane", "row", 8).then("element", "row", 2).then("element", "k", more),
+            Fragment::B => word("k").then("lane", "column", 8).then("element", "k", more),
             Fragment::D => sums(),
         }
     }
@@ -146,9 +166,9 @@ impl Mma {
     /// The two numbers of [`Mma::layout`] for each element of each lane, lane by lane.
     pub fn places(self, matrix: Fragment) -> &'static [[u32; 2]] {
         type Table = OnceLock<Vec<[u32; 2]>>;
-        static KNOWN: [[Table; 3]; 3] = [const { [const { OnceLock::new() }; 3] }; 3];
-        // Words of one, two or four elements.
-        let table = &KNOWN[self.word().trailing_zeros().min(2) as usize][matrix as usize];
+        static KNOWN: [[Table; 3]; Mma::SYNC.len()] = [const { [const { OnceLock::new() }; 3] }; Mma::SYNC.len()];
+        let of = Mma::SYNC.iter().position(|op| *op == self).unwrap_or(0);
+        let table = &KNOWN[of][matrix as usize];
         table.get_or_init(|| self.layout(matrix).table(["lane", "element"], matrix.names()))
     }
 }

@@ -4,8 +4,8 @@ use super::{multiple, operand, tiles, wmma, Gemm, Mma, OperandPlan, TensorError,
 use crate::term::Side;
 use serde::{Deserialize, Serialize};
 
-/// A schedule of warps that multiply: a ring of tiles in shared memory, fragments double buffered along k. On `mma.sync` the
-/// ring is filled by `cp.async`, fragments by `ldmatrix`. On `wmma` tiles wait in registers on their way to a ring of two.
+/// A schedule of warps that multiply: a ring of tiles in shared memory, fragments double buffered along k. The ring is filled by
+/// `cp.async`, or has two tiles which wait in registers on their way ([`Mma::is_async`]); fragments of `mma.sync` by `ldmatrix`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TensorPlan {
     /// The transposed product `C^T = B^T A^T` is computed: m of all that follows runs over columns of C, A's way is B's.
@@ -100,7 +100,7 @@ impl TensorPlan {
             stages,
             slack: 0,
             rolled: false,
-            operands: [OperandPlan { layout, ..OperandPlan::USUAL }; 2],
+            operands: [OperandPlan { layout, ..OperandPlan::usual(instruction) }; 2],
             raster: Raster::rows(1),
             split_k: 1,
             store: Store::Direct,
@@ -186,7 +186,7 @@ impl TensorPlan {
             ),
             format!(
                 "block tile {m}x{n}, k {k} ({}, {} stages{}{}), {} threads{}",
-                if self.instruction.wmma().is_some() { "through registers" } else { "cp.async" },
+                if self.instruction.is_async() { "cp.async" } else { "through registers" },
                 self.stages,
                 match self.slack {
                     0 => String::new(),

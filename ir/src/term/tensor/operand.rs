@@ -37,6 +37,11 @@ impl OperandPlan {
         matrices: 4,
         sets: 2,
     };
+
+    /// The same for an instruction: no more matrices than one of its loads has.
+    pub fn usual(op: Mma) -> OperandPlan {
+        OperandPlan { matrices: op.wmma().map_or(op.matrices(), |_| 4), ..OperandPlan::USUAL }
+    }
 }
 
 impl Default for OperandPlan {
@@ -189,9 +194,9 @@ pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
     widest.min(i64::from((bytes / gemm.operand.bytes()).max(1)))
 }
 
-/// Whether `cp.async` copies an operand: it moves 4 bytes at least, and GPUs whose warps use `wmma` may not have it.
+/// Whether `cp.async` copies an operand: it moves 4 bytes at least, and some GPUs do not have it.
 pub fn is_async(gemm: &Gemm, side: Side, op: Mma, bytes: u32) -> bool {
-    op.wmma().is_none() && copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
+    op.is_async() && copy_elements(gemm, side, bytes) * i64::from(gemm.operand.bytes()) >= 4
 }
 
 /// Copies of a thread per tile.
@@ -206,11 +211,11 @@ pub fn hangs_over(gemm: &Gemm, side: Side, extent: i64) -> bool {
 }
 
 /// 32-bit registers of a thread that an operand's copies take: an address for each where it is looked up, else one for
-/// all, from which they differ by constants. On `wmma` the tile itself waits there. What passes through registers for want
+/// all, from which they differ by constants. Without `cp.async` the tile itself waits there. What passes through registers for want
 /// of 4 bytes that `cp.async` could move is loaded several at a time (estimate).
 pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads: i64, plan: &OperandPlan) -> i64 {
     let count = copies(gemm, side, tile, threads, plan.bytes);
-    if op.wmma().is_some() {
+    if !op.is_async() {
         let bytes = copy_elements(gemm, side, plan.bytes) * i64::from(gemm.operand.bytes());
         let addresses = if hangs_over(gemm, side, tile[0]) { 2 * count } else { 2 * count.min(2) };
         count * ((bytes + 3) / 4) + addresses
@@ -247,8 +252,11 @@ pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) ->
     if !matches!(plan.prefetch, 0 | 128 | 256) {
         return Err(TensorError::Operand("L2 is asked for 128 or 256 bytes, or for nothing"));
     }
-    if op.wmma().is_some() {
-        padded(plan)?;
+    if op.wmma().is_some() && plan.layout != TileLayout::Padded {
+        return Err(TensorError::Operand("wmma loads rows that are padded"));
+    }
+    if !op.is_async() && plan.rolled {
+        return Err(TensorError::Operand("copies that wait in registers are not a loop"));
     }
     if plan.prefetch > 0 && !is_async(gemm, side, op, plan.bytes) {
         return Err(TensorError::Operand("only cp.async asks L2 for more than it copies"));
@@ -258,22 +266,11 @@ pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) ->
     }
     if !matrices(gemm, side, op).contains(&plan.matrices) {
         return Err(TensorError::Operand(
-            "ldmatrix loads 1, 2 or 4 matrices; operands that it does not bring in order, 4",
+            "ldmatrix loads 1, 2 or 4 matrices, 1 or 2 of m16n8k8; operands that it does not bring in order, 4",
         ));
     }
     if !matches!(plan.sets, 1 | 2) {
         return Err(TensorError::Operand("there are one or two sets of fragments"));
-    }
-    Ok(())
-}
-
-/// `wmma` loads rows at a distance, so tiles are padded, not swizzled; copies pass through registers, unrolled.
-fn padded(plan: &OperandPlan) -> Result<(), TensorError> {
-    if plan.layout != TileLayout::Padded {
-        return Err(TensorError::Operand("wmma loads rows that are padded"));
-    }
-    if plan.rolled {
-        return Err(TensorError::Operand("copies that wait in registers are not a loop"));
     }
     Ok(())
 }
@@ -288,6 +285,7 @@ pub fn steps(op: Mma, tile_k: i64) -> std::ops::Range<u32> {
 pub fn matrices(gemm: &Gemm, side: Side, op: Mma) -> &'static [u32] {
     match Turn::of(op, rows_along_k(gemm, side)) {
         _ if op.wmma().is_some() => &[4],
+        Turn::Rows if op.matrices() == 2 => &[2, 1],
         Turn::Rows => &[4, 2, 1],
         Turn::Quads | Turn::Bytes => &[4],
     }

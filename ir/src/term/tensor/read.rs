@@ -175,8 +175,10 @@ impl Parts {
     fn take(&mut self, node: &TensorNode) {
         match *node {
             TensorNode::Swap => self.swapped = true,
-            // The only layout of wmma, whether the ways are decided or not.
-            TensorNode::Mma { op } => self.operands.iter_mut().for_each(|o| o.layout = shared::least_layout(op)),
+            // Ways that the instruction has, whether they are decided or not.
+            TensorNode::Mma { op } => {
+                self.operands = [OperandPlan { layout: shared::least_layout(op), ..OperandPlan::usual(op) }; 2];
+            }
             TensorNode::Consumers { .. } => {}
             TensorNode::Wgmma { blocks, cluster, stream_k, .. } => self.grid = Some((blocks, cluster, stream_k)),
             TensorNode::Store { store, .. } => self.store = Some(store),
@@ -198,8 +200,8 @@ fn raster(blocks: &[BlockLoop]) -> Raster {
 }
 
 impl Mma {
-    /// The instruction of `mma.sync` for operands of a type.
-    pub fn of(operand: crate::DType) -> Option<Mma> {
-        Mma::SYNC.into_iter().find(|op| op.operand() == operand)
+    /// The instruction of `mma.sync` for operands of a type on an architecture, by number.
+    pub fn of(operand: crate::DType, arch: u32) -> Option<Mma> {
+        Mma::SYNC.into_iter().find(|op| op.operand() == operand && op.is_native(arch))
     }
 }

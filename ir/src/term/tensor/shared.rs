@@ -2,13 +2,13 @@
 use super::{operand, Gemm, Mma, TensorError, TileLayout, Wmma, MOST_SHARED};
 use crate::term::Side;
 
-/// The ring has a length that there is, and fits the largest shared memory. One tile waits in registers on `wmma`, so that no
+/// The ring has a length that there is, and fits the largest shared memory. Without `cp.async` one tile waits in registers, so that no
 /// more than two are ever in the ring. `padding`: see [`padding`].
 pub fn ring(gemm: &Gemm, op: Mma, tile: [i64; 3], stages: u32, padding: i64) -> Result<(), TensorError> {
     if !(2..=16).contains(&stages) {
         return Err(TensorError::Stages(stages));
     }
-    if op.wmma().is_some() && stages != 2 {
+    if !op.is_async() && stages != 2 {
         return Err(TensorError::Loop("a ring that is filled through registers has two tiles"));
     }
     shared_fits(ring_bytes(gemm, tile, stages, padding), MOST_SHARED)

@@ -3,7 +3,7 @@ use super::common::{fragment, shared, Product, Writer, SIDES};
 use super::error::Untraced;
 use crate::intrinsics::{fragment as places, mma_sync};
 use crate::keys;
-use crate::space::writer::{from_end, var, TraceWriter};
+use crate::space::writer::{from_end, var, TraceWriter, LOCAL_STAGE};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Fragment, OperandPlan, Store, TensorPlan, TileLayout, Turn};
 use satune_ir::term::{Axis, Side};
@@ -53,7 +53,9 @@ impl MmaWriter<'_> {
             self.layout(side);
         }
         self.ring();
-        self.base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_ASYNC), json!([0])]);
+        if self.plan.instruction.is_async() {
+            self.base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_ASYNC), json!([0])]);
+        }
         self.fragments(main);
         if self.plan.store != Store::Direct {
             self.store_tile();
@@ -123,7 +125,7 @@ impl MmaWriter<'_> {
         }
     }
 
-    /// The copies of an operand's tile: which thread copies what.
+    /// The copies of an operand's tile: which thread copies what, and whether it waits in registers on its way.
     pub(super) fn fill(&mut self, side: Side) {
         let plan = *self.operand(side);
         let gemm = self.base.gemm;
@@ -135,6 +137,9 @@ impl MmaWriter<'_> {
         }
         self.base.note(shared(side), keys::PREFETCH, plan.prefetch.into());
         self.base.note(shared(side), keys::STEP, plan.step.into());
+        if !self.plan.instruction.is_async() {
+            self.base.call("annotate", [var(shared(side)), json!(LOCAL_STAGE), json!(1)]);
+        }
     }
 
     fn copies(&mut self, block: &str, order: CopyOrder, rolled: bool, width: i64) {

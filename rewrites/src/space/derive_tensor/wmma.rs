@@ -4,10 +4,10 @@
 //! `wmma.accumulator` in the matrices' own order, which nothing but tensorized blocks touch. The scopes are TVM's, and so are
 //! the intrinsics that it has. Padded rows are `storage_align`'s, and that tiles pass through registers is what TensorIR's own
 //! annotation of such copies says.
-use super::common::{fragment, shared, SIDES};
+use super::common::{fragment, SIDES};
 use super::mma::MmaWriter;
 use crate::intrinsics::wmma;
-use crate::space::writer::{from_end, var, TraceWriter, LOCAL_STAGE};
+use crate::space::writer::{from_end, var, TraceWriter};
 use satune_ir::term::tensor::{mma_conditions, Store, Wmma};
 use satune_ir::term::Side;
 use serde_json::{json, Value};
@@ -29,7 +29,6 @@ impl MmaWriter<'_> {
         self.place_sums(op, is_staged);
         for side in SIDES {
             self.fill(side);
-            self.base.call("annotate", [var(shared(side)), json!(LOCAL_STAGE), json!(1)]);
             self.layout(side);
         }
         self.ring();

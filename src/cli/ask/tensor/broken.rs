@@ -100,13 +100,13 @@ impl Products {
                 out.push(format!("the instruction {op}: it is offered where the GPU has it and no mma.sync"));
                 return out;
             }
-            (Kind::Mma, Some(op)) => op.wmma().is_some() || menu.mma,
-            (Kind::Mma, None) => menu.mma || wmma,
+            (Kind::Mma, Some(op)) => op.wmma().is_some() || menu.mma == Some(op),
+            (Kind::Mma, None) => menu.mma.is_some() || wmma,
             _ => menu.wgmma,
         };
         if !offered {
             let operand = self.gemm.operand;
-            let native = |arch| Mma::of(operand).is_some_and(|op| op.is_native(arch));
+            let native = |arch| Mma::of(operand, arch).is_some();
             let there = if kind == Kind::Mma { self.cores.mma.is_some_and(native) } else { self.cores.wgmma };
             out.push(if there {
                 format!(
@@ -253,10 +253,7 @@ impl Products {
 
     /// The instruction on offer for the operands.
     fn usual_instruction(&self) -> Option<Mma> {
-        match self.menu.wmma.first() {
-            Some(op) if !self.menu.mma => Some(Mma::Wmma(*op)),
-            _ => Mma::of(self.gemm.operand),
-        }
+        self.menu.mma.or_else(|| self.menu.wmma.first().copied().map(Mma::Wmma))
     }
 
     fn mma_plans(&self, fixed: &Fixed) -> Vec<TensorPlan> {
@@ -266,7 +263,7 @@ impl Products {
         let ks = fixed.k.map_or_else(|| self.menu.tile_k.clone(), |k| vec![k]);
         let threads = fixed.threads.map_or_else(|| self.menu.threads.clone(), |t| vec![t]);
         let way = |side: usize| {
-            let (way, usual) = (&f.ways[side], OperandPlan::default());
+            let (way, usual) = (&f.ways[side], OperandPlan::usual(instruction));
             OperandPlan {
                 layout: way.layout.unwrap_or(mma::least_layout(instruction)),
                 bytes: way.bytes.unwrap_or(usual.bytes),

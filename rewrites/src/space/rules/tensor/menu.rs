@@ -6,7 +6,7 @@ use satune_ir::DType;
 /// What a GPU and its user allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorCores {
-    /// `mma.sync` as an architecture of this number has it, and cp.async (sm_80 and later). `None`: not offered.
+    /// `mma.sync` as an architecture of this number has it. `None`: not offered.
     pub mma: Option<u32>,
     /// `wmma`, as an architecture of this number has it: 75 for sm_75. `None`: not offered.
     pub wmma: Option<u32>,
@@ -23,8 +23,8 @@ pub struct TensorCores {
 /// Sizes that the rules offer. [`TensorMenu::of`] makes the usual ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMenu {
-    /// Offer `mma.sync`.
-    pub mma: bool,
+    /// The instruction of `mma.sync` on offer.
+    pub mma: Option<Mma>,
     /// The instructions of `wmma` on offer. What [`TensorMenu::of`] offers is what the GPU has, where that is asked for;
     /// where there is `mma.sync` it need not be, since that brings fragments from shared memory without conflicts in fewer
     /// registers.
@@ -141,7 +141,7 @@ impl TensorMenu {
         };
         let has_wmma = |op: &Wmma| cores.wmma.is_some_and(|arch| op.needs() <= arch);
         TensorMenu {
-            mma: allowed && cores.mma.zip(Mma::of(operand)).is_some_and(|(arch, op)| op.is_native(arch)),
+            mma: cores.mma.filter(|_| allowed).and_then(|arch| Mma::of(operand, arch)),
             wmma: WmmaShape::ALL.iter().filter_map(|s| Wmma::of(*s, operand)).filter(has_wmma).collect(),
             stmatrix: cores.stmatrix,
             wgmma,

@@ -25,7 +25,7 @@ impl Rule for LayoutTile {
         let Some(widest) = self.0.copy_bytes(gemm, side).first().copied() else { return };
         let count = mma_conditions::copies(gemm, side, [extent, k], threads.into(), widest);
         // What waits in registers is not copied in a loop.
-        let several = count > 1 && menu.copy_loops.contains(&true) && op.wmma().is_none();
+        let several = count > 1 && menu.copy_loops.contains(&true) && op.is_async();
         // Addresses beyond the edge are looked up one by one: they must fit registers, or be computed in the loop.
         let few = count <= 4 || !mma_conditions::hangs_over(gemm, side, extent);
         let unrolls = !several || few && menu.copy_loops.contains(&false);

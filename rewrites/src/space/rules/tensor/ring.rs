@@ -7,7 +7,7 @@ use satune_ir::term::tensor::{
 use satune_ir::term::{Axis, Place, Side, State, Term};
 use std::sync::Arc;
 
-/// `nest(K) = (ring S (for k in ceil(K / t): nest(t)))`, filled by cp.async, or through registers where warps use `wmma`.
+/// `nest(K) = (ring S (for k in ceil(K / t): nest(t)))`, filled by cp.async, or through registers.
 ///
 /// Side conditions: the ring fits in shared memory, and C's tile in the ring where it goes that way; a part of k has whole
 /// tiles. Rows of tiles may be padded below where the ring has room for both operands' so padded.

@@ -3,7 +3,7 @@ use super::menu::has_use;
 use super::offer::{at, decide, Offer};
 use super::swap::is_offered;
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, Mma, TensorNode, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, TensorNode, TensorStage};
 use satune_ir::term::{self, Place, State, Term};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Rule for TensorizeMma {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(op) = Mma::of(self.0.gemm(state).operand).filter(|_| begins(&self.0, node, state)) else { return };
+        let Some(op) = self.0.menu.mma.filter(|_| begins(&self.0, node, state)) else { return };
         let [m, n] = op.block();
         let gemm = self.0.gemm(state);
         let needed = has_use(gemm.m, state.tile.m) && has_use(gemm.n, state.tile.n);
