@@ -50,7 +50,7 @@ keys! {
     EAGER_RELEASE = "satune.eager_release";
     /// Loop over tiles along k: each warp says that a tile has been read.
     ARRIVE_PER_WARP = "satune.arrive_per_warp";
-    /// Copy to or from shared memory: by the TMA.
+    /// Copy to or from shared memory: by the TMA; 2: box by box, as there is room for two.
     TMA = "satune.tma";
 }
 

@@ -103,6 +103,7 @@ pub(super) fn of(schedule: &Schedule, contraction: &Contraction) -> Vec<Line> {
             let way = match plan.store {
                 TileStore::Direct => "from the accumulators",
                 TileStore::Tma => "stmatrix, TMA",
+                TileStore::Boxes => "stmatrix, TMA, box by box",
             };
             tree.line(Kind::Work, "store C".into(), &[way]);
             plan.sums_of_result(&gemm)

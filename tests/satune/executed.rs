@@ -207,6 +207,10 @@ fn products_on_wgmma_are_right() {
         ("gemm:64,64,256,f16,NT", WgmmaPlan { split_k: 2, ..base.clone() }),
         ("gemm:128,128,192,f16,NT", WgmmaPlan { ping_pong: true, tile: [64, 64, 64], ..wgmma(2, 64) }),
         ("gemm:128,72,128,f16,NT,out=f16", WgmmaPlan { store: TileStore::Tma, blocks: None, ..wgmma(2, 64) }),
+        (
+            "gemm:200,328,136,bf16,NT,out=bf16,bias,relu",
+            WgmmaPlan { store: TileStore::Boxes, tile: [128, 256, 64], stages: 3, blocks: Some(2), ..wgmma(2, 64) },
+        ),
         ("gemm:128,64,128,f16,TN", WgmmaPlan { eager_release: true, stages: 2, blocks: None, ..clustered([2, 1]) }),
         ("gemm:128,128,128,f16,NT", WgmmaPlan { blocks: None, ..clustered([1, 2]) }),
         // An arrival per warp: at the own block, at others, of consumers in turn, of steps that are dealt out.

@@ -103,8 +103,19 @@ fn layouts_types_and_schedules_are_exact() {
 
 #[test]
 fn the_tma_stores_without_conflicts() {
-    for (plan, shape) in [(small(2, 64), [256, 192, 128]), (small(1, 128), [150, 136, 72])] {
-        let plan = WgmmaPlan { store: TileStore::Tma, ..plan };
+    let (whole, boxes) = (TileStore::Tma, TileStore::Boxes);
+    // Boxes one by one: an odd number of them, tile after tile; of two blocks of rows; of consumers in turn.
+    let odd = WgmmaPlan { tile: [64, 192, 64], stages: 2, ..small(1, 64) };
+    let turns = WgmmaPlan { ping_pong: true, tile: [64, 192, 64], stages: 2, blocks: Some(2), ..small(2, 64) };
+    for (plan, store, shape) in [
+        (small(2, 64), whole, [256, 192, 128]),
+        (small(1, 128), whole, [150, 136, 72]),
+        (WgmmaPlan { blocks: Some(2), ..odd.clone() }, boxes, [150, 200, 136]),
+        (WgmmaPlan { blocks: None, ..odd }, boxes, [128, 192, 64]),
+        (WgmmaPlan { tile: [256, 128, 64], stages: 2, blocks: Some(1), ..small(2, 128) }, boxes, [300, 136, 200]),
+        (turns, boxes, [320, 384, 136]),
+    ] {
+        let plan = WgmmaPlan { store, ..plan };
         let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
         g.epilogue = crate::tensor::relu_and_residual(2.0, 1.0);
         let report = check(&g, &lower_wgmma(&g, &plan).unwrap());

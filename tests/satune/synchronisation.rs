@@ -121,13 +121,25 @@ fn barriers_count_the_arrivals_that_there_are() {
 
 #[test]
 fn every_missing_synchronisation_is_found() {
+    let g = Gemm::plain("gemm", [256, 192, 320], DType::F16, DType::F16, "NT");
+    missed(&g, &WgmmaPlan { store: TileStore::Tma, stages: 2, ..small(2, 64) });
+    let boxes = WgmmaPlan { tile: [64, 192, 64], stages: 2, ..small(1, 64) };
+    missed(&g, &WgmmaPlan { store: TileStore::Boxes, ..boxes.clone() });
+    // A box that is written while the one before last of its place is still read.
+    let mut module = lower_wgmma(&g, &WgmmaPlan { store: TileStore::Boxes, blocks: None, ..boxes }).unwrap();
+    run(&g, &module).unwrap();
+    let drop = |s: &Stmt| matches!(s, Stmt::Group(GroupOp::StoreWait { latest: 1, .. }));
+    assert_eq!(without(&mut module.kernels[0].body, &drop), 1);
+    assert!(run(&g, &module).is_err());
+}
+
+/// Every kind of synchronisation of a kernel, one after the other.
+fn missed(g: &Gemm, plan: &WgmmaPlan) {
     type Drop = (&'static str, Box<dyn Fn(&Stmt) -> bool>);
     let group = |name: &'static str, f: fn(&GroupOp) -> bool| -> Drop {
         (name, Box::new(move |s| matches!(s, Stmt::Group(op) if f(op))))
     };
-    let g = Gemm::plain("gemm", [256, 192, 320], DType::F16, DType::F16, "NT");
-    let plan = WgmmaPlan { store: TileStore::Tma, stages: 2, ..small(2, 64) };
-    let module = lower_wgmma(&g, &plan).unwrap();
+    let module = lower_wgmma(g, plan).unwrap();
     let full = module.kernels[0].arrays.iter().position(|a| a.name == "full").unwrap() as u32;
     let on = move |barrier: &satune::kernel::ArrayId, is_full: bool| (barrier.0 == full) == is_full;
     let drops: Vec<Drop> = vec![
@@ -155,11 +167,11 @@ fn every_missing_synchronisation_is_found() {
         group("store wait", |op| matches!(op, GroupOp::StoreWait { read: false, .. })),
         group("load", |op| matches!(op, GroupOp::LoadTile { .. })),
     ];
-    run(&g, &module).unwrap();
+    run(g, &module).unwrap();
     for (name, drop) in drops {
         let mut broken = module.clone();
         assert!(without(&mut broken.kernels[0].body, &*drop) > 0, "{name}");
-        match run(&g, &broken) {
+        match run(g, &broken) {
             Err(fault) => println!("without {name}: {fault}"),
             Ok(_) => panic!("nothing is missed without {name}"),
         }

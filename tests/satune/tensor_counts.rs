@@ -205,7 +205,8 @@ fn the_models_counts_are_the_simulators_where_the_tma_stores() {
     assert_wgmma_counts_of(&narrow, &gemm(None, 128, 160, 1024, DType::F16, DType::F32, "NN"));
     let decode = WgmmaPlan { swapped: true, store: TileStore::Tma, ..WgmmaPlan::plain([128, 24, 64], 2, 2) };
     let few = Gemm::plain("gemm", [48, 256, 512], DType::F16, DType::F16, "NN");
-    for (g, plan) in [(g, plan), (few, decode)] {
+    let boxes = WgmmaPlan { store: TileStore::Boxes, ..WgmmaPlan::plain([128, 256, 64], 2, 2) };
+    for (g, plan) in [(g.clone(), plan), (g, boxes), (few, decode)] {
         let report = crate::tensor::check(&g, &satune::lower::tensor::lower_wgmma(&g, &plan).unwrap());
         let w = tensor::block(&tensor::Kernel::Wgmma(&plan), &g).total();
         assert_wgmma_counts(&w, plan.tiles(&g) as f64, &report.total);

@@ -118,7 +118,7 @@ fn wgmma(plan: &WgmmaPlan, gemm: &Gemm) -> Block {
     };
     let end = match plan.store {
         TileStore::Direct => direct(gemm, plan.partial(), [m, n], [false; 2]),
-        TileStore::Tma => {
+        TileStore::Tma | TileStore::Boxes => {
             let moved = (m * n) as f64 * 2.0;
             Work {
                 async_copies: (m / 64 * if gemm.c_transposed { 1 } else { n / 64 }) as f64,

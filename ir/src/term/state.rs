@@ -29,7 +29,7 @@ pub enum Place {
     /// length of a row nor what an access of a warp touches depends on how many rows there are.
     Shared(Layout),
     /// In a strip in shared memory whose rows run along k and are as good as ones of this many k values
-    /// ([`Place::strip`]).
+    /// ([`Place::strip`]). Of C: box by box of so many columns.
     Strip(Layout, i64),
     /// In registers.
     Local,

@@ -128,7 +128,8 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
         let consumers = 1 + dice.roll(3) as u32;
         let ping_pong = consumers == 2 && dice.roll(2) == 0;
         let together = if ping_pong { 1 } else { i64::from(consumers) };
-        let n = [8, 24, 32, 64, 96][dice.roll(5)];
+        let n = [8, 24, 32, 64, 96, 192][dice.roll(6)];
+        let store = [TileStore::Direct, TileStore::Tma, TileStore::Boxes][dice.roll(3)];
         let mut yes = || dice.roll(2) == 0;
         WgmmaPlan {
             swapped: yes() && yes(),
@@ -140,7 +141,7 @@ fn wgmma(gemm: &Gemm, dice: &mut Dice) -> Vec<Schedule> {
             stream_k: yes() && yes(),
             cluster: if yes() && yes() { [2, 1] } else { [1, 1] },
             split_k: if yes() && yes() { 2 } else { 1 },
-            store: if yes() { TileStore::Tma } else { TileStore::Direct },
+            store,
             // Groups that do not divide the tiles, too.
             raster: Raster { columns: yes(), group: if yes() { 1 } else { 2 } },
             ..WgmmaPlan::plain([64 * together * if yes() { 1 } else { 2 }, n, k], consumers, if yes() { 3 } else { 4 })

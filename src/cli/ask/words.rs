@@ -119,6 +119,7 @@ impl Fixed {
         said.say(wgmma.store, |store| match store {
             TileStore::Direct => "C from the accumulators".into(),
             TileStore::Tma => "C by stmatrix and TMA".into(),
+            TileStore::Boxes => "C by stmatrix and TMA in boxes".into(),
         });
     }
 }

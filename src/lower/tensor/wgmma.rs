@@ -6,6 +6,7 @@
 //!
 //! Blocks of a cluster compute neighbouring tiles. What several of them read, each brings a part of, to all of them; so a
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
+use super::wgmma_store::room;
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
 use satune_ir::term::tensor::wgmma_conditions;
@@ -148,8 +149,9 @@ impl<'p> Pipeline<'p> {
         let total = plan.tiles(gemm);
         let grid = plan.grid(gemm);
         let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 1024);
-        let is_tma = plan.store == TileStore::Tma;
-        let staging = is_tma.then(|| b.array("c_tile", gemm.output, plan.parts() * m * n, Space::Shared, 1024));
+        let is_tma = plan.store != TileStore::Direct;
+        let staged = i64::from(plan.consumers) * room(plan);
+        let staging = is_tma.then(|| b.array("c_tile", gemm.output, staged, Space::Shared, 1024));
         let full = b.array("full", DType::U64, plan.stages.into(), Space::Shared, 8);
         let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);
         let order = plan.ping_pong.then(|| b.array("order", DType::U64, 2, Space::Shared, 8));
@@ -538,7 +540,7 @@ impl<'p> Pipeline<'p> {
             list
         });
         head.extend(body);
-        if self.plan.store == TileStore::Tma {
+        if self.staging.is_some() {
             let wait = Stmt::Group(GroupOp::StoreWait { latest: 0, read: false });
             head.extend(guarded(first, vec![wait]));
         }

@@ -4,6 +4,7 @@ use super::tile::{Place, Tile};
 use super::wgmma::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
+use satune_ir::term::tensor::wgmma_conditions::BOXES;
 use satune_ir::term::tensor::Turn;
 
 impl Pipeline<'_> {
@@ -32,9 +33,8 @@ impl Pipeline<'_> {
         let column0 = self.builder.bind(&mut body, "column", column0);
         match self.staging {
             Some(staging) => {
-                let own = mul(number.clone(), blocks * 64 * n);
                 // Where a lane's row of a matrix goes: row and chunk of the box.
-                let (row, chunk) = match gemm.c_transposed {
+                let place = match gemm.c_transposed {
                     false => (add(warp_row, rem(lane.clone(), 16)), div(lane, 16)),
                     // Matrices one after the other: rows 0 to 7, 8 to 15 of the first eight columns, then of the others.
                     true => (
@@ -42,8 +42,8 @@ impl Pipeline<'_> {
                         add(div(warp_row, 8), rem(div(lane, 8), 2)),
                     ),
                 };
-                self.stage_tile(&mut body, staging, (&own, &row, &chunk), (&row0, &column0, &work.batch));
-                self.send_tile(&mut body, staging, member, (&own, &first_row, work));
+                let own = (number, mul(number.clone(), room(self.plan)));
+                self.store_boxes(&mut body, staging, own, member, place, [&row0, &column0, &first_row], work);
             }
             None => {
                 let paired = !gemm.c_transposed && gemm.n % 2 == 0;
@@ -90,27 +90,79 @@ impl Pipeline<'_> {
         body
     }
 
-    /// The consumer's part of C into shared memory, in swizzled boxes: of 64 x 64, or of all its columns by 64 rows where
-    /// memory has its columns as rows.
-    fn stage_tile(
+    /// The boxes of a consumer's part of C: block of 64 rows, and columns: 64, or all where memory has its columns as rows.
+    fn boxes(&self) -> Vec<Part> {
+        let n = self.plan.tile[1];
+        let width = if self.gemm.c_transposed { n } else { 64 };
+        let of_block = |block| (0..n / width).map(move |i| Part { block, from: i * width, width });
+        (0..self.blocks()).flat_map(of_block).collect()
+    }
+
+    /// The consumer's part of C into shared memory, in swizzled boxes, and from there by the TMA: all boxes together, or one after the
+    /// other, of which two are there.
+    #[allow(clippy::too_many_arguments)]
+    fn store_boxes(
         &mut self,
         body: &mut Vec<Stmt>,
         staging: ArrayId,
-        (own, lane_row, lane_chunk): (&Index, &Index, &Index),
-        (row0, column0, batch): (&Index, &Index, &Index),
+        (number, own): (&Index, Index),
+        member: &Index,
+        (lane_row, lane_chunk): (Index, Index),
+        [row0, column0, first_row]: [&Index; 3],
+        work: &Work,
     ) {
-        let (gemm, blocks) = (self.gemm, self.blocks());
+        let words = self.builder.array("words", self.gemm.output, 8, Space::Fragment, 16);
+        let is_first = Cond::Eq(member.clone(), c(0));
+        let id = add(number.clone(), c(1));
+        let meet = Stmt::Group(GroupOp::NamedBarrier { id, threads: GROUP as u32 });
+        let boxes = self.boxes();
+        let together = if self.plan.store == TileStore::Boxes { 1 } else { boxes.len() };
+        let mut bases: Vec<(i64, Index)> = Vec::new();
+        for (turn, boxes) in boxes.chunks(together).enumerate() {
+            // What was there must have been read: all of the tile before, or the last box but one.
+            let latest = match turn {
+                0 if self.total > self.grid => Some(0),
+                0 | 1 => None,
+                _ => Some(BOXES as u32 - 1),
+            };
+            if let Some(latest) = latest {
+                let read = Stmt::Group(GroupOp::StoreWait { latest, read: true });
+                body.extend(guarded(is_first.clone(), vec![read]));
+                body.push(meet.clone());
+            }
+            let mut send = Vec::new();
+            for (i, one) in boxes.iter().enumerate() {
+                let at = (i as i64 + turn as i64 % BOXES) * 64 * one.width;
+                self.stage_box(
+                    body,
+                    (staging, words),
+                    (&own, &lane_row, &lane_chunk),
+                    (one, at),
+                    &mut bases,
+                    [row0, column0, &work.batch],
+                );
+                send.push(self.send_box(staging, add(own.clone(), c(at)), one, first_row, work));
+            }
+            send.push(GroupOp::StoreCommit);
+            body.push(Stmt::Group(GroupOp::FenceAsync));
+            body.push(meet.clone());
+            body.extend(guarded(is_first.clone(), send.into_iter().map(Stmt::Group).collect()));
+        }
+    }
+
+    /// A box into shared memory, `at` elements from where the consumer's begin.
+    fn stage_box(
+        &mut self,
+        body: &mut Vec<Stmt>,
+        (staging, words): (ArrayId, ArrayId),
+        (own, lane_row, lane_chunk): (&Index, &Index, &Index),
+        (one, at): (&Part, i64),
+        bases: &mut Vec<(i64, Index)>,
+        [row0, column0, batch]: [&Index; 3],
+    ) {
+        let gemm = self.gemm;
         let [m, n, _] = self.plan.tile;
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
-        let words = self.builder.array("words", gemm.output, 8, Space::Fragment, 16);
-        let name = |list: &mut Vec<Stmt>, builder: &mut Builder, value| builder.bind(list, "c_lane", value);
-        let member = Cond::Eq(rem(thread(), GROUP), c(0));
-        // What the tile before left must have been read.
-        let read = Stmt::Group(GroupOp::StoreWait { latest: 0, read: true });
-        if self.total > self.grid {
-            body.extend(guarded(member, vec![read]));
-            body.push(self.meet(own));
-        }
         let tile = Tile {
             array: staging,
             offset: 0,
@@ -121,91 +173,71 @@ impl Pipeline<'_> {
             turn: Turn::Rows,
         };
         let first = first_result(gemm, &c(0), batch);
-        let mut bases: Vec<(i64, Index)> = Vec::new();
-        for block in 0..blocks {
-            for j in (0..n / 8).step_by(2) {
-                // The last eight columns of an odd number of them have no others beside them.
-                let count = if j + 1 < n / 8 { 4 } else { 2 };
-                for word in 0..i64::from(count) {
-                    let (at, half) = (j + word / 2, word % 2);
-                    let value = |odd: i64| {
-                        let row = add(row0.clone(), c(64 * block + 8 * half));
-                        let column = add(column0.clone(), c(8 * at + odd));
-                        // Beyond the edge something that exists is read.
-                        let least = |over: bool, at: Index, most: i64| match over {
-                            true => Index::Min(Box::new(at), Box::new(c(most))),
-                            false => at,
-                        };
-                        let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
-                        let place = result(gemm, &first, &row, &column);
-                        uncast(self.value((block, at, 2 * half + odd), [&row, &column, &place]))
+        for j in (one.from / 8..(one.from + one.width) / 8).step_by(2) {
+            // The last eight columns of an odd number of them have no others beside them.
+            let count = if j + 1 < n / 8 { 4 } else { 2 };
+            for word in 0..i64::from(count) {
+                let (eight, half) = (j + word / 2, word % 2);
+                let value = |odd: i64| {
+                    let row = add(row0.clone(), c(64 * one.block + 8 * half));
+                    let column = add(column0.clone(), c(8 * eight + odd));
+                    // Beyond the edge something that exists is read.
+                    let least = |over: bool, at: Index, most: i64| match over {
+                        true => Index::Min(Box::new(at), Box::new(c(most))),
+                        false => at,
                     };
-                    let (low, high) = (value(0), value(1));
-                    body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
-                }
-                let (row, chunk) = (lane_row.clone(), lane_chunk.clone());
-                let (rows, chunks, of_box) = match gemm.c_transposed {
-                    false => (0, j % 8, (block * n / 64 + j / 8) * 4096),
-                    true => (8 * j, 0, block * 64 * n),
+                    let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
+                    let place = result(gemm, &first, &row, &column);
+                    uncast(self.value((one.block, eight, 2 * half + odd), [&row, &column, &place]))
                 };
-                let place = Place { row, chunk, within: c(0), rows, chunks };
-                let (key, base, constant) = tile.address(&place);
-                let known = bases.iter().find(|(k, _)| *k == key).map(|(_, b)| b.clone());
-                let base = known.unwrap_or_else(|| {
-                    let base = name(body, &mut self.builder, add(own.clone(), base));
-                    bases.push((key, base.clone()));
-                    base
-                });
-                let dst_index = add(base, c(constant + of_box));
-                body.push(Stmt::Warp(WarpOp::StoreMatrix {
-                    dst: staging,
-                    dst_index,
-                    src: words,
-                    src_index: c(0),
-                    count,
-                    transposed: gemm.c_transposed,
-                }));
+                let (low, high) = (value(0), value(1));
+                body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
             }
+            let (rows, chunks) = if gemm.c_transposed { (8 * j, 0) } else { (0, j % 8) };
+            let place = Place { row: lane_row.clone(), chunk: lane_chunk.clone(), within: c(0), rows, chunks };
+            let (key, base, constant) = tile.address(&place);
+            let known = bases.iter().find(|(k, _)| *k == key).map(|(_, b)| b.clone());
+            let base = known.unwrap_or_else(|| {
+                let base = self.builder.bind(body, "c_lane", add(own.clone(), base));
+                bases.push((key, base.clone()));
+                base
+            });
+            body.push(Stmt::Warp(WarpOp::StoreMatrix {
+                dst: staging,
+                dst_index: add(base, c(constant + at)),
+                src: words,
+                src_index: c(0),
+                count,
+                transposed: gemm.c_transposed,
+            }));
         }
     }
 
-    /// A barrier of the consumer whose part of C begins at `own`.
-    fn meet(&self, own: &Index) -> Stmt {
-        let part = self.blocks() * 64 * self.plan.tile[1];
-        let number = match own {
-            Index::Mul(number, _) => number.as_ref().clone(),
-            own => div(own.clone(), part),
-        };
-        Stmt::Group(GroupOp::NamedBarrier { id: add(number, c(1)), threads: GROUP as u32 })
-    }
-
-    fn send_tile(
-        &mut self,
-        body: &mut Vec<Stmt>,
-        staging: ArrayId,
-        member: &Index,
-        (own, first_row, work): (&Index, &Index, &Work),
-    ) {
-        let (gemm, n) = (self.gemm, self.plan.tile[1]);
-        body.push(Stmt::Group(GroupOp::FenceAsync));
-        body.push(self.meet(own));
-        let mut list = Vec::new();
-        // Lines of all products follow each other.
+    /// The TMA's copy of a box to memory, where lines of all products follow each other.
+    fn send_box(&self, src: ArrayId, src_index: Index, one: &Part, first_row: &Index, work: &Work) -> GroupOp {
+        let gemm = self.gemm;
         let line = |at: Index, of_product: i64| add(mul(work.batch.clone(), of_product), at);
-        for block in 0..self.blocks() {
-            let row = add(first_row.clone(), c(64 * block));
-            let boxes: Vec<_> = match gemm.c_transposed {
-                false => (0..n / 64)
-                    .map(|j| (add(work.n0.clone(), c(64 * j)), line(row.clone(), gemm.m), (block * n / 64 + j) * 4096))
-                    .collect(),
-                true => vec![(row, line(work.n0.clone(), gemm.n), block * 64 * n)],
-            };
-            for (x, y, from) in boxes {
-                let (map, src, src_index) = (2, staging, add(own.clone(), c(from)));
-                list.push(Stmt::Group(GroupOp::StoreTile { map, x, y, src, src_index }));
-            }
-        }
-        list.push(Stmt::Group(GroupOp::StoreCommit));
-        body.extend(guarded(Cond::Eq(member.clone(), c(0)), list));
+        let row = add(first_row.clone(), c(64 * one.block));
+        let (x, y) = match gemm.c_transposed {
+            false => (add(work.n0.clone(), c(one.from)), line(row, gemm.m)),
+            true => (row, line(work.n0.clone(), gemm.n)),
+        };
+        GroupOp::StoreTile { map: 2, x, y, src, src_index }
+    }
+}
+
+/// What the TMA stores at once of C: 64 rows of a block, and columns.
+struct Part {
+    block: i64,
+    from: i64,
+    width: i64,
+}
+
+/// Elements of C that a consumer has in shared memory.
+pub(super) fn room(plan: &WgmmaPlan) -> i64 {
+    match plan.store {
+        TileStore::Direct => 0,
+        TileStore::Tma => plan.row_blocks() * 64 * plan.tile[1],
+        TileStore::Boxes => BOXES * 64 * 64,
     }
 }

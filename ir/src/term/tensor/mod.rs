@@ -49,7 +49,7 @@ pub mod mma_conditions {
 pub mod wgmma_conditions {
     pub use super::gemm::multiplies;
     pub use super::wgmma::{
-        box_columns, cluster, consumers, operands, rows, split, stages, store, stream_k, sums, tile, tile_k,
+        box_columns, cluster, consumers, operands, rows, split, stages, store, stream_k, sums, tile, tile_k, BOXES,
     };
 }
 

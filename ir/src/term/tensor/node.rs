@@ -214,7 +214,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
     // What goes by way of shared memory is C itself.
     let stored = |by_shared: bool, to: Place| match b.c {
         Place::Local => !by_shared && in_memory(to),
-        Place::Shared(_) => by_shared && to == Place::Global,
+        Place::Shared(_) | Place::Strip(..) => by_shared && to == Place::Global,
         _ => false,
     };
     match (node, stage, kind) {
@@ -240,7 +240,9 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             stored(*store != Store::Direct, *to).then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
         (TensorNode::StoreTile { store, to }, TensorStage::Ring(_), Kind::Wgmma { .. }) => {
-            stored(*store == TileStore::Tma, *to).then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
+            let in_boxes = matches!(b.c, Place::Strip(..)) == (*store == TileStore::Boxes);
+            (in_boxes && stored(*store != TileStore::Direct, *to))
+                .then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
         (TensorNode::Ring { stages, total, slack, c }, TensorStage::Deal { .. }, _) => {
             let shared = |place| matches!(place, Place::Shared(_));

@@ -49,6 +49,8 @@ pub enum TileStore {
     Direct,
     /// `stmatrix` into shared memory, from there by the TMA (16-bit types).
     Tma,
+    /// The same box by box of 64 rows and 64 columns: shared memory has room for two of each consumer, not for the whole tile.
+    Boxes,
 }
 
 /// Threads of a group of four warps.
@@ -62,6 +64,10 @@ const BOX_COLUMNS: [i64; 3] = [64, 32, 16];
 
 /// Spans of a tile along k, at most. Two halve the barriers per value of k, for places in the ring twice as large.
 const MOST_SPANS: i64 = 2;
+
+/// Rows and columns of a box in which the TMA stores C, and how many of a consumer are in shared memory where they go one by one.
+const BOX: i64 = 64;
+pub const BOXES: i64 = 2;
 
 /// Blocks of a cluster that every GPU with clusters runs, at most.
 const MOST_CLUSTER: u32 = 8;
@@ -111,7 +117,7 @@ impl WgmmaPlan {
         multiple("split_k", self.split_k, 1)?;
         split(gemm, self.tile[2], self.split_k)?;
         rows(gemm)?;
-        store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]])?;
+        store(gemm, self.store, self.partial(), [self.tile[0], self.tile[1]], 64 * self.row_blocks())?;
         sums(self.tile, self.consumers, self.ping_pong)?;
         cluster(gemm, self.tile, self.cluster, self.blocks)?;
         stream_k(self, gemm)?;
@@ -133,7 +139,12 @@ impl WgmmaPlan {
         let [m, n, k] = self.tile;
         let step = (m + n) * k * i64::from(gemm.operand.bytes());
         let ring = i64::from(self.stages) * (step + 16) + if self.ping_pong { 16 } else { 0 };
-        ring + if self.store == TileStore::Tma { self.parts() * m * n * i64::from(gemm.output.bytes()) } else { 0 }
+        let staged = match self.store {
+            TileStore::Direct => 0,
+            TileStore::Tma => self.parts() * m * n,
+            TileStore::Boxes => i64::from(self.consumers) * BOXES * BOX * BOX,
+        };
+        ring + staged * i64::from(gemm.output.bytes())
     }
 
     /// Blocks of a cluster.
@@ -232,6 +243,7 @@ impl WgmmaPlan {
                 match self.store {
                     TileStore::Direct => "from the accumulators",
                     TileStore::Tma => "by stmatrix and TMA",
+                    TileStore::Boxes => "by stmatrix and TMA in boxes",
                 }
             ),
         ]
@@ -396,8 +408,14 @@ fn whole_chunks(name: &'static str, bytes: i64) -> Result<(), TensorError> {
     }
 }
 
-/// C can be written so; `is_split`: what is written are sums of a part of k.
-pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, [tile_m, tile_n]: [i64; 2]) -> Result<(), TensorError> {
+/// C can be written so; `is_split`: what is written are sums of a part of k; `rows`: of a consumer.
+pub fn store(
+    gemm: &Gemm,
+    store: TileStore,
+    is_split: bool,
+    [tile_m, tile_n]: [i64; 2],
+    rows: i64,
+) -> Result<(), TensorError> {
     if store == TileStore::Direct {
         return Ok(());
     }
@@ -411,11 +429,17 @@ pub fn store(gemm: &Gemm, store: TileStore, is_split: bool, [tile_m, tile_n]: [i
         false => (tile_n, tile_m, gemm.m),
         true => (tile_m, tile_n, gemm.n),
     };
-    if gemm.output.bytes() != 2 || along % 64 != 0 {
+    if gemm.output.bytes() != 2 || along % BOX != 0 {
         return Err(TensorError::Store("the TMA stores 16-bit types in boxes of 64 columns"));
     }
     if gemm.batch > 1 && extent % across != 0 {
         return Err(TensorError::Store("the last tile would reach into the next product's"));
+    }
+    if store == TileStore::Boxes && gemm.c_transposed {
+        return Err(TensorError::Store("boxes go one by one where rows of C are rows of memory"));
+    }
+    if store == TileStore::Boxes && rows * tile_n <= BOXES * BOX * BOX {
+        return Err(TensorError::Store("a consumer has no more boxes than shared memory holds"));
     }
     Ok(())
 }

@@ -370,9 +370,17 @@ impl<'p> Reader<'p> {
             stream_k: key::flag(&grid, of_grid, keys::STREAM_K)?,
             store: match self.store(c)? {
                 Store::Direct => TileStore::Direct,
-                Store::Shared { .. } => TileStore::Tma,
+                Store::Shared { .. } => self.boxes(c)?,
             },
         })
+    }
+
+    /// How the TMA takes sums from shared memory.
+    fn boxes(&self, sums: BufferId) -> Read<TileStore> {
+        let Some(staged) = self.copy(sums, false)?.block.writes.first() else { return Ok(TileStore::Tma) };
+        let sent = &self.copy(staged.buffer, false)?.block;
+        let way = key::number(&format!("block `{}`", sent.name), &sent.annotations, keys::TMA)?;
+        Ok(if way == 2 { TileStore::Boxes } else { TileStore::Tma })
     }
 
     /// Parts of k: the first dimension of partial sums.

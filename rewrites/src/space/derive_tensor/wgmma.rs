@@ -17,7 +17,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     let mut base = Writer::new(product, plan.tile, plan.split_k);
     let main = base.begin();
     base.cache_sums(main);
-    let by_shared = plan.store == TileStore::Tma;
+    let by_shared = plan.store != TileStore::Direct;
     if by_shared {
         base.named("cache_write", [var("c_fragment"), json!(0), json!("shared")], "c_shared");
     }
@@ -32,7 +32,7 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     base.call("reverse_compute_at", [var("c_fragment"), var("consumer"), json!(true)]);
     if by_shared {
         base.call("reverse_compute_at", [var("c_shared"), var("consumer"), json!(true)]);
-        base.note("c_shared", keys::TMA, 1);
+        base.note("c_shared", keys::TMA, if plan.store == TileStore::Boxes { 2 } else { 1 });
     }
     base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_STAGE), json!([0, 0, i64::from(plan.stages) - 1])]);
     base.call("annotate", [var("k_tile"), json!(keys::PIPELINE_ORDER), json!([0, 1, 2])]);

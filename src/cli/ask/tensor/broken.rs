@@ -205,7 +205,7 @@ impl Products {
                 per_tile.into_iter().chain(self.menu.grids.iter().copied().map(Some)).collect()
             }
         };
-        let stores = f.store.map_or(vec![TileStore::Direct, TileStore::Tma], |store| vec![store]);
+        let stores = f.store.map_or(vec![TileStore::Direct, TileStore::Tma, TileStore::Boxes], |store| vec![store]);
         let mut plans = Vec::new();
         for tile in self.tiles(fixed) {
             for (consumers, ping_pong) in &teams {
@@ -246,7 +246,7 @@ impl Products {
             }),
             Box::new(|p| wgmma::split(gemm, p.tile[2], p.split_k)),
             Box::new(move |p| mma::whole_parts(gemm, part, p.tile[2])),
-            Box::new(|p| wgmma::store(gemm, p.store, p.partial(), [p.tile[0], p.tile[1]])),
+            Box::new(|p| wgmma::store(gemm, p.store, p.partial(), [p.tile[0], p.tile[1]], 64 * p.row_blocks())),
         ];
         refused(&self.wgmma_plans(fixed), &conditions)
     }

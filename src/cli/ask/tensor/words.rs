@@ -143,6 +143,7 @@ fn store(fixed: &mut Fixed, way: &[&str]) -> Option<usize> {
         }
         ["by", "way", "of", "shared", "memory", ..] => set(&mut fixed.mma.store, Store::Shared { stmatrix: false }, 5),
         ["from", "the", "accumulators", ..] => set(&mut fixed.wgmma.store, TileStore::Direct, 3),
+        ["by", "stmatrix", "and", "TMA", "in", "boxes", ..] => set(&mut fixed.wgmma.store, TileStore::Boxes, 6),
         ["by", "stmatrix", "and", "TMA", ..] => set(&mut fixed.wgmma.store, TileStore::Tma, 4),
         _ => return None,
     })

@@ -72,7 +72,11 @@ impl Rule for TmaRing {
         };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let total = state.tile.k;
-        let store = if matches!(state.c, Place::Shared(_)) { TileStore::Tma } else { TileStore::Direct };
+        let store = match state.c {
+            Place::Shared(_) => TileStore::Tma,
+            Place::Strip(..) => TileStore::Boxes,
+            _ => TileStore::Direct,
+        };
         for spans in menu.spans.iter().copied() {
             let k = wgmma_conditions::tile_k(gemm.operand, spans);
             let parts = gemm.k / total.max(1);

@@ -1,12 +1,13 @@
 //! `cache_write` of the sums, and how they leave: straight from registers, or by way of shared memory.
-use super::offer::{at, decide, stage_of, Offer};
+use super::offer::{at, decide, own_rows, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, Store, TensorNode, TensorStage, TileStore};
 use satune_ir::term::{Layout, Place, State, Term};
 use std::sync::Arc;
 
 /// A tile of C in shared memory: rows of C, swizzled.
-const STAGED: Place = Place::Shared(Layout { k_major: false, pad: 0, swizzle: true });
+const SWIZZLED: Layout = Layout { k_major: false, pad: 0, swizzle: true };
+const STAGED: Place = Place::Shared(SWIZZLED);
 
 /// `(cta nest) = (write C nest)`: warps write their sums.
 ///
@@ -40,9 +41,10 @@ impl Rule for StoreSums {
     }
 }
 
-/// `(cta nest) = (write C nest)`: consumers write their sums, or the TMA does.
+/// `(cta nest) = (write C nest)`: consumers write their sums, or the TMA does, all at once or box by box.
 ///
-/// Side condition: what the TMA stores has 16 bits, whole chunks and boxes, and is no partial sum.
+/// Side condition: what the TMA stores has 16 bits, whole chunks and boxes, and is no partial sum; of boxes that go one by one there
+/// are more than shared memory holds.
 pub struct StoreTiles(pub(super) Arc<Offer>);
 
 impl Rule for StoreTiles {
@@ -54,10 +56,11 @@ impl Rule for StoreTiles {
         let Some(TensorStage::Store(kind @ Kind::Wgmma { .. })) = stage_of(node, state) else { return };
         let to = state.c;
         let below = at(state, TensorStage::Ring(kind));
-        for (store, c) in [(TileStore::Direct, Place::Local), (TileStore::Tma, STAGED)] {
-            let is_split = to == Place::Workspace;
-            let fits =
-                wgmma_conditions::store(self.0.gemm(state), store, is_split, [state.tile.m, state.tile.n]).is_ok();
+        let boxes = Place::Strip(SWIZZLED, 64);
+        for (store, c) in [(TileStore::Direct, Place::Local), (TileStore::Tma, STAGED), (TileStore::Boxes, boxes)] {
+            let (is_split, tile) = (to == Place::Workspace, [state.tile.m, state.tile.n]);
+            let rows = own_rows(kind, state.tile.m);
+            let fits = wgmma_conditions::store(self.0.gemm(state), store, is_split, tile, rows);
             if engine.holds(Condition::WgmmaStore, fits) {
                 decide(engine, TensorNode::StoreTile { store, to }, State { c, ..below });
             }
