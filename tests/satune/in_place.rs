@@ -90,7 +90,7 @@ impl InPlace {
 #[test]
 fn softmax_in_place_is_right_and_its_reductions_have_a_team_per_row() {
     let report = executed(&InPlace::softmax([256, 512], true).text(), "h200", 3);
-    let sum = executed(&rows_summed([256, 512]), "h200", 1);
+    let sum = executed(&satune::streaming::script("rowsum:256,512,f32").unwrap(), "h200", 1);
     let ms = |report: &serde_json::Value| report["candidates"][0]["predicted_ms"].as_f64().unwrap();
     assert!(ms(&report) < 1.5 * 4.0 * ms(&sum), "{} {}", ms(&report), ms(&sum));
     for candidate in report["candidates"].as_array().unwrap() {
@@ -104,17 +104,6 @@ fn softmax_in_place_is_right_and_its_reductions_have_a_team_per_row() {
     assert_eq!(report["proved_optimal"], true);
 }
 
-/// A sum of each row, in another buffer.
-fn rows_summed(dims: [i64; 2]) -> String {
-    let mut it = InPlace { dims, dtype: "float32", rows: true, body: String::new(), sums: 0 };
-    it.block(
-        "S",
-        "SR",
-        "        with T.init():\n            S[vi] = T.float32(0)\n        S[vi] = S[vi] + X[vi, vk]\n",
-    );
-    script(&format!("X: {}, {} float32; S: {}, float32", dims[0], dims[1], dims[0]), &it.body)
-}
-
 /// `why-not` knows these kernels, and says what keeps others out.
 #[test]
 fn kernels_of_programs_in_place_are_asked_about() {
@@ -125,7 +114,6 @@ fn kernels_of_programs_in_place_are_asked_about() {
         ("S0: as rows, S0: threads 256, S0: rows 2, S1: unroll S1 yes, S1: threads 128", None),
         ("S0: vector 4", Some("accesses of 4 elements are copies to registers")),
         ("Y: vector 4", Some("accesses of 4 elements are copies to registers")),
-        ("S0: hold X shared", Some("X is not held: accesses are copied only where no block writes what it")),
         ("S0: as plain", Some("no block of the program is left to plain kernels")),
         ("kernel S0+E", Some("writes what an earlier one reads, so that none moves to another")),
     ] {
