@@ -164,7 +164,7 @@ fn programs_that_write_what_they_read_have_kernels() {
         map("there", "B[v0, v1]", "A[v0, v1]"),
         map("back", "t[v0, v1]", "B[v0, v1]"),
     ];
-    let turned = swap.concat().replace("(24, 40)", "(40, 24)").replace("t[v0, v1]", "t[v1, v0]");
+    let turned = swap.concat().replacen("(24, 40)", "(40, 24)", 1).replace("t[v0, v1]", "t[v1, v0]");
     let twice = [
         map("first", "A[v0, v1] + T.float32(1)", "B[v0, v1]"),
         map("then", "T.max(B[v0, v1], T.float32(0))", "B[v0, v1]"),
