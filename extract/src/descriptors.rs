@@ -115,8 +115,13 @@ impl Descriptor {
     /// # Errors
     /// When the text is malformed or a number absurd.
     pub fn parse(text: &str, origin: &str) -> Result<Descriptor, DescriptorError> {
-        let gpu: Descriptor = toml::from_str(text)
-            .map_err(|e| DescriptorError::Malformed { path: origin.into(), reason: e.to_string() })?;
+        let gpu: Descriptor = toml::from_str(text).map_err(|e| {
+            // What the file as a whole lacks has no line in it.
+            let whole = e.message().starts_with("missing field") && e.span().is_none_or(|at| at.start == 0);
+            let what = if whole { e.message().into() } else { e.to_string() };
+            let reason = format!("{}; `satune gpu show h200` prints a whole one, to copy and change", what.trim_end());
+            DescriptorError::Malformed { path: origin.into(), reason }
+        })?;
         gpu.check()?;
         Ok(gpu)
     }
@@ -335,7 +340,12 @@ mod tests {
         let error = Descriptor::parse(&text.replace("sms = 40", "sms = 0"), "x").unwrap_err().to_string();
         assert_eq!(error, "GPU descriptor t4: sms is 0; it must be 1 to 10000");
         let error = Descriptor::parse(&text.replace("sms = 40\n", ""), "my.toml").unwrap_err().to_string();
-        assert!(error.contains("my.toml") && error.contains("sms"), "{error}");
+        let remedy = "; `satune gpu show h200` prints a whole one, to copy and change";
+        assert_eq!(error, format!("GPU descriptor my.toml: missing field `sms`{remedy}"));
+        let error = Descriptor::parse("", "empty.toml").unwrap_err().to_string();
+        assert_eq!(error, format!("GPU descriptor empty.toml: missing field `name`{remedy}"));
+        let error = Descriptor::parse("name = 3\n", "my.toml").unwrap_err().to_string();
+        assert!(error.contains("line 1, column 8") && error.ends_with(remedy), "{error}");
         let error =
             Descriptor::parse(&text.replace("[spread]\n", "[spread]\nsms = 0.1\n"), "x").unwrap_err().to_string();
         assert!(error.starts_with("GPU descriptor t4: spread.sms is 0.1; spreads are 0 to 1"), "{error}");

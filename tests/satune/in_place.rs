@@ -1,9 +1,11 @@
 //! Programs that normalise and update a tensor in place, larger than what is executed whole: blocks that read, change and read
 //! it again, in any order, along either axis.
 use crate::support::{executed, samples, script, seed};
+use crate::why_not::ask;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use serde_json::json;
 
 /// A program on one tensor in place: maps and reductions of it, one after the other.
 struct InPlace {
@@ -83,9 +85,42 @@ impl InPlace {
     }
 }
 
+/// Its reductions have teams of threads, as they have where nothing is in place: four kernels take hardly more than four sums of
+/// rows.
 #[test]
-fn softmax_in_place_is_right_where_some_of_its_blocks_are_executed() {
-    executed(&InPlace::softmax([256, 512], true).text(), "h200", 3);
+fn softmax_in_place_is_right_and_its_reductions_have_a_team_per_row() {
+    let report = executed(&InPlace::softmax([256, 512], true).text(), "h200", 3);
+    let sum = executed(&satune::streaming::script("rowsum:256,512,f32").unwrap(), "h200", 1);
+    let ms = |report: &serde_json::Value| report["candidates"][0]["predicted_ms"].as_f64().unwrap();
+    assert!(ms(&report) < 1.5 * 4.0 * ms(&sum), "{} {}", ms(&report), ms(&sum));
+    for candidate in report["candidates"].as_array().unwrap() {
+        let kernels = candidate["plan"]["kernels"].as_array().unwrap();
+        let team = |block| {
+            let own = kernels.iter().find(|k| k["Row"]["blocks"] == json!([block]));
+            own.is_some_and(|k| k["Row"]["threads"].as_i64() >= Some(32))
+        };
+        assert!(kernels.len() == 4 && team("S0") && team("S1"), "{candidate}");
+    }
+    assert_eq!(report["proved_optimal"], true);
+}
+
+/// `why-not` knows these kernels, and says what keeps others out.
+#[test]
+fn kernels_of_programs_in_place_are_asked_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("softmax.py");
+    std::fs::write(&file, InPlace::softmax([256, 512], true).text()).unwrap();
+    for (question, reason) in [
+        ("S0: as rows, S0: threads 256, S0: rows 2, S1: unroll S1 yes, S1: threads 128", None),
+        ("S0: vector 4", Some("accesses of 4 elements are copies to registers")),
+        ("Y: vector 4", Some("accesses of 4 elements are copies to registers")),
+        ("S0: as plain", Some("no block of the program is left to plain kernels")),
+        ("kernel S0+E", Some("writes what an earlier one reads, so that none moves to another")),
+    ] {
+        let answer = ask(file.to_str().unwrap(), &[question]).remove(0);
+        assert_eq!(answer["in_space"], reason.is_none(), "{question}: {answer:#}");
+        assert!(answer["reasons"].to_string().contains(reason.unwrap_or_default()), "{question}: {answer:#}");
+    }
 }
 
 #[test]

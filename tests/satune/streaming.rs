@@ -18,8 +18,8 @@ fn problem(operator: &str) -> (Program, Streams) {
     (program, problem)
 }
 
-/// Sums over several axes, or all, whose results have fewer axes than others or axes of one element.
-pub const SUMS: [(&str, &str); 5] = [
+/// Sums over several axes, or all, whose results have fewer axes than others or axes of one element; and maxima in place.
+pub const SUMS: [(&str, &str); 6] = [
     (
         "total",
         r#"
@@ -95,7 +95,33 @@ def mean(A: T.Buffer((4096,), "float32"), C: T.Buffer((1, 1), "float32")):
         C[0, 0] = B[()] * T.float32(0.000244140625)
 "#,
     ),
+    IN_PLACE,
 ];
+
+/// Its last block writes what the first has read.
+const IN_PLACE: (&str, &str) = (
+    "rows less their maxima, in place",
+    r#"
+@T.prim_func(s_tir=True)
+def less(A: T.Buffer((48, 1000), "float32")):
+    B = T.sblock_alloc_buffer((48,), "float32")
+    C = T.sblock_alloc_buffer((48, 1000), "float32")
+    for i, j in T.grid(48, 1000):
+        with T.sblock("B"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                B[vi] = T.min_value("float32")
+            B[vi] = T.max(B[vi], A[vi, vj])
+    for i, j in T.grid(48, 1000):
+        with T.sblock("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] - B[vi]
+    for i, j in T.grid(48, 1000):
+        with T.sblock("A"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            A[vi, vj] = C[vi, vj] * T.float32(2)
+"#,
+);
 
 fn space(problem: &Streams, gpu: &Descriptor, menu: &StreamMenu) -> Space<StreamTerm> {
     saturate(problem, satune::explore::limits(gpu), menu, &rules::all(), Fuel::default()).unwrap()
@@ -221,8 +247,10 @@ fn extraction_and_count_equal_brute_force() {
         pads: vec![0, 1],
         ..StreamMenu::default()
     };
-    for operator in ["softmax:8,256,f32", "transpose:64,64,f32", "relu_chain:8,256,f32"] {
-        let (_, problem) = problem(operator);
+    let mut all =
+        ["softmax:8,256,f32", "transpose:64,64,f32", "relu_chain:8,256,f32"].map(|o| (o, problem(o).1)).to_vec();
+    all.push((IN_PLACE.0, streams(&tvmscript::parse(IN_PLACE.1).unwrap()).unwrap()));
+    for (operator, problem) in all {
         let space = space(&problem, &gpu, &menu);
         let terms = space.programs(space.root);
         assert_eq!(Counts::of(&space).total(), terms.len().into(), "{operator}");

@@ -165,7 +165,7 @@ impl<'p> Update<'p> {
         }
         let spatial = |iv: &IterVar| iv.kind == IterKind::Spatial;
         if self.made_here(into) {
-            into.iter_mut().for_each(|part| *part = renamed(part, self.target, self.before));
+            into.iter_mut().for_each(|part| *part = renamed(part, [self.target, self.before], true));
             let update = Stmt::Store { buffer: self.target, indices: self.indices.to_vec(), value };
             into.push(self.nest("", spatial, None, update));
             return;
@@ -176,14 +176,15 @@ impl<'p> Update<'p> {
             let (target, update) = (self.target, store(self.target, value));
             self.out.body.block.alloc_buffers.retain(|b| *b != self.before);
             let mut update = self.nest("", spatial, None, update);
-            hide(&mut update, target);
+            tree::each_realize_mut(&mut update, &mut |r| r.block.reads.retain(|region| region.buffer != target));
             into.push(update);
             return;
         }
         if let (false, Some(last)) = (reduces, self.made_anew(to_come)) {
             let (until, anew) = to_come.split_at_mut(last);
-            until.iter_mut().for_each(|part| *part = renamed(part, self.target, self.before));
-            anew[0] = reading(&anew[0], self.target, self.before);
+            let names = [self.target, self.before];
+            until.iter_mut().for_each(|part| *part = renamed(part, names, true));
+            anew[0] = renamed(&anew[0], names, false);
             let update = store(self.before, self.value.clone());
             into.push(self.nest("", spatial, None, update));
             return;
@@ -204,45 +205,23 @@ impl<'p> Update<'p> {
     }
 }
 
-/// The nest of a block that does not say that it reads a buffer.
-fn hide(nest: &mut Stmt, buffer: BufferId) {
-    match nest {
-        Stmt::For(l) => hide(&mut l.body, buffer),
-        Stmt::Realize(r) => r.block.reads.retain(|region| region.buffer != buffer),
-        _ => {}
-    }
-}
-
-/// The statement where it reads a buffer instead of another.
-fn reading(stmt: &Stmt, from: BufferId, to: BufferId) -> Stmt {
+/// The statement where it reads a buffer instead of another, and where it `stores`, too.
+fn renamed(stmt: &Stmt, [from, to]: [BufferId; 2], stores: bool) -> Stmt {
     let mut out = visit::map_stmt_exprs(stmt, &mut |e| visit::replace_loads(e, from, &mut |at| Expr::Load(to, at)));
-    regions(&mut out, from, to);
+    regions(&mut out, [from, to], stores);
     out
 }
 
-fn regions(stmt: &mut Stmt, from: BufferId, to: BufferId) {
-    if let Stmt::Realize(r) = stmt {
-        r.block.reads.iter_mut().filter(|r| r.buffer == from).for_each(|r| r.buffer = to);
-    }
-    tree::children_and_init_mut(stmt).into_iter().for_each(|s| regions(s, from, to));
-}
-
-/// The statement with a buffer in the place of another.
-fn renamed(stmt: &Stmt, from: BufferId, to: BufferId) -> Stmt {
-    let mut out = reading(stmt, from, to);
-    stores(&mut out, from, to);
-    out
-}
-
-fn stores(stmt: &mut Stmt, from: BufferId, to: BufferId) {
+fn regions(stmt: &mut Stmt, [from, to]: [BufferId; 2], stores: bool) {
     match stmt {
-        Stmt::Store { buffer, .. } if *buffer == from => *buffer = to,
+        Stmt::Store { buffer, .. } if stores && *buffer == from => *buffer = to,
         Stmt::Realize(r) => {
-            r.block.writes.iter_mut().filter(|r| r.buffer == from).for_each(|r| r.buffer = to);
+            let writes = r.block.writes.iter_mut().filter(|_| stores);
+            r.block.reads.iter_mut().chain(writes).filter(|r| r.buffer == from).for_each(|r| r.buffer = to);
         }
         _ => {}
     }
-    tree::children_and_init_mut(stmt).into_iter().for_each(|s| stores(s, from, to));
+    tree::children_and_init_mut(stmt).into_iter().for_each(|s| regions(s, [from, to], stores));
 }
 
 /// A buffer of the shape and type of another, allocated by the root.

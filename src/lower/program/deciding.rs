@@ -97,20 +97,25 @@ impl<'n> Deciding<'n> {
     /// Whether no two threads store to one element because of what they have read, and none stores for others that hold
     /// something else.
     pub fn check(&self) -> Result<(), LowerError> {
-        let mut wrong = None;
+        let mut found = Ok(());
         self.nest.leaves(&mut |leaf, _| {
-            if wrong.is_none() && !(self.apart(leaf) && self.agreed(leaf)) {
-                wrong = Some(leaf);
+            if found.is_ok() {
+                found = self.check_leaf(leaf);
             }
         });
-        let Some(leaf) = wrong else { return Ok(()) };
+        found
+    }
+
+    fn check_leaf(&self, leaf: &Leaf) -> Result<(), LowerError> {
         let name = &self.program.buffer(leaf.target).name;
         let (what, remedy) = if !self.apart(leaf) {
             let remedy = "they may choose one element: let its other indices tell the threads apart, or leave the loops that index the data serial";
             (format!("a store to {name} that data of several threads decide"), remedy)
-        } else {
+        } else if !self.agreed(leaf) {
             let remedy = "let its index tell the threads apart, or reduce over them";
             (format!("a store to an element of {name} of what several threads hold, each its own value"), remedy)
+        } else {
+            return Ok(());
         };
         Err(LowerError::Unsupported { what, place: Place::block(&leaf.block), remedy: remedy.into() })
     }

@@ -268,7 +268,7 @@ impl Stream {
 
     /// The common shape of blocks that can share a row kernel: the rows of a reduction among them are the first iterators
     /// of all, the columns the others, with the same extents everywhere. What is reduced as a whole is one row, without row
-    /// iterators. `None` where there is no reduction, or another shape.
+    /// iterators. `None` where there is no reduction, or another shape, and of several blocks that may not move to each other.
     pub fn row_shape(&self, from: usize, to: usize) -> Option<Shape> {
         let blocks = self.blocks.get(from..to)?;
         let first = blocks.iter().find(|b| b.kind == BlockKind::Reduce)?;
@@ -285,7 +285,7 @@ impl Stream {
                 && !b.updates
                 && (b.kind == BlockKind::Map || (b.kind == BlockKind::Reduce && b.spatial() == row_iters))
         };
-        (self.pipeline && blocks.iter().all(fits)).then(|| Shape {
+        ((self.pipeline || blocks.len() == 1) && blocks.iter().all(fits)).then(|| Shape {
             rows: rows.iter().product(),
             columns: columns.iter().product(),
             row_iters,
@@ -376,9 +376,9 @@ impl Stream {
     }
 
     /// Buffers of a row kernel for which there is something to decide, in order: where the row is held between the blocks
-    /// that read it, and whether values per column are kept for several rows.
+    /// that read it, and whether values per column are kept for several rows. What is held is copied, where accesses may be.
     pub fn held(&self, from: usize, to: usize, rows_per_block: i64) -> Vec<(usize, AccessForm)> {
-        let Some(shape) = self.row_shape(from, to) else { return Vec::new() };
+        let Some(shape) = self.row_shape(from, to).filter(|_| self.pipeline) else { return Vec::new() };
         let blocks = &self.blocks[from..to];
         let mut out = Vec::new();
         for buffer in 0..self.buffers.len() {

@@ -94,8 +94,8 @@ pub fn row_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
         return Ok(());
     }
     let outlives = |b: &&StreamBlock| stream.outlives(b.write.buffer, to);
-    let why = if !stream.pipeline {
-        "one of the program's blocks writes what an earlier one reads".into()
+    let why = if !stream.pipeline && to > from + 1 {
+        "one of the program's blocks writes what an earlier one reads, so that none moves to another".into()
     } else if stream.row_shape(from, to).is_none() {
         "there is no reduction among them whose rows and columns all of them have".into()
     } else if let Some(b) = stream.blocks[from..to - 1].iter().find(outlives) {
@@ -123,9 +123,9 @@ pub fn contraction_fits(stream: &Stream, from: usize, to: usize) -> StreamHeld {
     unless(found, || StreamRefusal::Contraction { blocks: names(stream, from, to) })
 }
 
-/// Wide accesses of a flat kernel are copies, which `compute_at` puts under its threads.
-pub fn pipeline(stream: &Stream, vector: i64) -> StreamHeld {
-    let copied = stream.pipeline && stream.blocks.iter().all(|b| !b.updates);
+/// Wide accesses of the blocks `from..to` are copies, which `compute_at` puts under their threads.
+pub fn pipeline(stream: &Stream, from: usize, to: usize, vector: i64) -> StreamHeld {
+    let copied = stream.pipeline && stream.blocks[from..to].iter().all(|b| !b.updates);
     unless(vector == 1 || copied, || StreamRefusal::Pipeline { vector })
 }
 

@@ -45,7 +45,7 @@ impl StreamCondition {
             StreamCondition::VectorDivides => "the width of an access divides the rows that it runs along",
             StreamCondition::SharedFits => "what is held in shared memory fits there",
             StreamCondition::RegistersFit => "what is held in registers fits there",
-            StreamCondition::Pipeline => "accesses are copied to registers only where no block writes what it, or an earlier one, reads",
+            StreamCondition::Pipeline => "accesses are copied only where no block writes what it, or an earlier one, reads",
             StreamCondition::TeamDivides => "the threads of a tile kernel are whole rows of its tile",
         }
     }

@@ -30,7 +30,7 @@ pub fn streams(program: &Program) -> Result<Streams, StreamError> {
         }
         let why = match source.stream.pipeline {
             true => "its accesses neither follow the order of its loops, nor run along rows, nor transpose one buffer",
-            false => "a block writes what an earlier one reads, so that none is moved and nothing copied",
+            false => "its accesses neither follow the order of its loops nor run along rows, and a block writes what an earlier one reads, so that none is moved and nothing copied",
         };
         plain.push((block.clone(), why.into()));
         plainly.insert(block);

@@ -7,7 +7,7 @@ use crate::streaming::StreamProblem;
 use satune_extract::Descriptor;
 use satune_ir::term::stream::{How, Inlining, Stream, Streams};
 use satune_rewrites::space::conditions::stream::*;
-use satune_rewrites::space::stream::{why_not_inlined, why_not_parted, StreamMenu};
+use satune_rewrites::space::stream::{why_not_inlined, why_not_parted, StreamCondition, StreamMenu};
 
 /// Decisions that no menu offers.
 pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
@@ -204,6 +204,7 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
     if let Some(vector) = kernel.vector {
         ask(out, vector_bytes(vector, widest(stream, from, to, row_iters)));
         ask(out, vector_divides(vector, columns));
+        ask(out, pipeline(stream, from, to, vector));
         if stream.row_shape(from, to).is_some() {
             ask(out, vector_one_loop(stream, from, to, row_iters, vector));
         }
@@ -216,7 +217,11 @@ fn rows(kernel: &Kernel, (stream, from, to): (&Stream, usize, usize), gpu: &Desc
     for (buffer, place) in &kernel.held {
         let Some(number) = stream.buffer(buffer) else { continue };
         let Some((_, form)) = held.iter().find(|(b, _)| *b == number) else {
-            out.push(format!("{buffer} is not held: no two blocks of the kernel read or make a row of it, and it has no value per column for several rows"));
+            let why = match stream.pipeline {
+                true => "no two blocks of the kernel read or make a row of it, and it has no value per column for several rows",
+                false => StreamCondition::Pipeline.text(),
+            };
+            out.push(format!("{buffer} is not held: {why}"));
             continue;
         };
         let made = stream.made_in(number, from, to);

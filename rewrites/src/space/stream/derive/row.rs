@@ -9,7 +9,7 @@ use serde_json::json;
 struct Made {
     /// Name of the block's value.
     block: String,
-    /// The copy of its result from registers, where it has one: then the loops are this block's.
+    /// The copy of its result from registers, where it has one: then the loops of rows are this block's.
     written: Option<String>,
     /// Copies of what it reads.
     fragments: Vec<String>,
@@ -47,7 +47,8 @@ impl Writer<'_> {
         let Some((last, others)) = made.split_last() else { return };
         let Some(last_block) = blocks.last() else { return };
         let anchor = last.written.as_ref().unwrap_or(&last.block).clone();
-        let has_columns = self.has_columns(last_block, &shape) && last_block.kind == BlockKind::Map;
+        let map = last_block.kind == BlockKind::Map;
+        let has_columns = self.has_columns(last_block, &shape) && (map || last.written.is_none());
         let of_rows = last.written.as_ref().map_or(shape.row_iters, |_| copied_loops(last_block, &shape).1);
         let loops = match (&last.written, last_block.iters.len()) {
             (Some(copy), _) => self.copy_loops(copy, last_block),
@@ -67,7 +68,7 @@ impl Writer<'_> {
         let row = rows.iter().rev().find(|l| !l.is_empty()).cloned().unwrap_or_default();
         if has_columns {
             let columns = self.fused(&loops[of_rows..]);
-            self.columns(plan, last, var(&columns), plan.unroll.last() == Some(&true), true);
+            self.columns(plan, last, var(&columns), plan.unroll.last() == Some(&true), map);
         } else if last.written.is_some() {
             self.call("compute_at", [var(&last.block), var(&row), json!(true)]);
             // Its copy is the anchor, which has no columns.
@@ -128,7 +129,8 @@ impl Writer<'_> {
             // Every thread of a row has its value.
             self.call("set_scope", [var(name), json!(0), json!("local")]);
         }
-        let copied = if map { wide && to_memory } else { last };
+        // A sum is copied where accesses may be; else one of its threads writes it.
+        let copied = if map { wide && to_memory } else { last && self.stream.pipeline };
         let written = copied.then(|| self.bound("cache_write", [var(name), json!(0), json!("local")], "written"));
         let from_memory = |r: &satune_ir::term::stream::Access| {
             let along =

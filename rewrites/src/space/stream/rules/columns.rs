@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::hold::settled;
 use crate::space::conditions::stream::{
-    no_idle_warp, threads_fit, vector_bytes, vector_divides, vector_one_loop, widest, Team,
+    no_idle_warp, pipeline, threads_fit, vector_bytes, vector_divides, vector_one_loop, widest, Team,
 };
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
@@ -12,7 +12,7 @@ use satune_ir::term::stream::{ChainState, Laps, Room, Step, Stream, StreamState,
 /// `nest = columns t x v: nest`.
 ///
 /// Side conditions: the block's threads are no more than it may have; an access has 16 bytes at most; its width divides
-/// the rows of everything that is accessed along them.
+/// the rows of everything that is accessed along them; wide ones are copies, where accesses may be copied.
 pub struct Columns;
 
 impl Rule<StreamTerm> for Columns {
@@ -31,6 +31,7 @@ impl Rule<StreamTerm> for Columns {
                 .and_then(|()| vector_one_loop(stream, start, end, shape.row_iters, vector));
             if !engine.holds(StreamCondition::VectorBytes, vector_bytes(vector, widest))
                 || !engine.holds(StreamCondition::VectorDivides, divides)
+                || !engine.holds(StreamCondition::Pipeline, pipeline(stream, start, end, vector))
             {
                 continue;
             }

@@ -56,7 +56,7 @@ impl Rule<StreamTerm> for Flat {
         let wide = |engine: &Engine<'_>, v: i64| {
             engine.holds(StreamCondition::VectorBytes, vector_bytes(v, widest))
                 && engine.holds(StreamCondition::VectorDivides, vector_divides(v, columns))
-                && engine.holds(StreamCondition::Pipeline, pipeline(stream, v))
+                && engine.holds(StreamCondition::Pipeline, pipeline(stream, 0, 1, v))
         };
         match flat.done {
             0 => {
