@@ -194,6 +194,12 @@ impl<'a> Rows<'a> {
         };
         let mut latency = 0;
         for access in &b.reads {
+            let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
+            let widened = self.bytes(access.buffer) == 2 && b.issued[0].halves >= 2;
+            if before && widened && !self.ends() && place(access.buffer) == Place::Registers {
+                // What an earlier block has widened stays so, in registers.
+                work.arithmetic -= instances;
+            }
             let made = blocks[..number].iter().any(|p| p.write.buffer == access.buffer);
             let bytes = self.bytes(access.buffer);
             match (b.form(access, shape.row_iters), place(access.buffer)) {
@@ -204,7 +210,6 @@ impl<'a> Rows<'a> {
                 }
                 (AccessForm::Full, Place::Global) => {
                     work.global(self.row_reads(b, access, shape.rows), false);
-                    let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
                     if before {
                         work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
                     }
