@@ -349,14 +349,14 @@ impl Thread {
                     false => (i64::from(a as i32) * i64::from(b as i32)) as u64,
                 });
                 let sum =
-                    from.get(2).and_then(|o| Some(u64::from(self.word(o, 0)?) | u64::from(self.word(o, 1)?) << 32));
+                    from.get(2).and_then(|o| Some(u64::from(self.word(o, 0)?) | (u64::from(self.word(o, 1)?) << 32)));
                 let all = product.zip(sum).map(|(a, b)| a.overflowing_add(b));
                 set = [Some(all.map(|x| x.0 as u32)), Some(all.map(|x| (x.0 >> 32) as u32))];
                 outs.push(all.map(|x| x.1));
             }
             "IMAD" if op.has("HI") => {
                 let product = v(0).zip(v(1)).map(|(a, b)| match unsigned {
-                    true => (u64::from(a) * u64::from(b) >> 32) as u32,
+                    true => ((u64::from(a) * u64::from(b)) >> 32) as u32,
                     false => ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32,
                 });
                 set[0] = Some(product.zip(v(2)).map(|(a, b)| a.wrapping_add(b)));
@@ -393,7 +393,7 @@ impl Thread {
                 };
                 let shifted = || {
                     let (low, high) = (u64::from(word(0)?), u64::from(high?));
-                    let all = (high << 32 | low) << shift?;
+                    let all = ((high << 32) | low) << shift?;
                     Some(if op.has("HI") { all >> 32 & 0xffff_ffff } else { all & 0xffff_ffff })
                 };
                 let sum = || Some(shifted()? + u64::from(word(1)?) + u64::from(carry?));
@@ -510,7 +510,7 @@ impl Thread {
 fn halves(text: &str) -> Option<u32> {
     let mut last = text.rsplit(',').map(|o| o.trim().parse::<f64>().ok().map(|x| u32::from(half(x))));
     let (low, high) = (last.next()??, last.next()??);
-    Some(high << 16 | low)
+    Some((high << 16) | low)
 }
 
 /// The bits of a number that a half holds.
@@ -569,9 +569,9 @@ fn shift(op: &Op, a: Option<u32>, s: Option<u32>, b: Option<u32>) -> Option<u32>
     let s = if op.has("W") || s < 64 { s & if wide { 63 } else { 31 } } else { 63 };
     Some(match (op.has("L"), high) {
         (true, false) => a?.checked_shl(s).unwrap_or(0),
-        (true, true) => (((u64::from(b?) << 32 | u64::from(a?)) << s) >> 32) as u32,
+        (true, true) => ((((u64::from(b?) << 32) | u64::from(a?)) << s) >> 32) as u32,
         (false, true) if op.has("S32") || op.has("S64") => (b? as i32 >> s.min(31)) as u32,
         (false, true) => b?.checked_shr(s).unwrap_or(0),
-        (false, false) => ((u64::from(b?) << 32 | u64::from(a?)) >> s) as u32,
+        (false, false) => (((u64::from(b?) << 32) | u64::from(a?)) >> s) as u32,
     })
 }

@@ -70,7 +70,8 @@ pub struct Kept {
 }
 
 /// Instructions with which a warp begins and ends: a stack pointer that nobody uses, two or three places in block and grid, the
-/// first index (two), the size of an element, the descriptor of global memory, and the exit. Read off the machine code of copies.
+/// first index (two), the size of an element, the descriptor of global memory, and the exit. Read off the
+/// machine code of the kernels that are explored, maps and sums of whole rows, as the numbers below are; not off kernels made for it.
 const START: f64 = 8.0;
 /// Instructions for a warp's first address in a buffer: an index, and a wide multiply-add.
 const ADDRESS: f64 = 2.0;

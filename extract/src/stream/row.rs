@@ -270,7 +270,7 @@ impl<'a> Rows<'a> {
             work.chain[3] += 5.0 * 6.0 * stages;
             if stages > 1.0 {
                 // One before partial results are read, and where rows follow, one before they are written again.
-                work.barriers += if self.serial_rows > 1 { 2.0 } else { 1.0 } * rows_all * warps;
+                work.barriers += if self.serial_rows > 1 { 2.0 * rows_all * warps } else { rows_all * warps };
                 work.shared(2.0 * rows_all * warps, 4, false);
                 work.chain[2] += 2.0;
             }
