@@ -33,10 +33,12 @@ mod partition;
 mod rates;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use control::Control;
 pub use listing::{opcode, Line, Listing};
 pub use partition::Warps;
+pub use walk::{issued, Launch};
 
 use instruction::{Step, Unit};
 use rates::Rates;

@@ -7,7 +7,7 @@ use crate::cost::{predict, OfSchedule};
 use crate::prediction::{Cost, Infeasible};
 use crate::residency::{rounded, Takes};
 use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, Demand, Moved, Taken};
-use crate::work::{Work, SPECIAL_SLOTS};
+use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::stream::{KernelPlan, Stream, StreamPlan, Streams};
 use satune_ir::term::Schedule;
@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 
 /// Registers beyond those for what a thread holds (estimate).
 const BASE_REGISTERS: i64 = 24;
-/// Instructions of a warp per iteration of a loop that is not unrolled, addresses included (estimate).
-const ITERATION_SLOTS: f64 = 6.0;
+/// Instructions that round a value to f16, and to bf16: from sm_80 on one for two values; before, a conversion for each and a
+/// permutation for two, and of bf16 what rounds the bits as integers. Read off the machine code of kernels that do nothing else.
+const NARROWED_SLOTS: [[f64; 2]; 2] = [[1.5, 7.75], [0.5, 0.5]];
 /// Clocks of one dependent arithmetic step.
 const STEP_CLOCKS: f64 = 4.5;
 
@@ -155,8 +156,9 @@ pub(super) fn work_ms(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Resu
 /// Clocks that each pipe of a multiprocessor takes for all blocks.
 fn pipes(work: &KernelWork, gpu: &Descriptor) -> [(&'static str, f64); 4] {
     let moved = work.global_loads + work.global_stores + work.shared_loads + work.shared_stores + work.shuffles;
-    let slots =
-        moved + work.arithmetic + work.special * SPECIAL_SLOTS + work.barriers + work.iterations * ITERATION_SLOTS;
+    let narrow = NARROWED_SLOTS[usize::from(gpu.arch_number() >= 80)];
+    let narrowed = work.narrowed[0] * narrow[0] + work.narrowed[1] * narrow[1];
+    let slots = moved + work.arithmetic + narrowed + work.barriers + work.overhead;
     [
         ("issue", slots / 4.0 / gpu.issue_efficiency),
         ("shared_memory", work.load_wavefronts + work.store_wavefronts + work.shuffles),

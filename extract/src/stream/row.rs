@@ -1,7 +1,7 @@
 //! Counts of what a row kernel does, decision by decision: what its rows and threads come to, what each place of a row adds, and
 //! what each block adds. A kernel's work is their sum.
 use super::accesses::{rows, Parted, Touched};
-use super::counts::{distinct_rows, up, KernelWork};
+use super::counts::{distinct_rows, guarded_load, guarded_sum, starts, up, KernelWork, EXCHANGE, GUARD, LAP, ROW};
 use satune_ir::term::stream::{Access, AccessForm, BlockKind, Place, RowPlan, Shape, Stream, StreamBlock, StreamTerm};
 
 /// A row kernel whose rows and columns have threads.
@@ -81,6 +81,11 @@ impl<'a> Rows<'a> {
         up(self.shape.columns, self.threads * self.vector)
     }
 
+    /// Whether some threads have less of a row than others.
+    fn ends(&self) -> bool {
+        self.shape.columns % (self.threads * self.vector) != 0
+    }
+
     /// Warps of a row.
     fn warps(&self) -> f64 {
         (self.threads / 32) as f64
@@ -102,13 +107,32 @@ impl<'a> Rows<'a> {
 
     /// What rows and threads come to by themselves.
     pub fn team(&self) -> KernelWork {
-        let rows = self.shape.rows as f64;
+        let warps = self.shape.rows as f64 / self.serial_rows.max(1) as f64 * self.warps();
+        let reduces = self.blocks.iter().any(|b| b.kind == BlockKind::Reduce);
+        let exchange = if reduces && self.threads > 32 { EXCHANGE } else { 0.0 };
         KernelWork {
             blocks: (self.shape.rows / self.rows_per_block().max(1)) as f64,
-            iterations: rows * self.warps() * 4.0,
+            overhead: starts(warps, self.buffers()) + warps * exchange + self.in_turn_slots(),
             again_live: (self.shape.columns * self.side_by_side) as f64 * 4.0,
             ..KernelWork::default()
         }
+    }
+
+    /// Buffers that are in global memory.
+    fn buffers(&self) -> usize {
+        let all = 0..self.stream.buffers.len();
+        let made = |buffer: usize| self.blocks.iter().rev().skip(1).any(|b| b.write.buffer == buffer);
+        all.filter(|buffer| !made(*buffer) && self.blocks.iter().any(|b| b.touches(*buffer))).count()
+    }
+
+    /// Instructions of the loop over rows in turn, all warps. Compilers expand it where a row is one sum without barriers.
+    fn in_turn_slots(&self) -> f64 {
+        let each = match (self.serial_rows, self.threads, self.blocks.len()) {
+            (1, ..) | (_, 32, 1) => 0.0,
+            (_, 32, _) => LAP,
+            _ => ROW,
+        };
+        self.shape.rows as f64 * self.warps() * each
     }
 
     /// Rows of a block in turn, one chain after the other.
@@ -136,6 +160,9 @@ impl<'a> Rows<'a> {
         };
         let copied = copied.times(times);
         work.global(copied, false);
+        if self.ends() {
+            work.overhead += copied.instructions * guarded_load(self.vector, bytes);
+        }
         let once = if form == AccessForm::PerColumn { 1.0 / self.serial_rows as f64 } else { 1.0 };
         work.chain = self.in_turn([once, 0.0, 0.0, 0.0]);
         if place == Place::Shared {
@@ -167,6 +194,12 @@ impl<'a> Rows<'a> {
         };
         let mut latency = 0;
         for access in &b.reads {
+            let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
+            let widened = self.bytes(access.buffer) == 2 && b.issued[0].halves >= 2;
+            if before && widened && !self.ends() && place(access.buffer) == Place::Registers {
+                // What an earlier block has widened stays so, in registers.
+                work.arithmetic -= instances;
+            }
             let made = blocks[..number].iter().any(|p| p.write.buffer == access.buffer);
             let bytes = self.bytes(access.buffer);
             match (b.form(access, shape.row_iters), place(access.buffer)) {
@@ -177,7 +210,6 @@ impl<'a> Rows<'a> {
                 }
                 (AccessForm::Full, Place::Global) => {
                     work.global(self.row_reads(b, access, shape.rows), false);
-                    let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
                     if before {
                         work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
                     }
@@ -208,15 +240,37 @@ impl<'a> Rows<'a> {
             _ => {}
         }
         work.operations(b, instances, rows_all * warps);
-        work.iterations += if unrolled { rows_all * warps } else { rows_all * warps * laps };
+        if !unrolled {
+            work.overhead += rows_all * warps * laps * LAP;
+        }
+        if has_columns && self.ends() {
+            let global: Vec<i64> = b
+                .reads
+                .iter()
+                .filter(|a| b.form(a, shape.row_iters) != AccessForm::PerRow && place(a.buffer) == Place::Global)
+                .map(|a| self.bytes(a.buffer))
+                .collect();
+            let narrowest = b.reads.iter().map(|a| self.bytes(a.buffer)).min().unwrap_or(4);
+            let loads: f64 = global.iter().map(|bytes| guarded_load(self.vector, *bytes)).sum();
+            let each = match b.kind {
+                // What alone is added up needs no zeros.
+                BlockKind::Reduce if global.len() < 2 => guarded_sum(self.vector, narrowest),
+                BlockKind::Reduce => loads + guarded_sum(self.vector, narrowest),
+                _ => loads + GUARD,
+            };
+            work.overhead += rows_all * warps * self.laps() as f64 * each;
+        }
         work.chain[3] += laps * self.vector as f64 * f64::from(b.arithmetic + 4 * b.special).max(1.0);
         if b.kind == BlockKind::Reduce {
             let stages = if self.threads > 32 { 2.0 } else { 1.0 };
-            work.shuffles += rows_all * warps * 5.0 * stages;
-            work.arithmetic += rows_all * warps * 5.0 * stages;
+            // A warp's lanes halve what is left in five steps, and then as many as there are warps.
+            let steps = rows_all * warps * (5.0 + warps.max(1.0).log2().ceil());
+            work.shuffles += steps;
+            work.arithmetic += steps;
             work.chain[3] += 5.0 * 6.0 * stages;
             if stages > 1.0 {
-                work.barriers += 2.0 * rows_all * warps;
+                // One before partial results are read, and where rows follow, one before they are written again.
+                work.barriers += if self.serial_rows > 1 { 2.0 * rows_all * warps } else { rows_all * warps };
                 work.shared(2.0 * rows_all * warps, 4, false);
                 work.chain[2] += 2.0;
             }

@@ -1,6 +1,6 @@
 //! Work of a transpose through shared memory.
 use super::accesses::rows;
-use super::counts::{up, KernelWork};
+use super::counts::{starts, up, KernelWork, GUARD};
 use satune_ir::machine::wavefronts;
 use satune_ir::term::stream::{Stream, TilePlan};
 
@@ -50,7 +50,16 @@ pub(super) fn work(plan: &TilePlan, stream: &Stream, block: usize) -> KernelWork
     // Rows of the tile are of one kind, columns of the other: nothing stays the same for long.
     work.operations(b, instances, instances);
     work.barriers = tiles * (plan.threads / 32) as f64;
-    work.iterations = tiles * (plan.threads / 32) as f64 * 4.0;
+    let warps = tiles * (plan.threads / 32) as f64;
+    // Rows and columns have threads, and the tile has addresses to write to and to read from: as many instructions as for four buffers.
+    work.overhead = starts(warps, b.loads().count() + 1 + 4);
+    if along_read % plan.side != 0 || along_write % plan.side != 0 {
+        work.overhead += (work.global_loads + work.global_stores) * GUARD;
+    }
+    if target < 4 && plan.vector > 1 {
+        // What is read one by one is packed.
+        work.overhead += instances * (1.0 - target as f64 / 4.0);
+    }
     work.shared_bytes = plan.side * (plan.side + plan.pad) * source;
     work.held_registers = plan.side * plan.side / plan.threads * 2;
     work.chain = [1.0, 0.0, 2.0, 8.0];

@@ -1,6 +1,7 @@
 //! What an expression costs a thread: which unit executes each of its operations.
+use satune_ir::term::stream::Issued;
 use satune_ir::term::Instructions;
-use satune_ir::{fold, visit, BinOp, Buffer, BufferId, Expr};
+use satune_ir::{fold, visit, BinOp, Buffer, BufferId, DType, Expr};
 use std::collections::HashSet;
 
 /// What executes an operation.
@@ -106,4 +107,124 @@ fn add(to: &mut Instructions, unit: Option<Unit>) {
         Some(Unit::Special) => to.special += 1,
         None => {}
     }
+}
+
+/// Instructions of a division in f32 where neither operand nor result is so large or small that it takes the long way: a reciprocal, five
+/// multiply-adds, the check, and the three of the branch around the long way. Read off what CUDA 13 makes of a kernel with that
+/// operation alone (as all of these), the same for sm_80, sm_89 and sm_90, one more for sm_75.
+const DIVISION: u32 = 10;
+/// Of another function, and of a division of integers (estimate; sines and others that reduce their argument take far more).
+const FUNCTION: u32 = 20;
+
+/// Instructions of a function of f32 in the machine code of a kernel with it alone, per value, without the ways for numbers that are
+/// very large, or smaller than normal ones.
+fn function(name: &str) -> u32 {
+    match name {
+        "exp" | "exp10" => 8,
+        "exp2" | "rsqrt" => 4,
+        "log" => 25,
+        "log2" => 27,
+        "log10" => 26,
+        "sqrt" => 10,
+        "tanh" | "cosh" => 15,
+        "erf" | "sigmoid" => 20,
+        "expm1" => 22,
+        "log1p" => 29,
+        "pow" => 73,
+        "erfc" => 45,
+        "floor" | "ceil" | "trunc" | "rint" | "nearbyint" => 1,
+        _ => FUNCTION,
+    }
+}
+
+/// Counts the instructions of expressions.
+pub(super) struct Issuing<'e> {
+    buffers: &'e [Buffer],
+    varies: &'e dyn Fn(&Expr) -> bool,
+    seen: HashSet<Expr>,
+    /// Of what varies within a row, and of the rest.
+    pub all: [Issued; 2],
+}
+
+impl<'e> Issuing<'e> {
+    pub fn of(buffers: &'e [Buffer], varies: &'e dyn Fn(&Expr) -> bool) -> Issuing<'e> {
+        Issuing { buffers, varies, seen: HashSet::new(), all: [Issued::default(); 2] }
+    }
+
+    /// A value that is stored: two of 16 bits are rounded by one instruction.
+    pub fn store(&mut self, value: &Expr) {
+        self.value(value, true);
+    }
+
+    fn value(&mut self, e: &Expr, stored: bool) {
+        if !self.seen.insert(e.clone()) {
+            return;
+        }
+        let to = fold::dtype(e, self.buffers);
+        let narrow = |t: DType| [DType::F16, DType::BF16].iter().position(|n| *n == t);
+        let part = &mut self.all[usize::from(!(self.varies)(e))];
+        let mut inside = operands(e);
+        match (unit(e, self.buffers), e) {
+            (None, _) => {}
+            // A conversion of a constant is done by the compiler.
+            (_, Expr::Cast(_, x)) if matches!(**x, Expr::Int(..) | Expr::Float(..)) => {}
+            (_, Expr::Cast(..)) => match narrow(to) {
+                Some(kind) => round(part, kind, stored),
+                None => part.halves += widened(fold::dtype(inside[0], self.buffers)).max(2),
+            },
+            // Pairs of halves are added and multiplied as they are.
+            (Some(Unit::MultiplyAdd), Expr::Binary(BinOp::Add | BinOp::Sub | BinOp::Mul, ..)) if to == DType::F16 => {
+                part.halves += 1;
+            }
+            (Some(by), _) => {
+                match (by, e) {
+                    (Unit::Special, Expr::Call(name, ..)) => {
+                        part.special += function(name.rsplit('.').next().unwrap_or(name));
+                    }
+                    (Unit::Special, _) => part.special += DIVISION,
+                    _ => part.halves += 2,
+                }
+                let computed = |x: &&&Expr| !matches!(x, Expr::Int(..) | Expr::Float(..));
+                let types = inside.iter().filter(computed).map(|x| fold::dtype(x, self.buffers));
+                // Choices take values as they are; other operations widen what has 16 bits, and round.
+                if !matches!(e, Expr::Select { .. }) {
+                    part.halves += types.map(widened).sum::<u32>();
+                    if let Some(kind) = narrow(to) {
+                        round(part, kind, stored);
+                    }
+                }
+                // A product that is added is part of the multiply-add.
+                if let Expr::Binary(BinOp::Add | BinOp::Sub, a, b) = e {
+                    let product = [a, b].into_iter().find(|x| {
+                        matches!(***x, Expr::Binary(BinOp::Mul | BinOp::Div, ..))
+                            && unit(x, self.buffers) == Some(Unit::MultiplyAdd)
+                            && to == DType::F32
+                            && (self.varies)(x) == (self.varies)(e)
+                    });
+                    if let Some(product) = product.filter(|x| self.seen.insert((***x).clone())) {
+                        inside.retain(|x| !std::ptr::eq(*x, &**product));
+                        inside.extend(operands(product));
+                    }
+                }
+            }
+        }
+        inside.into_iter().for_each(|x| self.value(x, false));
+    }
+}
+
+/// Instructions, in halves, that make an f32 of a value of 16 bits. Of a pair of bf16 the upper one is taken out first: seen
+/// in chains of maps, not measured by itself.
+fn widened(from: DType) -> u32 {
+    match from {
+        DType::F16 => 2,
+        DType::BF16 => 3,
+        _ => 0,
+    }
+}
+
+/// A value rounded to f16 or bf16. Where it is not stored beside another one, it is put in a register of its own, and a bf16 is taken out
+/// of a pair.
+fn round(part: &mut Issued, kind: usize, stored: bool) {
+    part.narrowed[kind] += 1;
+    part.halves += if stored { 0 } else { [1, 3][kind] };
 }

@@ -66,6 +66,18 @@ impl Access {
     }
 }
 
+/// Instructions of a warp for the expressions of a block, as compilers make them: what occurs twice is computed once, a product
+/// that is added is part of a multiply-add, and types of 16 bits are widened, computed and rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Issued {
+    /// Instructions, in halves: one that takes two values of 16 bits at once is a half for each.
+    pub halves: u32,
+    /// Instructions of divisions and functions.
+    pub special: u32,
+    /// Values of f32 that are rounded to f16, and to bf16: what that takes depends on the architecture.
+    pub narrowed: [u32; 2],
+}
+
 /// A block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamBlock {
@@ -93,6 +105,8 @@ pub struct StreamBlock {
     pub special: u32,
     /// Both of those that do not depend on the innermost iterator: a compiler computes them once a row.
     pub per_row: [u32; 2],
+    /// Instructions for an instance, and for what does not depend on the innermost iterator.
+    pub issued: [Issued; 2],
     /// Type of its arithmetic.
     pub dtype: DType,
 }

@@ -1,6 +1,6 @@
 //! From the blocks of a program to what the space knows of them.
 use crate::space::in_order;
-use crate::space::instructions::{operands, unit, Unit};
+use crate::space::instructions::{operands, unit, Issuing, Unit};
 use crate::space::nests::{nest_of, part_of, parts, Nest, NestError};
 use crate::tree::all_realizes;
 use satune_ir::affine::constant;
@@ -115,10 +115,12 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
     reads.extend(writes);
     let iter = |name: &str, extent, reduce| StreamIter { name: name.into(), extent, reduce, axis: 0 };
     let (mut each, mut per_row, mut stores) = ([0; 2], [0; 2], 0);
+    let mut issued = Issuing::of(&program.buffers, &|_| true);
     visit::walk_stmt(part, &mut |s| {
         if let Stmt::Store { value, .. } = s {
             stores += 1;
             count(value, &program.buffers, &|_| true, [&mut each, &mut per_row]);
+            issued.store(value);
         }
     });
     let dtype = program.buffer(touched.writes.first()?.buffer).dtype;
@@ -135,6 +137,7 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
         arithmetic: each[0],
         special: each[1],
         per_row,
+        issued: issued.all,
         dtype,
     })
 }
@@ -245,6 +248,9 @@ fn read_block(
     let (mut each, mut per_row) = ([0; 2], [0; 2]);
     let varies = |e: &Expr| visit::uses_var(e, &|id| Some(id) == innermost);
     values.iter().for_each(|v| count(v, &buffers.program.buffers, &varies, [&mut each, &mut per_row]));
+    let mut issued = Issuing::of(&buffers.program.buffers, &varies);
+    values.iter().for_each(|v| issued.store(v));
+    let issued = issued.all;
     let [arithmetic, special] = each;
     let dtype = buffers.program.buffer(first.buffer).dtype;
     let places = order.to_vec();
@@ -277,6 +283,7 @@ fn read_block(
         arithmetic,
         special,
         per_row,
+        issued,
         dtype,
     })
 }
