@@ -48,6 +48,7 @@ mod registers;
 mod scalars;
 mod semantics;
 mod simulated;
+mod slots;
 mod store;
 mod streaming;
 mod streaming_command;
