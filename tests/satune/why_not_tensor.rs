@@ -78,6 +78,10 @@ fn a_question_that_no_rule_makes_names_the_condition_with_its_numbers() {
     }
     for (program, gpu, question, part) in [
         (GEMM, "a100", "wgmma", "the GPU has no wgmma"),
+        (GEMM, "a100", "mma.sync F16k8", "mma.sync F16k8: it is offered on sm_75 to sm_79"),
+        ("gemm:512,384,512,f16,NT", "a100", "mma.sync Bf16", "mma.sync Bf16 does not multiply F16"),
+        ("gemm:512,384,512,bf16,NT", "t4", "mma.sync", "the GPU has no mma.sync of BF16"),
+        ("gemm:512,384,512,e4m3,NT", "h200", "mma.sync", "the GPU has no mma.sync of F8E4M3"),
         ("gemm:512,384,512,f32", "h200", "mma.sync", "rounded to tf32 only where the program says so"),
         ("gemm:512,384,512,f64", "h200", "mma.sync", "tensor cores do not take this contraction"),
         ("gemm:512,384,500,bf16,NT", "h200", "wgmma", "its rows are not multiples of 16 bytes"),

@@ -97,10 +97,14 @@ impl Products {
         let wmma = !menu.wmma.is_empty();
         let offered = match (kind, fixed.mma.instruction) {
             (Kind::Mma, Some(Mma::Wmma(op))) if !menu.wmma.contains(&op) => {
-                out.push(format!("the instruction {op}: it is offered where the GPU has it and no mma.sync"));
+                out.push(format!("the instruction {op}: it is offered on GPUs before sm_80, where they have it"));
                 return out;
             }
-            (Kind::Mma, Some(op)) => op.wmma().is_some() || menu.mma == Some(op),
+            (Kind::Mma, Some(op)) if !self.cores.mma.is_some_and(|arch| op.is_native(arch)) && op.wmma().is_none() => {
+                out.push(format!("the instruction {op}: it is offered on {}", op.needs()));
+                return out;
+            }
+            (Kind::Mma, Some(op)) => op.wmma().is_some() || menu.mma.is_some(),
             (Kind::Mma, None) => menu.mma.is_some() || wmma,
             _ => menu.wgmma,
         };
@@ -112,8 +116,10 @@ impl Products {
                 format!(
                     "operands in {operand:?} are rounded to tf32 only where the program says so (`gemm:M,N,K,tf32`)"
                 )
+            } else if kind == Kind::Mma {
+                format!("the GPU has no mma.sync of {operand:?}")
             } else {
-                format!("the GPU has no {} of {operand:?}", kind.name())
+                "the GPU has no wgmma".into()
             });
             return out;
         }
