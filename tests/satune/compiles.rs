@@ -131,7 +131,7 @@ fn the_kernels_that_measure_a_gpu_are_clean() {
         clocks("read_shared", 1),
     ];
     launches.extend([2, 4, 8].map(|size| clocks(&format!("cluster_{size}"), size)));
-    launches.extend(["mma_f16", "mma_tf32", "mma_e4m3"].map(|kernel| sums(kernel, "f32")));
+    launches.extend(["mma_f16", "mma_bf16", "mma_tf32"].map(|kernel| sums(kernel, "f32")));
     launches.push(sums("mma_s8", "i32"));
     launches.extend([64, 128, 256].map(|n| sums(&format!("wgmma_f16_n{n}"), "f32")));
     for launch in launches {

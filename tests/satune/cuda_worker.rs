@@ -1,6 +1,7 @@
 //! The measure worker of a CUDA GPU, driven through a driver that computes nothing. This tests every call but no
 //! kernel: what a GPU measures is not tested here.
 use crate::faults::SATUNE;
+use satune::kernel::Mma;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -91,8 +92,9 @@ fn an_unknown_gpu_gets_a_descriptor() {
     assert!(said["ceilings"]["copy_gbs"].as_f64().unwrap() > 0.0, "{said}");
     let sustained = said["constants"]["sustained"].as_array().unwrap();
     let names: Vec<&str> = sustained.iter().map(|s| s["name"].as_str().unwrap()).collect();
-    let matrix = ["mma_f16", "mma_tf32", "mma_s8", "mma_e4m3", "wgmma_f16_n64", "wgmma_f16_n128", "wgmma_f16_n256"];
-    assert_eq!(names, [&["fma_ceiling"], &matrix[..]].concat());
+    let warps = Mma::SYNC.map(|op| format!("mma_{op:?}").to_lowercase());
+    let groups = [64, 128, 256].map(|n| format!("wgmma_f16_n{n}"));
+    assert_eq!(names, [&["fma_ceiling".to_string()], &warps[..], &groups[..]].concat());
     // A driver that computes nothing: work that lasts as long, whatever it is.
     let of = |name: &str| sustained.iter().find(|s| s["name"] == name).unwrap()["tflops"].as_f64().unwrap();
     assert!((of("wgmma_f16_n256") / of("wgmma_f16_n64") - 4.0).abs() < 1e-3, "{said}");

@@ -124,7 +124,9 @@ impl Mainloop<'_> {
         let words = packed.then(|| self.builder.array("words", gemm.output, 8, Space::Fragment, 16));
         let (over_m, over_n) = (gemm.m % m != 0, gemm.n % n != 0);
         let mut head = Vec::new();
-        let mut body = vec![Stmt::AsyncWait(0), Stmt::Barrier];
+        // Copies end before the ring is written over, where they are asynchronous.
+        let mut body: Vec<Stmt> = plan.instruction.is_async().then_some(Stmt::AsyncWait(0)).into_iter().collect();
+        body.push(Stmt::Barrier);
         let mut bases: Vec<(i64, i64, Index)> = Vec::new();
         let lane = self.lane.clone();
         let value_of = |this: &Self, i: i64, block: i64, e: i64| {
