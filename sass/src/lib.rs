@@ -1,5 +1,5 @@
 //! The compiled loop as a judge: clocks per iteration of the loop where a kernel spends its time, from its machine code and a
-//! small model of one partition of a multiprocessor. It needs no GPU.
+//! small model of one partition of a multiprocessor. It needs no GPU. And what the warps of a whole launch issue ([`issued`]).
 //!
 //! ptxas leaves its schedule in the control bits ([`Control`]): how long a warp stalls, which scoreboards it holds and waits
 //! for, which operands are kept for reuse. So the judge sees what a count of the program's operations does not: what the compiler

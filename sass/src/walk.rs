@@ -5,7 +5,12 @@
 //! what is unknown, the side that begins with a call is not taken: that is how compilers put the cases of divisions and roots that
 //! need more than their few steps. Of other such branches lanes take both sides, as the lanes of a warp do. A warp issues what one
 //! of its lanes comes by: an instruction counts as often as that lane which comes by most, predicated off or not.
-use crate::{Line, Listing, Unknown};
+mod bits;
+mod op;
+
+use crate::{Listing, Unknown};
+use bits::{and, compared, halves, lut3, or, plop, shift};
+use op::{Op, Operand, Register, Sign, TRUE, ZERO};
 use std::collections::BTreeMap;
 
 /// The sizes of a launch.
@@ -29,7 +34,7 @@ pub fn issued(listing: &Listing, launch: Launch, most_blocks: u32) -> Result<BTr
     if listing.lines.is_empty() {
         return Err(Unknown::NoCode);
     }
-    let code: Vec<Op> = listing.lines.iter().map(|line| Op::read(line, listing)).collect();
+    let code: Vec<Op> = (0..listing.lines.len()).map(|at| Op::read(at, listing)).collect();
     let blocks: u32 = launch.grid.iter().product();
     let threads: u32 = launch.block.iter().product();
     let followed = blocks.min(most_blocks.max(1));
@@ -56,127 +61,6 @@ pub fn issued(listing: &Listing, launch: Launch, most_blocks: u32) -> Result<BTr
 
 fn place(at: u32, sizes: [u32; 3]) -> [u32; 3] {
     [at % sizes[0], at / sizes[0] % sizes[1], at / sizes[0] / sizes[1]]
-}
-
-/// A register file and a number in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Register {
-    uniform: bool,
-    number: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operand {
-    /// A register, negated or inverted.
-    Register(Register, Sign),
-    /// A predicate, and whether it is negated. 7 is true.
-    Predicate(Register, bool),
-    /// A number.
-    Value(u32),
-    /// A constant of the launch.
-    Constant(u32, Sign),
-    /// Something whose value is unknown.
-    Other,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sign {
-    Plain,
-    Negated,
-    Inverted,
-}
-
-/// Registers beyond the last are those that read as zero.
-const ZERO: usize = 255;
-const TRUE: usize = 7;
-
-impl Operand {
-    fn read(text: &str) -> Operand {
-        let text = text.trim();
-        let (sign, bare) = match text.as_bytes().first() {
-            Some(b'-') => (Sign::Negated, &text[1..]),
-            Some(b'~' | b'!') => (Sign::Inverted, &text[1..]),
-            _ => (Sign::Plain, text),
-        };
-        if let Some(inside) = bare.strip_prefix("c[0x0][") {
-            let hex = inside.trim_end_matches(']').strip_prefix("0x").unwrap_or("");
-            return u32::from_str_radix(hex, 16).map_or(Operand::Other, |at| Operand::Constant(at, sign));
-        }
-        if let Some(hex) = bare.strip_prefix("0x") {
-            let value = u32::from_str_radix(hex, 16).ok();
-            let signed = |v: u32| if sign == Sign::Negated { v.wrapping_neg() } else { v };
-            return value.map_or(Operand::Other, |v| Operand::Value(signed(v)));
-        }
-        let half = bare.contains(".H") || bare.contains(".B");
-        let name = bare.split('.').next().unwrap_or("");
-        let (uniform, kind) = match name.strip_prefix('U') {
-            Some(rest) => (true, rest),
-            None => (false, name),
-        };
-        let number = |digits: &str, most: &str, value: usize| match digits == most {
-            true => Some(value),
-            false => digits.parse().ok().filter(|n| *n < value.max(64)),
-        };
-        let of = |number| Register { uniform, number };
-        match kind.as_bytes().first() {
-            Some(b'R') if !half => {
-                number(&kind[1..], "Z", ZERO).map_or(Operand::Other, |n| Operand::Register(of(n), sign))
-            }
-            Some(b'P') => number(&kind[1..], "T", TRUE)
-                .map_or(Operand::Other, |n| Operand::Predicate(of(n), sign == Sign::Inverted)),
-            _ => Operand::Other,
-        }
-    }
-}
-
-/// An instruction, taken apart.
-#[derive(Clone, Debug)]
-struct Op {
-    guard: Option<Operand>,
-    /// Opcode and modifiers, and the opcode alone.
-    name: String,
-    opcode: String,
-    modifiers: Vec<String>,
-    operands: Vec<Operand>,
-    text: String,
-    target: Option<usize>,
-    /// Whether a branch here may only go on, not to its target, or the other way round, for there a call begins.
-    calls: [bool; 2],
-}
-
-impl Op {
-    fn read(line: &Line, listing: &Listing) -> Op {
-        let (guard, text) = match line.text.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
-            Some((guard, rest)) => (Some(Operand::read(guard)), rest.trim()),
-            None => (None, line.text.as_str()),
-        };
-        let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
-        let mut parts = name.split('.').map(str::to_string);
-        let target = listing.target(line);
-        let own = listing.lines.iter().position(|l| std::ptr::eq(l, line)).unwrap_or(0);
-        let call = |from: usize| calls(&listing.lines[from.min(listing.lines.len())..]);
-        Op {
-            guard,
-            name: name.to_string(),
-            opcode: parts.next().unwrap_or_default(),
-            modifiers: parts.collect(),
-            operands: rest.split(',').filter(|o| !o.trim().is_empty()).map(Operand::read).collect(),
-            text: line.text.clone(),
-            target,
-            calls: [call(own + 1), target.is_some_and(call)],
-        }
-    }
-
-    fn has(&self, modifier: &str) -> bool {
-        self.modifiers.iter().any(|m| m == modifier)
-    }
-}
-
-/// Whether a call comes before anything else that changes the way.
-fn calls(lines: &[Line]) -> bool {
-    let ways = ["CALL", "BRA", "EXIT", "RET", "BAR", "STG", "BSYNC"];
-    let first = lines.iter().map(|l| crate::opcode(&l.text)).find(|name| ways.contains(name));
-    first == Some("CALL")
 }
 
 /// A thread on its way. Of registers and predicates the second half are the uniform ones.
@@ -506,72 +390,59 @@ impl Thread {
     }
 }
 
-/// The last two operands as halves, the upper one first.
-fn halves(text: &str) -> Option<u32> {
-    let mut last = text.rsplit(',').map(|o| o.trim().parse::<f64>().ok().map(|x| u32::from(half(x))));
-    let (low, high) = (last.next()??, last.next()??);
-    Some((high << 16) | low)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The bits of a number that a half holds.
-fn half(x: f64) -> u16 {
-    let sign = if x.is_sign_negative() { 0x8000 } else { 0 };
-    let units = x.abs() * 2_f64.powi(24);
-    // In units of the least number, a mantissa of 11 bits is to be shifted by the exponent.
-    let exponent = (units.max(1.0).log2().floor() as i32 - 10).max(0);
-    let mantissa = (units / 2_f64.powi(exponent)) as u16;
-    sign | (exponent as u16 * 1024 + mantissa)
-}
-
-fn and(a: Option<bool>, b: Option<bool>) -> Option<bool> {
-    match (a, b) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        _ => Some(a? && b?),
+    fn counted(text: &str, launch: Launch) -> BTreeMap<String, f64> {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let text: String = lines
+            .map(
+                |line| if line.ends_with(':') { format!("{line}\n") } else { format!("/*0000*/ {line} ; /* 0x0 */\n") },
+            )
+            .collect();
+        issued(&Listing::read(&text), launch, 8).unwrap()
     }
-}
 
-fn or(a: Option<bool>, b: Option<bool>) -> Option<bool> {
-    and(a.map(|a| !a), b.map(|b| !b)).map(|x| !x)
-}
+    /// Three blocks of two warps, each warp five times through a loop; of the lanes the last goes on once more.
+    #[test]
+    fn a_warp_goes_through_a_loop_as_often_as_its_busiest_lane() {
+        let text = "
+            S2R R0, SR_TID.X
+            LOP3.LUT R0, R0, 0x1f, RZ, 0xc0, !PT
+            ISETP.EQ.AND P1, PT, R0, 0x1f, PT
+            SEL R2, 0x6, 0x5, P1
+            MOV R1, RZ
+            .L_x_0:
+            IADD3 R1, R1, 0x1, RZ
+            ISETP.NE.AND P0, PT, R1, R2, PT
+            @P0 BRA `(.L_x_0)
+            EXIT";
+        let found = counted(text, Launch { grid: [3, 1, 1], block: [64, 1, 1] });
+        assert_eq!((found["IADD3"], found["BRA"], found["EXIT"]), (36.0, 36.0, 6.0), "{found:?}");
+    }
 
-/// The bits that a table of eight gives for those of three words.
-fn lut3(a: u32, b: u32, c: u32, lut: u32) -> u32 {
-    let of = |x: u32, on: bool| if on { x } else { !x };
-    (0..8)
-        .filter(|at| lut >> at & 1 == 1)
-        .fold(0, |all, at| all | of(a, at & 4 != 0) & of(b, at & 2 != 0) & of(c, at & 1 != 0))
-}
-
-/// What a table of eight gives where some of three predicates are unknown: a value if it does not depend on them.
-fn plop(lut: u32, read: [Option<bool>; 3]) -> Option<bool> {
-    let fits = |at: usize| (0..3).all(|n| read[n].is_none_or(|p| p == (at >> (2 - n) & 1 == 1)));
-    let mut all = (0..8).filter(|at| fits(*at)).map(|at| lut >> at & 1 == 1);
-    let first = all.next()?;
-    all.all(|x| x == first).then_some(first)
-}
-
-fn compared(op: &Op, order: std::cmp::Ordering, low: Option<bool>) -> Option<bool> {
-    use std::cmp::Ordering::{Equal, Greater, Less};
-    let ex = op.has("EX");
-    Some(match (op.modifiers.first()?.as_str(), order) {
-        // Of wide numbers whose upper words are equal, the lower ones decide.
-        ("EQ" | "LT" | "LE" | "GT" | "GE" | "NE", Equal) if ex => low?,
-        ("EQ" | "LE" | "GE", Equal) | ("LT" | "LE" | "NE", Less) | ("GT" | "GE" | "NE", Greater) => true,
-        ("EQ" | "LT" | "LE" | "GT" | "GE" | "NE", _) => false,
-        _ => return None,
-    })
-}
-
-/// A shift of two words.
-fn shift(op: &Op, a: Option<u32>, s: Option<u32>, b: Option<u32>) -> Option<u32> {
-    let (wide, high) = (op.has("U64") || op.has("S64"), op.has("HI"));
-    let s = s?;
-    let s = if op.has("W") || s < 64 { s & if wide { 63 } else { 31 } } else { 63 };
-    Some(match (op.has("L"), high) {
-        (true, false) => a?.checked_shl(s).unwrap_or(0),
-        (true, true) => ((((u64::from(b?) << 32) | u64::from(a?)) << s) >> 32) as u32,
-        (false, true) if op.has("S32") || op.has("S64") => (b? as i32 >> s.min(31)) as u32,
-        (false, true) => b?.checked_shr(s).unwrap_or(0),
-        (false, false) => (((u64::from(b?) << 32) | u64::from(a?)) >> s) as u32,
-    })
+    /// What memory decides: a slow case behind a call is not taken, other ways both are.
+    #[test]
+    fn slow_cases_are_not_taken_and_unknown_ways_both_are() {
+        let text = "
+            LDG.E R2, [R4.64]
+            FSETP.GT.AND P0, PT, R2, RZ, PT
+            @P0 BRA `(.L_x_1)
+            MUFU.RCP R3, R2
+            BRA `(.L_x_2)
+            .L_x_1:
+            CALL.REL.NOINC `(.L_x_2)
+            .L_x_2:
+            @P0 BRA `(.L_x_3)
+            FADD R3, R3, R3
+            BRA `(.L_x_4)
+            .L_x_3:
+            FMUL R3, R3, R3
+            .L_x_4:
+            EXIT";
+        let found = counted(text, Launch { grid: [1, 1, 1], block: [32, 1, 1] });
+        assert!(!found.contains_key("CALL.REL.NOINC"), "{found:?}");
+        assert_eq!((found["MUFU.RCP"], found["FADD"], found["FMUL"]), (1.0, 1.0, 1.0), "{found:?}");
+    }
 }

@@ -35,7 +35,7 @@ impl WarpHelper {
         match self {
             WarpHelper::LoadMatrix(n, t) => format!("load_matrix_x{n}{}", transposed(t)),
             WarpHelper::StoreMatrix(n, t) => format!("store_matrix_x{n}{}", transposed(t)),
-            WarpHelper::Mma(op) => format!("mma_{op:?}").to_lowercase(),
+            WarpHelper::Mma(op) => op.name(),
             WarpHelper::PackHalf => "pack_half".into(),
             WarpHelper::PackBf16 => "pack_bf16".into(),
             WarpHelper::WmmaZero(dtype) => wmma::zero_name(dtype),
@@ -91,8 +91,7 @@ pub(super) fn operands(first: u32, count: u32) -> String {
 }
 
 fn mma(name: &str, op: Mma) -> String {
-    let [operand, sums] = op.sync().map_or([""; 2], |sync| sync.ptx);
-    let form = format!("m16n8k{}.row.col.{sums}.{operand}.{operand}.{sums}", op.k());
+    let form = op.sync().map_or_else(|_| String::new(), |sync| sync.form());
     let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
     let [a, b] = op.fragment_words().map(|words| words as u32);
     let list = |first, count| format!("{{{}}}", operands(first, count));

@@ -92,7 +92,7 @@ fn an_unknown_gpu_gets_a_descriptor() {
     assert!(said["ceilings"]["copy_gbs"].as_f64().unwrap() > 0.0, "{said}");
     let sustained = said["constants"]["sustained"].as_array().unwrap();
     let names: Vec<&str> = sustained.iter().map(|s| s["name"].as_str().unwrap()).collect();
-    let warps = Mma::SYNC.map(|op| format!("mma_{op:?}").to_lowercase());
+    let warps = Mma::SYNC.map(Mma::name);
     let groups = [64, 128, 256].map(|n| format!("wgmma_f16_n{n}"));
     assert_eq!(names, [&["fma_ceiling".to_string()], &warps[..], &groups[..]].concat());
     // A driver that computes nothing: work that lasts as long, whatever it is.

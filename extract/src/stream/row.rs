@@ -105,13 +105,18 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Blocks of the launch.
+    fn block_count(&self) -> f64 {
+        (self.shape.rows / self.rows_per_block().max(1)) as f64
+    }
+
     /// What rows and threads come to by themselves.
     pub fn team(&self) -> KernelWork {
         let warps = self.shape.rows as f64 / self.serial_rows.max(1) as f64 * self.warps();
         let reduces = self.blocks.iter().any(|b| b.kind == BlockKind::Reduce);
         let exchange = if reduces && self.threads > 32 { EXCHANGE } else { 0.0 };
         KernelWork {
-            blocks: (self.shape.rows / self.rows_per_block().max(1)) as f64,
+            blocks: self.block_count(),
             overhead: starts(warps, self.buffers()) + warps * exchange + self.in_turn_slots(),
             again_live: (self.shape.columns * self.side_by_side) as f64 * 4.0,
             ..KernelWork::default()
@@ -155,7 +160,7 @@ impl<'a> Rows<'a> {
             return work;
         }
         let (copied, times) = match form {
-            AccessForm::PerColumn => (rows(1, shape.columns, chunk, bytes), self.team().blocks),
+            AccessForm::PerColumn => (rows(1, shape.columns, chunk, bytes), self.block_count()),
             _ => (rows(shape.rows, shape.columns, chunk, bytes), 1.0),
         };
         let copied = copied.times(times);

@@ -5,7 +5,7 @@ use super::support::{CLOCKS, FMA_CHAINS, THREADS};
 use super::timing::BLOCK;
 use crate::device::protocol::{Constants, Sustained};
 use crate::store::median;
-use satune_ir::term::tensor::{Mma, Sync};
+use satune_ir::term::tensor::Mma;
 use satune_ir::DType;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -43,22 +43,16 @@ fn numbers(from: u32, count: u32) -> String {
 /// Registers of the sums of `mma.sync`.
 const SUMS: u32 = 4;
 
-/// The name of the kernel of an instruction.
-fn name(op: Mma) -> String {
-    format!("mma_{op:?}").to_lowercase()
-}
-
 /// [`CHAINS`] chains of products per warp, where machine code has the instruction.
 fn product(op: Mma) -> String {
-    let Ok(Sync { ptx: [operand, sums], archs, .. }) = op.sync() else { return String::new() };
-    let (name, k, [a, b], c) = (name(op), op.k(), op.fragment_words().map(|words| words as u32), SUMS);
+    let Ok(sync) = op.sync() else { return String::new() };
+    let (name, layout, [a, b], c) = (op.name(), sync.form(), op.fragment_words().map(|words| words as u32), SUMS);
     let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
-    let layout = format!("m16n8k{k}.row.col.{sums}.{operand}.{operand}.{sums}");
     let native = |archs: &RangeInclusive<u32>| {
         let [first, last] = [archs.start(), archs.end()].map(|arch| arch.saturating_mul(10).min(i32::MAX as u32));
         format!("__CUDA_ARCH__ >= {first} && __CUDA_ARCH__ <= {last}")
     };
-    let native = archs.iter().map(native).collect::<Vec<_>>().join(" || ");
+    let native = sync.archs.iter().map(native).collect::<Vec<_>>().join(" || ");
     let sums: Vec<String> = (0..c).map(|i| format!("\"+{letter}\"(sums[i][{i}])")).collect();
     let factors =
         |name: &str, count: u32| -> Vec<String> { (0..count).map(|i| format!("\"r\"({name}[{i}])")).collect() };
@@ -390,7 +384,7 @@ pub(super) fn measure(gpu: &Gpu, support: &Module, module: &Module) -> Result<Co
     let fma = 2.0 * f64::from(THREADS) * FMA_CHAINS as f64;
     let mut sustained = Vec::from_iter(bench.sustained(support, "fma_ceiling", grid, fma)?);
     for op in Mma::SYNC {
-        sustained.extend(bench.sustained(module, &name(op), 2 * info.sms, flops(op) * warps)?);
+        sustained.extend(bench.sustained(module, &op.name(), 2 * info.sms, flops(op) * warps)?);
     }
     for n in COLUMNS {
         let flops = 2.0 * 64.0 * f64::from(n) * 16.0 * f64::from(STEPS) * warps / 4.0;

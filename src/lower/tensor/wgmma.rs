@@ -6,7 +6,6 @@
 //!
 //! Blocks of a cluster compute neighbouring tiles. What several of them read, each brings a part of, to all of them; so a
 //! stage is free when the consumers of the whole cluster have read it, and they say so to every block.
-use super::wgmma_store::room;
 use super::*;
 use crate::kernel::{Descriptor, GroupOp, Role, TensorMap, Value, Wgmma};
 use satune_ir::term::tensor::wgmma_conditions;
@@ -150,7 +149,7 @@ impl<'p> Pipeline<'p> {
         let grid = plan.grid(gemm);
         let ring = b.array("tiles", gemm.operand, i64::from(plan.stages) * (m + n) * k, Space::Shared, 1024);
         let is_tma = plan.store != TileStore::Direct;
-        let staged = i64::from(plan.consumers) * room(plan);
+        let staged = i64::from(plan.consumers) * plan.staged();
         let staging = is_tma.then(|| b.array("c_tile", gemm.output, staged, Space::Shared, 1024));
         let full = b.array("full", DType::U64, plan.stages.into(), Space::Shared, 8);
         let empty = b.array("empty", DType::U64, plan.stages.into(), Space::Shared, 8);

@@ -42,7 +42,7 @@ impl Pipeline<'_> {
                         add(div(warp_row, 8), rem(div(lane, 8), 2)),
                     ),
                 };
-                let own = (number, mul(number.clone(), room(self.plan)));
+                let own = (number, mul(number.clone(), self.plan.staged()));
                 self.store_boxes(&mut body, staging, own, member, place, [&row0, &column0, &first_row], work);
             }
             None => {
@@ -231,13 +231,4 @@ struct Part {
     block: i64,
     from: i64,
     width: i64,
-}
-
-/// Elements of C that a consumer has in shared memory.
-pub(super) fn room(plan: &WgmmaPlan) -> i64 {
-    match plan.store {
-        TileStore::Direct => 0,
-        TileStore::Tma => plan.row_blocks() * 64 * plan.tile[1],
-        TileStore::Boxes => BOXES * 64 * 64,
-    }
 }

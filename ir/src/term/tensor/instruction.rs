@@ -48,6 +48,14 @@ pub struct Sync {
     pub archs: &'static [RangeInclusive<u32>],
 }
 
+impl Sync {
+    /// The modifiers of PTX, `m16n8k16.row.col.f32.f16.f16.f32`.
+    pub fn form(&self) -> String {
+        let (k, [operand, sums]) = (self.k, self.ptx);
+        format!("m16n8k{k}.row.col.{sums}.{operand}.{operand}.{sums}")
+    }
+}
+
 const TURING: &[RangeInclusive<u32>] = &[75..=79];
 const AMPERE: &[RangeInclusive<u32>] = &[80..=u32::MAX];
 /// With fp8: sm_90 and sm_100 convert to f16 and multiply that (machine code).
@@ -71,6 +79,11 @@ impl Mma {
             Mma::E5m2 => row(32, DType::F8E5M2, DType::F32, ["e5m2", "f32"], ["e5m2", "fp32"], ADA),
             Mma::Wmma(op) => Err(op),
         }
+    }
+
+    /// Its name in texts, `mma_f16k8`.
+    pub fn name(self) -> String {
+        format!("mma_{self:?}").to_lowercase()
     }
 
     /// Whether it is for an architecture, by number.
@@ -122,9 +135,10 @@ impl Mma {
         self.sync().err()
     }
 
-    /// 8 x 8 matrices of 32-bit words that a load of `mma.sync`'s operands has: of 16 rows or columns.
+    /// Matrices of 8 rows of 16 bytes that a load of `mma.sync`'s operands has: of 16 rows or columns. Loads of `wmma`, whose matrices
+    /// nobody knows, count as the most.
     pub fn matrices(self) -> u32 {
-        self.k() / self.word() / 2
+        self.sync().map_or(4, |sync| sync.k / self.word() / 2)
     }
 
     /// Registers that a set of fragments takes for one row (A) and one column (B) of [`Mma::block`]s.

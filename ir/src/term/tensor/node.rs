@@ -240,9 +240,8 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             stored(*store != Store::Direct, *to).then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
         (TensorNode::StoreTile { store, to }, TensorStage::Ring(_), Kind::Wgmma { .. }) => {
-            let in_boxes = matches!(b.c, Place::Strip(..)) == (*store == TileStore::Boxes);
-            (in_boxes && stored(*store != TileStore::Direct, *to))
-                .then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
+            let fits = TileStore::of_place(b.c) == *store && stored(*store != TileStore::Direct, *to);
+            fits.then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
         (TensorNode::Ring { stages, total, slack, c }, TensorStage::Deal { .. }, _) => {
             let shared = |place| matches!(place, Place::Shared(_));

@@ -40,7 +40,7 @@ impl OperandPlan {
 
     /// The same for an instruction: no more matrices than one of its loads has.
     pub fn usual(op: Mma) -> OperandPlan {
-        OperandPlan { matrices: op.wmma().map_or(op.matrices(), |_| 4), ..OperandPlan::USUAL }
+        OperandPlan { matrices: op.matrices(), ..OperandPlan::USUAL }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Schedules on `wgmma`, and when they fit.
 use super::{multiple, tiles, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
+use crate::term::Place;
 use crate::DType;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,17 @@ pub enum TileStore {
     Tma,
     /// The same box by box of 64 rows and 64 columns: shared memory has room for two of each consumer, not for the whole tile.
     Boxes,
+}
+
+impl TileStore {
+    /// How C is written that is there while it is made.
+    pub fn of_place(place: Place) -> TileStore {
+        match place {
+            Place::Shared(_) => TileStore::Tma,
+            Place::Strip(..) => TileStore::Boxes,
+            _ => TileStore::Direct,
+        }
+    }
 }
 
 /// Threads of a group of four warps.
@@ -139,12 +151,16 @@ impl WgmmaPlan {
         let [m, n, k] = self.tile;
         let step = (m + n) * k * i64::from(gemm.operand.bytes());
         let ring = i64::from(self.stages) * (step + 16) + if self.ping_pong { 16 } else { 0 };
-        let staged = match self.store {
+        ring + i64::from(self.consumers) * self.staged() * i64::from(gemm.output.bytes())
+    }
+
+    /// Elements of C that a consumer has in shared memory at once.
+    pub fn staged(&self) -> i64 {
+        match self.store {
             TileStore::Direct => 0,
-            TileStore::Tma => self.parts() * m * n,
-            TileStore::Boxes => i64::from(self.consumers) * BOXES * BOX * BOX,
-        };
-        ring + staged * i64::from(gemm.output.bytes())
+            TileStore::Tma => self.row_blocks() * BOX * self.tile[1],
+            TileStore::Boxes => BOXES * BOX * BOX,
+        }
     }
 
     /// Blocks of a cluster.
@@ -187,7 +203,7 @@ impl WgmmaPlan {
 
     /// Blocks of 64 rows of a consumer.
     pub fn row_blocks(&self) -> i64 {
-        self.tile[0] * self.parts() / i64::from(self.consumers) / 64
+        self.tile[0] * self.parts() / i64::from(self.consumers.max(1)) / 64
     }
 
     /// Different instructions of a consumer in its loop over k, which is unrolled by the ring's length; stream-K's is not.

@@ -100,7 +100,7 @@ impl Products {
                 out.push(format!("the instruction {op}: it is offered on GPUs before sm_80, where they have it"));
                 return out;
             }
-            (Kind::Mma, Some(op)) if !self.cores.mma.is_some_and(|arch| op.is_native(arch)) && op.wmma().is_none() => {
+            (Kind::Mma, Some(op)) if op.wmma().is_none() && self.cores.mma.is_none_or(|arch| !op.is_native(arch)) => {
                 out.push(format!("the instruction {op}: it is offered on {}", op.needs()));
                 return out;
             }

@@ -72,11 +72,7 @@ impl Rule for TmaRing {
         };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let total = state.tile.k;
-        let store = match state.c {
-            Place::Shared(_) => TileStore::Tma,
-            Place::Strip(..) => TileStore::Boxes,
-            _ => TileStore::Direct,
-        };
+        let store = TileStore::of_place(state.c);
         for spans in menu.spans.iter().copied() {
             let k = wgmma_conditions::tile_k(gemm.operand, spans);
             let parts = gemm.k / total.max(1);
