@@ -37,6 +37,9 @@ fn an_index_and_its_maximum_are_found_together() {
         &ARGMAX[..from]
     );
     explored(&script(params, &text), "t4");
+    // One row: no index tells threads apart, and only one of them has a row.
+    let one = |text: &str| text.replace("37", "1");
+    explored(&script(&one(params), &one(&text)), "h200");
     // The index is an element, too: what was found and what is found are addresses to pick from, and the compiler must not take
     // what is written for what nobody writes.
     let given = "A: 37, 300 float32; J: 37, 300 int32; I: 37, int32; V: 37, float32";

@@ -16,6 +16,7 @@ use super::barrier::owner;
 use super::error::{LowerError, Place};
 use super::linear::{Atom, Linear};
 use super::nest::{Leaf, Nest, Thread};
+use super::pred::range_under;
 use satune_ir::{BufferId, Program, VarId};
 use std::collections::{BTreeSet, HashMap};
 
@@ -131,7 +132,12 @@ impl<'n> Deciding<'n> {
         leaf.guards.iter().for_each(|p| p.loads(&mut data));
         let decide: BTreeSet<VarId> = data.iter().flat_map(|atom| self.threads_of(atom)).collect();
         let scope = &self.program.buffer(leaf.target).scope;
-        let threads: Vec<&Thread> = self.seeing(scope).filter(|t| decide.contains(&t.var)).collect();
+        // A guard may leave one thread of many: the kernel of one row.
+        let many = |t: &&Thread| {
+            let (lo, hi) = range_under(&Linear::var(t.var), &leaf.guards, &self.nest.ranges);
+            lo < hi
+        };
+        let threads: Vec<&Thread> = self.seeing(scope).filter(|t| decide.contains(&t.var)).filter(many).collect();
         threads.is_empty() || self.told(&leaf.at, &threads).is_some()
     }
 
