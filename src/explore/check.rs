@@ -86,7 +86,14 @@ pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOp
         Schedule::Stream(_) => return Err(scheduled::ScheduledError::Kind.to_string()),
     };
     let (plan, source, small) = match &contraction.gather {
-        Some(gather) => super::check_gather::shrink(plan, contraction, gather)?,
+        Some(gather) => {
+            let (_, wanted) = shrink(plan, contraction);
+            // Rows of a strip stay as long as they are.
+            let k_tile = (!plan.a.hoisted && !plan.b.hoisted).then_some(plan.k_tile);
+            let (source, small) = super::check_gather::smaller(contraction, gather, &wanted, k_tile)?;
+            let plan = Plan { k_part: small.extent(Axis::K), ..plan.clone() };
+            (refitted(plan, &small), source, small)
+        }
         None => {
             let (plan, small) = shrink(plan, contraction);
             let source = source(&small)?;

@@ -1,34 +1,33 @@
-//! Convolutions for the simulator: the plan on a problem of few blocks, with the windows and paddings of the whole one.
-use super::check;
+//! Convolutions for the simulator: a problem of few blocks, with the windows and paddings of the whole one.
 use satune_ir::affine::linear::{gcd, Linear};
 use satune_ir::affine::{constant, Domains};
-use satune_ir::term::{Axis, Contraction, Gather, Plan};
+use satune_ir::term::{Axis, Contraction, Gather};
 use satune_ir::{tvmscript, visit, BinOp, Block, BufferId, Expr, IterVar, Program, Stmt, VarId};
 use satune_rewrites::space;
 use satune_rewrites::tree::child_realizes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The plan on a small problem: its program, and what is read off it.
+/// A problem of few tiles: its program, and what is read off it. Its fused axes are about as long as `wanted`'s; `k_tile`: where
+/// rows along k may be cut, and by how much they then end within a tile.
 ///
 /// # Errors
 /// When the smaller program is none that is taken, which is a bug.
-pub(super) fn shrink(
-    plan: &Plan,
+pub(super) fn smaller(
     contraction: &Contraction,
     gather: &Gather,
-) -> Result<(Plan, Program, Contraction), String> {
-    let (_, wanted) = check::shrink(plan, contraction);
+    wanted: &Contraction,
+    k_tile: Option<i64>,
+) -> Result<(Program, Contraction), String> {
     let program = tvmscript::parse(&gather.script).map_err(|e| e.to_string())?;
-    let extents = tied(&program, &contraction.block_name, extents(plan, gather, &wanted));
+    let extents = tied(&program, &contraction.block_name, extents(gather, wanted, k_tile));
     let source = resized(&program, &contraction.block_name, &extents);
     let small = space::contraction(&source).map_err(|e| format!("a smaller problem is refused: {e}"))?;
-    let plan = Plan { k_part: small.extent(Axis::K), ..plan.clone() };
-    Ok((check::refitted(plan, &small), source, small))
+    Ok((source, small))
 }
 
 /// Fewer values of the source block's iterators, so that the fused axes are about as long as wanted.
-fn extents(plan: &Plan, gather: &Gather, wanted: &Contraction) -> Vec<i64> {
+fn extents(gather: &Gather, wanted: &Contraction, k_tile: Option<i64>) -> Vec<i64> {
     let mut extents: Vec<i64> = gather.iters.iter().map(|(_, info)| info.extent).collect();
     // Zeros between elements stay at their places.
     let step = |i: usize| {
@@ -53,13 +52,11 @@ fn extents(plan: &Plan, gather: &Gather, wanted: &Contraction) -> Vec<i64> {
             extents[i] -= fewer.max(0);
         }
     }
-    // Rows of a strip stay as long as they are.
-    let strips = plan.a.hoisted || plan.b.hoisted;
-    if let Some(i) = digits(Axis::K).max_by_key(|i| extents[*i]).filter(|_| !strips) {
+    if let Some((i, k_tile)) = digits(Axis::K).max_by_key(|i| extents[*i]).zip(k_tile) {
         let others: i64 = digits(Axis::K).filter(|x| *x != i).map(|x| extents[x]).product();
         // Wide accesses stay aligned, and a last tile cut.
         let unit = gcd(extents[i], 16);
-        let cut = |extent: i64| (extent * others) % plan.k_tile != 0;
+        let cut = |extent: i64| (extent * others) % k_tile != 0;
         let least = (wanted.extent(Axis::K) / others.max(1)).max(1);
         let candidates = (1..=extents[i] / unit).map(|n| n * unit);
         let fitting = candidates.clone().find(|e| *e >= least && cut(*e) == cut(extents[i]));

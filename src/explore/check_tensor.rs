@@ -74,8 +74,14 @@ pub fn reduced(schedule: &Schedule, contraction: &Contraction) -> Result<Reduced
 }
 
 fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, Contraction), String> {
-    let (schedule, small) = shrink(schedule, contraction);
-    let source = super::check::source(&small)?;
+    let (schedule, wanted) = shrink(schedule, contraction);
+    let (source, small) = match &contraction.gather {
+        Some(gather) => {
+            let k_tile = tiles(&schedule, Axis::K).map(|(tile, _)| tile);
+            super::check_gather::smaller(contraction, gather, &wanted, k_tile)?
+        }
+        None => (super::check::source(&wanted)?, wanted),
+    };
     let made = scheduled::of_schedule(&source, &schedule, &small, &LowerOptions::default());
     Ok((Reduced { made: made.map_err(|e| e.to_string())?, source }, small))
 }
@@ -87,6 +93,10 @@ fn shrunken(schedule: &Schedule, contraction: &Contraction) -> Result<(Reduced, 
 /// What went wrong, for people.
 pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() -> bool) -> Result<Checked, String> {
     let (Reduced { source, made }, small) = shrunken(schedule, contraction)?;
+    if small.gather.is_some() {
+        let kernels = scheduled::check_each(&source, &made, crate::reference::SEED, go_on).map_err(|e| e.to_string())?;
+        return kernels.into_iter().next().ok_or_else(|| "it has no kernels".into());
+    }
     let module = made.module;
     let inputs = interp::random_inputs(&source, crate::reference::SEED).map_err(|e| e.to_string())?;
     let inputs: Vec<Vec<f64>> = inputs.iter().map(interp::Array::to_f64).collect();

@@ -51,6 +51,37 @@ fn random_schedules_of_convolutions_are_right() {
     }
 }
 
+/// On `mma.sync` and `wmma`, and where no operand is gathered on `wgmma`: paddings, strides, zeros between elements, channels that
+/// fill a part of a tile along k, parts of k, results that tiles hang over, and what is done with them.
+#[test]
+fn random_schedules_of_convolutions_on_tensor_cores_are_right() {
+    let mut rng = rand::rngs::StdRng::seed_from_u64(crate::support::seed());
+    for (operator, gpu, count) in [
+        ("conv2d:2,8,8,32,32,3,3,f16,pad=1", "a100", 6),
+        ("conv2d:1,9,7,16,24,3,2,f16,stride=2,pad=1,bias,relu,out=f16", "a100", 6),
+        ("conv2d:2,8,8,64,64,1,1,bf16", "h200", 4),
+        ("conv2d:2,9,9,64,32,1,1,bf16,stride=2", "h200", 4),
+        ("conv1d:3,20,8,16,5,f16,dilation=3,pad=2", "t4", 6),
+        ("conv2d:1,8,8,5,40,3,3,f16,pad=1", "rtx4090", 4),
+        ("conv3d:1,3,4,5,8,16,2,3,3,i8,pad=1", "a100", 4),
+        ("conv2d_transpose:1,5,6,16,16,3,3,f16,stride=2,pad=1,output_pad=1", "a100", 6),
+        ("conv2d:2,8,8,32,16,3,3,f16,pad=1", "v100", 6),
+    ] {
+        let (problem, gpu) = (problem(operator), Descriptor::load(gpu).unwrap());
+        let space = crate::tensor_space::tensor_only(&problem.contraction, &gpu);
+        assert!(!space.is_empty(), "{operator}");
+        let counts = Counts::of(&space);
+        for _ in 0..samples(count) {
+            let term = counts.sample(&space, &mut rng).unwrap();
+            let plan = satune_ir::term::Schedule::from_term(&term, &problem.contraction).unwrap();
+            let told = || format!("{operator}\n{}", plan.describe().join("\n"));
+            let made = scheduled::of_schedule(&problem.program, &plan, &problem.contraction, &h200())
+                .unwrap_or_else(|e| panic!("{e}\n{}", told()));
+            scheduled::check(&problem.program, &made, 3).unwrap_or_else(|e| panic!("{e}\n{}", told()));
+        }
+    }
+}
+
 /// One dimension of a convolution: size, kernel, stride, padding, dilation.
 #[derive(Clone, Copy)]
 struct Along(i64, i64, i64, i64, i64);

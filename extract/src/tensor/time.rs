@@ -25,7 +25,7 @@ use crate::time::{binding, clocks_per_ms, largest, stays_in_l2, tensor_joules, D
 use crate::work::Work;
 use crate::Descriptor;
 use satune_ir::term::tensor::Gemm;
-use satune_ir::term::{Axis, BlockLoop, Contraction};
+use satune_ir::term::{BlockLoop, Contraction, Side};
 use std::collections::BTreeMap;
 
 /// Clocks from the issue of a consumer's last `wgmma` to its results (estimate).
@@ -103,19 +103,13 @@ impl Outer {
 
 /// Bytes of both operands.
 pub(super) fn least_moved(contraction: &Contraction) -> f64 {
-    let extent = |axis: Axis| contraction.extent(axis) as f64;
-    let of_product = (extent(Axis::M) + extent(Axis::N)) * extent(Axis::K) * f64::from(contraction.a.dtype.bytes());
-    products(contraction) * of_product
+    let elements: f64 = [Side::A, Side::B].map(|side| contraction.elements(side)).iter().sum();
+    elements * f64::from(contraction.a.dtype.bytes())
 }
 
 /// Multiply-adds of a product.
 fn macs(gemm: &Gemm) -> f64 {
     [gemm.batch, gemm.m, gemm.n, gemm.k].map(|x| x as f64).iter().product()
-}
-
-/// Products of a batch.
-fn products(contraction: &Contraction) -> f64 {
-    contraction.batch().map(|(_, info)| info.extent as f64).product()
 }
 
 /// Bytes of the operands from DRAM, for tiles of m x n over a part of k in the order of `loops`, so many of them
@@ -136,9 +130,12 @@ pub(super) fn moved(
     let slots = (resident * i64::from(gpu.sms)).min(count);
     let (a, b) = panels(loops, slots);
     let bytes = f64::from(contraction.a.dtype.bytes());
-    let per = |panels: usize, tile: i64| panels as f64 * tile as f64 * k_part as f64 * bytes;
+    // What a panel of a gathered factor reads several times it reads from a cache; its rim is left out.
+    let per = |panels: usize, tile: i64, side: Side| {
+        panels as f64 * tile as f64 * k_part as f64 * bytes / contraction.repeats(side)
+    };
     let waves = count as f64 / slots as f64;
-    (waves * (per(a, m) + per(b, n))).max(least)
+    (waves * (per(a, m, Side::A) + per(b, n, Side::B))).max(least)
 }
 
 /// A time with what its parts are made from.

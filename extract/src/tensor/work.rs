@@ -6,7 +6,11 @@ use satune_ir::term::tensor::{
     mma_conditions, wgmma_conditions, CopyOrder, Gemm, Mma, OperandPlan, Store, TensorPlan, TileLayout, TileStore,
     Turn, WgmmaPlan, Wmma,
 };
-use satune_ir::term::Side;
+use satune_ir::term::{Axis, Places, Side};
+
+/// Instructions for the address of a copy of a gathered factor, whose dimensions along k are the same for all threads, and for
+/// whether it is inside (estimate).
+const GATHERED_ADDRESS: f64 = 12.0;
 
 /// Work of one tile of C.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -279,12 +283,18 @@ impl Operand {
         let (per_row, per_chunk) = (columns / vector, 16 / bytes);
         let total = rows * per_row;
         let count = tiles(total, self.threads);
-        let (mut accesses, mut stored, mut sectors) = (0_i64, (0_u64, 0_u64), 0_i64);
+        let (mut accesses, mut stored, mut sectors) = (0_i64, (0_u64, 0_u64), 0_usize);
         let mut lanes: Vec<(u32, u64)> = Vec::with_capacity(32);
-        let mut touched: Vec<i64> = Vec::with_capacity(32);
+        // Of a gathered factor the mean of a few tiles.
+        let own = if self.side == Side::A { Axis::M } else { Axis::N };
+        let parts = match gemm.gathered(self.side) {
+            Some(factor) => factor.parts(own, [self.extent, self.k]),
+            None => vec![Places::Strides(if k_rows { [1, pitch as u64] } else { [pitch as u64, 1] })],
+        };
+        let mut touched: Vec<Vec<u64>> = vec![Vec::with_capacity(32); parts.len()];
         for (i, warp) in (0..count).flat_map(|i| (0..self.threads / 32).map(move |w| (i, w))) {
             lanes.clear();
-            touched.clear();
+            touched.iter_mut().for_each(Vec::clear);
             for lane in 0..32_u32 {
                 let thread = warp * 32 + i64::from(lane);
                 let number = match plan.order {
@@ -300,7 +310,10 @@ impl Operand {
                 };
                 let at = self.chunk(gemm, plan.layout, row, column / per_chunk) + column % per_chunk;
                 lanes.push((lane, (at * bytes) as u64));
-                touched.push((row * pitch + column) * bytes / 32);
+                let (x, k) = if k_rows { (column, row) } else { (row, column) };
+                for (list, part) in touched.iter_mut().zip(&parts) {
+                    list.extend(part.at(x, k).map(|place| place * bytes as u64 / 32));
+                }
             }
             if lanes.is_empty() {
                 continue;
@@ -308,9 +321,11 @@ impl Operand {
             accesses += 1;
             let (taken, least) = wavefronts(&lanes, (vector * bytes) as u32);
             stored = (stored.0 + u64::from(taken), stored.1 + u64::from(least));
-            touched.sort_unstable();
-            touched.dedup();
-            sectors += touched.len() as i64;
+            for list in &mut touched {
+                list.sort_unstable();
+                list.dedup();
+                sectors += list.len();
+            }
         }
         let (accesses, moved) = (accesses as f64, (rows * columns * bytes) as f64);
         if mma_conditions::is_async(gemm, self.side, self.op, plan.bytes) {
@@ -323,7 +338,10 @@ impl Operand {
         // Rows that are not whole sectors, nor parts of one, touch one more each.
         let row = columns * bytes;
         let whole = pitch * bytes % 32 == 0 && (row % 32 == 0 || 32 % row.max(1) == 0);
-        let sectors = sectors as f64 + if whole { 0.0 } else { rows as f64 };
+        let is_gathered = gemm.gathered(self.side).is_some();
+        let more = if whole || is_gathered { 0.0 } else { rows as f64 };
+        let sectors = sectors as f64 / parts.len() as f64 + more;
+        work.addresses = if is_gathered { accesses * GATHERED_ADDRESS } else { 0.0 };
         work.global_load_sectors = sectors;
         work.l2_sectors = sectors;
         work.l1_bytes = moved;

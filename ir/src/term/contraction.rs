@@ -197,7 +197,8 @@ impl Contraction {
         let (a, b, c) = (turned(&self.b), turned(&self.a), turned(&self.c));
         let mut combine = self.combine.clone();
         combine.iter_mut().for_each(|combine| combine.sided.reverse());
-        Contraction { iters, a, b, c, epilogue, combine, ..self.clone() }
+        let gather = self.gather.as_ref().map(|gather| Box::new(gather.transposed()));
+        Contraction { iters, a, b, c, epilogue, gather, combine, ..self.clone() }
     }
 
     /// The operand of a side.

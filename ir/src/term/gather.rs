@@ -49,6 +49,14 @@ pub struct Dimension {
     pub padded: bool,
 }
 
+impl Gather {
+    /// The same of the transposed product, whose first factor is this one's second.
+    pub fn transposed(&self) -> Gather {
+        let iters = self.iters.iter().map(|(axis, info)| (axis.transposed(), info.clone())).collect();
+        Gather { iters, a: self.b.clone(), b: self.a.clone(), ..self.clone() }
+    }
+}
+
 impl Gathered {
     /// Elements of the buffer.
     pub fn elements(&self) -> i64 {
@@ -56,7 +64,7 @@ impl Gathered {
     }
 
     /// Dimensions with their strides in memory, elements.
-    pub(super) fn strided(&self) -> impl Iterator<Item = (&Dimension, i64)> {
+    pub fn strided(&self) -> impl Iterator<Item = (&Dimension, i64)> {
         let mut stride = self.elements();
         self.dims.iter().map(move |d| {
             stride /= d.extent.max(1);
@@ -77,6 +85,20 @@ impl Gathered {
         let lowest = |axis: Axis| iters.iter().rposition(|(a, info)| *a == axis && info.extent > 1);
         let neighbours = |axis: &Axis| lowest(*axis).is_some_and(|i| self.coefficient(i) == Some(1));
         self.iters.iter().filter_map(|i| iters.get(*i)).map(|(axis, _)| *axis).find(neighbours)
+    }
+
+    /// Whether memory holds the matrix with these axes as its dimensions, outermost first, and nothing else.
+    pub fn is_matrix(&self, iters: &[(Axis, AxisInfo)], dims: &[Axis]) -> bool {
+        let mut elements = 1_i64;
+        for axis in dims.iter().rev() {
+            for (i, (_, info)) in iters.iter().enumerate().rev().filter(|(_, (a, info))| a == axis && info.extent > 1) {
+                if self.coefficient(i) != Some(elements) {
+                    return false;
+                }
+                elements = elements.saturating_mul(info.extent);
+            }
+        }
+        elements == self.elements() && self.dims.iter().all(|d| !d.padded && d.offset == 0 && d.step == 1)
     }
 
     /// What the width of an access along `axis` has to divide: then it begins at a multiple of its width in memory, what it

@@ -1,5 +1,5 @@
 //! Where the elements of a contraction's matrices are in memory, gathered or not.
-use super::{Axis, Contraction, Gather, Gathered, OperandInfo, Side};
+use super::{Axis, AxisInfo, Contraction, Gathered, OperandInfo, Side};
 
 /// Places of the elements of a part of a matrix in memory.
 #[derive(Clone, Debug)]
@@ -23,7 +23,13 @@ pub struct Window {
 const NOWHERE: i64 = i64::MIN / 4;
 
 impl Window {
-    fn of(gather: &Gather, of: &Gathered, axes: [Axis; 2], origin: [i64; 2], size: [i64; 2]) -> Window {
+    /// The part that begins at `origin`; `iters`: digits of the matrix's axes.
+    pub(super) fn of(
+        iters: &[(Axis, AxisInfo)],
+        of: &Gathered,
+        axes: [Axis; 2],
+        (origin, size): ([i64; 2], [i64; 2]),
+    ) -> Window {
         let dims: Vec<[i64; 3]> = of.strided().map(|(d, stride)| [d.extent, d.step, stride]).collect();
         let mut sums = [Vec::new(), Vec::new()];
         for (part, ((list, axis), (from, count))) in
@@ -31,8 +37,8 @@ impl Window {
         {
             for value in from..from.saturating_add(count) {
                 let mut rest = value;
-                let mut digits = vec![0; gather.iters.len()];
-                for (digit, (_, info)) in digits.iter_mut().zip(&gather.iters).rev().filter(|(_, (a, _))| *a == axis) {
+                let mut digits = vec![0; iters.len()];
+                for (digit, (_, info)) in digits.iter_mut().zip(iters).rev().filter(|(_, (a, _))| *a == axis) {
                     *digit = rest % info.extent;
                     rest /= info.extent;
                 }
@@ -69,6 +75,18 @@ impl Places {
     }
 }
 
+/// Where parts of this size begin that stand for all of a matrix with these extents: up to three along each axis.
+pub(super) fn samples(extents: [i64; 2], size: [i64; 2]) -> Vec<[i64; 2]> {
+    const MOST: i64 = 3;
+    let along = |i: usize| {
+        let parts = (extents[i] + size[i] - 1) / size[i].max(1);
+        let count = parts.clamp(1, MOST);
+        (0..count).map(move |s| (2 * s + 1) * parts / (2 * count) * size[i]).collect::<Vec<_>>()
+    };
+    let (rows, columns) = (along(0), along(1));
+    rows.iter().flat_map(|x| columns.iter().map(move |y| [*x, *y])).collect()
+}
+
 impl Contraction {
     /// How an operand is gathered, where it is.
     pub fn gathered(&self, side: Side) -> Option<&Gathered> {
@@ -91,6 +109,12 @@ impl Contraction {
     /// Whether the sums pass through registers to the result: something is done with them, or with their indices.
     pub fn finishes(&self) -> bool {
         self.epilogue.is_some() || self.gather.is_some()
+    }
+
+    /// Name of the buffer that the product reads as an operand, once its matrices are made.
+    pub fn matrix(&self, side: Side) -> String {
+        let memory = || self.operand(side).name.clone();
+        self.gathered(side).map_or_else(memory, |of| format!("{}_reindex", of.name))
     }
 
     /// What the width of an access along an operand's rows in global memory has to divide.
@@ -133,17 +157,10 @@ impl Contraction {
     /// Where parts of a matrix of this size begin that stand for all of them: one, where all are alike; of a gathered matrix, up
     /// to three along each axis.
     pub fn samples(&self, axes: [Axis; 2], size: [i64; 2]) -> Vec<[i64; 2]> {
-        const MOST: i64 = 3;
-        if self.gather.is_none() {
-            return vec![[0, 0]];
+        match self.gather {
+            None => vec![[0, 0]],
+            Some(_) => samples(axes.map(|axis| self.extent(axis)), size),
         }
-        let along = |i: usize| {
-            let parts = (self.extent(axes[i]) + size[i] - 1) / size[i].max(1);
-            let count = parts.clamp(1, MOST);
-            (0..count).map(move |s| (2 * s + 1) * parts / (2 * count) * size[i]).collect::<Vec<_>>()
-        };
-        let (rows, columns) = (along(0), along(1));
-        rows.iter().flat_map(|x| columns.iter().map(move |y| [*x, *y])).collect()
     }
 
     /// Places of an operand's elements in the part that begins at `origin`, by its spatial axis and k.
@@ -165,7 +182,7 @@ impl Contraction {
         (origin, size): ([i64; 2], [i64; 2]),
     ) -> Places {
         if let (Some(gather), Some(gathered)) = (&self.gather, gathered) {
-            return Places::Gathered(Window::of(gather, gathered, axes, origin, size));
+            return Places::Gathered(Window::of(&gather.iters, gathered, axes, (origin, size)));
         }
         let mut strides = [0, 0];
         let mut stride = 1_u64;

@@ -382,6 +382,22 @@ impl Made {
     }
 }
 
+/// The map of indices by some iterators to those of a matrix, each dimension of which is an axis.
+pub(super) fn as_axes(gather: &Gather, iters: &[usize], axes: &[Axis]) -> String {
+    let fused = |axis: &Axis| {
+        let mine = iters.iter().filter(|i| gather.iters[**i].0 == *axis);
+        let digit = |sum: Option<String>, i: &usize| match sum {
+            None => Some(format!("i{i}")),
+            Some(sum) => Some(format!("({sum}) * {} + i{i}", gather.iters[*i].1.extent)),
+        };
+        // Where none is left, the primitive refuses.
+        mine.fold(None, digit).unwrap_or_else(|| "0".into())
+    };
+    let list = iters.iter().map(|i| format!("i{i}")).collect::<Vec<_>>().join(", ");
+    let outputs: Vec<String> = axes.iter().map(fused).collect();
+    format!("lambda {list}: ({},)", outputs.join(", "))
+}
+
 /// The calls that make a product of a block, and those that leave its matrices in no memory.
 pub(super) trait GatherWriter: TraceWriter {
     /// Copies of both factors and of the result, by the block's iterators.
@@ -394,28 +410,14 @@ pub(super) trait GatherWriter: TraceWriter {
     /// Fuses the iterators to the axes of a product: in the copies, then in the block.
     fn as_matrices(&mut self, gather: &Gather, [a, b, c]: [&OperandInfo; 3]) {
         let all: Vec<usize> = (0..gather.iters.len()).collect();
-        let list = |iters: &[usize]| iters.iter().map(|i| format!("i{i}")).collect::<Vec<_>>().join(", ");
-        let fused = |iters: &[usize], axis: Axis| {
-            let mine = iters.iter().filter(|i| gather.iters[**i].0 == axis);
-            let digit = |sum: Option<String>, i: &usize| match sum {
-                None => Some(format!("i{i}")),
-                Some(sum) => Some(format!("({sum}) * {} + i{i}", gather.iters[*i].1.extent)),
-            };
-            // Where none is left, the primitive refuses.
-            mine.fold(None, digit).unwrap_or_else(|| "0".into())
-        };
-        let map = |iters: &[usize], axes: &[Axis]| {
-            let outputs: Vec<String> = axes.iter().map(|axis| fused(iters, *axis)).collect();
-            format!("lambda {}: ({},)", list(iters), outputs.join(", "))
-        };
         for (of, operand, kind) in [(&gather.a, a, "read"), (&gather.b, b, "read"), (&gather.c, c, "write")] {
-            let map = map(&of.iters, &operand.dims);
+            let map = as_axes(gather, &of.iters, &operand.dims);
             let call = self.call("transform_layout", [var("block"), json!([kind, operand.index])]);
             call.kwargs.insert("index_map".into(), json!(map));
         }
         let batch = gather.iters.iter().map(|(axis, _)| *axis).filter(|a| matches!(a, Axis::Batch(_)));
         let axes: Vec<Axis> = batch.chain([Axis::M, Axis::N, Axis::K]).collect();
-        let map = map(&all, &axes);
+        let map = as_axes(gather, &all, &axes);
         let call = self.call("transform_block_layout", [var("block")]);
         call.kwargs.insert("index_map".into(), json!(map));
     }

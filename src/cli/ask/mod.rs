@@ -22,7 +22,7 @@ use crate::workload::{Explorable, Workload};
 use satune_extract::{Descriptor, Searched};
 use satune_ir::files;
 use satune_ir::term::tensor::Gemm;
-use satune_ir::term::{Plan, Schedule, Space};
+use satune_ir::term::{Contraction, Plan, Schedule, Space};
 use satune_rewrites::space::Fuel;
 use satune_rewrites::Trace;
 use sensitivity::Marked;
@@ -200,7 +200,8 @@ pub(super) fn differences(work: &Work, plans: &[&Schedule]) -> Vec<(String, Vec<
 
 /// Whether nvMatmulHeuristics may know a program: whether it is a product on tensor cores.
 pub(super) fn is_product(work: &Work) -> bool {
-    matches!(work, Work::Contraction(problem) if Gemm::of(&problem.contraction).is_ok())
+    let is_one = |c: &Contraction| c.gather.is_none() && Gemm::of(c).is_ok();
+    matches!(work, Work::Contraction(problem) if is_one(&problem.contraction))
 }
 
 /// How a command is told to put nvMatmulHeuristics beside what it finds.
@@ -209,6 +210,9 @@ pub(super) const VS: &str = "--vs nvmmh";
 /// A product's first choices by nvMatmulHeuristics, in the order of the products. `option`: what asked for it.
 pub(super) fn heuristic(option: &str, works: &[&Work], gpu: &Descriptor) -> Result<Vec<Choice>, Failure> {
     let gemm = |work: &&Work| match work {
+        Work::Contraction(problem) if problem.contraction.gather.is_some() => {
+            Err(NvmmhError::Product("its matrices are gathered (a convolution)".into()))
+        }
         Work::Contraction(problem) => Gemm::of(&problem.contraction).map_err(|e| NvmmhError::Product(e.to_string())),
         Work::Streams(_) => Err(NvmmhError::Product("this program is none".into())),
     };

@@ -5,11 +5,13 @@
 //! stands unrolled after it. Per tile and step along k: the next step's fragments are loaded while this one's are
 //! multiplied. On `wmma` the next tile waits in registers while this one is multiplied, and is stored before the barrier.
 use super::fragments::Loader;
+use super::gathered::Gathering;
 use super::tile::{Filler, Source, Tile};
 use super::*;
 use crate::kernel::{Value, WarpOp, WmmaOp};
 use satune_ir::term::tensor::{mma_conditions, StreamK, Turn};
-use satune_ir::term::Side;
+use satune_ir::term::{Axis, Side};
+use std::rc::Rc;
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
     plan.check(gemm)?;
@@ -120,6 +122,15 @@ impl<'p> Mainloop<'p> {
             rolled: plan.rolled,
             prefetch: plan.prefetch,
             through_registers: !op.is_async(),
+            gathered: gemm.gathered(side).map(|factor| {
+                Rc::new(Gathering {
+                    factor: factor.clone(),
+                    own: if side == Side::A { Axis::M } else { Axis::N },
+                    batch: batch.clone(),
+                    first_tile: mul(part.clone(), per_part),
+                    tile_k: k,
+                })
+            }),
         };
         let a_source = source(params.a, "a", a_rows, &m0, gemm.m, Side::A, &plan.operands[0]);
         let b_source = source(params.b, "b", b_rows, &n0, gemm.n, Side::B, &plan.operands[1]);

@@ -5,6 +5,7 @@
 //! `docs/TENSOR.md` describes the schedules.
 mod epilogue;
 mod fragments;
+mod gathered;
 mod mma;
 mod mma_store;
 mod stream_k;
@@ -144,7 +145,8 @@ impl Builder {
             factors.reverse();
         }
         let [a, b] = [0, 1].map(|i| {
-            let elements = gemm.batch * gemm.k * [gemm.m, gemm.n][i];
+            let of_matrix = gemm.batch * gemm.k * [gemm.m, gemm.n][i];
+            let elements = gemm.gathered[i].as_ref().map_or(of_matrix, |factor| factor.of.elements());
             self.array(factors[i].1, gemm.operand, elements, Space::Global, 16)
         });
         let mut operands = factors.map(|f| f.0).to_vec();

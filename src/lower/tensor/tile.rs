@@ -1,9 +1,11 @@
 //! A tile in shared memory: where its elements are, and how the block fills it.
-use super::{add, c, div, less, mul, rem, thread, Builder, Cond, Index, LocalVar, Unroll};
+use super::gathered::{Chosen, Gathering};
+use super::{add, both, c, div, less, mul, rem, thread, Builder, Cond, Index, LocalVar, Unroll};
 use crate::kernel::{ArrayId, Space, Stmt};
 use crate::lower::index::xor;
 use satune_ir::term::tensor::{CopyOrder, TileLayout, Turn};
 use satune_ir::DType;
+use std::rc::Rc;
 
 /// One stage of one operand's ring.
 #[derive(Clone, Copy, Debug)]
@@ -124,13 +126,19 @@ pub(super) struct Filler {
     waiting: Option<ArrayId>,
 }
 
-/// A copy of a thread: index in global memory at the first tile, index in the tile, position along k, whether it exists for
-/// the thread.
+/// A copy of a thread: where it reads, index in the tile, whether it exists for the thread.
 struct Copy {
-    from: Index,
+    from: From,
     to: Index,
-    k: Index,
     exists: Cond,
+}
+
+/// Where a copy reads.
+enum From {
+    /// Index in global memory at the first tile, and position along k.
+    Matrix { first: Index, k: Index },
+    /// A factor that is gathered.
+    Gathered(Chosen),
 }
 
 /// What a tile of an operand covers, and how it is copied.
@@ -156,6 +164,8 @@ pub(super) struct Source {
     pub prefetch: u32,
     /// By way of registers, in which a tile waits.
     pub through_registers: bool,
+    /// How its elements are gathered, where memory does not hold the matrix.
+    pub gathered: Option<Rc<Gathering>>,
 }
 
 impl Source {
@@ -212,23 +222,27 @@ impl Filler {
         add(self.source.origin.clone(), index)
     }
 
-    /// (index in global memory at the first tile, position along k) of a place. Beyond the edge something that exists is
-    /// read; its results are not stored.
-    fn global(&self, row: Index, column: Index) -> (Index, Index) {
+    /// Where a copy of a place in the tile reads; `name`: keeps what does not depend on the tile under a name. Beyond the edge
+    /// something that exists is read; its results are not stored.
+    fn global(&self, row: Index, column: Index, name: &mut dyn FnMut(&str, Index) -> Index) -> From {
         let (source, over) = (&self.source, self.hangs_over());
         let clamp = |at: Index, most: i64| match over {
             true => Index::Min(Box::new(at), Box::new(c(most))),
             false => at,
         };
-        if source.k_rows {
-            let column = clamp(add(source.first.clone(), column), source.extent - source.width);
-            let k = add(source.k_first.clone(), row);
-            (self.of_product(add(mul(k.clone(), source.pitch()), column)), k)
-        } else {
-            let row = clamp(add(source.first.clone(), row), source.extent - 1);
-            let k = add(source.k_first.clone(), column);
-            (self.of_product(add(mul(row, source.pitch()), k.clone())), k)
+        let (own, along_k) = match source.k_rows {
+            true => (clamp(add(source.first.clone(), column), source.extent - source.width), row),
+            false => (clamp(add(source.first.clone(), row), source.extent - 1), column),
+        };
+        if let Some(gathering) = &source.gathered {
+            return From::Gathered(gathering.chosen(own, along_k, name));
         }
+        let k = add(source.k_first.clone(), along_k);
+        let place = match source.k_rows {
+            true => add(mul(k.clone(), source.pitch()), own),
+            false => add(mul(own, source.pitch()), k.clone()),
+        };
+        From::Matrix { first: name("from", self.of_product(place)), k }
     }
 
     /// Each copy's addresses, computed before the loop over k. What two copies share is computed once; within the problem
@@ -244,9 +258,10 @@ impl Filler {
             CopyOrder::Own if per_row % count == 0 && total % threads == 0 => Some((0, width)),
             _ => None,
         };
+        let looked_up = self.hangs_over() || source.gathered.is_some();
         let mut copies: Vec<Copy> = Vec::new();
         let mut bases: Vec<((i64, i64), Index)> = Vec::new();
-        let mut first: Option<(Index, Index, Index, Index)> = None;
+        let mut first: Option<(Index, Index)> = None;
         for i in 0..count {
             let (row, column, number) = self.place(&c(i), count);
             let may_miss = match source.order {
@@ -256,19 +271,26 @@ impl Filler {
             let exists = less(may_miss, &number, total);
             let Some((rows, columns)) = apart.map(|(r, c)| (r * i, c * i)) else {
                 let to = builder.bind(body, &label("to"), tile.element(&row, &column));
-                let (from, k) = self.global(row, column);
-                let from = builder.bind(body, &label("from"), from);
-                copies.push(Copy { from, to, k, exists });
+                let from = self.global(row, column, &mut |part, index| builder.bind(body, &label(part), index));
+                copies.push(Copy { from, to, exists });
                 continue;
             };
-            let (row0, column0, from0, k0) = first.clone().unwrap_or_else(|| {
+            let (row0, column0) = first.clone().unwrap_or_else(|| {
                 let row = builder.bind(body, &label("row"), row);
                 let column = builder.bind(body, &label("column"), column);
-                let (from, k) = self.global(row.clone(), column.clone());
-                let from = builder.bind(body, &label("from"), from);
-                (row, column, from, k)
+                (row, column)
             });
-            first = Some((row0.clone(), column0.clone(), from0.clone(), k0.clone()));
+            first = Some((row0.clone(), column0.clone()));
+            let from = match copies.first() {
+                Some(Copy { from: From::Matrix { first, k }, .. }) if !looked_up => From::Matrix {
+                    first: add(first.clone(), c(rows * source.pitch() + columns)),
+                    k: add(k.clone(), c(if source.k_rows { rows } else { columns })),
+                },
+                _ => {
+                    let (row, column) = (add(row0.clone(), c(rows)), add(column0.clone(), c(columns)));
+                    self.global(row, column, &mut |part, index| builder.bind(body, &label(part), index))
+                }
+            };
             // Position in the tile: one base for all copies that the layout treats alike.
             let turn = rows % tile.period();
             let (chunks, within) = (columns / tile.chunk(), columns % tile.chunk());
@@ -289,14 +311,7 @@ impl Filler {
                 debug_assert!(within % width == 0);
                 builder.bind(body, &label("to"), tile.element(&row0, &add(column0.clone(), c(columns))))
             };
-            let (from, k) = if self.hangs_over() && i > 0 {
-                let (from, k) = self.global(add(row0, c(rows)), add(column0, c(columns)));
-                (builder.bind(body, &label("from"), from), k)
-            } else {
-                let k = add(k0, c(if source.k_rows { rows } else { columns }));
-                (add(from0, c(rows * source.pitch() + columns)), k)
-            };
-            copies.push(Copy { from, to, k, exists });
+            copies.push(Copy { from, to, exists });
         }
         copies
     }
@@ -313,9 +328,9 @@ impl Filler {
         };
         let total = self.tile.rows * (self.tile.columns / self.source.width);
         let (row, column, own) = self.place(&Index::Var(var), count);
-        let (from, k) = self.global(row.clone(), column.clone());
+        let from = self.global(row.clone(), column.clone(), &mut |_, index| index);
         let exists = less(count * self.threads > total, &own, total);
-        let body = self.copy(&Copy { from, to: self.tile.element(&row, &column), k, exists }, at, number, guard);
+        let body = self.copy(&Copy { from, to: self.tile.element(&row, &column), exists }, at, number, guard);
         let name = format!("{}_copy", self.source.name);
         vec![Stmt::For { var, name, start: c(0), extent: c(count), unroll: Unroll::No, body }]
     }
@@ -351,8 +366,14 @@ impl Filler {
     /// Where a copy of tile `number` reads, and what must hold for that.
     fn from(&self, copy: &Copy, number: &Index, guard: bool) -> (Index, Cond) {
         let source = &self.source;
-        let zero_unless = less(guard, &sum(copy.k.clone(), scaled(number, source.tile_k)), source.k);
-        (sum(copy.from.clone(), scaled(number, self.step)), zero_unless)
+        let within = |k: &Index| less(guard, &sum(k.clone(), scaled(number, source.tile_k)), source.k);
+        match &copy.from {
+            From::Matrix { first, k } => (sum(first.clone(), scaled(number, self.step)), within(k)),
+            From::Gathered(chosen) => {
+                let (index, inside) = chosen.element(number);
+                (index, both(within(&add(source.k_first.clone(), chosen.k.clone())), inside))
+            }
+        }
     }
 
     fn copy(&self, copy: &Copy, at: &Index, number: &Index, guard: bool) -> Vec<Stmt> {

@@ -48,7 +48,7 @@ impl Share {
         // Shared memory has nothing to do meanwhile where one set of fragments is waited for.
         let moved = moves + loads.shared_loads + started;
         Share {
-            issued: moved + permuted + loops,
+            issued: moved + permuted + loops + copies.addresses,
             moved,
             shared: loads.shared_load_wavefronts + copies.shared_store_wavefronts,
             l2_bytes: copies.l2_sectors * 32.0,
@@ -100,6 +100,8 @@ impl Operand {
         let bytes = i64::from(gemm.operand.bytes());
         let moved = (self.extent * self.k * bytes) as f64;
         let widest = mma_conditions::copy_elements(gemm, self.side, 16) * bytes;
+        // Of a gathered factor all may be zeros of a padding.
+        let from_l2 = if gemm.gathered(self.side).is_some() { 0.0 } else { moved };
         if let Some(op) = self.op.wmma() {
             let loads = self.wmma_loads(gemm, op);
             let moves = loads.matrix_moves * WMMA_LOADS + 2.0 * moved / (32.0 * widest as f64);
@@ -107,7 +109,7 @@ impl Operand {
                 issued: moves,
                 moved: moves,
                 shared: loads.shared_load_wavefronts + moved / 128.0,
-                l2_bytes: moved,
+                l2_bytes: from_l2,
                 padding: mma_conditions::padding_of(
                     gemm,
                     self.side,
@@ -123,7 +125,7 @@ impl Operand {
             issued: moves,
             moved: moves,
             shared: self.matrices() + moved / 128.0,
-            l2_bytes: moved,
+            l2_bytes: from_l2,
             ..Share::default()
         }
     }

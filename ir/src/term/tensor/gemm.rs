@@ -1,6 +1,6 @@
 //! What is computed.
-use super::{Epilogue, TensorError};
-use crate::term::{Axis, Contraction, OperandInfo};
+use super::{Epilogue, GatheredFactor, TensorError};
+use crate::term::{Axis, Contraction, OperandInfo, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -35,6 +35,12 @@ pub struct Gemm {
     pub epilogue: Epilogue,
     /// Types of what it adds per column, and per result: C's, or a float.
     pub added: [DType; 2],
+    /// Rows of C are several indices of the program (a convolution): a block puts results in their places.
+    #[serde(default)]
+    pub scattered: bool,
+    /// How A and B are gathered from memory, where that does not hold their matrices.
+    #[serde(default)]
+    pub gathered: [Option<Box<GatheredFactor>>; 2],
 }
 
 /// Why a contraction is no product of two matrices that tensor cores take.
@@ -60,6 +66,8 @@ impl Gemm {
             swapped: false,
             epilogue: Epilogue::default(),
             added: [output; 2],
+            scattered: false,
+            gathered: [None, None],
         }
     }
 
@@ -75,8 +83,14 @@ impl Gemm {
             b_transposed: !self.a_transposed,
             c_transposed: !self.c_transposed,
             swapped,
+            gathered: [1, 0].map(|i| self.gathered[i].as_ref().map(|factor| Box::new(factor.transposed()))),
             ..self.clone()
         })
+    }
+
+    /// How a factor is gathered, where it is.
+    pub fn gathered(&self, side: Side) -> Option<&GatheredFactor> {
+        self.gathered[usize::from(side == Side::B)].as_deref()
     }
 
     /// Elements of C from one row in memory to the next.
@@ -107,8 +121,8 @@ impl Gemm {
     /// types that no instruction takes.
     pub fn of(contraction: &Contraction) -> Result<Gemm, NotGemm> {
         let no = |reason: &str| Err(NotGemm(reason.into()));
-        if contraction.gather.is_some() {
-            return no("its operands are no matrices in memory, but gathered (a convolution)");
+        if contraction.gather.as_ref().is_some_and(|g| !g.c.is_matrix(&g.iters, &contraction.c.dims)) {
+            return no("its result is no matrix in memory: the axes of its first factor, and those of its second, are no neighbours in it (channels first?)");
         }
         if contraction.combine.is_some() {
             return no("it is no sum of products from 0 on");
@@ -152,6 +166,8 @@ impl Gemm {
             c_transposed,
             swapped: false,
             epilogue,
+            scattered: contraction.gather.is_some(),
+            gathered: GatheredFactor::of(contraction),
             added: Gemm::added(contraction).map(|number| {
                 let read = contraction.epilogue.as_ref().and_then(|e| e.reads.get(number?));
                 read.map_or(output, |read| read.dtype)

@@ -4,6 +4,7 @@
 //! [`WgmmaPlan`] how on `wgmma` (sm_90a). Each condition of a plan is a function of its own, which `check` and the rules of the space both call.
 mod epilogue;
 mod error;
+mod gathered;
 mod gemm;
 mod instruction;
 mod mma;
@@ -18,6 +19,7 @@ mod wmma;
 
 pub use epilogue::Epilogue;
 pub use error::TensorError;
+pub use gathered::GatheredFactor;
 pub use gemm::{Gemm, NotGemm};
 pub use instruction::{Fragment, Mma, Sync};
 pub(super) use mma::swapped_text;
@@ -38,7 +40,7 @@ pub mod mma_conditions {
         threads, warps, whole_parts, whole_steps,
     };
     pub use super::operand::{
-        copies, copy_elements, copy_registers, hangs_over, is_async, layout, matrices, padding as padding_of,
+        copies, copy_elements, copy_registers, is_async, layout, looked_up, matrices, padding as padding_of,
         rows_along_k, steps, tile_rows, way,
     };
     pub use super::shared::{least_layout, padding, ring, ring_bytes, room, shared_fits, staged_bytes, staged_layout};

@@ -1,6 +1,6 @@
 //! How an operand's tiles come to the ring in shared memory, lie there, and come from there to the warps' fragments.
 use super::{Gemm, Mma, TensorError};
-use crate::term::Side;
+use crate::term::{Axis, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
 
@@ -176,10 +176,12 @@ pub fn padding(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], layout: TileLay
     rows.saturating_mul(pitch.saturating_sub(columns)).saturating_mul(gemm.operand.bytes().into())
 }
 
-/// Elements that one copy of an operand's tile moves: 16 bytes where rows in global memory are multiples of that, else
-/// as much as divides them. `along_k`: rows of memory run along k.
-pub(super) fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
-    let pitch = if along_k { gemm.k } else { extent };
+/// Elements that one copy of an operand's tile moves at most: 16 bytes where rows in global memory are multiples of that, else
+/// as much as divides them; of a gathered one, as much as lies side by side.
+fn copy_width(gemm: &Gemm, side: Side) -> i64 {
+    let own = if side == Side::A { (Axis::M, gemm.m) } else { (Axis::N, gemm.n) };
+    let (axis, extent) = if rows_along_k(gemm, side) { own } else { (Axis::K, gemm.k) };
+    let pitch = gemm.gathered(side).map_or(extent, |factor| factor.run(axis));
     let mut width = 16 / i64::from(gemm.operand.bytes());
     while width > 1 && pitch % width != 0 {
         width /= 2;
@@ -189,9 +191,7 @@ pub(super) fn copy_width(gemm: &Gemm, along_k: bool, extent: i64) -> i64 {
 
 /// Elements of one copy of an operand.
 pub fn copy_elements(gemm: &Gemm, side: Side, bytes: u32) -> i64 {
-    let along = if side == Side::A { gemm.m } else { gemm.n };
-    let widest = copy_width(gemm, !rows_along_k(gemm, side), along);
-    widest.min(i64::from((bytes / gemm.operand.bytes()).max(1)))
+    copy_width(gemm, side).min(i64::from((bytes / gemm.operand.bytes()).max(1)))
 }
 
 /// Whether `cp.async` copies an operand: it moves 4 bytes at least, and some GPUs do not have it.
@@ -204,10 +204,11 @@ pub fn copies(gemm: &Gemm, side: Side, [extent, k]: [i64; 2], threads: i64, byte
     super::tiles(extent * k / copy_elements(gemm, side, bytes), threads.max(1))
 }
 
-/// Whether a tile of an operand hangs over the edge of the problem: what is copied there is looked up element by element.
-pub fn hangs_over(gemm: &Gemm, side: Side, extent: i64) -> bool {
+/// Whether addresses of an operand's copies are looked up one by one: a tile hangs over the edge of the problem, or its elements
+/// are gathered.
+pub fn looked_up(gemm: &Gemm, side: Side, extent: i64) -> bool {
     let whole = if side == Side::A { gemm.m } else { gemm.n };
-    whole % extent.max(1) != 0
+    whole % extent.max(1) != 0 || gemm.gathered(side).is_some()
 }
 
 /// 32-bit registers of a thread that an operand's copies take: an address for each where it is looked up, else one for
@@ -215,15 +216,22 @@ pub fn hangs_over(gemm: &Gemm, side: Side, extent: i64) -> bool {
 /// of 4 bytes that `cp.async` could move is loaded several at a time (estimate).
 pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads: i64, plan: &OperandPlan) -> i64 {
     let count = copies(gemm, side, tile, threads, plan.bytes);
+    // An index in each dimension that an access asks about.
+    let asked = gemm.gathered(side).map_or(0, |factor| count * factor.asked());
+    let taken = addressed(gemm, side, op, tile, count, plan);
+    taken + if plan.rolled { 0 } else { asked }
+}
+
+fn addressed(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], count: i64, plan: &OperandPlan) -> i64 {
     if !op.is_async() {
         let bytes = copy_elements(gemm, side, plan.bytes) * i64::from(gemm.operand.bytes());
-        let addresses = if hangs_over(gemm, side, tile[0]) { 2 * count } else { 2 * count.min(2) };
+        let addresses = if looked_up(gemm, side, tile[0]) { 2 * count } else { 2 * count.min(2) };
         count * ((bytes + 3) / 4) + addresses
     } else if !is_async(gemm, side, op, plan.bytes) {
         32 + if plan.rolled { 0 } else { 2 * count }
     } else if plan.rolled {
         6
-    } else if hangs_over(gemm, side, tile[0]) {
+    } else if looked_up(gemm, side, tile[0]) {
         2 * count + 2
     } else {
         2 * count.min(4)

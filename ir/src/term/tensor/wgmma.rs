@@ -1,6 +1,6 @@
 //! Schedules on `wgmma`, and when they fit.
 use super::{multiple, tiles, Gemm, Raster, StreamK, TensorError, MOST_SHARED};
-use crate::term::Place;
+use crate::term::{Place, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
 
@@ -399,6 +399,11 @@ pub fn split(gemm: &Gemm, tile_k: i64, parts: i64) -> Result<(), TensorError> {
 /// The TMA takes the operands' rows.
 pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
     let bytes = i64::from(gemm.operand.bytes());
+    for (name, side) in [("A", Side::A), ("B", Side::B)] {
+        if gemm.gathered(side).is_some() {
+            return Err(TensorError::TensorMap(name, "its rows are gathered, and lie in no memory"));
+        }
+    }
     let rows = [
         ("A", if gemm.a_transposed { gemm.m } else { gemm.k } * bytes),
         ("B", if gemm.b_transposed { gemm.k } else { gemm.n } * bytes),

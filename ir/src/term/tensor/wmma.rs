@@ -128,7 +128,9 @@ pub(super) fn operands(gemm: &Gemm, op: Wmma) -> Result<(), TensorError> {
 /// The sums of a warp leave its fragments as a whole: straight to C only where that is of their type, and whole tiles
 /// without anything added.
 pub(super) fn store_direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2]) -> Result<(), TensorError> {
-    let reason = if gemm.m % m != 0 || gemm.n % n != 0 {
+    let reason = if !is_split && gemm.scattered {
+        "wmma stores matrices, and rows of C are several indices of the program"
+    } else if gemm.m % m != 0 || gemm.n % n != 0 {
         "wmma stores whole fragments, and tiles hang over the edge"
     } else if gemm.n % 4 != 0 {
         "wmma stores rows that are multiples of 16 bytes"

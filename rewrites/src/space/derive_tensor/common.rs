@@ -1,6 +1,7 @@
 //! What traces of plans on tensor cores share.
 use crate::intrinsics::{self, fragment as places};
 use crate::keys;
+use crate::space::gather::{as_axes, GatherWriter};
 use crate::space::writer::{from_end, var, Draft, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{Fragment, Gemm, Mma, Raster};
@@ -21,7 +22,7 @@ pub(super) struct Product {
 impl Product {
     pub fn of(gemm: &Gemm, contraction: &Contraction, swapped: bool) -> Product {
         let mut contraction = if swapped { contraction.transposed() } else { contraction.clone() };
-        let axes = contraction.iters.iter().map(|(axis, _)| *axis).collect();
+        let given = contraction.iters.iter().map(|(axis, _)| *axis).collect();
         contraction.iters.sort_by_key(|(axis, _)| match axis {
             Axis::Batch(i) => (0, *i),
             Axis::M => (1, 0),
@@ -29,6 +30,9 @@ impl Product {
             Axis::K => (3, 0),
             Axis::Outer(i) => (4, *i),
         });
+        // The axes of gathered matrices are made in order.
+        let of_gathered = || contraction.iters.iter().map(|(axis, _)| *axis).collect();
+        let axes = if contraction.gather.is_some() { of_gathered() } else { given };
         Product { gemm: gemm.oriented(swapped).into_owned(), contraction, axes }
     }
 
@@ -133,6 +137,11 @@ impl<'a> Writer<'a> {
     /// the name of the block that multiplies; its loops are those over batches, `l_m`, `l_n`, `l_k` and `k_part`.
     pub fn begin(&mut self) -> &'static str {
         self.named("get_sblock", [json!(self.contraction.block_name)], "block");
+        let contraction = self.contraction;
+        if let Some(gather) = &contraction.gather {
+            self.reindexed([contraction.a.index, contraction.b.index]);
+            self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
+        }
         let (to, pads) = self.padding();
         if pads.contains(&true) {
             self.pad_einsum(&self.product.axes, to);
@@ -178,11 +187,24 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// C's tile in shared memory, on its way from the registers: a matrix, whatever the indices of what is stored.
+    pub fn cache_tile(&mut self) {
+        self.named("cache_write", [var("c_fragment"), json!(0), json!("shared")], "c_shared");
+        if let Some(gather) = &self.contraction.gather {
+            let map = as_axes(gather, &gather.c.iters, &self.contraction.c.dims);
+            let call = self.call("transform_layout", [var("c_shared"), json!(["read", 0])]);
+            call.kwargs.insert("index_map".into(), json!(map));
+            let call = self.call("transform_block_layout", [var("c_shared")]);
+            call.kwargs.insert("index_map".into(), json!(map));
+        }
+    }
+
     /// An operand's tiles in shared memory: a copy, or the padded operand itself.
     pub fn cache_operand(&mut self, main: &str, side: Side) {
         let operand = self.contraction.operand(side);
         if self.pads(side) {
-            self.named("get_sblock", [json!(format!("{}_pad", operand.name))], shared(side));
+            let matrix = self.contraction.matrix(side);
+            self.named("get_sblock", [json!(format!("{matrix}_pad"))], shared(side));
             self.call("set_scope", [var(shared(side)), json!(0), json!("shared")]);
         } else {
             self.named("cache_read", [var(main), json!(operand.index), json!("shared")], shared(side));

@@ -3,6 +3,7 @@ use super::common::{fragment, shared, Product, Writer, SIDES};
 use super::error::Untraced;
 use crate::intrinsics::{fragment as places, mma_sync};
 use crate::keys;
+use crate::space::gather::GatherWriter;
 use crate::space::writer::{from_end, var, TraceWriter, LOCAL_STAGE};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{mma_conditions, CopyOrder, Fragment, OperandPlan, Store, TensorPlan, TileLayout, Turn};
@@ -31,8 +32,7 @@ impl MmaWriter<'_> {
         let main = self.base.begin();
         self.base.cache_sums(main);
         if self.plan.store != Store::Direct {
-            let c = [var("c_fragment"), json!(0), json!("shared")];
-            self.base.named("cache_write", c, "c_shared");
+            self.base.cache_tile();
         }
         for side in SIDES {
             self.base.cache_operand(main, side);
@@ -41,6 +41,7 @@ impl MmaWriter<'_> {
             let index = self.base.contraction.operand(side).index;
             self.base.named("cache_read", [var(main), json!(index), json!("warp")], fragment(side));
         }
+        self.base.inlined(self.base.contraction);
         self.nest();
         self.place_operands();
         // Last: where tiles lie over the edge, what reads the result is no longer known to have all of it.

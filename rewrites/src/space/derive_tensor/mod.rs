@@ -47,7 +47,7 @@ pub fn padded(schedule: &Schedule, contraction: &Contraction) -> Vec<String> {
     let product = Product::of(&gemm, contraction, swapped);
     let writer = common::Writer::new(&product, tile, schedule.split_k());
     let sides = common::SIDES.into_iter().filter(|side| writer.pads(*side));
-    sides.map(|side| product.contraction.operand(side).name.clone()).collect()
+    sides.map(|side| product.contraction.matrix(side)).collect()
 }
 
 /// [`tensor_trace`] in three: the calls while the nests are whole, those that take them apart, and those that clear sums and

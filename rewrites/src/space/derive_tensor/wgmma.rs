@@ -3,6 +3,7 @@ use super::common::{shared, Product, Writer, SIDES};
 use super::error::Untraced;
 use crate::intrinsics::wgmma::Wgmma;
 use crate::keys;
+use crate::space::gather::GatherWriter;
 use crate::space::writer::{var, TraceWriter};
 use crate::trace::Trace;
 use satune_ir::term::tensor::{TileStore, WgmmaPlan};
@@ -19,11 +20,12 @@ pub(super) fn trace(plan: &WgmmaPlan, product: &Product) -> Result<[Trace; 3], U
     base.cache_sums(main);
     let by_shared = plan.store != TileStore::Direct;
     if by_shared {
-        base.named("cache_write", [var("c_fragment"), json!(0), json!("shared")], "c_shared");
+        base.cache_tile();
     }
     for side in SIDES {
         base.cache_operand(main, side);
     }
+    base.inlined(base.contraction);
     nest(&mut base, plan, op.k());
     for side in SIDES {
         base.call("compute_at", [var(shared(side)), var("k_tile"), json!(true)]);

@@ -7,6 +7,7 @@
 use super::common::{fragment, SIDES};
 use super::mma::MmaWriter;
 use crate::intrinsics::wmma;
+use crate::space::gather::GatherWriter;
 use crate::space::writer::{from_end, var, TraceWriter};
 use satune_ir::term::tensor::{mma_conditions, Store, Wmma};
 use satune_ir::term::Side;
@@ -24,6 +25,7 @@ impl MmaWriter<'_> {
             let (index, scope) = (self.base.contraction.operand(side).index, scope(side));
             self.base.named("cache_read", [var(main), json!(index), json!(scope)], fragment(side));
         }
+        self.base.inlined(self.base.contraction);
         self.nest();
         self.place_operands();
         self.place_sums(op, is_staged);

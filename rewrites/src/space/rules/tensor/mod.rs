@@ -36,7 +36,7 @@ pub fn all(contraction: &Contraction, menu: TensorMenu) -> Vec<Box<dyn Rule>> {
     let offer = Arc::new(Offer { gemms, menu });
     let mut rules: Vec<Box<dyn Rule>> =
         vec![Box::new(blocks::TensorBlocks(offer.clone())), Box::new(swap::SwapOperands(offer.clone()))];
-    if contraction.epilogue.is_some() {
+    if contraction.finishes() {
         rules.push(Box::new(split_k::SplitFused));
     }
     if mma {

@@ -1,0 +1,139 @@
+//! Where the elements of a gathered factor are: as expressions of a tile's number.
+//!
+//! ```text
+//! x[n, oh s + kh - p, ow s + kw - p, c],  m = (n, oh, ow),  k = (kh, kw, c)
+//!
+//! before the loop along k, of m:  from = n H W C + (oh s W + ow s) C,  y = oh s - p,  x = ow s - p
+//! in it, of the tile's number:    from + (kh W + kw) C + c,  where 0 <= y + kh < H and 0 <= x + kw < W, else zeros
+//! ```
+use super::{add, c, div, mul, rem, Cond, Index};
+use crate::lower::index::all;
+use satune_ir::term::tensor::GatheredFactor;
+use satune_ir::term::{Axis, Dimension};
+use std::rc::Rc;
+
+/// A gathered factor in a kernel.
+pub(super) struct Gathering {
+    pub factor: GatheredFactor,
+    /// The axis that is not k.
+    pub own: Axis,
+    /// Number of the product.
+    pub batch: Index,
+    /// Number of the block's first tile along k, and the length of one.
+    pub first_tile: Index,
+    pub tile_k: i64,
+}
+
+/// What of a copy does not depend on the tile.
+pub(super) struct Chosen {
+    of: Rc<Gathering>,
+    /// What the dimensions that nobody asks about add to the place in memory.
+    from: Index,
+    /// Indices in the others, in order.
+    asked: Vec<Index>,
+    /// Position along k within the tile.
+    pub k: Index,
+}
+
+/// A number along an axis: `number * times + rest`, where `0 <= rest < times`.
+struct Digits {
+    number: Index,
+    times: i64,
+    rest: Index,
+}
+
+impl Digits {
+    /// Takes the lowest digit off, which has so many values. Where tiles are whole parts of it, or it of them, what is left and the
+    /// digit are computed of the number alone: the same for all threads.
+    fn lowest(&mut self, extent: i64) -> Index {
+        if self.times % extent == 0 {
+            let digit = rem(self.rest.clone(), extent);
+            self.rest = div(self.rest.clone(), extent);
+            self.times /= extent;
+            return digit;
+        }
+        let (number, digit) = if extent % self.times == 0 {
+            let parts = extent / self.times;
+            let high = mul(rem(self.number.clone(), parts), self.times);
+            (div(self.number.clone(), parts), add(high, self.rest.clone()))
+        } else {
+            let all = add(mul(self.number.clone(), self.times), self.rest.clone());
+            (div(all.clone(), extent), rem(all, extent))
+        };
+        *self = Digits { number, times: 1, rest: c(0) };
+        digit
+    }
+
+    /// What is left is one digit.
+    fn highest(self) -> Index {
+        add(mul(self.number, self.times), self.rest)
+    }
+}
+
+fn is_asked(d: &Dimension) -> bool {
+    d.padded || d.step > 1
+}
+
+impl Gathering {
+    /// Values of the iterators that are digits of an axis, by number.
+    fn digits(&self, is: impl Fn(Axis) -> bool, mut at: Digits) -> Vec<(usize, Index)> {
+        let of_axis = self.factor.iters.iter().enumerate().filter(|(_, (axis, info))| is(*axis) && info.extent > 1);
+        let mut list: Vec<(usize, i64)> = of_axis.map(|(i, (_, info))| (i, info.extent)).collect();
+        let Some(highest) = (!list.is_empty()).then(|| list.remove(0)) else { return Vec::new() };
+        let mut values: Vec<(usize, Index)> = Vec::new();
+        for (i, extent) in list.into_iter().rev() {
+            values.push((i, at.lowest(extent)));
+        }
+        values.push((highest.0, at.highest()));
+        values
+    }
+
+    /// What a dimension's index is the sum of, of these iterators.
+    fn sum(d: &Dimension, values: &[(usize, Index)]) -> Index {
+        let terms = d.terms.iter().filter_map(|(i, by)| Some((values.iter().find(|(x, _)| x == i)?.1.clone(), *by)));
+        terms.fold(c(0), |sum, (value, by)| add(sum, mul(value, by)))
+    }
+
+    /// A copy that begins at `own`, and at `k` of a tile; `name` keeps a part under a name.
+    pub fn chosen(self: &Rc<Self>, own: Index, k: Index, name: &mut dyn FnMut(&str, Index) -> Index) -> Chosen {
+        let whole = |number: Index| Digits { number, times: 1, rest: c(0) };
+        let mut values = self.digits(|axis| axis == self.own, whole(own));
+        values.extend(self.digits(|axis| matches!(axis, Axis::Batch(_)), whole(self.batch.clone())));
+        let (mut from, mut asked) = (c(0), Vec::new());
+        for (d, stride) in self.factor.of.strided() {
+            let sum = add(Gathering::sum(d, &values), c(d.offset));
+            match is_asked(d) {
+                true => asked.push(name("at", sum)),
+                false => from = add(from, mul(sum, stride)),
+            }
+        }
+        Chosen { of: self.clone(), from: name("from", from), asked, k }
+    }
+}
+
+impl Chosen {
+    /// Index in memory of the copy of tile `number`, and where there is such an element.
+    pub fn element(&self, number: &Index) -> (Index, Cond) {
+        let of = &self.of;
+        let number = add(of.first_tile.clone(), number.clone());
+        let along_k = Digits { number, times: of.tile_k, rest: self.k.clone() };
+        let values = of.digits(|axis| axis == Axis::K, along_k);
+        let (mut from, mut inside) = (self.from.clone(), Vec::new());
+        let mut asked = self.asked.iter();
+        for (d, stride) in of.factor.of.strided() {
+            let sum = Gathering::sum(d, &values);
+            if !is_asked(d) {
+                from = add(from, mul(sum, stride));
+                continue;
+            }
+            let at = add(asked.next().cloned().unwrap_or(c(0)), sum);
+            inside.push(Cond::Le(c(0), at.clone()));
+            inside.push(Cond::Lt(at.clone(), c(d.extent * d.step)));
+            if d.step > 1 {
+                inside.push(Cond::Eq(rem(at.clone(), d.step), c(0)));
+            }
+            from = add(from, mul(div(at, d.step), stride));
+        }
+        (from, all(inside))
+    }
+}
