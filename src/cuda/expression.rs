@@ -190,6 +190,13 @@ impl Printer<'_> {
         }
     }
 
+    /// A condition that is cheaper to compute as a whole than to branch on its parts.
+    pub(super) fn without_branches(&mut self, cond: &Cond) -> Text {
+        let Cond::And(list) = cond else { return self.condition(cond) };
+        let parts: Vec<String> = list.iter().map(|c| format!("({})", self.condition(c).text)).collect();
+        Text::new(parts.join(" & "), BIT_AND)
+    }
+
     fn compare(&mut self, a: &Index, operator: &str, b: &Index) -> Text {
         let (a, b) = (self.integer(a).text.within(SHIFT), self.integer(b).text.within(SHIFT));
         let precedence = if operator.ends_with("==") || operator == "!=" { EQUAL } else { COMPARE };

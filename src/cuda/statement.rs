@@ -220,14 +220,16 @@ impl Printer<'_> {
         }
         let guarded = *zero_unless != Cond::True;
         let name = self.helper(Helper::CopyAsync(bytes, guarded, prefetch));
-        let (to, from) = (self.pointer(dst.0, dst.1).text, self.pointer(src.0, src.1).text);
+        let to = self.pointer(dst.0, dst.1).text;
         if !guarded {
+            let from = self.pointer(src.0, src.1).text;
             return self.line(&format!("{name}({to}, {from});"));
         }
-        let cond = self.condition(zero_unless);
+        let cond = self.without_branches(zero_unless);
         // The address must be valid even where nothing is read.
+        let index = self.integer(src.1).text.within(TERNARY + 1);
         let base = self.pointer(src.0, &Index::Const(0)).text;
-        let address = format!("{} ? {from} : {base}", cond.within(TERNARY + 1));
+        let address = format!("{base} + ({} ? {index} : 0)", cond.within(TERNARY + 1));
         let text = format!("{name}({to}, {address}, {});", cond.text);
         if self.depth * 4 + text.len() <= MARGIN {
             return self.line(&text);

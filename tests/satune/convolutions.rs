@@ -335,10 +335,41 @@ fn a_layer_is_one_kernel() {
     }
 }
 
-/// A convolution is no product of matrices that tensor cores, or a GPU's reference, could take as one.
+/// A result whose channels come before its places is no matrix.
 #[test]
-fn tensor_cores_are_refused() {
-    let c: Contraction = problem("conv2d:1,8,8,16,16,3,3,f16,pad=1").contraction;
-    let error = satune_ir::term::tensor::Gemm::of(&c).unwrap_err().to_string();
-    assert!(error.contains("gathered (a convolution)"), "{error}");
+fn tensor_cores_are_refused_where_the_result_is_no_matrix() {
+    let text = "
+for n, f, y, x, c, i, j in T.grid(2, 32, 8, 8, 16, 3, 3):
+    with T.sblock(\"C\"):
+        vn, vf, vy, vx, vc, vi, vj = T.axis.remap(\"SSSSRRR\", [n, f, y, x, c, i, j])
+        with T.init():
+            C[vn, vf, vy, vx] = T.float32(0)
+        C[vn, vf, vy, vx] = C[vn, vf, vy, vx] + T.Cast(\"float32\", X[vn, vc, vy + vi, vx + vj]) * T.Cast(\"float32\", W[vf, vc, vi, vj])
+";
+    let params = "X: 2, 16, 10, 10 float16; W: 32, 16, 3, 3 float16; C: 2, 32, 8, 8 float32";
+    let of = |text: &str| contraction(&tvmscript::parse(text).unwrap()).unwrap();
+    let error = satune_ir::term::tensor::Gemm::of(&of(&script(params, text))).unwrap_err().to_string();
+    assert!(error.contains("channels first?"), "{error}");
+    // Of one image it is one: by columns.
+    let one = script(&params.replace(": 2,", ": 1,"), &text.replace("grid(2", "grid(1"));
+    assert!(satune_ir::term::tensor::Gemm::of(&of(&one)).unwrap().c_transposed);
+}
+
+/// Explored as a user does: every candidate is executed, and most are on tensor cores.
+#[test]
+fn layers_are_explored_on_tensor_cores() {
+    for (operator, gpu) in [
+        ("conv2d:8,28,28,64,128,3,3,f16,pad=1,bias,relu,out=f16", "a100"),
+        ("conv2d:4,56,56,64,64,1,1,bf16,stride=2", "h200"),
+        ("conv2d:2,32,32,3,32,7,7,f16,stride=2,pad=3", "t4"),
+        ("conv1d:8,200,24,40,5,f16,pad=2,dilation=2", "v100"),
+        ("conv2d_transpose:1,28,28,32,32,4,4,f16,stride=2,pad=1", "rtx4090"),
+        ("conv2d:1,14,14,128,256,3,3,i8,pad=1", "a100"),
+    ] {
+        let text = tvmscript::print(&problem(operator).program);
+        let report = executed(&text, gpu, 4);
+        assert_eq!(report["untiled"].as_array().map_or(0, Vec::len), 0, "{operator}: {}", report["untiled"]);
+        let first = report["candidates"][0]["schedule"].to_string();
+        assert!(first.contains("mma"), "{operator}: {first}");
+    }
 }

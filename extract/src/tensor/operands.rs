@@ -4,12 +4,12 @@
 //! shared memory, which only decide how many blocks are resident. So a way is no part of the k best where k others with as
 //! many of both add no more of anything; what is left of A, of B and of the loops is tried together.
 use super::time::Share;
-use super::work::Operand;
+use super::work::{Operand, Sectors};
 use crate::path::Path;
 use crate::work::Work;
 use egg::Id;
-use satune_ir::term::tensor::{Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout};
-use satune_ir::term::{Space, Stage, Team, Term};
+use satune_ir::term::tensor::{mma_conditions, Gemm, Matrix, MmaLoop, OperandPlan, TensorStage, TileLayout};
+use satune_ir::term::{Side, Space, Stage, Team, Term};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,8 +27,40 @@ pub(super) struct Ways<'s> {
     pub least: Share,
 }
 
-/// Counts of the copies of a class, which several warps' tiles share.
-pub(super) type Copies<'s> = BTreeMap<Id, Arc<Vec<(&'s Term, Work)>>>;
+/// Counts of copies, which several warps' tiles share: those of a class, and what accesses of so many elements touch of an
+/// operand's tile.
+#[derive(Default)]
+pub(super) struct Copies<'s> {
+    of_class: BTreeMap<Id, Arc<Vec<(&'s Term, Work)>>>,
+    touching: BTreeMap<(bool, Side, [i64; 3]), Sectors>,
+}
+
+impl<'s> Copies<'s> {
+    fn of(
+        &mut self,
+        space: &'s Space,
+        gemm: &Gemm,
+        place: &Operand,
+        class: Id,
+        start: OperandPlan,
+    ) -> Arc<Vec<(&'s Term, Work)>> {
+        let class = space.egraph.find(class);
+        if let Some(known) = self.of_class.get(&class) {
+            return known.clone();
+        }
+        let mut list = Vec::new();
+        for copy in leaves(space, class) {
+            let plan = apply(start, copy);
+            let vector = mma_conditions::copy_elements(gemm, place.side, plan.bytes);
+            let key = (gemm.swapped, place.side, [place.extent, place.k, vector]);
+            let touching = self.touching.entry(key).or_insert_with(|| place.sectors(gemm, vector));
+            list.push((copy, place.copies_of(gemm, &plan, touching)));
+        }
+        let list = Arc::new(list);
+        self.of_class.insert(class, list.clone());
+        list
+    }
+}
 
 /// The ways of a class that can be among the k best, by what they take of a multiprocessor.
 pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known: &mut Copies<'s>) -> Vec<Ways<'s>> {
@@ -45,11 +77,7 @@ pub(super) fn ways<'s>(space: &'s Space, gemm: &Gemm, class: Id, k: usize, known
         let of = |plan: OperandPlan| OperandPlan { layout: *layout, ..plan };
         let start = of(OperandPlan::default());
         let loads: Vec<_> = loads.into_iter().map(|l| (l, place.loads(gemm, &apply(start, l)))).collect();
-        let count = || {
-            let of = |copy| (copy, place.copies(gemm, &apply(start, copy)));
-            Arc::new(leaves(space, children[0]).into_iter().map(of).collect())
-        };
-        let copies = known.entry(space.egraph.find(children[0])).or_insert_with(count);
+        let copies = known.of(space, gemm, &place, children[0], start);
         for (copy, copied) in copies.iter() {
             let with_copy = apply(start, copy);
             for issue in &issues {

@@ -63,7 +63,7 @@ pub(crate) fn search<'s>(space: &'s Space, gpu: &Descriptor, query: Query, go_on
         query,
         best: Vec::new(),
         operands: BTreeMap::new(),
-        copies: BTreeMap::new(),
+        copies: Copies::default(),
         queue: BinaryHeap::new(),
         opened: 0,
         go_on,

@@ -8,9 +8,11 @@ use satune_ir::term::tensor::{
 };
 use satune_ir::term::{Axis, Places, Side};
 
-/// Instructions for the address of a copy of a gathered factor, whose dimensions along k are the same for all threads, and for
-/// whether it is inside (estimate).
-const GATHERED_ADDRESS: f64 = 12.0;
+/// Instructions of a copy of a gathered factor: for its place, for its bounds in each dimension that is asked about, and for each
+/// digit of k, which the compiler computes anew (machine code of sm_80 and sm_90).
+const PLACE: f64 = 4.0;
+const BOUNDS: f64 = 3.0;
+const DIGIT: f64 = 4.0;
 
 /// Work of one tile of C.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -177,6 +179,15 @@ pub(super) struct Operand {
     pub threads: i64,
 }
 
+/// Sectors of memory that copies of a tile touch.
+#[derive(Clone, Debug)]
+pub(super) struct Sectors {
+    /// Elements of an access.
+    vector: i64,
+    /// Of each of a few tiles, for each access.
+    of: Vec<Vec<Option<u64>>>,
+}
+
 impl Operand {
     /// Rows of the tile, and elements of a row.
     fn rows(&self, gemm: &Gemm) -> (i64, i64) {
@@ -271,11 +282,38 @@ impl Operand {
         work
     }
 
+    /// The sectors of memory that accesses to a tile touch, of so many elements each: those of a few tiles that stand for all, and
+    /// of each the number for each access by rows; none where zeros are read.
+    pub fn sectors(&self, gemm: &Gemm, vector: i64) -> Sectors {
+        let (rows, columns) = self.rows(gemm);
+        let bytes = u64::from(gemm.operand.bytes());
+        let k_rows = mma_conditions::rows_along_k(gemm, self.side);
+        let (own, along) = if self.side == Side::A { (Axis::M, gemm.m) } else { (Axis::N, gemm.n) };
+        let pitch = if k_rows { along } else { gemm.k } as u64;
+        let parts = match gemm.gathered(self.side) {
+            Some(factor) => factor.parts(own, [self.extent, self.k]),
+            None => vec![Places::Strides(if k_rows { [1, pitch] } else { [pitch, 1] })],
+        };
+        let of = |part: &Places| {
+            let places = (0..rows).flat_map(|row| (0..columns / vector).map(move |at| (row, at * vector)));
+            let place = |(row, column)| if k_rows { part.at(column, row) } else { part.at(row, column) };
+            places.map(|at| place(at).map(|place| place * bytes / 32)).collect()
+        };
+        Sectors { vector, of: parts.iter().map(of).collect() }
+    }
+
     /// The copies per tile along k, each access of each warp.
     pub fn copies(&self, gemm: &Gemm, plan: &OperandPlan) -> Work {
+        let vector = mma_conditions::copy_elements(gemm, self.side, plan.bytes);
+        self.copies_of(gemm, plan, &self.sectors(gemm, vector))
+    }
+
+    /// The same where what they touch is known.
+    pub fn copies_of(&self, gemm: &Gemm, plan: &OperandPlan, touching: &Sectors) -> Work {
         let mut work = Work::default();
         let bytes = i64::from(gemm.operand.bytes());
-        let vector = mma_conditions::copy_elements(gemm, self.side, plan.bytes);
+        let Sectors { vector, of: parts } = touching;
+        let vector = *vector;
         let (rows, columns) = self.rows(gemm);
         let k_rows = mma_conditions::rows_along_k(gemm, self.side);
         let along = if self.side == Side::A { gemm.m } else { gemm.n };
@@ -285,12 +323,6 @@ impl Operand {
         let count = tiles(total, self.threads);
         let (mut accesses, mut stored, mut sectors) = (0_i64, (0_u64, 0_u64), 0_usize);
         let mut lanes: Vec<(u32, u64)> = Vec::with_capacity(32);
-        // Of a gathered factor the mean of a few tiles.
-        let own = if self.side == Side::A { Axis::M } else { Axis::N };
-        let parts = match gemm.gathered(self.side) {
-            Some(factor) => factor.parts(own, [self.extent, self.k]),
-            None => vec![Places::Strides(if k_rows { [1, pitch as u64] } else { [pitch as u64, 1] })],
-        };
         let mut touched: Vec<Vec<u64>> = vec![Vec::with_capacity(32); parts.len()];
         for (i, warp) in (0..count).flat_map(|i| (0..self.threads / 32).map(move |w| (i, w))) {
             lanes.clear();
@@ -310,9 +342,8 @@ impl Operand {
                 };
                 let at = self.chunk(gemm, plan.layout, row, column / per_chunk) + column % per_chunk;
                 lanes.push((lane, (at * bytes) as u64));
-                let (x, k) = if k_rows { (column, row) } else { (row, column) };
-                for (list, part) in touched.iter_mut().zip(&parts) {
-                    list.extend(part.at(x, k).map(|place| place * bytes as u64 / 32));
+                for (list, part) in touched.iter_mut().zip(parts) {
+                    list.extend(part.get((row * per_row + column / vector) as usize).copied().flatten());
                 }
             }
             if lanes.is_empty() {
@@ -341,7 +372,9 @@ impl Operand {
         let is_gathered = gemm.gathered(self.side).is_some();
         let more = if whole || is_gathered { 0.0 } else { rows as f64 };
         let sectors = sectors as f64 / parts.len() as f64 + more;
-        work.addresses = if is_gathered { accesses * GATHERED_ADDRESS } else { 0.0 };
+        work.addresses = gemm.gathered(self.side).map_or(0.0, |factor| {
+            accesses * (PLACE + BOUNDS * factor.asked() as f64 + DIGIT * factor.digits(Axis::K) as f64)
+        });
         work.global_load_sectors = sectors;
         work.l2_sectors = sectors;
         work.l1_bytes = moved;

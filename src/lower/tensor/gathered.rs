@@ -3,7 +3,7 @@
 //! ```text
 //! x[n, oh s + kh - p, ow s + kw - p, c],  m = (n, oh, ow),  k = (kh, kw, c)
 //!
-//! before the loop along k, of m:  from = n H W C + (oh s W + ow s) C,  y = oh s - p,  x = ow s - p
+//! before the loop along k, of m:  y = oh s - p,  x = ow s - p,  from = n H W C + (y W + x) C
 //! in it, of the tile's number:    from + (kh W + kw) C + c,  where 0 <= y + kh < H and 0 <= x + kw < W, else zeros
 //! ```
 use super::{add, c, div, mul, rem, Cond, Index};
@@ -27,9 +27,9 @@ pub(super) struct Gathering {
 /// What of a copy does not depend on the tile.
 pub(super) struct Chosen {
     of: Rc<Gathering>,
-    /// What the dimensions that nobody asks about add to the place in memory.
+    /// Its part of the place in memory.
     from: Index,
-    /// Indices in the others, in order.
+    /// Its part of the index in each dimension that is asked about, in order.
     asked: Vec<Index>,
     /// Position along k within the tile.
     pub k: Index,
@@ -102,9 +102,12 @@ impl Gathering {
         let (mut from, mut asked) = (c(0), Vec::new());
         for (d, stride) in self.factor.of.strided() {
             let sum = add(Gathering::sum(d, &values), c(d.offset));
-            match is_asked(d) {
-                true => asked.push(name("at", sum)),
-                false => from = add(from, mul(sum, stride)),
+            let sum = if is_asked(d) { name("at", sum) } else { sum };
+            if d.step == 1 {
+                from = add(from, mul(sum.clone(), stride));
+            }
+            if is_asked(d) {
+                asked.push(sum);
             }
         }
         Chosen { of: self.clone(), from: name("from", from), asked, k }
@@ -118,12 +121,15 @@ impl Chosen {
         let number = add(of.first_tile.clone(), number.clone());
         let along_k = Digits { number, times: of.tile_k, rest: self.k.clone() };
         let values = of.digits(|axis| axis == Axis::K, along_k);
-        let (mut from, mut inside) = (self.from.clone(), Vec::new());
+        // What is the tile's alone is one sum, which copies have in common.
+        let (mut of_tile, mut inside) = (c(0), Vec::new());
         let mut asked = self.asked.iter();
         for (d, stride) in of.factor.of.strided() {
             let sum = Gathering::sum(d, &values);
+            if d.step == 1 {
+                of_tile = add(of_tile, mul(sum.clone(), stride));
+            }
             if !is_asked(d) {
-                from = add(from, mul(sum, stride));
                 continue;
             }
             let at = add(asked.next().cloned().unwrap_or(c(0)), sum);
@@ -131,9 +137,9 @@ impl Chosen {
             inside.push(Cond::Lt(at.clone(), c(d.extent * d.step)));
             if d.step > 1 {
                 inside.push(Cond::Eq(rem(at.clone(), d.step), c(0)));
+                of_tile = add(of_tile, mul(div(at, d.step), stride));
             }
-            from = add(from, mul(div(at, d.step), stride));
         }
-        (from, all(inside))
+        (add(self.from.clone(), of_tile), all(inside))
     }
 }

@@ -17,8 +17,14 @@ const OPERAND_CHANGE: f64 = 0.02;
 /// Instructions of a warp per tile of a loop that is not unrolled by the ring's length: the stage's place (estimate).
 const ROLLED_RING: f64 = 12.0;
 
-/// Machine instructions of a `wmma`: four HMMA on sm_75 (machine code).
-const WMMA_PARTS: f64 = 4.0;
+/// Machine instructions of a `wmma`: four HMMA on sm_75, four times four steps of one on sm_70 (machine code).
+fn wmma_parts(gpu: &Descriptor) -> f64 {
+    if gpu.arch_number() < 75 {
+        16.0
+    } else {
+        4.0
+    }
+}
 
 /// What the loop over k adds to a tile's instructions.
 pub(in crate::tensor) fn loop_issue(plan: &TensorPlan, matrix: f64) -> f64 {
@@ -69,7 +75,7 @@ pub(in crate::tensor) fn with_share(
     if registers > most {
         return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
     }
-    let parts_of_one = if op.wmma().is_some() { WMMA_PARTS } else { 1.0 };
+    let parts_of_one = if op.wmma().is_some() { wmma_parts(gpu) } else { 1.0 };
     let issued =
         counts.tile.matrix * parts_of_one + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
     let issue = issued / 4.0 / gpu.issue_efficiency;

@@ -43,6 +43,11 @@ impl GatheredFactor {
         samples(extents, size).into_iter().map(part).collect()
     }
 
+    /// Iterators of more than one value that are digits of an axis.
+    pub fn digits(&self, axis: Axis) -> usize {
+        self.iters.iter().filter(|(a, info)| *a == axis && info.extent > 1).count()
+    }
+
     /// Dimensions of which an access has to ask whether it is inside.
     pub fn asked(&self) -> i64 {
         self.of.dims.iter().map(|d| i64::from(d.padded || d.step > 1)).sum()

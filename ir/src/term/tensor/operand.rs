@@ -266,6 +266,11 @@ pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) ->
     if !op.is_async() && plan.rolled {
         return Err(TensorError::Operand("copies that wait in registers are not a loop"));
     }
+    if gemm.gathered(side).is_some() && plan.rolled {
+        return Err(TensorError::Operand(
+            "copies of a gathered operand are not a loop, which would compute each place anew",
+        ));
+    }
     if plan.prefetch > 0 && !is_async(gemm, side, op, plan.bytes) {
         return Err(TensorError::Operand("only cp.async asks L2 for more than it copies"));
     }

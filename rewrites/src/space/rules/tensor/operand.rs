@@ -25,9 +25,10 @@ impl Rule for LayoutTile {
         let Some(widest) = self.0.copy_bytes(gemm, side).first().copied() else { return };
         let count = mma_conditions::copies(gemm, side, [extent, k], threads.into(), widest);
         // What waits in registers is not copied in a loop.
-        let several = count > 1 && menu.copy_loops.contains(&true) && op.is_async();
+        let gathered = gemm.gathered(side).is_some();
+        let several = count > 1 && menu.copy_loops.contains(&true) && op.is_async() && !gathered;
         // Addresses beyond the edge are looked up one by one: they must fit registers, or be computed in the loop.
-        let few = count <= 4 || !mma_conditions::looked_up(gemm, side, extent);
+        let few = count <= 4 || gathered || !mma_conditions::looked_up(gemm, side, extent);
         let unrolls = !several || few && menu.copy_loops.contains(&false);
         let asynchronous = mma_conditions::is_async(gemm, side, op, widest);
         let chunks = mma_conditions::tile_rows(gemm, side, extent, k).1 * i64::from(gemm.operand.bytes()) / 16;
