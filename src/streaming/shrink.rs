@@ -80,9 +80,21 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
             KernelPlan::Plain(_) => {}
             KernelPlan::Tiled(p) => {
                 let Some(contraction) = stream.contraction(from, from + names.len()) else { continue };
-                for (axis, iter) in axes(&contraction.iters, &blocks[0]) {
-                    let (size, multiple) = tiled(p, axis, iter.extent);
-                    want(iter.axis, size, multiple);
+                let Some(sum) = blocks.iter().find(|b| b.name == contraction.block_name) else { continue };
+                match &contraction.gather {
+                    None => {
+                        for (axis, iter) in axes(&contraction.iters, sum) {
+                            let (size, multiple) = tiled(p, axis, iter.extent);
+                            want(iter.axis, size, multiple);
+                        }
+                    }
+                    Some(gather) => {
+                        let digits: Vec<(Axis, &StreamIter)> = axes(&gather.iters, sum).collect();
+                        for (axis, info) in &contraction.iters {
+                            let own: Vec<&StreamIter> = digits.iter().filter(|(a, _)| a == axis).map(|d| d.1).collect();
+                            of_digits(*axis, &own, tiled(p, *axis, info.extent), &mut want);
+                        }
+                    }
                 }
             }
             KernelPlan::Tile(p) => {
@@ -100,7 +112,25 @@ fn wanted(plan: &StreamPlan, stream: &Stream) -> BTreeMap<usize, Want> {
     wants
 }
 
-/// The iterators of a contraction's first block, each with its axis.
+/// What an axis of a convolution wants of its digits, the highest first: of m and n the highest have fewer values; of k that with the
+/// most, whose runs stay aligned.
+fn of_digits(axis: Axis, digits: &[&StreamIter], (size, multiple): (i64, i64), want: &mut impl FnMut(usize, i64, i64)) {
+    if let [one] = digits {
+        return want(one.axis, size, multiple);
+    }
+    let most = digits.iter().map(|iter| iter.extent).max().unwrap_or(1);
+    for (at, iter) in digits.iter().enumerate() {
+        let rest = digits.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, iter)| iter.extent);
+        let below: i64 = digits[at + 1..].iter().map(|iter| iter.extent).product();
+        match axis {
+            Axis::K if iter.extent == most => want(iter.axis, up(size, rest.product()), gcd(most, 16)),
+            Axis::K => want(iter.axis, iter.extent, 1),
+            _ => want(iter.axis, up(size, below).clamp(1, iter.extent), 1),
+        }
+    }
+}
+
+/// The iterators of the block that sums up, each with its axis.
 fn axes<'b, T>(iters: &'b [(Axis, T)], block: &'b StreamBlock) -> impl Iterator<Item = (Axis, &'b StreamIter)> {
     let of = |(place, iter): (&usize, &'b StreamIter)| iters.get(*place).map(|(axis, _)| (*axis, iter));
     block.places.iter().zip(&block.iters).filter_map(of)
@@ -152,11 +182,12 @@ pub fn shrink(program: &Program, plan: &StreamPlan, problem: &Streams) -> (Progr
         let plan = fitted(plan.clone(), &small);
         return (small, plan);
     }
-    let tiled = |b: &StreamBlock| {
+    // Of what is gathered, the iterators say less than the regions.
+    let of_matrices = |b: &StreamBlock| {
         let kernel = plan.kernels.iter().find(|k| k.blocks().contains(&b.name.as_str()));
-        matches!(kernel, Some(KernelPlan::Tiled(_)))
+        kernel.and_then(|k| k.contraction(stream)).is_some_and(|(_, contraction)| contraction.gather.is_none())
     };
-    if stream.blocks.iter().any(|b| b.kind == BlockKind::Other && !tiled(b)) {
+    if stream.blocks.iter().any(|b| b.kind == BlockKind::Other && !of_matrices(b)) {
         // What contractions want of their axes; the plain kernels take any number.
         let kernels = plan.kernels.iter().filter(|k| matches!(k, KernelPlan::Tiled(_))).cloned().collect();
         let wants = wanted(&StreamPlan { kernels, ..plan.clone() }, stream);

@@ -3,7 +3,7 @@ use super::StreamProblem;
 use crate::explore::{limits, tensor_cores, ExploreError};
 use satune_extract::{best_while, Descriptor, Query};
 use satune_ir::term::stream::{StreamTerm, Streams};
-use satune_ir::term::{AxisInfo, Contraction, OperandInfo, Schedule, Space, StoppedBy};
+use satune_ir::term::{AxisInfo, Contraction, Gathered, OperandInfo, Schedule, Side, Space, StoppedBy};
 use satune_rewrites::space::rules::tensor::{self, TensorMenu};
 use satune_rewrites::space::stream::{rules, StreamMenu};
 use satune_rewrites::space::{self, saturate_while, Fuel, Menu, Rule, SaturationError};
@@ -66,7 +66,7 @@ fn tiled(
             };
             // A padded operand is a block, known by its name: two products do not pad the same one.
             let shared = |operand: &String| {
-                let reads = |c: &Contraction| c.a.name == *operand || c.b.name == *operand;
+                let reads = |c: &Contraction| [Side::A, Side::B].iter().any(|side| c.matrix(*side) == *operand);
                 let other = |c: &Contraction| c.block_name != tiled.contraction.block_name;
                 streams.whole().tiled.iter().any(|t| other(&t.contraction) && reads(&t.contraction))
             };
@@ -154,6 +154,15 @@ fn nameless(contraction: &Contraction) -> Contraction {
     [&mut out.a, &mut out.b, &mut out.c].into_iter().for_each(operand);
     if let Some(combine) = &mut out.combine {
         combine.script.clear();
+    }
+    if let Some(gather) = &mut out.gather {
+        gather.script.clear();
+        gather.iters.iter_mut().for_each(|(_, axis)| info(axis));
+        let factor = |of: &mut Gathered| {
+            of.name.clear();
+            of.blocks.iter_mut().for_each(String::clear);
+        };
+        [&mut gather.a, &mut gather.b, &mut gather.c].into_iter().for_each(factor);
     }
     if let Some(epilogue) = &mut out.epilogue {
         epilogue.script.clear();

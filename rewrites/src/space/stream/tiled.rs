@@ -2,8 +2,8 @@
 use super::blocks::moves;
 use super::read::{self, StreamError};
 use crate::replay::Replay;
+use crate::space::contraction::contraction;
 use crate::space::derive_tensor::multiplies;
-use crate::space::encode::product;
 use crate::space::in_order;
 use crate::space::nests::parts;
 use crate::trace::{Call, Out};
@@ -13,29 +13,33 @@ use satune_ir::{access, Block, BlockRealize, BufferId, Program, Region, Stmt};
 use serde_json::{json, Value};
 use std::collections::{BTreeSet, HashSet};
 
-/// Neighbouring blocks of a program that are a contraction by themselves: a sum of products of matrices as they are, alone and
-/// with as much as can be of the chain of maps after it. `made` has the names of the buffers that are made before, too.
+/// Neighbouring blocks of a program that are a contraction by themselves: a sum of products, of matrices as they are or gathered,
+/// alone and with as much as can be of the chain of maps after it; a convolution also with the padding before it. `made` has the
+/// names of the buffers that are made before, too.
 pub(super) fn of(program: &Program, made: &BTreeSet<String>) -> Vec<Tiled> {
     let nests = parts(program);
     let mut out = Vec::new();
     let sums = |nest: &Stmt| child_realizes(nest).iter().any(|realize| realize.block.init.is_some());
-    for from in (0..nests.len()).filter(|from| sums(nests[*from])) {
-        let mut longest = None;
-        for to in from + 1..=nests.len() {
-            let contraction = product(&alone(program, &nests, &|at| (from..to).contains(&at))).ok();
-            let Some(contraction) = contraction else { break };
-            // `reverse_compute_inline` takes maps that read nothing else that the program makes.
-            let read = contraction.epilogue.iter().flat_map(|e| &e.reads);
-            if read.into_iter().any(|operand| made.contains(&operand.name)) {
-                break;
+    for sum in (0..nests.len()).filter(|at| sums(nests[*at])) {
+        let padding = sum.checked_sub(1).filter(|at| !sums(nests[*at]));
+        for from in [Some(sum), padding].into_iter().flatten() {
+            let mut longest = None;
+            for to in sum + 1..=nests.len() {
+                let found = contraction(&alone(program, &nests, &|at| (from..to).contains(&at))).ok();
+                let Some(contraction) = found.filter(|c| from == sum || c.gather.is_some()) else { break };
+                // `reverse_compute_inline` takes maps that read nothing else that the program makes.
+                let read = contraction.epilogue.iter().flat_map(|e| &e.reads);
+                if read.into_iter().any(|operand| made.contains(&operand.name)) {
+                    break;
+                }
+                let found = Tiled { from, to, contraction };
+                match to == sum + 1 {
+                    true => out.push(found),
+                    false => longest = Some(found),
+                }
             }
-            let found = Tiled { from, to, contraction };
-            match to == from + 1 {
-                true => out.push(found),
-                false => longest = Some(found),
-            }
+            out.extend(longest);
         }
-        out.extend(longest);
     }
     out
 }

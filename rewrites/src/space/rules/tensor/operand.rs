@@ -161,10 +161,11 @@ impl Offer {
         let most = OperandPlan::default().bytes;
         let widest = mma_conditions::copy_elements(gemm, side, most) * i64::from(gemm.operand.bytes());
         let fits: Vec<u32> = self.menu.copy_bytes.iter().copied().filter(|b| i64::from(*b) <= widest).collect();
-        if fits.is_empty() {
-            self.menu.copy_bytes.iter().copied().min().into_iter().collect()
-        } else {
-            fits
+        match fits.as_slice() {
+            [] => self.menu.copy_bytes.iter().copied().min().into_iter().collect(),
+            // Of a gathered operand each copy asks where it is: there are as few as can be.
+            [widest, ..] if gemm.gathered(side).is_some() => vec![*widest],
+            _ => fits,
         }
     }
 }
