@@ -373,3 +373,45 @@ fn layers_are_explored_on_tensor_cores() {
         assert!(first.contains("mma"), "{operator}: {first}");
     }
 }
+
+/// Two layers, each with the padding before it: two kernels on tensor cores, and nothing padded in memory.
+#[test]
+fn layers_one_after_the_other_are_on_tensor_cores() {
+    let layer = |name: &str, from: &str, to: &str, channels: [i64; 2]| {
+        let [c, f] = channels;
+        format!(
+            "
+for n, y, x, f in T.grid(2, 16, 16, {c}):
+    with T.sblock(\"pad_{name}\"):
+        vn, vy, vx, vf = T.axis.remap(\"SSSS\", [n, y, x, f])
+        P_{name}[vn, vy, vx, vf] = T.if_then_else(1 <= vy and vy < 15 and 1 <= vx and vx < 15, {from}[vn, vy - 1, vx - 1, vf], T.float16(0))
+for n, y, x, f, i, j, c in T.grid(2, 14, 14, {f}, 3, 3, {c}):
+    with T.sblock(\"{name}\"):
+        vn, vy, vx, vf, vi, vj, vc = T.axis.remap(\"SSSSRRR\", [n, y, x, f, i, j, c])
+        with T.init():
+            {to}[vn, vy, vx, vf] = T.float32(0)
+        {to}[vn, vy, vx, vf] = {to}[vn, vy, vx, vf] + T.Cast(\"float32\", P_{name}[vn, vy + vi, vx + vj, vc]) * T.Cast(\"float32\", W_{name}[vi, vj, vc, vf])
+"
+        )
+    };
+    let body = format!(
+        "P_one = T.alloc_buffer((2, 16, 16, 16), \"float16\")
+S = T.alloc_buffer((2, 14, 14, 32), \"float32\")
+R = T.alloc_buffer((2, 14, 14, 32), \"float16\")
+P_two = T.alloc_buffer((2, 16, 16, 32), \"float16\"){}
+for n, y, x, f in T.grid(2, 14, 14, 32):
+    with T.sblock(\"relu\"):
+        vn, vy, vx, vf = T.axis.remap(\"SSSS\", [n, y, x, f])
+        R[vn, vy, vx, vf] = T.Cast(\"float16\", T.max(S[vn, vy, vx, vf], T.float32(0)))
+{}",
+        layer("one", "X", "S", [16, 32]),
+        layer("two", "R", "Y", [32, 64])
+    );
+    let params =
+        "X: 2, 14, 14, 16 float16; W_one: 3, 3, 16, 32 float16; W_two: 3, 3, 32, 64 float16; Y: 2, 14, 14, 64 float32";
+    let report = executed(&script(params, &body), "a100", 2);
+    assert_eq!(report["untiled"].as_array().map_or(0, Vec::len), 0, "{}", report["untiled"]);
+    let first = &report["candidates"][0];
+    assert_eq!(first["kernels"].as_array().map(Vec::len), Some(2), "{first}");
+    assert_eq!(first["schedule"].to_string().matches("mma.sync F16").count(), 2, "{}", first["schedule"]);
+}
