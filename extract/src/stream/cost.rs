@@ -19,6 +19,8 @@ const BASE_REGISTERS: i64 = 24;
 /// Instructions that round a value to f16, and to bf16: from sm_80 on one for two values; before, a conversion for each and a
 /// permutation for two, and of bf16 what rounds the bits as integers. Read off the machine code of kernels that do nothing else.
 const NARROWED_SLOTS: [[f64; 2]; 2] = [[1.5, 7.75], [0.5, 0.5]];
+/// The same of a value by itself: a conversion, and no permutation.
+const NARROWED_ALONE_SLOTS: [[f64; 2]; 2] = [[1.0, 7.25], [1.0, 1.0]];
 /// Clocks of one dependent arithmetic step.
 const STEP_CLOCKS: f64 = 4.5;
 
@@ -156,8 +158,10 @@ pub(super) fn work_ms(work: &KernelWork, threads: i64, gpu: &Descriptor) -> Resu
 /// Clocks that each pipe of a multiprocessor takes for all blocks.
 fn pipes(work: &KernelWork, gpu: &Descriptor) -> [(&'static str, f64); 4] {
     let moved = work.global_loads + work.global_stores + work.shared_loads + work.shared_stores + work.shuffles;
-    let narrow = NARROWED_SLOTS[usize::from(gpu.arch_number() >= 80)];
-    let narrowed = work.narrowed[0] * narrow[0] + work.narrowed[1] * narrow[1];
+    let of = |values: [f64; 2], slots: [[f64; 2]; 2]| -> f64 {
+        values.iter().zip(slots[usize::from(gpu.arch_number() >= 80)]).map(|(values, each)| values * each).sum()
+    };
+    let narrowed = of(work.narrowed, NARROWED_SLOTS) + of(work.narrowed_alone, NARROWED_ALONE_SLOTS);
     let slots = moved + work.arithmetic + narrowed + work.barriers + work.overhead;
     [
         ("issue", slots / 4.0 / gpu.issue_efficiency),

@@ -1,6 +1,6 @@
 //! What a kernel does, counted: of its decisions one by one, and of all of them as their sum.
 use super::accesses::Touched;
-use satune_ir::term::stream::{Access, StreamBlock};
+use satune_ir::term::stream::{Access, Issued, StreamBlock};
 
 /// Work of one kernel, all blocks: warp instructions, wavefronts, 32-byte sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,8 +29,10 @@ pub struct KernelWork {
     pub store_wavefronts_ideal: f64,
     /// Instructions of arithmetic, divisions and functions included.
     pub arithmetic: f64,
-    /// Values of f32 rounded to f16, and to bf16.
+    /// Values of f32 rounded to f16, and to bf16, two by two.
     pub narrowed: [f64; 2],
+    /// Those rounded by themselves.
+    pub narrowed_alone: [f64; 2],
     /// Shuffles.
     pub shuffles: f64,
     /// Barriers, per warp.
@@ -85,15 +87,34 @@ pub(super) const EXCHANGE: f64 = 5.0;
 /// Instructions around what not every thread does: a comparison, and a branch with the two that join its ways.
 pub(super) const GUARD: f64 = 4.0;
 
-/// Instructions for an access of a vector at the end of a row, where some threads have nothing to read: a comparison, and zeros
-/// for its words, two by an instruction.
-pub(super) fn guarded_load(vector: i64, bytes: i64) -> f64 {
-    1.0 + (vector * bytes) as f64 / 8.0
+/// The same where the kernel ends there: a comparison, and the exit.
+pub(super) const LEAVE: f64 = 2.0;
+
+/// Instructions that clear the words of a vector for threads that have nothing to read: two words by an instruction.
+pub(super) fn zeros(vector: i64, bytes: i64) -> f64 {
+    ((vector * bytes) as f64 / 8.0).ceil()
 }
 
-/// Instructions for adding up a vector there: a comparison and what follows from it; of values of 16 bits each pair has a branch.
-pub(super) fn guarded_sum(vector: i64, bytes: i64) -> f64 {
-    2.0 + if bytes < 4 { (GUARD - 1.0) * vector as f64 / 2.0 } else { 0.0 }
+/// Instructions for an access of a vector at the end of a row, where some threads have nothing to read: a comparison, and zeros.
+pub(super) fn guarded_load(vector: i64, bytes: i64) -> f64 {
+    1.0 + zeros(vector, bytes)
+}
+
+/// How what goes over the edge of an axis is guarded: steps that need a guard, and the conditions that these come to.
+pub(super) struct Edge {
+    pub steps: f64,
+    pub conditions: f64,
+}
+
+impl Edge {
+    /// Of an axis of `extent` in tiles of so many steps, each of `wide` neighbours. Steps that the last tile has whole need none;
+    /// where an edge is between two steps, blocks alone decide about all others, which then stand under one condition.
+    pub fn of(extent: i64, steps: i64, wide: i64) -> Edge {
+        let tile = steps * wide;
+        let whole = (extent - (extent - 1) / tile * tile) / wide;
+        let steps = (steps - whole) as f64;
+        Edge { steps, conditions: if extent % wide == 0 { steps.min(1.0) } else { steps } }
+    }
 }
 
 /// What so many warps begin and end with that access so many buffers.
@@ -118,12 +139,20 @@ pub(super) fn distinct_rows(b: &StreamBlock, access: &Access, row_iters: usize) 
 }
 
 impl KernelWork {
-    /// Operations of a block, of so many instances of warps, and of as many of what does not change within a row.
-    pub(super) fn operations(&mut self, b: &StreamBlock, instances: f64, rows: f64) {
+    /// Operations of a block, of so many instances of warps, and of as many of what does not change within a row; `alone`: threads
+    /// have no neighbouring elements.
+    pub(super) fn operations(&mut self, b: &StreamBlock, instances: f64, rows: f64, alone: bool) {
         for (issued, times) in b.issued.iter().zip([instances, rows]) {
-            self.arithmetic += times * (f64::from(issued.halves) / 2.0 + f64::from(issued.special));
-            self.narrowed.iter_mut().zip(issued.narrowed).for_each(|(all, one)| *all += times * f64::from(one));
+            self.issues(issued, times, alone);
         }
+    }
+
+    /// Operations, so many times.
+    pub(super) fn issues(&mut self, issued: &Issued, times: f64, alone: bool) {
+        let halves = f64::from(issued.halves) - if alone { f64::from(issued.pairs) } else { 0.0 };
+        self.arithmetic += times * (halves / 2.0 + f64::from(issued.special));
+        let narrowed = if alone { &mut self.narrowed_alone } else { &mut self.narrowed };
+        narrowed.iter_mut().zip(issued.narrowed).for_each(|(all, one)| *all += times * f64::from(one));
     }
 
     /// Accesses to global memory.
@@ -152,8 +181,8 @@ impl KernelWork {
 
     /// The numbers of a kernel that its decisions add to, with what each does to them.
     fn both(&mut self, other: &KernelWork, float: impl Fn(f64, f64) -> f64, int: impl Fn(i64, i64) -> i64) {
-        let [f16, bf16] = &mut self.narrowed;
-        let floats: [(&mut f64, f64); 17] = [
+        let ([f16, bf16], [f16_alone, bf16_alone]) = (&mut self.narrowed, &mut self.narrowed_alone);
+        let floats: [(&mut f64, f64); 19] = [
             (&mut self.global_loads, other.global_loads),
             (&mut self.global_stores, other.global_stores),
             (&mut self.load_sectors, other.load_sectors),
@@ -167,6 +196,8 @@ impl KernelWork {
             (&mut self.arithmetic, other.arithmetic),
             (f16, other.narrowed[0]),
             (bf16, other.narrowed[1]),
+            (f16_alone, other.narrowed_alone[0]),
+            (bf16_alone, other.narrowed_alone[1]),
             (&mut self.shuffles, other.shuffles),
             (&mut self.barriers, other.barriers),
             (&mut self.overhead, other.overhead),

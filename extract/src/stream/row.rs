@@ -1,8 +1,11 @@
 //! Counts of what a row kernel does, decision by decision: what its rows and threads come to, what each place of a row adds, and
 //! what each block adds. A kernel's work is their sum.
 use super::accesses::{rows, Parted, Touched};
-use super::counts::{distinct_rows, guarded_load, guarded_sum, starts, up, KernelWork, EXCHANGE, GUARD, LAP, ROW};
-use satune_ir::term::stream::{Access, AccessForm, BlockKind, Place, RowPlan, Shape, Stream, StreamBlock, StreamTerm};
+use super::counts::{distinct_rows, guarded_load, starts, up, KernelWork, EXCHANGE, GUARD, LAP, ROW};
+use satune_ir::term::stream::{
+    Access, AccessForm, BlockKind, PartValue, Place, RowPlan, Shape, Stream, StreamBlock, StreamTerm,
+};
+use satune_ir::{DType, Expr};
 
 /// A row kernel whose rows and columns have threads.
 pub(super) struct Rows<'a> {
@@ -65,6 +68,14 @@ impl<'a> Rows<'a> {
             work.add(&self.stage(number, plan.unroll.get(number) == Some(&true), &place));
         }
         work
+    }
+
+    /// Whether a buffer has values of rows, which a thread keeps.
+    fn per_row(&self, buffer: usize) -> bool {
+        let accesses = || self.blocks.iter().flat_map(|b| b.accesses().map(move |a| (b, a)));
+        accesses()
+            .filter(|(_, a)| a.buffer == buffer)
+            .all(|(b, a)| b.form(a, self.shape.row_iters) == AccessForm::PerRow)
     }
 
     fn bytes(&self, buffer: usize) -> i64 {
@@ -165,8 +176,13 @@ impl<'a> Rows<'a> {
         };
         let copied = copied.times(times);
         work.global(copied, false);
-        if self.ends() {
-            work.overhead += copied.instructions * guarded_load(self.vector, bytes);
+        let (team, ends) = match form {
+            AccessForm::PerColumn => (self.threads(), self.shape.columns % (self.threads() * self.vector) != 0),
+            _ => (self.threads, self.ends()),
+        };
+        if ends {
+            let rows = if form == AccessForm::PerColumn { self.block_count() } else { shape.rows as f64 };
+            work.overhead += rows * (team / 32) as f64 * guarded_load(self.vector, bytes);
         }
         let once = if form == AccessForm::PerColumn { 1.0 / self.serial_rows as f64 } else { 1.0 };
         work.chain = self.in_turn([once, 0.0, 0.0, 0.0]);
@@ -200,11 +216,6 @@ impl<'a> Rows<'a> {
         let mut latency = 0;
         for access in &b.reads {
             let before = blocks[..number].iter().any(|p| p.reads.iter().any(|r| r.buffer == access.buffer));
-            let widened = self.bytes(access.buffer) == 2 && b.issued[0].halves >= 2;
-            if before && widened && !self.ends() && place(access.buffer) == Place::Registers {
-                // What an earlier block has widened stays so, in registers.
-                work.arithmetic -= instances;
-            }
             let made = blocks[..number].iter().any(|p| p.write.buffer == access.buffer);
             let bytes = self.bytes(access.buffer);
             match (b.form(access, shape.row_iters), place(access.buffer)) {
@@ -244,26 +255,31 @@ impl<'a> Rows<'a> {
             1 => work.chain[2] += groups,
             _ => {}
         }
-        work.operations(b, instances, rows_all * warps);
+        let alone = self.vector == 1;
+        work.operations(b, instances, rows_all * warps, alone);
+        // What an earlier block has computed from registers stays there: not what it computed under a guard, of which a compiler does
+        // not know that it holds again. It does not look into conversions from f16, which are text to it, so that of what comes from
+        // them it finds again the conversions alone, within code without branches.
+        let shared = |part: &PartValue| {
+            let held = |buffer: &usize| place(*buffer) == Place::Registers || self.per_row(*buffer);
+            let f16 = part.buffers.iter().any(|buffer| self.stream.buffers[*buffer].dtype == DType::F16);
+            let converts = matches!(&part.value, Expr::Cast(_, of) if matches!(of.as_ref(), Expr::Load(..)));
+            match part.varies {
+                false => rows_all * warps,
+                true if !part.buffers.iter().all(held) || f16 && (self.ends() || !converts) => 0.0,
+                true if self.ends() => instances * (laps - 1.0) / laps,
+                true => instances,
+            }
+        };
+        for part in b.parts.iter().filter(|part| blocks[..number].iter().any(|earlier| earlier.parts.contains(part))) {
+            work.issues(&part.issued, -shared(part), alone);
+        }
         if !unrolled {
             work.overhead += rows_all * warps * laps * LAP;
         }
         if has_columns && self.ends() {
-            let global: Vec<i64> = b
-                .reads
-                .iter()
-                .filter(|a| b.form(a, shape.row_iters) != AccessForm::PerRow && place(a.buffer) == Place::Global)
-                .map(|a| self.bytes(a.buffer))
-                .collect();
-            let narrowest = b.reads.iter().map(|a| self.bytes(a.buffer)).min().unwrap_or(4);
-            let loads: f64 = global.iter().map(|bytes| guarded_load(self.vector, *bytes)).sum();
-            let each = match b.kind {
-                // What alone is added up needs no zeros.
-                BlockKind::Reduce if global.len() < 2 => guarded_sum(self.vector, narrowest),
-                BlockKind::Reduce => loads + guarded_sum(self.vector, narrowest),
-                _ => loads + GUARD,
-            };
-            work.overhead += rows_all * warps * self.laps() as f64 * each;
+            // The last lap alone has guards, and all that it does stands under one.
+            work.overhead += rows_all * warps * GUARD;
         }
         work.chain[3] += laps * self.vector as f64 * f64::from(b.arithmetic + 4 * b.special).max(1.0);
         if b.kind == BlockKind::Reduce {

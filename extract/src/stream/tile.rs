@@ -1,6 +1,6 @@
 //! Work of a transpose through shared memory.
 use super::accesses::rows;
-use super::counts::{starts, up, KernelWork, GUARD};
+use super::counts::{starts, up, zeros, Edge, KernelWork, LEAVE};
 use satune_ir::machine::wavefronts;
 use satune_ir::term::stream::{Stream, TilePlan};
 
@@ -48,13 +48,22 @@ pub(super) fn work(plan: &TilePlan, stream: &Stream, block: usize) -> KernelWork
     (work.store_wavefronts, work.store_wavefronts_ideal) = (tiles * filled.0, tiles * filled.1);
     (work.load_wavefronts, work.load_wavefronts_ideal) = (tiles * read_back.0, tiles * read_back.1);
     // Rows of the tile are of one kind, columns of the other: nothing stays the same for long.
-    work.operations(b, instances, instances);
+    work.operations(b, instances, instances, plan.vector == 1);
     work.barriers = tiles * (plan.threads / 32) as f64;
     let warps = tiles * (plan.threads / 32) as f64;
     // Rows and columns have threads, and the tile has addresses to write to and to read from: as many instructions as for four buffers.
     work.overhead = starts(warps, b.loads().count() + 1 + 4);
-    if along_read % plan.side != 0 || along_write % plan.side != 0 {
-        work.overhead += (work.global_loads + work.global_stores) * GUARD;
+    // A thread's place along the lanes is the same in all steps, and so is what is asked about it. Of steps that differ, what each
+    // does is short, and stands under a predicate.
+    let (steps, wide) = (plan.side * lanes / plan.threads, plan.threads / lanes);
+    if along_read % plan.side != 0 {
+        let edge = Edge::of(along_read, steps, wide);
+        let stores = if edge.conditions > 1.0 { edge.conditions } else { LEAVE };
+        work.overhead += warps * (1.0 + steps as f64 * zeros(plan.vector, source) + stores);
+    }
+    if along_write % plan.side != 0 {
+        let edge = Edge::of(along_write, steps, wide);
+        work.overhead += warps * (LEAVE + edge.conditions + edge.steps * zeros(plan.vector, source));
     }
     if target < 4 && plan.vector > 1 {
         // What is read one by one is packed.

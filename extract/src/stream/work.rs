@@ -1,7 +1,7 @@
 //! Counts of what the kernels of a streaming plan do. Sectors of global memory equal the simulator's, by a test; what
 //! registers and compilers decide (arithmetic, address computation) is estimated.
 use super::accesses::{rows, Touched};
-use super::counts::{distinct_rows, guarded_load, starts, up, Kept, KernelWork, GUARD, KEPT, LAP};
+use super::counts::{distinct_rows, starts, up, Edge, Kept, KernelWork, KEPT, LAP, LEAVE};
 use super::row::Rows;
 use super::tile;
 use satune_ir::term::stream::{FlatPlan, KernelPlan, PlainPlan, Stream, StreamBlock, StreamPlan, Streams};
@@ -129,11 +129,9 @@ fn flat(plan: &FlatPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     let lanes = active * plan.vector as f64;
     let warps = active / plan.steps as f64;
     work.overhead = starts(warps, b.loads().count() + 1);
-    if columns % tile != 0 {
-        let bytes = b.loads().map(|r| i64::from(stream.buffers[r.buffer].dtype.bytes()));
-        work.overhead += active * (GUARD + bytes.map(|bytes| guarded_load(plan.vector, bytes)).sum::<f64>());
-    }
-    work.operations(b, lanes, warps);
+    let edge = Edge::of(columns, plan.steps, plan.threads * plan.vector);
+    work.overhead += blocks * (plan.threads * plan.side_by_side) as f64 / 32.0 * edge.steps * LEAVE;
+    work.operations(b, lanes, warps, plan.vector == 1);
     work.held_registers = plan.steps * plan.vector * (b.reads.len() as i64 + 1);
     work.chain = [1.0, 0.0, 0.0, 8.0];
     work
@@ -165,7 +163,7 @@ fn plain(plan: &PlainPlan, stream: &Stream, b: &StreamBlock) -> KernelWork {
     let bytes = i64::from(stream.buffers[b.write.buffer].dtype.bytes());
     work.global(Touched { instructions: warps, sectors: warps * up(32 * bytes, 32) as f64 }, true);
     // Threads walk over the instances in order, so that nothing stays the same for long.
-    work.operations(b, warps * steps, warps * steps);
+    work.operations(b, warps * steps, warps * steps, true);
     work.overhead = starts(warps, b.loads().count() + 1) + if steps > 1.0 { warps * steps * LAP } else { 0.0 };
     // The loads of a step wait for L1 or L2, one step after the other.
     work.chain = [1.0, steps - 1.0, 0.0, steps * f64::from(b.arithmetic + 4 * b.special).max(1.0)];

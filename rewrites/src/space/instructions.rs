@@ -144,11 +144,13 @@ pub(super) struct Issuing<'e> {
     seen: HashSet<Expr>,
     /// Of what varies within a row, and of the rest.
     pub all: [Issued; 2],
+    /// Value by value: whether it varies, and what it takes.
+    pub parts: Vec<(Expr, bool, Issued)>,
 }
 
 impl<'e> Issuing<'e> {
     pub fn of(buffers: &'e [Buffer], varies: &'e dyn Fn(&Expr) -> bool) -> Issuing<'e> {
-        Issuing { buffers, varies, seen: HashSet::new(), all: [Issued::default(); 2] }
+        Issuing { buffers, varies, seen: HashSet::new(), all: [Issued::default(); 2], parts: Vec::new() }
     }
 
     /// A value that is stored: two of 16 bits are rounded by one instruction.
@@ -162,7 +164,9 @@ impl<'e> Issuing<'e> {
         }
         let to = fold::dtype(e, self.buffers);
         let narrow = |t: DType| [DType::F16, DType::BF16].iter().position(|n| *n == t);
-        let part = &mut self.all[usize::from(!(self.varies)(e))];
+        let varies = (self.varies)(e);
+        let part = &mut self.all[usize::from(!varies)];
+        let before = *part;
         let mut inside = operands(e);
         match (unit(e, self.buffers), e) {
             (None, _) => {}
@@ -170,11 +174,12 @@ impl<'e> Issuing<'e> {
             (_, Expr::Cast(_, x)) if matches!(**x, Expr::Int(..) | Expr::Float(..)) => {}
             (_, Expr::Cast(..)) => match narrow(to) {
                 Some(kind) => round(part, kind, stored),
-                None => part.halves += widened(fold::dtype(inside[0], self.buffers)).max(2),
+                None => widen(part, fold::dtype(inside[0], self.buffers), 2),
             },
             // Pairs of halves are added and multiplied as they are.
             (Some(Unit::MultiplyAdd), Expr::Binary(BinOp::Add | BinOp::Sub | BinOp::Mul, ..)) if to == DType::F16 => {
                 part.halves += 1;
+                part.pairs -= 1;
             }
             (Some(by), _) => {
                 match (by, e) {
@@ -188,7 +193,7 @@ impl<'e> Issuing<'e> {
                 let types = inside.iter().filter(computed).map(|x| fold::dtype(x, self.buffers));
                 // Choices take values as they are; other operations widen what has 16 bits, and round.
                 if !matches!(e, Expr::Select { .. }) {
-                    part.halves += types.map(widened).sum::<u32>();
+                    types.for_each(|from| widen(part, from, 0));
                     if let Some(kind) = narrow(to) {
                         round(part, kind, stored);
                     }
@@ -208,23 +213,31 @@ impl<'e> Issuing<'e> {
                 }
             }
         }
+        let own = self.all[usize::from(!varies)].since(before);
+        if own != Issued::default() {
+            self.parts.push((e.clone(), varies, own));
+        }
         inside.into_iter().for_each(|x| self.value(x, false));
     }
 }
 
-/// Instructions, in halves, that make an f32 of a value of 16 bits. Of a pair of bf16 the upper one is taken out first: seen
-/// in chains of maps, not measured by itself.
-fn widened(from: DType) -> u32 {
-    match from {
-        DType::F16 => 2,
-        DType::BF16 => 3,
-        _ => 0,
-    }
+/// Makes an f32 of a value of 16 bits; what has another type takes `other` halves. Of a pair of bf16 the upper one is taken out
+/// first: seen in chains of maps, not measured by itself.
+fn widen(part: &mut Issued, from: DType, other: u32) {
+    let (halves, pairs) = match from {
+        DType::F16 => (2, 0),
+        DType::BF16 => (3, 1),
+        _ => (other, 0),
+    };
+    part.halves += halves;
+    part.pairs += pairs;
 }
 
 /// A value rounded to f16 or bf16. Where it is not stored beside another one, it is put in a register of its own, and a bf16 is taken out
 /// of a pair.
 fn round(part: &mut Issued, kind: usize, stored: bool) {
     part.narrowed[kind] += 1;
-    part.halves += if stored { 0 } else { [1, 3][kind] };
+    let apart = if stored { 0 } else { [1, 3][kind] };
+    part.halves += apart;
+    part.pairs += apart as i32;
 }

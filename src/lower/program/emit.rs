@@ -1,11 +1,12 @@
 //! From loops and leaves to the statements of a kernel.
+use super::ends::joined;
 use super::error::LowerError;
 use super::guards::Guarding;
 use super::layout::Layout;
-use super::linear::{Atom, Linear, Op};
+use super::linear::{Atom, Linear, Op, Ranges};
 use super::nest::{Kind, Leaf, Loop, Nest, Node};
 use super::pipeline::Pipeline;
-use super::pred::Pred;
+use super::pred::{join, Pred};
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
 use crate::lower::index::{add, all, c, div, mul, rem, xor};
 use satune_ir::{Attr, BufferId, Program, VarId};
@@ -28,6 +29,8 @@ pub enum Mode {
 pub struct Emitter<'a> {
     pub program: &'a Program,
     pub nest: &'a Nest,
+    /// Values of the variables, of a loop's variable those of the laps that are emitted.
+    pub ranges: Ranges,
     pub arrays: Vec<Array>,
     pub places: HashMap<BufferId, (ArrayId, Layout)>,
     pub guarding: HashMap<usize, Guarding>,
@@ -51,6 +54,8 @@ pub struct Emitter<'a> {
     pub temporaries: HashSet<ArrayId>,
     /// Elements that a vector load has brought into registers, and the variable that counts them there.
     pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, LocalVar)>,
+    /// Conditions under which the leaf stands that is emitted.
+    pub assumed: Vec<Pred>,
     /// Elements that the leaf which is emitted has read, since they decide an index or a condition.
     pub fetched: HashMap<Atom, LocalVar>,
     /// What stands at the head, by name and form.
@@ -72,6 +77,7 @@ impl<'a> Emitter<'a> {
         Emitter {
             program,
             nest,
+            ranges: nest.ranges.clone(),
             arrays,
             places,
             guarding,
@@ -87,6 +93,7 @@ impl<'a> Emitter<'a> {
             partials: HashSet::new(),
             temporaries: HashSet::new(),
             vectors: HashMap::new(),
+            assumed: Vec::new(),
             fetched: HashMap::new(),
             cache: BTreeMap::new(),
             vars: 0,
@@ -250,7 +257,10 @@ impl<'a> Emitter<'a> {
 
     /// A condition.
     pub fn condition(&mut self, clauses: &[Pred]) -> Cond {
-        let list = clauses.iter().map(|p| self.clause(p)).collect();
+        let mut coarse: Vec<Pred> = Vec::new();
+        join(&mut coarse, clauses.iter().map(|p| p.coarse(&self.nest.ranges)).collect());
+        coarse.retain(|p| !self.assumed.contains(p));
+        let list = coarse.iter().map(|p| self.clause(p)).collect();
         all(list)
     }
 
@@ -292,7 +302,7 @@ impl<'a> Emitter<'a> {
                 Node::Loop(l) => out.extend(self.for_loop(l)?),
             }
         }
-        Ok(out)
+        Ok(joined(out))
     }
 
     /// Emits with a variable bound to an index.
@@ -312,8 +322,11 @@ impl<'a> Emitter<'a> {
         }
         let Some((leaf, vars)) = single_leaf(l) else { return self.plain_loop(l) };
         let Some(mut own) = self.guarding.get(&leaf.id).cloned() else { return self.plain_loop(l) };
-        let (inside, outside): (Vec<_>, Vec<_>) =
-            own.when.iter().cloned().partition(|p| p.is_data() || p.uses(&|v| vars.contains(&v)));
+        let (inside, outside): (Vec<_>, Vec<_>) = own
+            .when
+            .iter()
+            .cloned()
+            .partition(|p| p.is_data() || p.coarse(&self.nest.ranges).uses(&|v| vars.contains(&v)));
         if outside.is_empty() {
             return self.plain_loop(l);
         }
@@ -321,24 +334,31 @@ impl<'a> Emitter<'a> {
         let whole = own.clone();
         own.when = inside;
         self.guarding.insert(leaf.id, own);
+        let before = self.assumed.len();
+        self.assumed.extend(outside.iter().map(|p| p.coarse(&self.nest.ranges)));
         let then = self.plain_loop(l);
+        self.assumed.truncate(before);
         self.guarding.insert(leaf.id, whole);
         Ok(guarded(cond, then?))
     }
 
     fn plain_loop(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
         self.path.push((l.var, l.extent));
-        let out = self.loop_inside(l);
+        let out = match self.whole_laps(l) {
+            Some(whole) => self.laps_and_ends(l, whole),
+            None => self.loop_inside(l, 0),
+        };
         self.path.pop();
         out
     }
 
-    fn loop_inside(&mut self, l: &Loop) -> Result<Vec<Stmt>, LowerError> {
+    /// A loop whose variable counts from `start` on.
+    pub(super) fn loop_inside(&mut self, l: &Loop, start: i64) -> Result<Vec<Stmt>, LowerError> {
         if let [Node::Leaf(leaf)] = l.body.as_slice() {
             if l.kind == Kind::Vectorized {
                 return self.leaf(leaf, Some(l));
             }
-            if let Some(code) = self.vector_leaf(leaf, l)? {
+            if let Some(code) = if start == 0 { self.vector_leaf(leaf, l)? } else { None } {
                 return Ok(code);
             }
         }
@@ -354,7 +374,7 @@ impl<'a> Emitter<'a> {
         if body.is_empty() {
             return Ok(body);
         }
-        let (name, start) = (l.name.clone(), c(0));
+        let (name, start) = (l.name.clone(), c(start));
         let Some((steps, guards)) = l.steps.as_deref() else {
             return Ok(vec![Stmt::For { var, name, start, extent: c(l.extent), unroll, body }]);
         };
@@ -421,7 +441,7 @@ fn single_leaf(l: &Loop) -> Option<(&Leaf, Vec<VarId>)> {
     }
 }
 
-fn has_barrier(nodes: &[Node]) -> bool {
+pub(super) fn has_barrier(nodes: &[Node]) -> bool {
     nodes.iter().any(|n| match n {
         Node::Barrier => true,
         Node::Loop(l) => has_barrier(&l.body),
@@ -430,7 +450,7 @@ fn has_barrier(nodes: &[Node]) -> bool {
 }
 
 /// Leaves that run, all loops expanded.
-fn steps(nodes: &[Node]) -> i64 {
+pub(super) fn steps(nodes: &[Node]) -> i64 {
     nodes
         .iter()
         .map(|n| match n {

@@ -18,7 +18,7 @@
 use super::layout::Layout;
 use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
-use super::pred::{join, range_under, Pred};
+use super::pred::{join, range_of_parts, Pred};
 use satune_ir::{visit, BinOp, BufferId, Expr, Program};
 use std::collections::{HashMap, HashSet};
 
@@ -97,7 +97,7 @@ pub fn missing(program: &Program, buffer: BufferId, at: &[Linear], known: &[Pred
     let mut out = Vec::new();
     for (d, index) in at.iter().enumerate() {
         let Some(extent) = shape(program, buffer, at.len(), d) else { continue };
-        let (lo, hi) = range_under(index, known, ranges);
+        let (lo, hi) = range_of_parts(index, known, ranges);
         if hi >= extent {
             join(&mut out, Pred::lt(&index.shifted(-extent), ranges));
         }

@@ -110,7 +110,7 @@ impl Emitter<'_> {
 
     /// (array, position, condition beyond which zeros are copied) of what a leaf copies.
     fn as_copy(&self, leaf: &Leaf, known: &[Pred]) -> Result<Option<(ArrayId, Linear, Vec<Pred>)>, LowerError> {
-        let ranges = &self.nest.ranges;
+        let ranges = &self.ranges;
         let (mut load, mut clauses) = (&leaf.value, Vec::new());
         // One padding may stand around another.
         while let Expr::Select { cond, then, otherwise, .. } = load {

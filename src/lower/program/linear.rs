@@ -315,7 +315,7 @@ impl Linear {
     }
 
     /// The largest g that divides d such that what g does not divide lies in `[0, g)`: (g, the others over g, the low part).
-    fn low_part(&self, d: i64, ranges: &Ranges) -> Option<(i64, Linear, Linear)> {
+    pub fn low_part(&self, d: i64, ranges: &Ranges) -> Option<(i64, Linear, Linear)> {
         let mut candidates: Vec<i64> = self.terms.iter().map(|(_, c)| gcd(d, *c)).filter(|g| *g > 1).collect();
         candidates.sort_unstable();
         candidates.into_iter().rev().find_map(|g| {

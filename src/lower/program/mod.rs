@@ -5,7 +5,7 @@
 //! statements that depend on them; `pinned` replaces indices that have one value; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
 //! only what is alive; `deciding` refuses stores that data of several threads decide; `allreduce`, `team` and `combine` make reductions
 //! over threads; `guards` proves which guards can
-//! go; `shared` gives buffers their bytes; `barrier` places barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the
+//! go, `ends` which laps need none; `shared` gives buffers their bytes; `barrier` places barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the
 //! statements; `limits` checks the kernel. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
@@ -25,6 +25,7 @@ mod combine;
 mod copy;
 mod deciding;
 mod emit;
+mod ends;
 mod error;
 mod guards;
 mod held;

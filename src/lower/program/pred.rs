@@ -119,6 +119,20 @@ impl Pred {
         !found.is_empty()
     }
 
+    /// Whether it is sure to hold.
+    pub fn holds(&self, ranges: &Ranges) -> bool {
+        matches!(self, Pred::Lt(form, bound) if form.range(ranges).1 < *bound)
+    }
+
+    /// The same condition without what cannot decide it: `4 t + j < 1000` is `t < 250` where j is less than 4.
+    pub fn coarse(&self, ranges: &Ranges) -> Pred {
+        let Pred::Lt(form, bound) = self else { return self.clone() };
+        match form.low_part(*bound, ranges) {
+            Some((g, high, _)) => Pred::Lt(high, bound / g),
+            None => self.clone(),
+        }
+    }
+
     /// Calls `f` for every form in it.
     pub fn map(&self, f: &mut dyn FnMut(&Linear) -> Linear) -> Pred {
         match self {
@@ -213,6 +227,17 @@ pub fn range_of_parts(form: &Linear, clauses: &[Pred], ranges: &Ranges) -> (i64,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_of_a_vector_end_together() {
+        let [t, j] = [0, 1].map(|i| Linear::var(VarId(i)));
+        let ranges: Ranges = [(VarId(0), (0, 255)), (VarId(1), (0, 3))].into_iter().collect();
+        let of = |bound: i64| Pred::Lt(t.scaled(4).plus(&j, 1), bound).coarse(&ranges);
+        assert_eq!(of(1000), Pred::Lt(t.clone(), 250));
+        assert_eq!(of(1001), Pred::Lt(t.scaled(4).plus(&j, 1), 1001));
+        // Two of four elements are beyond it.
+        assert_eq!(of(1002), Pred::Lt(t.scaled(4).plus(&j, 1), 1002));
+    }
 
     #[test]
     fn guards_on_parts_bound_the_whole() {

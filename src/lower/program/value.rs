@@ -47,7 +47,7 @@ impl Emitter<'_> {
                 }
                 let at = element.1;
                 let need = if self.is_global(*buffer) {
-                    missing(self.program, *buffer, &at, known, &self.nest.ranges)
+                    missing(self.program, *buffer, &at, known, &self.ranges)
                 } else {
                     Vec::new()
                 };
@@ -67,7 +67,7 @@ impl Emitter<'_> {
                 }
             },
             Expr::Select { cond, then, otherwise, .. } => {
-                let Some(clauses) = Pred::clauses(cond, &self.nest.ranges) else {
+                let Some(clauses) = Pred::clauses(cond, &self.ranges) else {
                     let [cond, a, b] = [cond, then, otherwise].map(|e| self.value(e, leaf, known).map(Box::new));
                     return Ok(Value::Choose(cond?, a?, b?));
                 };

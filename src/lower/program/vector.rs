@@ -131,7 +131,7 @@ impl Emitter<'_> {
             let Some(at) = forms else { continue };
             let (array, form) = self.element(buffer, &at)?;
             let global = self.is_global(buffer);
-            let need = if global { missing(self.program, buffer, &at, known, &self.nest.ranges) } else { Vec::new() };
+            let need = if global { missing(self.program, buffer, &at, known, &self.ranges) } else { Vec::new() };
             let element = (buffer, at);
             if self.array(array).space != Space::Register && loads.iter().all(|x| x.element != element) {
                 loads.push(Load { element, array, form, need });

@@ -16,7 +16,8 @@ mod works;
 pub use super::schedule::{FlatPlan, Held, KernelPlan, PlainPlan, RowPlan, StreamPlan, TilePlan, TiledPlan};
 pub use language::StreamTerm;
 pub use problem::{
-    Access, AccessForm, BlockKind, HeldRow, Issued, Shape, Stream, StreamBlock, StreamBuffer, StreamIter, Tiled,
+    Access, AccessForm, BlockKind, HeldRow, Issued, PartValue, Shape, Stream, StreamBlock, StreamBuffer, StreamIter,
+    Tiled,
 };
 pub use size::{stream_blocks, stream_shared_bytes};
 pub use state::{ChainState, FlatState, Laps, Place, Places, Point, Room, Step, StreamState, TileState};

@@ -1,7 +1,7 @@
 //! What a streaming program is: its blocks in order, and for each access which iterator indexes each dimension.
 use super::Places;
 use crate::term::Contraction;
-use crate::DType;
+use crate::{DType, Expr};
 
 /// An iterator of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +74,33 @@ pub struct Issued {
     pub halves: u32,
     /// Instructions of divisions and functions.
     pub special: u32,
+    /// How many `halves` more it is than of values of 16 bits by themselves, which nothing takes apart or puts together, and of which
+    /// no instruction takes two.
+    pub pairs: i32,
     /// Values of f32 that are rounded to f16, and to bf16: what that takes depends on the architecture.
     pub narrowed: [u32; 2],
+}
+
+impl Issued {
+    /// What has been added since `before`.
+    pub fn since(self, before: Issued) -> Issued {
+        let narrowed = std::array::from_fn(|kind| self.narrowed[kind] - before.narrowed[kind]);
+        let [halves, special] = [self.halves - before.halves, self.special - before.special];
+        Issued { halves, special, pairs: self.pairs - before.pairs, narrowed }
+    }
+}
+
+/// A value that a block computes on its way to what it stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartValue {
+    /// Its expression, the block's iterators numbered by their places.
+    pub value: Expr,
+    /// Whether it varies within a row.
+    pub varies: bool,
+    /// Buffers that are read for it.
+    pub buffers: Vec<usize>,
+    /// Instructions of its outermost operation.
+    pub issued: Issued,
 }
 
 /// A block.
@@ -107,6 +132,8 @@ pub struct StreamBlock {
     pub per_row: [u32; 2],
     /// Instructions for an instance, and for what does not depend on the innermost iterator.
     pub issued: [Issued; 2],
+    /// The same value by value, each value once: what another block has computed need not be computed again.
+    pub parts: Vec<PartValue>,
     /// Type of its arithmetic.
     pub dtype: DType,
 }

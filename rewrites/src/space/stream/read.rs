@@ -4,9 +4,9 @@ use crate::space::instructions::{operands, unit, Issuing, Unit};
 use crate::space::nests::{nest_of, part_of, parts, Nest, NestError};
 use crate::tree::all_realizes;
 use satune_ir::affine::constant;
-use satune_ir::term::stream::{Access, BlockKind, Stream, StreamBlock, StreamBuffer, StreamIter};
+use satune_ir::term::stream::{Access, BlockKind, Issued, PartValue, Stream, StreamBlock, StreamBuffer, StreamIter};
 use satune_ir::{
-    access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt,
+    access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt, Var, VarId,
 };
 use std::collections::{BTreeMap, HashSet};
 
@@ -138,6 +138,7 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
         special: each[1],
         per_row,
         issued: issued.all,
+        parts: Vec::new(),
         dtype,
     })
 }
@@ -250,7 +251,7 @@ fn read_block(
     values.iter().for_each(|v| count(v, &buffers.program.buffers, &varies, [&mut each, &mut per_row]));
     let mut issued = Issuing::of(&buffers.program.buffers, &varies);
     values.iter().for_each(|v| issued.store(v));
-    let issued = issued.all;
+    let Issuing { all: issued, parts: values_of, .. } = issued;
     let [arithmetic, special] = each;
     let dtype = buffers.program.buffer(first.buffer).dtype;
     let places = order.to_vec();
@@ -270,6 +271,13 @@ fn read_block(
     let stores = values.len();
     let own = |v: &&Expr| visit::loads(v).iter().any(|(b, _)| block.writes.iter().any(|w| w.buffer == *b));
     let updates = block.init.is_none() && values.iter().any(own);
+    let part = |(value, varies, issued): (Expr, bool, Issued)| PartValue {
+        buffers: visit::loads(&value).iter().map(|(b, _)| buffers.number(*b)).collect(),
+        value: by_places(&value, block, order),
+        varies,
+        issued,
+    };
+    let parts = values_of.into_iter().map(part).collect();
     Ok(StreamBlock {
         name,
         kind,
@@ -284,8 +292,19 @@ fn read_block(
         special,
         per_row,
         issued,
+        parts,
         dtype,
     })
+}
+
+/// An expression whose iterators are numbered by their places in the order of the loops.
+fn by_places(value: &Expr, block: &Block, order: &[usize]) -> Expr {
+    let numbered = |(place, number): (usize, &usize)| {
+        let var = &block.iter_vars[*number].var;
+        let (id, name) = (VarId(place as u32), place.to_string().as_str().into());
+        (var.id, Expr::Var(Var { id, name, dtype: var.dtype }))
+    };
+    visit::substitute(value, &order.iter().enumerate().map(numbered).collect())
 }
 
 /// What a block stores, and the conditions and values on which this depends.

@@ -1,0 +1,118 @@
+//! Where rows end: laps that all threads have whole, and the last one, which some have not.
+//!
+//! ```text
+//!   for l in 0..8:                       for l in 0..7:
+//!     if tx + 32 l < 250:                  x += f(A[4 tx + 128 l])
+//!       x += f(A[4 tx + 128 l])   ->     if tx + 224 < 250:
+//!                                          x += f(A[4 tx + 896])
+//! ```
+//! A compiler does so only where it expands the loop and knows how many threads there are along the row, which the bounds of a
+//! launch say of flat blocks alone.
+use super::emit::{has_barrier, steps, Emitter, Mode};
+use super::error::LowerError;
+use super::linear::Ranges;
+use super::nest::{Kind, Leaf, Loop, Node};
+use super::pred::Pred;
+use crate::kernel::Stmt;
+use crate::lower::index::c;
+use satune_ir::VarId;
+
+/// Statements of a lap, at most, that are written a second time for the last one.
+const MOST_STEPS: i64 = 64;
+
+impl Emitter<'_> {
+    /// How many of a loop's first laps need no guards, where the others do.
+    pub(super) fn whole_laps(&self, l: &Loop) -> Option<i64> {
+        let by_itself = self.mode == Mode::Whole && l.steps.is_none() && l.kind != Kind::Vectorized && l.extent > 1;
+        if !by_itself || has_barrier(&l.body) || steps(&l.body) > MOST_STEPS || self.pipelined_within(&l.body) {
+            return None;
+        }
+        let (mut whole, mut by_data) = (l.extent, false);
+        leaves(&l.body, &mut |leaf| {
+            by_data |= !leaf.data().is_empty();
+            let guards = self.guarding.get(&leaf.id).into_iter().flat_map(|g| g.when.iter().chain(&g.zero));
+            for guard in guards.filter(|p| p.uses(&|v| v == l.var)) {
+                whole = whole.min(self.surely(guard, l.var));
+            }
+        });
+        (whole > 0 && whole < l.extent && !by_data).then_some(whole)
+    }
+
+    /// The laps, from the first on, in which a guard is sure to hold.
+    fn surely(&self, guard: &Pred, v: VarId) -> i64 {
+        let Pred::Lt(form, bound) = guard else { return 0 };
+        match form.split_var(v) {
+            Some((each, rest)) if each > 0 => (bound - 1 - rest.range(&self.ranges).1).div_euclid(each) + 1,
+            _ => 0,
+        }
+    }
+
+    /// So many laps without guards, and the others with them.
+    pub(super) fn laps_and_ends(&mut self, l: &Loop, whole: i64) -> Result<Vec<Stmt>, LowerError> {
+        let guarding = self.guarding.clone();
+        let first = self.narrowed(l.var, (0, whole - 1));
+        let others = self.narrowed(l.var, (whole, l.extent - 1));
+        let ranges = std::mem::replace(&mut self.ranges, first);
+        leaves(&l.body, &mut |leaf| {
+            if let Some(own) = self.guarding.get_mut(&leaf.id) {
+                own.when.retain(|p| !p.holds(&self.ranges));
+                own.zero.retain(|p| !p.holds(&self.ranges));
+            }
+        });
+        let code = self.laps(l, 0, whole);
+        self.guarding = guarding;
+        self.ranges = others;
+        let ends = self.laps(l, whole, l.extent - whole);
+        self.ranges = ranges;
+        let mut code = code?;
+        code.extend(ends?);
+        Ok(code)
+    }
+
+    /// `count` laps from `start` on.
+    fn laps(&mut self, l: &Loop, start: i64, count: i64) -> Result<Vec<Stmt>, LowerError> {
+        match count {
+            1 => self.with(l.var, c(start), |this| this.nodes(&l.body)),
+            _ => self.loop_inside(&Loop { extent: count, ..l.clone() }, start),
+        }
+    }
+
+    fn narrowed(&self, v: VarId, to: (i64, i64)) -> Ranges {
+        let mut ranges = self.ranges.clone();
+        ranges.insert(v, to);
+        ranges
+    }
+
+    fn pipelined_within(&self, nodes: &[Node]) -> bool {
+        nodes.iter().any(|n| match n {
+            Node::Loop(l) => self.pipelines.contains_key(&l.var) || self.pipelined_within(&l.body),
+            _ => false,
+        })
+    }
+}
+
+fn leaves(nodes: &[Node], f: &mut dyn FnMut(&Leaf)) {
+    for node in nodes {
+        match node {
+            Node::Loop(l) => leaves(&l.body, f),
+            Node::Leaf(leaf) => f(leaf),
+            Node::Barrier => {}
+        }
+    }
+}
+
+/// Statements, of which neighbours under one condition stand under it together.
+pub(super) fn joined(code: Vec<Stmt>) -> Vec<Stmt> {
+    let mut out: Vec<Stmt> = Vec::new();
+    for stmt in code {
+        match (out.last_mut(), stmt) {
+            (Some(Stmt::If { cond, then, otherwise }), Stmt::If { cond: same, then: more, otherwise: other })
+                if *cond == same && otherwise.is_empty() && other.is_empty() =>
+            {
+                then.extend(more);
+            }
+            (_, stmt) => out.push(stmt),
+        }
+    }
+    out
+}
