@@ -43,6 +43,9 @@ pub(crate) struct Inner {
     pub held: f64,
     /// Registers that fragments take.
     pub fragment_registers: i64,
+    /// Registers of a second set of those that are read from shared memory. Where the inner loop is expanded, a k value at a time, the
+    /// compiler reads the next one's fragments while those of this one are used.
+    pub next_registers: i64,
     /// Registers that hold tiles on their way.
     pub staged_registers: i64,
     /// Shared memory per block, bytes.
@@ -74,6 +77,20 @@ impl Inner {
         } else {
             0.0
         }
+    }
+
+    /// Registers beyond a compiler's own, with so many more for what the inner loop reads. A tile that is on its way while the loop runs
+    /// takes its own; else it is stored before the first fragment is read.
+    fn registers(&self, outer: &Outer<'_>, more: i64) -> i64 {
+        let read = self.fragment_registers + more;
+        let held =
+            if outer.pipe == Pipe::Registers { read + self.staged_registers } else { read.max(self.staged_registers) };
+        outer.sums + held
+    }
+
+    /// Registers that a compiler takes where there are as many.
+    fn more_registers(&self, outer: &Outer<'_>) -> i64 {
+        self.more_held(outer) as i64 + self.next_registers
     }
 }
 
@@ -357,7 +374,7 @@ pub(crate) fn k_loop<'a>(outer: Outer<'a>, inner: Inner) -> Result<KLoop<'a>, In
 pub(crate) fn least_ms(outer: &Outer<'_>, inner: &Inner, most: Option<i64>) -> f64 {
     let Ok((_, high, _)) = residency(outer, inner) else { return f64::INFINITY };
     let low = most.map_or(1, |most| {
-        let more = if inner.waits.direct { EXPANDED_AHEAD as i64 } else { 0 };
+        let more = inner.next_registers + if inner.waits.direct { EXPANDED_AHEAD as i64 } else { 0 };
         let registers =
             estimated(outer.sums + most + more).min(residency::most_registers(outer.gpu, outer.threads.into()));
         takes(outer, inner, registers).resident(outer.gpu).0
@@ -380,9 +397,9 @@ fn residency(outer: &Outer<'_>, inner: &Inner) -> Result<(i64, i64, &'static str
         return Err(Infeasible::CpAsync { arch: outer.gpu.arch.clone() });
     }
     let counted = || {
-        let needed = outer.sums + inner.fragment_registers + inner.staged_registers;
         let most = residency::most_registers(outer.gpu, outer.threads.into());
-        estimated(needed).max(estimated(needed + inner.more_held(outer) as i64).min(most))
+        estimated(inner.registers(outer, 0))
+            .max(estimated(inner.registers(outer, inner.more_registers(outer))).min(most))
     };
     let registers = inner.compiled.unwrap_or_else(counted);
     let (resident, limit) = takes(outer, inner, registers).residency(outer.gpu)?;

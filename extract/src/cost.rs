@@ -70,6 +70,7 @@ pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a De
         waits: Waits::of([Side::A, Side::B].map(|side| plan.way(side))),
         held: held_direct(plan, contraction),
         fragment_registers: fragment_registers(plan, contraction),
+        next_registers: next_registers(plan, contraction),
         staged_registers: staged_registers(plan, contraction),
         shared_bytes: plan.shared_bytes(contraction),
         rolled_steps: if plan.unroll_k { 0.0 } else { (plan.k_tile / plan.k_step) as f64 },
@@ -166,6 +167,15 @@ fn fragment_registers(plan: &Plan, contraction: &Contraction) -> i64 {
         None => 2,
     };
     [Side::A, Side::B].into_iter().map(of).sum()
+}
+
+/// Registers of the next step's fragments, which are read from shared memory while this step's are used.
+fn next_registers(plan: &Plan, contraction: &Contraction) -> i64 {
+    let staged = [Side::A, Side::B].into_iter().filter(|side| plan.way(*side) != Way::Direct);
+    match plan.unroll_k && plan.k_step == 1 {
+        true => staged.map(|side| held(plan, side, contraction)).sum(),
+        false => 0,
+    }
 }
 
 /// Registers that hold a tile between its load and its store.

@@ -229,7 +229,7 @@ impl<'s> Search<'_, 's> {
         let mut tile = Work { fma: (state.tile.m * state.tile.n * unit.k_tile) as f64 / 32.0, ..Work::default() };
         let mut end = Work::default();
         tile.add(copied, 1.0);
-        let (mut registers, mut direct) = (0.0, 0.0);
+        let (mut registers, mut direct, mut staged) = (0.0, 0.0, 0.0);
         for side in [Side::A, Side::B] {
             let [loads, wavefronts, sectors, l1, held] = numbers.side(side);
             registers += held;
@@ -239,6 +239,7 @@ impl<'s> Search<'_, 's> {
             };
             tile.prepared += work::prepared(contraction, side, elements * warps);
             if block.staged.way(side) != Way::Direct {
+                staged += held;
                 tile.shared_loads += loads * warps;
                 tile.shared_load_wavefronts += wavefronts * warps;
             } else {
@@ -266,6 +267,7 @@ impl<'s> Search<'_, 's> {
             waits: Waits::of(ways),
             held: direct,
             fragment_registers: if flavour.direct { 4 } else { registers as i64 },
+            next_registers: if flavour.reads_ahead() { staged as i64 } else { 0 },
             staged_registers,
             shared_bytes: block.staged.bytes(),
             rolled_steps: numbers.rolled(),

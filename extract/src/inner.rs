@@ -86,6 +86,11 @@ impl Flavour {
         k_tile as f64 / (i64::from(self.k_step) * crate::cost::words(dtype)) as f64
     }
 
+    /// Whether a compiler reads a step's fragments from shared memory while those of the one before are used.
+    pub fn reads_ahead(self) -> bool {
+        !self.rolled && !self.direct && self.k_step == 1
+    }
+
     /// The flavour below virtual threads that repeat it, if there is one.
     pub fn below(self, times: [f64; 2]) -> Option<Flavour> {
         let times = (times[0] as u32).max(1);

@@ -53,6 +53,7 @@ impl<'s> Search<'_, 's> {
             // As many as any program of the unit starts together.
             held: f64::INFINITY,
             fragment_registers: 2,
+            next_registers: 0,
             staged_registers: 0,
             shared_bytes,
             rolled_steps: 0.0,

@@ -1,5 +1,5 @@
-//! Registers of kernels on `mma.sync`: the estimate of plans against what the compiler takes, and none spilled by what the
-//! search hands out.
+//! Registers of kernels on `mma.sync` and on single threads: the estimate of plans against what the compiler takes, and none spilled by
+//! what the search hands out.
 use crate::compiles::compile;
 use crate::support::NO_LIMIT;
 use satune::compile::{Compiled, Job};
@@ -109,4 +109,45 @@ fn the_best_do_not_spill() {
         println!("{}: {registers} registers, {spill_bytes} bytes spilled", job.name);
         assert_eq!(*spill_bytes, 0, "{}", job.name);
     }
+}
+
+/// What the compiler takes more or less than estimated, of kernels on single threads.
+const ON_THREADS: i64 = 16;
+
+/// The best on single threads of GPUs that have nothing else for f32, and where the whole grid is asked for the eight that are shown: as
+/// many registers as estimated, or of the others as many blocks as with those. What costs no block a compiler may take or leave.
+#[test]
+fn estimated_registers_of_kernels_on_single_threads_are_those_of_the_compiler() {
+    let top = if full() { "8" } else { "1" };
+    let mut wrong = Vec::new();
+    for name in ["v100", "rtx3090", "a6000"] {
+        let gpu = Descriptor::load(name).unwrap();
+        let operator = "gemm:4096,4096,4096,f32";
+        let problem = satune::operators::parse(operator).unwrap();
+        let out = tempfile::tempdir().unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_satune"))
+            .args(["explore", operator, "--gpu", name, "--top", top, "--device", "none", "--out"])
+            .arg(out.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = std::fs::read_to_string(out.path().join("candidates.json")).unwrap();
+        let report: satune::explore::Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(report.candidates.len().to_string(), top);
+        let best = report.candidates.iter().min_by(|a, b| a.predicted_ms.total_cmp(&b.predicted_ms)).unwrap();
+        for (number, candidate) in report.candidates.iter().enumerate() {
+            let Some(compiled) = &candidate.compiled else { satune_testing::missing("NVRTC", "cuda") };
+            let plan = &candidate.plan;
+            let model = satune_extract::predict(plan, &problem.contraction, &gpu).unwrap();
+            let made = satune_extract::compiled(plan, &problem.contraction, &gpu, compiled.registers).unwrap().cost;
+            let alike = candidate.id != best.id && made.resident_blocks == model.resident_blocks;
+            let estimated = model.registers;
+            let taken = i64::from(compiled.registers);
+            println!("{name} {number}: {estimated} registers estimated, {taken} taken; {:?}", plan.summary());
+            if (taken - estimated).abs() > ON_THREADS && !alike {
+                wrong.push(format!("{name} {number}: {estimated} estimated, {taken} taken"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -8,7 +8,7 @@ use super::nest::{Kind, Leaf, Loop, Nest, Node};
 use super::pipeline::Pipeline;
 use super::pred::{join, Pred};
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
-use crate::lower::index::{add, all, c, div, mul, rem, xor};
+use crate::lower::index::{add, all, c, div, mul, rem};
 use satune_ir::{Attr, BufferId, Program, VarId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -54,6 +54,8 @@ pub struct Emitter<'a> {
     pub temporaries: HashSet<ArrayId>,
     /// Elements that a vector load has brought into registers, and the variable that counts them there.
     pub vectors: HashMap<(BufferId, Vec<Linear>), (ArrayId, LocalVar)>,
+    /// Variables of loops around it that are expanded.
+    pub counted: HashSet<VarId>,
     /// Conditions under which the leaf stands that is emitted.
     pub assumed: Vec<Pred>,
     /// Elements that the leaf which is emitted has read, since they decide an index or a condition.
@@ -93,6 +95,7 @@ impl<'a> Emitter<'a> {
             partials: HashSet::new(),
             temporaries: HashSet::new(),
             vectors: HashMap::new(),
+            counted: HashSet::new(),
             assumed: Vec::new(),
             fetched: HashMap::new(),
             cache: BTreeMap::new(),
@@ -175,15 +178,16 @@ impl<'a> Emitter<'a> {
             }
             Atom::Div(l, d) => div(self.plain_index(l), *d),
             Atom::Mod(l, d) => rem(self.plain_index(l), *d),
+            Atom::Other(Op::Xor, a, b) => self.xor_of(a, b),
             Atom::Other(op, a, b) => {
                 let (a, b) = (self.plain_index(a), self.plain_index(b));
-                let (x, y) = (Box::new(a.clone()), Box::new(b.clone()));
+                let (x, y) = (Box::new(a), Box::new(b));
                 match op {
                     Op::Min => Index::Min(x, y),
                     Op::Max => Index::Max(x, y),
                     Op::And => Index::And(x, y),
                     Op::Mul => Index::Mul(x, y),
-                    Op::Xor => xor(a, b),
+                    Op::Xor => Index::Xor(x, y),
                 }
             }
             // What no leaf has read is bound nowhere; the printer and the simulator say so.
@@ -368,7 +372,11 @@ impl<'a> Emitter<'a> {
         }
         let unroll = self.unroll(l);
         let var = self.fresh();
+        if unroll == Unroll::Full {
+            self.counted.insert(l.var);
+        }
         let body = self.with(l.var, Index::Var(var), |this| this.nodes(&l.body));
+        self.counted.remove(&l.var);
         self.unroll_limit = limit;
         let body = body?;
         if body.is_empty() {

@@ -4,9 +4,9 @@
 //! [`build`](self) dissolves blocks and replaces bound loops by thread indices; `vthread` moves vthread loops to the
 //! statements that depend on them; `pinned` replaces indices that have one value; `pipeline` finds software pipelines; `layout` allocates of each buffer on the chip
 //! only what is alive; `deciding` refuses stores that data of several threads decide; `allreduce`, `team` and `combine` make reductions
-//! over threads; `guards` proves which guards can
-//! go, `ends` which laps need none; `shared` gives buffers their bytes; `barrier` places barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the
-//! statements; `limits` checks the kernel. `linear` and `pred` are the arithmetic below all of them.
+//! over threads; `guards` proves which guards can go, `ends` which laps need none; `shared` gives buffers their bytes; `barrier` places
+//! barriers; `emit`, `leaf`, `copy`, `vector` and `value` write the statements, `bits` of them addresses in swizzled tiles; `limits`
+//! checks the kernel. `linear` and `pred` are the arithmetic below all of them.
 //!
 //! ```
 //! use satune::lower::program::{lower, LowerOptions};
@@ -20,6 +20,7 @@
 //! ```
 mod allreduce;
 mod barrier;
+mod bits;
 mod build;
 mod combine;
 mod copy;
