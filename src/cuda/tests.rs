@@ -351,7 +351,7 @@ fn asynchronous_copies_and_their_groups() {
         __shared__ __align__(16) float s[128];
         const int tx = threadIdx.x;
         copy_async_16(s + tx * 4, A + tx * 4);
-        copy_async_4_or_zero(s + tx * 4, tx < 9 ? A + tx * 4 : A, tx < 9);
+        copy_async_4_or_zero(s + tx * 4, A + (tx < 9 ? tx * 4 : 0), tx < 9);
         copy_async_commit();
         copy_async_wait<1>();
     }
