@@ -87,7 +87,8 @@ fn transposed([n, ci, h, w]: [i64; 4], co: i64) -> String {
 fn transposed_convolutions_have_kernels_large_and_small() {
     for (extents, co) in [([1, 3, 5, 6], 2), ([2, 128, 14, 14], 96)] {
         let notes = explored(&transposed(extents, co), "h200");
-        assert!(notes.iter().any(|n| n.contains("block compute runs as a plain kernel")), "{notes:?}");
+        assert!(notes.iter().any(|n| n.contains("block dilate runs as a plain kernel")), "{notes:?}");
+        assert!(notes.iter().any(|n| n.starts_with("compute is tiled as a contraction")), "{notes:?}");
     }
 }
 

@@ -337,7 +337,7 @@ fn schedules(report: &Report) -> Vec<Schedule> {
 #[test]
 fn products_beside_other_blocks_are_multiplied_on_tensor_cores() {
     for (half, gpu, extents, execute) in
-        [("bfloat16", "h200", [256, 256, 128, 256], false), ("bfloat16", "a100", [200, 136, 72, 40], true)]
+        [("bfloat16", "h200", [256, 256, 128, 256], false), ("bfloat16", "a100", [264, 200, 136, 104], true)]
     {
         let report = explored(&two_of_16_bits(half, extents), gpu, execute);
         let found = schedules(&report);

@@ -124,6 +124,10 @@ impl Gemm {
         if contraction.gather.as_ref().is_some_and(|g| !g.c.is_matrix(&g.iters, &contraction.c.dims)) {
             return no("its result is no matrix in memory: the axes of its first factor, and those of its second, are no neighbours in it (channels first?)");
         }
+        // Where an axis has one value its index is 0, and of that there is nothing to pad.
+        if contraction.gather.is_some() && [Axis::M, Axis::N].iter().any(|axis| contraction.extent(*axis) == 1) {
+            return no("its result has one row or one column (a convolution of one position, or to one channel)");
+        }
         if contraction.combine.is_some() {
             return no("it is no sum of products from 0 on");
         }
