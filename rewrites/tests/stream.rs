@@ -275,6 +275,10 @@ fn random_programs_of_the_space_mean_what_the_source_means() {
             walk(&space, space.root, &mut random, &mut term).unwrap();
             let plan = StreamPlan::from_term(&term, &problem).unwrap();
             parted += usize::from(plan.parts > 1);
+            for block in &problem.of_plan(&plan).unwrap().blocks {
+                let of_values = block.parts.iter().flat_map(|part| &part.buffers);
+                assert!(of_values.into_iter().all(|buffer| block.touches(*buffer)), "{name}: {block:?}");
+            }
             if let Some(fault) = fault(&source, &plan, &problem, seed) {
                 panic!("{name}: {fault}\n{}", plan.describe().join("\n"));
             }

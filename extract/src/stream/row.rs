@@ -5,7 +5,7 @@ use super::counts::{distinct_rows, guarded_load, starts, up, KernelWork, EXCHANG
 use satune_ir::term::stream::{
     Access, AccessForm, BlockKind, PartValue, Place, RowPlan, Shape, Stream, StreamBlock, StreamTerm,
 };
-use satune_ir::{DType, Expr};
+use satune_ir::DType;
 
 /// A row kernel whose rows and columns have threads.
 pub(super) struct Rows<'a> {
@@ -263,15 +263,17 @@ impl<'a> Rows<'a> {
         let shared = |part: &PartValue| {
             let held = |buffer: &usize| place(*buffer) == Place::Registers || self.per_row(*buffer);
             let f16 = part.buffers.iter().any(|buffer| self.stream.buffers[*buffer].dtype == DType::F16);
-            let converts = matches!(&part.value, Expr::Cast(_, of) if matches!(of.as_ref(), Expr::Load(..)));
             match part.varies {
                 false => rows_all * warps,
-                true if !part.buffers.iter().all(held) || f16 && (self.ends() || !converts) => 0.0,
+                true if !part.buffers.iter().all(held) || f16 && (self.ends() || !part.converts) => 0.0,
                 true if self.ends() => instances * (laps - 1.0) / laps,
                 true => instances,
             }
         };
-        for part in b.parts.iter().filter(|part| blocks[..number].iter().any(|earlier| earlier.parts.contains(part))) {
+        let again = |part: &&PartValue| {
+            blocks[..number].iter().flat_map(|earlier| &earlier.parts).any(|earlier| earlier.number == part.number)
+        };
+        for part in b.parts.iter().filter(again) {
             work.issues(&part.issued, -shared(part), alone);
         }
         if !unrolled {

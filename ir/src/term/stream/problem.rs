@@ -1,7 +1,7 @@
 //! What a streaming program is: its blocks in order, and for each access which iterator indexes each dimension.
 use super::Places;
 use crate::term::Contraction;
-use crate::{DType, Expr};
+use crate::DType;
 
 /// An iterator of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +93,10 @@ impl Issued {
 /// A value that a block computes on its way to what it stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartValue {
-    /// Its expression, the block's iterators numbered by their places.
-    pub value: Expr,
+    /// Values of one number are the same; those of another program have numbers of their own.
+    pub number: usize,
+    /// Whether it is an element as it is, of another type.
+    pub converts: bool,
     /// Whether it varies within a row.
     pub varies: bool,
     /// Buffers that are read for it.

@@ -8,7 +8,7 @@ use satune_ir::term::stream::{Access, BlockKind, Issued, PartValue, Stream, Stre
 use satune_ir::{
     access as regions, visit, BinOp, Block, Buffer, BufferId, Expr, IterKind, Program, Range, Region, Stmt, Var, VarId,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Why a program has no space of streaming schedules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ pub(in crate::space) fn stream(
     pipeline: bool,
     plain: &mut dyn FnMut(&str, String),
 ) -> Result<Stream, StreamError> {
-    let mut buffers = Buffers { program, known: Vec::new() };
+    let mut buffers = Buffers { program, known: Vec::new(), values: HashMap::new() };
     let mut blocks: Vec<StreamBlock> = Vec::new();
     for part in parts(program) {
         if let Some(block) = bound(program, part, &mut buffers) {
@@ -93,7 +93,7 @@ fn written_once(program: &Program) -> bool {
 /// # Errors
 /// Why they do not.
 pub(in crate::space) fn takes(program: &Program, part: &Stmt) -> Result<(), String> {
-    let mut buffers = Buffers { program, known: Vec::new() };
+    let mut buffers = Buffers { program, known: Vec::new(), values: HashMap::new() };
     let Nest { block, order } = nest_of(program, part).map_err(|e| match e {
         NestError::Block { reason, .. } | NestError::Program { reason } => reason,
     })?;
@@ -146,6 +146,8 @@ fn bound(program: &Program, part: &Stmt, buffers: &mut Buffers<'_>) -> Option<St
 struct Buffers<'p> {
     program: &'p Program,
     known: Vec<BufferId>,
+    /// Numbers of the values that blocks compute.
+    values: HashMap<Expr, usize>,
 }
 
 impl Buffers<'_> {
@@ -154,6 +156,18 @@ impl Buffers<'_> {
             self.known.push(id);
             self.known.len() - 1
         })
+    }
+
+    /// What a block computes on its way.
+    fn part(&mut self, block: &Block, order: &[usize], (value, varies, issued): (Expr, bool, Issued)) -> PartValue {
+        let next = self.values.len();
+        PartValue {
+            number: *self.values.entry(by_places(&value, block, order)).or_insert(next),
+            converts: matches!(&value, Expr::Cast(_, of) if matches!(**of, Expr::Load(..))),
+            varies,
+            buffers: visit::loads(&value).iter().map(|(b, _)| self.number(*b)).collect(),
+            issued,
+        }
     }
 
     /// `order` names the block's iterators in the order of its loops.
@@ -271,13 +285,7 @@ fn read_block(
     let stores = values.len();
     let own = |v: &&Expr| visit::loads(v).iter().any(|(b, _)| block.writes.iter().any(|w| w.buffer == *b));
     let updates = block.init.is_none() && values.iter().any(own);
-    let part = |(value, varies, issued): (Expr, bool, Issued)| PartValue {
-        buffers: visit::loads(&value).iter().map(|(b, _)| buffers.number(*b)).collect(),
-        value: by_places(&value, block, order),
-        varies,
-        issued,
-    };
-    let parts = values_of.into_iter().map(part).collect();
+    let parts = values_of.into_iter().map(|value| buffers.part(block, order, value)).collect();
     Ok(StreamBlock {
         name,
         kind,
