@@ -1,7 +1,8 @@
 //! Issue slots of streaming kernels as the model counts them, against the warp instructions of their machine code.
 use crate::compiles::compile;
 use crate::support::NO_LIMIT;
-use satune::compile::{disassemble, Job};
+use satune::compile::{disassemble, Compiled, Job};
+use satune::kernel::Kernel;
 use satune::{operators, scheduled, streaming};
 use satune_extract::stream::{best_stream, stream_cost};
 use satune_extract::{best, Descriptor, Query};
@@ -48,6 +49,18 @@ fn issue_slots_of_rows_that_end_within_a_lap_are_those_of_the_machine_code() {
     ]);
 }
 
+/// Warp instructions that kernels issue, by their machine code, of which so many blocks are followed.
+fn instructions(name: &str, kernels: &[Kernel], gpu: &Descriptor, blocks: u32) -> f64 {
+    let job = |kernel| Job { name: name.into(), source: satune::cuda::print(kernel), arch: gpu.arch.clone() };
+    let jobs: Vec<Job> = kernels.iter().map(job).collect();
+    let of = |(compiled, kernel): (&Compiled, &Kernel)| -> f64 {
+        let Some(listing) = disassemble(&compiled.cubin) else { satune_testing::missing("nvdisasm", "cuda") };
+        let launch = Launch { grid: kernel.grid, block: kernel.block };
+        issued(&listing, launch, blocks).unwrap().values().sum()
+    };
+    compile(&jobs).iter().zip(kernels).map(of).sum()
+}
+
 /// The best schedules of programs on GPUs: what the model counts is what the kernels issue.
 fn counted_and_issued(programs: &[(&str, &str)]) {
     let mut wrong = Vec::new();
@@ -68,15 +81,7 @@ fn counted_and_issued(programs: &[(&str, &str)]) {
             * gpu.issue_efficiency;
         let trace = satune_rewrites::space::stream::trace(plan, &problem);
         let made = scheduled::of_trace(&program, trace, &scheduled::options(&gpu)).unwrap();
-        let job =
-            |kernel| Job { name: operator.to_string(), source: satune::cuda::print(kernel), arch: gpu.arch.clone() };
-        let jobs: Vec<Job> = made.module.kernels.iter().map(job).collect();
-        let mut machine = 0.0;
-        for (compiled, kernel) in compile(&jobs).iter().zip(&made.module.kernels) {
-            let Some(listing) = disassemble(&compiled.cubin) else { satune_testing::missing("nvdisasm", "cuda") };
-            let launch = Launch { grid: kernel.grid, block: kernel.block };
-            machine += issued(&listing, launch, BLOCKS).unwrap().values().sum::<f64>();
-        }
+        let machine = instructions(operator, &made.module.kernels, &gpu, BLOCKS);
         println!("{operator} on {name}: {model:.0} slots counted, {machine:.0} issued, {:.2}", model / machine);
         if (model / machine - 1.0).abs() > ERROR {
             wrong.push(format!("{operator} on {name}: {:.2}", model / machine));
@@ -107,11 +112,7 @@ fn issue_slots_of_convolutions_on_tensor_cores_are_the_instructions_of_the_machi
             let made =
                 scheduled::of_schedule(&problem.program, &candidate.plan, &problem.contraction, &options).unwrap();
             let kernel = &made.module.kernels[0];
-            let source = satune::cuda::print(kernel);
-            let compiled = compile(&[Job { name: operator.into(), source, arch: gpu.arch.clone() }]);
-            let Some(listing) = disassemble(&compiled[0].cubin) else { satune_testing::missing("nvdisasm", "cuda") };
-            let machine: f64 =
-                issued(&listing, Launch { grid: kernel.grid, block: kernel.block }, 2).unwrap().values().sum();
+            let machine = instructions(operator, std::slice::from_ref(kernel), &gpu, 2);
             // Of the multiprocessor that has the most blocks.
             let blocks = f64::from(kernel.grid.iter().product::<u32>());
             let sms = f64::from(gpu.sms);

@@ -186,6 +186,8 @@ pub(super) struct Sectors {
     vector: i64,
     /// Of each of a few tiles, for each access.
     of: Vec<Vec<Option<u64>>>,
+    /// Rows that are not whole sectors, nor parts of one, touch one more each.
+    more: f64,
 }
 
 impl Operand {
@@ -288,18 +290,23 @@ impl Operand {
         let (rows, columns) = self.rows(gemm);
         let bytes = u64::from(gemm.operand.bytes());
         let k_rows = mma_conditions::rows_along_k(gemm, self.side);
-        let (own, along) = if self.side == Side::A { (Axis::M, gemm.m) } else { (Axis::N, gemm.n) };
+        let along = if self.side == Side::A { gemm.m } else { gemm.n };
         let pitch = if k_rows { along } else { gemm.k } as u64;
-        let parts = match gemm.gathered(self.side) {
-            Some(factor) => factor.parts(own, [self.extent, self.k]),
-            None => vec![Places::Strides(if k_rows { [1, pitch] } else { [pitch, 1] })],
+        let row = columns as u64 * bytes;
+        let whole = pitch * bytes % 32 == 0 && (row % 32 == 0 || 32 % row.max(1) == 0);
+        let (parts, more) = match gemm.gathered(self.side) {
+            Some(factor) => (factor.parts(self.side.spatial(), [self.extent, self.k]), 0.0),
+            None => {
+                let strides = if k_rows { [1, pitch] } else { [pitch, 1] };
+                (vec![Places::Strides(strides)], if whole { 0.0 } else { rows as f64 })
+            }
         };
         let of = |part: &Places| {
             let places = (0..rows).flat_map(|row| (0..columns / vector).map(move |at| (row, at * vector)));
             let place = |(row, column)| if k_rows { part.at(column, row) } else { part.at(row, column) };
             places.map(|at| place(at).map(|place| place * bytes / 32)).collect()
         };
-        Sectors { vector, of: parts.iter().map(of).collect() }
+        Sectors { vector, of: parts.iter().map(of).collect(), more }
     }
 
     /// The copies per tile along k, each access of each warp.
@@ -312,12 +319,8 @@ impl Operand {
     pub fn copies_of(&self, gemm: &Gemm, plan: &OperandPlan, touching: &Sectors) -> Work {
         let mut work = Work::default();
         let bytes = i64::from(gemm.operand.bytes());
-        let Sectors { vector, of: parts } = touching;
-        let vector = *vector;
+        let Sectors { vector, of: ref parts, more } = *touching;
         let (rows, columns) = self.rows(gemm);
-        let k_rows = mma_conditions::rows_along_k(gemm, self.side);
-        let along = if self.side == Side::A { gemm.m } else { gemm.n };
-        let pitch = if k_rows { along } else { gemm.k };
         let (per_row, per_chunk) = (columns / vector, 16 / bytes);
         let total = rows * per_row;
         let count = tiles(total, self.threads);
@@ -366,11 +369,6 @@ impl Operand {
             work.shared_stores = accesses;
         }
         (work.shared_store_wavefronts, work.shared_store_wavefronts_ideal) = (stored.0 as f64, stored.1 as f64);
-        // Rows that are not whole sectors, nor parts of one, touch one more each.
-        let row = columns * bytes;
-        let whole = pitch * bytes % 32 == 0 && (row % 32 == 0 || 32 % row.max(1) == 0);
-        let is_gathered = gemm.gathered(self.side).is_some();
-        let more = if whole || is_gathered { 0.0 } else { rows as f64 };
         let sectors = sectors as f64 / parts.len() as f64 + more;
         work.addresses = gemm.gathered(self.side).map_or(0.0, |factor| {
             accesses * (PLACE + BOUNDS * factor.asked() as f64 + DIGIT * factor.digits(Axis::K) as f64)

@@ -57,10 +57,7 @@ impl Writer<'_> {
     fn write(&mut self) {
         let (plan, contraction) = (self.plan, self.contraction);
         self.named("get_sblock", [json!(contraction.block_name)], "block");
-        if let Some(gather) = &contraction.gather {
-            self.reindexed([contraction.a.index, contraction.b.index]);
-            self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
-        }
+        self.made_a_product(contraction);
         let mut loops: Vec<String> = contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
         let main = if plan.split_k > 1 {
@@ -318,8 +315,7 @@ impl Writer<'_> {
         if target != names {
             let map = format!("lambda {}: ({})", names.join(", "), target.join(", "));
             let block = shared_name(side);
-            let call = self.call("transform_layout", [var(&block), json!(["write", 0])]);
-            call.kwargs.insert("index_map".into(), json!(map));
+            let call = self.mapped("transform_layout", [var(&block), json!(["write", 0])], map);
             if layout.swizzle {
                 // Where the tensor's last tile is cut, the permutation reaches past it.
                 call.kwargs.insert("assume_injective_transform".into(), json!(true));

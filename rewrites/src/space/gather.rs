@@ -412,14 +412,20 @@ pub(super) trait GatherWriter: TraceWriter {
         let all: Vec<usize> = (0..gather.iters.len()).collect();
         for (of, operand, kind) in [(&gather.a, a, "read"), (&gather.b, b, "read"), (&gather.c, c, "write")] {
             let map = as_axes(gather, &of.iters, &operand.dims);
-            let call = self.call("transform_layout", [var("block"), json!([kind, operand.index])]);
-            call.kwargs.insert("index_map".into(), json!(map));
+            self.mapped("transform_layout", [var("block"), json!([kind, operand.index])], map);
         }
         let batch = gather.iters.iter().map(|(axis, _)| *axis).filter(|a| matches!(a, Axis::Batch(_)));
         let axes: Vec<Axis> = batch.chain([Axis::M, Axis::N, Axis::K]).collect();
         let map = as_axes(gather, &all, &axes);
-        let call = self.call("transform_block_layout", [var("block")]);
-        call.kwargs.insert("index_map".into(), json!(map));
+        self.mapped("transform_block_layout", [var("block")], map);
+    }
+
+    /// Both for a contraction that is gathered; for any other nothing.
+    fn made_a_product(&mut self, contraction: &Contraction) {
+        if let Some(gather) = &contraction.gather {
+            self.reindexed([contraction.a.index, contraction.b.index]);
+            self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
+        }
     }
 
     /// The copies of factors, and paddings, are computed where they are read.
@@ -439,11 +445,9 @@ impl<W: TraceWriter> GatherWriter for W {}
 
 /// Tries the whole way: product, sums in registers, nothing else in memory.
 fn tried(program: &Program, contraction: &Contraction) -> Result<(), String> {
-    let Some(gather) = &contraction.gather else { return Ok(()) };
     let mut made = Made { draft: Draft::default() };
     made.named("get_sblock", [json!(contraction.block_name)], "block");
-    made.reindexed([contraction.a.index, contraction.b.index]);
-    made.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
+    made.made_a_product(contraction);
     made.named("cache_write", [var("block"), json!(0), json!("local")], "c_local");
     made.inlined(contraction);
     made.inline_epilogue(contraction);

@@ -52,6 +52,13 @@ pub(in crate::space) trait TraceWriter {
         &mut calls[last]
     }
 
+    /// A call that takes a map of indices.
+    fn mapped(&mut self, op: &str, args: impl IntoIterator<Item = Value>, map: String) -> &mut Call {
+        let call = self.call(op, args);
+        call.kwargs.insert("index_map".into(), map.into());
+        call
+    }
+
     /// A call with one result, of this name.
     fn named(&mut self, op: &str, args: impl IntoIterator<Item = Value>, name: &str) {
         self.call(op, args).out = Some(Out::One(name.to_string()));

@@ -10,7 +10,7 @@ use super::tile::{Filler, Source, Tile};
 use super::*;
 use crate::kernel::{Value, WarpOp, WmmaOp};
 use satune_ir::term::tensor::{mma_conditions, StreamK, Turn};
-use satune_ir::term::{Axis, Side};
+use satune_ir::term::Side;
 use std::rc::Rc;
 
 pub(super) fn lower(gemm: &Gemm, plan: &TensorPlan) -> Result<TensorModule, TensorError> {
@@ -125,7 +125,7 @@ impl<'p> Mainloop<'p> {
             gathered: gemm.gathered(side).map(|factor| {
                 Rc::new(Gathering {
                     factor: factor.clone(),
-                    own: if side == Side::A { Axis::M } else { Axis::N },
+                    own: side.spatial(),
                     batch: batch.clone(),
                     first_tile: mul(part.clone(), per_part),
                     tile_k: k,

@@ -179,8 +179,8 @@ pub fn padding(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], layout: TileLay
 /// Elements that one copy of an operand's tile moves at most: 16 bytes where rows in global memory are multiples of that, else
 /// as much as divides them; of a gathered one, as much as lies side by side.
 fn copy_width(gemm: &Gemm, side: Side) -> i64 {
-    let own = if side == Side::A { (Axis::M, gemm.m) } else { (Axis::N, gemm.n) };
-    let (axis, extent) = if rows_along_k(gemm, side) { own } else { (Axis::K, gemm.k) };
+    let own = if side == Side::A { gemm.m } else { gemm.n };
+    let (axis, extent) = if rows_along_k(gemm, side) { (side.spatial(), own) } else { (Axis::K, gemm.k) };
     let pitch = gemm.gathered(side).map_or(extent, |factor| factor.run(axis));
     let mut width = 16 / i64::from(gemm.operand.bytes());
     while width > 1 && pitch % width != 0 {
@@ -218,24 +218,20 @@ pub fn copy_registers(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], threads:
     let count = copies(gemm, side, tile, threads, plan.bytes);
     // An index in each dimension that an access asks about.
     let asked = gemm.gathered(side).map_or(0, |factor| count * factor.asked());
-    let taken = addressed(gemm, side, op, tile, count, plan);
-    taken + if plan.rolled { 0 } else { asked }
-}
-
-fn addressed(gemm: &Gemm, side: Side, op: Mma, tile: [i64; 2], count: i64, plan: &OperandPlan) -> i64 {
-    if !op.is_async() {
-        let bytes = copy_elements(gemm, side, plan.bytes) * i64::from(gemm.operand.bytes());
-        let addresses = if looked_up(gemm, side, tile[0]) { 2 * count } else { 2 * count.min(2) };
-        count * ((bytes + 3) / 4) + addresses
-    } else if !is_async(gemm, side, op, plan.bytes) {
-        32 + if plan.rolled { 0 } else { 2 * count }
-    } else if plan.rolled {
-        6
-    } else if looked_up(gemm, side, tile[0]) {
-        2 * count + 2
-    } else {
-        2 * count.min(4)
-    }
+    asked
+        + if !op.is_async() {
+            let bytes = copy_elements(gemm, side, plan.bytes) * i64::from(gemm.operand.bytes());
+            let addresses = if looked_up(gemm, side, tile[0]) { 2 * count } else { 2 * count.min(2) };
+            count * ((bytes + 3) / 4) + addresses
+        } else if !is_async(gemm, side, op, plan.bytes) {
+            32 + if plan.rolled { 0 } else { 2 * count }
+        } else if plan.rolled {
+            6
+        } else if looked_up(gemm, side, tile[0]) {
+            2 * count + 2
+        } else {
+            2 * count.min(4)
+        }
 }
 
 /// Rows of an operand's tile are whole chunks of 16 bytes, of a number that the layout takes.

@@ -22,7 +22,8 @@ pub(super) struct Product {
 impl Product {
     pub fn of(gemm: &Gemm, contraction: &Contraction, swapped: bool) -> Product {
         let mut contraction = if swapped { contraction.transposed() } else { contraction.clone() };
-        let given = contraction.iters.iter().map(|(axis, _)| *axis).collect();
+        let in_order = |c: &Contraction| c.iters.iter().map(|(axis, _)| *axis).collect();
+        let given = in_order(&contraction);
         contraction.iters.sort_by_key(|(axis, _)| match axis {
             Axis::Batch(i) => (0, *i),
             Axis::M => (1, 0),
@@ -31,8 +32,7 @@ impl Product {
             Axis::Outer(i) => (4, *i),
         });
         // The axes of gathered matrices are made in order.
-        let of_gathered = || contraction.iters.iter().map(|(axis, _)| *axis).collect();
-        let axes = if contraction.gather.is_some() { of_gathered() } else { given };
+        let axes = if contraction.gather.is_some() { in_order(&contraction) } else { given };
         Product { gemm: gemm.oriented(swapped).into_owned(), contraction, axes }
     }
 
@@ -137,19 +137,14 @@ impl<'a> Writer<'a> {
     /// the name of the block that multiplies; its loops are those over batches, `l_m`, `l_n`, `l_k` and `k_part`.
     pub fn begin(&mut self) -> &'static str {
         self.named("get_sblock", [json!(self.contraction.block_name)], "block");
-        let contraction = self.contraction;
-        if let Some(gather) = &contraction.gather {
-            self.reindexed([contraction.a.index, contraction.b.index]);
-            self.as_matrices(gather, [&contraction.a, &contraction.b, &contraction.c]);
-        }
+        self.made_a_product(self.contraction);
         let (to, pads) = self.padding();
         if pads.contains(&true) {
             self.pad_einsum(&self.product.axes, to);
         }
         // After padding: TVM takes a reduction over one value for no reduction, which padding would then make a wrong one.
         if let Some(map) = self.product.map() {
-            let call = self.call("transform_block_layout", [var("block")]);
-            call.kwargs.insert("index_map".into(), json!(map));
+            self.mapped("transform_block_layout", [var("block")], map);
         }
         let mut loops: Vec<String> = self.contraction.iters.iter().map(|(axis, _)| format!("l_{axis}")).collect();
         self.loops_of("block", &loops.clone());
@@ -192,10 +187,8 @@ impl<'a> Writer<'a> {
         self.named("cache_write", [var("c_fragment"), json!(0), json!("shared")], "c_shared");
         if let Some(gather) = &self.contraction.gather {
             let map = as_axes(gather, &gather.c.iters, &self.contraction.c.dims);
-            let call = self.call("transform_layout", [var("c_shared"), json!(["read", 0])]);
-            call.kwargs.insert("index_map".into(), json!(map));
-            let call = self.call("transform_block_layout", [var("c_shared")]);
-            call.kwargs.insert("index_map".into(), json!(map));
+            self.mapped("transform_layout", [var("c_shared"), json!(["read", 0])], map.clone());
+            self.mapped("transform_block_layout", [var("c_shared")], map);
         }
     }
 
@@ -246,8 +239,7 @@ impl<'a> Writer<'a> {
 
     /// transform_layout of what a block writes.
     pub fn map(&mut self, block: &str, map: String) {
-        let call = self.call("transform_layout", [var(block), json!(["write", 0])]);
-        call.kwargs.insert("index_map".into(), json!(map));
+        self.mapped("transform_layout", [var(block), json!(["write", 0])], map);
     }
 
     /// transform_layout of the sums: tiles of 16 x 8, the lanes and registers that instructions have them in.

@@ -219,8 +219,7 @@ impl MmaWriter<'_> {
         };
         let batches = self.base.batches();
         let map = format!("lambda {batches}r, c: ({batches}r, c // {run} * {run} + {place} * {chunk} + c % {chunk})");
-        let call = self.base.call("transform_layout", [var(shared(side)), json!(["write", 0])]);
-        call.kwargs.insert("index_map".into(), json!(map));
+        let call = self.base.mapped("transform_layout", [var(shared(side)), json!(["write", 0])], map);
         call.kwargs.insert("assume_injective_transform".into(), json!(true));
     }
 
