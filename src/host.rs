@@ -10,7 +10,7 @@ pub use torch::{torch_extension, Extension, Tensor, TorchError};
 use calls::Calls;
 
 use crate::cuda::function_name;
-use crate::kernel::Kernel;
+use crate::kernel::{Array, Kernel};
 use crate::lower::safe;
 use crate::lower::tensor::{Operand, TensorModule};
 
@@ -60,16 +60,17 @@ impl Launch {
 
     /// The launches of a module.
     pub fn of_module(module: &TensorModule) -> Vec<Launch> {
-        let name = |operand: &Operand| match operand {
+        let name = |(operand, array): (&Operand, &Array)| match operand {
             Operand::A => "A".to_string(),
             Operand::B => "B".into(),
             Operand::C => "C".into(),
-            Operand::Bias => "bias".into(),
-            Operand::Residual => "residual".into(),
+            // As the kernel calls it: parameters are its first arrays.
+            Operand::Read(_) => array.name.clone(),
             Operand::Workspace => "partial".into(),
         };
-        let names = |list: &Vec<Operand>| list.iter().map(name).collect::<Vec<_>>();
-        module.kernels.iter().zip(&module.args).map(|(k, list)| Launch::of(k, &names(list))).collect()
+        let names =
+            |(kernel, list): (&Kernel, &Vec<Operand>)| list.iter().zip(&kernel.arrays).map(name).collect::<Vec<_>>();
+        module.kernels.iter().zip(&module.args).map(|(k, list)| Launch::of(k, &names((k, list)))).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use crate::residency::{self, Takes};
 use crate::time::{clocks_per_ms, fma_joules, largest, Demand, Moved, Taken};
 use crate::work::{slots, Work};
 use crate::Descriptor;
-use satune_ir::term::{Contraction, OperandInfo, Pipe, Way};
+use satune_ir::term::{Beside, Contraction, Pipe, Way};
 use satune_ir::DType;
 use std::rc::Rc;
 
@@ -317,10 +317,7 @@ pub(crate) fn add_parts_ms(contraction: &Contraction, gpu: &Descriptor, (parts, 
 
 /// Bytes that the epilogue reads beside the sums.
 pub(crate) fn beside(contraction: &Contraction) -> f64 {
-    let bytes = |read: &OperandInfo| {
-        let elements: f64 = read.dims.iter().map(|a| contraction.extent(*a) as f64).product();
-        elements * f64::from(read.dtype.bytes())
-    };
+    let bytes = |read: &Beside| contraction.elements_beside(read) as f64 * f64::from(read.dtype.bytes());
     contraction.epilogue.iter().flat_map(|e| &e.reads).map(bytes).sum()
 }
 

@@ -9,7 +9,8 @@
 //!
 //! Legal when: 1 the index names a buffer of the block; 2 the buffer is allocated or a parameter, and no block names a
 //! part of it (TVM leaves such parts as they were); 3 the padding is one value of the buffer's type; 4 different indices
-//! go to different places (TVM does not ask); 5 every element of the new shape is used, unless a padding is given. A map that
+//! go to different places (TVM does not ask); 5 every element of the new shape is used, unless a padding is given; 6 what a
+//! block declares of the buffer is seen in what it holds, so that it can be declared anew (blocks of `loop_partition` hide it). A map that
 //! is neither mixed radix nor an xor swizzle is tried index by index where the buffer is small; TVM takes xors only where it
 //! is told to assume that they are one to one. The
 //! layout of a parameter is that of the function's argument from then on.
@@ -22,13 +23,13 @@ use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
 use crate::tree::{children_and_init_mut, Node};
 use crate::{pointers, regions, ErrorClass, ScheduleError};
-use satune_ir::{access, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, Program, Stmt};
+use satune_ir::{access, Block, BlockId, BlockRealize, Buffer, BufferId, DType, Expr, Program, Region, Stmt};
 
 mod padding;
 mod plan;
 pub use plan::{Padding, Plan};
 
-/// Conditions 1 to 5.
+/// Conditions 1 to 6.
 pub fn legal(s: &Schedule, block: BlockId, write: bool, index: i64, map: &IndexMap, pad: Padding) -> Result<Plan> {
     let buffer = regions::access(s, block, index, write)?.buffer;
     let old = s.program().buffer(buffer);
@@ -45,6 +46,7 @@ pub fn legal(s: &Schedule, block: BlockId, write: bool, index: i64, map: &IndexM
         .at_block(block));
     }
     require_own(s, block, buffer)?;
+    require_seen(s, buffer)?;
     if let Padding::Value(value) = pad {
         require_padding_type(s, block, buffer, value)?;
     }
@@ -106,6 +108,30 @@ fn require_own(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<()> {
         .remedy("give the buffer no strides of its own"));
     }
     Ok(())
+}
+
+/// Condition 6.
+fn require_seen(s: &Schedule, buffer: BufferId) -> Result<()> {
+    let hides = |b: &Block| {
+        let seen = access::of_block(b.init.as_deref(), &b.body, &[], &s.program().buffers);
+        let without = |declared: &[Region], seen: &[Region]| {
+            let of = |list: &[Region]| list.iter().any(|x| x.buffer == buffer);
+            of(declared) && !of(seen)
+        };
+        without(&b.reads, &seen.reads) || without(&b.writes, &seen.writes)
+    };
+    let Some(r) = all_blocks(s.program()).into_iter().find(|r| hides(&r.block)) else { return Ok(()) };
+    let name = &s.program().buffer(buffer).name;
+    let mut error =
+        ScheduleError::internal("Check failed: (infered_access_regions.size() == 1) is false:").at_block(r.block.id);
+    error.detail = format!(
+        "The block {} declares that it accesses {name}, but no block in it does: which part of {name} it would be after the call \
+         is not known",
+        r.block.name
+    );
+    Err(error.remedy(format!(
+        "declare the accesses of {name} in the blocks inside, or transform the layout before the call that hid them"
+    )))
 }
 
 /// All blocks, the root included.
@@ -230,7 +256,7 @@ fn infer(program: &mut Program, buffer: BufferId) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_program, block, chain, func, refusal};
+    use crate::testing::{assert_program, block, chain, func, loops, refusal};
 
     const PARAMS: &str = "A: T.Buffer((16, 30), \"float32\"), C: T.Buffer((16, 30), \"float32\")";
 
@@ -330,5 +356,16 @@ for i, j in T.grid(16, 30):
         }
         let got = refusal(&mut s, |s| transform_layout(s, b, true, 1, &map("lambda i, j: (j, i)"), Padding::None));
         assert!(got.starts_with("ScheduleError: The input `buffer_index` is out of range."), "{got}");
+    }
+
+    #[test]
+    fn what_blocks_hide_is_not_laid_out_anew() {
+        let mut s = chain();
+        let i = loops(&s, "B")[0];
+        let outer = crate::blockize::blockize(&mut s, i, true).unwrap();
+        let i = loops(&s, "B")[0];
+        crate::loop_partition::loop_partition(&mut s, i, &[Some(4), None]).unwrap();
+        let got = refusal(&mut s, |s| transform_layout(s, outer, true, 0, &map("lambda i, j: (j, i)"), Padding::None));
+        assert_eq!(got, "Check failed: (infered_access_regions.size() == 1) is false:");
     }
 }

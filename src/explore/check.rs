@@ -136,10 +136,10 @@ pub(super) fn source(small: &Contraction) -> Result<Program, String> {
     let chain = || small.epilogue.iter();
     let mut nests = vec![small.iters.iter().map(|(_, info)| info.extent).collect()];
     nests.extend(chain().flat_map(|e| &e.blocks).map(|_| result.clone()));
-    // What has no axis has one element, whatever the extents.
-    let reads = chain().flat_map(|e| &e.reads).filter(|read| !read.dims.is_empty());
-    let operands = [&small.a, &small.b, &small.c].into_iter().chain(reads);
-    let mut shapes: BTreeMap<String, Vec<i64>> = operands.map(|o| (o.name.clone(), extents(&o.dims))).collect();
+    let operands = [&small.a, &small.b, &small.c];
+    let mut shapes: BTreeMap<String, Vec<i64>> = operands.map(|o| (o.name.clone(), extents(&o.dims))).into();
+    let beside = |dims: &[Option<usize>]| dims.iter().map(|d| d.map_or(1, |d| result[d])).collect();
+    shapes.extend(chain().flat_map(|e| &e.reads).map(|read| (read.name.clone(), beside(&read.dims))));
     shapes.extend(chain().flat_map(|e| &e.between).map(|name| (name.clone(), result.clone())));
     Ok(crate::streaming::resized(&program, &nests, &shapes))
 }

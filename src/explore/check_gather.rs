@@ -45,10 +45,14 @@ fn extents(gather: &Gather, wanted: &Contraction, k_tile: Option<i64>) -> Vec<i6
         extents[i] = wanted.extent(*axis).min(extents[i]);
     }
     for axis in [Axis::M, Axis::N] {
+        // Wide stores of rows stay aligned: a product of digits is a multiple of what each is a multiple of.
+        let row = gather.c.running(&gather.iters, axis);
         for i in digits(axis) {
+            let unit = if row.contains(&i) { gcd(extents[i], 16) } else { 1 };
+            let unit = unit / gcd(unit, step(i)) * step(i);
             let below: i64 = digits(axis).filter(|x| *x > i).map(|x| extents[x]).product();
             let want = (wanted.extent(axis) + below - 1) / below.max(1);
-            let fewer = (extents[i] - want.clamp(1, extents[i])).min(most(i)) / step(i) * step(i);
+            let fewer = (extents[i] - want.clamp(1, extents[i])).min(most(i)) / unit * unit;
             extents[i] -= fewer.max(0);
         }
     }

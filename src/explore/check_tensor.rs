@@ -4,7 +4,7 @@ use crate::lower::program::LowerOptions;
 use crate::scheduled::{self, Checked, Held, Reduced};
 use satune_ir::interp;
 use satune_ir::interp::Scalar;
-use satune_ir::term::tensor::{Epilogue, Gemm, TensorPlan, WgmmaPlan};
+use satune_ir::term::tensor::{self, Epilogue, Gemm, TensorPlan, WgmmaPlan};
 use satune_ir::term::{Axis, Contraction, Schedule};
 use satune_ir::{BinOp, DType};
 
@@ -103,13 +103,8 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() ->
     let sums = product(&gemm, &inputs[a], &inputs[b], go_on).ok_or(scheduled::ScheduledError::Stopped);
     let sums = sums.map_err(|e| e.to_string())?;
     let reads = small.epilogue.as_ref().map_or(&[][..], |e| &e.reads);
-    let mut added: [&[f64]; 2] = [&[], &[]];
-    for (values, number) in added.iter_mut().zip(Gemm::added(&small)) {
-        if let Some(read) = number.and_then(|n| reads.get(n)) {
-            *values = &inputs[at(read.buffer)?];
-        }
-    }
-    expected[c] = finished(&gemm, sums, added);
+    let values = reads.iter().map(|read| Ok(&inputs[at(read.buffer)?][..])).collect::<Result<Vec<_>, &str>>()?;
+    expected[c] = finished(&gemm, sums, &values);
     // Functions are rounded; everything else is exact.
     let rounds = |part: &Epilogue| matches!(part, Epilogue::Call(..) | Epilogue::Binary(BinOp::Div, ..));
     let agreement = if gemm.epilogue.any(&rounds) { Agreement::Roundoff } else { Agreement::Exact };
@@ -121,18 +116,23 @@ pub fn check(schedule: &Schedule, contraction: &Contraction, go_on: &dyn Fn() ->
 }
 
 /// The results of sums by the epilogue's definition.
-fn finished(gemm: &Gemm, sums: Vec<f64>, [bias, residual]: [&[f64]; 2]) -> Vec<f64> {
-    let [m, n] = [gemm.m, gemm.n].map(|extent| usize::try_from(extent).unwrap_or(1).max(1));
-    let column = |at: usize| if gemm.c_transposed { at / m % n } else { at % n };
-    let one = |(at, sum): (usize, f64)| {
-        let read = |list: &[f64], at: usize| list.get(at).copied().unwrap_or(0.0);
-        let x = gemm.epilogue.of([sum, read(bias, column(at)), read(residual, at)]);
+fn finished(gemm: &Gemm, sums: Vec<f64>, reads: &[&[f64]]) -> Vec<f64> {
+    let one = |(at, sum): (i64, f64)| {
+        let (product, line, within) =
+            (at / (gemm.m * gemm.n), at % (gemm.m * gemm.n) / gemm.c_pitch(), at % gemm.c_pitch());
+        let place = if gemm.c_transposed { [within, line] } else { [line, within] };
+        let read = |(read, values): (&tensor::Read, &&[f64])| {
+            let at = read.at.as_ref().map_or(at, |matrix| matrix.place(product, place));
+            usize::try_from(at).ok().and_then(|at| values.get(at).copied()).unwrap_or(f64::NAN)
+        };
+        let beside: Vec<f64> = gemm.reads.iter().zip(reads).map(read).collect();
+        let x = gemm.epilogue.of(sum, &beside);
         match gemm.output {
             DType::I32 => x,
             output => Scalar::float(x, output).as_f64(),
         }
     };
-    sums.into_iter().enumerate().map(one).collect()
+    (0..).zip(sums).map(one).collect()
 }
 
 /// C = A * B by its definition, for each product of a batch; none where `go_on` ends it, which is asked before each row.

@@ -7,7 +7,7 @@ use crate::lower::tensor::{lower_mma, lower_wgmma, Gemm, Operand, TensorError, T
 use satune_ir::affine::constant;
 use satune_ir::term::stream::Tiled;
 use satune_ir::term::tensor::NotGemm;
-use satune_ir::term::{Contraction, OperandInfo, Schedule};
+use satune_ir::term::{Contraction, Schedule};
 use satune_ir::{BufferId, Program};
 use satune_rewrites::space::stream::{contractions, Nests};
 use satune_rewrites::{gpu_check, space, Trace};
@@ -163,31 +163,26 @@ pub fn generate(source: &Program, schedule: &Schedule, contraction: &Contraction
         Schedule::Wgmma(plan) => lower_wgmma(&gemm, plan)?,
         _ => return Err(GenerateError::Primitives),
     };
-    let at = |operand: &OperandInfo| {
-        let position = source.params.iter().position(|id| *id == operand.buffer);
-        position.ok_or_else(|| GenerateError::Parameter(operand.name.clone()))
+    let at = |buffer: BufferId, name: &String| {
+        let position = source.params.iter().position(|id| *id == buffer);
+        position.ok_or_else(|| GenerateError::Parameter(name.clone()))
     };
-    let params = [at(&contraction.a)?, at(&contraction.b)?, at(&contraction.c)?];
-    let reads = contraction.epilogue.as_ref().map_or(&[][..], |e| &e.reads);
-    let mut added = [None; 2];
-    for (place, number) in added.iter_mut().zip(Gemm::added(contraction)) {
-        *place = number.and_then(|n| reads.get(n)).map(at).transpose()?;
-    }
-    module(made, params, added)
+    let params = [&contraction.a, &contraction.b, &contraction.c].map(|operand| at(operand.buffer, &operand.name));
+    let [a, b, c] = params;
+    let reads = contraction.epilogue.iter().flat_map(|e| &e.reads).map(|read| at(read.buffer, &read.name));
+    module(made, [a?, b?, c?], &reads.collect::<Result<Vec<_>, _>>()?)
 }
 
-fn module(
-    made: TensorModule,
-    [a, b, c]: [usize; 3],
-    [bias, residual]: [Option<usize>; 2],
-) -> Result<Module, GenerateError> {
+fn module(made: TensorModule, [a, b, c]: [usize; 3], reads: &[usize]) -> Result<Module, GenerateError> {
     let argument = |operand: &Operand| match operand {
         Operand::A => Ok(Argument::Param(a)),
         Operand::B => Ok(Argument::Param(b)),
         Operand::C => Ok(Argument::Param(c)),
         Operand::Workspace => Ok(Argument::Workspace(0)),
-        Operand::Bias => bias.map(Argument::Param).ok_or_else(|| GenerateError::Parameter("bias".into())),
-        Operand::Residual => residual.map(Argument::Param).ok_or_else(|| GenerateError::Parameter("residual".into())),
+        Operand::Read(number) => {
+            let place = reads.get(*number).copied().map(Argument::Param);
+            place.ok_or_else(|| GenerateError::Parameter(format!("read {number}")))
+        }
     };
     let args = made.args.iter().map(|list| list.iter().map(argument).collect()).collect::<Result<_, _>>()?;
     let (elements, dtype) = made.workspace;

@@ -167,7 +167,10 @@ fn nameless(contraction: &Contraction) -> Contraction {
     if let Some(epilogue) = &mut out.epilogue {
         epilogue.script.clear();
         (epilogue.blocks, epilogue.between) = (Vec::new(), Vec::new());
-        epilogue.reads.iter_mut().for_each(operand);
+        for read in &mut epilogue.reads {
+            read.name.clear();
+            read.buffer = satune_ir::BufferId(0);
+        }
     }
     out
 }

@@ -335,24 +335,30 @@ fn a_layer_is_one_kernel() {
     }
 }
 
-/// A result whose channels come before its places is no matrix.
+/// A result whose channels come before its places is a matrix for one image: by columns. For several its elements have places.
 #[test]
-fn tensor_cores_are_refused_where_the_result_is_no_matrix() {
-    let text = "
-for n, f, y, x, c, i, j in T.grid(2, 32, 8, 8, 16, 3, 3):
+fn channels_first_are_a_matrix_for_one_image_alone() {
+    let of = |images: i64| {
+        let body = format!(
+            "
+for n, f, y, x, c, i, j in T.grid({images}, 32, 8, 8, 16, 3, 3):
     with T.sblock(\"C\"):
         vn, vf, vy, vx, vc, vi, vj = T.axis.remap(\"SSSSRRR\", [n, f, y, x, c, i, j])
         with T.init():
             C[vn, vf, vy, vx] = T.float32(0)
         C[vn, vf, vy, vx] = C[vn, vf, vy, vx] + T.Cast(\"float32\", X[vn, vc, vy + vi, vx + vj]) * T.Cast(\"float32\", W[vf, vc, vi, vj])
-";
-    let params = "X: 2, 16, 10, 10 float16; W: 32, 16, 3, 3 float16; C: 2, 32, 8, 8 float32";
-    let of = |text: &str| contraction(&tvmscript::parse(text).unwrap()).unwrap();
-    let error = satune_ir::term::tensor::Gemm::of(&of(&script(params, text))).unwrap_err().to_string();
-    assert!(error.contains("channels first?"), "{error}");
-    // Of one image it is one: by columns.
-    let one = script(&params.replace(": 2,", ": 1,"), &text.replace("grid(2", "grid(1"));
-    assert!(satune_ir::term::tensor::Gemm::of(&of(&one)).unwrap().c_transposed);
+"
+        );
+        let params = format!("X: {images}, 16, 10, 10 float16; W: 32, 16, 3, 3 float16; C: {images}, 32, 8, 8 float32");
+        let program = tvmscript::parse(&script(&params, &body)).unwrap();
+        satune_ir::term::tensor::Gemm::of(&contraction(&program).unwrap()).unwrap()
+    };
+    assert!(of(1).c_transposed && of(1).placed.is_none());
+    let several = of(3);
+    let placed = several.placed.as_ref().unwrap();
+    // Row (image 2, y 1, x 5), channel 7.
+    assert_eq!(placed.place(0, [2 * 64 + 8 + 5, 7]), 2 * 32 * 64 + 7 * 64 + 8 + 5);
+    assert_eq!((several.c_run(), several.c_pitch()), (64, 192));
 }
 
 /// Explored as a user does: every candidate is executed, and most are on tensor cores.

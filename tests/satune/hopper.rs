@@ -117,7 +117,7 @@ fn the_tma_stores_without_conflicts() {
     ] {
         let plan = WgmmaPlan { store, ..plan };
         let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
-        g.epilogue = crate::tensor::relu_and_residual(2.0, 1.0);
+        crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
         let report = check(&g, &lower_wgmma(&g, &plan).unwrap());
         assert_eq!(report.total.shared_store_wavefronts, report.total.shared_store_wavefronts_ideal);
         assert!(report.total.matrix_moves > 0);
@@ -225,7 +225,7 @@ fn shared_steps_are_exact() {
     for (plan, layout, shape, output) in cases {
         let mut g = Gemm::plain("gemm", shape, DType::F16, output, layout);
         check(&g, &lower_wgmma(&g, &plan).unwrap());
-        g.epilogue = crate::tensor::relu_and_residual(2.0, 1.0);
+        crate::tensor::relu_and_residual(&mut g, 2.0, 1.0);
         check(&g, &lower_wgmma(&g, &plan).unwrap());
     }
     let g = Gemm::plain("gemm", [128, 128, 320], DType::F16, DType::F16, "NT");

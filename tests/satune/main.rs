@@ -4,6 +4,7 @@ extern crate satune_testing;
 
 mod accumulators;
 mod architecture;
+mod beside;
 mod calibrate;
 mod check_kernel;
 mod circles;

@@ -8,10 +8,6 @@ use satune::lower::tensor::*;
 use satune::simulate::Report;
 use satune_ir::DType;
 
-fn epilogue() -> Epilogue {
-    relu_and_residual(2.0, 0.5)
-}
-
 /// A product, a batch of them, and whether results are stored by columns.
 fn gemm(batch: i64, shape: [i64; 3], [operand, output]: [DType; 2], layout: &str, c_transposed: bool) -> Gemm {
     Gemm { batch, c_transposed, ..Gemm::plain("gemm", shape, operand, output, layout) }
@@ -38,7 +34,7 @@ fn transposed_products_on_mma_sync_are_exact() {
                 let mut g = gemm(1, shape, [operand, output], layout, c_transposed);
                 check(&g, &lower_mma(&g, &plan).unwrap());
                 check(&g, &lower_mma(&g, &TensorPlan { split_k: 2, ..plan.clone() }).unwrap());
-                g.epilogue = epilogue();
+                relu_and_residual(&mut g, 2.0, 0.5);
                 check(&g, &lower_mma(&g, &plan).unwrap());
             }
         }
@@ -59,7 +55,7 @@ fn columns_leave_through_shared_memory_without_conflicts() {
             let mut g = gemm(1, shape, [DType::F16; 2], "NT", true);
             let report = check(&g, &lower_mma(&g, &plan).unwrap());
             assert_no_conflicts(&report, &format!("{stmatrix} {tile:?}"));
-            g.epilogue = epilogue();
+            relu_and_residual(&mut g, 2.0, 0.5);
             check(&g, &lower_mma(&g, &plan).unwrap());
             // The product with rows, whose transposed form it is.
             let g = gemm(2, [shape[1], shape[0], shape[2]], [DType::F16; 2], "NT", false);
@@ -96,7 +92,7 @@ fn transposed_products_on_wgmma_are_exact() {
             let plan = WgmmaPlan { swapped: true, ..plan.clone() };
             let mut g = gemm(1, shape, [operand, output], layout, c_transposed);
             check(&g, &lower_wgmma(&g, &plan).unwrap());
-            g.epilogue = epilogue();
+            relu_and_residual(&mut g, 2.0, 0.5);
             check(&g, &lower_wgmma(&g, &plan).unwrap());
         }
     }
@@ -118,7 +114,7 @@ fn the_tma_stores_columns_without_conflicts() {
         let report = check(&g, &lower_wgmma(&g, &plan).unwrap());
         assert_no_conflicts(&report, &format!("{n}"));
         assert!(report.total.matrix_moves > 0);
-        g.epilogue = epilogue();
+        relu_and_residual(&mut g, 2.0, 0.5);
         check(&g, &lower_wgmma(&g, &plan).unwrap());
     }
 }
@@ -149,7 +145,7 @@ fn batches_are_exact() {
         ] {
             let mut g = gemm(3, [128, 128, 128], half, layout, false);
             check(&g, &lower_wgmma(&g, &plan).unwrap());
-            g.epilogue = epilogue();
+            relu_and_residual(&mut g, 2.0, 0.5);
             check(&g, &lower_wgmma(&g, &plan).unwrap());
         }
     }

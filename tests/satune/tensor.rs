@@ -15,25 +15,25 @@ fn numbers(len: i64, seed: i64) -> Vec<f64> {
 struct Inputs {
     a: Vec<f64>,
     b: Vec<f64>,
-    bias: Vec<f64>,
-    residual: Vec<f64>,
+    reads: Vec<Vec<f64>>,
 }
 
 fn inputs(g: &Gemm) -> Inputs {
     Inputs {
         a: numbers(g.batch * g.m * g.k, 1),
         b: numbers(g.batch * g.k * g.n, 2),
-        bias: numbers(g.n, 3),
-        residual: numbers(g.results(), 4),
+        reads: g.reads.iter().zip(3..).map(|(read, seed)| numbers(read.elements(g.results()), seed)).collect(),
     }
 }
 
-/// `max(alpha * sum + bias, 0) + factor * residual`.
-pub fn relu_and_residual(alpha: f64, factor: f64) -> Epilogue {
-    use Epilogue::{Bias, Number, Residual, Sum};
+/// The product with `max(alpha * sum + bias, 0) + factor * residual`.
+pub fn relu_and_residual(g: &mut Gemm, alpha: f64, factor: f64) {
+    use Epilogue::{Number, Sum};
     let binary = Epilogue::binary;
-    let biased = binary(BinOp::Add, binary(BinOp::Mul, Sum, Number(alpha)), Bias);
-    binary(BinOp::Add, binary(BinOp::Max, biased, Number(0.0)), binary(BinOp::Mul, Residual, Number(factor)))
+    let biased = binary(BinOp::Add, binary(BinOp::Mul, Sum, Number(alpha)), Epilogue::Read(0));
+    let residual = binary(BinOp::Mul, Epilogue::Read(1), Number(factor));
+    g.epilogue = binary(BinOp::Add, binary(BinOp::Max, biased, Number(0.0)), residual);
+    g.reads = vec![Read::per_column(g.output, g.n), Read::per_result(g.output)];
 }
 
 /// The results in the order of memory.
@@ -50,8 +50,9 @@ fn reference(g: &Gemm, x: &Inputs) -> Vec<f64> {
                 a * b
             })
             .sum();
-        let read = |list: &[f64], at: i64| list.get(at as usize).copied().unwrap_or(0.0);
-        let v = g.epilogue.of([sum, read(&x.bias, j), read(&x.residual, at)]);
+        let place = |read: &Read| read.at.as_ref().map_or(at, |matrix| matrix.place(product, [i, j]));
+        let beside: Vec<f64> = g.reads.iter().zip(&x.reads).map(|(read, list)| list[place(read) as usize]).collect();
+        let v = g.epilogue.of(sum, &beside);
         out.push(simulate::round(g.output, v));
     }
     out
@@ -70,8 +71,7 @@ pub fn run(g: &Gemm, module: &TensorModule) -> Result<(Vec<f64>, Report), simula
                 Operand::A => x.a.clone(),
                 Operand::B => x.b.clone(),
                 Operand::C => c.clone(),
-                Operand::Bias => x.bias.clone(),
-                Operand::Residual => x.residual.clone(),
+                Operand::Read(number) => x.reads[*number].clone(),
                 Operand::Workspace => workspace.clone(),
             })
             .collect();
@@ -124,12 +124,15 @@ pub fn small(instruction: Mma) -> TensorPlan {
 
 #[test]
 fn stores_declare_nothing_that_they_do_not_use() {
-    let read = Epilogue::binary(BinOp::Add, Epilogue::Sum, Epilogue::Bias);
+    let read = Epilogue::binary(BinOp::Add, Epilogue::Sum, Epilogue::Read(0));
     // An odd row of C, one that is stored by pairs, and one whose values are read where lanes part.
     for (shape, epilogue) in
         [([1, 5, 64], Epilogue::default()), ([64, 66, 64], Epilogue::default()), ([70, 66, 64], read)]
     {
         let mut g = Gemm::plain("gemm", shape, DType::F16, DType::F16, "NT");
+        if epilogue != Epilogue::default() {
+            g.reads = vec![Read::per_column(g.output, g.n)];
+        }
         g.epilogue = epilogue;
         let module = lower_mma(&g, &small(Mma::F16)).unwrap();
         check(&g, &module);
@@ -251,7 +254,7 @@ fn schedules_of_other_forms_are_exact() {
                 let total = report.total;
                 assert_eq!(total.shared_load_wavefronts, total.shared_load_wavefronts_ideal, "{plan:?}");
             }
-            g.epilogue = relu_and_residual(2.0, 0.5);
+            relu_and_residual(&mut g, 2.0, 0.5);
             check(&g, &lower_mma(&g, &plan).unwrap());
         }
     }
@@ -308,7 +311,7 @@ fn random_plans_on_random_shapes_are_exact() {
         let mut g = Gemm::plain("gemm", shape, operand, output, layout);
         (g.batch, g.c_transposed) = (if rng.gen_bool(0.3) { 3 } else { 1 }, rng.gen_bool(0.3));
         if rng.gen_bool(0.3) {
-            g.epilogue = relu_and_residual(2.0, 1.0);
+            relu_and_residual(&mut g, 2.0, 1.0);
         }
         if let Ok(module) = lower_mma(&g, &plan) {
             println!("{plan:?} {shape:?} {layout} {} {}", g.batch, g.c_transposed);
@@ -416,7 +419,9 @@ fn stores_by_way_of_shared_memory_compile() {
         TensorPlan { tile: [128, 128, 32], warp: [64, 32], stages: 4, raster: Raster::rows(8), ..small(Mma::Bf16) };
     let mut g = Gemm::plain("bgemm_epilogue", [4096, 4096, 4096], DType::BF16, DType::BF16, "NT");
     let text = "gemm:64,64,64,bf16,NT,out=bf16,alpha=0.5,bias,gelu,residual";
-    g.epilogue = Gemm::of(&satune::operators::parse(text).unwrap().contraction).unwrap().epilogue;
+    let small = Gemm::of(&satune::operators::parse(text).unwrap().contraction).unwrap();
+    g.epilogue = small.epilogue;
+    g.reads = vec![Read::per_column(g.output, g.n), Read::per_result(g.output)];
     for (arch, stmatrix, min_blocks) in [("sm_80", false, None), ("sm_90", true, None)] {
         (plan.store, plan.min_blocks) = (Store::Shared { stmatrix }, min_blocks);
         let module = lower_mma(&g, &plan).unwrap();

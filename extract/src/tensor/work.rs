@@ -72,9 +72,8 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
             // Two results lie side by side in a row of C; in a column each is written by itself.
             let written = (m * n / 64) as f64 * if gemm.c_transposed && !stmatrix { 2.0 } else { 1.0 };
             let rows = tiles(m * n / 8, 32) as f64;
-            // Rows that are not whole sectors touch one more each.
             let (lines, line) = if gemm.c_transposed { (n, m) } else { (m, n) };
-            let stored = (lines * tiles(line * 2, 32)) as f64;
+            let stored = lines as f64 * line_sectors(gemm, line);
             let (read, ideal) = staged_rows(gemm, [m, n]);
             Work {
                 matrix_moves: if stmatrix { pieces } else { 0.0 },
@@ -295,7 +294,7 @@ impl Operand {
         let row = columns as u64 * bytes;
         let whole = pitch * bytes % 32 == 0 && (row % 32 == 0 || 32 % row.max(1) == 0);
         let (parts, more) = match gemm.gathered(self.side) {
-            Some(factor) => (factor.parts(self.side.spatial(), [self.extent, self.k]), 0.0),
+            Some(factor) => (factor.parts([self.side.spatial(), Axis::K], [self.extent, self.k]), 0.0),
             None => {
                 let strides = if k_rows { [1, pitch] } else { [pitch, 1] };
                 (vec![Places::Strides(strides)], if whole { 0.0 } else { rows as f64 })
@@ -326,10 +325,13 @@ impl Operand {
         let count = tiles(total, self.threads);
         let (mut accesses, mut stored, mut sectors) = (0_i64, (0_u64, 0_u64), 0_usize);
         let mut lanes: Vec<(u32, u64)> = Vec::with_capacity(32);
-        let mut touched: Vec<Vec<u64>> = vec![Vec::with_capacity(32); parts.len()];
+        let mut touched: Vec<u64> = Vec::with_capacity(32);
         for (i, warp) in (0..count).flat_map(|i| (0..self.threads / 32).map(move |w| (i, w))) {
             lanes.clear();
-            touched.iter_mut().for_each(Vec::clear);
+            touched.clear();
+            // Each access stands for that of one of the tiles, in turn.
+            let turn = (i * (self.threads / 32) + warp) as usize;
+            let part = parts.get((turn + turn / parts.len().max(1)) % parts.len().max(1));
             for lane in 0..32_u32 {
                 let thread = warp * 32 + i64::from(lane);
                 let number = match plan.order {
@@ -345,9 +347,7 @@ impl Operand {
                 };
                 let at = self.chunk(gemm, plan.layout, row, column / per_chunk) + column % per_chunk;
                 lanes.push((lane, (at * bytes) as u64));
-                for (list, part) in touched.iter_mut().zip(parts) {
-                    list.extend(part.get((row * per_row + column / vector) as usize).copied().flatten());
-                }
+                touched.extend(part.and_then(|p| p.get((row * per_row + column / vector) as usize)).copied().flatten());
             }
             if lanes.is_empty() {
                 continue;
@@ -355,11 +355,9 @@ impl Operand {
             accesses += 1;
             let (taken, least) = wavefronts(&lanes, (vector * bytes) as u32);
             stored = (stored.0 + u64::from(taken), stored.1 + u64::from(least));
-            for list in &mut touched {
-                list.sort_unstable();
-                list.dedup();
-                sectors += list.len();
-            }
+            touched.sort_unstable();
+            touched.dedup();
+            sectors += touched.len();
         }
         let (accesses, moved) = (accesses as f64, (rows * columns * bytes) as f64);
         if mma_conditions::is_async(gemm, self.side, self.op, plan.bytes) {
@@ -369,7 +367,7 @@ impl Operand {
             work.shared_stores = accesses;
         }
         (work.shared_store_wavefronts, work.shared_store_wavefronts_ideal) = (stored.0 as f64, stored.1 as f64);
-        let sectors = sectors as f64 / parts.len() as f64 + more;
+        let sectors = sectors as f64 + more;
         work.addresses = gemm.gathered(self.side).map_or(0.0, |factor| {
             accesses * (PLACE + BOUNDS * factor.asked() as f64 + DIGIT * factor.digits(Axis::K) as f64)
         });
@@ -402,6 +400,25 @@ fn staged_rows(gemm: &Gemm, [m, n]: [i64; 2]) -> (f64, f64) {
     sums.fold((0.0, 0.0), |(taken, least), ((one, ideal), times)| {
         (taken + f64::from(one) * times as f64, least + f64::from(ideal) * times as f64)
     })
+}
+
+/// Sectors of so many results side by side along C's rows in memory, or its columns; those that begin or end within a sector touch
+/// one more. Where memory does not hold C as a matrix: of a few such lines, the mean.
+fn line_sectors(gemm: &Gemm, length: i64) -> f64 {
+    let bytes = i64::from(gemm.output.bytes());
+    let whole = (length * bytes) % 32 == 0 && gemm.c_run() * bytes % 32 == 0;
+    let Some(placed) = gemm.placed.as_ref().filter(|_| !whole) else {
+        return (tiles(length * bytes, 32) + i64::from(!whole)) as f64;
+    };
+    let (along, across) = if gemm.c_transposed { (Axis::M, Axis::N) } else { (Axis::N, Axis::M) };
+    let lines = placed.parts([across, along], [1, length]);
+    let touched = |line: &Places| {
+        let mut sectors: Vec<u64> =
+            (0..length).filter_map(|at| line.at(0, at)).map(|place| place * bytes as u64 / 32).collect();
+        sectors.dedup();
+        sectors.len()
+    };
+    lines.iter().map(touched).sum::<usize>() as f64 / lines.len().max(1) as f64
 }
 
 /// Fragments of `wmma` are stored in rows.
@@ -438,10 +455,7 @@ fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
         read = (read.0 + taken, read.1 + least);
         rounds += 1;
     }
-    let moved = columns * i64::from(gemm.output.bytes());
-    // Rows that begin or end within a sector touch one more.
-    let whole = moved % 32 == 0 && gemm.n * i64::from(gemm.output.bytes()) % 32 == 0;
-    let sectors = pieces * f64::from(rows) * ((moved + 31) / 32 + i64::from(!whole)) as f64;
+    let sectors = pieces * f64::from(rows) * line_sectors(gemm, columns);
     Work {
         matrix_moves: stores,
         shared_store_wavefronts: stores * taken as f64,
@@ -463,14 +477,15 @@ fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
 /// neighbours (operand bytes stored across k).
 fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], [rows_apart, columns_apart]: [bool; 2]) -> Work {
     let bytes = i64::from(if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() });
-    let whole_rows = gemm.c_pitch() * bytes % 32 == 0;
+    let run = if is_split { gemm.c_pitch() } else { gemm.c_run() };
+    let whole_rows = run * bytes % 32 == 0;
     let (stores, sectors, lines) = if gemm.c_transposed {
         // Eight neighbours are one sector of 32-bit results; two rows apart, they are two.
         let spans = if rows_apart { 16 * bytes } else { 8 * bytes };
         let each = tiles(spans, 32) + i64::from(!whole_rows);
         ((m * n / 32) as f64, 4.0 * each as f64, 4.0)
     } else {
-        let pairs = gemm.n % 2 == 0 && !columns_apart;
+        let pairs = run % 2 == 0 && !columns_apart;
         // A quad's results lie within one sector where rows begin at one.
         let sectors = if whole_rows && !columns_apart { 8.0 } else { 16.0 };
         ((m * n / 64) as f64 * if pairs { 1.0 } else { 2.0 }, sectors, 8.0)

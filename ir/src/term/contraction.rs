@@ -1,5 +1,5 @@
 //! What a contraction is: the statement whose schedules a space holds.
-use super::{Axis, AxisInfo, Gather, Side};
+use super::{Axis, AxisInfo, Dimension, Gather, Side};
 use crate::{BlockId, BufferId, DType};
 use serde::{Deserialize, Serialize};
 
@@ -90,8 +90,22 @@ pub struct Epilogue {
     pub blocks: Vec<String>,
     /// Names of the buffers in between, the sums' first. None of them is left when the chain is fused.
     pub between: Vec<String>,
-    /// What else the blocks read.
-    pub reads: Vec<OperandInfo>,
+    /// What else the blocks read, each once.
+    pub reads: Vec<Beside>,
+}
+
+/// What a block after a contraction reads beside the sums: an element for each result, or one for several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beside {
+    /// The buffer in the source program.
+    pub buffer: BufferId,
+    /// Its name.
+    pub name: String,
+    /// Element type in memory.
+    pub dtype: DType,
+    /// For each of its dimensions, outermost first: the number of the result's dimension ([`Contraction::result_dims`]) with whose
+    /// index it is accessed; none where it has one element.
+    pub dims: Vec<Option<usize>>,
 }
 
 impl Contraction {
@@ -192,13 +206,26 @@ impl Contraction {
             ..info.clone()
         };
         let iters = self.iters.iter().map(|(axis, info)| (axis.transposed(), info.clone())).collect();
-        let mut epilogue = self.epilogue.clone();
-        epilogue.iter_mut().flat_map(|e| &mut e.reads).for_each(|read| *read = turned(read));
         let (a, b, c) = (turned(&self.b), turned(&self.a), turned(&self.c));
         let mut combine = self.combine.clone();
         combine.iter_mut().for_each(|combine| combine.sided.reverse());
         let gather = self.gather.as_ref().map(|gather| Box::new(gather.transposed()));
-        Contraction { iters, a, b, c, epilogue, gather, combine, ..self.clone() }
+        Contraction { iters, a, b, c, gather, combine, ..self.clone() }
+    }
+
+    /// Dimensions of the result in memory, outermost first: axis and extent.
+    pub fn result_dims(&self) -> Vec<(Axis, i64)> {
+        let Some(gather) = &self.gather else {
+            return self.c.dims.iter().map(|axis| (*axis, self.extent(*axis))).collect();
+        };
+        let axis = |d: &Dimension| d.terms.first().map_or(Axis::M, |(i, _)| gather.iters[*i].0);
+        gather.c.dims.iter().map(|d| (axis(d), d.extent)).collect()
+    }
+
+    /// Elements of what an epilogue reads beside the sums.
+    pub fn elements_beside(&self, read: &Beside) -> i64 {
+        let dims = self.result_dims();
+        read.dims.iter().flatten().filter_map(|d| dims.get(*d)).fold(1, |n, (_, extent)| n.saturating_mul(*extent))
     }
 
     /// The operand of a side.

@@ -101,13 +101,8 @@ impl Gathered {
         elements == self.elements() && self.dims.iter().all(|d| !d.padded && d.offset == 0 && d.step == 1)
     }
 
-    /// What the width of an access along `axis` has to divide: then it begins at a multiple of its width in memory, what it
-    /// takes lies side by side, and is inside of the buffer as a whole or not at all.
-    ///
-    /// Neighbours along the axis are neighbours in memory as far as its lowest digits run together (channels; with them the
-    /// columns of a kernel, where these lie one after the other). All else that an address is the sum of has to be a
-    /// multiple of the width.
-    pub fn run(&self, iters: &[(Axis, AxisInfo)], axis: Axis) -> i64 {
+    /// The lowest digits of an axis, lowest first, as far as they run together: their values lie side by side in memory.
+    pub fn running(&self, iters: &[(Axis, AxisInfo)], axis: Axis) -> Vec<usize> {
         let of_axis = (0..iters.len()).rev().filter(|i| iters[*i].0 == axis && iters[*i].1.extent > 1);
         let whole = |i: &usize| self.dims.iter().all(|d| !d.padded || d.terms.iter().all(|(x, _)| x != i));
         let (mut length, mut run) = (1_i64, Vec::new());
@@ -118,6 +113,18 @@ impl Gathered {
             length = length.saturating_mul(iters[i].1.extent);
             run.push(i);
         }
+        run
+    }
+
+    /// What the width of an access along `axis` has to divide: then it begins at a multiple of its width in memory, what it
+    /// takes lies side by side, and is inside of the buffer as a whole or not at all.
+    ///
+    /// Neighbours along the axis are neighbours in memory as far as its lowest digits run together (channels; with them the
+    /// columns of a kernel, where these lie one after the other). All else that an address is the sum of has to be a
+    /// multiple of the width.
+    pub fn run(&self, iters: &[(Axis, AxisInfo)], axis: Axis) -> i64 {
+        let run = self.running(iters, axis);
+        let length = run.iter().fold(1_i64, |n, i| n.saturating_mul(iters[*i].1.extent));
         self.strided().fold(length, |width, (d, stride)| {
             if d.step > 1 {
                 // An index that is divided takes any value.

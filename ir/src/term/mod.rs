@@ -18,7 +18,7 @@ pub mod stream;
 pub mod tensor;
 
 pub use axis::{Axis, AxisInfo, Side};
-pub use contraction::{Combine, Contraction, Epilogue, Instructions, OperandInfo};
+pub use contraction::{Beside, Combine, Contraction, Epilogue, Instructions, OperandInfo};
 pub use find::NotInSpace;
 pub use gather::{Dimension, Gather, Gathered};
 pub use language::{state_of, IllFormed, Role, Term};

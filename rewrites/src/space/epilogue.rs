@@ -2,7 +2,7 @@
 use super::nests::{parts, times_loaded};
 use super::stream::strictly;
 use satune_ir::term::stream::{Access, BlockKind, Stream};
-use satune_ir::term::{Axis, Contraction, Epilogue, OperandInfo};
+use satune_ir::term::{Axis, Beside, Contraction, Epilogue, OperandInfo};
 use satune_ir::{tvmscript, BufferId, Program, Stmt};
 
 /// The axis of each dimension of the result, and its extent.
@@ -52,18 +52,14 @@ fn chain(
     mut before: usize,
     dims: &Dims,
 ) -> Result<(Epilogue, OperandInfo), String> {
-    let operand = |access: &Access| -> Result<OperandInfo, String> {
+    let beside = |access: &Access| -> Result<Beside, String> {
         let buffer = &stream.buffers[access.buffer];
-        let all = access.dims.iter().map(|d| d.and_then(|i| dims.get(i).map(|x| x.0)));
-        // One value for all results has no axis.
-        let axes: Option<Vec<Axis>> =
-            if access.dims.iter().all(Option::is_none) { Some(Vec::new()) } else { all.collect() };
-        let mut dims = axes.ok_or_else(|| format!("an index of buffer `{}` is a constant", buffer.name))?;
-        // Digits of one axis are one dimension.
-        dims.dedup();
+        if access.split.is_some() {
+            return Err(format!("an index of buffer `{}` is a sum of two iterators", buffer.name));
+        }
         let id = program.buffers.iter().position(|b| b.name == buffer.name).unwrap_or_default();
-        let buffer_id = BufferId(u32::try_from(id).unwrap_or_default());
-        Ok(OperandInfo { buffer: buffer_id, name: buffer.name.clone(), dtype: buffer.dtype, index: 0, dims })
+        let id = BufferId(u32::try_from(id).unwrap_or_default());
+        Ok(Beside { buffer: id, name: buffer.name.clone(), dtype: buffer.dtype, dims: access.dims.clone() })
     };
     let mut epilogue =
         Epilogue { script: tvmscript::print(program), blocks: Vec::new(), between: Vec::new(), reads: Vec::new() };
@@ -92,15 +88,19 @@ fn chain(
         }
         epilogue.between.push(between.name.clone());
         for read in b.reads.iter().filter(|r| r.buffer != before) {
-            epilogue.reads.push(operand(read)?);
+            let read = beside(read)?;
+            if !epilogue.reads.contains(&read) {
+                epilogue.reads.push(read);
+            }
         }
         epilogue.blocks.push(name.clone());
         before = b.write.buffer;
-        result = Some(operand(&b.write)?);
+        result = Some(beside(&b.write)?);
     }
     let result = result.ok_or("there is no block after it")?;
     if !stream.buffers[before].param {
         return Err(format!("buffer `{}` is no parameter of the function", result.name));
     }
-    Ok((epilogue, result))
+    let Beside { buffer, name, dtype, dims: _ } = result;
+    Ok((epilogue, OperandInfo { buffer, name, dtype, index: 0, dims: dims.iter().map(|d| d.0).collect() }))
 }

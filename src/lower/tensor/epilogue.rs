@@ -1,23 +1,25 @@
 //! What is done with the sums before they are stored, and the kernel that adds the parts of split-K.
-use super::{both, c, div, first_result, guarded, less, product, rem, result, stream_k, thread};
-use super::{place as tile_place, Builder, Cond, Epilogue, Gemm, Operand, Params, WgmmaPlan};
+use super::{both, c, div, first_result, gathered, guarded, in_memory, less, product, rem, result, stream_k, thread};
+use super::{place as tile_place, Builder, Cond, Epilogue, Gemm, Operand, Params, Placed, Read, WgmmaPlan};
 use crate::kernel::{Arith, ArrayId, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, mul};
-use satune_ir::term::tensor::StreamK;
+use satune_ir::term::tensor::{GatheredMatrix, StreamK};
 use satune_ir::DType;
 
-/// The value stored for a sum at a place of C: row and column, and index in memory. The sums of split-K are stored as they
-/// are (`split`).
-pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, [row, column, place]: [&Index; 3]) -> Value {
+/// The value stored for a sum at a place of C. The sums of split-K are stored as they are (`split`).
+pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, at: &Placed) -> Value {
     if split {
         return sum;
     }
     let f = DType::F32;
     let is_plain = gemm.epilogue == Epilogue::Sum;
     let x = if gemm.accumulator() != f && !is_plain { Value::Cast(f, Box::new(sum)) } else { sum };
-    let of_column = if gemm.swapped { row } else { column };
-    let read = |array: Option<ArrayId>, at: &Index| array.map(|array| Value::Load(array, at.clone()));
-    let x = of(&gemm.epilogue, &[Some(x), read(params.bias, of_column), read(params.residual, place)]);
+    let read = |(read, array): (&Read, &ArrayId)| {
+        let place = |of: &GatheredMatrix| gathered::place(of, at.batch, at.row, at.column);
+        Value::Load(*array, read.at.as_ref().map_or(at.index.clone(), place))
+    };
+    let reads: Vec<Value> = gemm.reads.iter().zip(&params.reads).map(read).collect();
+    let x = of(&gemm.epilogue, &x, &reads);
     if gemm.output == f && (gemm.accumulator() == f || !is_plain) {
         return x;
     }
@@ -25,23 +27,19 @@ pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, [row,
 }
 
 /// The value of an epilogue for a sum, and for what is read beside it.
-fn of(epilogue: &Epilogue, given: &[Option<Value>; 3]) -> Value {
+fn of(epilogue: &Epilogue, sum: &Value, reads: &[Value]) -> Value {
     let f = DType::F32;
-    let float = |value: &Option<Value>| {
-        // What an epilogue reads has an array: the kernel's parameters are made of it.
-        Value::Cast(f, Box::new(value.clone().unwrap_or(Value::Float(0.0, f))))
-    };
     match epilogue {
-        Epilogue::Sum => given[0].clone().unwrap_or(Value::Float(0.0, f)),
-        Epilogue::Bias => float(&given[1]),
-        Epilogue::Residual => float(&given[2]),
+        Epilogue::Sum => sum.clone(),
+        // What an epilogue reads has an array: the kernel's parameters are made of it.
+        Epilogue::Read(number) => Value::Cast(f, Box::new(reads.get(*number).cloned().unwrap_or(Value::Float(0.0, f)))),
         Epilogue::Number(x) => Value::Float(*x, f),
         Epilogue::Binary(op, a, b) => {
             let op = Arith::of(*op).unwrap_or(Arith::Max);
-            Value::Binary(op, f, Box::new(of(a, given)), Box::new(of(b, given)))
+            Value::Binary(op, f, Box::new(of(a, sum, reads)), Box::new(of(b, sum, reads)))
         }
-        Epilogue::Call(name, a) => Value::Unary(name.clone(), f, Box::new(of(a, given))),
-        Epilogue::Rounded(dtype, a) => Value::Cast(f, Box::new(Value::Cast(*dtype, Box::new(of(a, given))))),
+        Epilogue::Call(name, a) => Value::Unary(name.clone(), f, Box::new(of(a, sum, reads))),
+        Epilogue::Rounded(dtype, a) => Value::Cast(f, Box::new(Value::Cast(*dtype, Box::new(of(a, sum, reads))))),
     }
 }
 
@@ -53,11 +51,11 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &Wgmm
     let dtype = gemm.accumulator();
     let partial = builder.array("partial", dtype, results * parts, Space::Global, 16);
     let mut operands = vec![Operand::Workspace];
-    let (bias, residual) = builder.epilogue_params(gemm, &mut operands);
+    let reads = builder.epilogue_params(gemm, &mut operands);
     let out = builder.array("C", gemm.output, results, Space::Global, 16);
     builder.arrays[out.0 as usize].written = true;
     operands.push(Operand::C);
-    let params = Params { a: ArrayId(0), b: ArrayId(0), bias, residual, out, operands };
+    let params = Params { a: ArrayId(0), b: ArrayId(0), reads, out, operands };
     let sum = builder.array("sum", dtype, 1, Space::Register, 16);
     let mut body = Vec::new();
     let by_256 = |extent: i64| (extent + 255) / 256;
@@ -66,9 +64,10 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &Wgmm
             let i = builder.bind(&mut body, "i", add(mul(Index::BlockIdx(Dim::X), 256), thread()));
             let (line, within) = (div(i.clone(), gemm.c_pitch()), rem(i.clone(), gemm.c_pitch()));
             // Lines of all products follow each other.
-            let line = if gemm.batch > 1 { rem(line, gemm.m * gemm.n / gemm.c_pitch()) } else { line };
+            let (batch, line) = product(gemm, line, gemm.m * gemm.n / gemm.c_pitch());
             let (row, column) = if gemm.c_transposed { (within, line) } else { (line, within) };
-            (by_256(results), (Cond::Lt(i.clone(), c(results)), i, row, column), c(parts))
+            let at = if gemm.placed.is_some() { in_memory(gemm, &batch, &row, &column) } else { i.clone() };
+            (by_256(results), (Cond::Lt(i.clone(), c(results)), [i, batch, row, column, at]), c(parts))
         }
         Some((stream, plan)) => {
             let [m, n, _] = plan.tile;
@@ -86,20 +85,21 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &Wgmm
             let i = result(gemm, &first_result(gemm, &c(0), &batch), &row, &column);
             let i = builder.bind(&mut body, "i", i);
             let count = builder.bind(&mut body, "parts", stream_k::parts(&stream, &tile).0);
-            (stream.tiles * per_tile, (both(whole, inside), i, row, column), count)
+            (stream.tiles * per_tile, (both(whole, inside), [i.clone(), batch, row, column, i]), count)
         }
     };
-    let (exists, i, row, column) = place;
+    let (exists, [i, batch, row, column, at]) = place;
     let zero = if dtype == DType::I32 { Value::Int(0, dtype) } else { Value::Float(0.0, dtype) };
     let mut then = vec![Stmt::Store { array: sum, index: c(0), value: zero }];
     let part = builder.fresh();
-    let load = Value::Load(partial, add(mul(Index::Var(part), results), i.clone()));
+    let load = Value::Load(partial, add(mul(Index::Var(part), results), i));
     let more = Value::Binary(Arith::Add, dtype, Box::new(Value::Load(sum, c(0))), Box::new(load));
     let add_part = vec![Stmt::Store { array: sum, index: c(0), value: more }];
     let (name, start, unroll) = ("part".into(), c(0), Unroll::By(4));
     then.push(Stmt::For { var: part, name, start, extent: count, unroll, body: add_part });
-    let value = value(gemm, &params, false, Value::Load(sum, c(0)), [&row, &column, &i]);
-    then.push(Stmt::Store { array: out, index: i.clone(), value });
+    let placed = Placed { batch: &batch, row: &row, column: &column, index: &at };
+    let value = value(gemm, &params, false, Value::Load(sum, c(0)), &placed);
+    then.push(Stmt::Store { array: out, index: at, value });
     body.extend(guarded(exists, then));
     let kernel = Kernel {
         name: format!("{}_sum", gemm.name),

@@ -1,4 +1,4 @@
-//! Where the elements of a gathered factor are: as expressions of a tile's number.
+//! Where the elements of a gathered factor are: as expressions of a tile's number. And where those of a result are.
 //!
 //! ```text
 //! x[n, oh s + kh - p, ow s + kw - p, c],  m = (n, oh, ow),  k = (kh, kw, c)
@@ -8,13 +8,13 @@
 //! ```
 use super::{add, c, div, mul, rem, Cond, Index};
 use crate::lower::index::all;
-use satune_ir::term::tensor::GatheredFactor;
+use satune_ir::term::tensor::GatheredMatrix;
 use satune_ir::term::{Axis, Dimension};
 use std::rc::Rc;
 
 /// A gathered factor in a kernel.
 pub(super) struct Gathering {
-    pub factor: GatheredFactor,
+    pub factor: GatheredMatrix,
     /// The axis that is not k.
     pub own: Axis,
     /// Number of the product.
@@ -74,34 +74,47 @@ fn is_asked(d: &Dimension) -> bool {
     d.padded || d.step > 1
 }
 
+/// Values of the iterators that are digits of an axis, by number.
+fn digits(of: &GatheredMatrix, is: impl Fn(Axis) -> bool, mut at: Digits) -> Vec<(usize, Index)> {
+    let of_axis = of.iters.iter().enumerate().filter(|(_, (axis, info))| is(*axis) && info.extent > 1);
+    let mut list: Vec<(usize, i64)> = of_axis.map(|(i, (_, info))| (i, info.extent)).collect();
+    let Some(highest) = (!list.is_empty()).then(|| list.remove(0)) else { return Vec::new() };
+    let mut values: Vec<(usize, Index)> = Vec::new();
+    for (i, extent) in list.into_iter().rev() {
+        values.push((i, at.lowest(extent)));
+    }
+    values.push((highest.0, at.highest()));
+    values
+}
+
+/// Those of a number along the axis, and of the product's number.
+fn whole_digits(of: &GatheredMatrix, along: Axis, number: &Index, batch: &Index) -> Vec<(usize, Index)> {
+    let whole = |number: &Index| Digits { number: number.clone(), times: 1, rest: c(0) };
+    let mut values = digits(of, |axis| axis == along, whole(number));
+    values.extend(digits(of, |axis| matches!(axis, Axis::Batch(_)), whole(batch)));
+    values
+}
+
+/// What a dimension's index is the sum of, of these iterators.
+fn sum(d: &Dimension, values: &[(usize, Index)]) -> Index {
+    let terms = d.terms.iter().filter_map(|(i, by)| Some((values.iter().find(|(x, _)| x == i)?.1.clone(), *by)));
+    terms.fold(c(0), |sum, (value, by)| add(sum, mul(value, by)))
+}
+
+/// Index in memory of a result of a product: such matrices have no padding.
+pub(super) fn place(of: &GatheredMatrix, batch: &Index, row: &Index, column: &Index) -> Index {
+    let mut values = whole_digits(of, Axis::M, row, batch);
+    values.extend(digits(of, |axis| axis == Axis::N, Digits { number: column.clone(), times: 1, rest: c(0) }));
+    of.of.strided().fold(c(0), |place, (d, stride)| add(place, mul(add(sum(d, &values), c(d.offset)), stride)))
+}
+
 impl Gathering {
-    /// Values of the iterators that are digits of an axis, by number.
-    fn digits(&self, is: impl Fn(Axis) -> bool, mut at: Digits) -> Vec<(usize, Index)> {
-        let of_axis = self.factor.iters.iter().enumerate().filter(|(_, (axis, info))| is(*axis) && info.extent > 1);
-        let mut list: Vec<(usize, i64)> = of_axis.map(|(i, (_, info))| (i, info.extent)).collect();
-        let Some(highest) = (!list.is_empty()).then(|| list.remove(0)) else { return Vec::new() };
-        let mut values: Vec<(usize, Index)> = Vec::new();
-        for (i, extent) in list.into_iter().rev() {
-            values.push((i, at.lowest(extent)));
-        }
-        values.push((highest.0, at.highest()));
-        values
-    }
-
-    /// What a dimension's index is the sum of, of these iterators.
-    fn sum(d: &Dimension, values: &[(usize, Index)]) -> Index {
-        let terms = d.terms.iter().filter_map(|(i, by)| Some((values.iter().find(|(x, _)| x == i)?.1.clone(), *by)));
-        terms.fold(c(0), |sum, (value, by)| add(sum, mul(value, by)))
-    }
-
     /// A copy that begins at `own`, and at `k` of a tile; `name` keeps a part under a name.
     pub fn chosen(self: &Rc<Self>, own: Index, k: Index, name: &mut dyn FnMut(&str, Index) -> Index) -> Chosen {
-        let whole = |number: Index| Digits { number, times: 1, rest: c(0) };
-        let mut values = self.digits(|axis| axis == self.own, whole(own));
-        values.extend(self.digits(|axis| matches!(axis, Axis::Batch(_)), whole(self.batch.clone())));
+        let values = whole_digits(&self.factor, self.own, &own, &self.batch);
         let (mut from, mut asked) = (c(0), Vec::new());
         for (d, stride) in self.factor.of.strided() {
-            let sum = add(Gathering::sum(d, &values), c(d.offset));
+            let sum = add(sum(d, &values), c(d.offset));
             let sum = if is_asked(d) { name("at", sum) } else { sum };
             if d.step == 1 {
                 from = add(from, mul(sum.clone(), stride));
@@ -120,12 +133,12 @@ impl Chosen {
         let of = &self.of;
         let number = add(of.first_tile.clone(), number.clone());
         let along_k = Digits { number, times: of.tile_k, rest: self.k.clone() };
-        let values = of.digits(|axis| axis == Axis::K, along_k);
+        let values = digits(&of.factor, |axis| axis == Axis::K, along_k);
         // What is the tile's alone is one sum, which copies have in common.
         let (mut of_tile, mut inside) = (c(0), Vec::new());
         let mut asked = self.asked.iter();
         for (d, stride) in of.factor.of.strided() {
-            let sum = Gathering::sum(d, &values);
+            let sum = sum(d, &values);
             if d.step == 1 {
                 of_tile = add(of_tile, mul(sum.clone(), stride));
             }

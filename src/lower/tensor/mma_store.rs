@@ -28,24 +28,42 @@ impl Mainloop<'_> {
     }
 
     fn value(&self, (i, j): (&Index, i64), e: i64, row: &Index, column: &Index) -> Value {
-        let place = self.place(row, column);
-        epilogue::value(self.gemm, &self.params, self.plan.split_k > 1, self.sum(i, j, e), [row, column, &place])
+        self.finished(self.sum(i, j, e), row, column)
+    }
+
+    /// What is stored for a sum.
+    pub(super) fn finished(&self, sum: Value, row: &Index, column: &Index) -> Value {
+        let index = &self.place(row, column);
+        let at = Placed { batch: &self.batch, row, column, index };
+        epilogue::value(self.gemm, &self.params, self.plan.split_k > 1, sum, &at)
     }
 
     /// Index in memory of a result, or of its partial sum.
     pub(super) fn place(&self, row: &Index, column: &Index) -> Index {
-        result(self.gemm, &first_result(self.gemm, &self.part, &self.batch), row, column)
+        match self.plan.split_k > 1 {
+            true => result(self.gemm, &first_result(self.gemm, &self.part, &self.batch), row, column),
+            false => in_memory(self.gemm, &self.batch, row, column),
+        }
+    }
+
+    /// What the width of a store along rows of C, or of partial sums, has to divide.
+    fn run(&self) -> i64 {
+        if self.plan.split_k > 1 {
+            self.gemm.c_pitch()
+        } else {
+            self.gemm.c_run()
+        }
     }
 
     pub(super) fn store_direct(&mut self) -> Vec<Stmt> {
         let (gemm, plan) = (self.gemm, self.plan);
         let dtype = self.builder.arrays[self.params.out.0 as usize].dtype;
-        let paired = !gemm.c_transposed && gemm.n % 2 == 0 && !is_interleaved(plan.instruction, !gemm.b_transposed);
+        let paired = !gemm.c_transposed && self.run() % 2 == 0 && !is_interleaved(plan.instruction, !gemm.b_transposed);
         let packed = dtype.bytes() == 2;
         let (blocks, columns) = (plan.warp[0] / 16, plan.warp[1] / 8);
         let (over_m, over_n) = (gemm.m % plan.tile[0] != 0, gemm.n % plan.tile[1] != 0);
         // Where lanes part, all of them pack and some store; values that read what is not there cannot be packed so.
-        let partly_read = (over_m || over_n) && (self.params.bias.is_some() || self.params.residual.is_some());
+        let partly_read = (over_m || over_n) && !self.params.reads.is_empty();
         let space = if packed { Space::Fragment } else { Space::Register };
         let in_pairs = paired && !(packed && partly_read);
         let pair = in_pairs.then(|| self.builder.array("pair", dtype, 2, space, 16));
@@ -213,7 +231,7 @@ impl Mainloop<'_> {
         body.push(Stmt::Barrier);
         let row_out = self.builder.array("row_out", gemm.output, 8, Space::Fragment, 16);
         let (per_row, total) = (tile.columns / 8, m * n / 8);
-        let first = first_result(gemm, &self.part, &self.batch);
+        let batch = self.batch.clone();
         let (threads, params, ring) = (self.threads, self.params.clone(), self.ring);
         let (m0, n0) = (self.m0.clone(), self.n0.clone());
         body.extend(self.builder.repeat("i", (0, (total + threads - 1) / threads), Unroll::Full, |builder, i| {
@@ -236,7 +254,7 @@ impl Mainloop<'_> {
                 width: 8,
                 zero_unless: Cond::True,
             };
-            let place = result(gemm, &first, &row, &column);
+            let place = in_memory(gemm, &batch, &row, &column);
             let code = vec![copy(row_out, c(0), ring, from), copy(params.out, place, row_out, c(0))];
             list.extend(guarded(both(less(total % threads != 0, &number, total), inside), code));
             list

@@ -16,7 +16,7 @@ mod wmma_store;
 
 pub use crate::kernel::Mma;
 pub use satune_ir::term::tensor::{
-    CopyOrder, Epilogue, Gemm, OperandPlan, Order, Raster, Store, TensorError, TensorPlan, TileLayout, TileStore,
+    CopyOrder, Epilogue, Gemm, OperandPlan, Order, Raster, Read, Store, TensorError, TensorPlan, TileLayout, TileStore,
     WgmmaPlan,
 };
 
@@ -44,10 +44,8 @@ pub enum Operand {
     B,
     /// Result.
     C,
-    /// One number per column of C, of C's type; the same for each product.
-    Bias,
-    /// As C.
-    Residual,
+    /// What the epilogue reads, by number.
+    Read(usize),
     /// Partial sums.
     Workspace,
 }
@@ -75,7 +73,11 @@ fn title(gemm: &Gemm, is_partial: bool, schedule: Vec<String>) -> (String, Vec<S
     let (a, b) = (letter(gemm.a_transposed), letter(gemm.b_transposed));
     let Gemm { batch, m, n, k, operand, output, .. } = *gemm;
     let times = if batch == 1 { String::new() } else { format!("{batch} times ") };
-    let stored = if gemm.c_transposed { ", stored by columns" } else { "" };
+    let stored = match (&gemm.placed, gemm.c_transposed) {
+        (Some(_), _) => ", stored at places of its rows and columns",
+        (None, true) => ", stored by columns",
+        (None, false) => "",
+    };
     let product = format!("{times}C ({m} x {n}, {output:?}{stored}) = A * B, k {k}, {operand:?}, {a}{b}");
     let name = if is_partial { format!("{}_partial", gemm.name) } else { gemm.name.clone() };
     (name, [vec![product], schedule].concat())
@@ -150,10 +152,7 @@ impl Builder {
             self.array(factors[i].1, gemm.operand, elements, Space::Global, 16)
         });
         let mut operands = factors.map(|f| f.0).to_vec();
-        let (mut bias, mut residual) = (None, None);
-        if split == 1 {
-            (bias, residual) = self.epilogue_params(gemm, &mut operands);
-        }
+        let reads = if split == 1 { self.epilogue_params(gemm, &mut operands) } else { Vec::new() };
         let (name, dtype, last) = match split {
             1 => ("C", gemm.output, Operand::C),
             _ => ("partial", gemm.accumulator(), Operand::Workspace),
@@ -161,21 +160,13 @@ impl Builder {
         let out = self.array(name, dtype, gemm.results() * split, Space::Global, 16);
         self.arrays[out.0 as usize].written = true;
         operands.push(last);
-        Params { a, b, bias, residual, out, operands }
+        Params { a, b, reads, out, operands }
     }
 
-    fn epilogue_params(&mut self, gemm: &Gemm, operands: &mut Vec<Operand>) -> (Option<ArrayId>, Option<ArrayId>) {
-        let (mut bias, mut residual) = (None, None);
-        if gemm.epilogue.reads_bias() {
-            let length = if gemm.swapped { gemm.m } else { gemm.n };
-            bias = Some(self.array("bias", gemm.added[0], length, Space::Global, 16));
-            operands.push(Operand::Bias);
-        }
-        if gemm.epilogue.reads_residual() {
-            residual = Some(self.array("residual", gemm.added[1], gemm.results(), Space::Global, 16));
-            operands.push(Operand::Residual);
-        }
-        (bias, residual)
+    fn epilogue_params(&mut self, gemm: &Gemm, operands: &mut Vec<Operand>) -> Vec<ArrayId> {
+        operands.extend((0..gemm.reads.len()).map(Operand::Read));
+        let array = |read: &Read| self.array(&read.name, read.dtype, read.elements(gemm.results()), Space::Global, 16);
+        gemm.reads.iter().map(array).collect()
     }
 }
 
@@ -184,19 +175,35 @@ impl Builder {
 struct Params {
     a: ArrayId,
     b: ArrayId,
-    bias: Option<ArrayId>,
-    residual: Option<ArrayId>,
+    /// What the epilogue reads.
+    reads: Vec<ArrayId>,
     out: ArrayId,
     operands: Vec<Operand>,
 }
 
-/// Index in memory of a result, from that of its product's (or part's) first.
+/// Index of a result in a matrix, from that of its product's (or part's) first.
 fn result(gemm: &Gemm, first: &Index, row: &Index, column: &Index) -> Index {
     let place = match gemm.c_transposed {
         false => add(mul(row.clone(), gemm.n), column.clone()),
         true => add(mul(column.clone(), gemm.m), row.clone()),
     };
     add(first.clone(), place)
+}
+
+/// A result of a product: its row and column, and its index in memory.
+struct Placed<'a> {
+    batch: &'a Index,
+    row: &'a Index,
+    column: &'a Index,
+    index: &'a Index,
+}
+
+/// Index in memory of a result of a product.
+fn in_memory(gemm: &Gemm, batch: &Index, row: &Index, column: &Index) -> Index {
+    match &gemm.placed {
+        None => result(gemm, &first_result(gemm, &c(0), batch), row, column),
+        Some(placed) => gathered::place(placed, batch, row, column),
+    }
 }
 
 /// Index of the first result of a product, of a part of k.

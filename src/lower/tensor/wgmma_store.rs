@@ -8,10 +8,10 @@ use satune_ir::term::tensor::wgmma_conditions::BOXES;
 use satune_ir::term::tensor::Turn;
 
 impl Pipeline<'_> {
-    /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows, for a result (its row, column, place).
-    fn value(&self, (block, j, e): (i64, i64, i64), result: [&Index; 3]) -> Value {
+    /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows, for a result.
+    fn value(&self, (block, j, e): (i64, i64, i64), at: &Placed) -> Value {
         let sum = Value::Load(self.sums, c(block * self.plan.tile[1] / 2 + 4 * j + e));
-        epilogue::value(self.gemm, &self.params, self.plan.partial(), sum, result)
+        epilogue::value(self.gemm, &self.params, self.plan.partial(), sum, at)
     }
 
     pub(super) fn store(&mut self, number: &Index, member: &Index, work: &Work) -> Vec<Stmt> {
@@ -26,7 +26,7 @@ impl Pipeline<'_> {
         let warp_row = mul(div(member.clone(), 32), 16);
         let in_block = add(warp_row.clone(), div(lane.clone(), 4));
         // Where the TMA finds the places, only an epilogue that reads them needs them.
-        let needed = self.staging.is_none() || gemm.epilogue.reads_bias() || gemm.epilogue.reads_residual();
+        let needed = self.staging.is_none() || !gemm.reads.is_empty();
         let row0 = if needed { add(first_row.clone(), in_block) } else { c(0) };
         let column0 = if needed { add(n0.clone(), mul(rem(lane.clone(), 4), 2)) } else { c(0) };
         let row0 = self.builder.bind(&mut body, "row", row0);
@@ -57,8 +57,9 @@ impl Pipeline<'_> {
                             let column = add(column0.clone(), c(8 * j));
                             let next = add(column.clone(), c(1));
                             let [place, place_of_next] = [&column, &next].map(|at| result(gemm, &first, &row, at));
-                            let low = self.value((block, j, 2 * half), [&row, &column, &place]);
-                            let high = self.value((block, j, 2 * half + 1), [&row, &next, &place_of_next]);
+                            let at = |column, index| Placed { batch: &work.batch, row: &row, column, index };
+                            let low = self.value((block, j, 2 * half), &at(&column, &place));
+                            let high = self.value((block, j, 2 * half + 1), &at(&next, &place_of_next));
                             let dst = self.params.out;
                             if let Some(pair) = pair {
                                 let copy = Stmt::Copy {
@@ -187,8 +188,9 @@ impl Pipeline<'_> {
                         false => at,
                     };
                     let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
-                    let place = result(gemm, &first, &row, &column);
-                    uncast(self.value((one.block, eight, 2 * half + odd), [&row, &column, &place]))
+                    let index = &result(gemm, &first, &row, &column);
+                    let at = Placed { batch, row: &row, column: &column, index };
+                    uncast(self.value((one.block, eight, 2 * half + odd), &at))
                 };
                 let (low, high) = (value(0), value(1));
                 body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));

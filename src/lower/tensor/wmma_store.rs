@@ -108,8 +108,7 @@ impl Mainloop<'_> {
     ) -> Vec<Stmt> {
         let value = |e: i64| {
             let (sum, column) = (Value::Load(read, c(e)), add(column.clone(), c(e)));
-            let place = self.place(&row, &column);
-            epilogue::value(self.gemm, &self.params, false, sum, [&row, &column, &place])
+            self.finished(sum, &row, &column)
         };
         match halves {
             true => (0..width / 2)

@@ -1,6 +1,7 @@
 //! From the elementwise blocks after a product to what the kernels on tensor cores compute of each sum.
+use super::GatheredMatrix;
 use crate::interp::Scalar;
-use crate::term::{Axis, Contraction};
+use crate::term::{Axis, AxisInfo, Beside, Contraction, Dimension, Gathered};
 use crate::{fold, interp, semantics, tvmscript, BinOp, BlockRealize, BufferId, DType, Expr, Program, Stmt};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,10 +12,8 @@ pub enum Epilogue {
     /// The sum of products.
     #[default]
     Sum,
-    /// One number per column; per row, where the product is [`super::Gemm::swapped`].
-    Bias,
-    /// An element of a matrix like C.
-    Residual,
+    /// An element of one of [`super::Gemm::reads`], by number.
+    Read(usize),
     /// A constant.
     Number(f64),
     /// `+`, `-`, `*`, `/`, `min`, `max`.
@@ -38,32 +37,21 @@ impl Epilogue {
             || match self {
                 Epilogue::Binary(_, a, b) => a.any(is) || b.any(is),
                 Epilogue::Call(_, a) | Epilogue::Rounded(_, a) => a.any(is),
-                Epilogue::Sum | Epilogue::Bias | Epilogue::Residual | Epilogue::Number(_) => false,
+                Epilogue::Sum | Epilogue::Read(_) | Epilogue::Number(_) => false,
             }
     }
 
-    /// Whether a number per column is read.
-    pub fn reads_bias(&self) -> bool {
-        self.any(&|part| *part == Epilogue::Bias)
-    }
-
-    /// Whether a matrix like C is read.
-    pub fn reads_residual(&self) -> bool {
-        self.any(&|part| *part == Epilogue::Residual)
-    }
-
-    /// Its value for a sum, a number of the column and an element of the matrix, as kernels have it: in f32, step by step.
-    pub fn of(&self, given: [f64; 3]) -> f64 {
+    /// Its value for a sum and the elements that it reads, as kernels have it: in f32, step by step.
+    pub fn of(&self, sum: f64, reads: &[f64]) -> f64 {
         match self {
-            Epilogue::Sum => given[0],
-            Epilogue::Bias => given[1],
-            Epilogue::Residual => given[2],
+            Epilogue::Sum => sum,
+            Epilogue::Read(number) => reads.get(*number).copied().unwrap_or(f64::NAN),
             Epilogue::Number(x) => Scalar::float(*x, DType::F32).as_f64(),
             Epilogue::Binary(op, a, b) => {
-                semantics::floats(*op, DType::F32, a.of(given), b.of(given)).unwrap_or(f64::NAN)
+                semantics::floats(*op, DType::F32, a.of(sum, reads), b.of(sum, reads)).unwrap_or(f64::NAN)
             }
-            Epilogue::Call(name, a) => interp::intrinsic(name, &[a.of(given)], DType::F32).unwrap_or(f64::NAN),
-            Epilogue::Rounded(dtype, a) => Scalar::float(a.of(given), *dtype).as_f64(),
+            Epilogue::Call(name, a) => interp::intrinsic(name, &[a.of(sum, reads)], DType::F32).unwrap_or(f64::NAN),
+            Epilogue::Rounded(dtype, a) => Scalar::float(a.of(sum, reads), *dtype).as_f64(),
         }
     }
 }
@@ -72,8 +60,7 @@ impl fmt::Display for Epilogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Epilogue::Sum => f.write_str("sum"),
-            Epilogue::Bias => f.write_str("bias"),
-            Epilogue::Residual => f.write_str("residual"),
+            Epilogue::Read(number) => write!(f, "read {number}"),
             Epilogue::Number(x) => write!(f, "{x}"),
             Epilogue::Binary(BinOp::Add, a, b) => write!(f, "({a} + {b})"),
             Epilogue::Binary(BinOp::Sub, a, b) => write!(f, "({a} - {b})"),
@@ -92,9 +79,62 @@ fn float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// What the epilogue's blocks compute; the reason where kernels on tensor cores do not.
-pub(super) fn read(contraction: &Contraction) -> Result<Epilogue, String> {
-    let Some(fused) = &contraction.epilogue else { return Ok(Epilogue::Sum) };
+/// What an epilogue reads beside the sum: an element for each result, or one for several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Read {
+    /// What it is called in a kernel.
+    pub name: String,
+    /// Type of its elements: C's, or a float.
+    pub dtype: DType,
+    /// Where the element of a result is; none where it is as C is in memory.
+    pub at: Option<GatheredMatrix>,
+}
+
+impl Read {
+    /// A matrix like C, called `residual`.
+    pub fn per_result(dtype: DType) -> Read {
+        Read { name: "residual".into(), dtype, at: None }
+    }
+
+    /// One number per column of a result that is not swapped, called `bias`.
+    pub fn per_column(dtype: DType, columns: i64) -> Read {
+        let info = AxisInfo { name: "n".into(), extent: columns, reduce: false };
+        let dim = Dimension { extent: columns, offset: 0, step: 1, terms: vec![(0, 1)], padded: false };
+        let of = Gathered { name: "bias".into(), iters: vec![0], blocks: Vec::new(), dims: vec![dim] };
+        Read { name: "bias".into(), dtype, at: Some(GatheredMatrix { iters: vec![(Axis::N, info)], of }) }
+    }
+
+    /// Its elements: as many as there are results of all products, or fewer.
+    pub fn elements(&self, results: i64) -> i64 {
+        self.at.as_ref().map_or(results, |at| at.of.elements())
+    }
+
+    /// The same of the transposed product.
+    pub(super) fn transposed(&self) -> Read {
+        Read { at: self.at.as_ref().map(GatheredMatrix::transposed), ..self.clone() }
+    }
+
+    fn of(contraction: &Contraction, read: &Beside, others: &[Read]) -> Read {
+        let dims = contraction.result_dims();
+        let whole: Vec<Option<usize>> = (0..dims.len()).map(Some).collect();
+        let axes: Vec<Axis> = read.dims.iter().flatten().filter_map(|d| dims.get(*d)).map(|d| d.0).collect();
+        let kind = match &axes[..] {
+            _ if read.dims == whole => "residual",
+            [Axis::N] => "bias",
+            [Axis::M] => "of_row",
+            [] => "number",
+            _ => "beside",
+        };
+        let alike = others.iter().filter(|other| other.name.starts_with(kind)).count();
+        let name = if alike == 0 { kind.to_string() } else { format!("{kind}{}", alike + 1) };
+        let at = (read.dims != whole).then(|| GatheredMatrix::beside(contraction, read));
+        Read { name, dtype: read.dtype, at }
+    }
+}
+
+/// What the epilogue's blocks compute, of what they read; the reason where kernels on tensor cores do not.
+pub(super) fn read(contraction: &Contraction) -> Result<(Epilogue, Vec<Read>), String> {
+    let Some(fused) = &contraction.epilogue else { return Ok((Epilogue::Sum, Vec::new())) };
     let result = contraction.c.dtype;
     for read in &fused.reads {
         if read.dtype != result && !(float(read.dtype) && float(result)) {
@@ -106,8 +146,13 @@ pub(super) fn read(contraction: &Contraction) -> Result<Epilogue, String> {
             ));
         }
     }
-    bias(contraction)?;
-    residual(contraction)?;
+    let mut reads = Vec::new();
+    for read in &fused.reads {
+        if fused.reads.iter().any(|other| other.name == read.name && other.dims != read.dims) {
+            return Err(format!("`{}` is read in two ways", read.name));
+        }
+        reads.push(Read::of(contraction, read, &reads));
+    }
     let program = tvmscript::parse(&fused.script).map_err(|e| e.to_string())?;
     let mut stores = Vec::new();
     collect(&program.body, &mut stores);
@@ -116,39 +161,14 @@ pub(super) fn read(contraction: &Contraction) -> Result<Epilogue, String> {
     for (number, name) in fused.blocks.iter().enumerate() {
         let (_, value) = stores.iter().find(|(block, _)| block == name).ok_or("a block is missing")?;
         let before = names.next().ok_or("a buffer is missing")?;
-        let reader = Reader { program: &program, contraction, before, made: &made };
+        let reader = Reader { program: &program, reads: &fused.reads, before, made: &made };
         let last = number + 1 == fused.blocks.len();
         made = match value {
             Expr::Cast(to, inner) if last && *to == result => reader.read(inner),
             other => reader.read(other),
         }?;
     }
-    Ok(made)
-}
-
-/// The operand that is added per column.
-pub(super) fn bias(contraction: &Contraction) -> Result<Option<usize>, String> {
-    of_dims(contraction, &[Axis::N])
-}
-
-/// The operand that is added per result.
-pub(super) fn residual(contraction: &Contraction) -> Result<Option<usize>, String> {
-    of_dims(contraction, &contraction.c.dims)
-}
-
-fn of_dims(contraction: &Contraction, dims: &[Axis]) -> Result<Option<usize>, String> {
-    let Some(fused) = &contraction.epilogue else { return Ok(None) };
-    let mut found = None;
-    for (number, read) in fused.reads.iter().enumerate().filter(|(_, r)| r.dims == dims) {
-        match found {
-            Some(other) if fused.reads.get::<usize>(other).is_some_and(|o| o.name != read.name) => {
-                return Err(format!("`{}` is read beside another buffer of its shape", read.name));
-            }
-            Some(_) => {}
-            None => found = Some(number),
-        }
-    }
-    Ok(found)
+    Ok((made, reads))
 }
 
 fn collect<'p>(realize: &'p BlockRealize, out: &mut Vec<(&'p str, &'p Expr)>) {
@@ -166,7 +186,7 @@ fn collect<'p>(realize: &'p BlockRealize, out: &mut Vec<(&'p str, &'p Expr)>) {
 
 struct Reader<'a> {
     program: &'a Program,
-    contraction: &'a Contraction,
+    reads: &'a [Beside],
     /// The buffer before it, and what that holds.
     before: &'a str,
     made: &'a Epilogue,
@@ -212,14 +232,7 @@ impl Reader<'_> {
         if name == self.before {
             return Ok(self.made.clone());
         }
-        let number = |found: Result<Option<usize>, String>| -> Option<&str> {
-            let reads = &self.contraction.epilogue.as_ref()?.reads;
-            Some(reads.get(found.ok()??)?.name.as_str())
-        };
-        match name.as_str() {
-            n if number(bias(self.contraction)) == Some(n) => Ok(Epilogue::Bias),
-            n if number(residual(self.contraction)) == Some(n) => Ok(Epilogue::Residual),
-            n => Err(format!("`{n}` is read neither per column nor per result")),
-        }
+        let number = self.reads.iter().position(|read| read.name == *name);
+        number.map(Epilogue::Read).ok_or_else(|| format!("`{name}` is not among what is read beside the sums"))
     }
 }

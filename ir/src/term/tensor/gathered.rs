@@ -1,32 +1,78 @@
-//! Factors whose matrices lie in no memory: those of a convolution.
+//! Matrices that memory does not hold: factors of a convolution, and its result where channels come first.
 use crate::term::places::{samples, Places, Window};
-use crate::term::{Axis, AxisInfo, Contraction, Gathered, Side};
+use crate::term::{Axis, AxisInfo, Beside, Contraction, Dimension, Gather, Gathered, Side};
 use serde::{Deserialize, Serialize};
 
-/// A factor that is gathered: an element of its matrix is a digit of each iterator away from an element of a buffer, or a zero of
-/// a padding.
+/// A matrix whose elements are gathered from a buffer, or a result whose elements are put in their places there: the place of
+/// an element is a sum of digits of its row and of its column. An element of a factor may be a zero of a padding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GatheredFactor {
+pub struct GatheredMatrix {
     /// All iterators of the block that multiplies, each with the axis of which it is a digit: the last of an axis is its lowest.
     pub iters: Vec<(Axis, AxisInfo)>,
     /// Where its elements are.
     pub of: Gathered,
 }
 
-impl GatheredFactor {
+impl GatheredMatrix {
     /// A and B of a contraction, where memory does not hold their matrices.
-    pub(super) fn of(contraction: &Contraction) -> [Option<Box<GatheredFactor>>; 2] {
+    pub(super) fn of(contraction: &Contraction) -> [Option<Box<GatheredMatrix>>; 2] {
         let Some(gather) = &contraction.gather else { return [None, None] };
-        [(&gather.a, Side::A), (&gather.b, Side::B)].map(|(of, side)| {
-            let is_matrix = of.is_matrix(&gather.iters, &contraction.operand(side).dims);
-            (!is_matrix).then(|| Box::new(GatheredFactor { iters: gather.iters.clone(), of: of.clone() }))
-        })
+        [(&gather.a, Side::A), (&gather.b, Side::B)]
+            .map(|(of, side)| GatheredMatrix::unless_held(gather, of, &contraction.operand(side).dims))
+    }
+
+    /// C of a contraction, where memory does not hold its matrix.
+    pub(super) fn result(contraction: &Contraction) -> Option<Box<GatheredMatrix>> {
+        let gather = contraction.gather.as_ref()?;
+        GatheredMatrix::unless_held(gather, &gather.c, &contraction.c.dims)
+    }
+
+    /// What an epilogue reads: indexed as dimensions of the result are.
+    pub(super) fn beside(contraction: &Contraction, read: &Beside) -> GatheredMatrix {
+        let dims = contraction.result_dims();
+        let (iters, terms) = match &contraction.gather {
+            Some(gather) => (gather.iters.clone(), gather.c.dims.iter().map(|d| d.terms.clone()).collect::<Vec<_>>()),
+            None => {
+                let place = |axis: &Axis| contraction.iters.iter().position(|(a, _)| a == axis);
+                let term = |axis: &Axis| place(axis).map(|i| (i, 1)).into_iter().collect();
+                (contraction.iters.clone(), dims.iter().map(|(axis, _)| term(axis)).collect())
+            }
+        };
+        let dim = |d: &Option<usize>| {
+            let (extent, terms) = d.map_or((1, Vec::new()), |d| (dims[d].1, terms[d].clone()));
+            Dimension { extent, offset: 0, step: 1, terms, padded: false }
+        };
+        let dims = read.dims.iter().map(dim).collect();
+        let of = Gathered { name: read.name.clone(), iters: Vec::new(), blocks: Vec::new(), dims };
+        GatheredMatrix { iters, of }
+    }
+
+    /// Index in memory of the element of a row and a column of a product, where there is no padding.
+    pub fn place(&self, batch: i64, [row, column]: [i64; 2]) -> i64 {
+        let (mut values, mut left) = (vec![0; self.iters.len()], [batch, row, column]);
+        for (value, (axis, info)) in values.iter_mut().zip(&self.iters).rev() {
+            let rest = match axis {
+                Axis::Batch(_) => &mut left[0],
+                Axis::M => &mut left[1],
+                Axis::N => &mut left[2],
+                Axis::K | Axis::Outer(_) => continue,
+            };
+            *value = *rest % info.extent;
+            *rest /= info.extent;
+        }
+        let index = |d: &Dimension| d.terms.iter().fold(d.offset, |sum, (i, by)| sum + by * values[*i]);
+        self.of.strided().map(|(d, stride)| index(d) * stride).sum()
+    }
+
+    fn unless_held(gather: &Gather, of: &Gathered, dims: &[Axis]) -> Option<Box<GatheredMatrix>> {
+        let is_held = of.is_matrix(&gather.iters, dims);
+        (!is_held).then(|| Box::new(GatheredMatrix { iters: gather.iters.clone(), of: of.clone() }))
     }
 
     /// The same of the transposed product.
-    pub(super) fn transposed(&self) -> GatheredFactor {
+    pub(super) fn transposed(&self) -> GatheredMatrix {
         let iters = self.iters.iter().map(|(axis, info)| (axis.transposed(), info.clone())).collect();
-        GatheredFactor { iters, of: self.of.clone() }
+        GatheredMatrix { iters, of: self.of.clone() }
     }
 
     /// What the width of an access along an axis has to divide.
@@ -34,9 +80,8 @@ impl GatheredFactor {
         self.of.run(&self.iters, axis)
     }
 
-    /// Places of the elements of parts of this size along `own` and k, which stand for all.
-    pub fn parts(&self, own: Axis, size: [i64; 2]) -> Vec<Places> {
-        let axes = [own, Axis::K];
+    /// Places of the elements of parts of this size along two axes, which stand for all.
+    pub fn parts(&self, axes: [Axis; 2], size: [i64; 2]) -> Vec<Places> {
         let of_axis = |axis: Axis| self.iters.iter().filter(move |(a, _)| *a == axis).map(|(_, info)| info.extent);
         let extents = axes.map(|axis| of_axis(axis).product());
         let part = |origin| Places::Gathered(Window::of(&self.iters, &self.of, axes, (origin, size)));

@@ -1,5 +1,5 @@
 //! What is computed.
-use super::{Epilogue, GatheredFactor, TensorError};
+use super::{Epilogue, GatheredMatrix, Read, TensorError};
 use crate::term::{Axis, Contraction, OperandInfo, Side};
 use crate::DType;
 use serde::{Deserialize, Serialize};
@@ -33,14 +33,18 @@ pub struct Gemm {
     pub swapped: bool,
     /// What is done with the sums.
     pub epilogue: Epilogue,
-    /// Types of what it adds per column, and per result: C's, or a float.
-    pub added: [DType; 2],
+    /// What it reads beside the sums.
+    #[serde(default)]
+    pub reads: Vec<Read>,
     /// Rows of C are several indices of the program (a convolution): a block puts results in their places.
     #[serde(default)]
     pub scattered: bool,
+    /// Where results are, where memory does not hold C as a matrix.
+    #[serde(default)]
+    pub placed: Option<Box<GatheredMatrix>>,
     /// How A and B are gathered from memory, where that does not hold their matrices.
     #[serde(default)]
-    pub gathered: [Option<Box<GatheredFactor>>; 2],
+    pub gathered: [Option<Box<GatheredMatrix>>; 2],
 }
 
 /// Why a contraction is no product of two matrices that tensor cores take.
@@ -65,8 +69,9 @@ impl Gemm {
             c_transposed: false,
             swapped: false,
             epilogue: Epilogue::default(),
-            added: [output; 2],
+            reads: Vec::new(),
             scattered: false,
+            placed: None,
             gathered: [None, None],
         }
     }
@@ -83,17 +88,25 @@ impl Gemm {
             b_transposed: !self.a_transposed,
             c_transposed: !self.c_transposed,
             swapped,
+            reads: self.reads.iter().map(Read::transposed).collect(),
+            placed: self.placed.as_ref().map(|result| Box::new(result.transposed())),
             gathered: [1, 0].map(|i| self.gathered[i].as_ref().map(|factor| Box::new(factor.transposed()))),
             ..self.clone()
         })
     }
 
     /// How a factor is gathered, where it is.
-    pub fn gathered(&self, side: Side) -> Option<&GatheredFactor> {
+    pub fn gathered(&self, side: Side) -> Option<&GatheredMatrix> {
         self.gathered[usize::from(side == Side::B)].as_deref()
     }
 
-    /// Elements of C from one row in memory to the next.
+    /// What the width of an access along C's rows in memory has to divide.
+    pub fn c_run(&self) -> i64 {
+        let along = if self.c_transposed { Axis::M } else { Axis::N };
+        self.placed.as_ref().map_or(self.c_pitch(), |result| result.run(along))
+    }
+
+    /// Elements of C, or of partial sums, from one row in memory to the next.
     pub fn c_pitch(&self) -> i64 {
         if self.c_transposed {
             self.m
@@ -121,9 +134,6 @@ impl Gemm {
     /// types that no instruction takes.
     pub fn of(contraction: &Contraction) -> Result<Gemm, NotGemm> {
         let no = |reason: &str| Err(NotGemm(reason.into()));
-        if contraction.gather.as_ref().is_some_and(|g| !g.c.is_matrix(&g.iters, &contraction.c.dims)) {
-            return no("its result is no matrix in memory: the axes of its first factor, and those of its second, are no neighbours in it (channels first?)");
-        }
         // Where an axis has one value its index is 0, and of that there is nothing to pad.
         if contraction.gather.is_some() && [Axis::M, Axis::N].iter().any(|axis| contraction.extent(*axis) == 1) {
             return no("its result has one row or one column (a convolution of one position, or to one channel)");
@@ -155,7 +165,7 @@ impl Gemm {
             return no("it has too many products");
         };
         let (operand, output) = (contraction.a.dtype, contraction.c.dtype);
-        let epilogue = super::epilogue::read(contraction).map_err(NotGemm)?;
+        let (epilogue, reads) = super::epilogue::read(contraction).map_err(NotGemm)?;
         let name = contraction.block_name.clone();
         let gemm = Gemm {
             name,
@@ -171,11 +181,9 @@ impl Gemm {
             swapped: false,
             epilogue,
             scattered: contraction.gather.is_some(),
-            gathered: GatheredFactor::of(contraction),
-            added: Gemm::added(contraction).map(|number| {
-                let read = contraction.epilogue.as_ref().and_then(|e| e.reads.get(number?));
-                read.map_or(output, |read| read.dtype)
-            }),
+            placed: GatheredMatrix::result(contraction),
+            gathered: GatheredMatrix::of(contraction),
+            reads,
         };
         if !multiplies(operand) {
             return no(&format!("no instruction multiplies {operand:?}"));
@@ -185,11 +193,6 @@ impl Gemm {
         }
         gemm.check().map_err(|e| NotGemm(e.to_string()))?;
         Ok(gemm)
-    }
-
-    /// The operands of the contraction's epilogue that are added per column and per result, by number.
-    pub fn added(contraction: &Contraction) -> [Option<usize>; 2] {
-        [super::epilogue::bias(contraction), super::epilogue::residual(contraction)].map(|r| r.ok().flatten())
     }
 
     /// Type in which the sums are held.

@@ -17,9 +17,9 @@ mod stream_k;
 mod wgmma;
 mod wmma;
 
-pub use epilogue::Epilogue;
+pub use epilogue::{Epilogue, Read};
 pub use error::TensorError;
-pub use gathered::GatheredFactor;
+pub use gathered::GatheredMatrix;
 pub use gemm::{Gemm, NotGemm};
 pub use instruction::{Fragment, Mma, Sync};
 pub(super) use mma::swapped_text;

@@ -404,6 +404,9 @@ pub fn rows(gemm: &Gemm) -> Result<(), TensorError> {
             return Err(TensorError::TensorMap(name, "its rows are gathered, and lie in no memory"));
         }
     }
+    if gemm.placed.is_some() {
+        return Err(TensorError::Store("kernels on wgmma store matrices, and memory does not hold C as one"));
+    }
     let rows = [
         ("A", if gemm.a_transposed { gemm.m } else { gemm.k } * bytes),
         ("B", if gemm.b_transposed { gemm.k } else { gemm.n } * bytes),
