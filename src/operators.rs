@@ -483,16 +483,17 @@ mod tests {
         for (name, activation) in activations {
             let text = format!("gemm:64,64,64,bf16,NT,out=bf16,alpha=0.5,bias,{name},residual").replace(",,", ",");
             let gemm = Gemm::of(&parse(&text).unwrap().contraction).unwrap();
-            assert_eq!(gemm.output, DType::BF16);
+            let names = gemm.reads.iter().map(|read| read.name.as_str()).collect::<Vec<_>>();
+            assert_eq!((gemm.output, &names[..]), (DType::BF16, &["bias", "residual"][..]));
             for [sum, bias, residual] in [[3.0, 1.0, -7.0], [-3.0, 0.25, 2.0]] {
-                let (got, want) = (gemm.epilogue.of([sum, bias, residual]), activation(0.5 * sum + bias) + residual);
+                let (got, want) = (gemm.epilogue.of(sum, &[bias, residual]), activation(0.5 * sum + bias) + residual);
                 assert!((got - want).abs() < 1e-5, "{text}: {got}, {want}: {}", gemm.epilogue);
             }
         }
         let plain = Gemm::of(&parse("gemm:64,64,64,f16,NT,out=f16").unwrap().contraction).unwrap();
         assert_eq!((plain.output, plain.epilogue), (DType::F16, Epilogue::default()));
         let relu = Gemm::of(&parse("gemm_bias_relu:64,64,64,bf16,NT").unwrap().contraction).unwrap();
-        assert_eq!((relu.output, relu.epilogue.to_string()), (DType::F32, "max((sum + bias), 0)".into()));
+        assert_eq!((relu.output, relu.epilogue.to_string()), (DType::F32, "max((sum + read 0), 0)".into()));
     }
 
     #[test]

@@ -91,22 +91,35 @@ pub(super) fn operands(first: u32, count: u32) -> String {
 }
 
 fn mma(name: &str, op: Mma) -> String {
-    let form = op.sync().map_or_else(|_| String::new(), |sync| sync.form());
     let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
     let [a, b] = op.fragment_words().map(|words| words as u32);
-    let list = |first, count| format!("{{{}}}", operands(first, count));
     let d = (0..4).map(|i| format!("\"+{letter}\"(d[{i}])")).collect::<Vec<_>>().join(", ");
     let words = (0..a).map(|i| ("a", i)).chain((0..b).map(|i| ("b", i)));
     let words = words.map(|(of, i)| format!("\"r\"({of}[{i}])")).collect::<Vec<_>>().join(", ");
-    let (sums, a, b) = (list(0, 4), list(4, a), list(4 + a, b));
     format!(
         "void {name}({sum}* d, const unsigned int* a, const unsigned int* b)
 {{
-    asm volatile(\"mma.sync.aligned.{form} {sums}, {a}, {b}, {sums};\"
+    asm volatile(\"{}\"
                  : {d}
                  : {words});
-}}"
+}}",
+        multiplies(op)
     )
+}
+
+/// The text of an instruction of `mma.sync` on operands `%0` and on: its sums, words of A, words of B. Of several, each has some of the
+/// rows: pairs of sums, and every so manyeth word of A.
+pub(crate) fn multiplies(op: Mma) -> String {
+    let Ok(sync) = op.sync() else { return String::new() };
+    let ([a, b], parts) = (op.fragment_words().map(|words| words as u32), sync.parts());
+    let list = |of: Vec<u32>| of.into_iter().map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ");
+    let one = |part: u32| {
+        let sums = list((4 / parts * part..4 / parts * (part + 1)).collect());
+        let rows = list((4..4 + a).skip(part as usize).step_by(parts as usize).collect());
+        let columns = list((4 + a..4 + a + b).collect());
+        format!("mma.sync.aligned.{} {{{sums}}}, {{{rows}}}, {{{columns}}}, {{{sums}}};", sync.form())
+    };
+    (0..parts).map(one).collect::<Vec<_>>().join(" ")
 }
 
 /// `one`: the conversion of one number, where there is none of two.

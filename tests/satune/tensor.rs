@@ -101,12 +101,13 @@ pub fn check(g: &Gemm, module: &TensorModule) -> Report {
     report
 }
 
-pub const TYPES: [(Mma, DType, DType); 7] = [
+pub const TYPES: [(Mma, DType, DType); 8] = [
     (Mma::F16, DType::F16, DType::F16),
     (Mma::F16k8, DType::F16, DType::F16),
     (Mma::Bf16, DType::BF16, DType::BF16),
     (Mma::Tf32, DType::F32, DType::F32),
     (Mma::S8, DType::I8, DType::I32),
+    (Mma::S8k16, DType::I8, DType::I32),
     (Mma::E4m3, DType::F8E4M3, DType::F32),
     (Mma::E5m2, DType::F8E5M2, DType::BF16),
 ];

@@ -323,6 +323,9 @@ impl Operand {
         let (per_row, per_chunk) = (columns / vector, 16 / bytes);
         let total = rows * per_row;
         let count = tiles(total, self.threads);
+        // Several accesses may be of one chunk.
+        let places = (0..rows).flat_map(|row| (0..columns / per_chunk).map(move |chunk| (row, chunk)));
+        let chunks: Vec<i64> = places.map(|(row, chunk)| self.chunk(gemm, plan.layout, row, chunk)).collect();
         let (mut accesses, mut stored, mut sectors) = (0_i64, (0_u64, 0_u64), 0_usize);
         let mut lanes: Vec<(u32, u64)> = Vec::with_capacity(32);
         let mut touched: Vec<u64> = Vec::with_capacity(32);
@@ -345,7 +348,7 @@ impl Operand {
                     CopyOrder::Columns => (number % rows, number / rows * vector),
                     CopyOrder::Rows | CopyOrder::Own => (number / per_row, number % per_row * vector),
                 };
-                let at = self.chunk(gemm, plan.layout, row, column / per_chunk) + column % per_chunk;
+                let at = chunks[(row * (columns / per_chunk) + column / per_chunk) as usize] + column % per_chunk;
                 lanes.push((lane, (at * bytes) as u64));
                 touched.extend(part.and_then(|p| p.get((row * per_row + column / vector) as usize)).copied().flatten());
             }

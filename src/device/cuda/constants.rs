@@ -46,7 +46,7 @@ const SUMS: u32 = 4;
 /// [`CHAINS`] chains of products per warp, where machine code has the instruction.
 fn product(op: Mma) -> String {
     let Ok(sync) = op.sync() else { return String::new() };
-    let (name, layout, [a, b], c) = (op.name(), sync.form(), op.fragment_words().map(|words| words as u32), SUMS);
+    let (name, [a, b], c) = (op.name(), op.fragment_words().map(|words| words as u32), SUMS);
     let (sum, letter) = if op.accumulator() == DType::I32 { ("int", 'r') } else { ("float", 'f') };
     let native = |archs: &RangeInclusive<u32>| {
         let [first, last] = [archs.start(), archs.end()].map(|arch| arch.saturating_mul(10).min(i32::MAX as u32));
@@ -70,7 +70,7 @@ extern "C" __global__ void {name}({sum}* out, long long rounds)
     for (long long r = 0; r < rounds; ++r) {{
         #pragma unroll
         for (int i = 0; i < {CHAINS}; ++i) {{
-            asm volatile("mma.sync.aligned.{layout} {{{c0}}}, {{{a0}}}, {{{b0}}}, {{{c0}}};"
+            asm volatile("{text}"
                 : {outputs} : {first}, {second});
         }}
     }}
@@ -80,9 +80,7 @@ extern "C" __global__ void {name}({sum}* out, long long rounds)
 }}
 #endif
 "#,
-        c0 = numbers(0, c),
-        a0 = numbers(c, a),
-        b0 = numbers(c + a, b),
+        text = crate::cuda::multiplies(op),
         outputs = sums.join(", "),
     )
 }

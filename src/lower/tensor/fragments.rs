@@ -124,10 +124,6 @@ impl Loader {
         }
     }
 
-    fn load_four(&self, dst: ArrayId, dst_index: Index, src_index: Index, transposed: bool) -> Stmt {
-        Stmt::Warp(WarpOp::LoadMatrix { dst, dst_index, src: self.tile.array, src_index, count: 4, transposed })
-    }
-
     /// Index of a place: a base known by `variant` and the swizzle's number, and a constant.
     fn index(&mut self, builder: &mut Builder, head: &mut Vec<Stmt>, variant: i64, place: &Place, at: &Index) -> Index {
         let (key, base, constant) = self.tile.address(place);
@@ -230,7 +226,7 @@ impl Loader {
         list
     }
 
-    /// Bytes stored across k: matrices of 8 k, two by two, give words of two columns and two k; permuted to one column
+    /// Bytes stored across k: matrices of 8 k, two by two (or two), give words of two columns and two k; permuted to one column
     /// and four k.
     fn bytes(
         &mut self,
@@ -243,7 +239,8 @@ impl Loader {
     ) -> Vec<Stmt> {
         let Some(words) = self.words else { return Vec::new() };
         let lane = self.lane.clone();
-        let (low, matrix) = (rem(lane.clone(), 8), div(lane, 8));
+        let count = i64::from(self.op.matrices());
+        let (low, matrix) = (rem(lane.clone(), 8), rem(div(lane, 8), count));
         // Row r of matrix q is k 4 (r / 2) + r % 2 + 2 (q % 2) + 16 (q / 2).
         let inner = add(mul(div(low.clone(), 2), 4), rem(low, 2));
         let outer = add(mul(rem(matrix.clone(), 2), 2), mul(div(matrix, 2), 16));
@@ -251,15 +248,19 @@ impl Loader {
             row: add(inner, outer),
             chunk: div(self.first.clone(), 16),
             within: c(0),
-            rows: 32 * step,
+            rows: i64::from(self.op.k()) * step,
             chunks: block,
         };
         let from = self.index(builder, head, 0, &place, at);
-        let mut list = vec![self.load_four(words, c(0), from, true)];
-        for (word, odd, pair) in (0..4).map(|w| match self.side {
+        let (src, count) = (self.tile.array, count as u32);
+        let load = WarpOp::LoadMatrix { dst: words, dst_index: c(0), src, src_index: from, count, transposed: true };
+        let mut list = vec![Stmt::Warp(load)];
+        // Words of a column: one for each two matrices.
+        let each = i64::from(count / 2);
+        for (word, odd, pair) in (0..i64::from(count)).map(|w| match self.side {
             // Words of A: even rows, odd rows, and again for the other half of k; of B: even columns, odd columns.
             Side::A => (w, w % 2, w / 2),
-            Side::B => (w, w / 2, w % 2),
+            Side::B => (w, w / each, w % each),
         }) {
             list.push(Stmt::Warp(WarpOp::Permute {
                 dst: (self.fragments, add(to.clone(), c(4 * word))),

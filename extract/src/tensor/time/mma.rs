@@ -75,7 +75,7 @@ pub(in crate::tensor) fn with_share(
     if registers > most {
         return Err(Infeasible::Registers { registers, most, threads: threads as u32 });
     }
-    let parts_of_one = if op.wmma().is_some() { wmma_parts(gpu) } else { 1.0 };
+    let parts_of_one = op.sync().map_or_else(|_| wmma_parts(gpu), |sync| f64::from(sync.parts()));
     let issued =
         counts.tile.matrix * parts_of_one + counts.tile.barriers + warps * MMA_OVERHEAD + share.issued + in_loop;
     let issue = issued / 4.0 / gpu.issue_efficiency;

@@ -23,6 +23,8 @@ pub enum Mma {
     Tf32,
     /// m16n8k32, s8 to s32.
     S8,
+    /// m16n8k16, s8 to s32: two of m8n8k16, one for the upper rows and one for the lower.
+    S8k16,
     /// m16n8k32, e4m3 to f32.
     E4m3,
     /// m16n8k32, e5m2 to f32.
@@ -36,6 +38,8 @@ pub enum Mma {
 pub struct Sync {
     /// Extent along k.
     pub k: u32,
+    /// Rows that one instruction of PTX has: 16, or 8 where two are written.
+    pub rows: u32,
     /// Type of A's and B's elements in memory.
     pub operand: DType,
     /// Type of D's elements.
@@ -51,8 +55,13 @@ pub struct Sync {
 impl Sync {
     /// The modifiers of PTX, `m16n8k16.row.col.f32.f16.f16.f32`.
     pub fn form(&self) -> String {
-        let (k, [operand, sums]) = (self.k, self.ptx);
-        format!("m16n8k{k}.row.col.{sums}.{operand}.{operand}.{sums}")
+        let (rows, k, [operand, sums]) = (self.rows, self.k, self.ptx);
+        format!("m{rows}n8k{k}.row.col.{sums}.{operand}.{operand}.{sums}")
+    }
+
+    /// Instructions of PTX that it is written as: each has some of its rows.
+    pub fn parts(&self) -> u32 {
+        16 / self.rows
     }
 }
 
@@ -63,18 +72,23 @@ const ADA: &[RangeInclusive<u32>] = &[89..=89, 120..=121];
 
 impl Mma {
     /// All instructions of `mma.sync`.
-    pub const SYNC: [Mma; 7] = [Mma::F16, Mma::F16k8, Mma::Bf16, Mma::Tf32, Mma::S8, Mma::E4m3, Mma::E5m2];
+    pub const SYNC: [Mma; 8] = [Mma::F16, Mma::F16k8, Mma::Bf16, Mma::Tf32, Mma::S8, Mma::S8k16, Mma::E4m3, Mma::E5m2];
 
     /// What the instruction of `mma.sync` is, or which of `wmma` it is. Source: PTX ISA, "Matrix multiply-accumulate operation using
     /// mma instruction".
     pub fn sync(self) -> Result<Sync, Wmma> {
-        let row = |k, operand, accumulator, ptx, tvm, archs| Ok(Sync { k, operand, accumulator, ptx, tvm, archs });
+        let row =
+            |k, operand, accumulator, ptx, tvm, archs| Ok(Sync { k, rows: 16, operand, accumulator, ptx, tvm, archs });
         match self {
             Mma::F16 => row(16, DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], AMPERE),
             Mma::F16k8 => row(8, DType::F16, DType::F32, ["f16", "f32"], ["fp16", "fp32"], TURING),
             Mma::Bf16 => row(16, DType::BF16, DType::F32, ["bf16", "f32"], ["bf16", "fp32"], AMPERE),
             Mma::Tf32 => row(8, DType::F32, DType::F32, ["tf32", "f32"], ["tf32", "fp32"], AMPERE),
             Mma::S8 => row(32, DType::I8, DType::I32, ["s8", "s32"], ["int8", "int32"], AMPERE),
+            Mma::S8k16 => {
+                let whole = row(16, DType::I8, DType::I32, ["s8", "s32"], ["int8", "int32"], TURING);
+                whole.map(|sync| Sync { rows: 8, ..sync })
+            }
             Mma::E4m3 => row(32, DType::F8E4M3, DType::F32, ["e4m3", "f32"], ["e4m3", "fp32"], ADA),
             Mma::E5m2 => row(32, DType::F8E5M2, DType::F32, ["e5m2", "f32"], ["e5m2", "fp32"], ADA),
             Mma::Wmma(op) => Err(op),

@@ -275,7 +275,7 @@ pub fn way(gemm: &Gemm, side: Side, op: Mma, tile_k: i64, plan: &OperandPlan) ->
     }
     if !matrices(gemm, side, op).contains(&plan.matrices) {
         return Err(TensorError::Operand(
-            "ldmatrix loads 1, 2 or 4 matrices, 1 or 2 of m16n8k8; operands that it does not bring in order, 4",
+            "ldmatrix loads 1, 2 or 4 matrices, 1 or 2 on sm_75; operands that it does not bring in order, all",
         ));
     }
     if !matches!(plan.sets, 1 | 2) {
@@ -290,12 +290,13 @@ pub fn steps(op: Mma, tile_k: i64) -> std::ops::Range<u32> {
     0..steps.saturating_sub(1).max(1)
 }
 
-/// How many matrices an `ldmatrix` of an operand may load; 4 where it is not used.
+/// How many matrices an `ldmatrix` of an operand may load: all of a fragment's where they are not brought in order; 4 where it is not used.
 pub fn matrices(gemm: &Gemm, side: Side, op: Mma) -> &'static [u32] {
     match Turn::of(op, rows_along_k(gemm, side)) {
         _ if op.wmma().is_some() => &[4],
         Turn::Rows if op.matrices() == 2 => &[2, 1],
         Turn::Rows => &[4, 2, 1],
+        Turn::Bytes if op.matrices() == 2 => &[2],
         Turn::Quads | Turn::Bytes => &[4],
     }
 }
