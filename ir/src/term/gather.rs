@@ -73,7 +73,7 @@ impl Gathered {
     }
 
     /// How far an iterator's next value is in memory; `None` where that is not always as far.
-    fn coefficient(&self, iter: usize) -> Option<i64> {
+    pub(super) fn coefficient(&self, iter: usize) -> Option<i64> {
         self.strided().try_fold(0, |sum, (d, stride)| {
             let own = d.terms.iter().find(|(i, _)| *i == iter).map_or(0, |(_, c)| *c);
             (own == 0 || d.step == 1).then_some(sum + own * stride)

@@ -87,14 +87,6 @@ fn digits(of: &GatheredMatrix, is: impl Fn(Axis) -> bool, mut at: Digits) -> Vec
     values
 }
 
-/// Those of a number along the axis, and of the product's number.
-fn whole_digits(of: &GatheredMatrix, along: Axis, number: &Index, batch: &Index) -> Vec<(usize, Index)> {
-    let whole = |number: &Index| Digits { number: number.clone(), times: 1, rest: c(0) };
-    let mut values = digits(of, |axis| axis == along, whole(number));
-    values.extend(digits(of, |axis| matches!(axis, Axis::Batch(_)), whole(batch)));
-    values
-}
-
 /// What a dimension's index is the sum of, of these iterators.
 fn sum(d: &Dimension, values: &[(usize, Index)]) -> Index {
     let terms = d.terms.iter().filter_map(|(i, by)| Some((values.iter().find(|(x, _)| x == i)?.1.clone(), *by)));
@@ -103,15 +95,29 @@ fn sum(d: &Dimension, values: &[(usize, Index)]) -> Index {
 
 /// Index in memory of a result of a product: such matrices have no padding.
 pub(super) fn place(of: &GatheredMatrix, batch: &Index, row: &Index, column: &Index) -> Index {
-    let mut values = whole_digits(of, Axis::M, row, batch);
-    values.extend(digits(of, |axis| axis == Axis::N, Digits { number: column.clone(), times: 1, rest: c(0) }));
-    of.of.strided().fold(c(0), |place, (d, stride)| add(place, mul(add(sum(d, &values), c(d.offset)), stride)))
+    let along = |is: &dyn Fn(Axis) -> bool, number: &Index| {
+        let digits = of.strides(is);
+        let (mut left, mut sum) = (number.clone(), c(0));
+        for (at, [values, stride]) in digits.iter().enumerate() {
+            // What is left is the highest digit.
+            let digit = if at + 1 == digits.len() { left.clone() } else { rem(left.clone(), *values) };
+            sum = add(sum, mul(digit, *stride));
+            left = div(left, *values);
+        }
+        sum
+    };
+    let of_batch = along(&|axis| matches!(axis, Axis::Batch(_)), batch);
+    let of_row = along(&|axis| axis == Axis::M, row);
+    let of_column = along(&|axis| axis == Axis::N, column);
+    add(add(c(of.first()), of_batch), add(of_row, of_column))
 }
 
 impl Gathering {
     /// A copy that begins at `own`, and at `k` of a tile; `name` keeps a part under a name.
     pub fn chosen(self: &Rc<Self>, own: Index, k: Index, name: &mut dyn FnMut(&str, Index) -> Index) -> Chosen {
-        let values = whole_digits(&self.factor, self.own, &own, &self.batch);
+        let whole = |number: Index| Digits { number, times: 1, rest: c(0) };
+        let mut values = digits(&self.factor, |axis| axis == self.own, whole(own));
+        values.extend(digits(&self.factor, |axis| matches!(axis, Axis::Batch(_)), whole(self.batch.clone())));
         let (mut from, mut asked) = (c(0), Vec::new());
         for (d, stride) in self.factor.of.strided() {
             let sum = add(sum(d, &values), c(d.offset));

@@ -47,21 +47,37 @@ impl GatheredMatrix {
         GatheredMatrix { iters, of }
     }
 
+    /// Where there is no padding: the digits of the axes that are so, lowest first, each with its number of values and how far its next
+    /// value is in memory. Those that run together are one.
+    pub fn strides(&self, is: impl Fn(Axis) -> bool) -> Vec<[i64; 2]> {
+        let mut digits: Vec<[i64; 2]> = Vec::new();
+        let of_axis = self.iters.iter().enumerate().rev().filter(|(_, (axis, info))| is(*axis) && info.extent > 1);
+        for (i, (_, info)) in of_axis {
+            let stride = self.of.coefficient(i).unwrap_or(0);
+            match digits.last_mut() {
+                Some([values, below]) if *below * *values == stride => *values *= info.extent,
+                _ => digits.push([info.extent, stride]),
+            }
+        }
+        digits
+    }
+
+    /// Index in memory of the first element.
+    pub fn first(&self) -> i64 {
+        self.of.strided().map(|(d, stride)| d.offset * stride).sum()
+    }
+
     /// Index in memory of the element of a row and a column of a product, where there is no padding.
     pub fn place(&self, batch: i64, [row, column]: [i64; 2]) -> i64 {
-        let (mut values, mut left) = (vec![0; self.iters.len()], [batch, row, column]);
-        for (value, (axis, info)) in values.iter_mut().zip(&self.iters).rev() {
-            let rest = match axis {
-                Axis::Batch(_) => &mut left[0],
-                Axis::M => &mut left[1],
-                Axis::N => &mut left[2],
-                Axis::K | Axis::Outer(_) => continue,
-            };
-            *value = *rest % info.extent;
-            *rest /= info.extent;
-        }
-        let index = |d: &Dimension| d.terms.iter().fold(d.offset, |sum, (i, by)| sum + by * values[*i]);
-        self.of.strided().map(|(d, stride)| index(d) * stride).sum()
+        let along = |is: &dyn Fn(Axis) -> bool, mut number: i64| {
+            self.strides(is).into_iter().fold(0, |sum, [values, stride]| {
+                let digit = number % values;
+                number /= values;
+                sum + digit * stride
+            })
+        };
+        let of_batch = along(&|axis| matches!(axis, Axis::Batch(_)), batch);
+        self.first() + of_batch + along(&|axis| axis == Axis::M, row) + along(&|axis| axis == Axis::N, column)
     }
 
     fn unless_held(gather: &Gather, of: &Gathered, dims: &[Axis]) -> Option<Box<GatheredMatrix>> {
