@@ -178,7 +178,7 @@ fn products_on_wmma_are_right() {
 
 #[test]
 fn products_on_mma_sync_are_right() {
-    let names = ["f16", "f16", "bf16", "tf32", "i8", "e4m3", "e5m2"];
+    let names: [_; Mma::SYNC.len()] = ["f16", "f16", "bf16", "tf32", "i8", "i8", "e4m3", "e5m2"];
     for (name, op) in names.into_iter().zip(Mma::SYNC) {
         for (layout, shape, plan) in [
             ("NT", [64, 64, 4 * op.k()], mma(op)),
