@@ -55,7 +55,7 @@ pub fn kernels_come_from_traces(problem: &operators::Problem, report: &Report) {
 /// Of whole spaces, on problems of a real size: what is lowered is what the trace says.
 #[test]
 fn traces_of_random_schedules_are_read_back() {
-    let [h200, t4] = ["h200", "t4"].map(gpu);
+    let [h200, t4, v100] = ["h200", "t4", "v100"].map(gpu);
     let mut rng = rand::rngs::StdRng::seed_from_u64(29);
     let (mut kinds, mut swapped) = ([0; 3], 0);
     let of = |batch, [m, n, k]: [i64; 3], operand, sum, layout| gemm(batch, m, n, k, operand, sum, layout);
@@ -68,6 +68,8 @@ fn traces_of_random_schedules_are_read_back() {
         (&h200, of(None, [16, 1024, 1024], DType::BF16, DType::F32, "NT")),
         (&t4, of(None, [256, 512, 1024], DType::F16, DType::F32, "TN")),
         (&t4, of(Some(2), [200, 136, 256], DType::I8, DType::I32, "NT")),
+        // `wmma` alone.
+        (&v100, of(None, [256, 384, 512], DType::F16, DType::F32, "NN")),
     ] {
         let source = tvmscript::parse(&operators::script(&c)).unwrap();
         let both = tensor_only(&c, gpu);

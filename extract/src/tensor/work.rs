@@ -73,7 +73,9 @@ pub(super) fn without_operands(plan: &TensorPlan, gemm: &Gemm) -> Block {
             let written = (m * n / 64) as f64 * if gemm.c_transposed && !stmatrix { 2.0 } else { 1.0 };
             let rows = tiles(m * n / 8, 32) as f64;
             let (lines, line) = if gemm.c_transposed { (n, m) } else { (m, n) };
-            let stored = lines as f64 * line_sectors(gemm, line);
+            // The least that rows of a matrix touch: what begins or ends within a sector is left out.
+            let sectors = gemm.placed.as_ref().map_or(tiles(line * 2, 32) as f64, |_| line_sectors(gemm, line));
+            let stored = lines as f64 * sectors;
             let (read, ideal) = staged_rows(gemm, [m, n]);
             Work {
                 matrix_moves: if stmatrix { pieces } else { 0.0 },
