@@ -370,8 +370,9 @@ fn stored_bytes(addresses: &[u64]) -> f64 {
 /// touches as many elements; a value per row or column stays in L1, and counts as a sector per load.
 pub fn epilogue(contraction: &Contraction, stores: f64, sectors: f64) -> Work {
     let mut work = Work::default();
+    let Some(fused) = &contraction.epilogue else { return work };
     let dims = contraction.result_dims();
-    for read in contraction.epilogue.iter().flat_map(|e| &e.reads) {
+    for read in &fused.reads {
         let full = [Axis::M, Axis::N].iter().all(|axis| read.dims.iter().flatten().any(|d| dims[*d].0 == *axis));
         let wide = f64::from(read.dtype.bytes()) / f64::from(contraction.c.dtype.bytes());
         let touched = if full { sectors * wide } else { stores };

@@ -112,13 +112,13 @@ fn require_own(s: &Schedule, block: BlockId, buffer: BufferId) -> Result<()> {
 
 /// Condition 6.
 fn require_seen(s: &Schedule, buffer: BufferId) -> Result<()> {
+    let of = |list: &[Region]| list.iter().any(|x| x.buffer == buffer);
     let hides = |b: &Block| {
-        let seen = access::of_block(b.init.as_deref(), &b.body, &[], &s.program().buffers);
-        let without = |declared: &[Region], seen: &[Region]| {
-            let of = |list: &[Region]| list.iter().any(|x| x.buffer == buffer);
-            of(declared) && !of(seen)
-        };
-        without(&b.reads, &seen.reads) || without(&b.writes, &seen.writes)
+        let (reads, writes) = (of(&b.reads), of(&b.writes));
+        (reads || writes) && {
+            let seen = access::of_block(b.init.as_deref(), &b.body, &[], &s.program().buffers);
+            reads && !of(&seen.reads) || writes && !of(&seen.writes)
+        }
     };
     let Some(r) = all_blocks(s.program()).into_iter().find(|r| hides(&r.block)) else { return Ok(()) };
     let name = &s.program().buffer(buffer).name;

@@ -86,7 +86,7 @@ impl WarpHelper {
 }
 
 /// `%first, ...`.
-pub(super) fn operands(first: u32, count: u32) -> String {
+pub(crate) fn operands(first: u32, count: u32) -> String {
     (first..first + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -103,20 +103,20 @@ fn mma(name: &str, op: Mma) -> String {
                  : {d}
                  : {words});
 }}",
-        multiplies(op)
+        mma_text(op)
     )
 }
 
-/// The text of an instruction of `mma.sync` on operands `%0` and on: its sums, words of A, words of B. Of several, each has some of the
-/// rows: pairs of sums, and every so manyeth word of A.
-pub(crate) fn multiplies(op: Mma) -> String {
+/// The text of an instruction of `mma.sync` on operands `%0` and on: its sums, words of A, words of B. Where it is several of PTX, each
+/// has some of the rows: neighbouring sums, and of A's words every second where there are two.
+pub(crate) fn mma_text(op: Mma) -> String {
     let Ok(sync) = op.sync() else { return String::new() };
     let ([a, b], parts) = (op.fragment_words().map(|words| words as u32), sync.parts());
-    let list = |of: Vec<u32>| of.into_iter().map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ");
     let one = |part: u32| {
-        let sums = list((4 / parts * part..4 / parts * (part + 1)).collect());
-        let rows = list((4..4 + a).skip(part as usize).step_by(parts as usize).collect());
-        let columns = list((4 + a..4 + a + b).collect());
+        let sums = operands(4 / parts * part, 4 / parts);
+        let rows =
+            (4 + part..4 + a).step_by(parts as usize).map(|word| operands(word, 1)).collect::<Vec<_>>().join(", ");
+        let columns = operands(4 + a, b);
         format!("mma.sync.aligned.{} {{{sums}}}, {{{rows}}}, {{{columns}}}, {{{sums}}};", sync.form())
     };
     (0..parts).map(one).collect::<Vec<_>>().join(" ")

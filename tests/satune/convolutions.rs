@@ -358,7 +358,7 @@ for n, f, y, x, c, i, j in T.grid({images}, 32, 8, 8, 16, 3, 3):
     let placed = several.placed.as_ref().unwrap();
     // Row (image 2, y 1, x 5), channel 7.
     assert_eq!(placed.place(0, [2 * 64 + 8 + 5, 7]), 2 * 32 * 64 + 7 * 64 + 8 + 5);
-    assert_eq!((several.c_run(), several.c_pitch()), (64, 192));
+    assert_eq!((several.c_run(false), several.c_pitch()), (64, 192));
 }
 
 /// Explored as a user does: every candidate is executed, and most are on tensor cores.

@@ -323,10 +323,11 @@ impl Operand {
         let Sectors { vector, of: ref parts, more } = *touching;
         let (rows, columns) = self.rows(gemm);
         let (per_row, per_chunk) = (columns / vector, 16 / bytes);
+        let row_chunks = columns / per_chunk;
         let total = rows * per_row;
         let count = tiles(total, self.threads);
         // Several accesses may be of one chunk.
-        let places = (0..rows).flat_map(|row| (0..columns / per_chunk).map(move |chunk| (row, chunk)));
+        let places = (0..rows).flat_map(|row| (0..row_chunks).map(move |chunk| (row, chunk)));
         let chunks: Vec<i64> = places.map(|(row, chunk)| self.chunk(gemm, plan.layout, row, chunk)).collect();
         let (mut accesses, mut stored, mut sectors) = (0_i64, (0_u64, 0_u64), 0_usize);
         let mut lanes: Vec<(u32, u64)> = Vec::with_capacity(32);
@@ -335,8 +336,8 @@ impl Operand {
             lanes.clear();
             touched.clear();
             // Each access stands for that of one of the tiles, in turn.
-            let turn = (i * (self.threads / 32) + warp) as usize;
-            let part = parts.get((turn + turn / parts.len().max(1)) % parts.len().max(1));
+            let (turn, all) = ((i * (self.threads / 32) + warp) as usize, parts.len().max(1));
+            let part = parts.get((turn + turn / all) % all);
             for lane in 0..32_u32 {
                 let thread = warp * 32 + i64::from(lane);
                 let number = match plan.order {
@@ -350,7 +351,7 @@ impl Operand {
                     CopyOrder::Columns => (number % rows, number / rows * vector),
                     CopyOrder::Rows | CopyOrder::Own => (number / per_row, number % per_row * vector),
                 };
-                let at = chunks[(row * (columns / per_chunk) + column / per_chunk) as usize] + column % per_chunk;
+                let at = chunks[(row * row_chunks + column / per_chunk) as usize] + column % per_chunk;
                 lanes.push((lane, (at * bytes) as u64));
                 touched.extend(part.and_then(|p| p.get((row * per_row + column / vector) as usize)).copied().flatten());
             }
@@ -411,7 +412,7 @@ fn staged_rows(gemm: &Gemm, [m, n]: [i64; 2]) -> (f64, f64) {
 /// one more. Where memory does not hold C as a matrix: of a few such lines, the mean.
 fn line_sectors(gemm: &Gemm, length: i64) -> f64 {
     let bytes = i64::from(gemm.output.bytes());
-    let whole = (length * bytes) % 32 == 0 && gemm.c_run() * bytes % 32 == 0;
+    let whole = (length * bytes) % 32 == 0 && gemm.c_run(false) * bytes % 32 == 0;
     let Some(placed) = gemm.placed.as_ref().filter(|_| !whole) else {
         return (tiles(length * bytes, 32) + i64::from(!whole)) as f64;
     };
@@ -482,7 +483,7 @@ fn staged(gemm: &Gemm, op: Wmma, plan: &TensorPlan) -> Work {
 /// neighbours (operand bytes stored across k).
 fn direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2], [rows_apart, columns_apart]: [bool; 2]) -> Work {
     let bytes = i64::from(if is_split { gemm.accumulator().bytes() } else { gemm.output.bytes() });
-    let run = if is_split { gemm.c_pitch() } else { gemm.c_run() };
+    let run = gemm.c_run(is_split);
     let whole_rows = run * bytes % 32 == 0;
     let (stores, sectors, lines) = if gemm.c_transposed {
         // Eight neighbours are one sector of 32-bit results; two rows apart, they are two.

@@ -3,6 +3,7 @@
 use super::driver::{Arg, Buffer, Error, Gpu, Module};
 use super::support::{CLOCKS, FMA_CHAINS, THREADS};
 use super::timing::BLOCK;
+use crate::cuda::{mma_text, operands};
 use crate::device::protocol::{Constants, Sustained};
 use crate::store::median;
 use satune_ir::term::tensor::Mma;
@@ -33,11 +34,6 @@ pub fn text() -> String {
     Mma::SYNC.iter().for_each(|op| text.push_str(&product(*op)));
     COLUMNS.iter().for_each(|n| text.push_str(&wgmma(*n)));
     text
-}
-
-/// `%a, %b, ...` for so many registers from one on.
-fn numbers(from: u32, count: u32) -> String {
-    (from..from + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Registers of the sums of `mma.sync`.
@@ -80,7 +76,7 @@ extern "C" __global__ void {name}({sum}* out, long long rounds)
 }}
 #endif
 "#,
-        text = crate::cuda::multiplies(op),
+        text = mma_text(op),
         outputs = sums.join(", "),
     )
 }
@@ -101,7 +97,7 @@ fn wgmma(n: u32) -> String {
             r#"
         asm volatile("wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 {{{all}}}, %{a}, %{b}, 1, 1, 1, 0, 0;"
             : {outputs} : "l"(a + {at}), "l"(b + {at}));"#,
-            all = numbers(0, n / 2),
+            all = operands(0, n / 2),
             a = n / 2,
             b = n / 2 + 1,
             outputs = sums.join(", "),

@@ -1,13 +1,13 @@
 //! What is done with the sums before they are stored, and the kernel that adds the parts of split-K.
 use super::{both, c, div, first_result, gathered, guarded, in_memory, less, product, rem, result, stream_k, thread};
-use super::{place as tile_place, Builder, Cond, Epilogue, Gemm, Operand, Params, Placed, Read, WgmmaPlan};
+use super::{place as tile_place, Builder, Cond, Epilogue, Gemm, Operand, Params, Read, ResultPlace, WgmmaPlan};
 use crate::kernel::{Arith, ArrayId, Dim, Index, Kernel, Space, Stmt, Unroll, Value};
 use crate::lower::index::{add, mul};
 use satune_ir::term::tensor::{GatheredMatrix, StreamK};
 use satune_ir::DType;
 
 /// The value stored for a sum at a place of C. The sums of split-K are stored as they are (`split`).
-pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, at: &Placed) -> Value {
+pub(super) fn value(gemm: &Gemm, params: &Params, split: bool, sum: Value, at: &ResultPlace) -> Value {
     if split {
         return sum;
     }
@@ -97,7 +97,7 @@ pub(super) fn sum_kernel(gemm: &Gemm, parts: i64, stream: Option<(StreamK, &Wgmm
     let add_part = vec![Stmt::Store { array: sum, index: c(0), value: more }];
     let (name, start, unroll) = ("part".into(), c(0), Unroll::By(4));
     then.push(Stmt::For { var: part, name, start, extent: count, unroll, body: add_part });
-    let placed = Placed { batch: &batch, row: &row, column: &column, index: &at };
+    let placed = ResultPlace { batch: &batch, row: &row, column: &column, index: &at };
     let value = value(gemm, &params, false, Value::Load(sum, c(0)), &placed);
     then.push(Stmt::Store { array: out, index: at, value });
     body.extend(guarded(exists, then));

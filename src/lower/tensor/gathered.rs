@@ -97,14 +97,13 @@ fn sum(d: &Dimension, values: &[(usize, Index)]) -> Index {
 pub(super) fn place(of: &GatheredMatrix, batch: &Index, row: &Index, column: &Index) -> Index {
     let along = |is: &dyn Fn(Axis) -> bool, number: &Index| {
         let digits = of.strides(is);
+        let Some(([_, highest], lower)) = digits.split_last() else { return c(0) };
         let (mut left, mut sum) = (number.clone(), c(0));
-        for (at, [values, stride]) in digits.iter().enumerate() {
-            // What is left is the highest digit.
-            let digit = if at + 1 == digits.len() { left.clone() } else { rem(left.clone(), *values) };
-            sum = add(sum, mul(digit, *stride));
+        for [values, stride] in lower {
+            sum = add(sum, mul(rem(left.clone(), *values), *stride));
             left = div(left, *values);
         }
-        sum
+        add(sum, mul(left, *highest))
     };
     let of_batch = along(&|axis| matches!(axis, Axis::Batch(_)), batch);
     let of_row = along(&|axis| axis == Axis::M, row);

@@ -34,7 +34,7 @@ impl Mainloop<'_> {
     /// What is stored for a sum.
     pub(super) fn finished(&self, sum: Value, row: &Index, column: &Index) -> Value {
         let index = &self.place(row, column);
-        let at = Placed { batch: &self.batch, row, column, index };
+        let at = ResultPlace { batch: &self.batch, row, column, index };
         epilogue::value(self.gemm, &self.params, self.plan.split_k > 1, sum, &at)
     }
 
@@ -46,19 +46,12 @@ impl Mainloop<'_> {
         }
     }
 
-    /// What the width of a store along rows of C, or of partial sums, has to divide.
-    fn run(&self) -> i64 {
-        if self.plan.split_k > 1 {
-            self.gemm.c_pitch()
-        } else {
-            self.gemm.c_run()
-        }
-    }
-
     pub(super) fn store_direct(&mut self) -> Vec<Stmt> {
         let (gemm, plan) = (self.gemm, self.plan);
         let dtype = self.builder.arrays[self.params.out.0 as usize].dtype;
-        let paired = !gemm.c_transposed && self.run() % 2 == 0 && !is_interleaved(plan.instruction, !gemm.b_transposed);
+        let paired = !gemm.c_transposed
+            && gemm.c_run(plan.split_k > 1) % 2 == 0
+            && !is_interleaved(plan.instruction, !gemm.b_transposed);
         let packed = dtype.bytes() == 2;
         let (blocks, columns) = (plan.warp[0] / 16, plan.warp[1] / 8);
         let (over_m, over_n) = (gemm.m % plan.tile[0] != 0, gemm.n % plan.tile[1] != 0);

@@ -191,7 +191,7 @@ fn result(gemm: &Gemm, first: &Index, row: &Index, column: &Index) -> Index {
 }
 
 /// A result of a product: its row and column, and its index in memory.
-struct Placed<'a> {
+struct ResultPlace<'a> {
     batch: &'a Index,
     row: &'a Index,
     column: &'a Index,

@@ -9,7 +9,7 @@ use satune_ir::term::tensor::Turn;
 
 impl Pipeline<'_> {
     /// The value of sum `e` of columns `8 j` and on, of a block of 64 rows, for a result.
-    fn value(&self, (block, j, e): (i64, i64, i64), at: &Placed) -> Value {
+    fn value(&self, (block, j, e): (i64, i64, i64), at: &ResultPlace) -> Value {
         let sum = Value::Load(self.sums, c(block * self.plan.tile[1] / 2 + 4 * j + e));
         epilogue::value(self.gemm, &self.params, self.plan.partial(), sum, at)
     }
@@ -57,7 +57,7 @@ impl Pipeline<'_> {
                             let column = add(column0.clone(), c(8 * j));
                             let next = add(column.clone(), c(1));
                             let [place, place_of_next] = [&column, &next].map(|at| result(gemm, &first, &row, at));
-                            let at = |column, index| Placed { batch: &work.batch, row: &row, column, index };
+                            let at = |column, index| ResultPlace { batch: &work.batch, row: &row, column, index };
                             let low = self.value((block, j, 2 * half), &at(&column, &place));
                             let high = self.value((block, j, 2 * half + 1), &at(&next, &place_of_next));
                             let dst = self.params.out;
@@ -189,7 +189,7 @@ impl Pipeline<'_> {
                     };
                     let (row, column) = (least(over_m, row, gemm.m - 1), least(over_n, column, gemm.n - 1));
                     let index = &result(gemm, &first, &row, &column);
-                    let at = Placed { batch, row: &row, column: &column, index };
+                    let at = ResultPlace { batch, row: &row, column: &column, index };
                     uncast(self.value((one.block, eight, 2 * half + odd), &at))
                 };
                 let (low, high) = (value(0), value(1));

@@ -100,10 +100,11 @@ impl Gemm {
         self.gathered[usize::from(side == Side::B)].as_deref()
     }
 
-    /// What the width of an access along C's rows in memory has to divide.
-    pub fn c_run(&self) -> i64 {
+    /// What the width of an access along C's rows in memory has to divide; `is_split`: along those of partial sums, a matrix.
+    pub fn c_run(&self, is_split: bool) -> i64 {
         let along = if self.c_transposed { Axis::M } else { Axis::N };
-        self.placed.as_ref().map_or(self.c_pitch(), |result| result.run(along))
+        let placed = self.placed.as_ref().filter(|_| !is_split);
+        placed.map_or(self.c_pitch(), |result| result.run(along))
     }
 
     /// Elements of C, or of partial sums, from one row in memory to the next.

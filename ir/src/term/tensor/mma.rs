@@ -364,7 +364,7 @@ pub fn store(
         }
     } else if gemm.output != gemm.operand || gemm.output.bytes() != 2 {
         "its type is not the operands' 16-bit type"
-    } else if gemm.c_run() % 8 != 0 {
+    } else if gemm.c_run(false) % 8 != 0 {
         "its rows are not multiples of 16 bytes"
     } else if rows * pitch * 2 > ring_bytes(gemm, tile, stages, 0) {
         // Whatever padding of its tiles makes the ring larger.

@@ -146,7 +146,7 @@ pub(super) fn store_direct(gemm: &Gemm, is_split: bool, [m, n]: [i64; 2]) -> Res
 
 /// Neighbouring elements that a lane brings from there to C at once: 16 bytes of sums, or fewer where rows of C are no multiples.
 pub fn staged_width(gemm: &Gemm) -> i64 {
-    [4, 2].into_iter().find(|width| gemm.c_run() % width == 0).unwrap_or(1)
+    [4, 2].into_iter().find(|width| gemm.c_run(false) % width == 0).unwrap_or(1)
 }
 
 #[cfg(test)]
