@@ -5,7 +5,7 @@
 //! which only changes when the space, the search or the model does.
 use criterion::{criterion_group, criterion_main, Criterion};
 use satune::device::cuda::Cuda;
-use satune::device::{Ask, Device, Kind, Simulator, Subject};
+use satune::device::{Ask, Device, DeviceKind, Simulator, Subject};
 use satune::explore::space;
 use satune::operators;
 use satune::store::Verdict;
@@ -25,7 +25,7 @@ fn gemm_kernels(c: &mut Criterion) {
             Box::new(Simulator::of(&gpu))
         }
     };
-    let kind = if device.identity().kind == Kind::Cuda { "measured" } else { "predicted" };
+    let kind = if device.identity().kind == DeviceKind::Cuda { "measured" } else { "predicted" };
     let mut group = c.benchmark_group(format!("{kind}, {}", device.identity().device));
     group.sample_size(10).warm_up_time(Duration::from_millis(1)).measurement_time(Duration::from_millis(1));
     let query = Query { k: 1, diverse: false, limit: Duration::from_secs(60), below_ms: f64::INFINITY };

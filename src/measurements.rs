@@ -8,7 +8,7 @@
 use crate::source::{self, Work};
 use satune_extract::calibrate::{Measurement, Problem};
 use satune_extract::Descriptor;
-use satune_ir::term::{Plan, Schedule};
+use satune_ir::term::{CoresPlan, Schedule};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -89,7 +89,7 @@ pub fn read(text: &str, gpu: &Descriptor) -> Result<Measurements, MeasurementErr
         let plan = match Schedule::deserialize(&plan) {
             Ok(plan) => plan,
             // The error that names a field is that of the plan that it is not.
-            Err(_) => Plan::deserialize(&plan).map(Schedule::Cores).map_err(|e| error(format!("plan: {e}")))?,
+            Err(_) => CoresPlan::deserialize(&plan).map(Schedule::Cores).map_err(|e| error(format!("plan: {e}")))?,
         };
         let Some(operator) = text_of(&["operator"]) else {
             skip("no operator".into());

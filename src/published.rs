@@ -4,7 +4,7 @@ use crate::source::{self, Work};
 use crate::streaming;
 use satune_extract::published::{sets, Judged, PublishedError, Row, Set, Verdict};
 use satune_extract::stream::{best_stream, predict_stream};
-use satune_extract::{best, predict, Cost, Descriptor, DescriptorError, Extraction, Infeasible, Query};
+use satune_extract::{best, compiled, predict, Cost, Descriptor, DescriptorError, Extraction, Infeasible, Query};
 use satune_ir::term::Schedule;
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn judged(row: &Row, gpu: &Descriptor, limit: Duration) -> Result<Judged, String
     let (cost, bound_ms) = match &row.plan {
         Some(text) => {
             let plan: Schedule = serde_json::from_str(text).map_err(|e| e.to_string())?;
-            (predicted(&work, &plan, gpu).map_err(|e| e.to_string())?, None)
+            (predicted(&work, &plan, row.registers, gpu).map_err(|e| e.to_string())?, None)
         }
         None => {
             let (cost, bound_ms) = best_of(&work, gpu, limit).map_err(|e| e.to_string())?;
@@ -101,10 +101,11 @@ pub fn library(operator: &str, gpu: &Descriptor) -> Option<(String, f64)> {
     })
 }
 
-fn predicted(work: &Work, plan: &Schedule, gpu: &Descriptor) -> Result<Cost, Infeasible> {
-    match work {
-        Work::Contraction(problem) => predict(plan, &problem.contraction, gpu),
-        Work::Streams(problem) => predict_stream(plan, &problem.streams, gpu),
+fn predicted(work: &Work, plan: &Schedule, registers: Option<u32>, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+    match (work, registers) {
+        (Work::Contraction(problem), None) => predict(plan, &problem.contraction, gpu),
+        (Work::Contraction(problem), Some(registers)) => Ok(compiled(plan, &problem.contraction, gpu, registers)?.cost),
+        (Work::Streams(problem), _) => predict_stream(plan, &problem.streams, gpu),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::reference::Reference;
 use crate::simulate::{self, Counts, FaultKind, Options};
 use satune_extract::Descriptor;
 use satune_ir::interp::{self, doubled, Array, Scalar};
-use satune_ir::term::{Contraction, Plan, Schedule};
+use satune_ir::term::{Contraction, CoresPlan, Schedule};
 use satune_ir::{DType, Program};
 use satune_rewrites::gpu_check::{self, GpuLimits};
 use satune_rewrites::replay::replay_strict;
@@ -152,7 +152,7 @@ pub fn of_schedule(
 /// See [`ScheduledError`].
 pub fn of_plan(
     source: &Program,
-    plan: &Plan,
+    plan: &CoresPlan,
     contraction: &Contraction,
     options: &LowerOptions,
 ) -> Result<Scheduled, ScheduledError> {

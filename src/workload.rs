@@ -20,7 +20,7 @@ const ROOM: f64 = 1.25;
 
 /// The kind of a problem, and what it is made of.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind<'a> {
+pub enum ProblemKind<'a> {
     /// A sum of products, or what else is combined of two operands.
     Contraction(&'a Contraction),
     /// Streaming blocks.
@@ -91,13 +91,13 @@ pub trait Workload: Sync {
     fn program(&self) -> &Program;
 
     /// What it is.
-    fn kind(&self) -> Kind<'_>;
+    fn kind(&self) -> ProblemKind<'_>;
 
     /// The contraction, where it is one.
     fn contraction(&self) -> Option<&Contraction> {
         match self.kind() {
-            Kind::Contraction(contraction) => Some(contraction),
-            Kind::Streams(_) => None,
+            ProblemKind::Contraction(contraction) => Some(contraction),
+            ProblemKind::Streams(_) => None,
         }
     }
 
@@ -121,8 +121,8 @@ pub trait Workload: Sync {
     /// read again and again, and no tiles to keep these in or not along all axes, or there are too many ways to inline them.
     fn untiled(&self) -> Vec<String> {
         match self.kind() {
-            Kind::Contraction(c) => c.left_out().map(|_| c.block_name.clone()).into_iter().collect(),
-            Kind::Streams(streams) => streams.untiled().into_iter().map(String::from).collect(),
+            ProblemKind::Contraction(c) => c.left_out().map(|_| c.block_name.clone()).into_iter().collect(),
+            ProblemKind::Streams(streams) => streams.untiled().into_iter().map(String::from).collect(),
         }
     }
 
@@ -134,9 +134,9 @@ pub trait Workload: Sync {
     /// The primitive calls of a schedule; none where it is of another kind.
     fn trace(&self, schedule: &Schedule) -> Trace {
         match (self.kind(), schedule) {
-            (Kind::Contraction(contraction), _) => scheduled::trace(schedule, contraction),
-            (Kind::Streams(streams), Schedule::Stream(plan)) => stream_trace(plan, streams),
-            (Kind::Streams(_), _) => Trace::default(),
+            (ProblemKind::Contraction(contraction), _) => scheduled::trace(schedule, contraction),
+            (ProblemKind::Streams(streams), Schedule::Stream(plan)) => stream_trace(plan, streams),
+            (ProblemKind::Streams(_), _) => Trace::default(),
         }
     }
 
@@ -161,13 +161,13 @@ pub trait Workload: Sync {
     /// See [`ScheduledError`].
     fn scheduled(&self, schedule: &Schedule, options: &LowerOptions) -> Result<Scheduled, ScheduledError> {
         match (self.kind(), schedule) {
-            (Kind::Contraction(contraction), _) => {
+            (ProblemKind::Contraction(contraction), _) => {
                 scheduled::of_schedule(self.program(), schedule, contraction, options)
             }
-            (Kind::Streams(streams), Schedule::Stream(plan)) => {
+            (ProblemKind::Streams(streams), Schedule::Stream(plan)) => {
                 streaming::scheduled(self.program(), plan, streams, options)
             }
-            (Kind::Streams(_), _) => Err(ScheduledError::Kind),
+            (ProblemKind::Streams(_), _) => Err(ScheduledError::Kind),
         }
     }
 
@@ -178,12 +178,12 @@ pub trait Workload: Sync {
     /// What went wrong, for people.
     fn check(&self, schedule: &Schedule, options: &LowerOptions, go_on: &dyn Fn() -> bool) -> Result<Checked, String> {
         match (self.kind(), schedule) {
-            (Kind::Contraction(contraction), _) => explore::check(schedule, contraction, options, go_on),
-            (Kind::Streams(streams), Schedule::Stream(plan)) => {
+            (ProblemKind::Contraction(contraction), _) => explore::check(schedule, contraction, options, go_on),
+            (ProblemKind::Streams(streams), Schedule::Stream(plan)) => {
                 let kernels = streaming::check(self.program(), plan, streams, options, go_on)?;
                 Ok(streaming::together(&kernels))
             }
-            (Kind::Streams(_), _) => Err(ScheduledError::Kind.to_string()),
+            (ProblemKind::Streams(_), _) => Err(ScheduledError::Kind.to_string()),
         }
     }
 
@@ -193,11 +193,11 @@ pub trait Workload: Sync {
     /// What went wrong, for people.
     fn reduced(&self, schedule: &Schedule, options: &LowerOptions) -> Result<Reduced, String> {
         match (self.kind(), schedule) {
-            (Kind::Contraction(contraction), _) => explore::reduced(schedule, contraction, options),
-            (Kind::Streams(streams), Schedule::Stream(plan)) => {
+            (ProblemKind::Contraction(contraction), _) => explore::reduced(schedule, contraction, options),
+            (ProblemKind::Streams(streams), Schedule::Stream(plan)) => {
                 streaming::reduced(self.program(), plan, streams, options)
             }
-            (Kind::Streams(_), _) => Err(ScheduledError::Kind.to_string()),
+            (ProblemKind::Streams(_), _) => Err(ScheduledError::Kind.to_string()),
         }
     }
 
@@ -207,8 +207,8 @@ pub trait Workload: Sync {
     /// When the GPU cannot run it.
     fn predict(&self, schedule: &Schedule, gpu: &Descriptor) -> Result<Cost, Infeasible> {
         match self.kind() {
-            Kind::Contraction(contraction) => satune_extract::predict(schedule, contraction, gpu),
-            Kind::Streams(streams) => satune_extract::stream::predict_stream(schedule, streams, gpu),
+            ProblemKind::Contraction(contraction) => satune_extract::predict(schedule, contraction, gpu),
+            ProblemKind::Streams(streams) => satune_extract::stream::predict_stream(schedule, streams, gpu),
         }
     }
 
@@ -219,8 +219,8 @@ pub trait Workload: Sync {
     /// When the GPU cannot run it.
     fn predict_compiled(&self, schedule: &Schedule, gpu: &Descriptor, registers: u32) -> Result<Cost, Infeasible> {
         match self.kind() {
-            Kind::Contraction(c) => satune_extract::compiled(schedule, c, gpu, registers).map(|of| of.cost),
-            Kind::Streams(_) => self.predict(schedule, gpu),
+            ProblemKind::Contraction(c) => satune_extract::compiled(schedule, c, gpu, registers).map(|of| of.cost),
+            ProblemKind::Streams(_) => self.predict(schedule, gpu),
         }
     }
 
@@ -232,54 +232,54 @@ pub trait Workload: Sync {
     /// Bytes of all parameters: what must pass DRAM at least.
     fn least_bytes(&self) -> f64 {
         match self.kind() {
-            Kind::Contraction(c) => {
+            ProblemKind::Contraction(c) => {
                 let size = |dims: &[Axis], dtype: DType| {
                     dims.iter().map(|a| c.extent(*a) as f64).product::<f64>() * f64::from(dtype.bytes())
                 };
                 let operands = [Side::A, Side::B].map(|s| c.elements(s) * f64::from(c.operand(s).dtype.bytes()));
                 operands.iter().sum::<f64>() + size(&c.c.dims, c.c.dtype)
             }
-            Kind::Streams(streams) => streams.least_bytes() as f64,
+            ProblemKind::Streams(streams) => streams.least_bytes() as f64,
         }
     }
 
     /// Floating-point operations.
     fn flops(&self) -> f64 {
         match self.kind() {
-            Kind::Contraction(c) => {
+            ProblemKind::Contraction(c) => {
                 f64::from(c.operations()) * c.iters.iter().map(|(_, i)| i.extent as f64).product::<f64>()
             }
-            Kind::Streams(streams) => streams.operations(),
+            ProblemKind::Streams(streams) => streams.operations(),
         }
     }
 
     /// What its speed is told in.
     fn yardstick(&self) -> Yardstick {
         match self.kind() {
-            Kind::Contraction(c) => {
+            ProblemKind::Contraction(c) => {
                 // Only products are multiplied on tensor cores.
                 let factors = c.combine.as_ref().map_or(c.a.dtype, |_| c.accumulate);
                 Yardstick::Arithmetic { flops: self.flops(), factors, sums: c.accumulate }
             }
-            Kind::Streams(_) => Yardstick::Bytes(self.least_bytes()),
+            ProblemKind::Streams(_) => Yardstick::Bytes(self.least_bytes()),
         }
     }
 
     /// Shared memory of a block, bytes; of several kernels the most.
     fn shared_bytes(&self, schedule: &Schedule) -> i64 {
         match (self.kind(), schedule) {
-            (Kind::Contraction(contraction), _) => schedule.shared_bytes(contraction),
-            (Kind::Streams(streams), Schedule::Stream(plan)) => stream_shared_bytes(plan, streams),
-            (Kind::Streams(_), _) => 0,
+            (ProblemKind::Contraction(contraction), _) => schedule.shared_bytes(contraction),
+            (ProblemKind::Streams(streams), Schedule::Stream(plan)) => stream_shared_bytes(plan, streams),
+            (ProblemKind::Streams(_), _) => 0,
         }
     }
 
     /// Blocks of threads; of several kernels the most.
     fn block_count(&self, schedule: &Schedule) -> i64 {
         match (self.kind(), schedule) {
-            (Kind::Contraction(contraction), _) => schedule.block_count(contraction),
-            (Kind::Streams(streams), Schedule::Stream(plan)) => stream_blocks(plan, streams),
-            (Kind::Streams(_), _) => 0,
+            (ProblemKind::Contraction(contraction), _) => schedule.block_count(contraction),
+            (ProblemKind::Streams(streams), Schedule::Stream(plan)) => stream_blocks(plan, streams),
+            (ProblemKind::Streams(_), _) => 0,
         }
     }
 }
@@ -325,8 +325,8 @@ impl Workload for crate::operators::Problem {
         &self.program
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::Contraction(&self.contraction)
+    fn kind(&self) -> ProblemKind<'_> {
+        ProblemKind::Contraction(&self.contraction)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -368,8 +368,8 @@ impl Workload for streaming::StreamProblem {
         &self.program
     }
 
-    fn kind(&self) -> Kind<'_> {
-        Kind::Streams(&self.streams)
+    fn kind(&self) -> ProblemKind<'_> {
+        ProblemKind::Streams(&self.streams)
     }
 
     fn notes(&self) -> Vec<String> {

@@ -7,7 +7,7 @@ use crate::tensor;
 use crate::time::{binding, stays_in_l2, Moved};
 use crate::work::{self, outer_iterations, Work};
 use crate::Descriptor;
-use satune_ir::term::{Contraction, Pipe, Plan, Schedule, Side, Way};
+use satune_ir::term::{Contraction, CoresPlan, Pipe, Schedule, Side, Way};
 use satune_ir::DType;
 
 /// A plan with all counted that its time depends on. The counts read a descriptor's limits, not its rates, so the time
@@ -61,7 +61,7 @@ impl<'a> OfSchedule<'a> {
 }
 
 /// Counts what a plan's time depends on.
-pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a Descriptor) -> Prepared<'a> {
+pub(crate) fn prepare<'a>(plan: &CoresPlan, contraction: &'a Contraction, gpu: &'a Descriptor) -> Prepared<'a> {
     let work::BlockWork { begin, tile, end, .. } = work::of_block(plan, contraction);
     let inner = Inner {
         begin,
@@ -96,7 +96,7 @@ pub(crate) fn prepare<'a>(plan: &Plan, contraction: &'a Contraction, gpu: &'a De
 ///
 /// # Errors
 /// When the GPU cannot run it.
-pub fn cost(plan: &Plan, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
+pub fn cost(plan: &CoresPlan, contraction: &Contraction, gpu: &Descriptor) -> Result<Cost, Infeasible> {
     let Prepared { outer, inner } = prepare(plan, contraction, gpu);
     Ok(time(&outer, &inner)?.explain(&outer, work::total(plan, contraction)))
 }
@@ -143,14 +143,14 @@ pub(crate) fn words(dtype: DType) -> i64 {
 }
 
 /// Registers that hold what a plan reads from global memory where it is used.
-fn held_direct(plan: &Plan, contraction: &Contraction) -> f64 {
+fn held_direct(plan: &CoresPlan, contraction: &Contraction) -> f64 {
     let direct = |side: &Side| plan.way(*side) == Way::Direct;
     let held: i64 = [Side::A, Side::B].iter().filter(|s| direct(s)).map(|s| held(plan, *s, contraction)).sum();
     held as f64
 }
 
 /// Registers of a fragment; 0 where there is none.
-fn held(plan: &Plan, side: Side, contraction: &Contraction) -> i64 {
+fn held(plan: &CoresPlan, side: Side, contraction: &Contraction) -> i64 {
     let (pieces, registers) = match side {
         Side::A => (plan.vthread_outer.m * plan.vthread_inner.m, plan.registers.m),
         Side::B => (plan.vthread_outer.n * plan.vthread_inner.n, plan.registers.n),
@@ -161,7 +161,7 @@ fn held(plan: &Plan, side: Side, contraction: &Contraction) -> i64 {
     }
 }
 
-fn fragment_registers(plan: &Plan, contraction: &Contraction) -> i64 {
+fn fragment_registers(plan: &CoresPlan, contraction: &Contraction) -> i64 {
     let of = |side| match plan.staging(side).local {
         Some(_) => held(plan, side, contraction),
         None => 2,
@@ -170,7 +170,7 @@ fn fragment_registers(plan: &Plan, contraction: &Contraction) -> i64 {
 }
 
 /// Registers of the next step's fragments, which are read from shared memory while this step's are used.
-fn next_registers(plan: &Plan, contraction: &Contraction) -> i64 {
+fn next_registers(plan: &CoresPlan, contraction: &Contraction) -> i64 {
     let staged = [Side::A, Side::B].into_iter().filter(|side| plan.way(*side) != Way::Direct);
     match plan.unroll_k && plan.k_step == 1 {
         true => staged.map(|side| held(plan, side, contraction)).sum(),
@@ -186,7 +186,7 @@ pub(crate) fn staged_of(elements: i64, threads: u32, vector: u32, dtype: DType, 
 }
 
 /// Those of the tiles that the k loop copies, or of the strips copied before it, whichever are more.
-fn staged_registers(plan: &Plan, contraction: &Contraction) -> i64 {
+fn staged_registers(plan: &CoresPlan, contraction: &Contraction) -> i64 {
     let of = |way: Way, pipe: Pipe| -> i64 {
         if matches!(pipe, Pipe::Async(_)) {
             return 0;
@@ -215,7 +215,7 @@ pub(crate) fn wave_slots(gpu: &Descriptor, threads: u32, sums: i64) -> i64 {
 /// Bytes from and to DRAM: every wave of blocks reads the panels of A and B that its rectangle of tiles needs, once, as
 /// the blocks of a wave run side by side; what fits in L2 as a whole is read once in all. Source: the wave rectangle of
 /// the usual tile-order analysis, here counted on the real order of the first wave.
-pub(crate) fn dram_bytes(plan: &Plan, contraction: &Contraction, gpu: &Descriptor, sums: i64) -> Moved {
+pub(crate) fn dram_bytes(plan: &CoresPlan, contraction: &Contraction, gpu: &Descriptor, sums: i64) -> Moved {
     let size = |side: Side| contraction.elements(side) * f64::from(contraction.operand(side).dtype.bytes());
     let least = size(Side::A) + size(Side::B);
     let written = stored(contraction, gpu, (plan.split_k as f64, contraction.c.dtype));

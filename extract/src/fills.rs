@@ -4,7 +4,7 @@ use crate::inner::{look_up, store, FillLabel, Fills, Labels};
 use crate::path::Path;
 use crate::work::{self, Work};
 use egg::Id;
-use satune_ir::term::{Fill, Layout, Pipe, Role, Side, Team, Term, Way};
+use satune_ir::term::{Fill, Pipe, Role, Side, StagedLayout, Team, Term, Way};
 use std::sync::Arc;
 
 /// Number of [`components`].
@@ -142,7 +142,7 @@ pub(crate) fn floor_of(combinations: &[&Combination<'_>]) -> Floor {
 
 impl<'s> Labels<'_, 's> {
     /// Ways to fill a tile: (fill class, overlap).
-    pub fn fills(&self, class: Id, side: Side, layout: Layout, pipe: Pipe) -> Fills<'s> {
+    pub fn fills(&self, class: Id, side: Side, layout: StagedLayout, pipe: Pipe) -> Fills<'s> {
         let class = self.space.egraph.find(class);
         // The size of a ring changes nothing.
         let pipe = if let Pipe::Async(_) = pipe { Pipe::Async(2) } else { pipe };

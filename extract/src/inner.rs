@@ -5,7 +5,7 @@ use crate::dominance::{keep, Weighed};
 use crate::path::Path;
 use crate::work::{self, LaneGrid, Work};
 use egg::Id;
-use satune_ir::term::{Axis, Layout, Pair, Pipe, Place, Role, Side, Space, Stage, State, Term};
+use satune_ir::term::{Axis, Pair, Pipe, Place, Role, Side, Space, Stage, StagedLayout, State, Term};
 use satune_ir::DType;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -172,7 +172,7 @@ struct Lanes<'s> {
 
 /// What the loads of a fragment by one warp depend on: operand, lanes, whether m is the outer loop, registers along the
 /// operand's axis, layout and the k values that it is for, k tile, k step, elements per access.
-type FragmentKey = (Side, Pair, bool, i64, Option<(Layout, i64)>, i64, i64, u32);
+type FragmentKey = (Side, Pair, bool, i64, Option<(StagedLayout, i64)>, i64, i64, u32);
 
 /// Operand, k step, elements per access.
 type PieceKey = (Side, i64, Option<u32>);

@@ -3,12 +3,12 @@
 //!
 //! ```
 //! use satune_extract::{cost, Descriptor};
-//! use satune_ir::term::{Axis, BlockLoop, Contraction, Pair, Plan, Staging};
+//! use satune_ir::term::{Axis, BlockLoop, Contraction, Pair, CoresPlan, Staging};
 //! use satune_ir::DType;
 //!
 //! let (product, gpu) = (Contraction::gemm(None, [4096; 3], DType::F32, DType::F32, [false; 2]), Descriptor::load("h200")?);
 //! // A thread per result, in blocks of 16 x 16; then 4 x 4 results a thread, in registers.
-//! let plan = |results: i64| Plan {
+//! let plan = |results: i64| CoresPlan {
 //!     blocks: [Axis::M, Axis::N].map(|axis| BlockLoop { axis, extent: 256 / results, group: false }).to_vec(),
 //!     tile: Pair { m: 16 * results, n: 16 * results },
 //!     threads: 256,
@@ -18,7 +18,7 @@
 //!     accumulators: true,
 //!     a: Staging { local: Some(1), ..Staging::default() },
 //!     b: Staging { local: Some(1), ..Staging::default() },
-//!     ..Plan::naive(&product)
+//!     ..CoresPlan::naive(&product)
 //! };
 //! let (one, sixteen) = (cost(&plan(1), &product, &gpu)?, cost(&plan(4), &product, &gpu)?);
 //! assert!(sixteen.ms < one.ms && sixteen.l2_bytes < one.l2_bytes);

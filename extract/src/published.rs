@@ -54,6 +54,10 @@ pub struct Row {
     /// The schedule in JSON; without one, what a library took, which stands beside the best of the space.
     #[serde(default)]
     pub plan: Option<String>,
+    /// Registers of a thread, where the compiler of the measurement, or one of its time, says how many: as of any candidate that was
+    /// compiled they stand in the place of the model's.
+    #[serde(default)]
+    pub registers: Option<u32>,
     /// Time, ms.
     #[serde(default)]
     pub ms: Option<f64>,
@@ -249,6 +253,7 @@ mod tests {
             name: name.into(),
             operator: "gemm:8,8,8,f32".into(),
             plan: None,
+            registers: None,
             ms: Some(ms),
             tflops: None,
             gbs: None,

@@ -18,7 +18,7 @@ use crate::Descriptor;
 use egg::{Id, Language, RecExpr};
 use rayon::prelude::*;
 use satune_ir::term::{
-    Axis, BlockLoop, Contraction, Layout, Pair, Pipe, Plan, Role, Schedule, Side, Space, State, Team, Term,
+    Axis, BlockLoop, Contraction, CoresPlan, Pair, Pipe, Role, Schedule, Side, Space, StagedLayout, State, Team, Term,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -80,7 +80,7 @@ pub(crate) struct Unit<'s> {
 #[derive(Clone, Copy)]
 pub(crate) struct Strip {
     pub side: Side,
-    pub layout: Layout,
+    pub layout: StagedLayout,
     /// The class of its copy.
     pub fill: Id,
     /// Shared memory that it takes.
@@ -355,7 +355,7 @@ impl<'k, 's> Search<'k, 's> {
         let Team::Cta(threads) = state.team else { return };
         let contraction = &self.space.contraction;
         let split_k = blocks.iter().find(|b| b.axis == Axis::K).map_or(1, |b| b.extent);
-        let mut plan = Plan::naive(contraction);
+        let mut plan = CoresPlan::naive(contraction);
         plan.blocks.clone_from(&blocks);
         plan.split_k = split_k;
         plan.tile = Pair { m: state.tile.m, n: state.tile.n };

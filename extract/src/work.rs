@@ -1,7 +1,7 @@
 //! Exact counts of what a plan's kernel does, per block: instructions, wavefronts, sectors. They equal what the
 //! simulator counts on the kernel, by a test; both use the machine model of `satune_ir::machine`.
 use satune_ir::machine::{touched, wavefronts};
-use satune_ir::term::{Axis, Contraction, Fill, Instructions, Layout, Pair, Pipe, Places, Plan, Side, Way};
+use satune_ir::term::{Axis, Contraction, CoresPlan, Fill, Instructions, Pair, Pipe, Places, Side, StagedLayout, Way};
 use serde::{Deserialize, Serialize};
 
 /// Work of one block, warp instructions, wavefronts, 32-byte sectors.
@@ -146,7 +146,7 @@ pub fn fill(
     (spatial, k): (i64, i64),
     threads: u32,
     pipe: Pipe,
-    (layout, fill): (Layout, Fill),
+    (layout, fill): (StagedLayout, Fill),
 ) -> Work {
     let operand = contraction.operand(side);
     let bytes = u64::from(operand.dtype.bytes());
@@ -278,7 +278,7 @@ pub fn fragment(
     contraction: &Contraction,
     side: Side,
     grid: &LaneGrid,
-    layout: Option<(Layout, i64)>,
+    layout: Option<(StagedLayout, i64)>,
     (spatial, k_tile, k_step): (i64, i64, i64),
     vector: u32,
 ) -> Loads {
@@ -422,7 +422,7 @@ pub fn barriers(pipe: Pipe, tiles: i64, ways: [Way; 2]) -> i64 {
 }
 
 /// Work of a block: before its k loop, per k tile, and after it.
-pub fn of_block(plan: &Plan, contraction: &Contraction) -> BlockWork {
+pub fn of_block(plan: &CoresPlan, contraction: &Contraction) -> BlockWork {
     let warps = f64::from(plan.threads / 32);
     let grid = LaneGrid { lanes: plan.lanes, m_outer: plan.lanes_m_outer, registers: plan.registers };
     let BlockWork { mut begin, mut tile, mut in_place, mut end } = BlockWork::default();
@@ -485,12 +485,12 @@ pub fn stored([stores, sectors, l1_bytes]: [f64; 3]) -> Work {
 }
 
 /// Iterations of the block's k loop.
-pub fn k_tiles(plan: &Plan) -> i64 {
+pub fn k_tiles(plan: &CoresPlan) -> i64 {
     (plan.k_part + plan.k_tile - 1) / plan.k_tile
 }
 
 /// Work of the whole main kernel: all blocks.
-pub fn total(plan: &Plan, contraction: &Contraction) -> Work {
+pub fn total(plan: &CoresPlan, contraction: &Contraction) -> Work {
     let BlockWork { begin, tile, in_place, end } = of_block(plan, contraction);
     let mut sum = if plan.accumulators { end } else { Work { barriers: end.barriers, ..Work::NONE } };
     sum.add(&in_place, (k_tiles(plan) * plan.k_tile) as f64);

@@ -193,7 +193,7 @@ impl Program {
         };
         let function = crate::inline::inlined(module, entry)?;
         let body = function.body.as_deref().unwrap_or_default();
-        let layout = Layout::of(module, &function);
+        let layout = StateSpaces::of(module, &function);
         let mut operations = Vec::with_capacity(body.len());
         let mut guards = Vec::with_capacity(body.len());
         let slots = |o: &Operand| layout.named(o);
@@ -297,7 +297,7 @@ fn communicates(i: &Instruction) -> bool {
 }
 
 /// Where registers and variables are.
-pub struct Layout {
+pub struct StateSpaces {
     slots: Vec<u32>,
     slot_count: u32,
     shared: Vec<(String, u64, u64)>,
@@ -317,8 +317,8 @@ fn aligned(at: u64, align: u64) -> u64 {
     at.div_ceil(align.max(1)) * align.max(1)
 }
 
-impl Layout {
-    fn of(module: &Module, function: &Function) -> Layout {
+impl StateSpaces {
+    fn of(module: &Module, function: &Function) -> StateSpaces {
         let mut slots = Vec::with_capacity(function.registers.len());
         let mut slot_count = 0;
         for register in &function.registers {
@@ -377,7 +377,7 @@ impl Layout {
             parameters.push(start);
             parameter_bytes = start + p.bytes;
         }
-        Layout {
+        StateSpaces {
             slots,
             slot_count,
             shared,
@@ -391,7 +391,7 @@ impl Layout {
     }
 }
 
-impl Layout {
+impl StateSpaces {
     /// The slots of the registers that an operand names.
     fn named(&self, operand: &Operand) -> Vec<u32> {
         let slot = |r: &Register| self.slots[r.0 as usize];
@@ -421,7 +421,7 @@ fn symbols(operand: &Operand, into: &mut rustc_hash::FxHashSet<Symbol>) {
 /// What a family asks while it decodes an instruction.
 pub struct Decoder<'m> {
     function: &'m Function,
-    layout: &'m Layout,
+    layout: &'m StateSpaces,
     /// How often instructions name each slot.
     named: &'m [u32],
     /// The instruction's number.

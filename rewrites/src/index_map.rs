@@ -11,7 +11,7 @@ mod layout;
 mod swizzle;
 
 pub(crate) use layout::value_of;
-pub use layout::{Layout, MapError};
+pub use layout::{MapError, MappedBox};
 
 /// Deepest nesting of a map's text; deeper text is refused instead of exhausting the stack.
 const NESTING: usize = 64;

@@ -32,7 +32,7 @@ use std::collections::HashMap;
 
 /// Which way the buffer is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BufferIndexType {
     /// The block reads it: the copy comes before.
     Read,
     /// The block writes it: the copy comes after.
@@ -55,8 +55,8 @@ pub struct Plan {
 }
 
 /// Conditions 1 to 8.
-pub fn legal(s: &Schedule, block: BlockId, kind: Kind, index: i64) -> Result<Plan> {
-    let region = regions::access(s, block, index, kind == Kind::Write)?;
+pub fn legal(s: &Schedule, block: BlockId, kind: BufferIndexType, index: i64) -> Result<Plan> {
+    let region = regions::access(s, block, index, kind == BufferIndexType::Write)?;
     let scope_id = scope::pipeline_of(s, block)?;
     let realize = s.realize(block)?;
     let b = &realize.block;
@@ -66,10 +66,10 @@ pub fn legal(s: &Schedule, block: BlockId, kind: Kind, index: i64) -> Result<Pla
     let covers = |iv: &&IterVar| indices.iter().any(|e| visit::uses_var(e, &|v| v == iv.var.id));
     let iterators: Vec<IterVar> = b.iter_vars.iter().filter(covers).cloned().collect();
     let top = require_chain(s, block)?;
-    common::require_one_way(s, b, region.buffer, kind == Kind::Write)?;
+    common::require_one_way(s, b, region.buffer, kind == BufferIndexType::Write)?;
     require_no_exchange(s, block, top, region.buffer)?;
     common::require_in_bounds(s, b, region.buffer, &indices)?;
-    if kind == Kind::Write {
+    if kind == BufferIndexType::Write {
         require_whole_writes(s, realize, region.buffer, &indices, &iterators)?;
     }
     Ok(Plan { scope: scope_id, buffer: region.buffer, indices, iterators, top })
@@ -154,12 +154,12 @@ fn in_whole(value: &Expr, iv: &IterVar, loops: &Domains, predicate: &Expr) -> bo
 }
 
 /// The primitive. Returns the block that copies.
-pub fn reindex(s: &mut Schedule, block: BlockId, kind: Kind, index: i64) -> Result<BlockId> {
+pub fn reindex(s: &mut Schedule, block: BlockId, kind: BufferIndexType, index: i64) -> Result<BlockId> {
     let plan = legal(s, block, kind, index).map_err(|e| e.within("reindex"))?;
     apply(s, block, kind, &plan).map_err(|e| e.within("reindex"))
 }
 
-fn apply(s: &mut Schedule, block: BlockId, kind: Kind, plan: &Plan) -> Result<BlockId> {
+fn apply(s: &mut Schedule, block: BlockId, kind: BufferIndexType, plan: &Plan) -> Result<BlockId> {
     let old = s.program().buffer(plan.buffer);
     let shape = plan.iterators.iter().map(|iv| add(iv.min.clone(), iv.extent.clone())).collect();
     let new = Buffer { name: format!("{}_reindex", old.name), shape, strides: Vec::new(), ..old.clone() };
@@ -167,7 +167,9 @@ fn apply(s: &mut Schedule, block: BlockId, kind: Kind, plan: &Plan) -> Result<Bl
     let (id, nest) = copy_nest(s, kind, plan, copy);
     let indices: Vec<Expr> = plan.iterators.iter().map(|iv| Expr::Var(iv.var.clone())).collect();
     s.update_block(block, |b| common::redirect(b, plan.buffer, copy, &indices))?;
-    s.replace(plan.top, |old| Stmt::seq(if kind == Kind::Read { vec![nest, old] } else { vec![old, nest] }))?;
+    s.replace(plan.top, |old| {
+        Stmt::seq(if kind == BufferIndexType::Read { vec![nest, old] } else { vec![old, nest] })
+    })?;
     s.update_block(plan.scope, |b| b.alloc_buffers.push(copy))?;
     s.set_flags(id, BlockFlags { affine_binding: false, region_cover: true, stage_pipeline: true });
     s.update_affine_binding(id);
@@ -175,8 +177,8 @@ fn apply(s: &mut Schedule, block: BlockId, kind: Kind, plan: &Plan) -> Result<Bl
 }
 
 /// The nest that copies, and its block.
-fn copy_nest(s: &mut Schedule, kind: Kind, plan: &Plan, copy: BufferId) -> (BlockId, Stmt) {
-    let target = if kind == Kind::Read { copy } else { plan.buffer };
+fn copy_nest(s: &mut Schedule, kind: BufferIndexType, plan: &Plan, copy: BufferId) -> (BlockId, Stmt) {
+    let target = if kind == BufferIndexType::Read { copy } else { plan.buffer };
     let name = format!("{}_reindex", s.program().buffer(target).name);
     let dims: Vec<_> = plan
         .iterators
@@ -196,8 +198,8 @@ fn copy_nest(s: &mut Schedule, kind: Kind, plan: &Plan, copy: BufferId) -> (Bloc
         let rename: HashMap<VarId, Expr> = plan.iterators.iter().map(|iv| iv.var.id).zip(own.iter().cloned()).collect();
         let other: Vec<Expr> = plan.indices.iter().map(|e| visit::substitute(e, &rename)).collect();
         let (from, source, to, target) = match kind {
-            Kind::Read => (plan.buffer, other, copy, own),
-            Kind::Write => (copy, own, plan.buffer, other),
+            BufferIndexType::Read => (plan.buffer, other, copy, own),
+            BufferIndexType::Write => (copy, own, plan.buffer, other),
         };
         let block = Block {
             iter_vars,
@@ -224,7 +226,7 @@ mod tests {
     fn applies_to_reads() {
         let mut s = matmul();
         let c = block(&s, "C");
-        let id = reindex(&mut s, c, Kind::Read, 1).unwrap();
+        let id = reindex(&mut s, c, BufferIndexType::Read, 1).unwrap();
         assert_eq!(s.block(id).unwrap().name, "B_reindex_reindex");
         assert_program(
             &s,
@@ -255,7 +257,7 @@ for i, j, k in T.grid(16, 16, 16):
     fn applies_to_writes() {
         let mut s = matmul();
         let c = block(&s, "C");
-        reindex(&mut s, c, Kind::Write, 0).unwrap();
+        reindex(&mut s, c, BufferIndexType::Write, 0).unwrap();
         assert_program(
             &s,
             &func(
@@ -301,8 +303,8 @@ for i, j in T.grid(8, 16):
         let message =
             "ScheduleError: The target buffer should be accessed via TensorLoad or BufferStore. The indices should \
                        be the same if there are multiple accesses to the target buffer.";
-        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 0)), message);
-        assert!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 1)).contains("`buffer_index` is out of range"));
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, BufferIndexType::Read, 0)), message);
+        assert!(refusal(&mut s, |s| reindex(s, c, BufferIndexType::Read, 1)).contains("`buffer_index` is out of range"));
     }
 
     #[test]
@@ -311,7 +313,7 @@ for i, j in T.grid(8, 16):
         let root = s.root();
         let message = "ScheduleError: The primitive does not operate on the root block";
         s.update_block(root, |b| b.reads.push(satune_ir::Region { buffer: BufferId(0), ranges: Vec::new() })).unwrap();
-        assert_eq!(refusal(&mut s, |s| reindex(s, root, Kind::Read, 0)), message);
+        assert_eq!(refusal(&mut s, |s| reindex(s, root, BufferIndexType::Read, 0)), message);
     }
 
     #[test]
@@ -319,16 +321,16 @@ for i, j in T.grid(8, 16):
         // Outside of the buffer where the condition does not hold.
         let mut s = one("vi, vj", "T.if_then_else(1 <= vi, A[vi - 1, vj], T.float32(0))");
         let c = block(&s, "C");
-        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Read, 0)), COPY);
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, BufferIndexType::Read, 0)), COPY);
         // Several instances write one element.
         let mut s = one("vi // 2, vj", "A[vi, vj]");
         let c = block(&s, "C");
-        assert_eq!(refusal(&mut s, |s| reindex(s, c, Kind::Write, 0)), COPY);
+        assert_eq!(refusal(&mut s, |s| reindex(s, c, BufferIndexType::Write, 0)), COPY);
         // The producer is in the same nest.
         let mut s = joined();
         let (b, c) = (block(&s, "B"), block(&s, "C"));
         assert_eq!(
-            refusal(&mut s, |s| reindex(s, b, Kind::Write, 0)).split(':').next(),
+            refusal(&mut s, |s| reindex(s, b, BufferIndexType::Write, 0)).split(':').next(),
             Some("The loops above block B are no chain")
         );
         assert!(s.block(c).is_ok());
@@ -336,6 +338,6 @@ for i, j in T.grid(8, 16):
         let mut s = matmul();
         let (c, k) = (block(&s, "C"), loops(&s, "C")[2]);
         decompose_reduction(&mut s, c, k).unwrap();
-        assert!(refusal(&mut s, |s| reindex(s, c, Kind::Write, 0)).starts_with("The loops above"));
+        assert!(refusal(&mut s, |s| reindex(s, c, BufferIndexType::Write, 0)).starts_with("The loops above"));
     }
 }

@@ -523,7 +523,7 @@ fn dispatch(s: &mut Schedule, env: &HashMap<String, Handle>, call: &Call) -> Res
         }
         "reindex" => {
             let (write, index) = args.buffer(s, 1, "buffer")?;
-            let kind = if write { reindex::Kind::Write } else { reindex::Kind::Read };
+            let kind = if write { reindex::BufferIndexType::Write } else { reindex::BufferIndexType::Read };
             reindex::reindex(s, args.block(s, 0, "block")?, kind, index).map(Handle::Block)
         }
         "reindex_cache_read" | "reindex_cache_write" => {

@@ -6,7 +6,7 @@ use serde_json::{json, Map, Value};
 use std::collections::HashSet;
 
 /// A kind of instruction.
-struct Kind {
+struct InstructionKind {
     name: &'static str,
     op: &'static str,
     inputs: &'static [&'static str],
@@ -18,12 +18,12 @@ const fn kind(
     op: &'static str,
     inputs: &'static [&'static str],
     attributes: &'static [&'static str],
-) -> Kind {
-    Kind { name, op, inputs, attributes }
+) -> InstructionKind {
+    InstructionKind { name, op, inputs, attributes }
 }
 
 /// `*` takes all remaining inputs as positional arguments, `*x` as the list `x`; `buffer` takes two attributes.
-const KINDS: &[Kind] = &[
+const KINDS: &[InstructionKind] = &[
     kind("GetSBlock", "get_sblock", &[], &["name", "func_name"]),
     kind("GetLoops", "get_loops", &["block"], &[]),
     kind("GetChildBlocks", "get_child_blocks", &["block_or_loop"], &[]),

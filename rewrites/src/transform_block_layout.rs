@@ -10,7 +10,7 @@
 //! many parameters as the block has iterators; 4 no output mixes data-parallel and reduction iterators; 5 the map is
 //! bijective. The order in which a reduction runs may change, as with `reorder`. Kinds and annotations of loops are dropped.
 use crate::arith::{constant, int, Domains};
-use crate::index_map::{IndexMap, Layout};
+use crate::index_map::{IndexMap, MappedBox};
 use crate::loop_checks::{only_child, require_zero_start};
 use crate::reindexed::Rewriter;
 use crate::schedule::{Result, Schedule};
@@ -20,7 +20,7 @@ use satune_ir::{visit, BlockId, BlockRealize, DType, Expr, IterKind, IterVar, St
 use std::collections::HashMap;
 
 /// Conditions 1 to 5. Returns the image of the iterators' domain, and the kind of each new iterator.
-pub fn legal(s: &Schedule, block: BlockId, map: &IndexMap) -> Result<(Layout, Vec<IterKind>)> {
+pub fn legal(s: &Schedule, block: BlockId, map: &IndexMap) -> Result<(MappedBox, Vec<IterKind>)> {
     let loops = s.loops_of(block)?;
     for l in s.get_loops(&loops)? {
         require_zero_start(l)?;
@@ -147,7 +147,7 @@ pub fn transform_block_layout(s: &mut Schedule, block: BlockId, map: &IndexMap) 
     apply(s, block, &layout, &kinds, &types).map_err(|e| e.within("transform_block_layout"))
 }
 
-fn apply(s: &mut Schedule, block: BlockId, layout: &Layout, kinds: &[IterKind], types: &[DType]) -> Result<()> {
+fn apply(s: &mut Schedule, block: BlockId, layout: &MappedBox, kinds: &[IterKind], types: &[DType]) -> Result<()> {
     let loops = s.loops_of(block)?;
     let old = s.realize(block)?.clone();
     let mut iter_vars = Vec::new();

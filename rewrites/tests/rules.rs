@@ -140,16 +140,16 @@ fn walk(
 }
 
 /// Random plans of a space, each with whether a node of it was made by `rule`.
-fn sample(space: &Space, rule: &str, random: &mut Random) -> Option<(Plan, bool)> {
+fn sample(space: &Space, rule: &str, random: &mut Random) -> Option<(CoresPlan, bool)> {
     let (mut term, mut seen) = (RecExpr::default(), Vec::new());
     let mut see = |node: &Term| seen.push((space.egraph.lookup(node.clone()).unwrap(), node.clone()));
     walk(space, space.root, random, &mut term, &mut see)?;
     let uses = space.rules(&seen).into_iter().flatten().any(|name| name == rule);
-    Some((Plan::from_term(&term, &space.contraction).unwrap(), uses))
+    Some((CoresPlan::from_term(&term, &space.contraction).unwrap(), uses))
 }
 
 /// What is wrong with a plan, if anything: a primitive refuses, or the interpreter finds another meaning.
-fn fault(source: &Program, plan: &Plan, contraction: &Contraction, seed: u64) -> Option<String> {
+fn fault(source: &Program, plan: &CoresPlan, contraction: &Contraction, seed: u64) -> Option<String> {
     let trace = trace(plan, contraction);
     let (results, schedule) = replay(source, &trace.calls).unwrap();
     if let Some((call, error)) = trace.calls.iter().zip(&results).find_map(|(c, r)| Some((c, r.as_ref().err()?))) {
@@ -260,7 +260,7 @@ impl Mutant {
 }
 
 /// What a GPU cannot do of a plan, if anything.
-fn beyond_hardware(plan: &Plan, c: &Contraction, limits: &Limits) -> Option<String> {
+fn beyond_hardware(plan: &CoresPlan, c: &Contraction, limits: &Limits) -> Option<String> {
     let (bytes, results) = (plan.shared_bytes(c), plan.results_per_thread());
     if bytes > limits.shared_bytes {
         return Some(format!("{bytes} bytes of shared memory"));

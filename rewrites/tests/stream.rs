@@ -1,6 +1,6 @@
 //! The space of streaming programs: random programs of it mean what the source means, through the primitives.
 use egg::{Id, Language, RecExpr};
-use satune_ir::term::stream::{KernelPlan, Place, Point, StreamPlan, StreamTerm, Streams};
+use satune_ir::term::stream::{KernelPlan, Point, RowPlace, StreamPlan, StreamTerm, Streams};
 use satune_ir::term::Space;
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
@@ -351,11 +351,11 @@ fn beyond(plan: &StreamPlan, problem: &Streams, limits: &Limits) -> Option<&'sta
                 }
             }
             KernelPlan::Row(p) => {
-                let shared = p.held.iter().filter(|h| h.place == Place::Shared).count() as i64;
+                let shared = p.held.iter().filter(|h| h.place == RowPlace::Shared).count() as i64;
                 if shared * columns * 4 * p.side_by_side > limits.shared_bytes {
                     return Some("shared memory");
                 }
-                let held = p.held.iter().filter(|h| h.place == Place::Registers).count() as i64;
+                let held = p.held.iter().filter(|h| h.place == RowPlace::Registers).count() as i64;
                 if held * columns / p.threads > limits.registers {
                     return Some("registers");
                 }

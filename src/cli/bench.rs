@@ -1,7 +1,7 @@
 //! `bench`: measured times in a table, beside the vendor's library.
 use super::devices::{open, open_store, store_path, Choice};
 use super::{ask, print_json, print_styled, report, table, visible, watch::Watch, Failure, Outcome, Size};
-use crate::device::{Ask, Kind};
+use crate::device::{Ask, DeviceKind};
 use crate::execute::Executed;
 use crate::explore::{write_whole, Request};
 use crate::measure::bench::{bench, regressions, BenchRow, Benchmark, Wanted};
@@ -186,7 +186,7 @@ fn rate(row: &BenchRow) -> String {
 fn notes(result: &Benchmark) -> Vec<String> {
     let mut out =
         vec![format!("{} ({}), predictions by the descriptor {}", result.device, result.toolchain, result.gpu)];
-    if result.kind != Kind::Cuda {
+    if result.kind != DeviceKind::Cuda {
         out.push(
             "not measured on a GPU: times are predictions of the model, results were checked in the simulator".into(),
         );
@@ -217,7 +217,7 @@ fn rivals(result: &Benchmark) -> Vec<String> {
 }
 
 fn text(result: &Benchmark) -> String {
-    let simulated = result.kind != Kind::Cuda;
+    let simulated = result.kind != DeviceKind::Cuda;
     let lines = |notes: Vec<String>| visible(&notes.iter().map(|note| format!("{note}\n")).collect::<String>());
     let mut out = lines(notes(result));
     let time = if simulated { "ms (predicted)" } else { "ms" };
@@ -267,7 +267,7 @@ fn texts(result: &Benchmark) -> Vec<String> {
         let refused = row.bugs.first().map(|bug| {
             format!("{}: {} refused by simulator or execution (a bug): {}", row.program, row.bugs.len(), first(bug))
         });
-        let why = row.not_executed.as_ref().filter(|_| result.kind == Kind::Cuda);
+        let why = row.not_executed.as_ref().filter(|_| result.kind == DeviceKind::Cuda);
         [refused, why.map(|why| format!("{}: text not executed: {}", row.program, first(why)))]
     };
     result.rows.iter().flat_map(of).flatten().collect()

@@ -1,7 +1,7 @@
 //! `explore` and `resume`.
 use super::devices::{open, open_store, store_path, Choice};
 use super::{ask, print_json, print_styled, report, table, watch::Watch, Failure, Outcome, Target};
-use crate::device::{Ask, Kind};
+use crate::device::{Ask, DeviceKind};
 use crate::explore::{results, Request, Search};
 use crate::measure::{Record, StrategyKind};
 use crate::operators;
@@ -304,7 +304,7 @@ fn run(args: &Explore, inputs: Inputs, resumed: Option<(Store, i64)>) -> Outcome
         report.nvmmh = Some(found);
     }
     let interrupted = watch.finish();
-    if report.measured.as_ref().is_some_and(|m| m.kind == Kind::Simulator) {
+    if report.measured.as_ref().is_some_and(|m| m.kind == DeviceKind::Simulator) {
         // A simulator's times are the predictions, which each candidate has: nothing was measured.
         report.candidates.iter_mut().for_each(|c| c.measured = None);
     }

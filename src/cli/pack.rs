@@ -2,7 +2,7 @@
 use super::devices::{self, Choice};
 use super::{bench, print, print_json, table, watch::Watch, Failure, Outcome};
 use crate::compile::{self, Compiler};
-use crate::device::Kind;
+use crate::device::DeviceKind;
 use crate::on_gpu::{self, Call, Hour, PrepareError, Size};
 use crate::pack::{self, Breaker, Duels, Family, Pack, PackError, RunError, Settings, Wanted};
 use crate::source::SourceError;
@@ -297,7 +297,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let (budget, least_timeout, apart) = (args.budget, args.least_timeout, args.apart);
     let settings = Settings { budget, least_timeout, apart, library: !apart, ..Settings::default() };
     // Times of a simulator are predictions: there is nothing to take turns with.
-    let duels = if device.identity().kind == Kind::Cuda && !apart { Duels::Fastest } else { Duels::None };
+    let duels = if device.identity().kind == DeviceKind::Cuda && !apart { Duels::Fastest } else { Duels::None };
     let settings = Settings { duels, ..settings };
     let done =
         pack::run(&pack, &mut *device, &settings, &mut Breaker::without(args.without.clone()), &args.out, &watch);

@@ -1,6 +1,6 @@
 //! `report`: `report.html` of what `explore` has stored.
 use super::{print, stored, Failure, Outcome};
-use crate::device::Kind;
+use crate::device::DeviceKind;
 use crate::explore::{results, Report};
 use crate::measure::bench::Benchmark;
 use crate::report::{Baseline, Measured, Page, Row};
@@ -28,7 +28,7 @@ pub(super) struct Args {
 fn page<'a>(report: &'a Report, problem: &'a dyn Workload, gpu: &'a Descriptor) -> Page<'a> {
     let mut page = Page::of(report, problem, gpu);
     // A simulator's times are the predictions, which the page has anyway.
-    if let Some(search) = report.measured.as_ref().filter(|m| m.kind != Kind::Simulator) {
+    if let Some(search) = report.measured.as_ref().filter(|m| m.kind != DeviceKind::Simulator) {
         for candidate in &report.candidates {
             if let Some(times) = &candidate.measured {
                 page.measured(&candidate.id, Measured { ms: times.ms, spread: Some(times.spread) });

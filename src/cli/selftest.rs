@@ -9,7 +9,7 @@ use crate::scheduled::{self, Scheduled};
 use crate::store::{hash, Key, Row, Store, Timing, Verdict};
 use comfy_table::{Cell, Color};
 use satune_extract::{best, cost, Counts, Descriptor, Query};
-use satune_ir::term::{Plan, Schedule, Space};
+use satune_ir::term::{CoresPlan, Schedule, Space};
 use satune_ir::{interp, tvmscript, Program};
 use satune_rewrites::replay::replay_strict;
 use satune_rewrites::space::{rules, saturate, Fuel, Menu};
@@ -220,7 +220,7 @@ fn extracted() -> Result<Tried, String> {
     let ((problem, space), gpu) = (small()?, h200()?);
     let contraction = &problem.contraction;
     let plans = space.programs(space.root);
-    let plans = plans.iter().filter_map(|term| Plan::from_term(term, contraction).ok());
+    let plans = plans.iter().filter_map(|term| CoresPlan::from_term(term, contraction).ok());
     let mut times: Vec<f64> = plans.filter_map(|plan| cost(&plan, contraction, &gpu).ok()).map(|c| c.ms).collect();
     times.sort_by(f64::total_cmp);
     let found =
@@ -357,7 +357,7 @@ fn damaged() -> Result<Tried, String> {
         script: None,
         gpu: "h200".into(),
         predicted_ms: 0.125,
-        plan: Schedule::Cores(Plan::naive(&problem.contraction)),
+        plan: Schedule::Cores(CoresPlan::naive(&problem.contraction)),
         at: 0,
         verdict: Verdict::Measured(times),
     };

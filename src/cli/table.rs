@@ -1,6 +1,6 @@
 //! Tables for people.
 use super::{ask, visible};
-use crate::device::Kind;
+use crate::device::DeviceKind;
 use crate::execute::Executed;
 use crate::explore::{CandidateReport, Judge, Report};
 use crate::source::Work;
@@ -196,7 +196,8 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
     // Where all were refused before, nothing came to a device.
     if let Some(m) = report.measured.as_ref().filter(|m| m.trials > 0 || !refused) {
         let rejected = m.rejected_text();
-        let note = if m.kind == Kind::Simulator { "; its times are predictions, not measured on a GPU" } else { "" };
+        let note =
+            if m.kind == DeviceKind::Simulator { "; its times are predictions, not measured on a GPU" } else { "" };
         out.push_str(&format!(
             "{} candidates on {} ({}{note}); {} known from the store, {rejected}\n",
             m.trials, m.device, m.toolchain, m.reused
@@ -205,7 +206,7 @@ pub(super) fn candidates(report: &Report, work: &Work, gpu: &Descriptor, folder:
     let yardstick = problem.yardstick();
     let unit = if matches!(yardstick, Yardstick::Arithmetic { .. }) { "TFLOP/s" } else { "GB/s" };
     // A simulator's times are the predictions.
-    let timed = report.measured.as_ref().is_some_and(|m| m.kind != Kind::Simulator);
+    let timed = report.measured.as_ref().is_some_and(|m| m.kind != DeviceKind::Simulator);
     let mut header = vec!["#", "id"];
     header.push("ms");
     header.extend(timed.then_some("pred. ms"));

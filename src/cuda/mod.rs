@@ -99,7 +99,7 @@ pub(crate) fn c_type(dtype: DType) -> &'static str {
 }
 
 /// A component of blockIdx (false) or threadIdx (true).
-type Place = (bool, usize);
+type Component = (bool, usize);
 
 struct Printer<'k> {
     kernel: &'k Kernel,
@@ -110,8 +110,8 @@ struct Printer<'k> {
     names: Names,
     variables: HashMap<LocalVar, Integer>,
     /// Names of the components of blockIdx and threadIdx.
-    places: BTreeMap<Place, String>,
-    used_places: BTreeSet<Place>,
+    places: BTreeMap<Component, String>,
+    used_places: BTreeSet<Component>,
     /// Variables that are but names of components of blockIdx and threadIdx.
     renamed_places: BTreeSet<LocalVar>,
     /// Register arrays that are accessed as vectors.

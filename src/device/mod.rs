@@ -35,7 +35,7 @@ use std::time::Duration;
 /// What kind of device it is: what its times mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum DeviceKind {
     /// Times are predictions; results are checked by simulation.
     Simulator,
     /// Times are measured.
@@ -48,7 +48,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Identity {
     /// What its times mean.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// The GPU and its clocks, or the simulator's GPU.
     pub device: String,
     /// What compiles for it and runs it.

@@ -2,7 +2,7 @@
 //! worker process, so that hangs hang and crashes crash.
 use super::protocol::{GpuInfo, Libraries, MeasureJob, Request, Said, What};
 use super::worker::{Serve, Supervised};
-use super::{Ask, Device, DeviceError, Identity, Kind, Ready};
+use super::{Ask, Device, DeviceError, DeviceKind, Identity, Ready};
 use crate::compile::Compiler;
 use crate::pack::Family;
 use crate::source::Work;
@@ -157,7 +157,7 @@ impl Scripted {
             .map_err(|what| DeviceError::Missing { what, remedy: "give a script of outcomes".into() })?;
         let text = serde_json::to_string(&read.outcomes).unwrap_or_default();
         let identity = Identity {
-            kind: Kind::Scripted,
+            kind: DeviceKind::Scripted,
             device: format!("script {}", &hash(&text)[..12]),
             toolchain: "none".into(),
             deterministic: !read.outcomes.contains(&Outcome::Noisy),

@@ -1,5 +1,5 @@
 //! The simulator as a device: right or wrong is found by simulation, the time is what the model predicts.
-use super::{Ask, Device, DeviceError, Identity, Kind, Ready};
+use super::{Ask, Device, DeviceError, DeviceKind, Identity, Ready};
 use crate::store::{hash, Reason, Timing, Verdict};
 use crate::workload::Workload;
 use satune_extract::Descriptor;
@@ -19,7 +19,7 @@ impl Simulator {
     pub fn of(gpu: &Descriptor) -> Simulator {
         let descriptor = hash(&format!("{gpu:?}"));
         let identity = Identity {
-            kind: Kind::Simulator,
+            kind: DeviceKind::Simulator,
             device: format!("{SIMULATED}{}", gpu.name),
             toolchain: format!("satune {}, descriptor {}", env!("CARGO_PKG_VERSION"), &descriptor[..12]),
             deterministic: true,

@@ -1,5 +1,5 @@
 //! Whether the program that is explored computes what the given one says, and where it does not.
-use super::values::{place, Inputs, Kind};
+use super::values::{place, InputKind, Inputs};
 use crate::agreement;
 use satune_ir::affine::constant;
 use satune_ir::interp::{self, in_double, slice, Array, Bounds};
@@ -16,7 +16,7 @@ const APART: f64 = 1e-6;
 /// numbers and in `f64`; none where it does. An element that takes too long to be computed is not looked at, nor are parameters of
 /// which one has more elements.
 pub fn difference(explored: &Program, given: &Program) -> Option<String> {
-    let inputs = Inputs::of(given, Kind::Ordinary, agreement::terms(given), false, crate::reference::SEED);
+    let inputs = Inputs::of(given, InputKind::Ordinary, agreement::terms(given), false, crate::reference::SEED);
     let realizes = all_realizes(&given.body.block.body);
     let written: BTreeSet<BufferId> = realizes.iter().flat_map(|r| &r.block.writes).map(|w| w.buffer).collect();
     let shapes = |program: &Program| {

@@ -3,7 +3,7 @@
 use super::expected::{boxes, Meaning};
 use super::inputs::size;
 use super::module::{delivery, Kernels, Ran, Unable};
-use super::values::Kind;
+use super::values::InputKind;
 use crate::compile::{CompileError, Compiler, Job};
 use crate::cuda;
 use crate::lower::program::{Argument, Module};
@@ -42,7 +42,7 @@ pub struct Executed {
     /// Thread instructions.
     pub instructions: u64,
     /// Kinds of inputs.
-    pub inputs: Vec<Kind>,
+    pub inputs: Vec<InputKind>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]
@@ -100,7 +100,7 @@ struct Share {
     begun: u64,
     compared: u64,
     instructions: u64,
-    inputs: Vec<Kind>,
+    inputs: Vec<InputKind>,
 }
 
 impl Share {
@@ -238,7 +238,7 @@ fn execute(
 ) -> Result<Share, Refusal> {
     let kernels = Kernels::of(module, texts, ptx)?;
     let mut all: Option<Share> = None;
-    for (number, kind) in [Kind::Ordinary, Kind::Extreme].into_iter().enumerate() {
+    for (number, kind) in [InputKind::Ordinary, InputKind::Extreme].into_iter().enumerate() {
         let meaning = Meaning::of(source, kind, kernels.tf32(), (crate::reference::SEED, go_on));
         let mut share = one_kind(&kernels, &meaning, number, budget)?;
         let kinds = |share: &Share| if share.compared > 0 { vec![kind] } else { Vec::new() };

@@ -1,7 +1,7 @@
 //! What a part of a program's results should be, and how closely executed kernels must agree with it.
 use super::module::Unable;
 use super::rounding::{self, BEYOND};
-use super::values::{place, value, Inputs, Kind};
+use super::values::{place, value, InputKind, Inputs};
 use crate::agreement::{self, Agreement, Spread, EXACT};
 use satune_ir::affine::constant;
 use satune_ir::interp::{self, in_double, slice, Array, Bounds, Fault, Scalar};
@@ -39,7 +39,7 @@ pub struct Expected {
 pub struct Meaning<'p> {
     pub program: &'p Program,
     pub inputs: Arc<Inputs>,
-    kind: Kind,
+    kind: InputKind,
     terms: u64,
     text: String,
     /// Whether to go on.
@@ -47,14 +47,14 @@ pub struct Meaning<'p> {
 }
 
 /// A part of a program's results, and what it should be; empty until somebody has made it.
-type Kept = (String, Kind, usize, Bounds, Arc<Mutex<Option<Option<Arc<Expected>>>>>);
+type Kept = (String, InputKind, usize, Bounds, Arc<Mutex<Option<Option<Arc<Expected>>>>>);
 static PARTS: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
 impl<'p> Meaning<'p> {
     /// Of a program on one kind of inputs, of a seed; what takes long is done for as long as `go_on` says so.
     pub fn of(
         program: &'p Program,
-        kind: Kind,
+        kind: InputKind,
         tf32: bool,
         (seed, go_on): (u64, &'p (dyn Fn() -> bool + Sync)),
     ) -> Meaning<'p> {
@@ -84,7 +84,7 @@ impl<'p> Meaning<'p> {
             });
         });
         let floats = self.program.buffers.iter().any(|b| b.dtype.is_float());
-        let sums = self.kind == Kind::Extreme && self.terms > 1 && floats;
+        let sums = self.kind == InputKind::Extreme && self.terms > 1 && floats;
         plain && !sums && Agreement::of(self.program) == Agreement::Exact
     }
 
@@ -385,7 +385,7 @@ def shares(X: T.Buffer((2, 8), "float32")):
 "#,
         )
         .unwrap();
-        let meaning = Meaning::of(&program, Kind::Ordinary, false, (1, &|| true));
+        let meaning = Meaning::of(&program, InputKind::Ordinary, false, (1, &|| true));
         let all: Bounds = vec![(0, 2), (0, 8)];
         let input = meaning.inputs.array(0, &[2, 8], &all).unwrap();
         let whole = interp::run(&program, &[input]).unwrap().swap_remove(0);

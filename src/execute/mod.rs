@@ -12,5 +12,5 @@ mod words;
 pub use as_given::difference;
 pub use candidate::{execute_whole, Candidate, Executed, Refusal};
 pub use kernel::{check, Finding, Findings, KernelError, Request, Unwritten};
-pub use values::Kind;
+pub use values::InputKind;
 pub use words::{LaunchWords, Role, WordsError};

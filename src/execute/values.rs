@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Kinds of inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum InputKind {
     /// Whole numbers, as large as sums of them are exact (so that what rounds a result to its type is seen), at most 24;
     /// integers that never become floats from their whole range.
     Ordinary,
@@ -23,7 +23,7 @@ pub enum Kind {
 /// The inputs of a program, of one kind.
 #[derive(Clone, Debug)]
 pub struct Inputs {
-    kind: Kind,
+    kind: InputKind,
     rules: Vec<(DType, InputRule)>,
     constants: Vec<f64>,
     whole: Vec<i64>,
@@ -45,7 +45,7 @@ const CONSTANTS: usize = 16;
 
 impl Inputs {
     /// Of a program in which a value is made of up to so many others.
-    pub fn of(program: &Program, kind: Kind, terms: u64, tf32: bool, seed: u64) -> Inputs {
+    pub fn of(program: &Program, kind: InputKind, terms: u64, tf32: bool, seed: u64) -> Inputs {
         let dtypes = program.params.iter().map(|p| program.buffer(*p).dtype);
         let rules = dtypes.zip(interp::input_rules(program)).collect();
         let (mut constants, mut whole) = (Vec::new(), Vec::new());
@@ -60,7 +60,7 @@ impl Inputs {
         });
         let rare = if terms > 1 { 4 * terms } else { 2 };
         let exact = |most: &i64| Agreement::up_to(program, *most as f64) == Agreement::Exact;
-        let most = [24, 8].into_iter().find(|most| kind == Kind::Ordinary && exact(most)).unwrap_or(3);
+        let most = [24, 8].into_iter().find(|most| kind == InputKind::Ordinary && exact(most)).unwrap_or(3);
         let line = |p: &BufferId| match program.buffer(*p).shape.split_first() {
             Some((_, rest)) if !rest.is_empty() => rest.iter().map(|e| constant(e).unwrap_or(0) as u64).product(),
             _ => 0,
@@ -72,8 +72,8 @@ impl Inputs {
     /// The largest magnitude of floats.
     pub fn largest(&self) -> f64 {
         match self.kind {
-            Kind::Ordinary => self.most as f64,
-            Kind::Extreme => f64::MAX,
+            InputKind::Ordinary => self.most as f64,
+            InputKind::Extreme => f64::MAX,
         }
     }
 
@@ -88,11 +88,11 @@ impl Inputs {
             (None, dtype) if dtype.is_float() => (-self.most, 2 * self.most + 1),
             (None, _) => (-3, 7),
         };
-        if self.kind == Kind::Extreme && at < self.lines[param] {
+        if self.kind == InputKind::Extreme && at < self.lines[param] {
             // All the same: nothing varies, and what guards a division by that is needed.
             return Scalar::int(1, *dtype);
         }
-        if self.kind == Kind::Extreme && (any >> 20) % self.rare == 0 {
+        if self.kind == InputKind::Extreme && (any >> 20) % self.rare == 0 {
             if let Some(value) = self.extreme(*dtype, rule, mixed(any)) {
                 return value;
             }
@@ -258,7 +258,7 @@ def main(A: T.Buffer((6, 10), \"float32\"), B: T.Buffer((6, 10), \"float32\")):
             B[vi, vj] = A[vi, vj] + T.float32(1.5)
 ";
         let program = satune_ir::tvmscript::parse(text).unwrap();
-        let inputs = Arc::new(Inputs::of(&program, Kind::Extreme, 1, false, 3));
+        let inputs = Arc::new(Inputs::of(&program, InputKind::Extreme, 1, false, 3));
         let part = inputs.array(0, &[6, 10], &vec![(2, 5), (3, 7)]).unwrap();
         let Initial::Formula(formula) = inputs.initial(0) else { panic!() };
         let mut bytes = [0; 4];

@@ -74,11 +74,11 @@ mod tests {
     #[test]
     fn every_part_that_the_model_names_is_known() {
         use satune_extract::Descriptor;
-        use satune_ir::term::{tensor::WgmmaPlan, Plan, Schedule};
+        use satune_ir::term::{tensor::WgmmaPlan, CoresPlan, Schedule};
         let gpu = Descriptor::load("h200").unwrap();
         let product = crate::operators::parse("gemm:256,256,256,bf16,NT").unwrap().contraction;
         let plans = [
-            Schedule::Cores(Plan::naive(&product)),
+            Schedule::Cores(CoresPlan::naive(&product)),
             Schedule::Wgmma(WgmmaPlan { split_k: 2, ..WgmmaPlan::plain([128, 128, 64], 2, 3) }),
         ];
         for plan in plans {

@@ -2,13 +2,13 @@
 use crate::lower::program::LowerOptions;
 use crate::operators;
 use crate::scheduled::{self, Checked, Reduced};
-use satune_ir::term::{Axis, BlockLoop, Contraction, Pipe, Plan, Schedule};
+use satune_ir::term::{Axis, BlockLoop, Contraction, CoresPlan, Pipe, Schedule};
 use satune_ir::{tvmscript, Program};
 use std::collections::BTreeMap;
 
 /// The same plan on a problem of few blocks and k tiles: two tiles along m and n at most (the second cut where the
 /// problem's last one is), as many k tiles as the overlap needs to get going and to end.
-pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
+pub fn shrink(plan: &CoresPlan, contraction: &Contraction) -> (CoresPlan, Contraction) {
     let mut small = contraction.clone();
     let mut plan = plan.clone();
     let cut = |extent: i64, tile: i64| {
@@ -38,7 +38,7 @@ pub fn shrink(plan: &Plan, contraction: &Contraction) -> (Plan, Contraction) {
 }
 
 /// k tiles that a loop needs to get going and to end.
-pub(crate) fn k_tiles(plan: &Plan) -> i64 {
+pub(crate) fn k_tiles(plan: &CoresPlan) -> i64 {
     let tiles = match plan.pipe {
         Pipe::Async(stages) => i64::from(stages) + 2,
         _ => 4,
@@ -53,7 +53,7 @@ pub(crate) fn k_tiles(plan: &Plan) -> i64 {
 }
 
 /// The plan with as many blocks as the problem's m, n and batch take.
-pub(crate) fn refitted(mut plan: Plan, small: &Contraction) -> Plan {
+pub(crate) fn refitted(mut plan: CoresPlan, small: &Contraction) -> CoresPlan {
     let (m, n) = (small.extent(Axis::M), small.extent(Axis::N));
     let blocks = |extent: i64, tile: i64| (extent + tile - 1) / tile;
     let grouped: Vec<Axis> = plan.blocks.iter().filter(|l| l.group).map(|l| l.axis).collect();
@@ -91,7 +91,7 @@ pub fn reduced(schedule: &Schedule, contraction: &Contraction, options: &LowerOp
             // Rows of a strip stay as long as they are.
             let k_tile = (!plan.a.hoisted && !plan.b.hoisted).then_some(plan.k_tile);
             let (source, small) = super::check_gather::smaller(contraction, gather, &wanted, k_tile)?;
-            let plan = Plan { k_part: small.extent(Axis::K), ..plan.clone() };
+            let plan = CoresPlan { k_part: small.extent(Axis::K), ..plan.clone() };
             (refitted(plan, &small), source, small)
         }
         None => {

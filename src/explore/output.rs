@@ -153,7 +153,7 @@ pub(crate) fn comment(mark: &str, text: &str) -> String {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SearchReport {
     /// What the times mean: of a simulator they are predictions.
-    pub kind: crate::device::Kind,
+    pub kind: crate::device::DeviceKind,
     /// The device and its clocks.
     pub device: String,
     /// What compiled and ran.

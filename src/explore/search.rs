@@ -1,7 +1,7 @@
 //! The measured half of an exploration: a device, a store, a strategy.
 use super::output::{MeasuredReport, SearchReport};
 use super::Request;
-use crate::device::{Ask, Device, Kind, Subject};
+use crate::device::{Ask, Device, DeviceKind, Subject};
 use crate::measure::{measure, BestFirst, Learned, MeasureError, Random, Record, Settings, Strategy, StrategyKind};
 use crate::progress::Progress;
 use crate::store::Verdict;
@@ -133,7 +133,7 @@ impl Search<'_> {
             // Told to end before anything was measured: the best under the model is what there is.
             found.candidates.extend(first.map(|c| (c, None)));
         }
-        found.measured = identity.kind != Kind::Simulator;
+        found.measured = identity.kind != DeviceKind::Simulator;
         found.by_model = !found.measured && self.strategy == StrategyKind::Analytical;
         (found.subjects, found.simulate_s) = (measured.subjects, measured.simulate_s);
         found.bugs = measured.bugs;

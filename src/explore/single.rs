@@ -1,6 +1,6 @@
 //! Products that tensor cores could multiply, and whose space has schedules for single threads alone.
 use super::tensor_cores;
-use crate::workload::{Kind, Workload};
+use crate::workload::{ProblemKind, Workload};
 use satune_extract::Descriptor;
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::Contraction;
@@ -13,11 +13,11 @@ pub(super) fn on_single_threads(problem: &dyn Workload, gpu: &Descriptor) -> (Ve
         Gemm::multiplied(c) && (menu.mma.is_some() || menu.wgmma || !menu.wmma.is_empty())
     };
     match problem.kind() {
-        Kind::Contraction(c) => match Gemm::of(c) {
+        ProblemKind::Contraction(c) => match Gemm::of(c) {
             Err(why) if offered(c) => (vec![c.block_name.clone()], Some(one(&c.block_name, &why.to_string()))),
             _ => (Vec::new(), None),
         },
-        Kind::Streams(streams) => {
+        ProblemKind::Streams(streams) => {
             let all = streams.whole().tiled.iter().map(|t| &t.contraction);
             let taken: Vec<&Contraction> = all.clone().filter(|c| Gemm::of(c).is_ok()).collect();
             // With blocks after it or without them: what has one form for tensor cores has schedules there.

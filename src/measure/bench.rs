@@ -1,6 +1,6 @@
 //! `bench`: the best of the k best of each problem, beside the vendor's library, in one run.
 use super::{MeasureError, Record, StrategyKind};
-use crate::device::{Ask, Ceilings, Device, Door, Identity, Kind, Ready, Rival, Subject};
+use crate::device::{Ask, Ceilings, Device, DeviceKind, Door, Identity, Ready, Rival, Subject};
 use crate::execute::Executed;
 use crate::explore::{CandidateReport, ExploreError, Report, Request, Search};
 use crate::nvmmh::Beside;
@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Benchmark {
     /// What the times mean: of a simulator they are predictions.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// The device and its clocks.
     pub device: String,
     /// What compiled and ran.
@@ -327,7 +327,7 @@ fn duel(
     device: &mut dyn Device,
     ask: &Ask,
 ) -> Result<Option<Versus>, BenchError> {
-    if device.identity().kind != Kind::Cuda {
+    if device.identity().kind != DeviceKind::Cuda {
         return Ok(None);
     }
     let Ok(cost) = workload.predict(&best.plan, gpu) else { return Ok(None) };

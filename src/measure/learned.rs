@@ -4,7 +4,7 @@ use super::strategy::{Random, Strategy};
 use super::Trial;
 use satune_extract::calibrate::variants;
 use satune_extract::{Candidate, Descriptor, Query, Searched};
-use satune_ir::term::stream::{KernelPlan, Place, StreamPlan};
+use satune_ir::term::stream::{KernelPlan, RowPlace, StreamPlan};
 use satune_ir::term::{Pipe, Schedule, Space, Term};
 use std::time::Duration;
 
@@ -111,8 +111,8 @@ fn stream_point(plan: &StreamPlan) -> [f64; 11] {
                 log(p.side_by_side),
                 log(p.vector),
                 log(p.serial_rows),
-                held(p, Place::Shared),
-                held(p, Place::Registers),
+                held(p, RowPlace::Shared),
+                held(p, RowPlace::Registers),
                 p.unroll.iter().filter(|u| **u).count() as f64,
                 0.0,
             ],

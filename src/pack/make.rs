@@ -1,5 +1,5 @@
 //! Making a pack: spaces, the model's choice and random schedules of each program, simulated, and the first of them compiled.
-use super::{Candidate, Family, Pack, Packed, Place, Stored};
+use super::{Candidate, Family, Origin, Pack, Packed, Stored};
 use crate::compile::{CompileError, Compiler, Figures};
 use crate::device::cuda::reference;
 use crate::device::{Ready, Subject};
@@ -12,7 +12,7 @@ use crate::workload::{Explorable, Workload};
 use rayon::prelude::*;
 use satune_extract::{Descriptor, Query};
 use satune_ir::term::tensor::{TensorPlan, WgmmaPlan};
-use satune_ir::term::{Pipe, Plan, Schedule, Space};
+use satune_ir::term::{CoresPlan, Pipe, Schedule, Space};
 use satune_rewrites::space::Fuel;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct Assumption {
 }
 
 /// A schedule that was chosen, with how.
-type Chosen = (Place, Schedule);
+type Chosen = (Origin, Schedule);
 
 /// Makes a pack. A program of which nothing can be had stands in it with the reason.
 pub fn make(
@@ -164,7 +164,7 @@ fn assumed<W: Explorable>(
                         missing.push(format!("{}: none of {count} random schedules rests on it", assumption.what));
                     }
                     Some(c) => {
-                        let chosen = vec![(Place::Probe(assumption.what.into()), c.plan.clone())];
+                        let chosen = vec![(Origin::Probe(assumption.what.into()), c.plan.clone())];
                         let (made, refused) = made(problem, gpu, chosen, progress);
                         candidates.extend(made);
                         missing.extend(refused);
@@ -205,7 +205,8 @@ fn changes(plan: &Schedule) -> Vec<Chosen> {
             with("registers not bounded", TensorPlan { min_blocks: None, ..plan.clone() });
         }
         Schedule::Cores(plan) => {
-            let mut with = |what: &str, pipe| list.push((what.into(), Schedule::Cores(Plan { pipe, ..plan.clone() })));
+            let mut with =
+                |what: &str, pipe| list.push((what.into(), Schedule::Cores(CoresPlan { pipe, ..plan.clone() })));
             with("one buffer", Pipe::Plain);
             with("two buffers, through registers", Pipe::Registers);
             for buffers in [2, 3, 4] {
@@ -215,7 +216,7 @@ fn changes(plan: &Schedule) -> Vec<Chosen> {
         Schedule::Stream(_) => {}
     }
     list.retain(|(_, changed)| changed != plan);
-    list.into_iter().map(|(what, changed)| (Place::Change(what), changed)).collect()
+    list.into_iter().map(|(what, changed)| (Origin::Change(what), changed)).collect()
 }
 
 /// A pack with the first candidate of each program of another, by each of its compilers, and with one decision changed; what
@@ -312,7 +313,7 @@ fn choose<W: Explorable>(
         if found.is_empty() {
             return Err(ExploreError::Nothing(problem.name().into()));
         }
-        chosen.extend(found.into_iter().enumerate().map(|(i, c)| (Place::Top(i + 1), c.plan)));
+        chosen.extend(found.into_iter().enumerate().map(|(i, c)| (Origin::Top(i + 1), c.plan)));
     }
     let mut seen: HashSet<Schedule> = chosen.iter().map(|(_, plan)| plan.clone()).collect();
     let mut random = Random::of(&space, gpu, wanted.seed, &go_on);
@@ -321,7 +322,7 @@ fn choose<W: Explorable>(
         let Some(candidate) = random.next(&[], 1).pop() else { break };
         if seen.insert(candidate.plan.clone()) {
             count += 1;
-            chosen.push((Place::Random(count), candidate.plan));
+            chosen.push((Origin::Random(count), candidate.plan));
         }
     }
     if wanted.per_family > 0 {
@@ -331,7 +332,7 @@ fn choose<W: Explorable>(
             let members = members.entry(family).or_default();
             if *members < wanted.per_family && seen.insert(candidate.plan.clone()) {
                 *members += 1;
-                chosen.push((Place::Probe(format!("{} {members}", family.name())), candidate.plan));
+                chosen.push((Origin::Probe(format!("{} {members}", family.name())), candidate.plan));
             }
         }
     }
@@ -425,7 +426,7 @@ fn by_compilers(candidate: &Candidate) -> Vec<Candidate> {
         return Vec::new();
     }
     let by = |stored: &Stored| Candidate {
-        place: Place::Change(format!("compiled by NVRTC {}", stored.nvrtc)),
+        place: Origin::Change(format!("compiled by NVRTC {}", stored.nvrtc)),
         code: vec![stored.clone()],
         ..candidate.clone()
     };

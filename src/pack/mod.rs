@@ -119,7 +119,7 @@ pub struct Packed {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// How it came here.
-    pub place: Place,
+    pub place: Origin,
     /// Texts, launches, tolerances.
     pub ready: Ready,
     /// Predicted time and parts.
@@ -133,7 +133,7 @@ pub struct Candidate {
 /// How a candidate came into a pack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum Origin {
     /// The model's choice number so many, from 1.
     Top(usize),
     /// Random choice number so many, from 1.
@@ -147,23 +147,23 @@ pub enum Place {
 /// Ranks that a GPU measures before anything random.
 const EARLY: usize = 8;
 
-impl Place {
+impl Origin {
     /// Whether it is among what a GPU is asked first, and much rests on it.
     fn is_early(&self) -> bool {
         match self {
-            Place::Top(rank) => *rank <= EARLY,
-            Place::Random(_) => false,
-            Place::Probe(_) | Place::Change(_) => true,
+            Origin::Top(rank) => *rank <= EARLY,
+            Origin::Random(_) => false,
+            Origin::Probe(_) | Origin::Change(_) => true,
         }
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Top(rank) => write!(f, "rank {rank}"),
-            Place::Random(number) => write!(f, "random {number}"),
-            Place::Probe(what) | Place::Change(what) => f.write_str(what),
+            Origin::Top(rank) => write!(f, "rank {rank}"),
+            Origin::Random(number) => write!(f, "random {number}"),
+            Origin::Probe(what) | Origin::Change(what) => f.write_str(what),
         }
     }
 }

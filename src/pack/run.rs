@@ -4,10 +4,10 @@
 //! `duels.ndjson`, `SUMMARY.md`. A run into a folder that has results of the same pack on the same device goes on.
 use super::ahead::Ahead;
 use super::breaker::{Breaker, Turn};
-use super::{summary, Family, Pack, PackError, Place};
+use super::{summary, Family, Origin, Pack, PackError};
 use crate::compile::Job;
 use crate::device::cuda::reference;
-use crate::device::{Ask, Device, DeviceError, Door, Duelled, Kind, Ready};
+use crate::device::{Ask, Device, DeviceError, DeviceKind, Door, Duelled, Ready};
 use crate::measure::bench::ROUNDS;
 use crate::progress::Progress;
 use crate::source::{SourceError, Work};
@@ -109,7 +109,7 @@ pub(super) struct Head {
     pub pack: String,
     pub suite: String,
     pub gpu: String,
-    pub kind: Kind,
+    pub kind: DeviceKind,
     pub device: String,
     pub toolchain: String,
 }
@@ -119,7 +119,7 @@ pub(super) struct Head {
 pub(super) struct Line {
     #[serde(flatten)]
     pub row: Row,
-    pub place: Place,
+    pub place: Origin,
     pub family: Family,
     /// Time on the device, compilation apart, s.
     pub device_s: f64,
@@ -141,7 +141,7 @@ pub(super) struct LibraryLine {
 pub(super) struct DuelLine {
     pub operator: String,
     pub trace: String,
-    pub place: Place,
+    pub place: Origin,
     pub what: String,
     pub whole: bool,
     pub ratio: Option<f64>,
@@ -329,7 +329,7 @@ struct Run<'r> {
     outcome: Outcome,
     deadline: Instant,
     /// Program and place of what has a row.
-    known: HashSet<(usize, Place)>,
+    known: HashSet<(usize, Origin)>,
     /// Programs whose library has a time or a reason.
     compared: HashSet<usize>,
     /// Program and trace of what took turns.

@@ -94,9 +94,9 @@ pub fn summary(folder: &Path, outcome: Option<&Outcome>) -> std::io::Result<Stri
     line(&mut out, format!("# {name}\n"));
     if let Some(head) = &head {
         let told = match head.kind {
-            crate::device::Kind::Cuda => "measured",
-            crate::device::Kind::Simulator => "**predicted, not measured on a GPU**",
-            crate::device::Kind::Scripted => "**made up, not measured on a GPU**",
+            crate::device::DeviceKind::Cuda => "measured",
+            crate::device::DeviceKind::Simulator => "**predicted, not measured on a GPU**",
+            crate::device::DeviceKind::Scripted => "**made up, not measured on a GPU**",
         };
         line(&mut out, format!("{}; {}; times are {told}; pack {}\n", head.device, head.toolchain, head.pack));
     }

@@ -1,5 +1,5 @@
 //! The loop tree, coloured by team and stage.
-use super::tree::{self, Kind, Team};
+use super::tree::{self, LineKind, Team};
 use super::{Entry, Page};
 use crate::workload::Workload;
 use maud::{html, Markup};
@@ -18,7 +18,7 @@ pub(super) fn section(page: &Page<'_>, e: &Entry<'_>) -> Markup {
             }
             div.tree {
                 @for l in &lines {
-                    @let kind = match l.kind { Kind::Loop => "loop", Kind::Stage => "stage", Kind::Work => "work" };
+                    @let kind = match l.kind { LineKind::Loop => "loop", LineKind::Stage => "stage", LineKind::Work => "work" };
                     div class={ "line team-" (l.team.name()) " " (kind) } style={ "margin-left:" (l.depth * 14) "px" } {
                         span.what { (l.text) }
                         @for tag in &l.tags { span.tag { (tag) } }

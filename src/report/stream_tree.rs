@@ -1,7 +1,7 @@
 //! The loop tree of a streaming schedule: its kernels one after the other.
-use super::tree::{Kind, Line, Team};
+use super::tree::{Line, LineKind, Team};
 use satune_ir::term::stream::{
-    AccessForm, BlockKind, FlatPlan, KernelPlan, Place, RowPlan, Stream, StreamBlock, StreamPlan, Streams, TilePlan,
+    AccessForm, BlockKind, FlatPlan, KernelPlan, RowPlace, RowPlan, Stream, StreamBlock, StreamPlan, Streams, TilePlan,
 };
 
 struct Tree<'a> {
@@ -22,14 +22,14 @@ pub(super) fn of(plan: &StreamPlan, problem: &Streams) -> Vec<Line> {
         let many =
             if plan.kernels.len() > 1 { format!("kernel of {}: ", kernel.blocks().join(", ")) } else { String::new() };
         if let (KernelPlan::Tiled(p), Some(contraction)) = (kernel, stream.contraction(from, to)) {
-            tree.line(Kind::Work, format!("kernel of {}", kernel.blocks().join(", ")), &[]);
+            tree.line(LineKind::Work, format!("kernel of {}", kernel.blocks().join(", ")), &[]);
             tree.lines.extend(super::tree::of_contraction(&p.plan, contraction));
             continue;
         }
         let plural = if blocks == 1 { "" } else { "s" };
-        tree.line(Kind::Loop, format!("{many}grid of {blocks} block{plural}"), &["blockIdx"]);
+        tree.line(LineKind::Loop, format!("{many}grid of {blocks} block{plural}"), &["blockIdx"]);
         tree.inside(Team::Block);
-        tree.line(Kind::Work, format!("block of {} threads", kernel.threads()), &[]);
+        tree.line(LineKind::Work, format!("block of {} threads", kernel.threads()), &[]);
         tree.depth += 1;
         match kernel {
             KernelPlan::Row(p) => tree.row(p, from, to),
@@ -55,10 +55,10 @@ impl Tree<'_> {
     fn plain(&mut self, b: &StreamBlock) {
         self.inside(Team::Thread);
         self.enter("what is reduced over", b.instances() / b.results().max(1), &[]);
-        self.line(Kind::Work, b.name.clone(), &[]);
+        self.line(LineKind::Work, b.name.clone(), &[]);
     }
 
-    fn line(&mut self, kind: Kind, text: String, tags: &[&str]) {
+    fn line(&mut self, kind: LineKind, text: String, tags: &[&str]) {
         let tags = tags.iter().filter(|t| !t.is_empty()).map(|t| (*t).to_string()).collect();
         self.lines.push(Line { depth: self.depth, team: self.team, kind, text, tags });
     }
@@ -70,7 +70,7 @@ impl Tree<'_> {
     /// A loop, and what follows is inside it; a loop of one iteration is left out.
     fn enter(&mut self, what: &str, extent: i64, tags: &[&str]) {
         if extent > 1 {
-            self.line(Kind::Loop, format!("for {what} in {extent}"), tags);
+            self.line(LineKind::Loop, format!("for {what} in {extent}"), tags);
             self.depth += 1;
         }
     }
@@ -84,13 +84,13 @@ impl Tree<'_> {
             held.iter()
                 .filter(|(b, f)| *f == form && !stream.made_in(*b, from, to))
                 .map(|(b, _)| (stream.buffers[*b].name.clone(), p.place(&stream.buffers[*b].name)))
-                .filter(|(_, place)| *place != Place::Global)
+                .filter(|(_, place)| *place != RowPlace::Global)
                 .collect::<Vec<_>>()
         };
         let (per_column, per_row) = (copied(AccessForm::PerColumn), copied(AccessForm::Full));
         for (buffer, _) in per_column {
             self.line(
-                Kind::Stage,
+                LineKind::Stage,
                 format!("{buffer}: {} values for all rows", shape.columns),
                 &["shared", &wide(p.vector)],
             );
@@ -98,8 +98,12 @@ impl Tree<'_> {
         self.enter("row", p.serial_rows, &["serial"]);
         self.enter("row", p.side_by_side, &["threadIdx.y"]);
         for (buffer, place) in per_row {
-            let place = if place == Place::Shared { "shared" } else { "registers" };
-            self.line(Kind::Stage, format!("{buffer}: the row of {} values", shape.columns), &[place, &wide(p.vector)]);
+            let place = if place == RowPlace::Shared { "shared" } else { "registers" };
+            self.line(
+                LineKind::Stage,
+                format!("{buffer}: the row of {} values", shape.columns),
+                &[place, &wide(p.vector)],
+            );
         }
         let outside = self.depth;
         for (i, b) in self.stream.blocks[from..to].iter().enumerate() {
@@ -114,7 +118,7 @@ impl Tree<'_> {
             if b.kind == BlockKind::Reduce {
                 self.depth = outside;
                 let how = if p.threads > 32 { "shuffles, then through shared memory" } else { "shuffles" };
-                self.line(Kind::Work, format!("{}: combine over {} threads", b.name, p.threads), &[how]);
+                self.line(LineKind::Work, format!("{}: combine over {} threads", b.name, p.threads), &[how]);
             }
             self.team = Team::Block;
         }
@@ -134,7 +138,11 @@ impl Tree<'_> {
         let along = p.side / p.vector.max(1);
         let source = self.stream.buffers[b.reads[read].buffer].name.clone();
         let pad = if p.pad > 0 { format!("rows padded by {}", p.pad) } else { String::new() };
-        self.line(Kind::Stage, format!("{source}: a tile of {0} x {0}", p.side), &["shared", &wide(p.vector), &pad]);
+        self.line(
+            LineKind::Stage,
+            format!("{source}: a tile of {0} x {0}", p.side),
+            &["shared", &wide(p.vector), &pad],
+        );
         let rows = p.threads / along.max(1);
         self.enter("row", p.side / rows.max(1), &["unrolled"]);
         self.enter("row", rows, &["threadIdx.y"]);
@@ -148,6 +156,6 @@ impl Tree<'_> {
         let reads: Vec<&str> = b.reads.iter().map(|r| self.stream.buffers[r.buffer].name.as_str()).collect();
         let from = if reads.is_empty() { String::new() } else { format!(" from {}", reads.join(", ")) };
         let kind = if b.kind == BlockKind::Reduce { "reduce" } else { "compute" };
-        self.line(Kind::Work, format!("{}: {kind} {target}{from}", b.name), &[wide]);
+        self.line(LineKind::Work, format!("{}: {kind} {target}{from}", b.name), &[wide]);
     }
 }

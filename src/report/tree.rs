@@ -1,6 +1,6 @@
 //! The loop tree of a plan: who executes what, from the outside in.
 use crate::workload::{self, Workload};
-use satune_ir::term::{Axis, Contraction, Fill, Layout, Pipe, Plan, Schedule, Side, Way};
+use satune_ir::term::{Axis, Contraction, CoresPlan, Fill, Pipe, Schedule, Side, StagedLayout, Way};
 
 /// Who executes a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Team {
 
 /// What a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LineKind {
     /// A loop.
     Loop,
     /// A copy of an operand, or where results are kept.
@@ -39,14 +39,14 @@ pub(super) enum Kind {
 pub(super) struct Line {
     pub depth: usize,
     pub team: Team,
-    pub kind: Kind,
+    pub kind: LineKind,
     pub text: String,
     /// How: `blockIdx.x`, `unrolled`, `cp.async`, ...
     pub tags: Vec<String>,
 }
 
 struct Tree<'a> {
-    plan: &'a Plan,
+    plan: &'a CoresPlan,
     contraction: &'a Contraction,
     lines: Vec<Line>,
     depth: usize,
@@ -56,8 +56,8 @@ struct Tree<'a> {
 /// The loop tree of a schedule.
 pub(super) fn of(schedule: &Schedule, problem: &dyn Workload) -> Vec<Line> {
     match (schedule, problem.kind()) {
-        (Schedule::Stream(plan), workload::Kind::Streams(streams)) => super::stream_tree::of(plan, streams),
-        (_, workload::Kind::Contraction(contraction)) => of_contraction(schedule, contraction),
+        (Schedule::Stream(plan), workload::ProblemKind::Streams(streams)) => super::stream_tree::of(plan, streams),
+        (_, workload::ProblemKind::Contraction(contraction)) => of_contraction(schedule, contraction),
         _ => Vec::new(),
     }
 }
@@ -76,7 +76,7 @@ pub(super) fn of_contraction(schedule: &Schedule, contraction: &Contraction) -> 
 }
 
 impl Tree<'_> {
-    fn line(&mut self, kind: Kind, text: String, tags: &[&str]) {
+    fn line(&mut self, kind: LineKind, text: String, tags: &[&str]) {
         let tags = tags.iter().filter(|t| !t.is_empty()).map(|t| (*t).to_string()).collect();
         self.lines.push(Line { depth: self.depth, team: self.team, kind, text, tags });
     }
@@ -84,7 +84,7 @@ impl Tree<'_> {
     /// A loop, and what follows is inside it; a loop of one iteration is left out.
     fn enter(&mut self, axis: &str, extent: i64, tags: &[&str]) {
         if extent > 1 {
-            self.line(Kind::Loop, format!("for {axis} in {extent}"), tags);
+            self.line(LineKind::Loop, format!("for {axis} in {extent}"), tags);
             self.depth += 1;
         }
     }
@@ -114,7 +114,7 @@ impl Tree<'_> {
     fn grid(&mut self) {
         let plan = self.plan;
         let blocks = plan.block_count();
-        self.line(Kind::Work, format!("grid of {blocks} block{}", if blocks == 1 { "" } else { "s" }), &[]);
+        self.line(LineKind::Work, format!("grid of {blocks} block{}", if blocks == 1 { "" } else { "s" }), &[]);
         self.depth += 1;
         for l in &plan.blocks {
             let (tag, axis) = (if l.group { "group" } else { "" }, self.name(l.axis));
@@ -125,22 +125,22 @@ impl Tree<'_> {
         self.block();
         if plan.split_k > 1 {
             (self.depth, self.team) = (0, Team::Grid);
-            self.line(Kind::Work, format!("second kernel: C = sum of {} partial sums", plan.split_k), &[]);
+            self.line(LineKind::Work, format!("second kernel: C = sum of {} partial sums", plan.split_k), &[]);
         }
     }
 
     fn block(&mut self) {
         let plan = self.plan;
         let text = format!("block of {} threads: a tile of {} x {}", plan.threads, plan.tile.m, plan.tile.n);
-        self.line(Kind::Work, text, &[]);
+        self.line(LineKind::Work, text, &[]);
         self.depth += 1;
         let outside = self.depth;
         if plan.accumulators {
             let text = format!("C: {} sums per thread", plan.results_per_thread());
-            self.line(Kind::Stage, text, &["registers"]);
+            self.line(LineKind::Stage, text, &["registers"]);
         }
         if plan.init_hoisted {
-            self.line(Kind::Work, "clear the sums".into(), &[]);
+            self.line(LineKind::Work, "clear the sums".into(), &[]);
         }
         let outer: Vec<(String, i64)> =
             self.contraction.outer_reduce().map(|(axis, info)| (self.name(axis), info.extent)).collect();
@@ -153,14 +153,14 @@ impl Tree<'_> {
             Pipe::Plain => "no overlap".to_string(),
             other => other.to_string(),
         };
-        self.line(Kind::Loop, format!("for k in {tiles}, a tile of {}", plan.k_tile), &["serial", &pipe]);
+        self.line(LineKind::Loop, format!("for k in {tiles}, a tile of {}", plan.k_tile), &["serial", &pipe]);
         self.depth += 1;
         self.fills(Way::Tile);
         self.warps();
         (self.depth, self.team) = (outside, Team::Thread);
         if plan.accumulators {
             let width = if plan.store_vector > 1 { format!("vectors of {}", plan.store_vector) } else { String::new() };
-            self.line(Kind::Work, "store C to global memory".into(), &[&width]);
+            self.line(LineKind::Work, "store C to global memory".into(), &[&width]);
         }
     }
 
@@ -173,7 +173,7 @@ impl Tree<'_> {
         }
     }
 
-    fn fill(&mut self, side: Side, (layout, fill): (Layout, Fill)) {
+    fn fill(&mut self, side: Side, (layout, fill): (StagedLayout, Fill)) {
         let plan = self.plan;
         let (spatial, k) = (plan.spatial(side), plan.staged_k(side));
         let bytes = layout.elements(spatial, k) * i64::from(self.contraction.operand(side).dtype.bytes());
@@ -185,7 +185,7 @@ impl Tree<'_> {
             super::number::kib(bytes),
             if buffers > 1 { format!(" x {buffers} buffers") } else { String::new() }
         );
-        self.line(Kind::Stage, text, &[&layout.to_string()]);
+        self.line(LineKind::Stage, text, &[&layout.to_string()]);
         self.depth += 1;
         let step = i64::from(plan.threads) * i64::from(fill.vector);
         let serial = (spatial * k + step - 1) / step;
@@ -195,7 +195,7 @@ impl Tree<'_> {
         let how = if matches!(pipe, Pipe::Async(_)) { "cp.async" } else { "" };
         let order = if fill.coalesced { "along rows" } else { "along columns" };
         let vector = if fill.vector > 1 { format!("vectors of {}", fill.vector) } else { String::new() };
-        self.line(Kind::Work, format!("copy by {} threads", plan.threads), &[order, &vector, how]);
+        self.line(LineKind::Work, format!("copy by {} threads", plan.threads), &[order, &vector, how]);
         (self.depth, self.team) = (depth - 1, Team::Block);
     }
 
@@ -204,12 +204,12 @@ impl Tree<'_> {
         self.enter_pair((plan.vthread_outer.m, plan.vthread_outer.n), true, &["vthread"]);
         self.team = Team::Warp;
         let warps = plan.warps.product();
-        self.line(Kind::Work, format!("{warps} warp{}", if warps == 1 { "" } else { "s" }), &[]);
+        self.line(LineKind::Work, format!("{warps} warp{}", if warps == 1 { "" } else { "s" }), &[]);
         self.depth += 1;
         self.enter_pair((plan.warps.m, plan.warps.n), plan.warps_m_outer, &["threadIdx.x / 32"]);
         self.enter_pair((plan.vthread_inner.m, plan.vthread_inner.n), true, &["vthread"]);
         self.team = Team::Thread;
-        self.line(Kind::Work, format!("{} lanes", plan.lanes.product()), &[]);
+        self.line(LineKind::Work, format!("{} lanes", plan.lanes.product()), &[]);
         self.depth += 1;
         self.enter_pair((plan.lanes.m, plan.lanes.n), plan.lanes_m_outer, &["threadIdx.x % 32"]);
         self.thread();
@@ -225,15 +225,15 @@ impl Tree<'_> {
             let from = if staging.shared.is_some() { "shared" } else { "global" };
             if let Some(vector) = staging.local {
                 let vector = if vector > 1 { format!("vectors of {vector}") } else { String::new() };
-                self.line(Kind::Stage, format!("{side} to registers, from {from}"), &[&vector]);
+                self.line(LineKind::Stage, format!("{side} to registers, from {from}"), &[&vector]);
             }
         }
         if !plan.init_hoisted {
-            self.line(Kind::Work, "clear the sums at the first k".into(), &[]);
+            self.line(LineKind::Work, "clear the sums at the first k".into(), &[]);
         }
         self.enter_pair((plan.registers.m, plan.registers.n), plan.registers_m_outer, &["unrolled"]);
         let what = if self.contraction.combine.is_none() { "multiply-add" } else { "combine" };
         let to = if plan.accumulators { "" } else { " to C in global memory" };
-        self.line(Kind::Work, format!("{what}{to}"), &[]);
+        self.line(LineKind::Work, format!("{what}{to}"), &[]);
     }
 }

@@ -2,7 +2,7 @@
 use super::shrink_any::{shrink_any, shrink_in_order};
 use crate::explore::{k_tiles, on_few, refitted, tensor_parts, tensor_tiles};
 use satune_ir::term::stream::{BlockKind, KernelPlan, Stream, StreamBlock, StreamIter, StreamPlan, Streams, TiledPlan};
-use satune_ir::term::{Axis, Plan, Schedule};
+use satune_ir::term::{Axis, CoresPlan, Schedule};
 use satune_ir::{BlockRealize, DType, Expr, Program, Stmt};
 use satune_rewrites::space::stream::streams_of;
 use std::collections::BTreeMap;
@@ -292,7 +292,7 @@ fn fitted(mut plan: StreamPlan, program: &Program) -> StreamPlan {
             tiled.plan = match &tiled.plan {
                 Schedule::Cores(plan) => {
                     let k_part = contraction.extent(Axis::K) / plan.split_k;
-                    Schedule::Cores(refitted(Plan { k_part, ..plan.clone() }, contraction))
+                    Schedule::Cores(refitted(CoresPlan { k_part, ..plan.clone() }, contraction))
                 }
                 on_tensor_cores => on_few(on_tensor_cores),
             };

@@ -28,6 +28,8 @@ use std::cell::RefCell;
 use std::fmt::{self, Write};
 use std::panic::{catch_unwind, resume_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A test, as `#[test]` enters it.
 pub struct Test {
@@ -40,6 +42,12 @@ pub struct Test {
 }
 
 inventory::collect!(Test);
+
+/// How many of the slowest tests are named at the end, of runs of more.
+const SLOWEST: usize = 20;
+
+/// How long each test took that was run.
+static TOOK: Mutex<Vec<(Duration, &str)>> = Mutex::new(Vec::new());
 
 /// What leaves a test that cannot be run here, with the reason.
 struct Skipped {
@@ -112,9 +120,23 @@ pub fn main() {
     tests.sort_by_key(|test| test.path);
     let trials = tests.into_iter().map(|test| {
         let name = test.path.split_once("::").map_or(test.path, |(_, rest)| rest);
-        Trial::ignorable_test(name, move || one(test.run, capture)).with_ignored_flag(test.ignored)
+        let run = move || {
+            let begun = Instant::now();
+            let ended = one(test.run, capture);
+            TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((begun.elapsed(), name));
+            ended
+        };
+        Trial::ignorable_test(name, run).with_ignored_flag(test.ignored)
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let mut took = TOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    if took.len() > SLOWEST {
+        took.sort_by(|a, b| b.cmp(a));
+        std::println!("slowest, each beside others:");
+        took.iter().take(SLOWEST).for_each(|(time, name)| std::println!("{:>7.1} s  {name}", time.as_secs_f64()));
+    }
+    drop(took);
+    conclusion.exit();
 }
 
 fn one(run: fn(), capture: bool) -> Result<Completion, Failed> {

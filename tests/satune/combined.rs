@@ -178,7 +178,7 @@ fn parts_of_k_are_combined_by_the_operation() {
         }
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(3);
-        let mut draw = || Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), c).unwrap();
+        let mut draw = || CoresPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), c).unwrap();
         let mut found = 0;
         while found < 3 {
             let plan = draw();
@@ -245,7 +245,7 @@ fn the_models_counts_of_combinations_are_the_simulators() {
         let found = best(&space, &gpu, Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(17);
-        let random: Vec<Plan> = (0..3).map(|_| quick(|| counts.sample(&space, &mut rng), c)).collect();
+        let random: Vec<CoresPlan> = (0..3).map(|_| quick(|| counts.sample(&space, &mut rng), c)).collect();
         let all = found.candidates.iter().filter_map(|c| c.plan.cores().cloned()).chain(random);
         // The second kernel of parts combines, too.
         all.filter(|plan| plan.split_k == 1).for_each(|plan| counts_agree(&plan, c, steps));
@@ -264,7 +264,8 @@ fn extraction_of_combinations_equals_brute_force() {
         if counted == 0 || counted > 20_000 {
             continue;
         }
-        let plans: HashSet<Plan> = space.programs(space.root).iter().map(|t| Plan::from_term(t, &c).unwrap()).collect();
+        let plans: HashSet<CoresPlan> =
+            space.programs(space.root).iter().map(|t| CoresPlan::from_term(t, &c).unwrap()).collect();
         let mut times: Vec<f64> = plans.iter().filter_map(|p| cost(p, &c, &gpu).ok()).map(|c| c.ms).collect();
         times.sort_by(f64::total_cmp);
         let found = best(&space, &gpu, Query { k: 5, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
@@ -352,7 +353,7 @@ fn products_are_no_combinations() {
     assert!(combined > plain, "{combined} {plain}");
 }
 
-fn best_plan(c: &Contraction, gpu: &Descriptor) -> Plan {
+fn best_plan(c: &Contraction, gpu: &Descriptor) -> CoresPlan {
     let space = saturate(c, H200, &Menu::of(c, &H200), &rules::all(), Fuel::default()).unwrap();
     let found = best(&space, gpu, Query { k: 1, diverse: false, limit: NO_LIMIT, below_ms: f64::INFINITY });
     found.candidates[0].plan.cores().unwrap().clone()

@@ -170,7 +170,7 @@ fn a_descriptor_is_calibrated_to_measurements() {
         let mut made = 0;
         while made < 24 {
             let Some(term) = counts.sample(&space, &mut rng) else { continue };
-            let plan = satune_ir::term::Plan::from_term(&term, &problem.contraction).unwrap();
+            let plan = satune_ir::term::CoresPlan::from_term(&term, &problem.contraction).unwrap();
             let Ok(cost) = satune_extract::cost(&plan, &problem.contraction, &truth) else { continue };
             made += 1;
             let row = serde_json::json!({ "operator": operator, "gpu": "h200", "plan": plan, "measured_ms": cost.ms });

@@ -22,8 +22,8 @@ pub fn compile(jobs: &[Job]) -> Vec<Compiled> {
 }
 
 /// 128 x 128 x 8, 256 threads, 8 x 8 each, double-buffered through registers.
-pub fn classic(contraction: &Contraction) -> Plan {
-    let mut plan = Plan::naive(contraction);
+pub fn classic(contraction: &Contraction) -> CoresPlan {
+    let mut plan = CoresPlan::naive(contraction);
     plan.blocks = vec![
         BlockLoop { axis: Axis::M, extent: contraction.extent(Axis::M) / 128, group: false },
         BlockLoop { axis: Axis::N, extent: contraction.extent(Axis::N) / 128, group: false },
@@ -33,7 +33,7 @@ pub fn classic(contraction: &Contraction) -> Plan {
     plan.threads = 256;
     plan.pipe = Pipe::Registers;
     let stage = |pad| {
-        let layout = Layout { k_major: true, pad, swizzle: false };
+        let layout = StagedLayout { k_major: true, pad, swizzle: false };
         Staging {
             shared: Some((layout, Fill { coalesced: true, vector: 4, unroll: true })),
             local: Some(4),
@@ -86,7 +86,7 @@ fn random_schedules_compile() {
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(3);
         for i in 0..4 {
-            let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
+            let plan = CoresPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), &c).unwrap();
             for kernel in kernels_of(&plan, &c).kernels {
                 jobs.push(Job { name: format!("k{i}"), source: satune::cuda::print(&kernel), arch: arch.into() });
             }

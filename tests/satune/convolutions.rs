@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use satune::reference::Reference;
 use satune::{explore, operators, scheduled, source};
 use satune_extract::{best, work, Counts, Descriptor, Query};
-use satune_ir::term::{Axis, Contraction, Plan, Side, Space};
+use satune_ir::term::{Axis, Contraction, CoresPlan, Side, Space};
 use satune_ir::tvmscript;
 use satune_rewrites::space::{contraction, rules, saturate, Fuel, Menu};
 
@@ -295,7 +295,7 @@ fn the_models_counts_are_near_the_simulators() {
         let space = small_space(c);
         let counts = Counts::of(&space);
         for _ in 0..6 {
-            let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), c).unwrap();
+            let plan = CoresPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), c).unwrap();
             let made = scheduled::of_plan(&problem.program, &plan, c, &h200()).unwrap();
             let counted = scheduled::check(&problem.program, &made, 1).unwrap().total;
             let model = work::total(&plan, c);

@@ -7,7 +7,7 @@ use crate::tensor::{arch_of, small as mma};
 use rand::rngs::StdRng;
 use rand::SeedableRng;
 use satune::compile::Job;
-use satune::execute::{execute_whole, Executed, Kind};
+use satune::execute::{execute_whole, Executed, InputKind};
 use satune::kernel::Mma;
 use satune::lower::program::{lower, Module};
 use satune::lower::tensor::*;
@@ -18,7 +18,7 @@ use satune_extract::{Counts, Descriptor};
 use satune_ir::interp::{self, Array, Scalar};
 use satune_ir::term::stream::StreamPlan;
 use satune_ir::term::tensor::{Wmma, WmmaShape};
-use satune_ir::term::{Plan, Schedule};
+use satune_ir::term::{CoresPlan, Schedule};
 use satune_ir::{tvmscript, DType, Program};
 
 /// A module's CUDA texts, and what NVRTC makes of them for an architecture.
@@ -35,7 +35,7 @@ pub fn texts(module: &Module, arch: &str) -> (Vec<String>, Vec<String>) {
 fn judged(source: &Program, module: &Module, arch: &str) -> Result<Executed, String> {
     let (texts, ptx) = texts(module, arch);
     let executed = execute_whole(source, module, &texts, &ptx).map_err(|e| format!("{e}\n{}", texts.join("\n")))?;
-    match executed.compared > 0 && executed.inputs == [Kind::Ordinary, Kind::Extreme] {
+    match executed.compared > 0 && executed.inputs == [InputKind::Ordinary, InputKind::Extreme] {
         true => Ok(executed),
         false => Err(format!("{executed:?}: not all was compared")),
     }
@@ -79,7 +79,8 @@ fn products_by_single_threads_are_right() {
         let counts = Counts::of(&space);
         let mut random = StdRng::seed_from_u64(11);
         for _ in 0..samples(count) {
-            let plan = Plan::from_term(&counts.sample(&space, &mut random).unwrap(), &problem.contraction).unwrap();
+            let plan =
+                CoresPlan::from_term(&counts.sample(&space, &mut random).unwrap(), &problem.contraction).unwrap();
             let made = scheduled::of_plan(&problem.program, &plan, &problem.contraction, &h200()).unwrap();
             right(&problem.program, &made.module, "80", &format!("{operator} {:?}", plan.describe()));
         }

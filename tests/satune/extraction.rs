@@ -41,7 +41,7 @@ fn extraction_equals_brute_force_on_small_spaces() {
         let terms = space.programs(space.root);
         assert_eq!(terms.len() as u64, counted, "the count is not the number of programs");
         strips += usize::from(terms.iter().any(|t| t.as_ref().iter().any(|n| matches!(n, Term::Strip { .. }))));
-        let plans: HashSet<Plan> = terms.iter().map(|t| Plan::from_term(t, &c).unwrap()).collect();
+        let plans: HashSet<CoresPlan> = terms.iter().map(|t| CoresPlan::from_term(t, &c).unwrap()).collect();
         assert_eq!(plans.len(), terms.len(), "two terms stand for one program");
         let mut times: Vec<f64> = plans.iter().filter_map(|p| cost(p, &c, gpu).ok()).map(|c| c.ms).collect();
         times.sort_by(f64::total_cmp);
@@ -93,9 +93,9 @@ const RARE: [Keep; 2] = [
 ];
 
 /// A random plan that is simulated in a moment: of at most 2^21 multiply-adds.
-pub fn quick(mut draw: impl FnMut() -> Option<RecExpr<Term>>, c: &Contraction) -> Plan {
+pub fn quick(mut draw: impl FnMut() -> Option<RecExpr<Term>>, c: &Contraction) -> CoresPlan {
     loop {
-        let plan = Plan::from_term(&draw().unwrap(), c).unwrap();
+        let plan = CoresPlan::from_term(&draw().unwrap(), c).unwrap();
         let (_, small) = shrink(&plan, c);
         if [Axis::M, Axis::N, Axis::K].map(|axis| small.extent(axis)).iter().product::<i64>() <= 1 << 21 {
             return plan;
@@ -113,7 +113,7 @@ fn the_models_counts_are_the_simulators() {
         assert_eq!(found.candidates.len(), 3);
         let counts = Counts::of(&space);
         let mut rng = rand::rngs::StdRng::seed_from_u64(11);
-        let mut random: Vec<Plan> = (0..2).map(|_| quick(|| counts.sample(&space, &mut rng), &c)).collect();
+        let mut random: Vec<CoresPlan> = (0..2).map(|_| quick(|| counts.sample(&space, &mut rng), &c)).collect();
         // And some of those decisions that few programs have.
         for keep in RARE {
             let part = space.restricted(&|class, node| keep(space.state(class), node));
@@ -130,7 +130,7 @@ fn the_models_counts_are_the_simulators() {
 pub type Steps = fn(&satune::simulate::Counts) -> u64;
 
 /// The model's counts of a plan are those of the simulator, on the small problem of the check.
-pub fn counts_agree(plan: &Plan, c: &Contraction, steps: Steps) {
+pub fn counts_agree(plan: &CoresPlan, c: &Contraction, steps: Steps) {
     let simulated = check(&plan.clone().into(), c, &h200(), &|| true).unwrap().total;
     let (plan, small) = shrink(plan, c);
     let w = work::total(&plan, &small);

@@ -9,7 +9,7 @@ use satune_extract::{best, predict, Counts, Descriptor, Query};
 use satune_ir::fp8::{Format, E4M3, E5M2};
 use satune_ir::interp::{self, Array};
 use satune_ir::term::tensor::{Gemm, TensorError, WgmmaPlan};
-use satune_ir::term::{Plan, Schedule};
+use satune_ir::term::{CoresPlan, Schedule};
 use satune_ir::{tvmscript, DType};
 use std::process::Command;
 
@@ -141,7 +141,7 @@ fn kernels_of_single_threads_compile_everywhere() {
     for (dtype, arch) in [(DType::F8E4M3, "sm_75"), (DType::F8E5M2, "sm_90")] {
         let c = gemm(None, 48, 64, 32, dtype, DType::F32, "NN");
         let space = crate::support::space(&c);
-        let plan = Plan::from_term(&Counts::of(&space).sample(&space, &mut rng).unwrap(), &c).unwrap();
+        let plan = CoresPlan::from_term(&Counts::of(&space).sample(&space, &mut rng).unwrap(), &c).unwrap();
         check(&plan.clone().into(), &c, &h200(), &|| true).unwrap();
         for kernel in crate::support::kernels_of(&plan, &c).kernels {
             jobs.push(Job { name: "k".into(), source: satune::cuda::print(&kernel), arch: arch.into() });

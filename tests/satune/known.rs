@@ -5,7 +5,7 @@ use satune_ir::term::*;
 use satune_ir::DType;
 
 /// Name, layout of the operands, and schedule, for 1024 x 1024 x 1024 in f32.
-pub fn schedules() -> Vec<(&'static str, &'static str, Plan)> {
+pub fn schedules() -> Vec<(&'static str, &'static str, CoresPlan)> {
     let c = gemm(None, 1024, 1024, 1024, DType::F32, DType::F32, "NN");
     let tn = gemm(None, 1024, 1024, 1024, DType::F32, DType::F32, "TN");
     let blocks = |m: i64, n: i64| {
@@ -17,8 +17,8 @@ pub fn schedules() -> Vec<(&'static str, &'static str, Plan)> {
     let tiled = |c: &Contraction| {
         // 128 x 128 x 8, 16 x 16 threads, 8 x 8 results each, scalar copies: stage 2 of the staircase.
         let mut p = classic(c);
-        let plain = Layout { k_major: true, pad: 0, swizzle: false };
-        let by_rows = Layout { k_major: false, pad: 0, swizzle: false };
+        let plain = StagedLayout { k_major: true, pad: 0, swizzle: false };
+        let by_rows = StagedLayout { k_major: false, pad: 0, swizzle: false };
         let fill = Fill { coalesced: true, vector: 1, unroll: false };
         let a_rows = if c.a.contiguous_along(Axis::K) { by_rows } else { plain };
         (p.a, p.b) = (
@@ -46,9 +46,9 @@ pub fn schedules() -> Vec<(&'static str, &'static str, Plan)> {
         p.store_vector = 4;
         p
     };
-    let mut named: Vec<(&str, &str, Plan)> = Vec::new();
+    let mut named: Vec<(&str, &str, CoresPlan)> = Vec::new();
     // Stage 1: 32 x 32 threads, one result each, accumulator in a register, no shared memory.
-    let mut blocked = Plan::naive(&c);
+    let mut blocked = CoresPlan::naive(&c);
     blocked.blocks = blocks(32, 32);
     (blocked.tile, blocked.k_tile, blocked.threads) = (Pair { m: 32, n: 32 }, 8, 1024);
     (blocked.warps, blocked.lanes) = (Pair { m: 32, n: 1 }, Pair { m: 1, n: 32 });

@@ -3,7 +3,7 @@ use crate::compiles::compile;
 use crate::faults::{problem, scripted, SATUNE};
 use crate::support::{support_as_cpp, NO_LIMIT};
 use satune::compile::Compiler;
-use satune::device::{Ask, Device, DeviceError, Identity, Kind, Ready, ScriptedOutcome, Simulator, Subject};
+use satune::device::{Ask, Device, DeviceError, DeviceKind, Identity, Ready, ScriptedOutcome, Simulator, Subject};
 use satune::explore::{space, Request};
 use satune::measure::bench::{bench, Wanted};
 use satune::measure::{measure, BestFirst, Learned, Measured, Random, Record, Settings, Strategy, TopK};
@@ -87,8 +87,12 @@ struct Fake {
 
 impl Fake {
     fn new() -> Fake {
-        let identity =
-            Identity { kind: Kind::Scripted, device: "fake".into(), toolchain: "none".into(), deterministic: true };
+        let identity = Identity {
+            kind: DeviceKind::Scripted,
+            device: "fake".into(),
+            toolchain: "none".into(),
+            deterministic: true,
+        };
         Fake { identity, asked: Vec::new() }
     }
 }

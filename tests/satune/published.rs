@@ -30,9 +30,7 @@ fn schedules_that_were_measured_are_predicted() {
     assert_eq!(staircase.rows.len(), 8);
     assert!(staircase.rows.iter().all(|r| r.holds()), "{staircase:#?}");
     assert!(staircase.out_of_order.is_empty() && staircase.error < 1.2, "{staircase:#?}");
-    // A step is not reached: sums that are cleared inside the loop cost 1.6x, of which the model has nothing, because the
-    // wavefronts of shared memory hide the instructions.
-    assert_eq!(staircase.wrong_gains, ["+ decompose_reduction"]);
+    assert!(staircase.wrong_gains.is_empty(), "{staircase:#?}");
     let ladder = of(&verdicts, "wgmma-ladder");
     assert!(ladder.rows.iter().all(|r| r.holds()), "{ladder:#?}");
     assert!(ladder.out_of_order.is_empty() && ladder.error <= 1.08, "{ladder:#?}");

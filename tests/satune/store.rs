@@ -4,14 +4,14 @@ use rand::SeedableRng;
 use satune::explore::{space, trace_hash};
 use satune::store::{hash, repair, Key, Options, Reason, Row, Store, StoreError, Timing, Verdict};
 use satune_extract::{Counts, Descriptor};
-use satune_ir::term::Plan;
+use satune_ir::term::CoresPlan;
 use std::io::Cursor;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 /// A row of its own for every number, by writers that may run at once.
-fn row(plan: &Plan, writer: usize, number: usize) -> Row {
+fn row(plan: &CoresPlan, writer: usize, number: usize) -> Row {
     let verdict = if number % 10 == 9 {
         Verdict::Rejected { reason: Reason::Timeout, detail: format!("number {number}") }
     } else {
@@ -46,8 +46,8 @@ fn timing(times: &[f64], rounds: u32) -> Timing {
     }
 }
 
-fn plan() -> Plan {
-    Plan::naive(&problem().contraction)
+fn plan() -> CoresPlan {
+    CoresPlan::naive(&problem().contraction)
 }
 
 fn filled(path: &Path, rows: usize) -> Vec<Row> {
@@ -336,8 +336,8 @@ fn schedules_have_hashes_of_their_own() {
     let space = space(&problem, &gpu).unwrap();
     let counts = Counts::of(&space);
     let mut rng = rand::rngs::StdRng::seed_from_u64(5);
-    let plans: std::collections::HashSet<Plan> = (0..200)
-        .map(|_| Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), &space.contraction).unwrap())
+    let plans: std::collections::HashSet<CoresPlan> = (0..200)
+        .map(|_| CoresPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), &space.contraction).unwrap())
         .collect();
     let hashes: std::collections::HashSet<String> =
         plans.iter().map(|p| trace_hash(&p.clone().into(), &problem)).collect();

@@ -7,7 +7,7 @@ use satune::{operators, scheduled, streaming};
 use satune_extract::stream::{best_stream, stream_cost, stream_work};
 use satune_extract::{Counts, Descriptor, Query};
 use satune_ir::term::stream::{StreamPlan, StreamTerm, Streams};
-use satune_ir::term::{Plan, Schedule, Space};
+use satune_ir::term::{CoresPlan, Schedule, Space};
 use satune_ir::{tvmscript, Program};
 use satune_rewrites::space::stream::{rules, streams, streams_of, StreamMenu};
 use satune_rewrites::space::{explored, saturate, Fuel};
@@ -282,10 +282,10 @@ fn an_epilogue_is_computed_in_the_kernel_of_its_contraction() {
     let space = satune::explore::space(&problem, &gpu).unwrap();
     let counts = Counts::of(&space);
     let mut random = StdRng::seed_from_u64(3);
-    let mut plans: Vec<Plan> = Vec::new();
+    let mut plans: Vec<CoresPlan> = Vec::new();
     while plans.len() < 6 {
         let term = counts.sample(&space, &mut random).unwrap();
-        let plan = Plan::from_term(&term, &problem.contraction).unwrap();
+        let plan = CoresPlan::from_term(&term, &problem.contraction).unwrap();
         if satune_extract::cost(&plan, &problem.contraction, &gpu).is_ok() {
             plans.push(plan);
         }

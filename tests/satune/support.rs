@@ -83,7 +83,7 @@ pub fn h200() -> satune::lower::program::LowerOptions {
 }
 
 /// The kernels of a plan, through its trace.
-pub fn kernels_of(plan: &Plan, contraction: &Contraction) -> satune::lower::program::Module {
+pub fn kernels_of(plan: &CoresPlan, contraction: &Contraction) -> satune::lower::program::Module {
     match satune::scheduled::of_plan(&source(contraction), plan, contraction, &h200()) {
         Ok(scheduled) => scheduled.module,
         Err(error) => panic!("{error}\n{}", plan.describe().join("\n")),
@@ -98,7 +98,7 @@ pub fn sampled_schedules_are_right(source: &Program, contraction: &Contraction, 
     let counts = Counts::of(&space);
     let mut rng = rand::rngs::StdRng::seed_from_u64(7);
     for i in 0..samples(count) {
-        let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), contraction).unwrap();
+        let plan = CoresPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), contraction).unwrap();
         let told = || plan.describe().join("\n");
         let scheduled = scheduled::of_plan(source, &plan, contraction, &options)
             .unwrap_or_else(|e| panic!("sample {i}: {e}\n{}", told()));

@@ -481,13 +481,13 @@ fn every_type_and_layout_compiles() {
 #[test]
 fn layouts_are_those_of_the_executor() {
     use satune_ir::term::tensor::{Fragment, Mma};
-    use satune_ptx::matrix::fragment::{Fragment as Executed, Layout, Side};
+    use satune_ptx::matrix::fragment::{Fragment as Executed, FragmentLayout, Side};
     for op in Mma::SYNC {
         let (k, word) = (op.k() as usize, op.word() as usize);
         let [in_a, in_b] = op.fragment_words().map(|words| words as usize);
         let of = |side, [rows, columns]: [usize; 2], registers, per| Executed {
             side,
-            layout: Layout::Groups,
+            layout: FragmentLayout::Groups,
             rows,
             columns,
             registers,

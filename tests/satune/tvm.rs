@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use satune::{operators, streaming};
 use satune_extract::{Counts, Descriptor};
 use satune_ir::term::stream::{KernelPlan, StreamPlan, StreamTerm};
-use satune_ir::term::{Contraction, Pair, Plan, Side};
+use satune_ir::term::{Contraction, CoresPlan, Pair, Side};
 use satune_ir::{structural, tvmscript, DType, Program};
 use satune_rewrites::replay::replay;
 use satune_rewrites::simplified::simplified;
@@ -37,7 +37,7 @@ impl Sample {
 }
 
 /// What a plan of a contraction has, by name.
-fn features(plan: &Plan) -> Vec<String> {
+fn features(plan: &CoresPlan) -> Vec<String> {
     let mut out = vec![format!("pipe {:?}", plan.pipe)];
     for side in [Side::A, Side::B] {
         let staging = plan.staging(side);
@@ -98,7 +98,7 @@ fn sampled(
     let mut rng = StdRng::seed_from_u64(11);
     let mut out = Vec::new();
     for i in 0..tried {
-        let plan = Plan::from_term(&counts.sample(&space, &mut rng).unwrap(), contraction).unwrap();
+        let plan = CoresPlan::from_term(&counts.sample(&space, &mut rng).unwrap(), contraction).unwrap();
         let known = seen.len();
         seen.extend(features(&plan));
         if seen.len() > known || i < 2 {

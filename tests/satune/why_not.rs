@@ -15,7 +15,7 @@ pub fn ask(program: &str, args: &[&str]) -> Vec<Value> {
 }
 
 /// The question that fixes every decision of a plan, in the command's words.
-fn question(plan: &Plan) -> String {
+fn question(plan: &CoresPlan) -> String {
     let pair = |p: Pair| format!("{}x{}", p.m, p.n);
     let outer = |p: Pair, m: bool| match (p.m > 1 && p.n > 1, m) {
         (false, _) => "",
@@ -97,8 +97,8 @@ fn known_hand_schedules_are_in_the_space_by_question_and_by_file() {
             // The order of two register loops is the one decision that the question leaves free.
             let members: u64 = answer["members"].as_str().unwrap().parse().unwrap();
             assert!(members == 1 || (members == 2 && i < of_layout.len()), "{name}: {members}");
-            let found: Plan = serde_json::from_value(answer["asked"]["plan"].clone()).unwrap();
-            let plain = |p: &Plan| Plan { registers_m_outer: true, ..p.clone() };
+            let found: CoresPlan = serde_json::from_value(answer["asked"]["plan"].clone()).unwrap();
+            let plain = |p: &CoresPlan| CoresPlan { registers_m_outer: true, ..p.clone() };
             assert_eq!(question(&plain(&found)), question(&plain(plan)), "{name}");
         }
     }
@@ -115,7 +115,7 @@ fn questions_leave_the_rest_free() {
         assert!(answer["asked"]["predicted_ms"].as_f64().unwrap() >= answer["best"]["predicted_ms"].as_f64().unwrap());
         assert!(answer["asked"]["plan"]["tile"]["m"] == 128);
     }
-    let plan: Plan = serde_json::from_value(answers[0]["asked"]["plan"].clone()).unwrap();
+    let plan: CoresPlan = serde_json::from_value(answers[0]["asked"]["plan"].clone()).unwrap();
     assert_eq!((plan.warps.m * plan.lanes.m, plan.warps.n * plan.lanes.n), (16, 16));
     assert_eq!((plan.pipe, plan.a.shared.unwrap().0.pad), (Pipe::Registers, 4));
     let run = Command::new(env!("CARGO_BIN_EXE_satune"))

@@ -3,7 +3,7 @@ use super::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use satune_ir::term::tensor::{Mma, TensorPlan, WgmmaPlan};
-use satune_ir::term::{Axis, BlockLoop, Contraction, Fill, Layout, Pair, Pipe, Plan, Schedule, Staging};
+use satune_ir::term::{Axis, BlockLoop, Contraction, CoresPlan, Fill, Pair, Pipe, Schedule, StagedLayout, Staging};
 use satune_ir::DType;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn gemm(m: i64, n: i64, k: i64) -> Contraction {
 }
 
 /// A plan at random; not every one fits a GPU.
-fn plan(c: &Contraction, rng: &mut StdRng) -> Plan {
+fn plan(c: &Contraction, rng: &mut StdRng) -> CoresPlan {
     let pick = |rng: &mut StdRng, of: &[i64]| of[rng.gen_range(0..of.len())];
     let pair = |m, n| Pair { m, n };
     let (lanes_m, lanes_n) = [(4, 8), (8, 4), (2, 16), (1, 32)][rng.gen_range(0..4)];
@@ -26,13 +26,13 @@ fn plan(c: &Contraction, rng: &mut StdRng) -> Plan {
     let staging = |rng: &mut StdRng, along: i64| Staging {
         hoisted: false,
         shared: rng.gen_bool(0.85).then(|| {
-            let layout = Layout { k_major: true, pad: rng.gen_range(0..2) * 4, swizzle: false };
+            let layout = StagedLayout { k_major: true, pad: rng.gen_range(0..2) * 4, swizzle: false };
             (layout, Fill { coalesced: true, vector: 4, unroll: rng.gen_bool(0.5) })
         }),
         local: rng.gen_bool(0.9).then(|| vector(along)),
     };
     let blocks = |extent: i64, tile: i64| (extent + tile - 1) / tile;
-    Plan {
+    CoresPlan {
         blocks: vec![
             BlockLoop { axis: Axis::K, extent: split_k, group: false },
             BlockLoop { axis: Axis::M, extent: blocks(c.extent(Axis::M), tile.m), group: false },

@@ -3,7 +3,7 @@
 use super::accesses::{rows, Parted, Touched};
 use super::counts::{distinct_rows, guarded_load, starts, up, KernelWork, EXCHANGE, GUARD, LAP, ROW};
 use satune_ir::term::stream::{
-    Access, AccessForm, BlockKind, PartValue, Place, RowPlan, Shape, Stream, StreamBlock, StreamTerm,
+    Access, AccessForm, BlockKind, PartValue, RowPlace, RowPlan, Shape, Stream, StreamBlock, StreamTerm,
 };
 use satune_ir::DType;
 
@@ -157,15 +157,15 @@ impl<'a> Rows<'a> {
     }
 
     /// What it takes to have a buffer in a place.
-    pub fn hold(&self, buffer: usize, form: AccessForm, place: Place) -> KernelWork {
+    pub fn hold(&self, buffer: usize, form: AccessForm, place: RowPlace) -> KernelWork {
         let (shape, bytes) = (&self.shape, self.bytes(buffer));
         let (chunk, laps) = (32 * self.vector, self.laps());
         let mut work = KernelWork::default();
         match place {
-            Place::Global => return work,
-            Place::Registers => work.held_registers = laps * self.vector * up(bytes, 4),
-            Place::Shared if form == AccessForm::PerColumn => work.shared_bytes = shape.columns * bytes,
-            Place::Shared => work.shared_bytes = shape.columns * bytes * self.side_by_side,
+            RowPlace::Global => return work,
+            RowPlace::Registers => work.held_registers = laps * self.vector * up(bytes, 4),
+            RowPlace::Shared if form == AccessForm::PerColumn => work.shared_bytes = shape.columns * bytes,
+            RowPlace::Shared => work.shared_bytes = shape.columns * bytes * self.side_by_side,
         }
         if self.stream.made_in(buffer, self.range.0, self.range.1) {
             return work;
@@ -186,7 +186,7 @@ impl<'a> Rows<'a> {
         }
         let once = if form == AccessForm::PerColumn { 1.0 / self.serial_rows as f64 } else { 1.0 };
         work.chain = self.in_turn([once, 0.0, 0.0, 0.0]);
-        if place == Place::Shared {
+        if place == RowPlace::Shared {
             work.shared(copied.instructions, self.vector * bytes, true);
             work.barriers += copied.instructions / (laps as f64).max(1.0);
         }
@@ -194,7 +194,7 @@ impl<'a> Rows<'a> {
     }
 
     /// What a block of the kernel does, with what it accesses in these places.
-    pub fn stage(&self, number: usize, unroll: bool, place: &dyn Fn(usize) -> Place) -> KernelWork {
+    pub fn stage(&self, number: usize, unroll: bool, place: &dyn Fn(usize) -> RowPlace) -> KernelWork {
         let (shape, blocks) = (&self.shape, self.blocks);
         let b = &blocks[number];
         let mut work = KernelWork::default();
@@ -219,12 +219,12 @@ impl<'a> Rows<'a> {
             let made = blocks[..number].iter().any(|p| p.write.buffer == access.buffer);
             let bytes = self.bytes(access.buffer);
             match (b.form(access, shape.row_iters), place(access.buffer)) {
-                (AccessForm::Full | AccessForm::PerColumn, Place::Registers) => {}
-                (AccessForm::Full | AccessForm::PerColumn, Place::Shared) => {
+                (AccessForm::Full | AccessForm::PerColumn, RowPlace::Registers) => {}
+                (AccessForm::Full | AccessForm::PerColumn, RowPlace::Shared) => {
                     work.shared(self.along(), self.vector * bytes, false);
                     latency = latency.max(1);
                 }
-                (AccessForm::Full, Place::Global) => {
+                (AccessForm::Full, RowPlace::Global) => {
                     work.global(self.row_reads(b, access, shape.rows), false);
                     if before {
                         work.again_bytes += (shape.rows * shape.columns * bytes) as f64;
@@ -238,7 +238,7 @@ impl<'a> Rows<'a> {
                     work.global(touched.times(times), false);
                     latency = latency.max(if times > 1.0 { 2 } else { 3 });
                 }
-                (AccessForm::PerColumn, Place::Global) => {
+                (AccessForm::PerColumn, RowPlace::Global) => {
                     work.global(rows(1, shape.columns, chunk, bytes).times(rows_all), false);
                     latency = latency.max(2);
                 }
@@ -261,7 +261,7 @@ impl<'a> Rows<'a> {
         // not know that it holds again. It does not look into conversions from f16, which are text to it, so that of what comes from
         // them it finds again the conversions alone, within code without branches.
         let shared = |part: &PartValue| {
-            let held = |buffer: &usize| place(*buffer) == Place::Registers || self.per_row(*buffer);
+            let held = |buffer: &usize| place(*buffer) == RowPlace::Registers || self.per_row(*buffer);
             let f16 = part.buffers.iter().any(|buffer| self.stream.buffers[*buffer].dtype == DType::F16);
             match part.varies {
                 false => rows_all * warps,
@@ -301,7 +301,7 @@ impl<'a> Rows<'a> {
         let bytes = self.bytes(b.write.buffer);
         match b.form(&b.write, shape.row_iters) {
             AccessForm::Full if last => work.global(rows(shape.rows, shape.columns, chunk, bytes), true),
-            AccessForm::Full if place(b.write.buffer) == Place::Shared => {
+            AccessForm::Full if place(b.write.buffer) == RowPlace::Shared => {
                 work.shared(self.along(), self.vector * bytes, true);
                 work.barriers += rows_all * warps;
             }

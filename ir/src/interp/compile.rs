@@ -1,6 +1,6 @@
 //! Compilation of statements, accesses and views.
 use super::code::*;
-use super::compiler::{Compiler, Place, Scope, Slot};
+use super::compiler::{Compiler, Scope, Slot, Storage};
 use super::expression::{binary, Typed};
 use super::fault::{Access, Fault};
 use super::options::Options;
@@ -32,7 +32,7 @@ impl Compiler<'_> {
             return Err(Fault::Memory { needed: self.bytes, limit: self.options.max_bytes });
         }
         self.arrays.push(ArrayInfo { name: buffer.name.clone(), dtype: buffer.dtype, shape });
-        self.places.insert(id, Place::Array(self.arrays.len() - 1));
+        self.places.insert(id, Storage::Array(self.arrays.len() - 1));
         Ok(self.arrays.len() - 1)
     }
 
@@ -122,7 +122,7 @@ impl Compiler<'_> {
             dims.push(ViewDim { slot, min, extent, expected, source_extent: source[d] });
             place.push((slot, own));
         }
-        self.places.insert(*view, Place::View { source: region.buffer, dims: place });
+        self.places.insert(*view, Storage::View { source: region.buffer, dims: place });
         Ok(View { name: to.name.clone(), source: from.name.clone(), dims: dims.into() })
     }
 
@@ -141,8 +141,8 @@ impl Compiler<'_> {
         }
         match self.places.get(&buffer) {
             None => Err(self.invalid(format!("{name} is used where nothing allocates it"))),
-            Some(Place::Array(array)) => Ok((*array, index)),
-            Some(Place::View { source, dims }) => {
+            Some(Storage::Array(array)) => Ok((*array, index)),
+            Some(Storage::View { source, dims }) => {
                 views.push(ViewAccess { name: name.clone(), index: index.clone().into(), shape: shape.into() });
                 let shifted = dims.iter().map(|&(slot, own)| match own {
                     Some(v) => binary(BinOp::Add, DType::I64, Int::Slot(slot), index[v].clone()),

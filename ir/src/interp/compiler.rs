@@ -17,7 +17,7 @@ pub(super) enum Slot {
 
 /// Where a buffer's elements are.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum Storage {
     Array(usize),
     /// Per dimension of the source: the slot of the first index, and the view's dimension that runs over it.
     View {
@@ -42,7 +42,7 @@ pub(super) struct Compiler<'p> {
     pub program: &'p Program,
     pub options: &'p Options,
     pub vars: HashMap<VarId, Slot>,
-    pub places: HashMap<BufferId, Place>,
+    pub places: HashMap<BufferId, Storage>,
     pub scopes: Vec<Scope>,
     pub ints: usize,
     pub floats: usize,

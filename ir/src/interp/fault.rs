@@ -3,14 +3,14 @@ use std::fmt;
 
 /// Where a program was when it went wrong: the innermost block instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Instance {
     /// Name of the block.
     pub block: String,
     /// Its iterators and their values.
     pub iterators: Vec<(String, i64)>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "block \"{}\"", self.block)?;
         for (i, (name, value)) in self.iterators.iter().enumerate() {
@@ -49,7 +49,7 @@ pub enum Fault {
         /// Which element.
         index: Vec<i64>,
         /// Where.
-        place: Box<Place>,
+        place: Box<Instance>,
     },
     /// An element outside a buffer is accessed.
     #[error("{place}: {buffer}{index:?} is outside the buffer, whose shape is {}", Tuple(shape))]
@@ -61,7 +61,7 @@ pub enum Fault {
         /// Shape of the buffer.
         shape: Vec<i64>,
         /// Where.
-        place: Box<Place>,
+        place: Box<Instance>,
     },
     /// A `match_buffer` names a region that is not within its buffer or not of the view's shape.
     #[error("{place}: {view} stands for {region}, {reason}")]
@@ -73,7 +73,7 @@ pub enum Fault {
         /// What is wrong with it.
         reason: String,
         /// Where.
-        place: Box<Place>,
+        place: Box<Instance>,
     },
     /// A block accesses what it does not declare.
     #[error("{place}: {buffer}{index:?} is {access}, but block \"{block}\" declares {declared}")]
@@ -89,7 +89,7 @@ pub enum Fault {
         /// The regions of the buffer that it declares here, as text.
         declared: String,
         /// Where.
-        place: Box<Place>,
+        place: Box<Instance>,
     },
     /// A block iterator gets a value outside its domain.
     #[error("{place}: {iterator} is outside its domain [{min}, {end})")]
@@ -101,7 +101,7 @@ pub enum Fault {
         /// The value after the last one.
         end: i64,
         /// Where; the iterator's value is among the iterators.
-        place: Box<Place>,
+        place: Box<Instance>,
     },
     /// Index arithmetic leaves the range of 64 bits.
     #[error("{place}: index arithmetic overflows 64 bits in {what}")]
@@ -109,7 +109,7 @@ pub enum Fault {
         /// The operation with its operands.
         what: String,
         /// Where.
-        place: Box<Place>,
+        place: Box<Instance>,
     },
     /// An intrinsic that has no meaning here.
     #[error("block \"{block}\": the intrinsic {name} with {arguments} arguments is not known to the interpreter")]
@@ -135,7 +135,7 @@ pub enum Fault {
         /// How many were allowed.
         limit: u64,
         /// Where.
-        place: Box<Place>,
+        place: Box<Instance>,
     },
     /// The buffers take more memory than allowed.
     #[error("the buffers need {needed} bytes in the interpreter, more than the limit of {limit}")]

@@ -36,7 +36,7 @@ pub use compare::{
     equal_on, equal_on_inputs, first_uses, input_rules, random_inputs, Difference, FirstUse, InputRule, Which,
 };
 pub use double::{doubled, in_double};
-pub use fault::{Access, Fault, Place};
+pub use fault::{Access, Fault, Instance};
 pub use options::Options;
 pub use slice::{slice, Bounds, Slice};
 pub use value::{Array, Scalar};

@@ -1,6 +1,6 @@
 //! Execution of statements.
 use super::code::*;
-use super::fault::{Fault, Place};
+use super::fault::{Fault, Instance};
 use super::options::Options;
 use super::value::{float_cell, Array};
 use crate::semantics::wrap;
@@ -74,10 +74,10 @@ impl<'c> Machine<'c> {
     }
 
     /// Where the program is.
-    pub fn place(&self) -> Box<Place> {
+    pub fn place(&self) -> Box<Instance> {
         let info = &self.code.blocks[self.block];
         let iterators = info.iterators.iter().map(|(name, slot)| (name.clone(), self.ints[*slot])).collect();
-        Box::new(Place { block: info.name.clone(), iterators })
+        Box::new(Instance { block: info.name.clone(), iterators })
     }
 
     /// Ends the run.

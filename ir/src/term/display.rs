@@ -1,5 +1,5 @@
 //! The terms as people read them: a word per decision.
-use super::{Axis, Layout, Pipe, Role, Side, Term};
+use super::{Axis, Pipe, Role, Side, StagedLayout, Term};
 use std::fmt;
 
 impl fmt::Display for Axis {
@@ -33,7 +33,7 @@ impl fmt::Display for Pipe {
     }
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for StagedLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.k_major { "[k][x]" } else { "[x][k]" })?;
         if self.pad > 0 {

@@ -1,5 +1,5 @@
 //! Whether a space holds a given schedule.
-use super::{Axis, Pair, Plan, Role, Side, Space, Stage, State, Term};
+use super::{Axis, CoresPlan, Pair, Role, Side, Space, Stage, State, Term};
 use egg::Id;
 
 /// The first decision of a plan that a space does not offer.
@@ -17,14 +17,14 @@ impl Space {
     ///
     /// # Errors
     /// The deepest decision on the way that the space does not offer.
-    pub fn contains(&self, plan: &Plan) -> Result<(), NotInSpace> {
+    pub fn contains(&self, plan: &CoresPlan) -> Result<(), NotInSpace> {
         Finder { space: self, plan }.find(self.egraph.find(self.root), 0).map_err(|(_, missing)| missing)
     }
 }
 
 struct Finder<'a> {
     space: &'a Space,
-    plan: &'a Plan,
+    plan: &'a CoresPlan,
 }
 
 type Missing = (usize, NotInSpace);

@@ -1,7 +1,7 @@
 //! The terms: chains without names and without strides. A loop says which axis it runs over and how often; its stride
 //! is the tile that its body covers, so a term's meaning does not depend on what stands around it.
 use super::tensor::{self, Matrix, TensorNode};
-use super::{Axis, Layout, Pipe, Place, Side, Stage, State, Strips, Team};
+use super::{Axis, Pipe, Place, Side, Stage, StagedLayout, State, Strips, Team};
 use egg::{Id, Language};
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,7 @@ pub enum Term {
         /// Which operand.
         side: Side,
         /// Layout of the strip.
-        layout: Layout,
+        layout: StagedLayout,
         /// Extents of the strip along its spatial axis and k.
         tile: [i64; 2],
         /// Fill and body.
@@ -75,7 +75,7 @@ pub enum Term {
         /// Which operand.
         side: Side,
         /// Layout of the tile.
-        layout: Layout,
+        layout: StagedLayout,
         /// Overlap of the k loop around it.
         pipe: Pipe,
         /// Operands that stand above it.

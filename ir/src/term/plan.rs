@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a staged tile is laid out in shared memory. "Spatial" is m for A and n for B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Layout {
+pub struct StagedLayout {
     /// True: rows run along k, `[k][spatial]`; false: `[spatial][k]`.
     pub k_major: bool,
     /// Elements added to each row.
@@ -53,7 +53,7 @@ pub struct Fill {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Staging {
     /// cache_read to shared memory: its layout and copy.
-    pub shared: Option<(Layout, Fill)>,
+    pub shared: Option<(StagedLayout, Fill)>,
     /// Where that copy stands. False: in the k loop, a k tile per iteration. True: above it, the whole strip (block tile
     /// by `k_part`) at once, in one buffer whatever the overlap.
     #[serde(default)]
@@ -107,7 +107,7 @@ pub struct BlockLoop {
 /// n likewise: `tile.m = vthread_outer.m * warps.m * vthread_inner.m * lanes.m * registers.m`. A tile may hang over
 /// the problem's edge; then guards are made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Plan {
+pub struct CoresPlan {
     /// Loops over blocks, outermost first.
     pub blocks: Vec<BlockLoop>,
     /// Parts that the reduction is split into; more than 1 needs the second kernel that adds the partial sums.
@@ -154,7 +154,7 @@ pub struct Plan {
     pub store_vector: u32,
 }
 
-impl Plan {
+impl CoresPlan {
     /// The staging of a side.
     pub fn staging(&self, side: Side) -> &Staging {
         match side {
@@ -213,7 +213,7 @@ impl Plan {
     }
 }
 
-impl Layout {
+impl StagedLayout {
     /// Elements from one row to the next, for a tile of `spatial` by `k`.
     pub fn pitch(&self, spatial: i64, k: i64) -> i64 {
         (if self.k_major { spatial } else { k }) + self.pad as i64
@@ -240,7 +240,7 @@ impl Layout {
     }
 }
 
-impl Plan {
+impl CoresPlan {
     /// The schedule in a few lines for people.
     pub fn describe(&self) -> Vec<String> {
         let pair = |p: Pair| format!("{}x{}", p.m, p.n);

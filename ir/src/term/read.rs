@@ -1,5 +1,5 @@
 //! From a term to the plan that it stands for.
-use super::{Axis, BlockLoop, Contraction, Fill, Layout, Pair, Pipe, Plan, Role, Side, Staging, Term};
+use super::{Axis, BlockLoop, Contraction, CoresPlan, Fill, Pair, Pipe, Role, Side, StagedLayout, Staging, Term};
 use egg::{Id, Language, RecExpr};
 
 /// A term that is not a complete schedule of the contraction.
@@ -7,12 +7,12 @@ use egg::{Id, Language, RecExpr};
 #[error("not a complete schedule: {0}")]
 pub struct Incomplete(pub String);
 
-impl Plan {
+impl CoresPlan {
     /// A plan with nothing decided: one block, one thread, no staging.
-    pub fn naive(contraction: &Contraction) -> Plan {
+    pub fn naive(contraction: &Contraction) -> CoresPlan {
         let one = Pair { m: 1, n: 1 };
         let none = Staging::default();
-        Plan {
+        CoresPlan {
             blocks: Vec::new(),
             split_k: 1,
             tile: one,
@@ -42,22 +42,22 @@ impl Plan {
     ///
     /// # Errors
     /// When the term still holds an unscheduled nest or is not a chain of the term language.
-    pub fn from_term(term: &RecExpr<Term>, contraction: &Contraction) -> Result<Plan, Incomplete> {
+    pub fn from_term(term: &RecExpr<Term>, contraction: &Contraction) -> Result<CoresPlan, Incomplete> {
         let nodes = term.as_ref();
         let root = nodes.len().checked_sub(1).ok_or_else(|| Incomplete("an empty term".into()))?;
-        Plan::from_nodes(&nodes[root], &|id| nodes.get(usize::from(id)), contraction)
+        CoresPlan::from_nodes(&nodes[root], &|id| nodes.get(usize::from(id)), contraction)
     }
 
     /// Reads a complete term whose nodes are found through `node`.
     ///
     /// # Errors
-    /// As [`Plan::from_term`].
+    /// As [`CoresPlan::from_term`].
     pub fn from_nodes<'a>(
         root: &'a Term,
         node: &dyn Fn(Id) -> Option<&'a Term>,
         contraction: &Contraction,
-    ) -> Result<Plan, Incomplete> {
-        let mut plan = Plan::naive(contraction);
+    ) -> Result<CoresPlan, Incomplete> {
+        let mut plan = CoresPlan::naive(contraction);
         let mut reader = Reader {
             plan: &mut plan,
             node,
@@ -83,7 +83,7 @@ enum Phase {
 }
 
 struct Reader<'a, 'p> {
-    plan: &'p mut Plan,
+    plan: &'p mut CoresPlan,
     node: &'p dyn Fn(Id) -> Option<&'a Term>,
     phase: Phase,
     first_warp: bool,
@@ -146,7 +146,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn stage(&mut self, side: Side, layout: Layout, fill: Fill) -> &mut Staging {
+    fn stage(&mut self, side: Side, layout: StagedLayout, fill: Fill) -> &mut Staging {
         let staging = match side {
             Side::A => &mut self.plan.a,
             Side::B => &mut self.plan.b,

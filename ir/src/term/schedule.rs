@@ -1,8 +1,8 @@
 //! A schedule of any kind, as candidates, stores and reports carry it: of a contraction, or of a streaming program, whose kernels may be
 //! contractions under schedules of their own. Every decision by its name.
-use super::stream::{How, Inlining, Place, Stream, StreamBlock, Streams, Way};
+use super::stream::{How, Inlining, RowPlace, Stream, StreamBlock, Streams, Way};
 use super::tensor::{swapped_text, Gemm, TensorPlan, TensorSchedule, WgmmaPlan};
-use super::{Contraction, Incomplete, Plan, Term};
+use super::{Contraction, CoresPlan, Incomplete, Term};
 use egg::RecExpr;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(untagged)]
 pub enum Schedule {
     /// A contraction by multiply-adds of single threads.
-    Cores(Plan),
+    Cores(CoresPlan),
     /// A program of streaming blocks.
     Stream(StreamPlan),
     /// A matrix product by `mma.sync`.
@@ -47,7 +47,7 @@ impl Schedule {
         match TensorSchedule::from_term(term, contraction)? {
             Some(TensorSchedule::Mma(plan)) => Ok(Schedule::Mma(plan)),
             Some(TensorSchedule::Wgmma(plan)) => Ok(Schedule::Wgmma(plan)),
-            None => Plan::from_term(term, contraction).map(Schedule::Cores),
+            None => CoresPlan::from_term(term, contraction).map(Schedule::Cores),
         }
     }
 
@@ -58,7 +58,7 @@ impl Schedule {
     }
 
     /// The plan on single threads, where it is one.
-    pub fn cores(&self) -> Option<&Plan> {
+    pub fn cores(&self) -> Option<&CoresPlan> {
         match self {
             Schedule::Cores(plan) => Some(plan),
             Schedule::Stream(_) | Schedule::Mma(_) | Schedule::Wgmma(_) => None,
@@ -179,8 +179,8 @@ fn tile_text([m, n, _]: [i64; 3], swapped: bool) -> String {
     }
 }
 
-impl From<Plan> for Schedule {
-    fn from(plan: Plan) -> Schedule {
+impl From<CoresPlan> for Schedule {
+    fn from(plan: CoresPlan) -> Schedule {
         Schedule::Cores(plan)
     }
 }
@@ -263,7 +263,7 @@ pub struct Held {
     /// Name of the buffer.
     pub buffer: String,
     /// Where.
-    pub place: Place,
+    pub place: RowPlace,
 }
 
 /// Rows split into (blockIdx.x, serial, threadIdx.y); the columns of each block of the kernel into (serial or unrolled,
@@ -303,8 +303,8 @@ pub struct TilePlan {
 
 impl RowPlan {
     /// Where a buffer is held; global where nothing is decided.
-    pub fn place(&self, buffer: &str) -> Place {
-        self.held.iter().find(|h| h.buffer == buffer).map_or(Place::Global, |h| h.place)
+    pub fn place(&self, buffer: &str) -> RowPlace {
+        self.held.iter().find(|h| h.buffer == buffer).map_or(RowPlace::Global, |h| h.place)
     }
 
     /// Rows of a block of threads.
@@ -377,9 +377,9 @@ impl KernelPlan {
                     .iter()
                     .map(|h| {
                         let place = match h.place {
-                            Place::Global => "read again",
-                            Place::Shared => "in shared memory",
-                            Place::Registers => "in registers",
+                            RowPlace::Global => "read again",
+                            RowPlace::Shared => "in shared memory",
+                            RowPlace::Registers => "in registers",
                         };
                         format!("; {} {place}", h.buffer)
                     })

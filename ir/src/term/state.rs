@@ -1,6 +1,6 @@
 //! The invariant of an e-class: who executes its terms, on which tile, from and to which memory, and which loops that
 //! team has still to place. Two terms of one class agree in all of it; a merge of classes that differ is an error.
-use super::{Axis, Layout, Pipe, Side};
+use super::{Axis, Pipe, Side, StagedLayout};
 use serde::{Deserialize, Serialize};
 
 /// Who executes a term.
@@ -27,10 +27,10 @@ pub enum Place {
     Workspace,
     /// In a tile in shared memory. Where its rows run along the spatial axis it may as well be a strip: neither the
     /// length of a row nor what an access of a warp touches depends on how many rows there are.
-    Shared(Layout),
+    Shared(StagedLayout),
     /// In a strip in shared memory whose rows run along k and are as good as ones of this many k values
     /// ([`Place::strip`]). Of C: box by box of so many columns.
-    Strip(Layout, i64),
+    Strip(StagedLayout, i64),
     /// In registers.
     Local,
 }
@@ -39,7 +39,7 @@ impl Place {
     /// The place of a strip of so many k values. The banks of shared memory repeat after 128 bytes, so rows whose lengths
     /// differ by a multiple of 128 elements cost the same to read: one length stands for all of them. It is 128 at least,
     /// lest neighbouring rows overlap.
-    pub fn strip(layout: Layout, k: i64) -> Place {
+    pub fn strip(layout: StagedLayout, k: i64) -> Place {
         match layout.k_major {
             true => Place::Shared(layout),
             false if k < 128 => Place::Strip(layout, k),
@@ -48,7 +48,7 @@ impl Place {
     }
 
     /// The layout, where the place is shared memory.
-    pub fn layout(self) -> Option<Layout> {
+    pub fn layout(self) -> Option<StagedLayout> {
         match self {
             Place::Shared(layout) | Place::Strip(layout, _) => Some(layout),
             _ => None,

@@ -484,12 +484,12 @@ fn wait(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
 /// What is done with what stands in global memory already.
 #[derive(Clone, Copy)]
 struct Reduction {
-    what: Kind,
+    what: Combining,
     of: Type,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum Combining {
     Add,
     Min,
     Max,
@@ -516,14 +516,14 @@ fn reduction(i: &Instruction) -> Result<Option<Reduction>, Unsupported> {
     }
     let what = i.modifiers.iter().find_map(|m| {
         Some(match m.as_str() {
-            "add" => Kind::Add,
-            "min" => Kind::Min,
-            "max" => Kind::Max,
-            "inc" => Kind::Inc,
-            "dec" => Kind::Dec,
-            "and" => Kind::And,
-            "or" => Kind::Or,
-            "xor" => Kind::Xor,
+            "add" => Combining::Add,
+            "min" => Combining::Min,
+            "max" => Combining::Max,
+            "inc" => Combining::Inc,
+            "dec" => Combining::Dec,
+            "and" => Combining::And,
+            "or" => Combining::Or,
+            "xor" => Combining::Xor,
             _ => return None,
         })
     });
@@ -580,22 +580,22 @@ impl Reduction {
                 u64::from(self.float(f64::from(x), f64::from(y), |v| (v as f32).to_bits()))
             }
             (Type::F64, _) => self.float(f64::from_bits(a), f64::from_bits(b), f64::to_bits),
-            (_, Kind::Add) => a.wrapping_add(b),
-            (_, Kind::And) => a & b,
-            (_, Kind::Or) => a | b,
-            (_, Kind::Xor) => a ^ b,
-            (Type::Signed(_), Kind::Min) => pick(signed(a) <= signed(b)),
-            (Type::Signed(_), Kind::Max) => pick(signed(a) >= signed(b)),
-            (_, Kind::Min) => a.min(b),
-            (_, Kind::Max) => a.max(b),
-            (_, Kind::Inc) => {
+            (_, Combining::Add) => a.wrapping_add(b),
+            (_, Combining::And) => a & b,
+            (_, Combining::Or) => a | b,
+            (_, Combining::Xor) => a ^ b,
+            (Type::Signed(_), Combining::Min) => pick(signed(a) <= signed(b)),
+            (Type::Signed(_), Combining::Max) => pick(signed(a) >= signed(b)),
+            (_, Combining::Min) => a.min(b),
+            (_, Combining::Max) => a.max(b),
+            (_, Combining::Inc) => {
                 if a >= b {
                     0
                 } else {
                     a + 1
                 }
             }
-            (_, Kind::Dec) => {
+            (_, Combining::Dec) => {
                 if a == 0 || a > b {
                     b
                 } else {
@@ -607,8 +607,8 @@ impl Reduction {
 
     fn float<B>(self, x: f64, y: f64, bits: impl Fn(f64) -> B) -> B {
         bits(match self.what {
-            Kind::Min => x.min(y),
-            Kind::Max => x.max(y),
+            Combining::Min => x.min(y),
+            Combining::Max => x.max(y),
             _ => x + y,
         })
     }

@@ -1,6 +1,6 @@
 //! mma.sync: a warp multiplies matrices that its registers hold.
 use crate::format::Element;
-use crate::matrix::fragment::{Fragment, Layout, Side};
+use crate::matrix::fragment::{Fragment, FragmentLayout, Side};
 use crate::matrix::product::{multiply, Accumulators, Form, Numbers, Panels, Shape};
 use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported, Value};
 use crate::syntax::{Instruction, Operand};
@@ -47,7 +47,7 @@ pub fn registers(operand: &Operand, d: &Decoder<'_>) -> Result<Vec<Option<u32>>,
 /// Fails unless a fragment has as many registers as the matrix needs.
 pub fn counted(fragment: &Fragment, given: usize) -> Result<(), Unsupported> {
     let elements = fragment.rows * fragment.columns;
-    let whole = fragment.layout == Layout::Opaque || given * fragment.per * 32 == elements;
+    let whole = fragment.layout == FragmentLayout::Opaque || given * fragment.per * 32 == elements;
     if given == fragment.registers && whole && (given * fragment.per * 32) % elements == 0 {
         return Ok(());
     }
@@ -75,7 +75,7 @@ fn mma(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     if !quads && (!a_rows || b_rows) {
         return Err("A by rows and B by columns expected".into());
     }
-    let layout = if quads { Layout::Quads { a_columns: !a_rows, b_rows } } else { Layout::Groups };
+    let layout = if quads { FragmentLayout::Quads { a_columns: !a_rows, b_rows } } else { FragmentLayout::Groups };
     let known = quads || matches!(shape.m, 8 | 16) && shape.n == 8;
     if !known {
         return Err("this shape is not known".into());

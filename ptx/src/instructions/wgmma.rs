@@ -14,7 +14,7 @@ use crate::format::Element;
 use crate::launch::Delivery;
 use crate::machine::{Block, Context, Warp};
 use crate::matrix::descriptor::Descriptor;
-use crate::matrix::fragment::{Dealt, Fragment, Layout, Side};
+use crate::matrix::fragment::{Dealt, Fragment, FragmentLayout, Side};
 use crate::matrix::product::{Accumulators, Form, Numbers, Panels, Shape};
 use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported, Value, Waiting};
 use crate::syntax::{Instruction, Operand, Space};
@@ -258,7 +258,7 @@ fn start(i: &Instruction, d: &Decoder<'_>) -> Result<Operation, Unsupported> {
     let most = claims.iter().map(|claim| claim.0 as usize + 1).max().unwrap_or(0);
     let fragment = |side, columns, registers: usize, element| Fragment {
         side,
-        layout: Layout::Groups,
+        layout: FragmentLayout::Groups,
         rows: 16,
         columns,
         registers,

@@ -5,7 +5,7 @@ use super::mbarrier::undefined;
 use super::mma::{counted, form, per, registers, shape, types, values};
 use crate::format::Element;
 use crate::machine::Context;
-use crate::matrix::fragment::{Fragment, Layout, Side};
+use crate::matrix::fragment::{Fragment, FragmentLayout, Side};
 use crate::matrix::product::{multiply, Shape};
 use crate::program::{Decoder, Flow, Lanes, Operation, Unsupported};
 use crate::syntax::{Instruction, Space};
@@ -29,7 +29,7 @@ fn fragment(side: Side, Shape { m, n, k }: Shape, element: Element, registers: u
         Side::B => (k, n),
         Side::C => (m, n),
     };
-    Fragment { side, layout: Layout::Opaque, rows, columns, registers, per: per(element) }
+    Fragment { side, layout: FragmentLayout::Opaque, rows, columns, registers, per: per(element) }
 }
 
 /// How a matrix stands in memory.

@@ -23,7 +23,7 @@ pub enum Side {
 
 /// How the fragments of an instruction are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum FragmentLayout {
     /// `mma.sync` with 8 or 16 rows and 8 columns, and a warp's part of `wgmma` (16 rows, any number of columns).
     Groups,
     /// `mma.sync.m8n8k4` on f16: four products of 8 x 8 x 4, one for each two quarters of the warp; whether A's columns and B's
@@ -45,7 +45,7 @@ pub struct Fragment {
     /// Which.
     pub side: Side,
     /// How.
-    pub layout: Layout,
+    pub layout: FragmentLayout,
     /// Rows of the matrix.
     pub rows: usize,
     /// Columns of the matrix.
@@ -60,9 +60,9 @@ impl Fragment {
     /// Row and column of the element at a place of a register of a lane.
     pub fn place(&self, lane: usize, register: usize, element: usize) -> (usize, usize) {
         match self.layout {
-            Layout::Groups => self.in_groups(lane, register, element),
-            Layout::Quads { a_columns, b_rows } => self.in_quads(lane, register, element, a_columns, b_rows),
-            Layout::Opaque => {
+            FragmentLayout::Groups => self.in_groups(lane, register, element),
+            FragmentLayout::Quads { a_columns, b_rows } => self.in_quads(lane, register, element, a_columns, b_rows),
+            FragmentLayout::Opaque => {
                 let slot = (register * 32 + (lane * 5 + register * 7 + 3) % 32) * self.per + element;
                 let slot = slot % (self.rows * self.columns);
                 (slot / self.columns, slot % self.columns)
@@ -179,13 +179,13 @@ mod tests {
         times[0]
     }
 
-    fn f(side: Side, layout: Layout, rows: usize, columns: usize, registers: usize, per: usize) -> Fragment {
+    fn f(side: Side, layout: FragmentLayout, rows: usize, columns: usize, registers: usize, per: usize) -> Fragment {
         Fragment { side, layout, rows, columns, registers, per }
     }
 
     #[test]
     fn fragments_cover_their_matrices_once() {
-        let g = Layout::Groups;
+        let g = FragmentLayout::Groups;
         for (rows, k, registers, per) in [
             (16, 8, 2, 2),
             (16, 16, 4, 2),
@@ -204,13 +204,13 @@ mod tests {
         assert_eq!(covers(f(Side::C, g, 8, 8, 2, 1)), 1);
         assert_eq!(covers(f(Side::C, g, 16, 256, 128, 1)), 1);
         for (a_columns, b_rows) in [(false, false), (true, false), (false, true), (true, true)] {
-            let q = Layout::Quads { a_columns, b_rows };
+            let q = FragmentLayout::Quads { a_columns, b_rows };
             assert_eq!(covers(f(Side::A, q, 32, 4, 2, 2)), 1);
             assert_eq!(covers(f(Side::B, q, 16, 8, 2, 2)), 1);
             assert_eq!(covers(f(Side::C, q, 32, 8, 8, 1)), 1);
             assert_eq!(covers(f(Side::C, q, 32, 8, 4, 2)), 1);
         }
-        let o = Layout::Opaque;
+        let o = FragmentLayout::Opaque;
         assert_eq!(covers(f(Side::A, o, 16, 16, 8, 2)), 2);
         assert_eq!(covers(f(Side::B, o, 16, 8, 8, 2)), 4);
         assert_eq!(covers(f(Side::C, o, 16, 16, 8, 1)), 1);
@@ -219,24 +219,24 @@ mod tests {
     /// Corners of the figures in the instructions' descriptions.
     #[test]
     fn elements_stand_where_the_instructions_have_them() {
-        let a = f(Side::A, Layout::Groups, 16, 16, 4, 2);
+        let a = f(Side::A, FragmentLayout::Groups, 16, 16, 4, 2);
         assert_eq!(a.place(0, 0, 1), (0, 1));
         assert_eq!(a.place(5, 1, 0), (9, 2));
         assert_eq!(a.place(31, 3, 1), (15, 15));
-        let b = f(Side::B, Layout::Groups, 16, 8, 2, 2);
+        let b = f(Side::B, FragmentLayout::Groups, 16, 8, 2, 2);
         assert_eq!(b.place(6, 1, 1), (13, 1));
-        let c = f(Side::C, Layout::Groups, 16, 8, 4, 1);
+        let c = f(Side::C, FragmentLayout::Groups, 16, 8, 4, 1);
         assert_eq!(c.place(7, 2, 0), (9, 6));
-        let w = f(Side::C, Layout::Groups, 16, 64, 32, 1);
+        let w = f(Side::C, FragmentLayout::Groups, 16, 64, 32, 1);
         assert_eq!(w.place(4, 6, 0), (9, 8));
-        let q = f(Side::C, Layout::Quads { a_columns: false, b_rows: false }, 32, 8, 8, 1);
+        let q = f(Side::C, FragmentLayout::Quads { a_columns: false, b_rows: false }, 32, 8, 8, 1);
         assert_eq!(q.place(3, 6, 0), (3, 6));
         assert_eq!(q.place(21, 1, 0), (8 + 4 + 1, 1));
     }
 
     #[test]
     fn what_is_gathered_is_scattered_again() {
-        let a = f(Side::A, Layout::Groups, 16, 32, 4, 4);
+        let a = f(Side::A, FragmentLayout::Groups, 16, 32, 4, 4);
         let word = |lane: usize, register: usize| ((lane * 131 + register * 7919) as u64 * 2_654_435_761) & 0xffff_ffff;
         let registers: Vec<[u64; 32]> = (0..4).map(|r| std::array::from_fn(|lane| word(lane, r))).collect();
         let a = a.dealt();

@@ -158,7 +158,7 @@ pub enum Clash {
 pub struct Shadow {
     /// One by line, for those whose granules are alike.
     lines: Vec<Cell>,
-    places: Vec<Place>,
+    places: Vec<LineCells>,
     /// The granules' own, of lines where they were not always alike.
     cells: Vec<Cell>,
     granules: usize,
@@ -167,7 +167,7 @@ pub struct Shadow {
 
 /// Where a line's cells are.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct LineCells {
     /// One for all of them; what its granules have does not count.
     alike: bool,
     /// The first of its granules, from 1 on; 0 while it has none.
@@ -185,7 +185,7 @@ impl Shadow {
         let (shift, lines) = (granule.max(1).trailing_zeros(), bytes.div_ceil(1 << LINE));
         Shadow {
             lines: vec![Cell { write, ..Cell::default() }; lines],
-            places: vec![Place { alike: true, own: 0 }; lines],
+            places: vec![LineCells { alike: true, own: 0 }; lines],
             cells: Vec::new(),
             granules: bytes.div_ceil(1 << shift),
             shift,
@@ -203,8 +203,8 @@ impl Shadow {
     fn cells(&self, line: usize) -> impl Iterator<Item = (&Cell, usize)> {
         let (granules, place) = (self.of_line(line), self.places[line]);
         let cells = match place {
-            Place { alike: true, .. } => &self.lines[line..=line],
-            Place { own, .. } => &self.cells[own as usize - 1..own as usize - 1 + granules.len()],
+            LineCells { alike: true, .. } => &self.lines[line..=line],
+            LineCells { own, .. } => &self.cells[own as usize - 1..own as usize - 1 + granules.len()],
         };
         cells.iter().zip(granules)
     }
@@ -214,8 +214,8 @@ impl Shadow {
     fn cell(&self, number: usize) -> Option<&Cell> {
         let line = number >> (LINE - self.shift);
         match *self.places.get(line)? {
-            Place { alike: true, .. } => self.lines.get(line),
-            Place { own, .. } => self.cells.get(own as usize - 1 + number - self.of_line(line).start),
+            LineCells { alike: true, .. } => self.lines.get(line),
+            LineCells { own, .. } => self.cells.get(own as usize - 1 + number - self.of_line(line).start),
         }
     }
 

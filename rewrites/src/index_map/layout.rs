@@ -15,12 +15,12 @@ const TRIED: i64 = 1 << 22;
 
 /// The image of a box.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct MappedBox {
     /// Extents of the outputs.
     pub shape: Vec<i64>,
-    /// The parameters in terms of [`Layout::axes`]; none where the map was tried index by index.
+    /// The parameters in terms of [`MappedBox::axes`]; none where the map was tried index by index.
     pub inverse: Option<Vec<Expr>>,
-    /// Where nothing is mapped to, in terms of [`Layout::axes`]; none where there is no such element.
+    /// Where nothing is mapped to, in terms of [`MappedBox::axes`]; none where there is no such element.
     pub padding: Option<Expr>,
     /// Variables for the outputs. Their ids lie above those of the parameters.
     pub axes: Vec<Var>,
@@ -53,9 +53,9 @@ pub enum MapError {
 
 impl IndexMap {
     /// What the map makes of the box `[0, shape)`, where elements that nothing is mapped to may be left as they are.
-    pub fn layout_with_gaps(&self, shape: &[i64]) -> Result<Layout, MapError> {
+    pub fn layout_with_gaps(&self, shape: &[i64]) -> Result<MappedBox, MapError> {
         match self.layout(shape) {
-            Ok(layout) => Ok(Layout { padding: None, ..layout }),
+            Ok(layout) => Ok(MappedBox { padding: None, ..layout }),
             Err(error) => {
                 let permuted = (self.swizzles() || self.turns()).then(|| self.swizzled(shape)).flatten();
                 permuted.map_or(Err(error), |(layout, _)| Ok(layout))
@@ -64,7 +64,7 @@ impl IndexMap {
     }
 
     /// What the map makes of the box `[0, shape)`.
-    pub fn layout(&self, shape: &[i64]) -> Result<Layout, MapError> {
+    pub fn layout(&self, shape: &[i64]) -> Result<MappedBox, MapError> {
         if shape.len() != self.params.len() {
             return Err(MapError::Arity { params: self.params.len(), dims: shape.len() });
         }
@@ -91,7 +91,7 @@ impl IndexMap {
     }
 
     /// The map as one in mixed radix, with parameters padded to multiples of what they are divided by.
-    fn radix(&self, shape: &[i64], axes: &[Var]) -> Option<Layout> {
+    fn radix(&self, shape: &[i64], axes: &[Var]) -> Option<MappedBox> {
         let factors = self.padding_factors()?;
         let mut padded = Vec::with_capacity(shape.len());
         for (dim, factor) in shape.iter().zip(&factors) {
@@ -133,7 +133,7 @@ impl IndexMap {
                 });
             }
         }
-        Some(Layout { shape: extents, inverse: Some(inverse), padding, axes: axes.to_vec() })
+        Some(MappedBox { shape: extents, inverse: Some(inverse), padding, axes: axes.to_vec() })
     }
 
     /// Whether indices of the box `[0, shape)` that differ in a parameter which the map uses have different images. A map
@@ -195,7 +195,7 @@ impl IndexMap {
     }
 
     /// The map tried on every index of the box.
-    pub(super) fn tried(&self, shape: &[i64], axes: Vec<Var>) -> Result<Layout, MapError> {
+    pub(super) fn tried(&self, shape: &[i64], axes: Vec<Var>) -> Result<MappedBox, MapError> {
         let name = || self.to_string();
         let count = shape.iter().try_fold(1i64, |p, e| p.checked_mul(*e)).filter(|c| (1..=TRIED).contains(c));
         let Some(count) = count else { return Err(MapError::Unknown(name())) };
@@ -225,7 +225,7 @@ impl IndexMap {
         if size != count {
             return Err(MapError::Gaps(name()));
         }
-        Ok(Layout { shape: extents, inverse: None, padding: None, axes })
+        Ok(MappedBox { shape: extents, inverse: None, padding: None, axes })
     }
 }
 
@@ -341,7 +341,7 @@ pub(crate) fn value_of(e: &Expr, at: &dyn Fn(VarId) -> Option<i64>) -> Option<i6
     }
 }
 
-impl Layout {
+impl MappedBox {
     /// The inverse in terms of other expressions for the axes; none where the map was tried index by index.
     pub fn inverse_at(&self, axes: &[Expr]) -> Option<Vec<Expr>> {
         let inverse = self.inverse.as_ref()?;
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn layout(map: &str, shape: &[i64]) -> Result<Layout, MapError> {
+    fn layout(map: &str, shape: &[i64]) -> Result<MappedBox, MapError> {
         IndexMap::parse(map).unwrap().layout(shape)
     }
 

@@ -5,7 +5,7 @@
 //! `m` of them. So where `b` follows from the other outputs, the map is the one without the xor, up to a permutation, and one
 //! to one as that is. TVM bounds a remainder, but not an xor: it takes maps of the first form only. `(a + b) % m` permutes
 //! the values of `a % m` for every `m`.
-use super::layout::{chain, Layout, MapError};
+use super::layout::{chain, MapError, MappedBox};
 use super::IndexMap;
 use crate::arith::{constant, Domains};
 use crate::linear::Linear;
@@ -64,7 +64,7 @@ impl IndexMap {
 
     /// The image of a box under a map with xors: its shape, and whether every element of it is used. None where the map is
     /// not understood.
-    pub(super) fn swizzled(&self, shape: &[i64]) -> Option<(Layout, bool)> {
+    pub(super) fn swizzled(&self, shape: &[i64]) -> Option<(MappedBox, bool)> {
         let mut plain = self.clone();
         let mut xors = Vec::new();
         for (k, e) in self.outputs.iter().enumerate() {
@@ -75,7 +75,7 @@ impl IndexMap {
             plain.outputs[k] = without_xor(e);
             xors.push(xor);
         }
-        let layout: Result<Layout, MapError> = plain.layout(shape);
+        let layout: Result<MappedBox, MapError> = plain.layout(shape);
         let mut layout = layout.ok()?;
         let inverse = layout.inverse.take()?;
         let mut exact = layout.padding.take().is_none();

@@ -27,7 +27,7 @@ pub struct Division {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Falls {
     Outer,
     Inner,
     Mixed,
@@ -40,7 +40,7 @@ struct Divided {
     outer_extent: i64,
     inner: Sum,
     inner_extent: i64,
-    kind: Kind,
+    kind: Falls,
 }
 
 fn zero() -> Sum {
@@ -53,11 +53,11 @@ fn of_terms(terms: Vec<Term>) -> Sum {
 
 impl Divided {
     fn outer(sum: Sum, extent: i64) -> Divided {
-        Divided { outer: sum, outer_extent: extent, inner: zero(), inner_extent: 1, kind: Kind::Outer }
+        Divided { outer: sum, outer_extent: extent, inner: zero(), inner_extent: 1, kind: Falls::Outer }
     }
 
     fn inner(sum: Sum, extent: i64) -> Divided {
-        Divided { outer: zero(), outer_extent: 1, inner: sum, inner_extent: extent, kind: Kind::Inner }
+        Divided { outer: zero(), outer_extent: 1, inner: sum, inner_extent: extent, kind: Falls::Inner }
     }
 }
 
@@ -118,9 +118,13 @@ impl Divider<'_> {
     /// A whole index: one part with a base.
     fn sum(&mut self, sum: &Sum) -> Option<Divided> {
         match sum.terms.as_slice() {
-            [] => {
-                Some(Divided { outer: zero(), outer_extent: 1, inner: sum.clone(), inner_extent: 1, kind: Kind::Mixed })
-            }
+            [] => Some(Divided {
+                outer: zero(),
+                outer_extent: 1,
+                inner: sum.clone(),
+                inner_extent: 1,
+                kind: Falls::Mixed,
+            }),
             [t] if t.scale == 1 => {
                 let mut out = self.part(t)?;
                 out.inner.base = crate::arith::add(out.inner.base, sum.base.clone());
@@ -137,11 +141,11 @@ impl Divider<'_> {
         for t in parts.iter().rev() {
             let divided = self.part(t)?;
             let part = match divided.kind {
-                Kind::Inner if outer.is_empty() => {
+                Falls::Inner if outer.is_empty() => {
                     inner.push(self.as_part(divided.inner, divided.inner_extent));
                     inner.last()
                 }
-                Kind::Outer => {
+                Falls::Outer => {
                     outer.push(self.as_part(divided.outer, divided.outer_extent));
                     outer.last()
                 }
@@ -153,7 +157,7 @@ impl Divider<'_> {
         let (outer, outer_extent) = radix(outer)?;
         let (inner, inner_extent) = radix(inner)?;
         if whole {
-            return Some(Divided { outer, outer_extent, inner, inner_extent, kind: Kind::Mixed });
+            return Some(Divided { outer, outer_extent, inner, inner_extent, kind: Falls::Mixed });
         }
         // A guarded sum cannot be divided: all of it lies on one side, and its guard too.
         let guard = |map: &IterMap, sum: &Sum| lt(map.expr(sum), int(extent, DType::I32));
@@ -213,7 +217,7 @@ impl Divider<'_> {
     fn split_mark(&mut self, whole: &Divided, taken: Vec<Term>) -> Option<()> {
         let outer_mark = self.new_mark(whole.outer.terms.clone(), whole.outer_extent);
         let inner_mark = self.new_mark(whole.inner.terms.clone(), whole.inner_extent);
-        let mut beyond = whole.kind == Kind::Outer;
+        let mut beyond = whole.kind == Falls::Outer;
         let mut next = 1i64;
         let mut boundary = None;
         let mut rest = taken;

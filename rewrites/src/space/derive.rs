@@ -7,11 +7,11 @@
 use super::gather::GatherWriter;
 use super::writer::{from_end, var, Draft, TraceWriter, LOCAL_STAGE};
 use crate::trace::Trace;
-use satune_ir::term::{Axis, Contraction, Fill, Layout, Pair, Pipe, Plan, Side};
+use satune_ir::term::{Axis, Contraction, CoresPlan, Fill, Pair, Pipe, Side, StagedLayout};
 use serde_json::{json, Value};
 
 /// Makes the trace of a plan.
-pub fn trace(plan: &Plan, contraction: &Contraction) -> Trace {
+pub fn trace(plan: &CoresPlan, contraction: &Contraction) -> Trace {
     let [mut placed, laid_out] = trace_in_parts(plan, contraction);
     placed.calls.extend(laid_out.calls);
     placed
@@ -19,7 +19,7 @@ pub fn trace(plan: &Plan, contraction: &Contraction) -> Trace {
 
 /// The trace of a plan in two parts: up to where every block has its place, and from the layouts on. After a layout of the
 /// second part, that a copy covers what is read from it may be no longer proved, and so no block of the program has a new place.
-pub(super) fn trace_in_parts(plan: &Plan, contraction: &Contraction) -> [Trace; 2] {
+pub(super) fn trace_in_parts(plan: &CoresPlan, contraction: &Contraction) -> [Trace; 2] {
     let mut writer = Writer { plan, contraction, draft: Draft::default(), placed: 0 };
     writer.write();
     let mut calls = writer.draft.finish().calls;
@@ -28,7 +28,7 @@ pub(super) fn trace_in_parts(plan: &Plan, contraction: &Contraction) -> [Trace; 
 }
 
 struct Writer<'a> {
-    plan: &'a Plan,
+    plan: &'a CoresPlan,
     contraction: &'a Contraction,
     draft: Draft,
     /// Calls until every block has its place.
@@ -289,7 +289,7 @@ impl Writer<'_> {
     }
 
     /// transform_layout and storage_align of a tile in shared memory.
-    fn layout(&mut self, side: Side, layout: Layout) {
+    fn layout(&mut self, side: Side, layout: StagedLayout) {
         let operand = self.contraction.operand(side);
         let (spatial, tile) = (side.spatial(), self.plan.spatial(side));
         let rank = operand.dims.len();

@@ -78,11 +78,11 @@ pub(super) struct Reader<'a> {
 pub(super) type Access = (BufferId, Vec<VarId>);
 
 /// A buffer, and the indices at which it is accessed.
-type Place<'a> = (BufferId, &'a [Expr]);
+type Accessed<'a> = (BufferId, &'a [Expr]);
 
 impl Reader<'_> {
     pub fn read(&self) -> Result<Contraction, String> {
-        let bare = |(buffer, indices): Place<'_>| bare(indices).map(|at| (buffer, at));
+        let bare = |(buffer, indices): Accessed<'_>| bare(indices).map(|at| (buffer, at));
         let Combined { places: [c, a, b], step } = Combined::of(self.program, self.block)?;
         self.combination([bare(c)?, bare(a)?, bare(b)?], step)
     }
@@ -203,7 +203,7 @@ impl Reader<'_> {
 
 /// The update of a block: where its result is, what it begins with, and `C op f`.
 pub(super) struct Update<'a> {
-    pub c: Place<'a>,
+    pub c: Accessed<'a>,
     init: &'a Expr,
     whole: &'a Expr,
     op: BinOp,
@@ -236,7 +236,7 @@ impl<'a> Update<'a> {
 
 /// What a block combines: places of C and of the two operands, in the order in which they are written.
 pub(super) struct Combined<'a> {
-    places: [Place<'a>; 3],
+    places: [Accessed<'a>; 3],
     /// Where it is no sum of products from 0 on.
     step: Option<Step>,
 }
@@ -251,7 +251,7 @@ impl<'a> Combined<'a> {
             return Err("its init is no constant".into());
         }
         computed(update.f, program)?;
-        let mut operands: Vec<Place<'a>> = Vec::new();
+        let mut operands: Vec<Accessed<'a>> = Vec::new();
         visit_loads(update.f, &mut |place| {
             if !operands.contains(&place) {
                 operands.push(place);
@@ -271,7 +271,7 @@ impl<'a> Combined<'a> {
     }
 }
 
-fn visit_loads<'a>(e: &'a Expr, f: &mut dyn FnMut(Place<'a>)) {
+fn visit_loads<'a>(e: &'a Expr, f: &mut dyn FnMut(Accessed<'a>)) {
     match e {
         Expr::Load(buffer, indices) => f((*buffer, indices)),
         other => visit::children(other).into_iter().for_each(|e| visit_loads(e, f)),
@@ -323,7 +323,7 @@ impl TraceWriter for Trial {
 }
 
 /// Accesses of C, A and B of `C[..] = C[..] + A[..] * B[..]`.
-pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
+pub(super) fn sum_of_products(block: &Block) -> Result<[Accessed<'_>; 3], String> {
     let Update { c, init, op, f, .. } = Update::of(block)?;
     let is_zero = match init {
         Expr::Float(bits, _) => f64::from_bits(*bits) == 0.0,
@@ -340,7 +340,7 @@ pub(super) fn sum_of_products(block: &Block) -> Result<[Place<'_>; 3], String> {
 }
 
 /// An element, as it is or converted to the type of the sum. A conversion to another type in between would round.
-fn factor(expr: &Expr) -> Result<Place<'_>, String> {
+fn factor(expr: &Expr) -> Result<Accessed<'_>, String> {
     let element = if let Expr::Cast(_, inner) = expr { inner } else { expr };
     match element {
         Expr::Load(buffer, indices) => Ok((*buffer, indices)),

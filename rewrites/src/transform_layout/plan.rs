@@ -1,5 +1,5 @@
 //! What `transform_layout` does: to which buffer, and what with the elements that no index goes to.
-use crate::index_map::Layout;
+use crate::index_map::MappedBox;
 use satune_ir::{BufferId, Expr};
 
 /// What is laid out anew, and how.
@@ -8,7 +8,7 @@ pub struct Plan {
     /// The buffer.
     pub buffer: BufferId,
     /// The image of its shape.
-    pub layout: Layout,
+    pub layout: MappedBox,
 }
 
 /// What stands in elements that the map gives no source.

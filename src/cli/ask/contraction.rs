@@ -1,7 +1,7 @@
 //! Questions about the schedules of a contraction, on single threads and on tensor cores.
 use super::answer::{only, NOT_HELD};
 use super::fixed::Fixed;
-use super::tensor::{Kind, Products};
+use super::tensor::{Multiplier, Products};
 use super::{cores, parse, Askable, Fixes};
 use crate::explore::{limits, tensor_cores};
 use crate::operators::Problem;
@@ -111,7 +111,7 @@ impl Askable for Problem {
         }
         let limits = limits(gpu);
         by_kind(&kinds, |kind| match (kind, self.products(gpu)) {
-            (Kind::Cores, _) => cores::outside(fixed, &Menu::of(&self.contraction, &limits), &limits),
+            (Multiplier::Cores, _) => cores::outside(fixed, &Menu::of(&self.contraction, &limits), &limits),
             (_, Err(why)) => vec![why],
             (kind, Ok(products)) => products.outside(kind, fixed),
         })
@@ -121,9 +121,9 @@ impl Askable for Problem {
         let limits = limits(gpu);
         let menu = Menu::of(&self.contraction, &limits);
         // What no menu offers was left out before; of what is left each kind has its reasons.
-        let kinds: Vec<Kind> = fixed.kinds();
+        let kinds: Vec<Multiplier> = fixed.kinds();
         by_kind(&kinds, |kind| match (kind, self.products(gpu)) {
-            (Kind::Cores, _) => {
+            (Multiplier::Cores, _) => {
                 let outside = cores::outside(fixed, &menu, &limits);
                 let broken = || cores::broken(fixed, &self.contraction, &limits, &menu);
                 if outside.is_empty() {
@@ -168,14 +168,14 @@ impl Tensors for Problem {
 }
 
 /// Reasons against schedules of each kind that is possible; none where there is none against one of them.
-fn by_kind(kinds: &[Kind], reasons: impl Fn(Kind) -> Vec<String>) -> Vec<String> {
-    let all: Vec<(Kind, Vec<String>)> = kinds.iter().map(|kind| (*kind, reasons(*kind))).collect();
+fn by_kind(kinds: &[Multiplier], reasons: impl Fn(Multiplier) -> Vec<String>) -> Vec<String> {
+    let all: Vec<(Multiplier, Vec<String>)> = kinds.iter().map(|kind| (*kind, reasons(*kind))).collect();
     if all.iter().any(|(_, reasons)| reasons.is_empty()) {
         return Vec::new();
     }
     if let [(_, reasons)] = &all[..] {
         return reasons.clone();
     }
-    let named = |(kind, reasons): &(Kind, Vec<String>)| format!("on {}: {}", kind.name(), reasons.join("; "));
+    let named = |(kind, reasons): &(Multiplier, Vec<String>)| format!("on {}: {}", kind.name(), reasons.join("; "));
     all.iter().map(named).collect()
 }

@@ -1,7 +1,7 @@
 //! What keeps decisions about single threads out of a space: a menu without the size, or a condition of a rule. Here a
 //! question that leaves decisions open is put to the rules' own conditions; what these refuse is what is said.
 use super::fixed::{Fixed, Operand};
-use satune_ir::term::{Axis, Contraction, Layout, Pair, Pipe, Side};
+use satune_ir::term::{Axis, Contraction, Pair, Pipe, Side, StagedLayout};
 use satune_rewrites::space::conditions::*;
 use satune_rewrites::space::{Limits, Menu};
 
@@ -211,7 +211,7 @@ impl Asked<'_> {
         let of = |side: Side, k: i64, buffers: Option<i64>| {
             let o = fixed.operand(side);
             let (k_major, pad) = (o.k_major.unwrap_or(true), o.pad.unwrap_or(0));
-            let layout = Layout { k_major, pad, swizzle: o.swizzle == Some(true) };
+            let layout = StagedLayout { k_major, pad, swizzle: o.swizzle == Some(true) };
             let spatial = if side == Side::A { block.m } else { block.n };
             Staged::of(side, self.c.operand(side), layout, [spatial, k], buffers)
         };

@@ -1,7 +1,7 @@
 //! What a question fixes of a product's schedules, and which programs of a space keep to it.
-use super::tensor::{Kind, MmaFixed, WgmmaFixed};
+use super::tensor::{MmaFixed, Multiplier, WgmmaFixed};
 use egg::{Id, Language};
-use satune_ir::term::{Axis, Fill, Layout, Pair, Pipe, Plan, Role, Schedule, Side, Space, Stage, Term};
+use satune_ir::term::{Axis, CoresPlan, Fill, Pair, Pipe, Role, Schedule, Side, Space, Stage, StagedLayout, Term};
 
 /// What is fixed of an operand's way to the arithmetic.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,15 +36,15 @@ impl Operand {
     }
 
     /// Layouts that it may have, of those whose rows are padded by so much or not.
-    pub fn layouts(&self, pad: u32) -> Vec<Layout> {
+    pub fn layouts(&self, pad: u32) -> Vec<StagedLayout> {
         let pads = self.pad.map_or(vec![0, pad], |p| vec![p]);
         let both = [true, false].into_iter().flat_map(|k| [false, true].map(|swizzle| (k, swizzle)));
-        let all =
-            both.flat_map(|(k_major, swizzle)| pads.iter().map(move |pad| Layout { k_major, pad: *pad, swizzle }));
+        let all = both
+            .flat_map(|(k_major, swizzle)| pads.iter().map(move |pad| StagedLayout { k_major, pad: *pad, swizzle }));
         all.filter(|layout| self.layout_fits(*layout)).collect()
     }
 
-    fn layout_fits(&self, layout: Layout) -> bool {
+    fn layout_fits(&self, layout: StagedLayout) -> bool {
         self.shared != Some(false)
             && self.k_major.is_none_or(|k| k == layout.k_major)
             && self.pad.is_none_or(|p| p == layout.pad)
@@ -56,7 +56,7 @@ impl Operand {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Fixed {
     /// What multiplies.
-    pub kind: Option<Kind>,
+    pub kind: Option<Multiplier>,
     /// The transposed product is computed, on tensor cores.
     pub swapped: Option<bool>,
     pub mma: MmaFixed,
@@ -111,7 +111,7 @@ impl Fixed {
     }
 
     /// Every decision of a plan.
-    pub fn of(plan: &Plan) -> Fixed {
+    pub fn of(plan: &CoresPlan) -> Fixed {
         let operand = |side: Side| {
             let staging = plan.staging(side);
             let mut fixed =
@@ -131,7 +131,7 @@ impl Fixed {
         let group = plan.blocks.iter().find(|l| l.group).map(|l| (l.axis, l.extent));
         let both = group.is_some() || tiled.iter().all(|l| l.extent > 1);
         Fixed {
-            kind: Some(Kind::Cores),
+            kind: Some(Multiplier::Cores),
             swapped: None,
             mma: MmaFixed::default(),
             wgmma: WgmmaFixed::default(),
@@ -202,7 +202,7 @@ impl Fixed {
             Term::Split(_) => self.split.is_none_or(|s| s > 1),
             Term::Grid(_) => self.split.is_none_or(|s| s == 1),
             Term::Cta { threads, .. } => {
-                self.kinds().contains(&Kind::Cores)
+                self.kinds().contains(&Multiplier::Cores)
                     && self.threads.is_none_or(|t| t == *threads)
                     && self.block.is_none_or(|b| (b.m, b.n) == (state.tile.m, state.tile.n))
             }

@@ -22,7 +22,7 @@ use crate::workload::{Explorable, Workload};
 use satune_extract::{Descriptor, Searched};
 use satune_ir::files;
 use satune_ir::term::tensor::Gemm;
-use satune_ir::term::{Contraction, Plan, Schedule, Space};
+use satune_ir::term::{Contraction, CoresPlan, Schedule, Space};
 use satune_rewrites::space::Fuel;
 use satune_rewrites::Trace;
 use sensitivity::Marked;
@@ -298,7 +298,7 @@ fn plan_file(path: &Path) -> Result<Schedule, Failure> {
     let text = files::read_text(path, LONGEST).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
     // Of no kind: the error that names a field is that of a plan on single threads.
     serde_json::from_str::<Schedule>(&text)
-        .or_else(|_| serde_json::from_str::<Plan>(&text).map(Schedule::Cores))
+        .or_else(|_| serde_json::from_str::<CoresPlan>(&text).map(Schedule::Cores))
         .map_err(|e| {
             Failure::Input(format!("{}: {e}; it is not the `plan` of a candidate in candidates.json", path.display()))
         })

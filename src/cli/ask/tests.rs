@@ -1,7 +1,7 @@
 //! The question language.
 use super::fixed::Fixed;
 use super::parse::parse;
-use super::tensor::Kind;
+use super::tensor::Multiplier;
 use satune_ir::term::tensor::*;
 use satune_ir::term::{Axis, Pair, Pipe};
 
@@ -75,7 +75,7 @@ fn descriptions_of_mma_plans_are_questions() {
     busy.operands = [own, across];
     for plan in [&plain, &busy] {
         let (read, of) = (read(&plan.describe().join("\n")).unwrap(), Fixed::of_mma(plan));
-        assert_eq!(read.kinds(), [Kind::Mma]);
+        assert_eq!(read.kinds(), [Multiplier::Mma]);
         let common = |f: &Fixed| (f.block, f.k, f.threads, f.stages, f.blocks_m_outer, f.group);
         assert_eq!(common(&read), common(&of));
         let said = |f: &Fixed| (f.mma.instruction, f.mma.warp, f.mma.columns, f.mma.store);
@@ -111,7 +111,7 @@ fn descriptions_of_wgmma_plans_are_questions() {
     (stream.stream_k, stream.blocks) = (true, Some(132));
     for plan in [&plain, &busy, &turns, &stream] {
         let (read, of) = (read(&plan.describe().join("\n")).unwrap(), Fixed::of_wgmma(plan));
-        assert_eq!(read.kinds(), [Kind::Wgmma]);
+        assert_eq!(read.kinds(), [Multiplier::Wgmma]);
         let common = |f: &Fixed| (f.block, f.k, f.stages, f.blocks_m_outer, f.group);
         assert_eq!(common(&read), common(&of));
         assert_eq!((read.threads, read.wgmma.n), (Some(plan.threads()), Some(plan.tile[1])));
@@ -147,10 +147,10 @@ fn what_descriptions_leave_unsaid_has_words() {
     assert_eq!((f.wgmma.grid, f.wgmma.stream_k, f.wgmma.cluster), (Some(None), Some(false), Some([1, 1])));
     assert_eq!((f.wgmma.by_rows, f.wgmma.eager_release), (Some(false), Some(false)));
     assert_eq!(f.wgmma.arrive_per_warp, Some(false));
-    assert_eq!(f.kinds(), [Kind::Wgmma]);
+    assert_eq!(f.kinds(), [Multiplier::Wgmma]);
     // Words of two kinds fit none; words of all kinds fit each.
     assert_eq!(read("registers 8x8, cluster 2x1").unwrap().kinds(), []);
-    assert_eq!(read("tile 128x128x32, 3 stages").unwrap().kinds(), Kind::ALL);
+    assert_eq!(read("tile 128x128x32, 3 stages").unwrap().kinds(), Multiplier::ALL);
 }
 
 /// Each decision of schedules drawn from spaces, said in words and read again.

@@ -1,6 +1,6 @@
 //! What is fixed of a product's schedules, in the words that a question is read from.
 use super::fixed::{Fixed, Operand};
-use super::tensor::{Kind, Way};
+use super::tensor::{Multiplier, Way};
 use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore};
 use satune_ir::term::{Axis, Pair, Pipe, Side};
 
@@ -41,7 +41,7 @@ impl Fixed {
         let mut said = Said::default();
         // An instruction's name says what multiplies.
         let kind = self.kind.filter(|_| self.mma.instruction.is_none());
-        said.say(kind, |kind| if kind == Kind::Cores { "cores".into() } else { kind.name().into() });
+        said.say(kind, |kind| if kind == Multiplier::Cores { "cores".into() } else { kind.name().into() });
         said.either(self.swapped, "swapped", "swapped no");
         said.pair("block", self.block, None);
         said.number("k", self.k);

@@ -22,7 +22,7 @@ use super::clocks::Clocks;
 use super::exclusive::{self, Exclusive};
 use super::protocol::{Compared, DuelJob, GpuInfo, LibraryJob, MeasureJob, ProblemJob, Said, What};
 use super::worker::Supervised;
-use super::{Ask, Ceilings, Constants, Device, DeviceError, Door, Duel, Identity, Kind, Ready, Rival, Subject};
+use super::{Ask, Ceilings, Constants, Device, DeviceError, DeviceKind, Door, Duel, Identity, Ready, Rival, Subject};
 use crate::compile::{CompileError, Compiled, Compiler, Job};
 use crate::cuda::print;
 use crate::kernel::Kernel;
@@ -98,7 +98,7 @@ impl Cuda {
         let toolchain =
             format!("NVRTC {}, driver {}", info.libraries.nvrtc.as_deref().unwrap_or("unknown"), info.libraries.driver);
         let identity = Identity {
-            kind: Kind::Cuda,
+            kind: DeviceKind::Cuda,
             device: format!("{}, {} MHz, memory {} MHz", info.name, info.clock_mhz, info.memory_clock_mhz),
             toolchain,
             deterministic: false,

@@ -3,7 +3,7 @@
 //! that only stream.
 use super::super::protocol::{LibraryJob, ProductJob};
 use crate::operators::Problem;
-use crate::workload::{Kind, Workload};
+use crate::workload::{ProblemKind, Workload};
 use satune_ir::term::stream::{BlockKind, Streams};
 use satune_ir::term::tensor::Gemm;
 use satune_ir::term::{Axis, Contraction, OperandInfo};
@@ -27,11 +27,11 @@ pub(super) struct Opponent {
 /// Why there is nothing.
 pub(super) fn of(problem: &dyn Workload) -> Result<Opponent, String> {
     match problem.kind() {
-        Kind::Streams(streams) => Ok(of_streams(problem.program(), streams)),
-        Kind::Contraction(c) if c.combine.is_some() => {
+        ProblemKind::Streams(streams) => Ok(of_streams(problem.program(), streams)),
+        ProblemKind::Contraction(c) if c.combine.is_some() => {
             Err("no library is known that combines two operands like this program".into())
         }
-        Kind::Contraction(contraction) => {
+        ProblemKind::Contraction(contraction) => {
             let tf32 = problem.allows_tf32();
             // A cast of the sums is no more than the library does itself.
             let casts = || Gemm::of(contraction).is_ok_and(|gemm| gemm.epilogue == Default::default());

@@ -1,8 +1,8 @@
 //! From a part of a program to a nest: statement by statement, with the loops and conditions around it.
 use super::allreduce::Reduction;
-use super::error::{LowerError, Place};
+use super::error::{At, LowerError};
 use super::linear::{Atom, Linear};
-use super::nest::{Kind, Leaf, Loop, Nest, Node, VThread};
+use super::nest::{Leaf, Loop, LoopKind, Nest, Node, VThread};
 use super::pinned;
 use super::pred::{join, Pred};
 use satune_ir::{
@@ -102,7 +102,7 @@ impl Builder<'_> {
             Stmt::Evaluate(Expr::Int(..)) => Ok(Vec::new()),
             Stmt::Evaluate(_) => Err(LowerError::Unsupported {
                 what: "a call for its effect (T.evaluate)".into(),
-                place: Place::block(&around.block),
+                place: At::block(&around.block),
                 remedy: "blocks that are lowered hold plain stores; leave out tensorize".into(),
             }),
         }
@@ -123,7 +123,7 @@ impl Builder<'_> {
             .and_then(|l| l.as_constant())
             .ok_or_else(|| LowerError::Unsupported {
                 what: format!("{what} that is no constant"),
-                place: Place::block(&around.block),
+                place: At::block(&around.block),
                 remedy: "give shapes and loops constant extents".into(),
             })
     }
@@ -133,7 +133,7 @@ impl Builder<'_> {
         let form = |e: &Expr| Linear::of_index(e, &self.nest.ranges, self.program);
         Pred::clauses_of(&cond, &form, &self.nest.ranges).ok_or_else(|| LowerError::Unsupported {
             what: "a condition that is not on integers".into(),
-            place: Place::block(&around.block),
+            place: At::block(&around.block),
             remedy: "write it as T.Select on the value".into(),
         })
     }
@@ -190,7 +190,7 @@ impl Builder<'_> {
             ForKind::Parallel => {
                 return Err(LowerError::Unsupported {
                     what: format!("parallel loop {}", l.var.name),
-                    place: Place::default(),
+                    place: At::default(),
                     remedy: "bind it to blockIdx or threadIdx".into(),
                 })
             }
@@ -204,9 +204,9 @@ impl Builder<'_> {
         let v = self.nest.fresh(extent);
         bind(v);
         let kind = match l.kind {
-            ForKind::Vectorized => Kind::Vectorized,
-            ForKind::Unrolled => Kind::Unrolled,
-            _ => Kind::Serial,
+            ForKind::Vectorized => LoopKind::Vectorized,
+            ForKind::Unrolled => LoopKind::Unrolled,
+            _ => LoopKind::Serial,
         };
         let (mut body, mut child_sizes) = (Vec::new(), Vec::new());
         let children = match l.body.as_ref() {
@@ -231,7 +231,7 @@ impl Builder<'_> {
         if !block.match_buffers.is_empty() {
             return Err(LowerError::Unsupported {
                 what: "match_buffer".into(),
-                place: Place::block(&block.name),
+                place: At::block(&block.name),
                 remedy: "index the buffer itself".into(),
             });
         }
@@ -274,7 +274,7 @@ impl Builder<'_> {
         let index = tvmscript::expression(self.program, index);
         LowerError::Unsupported {
             what: format!("index {index}, which is no integer arithmetic on loop variables and elements,"),
-            place: Place::block(block),
+            place: At::block(block),
             remedy: "indices may use +, -, *, //, %, min, max and bit operations, of values that fit their type".into(),
         }
     }
@@ -298,7 +298,7 @@ impl Builder<'_> {
         let name = &self.program.buffer(*b).name;
         Err(LowerError::Unsupported {
             what: format!("buffer {name} indexed by data, in shared or local memory or under a vthread"),
-            place: Place::block(&around.block),
+            place: At::block(&around.block),
             remedy: "keep it in global memory, and bind no loop to a vthread".into(),
         })
     }
@@ -336,7 +336,7 @@ impl Builder<'_> {
         if !known(buffer) || !reads.iter().all(|(b, _)| known(*b)) {
             return Err(LowerError::Unsupported {
                 what: "an access through a pointer".into(),
-                place: Place::block(&around.block),
+                place: At::block(&around.block),
                 remedy: "index the buffer itself".into(),
             });
         }

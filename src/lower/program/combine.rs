@@ -2,7 +2,7 @@
 use super::allreduce::{thread_numbers, Reduction};
 use super::build::{Around, Builder};
 use super::error::LowerError;
-use super::nest::{Kind, Loop, Node};
+use super::nest::{Loop, LoopKind, Node};
 use super::pred::{join, Pred};
 use super::team::{binary, integer, variable, WARP};
 use satune_ir::{visit, BinOp, BlockRealize, Expr, For, IterKind, VarId};
@@ -112,7 +112,7 @@ impl Builder<'_> {
                     var,
                     name: "part".into(),
                     extent: parts - 1,
-                    kind: Kind::Serial,
+                    kind: LoopKind::Serial,
                     annotations: Default::default(),
                     child_sizes: vec![body.len()],
                     body,

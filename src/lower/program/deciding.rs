@@ -13,7 +13,7 @@
 //! ```
 use super::allreduce::Reduction;
 use super::barrier::owner;
-use super::error::{LowerError, Place};
+use super::error::{At, LowerError};
 use super::linear::{Atom, Linear};
 use super::nest::{Leaf, Nest, Thread};
 use super::pred::range_under;
@@ -118,7 +118,7 @@ impl<'n> Deciding<'n> {
         } else {
             return Ok(());
         };
-        Err(LowerError::Unsupported { what, place: Place::block(&leaf.block), remedy: remedy.into() })
+        Err(LowerError::Unsupported { what, place: At::block(&leaf.block), remedy: remedy.into() })
     }
 
     /// Threads of more than one that see the same memory of this scope.

@@ -2,9 +2,9 @@
 use super::ends::joined;
 use super::error::LowerError;
 use super::guards::Guarding;
-use super::layout::Layout;
+use super::layout::BufferLayout;
 use super::linear::{Atom, Linear, Op, Ranges};
-use super::nest::{Kind, Leaf, Loop, Nest, Node};
+use super::nest::{Leaf, Loop, LoopKind, Nest, Node};
 use super::pipeline::Pipeline;
 use super::pred::{join, Pred};
 use crate::kernel::{Array, ArrayId, Cond, Index, LocalVar, Space, Stmt, Unroll};
@@ -32,7 +32,7 @@ pub struct Emitter<'a> {
     /// Values of the variables, of a loop's variable those of the laps that are emitted.
     pub ranges: Ranges,
     pub arrays: Vec<Array>,
-    pub places: HashMap<BufferId, (ArrayId, Layout)>,
+    pub places: HashMap<BufferId, (ArrayId, BufferLayout)>,
     pub guarding: HashMap<usize, Guarding>,
     pub env: HashMap<VarId, Index>,
     /// Shared buffers held several times: the variable that numbers the copies, and the elements of one.
@@ -72,7 +72,7 @@ impl<'a> Emitter<'a> {
         program: &'a Program,
         nest: &'a Nest,
         arrays: Vec<Array>,
-        places: HashMap<BufferId, (ArrayId, Layout)>,
+        places: HashMap<BufferId, (ArrayId, BufferLayout)>,
         guarding: HashMap<usize, Guarding>,
     ) -> Emitter<'a> {
         let env = nest.threads.iter().map(|t| (t.var, t.index.clone())).collect();
@@ -359,7 +359,7 @@ impl<'a> Emitter<'a> {
     /// A loop whose variable counts from `start` on.
     pub(super) fn loop_inside(&mut self, l: &Loop, start: i64) -> Result<Vec<Stmt>, LowerError> {
         if let [Node::Leaf(leaf)] = l.body.as_slice() {
-            if l.kind == Kind::Vectorized {
+            if l.kind == LoopKind::Vectorized {
                 return self.leaf(leaf, Some(l));
             }
             if let Some(code) = if start == 0 { self.vector_leaf(leaf, l)? } else { None } {
@@ -405,7 +405,7 @@ impl<'a> Emitter<'a> {
 
     fn unroll(&self, l: &Loop) -> Unroll {
         let staged = matches!(self.mode, Mode::Load | Mode::Store);
-        if self.expanded.contains(&l.var) || l.kind != Kind::Serial || staged {
+        if self.expanded.contains(&l.var) || l.kind != LoopKind::Serial || staged {
             return Unroll::Full;
         }
         if has_barrier(&l.body) || l.body.iter().any(|n| self.has_pipeline(n)) {

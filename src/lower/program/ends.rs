@@ -11,7 +11,7 @@
 use super::emit::{has_barrier, steps, Emitter, Mode};
 use super::error::LowerError;
 use super::linear::Ranges;
-use super::nest::{Kind, Leaf, Loop, Node};
+use super::nest::{Leaf, Loop, LoopKind, Node};
 use super::pred::Pred;
 use crate::kernel::Stmt;
 use crate::lower::index::c;
@@ -23,7 +23,7 @@ const MOST_STEPS: i64 = 64;
 impl Emitter<'_> {
     /// How many of a loop's first laps need no guards, where the others do.
     pub(super) fn whole_laps(&self, l: &Loop) -> Option<i64> {
-        let by_itself = self.mode == Mode::Whole && l.steps.is_none() && l.kind != Kind::Vectorized && l.extent > 1;
+        let by_itself = self.mode == Mode::Whole && l.steps.is_none() && l.kind != LoopKind::Vectorized && l.extent > 1;
         if !by_itself || has_barrier(&l.body) || steps(&l.body) > MOST_STEPS || self.pipelined_within(&l.body) {
             return None;
         }

@@ -2,16 +2,16 @@
 
 /// Where in a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place(Option<String>);
+pub struct At(Option<String>);
 
-impl Place {
+impl At {
     /// In a block.
-    pub fn block(name: &str) -> Place {
-        Place((!name.is_empty()).then(|| name.to_string()))
+    pub fn block(name: &str) -> At {
+        At((!name.is_empty()).then(|| name.to_string()))
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for At {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Some(name) => write!(f, "block {name}: "),
@@ -66,7 +66,7 @@ pub enum LowerError {
         /// What.
         what: String,
         /// Where.
-        place: Place,
+        place: At,
         /// What to do.
         remedy: String,
     },

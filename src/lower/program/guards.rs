@@ -15,7 +15,7 @@
 //!
 //! The assumptions "full" and "zeroed" start true for all buffers and are withdrawn until nothing changes, which is
 //! sound by induction over the order of execution. A guard on a write to global memory always stays.
-use super::layout::Layout;
+use super::layout::BufferLayout;
 use super::linear::{Atom, Linear, Ranges};
 use super::nest::{Leaf, Nest};
 use super::pred::{join, range_of_parts, Pred};
@@ -32,7 +32,7 @@ pub struct Guarding {
 }
 
 /// Decides for every leaf.
-pub fn decide(nest: &Nest, program: &Program, layouts: &HashMap<BufferId, Layout>) -> HashMap<usize, Guarding> {
+pub fn decide(nest: &Nest, program: &Program, layouts: &HashMap<BufferId, BufferLayout>) -> HashMap<usize, Guarding> {
     let on_chip: HashSet<BufferId> = layouts.keys().copied().filter(|b| program.buffer(*b).scope != "global").collect();
     let mut proof = Proof {
         program,

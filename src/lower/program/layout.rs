@@ -35,7 +35,7 @@ struct Dim {
 
 /// Where the elements of a buffer lie.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct BufferLayout {
     dims: Vec<Dim>,
     /// Strides by which an element's indices are one number first, as they are where digits of one number index them.
     joined: Option<Vec<i64>>,
@@ -45,7 +45,7 @@ pub struct Layout {
     pub covered: bool,
 }
 
-impl Layout {
+impl BufferLayout {
     /// Position of an element.
     pub fn flatten(&self, at: &[Linear], ranges: &Ranges) -> Linear {
         let one = self.joined.as_ref().map(|strides| [join(at, strides, ranges)]);
@@ -65,7 +65,7 @@ impl Layout {
     }
 
     /// All of a buffer, by its own strides.
-    pub fn whole(shape: &[i64], strides: &[i64]) -> Layout {
+    pub fn whole(shape: &[i64], strides: &[i64]) -> BufferLayout {
         let mut dims: Vec<Dim> = shape.iter().map(|e| Dim { extent: *e, ..Dim::default() }).collect();
         let mut stride = 1_i64;
         for (i, dim) in dims.iter_mut().enumerate().rev() {
@@ -73,7 +73,7 @@ impl Layout {
             stride = stride.saturating_mul(dim.extent);
         }
         let last = dims.iter().fold(0_i64, |n, d| n.saturating_add((d.extent - 1).saturating_mul(d.stride)));
-        Layout { dims, joined: None, len: last.saturating_add(1), covered: true }
+        BufferLayout { dims, joined: None, len: last.saturating_add(1), covered: true }
     }
 }
 
@@ -108,7 +108,7 @@ struct Access<'n> {
 }
 
 /// Lays out a buffer on the chip; `local`: one copy per thread.
-pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Result<Layout, LowerError> {
+pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Result<BufferLayout, LowerError> {
     let mut accesses: Vec<Access> = Vec::new();
     nest.leaves(&mut |leaf, path| {
         let path: Vec<VarId> = path.iter().map(|l| l.var).collect();
@@ -120,7 +120,7 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
         }
     });
     let layout = laid(nest, program, id, local, &accesses)?;
-    let by_threads = |layout: &Layout| {
+    let by_threads = |layout: &BufferLayout| {
         let mut found = false;
         let mut all = accesses.iter().map(|a| layout.flatten(&a.at, &nest.ranges));
         all.any(|form| {
@@ -132,14 +132,14 @@ pub fn compact(nest: &Nest, program: &Program, id: BufferId, local: bool) -> Res
         return Ok(layout);
     }
     // Registers have no addresses: what each thread has of a row is one number where the indices of the row are its digits.
-    let whole = Layout::whole(&constants(program, id)?.0, &[]);
+    let whole = BufferLayout::whole(&constants(program, id)?.0, &[]);
     let strides: Vec<i64> = whole.dims.iter().map(|dim| dim.stride).collect();
     let one = |a: &Access<'_>| vec![join(&a.at, &strides, &nest.ranges)];
     let joined: Vec<Access<'_>> =
         accesses.iter().map(|a| Access { at: one(a).into(), path: a.path.clone(), ..*a }).collect();
     match laid(nest, program, id, local, &joined) {
         Ok(other) => {
-            let other = Layout { joined: Some(strides), ..other };
+            let other = BufferLayout { joined: Some(strides), ..other };
             Ok(if by_threads(&other) { layout } else { other })
         }
         Err(_) => Ok(layout),
@@ -152,11 +152,11 @@ fn laid(
     id: BufferId,
     local: bool,
     accesses: &[Access<'_>],
-) -> Result<Layout, LowerError> {
+) -> Result<BufferLayout, LowerError> {
     let around = accesses.iter().map(|a| a.path.as_slice()).reduce(common).unwrap_or_default();
     let serial: HashSet<VarId> = around.iter().copied().filter(|v| nest.vthreads.iter().all(|x| x.var != *v)).collect();
     let rank = accesses.first().map_or(0, |a| a.at.len());
-    let plan = Plan { nest, local, accesses };
+    let plan = Uses { nest, local, accesses };
     let lay_out = |serial: &HashSet<VarId>| -> Result<Option<Vec<Dim>>, LowerError> {
         (0..rank).map(|d| plan.dimension(d, serial, program, id)).collect()
     };
@@ -175,7 +175,7 @@ fn laid(
         stride = stride.saturating_mul(dim.extent);
     }
     let covered = dims.iter().all(|d| d.covered);
-    Ok(Layout { dims, joined: None, len: stride, covered })
+    Ok(BufferLayout { dims, joined: None, len: stride, covered })
 }
 
 fn common<'a>(a: &'a [VarId], b: &'a [VarId]) -> &'a [VarId] {
@@ -200,13 +200,13 @@ fn alignment(accesses: &[Access]) -> HashMap<usize, (i64, i64)> {
     out
 }
 
-struct Plan<'n> {
+struct Uses<'n> {
     nest: &'n Nest,
     local: bool,
     accesses: &'n [Access<'n>],
 }
 
-impl Plan<'_> {
+impl Uses<'_> {
     fn is_thread(&self, v: VarId) -> bool {
         self.nest.thread(v).is_some()
     }

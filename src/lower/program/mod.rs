@@ -45,13 +45,13 @@ mod value;
 mod vector;
 mod vthread;
 
-pub use error::{LowerError, Place};
+pub use error::{At, LowerError};
 
 use crate::kernel::{Array, ArrayId, Kernel, Space};
 use allreduce::Reduction;
 use deciding::Deciding;
 use emit::Emitter;
-use layout::Layout;
+use layout::BufferLayout;
 use linear::Linear;
 use nest::{Leaf, Nest, Thread};
 use satune_ir::{BufferId, DType, Program, Stmt as Node, VarId};
@@ -168,7 +168,7 @@ pub fn lower(program: &Program, options: &LowerOptions) -> Result<Module, LowerE
     for id in globals {
         let (shape, strides) = layout::constants(program, id)?;
         let buffer = program.buffer(id);
-        let elements = Layout::whole(&shape, &strides).len as u64;
+        let elements = BufferLayout::whole(&shape, &strides).len as u64;
         module.workspaces.push(Workspace { name: buffer.name.clone(), dtype: buffer.dtype, elements });
     }
     Ok(module)
@@ -259,7 +259,7 @@ impl OneKernel<'_> {
         nest: &Nest,
         written: &HashSet<BufferId>,
         reductions: &[Reduction],
-    ) -> Result<HashMap<BufferId, Layout>, LowerError> {
+    ) -> Result<HashMap<BufferId, BufferLayout>, LowerError> {
         let mut out = HashMap::new();
         let deciding = Deciding::of(nest, self.program, reductions);
         deciding.check()?;
@@ -271,14 +271,14 @@ impl OneKernel<'_> {
                     if written.contains(id) {
                         self.check_exchange(nest, &deciding, *id)?;
                     }
-                    Layout::whole(&shape, &strides)
+                    BufferLayout::whole(&shape, &strides)
                 }
                 "local" => layout::compact(nest, self.program, *id, true)?,
                 "shared" | "shared.dyn" => layout::compact(nest, self.program, *id, false)?,
                 scope => {
                     return Err(LowerError::Unsupported {
                         what: format!("buffer {} of scope {scope}", buffer.name),
-                        place: Place::default(),
+                        place: At::default(),
                         remedy: "use global, shared or local".into(),
                     })
                 }
@@ -326,10 +326,10 @@ impl OneKernel<'_> {
     #[allow(clippy::type_complexity)]
     fn arrays(
         &self,
-        layouts: &HashMap<BufferId, Layout>,
+        layouts: &HashMap<BufferId, BufferLayout>,
         written: &HashSet<BufferId>,
         pipelines: &HashMap<VarId, pipeline::Pipeline>,
-    ) -> (Vec<Array>, HashMap<BufferId, (ArrayId, Layout)>, HashMap<BufferId, (VarId, i64)>) {
+    ) -> (Vec<Array>, HashMap<BufferId, (ArrayId, BufferLayout)>, HashMap<BufferId, (VarId, i64)>) {
         let mut arrays: Vec<Array> = Vec::new();
         let (mut places, mut rings) = (HashMap::new(), HashMap::new());
         let space = |id: &BufferId| match self.program.buffer(*id).scope.as_str() {
@@ -371,7 +371,7 @@ impl OneKernel<'_> {
     }
 
     /// Loops that must be expanded, since registers have no addresses.
-    fn expanded(&self, nest: &Nest, layouts: &HashMap<BufferId, Layout>) -> Result<HashSet<VarId>, LowerError> {
+    fn expanded(&self, nest: &Nest, layouts: &HashMap<BufferId, BufferLayout>) -> Result<HashSet<VarId>, LowerError> {
         let (mut loops, mut by) = (HashSet::new(), HashMap::new());
         let mut error = None;
         nest.leaves(&mut |leaf, _| {

@@ -16,7 +16,7 @@ pub enum Node {
 
 /// How a loop asks to be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LoopKind {
     Serial,
     Unrolled,
     Vectorized,
@@ -31,7 +31,7 @@ pub struct Loop {
     pub extent: i64,
     /// The number of steps, where data decide it, and the conditions under which they have been read.
     pub steps: Option<Box<(Linear, Vec<Pred>)>>,
-    pub kind: Kind,
+    pub kind: LoopKind,
     pub annotations: Annotations,
     pub body: Vec<Node>,
     /// How many nodes of the body each statement of the program's body became.

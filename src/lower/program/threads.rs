@@ -1,6 +1,6 @@
 //! Thread tags: which index each is, and how many values it has.
 use super::build::Builder;
-use super::error::{LowerError, Place};
+use super::error::{At, LowerError};
 use super::nest::Thread;
 use super::team::component;
 use crate::kernel::{Dim, Index};
@@ -30,7 +30,7 @@ impl Builder<'_> {
             _ => {
                 return Err(LowerError::Unsupported {
                     what: format!("thread tag {tag} of loop {name}"),
-                    place: Place::default(),
+                    place: At::default(),
                     remedy: "bind to blockIdx, threadIdx or vthread".into(),
                 })
             }

@@ -1,7 +1,7 @@
 //! Scalar values.
 use super::combine::shuffled;
 use super::emit::Emitter;
-use super::error::{LowerError, Place};
+use super::error::{At, LowerError};
 use super::guards::{missing, product};
 use super::linear::Linear;
 use super::nest::Leaf;
@@ -23,7 +23,7 @@ impl Emitter<'_> {
     fn refuse(&self, what: String, leaf: &Leaf) -> LowerError {
         let remedy =
             "compute it with operators, min, max, select, fma, abs, exp, log, sqrt, sin, tanh, erf and their like";
-        LowerError::Unsupported { what, place: Place::block(&leaf.block), remedy: remedy.into() }
+        LowerError::Unsupported { what, place: At::block(&leaf.block), remedy: remedy.into() }
     }
 
     fn value(&mut self, e: &Expr, leaf: &Leaf, known: &[Pred]) -> Result<Value, LowerError> {

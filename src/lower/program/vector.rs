@@ -12,7 +12,7 @@ use super::emit::{guarded, Emitter, Mode};
 use super::error::LowerError;
 use super::guards::{missing, Guarding};
 use super::linear::Linear;
-use super::nest::{Kind, Leaf, Loop};
+use super::nest::{Leaf, Loop, LoopKind};
 use super::pred::{join, Pred};
 use super::value::zero;
 use crate::kernel::{ArrayId, Cond, Index, Space, Stmt, Unroll, Value};
@@ -32,7 +32,7 @@ struct Load {
 }
 
 /// What of a leaf takes vectors.
-struct Plan {
+struct Vectors {
     width: i64,
     loads: Vec<Load>,
     store: bool,
@@ -57,7 +57,7 @@ impl Emitter<'_> {
     pub(super) fn vector_leaf(&mut self, leaf: &Leaf, l: &Loop) -> Result<Option<Vec<Stmt>>, LowerError> {
         // Partial results of threads take vectors of what they add up; the order stays.
         let sums = self.partials.contains(&leaf.target) && leaf.accumulates() && l.extent <= 16;
-        let scalar = !(l.kind == Kind::Vectorized || sums) || !leaf.data().is_empty();
+        let scalar = !(l.kind == LoopKind::Vectorized || sums) || !leaf.data().is_empty();
         if scalar || matches!(self.mode, Mode::Load | Mode::Store) {
             return Ok(None);
         }
@@ -122,7 +122,7 @@ impl Emitter<'_> {
         l: &Loop,
         (dst, dst_form): (ArrayId, &Linear),
         known: &[Pred],
-    ) -> Result<Option<Plan>, LowerError> {
+    ) -> Result<Option<Vectors>, LowerError> {
         let mut found = Vec::new();
         unconditional(&leaf.value, &mut found);
         let mut loads: Vec<Load> = Vec::new();
@@ -155,7 +155,7 @@ impl Emitter<'_> {
             }
             if store || loads.iter().any(vector) {
                 loads.retain(vector);
-                return Ok(Some(Plan { width, loads, store }));
+                return Ok(Some(Vectors { width, loads, store }));
             }
         }
         Ok(None)

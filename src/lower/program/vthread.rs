@@ -3,7 +3,7 @@
 //! A program has them outside of its serial loops. Iterations of a vthread loop are independent, so they may take
 //! turns statement by statement: the k loop and the shared copies then run once, and only the arithmetic on registers
 //! is repeated. A buffer on the chip whose index does not tell the iterations apart gets a dimension that does.
-use super::nest::{Kind, Leaf, Loop, Nest, Node};
+use super::nest::{Leaf, Loop, LoopKind, Nest, Node};
 use satune_ir::{visit, BufferId, DType, Expr, Program, Var, VarId};
 use std::collections::{HashMap, HashSet};
 
@@ -96,7 +96,7 @@ fn wrap(node: Node, nest: &Nest, needs: &HashMap<usize, Vec<VarId>>) -> Node {
                 var: v,
                 name,
                 extent,
-                kind: Kind::Unrolled,
+                kind: LoopKind::Unrolled,
                 annotations: Default::default(),
                 body: vec![inner],
                 child_sizes: vec![1],

@@ -1,5 +1,5 @@
 //! Loads of `mma` fragments from tiles in shared memory, for either order of storage and all types.
-use super::tile::{Place, Tile};
+use super::tile::{Tile, TileIndex};
 use super::{add, c, div, mul, rem, Builder, Index, OperandPlan};
 use crate::kernel::{ArrayId, Cond, Mma, Space, Stmt, WarpOp, WmmaOp};
 use satune_ir::term::tensor::Wmma;
@@ -125,7 +125,14 @@ impl Loader {
     }
 
     /// Index of a place: a base known by `variant` and the swizzle's number, and a constant.
-    fn index(&mut self, builder: &mut Builder, head: &mut Vec<Stmt>, variant: i64, place: &Place, at: &Index) -> Index {
+    fn index(
+        &mut self,
+        builder: &mut Builder,
+        head: &mut Vec<Stmt>,
+        variant: i64,
+        place: &TileIndex,
+        at: &Index,
+    ) -> Index {
         let (key, base, constant) = self.tile.address(place);
         let known = self.bases.iter().find(|(v, k, _)| (*v, *k) == (variant, key)).map(|(_, _, b)| b.clone());
         let base = known.unwrap_or_else(|| {
@@ -204,11 +211,11 @@ impl Loader {
             let place = if self.k_rows {
                 let chunk = add(div(self.first.clone(), 8), across);
                 let rows = i64::from(self.op.k()) * step;
-                Place { row: add(low, mul(along, 8)), chunk, within: c(0), rows, chunks: 2 * block }
+                TileIndex { row: add(low, mul(along, 8)), chunk, within: c(0), rows, chunks: 2 * block }
             } else {
                 let row = add(self.first.clone(), add(low, mul(across, 8)));
                 let chunks = i64::from(self.op.matrices()) / 2 * step;
-                Place { row, chunk: along, within: c(0), rows: 16 * block, chunks }
+                TileIndex { row, chunk: along, within: c(0), rows: 16 * block, chunks }
             };
             let src_index = self.index(builder, head, part, &place, at);
             let dst_index = add(to.clone(), c(part * count * i64::from(self.op.word())));
@@ -244,7 +251,7 @@ impl Loader {
         // Row r of matrix q is k 4 (r / 2) + r % 2 + 2 (q % 2) + 16 (q / 2).
         let inner = add(mul(div(low.clone(), 2), 4), rem(low, 2));
         let outer = add(mul(rem(matrix.clone(), 2), 2), mul(div(matrix, 2), 16));
-        let place = Place {
+        let place = TileIndex {
             row: add(inner, outer),
             chunk: div(self.first.clone(), 16),
             within: c(0),
@@ -287,7 +294,7 @@ impl Loader {
             .map(|word| {
                 // Words of A: rows 8 (w % 2), k 4 (w / 2). Of two fragments of B: columns 8 (w / 2), k 4 (w % 2).
                 let (across, along) = if self.side == Side::A { (word % 2, word / 2) } else { (word / 2, word % 2) };
-                let place = Place {
+                let place = TileIndex {
                     row: member.clone(),
                     chunk: add(div(self.first.clone(), 4), div(group.clone(), 4)),
                     within: rem(group.clone(), 4),

@@ -1,7 +1,7 @@
 //! How the kernel on `mma.sync` writes C: from the fragments, or by way of shared memory.
 use super::fragments::is_interleaved;
 use super::mma::Mainloop;
-use super::tile::{Place, Tile};
+use super::tile::{Tile, TileIndex};
 use super::*;
 use crate::kernel::{Value, WarpOp};
 use satune_ir::term::tensor::{mma_conditions, Turn};
@@ -160,7 +160,7 @@ impl Mainloop<'_> {
                     let [low, high] = [0, 1].map(|odd| uncast(value_of(self, i, block, 2 * half + odd)));
                     body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
                 }
-                let mut at = |builder: &mut Builder, variant: i64, place: &Place| {
+                let mut at = |builder: &mut Builder, variant: i64, place: &TileIndex| {
                     let (key, base, constant) = tile.address(place);
                     let known = bases.iter().find(|(v, k, _)| (*v, *k) == (variant, key)).map(|(_, _, b)| b.clone());
                     let base = known.unwrap_or_else(|| {
@@ -179,11 +179,11 @@ impl Mainloop<'_> {
                             let row =
                                 add(self.warp_n.clone(), add(rem(lane.clone(), 8), mul(div(lane.clone(), 16), 8)));
                             let chunk = add(div(self.warp_m.clone(), 8), rem(div(lane.clone(), 8), 2));
-                            Place { row, chunk, within: c(0), rows: 8 * j, chunks: 2 * i }
+                            TileIndex { row, chunk, within: c(0), rows: 8 * j, chunks: 2 * i }
                         } else {
                             let row = add(self.warp_m.clone(), rem(lane.clone(), 16));
                             let chunk = add(chunk, div(lane.clone(), 16));
-                            Place { row, chunk, within: c(0), rows: 16 * i, chunks: j }
+                            TileIndex { row, chunk, within: c(0), rows: 16 * i, chunks: j }
                         };
                         let dst_index = at(&mut self.builder, 0, &place);
                         let (dst, src) = (self.ring, words);
@@ -196,7 +196,7 @@ impl Mainloop<'_> {
                             let row = add(self.warp_m.clone(), div(lane.clone(), 4));
                             let within = mul(rem(lane.clone(), 4), 2);
                             let rows = 16 * i + 8 * (word % 2);
-                            let place = Place { row, chunk: chunk.clone(), within, rows, chunks: j + word / 2 };
+                            let place = TileIndex { row, chunk: chunk.clone(), within, rows, chunks: j + word / 2 };
                             let dst_index = at(&mut self.builder, 0, &place);
                             body.push(Stmt::Copy {
                                 dst: self.ring,
@@ -213,7 +213,7 @@ impl Mainloop<'_> {
                             let row = add(self.warp_n.clone(), add(mul(rem(lane.clone(), 4), 2), c(odd)));
                             let (chunk, within) = (div(self.warp_m.clone(), 8), div(lane.clone(), 4));
                             let (rows, chunks) = (8 * (j + word / 2), 2 * i + word % 2);
-                            let dst_index = at(&mut self.builder, odd, &Place { row, chunk, within, rows, chunks });
+                            let dst_index = at(&mut self.builder, odd, &TileIndex { row, chunk, within, rows, chunks });
                             let value = value_of(self, i, j + word / 2, 2 * (word % 2) + odd);
                             body.push(Stmt::Store { array: self.ring, index: dst_index, value });
                         }
@@ -231,7 +231,7 @@ impl Mainloop<'_> {
             let mut list = Vec::new();
             let number = builder.bind(&mut list, "number", add(thread(), mul(i, threads)));
             let (row, chunk) = (div(number.clone(), per_row), rem(number.clone(), per_row));
-            let place = Place { row: row.clone(), chunk: chunk.clone(), within: c(0), rows: 0, chunks: 0 };
+            let place = TileIndex { row: row.clone(), chunk: chunk.clone(), within: c(0), rows: 0, chunks: 0 };
             let (_, from, _) = tile.address(&place);
             let (row, column) = match gemm.c_transposed {
                 false => (row, mul(chunk, 8)),

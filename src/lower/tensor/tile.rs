@@ -26,7 +26,7 @@ pub(super) struct Tile {
 }
 
 /// A place in a tile: what differs between threads, and what does not.
-pub(super) struct Place {
+pub(super) struct TileIndex {
     /// Row and 16-byte chunk of the thread, and element within the chunk.
     pub row: Index,
     pub chunk: Index,
@@ -94,7 +94,7 @@ impl Tile {
 
     /// (number of the base, base, constant): the place's element is `base + constant`; places of equal number, row,
     /// chunk and element have equal bases.
-    pub fn address(&self, place: &Place) -> (i64, Index, i64) {
+    pub fn address(&self, place: &TileIndex) -> (i64, Index, i64) {
         let span = self.span();
         let key = place.chunks % span;
         let chunk = self.stands(&place.row, add(place.chunk.clone(), c(key)));
@@ -298,7 +298,8 @@ impl Filler {
             let to = if whole {
                 let inside = if width == tile.chunk() { c(0) } else { rem(column0.clone(), tile.chunk()) };
                 let chunk = div(column0.clone(), tile.chunk());
-                let place = Place { row: add(row0.clone(), c(turn)), chunk, within: inside, rows: rows - turn, chunks };
+                let place =
+                    TileIndex { row: add(row0.clone(), c(turn)), chunk, within: inside, rows: rows - turn, chunks };
                 let (key, base, constant) = tile.address(&place);
                 let known = bases.iter().find(|(k, _)| *k == (turn, key)).map(|(_, b)| b.clone());
                 let base = known.unwrap_or_else(|| {

@@ -1,6 +1,6 @@
 //! How the kernel on `wgmma` writes C: from the accumulators, or by way of shared memory and the TMA.
 use super::mma_store::uncast;
-use super::tile::{Place, Tile};
+use super::tile::{Tile, TileIndex};
 use super::wgmma::{Pipeline, Work, GROUP};
 use super::*;
 use crate::kernel::{GroupOp, Value, WarpOp};
@@ -196,7 +196,7 @@ impl Pipeline<'_> {
                 body.push(Stmt::Warp(WarpOp::Pack { dst: (words, c(2 * word)), low, high }));
             }
             let (rows, chunks) = if gemm.c_transposed { (8 * j, 0) } else { (0, j % 8) };
-            let place = Place { row: lane_row.clone(), chunk: lane_chunk.clone(), within: c(0), rows, chunks };
+            let place = TileIndex { row: lane_row.clone(), chunk: lane_chunk.clone(), within: c(0), rows, chunks };
             let (key, base, constant) = tile.address(&place);
             let known = bases.iter().find(|(k, _)| *k == key).map(|(_, b)| b.clone());
             let base = known.unwrap_or_else(|| {

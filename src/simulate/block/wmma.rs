@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 /// What a fragment was made as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FragmentKind {
     /// A or B, and whether its lines run across k.
     Operand(Side, bool),
     Sums,
@@ -21,7 +21,7 @@ type Key = (ArrayId, i64, usize);
 
 /// The matrices of the block's warps, row by row (A, sums) or column by column (B).
 #[derive(Default)]
-pub(super) struct Fragments(HashMap<Key, (Wmma, Kind, Vec<f64>)>);
+pub(super) struct Fragments(HashMap<Key, (Wmma, FragmentKind, Vec<f64>)>);
 
 /// What a matrix in memory is asked for.
 struct Matrix {
@@ -41,7 +41,7 @@ impl Runner<'_> {
                 let at = self.opaque(d, op.sums(), op.accumulator())?;
                 let count = (op.extents()[0] * op.extents()[1]) as usize;
                 for warp in warps {
-                    self.now.fragments.0.insert((d.0, at, *warp), (*op, Kind::Sums, vec![0.0; count]));
+                    self.now.fragments.0.insert((d.0, at, *warp), (*op, FragmentKind::Sums, vec![0.0; count]));
                 }
                 Ok(())
             }
@@ -57,9 +57,9 @@ impl Runner<'_> {
                 self.here().matrix += warps.len() as u64;
                 let accumulator = self.held(op.accumulator());
                 for warp in warps {
-                    let left = self.fragment((a.0, at_a, *warp), *op, Kind::Operand(Side::A, across[0]))?;
-                    let right = self.fragment((b.0, at_b, *warp), *op, Kind::Operand(Side::B, across[1]))?;
-                    let mut sums = self.fragment((d.0, at_d, *warp), *op, Kind::Sums)?;
+                    let left = self.fragment((a.0, at_a, *warp), *op, FragmentKind::Operand(Side::A, across[0]))?;
+                    let right = self.fragment((b.0, at_b, *warp), *op, FragmentKind::Operand(Side::B, across[1]))?;
+                    let mut sums = self.fragment((d.0, at_d, *warp), *op, FragmentKind::Sums)?;
                     let [_, n, k] = op.extents().map(|e| e as usize);
                     for (at, sum) in sums.iter_mut().enumerate() {
                         let (row, column) = (at / n, at % n);
@@ -67,7 +67,7 @@ impl Runner<'_> {
                             *sum = round(accumulator, *sum + left[row * k + j] * right[column * k + j]);
                         }
                     }
-                    self.now.fragments.0.insert((d.0, at_d, *warp), (*op, Kind::Sums, sums));
+                    self.now.fragments.0.insert((d.0, at_d, *warp), (*op, FragmentKind::Sums, sums));
                 }
                 Ok(())
             }
@@ -80,7 +80,7 @@ impl Runner<'_> {
                     return Err(self.machine("wmma.store of sums to an array of another type".into()));
                 }
                 for warp in warps {
-                    let sums = self.fragment((src.0, at, *warp), *op, Kind::Sums)?;
+                    let sums = self.fragment((src.0, at, *warp), *op, FragmentKind::Sums)?;
                     let first = self.matrix_start(&matrix, &index, *warp)?;
                     self.count_matrix(&matrix, first, 32, true);
                     for (i, value) in sums.into_iter().enumerate() {
@@ -129,7 +129,7 @@ impl Runner<'_> {
                 let at = memory.position(&who, first + (u64::from(l) * stride) as i64 + i64::from(e), 1)?;
                 values[i] = memory.read(&who, at)?;
             }
-            self.now.fragments.0.insert((dst.0, to, *warp), (op, Kind::Operand(side, across), values));
+            self.now.fragments.0.insert((dst.0, to, *warp), (op, FragmentKind::Operand(side, across), values));
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Runner<'_> {
         Ok(at)
     }
 
-    fn fragment(&self, key: Key, op: Wmma, kind: Kind) -> Result<Vec<f64>, Fault> {
+    fn fragment(&self, key: Key, op: Wmma, kind: FragmentKind) -> Result<Vec<f64>, Fault> {
         match self.now.fragments.0.get(&key) {
             Some((o, k, values)) if (*o, *k) == (op, kind) => Ok(values.clone()),
             Some(_) => Err(self.machine("a fragment of wmma is used as another than it was made as".into())),

@@ -1,6 +1,6 @@
 //! The terms of streaming schedules: chains of decisions, one canonical order, one node per primitive (or per group of
 //! primitives that only make sense together).
-use super::{ChainState, FlatState, Place, Point, Step, StreamState, Streams, TileState};
+use super::{ChainState, FlatState, Point, RowPlace, Step, StreamState, Streams, TileState};
 use crate::term::{Role, Schedule, TermLanguage};
 use egg::{Id, Language};
 use std::fmt;
@@ -88,7 +88,7 @@ pub enum StreamTerm {
         /// Number of the buffer.
         buffer: u8,
         /// Where.
-        place: Place,
+        place: RowPlace,
         /// What is decided.
         of: Box<StreamState>,
         /// The rest.

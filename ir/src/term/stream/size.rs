@@ -1,5 +1,5 @@
 //! Sizes that follow from a plan and its program: blocks of threads, shared memory, bytes and operations of the program.
-use super::{AccessForm, BlockKind, KernelPlan, Place, Stream, StreamPlan, Streams};
+use super::{AccessForm, BlockKind, KernelPlan, RowPlace, Stream, StreamPlan, Streams};
 use crate::term::{Contraction, Schedule};
 
 fn up(x: i64, y: i64) -> i64 {
@@ -50,7 +50,7 @@ impl KernelPlan {
             KernelPlan::Row(p) => {
                 let columns = stream.row_shape(from, to).map_or(0, |s| s.columns);
                 let held = stream.held(from, to, p.rows_per_block());
-                let in_shared = |b: &usize| p.place(&stream.buffers[*b].name) == Place::Shared;
+                let in_shared = |b: &usize| p.place(&stream.buffers[*b].name) == RowPlace::Shared;
                 held.iter()
                     .filter(|(buffer, _)| in_shared(buffer))
                     .map(|(buffer, form)| {

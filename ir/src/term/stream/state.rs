@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a buffer is held while a row (or a block's rows) goes through the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Place {
+pub enum RowPlace {
     /// In global memory: every block reads it anew.
     #[default]
     Global,
@@ -23,20 +23,20 @@ impl Places {
     pub const MOST: usize = 64;
 
     /// Place of one; global where none is given.
-    pub fn get(self, index: usize) -> Place {
+    pub fn get(self, index: usize) -> RowPlace {
         match (self.0 >> (2 * index)) & 3 {
-            1 => Place::Shared,
-            2 => Place::Registers,
-            _ => Place::Global,
+            1 => RowPlace::Shared,
+            2 => RowPlace::Registers,
+            _ => RowPlace::Global,
         }
     }
 
     /// With one of them in a place.
-    pub fn with(self, index: usize, place: Place) -> Places {
+    pub fn with(self, index: usize, place: RowPlace) -> Places {
         let code = match place {
-            Place::Global => 0,
-            Place::Shared => 1,
-            Place::Registers => 2,
+            RowPlace::Global => 0,
+            RowPlace::Shared => 1,
+            RowPlace::Registers => 2,
         };
         Places(self.0 & !(3 << (2 * index)) | code << (2 * index))
     }

@@ -28,7 +28,7 @@ pub(super) use node::{dealt_state, leaf_state, operand_state, state_of};
 pub use node::{Matrix, MmaLoop, TensorNode};
 pub use operand::{CopyOrder, OperandPlan, TileLayout, Turn};
 pub use read::TensorSchedule;
-pub use stage::{Kind, TensorStage};
+pub use stage::{TensorInstruction, TensorStage};
 pub use stream_k::StreamK;
 pub use wgmma::{TileStore, WgmmaPlan, MOST_KEPT};
 pub use wmma::{Wmma, WmmaShape};

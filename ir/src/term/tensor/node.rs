@@ -8,7 +8,7 @@
 //!                                                                              ->  loop, order of instructions
 //! wgmma:     block(consumers, grid)  ->  store  ->  ring(stages)  ->  consumers  ->  instructions
 //! ```
-use super::{CopyOrder, Kind, Mma, Order, Store, TensorStage, TileLayout, TileStore};
+use super::{CopyOrder, Mma, Order, Store, TensorInstruction, TensorStage, TileLayout, TileStore};
 use crate::term::{Place, Side, Stage, State, Team, Tile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -150,7 +150,7 @@ pub(in crate::term) fn leaf_state(matrix: &Matrix, state: &State) -> Option<Stat
         (Matrix::Load { matrices }, TensorStage::Load(..)) => {
             state.team == Team::Warp(32) && matches!(matrices, 1 | 2 | 4)
         }
-        (Matrix::Wgmma { .. }, TensorStage::Multiply(Kind::Wgmma { .. })) => {
+        (Matrix::Wgmma { .. }, TensorStage::Multiply(TensorInstruction::Wgmma { .. })) => {
             state.team == Team::Warpgroup && state.tile.m % 64 == 0 && in_shared(state.a) && in_shared(state.b)
         }
         _ => false,
@@ -176,7 +176,7 @@ pub(in crate::term) fn dealt_state(node: &TensorNode, [a, b, warp]: [&State; 3])
         && grid == (*m > 1 && *n > 1)
         && *a == of(Side::A, tile.m, warp.tile.m)
         && *b == of(Side::B, tile.n, warp.tile.n);
-    let stage = Stage::Tensor(TensorStage::Deal { kind: Kind::Mma(op), room });
+    let stage = Stage::Tensor(TensorStage::Deal { kind: TensorInstruction::Mma(op), room });
     fits.then_some(State { team: Team::Grid, stage, tile, ..*warp })
 }
 
@@ -218,13 +218,13 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         _ => false,
     };
     match (node, stage, kind) {
-        (TensorNode::Mma { op }, TensorStage::Store(_), Kind::Mma(o)) => {
+        (TensorNode::Mma { op }, TensorStage::Store(_), TensorInstruction::Mma(o)) => {
             (*op == o && b.team == Team::Grid && in_memory(b.c)).then_some(grid)
         }
         (
             TensorNode::Wgmma { consumers, ping_pong, stream_k, .. },
             TensorStage::Store(_),
-            Kind::Wgmma { consumers: c, ping_pong: p },
+            TensorInstruction::Wgmma { consumers: c, ping_pong: p },
         ) => {
             let team = Team::Cta((c + 1) * 128);
             let fits = *consumers == c && *ping_pong == p && b.team == team && in_memory(b.c);
@@ -236,10 +236,10 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             };
             fits.then_some(State { c, ..grid })
         }
-        (TensorNode::Store { store, to }, TensorStage::Ring(_), Kind::Mma(_)) => {
+        (TensorNode::Store { store, to }, TensorStage::Ring(_), TensorInstruction::Mma(_)) => {
             stored(*store != Store::Direct, *to).then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
-        (TensorNode::StoreTile { store, to }, TensorStage::Ring(_), Kind::Wgmma { .. }) => {
+        (TensorNode::StoreTile { store, to }, TensorStage::Ring(_), TensorInstruction::Wgmma { .. }) => {
             let fits = TileStore::of_place(b.c) == *store && stored(*store != TileStore::Direct, *to);
             fits.then_some(State { c: *to, ..next(TensorStage::Store(kind)) })
         }
@@ -248,8 +248,8 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
             let whole = (2..=16).contains(stages) && *total >= 1 && *slack <= stages - 2;
             // Warps' sums are in registers; whether they go from there by way of shared memory is the ring's matter.
             let fits = match kind {
-                Kind::Mma(_) => b.c == Place::Local && !in_memory(*c),
-                Kind::Wgmma { .. } => b.c == *c && *slack == 0 && shared(b.a) && shared(b.b),
+                TensorInstruction::Mma(_) => b.c == Place::Local && !in_memory(*c),
+                TensorInstruction::Wgmma { .. } => b.c == *c && *slack == 0 && shared(b.a) && shared(b.b),
             };
             let state = next(TensorStage::Ring(kind));
             let tile = Tile { k: *total, ..b.tile };
@@ -258,7 +258,7 @@ pub(in crate::term) fn state_of(node: &TensorNode, b: &State) -> Option<State> {
         (
             TensorNode::Consumers { count, ping_pong },
             TensorStage::Multiply(_),
-            Kind::Wgmma { consumers, ping_pong: p },
+            TensorInstruction::Wgmma { consumers, ping_pong: p },
         ) => {
             let own = if *ping_pong { 1 } else { i64::from(*count) };
             let tile = Tile { m: b.tile.m.checked_mul(own)?, ..b.tile };

@@ -1,6 +1,6 @@
 //! From a term to the tensor plan that it stands for.
 use super::node::{Matrix, TensorNode};
-use super::stage::{Kind, TensorStage};
+use super::stage::{TensorInstruction, TensorStage};
 use super::{shared, Gemm, Mma, OperandPlan, Raster, Store, TensorPlan, TileLayout, TileStore, WgmmaPlan};
 use crate::term::{Axis, BlockLoop, Contraction, Incomplete, Role, Side, Stage, Term};
 use egg::{Language, RecExpr};
@@ -122,7 +122,7 @@ impl TensorSchedule {
             }
             (
                 Matrix::Wgmma { by_rows, eager_release, arrive_per_warp },
-                Stage::Tensor(TensorStage::Multiply(Kind::Wgmma { consumers, ping_pong })),
+                Stage::Tensor(TensorStage::Multiply(TensorInstruction::Wgmma { consumers, ping_pong })),
             ) => {
                 let own = if ping_pong { 1 } else { i64::from(consumers) };
                 let (grid, cluster, stream_k) = parts.grid.ok_or_else(|| wrong("it has no blocks"))?;

@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TensorStage {
     /// How C is written comes next.
-    Store(Kind),
+    Store(TensorInstruction),
     /// The ring comes next.
-    Ring(Kind),
+    Ring(TensorInstruction),
     /// The tile of a step along k, to be dealt out to warps or consumers.
     Deal {
         /// Who multiplies.
-        kind: Kind,
+        kind: TensorInstruction,
         /// The ring has room for tiles whose rows are padded.
         room: bool,
     },
     /// A consumer's part of it.
-    Multiply(Kind),
+    Multiply(TensorInstruction),
     /// A warp's part of it.
     Warp {
         /// Instruction.
@@ -58,7 +58,7 @@ pub enum TensorStage {
 
 /// Which instruction a block uses, and how it is made up for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
+pub enum TensorInstruction {
     /// Warps.
     Mma(Mma),
     /// A producer and consumers.
@@ -72,7 +72,7 @@ pub enum Kind {
 
 impl TensorStage {
     /// Which instruction the block uses.
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> TensorInstruction {
         match self {
             TensorStage::Store(kind)
             | TensorStage::Ring(kind)
@@ -82,7 +82,7 @@ impl TensorStage {
             | TensorStage::Load(op, ..)
             | TensorStage::Operand { op, .. }
             | TensorStage::Issue { op, .. }
-            | TensorStage::Warp { op, .. } => Kind::Mma(op),
+            | TensorStage::Warp { op, .. } => TensorInstruction::Mma(op),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What operands take of shared memory.
-use satune_ir::term::{Layout, OperandInfo, Side};
+use satune_ir::term::{OperandInfo, Side, StagedLayout};
 use std::fmt;
 
 /// What an operand takes of shared memory.
@@ -17,7 +17,13 @@ pub struct Staged {
 
 impl Staged {
     /// An operand's copy of so many k values in a layout: a strip, or a tile with so many buffers.
-    pub fn of(side: Side, operand: &OperandInfo, layout: Layout, [spatial, k]: [i64; 2], tile: Option<i64>) -> Staged {
+    pub fn of(
+        side: Side,
+        operand: &OperandInfo,
+        layout: StagedLayout,
+        [spatial, k]: [i64; 2],
+        tile: Option<i64>,
+    ) -> Staged {
         let bytes = layout.elements(spatial, k) * i64::from(operand.dtype.bytes());
         Staged { side, strip: tile.is_none().then_some([spatial, k]), bytes, buffers: tile.unwrap_or(1) }
     }

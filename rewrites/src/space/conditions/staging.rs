@@ -2,7 +2,7 @@
 use super::copies::MOST_BYTES;
 use super::refusal::{unless, Held, Refusal};
 use super::staged::{Both, Staged};
-use satune_ir::term::{Axis, Layout, OperandInfo, Pipe, Side};
+use satune_ir::term::{Axis, OperandInfo, Pipe, Side, StagedLayout};
 
 /// What is staged fits in shared memory with all its buffers.
 pub fn shared_fits(staged: [Option<Staged>; 2], most: i64) -> Held {
@@ -33,7 +33,7 @@ pub fn chunk(operand: &OperandInfo) -> u32 {
 /// The layouts of tiles on offer: plain, padded by 16 bytes (so that vector accesses stay aligned), or xor-ed where the
 /// operand runs along k in global memory, transposed or not. Where it runs along its spatial axis a transposed tile is not
 /// offered: it costs scalar stores and wins nothing.
-pub fn layout_offered(side: Side, operand: &OperandInfo, layout: Layout) -> Held {
+pub fn layout_offered(side: Side, operand: &OperandInfo, layout: StagedLayout) -> Held {
     let along_k = operand.contiguous_along(Axis::K);
     let (pad, chunk) = (layout.pad, chunk(operand));
     unless(layout.k_major || along_k, Refusal::TransposedTile { side })?;
@@ -43,7 +43,7 @@ pub fn layout_offered(side: Side, operand: &OperandInfo, layout: Layout) -> Held
 }
 
 /// A swizzled row has a power of two of 16-byte chunks, two at least.
-pub fn swizzle_rows(side: Side, operand: &OperandInfo, layout: Layout, [spatial, k]: [i64; 2]) -> Held {
+pub fn swizzle_rows(side: Side, operand: &OperandInfo, layout: StagedLayout, [spatial, k]: [i64; 2]) -> Held {
     let row = if layout.k_major { spatial } else { k };
     let chunk = i64::from(chunk(operand));
     let power = row % chunk == 0 && row / chunk >= 2 && row.count_ones() == 1;
@@ -51,11 +51,11 @@ pub fn swizzle_rows(side: Side, operand: &OperandInfo, layout: Layout, [spatial,
 }
 
 /// All layouts that [`layout_offered`] takes.
-pub fn offered(side: Side, operand: &OperandInfo) -> impl Iterator<Item = Layout> + '_ {
+pub fn offered(side: Side, operand: &OperandInfo) -> impl Iterator<Item = StagedLayout> + '_ {
     let pad = chunk(operand);
-    let plain = |k_major| Layout { k_major, pad: 0, swizzle: false };
-    let padded = move |k_major| Layout { pad, ..plain(k_major) };
-    let xor = |k_major| Layout { swizzle: true, ..plain(k_major) };
+    let plain = |k_major| StagedLayout { k_major, pad: 0, swizzle: false };
+    let padded = move |k_major| StagedLayout { pad, ..plain(k_major) };
+    let xor = |k_major| StagedLayout { swizzle: true, ..plain(k_major) };
     let all = [plain(true), padded(true), plain(false), padded(false), xor(true), xor(false)];
     all.into_iter().filter(move |layout| layout_offered(side, operand, *layout).is_ok())
 }
@@ -68,7 +68,7 @@ pub fn strip_layout(
     operand: &OperandInfo,
     extents: [i64; 2],
     swizzles: impl Fn(Held) -> bool,
-) -> Option<Layout> {
+) -> Option<StagedLayout> {
     let mut layouts =
         offered(side, operand).filter(|l| swizzles(swizzle_rows(side, operand, *l, extents))).collect::<Vec<_>>();
     if !operand.contiguous_along(Axis::K) {
@@ -80,7 +80,7 @@ pub fn strip_layout(
 }
 
 /// A strip has the one layout that strips of its length have.
-pub fn strip_offered(side: Side, operand: &OperandInfo, layout: Layout, extents: [i64; 2]) -> Held {
+pub fn strip_offered(side: Side, operand: &OperandInfo, layout: StagedLayout, extents: [i64; 2]) -> Held {
     let only = strip_layout(side, operand, extents, |held| held.is_ok());
     unless(only == Some(layout), Refusal::StripLayout { side, along_k: operand.contiguous_along(Axis::K) })
 }

@@ -1,6 +1,6 @@
 //! The side conditions of the rules for streaming programs, and what else they offer no schedule for.
 use crate::space::stream::StreamCondition;
-use satune_ir::term::stream::{AccessForm, Place, Stream, StreamBlock};
+use satune_ir::term::stream::{AccessForm, RowPlace, Stream, StreamBlock};
 
 /// Most bytes of an access.
 const ACCESS_BYTES: i64 = 16;
@@ -230,31 +230,31 @@ impl Team {
 
     /// (bytes of shared memory of a block, registers of a thread) that one buffer takes in a place; `bytes` are those of
     /// an element.
-    pub fn taken(&self, form: AccessForm, place: Place, bytes: i64) -> (i64, i64) {
+    pub fn taken(&self, form: AccessForm, place: RowPlace, bytes: i64) -> (i64, i64) {
         let row = self.columns.saturating_mul(bytes);
         match (place, form) {
-            (Place::Shared, AccessForm::PerColumn) => (row, 0),
-            (Place::Shared, _) => (row.saturating_mul(self.side_by_side), 0),
-            (Place::Registers, _) => (0, self.laps().saturating_mul(self.vector).saturating_mul((bytes + 3) / 4)),
-            (Place::Global, _) => (0, 0),
+            (RowPlace::Shared, AccessForm::PerColumn) => (row, 0),
+            (RowPlace::Shared, _) => (row.saturating_mul(self.side_by_side), 0),
+            (RowPlace::Registers, _) => (0, self.laps().saturating_mul(self.vector).saturating_mul((bytes + 3) / 4)),
+            (RowPlace::Global, _) => (0, 0),
         }
     }
 }
 
 /// What is made in a kernel for another of its blocks stays there, and values per column are for all threads.
-pub fn holdable(buffer: &str, form: AccessForm, made: bool, place: Place) -> StreamHeld {
+pub fn holdable(buffer: &str, form: AccessForm, made: bool, place: RowPlace) -> StreamHeld {
     let named = || buffer.to_string();
-    if place == Place::Registers {
+    if place == RowPlace::Registers {
         return unless(form != AccessForm::PerColumn, || StreamRefusal::PerColumn { buffer: named() });
     }
-    let passes = made && form != AccessForm::PerColumn && place == Place::Global;
+    let passes = made && form != AccessForm::PerColumn && place == RowPlace::Global;
     unless(!passes, || StreamRefusal::PassesHere { buffer: named() })
 }
 
 /// Rows side by side in shared memory need a loop of their own, which several row iterators do not give; and a block that
 /// makes them for another would be computed by every team for all of them.
-pub fn rows_apart(buffer: &str, place: Place, side_by_side: i64, row_iters: usize, made: bool) -> StreamHeld {
-    let apart = place != Place::Shared || side_by_side == 1 || row_iters == 1 && !made;
+pub fn rows_apart(buffer: &str, place: RowPlace, side_by_side: i64, row_iters: usize, made: bool) -> StreamHeld {
+    let apart = place != RowPlace::Shared || side_by_side == 1 || row_iters == 1 && !made;
     unless(apart, || StreamRefusal::RowsApart { buffer: buffer.into(), side_by_side })
 }
 

@@ -4,12 +4,12 @@ use crate::space::conditions::{
     strip_layout, swizzle_rows, Staged, WIDTHS,
 };
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::{Axis, Layout, Pipe, Place, Side, Stage, State, Term, Tile};
+use satune_ir::term::{Axis, Pipe, Place, Side, Stage, StagedLayout, State, Term, Tile};
 
 /// Layouts that a tile of an operand may take in shared memory.
-fn layouts(engine: &Engine<'_>, side: Side, extents: [i64; 2]) -> Vec<Layout> {
+fn layouts(engine: &Engine<'_>, side: Side, extents: [i64; 2]) -> Vec<StagedLayout> {
     let operand = engine.contraction.operand(side);
-    let swizzles = |l: &Layout| engine.holds(Condition::SwizzleRows, swizzle_rows(side, operand, *l, extents));
+    let swizzles = |l: &StagedLayout| engine.holds(Condition::SwizzleRows, swizzle_rows(side, operand, *l, extents));
     offered(side, operand).filter(swizzles).collect()
 }
 
@@ -117,7 +117,7 @@ impl Rule for Shared {
 }
 
 /// The state of the cooperative copy of a tile.
-fn copy_state(state: &State, side: Side, layout: Layout, tile: [i64; 2], asynchronous: bool) -> State {
+fn copy_state(state: &State, side: Side, layout: StagedLayout, tile: [i64; 2], asynchronous: bool) -> State {
     let stage = Stage::Copy { side, asynchronous };
     let tile = Tile { m: tile[0], n: 1, k: tile[1] };
     State { team: state.team, stage, tile, a: Place::Global, b: Place::Global, c: Place::Global, swapped: false }

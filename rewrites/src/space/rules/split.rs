@@ -1,7 +1,7 @@
 //! `split` of the reduction, and the overlap (`software_pipeline`, `double_buffer`) annotated on its outer loop.
 use crate::space::conditions::{overlap_staged, overlap_sums, shared_fits, strip_repeats, Staged};
 use crate::space::{Engine, Rule};
-use satune_ir::term::{Axis, Layout, Pipe, Place, Role, Side, Stage, State, Strips, Term};
+use satune_ir::term::{Axis, Pipe, Place, Role, Side, Stage, StagedLayout, State, Strips, Term};
 
 /// `nest(K) = for k in pipeline(ceil(K / f)): nest(f)` for every k tile on the menu and every overlap that the GPU has.
 ///
@@ -27,7 +27,7 @@ impl Rule for KLoop {
         let pipes: Vec<Pipe> =
             [Pipe::Plain, Pipe::Registers].into_iter().chain(asynchronous).filter(may_overlap).collect();
         let total = state.tile.k;
-        let plain = Layout { k_major: true, pad: 0, swizzle: false };
+        let plain = StagedLayout { k_major: true, pad: 0, swizzle: false };
         for size in engine.menu.tile_k.clone() {
             if any && strip_repeats(size, total).is_err() {
                 continue;

@@ -1,12 +1,12 @@
 //! What a question fixes of a streaming schedule, and which programs of a space keep to it.
 use crate::cli::ask::{fixed, Fixes};
 use egg::Id;
-use satune_ir::term::stream::{How, KernelPlan, Place, Step, Stream, StreamPlan, StreamTerm};
+use satune_ir::term::stream::{How, KernelPlan, RowPlace, Step, Stream, StreamPlan, StreamTerm};
 use satune_ir::term::{Role, Schedule, Space};
 
 /// How a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli::ask) enum Kind {
+pub(in crate::cli::ask) enum KernelKind {
     Rows,
     Flat,
     Tile,
@@ -19,7 +19,7 @@ pub(in crate::cli::ask) enum Kind {
 pub(in crate::cli::ask) struct Kernel {
     /// The blocks of the kernel, all of them.
     pub blocks: Option<Vec<String>>,
-    pub kind: Option<Kind>,
+    pub kind: Option<KernelKind>,
     /// Rows of a block of threads.
     pub rows: Option<i64>,
     pub side_by_side: Option<i64>,
@@ -30,7 +30,7 @@ pub(in crate::cli::ask) struct Kernel {
     pub tile: Option<i64>,
     pub pad: Option<i64>,
     /// Where buffers are held.
-    pub held: Vec<(String, Place)>,
+    pub held: Vec<(String, RowPlace)>,
     /// Whether the loops of blocks are unrolled.
     pub unroll: Vec<(String, bool)>,
     /// The whole schedule of a contraction.
@@ -52,14 +52,14 @@ pub(in crate::cli::ask) struct Fixed {
 
 impl Kernel {
     /// How the kernel must run for its words to mean something.
-    pub fn implied(&self) -> Option<Kind> {
+    pub fn implied(&self) -> Option<KernelKind> {
         let rows = self.rows.is_some() || !self.held.is_empty() || !self.unroll.is_empty();
         if self.tile.is_some() || self.pad.is_some() {
-            Some(Kind::Tile)
+            Some(KernelKind::Tile)
         } else if rows {
-            Some(Kind::Rows)
+            Some(KernelKind::Rows)
         } else if self.steps.is_some() {
-            Some(Kind::Flat)
+            Some(KernelKind::Flat)
         } else {
             self.kind
         }
@@ -69,21 +69,21 @@ impl Kernel {
         let (from, to) = (0, stream.blocks.len());
         let same = |fixed: Option<i64>, value: i64| fixed.is_none_or(|f| f == value);
         let kind = match (node, step) {
-            (StreamTerm::Tile { .. }, _) => Some(Kind::Tile),
-            (StreamTerm::Plain { .. }, _) => Some(Kind::Plain),
-            (StreamTerm::Tiled { .. }, _) => Some(Kind::Tiled),
+            (StreamTerm::Tile { .. }, _) => Some(KernelKind::Tile),
+            (StreamTerm::Plain { .. }, _) => Some(KernelKind::Plain),
+            (StreamTerm::Tiled { .. }, _) => Some(KernelKind::Tiled),
             (StreamTerm::Loop { .. }, Step::Kernel(_)) => {
-                Some(if stream.row_shape(from, to).is_some() { Kind::Rows } else { Kind::Flat })
+                Some(if stream.row_shape(from, to).is_some() { KernelKind::Rows } else { KernelKind::Flat })
             }
             _ => None,
         };
         if let (Some(kind), Some(wanted)) = (kind, self.implied()) {
             let able = match wanted {
-                Kind::Rows => stream.fits_row(from, to),
-                Kind::Flat => to == from + 1 && stream.fits_flat(from),
-                Kind::Tile => to == from + 1 && stream.transposed(from).is_some(),
-                Kind::Plain => to == from + 1 && stream.fits_plain(from),
-                Kind::Tiled => stream.contraction(from, to).is_some(),
+                KernelKind::Rows => stream.fits_row(from, to),
+                KernelKind::Flat => to == from + 1 && stream.fits_flat(from),
+                KernelKind::Tile => to == from + 1 && stream.transposed(from).is_some(),
+                KernelKind::Plain => to == from + 1 && stream.fits_plain(from),
+                KernelKind::Tiled => stream.contraction(from, to).is_some(),
             };
             // A word about kernels of one kind says nothing of those that cannot be of it, unless they are named.
             if kind != wanted && (able || named) {
@@ -101,7 +101,7 @@ impl Kernel {
             (StreamTerm::Loop { extent, total, .. }, Step::Kernel(_)) => {
                 // Of a row kernel the loop over blocks; of a flat one the rows side by side.
                 let rows = total / (*extent).max(1);
-                if kind == Some(Kind::Rows) {
+                if kind == Some(KernelKind::Rows) {
                     same(self.rows, rows)
                 } else {
                     same(self.side_by_side, rows)
@@ -140,7 +140,7 @@ impl Fixed {
             let mut own = Kernel { blocks: Some(blocks), ..Kernel::default() };
             match kernel {
                 KernelPlan::Row(p) => {
-                    own.kind = Some(Kind::Rows);
+                    own.kind = Some(KernelKind::Rows);
                     own.rows = Some(p.rows_per_block());
                     (own.side_by_side, own.threads, own.vector) =
                         (Some(p.side_by_side), Some(p.threads), Some(p.vector));
@@ -148,19 +148,19 @@ impl Fixed {
                     own.unroll = p.blocks.iter().cloned().zip(p.unroll.iter().copied()).collect();
                 }
                 KernelPlan::Flat(p) => {
-                    own.kind = Some(Kind::Flat);
+                    own.kind = Some(KernelKind::Flat);
                     (own.side_by_side, own.threads, own.vector) =
                         (Some(p.side_by_side), Some(p.threads), Some(p.vector));
                     own.steps = Some(p.steps);
                 }
                 KernelPlan::Tile(p) => {
-                    own.kind = Some(Kind::Tile);
+                    own.kind = Some(KernelKind::Tile);
                     (own.tile, own.threads, own.vector, own.pad) =
                         (Some(p.side), Some(p.threads), Some(p.vector), Some(p.pad));
                 }
-                KernelPlan::Plain(p) => (own.kind, own.threads) = (Some(Kind::Plain), Some(p.threads)),
+                KernelPlan::Plain(p) => (own.kind, own.threads) = (Some(KernelKind::Plain), Some(p.threads)),
                 KernelPlan::Tiled(p) => {
-                    (own.kind, own.threads) = (Some(Kind::Tiled), Some(kernel.threads()));
+                    (own.kind, own.threads) = (Some(KernelKind::Tiled), Some(kernel.threads()));
                     own.tiled = Some(Box::new(p.plan.clone()));
                 }
             }

@@ -1,7 +1,7 @@
 //! What keeps decisions out of a streaming program's space: a menu without the size, or a condition of a rule, with its
 //! numbers. The rules decide; after the space has said no, this puts a question that may leave decisions open to the
 //! rules' own conditions.
-use super::fixed::{Fixed, Kernel, Kind};
+use super::fixed::{Fixed, Kernel, KernelKind};
 use crate::explore::limits;
 use crate::streaming::StreamProblem;
 use satune_extract::Descriptor;
@@ -16,9 +16,9 @@ pub(super) fn outside(fixed: &Fixed, menu: &StreamMenu) -> Vec<String> {
         let rows: Vec<i64> =
             menu.serial_rows.iter().flat_map(|s| menu.side_by_side.iter().map(move |y| s * y)).collect();
         let threads: Vec<i64> = match k.implied() {
-            Some(Kind::Tile) => menu.tile_threads.clone(),
+            Some(KernelKind::Tile) => menu.tile_threads.clone(),
             // Those of a contraction are a product of its own sizes.
-            Some(Kind::Tiled) => k.threads.into_iter().collect(),
+            Some(KernelKind::Tiled) => k.threads.into_iter().collect(),
             _ => menu.threads.clone(),
         };
         for (value, sizes, what) in [
@@ -48,20 +48,22 @@ pub(super) fn impossible(fixed: &Fixed, streams: &Streams) -> Vec<String> {
     let mut out = Vec::new();
     for kind in fixed.kernels.iter().filter_map(|(_, kernel)| kernel.implied()) {
         let (possible, why) = match kind {
-            Kind::Tile => (
+            KernelKind::Tile => (
                 some(&|v, block| v.transposed(block).is_some()),
                 "no block of the program is a transpose of one buffer, which tiles are for",
             ),
-            Kind::Rows => (
+            KernelKind::Rows => (
                 some(&|v, block| v.fits_row(block, block + 1)),
                 "no block of the program reduces rows: it has no kernel of rows",
             ),
-            Kind::Flat => (some(&|v, block| v.fits_flat(block)), "no block of the program is a map over all elements"),
-            Kind::Plain => (
+            KernelKind::Flat => {
+                (some(&|v, block| v.fits_flat(block)), "no block of the program is a map over all elements")
+            }
+            KernelKind::Plain => (
                 some(&|v, block| v.fits_plain(block)),
                 "no block of the program is left to plain kernels: others take them all",
             ),
-            Kind::Tiled => (
+            KernelKind::Tiled => (
                 streams.works.iter().any(|v| !v.tiled.is_empty()),
                 "no blocks of the program are a contraction by themselves",
             ),
@@ -152,24 +154,26 @@ fn of_kernel(
         let mut own = Vec::new();
         whole(stream, (from, to), &mut own);
         let kind = match (kernel.implied(), to == from + 1) {
-            (Some(Kind::Tile), true) => transposes(stream, from),
-            (Some(Kind::Flat), true) => flat_fits(stream, from),
-            (Some(Kind::Plain), true) => plain_fits(stream, from),
-            (Some(Kind::Rows), _) => row_fits(stream, from, to),
-            (Some(Kind::Tiled), _) => contraction_fits(stream, from, to),
-            (Some(kind @ (Kind::Tile | Kind::Flat | Kind::Plain)), false) => Err(StreamRefusal::OneBlock {
-                blocks: names(stream, from, to),
-                kernel: match kind {
-                    Kind::Tile => "a transpose",
-                    Kind::Plain => "a plain kernel",
-                    _ => "a kernel over all elements",
-                },
-            }),
+            (Some(KernelKind::Tile), true) => transposes(stream, from),
+            (Some(KernelKind::Flat), true) => flat_fits(stream, from),
+            (Some(KernelKind::Plain), true) => plain_fits(stream, from),
+            (Some(KernelKind::Rows), _) => row_fits(stream, from, to),
+            (Some(KernelKind::Tiled), _) => contraction_fits(stream, from, to),
+            (Some(kind @ (KernelKind::Tile | KernelKind::Flat | KernelKind::Plain)), false) => {
+                Err(StreamRefusal::OneBlock {
+                    blocks: names(stream, from, to),
+                    kernel: match kind {
+                        KernelKind::Tile => "a transpose",
+                        KernelKind::Plain => "a plain kernel",
+                        _ => "a kernel over all elements",
+                    },
+                })
+            }
             (None, _) => Ok(()),
         };
         match kind {
             Err(refusal) => own.push(refusal.to_string()),
-            Ok(()) if kernel.implied() == Some(Kind::Tile) => tile(kernel, (stream, from), gpu, &mut own),
+            Ok(()) if kernel.implied() == Some(KernelKind::Tile) => tile(kernel, (stream, from), gpu, &mut own),
             Ok(()) => rows(kernel, (stream, from, to), gpu, &mut own),
         }
         reasons.push(own);

@@ -1,7 +1,7 @@
 //! The question language of streaming programs: decisions separated by commas, each a word and its value; `BLOCK:` before a
 //! word is about the kernel that has the block.
-use super::fixed::{Fixed, Kernel, Kind};
-use satune_ir::term::stream::{Place, Streams};
+use super::fixed::{Fixed, Kernel, KernelKind};
+use satune_ir::term::stream::{RowPlace, Streams};
 
 /// What the language knows, for help and error messages.
 pub(in crate::cli::ask) const WORDS: &str = "inline BLOCK, keep BLOCK, parts P, kernels 1, kernel BLOCK+BLOCK, \
@@ -82,11 +82,11 @@ fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Stre
         }
         (["as", kind], _) => {
             slot.kind = Some(match *kind {
-                "rows" => Kind::Rows,
-                "flat" => Kind::Flat,
-                "tile" => Kind::Tile,
-                "plain" => Kind::Plain,
-                "tiled" => Kind::Tiled,
+                "rows" => KernelKind::Rows,
+                "flat" => KernelKind::Flat,
+                "tile" => KernelKind::Tile,
+                "plain" => KernelKind::Plain,
+                "tiled" => KernelKind::Tiled,
                 other => {
                     return Err(format!(
                         "`as {}` is not known; kernels run as rows, flat, tile, tiled or plain",
@@ -104,9 +104,9 @@ fn read(fixed: &mut Fixed, block: Option<String>, words: &[&str], problem: &Stre
         (["pad", n], _) => slot.pad = Some(whole(n)?),
         (["hold", buffer, place], _) => {
             let place = match *place {
-                "global" => Place::Global,
-                "shared" => Place::Shared,
-                "registers" => Place::Registers,
+                "global" => RowPlace::Global,
+                "shared" => RowPlace::Shared,
+                "registers" => RowPlace::Registers,
                 other => {
                     return Err(format!(
                         "`hold {}` is not known; buffers are held in global, shared or registers",
@@ -156,11 +156,11 @@ mod tests {
         };
         assert_eq!(of(None).rows, Some(4));
         assert_eq!((of(None).threads, of(None).vector, of(None).side_by_side), (Some(64), Some(4), Some(2)));
-        assert_eq!(of(None).held, [("A".into(), Place::Shared)]);
+        assert_eq!(of(None).held, [("A".into(), RowPlace::Shared)]);
         assert_eq!(of(None).unroll, [("max".into(), true)]);
         assert_eq!(of(Some("sum")).steps, Some(2));
         assert_eq!((of(None).tile, of(None).pad), (Some(32), Some(1)));
-        assert_eq!(of(Some("max")).kind, Some(Kind::Rows));
+        assert_eq!(of(Some("max")).kind, Some(KernelKind::Rows));
         assert_eq!(of(Some("max")).blocks, Some(vec!["max".into(), "sum".into()]));
     }
 

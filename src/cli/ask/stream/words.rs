@@ -1,6 +1,6 @@
 //! What is fixed of a streaming schedule, in the words that a question is read from.
-use super::fixed::{Fixed, Kernel, Kind};
-use satune_ir::term::stream::Place;
+use super::fixed::{Fixed, Kernel, KernelKind};
+use satune_ir::term::stream::RowPlace;
 
 impl Fixed {
     /// The question in words; [`super::parse::parse`] reads them.
@@ -21,11 +21,11 @@ impl Fixed {
 impl Kernel {
     fn words(&self) -> Vec<String> {
         let kind = self.kind.map(|kind| match kind {
-            Kind::Rows => "as rows".to_string(),
-            Kind::Flat => "as flat".into(),
-            Kind::Tile => "as tile".into(),
-            Kind::Plain => "as plain".into(),
-            Kind::Tiled => "as tiled".into(),
+            KernelKind::Rows => "as rows".to_string(),
+            KernelKind::Flat => "as flat".into(),
+            KernelKind::Tile => "as tile".into(),
+            KernelKind::Plain => "as plain".into(),
+            KernelKind::Tiled => "as tiled".into(),
         });
         let numbers = [
             ("rows", self.rows),
@@ -40,9 +40,9 @@ impl Kernel {
         said.extend(numbers.into_iter().filter_map(|(word, n)| n.map(|n| format!("{word} {n}"))));
         said.extend(self.held.iter().map(|(buffer, place)| {
             let place = match place {
-                Place::Global => "global",
-                Place::Shared => "shared",
-                Place::Registers => "registers",
+                RowPlace::Global => "global",
+                RowPlace::Shared => "shared",
+                RowPlace::Registers => "registers",
             };
             format!("hold {buffer} {place}")
         }));

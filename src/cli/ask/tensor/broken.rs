@@ -1,7 +1,7 @@
 //! What keeps decisions about tensor cores out of a space: a menu without the size, or a condition of a plan. A question that
 //! leaves decisions open stands for the plans that keep to it; a condition that refuses all of them is what is said.
 use super::super::fixed::Fixed;
-use super::Kind;
+use super::Multiplier;
 use satune_ir::term::tensor::{
     mma_conditions as mma, wgmma_conditions as wgmma, Gemm, Mma, OperandPlan, Raster, Store, TensorError, TensorPlan,
     TileLayout, TileStore, WgmmaPlan,
@@ -91,32 +91,34 @@ impl Products {
     }
 
     /// Decisions that no menu offers.
-    pub fn outside(&self, kind: Kind, fixed: &Fixed) -> Vec<String> {
+    pub fn outside(&self, kind: Multiplier, fixed: &Fixed) -> Vec<String> {
         let menu = &self.menu;
         let mut out = Vec::new();
         let wmma = !menu.wmma.is_empty();
         let offered = match (kind, fixed.mma.instruction) {
-            (Kind::Mma, Some(Mma::Wmma(op))) if !menu.wmma.contains(&op) => {
+            (Multiplier::Mma, Some(Mma::Wmma(op))) if !menu.wmma.contains(&op) => {
                 out.push(format!("the instruction {op}: it is offered on GPUs before sm_80, where they have it"));
                 return out;
             }
-            (Kind::Mma, Some(op)) if op.wmma().is_none() && self.cores.mma.is_none_or(|arch| !op.is_native(arch)) => {
+            (Multiplier::Mma, Some(op))
+                if op.wmma().is_none() && self.cores.mma.is_none_or(|arch| !op.is_native(arch)) =>
+            {
                 out.push(format!("the instruction {op}: it is offered on {}", op.needs()));
                 return out;
             }
-            (Kind::Mma, Some(op)) => op.wmma().is_some() || menu.mma.is_some(),
-            (Kind::Mma, None) => menu.mma.is_some() || wmma,
+            (Multiplier::Mma, Some(op)) => op.wmma().is_some() || menu.mma.is_some(),
+            (Multiplier::Mma, None) => menu.mma.is_some() || wmma,
             _ => menu.wgmma,
         };
         if !offered {
             let operand = self.gemm.operand;
             let native = |arch| Mma::of(operand, arch).is_some();
-            let there = if kind == Kind::Mma { self.cores.mma.is_some_and(native) } else { self.cores.wgmma };
+            let there = if kind == Multiplier::Mma { self.cores.mma.is_some_and(native) } else { self.cores.wgmma };
             out.push(if there {
                 format!(
                     "operands in {operand:?} are rounded to tf32 only where the program says so (`gemm:M,N,K,tf32`)"
                 )
-            } else if kind == Kind::Mma {
+            } else if kind == Multiplier::Mma {
                 format!("the GPU has no mma.sync of {operand:?}")
             } else {
                 "the GPU has no wgmma".into()
@@ -139,7 +141,7 @@ impl Products {
             unless_offered(&mut out, "stages", Some(stages.into()), &menu.stages);
         }
         match kind {
-            Kind::Mma => self.mma_outside(fixed, &mut out),
+            Multiplier::Mma => self.mma_outside(fixed, &mut out),
             _ => self.wgmma_outside(fixed, &mut out),
         }
         out
@@ -179,9 +181,9 @@ impl Products {
     }
 
     /// Conditions that what is fixed breaks, with their numbers.
-    pub fn broken(&self, kind: Kind, fixed: &Fixed) -> Vec<String> {
+    pub fn broken(&self, kind: Multiplier, fixed: &Fixed) -> Vec<String> {
         match kind {
-            Kind::Mma => self.mma_broken(fixed),
+            Multiplier::Mma => self.mma_broken(fixed),
             _ => self.wgmma_broken(fixed),
         }
     }

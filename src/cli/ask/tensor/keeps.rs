@@ -1,6 +1,6 @@
 //! Every decision of a plan, and which nodes of a space keep to decisions.
 use super::super::fixed::Fixed;
-use super::{Kind, MmaFixed, Way, WgmmaFixed};
+use super::{MmaFixed, Multiplier, Way, WgmmaFixed};
 use satune_ir::term::tensor::{
     Matrix, MmaLoop, OperandPlan, Raster, TensorNode, TensorPlan, TensorStage, TileLayout, Turn, WgmmaPlan,
 };
@@ -38,7 +38,13 @@ fn same_places(a: TileLayout, b: TileLayout, columns: i64, (dtype, turn): (DType
 
 impl Fixed {
     /// What is common to plans on tensor cores.
-    fn of_tiles(kind: Kind, (tile, swapped): ([i64; 3], bool), stages: u32, raster: Raster, split_k: i64) -> Fixed {
+    fn of_tiles(
+        kind: Multiplier,
+        (tile, swapped): ([i64; 3], bool),
+        stages: u32,
+        raster: Raster,
+        split_k: i64,
+    ) -> Fixed {
         // Loops over blocks are the product's.
         let raster = raster.oriented(swapped);
         let along = if raster.columns { Axis::N } else { Axis::M };
@@ -77,7 +83,7 @@ impl Fixed {
         Fixed {
             threads,
             mma,
-            ..Fixed::of_tiles(Kind::Mma, (plan.tile, plan.swapped), plan.stages, plan.raster, plan.split_k)
+            ..Fixed::of_tiles(Multiplier::Mma, (plan.tile, plan.swapped), plan.stages, plan.raster, plan.split_k)
         }
     }
 
@@ -98,12 +104,12 @@ impl Fixed {
         };
         Fixed {
             wgmma,
-            ..Fixed::of_tiles(Kind::Wgmma, (plan.tile, plan.swapped), plan.stages, plan.raster, plan.split_k)
+            ..Fixed::of_tiles(Multiplier::Wgmma, (plan.tile, plan.swapped), plan.stages, plan.raster, plan.split_k)
         }
     }
 
     /// What multiplies, as far as the words leave it open: each kind has words of its own.
-    pub fn kinds(&self) -> Vec<Kind> {
+    pub fn kinds(&self) -> Vec<Multiplier> {
         let mma = self.mma != MmaFixed::default();
         let wgmma = self.wgmma != WgmmaFixed::default();
         let common = Fixed {
@@ -121,12 +127,12 @@ impl Fixed {
             ..Fixed::default()
         };
         let cores = *self != common;
-        let others = |kind: Kind| match kind {
-            Kind::Cores => mma || wgmma || self.swapped == Some(true),
-            Kind::Mma => cores || wgmma,
-            Kind::Wgmma => cores || mma,
+        let others = |kind: Multiplier| match kind {
+            Multiplier::Cores => mma || wgmma || self.swapped == Some(true),
+            Multiplier::Mma => cores || wgmma,
+            Multiplier::Wgmma => cores || mma,
         };
-        Kind::ALL.into_iter().filter(|kind| is(self.kind, *kind) && !others(*kind)).collect()
+        Multiplier::ALL.into_iter().filter(|kind| is(self.kind, *kind) && !others(*kind)).collect()
     }
 
     /// Whether a program with this node about a block on tensor cores can keep to what is fixed.
@@ -159,14 +165,14 @@ impl Fixed {
     fn keeps_decision(&self, node: &TensorNode, state: &State, below: &State) -> bool {
         let tile = Pair { m: state.tile.m, n: state.tile.n };
         let begins =
-            |kind: Kind| is(self.swapped, state.swapped) && is(self.block, tile) && self.kinds().contains(&kind);
+            |kind: Multiplier| is(self.swapped, state.swapped) && is(self.block, tile) && self.kinds().contains(&kind);
         let w = &self.wgmma;
         match *node {
             TensorNode::Swap => self.swapped != Some(false),
-            TensorNode::Mma { op } => begins(Kind::Mma) && is(self.mma.instruction, op),
+            TensorNode::Mma { op } => begins(Multiplier::Mma) && is(self.mma.instruction, op),
             TensorNode::Wgmma { consumers, ping_pong, blocks, cluster, stream_k } => {
                 let own = if ping_pong { 1 } else { i64::from(consumers.max(1)) };
-                begins(Kind::Wgmma)
+                begins(Multiplier::Wgmma)
                     && is(w.n, tile.n)
                     && is(w.consumers, consumers)
                     && is(w.in_turn, ping_pong)

@@ -11,20 +11,20 @@ use satune_ir::term::{Pair, Side};
 
 /// What multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Multiplier {
     Cores,
     Mma,
     Wgmma,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::Cores, Kind::Mma, Kind::Wgmma];
+impl Multiplier {
+    pub const ALL: [Multiplier; 3] = [Multiplier::Cores, Multiplier::Mma, Multiplier::Wgmma];
 
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Cores => "single threads",
-            Kind::Mma => "mma.sync",
-            Kind::Wgmma => "wgmma",
+            Multiplier::Cores => "single threads",
+            Multiplier::Mma => "mma.sync",
+            Multiplier::Wgmma => "wgmma",
         }
     }
 }

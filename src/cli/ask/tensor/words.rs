@@ -1,7 +1,7 @@
 //! Words for every decision on tensor cores: those of the lines that `show` prints, and short ones.
 use super::super::fixed::Fixed;
 use super::super::parse::{clip, small, whole};
-use super::{Kind, Way};
+use super::{Multiplier, Way};
 use satune_ir::term::tensor::{CopyOrder, Mma, Store, TileLayout, TileStore, Wmma, WmmaShape};
 use satune_ir::term::{Axis, Pair, Pipe};
 use satune_ir::DType;
@@ -22,27 +22,27 @@ stream-k yes|no, freed at once|a tile later, an arrival per warp|per warpgroup, 
 /// A value that is none.
 pub(in crate::cli::ask) fn read(fixed: &mut Fixed, words: &[&str]) -> Result<Option<usize>, String> {
     let taken = match words {
-        ["cores", ..] => set(&mut fixed.kind, Kind::Cores, 1),
+        ["cores", ..] => set(&mut fixed.kind, Multiplier::Cores, 1),
         ["swapped", answer @ ("yes" | "no"), ..] => set(&mut fixed.swapped, *answer == "yes", 2),
         ["swapped", ..] => set(&mut fixed.swapped, true, 1),
-        ["TMA", ..] => set(&mut fixed.kind, Kind::Wgmma, 1),
+        ["TMA", ..] => set(&mut fixed.kind, Multiplier::Wgmma, 1),
         // Of single threads' schedules as well.
         ["cp.async", ..] => 1,
         ["through", "registers", ..] => 2,
         ["wmma", rest @ ..] => {
-            fixed.kind = Some(Kind::Mma);
+            fixed.kind = Some(Multiplier::Mma);
             let named = rest.get(..2).and_then(|name| whole_instruction(&name.join(" ")));
             fixed.mma.instruction = named.or(fixed.mma.instruction);
             1 + if named.is_some() { 2 } else { 0 }
         }
         ["mma.sync", rest @ ..] => {
-            fixed.kind = Some(Kind::Mma);
+            fixed.kind = Some(Multiplier::Mma);
             let named = rest.first().and_then(|name| instruction(name));
             fixed.mma.instruction = named.or(fixed.mma.instruction);
             1 + usize::from(named.is_some())
         }
         ["wgmma", rest @ ..] => {
-            fixed.kind = Some(Kind::Wgmma);
+            fixed.kind = Some(Multiplier::Wgmma);
             let columns = rest.first().and_then(|shape| shape.strip_prefix("m64n"));
             if let Some(n) = columns {
                 fixed.wgmma.n = Some(whole(n)?);

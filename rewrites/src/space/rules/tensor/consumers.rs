@@ -1,7 +1,7 @@
 //! `split`, `bind`: a block's tile is dealt out to groups of four warps that use `wgmma`.
 use super::offer::{at, decide, own_rows, stage_of};
 use crate::space::{Engine, Rule};
-use satune_ir::term::tensor::{Kind, TensorNode, TensorStage};
+use satune_ir::term::tensor::{TensorInstruction, TensorNode, TensorStage};
 use satune_ir::term::{Axis, State, Team, Term};
 
 /// `(cta nest) = for m in consumers(c): (warpgroup nest)`, or each of two consumers takes whole tiles in turn. That
@@ -14,7 +14,8 @@ impl Rule for BindConsumers {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Deal { kind: kind @ Kind::Wgmma { consumers, ping_pong }, .. }) = stage_of(node, state)
+        let Some(TensorStage::Deal { kind: kind @ TensorInstruction::Wgmma { consumers, ping_pong }, .. }) =
+            stage_of(node, state)
         else {
             return;
         };

@@ -1,7 +1,7 @@
 //! `reorder`: the order of a team's instructions within a tile along k.
 use super::offer::{stage_of, Offer};
 use crate::space::{Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, Kind, Matrix, MmaLoop, Order, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Matrix, MmaLoop, Order, TensorInstruction, TensorStage};
 use satune_ir::term::{State, Term};
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Rule for WgmmaOrder {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Multiply(Kind::Wgmma { .. })) = stage_of(node, state) else { return };
+        let Some(TensorStage::Multiply(TensorInstruction::Wgmma { .. })) = stage_of(node, state) else { return };
         let orders: &[bool] = if state.tile.m > 64 { &[false, true] } else { &[false] };
         for by_rows in orders {
             for (eager_release, arrive_per_warp) in [(false, false), (true, false), (false, true), (true, true)] {

@@ -1,8 +1,8 @@
 //! What the rules of tensor-core schedules know, and the states between their decisions.
 use super::menu::TensorMenu;
 use crate::space::Engine;
-use satune_ir::term::tensor::{mma_conditions, Gemm, Kind, TensorNode, TensorStage};
-use satune_ir::term::{Layout, Place, Side, Stage, State, Term};
+use satune_ir::term::tensor::{mma_conditions, Gemm, TensorInstruction, TensorNode, TensorStage};
+use satune_ir::term::{Place, Side, Stage, StagedLayout, State, Term};
 
 /// What all these rules know: the matrix product as it is and swapped, and the sizes on offer.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub(super) fn stage_of(node: &Term, state: &State) -> Option<TensorStage> {
 /// The tile of an operand in shared memory, as it is in global memory.
 pub(super) fn shared(gemm: &Gemm, side: Side) -> Place {
     let k_major = mma_conditions::rows_along_k(gemm, side);
-    Place::Shared(Layout { k_major, pad: 0, swizzle: true })
+    Place::Shared(StagedLayout { k_major, pad: 0, swizzle: true })
 }
 
 /// States that the node under consideration equals `node` over what is not decided yet.
@@ -51,9 +51,9 @@ pub(super) fn at(state: &State, stage: TensorStage) -> State {
 }
 
 /// Rows of the tile that are not yet dealt out by a kind of block.
-pub(super) fn own_rows(kind: Kind, rows: i64) -> i64 {
+pub(super) fn own_rows(kind: TensorInstruction, rows: i64) -> i64 {
     match kind {
-        Kind::Wgmma { consumers, ping_pong: false } => rows / i64::from(consumers.max(1)),
+        TensorInstruction::Wgmma { consumers, ping_pong: false } => rows / i64::from(consumers.max(1)),
         _ => rows,
     }
 }

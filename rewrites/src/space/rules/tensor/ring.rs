@@ -2,7 +2,8 @@
 use super::offer::{at, decide, shared, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
 use satune_ir::term::tensor::{
-    mma_conditions, wgmma_conditions, Gemm, Kind, Store, TensorNode, TensorStage, TileLayout, TileStore, WgmmaPlan,
+    mma_conditions, wgmma_conditions, Gemm, Store, TensorInstruction, TensorNode, TensorStage, TileLayout, TileStore,
+    WgmmaPlan,
 };
 use satune_ir::term::{Axis, Place, Side, State, Term};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ impl Rule for CopyRing {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Ring(kind @ Kind::Mma(op))) = stage_of(node, state) else { return };
+        let Some(TensorStage::Ring(kind @ TensorInstruction::Mma(op))) = stage_of(node, state) else { return };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         let total = state.tile.k;
         for k in menu.tile_k.iter().copied().filter(|k| k % i64::from(op.k()) == 0) {
@@ -67,7 +68,8 @@ impl Rule for TmaRing {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Ring(kind @ Kind::Wgmma { ping_pong, consumers })) = stage_of(node, state) else {
+        let Some(TensorStage::Ring(kind @ TensorInstruction::Wgmma { ping_pong, consumers })) = stage_of(node, state)
+        else {
             return;
         };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
@@ -94,7 +96,7 @@ impl Rule for TmaRing {
     }
 }
 
-fn staged(gemm: &Gemm, state: &State, kind: Kind, k: i64) -> State {
+fn staged(gemm: &Gemm, state: &State, kind: TensorInstruction, k: i64) -> State {
     let below = at(state, TensorStage::Deal { kind, room: false });
     let (a, b) = (shared(gemm, Side::A), shared(gemm, Side::B));
     State { a, b, tile: state.tile.with(Axis::K, k), ..below }

@@ -1,12 +1,14 @@
 //! `cache_write` of the sums, and how they leave: straight from registers, or by way of shared memory.
 use super::offer::{at, decide, own_rows, stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, Store, TensorNode, TensorStage, TileStore};
-use satune_ir::term::{Layout, Place, State, Term};
+use satune_ir::term::tensor::{
+    mma_conditions, wgmma_conditions, Store, TensorInstruction, TensorNode, TensorStage, TileStore,
+};
+use satune_ir::term::{Place, StagedLayout, State, Term};
 use std::sync::Arc;
 
 /// A tile of C in shared memory: rows of C, swizzled.
-const SWIZZLED: Layout = Layout { k_major: false, pad: 0, swizzle: true };
+const SWIZZLED: StagedLayout = StagedLayout { k_major: false, pad: 0, swizzle: true };
 const STAGED: Place = Place::Shared(SWIZZLED);
 
 /// `(cta nest) = (write C nest)`: warps write their sums.
@@ -22,7 +24,7 @@ impl Rule for StoreSums {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Store(kind @ Kind::Mma(op))) = stage_of(node, state) else { return };
+        let Some(TensorStage::Store(kind @ TensorInstruction::Mma(op))) = stage_of(node, state) else { return };
         let to = state.c;
         let below = at(state, TensorStage::Ring(kind));
         let (tile, is_split) = ([state.tile.m, state.tile.n, state.tile.k], to == Place::Workspace);
@@ -53,7 +55,7 @@ impl Rule for StoreTiles {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Store(kind @ Kind::Wgmma { .. })) = stage_of(node, state) else { return };
+        let Some(TensorStage::Store(kind @ TensorInstruction::Wgmma { .. })) = stage_of(node, state) else { return };
         let to = state.c;
         let below = at(state, TensorStage::Ring(kind));
         let boxes = Place::Strip(SWIZZLED, 64);

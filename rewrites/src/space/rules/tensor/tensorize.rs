@@ -3,7 +3,7 @@ use super::menu::has_use;
 use super::offer::{at, decide, Offer};
 use super::swap::is_offered;
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, Kind, TensorNode, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, wgmma_conditions, TensorInstruction, TensorNode, TensorStage};
 use satune_ir::term::{self, Place, State, Term};
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Rule for TensorizeMma {
         let needed = has_use(gemm.m, state.tile.m) && has_use(gemm.n, state.tile.n);
         let whole = state.tile.m % m == 0 && state.tile.n % n == 0;
         if needed && whole && mma_conditions::operands(gemm, op).is_ok() {
-            decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(Kind::Mma(op))));
+            decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(TensorInstruction::Mma(op))));
         }
     }
 }
@@ -64,7 +64,7 @@ pub(super) struct Team {
 /// The node under consideration begins such a block.
 pub(super) fn enter(engine: &mut Engine<'_>, state: &State, node: TensorNode) {
     let TensorNode::Wgmma { consumers, ping_pong, stream_k, .. } = node else { return };
-    let kind = Kind::Wgmma { consumers, ping_pong };
+    let kind = TensorInstruction::Wgmma { consumers, ping_pong };
     let team = term::Team::Cta((consumers + 1) * 128);
     let c = if stream_k { Place::Workspace } else { state.c };
     decide(engine, node, State { team, c, ..at(state, TensorStage::Store(kind)) });

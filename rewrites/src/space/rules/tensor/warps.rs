@@ -1,7 +1,7 @@
 //! `split`, `bind`: a block's tile is dealt out to warps that use `mma.sync` or `wmma`.
 use super::offer::{stage_of, Offer};
 use crate::space::{Condition, Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, Kind, Mma, TensorNode, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Mma, TensorInstruction, TensorNode, TensorStage};
 use satune_ir::term::{Side, Stage, State, Team, Term, Tile};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Rule for BindWarps {
     }
 
     fn apply(&self, engine: &mut Engine<'_>, node: &Term, state: &State) {
-        let Some(TensorStage::Deal { kind: Kind::Mma(op), room }) = stage_of(node, state) else { return };
+        let Some(TensorStage::Deal { kind: TensorInstruction::Mma(op), room }) = stage_of(node, state) else { return };
         let (gemm, menu) = (self.0.gemm(state), &self.0.menu);
         for threads in menu.threads.iter().copied() {
             let warps = i64::from(threads / 32);

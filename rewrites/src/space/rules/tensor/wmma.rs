@@ -2,7 +2,7 @@
 use super::offer::{at, decide, Offer};
 use super::tensorize::begins;
 use crate::space::{Engine, Rule};
-use satune_ir::term::tensor::{mma_conditions, Kind, Mma, TensorNode, TensorStage};
+use satune_ir::term::tensor::{mma_conditions, Mma, TensorInstruction, TensorNode, TensorStage};
 use satune_ir::term::{State, Term};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Rule for TensorizeWmma {
             let [m, n] = op.block();
             let whole = state.tile.m % m == 0 && state.tile.n % n == 0;
             if whole && mma_conditions::operands(self.0.gemm(state), op).is_ok() {
-                decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(Kind::Mma(op))));
+                decide(engine, TensorNode::Mma { op }, at(state, TensorStage::Store(TensorInstruction::Mma(op))));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The calls of a row kernel.
 use super::{from_end, var, TraceWriter, Writer};
 use crate::space::conditions::stream::Team;
-use satune_ir::term::stream::{AccessForm, BlockKind, Place, RowPlan, Shape, StreamBlock};
+use satune_ir::term::stream::{AccessForm, BlockKind, RowPlace, RowPlan, Shape, StreamBlock};
 use serde_json::json;
 
 /// A block of the kernel and what was made around it.
@@ -19,7 +19,7 @@ struct Made {
 struct Copy {
     block: String,
     form: AccessForm,
-    place: Place,
+    place: RowPlace,
 }
 
 /// The loops of the copy of a block's result, one per dimension of the buffer, those of one element too: all of them, and
@@ -97,9 +97,9 @@ impl Writer<'_> {
         for held in &plan.held {
             let Some(buffer) = self.stream.buffer(&held.buffer) else { continue };
             let scope = match held.place {
-                Place::Global => continue,
-                Place::Shared => "shared",
-                Place::Registers => "local",
+                RowPlace::Global => continue,
+                RowPlace::Shared => "shared",
+                RowPlace::Registers => "local",
             };
             if let Some(writer) = blocks.iter().position(|b| b.write.buffer == buffer) {
                 self.call("set_scope", [var(&names[writer]), json!(0), json!(scope)]);
@@ -121,7 +121,7 @@ impl Writer<'_> {
     fn caches(&mut self, plan: &RowPlan, b: &StreamBlock, name: &str, shape: &Shape, last: bool) -> Made {
         let wide = plan.vector > 1 && self.has_columns(b, shape);
         let to_memory = match self.stream.buffers.get(b.write.buffer) {
-            Some(buffer) => last || plan.place(&buffer.name) == Place::Shared,
+            Some(buffer) => last || plan.place(&buffer.name) == RowPlace::Shared,
             None => last,
         };
         let map = b.kind == BlockKind::Map;
@@ -135,7 +135,7 @@ impl Writer<'_> {
         let from_memory = |r: &satune_ir::term::stream::Access| {
             let along =
                 matches!(b.form(r, shape.row_iters), AccessForm::Full | AccessForm::PerColumn | AccessForm::SharedRow);
-            along && self.stream.buffers.get(r.buffer).is_some_and(|x| plan.place(&x.name) != Place::Registers)
+            along && self.stream.buffers.get(r.buffer).is_some_and(|x| plan.place(&x.name) != RowPlace::Registers)
         };
         let reads: Vec<usize> = (0..b.reads.len()).filter(|r| wide && from_memory(&b.reads[*r])).collect();
         let fragments = self.fragments(name, &reads);
@@ -198,7 +198,7 @@ impl Writer<'_> {
             self.vectorize(&parts[3]);
             return;
         }
-        if copy.place == Place::Shared && plan.side_by_side > 1 {
+        if copy.place == RowPlace::Shared && plan.side_by_side > 1 {
             // What goes to shared memory at a row is that of all rows side by side, each copied by its own threads.
             let loops = self.bound("get_loops", [var(&copy.block)], "loops");
             self.call("bind", [from_end(&loops, 1 + column_iters), json!("threadIdx.y")]);

@@ -3,7 +3,7 @@ use super::engine::Engine;
 use crate::space::conditions::stream::{holdable, registers_fit, rows_apart, shared_fits, Team, HELD_ROWS};
 use crate::space::stream::StreamCondition;
 use crate::space::Rule;
-use satune_ir::term::stream::{ChainState, HeldRow, Place, Places, Room, Step, Stream, StreamState, StreamTerm};
+use satune_ir::term::stream::{ChainState, HeldRow, Places, Room, RowPlace, Step, Stream, StreamState, StreamTerm};
 
 /// `nest = hold b in p: nest`, for each buffer that the next block is the first to access: an input that several blocks read is
 /// read anew each time, held in shared memory, or in registers; what a block of the kernel makes for another is in shared memory
@@ -13,13 +13,13 @@ use satune_ir::term::stream::{ChainState, HeldRow, Place, Places, Room, Step, St
 pub struct Hold;
 
 /// What a buffer takes in a place: (bytes of shared memory per column, registers per element of an access), of so many rows.
-fn takes(stream: &Stream, held: &HeldRow, place: Place, rows: i64) -> (i64, i64) {
+fn takes(stream: &Stream, held: &HeldRow, place: RowPlace, rows: i64) -> (i64, i64) {
     let unit = Team { columns: 1, side_by_side: rows, threads: 1, vector: 1 };
     unit.taken(held.form, place, i64::from(stream.buffers[held.buffer].dtype.bytes()))
 }
 
 /// Whether a buffer of a row kernel may be in a place.
-fn may(stream: &Stream, held: &HeldRow, place: Place, side_by_side: i64) -> bool {
+fn may(stream: &Stream, held: &HeldRow, place: RowPlace, side_by_side: i64) -> bool {
     let name = &stream.buffers[held.buffer].name;
     let row_iters = stream.row_shape(0, stream.blocks.len()).map_or(0, |shape| shape.row_iters);
     holdable(name, held.form, held.made, place).is_ok()
@@ -33,10 +33,10 @@ pub(super) fn settled(stream: &Stream, chain: ChainState) -> ChainState {
     }
     let rows = stream.rows_held(chain.several);
     let left = &rows[usize::from(chain.decided)..];
-    let taken = |place: Place, rows: i64| left.iter().map(move |held| takes(stream, held, place, rows));
-    let registers: Vec<i64> = taken(Place::Registers, 1).map(|(_, registers)| registers).collect();
-    let shared = |rows: i64| taken(Place::Shared, rows).map(|(bytes, _)| bytes).collect::<Vec<_>>();
-    let apart = chain.apart && left.iter().any(|held| !may(stream, held, Place::Shared, 2));
+    let taken = |place: RowPlace, rows: i64| left.iter().map(move |held| takes(stream, held, place, rows));
+    let registers: Vec<i64> = taken(RowPlace::Registers, 1).map(|(_, registers)| registers).collect();
+    let shared = |rows: i64| taken(RowPlace::Shared, rows).map(|(bytes, _)| bytes).collect::<Vec<_>>();
+    let apart = chain.apart && left.iter().any(|held| !may(stream, held, RowPlace::Shared, 2));
     let (mut room, mut of) = (chain.shared.settled(&shared(chain.rows)), chain.rows);
     // Where all rows take as many times what one does, room is for so many of one.
     match room {
@@ -70,7 +70,7 @@ impl Rule<StreamTerm> for Hold {
             return;
         }
         let side_by_side = if chain.apart { 2 } else { 1 };
-        for place in [Place::Global, Place::Shared, Place::Registers] {
+        for place in [RowPlace::Global, RowPlace::Shared, RowPlace::Registers] {
             if !may(stream, &held, place, side_by_side) {
                 continue;
             }

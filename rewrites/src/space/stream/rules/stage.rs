@@ -2,7 +2,7 @@
 use super::engine::Engine;
 use super::hold::settled;
 use crate::space::Rule;
-use satune_ir::term::stream::{ChainState, Laps, Place, Step, StreamState, StreamTerm};
+use satune_ir::term::stream::{ChainState, Laps, RowPlace, Step, StreamState, StreamTerm};
 
 /// `nest = block b (unrolled or not): nest`, once it is decided where all is held that the block accesses; after the last one
 /// nothing is left to decide. A loop of one iteration is not unrolled; one that reads what is in registers always is, for
@@ -29,7 +29,7 @@ impl Rule<StreamTerm> for Stage {
         let Some(shape) = stream.row_shape(0, stream.blocks.len()) else { return };
         let mut decided = rows.iter().enumerate().take(usize::from(chain.decided));
         let in_registers =
-            decided.any(|(number, held)| chain.live.get(number) == Place::Registers && b.touches(held.buffer));
+            decided.any(|(number, held)| chain.live.get(number) == RowPlace::Registers && b.touches(held.buffer));
         let choices: &[bool] = match chain.laps {
             _ if b.iters.len() == shape.row_iters => &[false],
             Laps::Once => &[false],
