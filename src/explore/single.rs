@@ -2,38 +2,45 @@
 use super::tensor_cores;
 use crate::workload::{ProblemKind, Workload};
 use satune_extract::Descriptor;
-use satune_ir::term::tensor::Gemm;
+use satune_ir::term::tensor::{wgmma_conditions, Gemm};
 use satune_ir::term::Contraction;
 use satune_rewrites::space::rules::tensor::TensorMenu;
 
 /// Names of their blocks, and for people why. None where the GPU has no instructions for their types.
 pub(super) fn on_single_threads(problem: &dyn Workload, gpu: &Descriptor) -> (Vec<String>, Option<String>) {
-    let offered = |c: &Contraction| {
-        let menu = TensorMenu::of(c, &tensor_cores(gpu));
-        Gemm::multiplied(c) && (menu.mma.is_some() || menu.wgmma || !menu.wmma.is_empty())
+    let all: Vec<&Contraction> = match problem.kind() {
+        ProblemKind::Contraction(contraction) => vec![contraction],
+        ProblemKind::Streams(streams) => streams.whole().tiled.iter().map(|t| &t.contraction).collect(),
     };
-    match problem.kind() {
-        ProblemKind::Contraction(c) => match Gemm::of(c) {
-            Err(why) if offered(c) => (vec![c.block_name.clone()], Some(one(&c.block_name, &why.to_string()))),
-            _ => (Vec::new(), None),
-        },
-        ProblemKind::Streams(streams) => {
-            let all = streams.whole().tiled.iter().map(|t| &t.contraction);
-            let taken: Vec<&Contraction> = all.clone().filter(|c| Gemm::of(c).is_ok()).collect();
-            // With blocks after it or without them: what has one form for tensor cores has schedules there.
-            let none = |c: &&Contraction| offered(c) && !taken.iter().any(|t| t.block_name == c.block_name);
-            let left: Vec<(&str, String)> = all
-                .filter(none)
-                .filter_map(|c| Some((c.block_name.as_str(), Gemm::of(c).err()?.to_string())))
-                .collect();
-            let mut blocks: Vec<String> = left.iter().map(|(block, _)| (*block).to_string()).collect();
-            blocks.sort_unstable();
-            blocks.dedup();
-            let of = |block: &String| left.iter().find(|(b, _)| b == block).map(|(b, why)| one(b, why));
-            let notes: Vec<String> = blocks.iter().filter_map(of).collect();
-            (blocks, (!notes.is_empty()).then(|| notes.join("; ")))
+    let any: Vec<&str> =
+        all.iter().filter(|c| matches!(taken(c, gpu), Some(Ok(())))).map(|c| c.block_name.as_str()).collect();
+    // With blocks after it or without them: what has one form for tensor cores has schedules there.
+    let mut left: Vec<(&str, String)> = all
+        .iter()
+        .filter(|c| !any.contains(&c.block_name.as_str()))
+        .filter_map(|c| Some((c.block_name.as_str(), taken(c, gpu)?.err()?)))
+        .collect();
+    left.sort();
+    left.dedup_by(|a, b| a.0 == b.0);
+    let blocks = left.iter().map(|(block, _)| (*block).to_string()).collect();
+    let notes: Vec<String> = left.iter().map(|(block, why)| one(block, why)).collect();
+    (blocks, (!notes.is_empty()).then(|| notes.join("; ")))
+}
+
+/// Whether an instruction of the GPU's tensor cores takes a product; `None` where it has none for its types.
+fn taken(contraction: &Contraction, gpu: &Descriptor) -> Option<Result<(), String>> {
+    let menu = TensorMenu::of(contraction, &tensor_cores(gpu));
+    let on_warps = menu.mma.is_some() || !menu.wmma.is_empty();
+    let offered = Gemm::multiplied(contraction) && (on_warps || menu.wgmma);
+    offered.then(|| {
+        let gemm = Gemm::of(contraction).map_err(|why| why.to_string())?;
+        // Warps take any product in this form.
+        if on_warps {
+            return Ok(());
         }
-    }
+        let by_warpgroups = wgmma_conditions::operands(&gemm).and_then(|()| wgmma_conditions::rows(&gemm));
+        by_warpgroups.map_err(|why| why.to_string())
+    })
 }
 
 fn one(block: &str, why: &str) -> String {

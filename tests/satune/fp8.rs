@@ -2,15 +2,17 @@
 use crate::compiles::compile;
 use crate::support::{gemm, h200, support_as_cpp, NO_LIMIT};
 use satune::compile::Job;
-use satune::explore::check;
+use satune::explore::{check, Request};
 use satune::lower::tensor::lower_mma;
 use satune::operators;
+use satune::progress::Quiet;
 use satune_extract::{best, predict, Counts, Descriptor, Query};
 use satune_ir::fp8::{Format, E4M3, E5M2};
 use satune_ir::interp::{self, Array};
 use satune_ir::term::tensor::{Gemm, TensorError, WgmmaPlan};
 use satune_ir::term::{CoresPlan, Schedule};
 use satune_ir::{tvmscript, DType};
+use satune_rewrites::space::Fuel;
 use std::process::Command;
 
 /// The conversions of the CUDA text without the newer GPUs' instructions, compiled as C++: every number to f32, and every
@@ -170,5 +172,34 @@ fn mma_sync_takes_fp8_where_machine_code_has_it() {
             let refused = cost.unwrap_err().to_string();
             assert!(refused.contains("needs sm_89 or sm_120 to sm_121; this GPU is sm_"), "{other}: {refused}");
         }
+    }
+}
+
+/// On an H200 `wgmma` alone multiplies them. What it does not take has schedules on single threads, which is told, and not called the best.
+#[test]
+fn products_that_warpgroups_do_not_take_say_why() {
+    let rows = [
+        ("gemm:64,64,128,e4m3,NT", None),
+        ("gemm:64,64,200,e4m3,NT", Some("its rows are not multiples of 16 bytes")),
+        ("gemm:64,64,128,e5m2,NN", Some("B is stored across it")),
+    ];
+    for (operator, why) in rows {
+        let work = satune::source::operator(operator).unwrap();
+        let request = Request {
+            gpu: Descriptor::load("h200").unwrap(),
+            top: 1,
+            twins: true,
+            limit: NO_LIMIT,
+            compile: false,
+            fuel: Fuel::default(),
+        };
+        let report = work.explore_on(&request, None, &Quiet).unwrap();
+        let told = report.notes.iter().any(|note| why.is_some_and(|why| note.contains(why)));
+        assert_eq!(
+            (told, !report.untiled.is_empty()),
+            (why.is_some(), why.is_some()),
+            "{operator}: {:?}",
+            report.notes
+        );
     }
 }

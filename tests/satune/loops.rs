@@ -144,12 +144,14 @@ fn the_judge_beside_the_measured_staircase() {
         ratios.push((row.name.clone(), ms, measured));
     }
     assert_eq!(ratios.len(), 7);
-    // No step is judged slower than the one before it.
-    assert!(ratios.windows(2).all(|pair| pair[1].1 < 1.01 * pair[0].1), "{ratios:#?}");
+    // No step is judged slower than the one before it, but for one: of sums that are cleared inside the loop the compiler of the
+    // measurement made another kernel (`benches/results/staircase_compilers.md`).
+    let odd = |name: &str| name == "+ decompose_reduction";
+    assert!(ratios.windows(2).all(|pair| odd(&pair[1].0) || pair[1].1 < 1.01 * pair[0].1), "{ratios:#?}");
     // The judge leaves out power, DRAM and what stands around the loop: measured times are longer, of all steps by about as much.
-    // The exception is the model's, too: what the compiler of the measurement made of sums that are cleared inside the loop.
+    // That step is the exception.
     let of_measured = |row: &&(String, f64, f64)| row.1 / row.2;
-    let (odd, even): (Vec<_>, Vec<_>) = ratios.iter().partition(|row| row.0 == "+ decompose_reduction");
+    let (odd, even): (Vec<_>, Vec<_>) = ratios.iter().partition(|row| odd(&row.0));
     assert!(even.iter().map(of_measured).all(|ratio| (0.7..0.95).contains(&ratio)), "{ratios:#?}");
     assert!(odd.iter().map(of_measured).all(|ratio| (1.2..1.5).contains(&ratio)), "{ratios:#?}");
 }

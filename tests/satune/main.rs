@@ -71,6 +71,9 @@ mod why_not;
 mod why_not_tensor;
 mod wmma;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     satune_testing::main()
 }

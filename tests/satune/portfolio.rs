@@ -77,7 +77,7 @@ fn each_decision_is_worth_what_the_question_about_its_other_values_says() {
         ("gemm:64,64,32,tf32,NT", "warp tile"),
         ("softmax:64,512,f32", "divide: threads"),
     ];
-    for (operator, named) in programs {
+    for (operator, named) in some_of(programs, 1) {
         run(&["explore", operator, "--gpu", "a100", "--top", "1", "--no-compile", "--device", "none", "--out", "out"]);
         let why = json(&["why", "1", "--out", "out", "--sensitivity", "--json"]);
         let best = why["predicted_ms"].as_f64().unwrap();

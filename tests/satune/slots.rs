@@ -1,6 +1,6 @@
 //! Issue slots of streaming kernels as the model counts them, against the warp instructions of their machine code.
 use crate::compiles::compile;
-use crate::support::NO_LIMIT;
+use crate::support::{some_of, NO_LIMIT};
 use satune::compile::{disassemble, Compiled, Job};
 use satune::kernel::Kernel;
 use satune::{operators, scheduled, streaming};
@@ -96,13 +96,14 @@ const ERROR_OF_LOOPS: f64 = 0.25;
 #[test]
 fn issue_slots_of_convolutions_on_tensor_cores_are_the_instructions_of_the_machine_code() {
     let mut wrong = Vec::new();
-    for (operator, name) in [
+    let cases = [
         ("conv2d:32,56,56,64,64,3,3,f16,pad=1", "a100"),
         ("conv2d:32,28,28,256,256,3,3,f16,pad=1", "h200"),
         ("conv2d:32,28,28,128,128,3,3,f16,pad=1", "rtx4090"),
         ("conv2d:32,28,28,128,128,3,3,f16,pad=1", "t4"),
         ("conv2d:32,28,28,128,128,3,3,f16,pad=1", "v100"),
-    ] {
+    ];
+    for (operator, name) in some_of(cases, 2) {
         let (gpu, problem) = (Descriptor::load(name).unwrap(), operators::parse(operator).unwrap());
         let space = crate::tensor_space::tensor_only(&problem.contraction, &gpu);
         // One of each tile.

@@ -1,5 +1,6 @@
 //! What several tests need.
-use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use satune::scheduled;
 use satune_extract::Counts;
 use satune_ir::term::*;
@@ -28,6 +29,16 @@ pub fn seed() -> u64 {
 pub fn samples(usual: usize) -> usize {
     let times = std::env::var("SATUNE_SAMPLES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     usual.saturating_mul(times)
+}
+
+/// Some of the cases of a test that each take long, in their order: others in each run, so many times `SATUNE_SAMPLES`.
+pub fn some_of<T>(cases: impl IntoIterator<Item = T>, usual: usize) -> Vec<T> {
+    let mut cases: Vec<T> = cases.into_iter().collect();
+    let mut rng = StdRng::seed_from_u64(seed());
+    while cases.len() > samples(usual) {
+        cases.remove(rng.gen_range(0..cases.len()));
+    }
+    cases
 }
 
 /// Explores a program by the command, as a user does: every candidate is compiled, and its text executed. Returns the report.

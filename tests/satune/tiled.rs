@@ -1,6 +1,6 @@
 //! Programs of several blocks with products among them: each product has a kernel with tiles, under the schedules of its own space,
 //! and what surrounds it is scheduled as ever.
-use crate::support::{executed, NO_LIMIT};
+use crate::support::{executed, some_of, NO_LIMIT};
 use satune::explore::{Report, Request};
 use satune::progress::Quiet;
 use satune::source;
@@ -264,7 +264,7 @@ def main(A: T.Buffer((4, 24, 64), \"{half}\"), W: T.Buffer((48, 64), \"{half}\")
 
 #[test]
 fn layers_on_batches_of_sequences_are_for_tensor_cores() {
-    for (bias, gpu) in [("float32", "h200"), ("bfloat16", "a100"), ("float32", "t4")] {
+    for (bias, gpu) in some_of([("float32", "h200"), ("bfloat16", "a100"), ("float32", "t4")], 1) {
         let report = explored(&layer("float16", bias), gpu, true);
         let on_tensor_cores = report.candidates.iter().filter(|c| !matches!(c.plan, Schedule::Cores(_))).count();
         assert!(on_tensor_cores > 0 && report.untiled.is_empty(), "{bias} on {gpu}: {:?}", report.notes);
@@ -278,7 +278,7 @@ fn epilogues_of_any_arithmetic_are_for_tensor_cores() {
         ("a100", "T.max(X, T.float32(0)) - T.exp(T.min(X, T.float32(0))) / T.float32(3)"),
         ("t4", "T.Cast(\"float32\", T.Cast(\"float16\", X)) / (T.abs(X) + T.float32(1))"),
     ];
-    for (gpu, value) in values {
+    for (gpu, value) in some_of(values, 1) {
         let report = explored(&activated("float16", "float32", value), gpu, true);
         let on_tensor_cores = report.candidates.iter().filter(|c| !matches!(c.plan, Schedule::Cores(_))).count();
         assert!(on_tensor_cores > 0 && report.untiled.is_empty(), "{value} on {gpu}: {:?}", report.notes);
@@ -293,11 +293,12 @@ fn what_tensor_cores_could_multiply_is_not_called_proved_on_single_threads() {
         note
     };
     // Their kernels add no doubles; a T4 does not multiply bfloat16.
-    for (half, bias, gpu, single) in [
+    let cases = [
         ("float16", "float64", "h200", true),
         ("float16", "float32", "h200", false),
         ("bfloat16", "float64", "t4", false),
-    ] {
+    ];
+    for (half, bias, gpu, single) in some_of(cases, 2) {
         assert_eq!(said(&explored(&layer(half, bias), gpu, false), gpu), single, "{half}, {bias} on {gpu}");
     }
 }
@@ -336,9 +337,8 @@ fn schedules(report: &Report) -> Vec<Schedule> {
 /// Each product in its own kernel, whole tiles and tiles over the edge.
 #[test]
 fn products_beside_other_blocks_are_multiplied_on_tensor_cores() {
-    for (half, gpu, extents, execute) in
-        [("bfloat16", "h200", [256, 256, 128, 256], false), ("bfloat16", "a100", [264, 200, 136, 104], true)]
-    {
+    let cases = [("bfloat16", "h200", [256, 256, 128, 256], false), ("bfloat16", "a100", [264, 200, 136, 104], true)];
+    for (half, gpu, extents, execute) in some_of(cases, 1) {
         let report = explored(&two_of_16_bits(half, extents), gpu, execute);
         let found = schedules(&report);
         let on_tensor_cores = found.iter().all(|s| matches!(s, Schedule::Mma(_) | Schedule::Wgmma(_)));
@@ -354,7 +354,7 @@ fn products_beside_other_blocks_are_multiplied_on_tensor_cores() {
 /// threads, and that is not called the best.
 #[test]
 fn products_that_read_one_matrix_do_not_pad_it() {
-    for (extents, whole) in [([512, 128, 128, 256], true), ([200, 136, 136, 40], false)] {
+    for (extents, whole) in some_of([([512, 128, 128, 256], true), ([200, 136, 136, 40], false)], 1) {
         let text = two_of_16_bits("bfloat16", extents).replace("D[vi, vk]", "A[vi, vk]");
         // What the first makes is a result beside that of the second.
         let made = format!("D = T.sblock_alloc_buffer(({}, {}), \"bfloat16\")\n    ", extents[0], extents[1]);
