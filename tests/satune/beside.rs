@@ -61,6 +61,22 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             &["a100", "h200", "t4"],
         ),
         (
+            "a block after it whose loops stand the other way round",
+            script(
+                "a: 48, 64 float16; b: 72, 64 float16; p: 72 float32; q: 72, 48 float32; o: 48, 72 float32",
+                &product(
+                    "i,j,k",
+                    ["48, 72, 64", "48, 72"],
+                    "SSR",
+                    ["vi, vj", &half("a[vi, vk]", "b[vj, vk]")],
+                    "SUM * p[vj] + q[vj, vi]",
+                )
+                .replace("for i, j in T.grid(48, 72)", "for j, i in T.grid(72, 48)")
+                .replace("vi, vj = T.axis.remap(\"SS\", [i, j])", "vj, vi = T.axis.remap(\"SS\", [j, i])"),
+            ),
+            &["a100", "h200", "v100"],
+        ),
+        (
             "of a batch: a number per product, a matrix for all of them, a row for each",
             script(
                 "a: 3, 40, 64 float16; b: 3, 56, 64 float16; p: 3 float32; q: 40, 56 float32; r: 3, 1, 56 float16; o: 3, 40, 56 float16",
@@ -220,4 +236,13 @@ fn what_is_read_beside_sums_is_explored_on_tensor_cores() {
         let first = report["candidates"][0]["schedule"].to_string();
         assert!(first.contains("mma"), "{what}: {first}");
     }
+}
+
+/// Sums that are read in two places have a kernel of their own.
+#[test]
+fn sums_that_are_read_at_two_places_are_stored() {
+    let half = "T.Cast(\"float32\", a[vi, vk]) * T.Cast(\"float32\", b[vk, vj])";
+    let text = product("i,j,k", ["64, 64, 32", "64, 64"], "SSR", ["vi, vj", half], "SUM + c[vj, vi]");
+    let report = executed(&script("a: 64, 32 float16; b: 32, 64 float16; o: 64, 64 float32", &text), "a100", 1);
+    assert_eq!(report["candidates"][0]["kernels"].as_array().map(Vec::len), Some(2));
 }

@@ -27,7 +27,7 @@ pub struct Division {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Falls {
+enum DivisionKind {
     Outer,
     Inner,
     Mixed,
@@ -40,7 +40,7 @@ struct Divided {
     outer_extent: i64,
     inner: Sum,
     inner_extent: i64,
-    kind: Falls,
+    kind: DivisionKind,
 }
 
 fn zero() -> Sum {
@@ -53,11 +53,11 @@ fn of_terms(terms: Vec<Term>) -> Sum {
 
 impl Divided {
     fn outer(sum: Sum, extent: i64) -> Divided {
-        Divided { outer: sum, outer_extent: extent, inner: zero(), inner_extent: 1, kind: Falls::Outer }
+        Divided { outer: sum, outer_extent: extent, inner: zero(), inner_extent: 1, kind: DivisionKind::Outer }
     }
 
     fn inner(sum: Sum, extent: i64) -> Divided {
-        Divided { outer: zero(), outer_extent: 1, inner: sum, inner_extent: extent, kind: Falls::Inner }
+        Divided { outer: zero(), outer_extent: 1, inner: sum, inner_extent: extent, kind: DivisionKind::Inner }
     }
 }
 
@@ -123,7 +123,7 @@ impl Divider<'_> {
                 outer_extent: 1,
                 inner: sum.clone(),
                 inner_extent: 1,
-                kind: Falls::Mixed,
+                kind: DivisionKind::Mixed,
             }),
             [t] if t.scale == 1 => {
                 let mut out = self.part(t)?;
@@ -141,11 +141,11 @@ impl Divider<'_> {
         for t in parts.iter().rev() {
             let divided = self.part(t)?;
             let part = match divided.kind {
-                Falls::Inner if outer.is_empty() => {
+                DivisionKind::Inner if outer.is_empty() => {
                     inner.push(self.as_part(divided.inner, divided.inner_extent));
                     inner.last()
                 }
-                Falls::Outer => {
+                DivisionKind::Outer => {
                     outer.push(self.as_part(divided.outer, divided.outer_extent));
                     outer.last()
                 }
@@ -157,7 +157,7 @@ impl Divider<'_> {
         let (outer, outer_extent) = radix(outer)?;
         let (inner, inner_extent) = radix(inner)?;
         if whole {
-            return Some(Divided { outer, outer_extent, inner, inner_extent, kind: Falls::Mixed });
+            return Some(Divided { outer, outer_extent, inner, inner_extent, kind: DivisionKind::Mixed });
         }
         // A guarded sum cannot be divided: all of it lies on one side, and its guard too.
         let guard = |map: &IterMap, sum: &Sum| lt(map.expr(sum), int(extent, DType::I32));
@@ -217,7 +217,7 @@ impl Divider<'_> {
     fn split_mark(&mut self, whole: &Divided, taken: Vec<Term>) -> Option<()> {
         let outer_mark = self.new_mark(whole.outer.terms.clone(), whole.outer_extent);
         let inner_mark = self.new_mark(whole.inner.terms.clone(), whole.inner_extent);
-        let mut beyond = whole.kind == Falls::Outer;
+        let mut beyond = whole.kind == DivisionKind::Outer;
         let mut next = 1i64;
         let mut boundary = None;
         let mut rest = taken;
