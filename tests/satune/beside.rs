@@ -61,22 +61,6 @@ fn programs() -> Vec<(&'static str, String, &'static [&'static str])> {
             &["a100", "h200", "t4"],
         ),
         (
-            "a block after it whose loops stand the other way round",
-            script(
-                "a: 48, 64 float16; b: 72, 64 float16; p: 72 float32; q: 72, 48 float32; o: 48, 72 float32",
-                &product(
-                    "i,j,k",
-                    ["48, 72, 64", "48, 72"],
-                    "SSR",
-                    ["vi, vj", &half("a[vi, vk]", "b[vj, vk]")],
-                    "SUM * p[vj] + q[vj, vi]",
-                )
-                .replace("for i, j in T.grid(48, 72)", "for j, i in T.grid(72, 48)")
-                .replace("vi, vj = T.axis.remap(\"SS\", [i, j])", "vj, vi = T.axis.remap(\"SS\", [j, i])"),
-            ),
-            &["a100", "h200", "v100"],
-        ),
-        (
             "of a batch: a number per product, a matrix for all of them, a row for each",
             script(
                 "a: 3, 40, 64 float16; b: 3, 56, 64 float16; p: 3 float32; q: 40, 56 float32; r: 3, 1, 56 float16; o: 3, 40, 56 float16",

@@ -67,12 +67,9 @@ fn chain(
     let mut result = None;
     for (number, b) in stream.blocks.iter().enumerate().skip(first) {
         let name = &b.name;
-        // Its loops may have any order: iterators are told by the result's dimensions that they index.
-        let along: Vec<Option<usize>> =
-            (0..b.iters.len()).map(|i| b.write.dims.iter().position(|d| *d == Some(i))).collect();
-        let whole = b.write.dims.len() == along.len() && along.iter().all(Option::is_some);
-        let extents = b.write.dims.iter().flatten().filter_map(|i| b.iters.get(*i)).map(|i| i.extent);
-        if b.kind != BlockKind::Map || !whole || !extents.eq(dims.iter().map(|d| d.1)) {
+        let plain: Vec<Option<usize>> = (0..b.iters.len()).map(Some).collect();
+        let same = b.iters.iter().map(|i| i.extent).eq(dims.iter().map(|d| d.1));
+        if b.kind != BlockKind::Map || !same || b.write.dims != plain {
             return Err(format!("block `{name}` is no map over the elements of the result"));
         }
         if b.updates {
@@ -80,7 +77,7 @@ fn chain(
         }
         let between = &stream.buffers[before];
         let mut sums = b.reads.iter().filter(|r| r.buffer == before).peekable();
-        let takes = sums.peek().is_some() && sums.all(|r| r.dims == b.write.dims);
+        let takes = sums.peek().is_some() && sums.all(|r| r.dims == plain);
         let others =
             stream.blocks.iter().enumerate().any(|(i, o)| i != number && o.reads.iter().any(|r| r.buffer == before));
         if !takes || others || between.param {
@@ -92,8 +89,7 @@ fn chain(
         }
         epilogue.between.push(between.name.clone());
         for read in b.reads.iter().filter(|r| r.buffer != before) {
-            let mut read = beside(read)?;
-            read.dims.iter_mut().for_each(|dim| *dim = dim.and_then(|i| along.get(i).copied().flatten()));
+            let read = beside(read)?;
             if !epilogue.reads.contains(&read) {
                 epilogue.reads.push(read);
             }
