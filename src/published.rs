@@ -3,8 +3,8 @@ use crate::explore::{self, ExploreError};
 use crate::source::{self, Work};
 use crate::streaming;
 use satune_extract::published::{sets, Judged, PublishedError, Row, Set, Verdict};
-use satune_extract::stream::{best_stream, predict_stream};
-use satune_extract::{best, compiled, predict, Cost, Descriptor, DescriptorError, Extraction, Infeasible, Query};
+use satune_extract::stream::best_stream;
+use satune_extract::{best, Cost, Descriptor, DescriptorError, Extraction, Query};
 use satune_ir::term::Schedule;
 use std::time::Duration;
 
@@ -70,7 +70,11 @@ fn judged(row: &Row, gpu: &Descriptor, limit: Duration) -> Result<Judged, String
     let (cost, bound_ms) = match &row.plan {
         Some(text) => {
             let plan: Schedule = serde_json::from_str(text).map_err(|e| e.to_string())?;
-            (predicted(&work, &plan, row.registers, gpu).map_err(|e| e.to_string())?, None)
+            let cost = match row.registers {
+                None => work.workload().predict(&plan, gpu),
+                Some(registers) => work.workload().predict_compiled(&plan, gpu, registers),
+            };
+            (cost.map_err(|e| e.to_string())?, None)
         }
         None => {
             let (cost, bound_ms) = best_of(&work, gpu, limit).map_err(|e| e.to_string())?;
@@ -99,14 +103,6 @@ pub fn library(operator: &str, gpu: &Descriptor) -> Option<(String, f64)> {
             source::operator(&row.operator).ok().filter(|work| comparable && work.workload().name() == operator)?;
         Some((library.clone(), row.measured_ms(work.workload().yardstick().amount())?))
     })
-}
-
-fn predicted(work: &Work, plan: &Schedule, registers: Option<u32>, gpu: &Descriptor) -> Result<Cost, Infeasible> {
-    match (work, registers) {
-        (Work::Contraction(problem), None) => predict(plan, &problem.contraction, gpu),
-        (Work::Contraction(problem), Some(registers)) => Ok(compiled(plan, &problem.contraction, gpu, registers)?.cost),
-        (Work::Streams(problem), _) => predict_stream(plan, &problem.streams, gpu),
-    }
 }
 
 /// The best of a space, with what nothing in it is predicted to be faster than, ms.

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use satune_extract::{cost, Descriptor};
-//! use satune_ir::term::{Axis, BlockLoop, Contraction, Pair, CoresPlan, Staging};
+//! use satune_ir::term::{Axis, BlockLoop, Contraction, CoresPlan, Pair, Staging};
 //! use satune_ir::DType;
 //!
 //! let (product, gpu) = (Contraction::gemm(None, [4096; 3], DType::F32, DType::F32, [false; 2]), Descriptor::load("h200")?);

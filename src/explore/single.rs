@@ -12,15 +12,16 @@ pub(super) fn on_single_threads(problem: &dyn Workload, gpu: &Descriptor) -> (Ve
         ProblemKind::Contraction(contraction) => vec![contraction],
         ProblemKind::Streams(streams) => streams.whole().tiled.iter().map(|t| &t.contraction).collect(),
     };
-    let any: Vec<&str> =
-        all.iter().filter(|c| matches!(taken(c, gpu), Some(Ok(())))).map(|c| c.block_name.as_str()).collect();
+    let asked: Vec<(&str, Result<(), String>)> =
+        all.into_iter().filter_map(|c| Some((c.block_name.as_str(), taken(c, gpu)?))).collect();
     // With blocks after it or without them: what has one form for tensor cores has schedules there.
-    let mut left: Vec<(&str, String)> = all
+    let has_one = |block: &str| asked.iter().any(|(other, taken)| *other == block && taken.is_ok());
+    let mut left: Vec<(&str, &String)> = asked
         .iter()
-        .filter(|c| !any.contains(&c.block_name.as_str()))
-        .filter_map(|c| Some((c.block_name.as_str(), taken(c, gpu)?.err()?)))
+        .filter(|(block, _)| !has_one(block))
+        .filter_map(|(block, taken)| Some((*block, taken.as_ref().err()?)))
         .collect();
-    left.sort();
+    left.sort_by_key(|(block, _)| *block);
     left.dedup_by(|a, b| a.0 == b.0);
     let blocks = left.iter().map(|(block, _)| (*block).to_string()).collect();
     let notes: Vec<String> = left.iter().map(|(block, why)| one(block, why)).collect();

@@ -135,7 +135,6 @@ pub fn main() {
         std::println!("slowest, each beside others:");
         took.iter().take(SLOWEST).for_each(|(time, name)| std::println!("{:>7.1} s  {name}", time.as_secs_f64()));
     }
-    drop(took);
     conclusion.exit();
 }
 

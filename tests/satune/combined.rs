@@ -1,7 +1,6 @@
 //! Contractions that combine something else than products: they have the schedules of a product on single threads, and are right.
 use crate::extraction::{counts_agree, quick, small_menu, Steps};
 use crate::support::*;
-use rand::seq::SliceRandom;
 use rand::SeedableRng;
 use satune::source::{self, Work};
 use satune_extract::{best, cost, predict, Counts, Descriptor, Query};
@@ -130,9 +129,7 @@ def main(A: T.Buffer({a}), B: T.Buffer({b}), C: T.Buffer(({m}, {n}), "{}")):
 fn combinations_are_explored_and_right() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let mut rng = rand::rngs::StdRng::seed_from_u64(seed());
-    let all: Vec<(usize, &Combination)> = COMBINATIONS.iter().enumerate().collect();
-    for (number, combination) in all.choose_multiple(&mut rng, samples(6)) {
+    for (number, combination) in some_of(COMBINATIONS.iter().enumerate(), 6) {
         let extents = [[33, 35, 37], [100, 70, 50], [64, 48, 32]][number % 3];
         let gpu = ["h200", "t4"][number % 2];
         let path = folder.path().join("combined.py");

@@ -5,10 +5,7 @@
 //! ```text
 //! cargo test --test satune recorded::record -- --ignored
 //! ```
-use crate::support::{samples, seed, NO_LIMIT};
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
-use rand::SeedableRng;
+use crate::support::{some_of, NO_LIMIT};
 use satune::source::{self, Work};
 use satune::workload::Explorable;
 use satune_extract::{Descriptor, Query, Searched};
@@ -111,7 +108,7 @@ fn the_best_are_no_worse_than_they_were() {
     let all = all();
     assert_eq!(all.len(), 60);
     assert!(all.iter().all(|asked| asked.file().exists()));
-    for asked in all.choose_multiple(&mut StdRng::seed_from_u64(seed()), samples(FEW)) {
+    for asked in some_of(all, FEW) {
         let text = std::fs::read_to_string(asked.file()).unwrap();
         let recorded: Recorded = serde_json::from_str(&text).unwrap();
         let today = asked.explored();

@@ -1,6 +1,7 @@
 //! What several tests need.
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::seq::SliceRandom;
+use rand::SeedableRng;
 use satune::scheduled;
 use satune_extract::Counts;
 use satune_ir::term::*;
@@ -31,13 +32,11 @@ pub fn samples(usual: usize) -> usize {
     usual.saturating_mul(times)
 }
 
-/// Some of the cases of a test that each take long, in their order: others in each run, so many times `SATUNE_SAMPLES`.
+/// Some of the cases of a test that each take long: others in each run, the usual number `SATUNE_SAMPLES` times.
 pub fn some_of<T>(cases: impl IntoIterator<Item = T>, usual: usize) -> Vec<T> {
     let mut cases: Vec<T> = cases.into_iter().collect();
-    let mut rng = StdRng::seed_from_u64(seed());
-    while cases.len() > samples(usual) {
-        cases.remove(rng.gen_range(0..cases.len()));
-    }
+    cases.shuffle(&mut StdRng::seed_from_u64(seed()));
+    cases.truncate(samples(usual));
     cases
 }
 

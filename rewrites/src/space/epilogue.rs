@@ -76,8 +76,7 @@ fn chain(
             return Err(format!("block `{name}` reads the element that it writes"));
         }
         let between = &stream.buffers[before];
-        let mut sums = b.reads.iter().filter(|r| r.buffer == before).peekable();
-        let takes = sums.peek().is_some() && sums.all(|r| r.dims == plain);
+        let takes = b.reads.iter().any(|r| r.buffer == before && r.dims == plain);
         let others =
             stream.blocks.iter().enumerate().any(|(i, o)| i != number && o.reads.iter().any(|r| r.buffer == before));
         if !takes || others || between.param {
